@@ -1,0 +1,78 @@
+// The arrows of ARCHITECTURE.md, from what knows more to what knows less. A room may import the rooms after it
+// in this list, siblings in one entry may not import each other, and only a room's front door is visible.
+const layers = [
+  ['main.ts'],
+  ['roles'],
+  ['campaigns'],
+  ['segments'],
+  ['messages'],
+  ['events', 'devices', 'domains', 'senders', 'templates', 'chat-templates'],
+  ['audience'],
+  ['accounts', 'sandbox'],
+  ['channels'],
+  ['platform'],
+];
+
+const inside = (rooms) => `^src/(${rooms.map((room) => (room.endsWith('.ts') ? room.replace('.', '\\.') : `${room}/`)).join('|')})`;
+
+const wrongArrows = layers.flatMap((rooms, depth) =>
+  rooms.map((room) => ({
+    name: `arrow-from-${room}`,
+    comment: 'Against the arrows of ARCHITECTURE.md: only rooms further down may be imported.',
+    severity: 'error',
+    from: { path: inside([room]) },
+    to: { path: inside([...layers.slice(0, depth).flat(), ...rooms.filter((sibling) => sibling !== room)]) },
+  })),
+);
+
+module.exports = {
+  forbidden: [
+    ...wrongArrows,
+    {
+      name: 'no-cycles',
+      severity: 'error',
+      from: {},
+      to: { circular: true },
+    },
+    {
+      name: 'front-door-only',
+      comment: 'Between rooms only <room>/<room>.ts is visible; roles also mount routes.ts and jobs.ts.',
+      severity: 'error',
+      from: { path: '^src/([^/]+)/', pathNot: '^src/roles/' },
+      to: {
+        path: '^src/(campaigns|segments|messages|events|devices|domains|senders|templates|chat-templates|audience|accounts|sandbox)/',
+        pathNot: ['^src/$1/', '^src/([^/]+)/\\1\\.ts$'],
+      },
+    },
+    {
+      name: 'roles-mount-front-doors-routes-and-jobs',
+      severity: 'error',
+      from: { path: '^src/roles/' },
+      to: {
+        path: '^src/(campaigns|segments|messages|events|devices|domains|senders|templates|chat-templates|audience|accounts|sandbox)/',
+        pathNot: ['^src/([^/]+)/\\1\\.ts$', '^src/[^/]+/(routes|jobs)\\.ts$'],
+      },
+    },
+    {
+      name: 'config-is-a-leaf',
+      comment: 'Settings are handed down as values: only main and the roles read config.ts.',
+      severity: 'error',
+      from: { path: '^src/', pathNot: '^src/(main\\.ts|roles/|config\\.ts)' },
+      to: { path: '^src/config\\.ts' },
+    },
+    {
+      name: 'channels-take-values-and-give-values',
+      comment: 'A channel knows no database, queue or HTTP server.',
+      severity: 'error',
+      from: { path: '^src/channels/' },
+      to: { path: ['^src/platform/(postgres|http|queue)', 'node_modules/(pg|fastify)'] },
+    },
+  ],
+  options: {
+    doNotFollow: { path: 'node_modules' },
+    exclude: { path: '\\.test\\.ts$' },
+    tsPreCompilationDeps: true,
+    tsConfig: { fileName: 'tsconfig.json' },
+    enhancedResolveOptions: { extensions: ['.ts', '.js', '.mjs', '.json'] },
+  },
+};

@@ -1,0 +1,32 @@
+import type { SendOutcome } from '../outcome.ts';
+
+/** One message for one recipient, ready to leave. */
+export type EmailHandOff = {
+  /** Return path (RFC 5321 reverse-path), without angle brackets. */
+  envelopeFrom: string;
+  /** The one recipient, domain as A-labels, without angle brackets. */
+  recipient: string;
+  /** The whole message in order: CRLF line ends, no line over 998 octets, not dot-stuffed, ending in CRLF. */
+  content: readonly Uint8Array[];
+  /**
+   * Commits "about to hand off". The provider calls it exactly once, when everything that can be refused before
+   * the message itself has been accepted (in SMTP: after 354), and before the first octet that cannot be taken
+   * back. If it rejects, the provider sends nothing, leaves the connection clean, and lets the error through.
+   */
+  confirm: () => Promise<void>;
+  /** Aborted when the worker must not begin anything more; what was confirmed is carried through all the same. */
+  signal: AbortSignal;
+};
+
+/** How email leaves: one folder under `providers/`, one line in the registry of the worker role. */
+export type EmailProvider = {
+  name: string;
+  /** How many hand-offs it can usefully have under way at once. */
+  concurrency: number;
+  /** Never rejects for anything that the remote side does; rejects only with the error of `confirm` or an abort. */
+  handOff: (handOff: EmailHandOff) => Promise<SendOutcome>;
+  /** Whether the provider can be reached at all; used by `doctor` and by the breaker's probe. Null means yes. */
+  probe: () => Promise<string | null>;
+  /** Lets what is under way end, then closes every connection. */
+  close: () => Promise<void>;
+};

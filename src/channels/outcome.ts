@@ -1,0 +1,42 @@
+/**
+ * What became of one attempt to hand one message to a provider. The provider that saw a failure classifies it;
+ * what it cannot classify it calls `other`, and what may have been sent it calls `unknown`.
+ */
+
+/** Why an address, a message or a sender was refused: the classes that users read in `bounce.class`. */
+export const failureClasses = [
+  'mailbox_not_found',
+  'mailbox_full',
+  'domain_not_found',
+  'policy',
+  'spam',
+  'message_too_large',
+  'auth_failure',
+  'rate_limited',
+  'other',
+] as const;
+
+export type FailureClass = (typeof failureClasses)[number];
+
+/**
+ * `provider_unavailable` speaks of the provider and not of the message: nothing can be handed off at the moment
+ * (connection refused, credentials refused). It trips the breaker and does not count as an attempt.
+ */
+export type DeferReason = FailureClass | 'provider_unavailable';
+
+/** The remote side's own words. `diagnostic` comes from a stranger: at most 500 characters, no control characters. */
+export type RemoteReply = {
+  code: number | null;
+  /** RFC 3463, for example `5.1.1`. */
+  enhancedCode: string | null;
+  diagnostic: string;
+  /** The host that said so, or null where there was none. */
+  remote: string | null;
+};
+
+export type SendOutcome =
+  | { kind: 'accepted'; providerMessageId: string; reply: RemoteReply | null }
+  | { kind: 'deferred'; reason: DeferReason; retryAfterMs?: number; reply: RemoteReply }
+  | { kind: 'rejected'; reason: FailureClass; reply: RemoteReply }
+  /** It may have been sent: the policy of the message's class decides. */
+  | { kind: 'unknown'; reply: RemoteReply };
