@@ -31,6 +31,22 @@ export function dateOf(epochMs: number): Date {
   return new Date(epochMs);
 }
 
+/**
+ * Milliseconds since 1970 of an RFC 3339 time with a mandatory offset (`2026-11-21T10:00:00.000Z`), or null if the
+ * text is none or names a day that does not exist.
+ */
+export function parseTimestamp(text: string): number | null {
+  if (text.length > 35) return null;
+  const day = /^(\d{4}-\d{2}-\d{2})T\d{2}:\d{2}(?::\d{2}(?:\.\d{1,9})?)?(?:Z|[+-]\d{2}:\d{2})$/.exec(
+    text,
+  )?.[1];
+  if (day === undefined) return null;
+  // eslint-disable-next-line no-restricted-globals -- parses, and does not read the present time
+  const [epochMs, midnightMs] = [Date.parse(text), Date.parse(`${day}T00:00:00Z`)];
+  if (Number.isNaN(epochMs) || Number.isNaN(midnightMs)) return null;
+  return dateOf(midnightMs).toISOString().startsWith(day) ? epochMs : null;
+}
+
 /** Resolves after `delayMs`, or rejects with the signal's reason when it aborts first. */
 export function sleep(clock: Clock, delayMs: number, signal?: AbortSignal): Promise<void> {
   return new Promise((resolve, reject) => {

@@ -1,7 +1,11 @@
 import type { SendOutcome } from '../outcome.ts';
 
+/** Which recipient of which message this is: what a provider keeps, and reports under. */
+export type RecipientReference = { organizationId: string; messageId: string; ordinal: number };
+
 /** One message for one recipient, ready to leave. */
 export type EmailHandOff = {
+  reference: RecipientReference;
   /** Return path (RFC 5321 reverse-path), without angle brackets. */
   envelopeFrom: string;
   /** The one recipient, domain as A-labels, without angle brackets. */

@@ -1,0 +1,18 @@
+-- Owner: sandbox. What the sandbox providers were given, for a person to look at.
+-- Locks: none, all tables are new. The previous release: there is none.
+
+create table sandbox_messages (
+  organization_id uuid not null,
+  id uuid not null,
+  channel text not null check (channel in ('email', 'sms', 'push', 'chatapp')),
+  message_id uuid not null,
+  recipient text not null,
+  sender text not null,
+  outcome text not null,
+  -- The message as it left; for email a whole RFC 5322 message.
+  source bytea not null,
+  created_at timestamptz not null,
+  primary key (organization_id, id)
+);
+create index sandbox_messages_newest on sandbox_messages (id desc);
+create index sandbox_messages_recipient on sandbox_messages (recipient, id desc);

@@ -1,0 +1,126 @@
+import { randomBytes } from 'node:crypto';
+import { type Clock, now } from '../platform/clock.ts';
+import type { NewId } from '../platform/ids.ts';
+import type { Connection, Database } from '../platform/postgres/database.ts';
+import { sha256 } from '../platform/secrets.ts';
+import { type Channel, isScopeOrBundle, type Organization, type PlanChange } from './schema.ts';
+import * as store from './store.ts';
+
+export { createKeyring, type Keyring, type Grant } from './keyring.ts';
+export { channels, resolveScopes, scopeBundles, scopes } from './schema.ts';
+export type { ApiKey, Channel, Organization, Plan, PlanChange, Scope } from './schema.ts';
+export { hasOrganizations, listApiKeys, listOrganizations, loadSendingPlans } from './store.ts';
+export type { SendingPlan } from './store.ts';
+
+/** What account commands need. */
+export type AccountTools = { database: Database; clock: Clock; newId: NewId };
+
+export async function createOrganization(tools: AccountTools, name: string): Promise<Organization> {
+  const organization = { id: tools.newId(), name, createdAt: now(tools.clock) };
+  await store.insertOrganization(tools.database, organization);
+  return organization;
+}
+
+/** Returns whether the organization exists. */
+export async function updateOrganization(
+  tools: AccountTools,
+  organizationId: string,
+  change: PlanChange,
+): Promise<boolean> {
+  return store.updateOrganization(tools.database, organizationId, change, now(tools.clock));
+}
+
+export type NewApiKey = { organizationId: string; name: string; scopes: string[]; expiresAt: Date | null };
+
+/**
+ * Makes an API key and returns it: the only time that it is seen, since only its digest is stored.
+ * Throws a RangeError that names the scopes which do not exist.
+ */
+export async function createApiKey(
+  tools: AccountTools,
+  wanted: NewApiKey,
+): Promise<{ id: string; key: string }> {
+  const unknownScopes = wanted.scopes.filter((scope) => !isScopeOrBundle(scope));
+  if (unknownScopes.length > 0) throw new RangeError(`unknown scopes: ${unknownScopes.join(', ')}`);
+
+  const id = tools.newId();
+  const key = `pst_${toBase62(randomBytes(32))}`;
+  await store.insertApiKey(tools.database, {
+    ...wanted,
+    id,
+    prefix: key.slice(0, prefixLength),
+    sha256: sha256(key),
+    createdAt: now(tools.clock),
+  });
+  return { id, key };
+}
+
+/** Returns whether the key exists. Every node refuses it within five seconds. */
+export async function revokeApiKey(tools: AccountTools, keyId: string): Promise<boolean> {
+  return store.revokeApiKey(tools.database, keyId, now(tools.clock));
+}
+
+/** `pst_` and eight characters: enough to tell keys apart, and 208 of the 256 bits stay unknown. */
+const prefixLength = 12;
+
+const base62 = '0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz';
+
+function toBase62(bytes: Uint8Array): string {
+  let number = BigInt(`0x${Buffer.from(bytes).toString('hex')}`);
+  let digits = '';
+  while (number > 0n) {
+    digits = base62.charAt(Number(number % 62n)) + digits;
+    number /= 62n;
+  }
+  return digits.padStart(43, '0');
+}
+
+/** One organization's wish to send: how much of the month's quota it takes. */
+export type QuotaDemand = { organizationId: string; amount: number; limit: number | null };
+
+/** Which demands fit, in their order; `count` adds those that do to what was used. */
+export type QuotaVerdict = { fits: boolean[]; count: () => Promise<void> };
+
+/**
+ * Holds demands against the month's quotas, in their order. A demand that does not fit takes nothing, so that a
+ * smaller one behind it may still fit. It is part of the transaction that accepts the messages: until that ends,
+ * nobody else takes from the quota of an organization that has one. `count` sends its statements at once, so that
+ * they can share a round trip with the caller's own.
+ */
+export async function holdQuota(
+  transaction: Connection,
+  holding: { channel: Channel; at: Date; shard: number; demands: readonly QuotaDemand[] },
+): Promise<QuotaVerdict> {
+  const { channel, demands } = holding;
+  const month = `${holding.at.toISOString().slice(0, 7)}-01`;
+  const limited = new Set(
+    demands.filter(({ limit }) => limit !== null).map(({ organizationId }) => organizationId),
+  );
+  const used =
+    limited.size > 0
+      ? await store.lockUsage(transaction, { channel, month, organizationIds: [...limited] })
+      : new Map<string, number>();
+
+  const unlimitedAdditions = new Map<string, number>();
+  const limitedAdditions = new Map<string, number>();
+  const fits = demands.map(({ organizationId, amount, limit }) => {
+    const additions = limit === null ? unlimitedAdditions : limitedAdditions;
+    const added = additions.get(organizationId) ?? 0;
+    if (limit !== null && (used.get(organizationId) ?? 0) + added + amount > limit) return false;
+    additions.set(organizationId, added + amount);
+    return true;
+  });
+
+  const countIn = async (additions: ReadonlyMap<string, number>, shard: number) => {
+    if (additions.size > 0) await store.insertUsage(transaction, { channel, month, shard, additions });
+  };
+  return {
+    fits,
+    count: async () => {
+      await Promise.all([countIn(unlimitedAdditions, holding.shard), countIn(limitedAdditions, heldShard)]);
+    },
+  };
+}
+
+/** The shard in which organizations with a limit are counted, under a lock; the others use those above it. */
+const heldShard = 0;

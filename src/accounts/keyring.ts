@@ -1,0 +1,139 @@
+import { LRUCache } from 'lru-cache';
+import { type Clock, dateOf } from '../platform/clock.ts';
+import type { Log } from '../platform/log.ts';
+import type { Database } from '../platform/postgres/database.ts';
+import { sha256 } from '../platform/secrets.ts';
+import { resolveScopes, type Scope } from './schema.ts';
+import * as store from './store.ts';
+
+/** What a key opens. */
+export type Grant = {
+  keyId: string;
+  organizationId: string;
+  scopes: ReadonlySet<Scope>;
+  requestsPerWindow: number;
+  eventsPerWindow: number;
+};
+
+export type KeyringOutcome = Grant | 'unauthorized' | 'too_many_wrong_keys';
+
+/** Tells what an API key opens, without asking the database at each request. */
+export type Keyring = {
+  /** `address` is the client's: wrong keys are limited per address before the database is asked. */
+  find: (key: string, address: string) => Promise<KeyringOutcome>;
+  /** Writes down when keys were last used. */
+  flush: () => Promise<void>;
+};
+
+/** A revoked key works no longer than this anywhere. Shorter asks the database more often. */
+const freshForMs = 4_000;
+const keysMax = 10_000;
+/** Wrong keys an address may try in a minute. Fewer would lock out an office with one stale key in a loop. */
+const wrongKeysPerMinute = 120;
+const addressesMax = 50_000;
+/** `last_used_at` is for people: a minute's precision is enough and spares a write a request. */
+const touchIntervalMs = 60_000;
+
+/** The form of every key that was ever made: anything else needs no look-up. */
+const keyPattern = /^pst_[0-9A-Za-z]{43}$/;
+
+type Known = { grant: Grant | null; expiresAtMs: number; loadedAtMs: number; touchedAtMs: number };
+
+export function createKeyring(tools: { database: Database; clock: Clock; log: Log }): Keyring {
+  const { database, clock, log } = tools;
+  const known = new LRUCache<string, Known>({ max: keysMax });
+  const loading = new Map<string, Promise<Known | null>>();
+  const wrongKeys = new LRUCache<string, { count: number; windowStartMs: number }>({ max: addressesMax });
+  let touched: { organizationId: string; id: string }[] = [];
+
+  const load = async (digest: Buffer, cacheKey: string): Promise<Known | null> => {
+    const found = await store.findGrant(database, digest);
+    if (found === null) {
+      known.delete(cacheKey);
+      return null;
+    }
+    const { key } = found;
+    const entry = {
+      grant:
+        key.revokedAt === null
+          ? {
+              keyId: key.id,
+              organizationId: key.organizationId,
+              scopes: resolveScopes(key.scopes),
+              requestsPerWindow: found.requestsPerWindow,
+              eventsPerWindow: found.eventsPerWindow,
+            }
+          : null,
+      expiresAtMs: key.expiresAt?.getTime() ?? Number.POSITIVE_INFINITY,
+      loadedAtMs: clock.monotonicMs(),
+      touchedAtMs: known.get(cacheKey)?.touchedAtMs ?? Number.NEGATIVE_INFINITY,
+    };
+    known.set(cacheKey, entry);
+    return entry;
+  };
+
+  /** Requests that arrive together with the same key share one look-up. */
+  const loadOnce = (digest: Buffer, cacheKey: string) => {
+    let pending = loading.get(cacheKey);
+    if (pending === undefined) {
+      pending = load(digest, cacheKey).finally(() => loading.delete(cacheKey));
+      loading.set(cacheKey, pending);
+    }
+    return pending;
+  };
+
+  const mayTry = (address: string) => {
+    const window = wrongKeys.get(address);
+    if (window === undefined || clock.monotonicMs() - window.windowStartMs > 60_000) return true;
+    return window.count < wrongKeysPerMinute;
+  };
+
+  const countWrongKey = (address: string) => {
+    const nowMs = clock.monotonicMs();
+    const window = wrongKeys.get(address);
+    if (window === undefined || nowMs - window.windowStartMs > 60_000) {
+      wrongKeys.set(address, { count: 1, windowStartMs: nowMs });
+    } else {
+      window.count += 1;
+    }
+  };
+
+  const flush = async () => {
+    const used = touched;
+    touched = [];
+    if (used.length > 0) await store.touchApiKeys(database, used, dateOf(clock.nowMs()));
+  };
+
+  return {
+    find: async (key, address) => {
+      if (!keyPattern.test(key)) return 'unauthorized';
+      const digest = sha256(key);
+      const cacheKey = digest.toString('base64');
+      let entry: Known | null | undefined = known.get(cacheKey);
+      if (entry === undefined && !mayTry(address)) return 'too_many_wrong_keys';
+      if (entry === undefined || clock.monotonicMs() - entry.loadedAtMs > freshForMs) {
+        entry = await loadOnce(digest, cacheKey);
+      }
+      if (entry === null) {
+        countWrongKey(address);
+        return 'unauthorized';
+      }
+      if (entry.grant === null || entry.expiresAtMs <= clock.nowMs()) return 'unauthorized';
+
+      const nowMs = clock.monotonicMs();
+      if (nowMs - entry.touchedAtMs > touchIntervalMs) {
+        entry.touchedAtMs = nowMs;
+        touched.push({ organizationId: entry.grant.organizationId, id: entry.grant.keyId });
+        if (touched.length === 1) {
+          clock.after(1_000, () => {
+            flush().catch((cause: unknown) => {
+              log.warn({ err: cause }, 'last use of keys not written');
+            });
+          });
+        }
+      }
+      return entry.grant;
+    },
+    flush,
+  };
+}

@@ -1,0 +1,91 @@
+/** What a key may do. Lists, tags, segments and properties belong to `contacts`, the gallery to `templates`. */
+export const scopes = [
+  'email:send',
+  'email:read',
+  'sms:send',
+  'sms:read',
+  'push:send',
+  'push:read',
+  'devices:write',
+  'chatapp:send',
+  'chatapp:read',
+  'chatapp:write',
+  'campaigns:read',
+  'campaigns:write',
+  'campaigns:send',
+  'domains:read',
+  'domains:write',
+  'contacts:read',
+  'contacts:write',
+  'templates:read',
+  'templates:write',
+  'events:read',
+  'events:write',
+  'events:send',
+] as const;
+
+export type Scope = (typeof scopes)[number];
+
+/** Names for several scopes at once; a key keeps the name, so that a bundle grows with the service. */
+export const scopeBundles = {
+  full_access: scopes,
+  sending_access: scopes.filter((scope) => scope.endsWith(':send') || scope.endsWith(':read')),
+  read_only: scopes.filter((scope) => scope.endsWith(':read')),
+} as const satisfies Record<string, readonly Scope[]>;
+
+export const channels = ['email', 'sms', 'push', 'chatapp'] as const;
+
+export type Channel = (typeof channels)[number];
+
+export type Organization = { id: string; name: string; createdAt: Date };
+
+/** Monthly quotas and other limits: null is no limit. Emails count recipients, SMS segments, the rest messages. */
+export type Plan = {
+  requestsPerWindow: number;
+  eventsPerWindow: number;
+  quotas: Record<Channel, number | null>;
+  suspendedChannels: Channel[];
+};
+
+export type PlanChange = {
+  requestsPerWindow?: number;
+  eventsPerWindow?: number;
+  quotas?: Partial<Record<Channel, number | null>>;
+  limits?: Partial<Record<'domains' | 'segments' | 'events', number | null>>;
+  suspend?: Channel[];
+  resume?: Channel[];
+};
+
+export type ApiKey = {
+  id: string;
+  organizationId: string;
+  name: string;
+  prefix: string;
+  scopes: string[];
+  expiresAt: Date | null;
+  revokedAt: Date | null;
+  lastUsedAt: Date | null;
+  createdAt: Date;
+};
+
+/** The scopes that a key holds, bundles resolved. */
+export function resolveScopes(names: readonly string[]): ReadonlySet<Scope> {
+  const held = new Set<Scope>();
+  for (const name of names) {
+    if (isScope(name)) held.add(name);
+    else if (isBundle(name)) for (const scope of scopeBundles[name]) held.add(scope);
+  }
+  return held;
+}
+
+export function isScopeOrBundle(name: string): boolean {
+  return isScope(name) || isBundle(name);
+}
+
+function isScope(name: string): name is Scope {
+  return (scopes as readonly string[]).includes(name);
+}
+
+function isBundle(name: string): name is keyof typeof scopeBundles {
+  return Object.hasOwn(scopeBundles, name);
+}

@@ -1,0 +1,298 @@
+import { type Connection, statement, unpreparedStatement } from '../platform/postgres/database.ts';
+import type { ApiKey, Channel, Organization, Plan, PlanChange } from './schema.ts';
+
+export async function insertOrganization(connection: Connection, organization: Organization): Promise<void> {
+  await connection.rows(
+    unpreparedStatement(
+      'insert into organizations (id, name, created_at, updated_at) values ($1, $2, $3, $3)',
+    ),
+    [organization.id, organization.name, organization.createdAt],
+  );
+}
+
+export async function hasOrganizations(connection: Connection): Promise<boolean> {
+  const rows = await connection.rows(unpreparedStatement('select from organizations limit 1'));
+  return rows.length > 0;
+}
+
+export async function listOrganizations(
+  connection: Connection,
+  page: { after: string | null; limit: number },
+): Promise<(Organization & Plan)[]> {
+  const rows = await connection.rows(
+    unpreparedStatement<OrganizationRow>(
+      `select ${organizationColumns}
+       from organizations
+       where $1::uuid is null or id < $1
+       order by id desc
+       limit $2`,
+    ),
+    [page.after, page.limit],
+  );
+  return rows.map((row) => ({ id: row.id, name: row.name, createdAt: row.created_at, ...planOf(row) }));
+}
+
+/** Applies the change and returns whether the organization exists. */
+export async function updateOrganization(
+  connection: Connection,
+  organizationId: string,
+  change: PlanChange,
+  updatedAt: Date,
+): Promise<boolean> {
+  const columns: [string, unknown][] = [];
+  if (change.requestsPerWindow !== undefined) columns.push(['requests_per_window', change.requestsPerWindow]);
+  if (change.eventsPerWindow !== undefined) columns.push(['events_per_window', change.eventsPerWindow]);
+  for (const [channel, quota] of Object.entries(change.quotas ?? {}))
+    columns.push([`${channel}_quota`, quota]);
+  for (const [noun, limit] of Object.entries(change.limits ?? {}))
+    columns.push([`${noun.slice(0, -1)}_limit`, limit]);
+
+  const assignments = columns.map(([column], index) => `${column} = $${index + 5}, `).join('');
+  const rows = await connection.rows(
+    unpreparedStatement(
+      `update organizations
+       set ${assignments}
+         suspended_channels = array(
+           select unnest(suspended_channels || $3::text[]) except select unnest($4::text[])
+         ),
+         updated_at = $2
+       where id = $1
+       returning id`,
+    ),
+    [
+      organizationId,
+      updatedAt,
+      change.suspend ?? [],
+      change.resume ?? [],
+      ...columns.map(([, value]) => value),
+    ],
+  );
+  return rows.length === 1;
+}
+
+export async function insertApiKey(
+  connection: Connection,
+  key: Pick<ApiKey, 'id' | 'organizationId' | 'name' | 'prefix' | 'scopes' | 'expiresAt' | 'createdAt'> & {
+    sha256: Buffer;
+  },
+): Promise<void> {
+  await connection.rows(
+    unpreparedStatement(
+      `insert into api_keys (organization_id, id, name, prefix, key_sha256, scopes, expires_at, created_at)
+       values ($1, $2, $3, $4, $5, $6, $7, $8)`,
+    ),
+    [key.organizationId, key.id, key.name, key.prefix, key.sha256, key.scopes, key.expiresAt, key.createdAt],
+  );
+}
+
+export async function listApiKeys(
+  connection: Connection,
+  organizationId: string,
+  limit: number,
+): Promise<ApiKey[]> {
+  const rows = await connection.rows(
+    unpreparedStatement<ApiKeyRow>(
+      `select ${apiKeyColumns}
+       from api_keys
+       where organization_id = $1
+       order by id desc
+       limit $2`,
+    ),
+    [organizationId, limit],
+  );
+  return rows.map(apiKeyOf);
+}
+
+/** Returns whether the key exists; one that is revoked already stays as it is. */
+export async function revokeApiKey(connection: Connection, keyId: string, revokedAt: Date): Promise<boolean> {
+  const rows = await connection.rows(
+    unpreparedStatement(
+      'update api_keys set revoked_at = coalesce(revoked_at, $2) where id = $1 returning organization_id',
+    ),
+    [keyId, revokedAt],
+  );
+  return rows.length === 1;
+}
+
+export type KeyGrant = { key: ApiKey; requestsPerWindow: number; eventsPerWindow: number };
+
+const selectGrant = statement<ApiKeyRow & { requests_per_window: number; events_per_window: number }>(
+  'accounts_select_grant',
+  `select
+     k.organization_id, k.id, k.name, k.prefix, k.scopes, k.expires_at, k.revoked_at, k.last_used_at, k.created_at,
+     o.requests_per_window, o.events_per_window
+   from api_keys k
+   join organizations o on o.id = k.organization_id
+   where k.key_sha256 = $1`,
+);
+
+/** The one look-up before the organization is known: by the unique digest of the key. */
+export async function findGrant(connection: Connection, keySha256: Buffer): Promise<KeyGrant | null> {
+  const [row] = await connection.rows(selectGrant, [keySha256]);
+  if (row === undefined) return null;
+  return {
+    key: apiKeyOf(row),
+    requestsPerWindow: row.requests_per_window,
+    eventsPerWindow: row.events_per_window,
+  };
+}
+
+export async function touchApiKeys(
+  connection: Connection,
+  used: readonly { organizationId: string; id: string }[],
+  usedAt: Date,
+): Promise<void> {
+  await connection.rows(
+    unpreparedStatement(
+      `update api_keys k
+       set last_used_at = $3
+       from unnest($1::uuid[], $2::uuid[]) as used (organization_id, id)
+       where k.organization_id = used.organization_id
+         and k.id = used.id`,
+    ),
+    [used.map(({ organizationId }) => organizationId), used.map(({ id }) => id), usedAt],
+  );
+}
+
+export type SendingPlan = { organizationId: string; quota: number | null; isSuspended: boolean };
+
+const selectSendingPlans = statement<{ id: string; quota: number | null; is_suspended: boolean }>(
+  'accounts_select_sending_plans',
+  `select
+     id,
+     case $2
+       when 'email' then email_quota
+       when 'sms' then sms_quota
+       when 'push' then push_quota
+       when 'chatapp' then chatapp_quota
+     end as quota,
+     $2 = any (suspended_channels) as is_suspended
+   from organizations
+   where id = any ($1::uuid[])`,
+);
+
+export async function loadSendingPlans(
+  connection: Connection,
+  organizationIds: readonly string[],
+  channel: Channel,
+): Promise<SendingPlan[]> {
+  const rows = await connection.rows(selectSendingPlans, [organizationIds, channel]);
+  return rows.map((row) => ({ organizationId: row.id, quota: row.quota, isSuspended: row.is_suspended }));
+}
+
+const addUsage = statement(
+  'accounts_add_usage',
+  `insert into quota_usage as u (organization_id, channel, month, shard, used)
+   select organization_id, $1, $2, $3, used
+   from unnest($4::uuid[], $5::bigint[]) as addition (organization_id, used)
+   order by organization_id
+   on conflict (organization_id, channel, month, shard)
+   do update set used = u.used + excluded.used`,
+);
+
+/** Counts what was accepted. Sorted, so that transactions that count the same organizations cannot deadlock. */
+export async function insertUsage(
+  connection: Connection,
+  usage: { channel: Channel; month: string; shard: number; additions: ReadonlyMap<string, number> },
+): Promise<void> {
+  await connection.rows(addUsage, [
+    usage.channel,
+    usage.month,
+    usage.shard,
+    [...usage.additions.keys()],
+    [...usage.additions.values()],
+  ]);
+}
+
+/** Makes sure that the shards to be held exist, since a row that is not there cannot be locked. */
+const insertHeldShards = statement(
+  'accounts_insert_held_shards',
+  `insert into quota_usage (organization_id, channel, month, shard, used)
+   select organization_id, $1, $2, 0, 0
+   from unnest($3::uuid[]) as held (organization_id)
+   order by organization_id
+   on conflict do nothing`,
+);
+
+/** Competes with every other transaction that accepts messages of the same limited organizations. */
+const lockHeldShards = statement<{ organization_id: string }>(
+  'accounts_lock_held_shards',
+  `select organization_id
+   from quota_usage
+   where organization_id = any ($3::uuid[]) and channel = $1 and month = $2 and shard = 0
+   order by organization_id
+   for update`,
+);
+
+const sumUsage = statement<{ organization_id: string; used: number }>(
+  'accounts_sum_usage',
+  `select organization_id, sum(used) as used
+   from quota_usage
+   where organization_id = any ($3::uuid[]) and channel = $1 and month = $2
+   group by organization_id`,
+);
+
+/** What these organizations used this month, held still until the transaction ends. */
+export async function lockUsage(
+  connection: Connection,
+  held: { channel: Channel; month: string; organizationIds: readonly string[] },
+): Promise<Map<string, number>> {
+  const values = [held.channel, held.month, held.organizationIds];
+  await Promise.all([connection.rows(insertHeldShards, values), connection.rows(lockHeldShards, values)]);
+  const rows = await connection.rows(sumUsage, values);
+  return new Map(rows.map((row) => [row.organization_id, row.used]));
+}
+
+type OrganizationRow = {
+  id: string;
+  name: string;
+  requests_per_window: number;
+  events_per_window: number;
+  email_quota: number | null;
+  sms_quota: number | null;
+  push_quota: number | null;
+  chatapp_quota: number | null;
+  suspended_channels: Channel[];
+  created_at: Date;
+};
+
+const organizationColumns = `id, name, requests_per_window, events_per_window, email_quota, sms_quota, push_quota,
+  chatapp_quota, suspended_channels, created_at`;
+
+function planOf(row: OrganizationRow): Plan {
+  return {
+    requestsPerWindow: row.requests_per_window,
+    eventsPerWindow: row.events_per_window,
+    quotas: { email: row.email_quota, sms: row.sms_quota, push: row.push_quota, chatapp: row.chatapp_quota },
+    suspendedChannels: row.suspended_channels,
+  };
+}
+
+type ApiKeyRow = {
+  organization_id: string;
+  id: string;
+  name: string;
+  prefix: string;
+  scopes: string[];
+  expires_at: Date | null;
+  revoked_at: Date | null;
+  last_used_at: Date | null;
+  created_at: Date;
+};
+
+const apiKeyColumns =
+  'organization_id, id, name, prefix, scopes, expires_at, revoked_at, last_used_at, created_at';
+
+function apiKeyOf(row: ApiKeyRow): ApiKey {
+  return {
+    id: row.id,
+    organizationId: row.organization_id,
+    name: row.name,
+    prefix: row.prefix,
+    scopes: row.scopes,
+    expiresAt: row.expires_at,
+    revokedAt: row.revoked_at,
+    lastUsedAt: row.last_used_at,
+    createdAt: row.created_at,
+  };
+}

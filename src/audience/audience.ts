@@ -1,0 +1,77 @@
+import type { Channel } from '../accounts/accounts.ts';
+import { type Clock, now } from '../platform/clock.ts';
+import type { Connection } from '../platform/postgres/database.ts';
+import type { Secrets } from '../platform/secrets.ts';
+import * as store from './store.ts';
+
+/** Why an address must not be written to any more. */
+export type SuppressionReason = 'hard_bounce' | 'complaint' | 'unsubscribe' | 'operator';
+
+export type Suppression = { address: string | null; reason: SuppressionReason; createdAt: Date };
+
+/** What suppressions need: the hash keeps an address recognisable after the address itself was erased. */
+export type SuppressionTools = { clock: Clock; secrets: Secrets };
+
+/** `address` is normalised: lower-case, domain as A-labels; or E.164. */
+export type SuppressedAddress = { organizationId: string; address: string };
+
+export async function addSuppressions(
+  connection: Connection,
+  tools: SuppressionTools,
+  channel: Channel,
+  suppressions: readonly (SuppressedAddress & { reason: SuppressionReason })[],
+): Promise<void> {
+  if (suppressions.length === 0) return;
+  const rows = suppressions.map((suppression) => ({
+    ...suppression,
+    addressHash: hashAddress(tools.secrets, suppression),
+  }));
+  await store.insertSuppressions(connection, channel, rows, now(tools.clock));
+}
+
+/** For each address, whether it is suppressed. */
+export async function areSuppressed(
+  connection: Connection,
+  tools: SuppressionTools,
+  channel: Channel,
+  addresses: readonly SuppressedAddress[],
+): Promise<boolean[]> {
+  const found = await store.findSuppressed(
+    connection,
+    channel,
+    addresses.map((address) => ({ ...address, addressHash: hashAddress(tools.secrets, address) })),
+  );
+  return addresses.map((_address, index) => found.has(index));
+}
+
+/** Returns whether the address was suppressed. */
+export async function removeSuppression(
+  connection: Connection,
+  tools: SuppressionTools,
+  channel: Channel,
+  address: SuppressedAddress,
+): Promise<boolean> {
+  return store.deleteSuppression(connection, {
+    organizationId: address.organizationId,
+    channel,
+    addressHash: hashAddress(tools.secrets, address),
+  });
+}
+
+export async function readSuppression(
+  connection: Connection,
+  tools: SuppressionTools,
+  channel: Channel,
+  address: SuppressedAddress,
+): Promise<Suppression | null> {
+  return store.findSuppression(connection, {
+    organizationId: address.organizationId,
+    channel,
+    addressHash: hashAddress(tools.secrets, address),
+  });
+}
+
+/** One organization's hashes tell nothing about another's. */
+function hashAddress(secrets: Secrets, { organizationId, address }: SuppressedAddress): Buffer {
+  return secrets.keyedHash(`${organizationId} ${address}`, 'suppression');
+}

@@ -1,0 +1,61 @@
+import { domainToASCII } from 'node:url';
+
+/** An email address that every part of the service understands alike: validation, suppression, routing, envelope. */
+export type EmailAddress = {
+  /** As it was submitted. */
+  address: string;
+  /** For comparison: lower-cased, the domain as A-labels. */
+  normalised: string;
+  /** For SMTP: the local part as submitted, whose case is its owner's business, and the domain as A-labels. */
+  envelope: string;
+  /** Lower-cased A-labels. */
+  domain: string;
+};
+
+/** RFC 5321 §4.5.3.1.3: a path has 256 octets, two of them the angle brackets. */
+export const addressLengthMax = 254;
+
+/** RFC 5321 §4.5.3.1.1. */
+const localPartLengthMax = 64;
+
+/** RFC 1035 §2.3.4, without the length octets of the wire form. */
+const domainLengthMax = 253;
+
+/** RFC 5321 §4.1.2, Dot-string: runs of atext with single dots between them. */
+const dotStringPattern = /^[\w!#$%&'*+\-/=?^`{|}~]+(?:\.[\w!#$%&'*+\-/=?^`{|}~]+)*$/;
+
+const labelPattern = /^[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?$/;
+
+/**
+ * Reads a bare address: a plain dot-atom local part in ASCII (RFC 5321 §4.1.2) and a domain of two labels or more.
+ * Null for everything else that mail knows: quoted local parts, lists, display names, comments, encoded words and
+ * address literals are how two parsers come to disagree about who gets a message. White space is never trimmed.
+ */
+export function parseAddress(text: string): EmailAddress | null {
+  if (text.length > addressLengthMax) return null;
+  const at = text.indexOf('@');
+  const localPart = text.slice(0, Math.max(at, 0));
+  if (localPart.length > localPartLengthMax || !dotStringPattern.test(localPart)) return null;
+  const domain = parseDomain(text.slice(at + 1));
+  if (domain === null) return null;
+  const envelope = `${localPart}@${domain}`;
+  if (envelope.length > addressLengthMax) return null;
+  return { address: text, normalised: envelope.toLowerCase(), envelope, domain };
+}
+
+const plainDomainPattern = /^[A-Za-z0-9.-]+$/;
+const unsafeAsciiPattern = /[\0-,/:-@[-`{-\x7f]/;
+
+/** The domain as lower-cased A-labels, or null if it is none that mail can be sent to. */
+function parseDomain(text: string): string | null {
+  // What is refused here would mean something to a parser of URLs, which is what domainToASCII is.
+  if (unsafeAsciiPattern.test(text)) return null;
+  const lowered = text.toLowerCase();
+  const isPlain = plainDomainPattern.test(text) && !lowered.includes('xn--');
+  const domain = isPlain ? lowered : domainToASCII(text);
+  if (domain.length > domainLengthMax) return null;
+  const labels = domain.split('.');
+  if (labels.length < 2 || !labels.every((label) => labelPattern.test(label))) return null;
+  // RFC 1123 §2.1: the last label begins with a letter; 127.1 and 1.0x7f are addresses to a resolver.
+  return /^[a-z]/.test(labels.at(-1) ?? '') ? domain : null;
+}

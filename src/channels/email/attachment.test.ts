@@ -1,0 +1,169 @@
+import fc from 'fast-check';
+import { describe, expect, it } from 'vitest';
+import { isContentId, isContentType, isRefusedAttachment, resolveContentType } from './attachment.ts';
+
+const harmless = 'application/octet-stream';
+
+describe('an attachment', () => {
+  it.each([
+    'setup.exe',
+    'run.bat',
+    'x.cmd',
+    'x.com',
+    'x.js',
+    'x.jse',
+    'x.mjs',
+    'x.vbs',
+    'x.ps1',
+    'x.scr',
+    'x.jar',
+    'x.msi',
+    'x.lnk',
+    'x.hta',
+    'x.wsf',
+    'x.reg',
+    'x.dll',
+    'x.apk',
+    'x.app',
+    'x.iso',
+    'x.img',
+    'x.vhd',
+    'x.chm',
+    'x.sh',
+    'x.py',
+    '.exe',
+    'evil.EXE',
+    'invoice.pdf.exe',
+    'a.exe.',
+    'a.exe...',
+    'a.exe   ',
+    'a.exe . .',
+    'a.exe\t',
+    'a.exe\u00a0',
+    'a.exe::$DATA',
+    'a.exe:',
+    'a.exe:b.pdf',
+    'a.pdf:b.exe',
+    'a.exe"',
+    'a.exe?',
+    'a.exe/',
+    'docs/a.exe',
+    'docs\\a.exe',
+    'fdp.\u202eexe',
+    'a.e\u200bxe',
+    'a.e\u00adxe',
+    'a.exe\ufe0f',
+    'a\u2024exe',
+    'a\uff0eexe',
+    'a.\uff45\uff58\uff45',
+    'a.ﬀ.e\u0000xe',
+    'a.{20d04fe0-3aea-1069-a2d8-08002b30309d}',
+    '=?utf-8?B?ZXZpbC5leGU=?=',
+  ])('named %j is refused', (filename) => {
+    expect(isRefusedAttachment(filename, harmless)).toBe(true);
+  });
+
+  it.each([
+    'report.pdf',
+    'example.com.pdf',
+    'node.js.docx',
+    'setup.exe.txt',
+    'exe',
+    'a',
+    '',
+    '.',
+    'invite.ics',
+    'photo.JPEG',
+    'data.csv',
+    'page.html',
+    'archive.zip',
+    'key.crt',
+    'Übersicht 2026.xlsx',
+    '表.xlsx',
+  ])('named %j is not refused', (filename) => {
+    expect(isRefusedAttachment(filename, harmless)).toBe(false);
+  });
+
+  it.each([
+    'application/x-msdownload',
+    'APPLICATION/X-MSDOWNLOAD; name=a.pdf',
+    'application/javascript',
+    'text/javascript; charset=utf-8',
+    'application/x-sh',
+    ' text/vbscript ',
+    'application/x-sh ; not a parameter',
+  ])('of the type %j is refused', (contentType) => {
+    expect(isRefusedAttachment('a.pdf', contentType)).toBe(true);
+  });
+
+  it('is refused however invisible characters, dots and spaces are strewn over its name', () => {
+    const noise = fc.string({
+      unit: fc.constantFrom('\u200b', '\u202e', '\u2060', '\u0007', '\u00ad'),
+      maxLength: 3,
+    });
+    const tail = fc.string({ unit: fc.constantFrom('.', ' ', '\u200b', '\u00a0'), maxLength: 5 });
+    fc.assert(
+      fc.property(
+        noise,
+        noise,
+        noise,
+        tail,
+        fc.constantFrom('exe', 'JS', 'Ps1'),
+        (a, b, c, end, extension) => {
+          const [first = '', ...others] = extension;
+          const filename = `bill${a}.${b}${first}${c}${others.join('')}${end}`;
+          expect(isRefusedAttachment(filename, harmless)).toBe(true);
+        },
+      ),
+    );
+  });
+
+  it('gets the content type of its extension if none is given, or one that says nothing', () => {
+    expect(resolveContentType('a.pdf', undefined)).toBe('application/pdf');
+    expect(resolveContentType('a.PNG', 'application/octet-stream')).toBe('image/png');
+    expect(resolveContentType('a.png', 'Application/Octet-Stream; x=y')).toBe('image/png');
+    expect(resolveContentType('a.ics', undefined)).toBe('text/calendar');
+    expect(resolveContentType('a.pdf', 'text/plain')).toBe('text/plain');
+    expect(resolveContentType('a.unheard-of', undefined)).toBe('application/octet-stream');
+    expect(resolveContentType('a', 'application/octet-stream')).toBe('application/octet-stream');
+  });
+
+  it.each([
+    'text/plain',
+    'text/calendar; method=REQUEST',
+    'a/b;c="d \\" e";f=g',
+    'image/svg+xml',
+    'A/B ; c=d',
+  ])('may have the content type %j', (text) => {
+    expect(isContentType(text)).toBe(true);
+  });
+
+  it.each([
+    '',
+    'text',
+    'text/',
+    '/plain',
+    'text/plain;',
+    'text/plain; charset',
+    'text/plain; charset=',
+    'text/plain charset=utf-8',
+    'text/plain; a="b',
+    'text/plain; a="b"c',
+    'text/plain\r\nX: y',
+    'text/plain; a="\r\n"',
+    'text/plain\n',
+    'text/plain; a="ü"',
+    'téxt/plain',
+    'text/pl ain',
+    `text/${'a'.repeat(251)}`,
+  ])('may not have the content type %j', (text) => {
+    expect(isContentType(text)).toBe(false);
+  });
+
+  it('has a content id of printable ASCII without spaces and angle brackets', () => {
+    expect(isContentId('logo@example.com')).toBe(true);
+    for (const text of ['', 'a b', '<a>', 'a\r\n', 'ä', 'a\x7f', 'a'.repeat(256)]) {
+      expect(isContentId(text)).toBe(false);
+    }
+  });
+});

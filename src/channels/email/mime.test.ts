@@ -1,0 +1,522 @@
+import fc from 'fast-check';
+import PostalMime, { type Email } from 'postal-mime';
+import { describe, expect, it } from 'vitest';
+import type { Values } from '../placeholders.ts';
+import {
+  type EmailAttachment,
+  type EmailContent,
+  type PersonalHeaders,
+  compileEmail,
+  fillEmail,
+  listChunks,
+} from './mime.ts';
+
+function content(changes: Partial<EmailContent> = {}): EmailContent {
+  return {
+    messageId: '0198f2a0-0000-7000-8000-000000000001@example.com',
+    date: new Date('2026-11-21T11:41:50Z'),
+    from: { address: 'shop@example.com', name: 'The Shop' },
+    replyTo: null,
+    to: ['ada@example.net'],
+    cc: [],
+    subject: 'Your order',
+    html: null,
+    text: 'Thank you.',
+    attachments: [],
+    headers: [],
+    ...changes,
+  };
+}
+
+function attachment(changes: Partial<EmailAttachment> = {}): EmailAttachment {
+  return {
+    filename: 'a.bin',
+    contentType: 'application/octet-stream',
+    contentId: null,
+    content: Buffer.from('content'),
+    ...changes,
+  };
+}
+
+/** The message as octets, after a strict look at what every message has to be. */
+function compose(
+  changes: Partial<EmailContent>,
+  values: Values | null = null,
+  personal?: PersonalHeaders,
+): string {
+  const compiled = compileEmail(content(changes), { personalised: values !== null });
+  const filled = fillEmail(compiled, values ?? {}, personal ?? null);
+  if (filled === 'too_large') throw new Error('too large');
+  const message = Buffer.concat(listChunks(filled)).toString('latin1');
+  expect(message).toMatch(/^[\t\r\n -~]*\r\n$/);
+  expect(message.replaceAll('\r\n', '')).not.toMatch(/[\r\n]/);
+  expect(message.split('\r\n').every((line) => line.length <= 998)).toBe(true);
+  expect(Buffer.from(filled.header).toString('latin1')).toBe(
+    message.slice(0, message.indexOf('\r\n\r\n') + 2),
+  );
+  return message;
+}
+
+function parse(message: string): Promise<Email> {
+  return PostalMime.parse(Buffer.from(message, 'latin1'));
+}
+
+type Part = { fields: Map<string, string>; children: Part[]; body: string; bytes: Buffer };
+
+/** Reads a part to the letter of RFC 2045 and 2046, and refuses everything that a reader would have to guess. */
+function readPart(text: string): Part {
+  const headerEnd = text.indexOf('\r\n\r\n');
+  expect(headerEnd).toBeGreaterThan(0);
+  const fields = new Map<string, string>();
+  for (const line of text
+    .slice(0, headerEnd)
+    .replace(/\r\n(?=[ \t])/g, '')
+    .split('\r\n')) {
+    const match = /^([!-9;-~]+):(?: (.*))?$/.exec(line);
+    expect(match, line).not.toBeNull();
+    const name = match![1]!.toLowerCase();
+    expect(fields.has(name), `${name} twice`).toBe(false);
+    fields.set(name, match![2] ?? '');
+  }
+  const body = text.slice(headerEnd + 4);
+  const boundary = /^multipart\/.*; boundary="([^"]+)"/.exec(fields.get('content-type') ?? '')?.[1];
+  const children = boundary === undefined ? [] : splitParts(body, boundary).map(readPart);
+  return { fields, children, body, bytes: decodeBody(fields.get('content-transfer-encoding'), body) };
+}
+
+function splitParts(body: string, boundary: string): string[] {
+  const sections = `\r\n${body}`.split(`\r\n--${boundary}`);
+  expect(sections[0]).toBe('');
+  expect(sections.at(-1)).toMatch(/^--(?:\r\n)*$/);
+  return sections.slice(1, -1).map((section) => {
+    expect(section.startsWith('\r\n')).toBe(true);
+    return section.slice(2);
+  });
+}
+
+function decodeBody(encoding: string | undefined, body: string): Buffer {
+  const lines = body.split('\r\n');
+  if (encoding === 'base64') {
+    expect(lines.every((line) => /^[A-Za-z0-9+/]{0,76}={0,2}$/.test(line) && line.length <= 76)).toBe(true);
+    return Buffer.from(body, 'base64');
+  }
+  if (encoding === 'quoted-printable') {
+    for (const line of lines) {
+      expect(line.length).toBeLessThanOrEqual(76);
+      expect(line).toMatch(/^(?!\.|From )(?:[\t -<>-~]|=[0-9A-F]{2})*=?$/);
+      expect(line).not.toMatch(/[ \t]$/);
+    }
+    const joined = body.replaceAll('=\r\n', '');
+    return Buffer.from(
+      joined.replace(/=([0-9A-F]{2})/g, (_, hex: string) => String.fromCharCode(parseInt(hex, 16))),
+      'latin1',
+    );
+  }
+  return Buffer.from(body, 'latin1');
+}
+
+function describeTree(part: Part): unknown {
+  const type = (part.fields.get('content-type') ?? '').split(';')[0];
+  return part.children.length === 0 ? type : [type, ...part.children.map(describeTree)];
+}
+
+function findLeaf(part: Part, type: string): Part {
+  const found = listLeaves(part).find((leaf) => leaf.fields.get('content-type')?.startsWith(type));
+  expect(found).toBeDefined();
+  return found!;
+}
+
+function listLeaves(part: Part): Part[] {
+  return part.children.length === 0 ? [part] : part.children.flatMap(listLeaves);
+}
+
+/** Any Unicode without lone surrogates and without NUL, which requests can't bring in. */
+const anyText = fc
+  .oneof(
+    fc.string({ unit: 'binary', maxLength: 200 }),
+    fc.string({ unit: 'grapheme', maxLength: 200 }),
+    fc.string({
+      unit: fc.constantFrom('\r', '\n', '\r\n', '.', 'From ', ' ', '\t', '=', 'a', 'ü', '--', '=_'),
+    }),
+    fc.string({ unit: 'grapheme-ascii', maxLength: 1500 }),
+  )
+  .map((text) => text.replaceAll('\0', ''));
+
+function withLineEnds(text: string): string {
+  return text.replace(/\r\n|\r|\n/g, '\r\n');
+}
+
+/** What remains of a text in a header: the same rule as the code under test, written once more. */
+function asHeader(text: string): string {
+  return [...text.replaceAll('\r\n', ' ')]
+    .map((character) => (/^[\p{Cc}\u2028\u2029]$/u.test(character) ? ' ' : character))
+    .join('');
+}
+
+describe('a composed message', () => {
+  it('stays as small as its content allows', () => {
+    expect(compose({})).toBe(
+      [
+        'From: The Shop <shop@example.com>',
+        'To: ada@example.net',
+        'Subject: Your order',
+        'Date: Sat, 21 Nov 2026 11:41:50 +0000',
+        'Message-ID: <0198f2a0-0000-7000-8000-000000000001@example.com>',
+        'MIME-Version: 1.0',
+        'Content-Type: text/plain; charset=utf-8',
+        'Content-Transfer-Encoding: 7bit',
+        '',
+        'Thank you.',
+        '',
+      ].join('\r\n'),
+    );
+  });
+
+  it('is the same to the octet each time', () => {
+    const changes = { html: '<p>{{a}} ü</p>', text: 'x', attachments: [attachment()] };
+    expect(compose(changes, { a: 'é' })).toBe(compose(changes, { a: 'é' }));
+  });
+
+  it('gives back any text, with CRLF for every line end', () => {
+    fc.assert(
+      fc.property(anyText, anyText, (text, html) => {
+        const root = readPart(compose({ text, html }));
+        expect(findLeaf(root, 'text/plain').bytes.toString()).toBe(withLineEnds(text));
+        expect(findLeaf(root, 'text/html').bytes.toString()).toBe(withLineEnds(html));
+      }),
+      { numRuns: 400 },
+    );
+  });
+
+  it('gives back any text to a reader that knows nothing of us', async () => {
+    const compare = (text: string) => text.replace(/\r*\n/g, '\n').replace(/[\r\n]+$/, '');
+    await fc.assert(
+      fc.asyncProperty(anyText, fc.string({ unit: 'grapheme', maxLength: 1000 }), async (text, html) => {
+        const parsed = await parse(compose({ text: withLineEnds(text), html, subject: asHeader(html) }));
+        expect(compare(parsed.text ?? '')).toBe(compare(withLineEnds(text).replace(/^\ufeff/, '')));
+        expect(compare(parsed.html ?? '')).toBe(compare(withLineEnds(html)));
+      }),
+      { numRuns: 200 },
+    );
+  });
+
+  it('gives back any subject and name', async () => {
+    await fc.assert(
+      fc.asyncProperty(anyText, anyText, async (subject, name) => {
+        const parsed = await parse(compose({ subject, from: { address: 'shop@example.com', name } }));
+        expect(parsed.subject ?? '').toBe(asHeader(subject));
+        expect(parsed.from).toEqual({ address: 'shop@example.com', name: asHeader(name).trim() });
+      }),
+      { numRuns: 400 },
+    );
+  });
+
+  it('gives back any filename', async () => {
+    // Names that contain encoded words are refused before a message is composed.
+    const filenames = fc
+      .string({ unit: fc.constantFrom(...'abc .-_"\\\'%;()ü表😀é*<>@,'), minLength: 1, maxLength: 255 })
+      .map((name) => `a${name}.pdf`);
+    await fc.assert(
+      fc.asyncProperty(filenames, async (filename) => {
+        const parsed = await parse(compose({ attachments: [attachment({ filename })] }));
+        expect(parsed.attachments.map((file) => file.filename)).toEqual([filename]);
+      }),
+      { numRuns: 300 },
+    );
+  });
+
+  it('gives back any file', () => {
+    fc.assert(
+      fc.property(fc.uint8Array({ maxLength: 400 }), fc.nat(400), (bytes, from) => {
+        // A view into a larger buffer, as request bodies are.
+        const view = bytes.subarray(Math.min(from, bytes.length));
+        const root = readPart(compose({ attachments: [attachment({ content: view })] }));
+        expect(findLeaf(root, 'application/octet-stream').bytes).toEqual(Buffer.from(view));
+      }),
+      { numRuns: 300 },
+    );
+  });
+
+  it('keeps every line of a header within 78 characters as far as it can', () => {
+    const message = compose({
+      subject: 'Übergrößenträger '.repeat(20),
+      from: { address: 'shop@example.com', name: 'Wörterbuch '.repeat(20) },
+      to: Array.from({ length: 50 }, (_, index) => `recipient-number-${index}@example.net`),
+      attachments: [attachment({ filename: `${'ü'.repeat(120)}.pdf` })],
+    });
+    expect(message.split('\r\n').filter((line) => line.length > 78)).toEqual([]);
+    expect(message).not.toMatch(/=\?[^ ]{74,}\?=/);
+  });
+
+  it('writes a subject without any space as encoded words rather than as a line of a thousand', () => {
+    const message = compose({ subject: 'x'.repeat(998) });
+    expect(message.split('\r\n').every((line) => line.length <= 78)).toBe(true);
+  });
+
+  it.each([
+    ['Ada', 'From: Ada <shop@example.com>'],
+    ['Doe, Jane', 'From: "Doe, Jane" <shop@example.com>'],
+    ['a "b" \\ c', 'From: "a \\"b\\" \\\\ c" <shop@example.com>'],
+    ['x@example.org', 'From: "x@example.org" <shop@example.com>'],
+    ['=?utf-8?Q?x?=', 'From: =?utf-8?B?PT91dGYtOD9RP3g/PQ==?=\r\n <shop@example.com>'],
+    ['Zoë', 'From: =?utf-8?B?Wm/Dqw==?=\r\n <shop@example.com>'],
+    ['', 'From: shop@example.com'],
+    [null, 'From: shop@example.com'],
+  ])('names the sender %j so that nobody reads an address into it', (name, expected) => {
+    expect(compose({ from: { address: 'shop@example.com', name } }).startsWith(`${expected}\r\n`)).toBe(true);
+  });
+
+  it('never lets ASCII text be taken for an encoded word', async () => {
+    const subject = '=?utf-8?B?QmNj?= {{x}}';
+    const parsed = await parse(compose({ subject, from: { address: 'a@example.com', name: subject } }));
+    expect(parsed.subject).toBe(subject);
+    expect(parsed.from?.name).toBe(subject);
+  });
+
+  it('writes international domains as A-labels', () => {
+    const message = compose({ to: ['ada@bücher.example'], cc: ['b@例え.example'], replyTo: 'c@Ü.example' });
+    expect(message).toContain('\r\nTo: ada@xn--bcher-kva.example\r\nCc: b@xn--r8jz45g.example\r\n');
+    expect(message).toContain('\r\nReply-To: c@xn--tda.example\r\n');
+  });
+
+  it.each([
+    '\r\nBcc: x@example.org',
+    '\nBcc: x@example.org',
+    '\rBcc: x',
+    '\r\n\r\n<html>',
+    '\u2028Bcc: x',
+    '\u0085B:',
+  ])('gets no header and no body from %j in what was handed in', (evil) => {
+    const message = compose(
+      {
+        subject: `a${evil}`,
+        from: { address: 'shop@example.com', name: `b${evil}` },
+        headers: [{ name: 'X-Extra', value: `c${evil}` }],
+        attachments: [attachment({ filename: `d${evil}.pdf` })],
+      },
+      {},
+    );
+    const root = readPart(message);
+    expect([...root.fields.keys()]).toEqual([
+      'from',
+      'to',
+      'subject',
+      'date',
+      'message-id',
+      'x-extra',
+      'mime-version',
+      'content-type',
+    ]);
+    expect(root.children).toHaveLength(2);
+  });
+
+  it.each<[string, Partial<EmailContent>]>([
+    ['from', { from: { address: 'a@example.com\r\nX: y', name: null } }],
+    ['to', { to: ['a@example.com, b@example.com'] }],
+    ['reply-to', { replyTo: '' }],
+    ['message id', { messageId: 'a@example.com>\r\nX: <y' }],
+    ['header name', { headers: [{ name: 'X: y\r\nZ', value: 'a' }] }],
+    ['bcc header', { headers: [{ name: 'bcc', value: 'a@example.com' }] }],
+    ['second subject', { headers: [{ name: 'Subject', value: 'a' }] }],
+    ['endless header word', { headers: [{ name: 'X-Long', value: 'a'.repeat(1000) }] }],
+    ['content type', { attachments: [attachment({ contentType: 'a/b\r\nX: y' })] }],
+    ['content id', { attachments: [attachment({ contentId: 'a>\r\nX: y' })] }],
+  ])('is not made at all from a broken %s', (_, changes) => {
+    expect(() => compileEmail(content(changes), { personalised: false })).toThrow();
+  });
+
+  it('leaves out the levels that it does not need, and keeps their order', () => {
+    const file = attachment();
+    const image = attachment({ filename: 'a.png', contentType: 'image/png', contentId: 'logo' });
+    const html = '<img src="cid:logo">';
+    const tree = (changes: Partial<EmailContent>) => describeTree(readPart(compose(changes)));
+    expect(tree({ html })).toEqual(['multipart/alternative', 'text/plain', 'text/html']);
+    expect(tree({ text: null, html })).toBe('text/html');
+    expect(tree({ text: null, html, attachments: [image] })).toEqual([
+      'multipart/related',
+      'text/html',
+      'image/png',
+    ]);
+    expect(tree({ attachments: [file] })).toEqual([
+      'multipart/mixed',
+      'text/plain',
+      'application/octet-stream',
+    ]);
+    expect(tree({ attachments: [image] })).toEqual(['multipart/mixed', 'text/plain', 'image/png']);
+    expect(tree({ html, attachments: [file, image] })).toEqual([
+      'multipart/mixed',
+      ['multipart/related', ['multipart/alternative', 'text/plain', 'text/html'], 'image/png'],
+      'application/octet-stream',
+    ]);
+    expect(tree({ text: null })).toBe('text/plain');
+  });
+
+  it('shows its inline images', async () => {
+    const image = attachment({ filename: 'a.png', contentType: 'image/png', contentId: 'logo@x' });
+    const parsed = await parse(
+      compose({ html: '<img src="cid:logo@x">', attachments: [image, attachment()] }),
+    );
+    expect(parsed.attachments).toMatchObject([
+      { contentId: '<logo@x>', disposition: 'inline', related: true, mimeType: 'image/png' },
+      { disposition: 'attachment', filename: 'a.bin' },
+    ]);
+  });
+
+  it('offers an invitation as an alternative, and attaches it', async () => {
+    const calendar = Buffer.from('BEGIN:VCALENDAR\r\nMETHOD:REQUEST\r\nEND:VCALENDAR\r\n');
+    const invitation = attachment({
+      filename: 'invite.ics',
+      contentType: 'text/calendar; method=REQUEST',
+      content: calendar,
+    });
+    const message = compose({ html: '<p>', attachments: [invitation] });
+    const root = readPart(message);
+    expect(describeTree(root)).toEqual([
+      'multipart/mixed',
+      ['multipart/alternative', 'text/plain', 'text/html', 'text/calendar'],
+      'text/calendar',
+    ]);
+    expect(message).toContain('Content-Type: text/calendar; method=REQUEST; charset=utf-8\r\n');
+    expect(
+      listLeaves(root)
+        .map((leaf) => leaf.bytes.toString())
+        .slice(2),
+    ).toEqual([calendar.toString(), calendar.toString()]);
+    const parsed = await parse(message);
+    expect(parsed.attachments).toMatchObject([
+      { method: 'REQUEST', filename: null },
+      { method: 'REQUEST', filename: 'invite.ics', disposition: 'attachment' },
+    ]);
+    const plain = { ...invitation, contentType: 'text/calendar' };
+    expect(describeTree(readPart(compose({ attachments: [plain] })))).toEqual([
+      'multipart/mixed',
+      'text/plain',
+      'text/calendar',
+    ]);
+  });
+
+  it('lets a file have one name only, and hides no message in it', () => {
+    const message = compose({
+      attachments: [
+        attachment({ filename: 'a.pdf', contentType: 'application/pdf; name="b.exe"; version="1.7"' }),
+        attachment({ filename: 'b.eml', contentType: 'message/rfc822' }),
+        attachment({ filename: 'c', contentType: 'multipart/mixed; boundary=x' }),
+      ],
+    });
+    expect(message).not.toContain('b.exe');
+    expect(message).toContain('Content-Type: application/pdf;\r\n version="1.7";\r\n name="a.pdf"\r\n');
+    expect(describeTree(readPart(message))).toEqual([
+      'multipart/mixed',
+      'text/plain',
+      'application/pdf',
+      'application/octet-stream',
+      'application/octet-stream',
+    ]);
+  });
+
+  it('can hold text that looks like its own boundaries', () => {
+    const boundary = /boundary="([^"]+)"/.exec(compose({ html: '<p>' }))![1]!;
+    const text = `--${boundary}\r\n\r\n--${boundary}--\r\n`;
+    const root = readPart(compose({ text, html: '{{a}}', attachments: [attachment()] }, { a: text }));
+    expect(findLeaf(root, 'text/plain').bytes.toString()).toBe(text);
+    expect(findLeaf(root, 'text/html').bytes.toString()).toBe(text);
+  });
+
+  it.each([
+    ['plain text', 'a\r\n.\r\nb', '7bit'],
+    ['a long line', 'a'.repeat(999), 'quoted-printable'],
+    ['a line that relays alter', 'a\nFrom b', 'quoted-printable'],
+    ['a control character', 'one \x1b in a line', 'quoted-printable'],
+    ['some umlauts', 'Grüße aus Köln, wo es heute regnet', 'quoted-printable'],
+    ['another script', 'Привет, как дела?', 'base64'],
+  ])('encodes %s no more than needed', (_, text, encoding) => {
+    expect(readPart(compose({ text })).fields.get('content-transfer-encoding')).toBe(encoding);
+  });
+});
+
+describe('a personalised message', () => {
+  it('gives back any text around any value', () => {
+    const texts = fc.array(
+      anyText.filter((text) => !/[{}]/.test(text)),
+      { minLength: 1, maxLength: 5 },
+    );
+    fc.assert(
+      fc.property(texts, anyText, (literals, value) => {
+        const root = readPart(
+          compose({ text: literals.join('{{a}}'), html: literals.join('{{{a}}}') }, { a: value }),
+        );
+        // Each part has its own line ends: a CR before a value and an LF in it are two.
+        const [first = '', ...others] = literals.map(withLineEnds);
+        const expected = [first, ...others.map((literal) => withLineEnds(value) + literal)].join('');
+        expect(findLeaf(root, 'text/plain').bytes.toString()).toBe(expected);
+        expect(findLeaf(root, 'text/html').bytes.toString()).toBe(expected);
+      }),
+      { numRuns: 500 },
+    );
+  });
+
+  it('gives back any value in its subject', async () => {
+    await fc.assert(
+      fc.asyncProperty(anyText, async (value) => {
+        const parsed = await parse(compose({ subject: 'a {{x}} b' }, { x: value }));
+        const expected = asHeader(`a ${value} b`);
+        if (expected.length <= 998) expect(parsed.subject).toBe(expected);
+        else expect(expected.startsWith(parsed.subject!)).toBe(true);
+      }),
+      { numRuns: 200 },
+    );
+  });
+
+  it('escapes values in html only, and leaves unknown placeholders as they are', () => {
+    const text = '{{a}} {{{a}}} {{ b }} {{constructor}}';
+    const root = readPart(compose({ subject: text, text, html: text }, { a: '<ü>' }));
+    expect(findLeaf(root, 'text/plain').bytes.toString()).toBe('<ü> <ü> {{ b }} {{constructor}}');
+    expect(findLeaf(root, 'text/html').bytes.toString()).toBe('&lt;ü&gt; <ü> {{ b }} {{constructor}}');
+  });
+
+  it('leaves placeholders alone when it was rendered before', () => {
+    const message = compose({ subject: '{{a}}', text: '{{a}}' });
+    expect(message).toContain('\r\nSubject: {{a}}\r\n');
+    expect(message.endsWith('\r\n\r\n{{a}}\r\n')).toBe(true);
+  });
+
+  it('can be addressed separately to everyone', () => {
+    const message = compose(
+      { text: 'Hello {{a}}' },
+      { a: 'Ada' },
+      {
+        messageId: '2@example.com',
+        to: ['ada@example.org'],
+        headers: [{ name: 'List-Unsubscribe', value: '<https://example.com/u/1>' }],
+      },
+    );
+    expect(message).toContain('\r\nTo: ada@example.org\r\nSubject: Your order\r\n');
+    expect(message).toContain(
+      '\r\nMessage-ID: <2@example.com>\r\nList-Unsubscribe: <https://example.com/u/1>\r\n',
+    );
+    expect(message).not.toContain('ada@example.net');
+  });
+
+  it('shares its files between the copies', () => {
+    const compiled = compileEmail(
+      content({ text: '{{a}}', attachments: [attachment({ content: Buffer.alloc(100_000) })] }),
+      { personalised: true },
+    );
+    const copies = [fillEmail(compiled, { a: '1' }), fillEmail(compiled, { a: '2' })];
+    const files = copies.map((copy) =>
+      (copy === 'too_large' ? [] : copy.body).find(({ length }) => length > 100_000),
+    );
+    expect(files[0]).toBeDefined();
+    expect(files[0]).toBe(files[1]);
+  });
+
+  it('stops before values without end fill the memory', () => {
+    const compiled = compileEmail(content({ text: '{{a}}'.repeat(100_000), subject: '{{a}}'.repeat(190) }), {
+      personalised: true,
+    });
+    expect(fillEmail(compiled, { a: 'x'.repeat(1_000_000) })).toBe('too_large');
+    const short = compileEmail(content({ subject: '{{a}}'.repeat(190) }), { personalised: true });
+    const filled = fillEmail(short, { a: '😀'.repeat(100_000) });
+    expect(filled === 'too_large' ? 0 : filled.header.length).toBeLessThan(6_000);
+  });
+});

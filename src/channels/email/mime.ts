@@ -1,0 +1,373 @@
+/**
+ * A message is compiled once and filled in many times. Compiling builds everything that all copies share: the
+ * encoded attachments, the encoded text between the placeholders, the boundaries. Filling in encodes only the
+ * values and joins. The same input gives the same octets, so that a message tried again is the same message; what
+ * is written is ASCII with CRLF line ends of at most 998 octets, and ends in CRLF.
+ *
+ * Levels that are not needed are left out of
+ *
+ *     mixed( related( alternative( text, html, invitation ), inline images ), attachments )
+ */
+import { createHash } from 'node:crypto';
+import { type CompiledText, type Values, compileText, fillText } from '../placeholders.ts';
+import { parseAddress } from './address.ts';
+import { isContentId } from './attachment.ts';
+import { encodeBase64Lines } from './base64.ts';
+import { readInvitationMethod } from './calendar.ts';
+import { type ContentType, parseContentType } from './content-type.ts';
+import {
+  flattenText,
+  writeDate,
+  writeFallbackParameter,
+  writeField,
+  writeMailbox,
+  writeParameter,
+  writeTextField,
+} from './headers.ts';
+import { type Piece, compileHoles, encodeAscii, fillPieces, joinPieces } from './pieces.ts';
+import { countEscaped, encodeQuotedPrintable, normaliseLineEnds } from './quoted-printable.ts';
+
+export type EmailAttachment = {
+  filename: string;
+  /** `isContentType` must hold for it. */
+  contentType: string;
+  /** Without angle brackets, and `isContentId` must hold for it; makes the file inline. */
+  contentId: string | null;
+  content: Uint8Array;
+};
+
+export type EmailHeader = { name: string; value: string };
+
+export type EmailContent = {
+  /** Without angle brackets. */
+  messageId: string;
+  date: Date;
+  from: { address: string; name: string | null };
+  replyTo: string | null;
+  to: readonly string[];
+  cc: readonly string[];
+  subject: string | null;
+  html: string | null;
+  text: string | null;
+  attachments: readonly EmailAttachment[];
+  /** What the message carries besides, `List-Unsubscribe` for instance. */
+  headers: readonly EmailHeader[];
+};
+
+/** What may differ from copy to copy besides the values: a campaign writes to everyone separately. */
+export type PersonalHeaders = Partial<Pick<EmailContent, 'messageId' | 'date' | 'to' | 'headers'>>;
+
+export type CompiledEmail = {
+  content: EmailContent;
+  /** The subject, cut at its placeholders; null where there is none. */
+  subject: CompiledText | null;
+  /** MIME-Version and the Content fields of the whole. */
+  contentHeader: string;
+  /** The header on both sides of the subject, for copies without personal fields. */
+  headerParts: HeaderParts;
+  /** The finished header, where no placeholder is in it. */
+  header: Uint8Array | null;
+  body: readonly Piece[];
+};
+
+/** One copy. The whole message is the header, an empty line and the body: `listChunks`. */
+export type FilledEmail = {
+  /** All header fields, each with its CRLF, without the empty line. */
+  header: Uint8Array;
+  /** Ends in CRLF. Chunks are shared between copies: nobody may write to them. */
+  body: readonly Uint8Array[];
+};
+
+/** The most that a subject may have; one that passes it with its values is cut. */
+const subjectLengthMax = 998;
+
+/**
+ * Builds what all copies share. With `personalised`, placeholders in subject, html and text become holes; without,
+ * they are text like any other. Throws if an address, an id or a header can't be written, which is the mistake of a
+ * caller that has not checked them.
+ */
+export function compileEmail(content: EmailContent, options: { personalised: boolean }): CompiledEmail {
+  const compile = options.personalised ? compileText : compileLiteral;
+  const root = compileParts(content, compile);
+  const subject = content.subject === null ? null : compile(content.subject);
+  const contentHeader = `MIME-Version: 1.0\r\n${root.header}`;
+  const headerParts = writeHeaderParts(content, contentHeader);
+  const isFixed = subject === null || subject.placeholders.length === 0;
+  return {
+    content,
+    subject,
+    contentHeader,
+    headerParts,
+    header: isFixed ? writeHeader(headerParts, content.subject) : null,
+    body: joinPieces(endsInLineEnd(root.body) ? root.body : [...root.body, '\r\n']),
+  };
+}
+
+/**
+ * One copy of the message, at the cost of its personal parts; `too_large` if its values take more than 8 MiB.
+ * `personal` stands in for header fields of the content that was compiled.
+ */
+export function fillEmail(
+  compiled: CompiledEmail,
+  values: Values,
+  personal: PersonalHeaders | null = null,
+): FilledEmail | 'too_large' {
+  const body = fillPieces(compiled.body, values);
+  if (body === 'too_large') return body;
+  if (personal === null && compiled.header !== null) return { header: compiled.header, body };
+  const headerParts =
+    personal === null
+      ? compiled.headerParts
+      : writeHeaderParts({ ...compiled.content, ...personal }, compiled.contentHeader);
+  const subject = compiled.subject === null ? null : fillSubject(compiled.subject, values);
+  return { header: writeHeader(headerParts, subject), body };
+}
+
+/** The whole message in order, with what is written about it (a DKIM signature) in front of its header. */
+export function listChunks(filled: FilledEmail, traceHeader: Uint8Array | null = null): Uint8Array[] {
+  const header = traceHeader === null ? [filled.header] : [traceHeader, filled.header];
+  return [...header, emptyLine, ...filled.body];
+}
+
+const emptyLine = encodeAscii('\r\n');
+
+function compileLiteral(text: string): CompiledText {
+  return { literals: [text], placeholders: [] };
+}
+
+function fillSubject(subject: CompiledText, values: Values): string {
+  const filled = fillText(subject, values, 'none', subjectLengthMax);
+  if (filled !== null) return filled;
+  // Each part is cut before they are joined, so that long values behind many placeholders stay bounded.
+  const cut = Object.fromEntries(
+    subject.placeholders
+      .filter(({ name }) => Object.hasOwn(values, name))
+      .map(({ name }) => [name, String(values[name]).slice(0, subjectLengthMax)]),
+  );
+  return cutText(fillText(subject, cut, 'none', Infinity) ?? '', subjectLengthMax);
+}
+
+/** At most so many UTF-16 units, and never half a character. */
+function cutText(text: string, lengthMax: number): string {
+  return /[\ud800-\udbff]/.test(text.charAt(lengthMax - 1))
+    ? text.slice(0, lengthMax - 1)
+    : text.slice(0, lengthMax);
+}
+
+/** Message-IDs are made by the service: a dot-atom on both sides (RFC 5322 §3.6.4). */
+const messageIdPattern = /^[\w!#$%&'*+\-/=?^`{|}~.]{1,250}@[A-Za-z0-9.-]{1,253}$/;
+
+type HeaderParts = { beforeSubject: string; afterSubject: string };
+
+/** Every field but the subject. The order never changes. */
+function writeHeaderParts(content: EmailContent, contentHeader: string): HeaderParts {
+  if (!messageIdPattern.test(content.messageId)) throw new Error('not a Message-ID');
+  return {
+    beforeSubject: [
+      writeMailbox('From', writeAddress(content.from.address), content.from.name),
+      writeAddresses('To', content.to),
+      writeAddresses('Cc', content.cc),
+      writeAddresses('Reply-To', content.replyTo === null ? [] : [content.replyTo]),
+    ].join(''),
+    afterSubject: [
+      writeField('Date', [writeDate(content.date)]),
+      writeField('Message-ID', [`<${content.messageId}>`]),
+      ...content.headers.map(writeExtraField),
+      contentHeader,
+    ].join(''),
+  };
+}
+
+function writeHeader(parts: HeaderParts, subject: string | null): Uint8Array {
+  const field = subject === null ? '' : writeTextField('Subject', subject);
+  return encodeAscii(parts.beforeSubject + field + parts.afterSubject);
+}
+
+function writeAddresses(name: string, addresses: readonly string[]): string {
+  if (addresses.length === 0) return '';
+  const last = addresses.length - 1;
+  const words = addresses.map((address, index) => writeAddress(address) + (index === last ? '' : ','));
+  return writeField(name, words);
+}
+
+function writeAddress(address: string): string {
+  const parsed = parseAddress(address);
+  if (parsed === null) throw new Error('not an address that a header can carry');
+  return parsed.envelope;
+}
+
+/** Fields that the message has already, or that must never be in one. */
+const reservedFields: ReadonlySet<string> = new Set(
+  [
+    'from sender to cc bcc reply-to subject date message-id return-path received dkim-signature',
+    'mime-version content-type content-transfer-encoding content-disposition content-id',
+  ].flatMap((line) => line.split(' ')),
+);
+
+function writeExtraField(header: EmailHeader): string {
+  if (reservedFields.has(header.name.toLowerCase()))
+    throw new Error(`${header.name} is written by the message`);
+  const value = flattenText(header.value).trim();
+  // Structured values must not be encoded, however long their words are: RFC 2369 knows nothing of RFC 2047.
+  return /^[ -~]+$/.test(value)
+    ? writeField(header.name, value.split(/ +/))
+    : writeTextField(header.name, value);
+}
+
+/** A body part (RFC 2045 §2.5): its Content fields, and a body that does not end in the CRLF of the boundary. */
+type Part = { header: string; body: readonly Piece[] };
+
+function compileParts(content: EmailContent, compile: (text: string) => CompiledText): Part {
+  const files = content.attachments.map(compileAttachment);
+  const isInline = (file: CompiledAttachment) => content.html !== null && file.attachment.contentId !== null;
+  const boundaries = createBoundaries(content.messageId);
+  const bodies = [
+    // Without any content an empty text part stands for it: a message has a body.
+    ...(content.text === null && content.html !== null
+      ? []
+      : [compileBody('plain', content.text ?? '', compile)]),
+    ...(content.html === null ? [] : [compileBody('html', content.html, compile)]),
+    ...compileInvitation(files),
+  ];
+  const alternative = joinParts('alternative', boundaries.alternative, bodies);
+  const related = joinParts('related', boundaries.related, [alternative, ...files.filter(isInline)]);
+  return joinParts('mixed', boundaries.mixed, [related, ...files.filter((file) => !isInline(file))]);
+}
+
+/**
+ * `=_` can't occur in quoted-printable or base64 (RFC 2045 §6.7), and text that holds it is never sent as 7bit: no
+ * body can contain a boundary. The rest is for those who look for parts without reading the encodings.
+ */
+const boundaryMark = '=_';
+
+type Boundaries = { mixed: string; related: string; alternative: string };
+
+function createBoundaries(messageId: string): Boundaries {
+  const digest = createHash('sha256').update(messageId).digest('hex').slice(0, 32);
+  return {
+    mixed: `${boundaryMark}m${digest}`,
+    related: `${boundaryMark}r${digest}`,
+    alternative: `${boundaryMark}a${digest}`,
+  };
+}
+
+function joinParts(subtype: keyof Boundaries, boundary: string, parts: readonly Part[]): Part {
+  const [first, ...others] = parts;
+  if (first === undefined) throw new Error('a multipart without parts');
+  if (others.length === 0) return first;
+  // RFC 2387 §3.1: the type of the root, which is the first part.
+  const rootType = /^Content-Type: ([a-z/]+)/.exec(first.header)?.[1] ?? 'text/html';
+  const type = subtype === 'related' ? `;\r\n type="${rootType}"` : '';
+  return {
+    header: `Content-Type: multipart/${subtype}${type};\r\n boundary="${boundary}"\r\n`,
+    body: [
+      ...parts.flatMap((part) => [`--${boundary}\r\n${part.header}\r\n`, ...part.body, '\r\n']),
+      `--${boundary}--\r\n`,
+    ],
+  };
+}
+
+function endsInLineEnd(body: readonly Piece[]): boolean {
+  const last = body.at(-1);
+  return typeof last === 'string' && last.endsWith('\r\n');
+}
+
+function compileBody(subtype: 'plain' | 'html', text: string, compile: (text: string) => CompiledText): Part {
+  const compiled = compile(text);
+  const isLiteral = compiled.placeholders.length === 0;
+  const { encoding, body } = isLiteral
+    ? encodeText(text)
+    : {
+        encoding: 'quoted-printable',
+        body: compileHoles(compiled, subtype === 'html' ? 'html' : 'none'),
+      };
+  return {
+    header: `Content-Type: text/${subtype}; charset=utf-8\r\n` + `Content-Transfer-Encoding: ${encoding}\r\n`,
+    body,
+  };
+}
+
+/** Base64 grows text by 35 %, quoted-printable by 200 % of what it escapes: from this share on base64 is smaller. */
+const escapedShareMax = 0.175;
+
+function encodeText(text: string): { encoding: string; body: Piece[] } {
+  const normalised = normaliseLineEnds(text);
+  if (isSevenBit(normalised)) return { encoding: '7bit', body: [normalised] };
+  const bytes = Buffer.from(normalised);
+  return countEscaped(bytes) <= bytes.length * escapedShareMax
+    ? { encoding: 'quoted-printable', body: [encodeQuotedPrintable(normalised)] }
+    : { encoding: 'base64', body: [encodeBase64Lines(bytes)] };
+}
+
+/** Whether text with CRLF line ends can be sent as it is (RFC 2045 §2.7), and no relay has a reason to alter it. */
+function isSevenBit(text: string): boolean {
+  if (!/^[\t\r\n -~]*$/.test(text) || text.includes(boundaryMark)) return false;
+  if (text.startsWith('From ') || text.includes('\nFrom ')) return false;
+  return hasShortLines(text);
+}
+
+/** RFC 5322 §2.1.1. */
+const lineLengthMax = 998;
+
+function hasShortLines(text: string): boolean {
+  let lineStart = 0;
+  // Ends with the text: every round begins a line further on.
+  for (;;) {
+    const lineEnd = text.indexOf('\r', lineStart);
+    if (lineEnd === -1) return text.length - lineStart <= lineLengthMax;
+    if (lineEnd - lineStart > lineLengthMax) return false;
+    lineStart = lineEnd + 2;
+  }
+}
+
+type CompiledAttachment = Part & { attachment: EmailAttachment };
+
+function compileAttachment(attachment: EmailAttachment): CompiledAttachment {
+  const { filename, contentId } = attachment;
+  if (contentId !== null && !isContentId(contentId)) throw new Error('not a Content-ID');
+  const disposition = contentId === null ? 'attachment' : 'inline';
+  return {
+    attachment,
+    header: [
+      `Content-Type: ${writeContentType(attachment.contentType)}${writeFallbackParameter('name', filename)}\r\n`,
+      'Content-Transfer-Encoding: base64\r\n',
+      contentId === null ? '' : `Content-ID: <${contentId}>\r\n`,
+      `Content-Disposition: ${disposition}${writeParameter('filename', filename)}\r\n`,
+    ].join(''),
+    body: [encodeBase64Lines(attachment.content)],
+  };
+}
+
+function writeContentType(text: string): string {
+  const contentType = parseContentType(text);
+  if (contentType === null) throw new Error('not a content type');
+  const parameters = contentType.parameters.filter(isKeptParameter);
+  return (
+    writeMediaType(contentType) + parameters.map(({ name, value }) => writeParameter(name, value)).join('')
+  );
+}
+
+/** Base64 may not stand on messages and multiparts (RFC 2046 §5), and a reader would take them for our own parts. */
+function writeMediaType(contentType: ContentType): string {
+  return /^(?:message|multipart)\//.test(contentType.mediaType)
+    ? 'application/octet-stream'
+    : contentType.mediaType;
+}
+
+/** The file has one name, which was looked at; and only a multipart has a boundary. */
+function isKeptParameter(parameter: { name: string }): boolean {
+  return !/^(?:name|filename|boundary)(?:\*|$)/.test(parameter.name);
+}
+
+/** Gmail and Outlook show an invitation only if it is an alternative of the text; it stays attached as well. */
+function compileInvitation(files: readonly CompiledAttachment[]): Part[] {
+  for (const { attachment, body } of files) {
+    const method = readInvitationMethod(attachment.contentType);
+    if (method === null) continue;
+    const header =
+      `Content-Type: text/calendar; method=${method}; charset=utf-8\r\n` +
+      'Content-Transfer-Encoding: base64\r\n';
+    return [{ header, body }];
+  }
+  return [];
+}

@@ -1,0 +1,97 @@
+import { type CompiledText, type Placeholder, type Values, findValue } from '../placeholders.ts';
+import { encodeQuotedPrintable, normaliseLineEnds, softBreak } from './quoted-printable.ts';
+
+/** A literal, already encoded: a string where it is small, its octets where copies share it; or a hole. */
+export type Piece = string | Uint8Array | Hole;
+
+export type Hole = {
+  placeholder: Placeholder;
+  escape: 'html' | 'none';
+  /** Between a value and the text that goes on in the same line. */
+  separator: string;
+  /** The placeholder itself, encoded, for where there is no value. */
+  written: string;
+};
+
+/**
+ * Literals from here on are handed out as they are. Smaller ones are copied into each message, which is cheaper than
+ * another chunk to write; larger ones would cost memory with every copy.
+ */
+const sharedBytesMin = 32 * 1024;
+
+/** All values of one copy, encoded. One long value behind many placeholders would otherwise fill the memory. */
+const personalBytesMax = 8 * 1024 * 1024;
+
+/**
+ * Text with placeholders in quoted-printable: each value stands on lines of its own between soft line breaks, and
+ * so never changes how the text around it is encoded.
+ */
+export function compileHoles(text: CompiledText, escape: 'html' | 'none'): Piece[] {
+  const literals = text.literals.map((literal) => encodeQuotedPrintable(normaliseLineEnds(literal)));
+  const pieces: Piece[] = [];
+  for (const [index, literal] of literals.entries()) {
+    const placeholder = text.placeholders[index];
+    const isLineStart = literal === '' || literal.endsWith('\r\n');
+    pieces.push(placeholder === undefined || isLineStart ? literal : literal + softBreak);
+    if (placeholder === undefined) break;
+    const next = literals[index + 1] ?? '';
+    const isLast = index + 2 === literals.length;
+    // Before a line end, and at the end of the text, there is nothing to be kept apart from the value.
+    const separator = next.startsWith('\r\n') || (next === '' && isLast) ? '' : softBreak;
+    const written = encodeQuotedPrintable(placeholder.written) + separator;
+    pieces.push({ placeholder, escape, separator, written });
+  }
+  return pieces;
+}
+
+/** Neighbouring literals become one, and large ones, or all if there are no holes, become octets to be shared. */
+export function joinPieces(pieces: readonly Piece[]): Piece[] {
+  const joined: Piece[] = [];
+  for (const piece of pieces) {
+    const last = joined.at(-1);
+    if (typeof piece === 'string' && typeof last === 'string') joined[joined.length - 1] = last + piece;
+    else joined.push(piece);
+  }
+  const sharedMin = joined.some(isHole) ? sharedBytesMin : 0;
+  return joined.map((piece) =>
+    typeof piece === 'string' && piece.length >= sharedMin ? encodeAscii(piece) : piece,
+  );
+}
+
+function isHole(piece: Piece): piece is Hole {
+  return typeof piece !== 'string' && !(piece instanceof Uint8Array);
+}
+
+/** The octets of one copy, or `too_large` if its values take more than 8 MiB. */
+export function fillPieces(pieces: readonly Piece[], values: Values): Uint8Array[] | 'too_large' {
+  const chunks: Uint8Array[] = [];
+  let text = '';
+  let personalBytes = 0;
+  for (const piece of pieces) {
+    if (typeof piece === 'string') {
+      text += piece;
+    } else if (piece instanceof Uint8Array) {
+      if (text !== '') chunks.push(encodeAscii(text));
+      chunks.push(piece);
+      text = '';
+    } else {
+      const filled = fillHole(piece, values);
+      personalBytes += filled.length;
+      if (personalBytes > personalBytesMax) return 'too_large';
+      text += filled;
+    }
+  }
+  if (text !== '') chunks.push(encodeAscii(text));
+  return chunks;
+}
+
+function fillHole(hole: Hole, values: Values): string {
+  const value = findValue(hole.placeholder, values, hole.escape);
+  if (value === null) return hole.written;
+  return value === '' ? '' : encodeQuotedPrintable(normaliseLineEnds(value)) + hole.separator;
+}
+
+/** Octets of text that is ASCII already. */
+export function encodeAscii(text: string): Uint8Array {
+  return Buffer.from(text, 'latin1');
+}

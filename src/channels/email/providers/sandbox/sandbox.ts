@@ -1,0 +1,101 @@
+import type { RemoteReply, SendOutcome } from '../../../outcome.ts';
+import type { EmailHandOff, EmailProvider, RecipientReference } from '../../provider.ts';
+
+/** What the sandbox keeps of a message that was handed to it. */
+export type SandboxDelivery = {
+  reference: RecipientReference;
+  recipient: string;
+  sender: string;
+  outcome: SimulatedOutcome;
+  source: Buffer;
+};
+
+export type SimulatedOutcome = 'delivered' | 'bounced' | 'softbounce' | 'complained' | 'deferred';
+
+export type SandboxTools = {
+  /** Keeps a delivery in the inbox; resolves once it is safe there. */
+  keep: (delivery: SandboxDelivery) => Promise<void>;
+  /** A simulated person has called the message spam. */
+  reportComplaint: (reference: RecipientReference) => Promise<void>;
+};
+
+const simulatorDomain = 'simulator.postillion.test';
+
+/** More would only fill the database's connections. */
+const handOffsMax = 64;
+
+/**
+ * Delivers into a built-in inbox, and nowhere else. Addresses at `simulator.postillion.test` choose the outcome by
+ * their local part (`bounced@`, or `bounced+anything@` to have more than one); every other address is delivered to.
+ */
+export function createSandboxProvider(tools: SandboxTools): EmailProvider {
+  return {
+    name: 'sandbox',
+    concurrency: handOffsMax,
+    handOff: async (handOff) => {
+      const outcome = chooseOutcome(handOff.recipient);
+      if (outcome === 'deferred') return simulate(outcome, handOff);
+      await handOff.confirm();
+      await tools.keep({
+        reference: handOff.reference,
+        recipient: handOff.recipient,
+        sender: handOff.envelopeFrom,
+        outcome,
+        source: Buffer.concat(handOff.content),
+      });
+      if (outcome === 'complained') await tools.reportComplaint(handOff.reference);
+      return simulate(outcome, handOff);
+    },
+    probe: () => Promise.resolve(null),
+    close: () => Promise.resolve(),
+  };
+}
+
+function chooseOutcome(recipient: string): SimulatedOutcome {
+  const [localPart = '', domain = ''] = recipient.toLowerCase().split('@');
+  if (domain !== simulatorDomain) return 'delivered';
+  const [name = ''] = localPart.split('+');
+  return simulatedOutcomes.find((outcome) => outcome === name) ?? 'delivered';
+}
+
+const simulatedOutcomes: readonly SimulatedOutcome[] = [
+  'delivered',
+  'bounced',
+  'softbounce',
+  'complained',
+  'deferred',
+];
+
+function simulate(outcome: SimulatedOutcome, { reference }: EmailHandOff): SendOutcome {
+  switch (outcome) {
+    case 'delivered':
+    case 'complained':
+      return {
+        kind: 'accepted',
+        providerMessageId: `${reference.messageId}.${reference.ordinal}`,
+        reply: reply(250, '2.0.0', 'Kept in the sandbox'),
+      };
+    case 'bounced':
+      return {
+        kind: 'rejected',
+        reason: 'mailbox_not_found',
+        reply: reply(550, '5.1.1', 'The simulator has no such mailbox'),
+      };
+    case 'softbounce':
+      return {
+        kind: 'rejected',
+        reason: 'mailbox_full',
+        reply: reply(552, '5.2.2', 'The simulated mailbox is full'),
+      };
+    case 'deferred':
+      return {
+        kind: 'deferred',
+        reason: 'rate_limited',
+        reply: reply(451, '4.7.1', 'The simulator asks to try again later'),
+      };
+  }
+}
+
+function reply(code: number, enhancedCode: string, diagnostic: string): RemoteReply {
+  return { code, enhancedCode, diagnostic, remote: simulatorDomain };
+}

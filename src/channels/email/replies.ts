@@ -1,0 +1,389 @@
+import type { FailureClass } from '../outcome.ts';
+
+/**
+ * What a remote mail system's refusal means for the one who sent the message.
+ *
+ * Three tables are asked in order: the words, the enhanced status code (RFC 3463, RFC 5248, RFC 7372), the basic
+ * code with the phase it came in. Words come first because providers use codes loosely: Microsoft answers an
+ * unknown recipient with 5.4.1, Gmail a full mailbox and a sending limit with neighbouring codes, and many
+ * answer everything with 5.7.1.
+ */
+
+/** Where in the dialogue a reply came; null where that is not known, as in a delivery report. */
+export type ReplyPhase = 'opening' | 'mail' | 'rcpt' | 'data' | 'content';
+
+/** Smaller cuts off the provider's link to its explanation; larger lets a stranger fill our tables. */
+const diagnosticCharsMax = 500;
+
+/**
+ * Anything that could change how a line of a log or a page reads: control characters, and the characters that
+ * turn the direction of writing or break lines in Unicode.
+ */
+const unsafeCharacters = /[\p{Cc}\p{Cs}\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069\ufeff]+/gu;
+
+const plainText = /^[\x20-\x7e]*$/;
+
+/** A stranger's words, made fit to be stored, logged and shown: one line, no control characters, at most 500 characters. */
+export function sanitiseDiagnostic(text: string): string {
+  if (text.length <= diagnosticCharsMax && plainText.test(text)) return text.trim();
+  // Cut before replacing, so that the work is bounded, and once more after, since the cut may have left half a pair.
+  const capped = text.slice(0, 4 * diagnosticCharsMax);
+  return capped
+    .replace(unsafeCharacters, ' ')
+    .trim()
+    .slice(0, diagnosticCharsMax)
+    .replace(/\p{Cs}$/u, '')
+    .trim();
+}
+
+const enhancedCodeAtStart = /^[245]\.\d{1,3}\.\d{1,3}(?![\d.])/;
+const enhancedCodeAfterHash = /#([245]\.\d{1,3}\.\d{1,3})(?![\d.])/;
+
+/**
+ * The enhanced status code (RFC 3463) that a reply's text carries, or null: at its start, as RFC 2034 has it, or
+ * after a number sign, as Cisco's appliances (`550 #5.1.0 …`) and qmail (`… (#5.1.1)`) write it.
+ */
+export function enhancedCodeOf(text: string): string | null {
+  const capped = text.slice(0, diagnosticCharsMax);
+  return enhancedCodeAtStart.exec(capped)?.[0] ?? enhancedCodeAfterHash.exec(capped)?.[1] ?? null;
+}
+
+/** In lower case. The first class with a phrase in the text wins, so that the narrower meaning stands first. */
+const phrases: readonly (readonly [FailureClass, readonly string[]])[] = [
+  // About the sender, whatever the rest of the sentence says of domains and users.
+  [
+    'policy',
+    ['sender address rejected', 'sender rejected', 'sender verify failed', 'unable to verify sender'],
+  ],
+  [
+    'rate_limited',
+    [
+      'rate limit',
+      'ratelimit',
+      'rate exceeded',
+      'throttl',
+      'sending quota',
+      'message quota',
+      'sending limit',
+      'message limit',
+      'messages per second',
+      'relay limit exceeded',
+      'receiving mail too quickly',
+      'receiving mail at a rate',
+      'unusual rate',
+      'unexpected volume',
+      'too many messages',
+      'too many connections',
+      'too many concurrent',
+      'too many sessions',
+      'too many recipients',
+      'too many errors',
+      'too much mail',
+      'too fast',
+      'too frequent',
+      'thread limit exceeded',
+      'connection limit',
+      'max message per connection',
+      'exceeded the maximum number of',
+      'exceeded its maximum number of',
+      'tenant has exceeded threshold',
+      'slow down',
+    ],
+  ],
+  [
+    'mailbox_full',
+    [
+      'over quota',
+      'overquota',
+      'over its quota',
+      'over the quota',
+      'out of storage',
+      'exceeded storage allocation',
+      'exceeds storage',
+      'quota exceeded',
+      'exceeded quota',
+      'exceeds quota',
+      'exceed the quota',
+      'exceeded their quota',
+      'disk quota',
+      'mailbox full',
+      'mailbox is full',
+      'mailfolder is full',
+      'inbox is full',
+      'mailbox size limit exceeded',
+      'mailbox_full',
+      'quotaexceeded',
+      'not enough space in mailbox',
+    ],
+  ],
+  [
+    'message_too_large',
+    [
+      'message size exceeds',
+      'message exceeds',
+      'message file too big',
+      'message too large',
+      'message is too large',
+      'message too big',
+      'size limit',
+      'maximum message size',
+      'maximum size',
+      'exceeds size',
+      'exceeds fixed',
+      'message length exceeds',
+      'mail size',
+      'header size exceeds',
+    ],
+  ],
+  [
+    'auth_failure',
+    [
+      'dmarc',
+      'dkim',
+      'sender policy framework',
+      // RFC 7372 §3.3 counts the name of the sending host among what is authenticated.
+      'ptr record',
+      'reverse dns',
+      'reverse hostname',
+      'spf check',
+      'spf fail',
+      'spf record',
+      'spf -all',
+      'unauthenticated',
+      'not authenticated',
+      'authentication required',
+      'authentication check',
+      'authentication information',
+      'authentication failed',
+      'authentication unsuccessful',
+      'authentication credentials',
+      'authentication level',
+      'username and password not accepted',
+    ],
+  ],
+  [
+    'spam',
+    [
+      'spam',
+      'unsolicited',
+      'blocklist',
+      'block list',
+      'blacklist',
+      'black list',
+      'denylist',
+      'dnsbl',
+      'barracudacentral',
+      'banned send',
+      'poor reputation',
+      'low reputation',
+      'bad reputation',
+      'ip reputation',
+      'domain reputation',
+      'user complaints',
+      'bulk mail',
+      'junk',
+      'objectionable content',
+    ],
+  ],
+  [
+    'domain_not_found',
+    [
+      'domain not found',
+      'domain name not found',
+      'domain does not exist',
+      "domain doesn't exist",
+      'domain is not found',
+      'host not found',
+      'host unknown',
+      'unknown host',
+      'no such domain',
+      'unknown domain',
+      'bad destination system',
+      'nxdomain',
+      'no mx record',
+      'null mx',
+      'name service error',
+    ],
+  ],
+  [
+    'mailbox_not_found',
+    [
+      'user unknown',
+      'unknown user',
+      'unknown local part',
+      'no such user',
+      'no such recipient',
+      'no such mailbox',
+      'no such address',
+      'no such person',
+      'no mailbox here',
+      'mailbox not found',
+      'mailbox unavailable',
+      'mailbox does not exist',
+      'mailbox disabled',
+      'mailbox is disabled',
+      'mailbox is inactive',
+      'mailbox unknown',
+      'user not found',
+      'user does not exist',
+      "user doesn't have",
+      'recipient not found',
+      'recipnotfound',
+      'recipient unknown',
+      'unknown recipient',
+      'recipient does not exist',
+      'invalid recipient',
+      'invalid mailbox',
+      'address unknown',
+      'unknown address',
+      'address does not exist',
+      'address not found',
+      'account that you tried to reach',
+      'account has been disabled',
+      'account is disabled',
+      'account disabled',
+      'account is not available',
+      'account does not exist',
+      'no account by that name',
+      'not a valid mailbox',
+      'unrouteable address',
+      'unroutable address',
+      'undeliverable address',
+      'not our customer',
+      // Exchange Online refuses unknown recipients of domains with directory-based blocking in these words.
+      'recipient address rejected: access denied',
+      'recipient address rejected: undeliverable',
+      "dosn't exist",
+      "doesn't exist",
+    ],
+  ],
+  [
+    'policy',
+    [
+      'policy',
+      'policies',
+      'access denied',
+      'relay',
+      'greylist',
+      'graylist',
+      'prohibit',
+      'not permitted',
+      'not allowed',
+      'blocked',
+      'virus',
+      'malware',
+      'content rejected',
+      'content denied',
+      'security issue',
+      'helo',
+      'tls required',
+      'must issue a starttls',
+      'not verified',
+      'restricted',
+      'closed to',
+      'rule imposed',
+    ],
+  ],
+];
+
+/**
+ * By subject and detail; the leading class (4 or 5) says only how long it lasts. RFC 3463 and its registry;
+ * from X.7.500 on and X.4.310 Microsoft's own, as its list of non-delivery reports explains them.
+ */
+const enhancedCodes: ReadonlyMap<string, FailureClass> = new Map(
+  Object.entries<FailureClass>({
+    '1.0': 'mailbox_not_found',
+    '1.1': 'mailbox_not_found',
+    '1.2': 'domain_not_found',
+    '1.3': 'mailbox_not_found',
+    '1.4': 'mailbox_not_found',
+    '1.6': 'mailbox_not_found',
+    '1.7': 'policy',
+    '1.8': 'policy',
+    '1.10': 'domain_not_found',
+    '2.1': 'mailbox_not_found',
+    '2.2': 'mailbox_full',
+    '2.3': 'message_too_large',
+    '3.4': 'message_too_large',
+    '4.4': 'domain_not_found',
+    '4.5': 'rate_limited',
+    '4.310': 'domain_not_found',
+    '5.3': 'rate_limited',
+    '7.0': 'policy',
+    '7.1': 'policy',
+    '7.2': 'policy',
+    '7.3': 'policy',
+    '7.5': 'policy',
+    '7.7': 'policy',
+    '7.8': 'auth_failure',
+    '7.9': 'auth_failure',
+    '7.20': 'auth_failure',
+    '7.21': 'auth_failure',
+    '7.22': 'auth_failure',
+    '7.23': 'auth_failure',
+    '7.24': 'auth_failure',
+    '7.25': 'auth_failure',
+    '7.26': 'auth_failure',
+    '7.27': 'domain_not_found',
+    '7.28': 'rate_limited',
+    '7.57': 'auth_failure',
+    '7.64': 'policy',
+    '7.133': 'policy',
+    '7.500': 'rate_limited',
+    '7.501': 'spam',
+    '7.502': 'spam',
+    '7.503': 'spam',
+    '7.509': 'auth_failure',
+    '7.511': 'spam',
+    '7.515': 'auth_failure',
+    '7.606': 'spam',
+    '7.650': 'rate_limited',
+    '7.705': 'rate_limited',
+    '7.708': 'spam',
+  }),
+);
+
+/** What RFC 5321 §4.2.3 and RFC 4954 §6 leave to say where there are neither words nor an enhanced code. */
+const basicCodes: Readonly<Record<string, FailureClass>> = {
+  '450 rcpt': 'mailbox_not_found',
+  '452 rcpt': 'mailbox_full',
+  '530': 'auth_failure',
+  '534': 'auth_failure',
+  '535': 'auth_failure',
+  '538': 'auth_failure',
+  '550 rcpt': 'mailbox_not_found',
+  '550 content': 'policy',
+  '551 rcpt': 'mailbox_not_found',
+  '552 rcpt': 'mailbox_full',
+  '552 mail': 'message_too_large',
+  '552 data': 'message_too_large',
+  '552 content': 'message_too_large',
+  '553 rcpt': 'mailbox_not_found',
+  '554 content': 'policy',
+  // RFC 7504: the host takes no mail at all. RFC 7505: the domain says that it takes none.
+  '521': 'policy',
+  '556': 'domain_not_found',
+};
+
+/**
+ * Why a message was refused or put off.
+ *
+ * @param code the reply's three digits, or null where there was none (a delivery report may carry only a status)
+ * @param enhancedCode as from `enhancedCodeOf`
+ * @param text the reply's words; only the first 500 characters are looked at, in one pass a phrase
+ */
+export function classifyReply(
+  code: number | null,
+  enhancedCode: string | null,
+  text: string,
+  phase: ReplyPhase | null,
+): FailureClass {
+  const words = text.slice(0, diagnosticCharsMax).toLowerCase();
+  for (const [failureClass, candidates] of phrases) {
+    if (candidates.some((phrase) => words.includes(phrase))) return failureClass;
+  }
+  const byEnhancedCode = enhancedCode === null ? undefined : enhancedCodes.get(enhancedCode.slice(2));
+  if (byEnhancedCode !== undefined) return byEnhancedCode;
+  if (code === null) return 'other';
+  return basicCodes[`${code} ${phase ?? ''}`] ?? basicCodes[`${code}`] ?? 'other';
+}

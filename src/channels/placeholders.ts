@@ -1,0 +1,156 @@
+/**
+ * Text replacement: `{{name}}` and `{{{name}}}` are cut out of a text once, and filled in many times. The scanner
+ * walks forwards only, so that a megabyte of `{{{{` costs as much as any other megabyte, and nothing that was
+ * filled in is looked at again.
+ */
+
+/** What a placeholder may be replaced by. Only own properties count: `{{constructor}}` is no value. */
+export type Values = Readonly<Record<string, string | number | boolean>>;
+
+export type Placeholder = {
+  name: string;
+  /** False for `{{{name}}}`, whose value goes into HTML as it is. */
+  escaped: boolean;
+  /** The placeholder as its author wrote it: what stays where no value is given. */
+  written: string;
+};
+
+/** Literal parts and the placeholders between them: always one literal more than there are placeholders. */
+export type CompiledText = {
+  literals: readonly string[];
+  placeholders: readonly Placeholder[];
+};
+
+/**
+ * Cuts a text at its placeholders. Names are `[A-Za-z_][A-Za-z0-9_.]*`, case-sensitive, with spaces and tabs
+ * allowed around them. Of a longer run of braces the innermost count: `{{{{a}}}}` is `{`, `{{{a}}}`, `}`.
+ */
+export function compileText(text: string): CompiledText {
+  const literals: string[] = [];
+  const placeholders: Placeholder[] = [];
+  let literalStart = 0;
+  let position = text.indexOf('{{');
+  while (position !== -1) {
+    const nameStart = skipBlanks(text, skipBraces(text, position, openingBrace, Infinity));
+    const nameEnd = skipName(text, nameStart);
+    const closingStart = skipBlanks(text, nameEnd);
+    const closingEnd = skipBraces(text, closingStart, closingBrace, 3);
+    const found =
+      nameEnd > nameStart
+        ? findPlaceholder(text, position, nameStart, nameEnd, closingStart, closingEnd)
+        : null;
+    if (found !== null) {
+      literals.push(text.slice(literalStart, found.start));
+      placeholders.push(found.placeholder);
+      literalStart = found.end;
+    }
+    // Whatever was walked over holds no other opening, so that no character is looked at twice.
+    position = text.indexOf('{{', found?.end ?? closingEnd);
+  }
+  literals.push(text.slice(literalStart));
+  return { literals, placeholders };
+}
+
+function findPlaceholder(
+  text: string,
+  bracesStart: number,
+  nameStart: number,
+  nameEnd: number,
+  closingStart: number,
+  closingEnd: number,
+): { start: number; end: number; placeholder: Placeholder } | null {
+  const openingEnd = skipBraces(text, bracesStart, openingBrace, Infinity);
+  const braces = Math.min(openingEnd - bracesStart, closingEnd - closingStart, 3);
+  if (braces < 2) return null;
+  const start = openingEnd - braces;
+  const end = closingStart + braces;
+  return {
+    start,
+    end,
+    placeholder: {
+      name: text.slice(nameStart, nameEnd),
+      escaped: braces === 2,
+      written: text.slice(start, end),
+    },
+  };
+}
+
+/**
+ * The text with its values, or null as soon as it is longer than `lengthMax` UTF-16 units. `html` escapes the values
+ * of double braces; what has no value stays exactly as written.
+ */
+export function fillText(
+  compiled: CompiledText,
+  values: Values,
+  escape: 'html' | 'none',
+  lengthMax: number,
+): string | null {
+  const { literals, placeholders } = compiled;
+  let filled = literals[0] ?? '';
+  for (const [index, placeholder] of placeholders.entries()) {
+    // Checked in every round: a short text with many placeholders and one long value grows without bounds.
+    if (filled.length > lengthMax) return null;
+    filled += findValue(placeholder, values, escape) ?? placeholder.written;
+    filled += literals[index + 1] ?? '';
+  }
+  return filled.length > lengthMax ? null : filled;
+}
+
+/** The value that replaces a placeholder, escaped as the text asks for, or null where there is none. */
+export function findValue(placeholder: Placeholder, values: Values, escape: 'html' | 'none'): string | null {
+  if (!Object.hasOwn(values, placeholder.name)) return null;
+  const value = String(values[placeholder.name]);
+  return escape === 'html' && placeholder.escaped ? escapeHtml(value) : value;
+}
+
+/** The distinct names in a text, in the order of their first appearance. */
+export function listPlaceholders(compiled: CompiledText): string[] {
+  return [...new Set(compiled.placeholders.map((placeholder) => placeholder.name))];
+}
+
+const htmlSpecial = /[&<>"']/;
+const htmlSpecials = /[&<>"']/g;
+const htmlEntities: Readonly<Record<string, string>> = {
+  '&': '&amp;',
+  '<': '&lt;',
+  '>': '&gt;',
+  '"': '&quot;',
+  "'": '&#39;',
+};
+
+/** Safe in element content and in attribute values of either quote. */
+export function escapeHtml(text: string): string {
+  return htmlSpecial.test(text)
+    ? text.replace(htmlSpecials, (special) => htmlEntities[special] ?? special)
+    : text;
+}
+
+const openingBrace = 0x7b;
+const closingBrace = 0x7d;
+
+function skipBraces(text: string, start: number, brace: number, countMax: number): number {
+  let position = start;
+  while (position - start < countMax && text.charCodeAt(position) === brace) position += 1;
+  return position;
+}
+
+function skipBlanks(text: string, start: number): number {
+  let position = start;
+  while (text.charCodeAt(position) === 0x20 || text.charCodeAt(position) === 0x09) position += 1;
+  return position;
+}
+
+function skipName(text: string, start: number): number {
+  if (!isNameStart(text.charCodeAt(start))) return start;
+  let position = start + 1;
+  while (isNamePart(text.charCodeAt(position))) position += 1;
+  return position;
+}
+
+function isNameStart(code: number): boolean {
+  return (code >= 0x41 && code <= 0x5a) || (code >= 0x61 && code <= 0x7a) || code === 0x5f;
+}
+
+function isNamePart(code: number): boolean {
+  return isNameStart(code) || (code >= 0x30 && code <= 0x39) || code === 0x2e;
+}

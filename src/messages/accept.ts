@@ -1,0 +1,324 @@
+import { type Channel, holdQuota, loadSendingPlans } from '../accounts/accounts.ts';
+import { loadVerifiedDomains } from '../domains/domains.ts';
+import { createBatcher } from '../platform/batcher.ts';
+import { type Clock, dateOf } from '../platform/clock.ts';
+import { badRequest, defineError, overloaded, PublicError } from '../platform/http/errors.ts';
+import {
+  claimKeys,
+  keepResponses,
+  keyConflict,
+  type KeyState,
+  retentionMs,
+  type ScopedKey,
+  type StoredResponse,
+} from '../platform/http/idempotency.ts';
+import type { NewId } from '../platform/ids.ts';
+import { type Database, DatabaseUnavailableError, type Transaction } from '../platform/postgres/database.ts';
+import type { Secrets } from '../platform/secrets.ts';
+import * as store from './store.ts';
+import type { Submission } from './submission.ts';
+
+/**
+ * Acceptance. A message, its recipients, its place in the queue, its share of the quota and the response to its
+ * idempotency key are committed together, and only then is 202 answered.
+ *
+ * Requests that arrive while a transaction is under way share the next one, so that one flush of the disk serves
+ * many; each has an outcome of its own, and a refused one leaves nothing behind. If a shared transaction fails over
+ * one of them, each is tried alone. If the connection breaks while a commit is under way, nobody knows whether it
+ * took place: then the message ids are looked up, and only what is not there is answered with 503.
+ */
+
+export const sendingSuspended = defineError(
+  403,
+  'sending_suspended',
+  'Sending is suspended for the organization because of its bounce or complaint rate.',
+);
+export const monthlyQuotaExceeded = defineError(
+  429,
+  'monthly_quota_exceeded',
+  'The monthly quota of the channel is used up; retrying does not help until the next month or a larger plan.',
+);
+
+export type AcceptTools = {
+  database: Database;
+  clock: Clock;
+  newId: NewId;
+  secrets: Secrets;
+  /** Told after every commit that queued something. */
+  onQueued: () => void;
+};
+
+export type AcceptOutcome =
+  { kind: 'response'; response: StoredResponse; isReplay: boolean } | { kind: 'refused'; error: PublicError };
+
+export type Acceptor = {
+  /**
+   * `prepared` is a submission or the rule that the request breaks; the latter counts only once the idempotency
+   * key was looked at. Rejects with a DatabaseUnavailableError if nothing can be said of what became of it.
+   */
+  accept: (prepared: Submission | PublicError, idempotencyKey: ScopedKey | null) => Promise<AcceptOutcome>;
+};
+
+/** More would lengthen the wait of the first; fewer would share less. */
+const batchItemsMax = 200;
+/** Two transactions at once: one is being committed while the other gathers its rows (measured: a third more). */
+const flushersMax = 2;
+/** What waits here is memory, and will be answered late. */
+const waitingMax = 2_000;
+
+export function createAcceptor(tools: AcceptTools): Acceptor {
+  const keysUnderWay = new Set<string>();
+  const batcher = createBatcher<Candidate, AcceptOutcome>({
+    itemsMax: batchItemsMax,
+    concurrency: flushersMax,
+    run: (candidates) => acceptTogether(tools, candidates),
+  });
+
+  return {
+    accept: async (prepared, idempotencyKey) => {
+      if (prepared instanceof PublicError && idempotencyKey === null)
+        return { kind: 'refused', error: prepared };
+      if (batcher.size() >= waitingMax)
+        return { kind: 'refused', error: overloaded('Too many messages are waiting.') };
+      // The lock on a key belongs to a transaction, and would let two requests of the same one in.
+      const keyText = idempotencyKey === null ? null : textOf(idempotencyKey);
+      if (keyText !== null) {
+        if (keysUnderWay.has(keyText)) return { kind: 'refused', error: keyConflict('concurrent') };
+        keysUnderWay.add(keyText);
+      }
+      try {
+        return await batcher.add(toCandidate(tools, prepared, idempotencyKey));
+      } finally {
+        if (keyText !== null) keysUnderWay.delete(keyText);
+      }
+    },
+  };
+}
+
+function textOf({ organizationId, endpoint, key }: ScopedKey): string {
+  return `${organizationId} ${endpoint} ${key}`;
+}
+
+/** A request on its way into a transaction; the id is made once, so that it can be looked up afterwards. */
+type Candidate = {
+  id: string;
+  prepared: Submission | PublicError;
+  idempotencyKey: ScopedKey | null;
+  sealedAttachments: Buffer[];
+};
+
+function toCandidate(
+  tools: AcceptTools,
+  prepared: Submission | PublicError,
+  idempotencyKey: ScopedKey | null,
+): Candidate {
+  const id = tools.newId();
+  const attachments = prepared instanceof PublicError ? [] : prepared.attachments;
+  return {
+    id,
+    prepared,
+    idempotencyKey,
+    sealedAttachments: attachments.map((content, ordinal) =>
+      tools.secrets.encrypt(content, attachmentContext(id, ordinal)),
+    ),
+  };
+}
+
+/** Ties the sealed bytes to their place, so that they cannot be put in another message's. */
+export function attachmentContext(messageId: string, ordinal: number): string {
+  return `attachment ${messageId} ${ordinal}`;
+}
+
+async function acceptTogether(tools: AcceptTools, candidates: Candidate[]): Promise<AcceptOutcome[]> {
+  try {
+    return await acceptInTransaction(tools, candidates);
+  } catch (cause) {
+    if (cause instanceof DatabaseUnavailableError) return settleUnknown(tools, candidates, cause);
+    if (candidates.length === 1) throw cause;
+    const outcomes: AcceptOutcome[] = [];
+    for (const candidate of candidates) {
+      outcomes.push(...(await acceptTogether(tools, [candidate]).catch(toFailure)));
+    }
+    return outcomes;
+  }
+}
+
+/** A request that fails by itself must not take the others of its batch with it. */
+function toFailure(cause: unknown): AcceptOutcome[] {
+  if (cause instanceof DatabaseUnavailableError) throw cause;
+  return [{ kind: 'refused', error: overloaded('The message could not be stored.') }];
+}
+
+async function settleUnknown(
+  tools: AcceptTools,
+  candidates: readonly Candidate[],
+  cause: DatabaseUnavailableError,
+): Promise<AcceptOutcome[]> {
+  const present = await store.findMessageIds(
+    tools.database,
+    candidates.flatMap(({ id, prepared }) =>
+      prepared instanceof PublicError ? [] : [{ organizationId: prepared.organizationId, id }],
+    ),
+  );
+  if (present.size === 0) throw cause;
+  tools.onQueued();
+  return candidates.map(({ id }) =>
+    present.has(id)
+      ? { kind: 'response', response: acceptedResponse(id), isReplay: false }
+      : {
+          kind: 'refused',
+          error: overloaded('The service is temporarily unavailable. Try again in a moment.'),
+        },
+  );
+}
+
+function acceptedResponse(id: string): StoredResponse {
+  return { statusCode: 202, text: JSON.stringify({ id }) };
+}
+
+async function acceptInTransaction(
+  tools: AcceptTools,
+  candidates: readonly Candidate[],
+): Promise<AcceptOutcome[]> {
+  const at = dateOf(tools.clock.nowMs());
+  const expiredBefore = dateOf(at.getTime() - retentionMs);
+  const organizationIds = [...new Set(candidates.flatMap(organizationsOf))];
+
+  let isAnyStored = false;
+  const outcomes = await tools.database.asOrganizations(organizationIds, async (transaction) => {
+    const keyed = candidates.flatMap(({ idempotencyKey }) =>
+      idempotencyKey === null ? [] : [idempotencyKey],
+    );
+    const [keyStates, facts] = await Promise.all([
+      claimKeys(transaction, keyed, { expiredBefore }),
+      loadFacts(transaction, organizationIds, candidates),
+    ]);
+    const verdicts = judge(candidates, keyStates, facts);
+    const accepted = candidates.filter((_candidate, index) => verdicts[index] === 'accept');
+    const quota = await holdQuota(transaction, {
+      channel: 'email',
+      at,
+      // Shard 0 is held by organizations with a limit; the others spread, so that flushers do not wait for a row.
+      shard: 1 + (at.getTime() % usageShards),
+      demands: accepted.map((candidate) => demandOf(candidate, facts)),
+    });
+    const stored = accepted.filter((_candidate, index) => quota.fits[index]);
+    isAnyStored = stored.length > 0;
+    if (isAnyStored) await write(transaction, stored, { at, expiredBefore, count: quota.count });
+
+    const fitting = new Set(stored);
+    return candidates.map((candidate, index): AcceptOutcome => {
+      const verdict = verdicts[index];
+      if (verdict === undefined) throw new Error('every candidate has a verdict');
+      if (verdict !== 'accept') return verdict;
+      return fitting.has(candidate)
+        ? { kind: 'response', response: acceptedResponse(candidate.id), isReplay: false }
+        : { kind: 'refused', error: quotaExceeded() };
+    });
+  });
+  if (isAnyStored) tools.onQueued();
+  return outcomes;
+}
+
+const usageShards = 4;
+
+function organizationsOf({ prepared, idempotencyKey }: Candidate): string[] {
+  if (idempotencyKey !== null) return [idempotencyKey.organizationId];
+  return prepared instanceof PublicError ? [] : [prepared.organizationId];
+}
+
+type Facts = {
+  plans: ReadonlyMap<string, { quota: number | null; isSuspended: boolean }>;
+  domains: Awaited<ReturnType<typeof loadVerifiedDomains>>;
+};
+
+async function loadFacts(
+  transaction: Transaction,
+  organizationIds: readonly string[],
+  candidates: readonly Candidate[],
+): Promise<Facts> {
+  const channel: Channel = 'email';
+  const senders = candidates.flatMap(({ prepared }) =>
+    prepared instanceof PublicError
+      ? []
+      : [{ organizationId: prepared.organizationId, name: prepared.senderDomain }],
+  );
+  const [plans, domains] = await Promise.all([
+    loadSendingPlans(transaction, organizationIds, channel),
+    loadVerifiedDomains(transaction, senders),
+  ]);
+  return { plans: new Map(plans.map((plan) => [plan.organizationId, plan])), domains };
+}
+
+/** What each request gets before the quota is looked at: in the specification's order, the key first. */
+function judge(
+  candidates: readonly Candidate[],
+  keyStates: readonly KeyState[],
+  facts: Facts,
+): (AcceptOutcome | 'accept')[] {
+  let keyed = 0;
+  return candidates.map((candidate) => {
+    const state = candidate.idempotencyKey === null ? undefined : keyStates[keyed++];
+    if (state?.kind === 'replay') return { kind: 'response', response: state.response, isReplay: true };
+    if (state !== undefined && state.kind !== 'free')
+      return { kind: 'refused', error: keyConflict(state.kind) };
+    const refusal = findRefusal(candidate.prepared, facts);
+    return refusal === null ? 'accept' : { kind: 'refused', error: refusal };
+  });
+}
+
+function findRefusal(prepared: Submission | PublicError, facts: Facts): PublicError | null {
+  if (prepared instanceof PublicError) return prepared;
+  const { organizationId, senderDomain } = prepared;
+  if (!facts.domains.has({ organizationId, name: senderDomain })) {
+    return new PublicError(
+      badRequest,
+      `The domain ${senderDomain} of from is not a verified sending domain of this organization.`,
+    );
+  }
+  return facts.plans.get(organizationId)?.isSuspended
+    ? new PublicError(sendingSuspended, `${sendingSuspended.when} Contact the operator.`)
+    : null;
+}
+
+function quotaExceeded(): PublicError {
+  return new PublicError(monthlyQuotaExceeded, monthlyQuotaExceeded.when);
+}
+
+/** Emails count recipients, as they were submitted. */
+function demandOf({ prepared }: Candidate, facts: Facts) {
+  if (prepared instanceof PublicError) throw new Error('a refused request takes nothing');
+  return {
+    organizationId: prepared.organizationId,
+    amount: prepared.recipients.length,
+    limit: facts.plans.get(prepared.organizationId)?.quota ?? null,
+  };
+}
+
+/** Sends all statements at once, the commit behind them: one round trip. */
+async function write(
+  transaction: Transaction,
+  stored: readonly Candidate[],
+  context: { at: Date; expiredBefore: Date; count: () => Promise<void> },
+): Promise<void> {
+  const { at, expiredBefore } = context;
+  const messages = stored.map(toNewMessage);
+  await Promise.all([
+    context.count(),
+    keepResponses(
+      transaction,
+      stored.flatMap(({ id, idempotencyKey }) =>
+        idempotencyKey === null ? [] : [{ key: idempotencyKey, response: acceptedResponse(id) }],
+      ),
+      { at, expiredBefore },
+    ),
+    ...store.insertLargeParts(transaction, messages),
+    store.insertMessages(transaction, messages, at),
+    transaction.commit(),
+  ]);
+}
+
+function toNewMessage({ id, prepared, sealedAttachments }: Candidate): store.NewMessage {
+  if (prepared instanceof PublicError) throw new Error('a refused request is not stored');
+  return { id, submission: prepared, sealedAttachments };
+}

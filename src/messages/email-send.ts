@@ -1,0 +1,221 @@
+import { compileText, fillText, type Values } from '../channels/placeholders.ts';
+import {
+  type EmailAddress,
+  isRefusedAttachment,
+  parseAddress,
+  readCalendar,
+  readInvitationMethod,
+  resolveContentType,
+} from '../channels/email/email.ts';
+import {
+  badRequest,
+  defineError,
+  PublicError,
+  resourceNotFound,
+  validationError,
+} from '../platform/http/errors.ts';
+import type { ScopedKey } from '../platform/http/idempotency.ts';
+import type { EmailSendBody } from './schema.ts';
+import type {
+  RecipientField,
+  StoredEmailContent,
+  StoredEmailDetails,
+  Submission,
+  SubmittedRecipient,
+} from './submission.ts';
+
+export const attachmentRejected = defineError(
+  400,
+  'attachment_rejected',
+  'An attachment is an executable or a script; nothing was sent.',
+);
+
+const recipientsMax = 50;
+
+/** The rendered body may grow by its variables up to the size that a body may have at all. */
+const renderedLengthMax = 30 * 1_048_576;
+
+export type EmailRequest = { organizationId: string; body: EmailSendBody; idempotencyKey: ScopedKey | null };
+
+/**
+ * Turns a request into a submission, or into the first rule that it breaks, in the order of the specification:
+ * counts and emptiness, content source, attachments, references. What needs the account comes later (accept.ts).
+ */
+export function prepareEmail({
+  organizationId,
+  body,
+  idempotencyKey,
+}: EmailRequest): Submission | PublicError {
+  const from = parseAddress(body.from);
+  if (from === null) throw new Error('the schema lets no such address through');
+  const recipients = listRecipients(body);
+  return (
+    checkCounts(body) ??
+    checkContentSource(body) ??
+    checkAttachments(body, recipients) ??
+    checkTemplate(body) ??
+    buildSubmission({ organizationId, body, idempotencyKey, from, recipients })
+  );
+}
+
+function checkCounts(body: EmailSendBody): PublicError | null {
+  if (body.to.length === 0) return new PublicError(badRequest, 'At least one recipient is required in to.');
+  const count = body.to.length + (body.cc?.length ?? 0) + (body.bcc?.length ?? 0);
+  if (count > recipientsMax) {
+    return new PublicError(
+      badRequest,
+      `Too many recipients: ${count} in to, cc and bcc; maximum ${recipientsMax}.`,
+    );
+  }
+  return null;
+}
+
+function checkContentSource(body: EmailSendBody): PublicError | null {
+  const hasContent = body.html !== undefined || body.text !== undefined;
+  if (body.template_id !== undefined) {
+    return hasContent
+      ? new PublicError(validationError, 'template_id must not be combined with html or text')
+      : null;
+  }
+  if (!hasContent) return new PublicError(validationError, 'one of html, text or template_id is required');
+  if (body.subject === undefined)
+    return new PublicError(validationError, 'subject is required with html or text');
+  return null;
+}
+
+function checkAttachments(body: EmailSendBody, recipients: readonly Recipient[]): PublicError | null {
+  const attachments = body.attachments ?? [];
+  const refused = attachments.find(({ filename, content_type }) =>
+    isRefusedAttachment(filename, content_type ?? ''),
+  );
+  if (refused !== undefined) {
+    return new PublicError(
+      attachmentRejected,
+      `The attachment ${JSON.stringify(refused.filename)} is of a type that is not accepted; nothing was sent.`,
+    );
+  }
+  const issues = attachments.flatMap((attachment, index) =>
+    checkInvitation(attachment, recipients).map((issue) => `attachments[${index}].content ${issue}`),
+  );
+  return issues.length > 0 ? new PublicError(validationError, issues.join(', ')) : null;
+}
+
+/** A calendar file that is announced as an invitation must be one, for those it is sent to. */
+function checkInvitation(
+  attachment: NonNullable<EmailSendBody['attachments']>[number],
+  recipients: readonly Recipient[],
+): string[] {
+  const method = readInvitationMethod(attachment.content_type ?? '');
+  if (method === null) return [];
+  const calendar = readCalendar(attachment.content);
+  if (calendar.method?.toUpperCase() !== method) return [`must carry METHOD:${method}`];
+  const attendees = new Set(calendar.attendees.map((attendee) => parseAddress(attendee)?.normalised));
+  return recipients
+    .filter(({ field, email }) => field === 'to' && !attendees.has(email.normalised))
+    .map(({ email }) => `must list ${email.address} as an attendee`);
+}
+
+/** Saved templates do not exist yet, so that no id names one. */
+function checkTemplate(body: EmailSendBody): PublicError | null {
+  return body.template_id === undefined ? null : resourceNotFound();
+}
+
+type Recipient = { field: RecipientField; email: EmailAddress };
+
+function listRecipients(body: EmailSendBody): Recipient[] {
+  const fields = [
+    ['to', body.to],
+    ['cc', body.cc ?? []],
+    ['bcc', body.bcc ?? []],
+  ] as const;
+  return fields.flatMap(([field, addresses]) =>
+    addresses.map((address) => {
+      const email = parseAddress(address);
+      if (email === null) throw new Error('the schema lets no such address through');
+      return { field, email };
+    }),
+  );
+}
+
+function buildSubmission(
+  parts: EmailRequest & { from: EmailAddress; recipients: Recipient[] },
+): Submission | PublicError {
+  const { organizationId, body, from, idempotencyKey } = parts;
+  const rendered = renderBody(body);
+  if (rendered instanceof PublicError) return rendered;
+
+  const attachments = body.attachments ?? [];
+  const content: StoredEmailContent = {
+    to: body.to,
+    cc: body.cc ?? [],
+    html: rendered.html,
+    text: rendered.text,
+  };
+  const details: StoredEmailDetails = {
+    fromName: body.from_name ?? null,
+    replyTo: body.reply_to ?? null,
+    attachments: attachments.map((attachment) => ({
+      filename: attachment.filename,
+      contentType: resolveContentType(attachment.filename, attachment.content_type),
+      contentId: attachment.content_id ?? null,
+      sizeBytes: attachment.content.byteLength,
+    })),
+  };
+  return {
+    organizationId,
+    channel: 'email',
+    class: 'transactional',
+    sender: from.address,
+    senderDomain: from.domain,
+    subject: rendered.subject,
+    category: body.category ?? null,
+    templateId: null,
+    details: JSON.stringify(details),
+    content: JSON.stringify(content),
+    recipients: markDuplicates(parts.recipients),
+    attachments: attachments.map((attachment) => attachment.content),
+    idempotencyKey,
+  };
+}
+
+type RenderedBody = { subject: string | null; html: string | null; text: string | null };
+
+function renderBody(body: EmailSendBody): RenderedBody | PublicError {
+  const values = body.variables ?? {};
+  const subject = render(body.subject, values, 'none');
+  const html = render(body.html, values, 'html');
+  const text = render(body.text, values, 'none');
+  if (subject === 'too_long' || html === 'too_long' || text === 'too_long') {
+    return new PublicError(
+      validationError,
+      'subject, html and text must be at most 30 MB with their variables replaced',
+    );
+  }
+  // A value may hold line ends; a header may not.
+  return { subject: subject?.replace(/[\r\n]+/g, ' ') ?? null, html, text };
+}
+
+function render(
+  text: string | undefined,
+  values: Values,
+  escape: 'html' | 'none',
+): string | null | 'too_long' {
+  if (text === undefined) return null;
+  if (!text.includes('{{')) return text;
+  return fillText(compileText(text), values, escape, renderedLengthMax) ?? 'too_long';
+}
+
+/** An address that is given twice is written to once: under its first mention. */
+function markDuplicates(recipients: readonly Recipient[]): SubmittedRecipient[] {
+  const seen = new Set<string>();
+  return recipients.map(({ field, email }) => {
+    const isDuplicate = seen.has(email.normalised);
+    seen.add(email.normalised);
+    return {
+      field,
+      address: email.address,
+      addressKey: email.normalised,
+      dropReason: isDuplicate ? 'duplicate' : null,
+    };
+  });
+}

@@ -1,0 +1,569 @@
+import type { Channel } from '../accounts/accounts.ts';
+import type { FailureClass } from '../channels/outcome.ts';
+import { type Connection, statement, unpreparedStatement } from '../platform/postgres/database.ts';
+import type { DropReason, RecipientStatus } from './schema.ts';
+import { messageStatusOfRecipients, rankOf } from './status.ts';
+
+/** Which recipient of which message: the key of a row in the queue. */
+export type JobKey = { organizationId: string; messageId: string; ordinal: number };
+
+/** One recipient that is still to be written to, claimed by a worker. */
+export type Job = JobKey & {
+  channel: Channel;
+  isCampaign: boolean;
+  address: string;
+  addressKey: string;
+  variables: Readonly<Record<string, string | number | boolean>> | null;
+  acceptedAt: Date;
+  contentBytes: number;
+  attempts: number;
+  ambiguities: number;
+  crashes: number;
+};
+
+export type ClaimWish = {
+  epoch: number;
+  at: Date;
+  lane: 0 | 1;
+  itemsMax: number;
+  /** Organizations are served in turns: this one was the last to have its turn. */
+  afterOrganizationId: string;
+};
+
+export type Claim = {
+  jobs: Job[];
+  lastOrganizationId: string | null;
+  /** When the first of what was seen, and is not due yet, falls due. */
+  nextDueAt: Date | null;
+  hasSuspects: boolean;
+};
+
+/** After so many claims that ended with the death of their worker, a job is tried alone, and then set aside. */
+export const suspectCrashes = 2;
+
+/** Organizations looked at in one claim. Fewer would let deferred mail of many hide what is due of others. */
+const organizationsMax = 200;
+
+/**
+ * A loose index scan over delivery_queue_due finds the organizations that have something due, and each gets an equal
+ * share. Rows that another worker is claiming at this moment are skipped.
+ */
+const claimDue = statement<ClaimRow>(
+  'queue_claim_due',
+  `with recursive active (organization_id, due_at, position) as (
+     (select organization_id, due_at, 1
+      from delivery_queue
+      where lane = $1 and claimed_by is null and set_aside_at is null and organization_id > $2
+      order by organization_id, due_at
+      limit 1)
+     union all
+     select next.organization_id, next.due_at, active.position + 1
+     from active
+     cross join lateral (
+       select organization_id, due_at
+       from delivery_queue
+       where lane = $1 and claimed_by is null and set_aside_at is null
+         and organization_id > active.organization_id
+       order by organization_id, due_at
+       limit 1
+     ) next
+     where active.position < ${organizationsMax}
+   ), served as (
+     select organization_id
+     from active
+     where due_at <= $3
+     limit $4
+   ), due as (
+     select job.organization_id, job.message_id, job.ordinal
+     from served
+     cross join lateral (
+       select organization_id, message_id, ordinal
+       from delivery_queue
+       where lane = $1 and organization_id = served.organization_id and due_at <= $3
+         and claimed_by is null and set_aside_at is null and crashes < ${suspectCrashes}
+       order by due_at
+       limit (select greatest($4 / count(*), 1) from served)
+       for update skip locked
+     ) job
+   ), claimed as (
+     update delivery_queue q
+     set claimed_by = $5
+     from due
+     where q.organization_id = due.organization_id and q.message_id = due.message_id and q.ordinal = due.ordinal
+     returning q.organization_id, q.message_id, q.ordinal, q.channel, q.lane, q.accepted_at, q.content_bytes,
+       q.attempts, q.ambiguities, q.crashes
+   ), seen as (
+     select
+       (select organization_id from active order by position desc limit 1) as last_organization_id,
+       (select min(due_at) from active where due_at > $3) as next_due_at,
+       exists (
+         select from delivery_queue
+         where lane = $1 and claimed_by is null and set_aside_at is null and due_at <= $3
+           and organization_id = any (array(select organization_id from served)) and crashes >= ${suspectCrashes}
+       ) as has_suspects
+   )
+   select seen.*, claimed.*, r.address, r.address_key, r.variables
+   from seen
+   left join (claimed join recipients r using (organization_id, message_id, ordinal)) on true`,
+);
+
+type JobRow = {
+  organization_id: string;
+  message_id: string;
+  ordinal: number;
+  channel: Channel;
+  lane: number;
+  address: string;
+  address_key: string;
+  variables: Job['variables'];
+  accepted_at: Date;
+  content_bytes: number;
+  attempts: number;
+  ambiguities: number;
+  crashes: number;
+};
+
+type ClaimRow = Omit<JobRow, 'message_id'> & {
+  message_id: string | null;
+  last_organization_id: string | null;
+  next_due_at: Date | null;
+  has_suspects: boolean;
+};
+
+export async function claimDueJobs(connection: Connection, wish: ClaimWish): Promise<Claim> {
+  const rows = await connection.rows(claimDue, [
+    wish.lane,
+    wish.afterOrganizationId,
+    wish.at,
+    wish.itemsMax,
+    wish.epoch,
+  ]);
+  const [first] = rows;
+  return {
+    jobs: rows.filter((row): row is ClaimRow & JobRow => row.message_id !== null).map(toJob),
+    lastOrganizationId: first?.last_organization_id ?? null,
+    nextDueAt: first?.next_due_at ?? null,
+    hasSuspects: first?.has_suspects ?? false,
+  };
+}
+
+/** Claims one job that took workers down, to be tried while nothing else is under way. */
+export async function claimSuspect(
+  connection: Connection,
+  wish: { epoch: number; at: Date },
+): Promise<Job | null> {
+  const [row] = await connection.rows(
+    unpreparedStatement<JobRow>(
+      `with suspect as (
+         select organization_id, message_id, ordinal
+         from delivery_queue
+         where claimed_by is null and set_aside_at is null and due_at <= $1 and crashes >= ${suspectCrashes}
+         order by due_at
+         limit 1
+         for update skip locked
+       ), claimed as (
+         update delivery_queue q
+         set claimed_by = $2
+         from suspect
+         where q.organization_id = suspect.organization_id
+           and q.message_id = suspect.message_id
+           and q.ordinal = suspect.ordinal
+         returning q.*
+       )
+       select claimed.*, r.address, r.address_key, r.variables
+       from claimed
+       join recipients r using (organization_id, message_id, ordinal)`,
+    ),
+    [wish.at, wish.epoch],
+  );
+  return row === undefined ? null : toJob(row);
+}
+
+export type ClaimedJob = Job & { confirmedAt: Date | null };
+
+/** What a worker had when it ended, a batch at a time. */
+export async function listClaims(
+  connection: Connection,
+  epoch: number,
+  itemsMax: number,
+): Promise<ClaimedJob[]> {
+  const rows = await connection.rows(
+    unpreparedStatement<JobRow & { confirmed_at: Date | null }>(
+      `select q.*, r.address, r.address_key, r.variables
+       from delivery_queue q
+       join recipients r using (organization_id, message_id, ordinal)
+       where q.claimed_by = $1
+       limit $2`,
+    ),
+    [epoch, itemsMax],
+  );
+  return rows.map((row) => ({ ...toJob(row), confirmedAt: row.confirmed_at }));
+}
+
+function toJob(row: JobRow): Job {
+  return {
+    organizationId: row.organization_id,
+    messageId: row.message_id,
+    ordinal: row.ordinal,
+    channel: row.channel,
+    isCampaign: row.lane === 1,
+    address: row.address,
+    addressKey: row.address_key,
+    variables: row.variables,
+    acceptedAt: row.accepted_at,
+    contentBytes: row.content_bytes,
+    attempts: row.attempts,
+    ambiguities: row.ambiguities,
+    crashes: row.crashes,
+  };
+}
+
+const confirm = statement<{ position: number }>(
+  'queue_confirm',
+  `update delivery_queue q
+   set confirmed_at = $5
+   from unnest($1::uuid[], $2::uuid[], $3::integer[]) with ordinality
+     as job (organization_id, message_id, ordinal, position)
+   where q.organization_id = job.organization_id and q.message_id = job.message_id and q.ordinal = job.ordinal
+     and q.claimed_by = $4
+   returning job.position`,
+);
+
+/** Commits "about to hand off" under the worker's claim; returns for each whether the claim was still its own. */
+export async function confirmHandOffs(
+  connection: Connection,
+  jobs: readonly JobKey[],
+  claim: { epoch: number; at: Date },
+): Promise<boolean[]> {
+  const rows = await connection.rows(confirm, [...keyColumns(jobs), claim.epoch, claim.at]);
+  const confirmed = new Set(rows.map(({ position }) => position));
+  return jobs.map((_job, index) => confirmed.has(index + 1));
+}
+
+/** What a remote side said, as it is kept with the recipient. */
+export type Failure = {
+  type: 'hard' | 'soft';
+  class: FailureClass;
+  smtpCode: number | null;
+  enhancedCode: string | null;
+  diagnostic: string;
+  remote: string | null;
+};
+
+/** What became of a job, ready to be written. */
+export type Settlement = {
+  job: Job;
+  /** Where the recipient's status goes; null leaves it. */
+  status: RecipientStatus | null;
+  dropReason: DropReason | null;
+  failure: Failure | null;
+  providerMessageId: string | null;
+  /** The hand-off took place, or may have. */
+  wasHandedOff: boolean;
+  /** The hand-off was cut off before its answer. */
+  isAmbiguous: boolean;
+  /** Null: the job is done. */
+  requeue: { dueAt: Date; attempts: number; crashes: number; setAsideAt: Date | null } | null;
+};
+
+const settle = statement<{ organization_id: string; message_id: string; ordinal: number }>(
+  'queue_settle',
+  `with settlement as (
+     select *
+     from unnest(
+       $1::uuid[], $2::uuid[], $3::integer[], $6::text[], $7::text[], $8::text[], $9::text[], $10::smallint[],
+       $11::text[], $12::text[], $13::text[], $14::text[], $15::boolean[], $16::boolean[], $17::timestamptz[],
+       $18::smallint[], $19::smallint[], $20::timestamptz[]
+     ) as settlement (
+       organization_id, message_id, ordinal, status, drop_reason, failure_type, failure_class, smtp_code,
+       enhanced_code, diagnostic, remote, provider_message_id, was_handed_off, is_ambiguous, due_at,
+       attempts, crashes, set_aside_at
+     )
+   ), done as (
+     delete from delivery_queue q
+     using settlement s
+     where q.organization_id = s.organization_id and q.message_id = s.message_id and q.ordinal = s.ordinal
+       and q.claimed_by = $4 and s.due_at is null
+     returning q.organization_id, q.message_id, q.ordinal
+   ), requeued as (
+     update delivery_queue q
+     set claimed_by = null, confirmed_at = null, due_at = s.due_at, attempts = s.attempts, crashes = s.crashes,
+       ambiguities = q.ambiguities + s.is_ambiguous::integer, set_aside_at = s.set_aside_at
+     from settlement s
+     where q.organization_id = s.organization_id and q.message_id = s.message_id and q.ordinal = s.ordinal
+       and q.claimed_by = $4 and s.due_at is not null
+     returning q.organization_id, q.message_id, q.ordinal
+   )
+   update recipients r
+   set
+     status = case when ${rankOf('s.status')} > ${rankOf('r.status')} then s.status else r.status end,
+     status_at = case when ${rankOf('s.status')} > ${rankOf('r.status')} then $5 else r.status_at end,
+     drop_reason = coalesce(r.drop_reason, s.drop_reason),
+     handed_off_at = case when s.was_handed_off then coalesce(r.handed_off_at, $5) else r.handed_off_at end,
+     ambiguities = r.ambiguities + s.is_ambiguous::integer,
+     uncertain = s.is_ambiguous or (r.uncertain and s.due_at is not null),
+     provider_message_id = coalesce(s.provider_message_id, r.provider_message_id),
+     failure_type = s.failure_type,
+     failure_class = s.failure_class,
+     smtp_code = s.smtp_code,
+     enhanced_code = s.enhanced_code,
+     diagnostic = s.diagnostic,
+     remote = s.remote
+   from settlement s
+   join (select * from done union all select * from requeued) settled using (organization_id, message_id, ordinal)
+   where r.organization_id = s.organization_id and r.message_id = s.message_id and r.ordinal = s.ordinal
+     and (s.status is not null or s.is_ambiguous or s.drop_reason is not null)
+   returning r.organization_id, r.message_id, r.ordinal`,
+);
+
+/**
+ * Writes what became of jobs, as far as they are still claimed under this epoch, and returns those whose recipient
+ * was changed. The queue's row and the recipient's change together, so that nothing is in both or in neither.
+ */
+export async function settleJobs(
+  connection: Connection,
+  settlements: readonly Settlement[],
+  claim: { epoch: number; at: Date },
+): Promise<JobKey[]> {
+  const rows = await connection.rows(settle, [
+    ...keyColumns(settlements.map(({ job }) => job)),
+    claim.epoch,
+    claim.at,
+    settlements.map(({ status }) => status),
+    settlements.map(({ dropReason }) => dropReason),
+    settlements.map(({ failure }) => failure?.type),
+    settlements.map(({ failure }) => failure?.class),
+    settlements.map(({ failure }) => failure?.smtpCode),
+    settlements.map(({ failure }) => failure?.enhancedCode),
+    settlements.map(({ failure }) => failure?.diagnostic),
+    settlements.map(({ failure }) => failure?.remote),
+    settlements.map(({ providerMessageId }) => providerMessageId),
+    settlements.map(({ wasHandedOff }) => wasHandedOff),
+    settlements.map(({ isAmbiguous }) => isAmbiguous),
+    settlements.map(({ requeue }) => requeue?.dueAt),
+    settlements.map(({ requeue }) => requeue?.attempts),
+    settlements.map(({ requeue }) => requeue?.crashes),
+    settlements.map(({ requeue }) => requeue?.setAsideAt),
+  ]);
+  return rows.map(toKey);
+}
+
+export type MessageKey = { organizationId: string; messageId: string };
+
+const lockMessages = statement(
+  'messages_lock',
+  `select
+   from messages m
+   join unnest($1::uuid[], $2::uuid[]) as wanted (organization_id, id) using (organization_id, id)
+   order by m.organization_id, m.id
+   for no key update of m`,
+);
+
+/**
+ * Holds messages until the transaction ends, so that two workers that finish the last two recipients of one at the
+ * same moment do not both take it for unfinished. Always taken in the order of the ids.
+ */
+export async function lockMessagesOf(connection: Connection, messages: readonly MessageKey[]): Promise<void> {
+  if (messages.length === 0) return;
+  await connection.rows(lockMessages, messageColumns(messages));
+}
+
+const refreshStatus = statement(
+  'messages_refresh_status',
+  `update messages m
+   set status = fresh.status, updated_at = $3
+   from (
+     select r.organization_id, r.message_id, ${messageStatusOfRecipients} as status
+     from recipients r
+     join (select distinct * from unnest($1::uuid[], $2::uuid[]) as changed (organization_id, message_id)) changed
+       using (organization_id, message_id)
+     group by r.organization_id, r.message_id
+   ) fresh
+   where m.organization_id = fresh.organization_id and m.id = fresh.message_id
+     and m.class = 'transactional'`,
+);
+
+/** Brings the status of messages up to date with their recipients. */
+export async function refreshMessages(
+  connection: Connection,
+  messages: readonly MessageKey[],
+  at: Date,
+): Promise<void> {
+  if (messages.length === 0) return;
+  await connection.rows(refreshStatus, [...messageColumns(messages), at]);
+}
+
+const deleteAttachments = statement(
+  'messages_delete_attachments',
+  `delete from attachment_contents a
+   using unnest($1::uuid[], $2::uuid[]) as finished (organization_id, message_id)
+   where a.organization_id = finished.organization_id and a.message_id = finished.message_id
+     and not exists (
+       select from delivery_queue q
+       where q.organization_id = a.organization_id and q.message_id = a.message_id
+     )`,
+);
+
+/** Removes the sealed attachments of those messages that nobody is waiting for any more. */
+export async function deleteFinishedAttachments(
+  connection: Connection,
+  messages: readonly MessageKey[],
+): Promise<void> {
+  if (messages.length === 0) return;
+  await connection.rows(deleteAttachments, messageColumns(messages));
+}
+
+export type DeliverableMessage = MessageKey & {
+  sender: string;
+  subject: string | null;
+  details: unknown;
+  content: unknown;
+  recipientCount: number;
+  /** Placeholders are filled with each recipient's own values. */
+  isPersonalised: boolean;
+  createdAt: Date;
+};
+
+const selectDeliverable = statement<{
+  organization_id: string;
+  id: string;
+  sender: string;
+  subject: string | null;
+  details: unknown;
+  content: unknown;
+  recipient_count: number;
+  is_personalised: boolean;
+  created_at: Date;
+}>(
+  'messages_select_deliverable',
+  `select m.organization_id, m.id, m.sender, m.subject, m.details, c.content, m.recipient_count,
+     m.class = 'campaign' as is_personalised, m.created_at
+   from unnest($1::uuid[], $2::uuid[]) as wanted (organization_id, id)
+   join messages m using (organization_id, id)
+   join message_contents c on c.organization_id = m.organization_id and c.message_id = m.id`,
+);
+
+export async function loadDeliverableMessages(
+  connection: Connection,
+  messages: readonly MessageKey[],
+): Promise<DeliverableMessage[]> {
+  const rows = await connection.rows(selectDeliverable, messageColumns(messages));
+  return rows.map((row) => ({
+    organizationId: row.organization_id,
+    messageId: row.id,
+    sender: row.sender,
+    subject: row.subject,
+    details: row.details,
+    content: row.content,
+    recipientCount: row.recipient_count,
+    isPersonalised: row.is_personalised,
+    createdAt: row.created_at,
+  }));
+}
+
+/** The sealed attachments of a message, in their order. */
+export async function loadSealedAttachments(connection: Connection, message: MessageKey): Promise<Buffer[]> {
+  const rows = await connection.rows(
+    unpreparedStatement<{ sealed: Buffer }>(
+      'select sealed from attachment_contents where organization_id = $1 and message_id = $2 order by ordinal',
+    ),
+    [message.organizationId, message.messageId],
+  );
+  return rows.map(({ sealed }) => sealed);
+}
+
+export type ReportedChange = {
+  job: JobKey;
+  status: RecipientStatus;
+  failure: Failure | null;
+};
+
+const applyReports = statement<{ organization_id: string; message_id: string; ordinal: number }>(
+  'recipients_apply_reports',
+  `update recipients r
+   set
+     status = report.status,
+     status_at = $4,
+     uncertain = false,
+     opened_at = case when report.status in ('opened', 'clicked') then coalesce(r.opened_at, $4) else r.opened_at end,
+     clicked_at = case when report.status = 'clicked' then coalesce(r.clicked_at, $4) else r.clicked_at end,
+     failure_type = coalesce(report.failure_type, r.failure_type),
+     failure_class = coalesce(report.failure_class, r.failure_class),
+     smtp_code = coalesce(report.smtp_code, r.smtp_code),
+     enhanced_code = coalesce(report.enhanced_code, r.enhanced_code),
+     diagnostic = coalesce(report.diagnostic, r.diagnostic),
+     remote = coalesce(report.remote, r.remote)
+   from unnest(
+     $1::uuid[], $2::uuid[], $3::integer[], $5::text[], $6::text[], $7::text[], $8::smallint[], $9::text[],
+     $10::text[], $11::text[]
+   ) as report (
+     organization_id, message_id, ordinal, status, failure_type, failure_class, smtp_code, enhanced_code,
+     diagnostic, remote
+   )
+   where r.organization_id = report.organization_id and r.message_id = report.message_id
+     and r.ordinal = report.ordinal
+     and r.drop_reason is null
+     and ${rankOf('report.status')} > ${rankOf('r.status')}
+   returning r.organization_id, r.message_id, r.ordinal`,
+);
+
+/** Raises statuses by reports; returns those that changed. A dropped recipient gets none. */
+export async function raiseStatuses(
+  connection: Connection,
+  reports: readonly ReportedChange[],
+  at: Date,
+): Promise<JobKey[]> {
+  const rows = await connection.rows(applyReports, [
+    ...keyColumns(reports.map(({ job }) => job)),
+    at,
+    reports.map(({ status }) => status),
+    reports.map(({ failure }) => failure?.type),
+    reports.map(({ failure }) => failure?.class),
+    reports.map(({ failure }) => failure?.smtpCode),
+    reports.map(({ failure }) => failure?.enhancedCode),
+    reports.map(({ failure }) => failure?.diagnostic),
+    reports.map(({ failure }) => failure?.remote),
+  ]);
+  return rows.map(toKey);
+}
+
+/** The normalised addresses of recipients, for suppressing them. */
+export async function findAddressKeys(
+  connection: Connection,
+  jobs: readonly JobKey[],
+): Promise<(JobKey & { addressKey: string })[]> {
+  const rows = await connection.rows(
+    unpreparedStatement<{
+      organization_id: string;
+      message_id: string;
+      ordinal: number;
+      address_key: string;
+    }>(
+      `select organization_id, message_id, ordinal, address_key
+       from unnest($1::uuid[], $2::uuid[], $3::integer[]) as job (organization_id, message_id, ordinal)
+       join recipients using (organization_id, message_id, ordinal)`,
+    ),
+    keyColumns(jobs),
+  );
+  return rows.map((row) => ({ ...toKey(row), addressKey: row.address_key }));
+}
+
+function toKey(row: { organization_id: string; message_id: string; ordinal: number }): JobKey {
+  return { organizationId: row.organization_id, messageId: row.message_id, ordinal: row.ordinal };
+}
+
+function keyColumns(jobs: readonly JobKey[]): [string[], string[], number[]] {
+  return [
+    jobs.map(({ organizationId }) => organizationId),
+    jobs.map(({ messageId }) => messageId),
+    jobs.map(({ ordinal }) => ordinal),
+  ];
+}
+
+function messageColumns(messages: readonly MessageKey[]): [string[], string[]] {
+  return [messages.map(({ organizationId }) => organizationId), messages.map(({ messageId }) => messageId)];
+}
+
+export function textOfKey({ organizationId, messageId, ordinal }: JobKey): string {
+  return `${organizationId} ${messageId} ${ordinal}`;
+}

@@ -1,0 +1,137 @@
+import { type Static, type TObject, Type } from 'typebox';
+import { badRequest, notFound, payloadTooLarge, resourceNotFound } from '../platform/http/errors.ts';
+import { idempotencyErrors } from '../platform/http/idempotency.ts';
+import { paginationParameters, readPage, toList } from '../platform/http/pagination.ts';
+import { defineRoute, json, type Route } from '../platform/http/route.ts';
+import type { Database } from '../platform/postgres/database.ts';
+import { type Acceptor, monthlyQuotaExceeded, sendingSuspended } from './accept.ts';
+import { attachmentRejected, prepareEmail } from './email-send.ts';
+import { showEmail } from './email-record.ts';
+import { emailRecord, emailSendBody, messageStatuses } from './schema.ts';
+import * as store from './store.ts';
+
+/** About 22 MB of files after Base64 growth. */
+const sendBodyBytesMax = 30 * 1_048_576;
+
+const listOf = (item: TObject) =>
+  Type.Object({ object: Type.Literal('list'), has_more: Type.Boolean(), data: Type.Array(item) });
+
+const idParameter = Type.Object({ id: Type.String({ format: 'uuid' }) });
+
+export function messageRoutes(tools: { database: Database; acceptor: Acceptor }): Route[] {
+  const { database, acceptor } = tools;
+  return [
+    defineRoute({
+      method: 'POST',
+      path: '/email/send',
+      scope: 'email:send',
+      tag: 'Email',
+      summary: 'Send a transactional email',
+      description:
+        'The email is stored and queued before the answer is given. Each address is checked afterwards; those that ' +
+        'fail are dropped, and the rest is delivered. Read the email to see what became of each recipient.',
+      body: emailSendBody,
+      bodyBytesMax: sendBodyBytesMax,
+      isIdempotent: true,
+      success: {
+        statusCode: 202,
+        schema: Type.Object({ id: Type.String({ format: 'uuid' }) }),
+        when: 'Accepted for delivery.',
+      },
+      errors: [
+        badRequest,
+        attachmentRejected,
+        sendingSuspended,
+        notFound,
+        payloadTooLarge,
+        monthlyQuotaExceeded,
+        ...idempotencyErrors,
+      ],
+      handle: async ({ caller, body, idempotencyKey }) => {
+        const prepared = prepareEmail({ organizationId: caller.organizationId, body, idempotencyKey });
+        const outcome = await acceptor.accept(prepared, idempotencyKey);
+        if (outcome.kind === 'refused') throw outcome.error;
+        return { kind: 'stored', response: outcome.response, isReplay: outcome.isReplay };
+      },
+    }),
+    defineRoute({
+      method: 'GET',
+      path: '/email',
+      scope: 'email:read',
+      tag: 'Email',
+      summary: 'List sent emails with their delivery status',
+      description: 'Newest first. Mail of campaigns is not in this list.',
+      query: Type.Object(
+        {
+          ...paginationParameters,
+          search: Type.Optional(
+            Type.String({
+              minLength: 1,
+              maxLength: 200,
+              description: 'Beginning of the subject or of an address.',
+            }),
+          ),
+          status: Type.Optional(
+            Type.Unsafe<(typeof messageStatuses)[number]>(Type.String({ enum: [...messageStatuses] })),
+          ),
+          category: Type.Optional(Type.String({ minLength: 1, maxLength: 100 })),
+        },
+        { additionalProperties: false },
+      ),
+      success: { statusCode: 200, schema: listOf(emailRecord), when: 'A page of emails.' },
+      errors: [badRequest],
+      handle: async ({ caller: { organizationId }, query }) => {
+        const page = readPage(query);
+        const { search, status, category } = query;
+        const filter = {
+          ...(search !== undefined && { search }),
+          ...(status !== undefined && { status }),
+          ...(category !== undefined && { category }),
+        };
+        const { rows, recipients } = await database.asOrganizations([organizationId], async (transaction) => {
+          const found = await store.listMessages(transaction, {
+            organizationId,
+            channel: 'email',
+            filter,
+            page,
+          });
+          const ids = found.map(({ id }) => id);
+          return { rows: found, recipients: await store.listRecipients(transaction, organizationId, ids) };
+        });
+        const ofMessage = groupByMessage(recipients);
+        return json(toList(rows, page, (row) => showEmail(row, ofMessage.get(row.id) ?? [])));
+      },
+    }),
+    defineRoute({
+      method: 'GET',
+      path: '/email/:id',
+      scope: 'email:read',
+      tag: 'Email',
+      summary: 'Read one email and what became of each recipient',
+      params: idParameter,
+      success: { statusCode: 200, schema: emailRecord, when: 'The email.' },
+      errors: [notFound],
+      handle: async ({ caller: { organizationId }, params }) => {
+        const email = await database.asOrganizations([organizationId], async (transaction) => {
+          const [message, recipients] = await Promise.all([
+            store.findMessage(transaction, { organizationId, id: params.id, channel: 'email' }),
+            store.listRecipients(transaction, organizationId, [params.id]),
+          ]);
+          return message && showEmail(message, recipients);
+        });
+        if (email === null) throw resourceNotFound();
+        return json(email satisfies Static<typeof emailRecord>);
+      },
+    }),
+  ];
+}
+
+function groupByMessage(recipients: readonly store.RecipientRow[]): Map<string, store.RecipientRow[]> {
+  const groups = new Map<string, store.RecipientRow[]>();
+  for (const recipient of recipients) {
+    const group = groups.get(recipient.message_id);
+    if (group === undefined) groups.set(recipient.message_id, [recipient]);
+    else group.push(recipient);
+  }
+  return groups;
+}

@@ -1,0 +1,182 @@
+import { type Static, Type } from 'typebox';
+import { isContentId, isContentType, parseAddress } from '../channels/email/email.ts';
+import { failureClasses } from '../channels/outcome.ts';
+import type { TextFormat } from '../platform/http/validation.ts';
+
+/** Text formats of this room's schemas, to be handed to `createValidation`. */
+export const messageFormats: Record<string, TextFormat> = {
+  email: { test: (text) => parseAddress(text) !== null, mustBe: 'an email address' },
+  'content-type': { test: isContentType, mustBe: 'a content type' },
+  'content-id': { test: isContentId, mustBe: 'printable ASCII without spaces or angle brackets' },
+  'file-name': {
+    // Control characters in a header are an attack; the path is nobody's business.
+    test: (text) => !/[\p{Cc}]/u.test(text) && text.trim() !== '',
+    mustBe: 'a file name without control characters',
+  },
+};
+
+const address = (description: string) => Type.String({ format: 'email', description });
+
+const attachmentInput = Type.Object(
+  {
+    filename: Type.String({
+      minLength: 1,
+      maxLength: 255,
+      format: 'file-name',
+      description: 'With its extension.',
+    }),
+    content: Type.Unsafe<Uint8Array>(
+      Type.String({ contentEncoding: 'base64', description: 'The file, in Base64.' }),
+    ),
+    content_type: Type.Optional(
+      Type.String({
+        maxLength: 255,
+        format: 'content-type',
+        description: 'Derived from the extension when omitted or `application/octet-stream`.',
+      }),
+    ),
+    content_id: Type.Optional(
+      Type.String({
+        minLength: 1,
+        maxLength: 255,
+        format: 'content-id',
+        description: 'Makes the file inline; the HTML refers to it as `cid:<content_id>`.',
+      }),
+    ),
+  },
+  { additionalProperties: false },
+);
+
+/** Body of `POST /email/send`. Rules that need more than one field, or the account, are in email-send.ts. */
+export const emailSendBody = Type.Object(
+  {
+    from: address('On a verified domain of the organization.'),
+    from_name: Type.Optional(Type.String({ maxLength: 256, format: 'single-line' })),
+    to: Type.Array(address('A recipient.'), { description: 'With `cc` and `bcc` at most 50 addresses.' }),
+    cc: Type.Optional(Type.Array(address('A recipient.'))),
+    bcc: Type.Optional(Type.Array(address('A recipient that appears in no copy.'))),
+    reply_to: Type.Optional(address('Where answers go.')),
+    subject: Type.Optional(
+      Type.String({
+        minLength: 1,
+        maxLength: 998,
+        format: 'single-line',
+        description: 'Required with `html` or `text`. Supports `{{variables}}`.',
+      }),
+    ),
+    html: Type.Optional(Type.String({ minLength: 1, description: 'HTML body. Supports `{{variables}}`.' })),
+    text: Type.Optional(
+      Type.String({ minLength: 1, description: 'Plain text body. Supports `{{variables}}`.' }),
+    ),
+    template_id: Type.Optional(
+      Type.String({ maxLength: 255, description: 'A saved template, in place of `html` and `text`.' }),
+    ),
+    variables: Type.Optional(
+      Type.Record(
+        Type.String({ pattern: '^[A-Za-z_][A-Za-z0-9_.]*$', maxLength: 255 }),
+        Type.Union([Type.String(), Type.Number(), Type.Boolean()]),
+        {
+          description: 'Replace `{{name}}` in subject, html and text; `{{{name}}}` is not HTML-escaped.',
+          additionalProperties: false,
+        },
+      ),
+    ),
+    attachments: Type.Optional(Type.Array(attachmentInput, { maxItems: 10 })),
+    category: Type.Optional(
+      Type.String({ minLength: 1, maxLength: 100, description: 'A label for analytics.' }),
+    ),
+  },
+  { additionalProperties: false },
+);
+
+export type EmailSendBody = Static<typeof emailSendBody>;
+
+export const recipientStatuses = [
+  'sent',
+  'delayed',
+  'delivered',
+  'opened',
+  'clicked',
+  'bounced',
+  'failed',
+  'complained',
+  'unsubscribed',
+] as const;
+
+export type RecipientStatus = (typeof recipientStatuses)[number];
+
+export const dropReasons = [
+  'invalid_domain',
+  'no_mx',
+  'null_mx',
+  'disposable',
+  'suppressed',
+  'unreachable',
+  'duplicate',
+] as const;
+
+export type DropReason = (typeof dropReasons)[number];
+
+export const messageStatuses = ['queued', 'sent', 'partially_delivered', 'delivered', 'failed'] as const;
+
+export type MessageStatus = (typeof messageStatuses)[number];
+
+const literals = <Values extends readonly string[]>(values: Values) =>
+  Type.Unsafe<Values[number]>(Type.String({ enum: [...values] }));
+
+const instant = Type.String({ format: 'date-time' });
+const optional = <Schema extends ReturnType<typeof Type.String>>(schema: Schema) =>
+  Type.Union([schema, Type.Null()]);
+
+const bounce = Type.Object({
+  type: literals(['hard', 'soft']),
+  class: literals(failureClasses),
+  smtp_code: Type.Union([Type.Integer(), Type.Null()]),
+  enhanced_code: optional(Type.String()),
+  diagnostic: optional(Type.String()),
+  remote_mta: optional(Type.String()),
+});
+
+const emailRecipient = Type.Object({
+  email: Type.String(),
+  status: literals(recipientStatuses),
+  status_at: instant,
+  dropped: Type.Boolean({
+    description: 'The address failed a check after acceptance and was not written to.',
+  }),
+  drop_reason: Type.Union([literals(dropReasons), Type.Null()]),
+  uncertain: Type.Boolean({
+    description: 'A hand-off was cut off before its answer, and nothing has settled it yet.',
+  }),
+  bounce: Type.Union([bounce, Type.Null()]),
+  opened_at: optional(instant),
+  clicked_at: optional(instant),
+});
+
+const attachment = Type.Object({
+  filename: Type.String(),
+  content_type: Type.String(),
+  size: Type.Integer({ description: 'Bytes.' }),
+  content_id: optional(Type.String()),
+});
+
+/** Record of `GET /email/:id`. */
+export const emailRecord = Type.Object({
+  id: Type.String({ format: 'uuid' }),
+  from: Type.String(),
+  from_name: optional(Type.String()),
+  reply_to: optional(Type.String()),
+  subject: optional(Type.String({ description: 'As it was sent, variables replaced.' })),
+  template_id: optional(Type.String()),
+  category: optional(Type.String()),
+  to: Type.Array(emailRecipient),
+  cc: Type.Array(emailRecipient),
+  bcc: Type.Array(emailRecipient),
+  attachments: Type.Array(attachment),
+  status: literals(messageStatuses),
+  created_at: instant,
+  updated_at: instant,
+});
+
+export type EmailRecord = Static<typeof emailRecord>;
+export type EmailRecipientRecord = Static<typeof emailRecipient>;

@@ -1,0 +1,160 @@
+import type { FailureClass, RemoteReply, SendOutcome } from '../channels/outcome.ts';
+import type { Failure, Job, Settlement } from './queue-store.ts';
+import { nextPauseMs, retryWindowMs } from './retry.ts';
+import type { DropReason, RecipientStatus } from './schema.ts';
+
+/**
+ * What an outcome means for a recipient. Three kinds of refusal are three different things: an address that does not
+ * exist is bounced hard and suppressed; one that cannot take mail at the moment is bounced soft; and a message that
+ * was refused for what it is has failed, which says nothing about the address.
+ */
+const refusals: Readonly<Record<FailureClass, { status: RecipientStatus; type: 'hard' | 'soft' }>> = {
+  mailbox_not_found: { status: 'bounced', type: 'hard' },
+  domain_not_found: { status: 'bounced', type: 'hard' },
+  mailbox_full: { status: 'bounced', type: 'soft' },
+  policy: { status: 'failed', type: 'soft' },
+  spam: { status: 'failed', type: 'soft' },
+  message_too_large: { status: 'failed', type: 'soft' },
+  auth_failure: { status: 'failed', type: 'soft' },
+  rate_limited: { status: 'failed', type: 'soft' },
+  other: { status: 'failed', type: 'soft' },
+};
+
+/** A lost answer is rarely followed by another: a minute gives the remote side time to finish what it began. */
+const ambiguousRetryMs = 60_000;
+
+export type SettlementContext = { atMs: number; random: number; dateOf: (epochMs: number) => Date };
+
+/** What to write after an attempt. */
+export function settleOutcome(job: Job, outcome: SendOutcome, context: SettlementContext): Settlement {
+  switch (outcome.kind) {
+    case 'accepted':
+      return {
+        ...untouched(job),
+        status: 'delivered',
+        providerMessageId: outcome.providerMessageId,
+        wasHandedOff: true,
+      };
+    case 'rejected':
+      return {
+        ...untouched(job),
+        status: refusals[outcome.reason].status,
+        failure: toFailure(refusals[outcome.reason].type, outcome.reason, outcome.reply),
+        wasHandedOff: true,
+      };
+    case 'deferred':
+      return outcome.reason === 'provider_unavailable'
+        ? releaseJob(job, context)
+        : settleDeferral(job, outcome.reason, outcome, context);
+    case 'unknown':
+      return settleAmbiguity(job, context);
+  }
+}
+
+function settleDeferral(
+  job: Job,
+  reason: FailureClass,
+  outcome: { retryAfterMs?: number; reply: RemoteReply },
+  context: SettlementContext,
+): Settlement {
+  const attempts = job.attempts + 1;
+  const failure = toFailure('soft', reason, outcome.reply);
+  const dueAtMs = context.atMs + nextPauseMs(attempts, outcome.retryAfterMs, context.random);
+  if (dueAtMs > job.acceptedAt.getTime() + retryWindowMs)
+    return { ...untouched(job), status: 'failed', failure };
+  return {
+    ...untouched(job),
+    status: 'delayed',
+    failure,
+    requeue: { dueAt: context.dateOf(dueAtMs), attempts, crashes: 0, setAsideAt: null },
+  };
+}
+
+/**
+ * The answer to a hand-off was lost: it may have taken place. Transactional mail is tried once more, since a missing
+ * password mail is worse than two; a campaign is not, since most of what was cut off had arrived.
+ */
+export function settleAmbiguity(job: Job, context: SettlementContext): Settlement {
+  const mayRepeat = !job.isCampaign && job.ambiguities === 0;
+  return {
+    ...untouched(job),
+    wasHandedOff: true,
+    isAmbiguous: true,
+    requeue: mayRepeat
+      ? {
+          dueAt: context.dateOf(context.atMs + ambiguousRetryMs),
+          attempts: job.attempts + 1,
+          crashes: job.crashes,
+          setAsideAt: null,
+        }
+      : null,
+  };
+}
+
+/** Gives a job back as it was: it was not this message's fault that nothing came of the claim. */
+export function releaseJob(job: Job, context: SettlementContext): Settlement {
+  return {
+    ...untouched(job),
+    requeue: {
+      dueAt: context.dateOf(context.atMs),
+      attempts: job.attempts,
+      crashes: job.crashes,
+      setAsideAt: null,
+    },
+  };
+}
+
+/** A job that has taken down so many workers waits for an operator. */
+const crashesMax = 3;
+
+/** The worker died before it was about to hand the message off: nothing was sent. */
+export function settleCrash(job: Job, context: SettlementContext): Settlement {
+  const crashes = job.crashes + 1;
+  return {
+    ...untouched(job),
+    requeue: {
+      dueAt: context.dateOf(context.atMs),
+      attempts: job.attempts,
+      crashes,
+      setAsideAt: crashes >= crashesMax ? context.dateOf(context.atMs) : null,
+    },
+  };
+}
+
+/** The recipient failed a check: nothing is sent, and the status stays what it was. */
+export function dropJob(job: Job, dropReason: DropReason): Settlement {
+  return { ...untouched(job), dropReason };
+}
+
+/** The message cannot be built or sent at all. */
+export function failJob(job: Job, reason: FailureClass, diagnostic: string): Settlement {
+  return {
+    ...untouched(job),
+    status: 'failed',
+    failure: toFailure('soft', reason, { code: null, enhancedCode: null, diagnostic, remote: null }),
+  };
+}
+
+function untouched(job: Job): Settlement {
+  return {
+    job,
+    status: null,
+    dropReason: null,
+    failure: null,
+    providerMessageId: null,
+    wasHandedOff: false,
+    isAmbiguous: false,
+    requeue: null,
+  };
+}
+
+export function toFailure(type: 'hard' | 'soft', failureClass: FailureClass, reply: RemoteReply): Failure {
+  return {
+    type,
+    class: failureClass,
+    smtpCode: reply.code,
+    enhancedCode: reply.enhancedCode,
+    diagnostic: reply.diagnostic,
+    remote: reply.remote,
+  };
+}

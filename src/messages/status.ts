@@ -1,0 +1,40 @@
+import type { RecipientStatus } from './schema.ts';
+
+/**
+ * Reports arrive late and out of order, so that a status never goes down in rank. `bounced` and `failed` stand above
+ * `delivered`, because a server may take a message and return it afterwards; `complained` replaces everything.
+ */
+export const statusRanks: Readonly<Record<RecipientStatus, number>> = {
+  sent: 0,
+  delayed: 1,
+  delivered: 2,
+  bounced: 3,
+  failed: 3,
+  opened: 4,
+  clicked: 5,
+  unsubscribed: 6,
+  complained: 7,
+};
+
+/** SQL for the rank of a status column; the names are those above, never text from outside. */
+export function rankOf(column: string): string {
+  const cases = Object.entries(statusRanks).map(([status, rank]) => `when '${status}' then ${rank}`);
+  return `(case ${column} ${cases.join(' ')} end)`;
+}
+
+/**
+ * SQL for a message's status, over the rows of its recipients `r`. An address given twice counts once; one that was
+ * dropped counts as failed.
+ */
+export const messageStatusOfRecipients = `
+  case
+    when bool_and(r.drop_reason is not null or r.status in ('bounced', 'failed'))
+      filter (where r.drop_reason is distinct from 'duplicate') then 'failed'
+    when bool_and(r.drop_reason is null and r.status in ('delivered', 'opened', 'clicked', 'complained', 'unsubscribed'))
+      filter (where r.drop_reason is distinct from 'duplicate') then 'delivered'
+    when bool_or(r.status in ('delivered', 'opened', 'clicked', 'complained', 'unsubscribed'))
+      and bool_or(r.drop_reason is distinct from 'duplicate'
+        and (r.drop_reason is not null or r.status in ('bounced', 'failed'))) then 'partially_delivered'
+    when bool_or(r.handed_off_at is not null) then 'sent'
+    else 'queued'
+  end`;

@@ -1,0 +1,281 @@
+import type { Channel } from '../accounts/accounts.ts';
+import { cursorOf, type Page, pageClause } from '../platform/http/pagination.ts';
+import { type Connection, statement, unpreparedStatement } from '../platform/postgres/database.ts';
+import type { DropReason, MessageStatus, RecipientStatus } from './schema.ts';
+import type { RecipientField, Submission } from './submission.ts';
+
+export type NewMessage = { id: string; submission: Submission; sealedAttachments: readonly Buffer[] };
+
+/** Text in an array parameter is escaped character by character; from here on it is sent by itself. */
+const largeContentLengthMin = 65_536;
+
+const lanes = { transactional: 0, campaign: 1 } as const;
+
+/**
+ * Everything that makes a batch of messages, in one statement: six tables' worth of round trips and planning would
+ * cost more than the rows. Parameters $1–$10, $21–$23 have an item a message, the others an item a
+ * recipient.
+ */
+const insertAll = statement(
+  'messages_insert_all',
+  `with new_messages as (
+     insert into messages
+       (organization_id, id, channel, class, sender, subject, subject_key, category, template_id, details,
+       recipient_count, created_at, updated_at)
+     select organization_id, id, channel, class, sender, subject, subject_key, category, template_id,
+       details::json, recipient_count, $10, $10
+     from unnest(
+       $1::uuid[], $2::uuid[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::uuid[], $21::text[],
+       $22::text[], $23::integer[]
+     ) as message (
+       organization_id, id, channel, class, sender, subject, category, template_id, details, subject_key,
+       recipient_count
+     )
+   ), new_contents as (
+     insert into message_contents (organization_id, message_id, content)
+     select organization_id, id, content::json
+     from unnest($1::uuid[], $2::uuid[], $9::text[]) as message (organization_id, id, content)
+     where content is not null
+   ), new_recipients as (
+     insert into recipients
+       (organization_id, message_id, ordinal, field, address, address_key, status_at, drop_reason)
+     select organization_id, message_id, ordinal, field, address, address_key, $10, drop_reason
+     from unnest($11::uuid[], $12::uuid[], $13::integer[], $14::text[], $15::text[], $16::text[], $17::text[])
+       as recipient (organization_id, message_id, ordinal, field, address, address_key, drop_reason)
+   )
+   insert into delivery_queue
+     (organization_id, message_id, ordinal, channel, lane, due_at, accepted_at, content_bytes)
+   select organization_id, message_id, ordinal, channel, lane, $10, $10, content_bytes
+   from unnest($11::uuid[], $12::uuid[], $13::integer[], $17::text[], $18::text[], $19::smallint[], $20::integer[])
+     as recipient (organization_id, message_id, ordinal, drop_reason, channel, lane, content_bytes)
+   where drop_reason is null`,
+);
+
+export async function insertMessages(
+  connection: Connection,
+  messages: readonly NewMessage[],
+  at: Date,
+): Promise<void> {
+  const recipients = messages.flatMap(({ id, submission, sealedAttachments }) => {
+    const contentBytes = sealedAttachments.reduce(
+      (sum, { length }) => sum + length,
+      submission.content.length,
+    );
+    return submission.recipients.map((recipient, ordinal) => ({
+      ...recipient,
+      organizationId: submission.organizationId,
+      messageId: id,
+      ordinal,
+      channel: submission.channel,
+      lane: lanes[submission.class],
+      contentBytes,
+    }));
+  });
+  await connection.rows(insertAll, [
+    messages.map(({ submission }) => submission.organizationId),
+    messages.map(({ id }) => id),
+    messages.map(({ submission }) => submission.channel),
+    messages.map(({ submission }) => submission.class),
+    messages.map(({ submission }) => submission.sender),
+    messages.map(({ submission }) => submission.subject),
+    messages.map(({ submission }) => submission.category),
+    messages.map(({ submission }) => submission.templateId),
+    messages.map(({ submission }) => (isLarge(submission) ? null : submission.content)),
+    at,
+    recipients.map(({ organizationId }) => organizationId),
+    recipients.map(({ messageId }) => messageId),
+    recipients.map(({ ordinal }) => ordinal),
+    recipients.map(({ field }) => field),
+    recipients.map(({ address }) => address),
+    recipients.map(({ addressKey }) => addressKey),
+    recipients.map(({ dropReason }) => dropReason),
+    recipients.map(({ channel }) => channel),
+    recipients.map(({ lane }) => lane),
+    recipients.map(({ contentBytes }) => contentBytes),
+    messages.map(({ submission }) => submission.details),
+    messages.map(({ submission }) => submission.subject && toSearchKey(submission.subject)),
+    messages.map(({ submission }) => submission.recipients.length),
+  ]);
+}
+
+const searchKeyLengthMax = 200;
+
+function toSearchKey(text: string): string {
+  return text.slice(0, searchKeyLengthMax).toWellFormed().toLowerCase();
+}
+
+function isLarge(submission: Submission): boolean {
+  return submission.content.length >= largeContentLengthMin;
+}
+
+const insertContent = unpreparedStatement(
+  'insert into message_contents (organization_id, message_id, content) values ($1, $2, $3)',
+);
+
+const insertAttachment = unpreparedStatement(
+  'insert into attachment_contents (organization_id, message_id, ordinal, sealed) values ($1, $2, $3, $4)',
+);
+
+/** What `insertMessages` leaves out: large contents, and attachments; each statement is sent at once. */
+export function insertLargeParts(
+  connection: Connection,
+  messages: readonly NewMessage[],
+): Promise<unknown>[] {
+  return messages.flatMap(({ id, submission, sealedAttachments }) => {
+    const { organizationId, content } = submission;
+    const contents = isLarge(submission)
+      ? [connection.rows(insertContent, [organizationId, id, content])]
+      : [];
+    const attachments = sealedAttachments.map((sealed, ordinal) =>
+      connection.rows(insertAttachment, [organizationId, id, ordinal, sealed]),
+    );
+    return [...contents, ...attachments];
+  });
+}
+
+/** Which of these messages exist. */
+export async function findMessageIds(
+  connection: Connection,
+  wanted: readonly { organizationId: string; id: string }[],
+): Promise<Set<string>> {
+  const rows = await connection.rows(
+    unpreparedStatement<{ id: string }>(
+      `select id
+       from unnest($1::uuid[], $2::uuid[]) as wanted (organization_id, id)
+       join messages using (organization_id, id)`,
+    ),
+    [wanted.map(({ organizationId }) => organizationId), wanted.map(({ id }) => id)],
+  );
+  return new Set(rows.map(({ id }) => id));
+}
+
+export type MessageRow = {
+  id: string;
+  status: MessageStatus;
+  sender: string;
+  subject: string | null;
+  category: string | null;
+  template_id: string | null;
+  created_at: Date;
+  updated_at: Date;
+  details: unknown;
+};
+
+const messageColumns =
+  'm.id, m.status, m.sender, m.subject, m.category, m.template_id, m.details, m.created_at, m.updated_at';
+
+const selectMessage = statement<MessageRow>(
+  'messages_select',
+  `select ${messageColumns}
+   from messages m
+   where m.organization_id = $1 and m.id = $2 and m.channel = $3 and m.class = 'transactional'`,
+);
+
+export async function findMessage(
+  connection: Connection,
+  wanted: { organizationId: string; id: string; channel: Channel },
+): Promise<MessageRow | null> {
+  const [row] = await connection.rows(selectMessage, [wanted.organizationId, wanted.id, wanted.channel]);
+  return row ?? null;
+}
+
+export type MessageFilter = { status?: MessageStatus; category?: string; search?: string };
+
+/**
+ * One row more than the page holds. Planned at each run, since the best plan hangs on the filter: `status` and
+ * `category` are read off the indexes messages_status and messages_category, `search` off messages_subject and
+ * recipients_address, and a page without a filter off the primary key.
+ */
+export async function listMessages(
+  connection: Connection,
+  wanted: { organizationId: string; channel: Channel; filter: MessageFilter; page: Page },
+): Promise<MessageRow[]> {
+  const { organizationId, channel, filter, page } = wanted;
+  const values: unknown[] = [organizationId, channel, cursorOf(page), page.limit + 1];
+  const conditions: string[] = [];
+  const add = (value: unknown, condition: (parameter: string) => string) => {
+    values.push(value);
+    conditions.push(condition(`$${values.length}`));
+  };
+  if (filter.status !== undefined) add(filter.status, (parameter) => `and m.status = ${parameter}`);
+  if (filter.category !== undefined) add(filter.category, (parameter) => `and m.category = ${parameter}`);
+  if (filter.search !== undefined) {
+    const prefix = toSearchKey(filter.search);
+    values.push(prefix, `${prefix}${highestCharacter}`);
+    const [from, to] = [`$${values.length - 1}`, `$${values.length}`];
+    conditions.push(`and m.id in (${searchedIds(from, to, page)})`);
+  }
+  return connection.rows(
+    unpreparedStatement<MessageRow>(
+      `select ${messageColumns}
+       from messages m
+       where m.organization_id = $1 and m.channel = $2 and m.class = 'transactional'
+         ${conditions.join(' ')}
+         ${pageClause(page, 'm.id', '$3')}
+       limit $4`,
+    ),
+    values,
+  );
+}
+
+/** Every text that begins with a prefix lies, octet by octet, between the prefix and the prefix with this behind it. */
+const highestCharacter = '\u{10ffff}';
+
+/**
+ * The ids of a page's worth of messages whose subject or one of whose addresses begins like that. The operators are
+ * those of `text_pattern_ops`, and not `like`, which row-level security keeps out of index conditions.
+ */
+function searchedIds(from: string, to: string, page: Page): string {
+  return `
+    (select s.id
+     from messages s
+     where s.organization_id = $1 and s.channel = $2 and s.class = 'transactional'
+       and s.subject_key ~>=~ ${from} and s.subject_key ~<~ ${to}
+       ${pageClause(page, 's.id', '$3')}
+     limit $4)
+    union
+    (select distinct r.message_id
+     from recipients r
+     join messages s on s.organization_id = r.organization_id and s.id = r.message_id
+     where r.organization_id = $1
+       and r.address_key ~>=~ ${from} and r.address_key ~<~ ${to}
+       and s.channel = $2 and s.class = 'transactional'
+       ${pageClause(page, 'r.message_id', '$3')}
+     limit $4)`;
+}
+
+export type RecipientRow = {
+  message_id: string;
+  field: RecipientField;
+  address: string;
+  status: RecipientStatus;
+  status_at: Date;
+  drop_reason: DropReason | null;
+  uncertain: boolean;
+  failure_type: 'hard' | 'soft' | null;
+  failure_class: string | null;
+  smtp_code: number | null;
+  enhanced_code: string | null;
+  diagnostic: string | null;
+  remote: string | null;
+  opened_at: Date | null;
+  clicked_at: Date | null;
+};
+
+const selectRecipients = statement<RecipientRow>(
+  'messages_select_recipients',
+  `select message_id, field, address, status, status_at, drop_reason, uncertain, failure_type, failure_class,
+     smtp_code, enhanced_code, diagnostic, remote, opened_at, clicked_at
+   from recipients
+   where organization_id = $1 and message_id = any ($2::uuid[])
+   order by message_id, ordinal`,
+);
+
+/** Of transactional messages, which have few: all of them, in the order of their submission. */
+export async function listRecipients(
+  connection: Connection,
+  organizationId: string,
+  messageIds: readonly string[],
+): Promise<RecipientRow[]> {
+  return connection.rows(selectRecipients, [organizationId, messageIds]);
+}

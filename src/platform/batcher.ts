@@ -1,0 +1,84 @@
+/**
+ * Turns many small waits into few shared ones: whatever is added while a batch is being carried out goes into the
+ * next one together. Nothing waits on a timer; with one caller at a time every batch has one item.
+ */
+export type Batcher<Item, Result> = {
+  /** Resolves with this item's own result once its batch has been carried out; rejects if the batch did. */
+  add: (item: Item) => Promise<Result>;
+  /** How many items wait or are under way. */
+  size: () => number;
+  /** Resolves when nothing waits and nothing is under way. */
+  whenIdle: () => Promise<void>;
+};
+
+export type BatcherOptions<Item, Result> = {
+  /** Larger batches cost memory and lengthen the wait of their first item; smaller ones share less. */
+  itemsMax: number;
+  /** Batches under way at once, each on a connection of its own. */
+  concurrency: number;
+  /** Must return one result an item, in their order. */
+  run: (items: Item[]) => Promise<readonly Result[]>;
+};
+
+type Waiting<Item, Result> = {
+  item: Item;
+  resolve: (result: Result) => void;
+  reject: (cause: unknown) => void;
+};
+
+export function createBatcher<Item, Result>(options: BatcherOptions<Item, Result>): Batcher<Item, Result> {
+  let waiting: Waiting<Item, Result>[] = [];
+  let isScheduled = false;
+  let running = 0;
+  let underWay = 0;
+  let onIdle: (() => void)[] = [];
+
+  const carryOut = async (batch: Waiting<Item, Result>[]) => {
+    try {
+      const results = await options.run(batch.map(({ item }) => item));
+      if (results.length !== batch.length) throw new Error('a batch must give one result an item');
+      batch.forEach(({ resolve }, index) => {
+        resolve(results[index] as Result); // The lengths are equal, so there is one.
+      });
+    } catch (cause) {
+      for (const { reject } of batch) reject(cause);
+    }
+  };
+
+  const start = () => {
+    isScheduled = false;
+    while (running < options.concurrency && waiting.length > 0) {
+      const batch = waiting.slice(0, options.itemsMax);
+      waiting = waiting.slice(options.itemsMax);
+      running += 1;
+      underWay += batch.length;
+      void carryOut(batch).then(() => {
+        running -= 1;
+        underWay -= batch.length;
+        start();
+        if (waiting.length === 0 && running === 0) {
+          for (const resolve of onIdle) resolve();
+          onIdle = [];
+        }
+      });
+    }
+  };
+
+  return {
+    add: (item) =>
+      new Promise<Result>((resolve, reject) => {
+        waiting.push({ item, resolve, reject });
+        if (running >= options.concurrency || isScheduled) return;
+        // Whatever arrives in the same turn of the event loop shares the batch.
+        isScheduled = true;
+        setImmediate(start);
+      }),
+    size: () => waiting.length + underWay,
+    whenIdle: () =>
+      waiting.length === 0 && running === 0
+        ? Promise.resolve()
+        : new Promise((resolve) => {
+            onIdle.push(resolve);
+          }),
+  };
+}

@@ -1,0 +1,167 @@
+import { type Connection, statement, unpreparedStatement } from '../postgres/database.ts';
+import { defineError, PublicError } from './errors.ts';
+
+/**
+ * A key makes a request safe to repeat: its response is committed in the same transaction as what it did, and
+ * given again to whoever repeats it within 24 hours. While a first request is under way, on any node, an advisory
+ * lock of its transaction is held on the key; it is gone with the process, so that a crash leaves the key free.
+ * Only what was carried out is kept: a refused request leaves the key free as well.
+ */
+
+export const invalidIdempotencyKey = defineError(
+  400,
+  'invalid_idempotency_key',
+  'The Idempotency-Key is empty or longer than 256 characters.',
+);
+export const invalidIdempotentRequest = defineError(
+  409,
+  'invalid_idempotent_request',
+  'The Idempotency-Key was used with a different request.',
+);
+export const concurrentIdempotentRequests = defineError(
+  503,
+  'concurrent_idempotent_requests',
+  'An earlier request with the same Idempotency-Key is still being processed.',
+);
+
+export const idempotencyErrors = [
+  invalidIdempotencyKey,
+  invalidIdempotentRequest,
+  concurrentIdempotentRequests,
+];
+
+const keyLengthMax = 256;
+export const retentionMs = 24 * 60 * 60 * 1_000;
+
+/** The header's value as a key, or null without the header. Throws a PublicError (400). */
+export function readIdempotencyKey(header: string | string[] | undefined): string | null {
+  if (header === undefined) return null;
+  const key = Array.isArray(header) ? header.join(', ') : header;
+  if (key.trim() === '' || key.length > keyLengthMax) {
+    throw new PublicError(
+      invalidIdempotencyKey,
+      `The Idempotency-Key must have 1 to ${keyLengthMax} characters.`,
+    );
+  }
+  return key;
+}
+
+/** A key in its scope: one organization, one endpoint (method and route pattern). */
+export type ScopedKey = { organizationId: string; endpoint: string; key: string; fingerprint: Buffer };
+
+export type StoredResponse = { statusCode: number; text: string };
+
+export type KeyState =
+  | { kind: 'free' }
+  | { kind: 'concurrent' }
+  | { kind: 'different_request' }
+  | { kind: 'replay'; response: StoredResponse };
+
+const lockKeys = statement<{ is_locked: boolean }>(
+  'idempotency_lock_keys',
+  `select pg_try_advisory_xact_lock(hashtextextended(concat_ws(' ', organization_id, endpoint, key), 0)) as is_locked
+   from unnest($1::uuid[], $2::text[], $3::text[]) with ordinality as wanted (organization_id, endpoint, key, position)
+   order by position`,
+);
+
+const selectKeys = statement<{
+  position: number;
+  fingerprint: Buffer;
+  status_code: number;
+  response: string;
+}>(
+  'idempotency_select_keys',
+  `select wanted.position, kept.fingerprint, kept.status_code, kept.response
+   from unnest($1::uuid[], $2::text[], $3::text[]) with ordinality as wanted (organization_id, endpoint, key, position)
+   join idempotency_keys kept using (organization_id, endpoint, key)
+   where kept.created_at > $4`,
+);
+
+/**
+ * Claims each key until the transaction ends, or says what stands in the way. The look-up is a statement of its
+ * own behind the lock: one snapshot for both could miss a response that was committed in between.
+ * Within one process the caller must keep two requests with one key apart, since its lock would let both in.
+ */
+export async function claimKeys(
+  transaction: Connection,
+  keys: readonly ScopedKey[],
+  time: { expiredBefore: Date },
+): Promise<KeyState[]> {
+  if (keys.length === 0) return [];
+  const values = [
+    keys.map(({ organizationId }) => organizationId),
+    keys.map(({ endpoint }) => endpoint),
+    keys.map(({ key }) => key),
+  ];
+  const [locks, kept] = await Promise.all([
+    transaction.rows(lockKeys, values),
+    transaction.rows(selectKeys, [...values, time.expiredBefore]),
+  ]);
+  const keptByPosition = new Map(kept.map((row) => [row.position, row]));
+  return keys.map(({ fingerprint }, index) => {
+    const row = keptByPosition.get(index + 1);
+    if (row !== undefined) {
+      return row.fingerprint.equals(fingerprint)
+        ? { kind: 'replay', response: { statusCode: row.status_code, text: row.response } }
+        : { kind: 'different_request' };
+    }
+    return locks[index]?.is_locked === true ? { kind: 'free' } : { kind: 'concurrent' };
+  });
+}
+
+/** The error for a key that stands in the way. */
+export function keyConflict(kind: 'concurrent' | 'different_request'): PublicError {
+  return kind === 'concurrent'
+    ? new PublicError(
+        concurrentIdempotentRequests,
+        `${concurrentIdempotentRequests.when} Try again in a moment.`,
+        {
+          'retry-after': '1',
+        },
+      )
+    : new PublicError(
+        invalidIdempotentRequest,
+        `${invalidIdempotentRequest.when} Use a new key for a new request.`,
+      );
+}
+
+const insertKeys = statement(
+  'idempotency_insert_keys',
+  `insert into idempotency_keys as kept
+     (organization_id, endpoint, key, fingerprint, status_code, response, created_at)
+   select organization_id, endpoint, key, decode(fingerprint, 'hex'), status_code, response, $7
+   from unnest($1::uuid[], $2::text[], $3::text[], $4::text[], $5::smallint[], $6::text[])
+     as response (organization_id, endpoint, key, fingerprint, status_code, response)
+   on conflict (organization_id, endpoint, key) do update
+   set fingerprint = excluded.fingerprint,
+     status_code = excluded.status_code,
+     response = excluded.response,
+     created_at = excluded.created_at
+   where kept.created_at <= $8`,
+);
+
+/** Keeps responses under keys that `claimKeys` found free in the same transaction. */
+export async function keepResponses(
+  transaction: Connection,
+  responses: readonly { key: ScopedKey; response: StoredResponse }[],
+  time: { at: Date; expiredBefore: Date },
+): Promise<void> {
+  if (responses.length === 0) return;
+  await transaction.rows(insertKeys, [
+    responses.map(({ key }) => key.organizationId),
+    responses.map(({ key }) => key.endpoint),
+    responses.map(({ key }) => key.key),
+    responses.map(({ key }) => key.fingerprint.toString('hex')),
+    responses.map(({ response }) => response.statusCode),
+    responses.map(({ response }) => response.text),
+    time.at,
+    time.expiredBefore,
+  ]);
+}
+
+/** Keys that may be used again. */
+export async function deleteExpiredKeys(connection: Connection, expiredBefore: Date): Promise<void> {
+  await connection.rows(unpreparedStatement('delete from idempotency_keys where created_at <= $1'), [
+    expiredBefore,
+  ]);
+}

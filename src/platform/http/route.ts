@@ -1,0 +1,102 @@
+import type { Static, TObject, TSchema } from 'typebox';
+import type { ErrorDefinition } from './errors.ts';
+import type { ScopedKey, StoredResponse } from './idempotency.ts';
+
+/** Who is asking, as the role that serves the routes found out. */
+export type Caller = { organizationId: string };
+
+export type RouteRequest<Params, Query, Body> = {
+  caller: Caller;
+  params: Params;
+  query: Query;
+  body: Body;
+  /** Set where the route is idempotent and the client sent a key. */
+  idempotencyKey: ScopedKey | null;
+};
+
+/** `body` is written as JSON; a replayed response goes out as it was stored, byte for byte. */
+export type RouteResponse =
+  { kind: 'json'; body: unknown } | { kind: 'stored'; response: StoredResponse; isReplay: boolean };
+
+/** One operation of the API: what the server checks, what the documentation says, and what answers. */
+export type Route = {
+  method: 'GET' | 'POST' | 'PATCH' | 'DELETE';
+  /** Below `/v1`, with `:id` for parameters. */
+  path: string;
+  scope: string;
+  tag: string;
+  summary: string;
+  description?: string;
+  params: TObject | null;
+  query: TObject | null;
+  body: TSchema | null;
+  bodyBytesMax: number;
+  isIdempotent: boolean;
+  success: { statusCode: 200 | 201 | 202; schema: TSchema; when: string };
+  errors: readonly ErrorDefinition[];
+  handle: (request: RouteRequest<unknown, unknown, unknown>) => Promise<RouteResponse>;
+};
+
+/** Bodies are small unless a route says otherwise. */
+export const defaultBodyBytesMax = 1_048_576;
+
+type RouteInput<Params extends TObject, Query extends TObject, Body extends TSchema> = Pick<
+  Route,
+  'method' | 'path' | 'scope' | 'tag' | 'summary' | 'success'
+> & {
+  description?: string;
+  params?: Params;
+  query?: Query;
+  body?: Body;
+  bodyBytesMax?: number;
+  isIdempotent?: boolean;
+  errors?: readonly ErrorDefinition[];
+  handle: (request: RouteRequest<Static<Params>, Static<Query>, Static<Body>>) => Promise<RouteResponse>;
+};
+
+export function defineRoute<
+  Params extends TObject = TObject,
+  Query extends TObject = TObject,
+  Body extends TSchema = TSchema,
+>(input: RouteInput<Params, Query, Body>): Route {
+  return {
+    ...input,
+    params: input.params ?? null,
+    query: input.query ?? null,
+    body: input.body ?? null,
+    bodyBytesMax: input.bodyBytesMax ?? defaultBodyBytesMax,
+    isIdempotent: input.isIdempotent ?? false,
+    errors: input.errors ?? [],
+    // The server hands over only what these very schemas let through.
+    handle: input.handle as Route['handle'],
+  };
+}
+
+export function json(body: unknown): RouteResponse {
+  return { kind: 'json', body };
+}
+
+/** The key of a route in tables: idempotency scopes, schemas of the body thread, documentation. */
+export function routeKey(route: Pick<Route, 'method' | 'path'>): string {
+  return `${route.method} ${route.path}`;
+}
+
+/** A page outside of the API: no key, no version, its own rules of access. */
+export type Page = {
+  path: string;
+  handle: (request: PageRequest) => Promise<PageResponse>;
+};
+
+export type PageRequest = {
+  params: Readonly<Record<string, string>>;
+  query: Readonly<Record<string, string>>;
+  remoteAddress: string;
+  /** The `Host` header, which the client is free to invent. */
+  host: string;
+};
+
+export type PageResponse = {
+  statusCode: number;
+  headers: Readonly<Record<string, string>>;
+  body: string | Buffer;
+};

@@ -1,0 +1,472 @@
+import fastify, { type FastifyInstance, type FastifyReply, type FastifyRequest } from 'fastify';
+import type { IncomingMessage } from 'node:http';
+import type { Socket } from 'node:net';
+import { type ByteBudget, createByteBudget } from '../byte-budget.ts';
+import type { Clock } from '../clock.ts';
+import type { NewId } from '../ids.ts';
+import type { Log } from '../log.ts';
+import { DatabaseUnavailableError } from '../postgres/database.ts';
+import { sha256 } from '../secrets.ts';
+import { type BodyReading, collectBody, readBody } from './body-reader.ts';
+import { type BodyThread, largeBodyBytesMin } from './body-threads.ts';
+import {
+  badRequest,
+  internalServerError,
+  notFound,
+  overloaded,
+  PublicError,
+  resourceNotFound,
+  serviceUnavailable,
+  toEnvelope,
+  unauthorized,
+  validationError,
+} from './errors.ts';
+import { readIdempotencyKey, type ScopedKey } from './idempotency.ts';
+import { canonicalJson } from './json-text.ts';
+import type { RateVerdict } from './rate-limit.ts';
+import { type Caller, type Page, type Route, routeKey, type RouteResponse } from './route.ts';
+import { isUnstorable, type Validation, type Validator } from './validation.ts';
+
+/**
+ * The HTTP edge. A request is refused by the first of these that it fails, in this order: key (401), rate limit
+ * (429), scope (403), body size and form (413, 400), idempotency header (400), schema (422). What is left reaches
+ * the route. Nothing of a refused body is kept, and every answer, also to a request that Node.js could not even
+ * parse, is the error envelope.
+ */
+
+export type Admission = { rate: RateVerdict | null; result: Caller | PublicError };
+
+export type HttpServerOptions = {
+  host: string;
+  port: number;
+  /** Addresses or CIDR ranges whose `X-Forwarded-For` is believed. */
+  trustedProxies: readonly string[];
+  log: Log;
+  clock: Clock;
+  newId: NewId;
+  routes: readonly Route[];
+  pages: readonly Page[];
+  validation: Validation;
+  bodyThread: BodyThread;
+  /** Who is asking, whether they ask too often, and whether they may. */
+  admit: (request: { authorization: string; address: string; scope: string }) => Promise<Admission>;
+  /** Null when requests can be served, else what is missing. */
+  findUnreadiness: () => Promise<string | null>;
+  limits?: Partial<HttpLimits>;
+};
+
+export type HttpLimits = {
+  /** Beyond them 503. More would only wait for the database, and be answered too late. */
+  requestsMax: number;
+  /** Bytes of large bodies in memory at once; each costs up to eight times its size while it is worked on. */
+  largeBodyBytesMax: number;
+  connectionsMax: number;
+  headersTimeoutMs: number;
+  /** A 30 MB body needs 2 Mbit/s to arrive in time. */
+  requestTimeoutMs: number;
+  /** How long a stopping server goes on answering, closing each connection behind its answer. */
+  drainMs: number;
+};
+
+export const defaultHttpLimits: HttpLimits = {
+  requestsMax: 1_000,
+  largeBodyBytesMax: 80 * 1_048_576,
+  connectionsMax: 8_192,
+  headersTimeoutMs: 15_000,
+  requestTimeoutMs: 120_000,
+  drainMs: 1_000,
+};
+
+export type HttpServer = {
+  /** The address that it listens on, for example `http://127.0.0.1:8025`. */
+  url: string;
+  /** Lets every request that was begun be answered, then closes. */
+  stop: () => Promise<void>;
+};
+
+/** Throws if the port cannot be had. */
+export async function startHttpServer(options: HttpServerOptions): Promise<HttpServer> {
+  const limits = { ...defaultHttpLimits, ...options.limits };
+  const state = { requests: 0, isStopping: false };
+  const app = fastify({
+    // The server writes its own lines, one a request.
+    logger: false,
+    genReqId: () => options.newId(),
+    requestTimeout: limits.requestTimeoutMs,
+    trustProxy: options.trustedProxies.length > 0 ? [...options.trustedProxies] : false,
+    http: { headersTimeout: limits.headersTimeoutMs, connectionsCheckingInterval: 5_000 },
+    forceCloseConnections: 'idle',
+    return503OnClosing: false,
+    bodyLimit: Number.MAX_SAFE_INTEGER, // Bodies are collected, and limited, in body-reader.ts.
+    routerOptions: { maxParamLength: 300 },
+    clientErrorHandler: answerUnparsable,
+    frameworkErrors: (cause, _request, reply) => {
+      sendError(reply, mapFrameworkError(cause));
+    },
+  });
+  app.server.maxConnections = limits.connectionsMax;
+
+  addLifecycle(app, options, limits, state);
+  addBodyParsers(app);
+  for (const page of options.pages) addPage(app, page);
+  addHealth(app, options, state);
+  const budget = createByteBudget(limits.largeBodyBytesMax);
+  for (const route of options.routes) {
+    const checks = compileChecks(route, options.validation);
+    app.route({
+      method: route.method,
+      url: `/v1${route.path}`,
+      config: { route },
+      handler: (request, reply) => runRoute({ ...options, budget }, route, checks, request, reply),
+    });
+  }
+  app.setNotFoundHandler((_request, reply) => {
+    sendError(reply, new PublicError(notFound, 'There is no such route.'));
+  });
+  app.setErrorHandler((cause, request, reply) => {
+    sendError(reply, toPublicError(cause, request, options.log));
+  });
+
+  const url = await app.listen({ host: options.host, port: options.port });
+  return {
+    url,
+    stop: async () => {
+      state.isStopping = true;
+      await new Promise<void>((resolve) => {
+        if (limits.drainMs === 0) resolve();
+        else options.clock.after(limits.drainMs, resolve);
+      });
+      await app.close();
+    },
+  };
+}
+
+declare module 'fastify' {
+  // eslint-disable-next-line @typescript-eslint/consistent-type-definitions -- an interface can be extended, a type cannot
+  interface FastifyRequest {
+    caller: Caller | null;
+    startedAtMs: number;
+    errorName: string | null;
+  }
+  // eslint-disable-next-line @typescript-eslint/consistent-type-definitions -- as above
+  interface FastifyContextConfig {
+    route?: Route;
+  }
+}
+
+function addLifecycle(
+  app: FastifyInstance,
+  options: HttpServerOptions,
+  limits: HttpLimits,
+  state: { requests: number; isStopping: boolean },
+): void {
+  app.decorateRequest('caller', null);
+  app.decorateRequest('startedAtMs', 0);
+  app.decorateRequest('errorName', null);
+
+  app.addHook('onRequest', async (request, reply) => {
+    request.startedAtMs = options.clock.monotonicMs();
+    state.requests += 1;
+    reply.header('x-request-id', request.id);
+    if (state.isStopping) reply.header('connection', 'close');
+    const { route } = request.routeOptions.config;
+    if (route === undefined) return;
+    if (state.requests > limits.requestsMax) {
+      request.raw.resume();
+      throw overloaded('Too many requests are being processed at the moment.');
+    }
+    await admit(request, reply, route, options);
+  });
+  app.addHook('onResponse', (request, reply, done) => {
+    state.requests -= 1;
+    const { config } = request.routeOptions;
+    options.log.info(
+      {
+        request_id: request.id,
+        organization_id: request.caller?.organizationId,
+        method: request.method,
+        route: config.route?.path ?? config.url,
+        status: reply.statusCode,
+        error: request.errorName ?? undefined,
+        ms: Math.round(options.clock.monotonicMs() - request.startedAtMs),
+      },
+      'request',
+    );
+    done();
+  });
+}
+
+async function admit(
+  request: FastifyRequest,
+  reply: FastifyReply,
+  route: Route,
+  options: HttpServerOptions,
+): Promise<void> {
+  const admission = await options.admit({
+    authorization: readAuthorization(request.raw),
+    address: request.ip,
+    scope: route.scope,
+  });
+  if (admission.rate !== null) {
+    reply.headers({
+      'ratelimit-limit': admission.rate.limit,
+      'ratelimit-remaining': admission.rate.remaining,
+      'ratelimit-reset': admission.rate.resetSeconds,
+    });
+  }
+  if (admission.result instanceof PublicError) {
+    // The body that is on its way is read and dropped, so that the client gets to see the answer.
+    request.raw.resume();
+    throw admission.result;
+  }
+  request.caller = admission.result;
+}
+
+/** The key of `Authorization: Bearer <key>`, or an empty text; of two such headers neither is believed. */
+function readAuthorization(request: IncomingMessage): string {
+  const headers = request.rawHeaders;
+  let count = 0;
+  for (let index = 0; index < headers.length; index += 2) {
+    if (headers[index]?.toLowerCase() === 'authorization') count += 1;
+  }
+  const match = count === 1 ? /^Bearer +(\S+)$/i.exec(request.headers.authorization ?? '') : null;
+  return match?.[1] ?? '';
+}
+
+/** Bodies are collected by `runRoute`, which knows the route's limits; here is only told what may be one. */
+function addBodyParsers(app: FastifyInstance): void {
+  app.removeAllContentTypeParsers();
+  app.addContentTypeParser('application/json', (_request, _payload, done) => {
+    done(null);
+  });
+  app.addContentTypeParser('*', (request, payload, done) => {
+    payload.resume();
+    const isApi = request.routeOptions.config.route !== undefined;
+    done(isApi ? new PublicError(badRequest, 'The Content-Type must be application/json.') : null);
+  });
+}
+
+type Checks = { params: Validator | null; query: Validator | null; body: Validator | null };
+
+function compileChecks(route: Route, validation: Validation): Checks {
+  return {
+    params: route.params && validation.compile(route.params),
+    query: route.query && validation.compile(route.query),
+    body: route.body && validation.compile(route.body),
+  };
+}
+
+type RouteTools = HttpServerOptions & { budget: ByteBudget };
+
+async function runRoute(
+  tools: RouteTools,
+  route: Route,
+  checks: Checks,
+  request: FastifyRequest,
+  reply: FastifyReply,
+): Promise<FastifyReply> {
+  const { caller } = request;
+  if (caller === null) throw new Error('a route was reached without admission');
+  if (checks.params !== null && checks.params(request.params).length > 0) {
+    request.raw.resume();
+    throw resourceNotFound();
+  }
+  const query = checkQuery(checks.query, request.query);
+
+  const collected = await collectBody(request.raw, { bytesMax: route.bodyBytesMax, budget: tools.budget });
+  try {
+    const key = route.isIdempotent ? readIdempotencyKey(request.headers['idempotency-key']) : null;
+    const body = await readRouteBody(tools, route, checks, collected.bytes, key !== null);
+    const response = await route.handle({
+      caller,
+      params: request.params,
+      query,
+      body: body.value,
+      idempotencyKey: key === null ? null : scopeKey(caller, route, request.params, key, body.canonical),
+    });
+    return sendResponse(reply, route, response);
+  } finally {
+    collected.release();
+  }
+}
+
+function checkQuery(validate: Validator | null, query: unknown): unknown {
+  const given = query as Record<string, unknown>; // Fastify's query parser gives text or lists of texts.
+  if (validate === null) return given;
+  const issues = [
+    ...validate(given),
+    ...Object.entries(given).flatMap(([name, value]) =>
+      isUnstorable(value) ? [`${name} must not contain NUL or unpaired surrogates`] : [],
+    ),
+  ];
+  if (issues.length > 0) throw new PublicError(validationError, issues.join(', '));
+  return given;
+}
+
+async function readRouteBody(
+  tools: RouteTools,
+  route: Route,
+  checks: Checks,
+  bytes: Buffer,
+  wantsCanonical: boolean,
+): Promise<{ value: unknown; canonical: Buffer | null }> {
+  if (checks.body === null) {
+    return { value: undefined, canonical: wantsCanonical ? sha256(canonicalJson(null)) : null };
+  }
+  const reading =
+    bytes.length < largeBodyBytesMin
+      ? readBody(bytes, checks.body, wantsCanonical)
+      : await readLargeBody(tools, bytes, routeKey(route), wantsCanonical);
+  switch (reading.kind) {
+    case 'valid':
+      return reading;
+    case 'invalid':
+      throw new PublicError(validationError, reading.issues.join(', '));
+    case 'malformed':
+      throw new PublicError(badRequest, `The request is malformed: ${reading.problem}.`);
+  }
+}
+
+async function readLargeBody(
+  tools: RouteTools,
+  bytes: Buffer,
+  schemaKey: string,
+  wantsCanonical: boolean,
+): Promise<BodyReading> {
+  try {
+    return await tools.bodyThread.read(bytes, schemaKey, wantsCanonical);
+  } catch (cause) {
+    tools.log.error({ err: cause }, 'a large body could not be read');
+    throw overloaded('The request body could not be read.');
+  }
+}
+
+/** A key is scoped to organization, method and route pattern; its fingerprint covers parameters and body. */
+function scopeKey(
+  caller: Caller,
+  route: Route,
+  params: unknown,
+  key: string,
+  canonicalBody: Buffer | null,
+): ScopedKey {
+  const canonicalParams = canonicalJson(params);
+  return {
+    organizationId: caller.organizationId,
+    endpoint: routeKey(route),
+    key,
+    fingerprint: sha256(
+      Buffer.concat([Buffer.from(canonicalParams), Buffer.from('\n'), canonicalBody ?? Buffer.of()]),
+    ),
+  };
+}
+
+function sendResponse(reply: FastifyReply, route: Route, response: RouteResponse): FastifyReply {
+  reply.header('content-type', 'application/json; charset=utf-8');
+  if (response.kind === 'json') {
+    return reply.code(route.success.statusCode).send(JSON.stringify(response.body));
+  }
+  if (response.isReplay) reply.header('idempotent-replayed', 'true');
+  return reply.code(response.response.statusCode).send(response.response.text);
+}
+
+function sendError(reply: FastifyReply, error: PublicError): void {
+  reply.request.errorName = error.definition.name;
+  void reply
+    .code(error.definition.statusCode)
+    .headers(error.headers)
+    .header('content-type', 'application/json; charset=utf-8')
+    .send(JSON.stringify(toEnvelope(error)));
+}
+
+function toPublicError(cause: unknown, request: FastifyRequest, log: Log): PublicError {
+  if (cause instanceof PublicError) return cause;
+  if (cause instanceof DatabaseUnavailableError) {
+    log.warn({ request_id: request.id, err: cause }, 'database unavailable');
+    return new PublicError(
+      serviceUnavailable,
+      'The service is temporarily unavailable. Try again in a moment.',
+      {
+        'retry-after': '1',
+      },
+    );
+  }
+  if (
+    cause instanceof Error &&
+    'statusCode' in cause &&
+    typeof cause.statusCode === 'number' &&
+    cause.statusCode < 500
+  ) {
+    return mapFrameworkError(cause);
+  }
+  log.error({ request_id: request.id, err: cause }, 'request failed');
+  return new PublicError(
+    internalServerError,
+    'Something went wrong on our side. The request id helps us to find it.',
+  );
+}
+
+/** Fastify's own refusals (a URL that cannot be decoded, a length that does not fit): 400, without its words. */
+function mapFrameworkError(cause: Error): PublicError {
+  const code = 'code' in cause ? cause.code : undefined;
+  if (code === 'FST_ERR_BAD_URL' || code === 'FST_ERR_MAX_PARAM_LENGTH') {
+    return resourceNotFound();
+  }
+  return new PublicError(badRequest, 'The request is malformed.');
+}
+
+/** How long a client that is refused before its request was read may take to read the answer. */
+const lingerMs = 2_000;
+
+/**
+ * Requests that Node.js's parser gives up on. Headers that are too large cannot hold a key of ours, so that they
+ * are answered like any other wrong key. What is still arriving is dropped for a while: a connection that is reset
+ * at once takes the answer with it.
+ */
+function answerUnparsable(this: FastifyInstance, cause: Error & { code?: string }, socket: Socket): void {
+  if (!socket.writable) {
+    socket.destroy();
+    return;
+  }
+  const error =
+    cause.code === 'HPE_HEADER_OVERFLOW'
+      ? new PublicError(unauthorized, 'The request headers are too large to hold a valid API key.')
+      : new PublicError(badRequest, 'The request is not valid HTTP or took too long to arrive.');
+  const body = JSON.stringify(toEnvelope(error));
+  const status = error.definition.statusCode === 401 ? '401 Unauthorized' : '400 Bad Request';
+  socket.removeAllListeners('data');
+  socket.on('data', () => undefined);
+  socket.resume();
+  socket.end(
+    `HTTP/1.1 ${status}\r\ncontent-type: application/json; charset=utf-8\r\n` +
+      `content-length: ${Buffer.byteLength(body)}\r\nx-request-id: unparsed\r\nconnection: close\r\n\r\n${body}`,
+  );
+  setTimeout(() => socket.destroy(), lingerMs).unref();
+}
+
+function addPage(app: FastifyInstance, page: Page): void {
+  app.get(page.path, async (request, reply) => {
+    const response = await page.handle({
+      params: request.params as Record<string, string>,
+      query: textsOnly(request.query as Record<string, unknown>),
+      remoteAddress: request.socket.remoteAddress ?? '',
+      host: request.headers.host ?? '',
+    });
+    return reply.code(response.statusCode).headers(response.headers).send(response.body);
+  });
+}
+
+function textsOnly(query: Readonly<Record<string, unknown>>): Record<string, string> {
+  return Object.fromEntries(
+    Object.entries(query).filter((entry): entry is [string, string] => typeof entry[1] === 'string'),
+  );
+}
+
+function addHealth(app: FastifyInstance, options: HttpServerOptions, state: { isStopping: boolean }): void {
+  app.get('/healthz', async (_request, reply) => reply.send({ status: 'ok' }));
+  app.get('/readyz', async (_request, reply) => {
+    const unreadiness = state.isStopping ? 'stopping' : await options.findUnreadiness();
+    return unreadiness === null
+      ? reply.send({ status: 'ready' })
+      : reply.code(503).send({ status: 'not ready', reason: unreadiness });
+  });
+}

@@ -1,0 +1,37 @@
+import { randomInt } from 'node:crypto';
+import { v7 } from 'uuid';
+import type { Clock } from './clock.ts';
+
+/** Makes UUIDv7 (RFC 9562 §5.7), each greater than the one before it. */
+export type NewId = () => string;
+
+/** Half of the 32-bit counter's range is left for the ids of one millisecond. */
+const sequenceStartMax = 2 ** 31;
+
+/** The clock may stand still or go back: ids made by one process go up all the same. */
+export function createIds(clock: Clock): NewId {
+  let lastMs = 0;
+  let sequence = 0;
+  return () => {
+    const nowMs = Math.trunc(clock.nowMs());
+    if (nowMs > lastMs) {
+      lastMs = nowMs;
+      sequence = randomInt(sequenceStartMax);
+    } else {
+      sequence += 1;
+    }
+    return v7({ msecs: lastMs, seq: sequence });
+  };
+}
+
+const uuidPattern = /^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$/i;
+
+export function isUuid(text: string): boolean {
+  return text.length === 36 && uuidPattern.test(text);
+}
+
+/** The lowest UUIDv7 of an instant: the bound of a partition, or of a search by time. */
+export function lowestIdAt(epochMs: number): string {
+  const hex = Math.trunc(epochMs).toString(16).padStart(12, '0');
+  return `${hex.slice(0, 8)}-${hex.slice(8)}-0000-0000-000000000000`;
+}

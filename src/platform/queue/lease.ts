@@ -1,0 +1,204 @@
+import { hostname } from 'node:os';
+import type { Client } from 'pg';
+import { type Clock, now } from '../clock.ts';
+import type { Log } from '../log.ts';
+import { type Database, rowsOf, unpreparedStatement } from '../postgres/database.ts';
+
+/**
+ * A worker's sign of life: a connection of its own that holds an advisory lock on the worker's epoch. PostgreSQL
+ * frees it within milliseconds of a `kill -9`, and not while the worker is merely slow.
+ *
+ * - **Living.** The lock is held. What the worker claims carries its epoch.
+ * - **Lost.** The connection ended: whoever gets the lock may give the worker's claims to others. The worker is
+ *   dead to itself: `signal` aborts, and whoever uses the lease begins nothing more and takes a new one.
+ * - **Guarding.** Each worker also asks for the one lock of the guardian; all but one wait for it, and so know at
+ *   once when the guardian dies. The guardian waits for the lock of every other worker, a connection each, so that
+ *   a death wakes it and nobody has to ask again and again. It recovers the dead worker's claims and removes its
+ *   row. A worker that joins says so by a notification.
+ *
+ * It does not promise that a lost worker has stopped: statements under a lost epoch must find no claim of theirs.
+ */
+export type Lease = {
+  /** Stamped on everything that this worker claims; never used twice. */
+  epoch: number;
+  /** Aborts when the lease is lost or given back. */
+  signal: AbortSignal;
+  /** Gives the lease back; what is still claimed under it is recovered by others. */
+  release: () => Promise<void>;
+};
+
+export type LeaseOptions = {
+  database: Database;
+  clock: Clock;
+  log: Log;
+  /** Returns the claims of a worker that is certainly dead; may run more than once for the same epoch. */
+  recover: (epoch: number) => Promise<void>;
+};
+
+/** The first half of the two-part advisory locks; the second is the epoch, or zero for the guardian. */
+const lockClass = 740_521;
+const guardianLock = 0;
+const joinChannel = 'postillion_workers';
+
+const takeLock = unpreparedStatement('select pg_advisory_lock($1, $2)');
+
+/** Throws a DatabaseUnavailableError. */
+export async function takeLease(options: LeaseOptions): Promise<Lease> {
+  const { database, log } = options;
+  const holder = await database.connectAlone('postillion-worker');
+  const lost = new AbortController();
+  const lose = () => {
+    if (!lost.signal.aborted) log.warn('worker lease lost');
+    lost.abort(new Error('the worker lease was lost'));
+  };
+  holder.on('end', lose);
+  holder.on('error', lose);
+  try {
+    const epoch = await register(holder, options.clock);
+    const guarding = guard(options, epoch, lost.signal);
+    log.info({ epoch }, 'worker lease taken');
+    return {
+      epoch,
+      signal: lost.signal,
+      release: async () => {
+        holder.off('end', lose);
+        lost.abort(new Error('the worker lease was given back'));
+        await guarding;
+        await rowsOf(holder, unpreparedStatement('delete from workers where epoch = $1'), [epoch]).catch(
+          ignore,
+        );
+        await holder.end().catch(ignore);
+      },
+    };
+  } catch (cause) {
+    lost.abort(cause);
+    await holder.end().catch(ignore);
+    throw cause;
+  }
+}
+
+async function register(holder: Client, clock: Clock): Promise<number> {
+  const [next] = await rowsOf(
+    holder,
+    unpreparedStatement<{ epoch: number }>("select nextval('worker_epochs') as epoch"),
+  );
+  if (next === undefined) throw new Error('no worker epoch');
+  await rowsOf(holder, takeLock, [lockClass, next.epoch]);
+  await rowsOf(
+    holder,
+    unpreparedStatement('insert into workers (epoch, host, pid, started_at) values ($1, $2, $3, $4)'),
+    [next.epoch, hostname(), process.pid, now(clock)],
+  );
+  await rowsOf(holder, unpreparedStatement('select pg_notify($1, $2)'), [joinChannel, `${next.epoch}`]);
+  return next.epoch;
+}
+
+const retryMs = 500;
+
+/** Runs until the signal aborts; begins anew after a pause whenever a connection breaks. */
+async function guard(options: LeaseOptions, ownEpoch: number, signal: AbortSignal): Promise<void> {
+  while (!isAborted(signal)) {
+    const round = new AbortController();
+    const stop = () => {
+      round.abort();
+    };
+    signal.addEventListener('abort', stop, { once: true });
+    try {
+      await guardOnce(options, ownEpoch, round);
+    } catch (cause) {
+      if (!isAborted(signal)) options.log.warn({ err: cause }, 'guarding other workers was interrupted');
+    }
+    round.abort();
+    signal.removeEventListener('abort', stop);
+    if (!isAborted(signal)) await pause(options.clock, signal);
+  }
+}
+
+/** Becomes the guardian, sooner or later, and stays it until a connection breaks or the round is aborted. */
+async function guardOnce(options: LeaseOptions, ownEpoch: number, round: AbortController): Promise<void> {
+  await withWaitingConnection(options, round.signal, async (client) => {
+    await rowsOf(client, takeLock, [lockClass, guardianLock]);
+    const watched = new Set([ownEpoch]);
+    const broken = new Promise<never>((_resolve, reject) => {
+      const watch = (epoch: number) => {
+        if (watched.has(epoch)) return;
+        watched.add(epoch);
+        watchWorker(options, epoch, round.signal).catch(reject);
+      };
+      client.on('notification', ({ payload }) => {
+        watch(Number(payload));
+      });
+      client.on('end', () => {
+        reject(new Error('the guardian lost its connection'));
+      });
+      void startWatching(client, watch).catch(reject);
+    });
+    await broken;
+  });
+}
+
+async function startWatching(client: Client, watch: (epoch: number) => void): Promise<void> {
+  // Listening first: a worker that registers in between is then seen twice, and never missed.
+  await rowsOf(client, unpreparedStatement(`listen ${joinChannel}`));
+  const workers = await rowsOf(client, unpreparedStatement<{ epoch: number }>('select epoch from workers'));
+  for (const { epoch } of workers) watch(epoch);
+}
+
+/** Resolves when the worker is dead and buried. */
+async function watchWorker(options: LeaseOptions, epoch: number, signal: AbortSignal): Promise<void> {
+  await withWaitingConnection(options, signal, async (client) => {
+    await rowsOf(client, takeLock, [lockClass, epoch]);
+    await options.recover(epoch);
+    await rowsOf(client, unpreparedStatement('delete from workers where epoch = $1'), [epoch]);
+    options.log.info({ epoch }, 'claims of an ended worker recovered');
+  });
+}
+
+/** A connection that may wait for a lock for ever, and that is closed when the signal aborts. */
+async function withWaitingConnection(
+  options: LeaseOptions,
+  signal: AbortSignal,
+  work: (client: Client) => Promise<void>,
+): Promise<void> {
+  const client = await options.database.connectAlone('postillion-guardian');
+  // Ending politely would wait for the very statement that is to be interrupted.
+  const destroy = () => {
+    client.connection.stream.destroy();
+  };
+  if (signal.aborted) destroy();
+  signal.addEventListener('abort', destroy, { once: true });
+  try {
+    await rowsOf(
+      client,
+      unpreparedStatement(
+        "select set_config('statement_timeout', '0', false), set_config('lock_timeout', '0', false)",
+      ),
+    );
+    await work(client);
+  } catch (cause) {
+    if (!signal.aborted) throw cause;
+  } finally {
+    signal.removeEventListener('abort', destroy);
+    await client.end().catch(ignore);
+  }
+}
+
+/** A function, so that the compiler does not take the flag for constant across an await. */
+function isAborted(signal: AbortSignal): boolean {
+  return signal.aborted;
+}
+
+function pause(clock: Clock, signal: AbortSignal): Promise<void> {
+  return new Promise((resolve) => {
+    const cancel = clock.after(retryMs, resolve);
+    const stop = () => {
+      cancel();
+      resolve();
+    };
+    signal.addEventListener('abort', stop, { once: true });
+  });
+}
+
+function ignore(): void {
+  // A connection that cannot be closed in good order is closed all the same.
+}

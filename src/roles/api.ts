@@ -1,0 +1,128 @@
+import { createKeyring, type Keyring, type Scope } from '../accounts/accounts.ts';
+import { createAcceptor, deliveryChannel } from '../messages/messages.ts';
+import { messageRoutes } from '../messages/routes.ts';
+import { type BodyThread, createBodyThread } from '../platform/http/body-threads.ts';
+import { forbidden, PublicError, rateLimitExceeded, unauthorized } from '../platform/http/errors.ts';
+import { createRateLimiter, type RateLimiter } from '../platform/http/rate-limit.ts';
+import { type Route, routeKey } from '../platform/http/route.ts';
+import {
+  type Admission,
+  type HttpLimits,
+  type HttpServer,
+  startHttpServer,
+} from '../platform/http/server.ts';
+import { createValidation } from '../platform/http/validation.ts';
+import { pendingMigrations } from '../platform/postgres/migrate.ts';
+import { createWaker } from '../platform/queue/wake.ts';
+import { sandboxPages } from '../sandbox/routes.ts';
+import { documentationPages } from './documentation.ts';
+import type { Installation } from './installation.ts';
+import { textFormats } from './text-formats.ts';
+
+/** Every route of the API: what is served, documented and tested comes from this table. */
+export function listRoutes(installation: Installation): Route[] {
+  const { database, clock, newId, secrets } = installation;
+  const wakeWorkers = createWaker(installation, deliveryChannel);
+  const acceptor = createAcceptor({ database, clock, newId, secrets, onQueued: wakeWorkers });
+  return [...messageRoutes({ database, acceptor })];
+}
+
+/** Serves the API until it is stopped. Throws if the port cannot be had. */
+export async function startApi(
+  installation: Installation,
+  limits: Partial<HttpLimits> = {},
+): Promise<HttpServer> {
+  const { config, log, clock, newId, database } = installation;
+  const routes = listRoutes(installation);
+  const keyring = createKeyring(installation);
+  const rateLimiter = createRateLimiter(installation);
+  const bodyThread = createBodyThread({ entry: bodyThreadEntry(), schemas: schemasOf(routes), log });
+
+  const server = await startHttpServer({
+    host: config.host,
+    port: config.port,
+    trustedProxies: config.trustedProxies,
+    log,
+    clock,
+    newId,
+    routes,
+    pages: [
+      ...documentationPages(),
+      ...(config.emailProvider === 'sandbox'
+        ? sandboxPages({ database, isPublic: config.isSandboxPublic, publicUrl: config.publicUrl })
+        : []),
+    ],
+    validation: createValidation(textFormats),
+    bodyThread,
+    admit: createDoorman(keyring, rateLimiter),
+    findUnreadiness: () => findUnreadiness(installation),
+    limits,
+  });
+  return { url: server.url, stop: () => stopApi(server, bodyThread, keyring, rateLimiter) };
+}
+
+async function stopApi(
+  server: HttpServer,
+  bodyThread: BodyThread,
+  keyring: Keyring,
+  rateLimiter: RateLimiter,
+): Promise<void> {
+  await server.stop();
+  await Promise.allSettled([bodyThread.stop(), keyring.flush(), rateLimiter.flush()]);
+}
+
+/** Key, then rate limit, then scope. */
+function createDoorman(keyring: Keyring, rateLimiter: RateLimiter) {
+  return async (request: { authorization: string; address: string; scope: string }): Promise<Admission> => {
+    const grant = await keyring.find(request.authorization, request.address);
+    if (grant === 'unauthorized') return { rate: null, result: new PublicError(unauthorized, keyHelp) };
+    if (grant === 'too_many_wrong_keys') {
+      const error = new PublicError(
+        rateLimitExceeded,
+        'Too many wrong API keys. Wait before you try another.',
+        {
+          'retry-after': '60',
+        },
+      );
+      return { rate: null, result: error };
+    }
+    const { organizationId, requestsPerWindow, scopes } = grant;
+    const rate = rateLimiter.count(organizationId, 'requests', requestsPerWindow, 1);
+    if (!rate.isWithin) {
+      const error = new PublicError(
+        rateLimitExceeded,
+        `The limit of ${rate.limit} requests in 60 seconds is reached. Try again in ${rate.resetSeconds} seconds.`,
+        { 'retry-after': `${rate.resetSeconds}` },
+      );
+      return { rate, result: error };
+    }
+    if (!scopes.has(request.scope as Scope)) {
+      return { rate, result: new PublicError(forbidden, `The API key lacks the scope ${request.scope}.`) };
+    }
+    return { rate, result: { organizationId } };
+  };
+}
+
+const keyHelp =
+  'The API key is missing, invalid, expired or revoked. Send it as "Authorization: Bearer <key>".';
+
+function schemasOf(routes: readonly Route[]) {
+  return Object.fromEntries(
+    routes.flatMap((route) => (route.body === null ? [] : [[routeKey(route), route.body]])),
+  );
+}
+
+/** Threads run what was built: the sources are TypeScript, which a bare thread cannot load. */
+function bodyThreadEntry(): URL {
+  const entry = new URL('./body-thread.js', import.meta.url);
+  return new URL(entry.href.replace('/src/roles/', '/dist/roles/'));
+}
+
+async function findUnreadiness({ database }: Installation): Promise<string | null> {
+  try {
+    const pending = await pendingMigrations(database);
+    return pending.length === 0 ? null : 'the schema is not up to date';
+  } catch {
+    return 'the database cannot be reached';
+  }
+}

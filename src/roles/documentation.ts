@@ -1,0 +1,5 @@
+import type { Page } from '../platform/http/route.ts';
+
+export function documentationPages(): Page[] {
+  return [];
+}

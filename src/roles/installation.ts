@@ -1,0 +1,114 @@
+import { randomBytes } from 'node:crypto';
+import { mkdir, readFile, writeFile } from 'node:fs/promises';
+import path from 'node:path';
+import {
+  type AccountTools,
+  createApiKey,
+  createOrganization,
+  hasOrganizations,
+} from '../accounts/accounts.ts';
+import type { Config } from '../config.ts';
+import { sandboxDomain, verifyByOperator } from '../domains/domains.ts';
+import { type Clock, systemClock } from '../platform/clock.ts';
+import { createIds, type NewId } from '../platform/ids.ts';
+import type { Log } from '../platform/log.ts';
+import { type Database, type DatabaseAddress, openDatabase } from '../platform/postgres/database.ts';
+import { startEmbeddedPostgres } from '../platform/postgres/embedded.ts';
+import { migrate } from '../platform/postgres/migrate.ts';
+import { createSecrets, type Secrets } from '../platform/secrets.ts';
+
+/** What every role stands on. */
+export type Installation = {
+  config: Config;
+  database: Database;
+  secrets: Secrets;
+  clock: Clock;
+  newId: NewId;
+  log: Log;
+  /** Closes the database, and stops the embedded PostgreSQL unless another process uses it. */
+  close: () => Promise<void>;
+};
+
+/** Finds or starts PostgreSQL, and brings its schema up to date unless told otherwise. */
+export async function openInstallation(
+  config: Config,
+  log: Log,
+  options: { migrate: boolean } = { migrate: true },
+): Promise<Installation> {
+  const { address, stop } = await findPostgres(config, log);
+  try {
+    const database = openDatabase({
+      address,
+      connectionsMax: config.databaseConnectionsMax,
+      usePreparedStatements: config.usePreparedStatements,
+    });
+    if (options.migrate) {
+      for (const { name } of await migrate(database))
+        log.info({ migration: name }, 'schema brought up to date');
+    }
+    return {
+      config,
+      database,
+      secrets: createSecrets(config.secret ?? (await keepOwnSecret(config.dataDirectory))),
+      clock: systemClock,
+      newId: createIds(systemClock),
+      log,
+      close: async () => {
+        await database.close();
+        await stop();
+      },
+    };
+  } catch (cause) {
+    await stop();
+    throw cause;
+  }
+}
+
+async function findPostgres(
+  config: Config,
+  log: Log,
+): Promise<{ address: DatabaseAddress; stop: () => Promise<void> }> {
+  if (config.databaseUrl !== null) {
+    return { address: { url: config.databaseUrl }, stop: () => Promise.resolve() };
+  }
+  const embedded = await startEmbeddedPostgres({ dataDirectory: config.dataDirectory, logger: log });
+  return { address: embedded.connection, stop: embedded.stop };
+}
+
+/** Made once; whoever loses it loses what was encrypted with it. */
+async function keepOwnSecret(dataDirectory: string): Promise<string> {
+  await mkdir(dataDirectory, { recursive: true });
+  const file = path.join(dataDirectory, 'secret');
+  try {
+    // Exclusive, so that of two processes at their first start one wins and both use its secret.
+    await writeFile(file, randomBytes(32).toString('hex'), { mode: 0o600, flag: 'wx', flush: true });
+  } catch (cause) {
+    if (!(cause instanceof Error && 'code' in cause && cause.code === 'EEXIST')) throw cause;
+  }
+  return (await readFile(file, 'utf8')).trim();
+}
+
+/** The organization of a fresh installation: something to send with at once. */
+export type FirstOrganization = { organizationId: string; key: string; domain: string };
+
+/** Null if there are organizations already. Several nodes may start at once: one of them makes it. */
+export async function createFirstOrganization(installation: Installation): Promise<FirstOrganization | null> {
+  const { database, clock, newId } = installation;
+  const lock = await database.connectAlone('postillion-first-start');
+  try {
+    await lock.query("select pg_advisory_lock(hashtextextended('postillion first start', 0))");
+    if (await hasOrganizations(database)) return null;
+    const tools: AccountTools = { database, clock, newId };
+    const organization = await createOrganization(tools, 'My organization');
+    const { key } = await createApiKey(tools, {
+      organizationId: organization.id,
+      name: 'First key',
+      scopes: ['full_access'],
+      expiresAt: null,
+    });
+    await verifyByOperator(tools, { organizationId: organization.id, name: sandboxDomain });
+    return { organizationId: organization.id, key, domain: sandboxDomain };
+  } finally {
+    await lock.end();
+  }
+}

@@ -1,0 +1,58 @@
+import type { Config } from '../config.ts';
+import { createLog } from '../platform/log.ts';
+import { startApi } from './api.ts';
+import { createFirstOrganization, type FirstOrganization, openInstallation } from './installation.ts';
+import { startWorker } from './worker.ts';
+
+export type Role = 'all' | 'api' | 'worker';
+
+/** Serves until a signal asks to stop; resolves when everything has ended in good order. */
+export async function serve(config: Config, role: Role): Promise<void> {
+  const log = createLog(config.logLevel, role);
+  const asked = whenAskedToStop();
+  const installation = await openInstallation(config, log);
+  const first = await createFirstOrganization(installation);
+  const worker = role === 'api' ? null : startWorker(installation);
+  try {
+    const api = role === 'worker' ? null : await startApi(installation);
+    if (api !== null) greet(api.url, config, first);
+    log.info({ url: api?.url, email_provider: config.emailProvider }, 'ready');
+
+    log.info({ signal: await asked }, 'stopping');
+    await api?.stop();
+  } finally {
+    await worker?.stop();
+    await installation.close();
+    log.flush();
+  }
+}
+
+function whenAskedToStop(): Promise<NodeJS.Signals> {
+  return new Promise((resolve) => {
+    process.once('SIGTERM', resolve);
+    process.once('SIGINT', resolve);
+  });
+}
+
+/** For the person in front of the terminal: standard output is not the log. */
+function greet(url: string, config: Config, first: FirstOrganization | null): void {
+  const lines = [`Postillion serves ${url}/v1`, `Documentation: ${url}/docs`];
+  if (config.emailProvider === 'sandbox') lines.push(`Sandbox inbox: ${url}/sandbox`);
+  if (first === null) {
+    lines.push('', 'More keys: bin/postillion org list, bin/postillion key create --org ORGANIZATION');
+  } else {
+    lines.push(
+      '',
+      `Organization: ${first.organizationId}`,
+      `API key:      ${first.key}`,
+      `Domain:       ${first.domain} (verified)`,
+      'The key is shown only now. Send a first email:',
+      '',
+      `curl -X POST ${url}/v1/email/send \\`,
+      `  -H 'Authorization: Bearer ${first.key}' \\`,
+      `  -H 'Content-Type: application/json' \\`,
+      `  -d '{"from":"hello@${first.domain}","to":["you@example.com"],"subject":"It works","html":"<h1>It works</h1>"}'`,
+    );
+  }
+  process.stdout.write(`\n${lines.join('\n')}\n\n`);
+}

@@ -1,0 +1,35 @@
+import { type Clock, now } from '../platform/clock.ts';
+import type { NewId } from '../platform/ids.ts';
+import type { Database } from '../platform/postgres/database.ts';
+import * as store from './store.ts';
+
+/** What a sandbox provider was given. */
+export type KeptMessage = {
+  organizationId: string;
+  channel: 'email' | 'sms' | 'push' | 'chatapp';
+  messageId: string;
+  recipient: string;
+  sender: string;
+  outcome: string;
+  /** For email, the whole message as it would have left. */
+  source: Buffer;
+};
+
+/** Resolves once the message is stored. */
+export async function keepMessage(
+  tools: { database: Database; clock: Clock; newId: NewId },
+  message: KeptMessage,
+): Promise<void> {
+  await store.insertSandboxMessage(tools.database, {
+    ...message,
+    id: tools.newId(),
+    createdAt: now(tools.clock),
+  });
+}
+
+/** The inbox is for looking at what was just sent, and not an archive. */
+const messagesMax = 10_000;
+
+export async function tidySandbox(database: Database): Promise<void> {
+  await store.deleteOldSandboxMessages(database, messagesMax);
+}

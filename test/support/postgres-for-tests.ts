@@ -1,0 +1,124 @@
+/**
+ * Set-up of a whole test run: one PostgreSQL, and in it a migrated template from which each test file clones its
+ * own database (`createTestDatabase`). With TEST_DATABASE_URL the template is made in that server instead; two
+ * runs at once on one such server would take the template from each other.
+ */
+import { chmod, lstat, mkdtemp, readdir, readFile, realpath, rm } from 'node:fs/promises';
+import os from 'node:os';
+import path from 'node:path';
+import pg from 'pg';
+import type { TestProject } from 'vitest/node';
+import { type DatabaseAddress, openDatabase } from '../../src/platform/postgres/database.ts';
+import { startEmbeddedPostgres } from '../../src/platform/postgres/embedded.ts';
+import { migrate } from '../../src/platform/postgres/migrate.ts';
+import { addressOf, clientConfigOf, templateName } from './test-database.ts';
+
+declare module 'vitest' {
+  // eslint-disable-next-line @typescript-eslint/consistent-type-definitions -- only interfaces can be merged into
+  export interface ProvidedContext {
+    /** The server of this run, at a database from which others can be created. */
+    databaseServer: DatabaseAddress;
+  }
+}
+
+const directoryPrefix = 'postillion-tests-';
+
+export default async function startPostgresForTests(project: TestProject): Promise<() => Promise<void>> {
+  const url = process.env.TEST_DATABASE_URL;
+  if (url !== undefined && url !== '') {
+    await createTemplate({ url });
+    project.provide('databaseServer', { url });
+    return () => dropTemplate({ url });
+  }
+
+  await removeDeadRuns();
+  const directory = await mkdtemp(path.join(os.tmpdir(), `${directoryPrefix}${process.pid}-`));
+  // As root, PostgreSQL runs as another user, who has to pass here.
+  await chmod(directory, 0o711);
+  try {
+    // Nothing here has to outlive the machine.
+    const settings = { fsync: 'off', full_page_writes: 'off', synchronous_commit: 'off' };
+    const postgres = await startEmbeddedPostgres({ dataDirectory: directory, settings });
+    const teardown = async () => {
+      await postgres.stop();
+      await rm(directory, { recursive: true, force: true, maxRetries: 3 });
+    };
+    try {
+      await createTemplate(postgres.connection);
+    } catch (cause) {
+      await teardown();
+      throw cause;
+    }
+    project.provide('databaseServer', postgres.connection);
+    return teardown;
+  } catch (cause) {
+    await rm(directory, { recursive: true, force: true, maxRetries: 3 });
+    throw cause;
+  }
+}
+
+async function createTemplate(server: DatabaseAddress): Promise<void> {
+  await dropTemplate(server);
+  await runOn(server, `create database ${templateName}`);
+  const database = openDatabase({ address: addressOf(server, templateName), connectionsMax: 1 });
+  try {
+    await migrate(database);
+  } finally {
+    await database.close();
+  }
+}
+
+async function dropTemplate(server: DatabaseAddress): Promise<void> {
+  await runOn(server, `drop database if exists ${templateName} (force)`);
+}
+
+async function runOn(server: DatabaseAddress, text: string): Promise<void> {
+  const client = new pg.Client(clientConfigOf(server));
+  await client.connect();
+  try {
+    await client.query(text);
+  } finally {
+    await client.end();
+  }
+}
+
+/** A run that was killed has left its PostgreSQL running, and its directory named after its process. */
+async function removeDeadRuns(): Promise<void> {
+  for (const name of await readdir(os.tmpdir())) {
+    const pid = Number(new RegExp(`^${directoryPrefix}(\\d+)-`).exec(name)?.[1]);
+    if (!Number.isSafeInteger(pid) || isAlive(pid)) continue;
+    const directory = path.join(os.tmpdir(), name);
+    if ((await lstat(directory)).uid !== process.getuid?.()) continue;
+    await killServerOf(directory);
+    await removeWithLinks(directory);
+  }
+}
+
+async function killServerOf(directory: string): Promise<void> {
+  const pidFile = await readFile(path.join(directory, 'postgres/cluster/postmaster.pid'), 'utf8').catch(
+    () => '',
+  );
+  const [pid, cluster] = pidFile.split('\n');
+  // The number may have been given to another process since; only a server names this directory in its arguments.
+  const command = await readFile(`/proc/${Number(pid)}/cmdline`, 'utf8').catch(() => '');
+  if (cluster !== undefined && command.split('\0').includes(cluster)) process.kill(Number(pid), 'SIGQUIT');
+}
+
+/** Sockets, or as root the files, may have been put elsewhere. */
+async function removeWithLinks(directory: string): Promise<void> {
+  for (const link of ['postgres/sockets', 'postgres']) {
+    const target = await realpath(path.join(directory, link)).catch(() => null);
+    if (target !== null) await rm(target, { recursive: true, force: true, maxRetries: 3 });
+  }
+  await rm(directory, { recursive: true, force: true, maxRetries: 3 });
+}
+
+function isAlive(pid: number): boolean {
+  try {
+    process.kill(pid, 0);
+    return true;
+  } catch (cause) {
+    // Another user's process is alive as well.
+    return (cause as NodeJS.ErrnoException).code !== 'ESRCH';
+  }
+}
