@@ -2,12 +2,10 @@ import type { Channel } from '../accounts/accounts.ts';
 import { type Clock, now } from '../platform/clock.ts';
 import type { Connection } from '../platform/postgres/database.ts';
 import type { Secrets } from '../platform/secrets.ts';
+import type { Suppression, SuppressionReason } from './schema.ts';
 import * as store from './store.ts';
 
-/** Why an address must not be written to any more. */
-export type SuppressionReason = 'hard_bounce' | 'complaint' | 'unsubscribe' | 'operator';
-
-export type Suppression = { address: string | null; reason: SuppressionReason; createdAt: Date };
+export type { Suppression, SuppressionReason } from './schema.ts';
 
 /** What suppressions need: the hash keeps an address recognisable after the address itself was erased. */
 export type SuppressionTools = { clock: Clock; secrets: Secrets };

@@ -1,5 +1,5 @@
 import { type Connection, statement, unpreparedStatement } from '../platform/postgres/database.ts';
-import type { Suppression, SuppressionReason } from './audience.ts';
+import type { Suppression, SuppressionReason } from './schema.ts';
 
 const upsertSuppressions = statement(
   'audience_upsert_suppressions',

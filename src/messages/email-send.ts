@@ -185,7 +185,7 @@ function renderBody(body: EmailSendBody): RenderedBody | PublicError {
   const subject = render(body.subject, values, 'none');
   const html = render(body.html, values, 'html');
   const text = render(body.text, values, 'none');
-  if (subject === 'too_long' || html === 'too_long' || text === 'too_long') {
+  if (subject === tooLong || html === tooLong || text === tooLong) {
     return new PublicError(
       validationError,
       'subject, html and text must be at most 30 MB with their variables replaced',
@@ -195,14 +195,16 @@ function renderBody(body: EmailSendBody): RenderedBody | PublicError {
   return { subject: subject?.replace(/[\r\n]+/g, ' ') ?? null, html, text };
 }
 
+const tooLong = Symbol('too long');
+
 function render(
   text: string | undefined,
   values: Values,
   escape: 'html' | 'none',
-): string | null | 'too_long' {
+): string | null | typeof tooLong {
   if (text === undefined) return null;
   if (!text.includes('{{')) return text;
-  return fillText(compileText(text), values, escape, renderedLengthMax) ?? 'too_long';
+  return fillText(compileText(text), values, escape, renderedLengthMax) ?? tooLong;
 }
 
 /** An address that is given twice is written to once: under its first mention. */

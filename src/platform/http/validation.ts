@@ -110,37 +110,37 @@ function describeError(error: ErrorObject, formats: Readonly<Record<string, Text
   const params = error.params as Record<string, unknown>; // Each keyword of Ajv documents its own.
   switch (error.keyword) {
     case 'required':
-      return `${member(params['missingProperty'])} is required`;
+      return `${member(params.missingProperty)} is required`;
     case 'additionalProperties':
-      return `${member(params['additionalProperty'])} is not a known field`;
+      return `${member(params.additionalProperty)} is not a known field`;
     case 'type':
-      return `${field} must be ${withArticle(String(params['type']))}`;
+      return `${field} must be ${withArticle(String(params.type))}`;
     case 'format':
-      return `${field} must be ${formats[String(params['format'])]?.mustBe ?? 'well-formed'}`;
+      return `${field} must be ${formats[String(params.format)]?.mustBe ?? 'well-formed'}`;
     case 'contentEncoding':
       return `${field} must be Base64`;
     case 'minLength':
-      return params['limit'] === 1
+      return params.limit === 1
         ? `${field} must not be empty`
-        : `${field} must be at least ${String(params['limit'])} characters`;
+        : `${field} must be at least ${String(params.limit)} characters`;
     case 'maxLength':
-      return `${field} must be at most ${String(params['limit'])} characters`;
+      return `${field} must be at most ${String(params.limit)} characters`;
     case 'minItems':
-      return `${field} must have at least ${String(params['limit'])} items`;
+      return `${field} must have at least ${String(params.limit)} items`;
     case 'maxItems':
-      return `${field} must have at most ${String(params['limit'])} items`;
+      return `${field} must have at most ${String(params.limit)} items`;
     case 'maxProperties':
-      return `${field} must have at most ${String(params['limit'])} fields`;
+      return `${field} must have at most ${String(params.limit)} fields`;
     case 'minimum':
-      return `${field} must be at least ${String(params['limit'])}`;
+      return `${field} must be at least ${String(params.limit)}`;
     case 'maximum':
-      return `${field} must be at most ${String(params['limit'])}`;
+      return `${field} must be at most ${String(params.limit)}`;
     case 'enum':
-      return `${field} must be one of ${(params['allowedValues'] as unknown[]).join(', ')}`;
+      return `${field} must be one of ${(params.allowedValues as unknown[]).join(', ')}`;
     case 'pattern':
-      return `${field} must match ${String(params['pattern'])}`;
+      return `${field} must match ${String(params.pattern)}`;
     case 'propertyNames':
-      return `${member(params['propertyName'])} is not an allowed name`;
+      return `${member(params.propertyName)} is not an allowed name`;
     // What stands inside of `propertyNames` and `anyOf` is reported by the error of the whole.
     case 'anyOf':
       return `${field} must be of one of the allowed types`;

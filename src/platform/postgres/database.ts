@@ -218,7 +218,7 @@ const getTypeParser: typeof pg.types.getTypeParser = (oid: number, format?: 'tex
   if (oid === int8Oid || oid === numericOid) return Number;
   if (oid === dateOid) return (value: string) => value;
   // eslint-disable-next-line @typescript-eslint/no-unsafe-return -- pg types its parsers as any
-  return pg.types.getTypeParser(oid, format as 'text');
+  return pg.types.getTypeParser(oid, format);
 };
 
 async function connect(pool: pg.Pool): Promise<pg.PoolClient> {
