@@ -1,7 +1,7 @@
 import { type Channel, holdQuota, loadSendingPlans } from '../accounts/accounts.ts';
 import { loadVerifiedDomains } from '../domains/domains.ts';
 import { createBatcher } from '../platform/batcher.ts';
-import { type Clock, dateOf } from '../platform/clock.ts';
+import { type Clock, dateOf, sleep } from '../platform/clock.ts';
 import { badRequest, defineError, overloaded, PublicError } from '../platform/http/errors.ts';
 import {
   claimKeys,
@@ -51,6 +51,9 @@ export type AcceptTools = {
 export type AcceptOutcome =
   { kind: 'response'; response: StoredResponse; isReplay: boolean } | { kind: 'refused'; error: PublicError };
 
+/** Within a batch, the failure of one request is its own. */
+type BatchOutcome = AcceptOutcome | { kind: 'failed'; cause: unknown };
+
 export type Acceptor = {
   /**
    * `prepared` is a submission or the rule that the request breaks; the latter counts only once the idempotency
@@ -68,7 +71,7 @@ const waitingMax = 2_000;
 
 export function createAcceptor(tools: AcceptTools): Acceptor {
   const keysUnderWay = new Set<string>();
-  const batcher = createBatcher<Candidate, AcceptOutcome>({
+  const batcher = createBatcher<Candidate, BatchOutcome>({
     itemsMax: batchItemsMax,
     concurrency: flushersMax,
     run: (candidates) => acceptTogether(tools, candidates),
@@ -87,7 +90,9 @@ export function createAcceptor(tools: AcceptTools): Acceptor {
         keysUnderWay.add(keyText);
       }
       try {
-        return await batcher.add(toCandidate(tools, prepared, idempotencyKey));
+        const outcome = await batcher.add(toCandidate(tools, prepared, idempotencyKey));
+        if (outcome.kind === 'failed') throw outcome.cause;
+        return outcome;
       } finally {
         if (keyText !== null) keysUnderWay.delete(keyText);
       }
@@ -129,47 +134,55 @@ export function attachmentContext(messageId: string, ordinal: number): string {
   return `attachment ${messageId} ${ordinal}`;
 }
 
-async function acceptTogether(tools: AcceptTools, candidates: Candidate[]): Promise<AcceptOutcome[]> {
+async function acceptTogether(tools: AcceptTools, candidates: Candidate[]): Promise<BatchOutcome[]> {
   try {
     return await acceptInTransaction(tools, candidates);
   } catch (cause) {
     if (cause instanceof DatabaseUnavailableError) return settleUnknown(tools, candidates, cause);
-    if (candidates.length === 1) throw cause;
-    const outcomes: AcceptOutcome[] = [];
-    for (const candidate of candidates) {
-      outcomes.push(...(await acceptTogether(tools, [candidate]).catch(toFailure)));
-    }
+    if (candidates.length === 1) return [{ kind: 'failed', cause }];
+    const outcomes: BatchOutcome[] = [];
+    for (const candidate of candidates) outcomes.push(...(await acceptTogether(tools, [candidate])));
     return outcomes;
   }
 }
 
-/** A request that fails by itself must not take the others of its batch with it. */
-function toFailure(cause: unknown): AcceptOutcome[] {
-  if (cause instanceof DatabaseUnavailableError) throw cause;
-  return [{ kind: 'refused', error: overloaded('The message could not be stored.') }];
-}
-
+/** The connection broke, and the commit may have taken place: what is stored is accepted, the rest is not. */
 async function settleUnknown(
   tools: AcceptTools,
   candidates: readonly Candidate[],
   cause: DatabaseUnavailableError,
-): Promise<AcceptOutcome[]> {
-  const present = await store.findMessageIds(
-    tools.database,
+): Promise<BatchOutcome[]> {
+  const present = await findWhenBack(
+    tools,
     candidates.flatMap(({ id, prepared }) =>
       prepared instanceof PublicError ? [] : [{ organizationId: prepared.organizationId, id }],
     ),
   );
-  if (present.size === 0) throw cause;
-  tools.onQueued();
+  if (present.size > 0) tools.onQueued();
   return candidates.map(({ id }) =>
     present.has(id)
       ? { kind: 'response', response: acceptedResponse(id), isReplay: false }
-      : {
-          kind: 'refused',
-          error: overloaded('The service is temporarily unavailable. Try again in a moment.'),
-        },
+      : { kind: 'failed', cause },
   );
+}
+
+/** A restarting PostgreSQL is back within a second or two; longer than this no client should wait. */
+const lookUpsMax = 6;
+const lookUpPauseMs = 500;
+
+async function findWhenBack(
+  tools: AcceptTools,
+  wanted: readonly { organizationId: string; id: string }[],
+): Promise<Set<string>> {
+  for (let lookUp = 1; lookUp <= lookUpsMax; lookUp += 1) {
+    try {
+      return await store.findMessageIds(tools.database, wanted);
+    } catch (cause) {
+      if (!(cause instanceof DatabaseUnavailableError)) throw cause;
+      if (lookUp < lookUpsMax) await sleep(tools.clock, lookUpPauseMs);
+    }
+  }
+  return new Set();
 }
 
 function acceptedResponse(id: string): StoredResponse {

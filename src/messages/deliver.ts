@@ -3,7 +3,7 @@ import { addSuppressions, areSuppressed, type SuppressionTools } from '../audien
 import type { EmailProvider } from '../channels/email/email.ts';
 import type { SendOutcome } from '../channels/outcome.ts';
 import { type Batcher, createBatcher } from '../platform/batcher.ts';
-import { type Clock, dateOf } from '../platform/clock.ts';
+import { type Clock, dateOf, sleep } from '../platform/clock.ts';
 import type { Log } from '../platform/log.ts';
 import { type Database, DatabaseUnavailableError } from '../platform/postgres/database.ts';
 import { type Lease, takeLease } from '../platform/queue/lease.ts';
@@ -116,12 +116,12 @@ async function workUnderLease(
   bell: Bell,
   stopping: AbortSignal,
 ): Promise<void> {
-  const shift = beginShift(tools, lease, bell);
+  const shift = beginShift(tools, lease, bell, stopping);
   try {
     const turns = { 0: firstOrganization, 1: firstOrganization };
     while (!stopping.aborted && !lease.signal.aborted) await takeTurn(shift, turns);
   } finally {
-    await endShift(shift, stopping);
+    await endShift(shift);
   }
 }
 
@@ -142,11 +142,11 @@ async function takeTurn(shift: Shift, turns: Turns): Promise<void> {
   else if (!claim.mayHaveMore) await bell.wait(pauseUntil(tools.clock, claim.nextDueAt));
 }
 
-function beginShift(tools: DeliveryTools, lease: Lease, bell: Bell): Shift {
+function beginShift(tools: DeliveryTools, lease: Lease, bell: Bell, stopping: AbortSignal): Shift {
   return {
     tools,
     lease,
-    signal: lease.signal,
+    signal: AbortSignal.any([lease.signal, stopping]),
     bell,
     breaker: createBreaker(tools.clock),
     built: new LRUCache<string, BuiltEmail>({
@@ -173,10 +173,9 @@ function beginShift(tools: DeliveryTools, lease: Lease, bell: Bell): Shift {
   };
 }
 
-/** Outcomes are still written under a lost lease, as far as the claims were not given to others yet. */
-async function endShift(shift: Shift, stopping: AbortSignal): Promise<void> {
+/** What was confirmed is carried through, and settled; the rest goes back. */
+async function endShift(shift: Shift): Promise<void> {
   const { clock, log } = shift.tools;
-  const allEnded = Promise.all(shift.underWay);
   let cancel: () => void = () => undefined;
   const timeout = new Promise<void>((resolve) => {
     cancel = clock.after(stopMaxMs, () => {
@@ -184,9 +183,8 @@ async function endShift(shift: Shift, stopping: AbortSignal): Promise<void> {
       resolve();
     });
   });
-  await Promise.race([allEnded, timeout]);
+  await Promise.race([Promise.all(shift.underWay), timeout]);
   cancel();
-  if (stopping.aborted && !shift.lease.signal.aborted) await shift.settlements.whenIdle();
 }
 
 const firstOrganization = '00000000-0000-0000-0000-000000000000';
@@ -279,7 +277,10 @@ async function loadSmallMessages(shift: Shift, jobs: readonly store.Job[]): Prom
   );
   if (wanted.length === 0) return;
   for (const message of await store.loadDeliverableMessages(shift.tools.database, wanted)) {
-    await keepBuilt(shift, message);
+    // One that cannot be built is tried again by itself, when its own job fails over it.
+    await keepBuilt(shift, message).catch((cause: unknown) => {
+      logFailure(shift.tools.log, cause);
+    });
   }
 }
 
@@ -293,9 +294,7 @@ async function keepBuilt(shift: Shift, message: store.DeliverableMessage): Promi
 async function carryOut(shift: Shift, job: store.Job): Promise<void> {
   const release = await takeBytes(shift, job);
   try {
-    const built = await findBuilt(shift, job);
-    const settlement = await attempt(shift, job, built);
-    await shift.settlements.add({ settlement, message: built?.facts ?? null });
+    await shift.settlements.add(await attempt(shift, job));
   } finally {
     release();
   }
@@ -318,27 +317,43 @@ async function findBuilt(shift: Shift, job: store.Job): Promise<BuiltEmail | nul
   return message === undefined ? null : keepBuilt(shift, message);
 }
 
-async function attempt(shift: Shift, job: store.Job, built: BuiltEmail | null): Promise<store.Settlement> {
-  const context = () => ({ atMs: shift.tools.clock.nowMs(), random: shift.tools.random(), dateOf });
-  if (shift.signal.aborted || shift.breaker.isOpen()) return releaseJob(job, context());
-  if (built === null) return failJob(job, 'other', 'The content of the message is no longer stored.');
-  const content = fillFor(built, job);
-  if (content === 'too_large')
-    return failJob(job, 'message_too_large', 'The message is too large with its values.');
+async function attempt(shift: Shift, job: store.Job): Promise<Settled> {
+  const { tools } = shift;
+  const context = () => ({ atMs: tools.clock.nowMs(), random: tools.random(), dateOf });
+  let message: MessageFacts | null = null;
+  let isConfirmed = false;
+  const settled = (settlement: store.Settlement): Settled => ({ settlement, message });
+  if (shift.signal.aborted || shift.breaker.isOpen()) return settled(releaseJob(job, context()));
   try {
-    const outcome = await shift.tools.emailProvider.handOff({
+    const built = await findBuilt(shift, job);
+    if (built === null)
+      return settled(failJob(job, 'other', 'The content of the message is no longer stored.'));
+    message = built.facts;
+    const content = fillFor(built, job);
+    if (content === 'too_large') {
+      return settled(failJob(job, 'message_too_large', 'The message is too large with its values.'));
+    }
+    const outcome = await tools.emailProvider.handOff({
       reference: job,
       envelopeFrom: built.envelopeFrom,
       recipient: envelopeRecipientOf(job),
       content,
-      confirm: () => confirmHandOff(shift, job),
+      confirm: async () => {
+        await confirmHandOff(shift, job);
+        isConfirmed = true;
+      },
       signal: shift.signal,
     });
     noteOutcome(shift, job, outcome);
-    return settleOutcome(job, outcome, context());
+    return settled(settleOutcome(job, outcome, context()));
   } catch (cause) {
-    if (cause instanceof NotConfirmedError || shift.signal.aborted) return releaseJob(job, context());
-    throw cause;
+    const isStopped = shift.signal.aborted || cause instanceof NotConfirmedError;
+    if (!isConfirmed && (isStopped || cause instanceof DatabaseUnavailableError)) {
+      return settled(releaseJob(job, context()));
+    }
+    // A message that cannot be built, or that a provider chokes on, must not come back for ever.
+    logFailure(tools.log, cause);
+    return settled(isConfirmed ? settleAmbiguity(job, context()) : settleCrash(job, context()));
   }
 }
 
@@ -391,13 +406,34 @@ async function writeUntilSettled(
       await writeSettlements(tools, lease.epoch, items);
       return;
     } catch (cause) {
+      if (!(cause instanceof DatabaseUnavailableError)) {
+        await writeOneByOne(tools, lease, items, cause);
+        return;
+      }
       // Once the lease is lost for good, the claims are others' to recover, as ambiguous as they are to them.
-      lostAtMs ??= lease.signal.aborted ? tools.clock.monotonicMs() : null;
-      const isHopeless = lostAtMs !== null && tools.clock.monotonicMs() - lostAtMs > lostLeaseMs;
-      if (!(cause instanceof DatabaseUnavailableError) || isHopeless) throw cause;
-      await new Promise<void>((resolve) => tools.clock.after(pauseAfterFailureMs, resolve));
+      if (lease.signal.aborted) lostAtMs ??= tools.clock.monotonicMs();
+      if (lostAtMs !== null && tools.clock.monotonicMs() - lostAtMs > lostLeaseMs) throw cause;
+      await sleep(tools.clock, pauseAfterFailureMs);
     }
   }
+}
+
+/** One outcome that cannot be written must not take the others of its batch with it. */
+async function writeOneByOne(
+  tools: DeliveryTools,
+  lease: Lease,
+  items: readonly Settled[],
+  cause: unknown,
+): Promise<void> {
+  if (items.length === 1) {
+    // The job stays claimed, and is recovered when this lease ends.
+    tools.log.error(
+      { err: cause, message_id: items[0]?.settlement.job.messageId },
+      'an outcome cannot be written',
+    );
+    return;
+  }
+  for (const item of items) await writeUntilSettled(tools, lease, [item]);
 }
 
 /** How long outcomes of a lost lease are still offered to a database that does not answer. */

@@ -1,26 +1,37 @@
-import { randomInt } from 'node:crypto';
+import { randomFillSync } from 'node:crypto';
 import { v7 } from 'uuid';
 import type { Clock } from './clock.ts';
 
 /** Makes UUIDv7 (RFC 9562 §5.7), each greater than the one before it. */
 export type NewId = () => string;
 
-/** Half of the 32-bit counter's range is left for the ids of one millisecond. */
-const sequenceStartMax = 2 ** 31;
+/** Asked for by the page: a call to the system for every few ids cost more than the ids. */
+const randomPageBytes = 8_192;
+const randomBytesPerId = 16;
 
 /** The clock may stand still or go back: ids made by one process go up all the same. */
 export function createIds(clock: Clock): NewId {
   let lastMs = 0;
   let sequence = 0;
+  const page = new Uint8Array(randomPageBytes);
+  let offset = randomPageBytes;
   return () => {
+    if (offset === randomPageBytes) {
+      randomFillSync(page);
+      offset = 0;
+    }
+    const random = page.subarray(offset, offset + randomBytesPerId);
+    offset += randomBytesPerId;
+
     const nowMs = Math.trunc(clock.nowMs());
     if (nowMs > lastMs) {
       lastMs = nowMs;
-      sequence = randomInt(sequenceStartMax);
+      // 31 of 32 bits: the other half of the counter's range is left for the ids of one millisecond.
+      sequence = new DataView(random.buffer, random.byteOffset).getUint32(0) >>> 1;
     } else {
       sequence += 1;
     }
-    return v7({ msecs: lastMs, seq: sequence });
+    return v7({ random, msecs: lastMs, seq: sequence });
   };
 }
 

@@ -9,12 +9,13 @@ import {
 } from '../accounts/accounts.ts';
 import type { Config } from '../config.ts';
 import { sandboxDomain, verifyByOperator } from '../domains/domains.ts';
-import { type Clock, systemClock } from '../platform/clock.ts';
+import { type Clock, now, systemClock } from '../platform/clock.ts';
 import { createIds, type NewId } from '../platform/ids.ts';
 import type { Log } from '../platform/log.ts';
 import { type Database, type DatabaseAddress, openDatabase } from '../platform/postgres/database.ts';
 import { startEmbeddedPostgres } from '../platform/postgres/embedded.ts';
 import { migrate } from '../platform/postgres/migrate.ts';
+import { createPartitions } from '../platform/postgres/partitions.ts';
 import { createSecrets, type Secrets } from '../platform/secrets.ts';
 
 /** What every role stands on. */
@@ -43,8 +44,11 @@ export async function openInstallation(
       usePreparedStatements: config.usePreparedStatements,
     });
     if (options.migrate) {
-      for (const { name } of await migrate(database))
+      for (const { name } of await migrate(database)) {
         log.info({ migration: name }, 'schema brought up to date');
+      }
+      // After a long time off, the months of its partitions may be over.
+      await createPartitions(database, now(systemClock));
     }
     return {
       config,

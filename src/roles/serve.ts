@@ -1,4 +1,5 @@
 import type { Config } from '../config.ts';
+import { systemClock } from '../platform/clock.ts';
 import { createLog } from '../platform/log.ts';
 import { startApi } from './api.ts';
 import { createFirstOrganization, type FirstOrganization, openInstallation } from './installation.ts';
@@ -27,10 +28,21 @@ export async function serve(config: Config, role: Role): Promise<void> {
   }
 }
 
+/** npm and the terminal both pass Ctrl-C on: what comes this soon is the same request once more. */
+const repeatedSignalMs = 2_000;
+
+/** Resolves at the first signal. One that comes later, from somebody who has lost patience, ends the process. */
 function whenAskedToStop(): Promise<NodeJS.Signals> {
   return new Promise((resolve) => {
-    process.once('SIGTERM', resolve);
-    process.once('SIGINT', resolve);
+    let firstAtMs: number | null = null;
+    const onSignal = (signal: NodeJS.Signals) => {
+      const nowMs = systemClock.monotonicMs();
+      firstAtMs ??= nowMs;
+      resolve(signal);
+      if (nowMs - firstAtMs > repeatedSignalMs) process.exit(1);
+    };
+    process.on('SIGTERM', onSignal);
+    process.on('SIGINT', onSignal);
   });
 }
 

@@ -90,7 +90,10 @@ export function openDatabase(options: DatabaseOptions): Database {
 
   let tenantRoleLookup: Promise<boolean> | undefined;
   const hasTenantRole = () => {
-    tenantRoleLookup ??= isMemberOfTenantRole(pool);
+    tenantRoleLookup ??= isMemberOfTenantRole(pool).catch((cause: unknown) => {
+      tenantRoleLookup = undefined;
+      throw asDatabaseError(cause);
+    });
     return tenantRoleLookup;
   };
 
@@ -102,6 +105,7 @@ export function openDatabase(options: DatabaseOptions): Database {
     work: (transaction: Transaction) => Promise<Result>,
   ): Promise<Result> => {
     const client = await connect(pool);
+    shareWrite(client);
     // Sent without waiting: if it fails, so does every statement behind it on the same connection.
     const opening: Promise<unknown>[] = [client.query('begin')];
     if (organizationIds !== null) {
@@ -234,12 +238,26 @@ async function runOn<Row>(
   prepared: { name?: string; text: string },
   values: readonly unknown[],
 ): Promise<Row[]> {
+  shareWrite(client);
   try {
     const result = await client.query({ ...prepared, values: values as unknown[] });
     return result.rows as Row[];
   } catch (cause) {
     throw asDatabaseError(cause);
   }
+}
+
+/**
+ * What is sent within one turn of the event loop leaves in one write. The statements of a transaction would else be
+ * a system call each, and those were a sixth of the time that it takes to accept a message.
+ */
+function shareWrite(client: pg.ClientBase): void {
+  const { stream } = (client as pg.Client).connection; // A pooled client is one too; its type hides it.
+  if (stream.writableCorked > 0) return;
+  stream.cork();
+  process.nextTick(() => {
+    stream.uncork();
+  });
 }
 
 /** Runs a statement on a connection outside the pool. */

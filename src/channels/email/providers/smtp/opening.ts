@@ -13,7 +13,7 @@ import type { SmtpWire, WireFault } from './wire.ts';
  */
 
 /** What the server offers (RFC 5321 §4.1.1.1), as far as we use it. */
-export type SmtpCapabilities = {
+type SmtpCapabilities = {
   /** RFC 2920. */
   hasPipelining: boolean;
   /** RFC 6152. */

@@ -32,8 +32,8 @@ export type SmtpProviderOptions = {
 };
 
 /**
- * Fewer and the handshakes cost; more and servers that count (Gmail's relay, Exchange) end the connection
- * themselves, which costs a second attempt for the hand-off that is announced at that moment.
+ * Fewer and the handshakes cost; more and servers that count end the connection themselves, which costs a second
+ * attempt for the hand-off that is announced at that moment.
  */
 const handOffsPerConnectionMax = 1_000;
 

@@ -4,7 +4,7 @@ import { isIP } from 'node:net';
  * What happens about TLS (RFC 3207, RFC 8314): `implicit` from the first octet; `required` by STARTTLS or not at
  * all; `opportunistic` by STARTTLS where offered, with whatever certificate; `off` never.
  */
-export type TlsMode = 'implicit' | 'required' | 'opportunistic' | 'off';
+type TlsMode = 'implicit' | 'required' | 'opportunistic' | 'off';
 
 /** The server to hand mail to. */
 export type SmtpTarget = {
@@ -19,7 +19,7 @@ export type SmtpTarget = {
   heloName: string | null;
 };
 
-/** One connection carries a few hundred messages a second; sixteen saturate a core without tripping a server's limits. */
+/** On loopback 16 keep one core busy, and 32 bring no more; a distant server needs more, a strict one allows fewer. */
 const defaultConnections = 16;
 const connectionsLimit = 200;
 

@@ -61,8 +61,8 @@ export class SmtpWire {
   #awaited: Awaited = 'opening';
   #onDisturbance: (() => void) | null = null;
 
-  // One timer serves all deadlines: it is set for the earliest and, firing, looks whether that still stands.
-  // Setting and clearing one for each reply took a tenth of the time of a hand-off.
+  // One timer serves all deadlines: it is set for the earliest and, firing, looks whether that still stands. A
+  // hand-off has four deadlines and meets them all within a millisecond, so that timers of their own would be waste.
   #deadlineAtMs = Infinity;
   #timerAtMs = Infinity;
   #cancelTimer: (() => void) | null = null;
@@ -164,7 +164,7 @@ export class SmtpWire {
 
   /** Puts TLS on the open connection (RFC 3207). Resolves with null once the handshake has been made and trusted. */
   async secure(trust: TlsTrust, timeoutMs: number): Promise<WireFault | null> {
-    // RFC 3207 §4 and §6: what was said in the clear is not to be believed afterwards (CVE-2011-0411's other end).
+    // RFC 3207 §4 and §6: what was said in the clear is not to be believed afterwards.
     if (this.hasUnreadReply())
       return this.break('not_smtp', 'the server spoke between STARTTLS and the handshake');
     const plain = this.#socket;

@@ -1,0 +1,54 @@
+import { readFileSync } from 'node:fs';
+import path from 'node:path';
+import { projectDirectory } from '../config.ts';
+import { type ApiInfo, describeRoutes, type OpenApiDocument } from '../platform/http/openapi.ts';
+import { listRoutes } from './api.ts';
+import type { Installation } from './installation.ts';
+
+/** The whole API as OpenAPI. Needs no database: the table is read, and no route is run. */
+export function describeApi(): OpenApiDocument {
+  return describeRoutes(listRoutes(noInstallation), { ...info, version: readVersion() });
+}
+
+/** Stands where handlers would find their tools; whatever is made of it must not be run. */
+const noInstallation = {} as Installation;
+
+function readVersion(): string {
+  const manifest: unknown = JSON.parse(readFileSync(path.join(projectDirectory, 'package.json'), 'utf8'));
+  return (manifest as { version: string }).version; // Our own file.
+}
+
+const info: Omit<ApiInfo, 'version'> = {
+  title: 'Postillion',
+  description: [
+    'Email, SMS, push and chat-app messages over one HTTP API.',
+    'Requests and answers are JSON in UTF-8. Every request carries an API key as `Authorization: Bearer <key>`; a key belongs to one organization and sees nothing of the others.',
+    'Ids are UUIDv7, so that their order is the order of time. Lists come newest first; `after` gives what is older than an id, `before` what is newer. Times are RFC 3339: they leave in UTC, and need an offset when they arrive.',
+    'A field that is not known is refused, as is a value of the wrong type. An error has the same form everywhere, and a `name` that programs can go by.',
+  ].join('\n\n'),
+  tags: [{ name: 'Email', description: 'Send email, and see what became of each recipient.' }],
+  examples: {
+    'POST /email/send': {
+      'A short email': {
+        from: 'hello@postillion.test',
+        to: ['you@example.com'],
+        subject: 'It works',
+        html: '<h1>It works</h1>',
+      },
+      'With variables, a copy and an attachment': {
+        from: 'billing@postillion.test',
+        from_name: 'Billing',
+        to: ['ada@example.com'],
+        cc: ['accounts@example.com'],
+        reply_to: 'support@postillion.test',
+        subject: 'Invoice {{number}}',
+        text: 'Dear {{name}}, your invoice is attached.',
+        variables: { name: 'Ada', number: 1042 },
+        attachments: [
+          { filename: 'invoice.txt', content: 'SW52b2ljZSAxMDQyCg==', content_type: 'text/plain' },
+        ],
+        category: 'invoices',
+      },
+    },
+  },
+};
