@@ -56,7 +56,7 @@ const idleMs = 5_000;
 /** Jobs in hand for each hand-off that the provider can do at once: the next are ready when one ends. */
 const jobsPerHandOff = 4;
 /** Messages in memory at once, apart from small ones. */
-const contentBytesMax = 96 * 1_048_576;
+const contentBytesMax = 64 * 1_048_576;
 const stopMaxMs = 60_000;
 const pauseAfterFailureMs = 500;
 
@@ -294,7 +294,10 @@ async function keepBuilt(shift: Shift, message: store.DeliverableMessage): Promi
 async function carryOut(shift: Shift, job: store.Job): Promise<void> {
   const release = await takeBytes(shift, job);
   try {
-    await shift.settlements.add(await attempt(shift, job));
+    const settled = await attempt(shift, job);
+    // Nobody else will ask for it.
+    if (settled.message?.isShared === false) shift.built.delete(job.messageId);
+    await shift.settlements.add(settled);
   } finally {
     release();
   }

@@ -74,7 +74,7 @@ export const emailSendBody = Type.Object(
     variables: Type.Optional(
       Type.Record(
         Type.String({ pattern: '^[A-Za-z_][A-Za-z0-9_.]*$', maxLength: 255 }),
-        Type.Union([Type.String(), Type.Number(), Type.Boolean()]),
+        Type.Unsafe<string | number | boolean>({ type: ['string', 'number', 'boolean'] }),
         {
           description: 'Replace `{{name}}` in subject, html and text; `{{{name}}}` is not HTML-escaped.',
           additionalProperties: false,

@@ -22,7 +22,7 @@ import {
   validationError,
 } from './errors.ts';
 import { readIdempotencyKey, type ScopedKey } from './idempotency.ts';
-import { canonicalJson } from './json-text.ts';
+import { canonicalJson, showKey } from './json-text.ts';
 import type { RateVerdict } from './rate-limit.ts';
 import { type Caller, type Page, type Route, routeKey, type RouteResponse } from './route.ts';
 import { isUnstorable, type Validation, type Validator } from './validation.ts';
@@ -293,12 +293,16 @@ async function runRoute(
 function checkQuery(validate: Validator | null, query: unknown): unknown {
   const given = query as Record<string, unknown>; // Fastify's query parser gives text or lists of texts.
   if (validate === null) return given;
-  const issues = [
-    ...validate(given),
-    ...Object.entries(given).flatMap(([name, value]) =>
-      isUnstorable(value) ? [`${name} must not contain NUL or unpaired surrogates`] : [],
-    ),
-  ];
+  const repeated = Object.keys(given).filter((name) => Array.isArray(given[name]));
+  const issues =
+    repeated.length > 0
+      ? repeated.map((name) => `${showKey(name)} must be given once`)
+      : [
+          ...validate(given),
+          ...Object.keys(given).flatMap((name) =>
+            isUnstorable(given[name]) ? [`${showKey(name)} must not contain NUL or unpaired surrogates`] : [],
+          ),
+        ];
   if (issues.length > 0) throw new PublicError(validationError, issues.join(', '));
   return given;
 }
