@@ -75,7 +75,8 @@ create table workers (
 );
 
 -- Makes the monthly partitions of a table from the month of `from_time` on, `months` of them. Ids are UUIDv7, so a
--- range of ids is a range of time; the first partition reaches back to the beginning.
+-- range of ids is a range of time; the first partition reaches back to the beginning. Two nodes that run it at once
+-- take turns.
 create procedure create_monthly_partitions(parent regclass, from_time timestamptz, months integer)
 language plpgsql
 as $$
@@ -83,19 +84,21 @@ declare
   month_start timestamptz := date_trunc('month', from_time at time zone 'utc') at time zone 'utc';
   month_end timestamptz;
   partition_name text;
-  has_partitions boolean;
+  newest_name text;
 begin
+  perform pg_advisory_xact_lock(hashtextextended('create_monthly_partitions', 0));
   for offset_months in 0 .. months - 1 loop
     month_end := (month_start at time zone 'utc' + interval '1 month') at time zone 'utc';
     partition_name := format('%s_%s', parent, to_char(month_start at time zone 'utc', 'YYYY_MM'));
-    if to_regclass(partition_name) is null then
-      has_partitions := exists (select from pg_inherits where inhparent = parent);
+    -- The names sort like the months. What lies before the newest partition is covered.
+    select max(inhrelid::regclass::text) into newest_name from pg_inherits where inhparent = parent;
+    if newest_name is null or partition_name > newest_name then
       execute format(
         -- Room on each page lets most changes of status stay out of the indexes.
         'create table %I partition of %s for values from (%s) to (%L) with (fillfactor = 85)',
         partition_name,
         parent,
-        case when has_partitions then quote_literal(lowest_id_at(month_start)) else 'minvalue' end,
+        case when newest_name is null then 'minvalue' else quote_literal(lowest_id_at(month_start)) end,
         lowest_id_at(month_end)
       );
     end if;
