@@ -1,7 +1,7 @@
 import { Command, Option } from 'commander';
 import { ConfigError, readConfig, readEnvironment } from './config.ts';
 import { addOperatorCommands } from './roles/operator.ts';
-import { type Role, serve } from './roles/serve.ts';
+import type { Role } from './roles/serve.ts';
 
 const program = new Command('postillion')
   .description('A self-hosted messaging service. Settings come from the environment and from .env.')
@@ -13,7 +13,12 @@ program
   .addOption(
     new Option('--role <role>', 'what this process does').choices(['all', 'api', 'worker']).default('all'),
   )
-  .action((options: { role: Role }) => serve(readConfig(readEnvironment(process.env)), options.role));
+  .action(async (options: { role: Role }) => {
+    const config = readConfig(readEnvironment(process.env));
+    // Loaded here, because a command beside it should not wait for the whole server.
+    const { serve } = await import('./roles/serve.ts');
+    await serve(config, options.role);
+  });
 
 addOperatorCommands(program);
 

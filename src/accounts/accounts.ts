@@ -9,7 +9,13 @@ import * as store from './store.ts';
 export { createKeyring, type Keyring, type Grant } from './keyring.ts';
 export { channels, resolveScopes, scopeBundles, scopes } from './schema.ts';
 export type { ApiKey, Channel, Organization, Plan, PlanChange, Scope } from './schema.ts';
-export { hasOrganizations, listApiKeys, listOrganizations, loadSendingPlans } from './store.ts';
+export {
+  hasOrganization,
+  hasOrganizations,
+  listApiKeys,
+  listOrganizations,
+  loadSendingPlans,
+} from './store.ts';
 export type { SendingPlan } from './store.ts';
 
 /** What account commands need. */

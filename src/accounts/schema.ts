@@ -44,14 +44,18 @@ export type Plan = {
   requestsPerWindow: number;
   eventsPerWindow: number;
   quotas: Record<Channel, number | null>;
+  /** How many of each an organization may have. */
+  limits: Record<LimitedNoun, number | null>;
   suspendedChannels: Channel[];
 };
+
+export type LimitedNoun = 'domains' | 'segments' | 'events';
 
 export type PlanChange = {
   requestsPerWindow?: number;
   eventsPerWindow?: number;
   quotas?: Partial<Record<Channel, number | null>>;
-  limits?: Partial<Record<'domains' | 'segments' | 'events', number | null>>;
+  limits?: Partial<Record<LimitedNoun, number | null>>;
   suspend?: Channel[];
   resume?: Channel[];
 };

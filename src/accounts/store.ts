@@ -15,6 +15,13 @@ export async function hasOrganizations(connection: Connection): Promise<boolean>
   return rows.length > 0;
 }
 
+export async function hasOrganization(connection: Connection, organizationId: string): Promise<boolean> {
+  const rows = await connection.rows(unpreparedStatement('select from organizations where id = $1'), [
+    organizationId,
+  ]);
+  return rows.length === 1;
+}
+
 export async function listOrganizations(
   connection: Connection,
   page: { after: string | null; limit: number },
@@ -252,18 +259,22 @@ type OrganizationRow = {
   sms_quota: number | null;
   push_quota: number | null;
   chatapp_quota: number | null;
+  domain_limit: number | null;
+  segment_limit: number | null;
+  event_limit: number | null;
   suspended_channels: Channel[];
   created_at: Date;
 };
 
 const organizationColumns = `id, name, requests_per_window, events_per_window, email_quota, sms_quota, push_quota,
-  chatapp_quota, suspended_channels, created_at`;
+  chatapp_quota, domain_limit, segment_limit, event_limit, suspended_channels, created_at`;
 
 function planOf(row: OrganizationRow): Plan {
   return {
     requestsPerWindow: row.requests_per_window,
     eventsPerWindow: row.events_per_window,
     quotas: { email: row.email_quota, sms: row.sms_quota, push: row.push_quota, chatapp: row.chatapp_quota },
+    limits: { domains: row.domain_limit, segments: row.segment_limit, events: row.event_limit },
     suspendedChannels: row.suspended_channels,
   };
 }

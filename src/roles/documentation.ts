@@ -1,5 +1,56 @@
+import { readFile } from 'node:fs/promises';
+import path from 'node:path';
+import { projectDirectory } from '../config.ts';
+import type { OpenApiDocument } from '../platform/http/openapi.ts';
 import type { Page } from '../platform/http/route.ts';
+import { renderDocumentation } from './documentation-page.ts';
 
+/** The description of the API for programs and for people, from the file that was generated and committed. */
 export function documentationPages(): Page[] {
-  return [];
+  let documentation: Promise<Documentation> | undefined;
+  // Read when somebody first asks for it; a failure is asked for again.
+  const load = () => {
+    documentation ??= loadDocumentation().catch((cause: unknown) => {
+      documentation = undefined;
+      throw cause;
+    });
+    return documentation;
+  };
+  return [
+    {
+      path: '/openapi.json',
+      handle: async () => ({
+        statusCode: 200,
+        headers: { ...commonHeaders, 'content-type': 'application/json; charset=utf-8' },
+        body: (await load()).text,
+      }),
+    },
+    {
+      path: '/docs',
+      handle: async () => {
+        const { html, styleHash } = await load();
+        return {
+          statusCode: 200,
+          headers: {
+            ...commonHeaders,
+            'content-type': 'text/html; charset=utf-8',
+            // No script at all; the one style sheet is named by its digest.
+            'content-security-policy': `default-src 'none'; style-src '${styleHash}'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'`,
+            'referrer-policy': 'no-referrer',
+          },
+          body: html,
+        };
+      },
+    },
+  ];
+}
+
+const commonHeaders = { 'x-content-type-options': 'nosniff', 'cache-control': 'no-cache' };
+
+type Documentation = { text: string; html: string; styleHash: string };
+
+async function loadDocumentation(): Promise<Documentation> {
+  const text = await readFile(path.join(projectDirectory, 'openapi.json'), 'utf8');
+  // Generated from our own types, and compared with them before every release.
+  return { text, ...renderDocumentation(JSON.parse(text) as OpenApiDocument) };
 }

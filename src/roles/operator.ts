@@ -1,4 +1,378 @@
 import type { Command } from 'commander';
+import {
+  type AccountTools,
+  type ApiKey,
+  type Channel,
+  createApiKey,
+  createOrganization,
+  hasOrganization,
+  listApiKeys,
+  listOrganizations,
+  type PlanChange,
+  revokeApiKey,
+  updateOrganization,
+} from '../accounts/accounts.ts';
+import { addSuppressions, readSuppression, removeSuppression } from '../audience/audience.ts';
+import { parseAddress } from '../channels/email/email.ts';
+import { readEnvironment } from '../config.ts';
+import { verifyByOperator } from '../domains/domains.ts';
+import { dateOf } from '../platform/clock.ts';
+import { migrate } from '../platform/postgres/migrate.ts';
+import type { Finding } from './doctor.ts';
+import type { Installation } from './installation.ts';
+import {
+  addCommand,
+  type CommandOutcome,
+  formatTable,
+  onInstallation,
+  runCommand,
+} from './operator-command.ts';
+import {
+  collectChannel,
+  collectLimit,
+  collectQuota,
+  parseChannel,
+  parseInstant,
+  parseKeyId,
+  parseName,
+  parseOrganizationId,
+  parsePageSize,
+  parseScopes,
+  parseWindowLimit,
+} from './operator-values.ts';
 
 /** Adds every command that an operator runs beside the server, or without one. */
-export function addOperatorCommands(_program: Command): void {}
+export function addOperatorCommands(program: Command): void {
+  addOrganizationCommands(program.command('org').description('Organizations and their plans.'));
+  addKeyCommands(program.command('key').description('API keys.'));
+  addDomainCommands(program.command('domain').description('Sending domains.'));
+  addSuppressionCommands(
+    program.command('suppression').description('Addresses that must not be written to any more.'),
+  );
+  addCommand(program, 'migrate', 'Bring the schema of the database up to date; serve does the same.').action(
+    onInstallation(runMigrate, { migrate: false, isLong: true }),
+  );
+  addCommand(program, 'doctor', 'Look at everything that Postillion stands on, and say what to mend.').action(
+    runDoctor,
+  );
+}
+
+const defaultPageSize = 100;
+
+function addOrganizationCommands(group: Command): void {
+  addCommand(group, 'create', 'Create an organization.')
+    .requiredOption('--name <name>', 'as people know it', parseName)
+    .action(onInstallation(runOrganizationCreate));
+  addCommand(group, 'update', 'Change the plan of an organization.')
+    .argument('<org>', 'id of the organization', parseOrganizationId)
+    .option('--requests-per-window <number>', 'requests in 60 seconds', parseWindowLimit)
+    .option('--events-per-window <number>', 'events in 60 seconds', parseWindowLimit)
+    .option(
+      '--quota <channel=number>',
+      'monthly quota of a channel, or email=unlimited; repeatable',
+      collectQuota,
+    )
+    .option('--limit <noun=number>', 'limit of domains, segments or events; repeatable', collectLimit)
+    .option('--suspend <channel>', 'let it send nothing on a channel; repeatable', collectChannel)
+    .option('--resume <channel>', 'let it send again; repeatable', collectChannel)
+    .action(onInstallation(runOrganizationUpdate));
+  addCommand(group, 'list', 'List organizations, newest first.')
+    .option('--limit <number>', 'how many at most', parsePageSize, defaultPageSize)
+    .option('--after <org>', 'only those older than this one', parseOrganizationId)
+    .action(onInstallation(runOrganizationList));
+}
+
+function addKeyCommands(group: Command): void {
+  addCommand(group, 'create', 'Create an API key and show it: the only time that it is seen.')
+    .requiredOption('--org <org>', 'id of its organization', parseOrganizationId)
+    .option('--name <name>', 'what it is for', parseName, 'API key')
+    .option('--scopes <scopes>', 'separated by commas', parseScopes, ['full_access'])
+    .option('--expires-at <time>', 'RFC 3339 with an offset; without it, it never expires', parseInstant)
+    .action(onInstallation(runKeyCreate));
+  addCommand(group, 'list', 'List the API keys of an organization, newest first.')
+    .requiredOption('--org <org>', 'id of the organization', parseOrganizationId)
+    .option('--limit <number>', 'how many at most', parsePageSize, defaultPageSize)
+    .action(onInstallation(runKeyList));
+  addCommand(group, 'revoke', 'Revoke an API key; every node refuses it within five seconds.')
+    .argument('<key-id>', 'its id, not the key itself', parseKeyId)
+    .action(onInstallation(runKeyRevoke));
+}
+
+function addDomainCommands(group: Command): void {
+  addCommand(group, 'verify', "Mark a domain as verified by the operator's word, without a look at its DNS.")
+    .argument('<org>', 'id of the organization', parseOrganizationId)
+    .argument('<domain>', 'for example mail.example.com')
+    .action(onInstallation(runDomainVerify));
+}
+
+function addSuppressionCommands(group: Command): void {
+  const add = (name: string, description: string, run: SuppressionCommand) =>
+    addCommand(group, name, description)
+      .requiredOption('--org <org>', 'id of the organization', parseOrganizationId)
+      .requiredOption('--channel <channel>', 'for now only email', parseChannel)
+      .requiredOption('--address <address>', 'the email address')
+      .action(
+        onInstallation(async (installation, options: SuppressionOptions) => {
+          const { org: organizationId, channel } = options;
+          if (channel !== 'email')
+            return refuse(`Suppressions of ${channel} come with that channel; use email.`);
+          const address = parseAddress(options.address)?.normalised;
+          if (address === undefined) return refuse(`${options.address} is not an email address.`);
+          if (!(await hasOrganization(installation.database, organizationId)))
+            return refuseOrganization(organizationId);
+          return run(installation, { organizationId, channel, address });
+        }),
+      );
+  add('add', 'Let nothing more be sent to an address.', runSuppressionAdd);
+  add('remove', 'Let an address be written to again.', runSuppressionRemove);
+  add('show', 'Tell whether an address is suppressed, since when and why.', runSuppressionShow);
+}
+
+function refuse(problem: string): CommandOutcome {
+  return { kind: 'refused', problem };
+}
+
+function done(json: Record<string, unknown>, text: string): CommandOutcome {
+  return { kind: 'done', json, text };
+}
+
+function refuseOrganization(id: string): CommandOutcome {
+  return refuse(`There is no organization ${id}. "bin/postillion org list" shows them.`);
+}
+
+async function runOrganizationCreate(
+  installation: Installation,
+  options: { name: string },
+): Promise<CommandOutcome> {
+  const { id, name } = await createOrganization(installation, options.name);
+  return done({ id, name }, `Created the organization ${name}: ${id}`);
+}
+
+type PlanOptions = Pick<PlanChange, 'requestsPerWindow' | 'eventsPerWindow' | 'suspend' | 'resume'> & {
+  quota?: NonNullable<PlanChange['quotas']>;
+  limit?: NonNullable<PlanChange['limits']>;
+};
+
+async function runOrganizationUpdate(
+  installation: Installation,
+  id: string,
+  options: PlanOptions,
+): Promise<CommandOutcome> {
+  const { requestsPerWindow, eventsPerWindow, quota, limit, suspend, resume } = options;
+  const change: PlanChange = {
+    ...(requestsPerWindow !== undefined && { requestsPerWindow }),
+    ...(eventsPerWindow !== undefined && { eventsPerWindow }),
+    ...(quota !== undefined && { quotas: quota }),
+    ...(limit !== undefined && { limits: limit }),
+    ...(suspend !== undefined && { suspend }),
+    ...(resume !== undefined && { resume }),
+  };
+  if (Object.keys(change).length === 0) return refuse('Nothing to change. Add --help to see the options.');
+  const both = suspend?.filter((channel) => resume?.includes(channel)) ?? [];
+  if (both.length > 0) return refuse(`Either suspend or resume ${both.join(', ')}, not both.`);
+  if (!(await updateOrganization(installation, id, change))) return refuseOrganization(id);
+  return done(
+    {
+      id,
+      ...(requestsPerWindow !== undefined && { requests_per_window: requestsPerWindow }),
+      ...(eventsPerWindow !== undefined && { events_per_window: eventsPerWindow }),
+      ...(quota !== undefined && { quotas: quota }),
+      ...(limit !== undefined && { limits: limit }),
+      ...(suspend !== undefined && { suspended: suspend }),
+      ...(resume !== undefined && { resumed: resume }),
+    },
+    `Changed the organization ${id}.`,
+  );
+}
+
+async function runOrganizationList(
+  { database }: Installation,
+  options: { limit: number; after?: string },
+): Promise<CommandOutcome> {
+  const { limit, after = null } = options;
+  const found = await listOrganizations(database, { after, limit: limit + 1 });
+  const organizations = found.slice(0, limit);
+  const hasMore = found.length > limit;
+  const table = formatTable(
+    ['ID', 'NAME', 'REQUESTS/MIN', 'EMAIL', 'SMS', 'PUSH', 'CHATAPP', 'SUSPENDED'],
+    organizations.map(({ id, name, requestsPerWindow, quotas, suspendedChannels }) => [
+      id,
+      name,
+      `${requestsPerWindow}`,
+      ...[quotas.email, quotas.sms, quotas.push, quotas.chatapp].map((quota) => `${quota ?? 'unlimited'}`),
+      suspendedChannels.join(', '),
+    ]),
+  );
+  return done(
+    {
+      data: organizations.map((organization) => ({
+        id: organization.id,
+        name: organization.name,
+        requests_per_window: organization.requestsPerWindow,
+        events_per_window: organization.eventsPerWindow,
+        quotas: organization.quotas,
+        limits: organization.limits,
+        suspended_channels: organization.suspendedChannels,
+        created_at: organization.createdAt,
+      })),
+      has_more: hasMore,
+    },
+    hasMore ? `${table}\nThere are more: --after ${organizations.at(-1)?.id ?? ''}` : table,
+  );
+}
+
+async function runKeyCreate(
+  installation: Installation,
+  options: { org: string; name: string; scopes: string[]; expiresAt?: number },
+): Promise<CommandOutcome> {
+  const { org: organizationId, name, scopes, expiresAt: expiresAtMs } = options;
+  if (expiresAtMs !== undefined && expiresAtMs <= installation.clock.nowMs()) {
+    return refuse('The time of --expires-at is over already.');
+  }
+  if (!(await hasOrganization(installation.database, organizationId)))
+    return refuseOrganization(organizationId);
+  const expiresAt = expiresAtMs === undefined ? null : dateOf(expiresAtMs);
+  const { id, key } = await createApiKey(installation, { organizationId, name, scopes, expiresAt });
+  return done({ id, key }, `Id:  ${id}\nKey: ${key}\nThe key is shown only now.`);
+}
+
+async function runKeyList(
+  installation: Installation,
+  options: { org: string; limit: number },
+): Promise<CommandOutcome> {
+  const { org: organizationId, limit } = options;
+  if (!(await hasOrganization(installation.database, organizationId)))
+    return refuseOrganization(organizationId);
+  const found = await listApiKeys(installation.database, organizationId, limit + 1);
+  const keys = found.slice(0, limit);
+  const table = formatTable(
+    ['ID', 'KEY', 'NAME', 'SCOPES', 'EXPIRES', 'LAST USED', 'STATE'],
+    keys.map((key) => [
+      key.id,
+      `${key.prefix}…`,
+      key.name,
+      key.scopes.join(','),
+      key.expiresAt?.toISOString() ?? 'never',
+      key.lastUsedAt?.toISOString() ?? 'never',
+      stateOf(key, installation.clock.nowMs()),
+    ]),
+  );
+  return done(
+    {
+      data: keys.map((key) => ({
+        id: key.id,
+        name: key.name,
+        prefix: key.prefix,
+        scopes: key.scopes,
+        state: stateOf(key, installation.clock.nowMs()),
+        expires_at: key.expiresAt,
+        revoked_at: key.revokedAt,
+        last_used_at: key.lastUsedAt,
+        created_at: key.createdAt,
+      })),
+      has_more: found.length > limit,
+    },
+    found.length > limit ? `${table}\nThere are more: give a larger --limit.` : table,
+  );
+}
+
+function stateOf(key: ApiKey, nowMs: number): 'active' | 'expired' | 'revoked' {
+  if (key.revokedAt !== null) return 'revoked';
+  return key.expiresAt !== null && key.expiresAt.getTime() <= nowMs ? 'expired' : 'active';
+}
+
+async function runKeyRevoke(installation: Installation, id: string): Promise<CommandOutcome> {
+  return (await revokeApiKey(installation, id))
+    ? done({ id, revoked: true }, `Revoked the key ${id}: every node refuses it within five seconds.`)
+    : refuse(`There is no key ${id}. "bin/postillion key list" shows those of an organization.`);
+}
+
+async function runDomainVerify(
+  installation: Installation,
+  organizationId: string,
+  domain: string,
+): Promise<CommandOutcome> {
+  if (!(await hasOrganization(installation.database, organizationId)))
+    return refuseOrganization(organizationId);
+  const outcome = await verifyByOperator(installation, { organizationId, name: domain });
+  switch (outcome.kind) {
+    case 'verified':
+      return done(
+        { id: outcome.id, name: outcome.name, status: 'verified' },
+        `${outcome.name} is verified for the organization ${organizationId}.`,
+      );
+    case 'invalid_name':
+      return refuse(`${domain} is not a domain name.`);
+    case 'taken':
+      return refuse(`Another organization has verified ${outcome.by}.`);
+  }
+}
+
+type SuppressionOptions = { org: string; channel: Channel; address: string };
+
+type Suppressed = { organizationId: string; channel: Channel; address: string };
+
+type SuppressionCommand = (installation: Installation, suppressed: Suppressed) => Promise<CommandOutcome>;
+
+async function runSuppressionAdd(
+  installation: Installation,
+  suppressed: Suppressed,
+): Promise<CommandOutcome> {
+  const { organizationId, channel, address } = suppressed;
+  await addSuppressions(installation.database, installation, channel, [
+    { organizationId, address, reason: 'operator' },
+  ]);
+  return runSuppressionShow(installation, suppressed);
+}
+
+async function runSuppressionRemove(
+  installation: Installation,
+  suppressed: Suppressed,
+): Promise<CommandOutcome> {
+  const { channel, address } = suppressed;
+  const wasSuppressed = await removeSuppression(installation.database, installation, channel, suppressed);
+  return done(
+    { channel, address, suppressed: false, removed: wasSuppressed },
+    wasSuppressed ? `${address} may be written to again.` : `${address} was not suppressed.`,
+  );
+}
+
+async function runSuppressionShow(
+  installation: Installation,
+  suppressed: Suppressed,
+): Promise<CommandOutcome> {
+  const { channel, address } = suppressed;
+  const found = await readSuppression(installation.database, installation, channel, suppressed);
+  if (found === null) return done({ channel, address, suppressed: false }, `${address} is not suppressed.`);
+  return done(
+    { channel, address, suppressed: true, reason: found.reason, created_at: found.createdAt },
+    `${address} is suppressed since ${found.createdAt.toISOString()} (${found.reason}).`,
+  );
+}
+
+async function runMigrate({ database }: Installation): Promise<CommandOutcome> {
+  const applied = (await migrate(database)).map(({ name }) => name);
+  return done(
+    { applied },
+    applied.length === 0 ? 'The schema was up to date.' : `Applied ${applied.join(', ')}.`,
+  );
+}
+
+async function runDoctor(_options: unknown, command: Command): Promise<void> {
+  await runCommand(command, { isLong: false }, async (log) => {
+    // It knows every provider, and the other commands would wait a quarter of a second for them.
+    const { examine } = await import('./doctor.ts');
+    const findings = await examine(readEnvironment(process.env), log);
+    const isHealthy = findings.every(({ level }) => level !== 'problem');
+    return {
+      kind: isHealthy ? 'done' : 'failed',
+      json: { healthy: isHealthy, findings },
+      text: findings.map(formatFinding).join('\n'),
+    };
+  });
+}
+
+function formatFinding({ level, subject, found, advice }: Finding): string {
+  const line = `${level.padEnd(8)} ${subject.padEnd(12)} ${found}`;
+  return advice === null ? line : `${line}\n${' '.repeat(22)}→ ${advice}`;
+}

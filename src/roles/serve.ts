@@ -1,8 +1,14 @@
 import type { Config } from '../config.ts';
 import { systemClock } from '../platform/clock.ts';
-import { createLog } from '../platform/log.ts';
+import { createLog, type Log } from '../platform/log.ts';
+import { findDurabilityProblems } from '../platform/postgres/durability.ts';
 import { startApi } from './api.ts';
-import { createFirstOrganization, type FirstOrganization, openInstallation } from './installation.ts';
+import {
+  createFirstOrganization,
+  type FirstOrganization,
+  type Installation,
+  openInstallation,
+} from './installation.ts';
 import { startWorker } from './worker.ts';
 
 export type Role = 'all' | 'api' | 'worker';
@@ -12,6 +18,7 @@ export async function serve(config: Config, role: Role): Promise<void> {
   const log = createLog(config.logLevel, role);
   const asked = whenAskedToStop();
   const installation = await openInstallation(config, log);
+  await warnOfDurability(installation, log);
   const first = await createFirstOrganization(installation);
   const worker = role === 'api' ? null : startWorker(installation);
   try {
@@ -30,6 +37,13 @@ export async function serve(config: Config, role: Role): Promise<void> {
 
 /** npm and the terminal both pass Ctrl-C on: what comes this soon is the same request once more. */
 const repeatedSignalMs = 2_000;
+
+/** Nothing here can mend it, and nobody should learn of it from a crash. */
+async function warnOfDurability({ database }: Installation, log: Log): Promise<void> {
+  for (const { setting, value, danger } of await findDurabilityProblems(database)) {
+    log.error({ setting, value }, `PostgreSQL is not safe: ${setting} is ${value}, and ${danger}`);
+  }
+}
 
 /** Resolves at the first signal. One that comes later, from somebody who has lost patience, ends the process. */
 function whenAskedToStop(): Promise<NodeJS.Signals> {

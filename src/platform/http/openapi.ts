@@ -90,10 +90,16 @@ export type OpenApiDocument = {
 };
 
 /** Every answer of the API can be one of these. */
-const universalErrors = [unauthorized, forbidden, rateLimitExceeded, internalServerError, serviceUnavailable];
+const universalErrors: readonly ErrorDefinition[] = [
+  unauthorized,
+  forbidden,
+  rateLimitExceeded,
+  internalServerError,
+  serviceUnavailable,
+];
 
 /** Errors that mean the same on every route: each is one shared component. */
-const sharedErrors = [
+const sharedErrors: readonly ErrorDefinition[] = [
   badRequest,
   unauthorized,
   forbidden,
@@ -213,7 +219,7 @@ function operationIdOf(route: Route): string {
 
 /** Nothing at all is sent where every field may be left out and the body itself as well. */
 function isBodyRequired(body: TSchema): boolean {
-  const schema: Schema = body;
+  const schema = toPortableSchema(body);
   return schema.type !== 'object' || (Array.isArray(schema.required) && schema.required.length > 0);
 }
 

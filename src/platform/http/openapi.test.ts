@@ -1,0 +1,177 @@
+import { Validator } from '@seriousme/openapi-schema-validator';
+import { Type } from 'typebox';
+import { expect, test } from 'vitest';
+import { conflict, defineError, notFound } from './errors.ts';
+import { type ApiInfo, describeRoutes, listRouteErrors } from './openapi.ts';
+import { paginationParameters } from './pagination.ts';
+import { defineRoute, json } from './route.ts';
+
+const handle = () => Promise.resolve(json({}));
+const success = { statusCode: 200, schema: Type.Object({ id: Type.String() }), when: 'Done.' } as const;
+const kettleTooHot = defineError(409, 'kettle_too_hot', 'The kettle must cool down first.');
+
+const routes = [
+  defineRoute({
+    method: 'GET',
+    path: '/kettles',
+    scope: 'kettles:read',
+    tag: 'Kettles',
+    summary: 'List kettles',
+    query: Type.Object({ ...paginationParameters, color: Type.String({ format: 'not-blank' }) }),
+    success,
+    handle,
+  }),
+  defineRoute({
+    method: 'PATCH',
+    path: '/kettles/:id/lid-of/:pot_id',
+    scope: 'kettles:write',
+    tag: 'Kettles',
+    summary: 'Change a lid',
+    params: Type.Object({ id: Type.String({ format: 'uuid' }), pot_id: Type.String() }),
+    body: Type.Object({ name: Type.Optional(Type.String({ format: 'single-line' })) }),
+    isIdempotent: true,
+    success,
+    errors: [kettleTooHot, conflict],
+    handle,
+  }),
+];
+
+const info: ApiInfo = {
+  title: 'Kettles',
+  version: '1.2.3',
+  description: 'About kettles.',
+  tags: [
+    { name: 'Pots', description: 'Nobody has any.' },
+    { name: 'Kettles', description: 'For tea.' },
+  ],
+  examples: { 'PATCH /kettles/:id/lid-of/:pot_id': { 'A new name': { name: 'Whistle' } } },
+};
+
+const document = describeRoutes(routes, info);
+const list = document.paths['/v1/kettles']!.get!;
+const patch = document.paths['/v1/kettles/{id}/lid-of/{pot_id}']!.patch!;
+
+test('the description is valid OpenAPI 3.1, and plain JSON', async () => {
+  const text = JSON.stringify(document);
+  expect(JSON.parse(text)).toEqual(document);
+  expect(await new Validator().validate(JSON.parse(text) as Record<string, unknown>)).toMatchObject({
+    valid: true,
+  });
+});
+
+test('the same routes give the same text', () => {
+  expect(JSON.stringify(describeRoutes(routes, info))).toBe(JSON.stringify(document));
+});
+
+test('every parameter is described where it is sent, with formats that other tools know', () => {
+  expect(list.parameters).toEqual([
+    {
+      name: 'limit',
+      in: 'query',
+      required: false,
+      description: 'Items on a page, 1 to 100.',
+      schema: { type: 'integer', minimum: 1, maximum: 100, default: 20 },
+    },
+    expect.objectContaining({ name: 'after', schema: { type: 'string', format: 'uuid' } }),
+    expect.objectContaining({ name: 'before', schema: { type: 'string', format: 'uuid' } }),
+    { name: 'color', in: 'query', required: true, schema: { type: 'string', pattern: '\\S' } },
+  ]);
+  expect(patch.parameters).toEqual([
+    { name: 'id', in: 'path', required: true, schema: { type: 'string', format: 'uuid' } },
+    { name: 'pot_id', in: 'path', required: true, schema: { type: 'string' } },
+    expect.objectContaining({ name: 'Idempotency-Key', in: 'header', required: false }),
+  ]);
+});
+
+test('a body is described with its examples, and is required only where a field of it is', () => {
+  expect(list.requestBody).toBeUndefined();
+  expect(patch.requestBody).toMatchObject({
+    required: false,
+    content: {
+      'application/json': {
+        schema: { properties: { name: { type: 'string', pattern: '^[^\\r\\n]*$' } } },
+        examples: { example1: { summary: 'A new name', value: { name: 'Whistle' } } },
+      },
+    },
+  });
+});
+
+test('a route answers what every route can, what its inputs bring about, and its own errors', () => {
+  const names = (index: number) => listRouteErrors(routes[index]!).map(({ name }) => name);
+  expect(names(0)).toEqual([
+    'unauthorized',
+    'forbidden',
+    'validation_error',
+    'rate_limit_exceeded',
+    'internal_server_error',
+    'service_unavailable',
+  ]);
+  expect(names(1)).toEqual([
+    'bad_request',
+    'invalid_idempotency_key',
+    'unauthorized',
+    'forbidden',
+    notFound.name,
+    'conflict',
+    'invalid_idempotent_request',
+    'kettle_too_hot',
+    'payload_too_large',
+    'validation_error',
+    'rate_limit_exceeded',
+    'internal_server_error',
+    'service_unavailable',
+    'concurrent_idempotent_requests',
+  ]);
+  expect(Object.keys(patch.responses)).toEqual([
+    '200',
+    '400',
+    '401',
+    '403',
+    '404',
+    '409',
+    '413',
+    '422',
+    '429',
+    '500',
+    '503',
+  ]);
+});
+
+test('errors of one status stand together, each with its envelope; those that mean the same everywhere are shared', () => {
+  expect(patch.responses[401]).toEqual({ $ref: '#/components/responses/unauthorized' });
+  expect(patch.responses[409]).toMatchObject({
+    content: {
+      'application/json': {
+        schema: { $ref: '#/components/schemas/Error' },
+        examples: {
+          conflict: { value: { status_code: 409, name: 'conflict', message: conflict.when } },
+          kettle_too_hot: { value: { status_code: 409, name: 'kettle_too_hot', message: kettleTooHot.when } },
+        },
+      },
+    },
+  });
+  expect(document.components.schemas.Error?.description).toContain('- 409 `kettle_too_hot`: The kettle must');
+});
+
+test('headers are described where they are sent', () => {
+  const success = patch.responses[200] as { headers: Record<string, unknown> };
+  expect(Object.keys(success.headers)).toEqual([
+    'x-request-id',
+    'ratelimit-limit',
+    'ratelimit-remaining',
+    'ratelimit-reset',
+    'Idempotent-Replayed',
+  ]);
+  const { unauthorized, rate_limit_exceeded: limited } = document.components.responses;
+  expect(Object.keys(unauthorized!.headers)).toEqual(['x-request-id']);
+  expect(Object.keys(limited!.headers)).toContain('retry-after');
+});
+
+test('the scope of a route is the role that its security asks for, and its operation has a name', () => {
+  expect(patch.security).toEqual([{ apiKey: ['kettles:write'] }]);
+  expect([list.operationId, patch.operationId]).toEqual(['getKettles', 'patchKettlesByIdLidOfByPotId']);
+});
+
+test('only tags that a route has are listed', () => {
+  expect(document.tags).toEqual([{ name: 'Kettles', description: 'For tea.' }]);
+});

@@ -1,0 +1,103 @@
+import { afterAll, beforeAll, expect, test } from 'vitest';
+import { createTestDatabase, type TestDatabase } from '../../../test/support/test-database.ts';
+import { dateOf, systemClock } from '../clock.ts';
+import {
+  examineTenantWall,
+  findMissingPartitions,
+  readServerTimeMs,
+  readServerVersion,
+  serverVersionMin,
+} from './condition.ts';
+import { type Connection, type Database, openDatabase, unpreparedStatement } from './database.ts';
+import { findDurabilityProblems } from './durability.ts';
+
+let testDatabase: TestDatabase;
+let database: Database;
+
+beforeAll(async () => {
+  testDatabase = await createTestDatabase();
+  database = openDatabase({ address: testDatabase.address, connectionsMax: 2 });
+});
+
+afterAll(async () => {
+  await database.close();
+  await testDatabase.drop();
+});
+
+/** What `work` sees while `change` is in force, which is rolled back afterwards. */
+async function changed<Result>(change: string, work: (connection: Connection) => Promise<Result>) {
+  let result: Result | undefined;
+  await expect(
+    database.transaction(async (transaction) => {
+      await transaction.rows(unpreparedStatement(change));
+      result = await work(transaction);
+      throw new Error('roll back');
+    }),
+  ).rejects.toThrow('roll back');
+  return result;
+}
+
+test('the server tells a version that is new enough, and the time', async () => {
+  const { text, major } = await readServerVersion(database);
+  expect(major).toBeGreaterThanOrEqual(serverVersionMin);
+  expect(text).toMatch(new RegExp(`^${major}\\.`));
+  const [row] = await database.rows(unpreparedStatement<{ at: Date }>('select clock_timestamp() as at'));
+  expect((await readServerTimeMs(database)) - row!.at.getTime()).toBeGreaterThanOrEqual(0);
+});
+
+test('a commit that may be lost is told for each of its settings, and none where all are safe', async () => {
+  const settingsOf = (problems: { setting: string }[]) => problems.map(({ setting }) => setting);
+  const before = settingsOf(await findDurabilityProblems(database));
+  const withCommit = await changed('set local synchronous_commit = on', findDurabilityProblems);
+  const withoutCommit = await changed('set local synchronous_commit = local', findDurabilityProblems);
+  const others = before.filter((setting) => setting !== 'synchronous_commit');
+  expect(settingsOf(withCommit ?? [])).toEqual(others);
+  expect(withoutCommit?.at(-1)).toMatchObject({ setting: 'synchronous_commit', value: 'local' });
+
+  const safe: Connection = { rows: () => Promise.resolve(allOn as never) };
+  expect(await findDurabilityProblems(safe)).toEqual([]);
+  const withoutFsync: Connection = {
+    rows: () =>
+      Promise.resolve(allOn.map((row) => (row.name === 'fsync' ? { ...row, setting: 'off' } : row)) as never),
+  };
+  expect(settingsOf(await findDurabilityProblems(withoutFsync))).toEqual(['fsync']);
+});
+
+/** The server of the tests is itself not safe, and says so only when it is started. */
+const allOn = ['fsync', 'full_page_writes', 'synchronous_commit'].map((name) => ({ name, setting: 'on' }));
+
+test('the wall between organizations stands, unless the role may not read a table behind it', async () => {
+  expect(await examineTenantWall(database)).toEqual({ kind: 'standing' });
+  expect(
+    await changed('revoke select on idempotency_keys, domains from postillion_tenant', examineTenantWall),
+  ).toEqual({ kind: 'unreachable', tables: ['domains', 'idempotency_keys'] });
+});
+
+test('a month for which a partitioned table has no partition is named', async () => {
+  const nowMs = systemClock.nowMs();
+  expect(await findMissingPartitions(database, dateOf(nowMs), 3)).toEqual([]);
+
+  const [partition] = await database.rows(
+    unpreparedStatement<{ name: string }>(
+      `select inhrelid::regclass::text as name
+       from pg_inherits
+       join pg_class on pg_class.oid = inhrelid
+       where relkind = 'r' and inhrelid::regclass::text ~ to_char($1::timestamptz at time zone 'utc', '_YYYY_MM$')
+       order by 1
+       limit 1`,
+    ),
+    [dateOf(nowMs)],
+  );
+  expect(
+    await changed(`drop table ${partition!.name}`, (connection) =>
+      findMissingPartitions(connection, dateOf(nowMs), 1),
+    ),
+  ).toEqual([partition!.name]);
+
+  const inTenYears = dateOf(nowMs + 3_650 * 86_400_000);
+  const missing = await findMissingPartitions(database, inTenYears, 1);
+  expect(missing.length).toBeGreaterThan(0);
+  expect(missing.every((name) => name.includes(inTenYears.toISOString().slice(0, 7).replace('-', '_')))).toBe(
+    true,
+  );
+});

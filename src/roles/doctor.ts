@@ -1,0 +1,248 @@
+import { mkdir, statfs } from 'node:fs/promises';
+import { type Config, ConfigError, readConfig } from '../config.ts';
+import { now } from '../platform/clock.ts';
+import type { Log } from '../platform/log.ts';
+import {
+  examineTenantWall,
+  findMissingPartitions,
+  readServerTimeMs,
+  readServerVersion,
+  serverVersionMin,
+} from '../platform/postgres/condition.ts';
+import { findDurabilityProblems } from '../platform/postgres/durability.ts';
+import { pendingMigrations } from '../platform/postgres/migrate.ts';
+import { type Installation, openInstallation } from './installation.ts';
+import { describeFailure } from './operator-command.ts';
+import { createEmailProvider } from './worker.ts';
+
+/** One thing that was looked at. `advice` says what to mend, and is null where there is nothing to mend. */
+export type Finding = {
+  level: 'ok' | 'warning' | 'problem';
+  subject: string;
+  found: string;
+  advice: string | null;
+};
+
+/**
+ * Looks at everything that an installation stands on. Never throws for what it finds: what cannot be looked at is
+ * a finding itself. It changes nothing, but starts the embedded PostgreSQL for as long as it looks.
+ */
+export async function examine(
+  environment: Readonly<Record<string, string | undefined>>,
+  log: Log,
+): Promise<Finding[]> {
+  let config: Config;
+  try {
+    config = readConfig(environment);
+  } catch (cause) {
+    if (!(cause instanceof ConfigError)) throw cause;
+    return [
+      ...cause.message
+        .split('\n')
+        .map((found) =>
+          problem('settings', found, 'Set it in the environment or in .env; see docs/settings.md.'),
+        ),
+      warning('database', 'not looked at', 'Mend the settings first.'),
+    ];
+  }
+  const findings = [ok('settings', describeSettings(config))];
+  if (config.databaseUrl === null) findings.push(await examineDisk(config.dataDirectory));
+
+  let installation: Installation;
+  try {
+    installation = await openInstallation(config, log, { migrate: false });
+  } catch (cause) {
+    return [...findings, unreachableDatabase(config, cause)];
+  }
+  try {
+    findings.push(...(await examineDatabase(installation)), await examineEmailProvider(installation));
+  } finally {
+    await installation.close();
+  }
+  return findings;
+}
+
+function ok(subject: string, found: string): Finding {
+  return { level: 'ok', subject, found, advice: null };
+}
+
+function warning(subject: string, found: string, advice: string): Finding {
+  return { level: 'warning', subject, found, advice };
+}
+
+function problem(subject: string, found: string, advice: string): Finding {
+  return { level: 'problem', subject, found, advice };
+}
+
+function describeSettings(config: Config): string {
+  const database =
+    config.databaseUrl === null
+      ? `the embedded PostgreSQL in ${config.dataDirectory}`
+      : 'your own PostgreSQL';
+  return `all can be used: ${database}, email through ${config.emailProvider}`;
+}
+
+function unreachableDatabase(config: Config, cause: unknown): Finding {
+  return problem(
+    'database',
+    `it cannot be reached: ${describeFailure(cause)}`,
+    config.databaseUrl === null
+      ? 'Do what it says; the log of PostgreSQL is in postgres/log below POSTILLION_DATA_DIR.'
+      : 'Check DATABASE_URL, that PostgreSQL runs, and that it lets this machine in.',
+  );
+}
+
+/** Each answer by itself: one that fails must not hide the others. */
+async function examineDatabase(installation: Installation): Promise<Finding[]> {
+  const findings: Finding[] = [];
+  try {
+    findings.push(await examineVersion(installation));
+  } catch (cause) {
+    return [unreachableDatabase(installation.config, cause)];
+  }
+  for (const [subject, examination] of databaseExaminations) {
+    try {
+      findings.push(...(await examination(installation)));
+    } catch (cause) {
+      const found = `could not be looked at: ${describeFailure(cause)}`;
+      findings.push(problem(subject, found, 'Mend the others, and look again.'));
+    }
+  }
+  return findings;
+}
+
+const databaseExaminations: [subject: string, (installation: Installation) => Promise<Finding[]>][] = [
+  ['durability', examineDurability],
+  ['schema', examineSchema],
+  ['clock', examineClock],
+];
+
+async function examineVersion({ database }: Installation): Promise<Finding> {
+  const { text, major } = await readServerVersion(database);
+  if (major >= serverVersionMin) return ok('database', `reached, PostgreSQL ${text}`);
+  const advice = `Upgrade it to ${serverVersionMin} or newer before you serve with it.`;
+  return problem('database', `PostgreSQL ${text} is too old`, advice);
+}
+
+async function examineDurability({ database }: Installation): Promise<Finding[]> {
+  const problems = await findDurabilityProblems(database);
+  if (problems.length === 0) return [ok('durability', 'what is committed survives a crash')];
+  return problems.map(({ setting, value, danger }) =>
+    problem(
+      'durability',
+      `${setting} is ${value}: ${danger}`,
+      `Set ${setting} = on in postgresql.conf and reload it.`,
+    ),
+  );
+}
+
+/** Where there is no schema yet, neither the wall nor partitions can be missing. */
+async function examineSchema(installation: Installation): Promise<Finding[]> {
+  const pending = await pendingMigrations(installation.database);
+  const isEmpty = pending.some(({ version }) => version === 1);
+  const schema =
+    pending.length === 0
+      ? ok('schema', 'up to date')
+      : warning(
+          'schema',
+          isEmpty
+            ? 'there is none yet'
+            : `not up to date, missing ${pending.map(({ name }) => name).join(', ')}`,
+          'Run "bin/postillion migrate", or start the server, which does the same.',
+        );
+  if (isEmpty) return [schema];
+  return [schema, await examineWall(installation), await examinePartitions(installation)];
+}
+
+async function examineWall({ database }: Installation): Promise<Finding> {
+  const wall = await examineTenantWall(database);
+  switch (wall.kind) {
+    case 'standing':
+      return ok('second wall', 'row-level security keeps organizations apart');
+    case 'missing':
+      return warning(
+        'second wall',
+        'there is no role postillion_tenant that the database user may enter: row-level security stays off, and only the statements themselves keep organizations apart',
+        'Run "create role postillion_tenant nologin" and "grant postillion_tenant to" the database user before the first migration.',
+      );
+    case 'unreachable':
+      return problem(
+        'second wall',
+        `the role postillion_tenant may not read ${wall.tables.join(', ')}: requests will fail`,
+        'Grant it select, insert, update and delete on these tables (on organizations only select).',
+      );
+  }
+}
+
+/** The present month and the two after it: housekeeping makes them earlier, so that it has failed for weeks else. */
+const monthsNeeded = 3;
+
+async function examinePartitions({ database, clock }: Installation): Promise<Finding> {
+  const missing = await findMissingPartitions(database, now(clock), monthsNeeded);
+  if (missing.length === 0) return ok('partitions', 'there is room for the coming two months');
+  return problem(
+    'partitions',
+    `missing ${missing.join(', ')}`,
+    'A running worker makes them within an hour: start one, and look in its log for "housekeeping was interrupted".',
+  );
+}
+
+/** Schedules and leases go by the database, expiry of keys and rate windows by the node. */
+const skewMsAccepted = 1_000;
+const skewMsMax = 30_000;
+
+async function examineClock({ database, clock }: Installation): Promise<Finding[]> {
+  const askedAtMs = clock.nowMs();
+  const serverMs = await readServerTimeMs(database);
+  const skewMs = Math.round(serverMs - (askedAtMs + clock.nowMs()) / 2);
+  const found = `this machine and the database are ${Math.abs(skewMs)} ms apart`;
+  const advice = 'Let both machines take their time from NTP.';
+  if (Math.abs(skewMs) <= skewMsAccepted) return [ok('clock', found)];
+  return [Math.abs(skewMs) <= skewMsMax ? warning('clock', found, advice) : problem('clock', found, advice)];
+}
+
+async function examineEmailProvider(installation: Installation): Promise<Finding> {
+  const { emailProvider: name } = installation.config;
+  const advice = 'Check POSTILLION_SMTP_URL, and that the relay can be reached from this machine.';
+  try {
+    const provider = createEmailProvider(installation);
+    try {
+      const refusal = await provider.probe();
+      if (refusal !== null) return problem('email', `${name} cannot be used: ${refusal}`, advice);
+    } finally {
+      await provider.close();
+    }
+  } catch (cause) {
+    return problem('email', `${name} cannot be used: ${describeFailure(cause)}`, advice);
+  }
+  return name === 'sandbox'
+    ? ok('email', 'the sandbox keeps it: nothing leaves this machine until POSTILLION_SMTP_URL is set')
+    : ok('email', `${name} can be reached`);
+}
+
+/** PostgreSQL stops taking rows when its disk is full; a gigabyte is some hours of warning under load. */
+const freeBytesMin = 256 * 1_048_576;
+const freeBytesAdvised = 2 * 1_073_741_824;
+
+async function examineDisk(directory: string): Promise<Finding> {
+  try {
+    await mkdir(directory, { recursive: true });
+    const { bavail, bsize } = await statfs(directory);
+    const freeBytes = bavail * bsize;
+    const found = `${showBytes(freeBytes)} are free in ${directory}`;
+    const advice = 'Free space there, or move POSTILLION_DATA_DIR to a larger disk.';
+    if (freeBytes < freeBytesMin) return problem('disk', found, advice);
+    return freeBytes < freeBytesAdvised ? warning('disk', found, advice) : ok('disk', found);
+  } catch (cause) {
+    return problem(
+      'disk',
+      `${directory} cannot be used: ${describeFailure(cause)}`,
+      'Let the user that runs Postillion create and write it.',
+    );
+  }
+}
+
+function showBytes(bytes: number): string {
+  const gibibytes = bytes / 1_073_741_824;
+  return gibibytes >= 1 ? `${gibibytes.toFixed(1)} GiB` : `${Math.round(bytes / 1_048_576)} MiB`;
+}

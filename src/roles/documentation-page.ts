@@ -1,0 +1,340 @@
+import { createHash } from 'node:crypto';
+import type {
+  OpenApiDocument,
+  OpenApiOperation,
+  OpenApiParameter,
+  OpenApiResponse,
+  Reference,
+  Schema,
+} from '../platform/http/openapi.ts';
+
+/**
+ * The documentation as one page that needs no script, no font and no other file, so that it can be read offline
+ * and under the strictest policy. Of the ready-made viewers redoc 3 and Scalar need Node.js 22; swagger-ui-dist is
+ * 1.7 MB of script with an eval in it, rapidoc 0.9 MB with another and with styles of its own making.
+ */
+
+/** `styleHash` is what a Content-Security-Policy calls the page's style sheet: `sha256-…`. */
+export function renderDocumentation(document: OpenApiDocument): { html: string; styleHash: string } {
+  const operations = listOperations(document);
+  const { title, version, description } = document.info;
+  const html = `<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="color-scheme" content="light dark">
+<title>${escapeHtml(title)} API</title>
+<style>${styleSheet}</style>
+</head>
+<body>
+<nav aria-label="Contents">
+<p class="brand"><a href="#top">${escapeHtml(title)}</a> <small>${escapeHtml(version)}</small></p>
+${document.tags.map(({ name }) => renderContents(name, operations)).join('\n')}
+<h2><a href="#errors">Errors</a></h2>
+<p><a href="openapi.json">openapi.json</a></p>
+</nav>
+<main id="top">
+<h1>${escapeHtml(title)} API</h1>
+${renderProse(description)}
+<p>In the examples <code>$URL</code> is the address of this installation and <code>$KEY</code> an API key.</p>
+${document.tags.map((tag) => renderTag(tag, operations, document)).join('\n')}
+<section id="errors">
+<h2>Errors</h2>
+${renderProse(stringOf(document.components.schemas.Error?.description))}
+<h3>Form</h3>
+${renderFields(document.components.schemas.Error ?? {})}
+</section>
+</main>
+</body>
+</html>
+`;
+  return { html, styleHash: `sha256-${createHash('sha256').update(styleSheet).digest('base64')}` };
+}
+
+type PlacedOperation = OpenApiOperation & { method: string; path: string };
+
+function listOperations(document: OpenApiDocument): PlacedOperation[] {
+  return Object.entries(document.paths).flatMap(([path, methods]) =>
+    Object.entries(methods).map(([method, operation]) => ({
+      ...operation,
+      method: method.toUpperCase(),
+      path,
+    })),
+  );
+}
+
+function renderContents(tag: string, operations: readonly PlacedOperation[]): string {
+  const items = operations
+    .filter(({ tags }) => tags.includes(tag))
+    .map(
+      ({ operationId, summary }) =>
+        `<li><a href="#${escapeHtml(operationId)}">${escapeHtml(summary)}</a></li>`,
+    );
+  return `<h2><a href="#${anchorOf(tag)}">${escapeHtml(tag)}</a></h2>\n<ul>\n${items.join('\n')}\n</ul>`;
+}
+
+function renderTag(
+  tag: { name: string; description: string },
+  operations: readonly PlacedOperation[],
+  document: OpenApiDocument,
+): string {
+  return `<section id="${anchorOf(tag.name)}">
+<h2>${escapeHtml(tag.name)}</h2>
+${renderProse(tag.description)}
+${operations
+  .filter(({ tags }) => tags.includes(tag.name))
+  .map((operation) => renderOperation(operation, document))
+  .join('\n')}
+</section>`;
+}
+
+function anchorOf(tag: string): string {
+  return `tag-${tag.toLowerCase().replaceAll(/[^a-z0-9]+/g, '-')}`;
+}
+
+function renderOperation(operation: PlacedOperation, document: OpenApiDocument): string {
+  const { operationId, method, path, summary, description = '', parameters = [], requestBody } = operation;
+  const [security] = operation.security;
+  return `<article id="${escapeHtml(operationId)}">
+<h3>${escapeHtml(summary)}</h3>
+<p class="endpoint"><span class="method ${method.toLowerCase()}">${method}</span> <code>${escapeHtml(path)}</code></p>
+${renderProse(description)}
+<p class="scope">Scope: ${(security?.apiKey ?? []).map((scope) => `<code>${escapeHtml(scope)}</code>`).join(', ')}</p>
+${renderParameters(parameters)}
+${requestBody === undefined ? '' : `<h4>Body</h4>\n${renderFields(requestBody.content['application/json'].schema)}`}
+<h4>Example</h4>
+<pre tabindex="0"><code>${escapeHtml(renderCurl(operation))}</code></pre>
+<h4>Answers</h4>
+${renderResponses(operation, document)}
+</article>`;
+}
+
+function renderParameters(parameters: readonly OpenApiParameter[]): string {
+  if (parameters.length === 0) return '';
+  const rows = parameters.map((parameter) =>
+    renderRow(
+      parameter.name,
+      `${parameter.in}, ${describeType(parameter.schema)}`,
+      parameter.required,
+      [parameter.description ?? '', describeLimits(parameter.schema)].filter((part) => part !== '').join(' '),
+    ),
+  );
+  return `<h4>Parameters</h4>\n${renderTable(rows)}`;
+}
+
+function renderResponses(operation: PlacedOperation, document: OpenApiDocument): string {
+  return Object.entries(operation.responses)
+    .map(([status, given]) => {
+      const response = resolveResponse(given, document);
+      const schema = response.content['application/json'].schema;
+      const isSuccess = status.startsWith('2');
+      const fields = isSuccess
+        ? `<details><summary>Fields</summary>\n${renderFields(schema)}\n</details>`
+        : '';
+      return `<div class="answer"><p class="status ${isSuccess ? 'good' : 'bad'}">${status}</p><div>${renderProse(response.description)}${fields}</div></div>`;
+    })
+    .join('\n');
+}
+
+function resolveResponse(given: OpenApiResponse | Reference, document: OpenApiDocument): OpenApiResponse {
+  if (!('$ref' in given)) return given;
+  const response = document.components.responses[given.$ref.replace('#/components/responses/', '')];
+  if (response === undefined) throw new Error(`${given.$ref} is not in the description of the API`);
+  return response;
+}
+
+/** The first example that the description has, or a request without a body. */
+function renderCurl({ method, path, parameters = [], requestBody }: PlacedOperation): string {
+  const filled = path.replaceAll(/\{(\w+)\}/g, '0199c0de-0000-7000-8000-000000000000');
+  const lines = [
+    method === 'GET' ? `curl "$URL${filled}"` : `curl -X ${method} "$URL${filled}"`,
+    `  -H "Authorization: Bearer $KEY"`,
+  ];
+  if (parameters.some(({ name }) => name === 'Idempotency-Key'))
+    lines.push(`  -H "Idempotency-Key: any-unique-text"`);
+  const [example] = Object.values(requestBody?.content['application/json'].examples ?? {});
+  if (requestBody !== undefined) {
+    lines.push(`  -H "Content-Type: application/json"`);
+    // A quote inside of single quotes would end them in a shell.
+    const json = JSON.stringify(example?.value ?? {}, null, 2).replaceAll("'", '\\u0027');
+    lines.push(`  -d '${json}'`);
+  }
+  return lines.join(' \\\n');
+}
+
+/** Deeper than any body of ours; a schema cannot make the page endless. */
+const depthMax = 6;
+
+/** The fields of an object with those inside of it, one row each, named by their path. */
+function renderFields(schema: Schema): string {
+  const rows = listFields(schema, '', 0);
+  return rows.length === 0 ? '<p>No fields.</p>' : renderTable(rows);
+}
+
+function listFields(schema: Schema, prefix: string, depth: number): string[] {
+  if (depth > depthMax) return [];
+  const inner = withoutNull(schema);
+  const items = recordOf(inner.items);
+  if (items !== null) return listFields(items, `${prefix}[]`, depth + 1);
+  const required = new Set(Array.isArray(inner.required) ? inner.required : []);
+  return Object.entries(recordOf(inner.properties) ?? {}).flatMap(([name, value]) => {
+    const property = recordOf(value) ?? {};
+    const path = prefix === '' ? name : `${prefix}.${name}`;
+    const description = stringOf(property.description) || stringOf(recordOf(property.items)?.description);
+    const about = [description, describeLimits(property)].filter((part) => part !== '');
+    return [
+      renderRow(path, describeType(property), required.has(name), about.join(' ')),
+      ...listFields(property, path, depth + 1),
+    ];
+  });
+}
+
+function renderTable(rows: readonly string[]): string {
+  return `<div class="table"><table>
+<thead><tr><th scope="col">Name</th><th scope="col">Type</th><th scope="col">About</th></tr></thead>
+<tbody>
+${rows.join('\n')}
+</tbody>
+</table></div>`;
+}
+
+function renderRow(name: string, type: string, isRequired: boolean, about: string): string {
+  const mark = isRequired ? ' <span class="required">required</span>' : '';
+  return `<tr><td><code>${escapeHtml(name)}</code>${mark}</td><td>${escapeHtml(type)}</td><td>${renderSpans(about)}</td></tr>`;
+}
+
+function describeType(schema: Schema): string {
+  const variants = Array.isArray(schema.anyOf) ? (schema.anyOf as unknown[]) : null;
+  if (variants !== null) return variants.map((variant) => describeType(recordOf(variant) ?? {})).join(' or ');
+  if ('const' in schema) return JSON.stringify(schema.const);
+  const items = recordOf(schema.items);
+  if (items !== null) return `list of ${describeType(items)}`;
+  const type = stringOf(schema.type) || 'any';
+  const format = stringOf(schema.format) || (schema.contentEncoding === undefined ? '' : 'Base64');
+  return format === '' ? type : `${type} (${format})`;
+}
+
+const limitWords: readonly [keyword: string, describe: (value: string) => string][] = [
+  ['minLength', (value) => (value === '1' ? 'at least one character' : `at least ${value} characters`)],
+  ['maxLength', (value) => `at most ${value} characters`],
+  ['minItems', (value) => `at least ${value} items`],
+  ['maxItems', (value) => `at most ${value} items`],
+  ['maxProperties', (value) => `at most ${value} fields`],
+  ['minimum', (value) => `at least ${value}`],
+  ['maximum', (value) => `at most ${value}`],
+  ['default', (value) => `${value} when omitted`],
+];
+
+function describeLimits(schema: Schema): string {
+  const inner = withoutNull(schema);
+  const values = Array.isArray(inner.enum) ? (inner.enum as unknown[]) : [];
+  const limits = limitWords.flatMap(([keyword, describe]) =>
+    inner[keyword] === undefined ? [] : [describe(String(inner[keyword] as number | string | boolean))],
+  );
+  const parts = [
+    ...(values.length > 0 ? [`One of ${values.map((value) => `\`${String(value)}\``).join(', ')}`] : []),
+    ...(limits.length > 0 ? [limits.join(', ').replace(/^a/, 'A')] : []),
+  ];
+  return parts.map((part) => `${part}.`).join(' ');
+}
+
+/** `X` of `X or null`; any other schema as it is. */
+function withoutNull(schema: Schema): Schema {
+  const variants = Array.isArray(schema.anyOf) ? schema.anyOf.map(recordOf) : [];
+  const others = variants.filter((variant) => variant?.type !== 'null');
+  return variants.length === 2 && others.length === 1 ? (others[0] ?? schema) : schema;
+}
+
+function recordOf(value: unknown): Schema | null {
+  return typeof value === 'object' && value !== null && !Array.isArray(value) ? (value as Schema) : null;
+}
+
+function stringOf(value: unknown): string {
+  return typeof value === 'string' ? value : '';
+}
+
+/** Paragraphs, lists of `- ` lines, and code between backticks: what our descriptions use. */
+function renderProse(text: string): string {
+  return text
+    .split(/\n{2,}/)
+    .filter((block) => block.trim() !== '')
+    .map((block) => {
+      const lines = block.split('\n');
+      return lines.every((line) => line.startsWith('- '))
+        ? `<ul>${lines.map((line) => `<li>${renderSpans(line.slice(2))}</li>`).join('\n')}</ul>`
+        : `<p>${renderSpans(block)}</p>`;
+    })
+    .join('\n');
+}
+
+function renderSpans(text: string): string {
+  return text
+    .split('`')
+    .map((part, index) => (index % 2 === 1 ? `<code>${escapeHtml(part)}</code>` : escapeHtml(part)))
+    .join('');
+}
+
+function escapeHtml(text: string): string {
+  return text
+    .replaceAll('&', '&amp;')
+    .replaceAll('<', '&lt;')
+    .replaceAll('>', '&gt;')
+    .replaceAll('"', '&quot;')
+    .replaceAll("'", '&#39;');
+}
+
+const styleSheet = `
+:root { --text: #1c2430; --muted: #5b6675; --line: #dde2e9; --back: #ffffff; --panel: #f5f7fa; --link: #1457b8; --good: #17713b; --bad: #a8321f; }
+@media (prefers-color-scheme: dark) {
+  :root { --text: #e4e8ee; --muted: #9aa6b5; --line: #2f3947; --back: #12171e; --panel: #1a212b; --link: #8ab8ff; --good: #6fd394; --bad: #ff9c8a; }
+}
+* { box-sizing: border-box; }
+html { scroll-behavior: smooth; scroll-padding-top: 1rem; }
+@media (prefers-reduced-motion: reduce) { html { scroll-behavior: auto; } }
+body { margin: 0; display: grid; grid-template-columns: 17rem minmax(0, 1fr); background: var(--back); color: var(--text); font: 16px/1.55 system-ui, sans-serif; }
+a { color: var(--link); text-decoration: none; }
+a:hover { text-decoration: underline; }
+nav { position: sticky; top: 0; height: 100vh; overflow-y: auto; padding: 1.5rem; border-right: 1px solid var(--line); background: var(--panel); font-size: 0.9rem; }
+nav .brand { margin: 0; font-size: 1.1rem; font-weight: 700; }
+nav h2 { margin: 1.25rem 0 0.25rem; font-size: 0.95rem; }
+nav ul { list-style: none; margin: 0; padding: 0; }
+nav li { padding: 0.15rem 0; }
+small, .scope, th { color: var(--muted); }
+main { padding: 2rem clamp(1rem, 4vw, 3.5rem) 6rem; max-width: 62rem; width: 100%; }
+h1 { margin: 0 0 1rem; font-size: 2rem; line-height: 1.2; }
+h2 { margin: 3rem 0 0.5rem; font-size: 1.5rem; }
+h3 { margin: 0; font-size: 1.2rem; }
+h4 { margin: 1.5rem 0 0.5rem; font-size: 0.95rem; }
+p { margin: 0.5rem 0; max-width: 46rem; }
+article { margin: 1.5rem 0; padding: 1.5rem 0 0; border-top: 1px solid var(--line); }
+code, pre { font: 0.875em/1.5 ui-monospace, "Cascadia Mono", Menlo, Consolas, monospace; }
+code { overflow-wrap: anywhere; }
+:not(pre) > code { padding: 0.1em 0.3em; border-radius: 4px; background: var(--panel); }
+pre { margin: 0; padding: 1rem; overflow-x: auto; border: 1px solid var(--line); border-radius: 8px; background: var(--panel); }
+pre code { overflow-wrap: normal; }
+.method { display: inline-block; min-width: 4rem; padding: 0.1rem 0.5rem; border: 1px solid currentColor; border-radius: 6px; font-size: 0.8rem; font-weight: 700; text-align: center; color: var(--link); }
+.method.post { color: var(--good); }
+.method.delete { color: var(--bad); }
+.required { color: var(--bad); font-size: 0.8rem; white-space: nowrap; }
+.table { overflow-x: auto; }
+table { width: 100%; border-collapse: collapse; font-size: 0.92rem; }
+th, td { padding: 0.45rem 0.75rem 0.45rem 0; border-bottom: 1px solid var(--line); text-align: left; vertical-align: top; }
+td:first-child { min-width: 9rem; }
+td:nth-child(2) { min-width: 7rem; }
+.answer { display: grid; grid-template-columns: 3.5rem minmax(0, 1fr); padding: 0.25rem 0; border-bottom: 1px solid var(--line); }
+.answer p { margin: 0.2rem 0; }
+.status { font-weight: 700; }
+.good { color: var(--good); }
+.bad { color: var(--bad); }
+summary { cursor: pointer; color: var(--link); }
+@media (max-width: 52rem) {
+  body { display: block; }
+  nav { position: static; height: auto; border-right: 0; border-bottom: 1px solid var(--line); }
+  h1 { font-size: 1.6rem; }
+  thead { position: absolute; clip-path: inset(50%); }
+  tr { display: block; padding: 0.5rem 0; border-bottom: 1px solid var(--line); }
+  td { display: block; padding: 0; border: 0; }
+  td:nth-child(2) { color: var(--muted); }
+}
+`;

@@ -1,0 +1,142 @@
+import { existsSync } from 'node:fs';
+import { chromium } from 'playwright-core';
+import { afterAll, beforeAll, expect, test } from 'vitest';
+import { Type } from 'typebox';
+import { createServer, type Server } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import { describeRoutes } from '../platform/http/openapi.ts';
+import { defineRoute, json, type PageRequest } from '../platform/http/route.ts';
+import { describeApi } from './api-description.ts';
+import { documentationPages } from './documentation.ts';
+import { renderDocumentation } from './documentation-page.ts';
+
+const request: PageRequest = { params: {}, query: {}, remoteAddress: '127.0.0.1', host: '127.0.0.1' };
+const pages = new Map(documentationPages().map((page) => [page.path, page]));
+let server: Server;
+let url: string;
+
+beforeAll(async () => {
+  server = createServer((incoming, response) => {
+    void pages
+      .get(incoming.url ?? '')
+      ?.handle(request)
+      .then(({ statusCode, headers, body }) => response.writeHead(statusCode, headers).end(body));
+  });
+  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+  url = `http://127.0.0.1:${(server.address() as AddressInfo).port}`;
+});
+
+afterAll(() => {
+  server.closeAllConnections();
+  server.close();
+});
+
+test('/openapi.json is the description that was generated and committed', async () => {
+  const response = await fetch(`${url}/openapi.json`);
+  expect(response.headers.get('content-type')).toBe('application/json; charset=utf-8');
+  expect(await response.json()).toMatchObject({ openapi: '3.1.1', info: { title: 'Postillion' } });
+});
+
+test('/docs may run no script, be framed by nobody, and load nothing', async () => {
+  const { headers } = await fetch(`${url}/docs`);
+  const policy = headers.get('content-security-policy');
+  expect(policy).toMatch(
+    /^default-src 'none'; style-src 'sha256-[\w+/]+=*'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'$/,
+  );
+  expect(headers.get('x-content-type-options')).toBe('nosniff');
+});
+
+test('every operation has a place of its own on the page, with its path and its scope', () => {
+  const document = describeApi();
+  const { html } = renderDocumentation(document);
+  for (const [path, methods] of Object.entries(document.paths)) {
+    for (const operation of Object.values(methods)) {
+      expect(html).toContain(`<article id="${operation.operationId}">`);
+      expect(html).toContain(`<a href="#${operation.operationId}">`);
+      expect(html).toContain(`<code>${operation.security[0]!.apiKey[0]!}</code>`);
+    }
+    expect(html).toContain(`<code>${path}</code>`);
+  }
+});
+
+test('a field inside of a list or of a nullable object is shown by its path, and limits in words', () => {
+  const route = defineRoute({
+    method: 'POST',
+    path: '/teas',
+    scope: 'teas:write',
+    tag: 'Teas',
+    summary: 'Brew',
+    body: Type.Object({
+      pots: Type.Array(Type.Object({ size: Type.Integer({ minimum: 1, maximum: 9 }) }), { maxItems: 3 }),
+      milk: Type.Union([Type.Object({ fat: Type.Boolean() }), Type.Null()]),
+    }),
+    success: { statusCode: 201, schema: Type.Object({}), when: 'Brewed.' },
+    handle: () => Promise.resolve(json({})),
+  });
+  const { html } = renderDocumentation(
+    describeRoutes([route], { title: 'Teas', version: '1', description: '', tags: [], examples: {} }),
+  );
+  expect(html).toContain(
+    '<tr><td><code>pots[].size</code> <span class="required">required</span></td><td>integer</td><td>At least 1, at most 9.</td></tr>',
+  );
+  expect(html).toContain('<td>list of object</td><td>At most 3 items.</td>');
+  expect(html).toContain('<code>milk.fat</code>');
+  expect(html).toContain('<td>object or null</td>');
+});
+
+test('what a description or an example holds is text on the page, and nothing else', () => {
+  const evil = `<img src=x onerror="alert('1')">`;
+  const route = defineRoute({
+    method: 'POST',
+    path: '/x',
+    scope: evil,
+    tag: evil,
+    summary: evil,
+    description: `${evil}\n\n- ${evil} \`${evil}\``,
+    body: Type.Object({ [evil]: Type.String({ description: evil, default: evil }) }),
+    success: { statusCode: 200, schema: Type.Object({}), when: evil },
+    handle: () => Promise.resolve(json({})),
+  });
+  const { html } = renderDocumentation(
+    describeRoutes([route], {
+      title: evil,
+      version: evil,
+      description: evil,
+      tags: [{ name: evil, description: evil }],
+      examples: { 'POST /x': { [evil]: { text: `it's ${evil}` } } },
+    }),
+  );
+  expect(html).not.toContain('<img');
+  // A quote would end the body of the curl command.
+  expect(html).toContain('it\\u0027s');
+});
+
+const chromiumPath = process.env.CHROMIUM_PATH ?? '/usr/bin/chromium';
+
+test.skipIf(!existsSync(chromiumPath))(
+  'the page is styled under its own policy, and fits a phone in both colour schemes',
+  async () => {
+    const browser = await chromium.launch({ executablePath: chromiumPath, args: ['--no-sandbox'] });
+    try {
+      for (const colorScheme of ['light', 'dark'] as const) {
+        const page = await browser.newPage({ viewport: { width: 390, height: 844 }, colorScheme });
+        const complaints: string[] = [];
+        page.on('console', (message) => complaints.push(message.text()));
+        page.on('pageerror', (error) => complaints.push(error.message));
+        await page.goto(`${url}/docs`);
+        const seen = await page.evaluate<{ overflow: number; background: string }>(
+          '({ overflow: document.documentElement.scrollWidth - innerWidth, background: getComputedStyle(document.body).backgroundColor })',
+        );
+        expect(seen).toEqual({
+          overflow: 0,
+          background: colorScheme === 'light' ? 'rgb(255, 255, 255)' : 'rgb(18, 23, 30)',
+        });
+        // Chromium asks for an icon by itself, and this server has none.
+        expect(complaints.filter((text) => !text.includes('404'))).toEqual([]);
+        await page.close();
+      }
+    } finally {
+      await browser.close();
+    }
+  },
+);

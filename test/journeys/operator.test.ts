@@ -1,0 +1,318 @@
+/** What an operator does at a terminal: the built program, as processes of their own. */
+import { type ChildProcess, execFile, spawn } from 'node:child_process';
+import { existsSync } from 'node:fs';
+import { chmod, mkdtemp, realpath, rm } from 'node:fs/promises';
+import os from 'node:os';
+import path from 'node:path';
+import { once } from 'node:events';
+import { afterAll, afterEach, beforeAll, expect, test, vi } from 'vitest';
+import { createOrganization } from '../../src/accounts/accounts.ts';
+import { systemClock } from '../../src/platform/clock.ts';
+import { createIds } from '../../src/platform/ids.ts';
+import { type DatabaseAddress, openDatabase } from '../../src/platform/postgres/database.ts';
+import { createTestDatabase, type TestDatabase } from '../support/test-database.ts';
+
+const program = path.resolve(import.meta.dirname, '../../bin/postillion');
+const unknownId = '0199c0de-0000-7000-8000-000000000000';
+
+type Environment = Record<string, string>;
+type Ended = { exitCode: number; output: string; errors: string };
+
+let testDatabase: TestDatabase;
+let own: Environment;
+let org: string;
+const servers: ChildProcess[] = [];
+
+beforeAll(async () => {
+  testDatabase = await createTestDatabase();
+  own = {
+    DATABASE_URL: urlOf(testDatabase.address),
+    POSTILLION_SECRET: 'a secret of the tests, and of nothing else',
+  };
+  const database = openDatabase({ address: testDatabase.address, connectionsMax: 1 });
+  const tools = { database, clock: systemClock, newId: createIds(systemClock) };
+  org = (await createOrganization(tools, 'Acme')).id;
+  await database.close();
+});
+
+afterEach(async () => {
+  for (const server of servers.splice(0)) {
+    if (server.exitCode === null && server.signalCode === null) {
+      server.kill('SIGKILL');
+      await once(server, 'exit');
+    }
+  }
+});
+
+afterAll(() => testDatabase.drop());
+
+function urlOf(address: DatabaseAddress): string {
+  if ('url' in address) return address.url;
+  return `postgres://${address.user}@/${address.database}?host=${encodeURIComponent(address.host)}`;
+}
+
+/** Nothing of the settings that the tests themselves were started with gets through. */
+function environmentOf(settings: Environment): NodeJS.ProcessEnv {
+  const { PATH } = process.env;
+  return { PATH, ...settings };
+}
+
+function run(settings: Environment, ...words: string[]): Promise<Ended> {
+  return new Promise((resolve) => {
+    const options = { env: environmentOf(settings), timeout: 60_000 };
+    execFile(process.execPath, [program, ...words], options, (error, output, errors) => {
+      resolve({ exitCode: error === null ? 0 : Number(error.code), output, errors });
+    });
+  });
+}
+
+/** Most of what these tests go on with is an id or a key. */
+async function runJson(settings: Environment, ...words: string[]): Promise<{ id: string; key: string }> {
+  const { output, errors } = await run(settings, ...words, '--json');
+  expect(errors).toBe('');
+  expect(output.trim().split('\n')).toHaveLength(1);
+  return JSON.parse(output) as { id: string; key: string };
+}
+
+/** Resolves to the address that it serves. */
+async function startServer(settings: Environment): Promise<{ server: ChildProcess; url: string }> {
+  const server = spawn(process.execPath, [program, 'serve'], {
+    env: environmentOf({ PORT: '0', LOG_LEVEL: 'silent', ...settings }),
+    stdio: ['ignore', 'pipe', 'inherit'],
+  });
+  servers.push(server);
+  let greeting = '';
+  for await (const chunk of server.stdout) {
+    greeting += String(chunk);
+    const url = /Postillion serves (\S+)\/v1/.exec(greeting)?.[1];
+    if (url !== undefined) return { server, url };
+  }
+  throw new Error(`the server ended: ${greeting}`);
+}
+
+async function ask(url: string, key: string, body?: unknown) {
+  const response = await fetch(url, {
+    method: body === undefined ? 'GET' : 'POST',
+    headers: {
+      authorization: `Bearer ${key}`,
+      ...(body !== undefined && { 'content-type': 'application/json' }),
+    },
+    ...(body !== undefined && { body: JSON.stringify(body) }),
+  });
+  return { status: response.status, body: await response.json() };
+}
+
+test('on the embedded database commands count for the running server at once, and work without it', async () => {
+  const dataDirectory = await mkdtemp(path.join(os.tmpdir(), 'postillion-operator-'));
+  // As root, PostgreSQL runs as another user, who has to pass here.
+  await chmod(dataDirectory, 0o711);
+  const settings = { POSTILLION_DATA_DIR: dataDirectory };
+  const pidFile = path.join(dataDirectory, 'postgres/cluster/postmaster.pid');
+  try {
+    const { server, url } = await startServer(settings);
+    const { id, ...rest } = await runJson(settings, 'org', 'create', '--name', 'Ada & Co');
+    expect(rest).toEqual({ name: 'Ada & Co' });
+    const [made, domain, suppressed] = await Promise.all([
+      runJson(settings, 'key', 'create', '--org', id, '--scopes', 'email:send,email:read'),
+      runJson(settings, 'domain', 'verify', id, 'Mail.Example.test'),
+      runJson(
+        settings,
+        'suppression',
+        'add',
+        '--org',
+        id,
+        '--channel',
+        'email',
+        '--address',
+        'Ada@Example.test',
+      ),
+    ]);
+    expect(Object.keys(made)).toEqual(['id', 'key']);
+    expect(domain).toMatchObject({ name: 'mail.example.test', status: 'verified' });
+    expect(suppressed).toMatchObject({ address: 'ada@example.test', suppressed: true, reason: 'operator' });
+
+    const email = { from: 'a@mail.example.test', to: ['ada@example.test'], subject: 'Hello', text: 'Hello' };
+    const accepted = await ask(`${url}/v1/email/send`, made.key, email);
+    expect(accepted).toMatchObject({ status: 202 });
+    await vi.waitFor(async () => {
+      const { body } = await ask(`${url}/v1/email/${(accepted.body as { id: string }).id}`, made.key);
+      expect(body).toMatchObject({ to: [{ dropped: true, drop_reason: 'suppressed' }] });
+    }, 20_000);
+
+    await runJson(
+      settings,
+      'org',
+      'update',
+      id,
+      '--suspend',
+      'email',
+      '--quota',
+      'email=5',
+      '--quota',
+      'sms=7',
+    );
+    expect(await ask(`${url}/v1/email/send`, made.key, email)).toMatchObject({
+      status: 403,
+      body: { name: 'sending_suspended' },
+    });
+
+    server.kill('SIGTERM');
+    expect(await once(server, 'exit')).toEqual([0, null]);
+    expect(existsSync(pidFile)).toBe(false);
+
+    const list = await runJson(settings, 'org', 'list');
+    expect(list).toMatchObject({
+      data: [
+        {
+          id,
+          quotas: { email: 5, sms: 7, push: null, chatapp: null },
+          suspended_channels: ['email'],
+          requests_per_window: 600,
+        },
+        { name: 'My organization' },
+      ],
+      has_more: false,
+    });
+    const { exitCode, output } = await run(settings, 'doctor');
+    expect(output).not.toMatch(/^(warning|problem)/m);
+    expect(output).toMatch(/^ok {7}durability/m);
+    expect(exitCode).toBe(0);
+    expect(existsSync(pidFile)).toBe(false);
+  } finally {
+    for (const link of ['postgres/sockets', 'postgres']) {
+      const target = await realpath(path.join(dataDirectory, link)).catch(() => null);
+      if (target !== null) await rm(target, { recursive: true, force: true, maxRetries: 3 });
+    }
+    await rm(dataDirectory, { recursive: true, force: true, maxRetries: 3 });
+  }
+}, 90_000);
+
+test('a key is listed without what it opens, and is revoked by its id', async () => {
+  const { id, key } = await runJson(
+    own,
+    ...['key', 'create', '--org', org, '--name', 'Short-lived', '--expires-at', '2999-12-31T23:59:59+01:00'],
+  );
+  expect(key).toMatch(/^pst_[0-9A-Za-z]{43}$/);
+  expect(await runJson(own, 'key', 'revoke', id)).toEqual({ id, revoked: true });
+  const list = await run(own, 'key', 'list', '--org', org, '--json');
+  expect(list.output).not.toContain(key);
+  expect(JSON.parse(list.output)).toMatchObject({
+    data: [
+      {
+        id,
+        name: 'Short-lived',
+        prefix: key.slice(0, 12),
+        scopes: ['full_access'],
+        state: 'revoked',
+        expires_at: '2999-12-31T22:59:59.000Z',
+      },
+    ],
+    has_more: false,
+  });
+});
+
+test('an address is suppressed until it is taken back', async () => {
+  const words = ['--org', org, '--channel', 'email', '--address', 'ADA@example.test'];
+  expect(await runJson(own, 'suppression', 'add', ...words)).toMatchObject({ suppressed: true });
+  expect(await runJson(own, 'suppression', 'remove', ...words)).toMatchObject({
+    suppressed: false,
+    removed: true,
+  });
+  expect(await runJson(own, 'suppression', 'show', ...words)).toMatchObject({ suppressed: false });
+});
+
+test('what names no organization, key, address or domain is refused with a sentence and exit code 1', async () => {
+  const refusals: [string[], RegExp][] = [
+    [['org', 'update', unknownId, '--suspend', 'email'], /There is no organization/],
+    [['org', 'update', org], /Nothing to change/],
+    [['org', 'update', org, '--suspend', 'email', '--resume', 'email'], /Either suspend or resume/],
+    [['key', 'create', '--org', org, '--expires-at', '2020-01-01T00:00:00Z'], /is over already/],
+    [['key', 'revoke', unknownId], /There is no key/],
+    [['domain', 'verify', org, 'not a domain'], /is not a domain name/],
+    [['suppression', 'add', '--org', org, '--channel', 'email', '--address', 'x@'], /not an email address/],
+    [
+      ['suppression', 'add', '--org', unknownId, '--channel', 'email', '--address', 'x@y.test'],
+      /no organization/,
+    ],
+    [['key', 'create', '--org', org, '--scopes', 'email:sent'], /There is no scope email:sent/],
+    [['org', 'create'], /required option '--name <name>' not specified/],
+  ];
+  const ended = await Promise.all(refusals.map(([words]) => run(own, ...words, '--json')));
+  for (const [index, { exitCode, output, errors }] of ended.entries()) {
+    const [, sentence] = refusals[index]!;
+    expect(Object.keys(JSON.parse(output) as object)).toEqual(['error']);
+    expect((JSON.parse(output) as { error: string }).error).toMatch(sentence);
+    expect(errors).not.toMatch(/ at .*:\d+/);
+    expect(exitCode).toBe(1);
+  }
+  const plain = await run(own, 'key', 'revoke', unknownId);
+  expect(plain).toMatchObject({
+    exitCode: 1,
+    output: '',
+    errors: expect.stringMatching(/^There is no key .*\.\n$/) as string,
+  });
+});
+
+test('doctor names what is unsafe and what cannot be reached, and ends with 1', async () => {
+  const findings = async (settings: Environment) => {
+    const { exitCode, output } = await run(settings, 'doctor', '--json');
+    const report = JSON.parse(output) as {
+      healthy: boolean;
+      findings: { level: string; subject: string; found: string }[];
+    };
+    return {
+      exitCode,
+      healthy: report.healthy,
+      lines: report.findings.map(({ level, subject, found }) => `${level} ${subject}: ${found}`),
+    };
+  };
+  const [unsafe, unreachable, unset] = await Promise.all([
+    // The server of the tests gives up what only a crash would need.
+    findings({ ...own, POSTILLION_SMTP_URL: 'smtp://127.0.0.1:1' }),
+    findings({ ...own, DATABASE_URL: 'postgres://127.0.0.1:1/none' }),
+    findings({ DATABASE_URL: 'postgres://127.0.0.1:1/none', LOG_LEVEL: 'loud' }),
+  ]);
+  expect(unsafe).toMatchObject({ exitCode: 1, healthy: false });
+  expect(unsafe.lines).toEqual([
+    expect.stringMatching(/^ok settings/),
+    expect.stringMatching(/^ok database: reached, PostgreSQL/),
+    expect.stringMatching(/^problem durability: fsync is off/),
+    expect.stringMatching(/^problem durability: full_page_writes is off/),
+    expect.stringMatching(/^problem durability: synchronous_commit is off/),
+    'ok schema: up to date',
+    expect.stringMatching(/^ok second wall/),
+    expect.stringMatching(/^ok partitions/),
+    expect.stringMatching(/^ok clock/),
+    expect.stringMatching(/^problem email: smtp cannot be used/),
+  ]);
+  expect(unreachable.exitCode).toBe(1);
+  expect(unreachable.lines[1]).toMatch(/^problem database: it cannot be reached: .*ECONNREFUSED/);
+  expect(unset.exitCode).toBe(1);
+  expect(unset.lines.slice(0, 2)).toEqual([
+    'problem settings: POSTILLION_SECRET is required with DATABASE_URL',
+    expect.stringMatching(/^problem settings: LOG_LEVEL must be one of/),
+  ]);
+});
+
+test('a server that starts on a PostgreSQL which may lose what it has committed says so in its log', async () => {
+  const server = spawn(process.execPath, [program, 'serve'], {
+    env: environmentOf({ ...own, PORT: '0', LOG_LEVEL: 'error' }),
+    stdio: ['ignore', 'ignore', 'pipe'],
+  });
+  servers.push(server);
+  let log = '';
+  for await (const chunk of server.stderr) {
+    log += String(chunk);
+    if (log.split('\n').length > 3) break;
+  }
+  const lines = log.trim().split('\n');
+  expect(lines.map((line) => (JSON.parse(line) as { msg: string }).msg)).toEqual(
+    ['fsync', 'full_page_writes', 'synchronous_commit'].map(
+      (setting) => expect.stringMatching(`^PostgreSQL is not safe: ${setting} is off, and `) as string,
+    ),
+  );
+});
+
+test('a schema that is up to date stays as it is', async () => {
+  expect(await runJson(own, 'migrate')).toEqual({ applied: [] });
+});
