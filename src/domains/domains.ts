@@ -54,11 +54,13 @@ export async function verifyByOperator(
   });
 }
 
+/** Among them what would mean something to a parser of URLs, which is what domainToASCII is. */
+const unsafeAsciiPattern = /[\0-,/:-@[-`{-\x7f]/;
 const labelPattern = /^[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?$/;
 
 /** Lower-case A-labels, or null for what is no host name of at least two labels. */
 function normaliseDomain(text: string): string | null {
-  if (text.length > 253) return null;
+  if (text.length > 253 || unsafeAsciiPattern.test(text)) return null;
   const ascii = domainToASCII(text.toLowerCase());
   const labels = ascii.split('.');
   const isName =

@@ -10,7 +10,10 @@ export type Breaker = {
   admits: (jobs: number) => number;
   /** How long to wait while it is open, else null. */
   pauseMs: () => number | null;
-  isOpen: () => boolean;
+  /** Whether a job may go through; whoever probes ends with `note` or with `abandonProbe`. */
+  enter: () => 'passes' | 'probes' | 'refused';
+  /** The probe came to no outcome that says anything of the provider: the next job probes. */
+  abandonProbe: () => void;
   /** Counts an outcome and says what it changed. */
   note: (isUnavailable: boolean) => 'opened' | 'closed' | null;
 };
@@ -36,11 +39,14 @@ export function createBreaker(clock: Clock): Breaker {
       return Math.min(jobs, 1);
     },
     pauseMs: () => (isTripped() && remainingMs() > 0 ? remainingMs() : null),
-    isOpen: () => {
-      if (!isTripped()) return false;
-      if (remainingMs() > 0 || isProbing) return true;
+    enter: () => {
+      if (!isTripped()) return 'passes';
+      if (remainingMs() > 0 || isProbing) return 'refused';
       isProbing = true;
-      return false;
+      return 'probes';
+    },
+    abandonProbe: () => {
+      isProbing = false;
     },
     note: (isUnavailable) => {
       if (!isUnavailable) {

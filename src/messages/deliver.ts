@@ -77,16 +77,28 @@ export function startDelivery(tools: DeliveryTools): Delivery {
 async function workUntilStopped(tools: DeliveryTools, bell: Bell, stopping: AbortSignal): Promise<void> {
   while (!stopping.aborted) {
     try {
-      const lease = await takeLease({ ...tools, recover: (epoch) => recoverClaims(tools, epoch, bell) });
+      const lease = await takeLease({ ...tools, recover: (epoch) => returnClaims(tools, epoch, bell, settleCrash) });
       try {
         await workUnderLease(tools, lease, bell, stopping);
       } finally {
-        await lease.release();
+        await endLease(tools, lease, bell);
       }
     } catch (cause) {
       logFailure(tools.log, cause);
       await bell.wait(pauseAfterFailureMs);
     }
+  }
+}
+
+/**
+ * A step that failed may have left claims behind. Once the lease is given back nobody knows of its epoch any more,
+ * unless another worker happened to watch it.
+ */
+async function endLease(tools: DeliveryTools, lease: Lease, bell: Bell): Promise<void> {
+  try {
+    await returnClaims(tools, lease.epoch, bell, releaseJob);
+  } finally {
+    await lease.release();
   }
 }
 
@@ -137,9 +149,11 @@ async function takeTurn(shift: Shift, turns: Turns): Promise<void> {
     return;
   }
   const claim = await claimNext(shift, turns, room);
-  if (claim.hasSuspects) await trySuspect(shift);
   if (claim.jobs.length > 0) await beginJobs(shift, claim.jobs);
-  else if (!claim.mayHaveMore) await bell.wait(pauseUntil(tools.clock, claim.nextDueAt));
+  // Behind what was claimed: a suspect waits until nothing else can be taken down with it.
+  if (claim.hasSuspects) await trySuspect(shift);
+  if (claim.jobs.length === 0 && !claim.mayHaveMore)
+    await bell.wait(pauseUntil(tools.clock, claim.nextDueAt));
 }
 
 function beginShift(tools: DeliveryTools, lease: Lease, bell: Bell, stopping: AbortSignal): Shift {
@@ -326,7 +340,10 @@ async function attempt(shift: Shift, job: store.Job): Promise<Settled> {
   let message: MessageFacts | null = null;
   let isConfirmed = false;
   const settled = (settlement: store.Settlement): Settled => ({ settlement, message });
-  if (shift.signal.aborted || shift.breaker.isOpen()) return settled(releaseJob(job, context()));
+  if (shift.signal.aborted) return settled(releaseJob(job, context()));
+  const entry = shift.breaker.enter();
+  if (entry === 'refused') return settled(releaseJob(job, context()));
+  let isNoted = false;
   try {
     const built = await findBuilt(shift, job);
     if (built === null)
@@ -348,6 +365,7 @@ async function attempt(shift: Shift, job: store.Job): Promise<Settled> {
       signal: shift.signal,
     });
     noteOutcome(shift, job, outcome);
+    isNoted = true;
     return settled(settleOutcome(job, outcome, context()));
   } catch (cause) {
     const isStopped = shift.signal.aborted || cause instanceof NotConfirmedError;
@@ -357,6 +375,9 @@ async function attempt(shift: Shift, job: store.Job): Promise<Settled> {
     // A message that cannot be built, or that a provider chokes on, must not come back for ever.
     logFailure(tools.log, cause);
     return settled(isConfirmed ? settleAmbiguity(job, context()) : settleCrash(job, context()));
+  } finally {
+    // A probe that never reached the provider would keep the breaker open for good.
+    if (entry === 'probes' && !isNoted) shift.breaker.abandonProbe();
   }
 }
 
@@ -500,8 +521,16 @@ async function suppressHardBounces(
 
 const recoveryItemsMax = 500;
 
-/** Settles what a dead worker had claimed: until there is no more of it, and once more costs nothing. */
-async function recoverClaims(tools: DeliveryTools, epoch: number, bell: Bell): Promise<void> {
+/**
+ * Settles what a worker that has ended had claimed: until there is no more of it, and once more costs nothing.
+ * `settleUnconfirmed` says what becomes of jobs that were not about to be handed off.
+ */
+async function returnClaims(
+  tools: DeliveryTools,
+  epoch: number,
+  bell: Bell,
+  settleUnconfirmed: typeof settleCrash,
+): Promise<void> {
   for (;;) {
     const claims = await store.listClaims(tools.database, epoch, recoveryItemsMax);
     if (claims.length === 0) break;
@@ -510,7 +539,8 @@ async function recoverClaims(tools: DeliveryTools, epoch: number, bell: Bell): P
       tools,
       epoch,
       claims.map((job) => ({
-        settlement: job.confirmedAt === null ? settleCrash(job, context) : settleAmbiguity(job, context),
+        settlement:
+          job.confirmedAt === null ? settleUnconfirmed(job, context) : settleAmbiguity(job, context),
         message: null,
       })),
     );

@@ -2,6 +2,7 @@ import { addSuppressions, type SuppressionReason, type SuppressionTools } from '
 import { now } from '../platform/clock.ts';
 import type { Database, Transaction } from '../platform/postgres/database.ts';
 import * as store from './queue-store.ts';
+import { statusRanks } from './status.ts';
 
 /**
  * Feedback: what is heard of a recipient after the hand-off. Reports come late, twice and out of order; each is
@@ -17,10 +18,22 @@ export async function applyReports(tools: FeedbackTools, reports: readonly Repor
   const at = now(tools.clock);
   await tools.database.transaction(async (transaction) => {
     await store.lockMessagesOf(transaction, uniqueMessages(reports.map(({ job }) => job)));
-    const changed = await store.raiseStatuses(transaction, reports, at);
+    const changed = await store.raiseStatuses(transaction, strongestReports(reports), at);
     await store.refreshMessages(transaction, uniqueMessages(changed), at);
     await suppressReported(transaction, tools, reports);
   });
+}
+
+/** One a recipient: of several rows for one, an update takes any. */
+function strongestReports(reports: readonly Report[]): Report[] {
+  const strongest = new Map<string, Report>();
+  for (const report of reports) {
+    const key = store.textOfKey(report.job);
+    const other = strongest.get(key);
+    if (other === undefined || statusRanks[report.status] > statusRanks[other.status])
+      strongest.set(key, report);
+  }
+  return [...strongest.values()];
 }
 
 /** Complaints and hard bounces: whoever they came from must not be written to again. */

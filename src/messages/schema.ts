@@ -83,7 +83,12 @@ export const emailSendBody = Type.Object(
     ),
     attachments: Type.Optional(Type.Array(attachmentInput, { maxItems: 10 })),
     category: Type.Optional(
-      Type.String({ minLength: 1, maxLength: 100, description: 'A label for analytics.' }),
+      Type.String({
+        minLength: 1,
+        maxLength: 100,
+        format: 'single-line',
+        description: 'A label for analytics.',
+      }),
     ),
   },
   { additionalProperties: false },

@@ -121,9 +121,14 @@ export function settleCrash(job: Job, context: SettlementContext): Settlement {
   };
 }
 
-/** The recipient failed a check: nothing is sent, and the status stays what it was. */
+/**
+ * The recipient failed a check: nothing is sent, and the status stays what it was. Only one that was never tried
+ * can be dropped. One that was put off has failed by now; one whose hand-off was cut off stays uncertain.
+ */
 export function dropJob(job: Job, dropReason: DropReason): Settlement {
-  return { ...untouched(job), dropReason };
+  if (job.attempts > job.ambiguities)
+    return failJob(job, 'policy', `Not tried again: the address is ${dropReason} by now.`);
+  return job.ambiguities > 0 ? untouched(job) : { ...untouched(job), dropReason };
 }
 
 /** The message cannot be built or sent at all. */

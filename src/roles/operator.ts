@@ -1,6 +1,5 @@
 import type { Command } from 'commander';
 import {
-  type AccountTools,
   type ApiKey,
   type Channel,
   createApiKey,

@@ -4,7 +4,7 @@ import type { SendOutcome } from '../../src/channels/outcome.ts';
 
 /** What every provider of `src/channels/email/provider.ts` promises, asked of each in the same way. */
 
-export type DeliveredEmail = { envelopeFrom: string; recipient: string; content: Buffer };
+type DeliveredEmail = { envelopeFrom: string; recipient: string; content: Buffer };
 
 export type EmailProviderHarness = {
   provider: EmailProvider;

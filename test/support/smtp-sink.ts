@@ -9,7 +9,7 @@ import { certificateForTests, privateKeyForTests } from './certificate-for-tests
  * message down before it says 250.
  */
 
-export type SinkPhase =
+type SinkPhase =
   | 'connect'
   | 'ehlo'
   | 'helo'

@@ -50,8 +50,7 @@ export async function collectBody(
   }
   const tooLarge = () =>
     new PublicError(payloadTooLarge, `The request body must be at most ${limits.bytesMax} bytes.`);
-  const declaredText = request.headers['content-length'];
-  const declared = declaredText === undefined ? null : Number(declaredText);
+  const declared = declaredBytes(request);
   if (declared !== null && declared > limits.bytesMax) return refuse(tooLarge());
 
   const reserved = declared ?? limits.bytesMax;
@@ -65,6 +64,12 @@ export async function collectBody(
     request.resume();
     throw cause;
   }
+}
+
+/** How long the body says that it is; null where it comes in chunks. With neither header there is none (RFC 9112 §6.3). */
+function declaredBytes({ headers }: IncomingMessage): number | null {
+  if (headers['transfer-encoding'] !== undefined) return null;
+  return Number(headers['content-length'] ?? '0');
 }
 
 /** Not `for await`: leaving such a loop early destroys the request, and with it the way for the answer. */
@@ -89,5 +94,7 @@ function receive(request: IncomingMessage, bytesMax: number, tooLarge: () => Err
       else resolve(chunks.length === 1 && chunks[0] ? chunks[0] : Buffer.concat(chunks, received));
     };
     request.on('data', onData).on('end', onEnd).on('close', onClose);
+    // A client that left while its key was looked up: the event is over, and would be waited for in vain.
+    if (request.destroyed) onClose();
   });
 }

@@ -46,13 +46,30 @@ export function createRateLimiter(tools: { database: Database; clock: Clock; log
       counter.own -= amount;
       counter.known += amount;
     }
-    const totals = await addToWindows(
-      database,
-      sent.map(({ counter, amount }) => ({ ...counter, amount })),
-    );
+    let totals: Map<string, number>;
+    try {
+      totals = await addToWindows(
+        database,
+        sent.map(({ counter, amount }) => ({ ...counter, amount })),
+      );
+    } catch (cause) {
+      takeBack(sent);
+      throw cause;
+    }
     for (const { counter } of sent) {
       const total = totals.get(`${counter.kind}:${counter.subject}`);
       if (total !== undefined) counter.known = Math.max(counter.known, total);
+    }
+  };
+
+  /** For the next exchange; in a window that is over nobody is interested any more. */
+  const takeBack = (unsent: readonly { counter: Counter; amount: number }[]) => {
+    const currentMs = windowStartAt(clock.nowMs());
+    for (const { counter, amount } of unsent) {
+      if (counter.windowStartMs !== currentMs) continue;
+      counter.own += amount;
+      counter.known -= amount;
+      changed.add(counter);
     }
   };
 
@@ -69,7 +86,7 @@ export function createRateLimiter(tools: { database: Database; clock: Clock; log
   return {
     count: (subject, kind, limit, amount) => {
       const nowMs = clock.nowMs();
-      const windowStartMs = nowMs - (nowMs % windowMs);
+      const windowStartMs = windowStartAt(nowMs);
       const key = `${kind}:${subject}`;
       let counter = counters.get(key);
       if (counter?.windowStartMs !== windowStartMs) {
@@ -92,6 +109,10 @@ export function createRateLimiter(tools: { database: Database; clock: Clock; log
     },
     flush: exchange,
   };
+}
+
+function windowStartAt(epochMs: number): number {
+  return epochMs - (epochMs % windowMs);
 }
 
 const addWindows = statement<{ subject: string; kind: string; used: number }>(

@@ -82,7 +82,8 @@ function decodeBase64(text: string): Uint8Array | null {
   const padding = compact.endsWith('==') ? 2 : compact.endsWith('=') ? 1 : 0;
   const digits = compact.length - padding;
   if (digits % 4 === 1 || (padding > 0 && compact.length % 4 !== 0)) return null;
-  // Node.js skips characters that are not of the alphabet, so that the length gives them away.
+  // Node.js also reads the alphabet for URLs, and skips what is of neither, so that the length gives it away.
+  if (compact.includes('-') || compact.includes('_')) return null;
   const bytes = Buffer.from(compact, 'base64');
   return bytes.length === Math.floor((digits * 3) / 4) ? new Uint8Array(bytes) : null;
 }

@@ -87,6 +87,8 @@ export function openDatabase(options: DatabaseOptions): Database {
   });
   // The pool drops a broken idle connection by itself; without a listener Node.js would end the process.
   pool.on('error', () => undefined);
+  // Nor may one that breaks between two statements of a transaction: the next statement tells.
+  pool.on('connect', (client) => client.on('error', () => undefined));
 
   let tenantRoleLookup: Promise<boolean> | undefined;
   const hasTenantRole = () => {
@@ -104,12 +106,13 @@ export function openDatabase(options: DatabaseOptions): Database {
     organizationIds: readonly string[] | null,
     work: (transaction: Transaction) => Promise<Result>,
   ): Promise<Result> => {
+    // Before a connection is taken, since the first answer needs one too: all of them could wait for it in vain.
+    const role = organizationIds !== null && (await hasTenantRole()) ? tenantRole : 'none';
     const client = await connect(pool);
     shareWrite(client);
     // Sent without waiting: if it fails, so does every statement behind it on the same connection.
     const opening: Promise<unknown>[] = [client.query('begin')];
     if (organizationIds !== null) {
-      const role = (await hasTenantRole()) ? tenantRole : 'none';
       opening.push(client.query({ ...prepare(enterTenantRole), values: [role, organizationIds.join(',')] }));
     }
     for (const sent of opening) sent.catch(() => undefined);
@@ -176,7 +179,7 @@ export function openDatabase(options: DatabaseOptions): Database {
       try {
         await client.connect();
       } catch (cause) {
-        throw asDatabaseError(cause);
+        throw noConnection(cause);
       }
       return client;
     },
@@ -192,11 +195,16 @@ const enterTenantRole = statement(
 
 /** Without the role (see migration 1) row-level security stays off, and `doctor` says so. */
 async function isMemberOfTenantRole(pool: pg.Pool): Promise<boolean> {
-  const { rowCount } = await pool.query(
-    "select from pg_roles where rolname = $1 and pg_has_role(session_user, oid, 'member')",
-    [tenantRole],
-  );
-  return rowCount === 1;
+  const client = await connect(pool);
+  try {
+    const { rowCount } = await client.query(
+      "select from pg_roles where rolname = $1 and pg_has_role(session_user, oid, 'member')",
+      [tenantRole],
+    );
+    return rowCount === 1;
+  } finally {
+    client.release();
+  }
 }
 
 function clientConfig(address: DatabaseAddress, applicationName: string): pg.ClientConfig {
@@ -229,8 +237,12 @@ async function connect(pool: pg.Pool): Promise<pg.PoolClient> {
   try {
     return await pool.connect();
   } catch (cause) {
-    throw new DatabaseUnavailableError('no connection to PostgreSQL', { cause });
+    throw noConnection(cause);
   }
+}
+
+function noConnection(cause: unknown): DatabaseUnavailableError {
+  return new DatabaseUnavailableError('no connection to PostgreSQL', { cause });
 }
 
 async function runOn<Row>(
