@@ -39,6 +39,8 @@ create table message_contents (
   content json not null,
   primary key (organization_id, message_id)
 ) partition by range (message_id);
+-- Content is read once or twice in its life: compressing it would cost more than the room that it takes.
+alter table message_contents alter column content set storage external;
 call wall_off('message_contents');
 
 -- Attachments, sealed, and only until the message is terminal.
@@ -125,6 +127,9 @@ create table delivery_queue (
 -- For claiming: what is due, by lane and organization. Claimed rows leave it.
 create index delivery_queue_due on delivery_queue (lane, organization_id, due_at)
   where claimed_by is null and set_aside_at is null;
+-- For finding, at every claim, that there is nothing to be found.
+create index delivery_queue_suspects on delivery_queue (due_at)
+  where crashes >= 2 and claimed_by is null and set_aside_at is null;
 call wall_off('delivery_queue');
 
 call create_monthly_partitions('messages', now(), 4);

@@ -15,4 +15,5 @@ create table sandbox_messages (
   primary key (organization_id, id)
 );
 create index sandbox_messages_newest on sandbox_messages (id desc);
-create index sandbox_messages_recipient on sandbox_messages (recipient, id desc);
+-- People type addresses as they like.
+create index sandbox_messages_recipient on sandbox_messages (lower(recipient), id desc);

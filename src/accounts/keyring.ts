@@ -1,5 +1,6 @@
 import { LRUCache } from 'lru-cache';
 import { type Clock, dateOf } from '../platform/clock.ts';
+import { overloaded } from '../platform/http/errors.ts';
 import type { Log } from '../platform/log.ts';
 import type { Database } from '../platform/postgres/database.ts';
 import { sha256 } from '../platform/secrets.ts';
@@ -19,7 +20,10 @@ export type KeyringOutcome = Grant | 'unauthorized' | 'too_many_wrong_keys';
 
 /** Tells what an API key opens, without asking the database at each request. */
 export type Keyring = {
-  /** `address` is the client's: wrong keys are limited per address before the database is asked. */
+  /**
+   * `address` is the client's: wrong keys are limited per address before the database is asked. Rejects with a
+   * PublicError (503) when too many unknown keys of one address come at once, and with a DatabaseUnavailableError.
+   */
   find: (key: string, address: string) => Promise<KeyringOutcome>;
   /** Writes down when keys were last used. */
   flush: () => Promise<void>;
@@ -39,14 +43,19 @@ const keyPattern = /^pst_[0-9A-Za-z]{43}$/;
 
 type Known = { grant: Grant | null; expiresAtMs: number; loadedAtMs: number; touchedAtMs: number };
 
+/** What an address tried in the present minute. */
+type Address = { wrongKeys: number; lookUps: number; windowStartMs: number };
+
 export function createKeyring(tools: { database: Database; clock: Clock; log: Log }): Keyring {
   const { database, clock, log } = tools;
   const known = new LRUCache<string, Known>({ max: keysMax });
   const loading = new Map<string, Promise<Known | null>>();
-  const wrongKeys = new LRUCache<string, { count: number; windowStartMs: number }>({ max: addressesMax });
+  const addresses = new LRUCache<string, Address>({ max: addressesMax });
   let touched: { organizationId: string; id: string }[] = [];
 
   const load = async (digest: Buffer, cacheKey: string): Promise<Known | null> => {
+    // Before the question: a slow answer is as old as this.
+    const loadedAtMs = clock.monotonicMs();
     const found = await store.findGrant(database, digest);
     if (found === null) {
       known.delete(cacheKey);
@@ -65,7 +74,7 @@ export function createKeyring(tools: { database: Database; clock: Clock; log: Lo
             }
           : null,
       expiresAtMs: key.expiresAt?.getTime() ?? Number.POSITIVE_INFINITY,
-      loadedAtMs: clock.monotonicMs(),
+      loadedAtMs,
       touchedAtMs: known.get(cacheKey)?.touchedAtMs ?? Number.NEGATIVE_INFINITY,
     };
     known.set(cacheKey, entry);
@@ -82,19 +91,29 @@ export function createKeyring(tools: { database: Database; clock: Clock; log: Lo
     return pending;
   };
 
-  const mayTry = (address: string) => {
-    const window = wrongKeys.get(address);
-    if (window === undefined || clock.monotonicMs() - window.windowStartMs > 60_000) return true;
-    return window.count < wrongKeysPerMinute;
+  const addressOf = (address: string): Address => {
+    const nowMs = clock.monotonicMs();
+    const seen = addresses.get(address);
+    if (seen !== undefined && nowMs - seen.windowStartMs <= 60_000) return seen;
+    const fresh = { wrongKeys: 0, lookUps: 0, windowStartMs: nowMs };
+    addresses.set(address, fresh);
+    return fresh;
   };
 
-  const countWrongKey = (address: string) => {
-    const nowMs = clock.monotonicMs();
-    const window = wrongKeys.get(address);
-    if (window === undefined || nowMs - window.windowStartMs > 60_000) {
-      wrongKeys.set(address, { count: 1, windowStartMs: nowMs });
-    } else {
-      window.count += 1;
+  /** Each look-up under way may turn out to be for a wrong key: many at once get no further than one by one. */
+  const lookUp = async (digest: Buffer, cacheKey: string, from: Address): Promise<Known | null> => {
+    const underWay = loading.get(cacheKey);
+    if (underWay !== undefined) return underWay;
+    if (from.wrongKeys + from.lookUps >= wrongKeysPerMinute) {
+      throw overloaded('Too many API keys are being checked at the moment.');
+    }
+    from.lookUps += 1;
+    try {
+      const entry = await loadOnce(digest, cacheKey);
+      if (entry === null) from.wrongKeys += 1;
+      return entry;
+    } finally {
+      from.lookUps -= 1;
     }
   };
 
@@ -110,14 +129,14 @@ export function createKeyring(tools: { database: Database; clock: Clock; log: Lo
       const digest = sha256(key);
       const cacheKey = digest.toString('base64');
       let entry: Known | null | undefined = known.get(cacheKey);
-      if (entry === undefined && !mayTry(address)) return 'too_many_wrong_keys';
-      if (entry === undefined || clock.monotonicMs() - entry.loadedAtMs > freshForMs) {
+      if (entry === undefined) {
+        const from = addressOf(address);
+        if (from.wrongKeys >= wrongKeysPerMinute) return 'too_many_wrong_keys';
+        entry = await lookUp(digest, cacheKey, from);
+      } else if (clock.monotonicMs() - entry.loadedAtMs > freshForMs) {
         entry = await loadOnce(digest, cacheKey);
       }
-      if (entry === null) {
-        countWrongKey(address);
-        return 'unauthorized';
-      }
+      if (entry === null) return 'unauthorized';
       if (entry.grant === null || entry.expiresAtMs <= clock.nowMs()) return 'unauthorized';
 
       const nowMs = clock.monotonicMs();

@@ -1,19 +1,19 @@
-import { LRUCache } from 'lru-cache';
-import { addSuppressions, areSuppressed, type SuppressionTools } from '../audience/audience.ts';
-import type { EmailProvider } from '../channels/email/email.ts';
-import type { SendOutcome } from '../channels/outcome.ts';
-import { type Batcher, createBatcher } from '../platform/batcher.ts';
-import { type Clock, dateOf, sleep } from '../platform/clock.ts';
-import type { Log } from '../platform/log.ts';
-import { type Database, DatabaseUnavailableError } from '../platform/postgres/database.ts';
+import { areSuppressed } from '../audience/audience.ts';
+import { type Bell, createBell } from '../platform/bell.ts';
+import { dateOf } from '../platform/clock.ts';
 import { type Lease, takeLease } from '../platform/queue/lease.ts';
 import { listenForWakes } from '../platform/queue/wake.ts';
-import { type ByteBudget, createByteBudget } from '../platform/byte-budget.ts';
-import { type Breaker, createBreaker } from './breaker.ts';
-import { buildEmail, type BuiltEmail, envelopeRecipientOf, fillFor } from './email-build.ts';
-import { uniqueMessages } from './feedback.ts';
+import {
+  beginShift,
+  handOffJob,
+  type HandOffTools,
+  loadSmallMessages,
+  logFailure,
+  type Shift,
+} from './hand-off.ts';
 import * as store from './queue-store.ts';
-import { dropJob, failJob, releaseJob, settleAmbiguity, settleCrash, settleOutcome } from './settlement.ts';
+import { dropJob, releaseJob, settleCrash } from './settlement.ts';
+import { returnClaims } from './settlement-writer.ts';
 
 /**
  * Delivery: the life of a message from its row in the queue to the outcome at its recipient.
@@ -34,14 +34,7 @@ import { dropJob, failJob, releaseJob, settleAmbiguity, settleCrash, settleOutco
  * What is not promised: that nobody gets a message twice. Between the last octet and the answer nobody can know
  * (RFC 1047); such hand-offs are counted with the recipient.
  */
-export type DeliveryTools = SuppressionTools & {
-  database: Database;
-  clock: Clock;
-  log: Log;
-  emailProvider: EmailProvider;
-  /** From 0 to 1; spreads retries. */
-  random: () => number;
-};
+export type DeliveryTools = HandOffTools;
 
 export type Delivery = {
   /** Begins nothing more, lets what is under way end (at most a minute), gives the rest back. */
@@ -53,35 +46,58 @@ export const deliveryChannel = 'postillion_deliveries';
 
 /** Should a notification be lost: the longest that a due job can go unnoticed. */
 const idleMs = 5_000;
-/** Jobs in hand for each hand-off that the provider can do at once: the next are ready when one ends. */
-const jobsPerHandOff = 4;
-/** Messages in memory at once, apart from small ones. */
-const contentBytesMax = 64 * 1_048_576;
+/**
+ * Jobs that wait in memory for each hand-off that the provider can do at once. Fewer would leave the provider idle
+ * while the next are claimed; more would be taken from other workers without need.
+ */
+const jobsPerHandOff = 8;
 const stopMaxMs = 60_000;
 const pauseAfterFailureMs = 500;
 
 export function startDelivery(tools: DeliveryTools): Delivery {
   const stopping = new AbortController();
-  const bell = createBell(tools.clock);
-  const listening = listenForWakes(tools, deliveryChannel, stopping.signal, bell.ring);
-  const working = workUntilStopped(tools, bell, stopping.signal);
+  const office: Office = {
+    tools,
+    bell: createBell(tools.clock),
+    news: { isFresh: true },
+    stopping: stopping.signal,
+  };
+  const listening = listenForWakes(tools, deliveryChannel, stopping.signal, () => {
+    announce(office);
+  });
+  const working = workUntilStopped(office);
   return {
     stop: async () => {
       stopping.abort(new Error('the worker is stopping'));
-      bell.ring();
+      office.bell.ring();
       await Promise.all([listening, working]);
     },
   };
 }
 
-async function workUntilStopped(tools: DeliveryTools, bell: Bell, stopping: AbortSignal): Promise<void> {
+/** What outlives a lease. `news` is fresh when there may be due jobs that no claim has looked for yet. */
+type Office = { tools: DeliveryTools; bell: Bell; news: { isFresh: boolean }; stopping: AbortSignal };
+
+function announce({ news, bell }: Office): void {
+  news.isFresh = true;
+  bell.ring();
+}
+
+async function workUntilStopped(office: Office): Promise<void> {
+  const { tools, bell, stopping } = office;
   while (!stopping.aborted) {
     try {
-      const lease = await takeLease({ ...tools, recover: (epoch) => returnClaims(tools, epoch, bell, settleCrash) });
+      const lease = await takeLease({
+        ...tools,
+        recover: async (epoch) => {
+          await returnClaims(tools, epoch, settleCrash);
+          announce(office);
+        },
+      });
       try {
-        await workUnderLease(tools, lease, bell, stopping);
+        await workUnderLease(office, lease);
       } finally {
-        await endLease(tools, lease, bell);
+        await endLease(tools, lease);
       }
     } catch (cause) {
       logFailure(tools.log, cause);
@@ -94,181 +110,127 @@ async function workUntilStopped(tools: DeliveryTools, bell: Bell, stopping: Abor
  * A step that failed may have left claims behind. Once the lease is given back nobody knows of its epoch any more,
  * unless another worker happened to watch it.
  */
-async function endLease(tools: DeliveryTools, lease: Lease, bell: Bell): Promise<void> {
+async function endLease(tools: DeliveryTools, lease: Lease): Promise<void> {
   try {
-    await returnClaims(tools, lease.epoch, bell, releaseJob);
+    await returnClaims(tools, lease.epoch, releaseJob);
   } finally {
     await lease.release();
   }
 }
 
-/** What one lease works with; a new lease begins with nothing. */
-type Shift = {
-  tools: DeliveryTools;
-  lease: Lease;
-  /** Aborts when nothing more may be handed off. */
-  signal: AbortSignal;
-  bell: Bell;
-  breaker: Breaker;
-  built: LRUCache<string, BuiltEmail>;
-  budget: ByteBudget;
-  confirmations: Batcher<store.JobKey, boolean>;
-  settlements: Batcher<Settled, undefined>;
-  underWay: Set<Promise<void>>;
+type LaneNumber = 0 | 1;
+
+/** Transactional mail, or campaigns: where its scan of the organizations stands, and what waits in memory. */
+type Lane = {
+  number: LaneNumber;
+  lastOrganizationId: string;
+  /** The last claim found as much as it asked for, or has not seen every organization yet. */
+  mayHaveMore: boolean;
+  nextDueAtMs: number;
+  ready: store.Job[];
 };
 
-/** `message` is null where nothing is known of it, so that nothing may be left out. */
-type Settled = { settlement: store.Settlement; message: MessageFacts | null };
+const firstOrganization = '00000000-0000-0000-0000-000000000000';
 
-type MessageFacts = { isShared: boolean; hasAttachments: boolean };
+function openLane(number: LaneNumber): Lane {
+  return {
+    number,
+    lastOrganizationId: firstOrganization,
+    mayHaveMore: true,
+    nextDueAtMs: Infinity,
+    ready: [],
+  };
+}
 
-async function workUnderLease(
-  tools: DeliveryTools,
-  lease: Lease,
-  bell: Bell,
-  stopping: AbortSignal,
-): Promise<void> {
-  const shift = beginShift(tools, lease, bell, stopping);
+/** A shift at work: jobs wait in the lanes, are handed off as the provider has room, and then settled. */
+type Desk = {
+  shift: Shift;
+  lanes: readonly [Lane, Lane];
+  handOffs: number;
+  underWay: Set<Promise<void>>;
+  hasSuspects: boolean;
+};
+
+async function workUnderLease(office: Office, lease: Lease): Promise<void> {
+  const shift = beginShift(office.tools, lease, office.bell, office.stopping);
+  const desk: Desk = {
+    shift,
+    lanes: [openLane(0), openLane(1)],
+    handOffs: 0,
+    underWay: new Set(),
+    hasSuspects: false,
+  };
   try {
-    const turns = { 0: firstOrganization, 1: firstOrganization };
-    while (!stopping.aborted && !lease.signal.aborted) await takeTurn(shift, turns);
+    while (!shift.signal.aborted) await takeTurn(office, desk);
   } finally {
-    await endShift(shift);
+    await clearDesk(desk);
   }
 }
 
 /** Claims what there is room for and begins it, or waits for a reason to look again. */
-async function takeTurn(shift: Shift, turns: Turns): Promise<void> {
-  const { tools, bell, breaker, underWay } = shift;
-  const capacity = tools.emailProvider.concurrency * jobsPerHandOff;
-  const free = capacity - underWay.size;
-  const room = breaker.admits(free);
-  // A few places that are free are not worth a claim: it costs the same for many.
-  if (room === 0 || (free < capacity / 4 && underWay.size > 0)) {
-    await bell.wait(breaker.pauseMs() ?? idleMs);
+async function takeTurn(office: Office, desk: Desk): Promise<void> {
+  const { tools, bell, news } = office;
+  const { breaker } = desk.shift;
+  if (news.isFresh) {
+    news.isFresh = false;
+    for (const lane of desk.lanes) lane.mayHaveMore = true;
+  }
+  const lane = chooseLane(desk, tools.clock.nowMs());
+  const room = lane === undefined ? 0 : breaker.admits(roomOf(desk, lane));
+  if (lane !== undefined && room > 0) {
+    await claimInto(desk, lane, room);
+    beginReadyJobs(desk);
+    // Behind what was claimed: a suspect waits until nothing else can be taken down with it.
+    if (desk.hasSuspects) await trySuspect(desk);
     return;
   }
-  const claim = await claimNext(shift, turns, room);
-  if (claim.jobs.length > 0) await beginJobs(shift, claim.jobs);
-  // Behind what was claimed: a suspect waits until nothing else can be taken down with it.
-  if (claim.hasSuspects) await trySuspect(shift);
-  if (claim.jobs.length === 0 && !claim.mayHaveMore)
-    await bell.wait(pauseUntil(tools.clock, claim.nextDueAt));
+  const pauseMs =
+    breaker.pauseMs() ?? Math.min(...desk.lanes.map(({ nextDueAtMs }) => nextDueAtMs)) - tools.clock.nowMs();
+  const hasWaitedOut = await bell.wait(Math.min(Math.max(pauseMs + 1, 1), idleMs));
+  // Whatever the reason, it is time for another look.
+  if (hasWaitedOut) news.isFresh = true;
 }
 
-function beginShift(tools: DeliveryTools, lease: Lease, bell: Bell, stopping: AbortSignal): Shift {
-  return {
-    tools,
-    lease,
-    signal: AbortSignal.any([lease.signal, stopping]),
-    bell,
-    breaker: createBreaker(tools.clock),
-    built: new LRUCache<string, BuiltEmail>({
-      maxSize: contentBytesMax,
-      sizeCalculation: ({ sizeBytes }) => sizeBytes,
-    }),
-    budget: createByteBudget(contentBytesMax),
-    // While some are being committed, the next ones gather.
-    confirmations: createBatcher({
-      itemsMax: 500,
-      concurrency: 2,
-      run: (jobs) =>
-        store.confirmHandOffs(tools.database, jobs, { epoch: lease.epoch, at: dateOf(tools.clock.nowMs()) }),
-    }),
-    settlements: createBatcher({
-      itemsMax: 500,
-      concurrency: 2,
-      run: async (items) => {
-        await writeUntilSettled(tools, lease, items);
-        return items.map(() => undefined);
-      },
-    }),
-    underWay: new Set(),
-  };
-}
-
-/** What was confirmed is carried through, and settled; the rest goes back. */
-async function endShift(shift: Shift): Promise<void> {
-  const { clock, log } = shift.tools;
-  let cancel: () => void = () => undefined;
-  const timeout = new Promise<void>((resolve) => {
-    cancel = clock.after(stopMaxMs, () => {
-      log.warn({ under_way: shift.underWay.size }, 'stopped while hand-offs were under way');
-      resolve();
-    });
+/** Transactional mail first: it finds room also where campaigns have taken theirs. */
+function chooseLane(desk: Desk, nowMs: number): Lane | undefined {
+  return desk.lanes.find((lane) => {
+    const isWorthwhile = lane.mayHaveMore || lane.nextDueAtMs <= nowMs;
+    // A few free places are not worth a claim: it costs the same for many.
+    return isWorthwhile && roomOf(desk, lane) >= readyMax(desk) / 2;
   });
-  await Promise.race([Promise.all(shift.underWay), timeout]);
-  cancel();
 }
 
-const firstOrganization = '00000000-0000-0000-0000-000000000000';
-type Turns = Record<0 | 1, string>;
-
-/** Transactional mail first; campaigns get the room that it leaves. */
-async function claimNext(
-  shift: Shift,
-  turns: Turns,
-  room: number,
-): Promise<{ jobs: store.Job[]; nextDueAt: Date | null; hasSuspects: boolean; mayHaveMore: boolean }> {
-  const { tools, lease } = shift;
-  const jobs: store.Job[] = [];
-  const nextDueAts: Date[] = [];
-  let hasSuspects = false;
-  let mayHaveMore = false;
-  for (const lane of [0, 1] as const) {
-    if (jobs.length >= room) break;
-    const claim = await store.claimDueJobs(tools.database, {
-      epoch: lease.epoch,
-      at: dateOf(tools.clock.nowMs()),
-      lane,
-      itemsMax: room - jobs.length,
-      afterOrganizationId: turns[lane],
-    });
-    jobs.push(...claim.jobs);
-    if (claim.nextDueAt !== null) nextDueAts.push(claim.nextDueAt);
-    hasSuspects ||= claim.hasSuspects;
-    // The scan goes round: what lies before the organization where it began is seen at the next turn.
-    mayHaveMore ||= turns[lane] !== firstOrganization;
-    turns[lane] = claim.lastOrganizationId ?? firstOrganization;
-  }
-  const nextDueAt = nextDueAts.sort((first, second) => first.getTime() - second.getTime())[0] ?? null;
-  return { jobs, nextDueAt, hasSuspects, mayHaveMore };
+function readyMax({ shift }: Desk): number {
+  return shift.tools.emailProvider.concurrency * jobsPerHandOff;
 }
 
-function pauseUntil(clock: Clock, nextDueAt: Date | null): number {
-  if (nextDueAt === null) return idleMs;
-  return Math.min(Math.max(nextDueAt.getTime() - clock.nowMs(), 0) + 1, idleMs);
+function roomOf(desk: Desk, lane: Lane): number {
+  return readyMax(desk) - lane.ready.length;
 }
 
-/** A job that took workers down is tried while nothing else is under way, so that nothing else is taken down. */
-async function trySuspect(shift: Shift): Promise<void> {
-  await Promise.all(shift.underWay);
-  const job = await store.claimSuspect(shift.tools.database, {
-    epoch: shift.lease.epoch,
-    at: dateOf(shift.tools.clock.nowMs()),
+async function claimInto(desk: Desk, lane: Lane, itemsMax: number): Promise<void> {
+  const { tools, lease } = desk.shift;
+  const claim = await store.claimDueJobs(tools.database, {
+    epoch: lease.epoch,
+    at: dateOf(tools.clock.nowMs()),
+    lane: lane.number,
+    itemsMax,
+    afterOrganizationId: lane.lastOrganizationId,
   });
-  if (job === null) return;
-  await beginJobs(shift, [job]);
-  await Promise.all(shift.underWay);
-}
-
-async function beginJobs(shift: Shift, jobs: readonly store.Job[]): Promise<void> {
-  const remaining = await dropSuppressed(shift, jobs);
-  await loadSmallMessages(shift, remaining);
-  for (const job of remaining) {
-    const ending = carryOut(shift, job)
-      .catch((cause: unknown) => {
-        logFailure(shift.tools.log, cause);
-      })
-      .finally(() => {
-        shift.underWay.delete(ending);
-        shift.bell.ring();
-      });
-    shift.underWay.add(ending);
-  }
+  const isFirstPart = lane.lastOrganizationId === firstOrganization;
+  const nextDueAtMs = claim.nextDueAt?.getTime() ?? Infinity;
+  lane.nextDueAtMs = isFirstPart ? nextDueAtMs : Math.min(lane.nextDueAtMs, nextDueAtMs);
+  // Nothing is left only if one claim has seen every organization and found nothing due.
+  lane.mayHaveMore = claim.jobs.length > 0 || !isFirstPart || !claim.isScanOver;
+  lane.lastOrganizationId = claim.isScanOver ? firstOrganization : claim.lastOrganizationId;
+  desk.hasSuspects ||= claim.hasSuspects;
+  const remaining = await dropSuppressed(desk.shift, claim.jobs);
+  await loadSmallMessages(desk.shift, remaining);
+  lane.ready.push(...remaining);
 }
 
 async function dropSuppressed(shift: Shift, jobs: readonly store.Job[]): Promise<store.Job[]> {
+  if (jobs.length === 0) return [];
   const verdicts = await areSuppressed(
     shift.tools.database,
     shift.tools,
@@ -282,306 +244,81 @@ async function dropSuppressed(shift: Shift, jobs: readonly store.Job[]): Promise
   return jobs.filter((_job, index) => !verdicts[index]);
 }
 
-/** Larger ones are loaded one by one when their turn comes. */
-const smallContentBytesMax = 262_144;
+/** Fills the provider's places, transactional mail first. */
+function beginReadyJobs(desk: Desk): void {
+  const { shift, lanes } = desk;
+  while (desk.handOffs < shift.tools.emailProvider.concurrency) {
+    const job = lanes[0].ready.shift() ?? lanes[1].ready.shift();
+    if (job === undefined) return;
+    beginJob(desk, job);
+  }
+}
 
-async function loadSmallMessages(shift: Shift, jobs: readonly store.Job[]): Promise<void> {
-  const wanted = uniqueMessages(
-    jobs.filter((job) => job.contentBytes <= smallContentBytesMax && !shift.built.has(job.messageId)),
-  );
-  if (wanted.length === 0) return;
-  for (const message of await store.loadDeliverableMessages(shift.tools.database, wanted)) {
-    // One that cannot be built is tried again by itself, when its own job fails over it.
-    await keepBuilt(shift, message).catch((cause: unknown) => {
+function beginJob(desk: Desk, job: store.Job): void {
+  const { shift, underWay } = desk;
+  desk.handOffs += 1;
+  const ending = handOffJob(shift, job)
+    .finally(() => {
+      // The place is free before the outcome is written.
+      desk.handOffs -= 1;
+      beginReadyJobs(desk);
+    })
+    .then(async (settled) => {
+      await shift.settlements.add(settled);
+      noteRequeue(desk, settled.settlement);
+    })
+    .catch((cause: unknown) => {
       logFailure(shift.tools.log, cause);
+    })
+    .finally(() => {
+      underWay.delete(ending);
+      shift.bell.ring();
     });
-  }
+  underWay.add(ending);
 }
 
-async function keepBuilt(shift: Shift, message: store.DeliverableMessage): Promise<BuiltEmail> {
-  const built = await buildEmail(shift.tools, message);
-  shift.built.set(message.messageId, built);
-  return built;
+/** A job that went back to the queue falls due without anybody's telling. */
+function noteRequeue({ lanes }: Desk, { job, requeue }: store.Settlement): void {
+  if (requeue === null) return;
+  const lane = lanes[job.isCampaign ? 1 : 0];
+  lane.nextDueAtMs = Math.min(lane.nextDueAtMs, requeue.dueAt.getTime());
 }
 
-/** One job, from here to its settlement; rejects only if that could not be written. */
-async function carryOut(shift: Shift, job: store.Job): Promise<void> {
-  const release = await takeBytes(shift, job);
-  try {
-    const settled = await attempt(shift, job);
-    // Nobody else will ask for it.
-    if (settled.message?.isShared === false) shift.built.delete(job.messageId);
-    await shift.settlements.add(settled);
-  } finally {
-    release();
-  }
+/** A job that took workers down is tried while nothing else is under way, so that nothing else is taken down. */
+async function trySuspect(desk: Desk): Promise<void> {
+  desk.hasSuspects = false;
+  await finishReadyJobs(desk);
+  const { tools, lease } = desk.shift;
+  const job = await store.claimSuspect(tools.database, {
+    epoch: lease.epoch,
+    at: dateOf(tools.clock.nowMs()),
+  });
+  if (job === null) return;
+  beginJob(desk, job);
+  await finishReadyJobs(desk);
 }
 
-async function takeBytes(shift: Shift, job: store.Job): Promise<() => void> {
-  if (job.contentBytes <= smallContentBytesMax) return () => undefined;
-  for (;;) {
-    const release = shift.budget.take(Math.min(job.contentBytes, contentBytesMax));
-    if (release !== null) return release;
-    // Some other job holds the bytes and rings when it ends.
-    await shift.bell.wait(idleMs);
-  }
+async function finishReadyJobs({ underWay }: Desk): Promise<void> {
+  // Each one that ends may have begun another; nothing is claimed meanwhile, so that this comes to an end.
+  while (underWay.size > 0) await Promise.all(underWay);
 }
 
-async function findBuilt(shift: Shift, job: store.Job): Promise<BuiltEmail | null> {
-  const built = shift.built.get(job.messageId);
-  if (built !== undefined) return built;
-  const [message] = await store.loadDeliverableMessages(shift.tools.database, [job]);
-  return message === undefined ? null : keepBuilt(shift, message);
-}
-
-async function attempt(shift: Shift, job: store.Job): Promise<Settled> {
-  const { tools } = shift;
-  const context = () => ({ atMs: tools.clock.nowMs(), random: tools.random(), dateOf });
-  let message: MessageFacts | null = null;
-  let isConfirmed = false;
-  const settled = (settlement: store.Settlement): Settled => ({ settlement, message });
-  if (shift.signal.aborted) return settled(releaseJob(job, context()));
-  const entry = shift.breaker.enter();
-  if (entry === 'refused') return settled(releaseJob(job, context()));
-  let isNoted = false;
-  try {
-    const built = await findBuilt(shift, job);
-    if (built === null)
-      return settled(failJob(job, 'other', 'The content of the message is no longer stored.'));
-    message = built.facts;
-    const content = fillFor(built, job);
-    if (content === 'too_large') {
-      return settled(failJob(job, 'message_too_large', 'The message is too large with its values.'));
-    }
-    const outcome = await tools.emailProvider.handOff({
-      reference: job,
-      envelopeFrom: built.envelopeFrom,
-      recipient: envelopeRecipientOf(job),
-      content,
-      confirm: async () => {
-        await confirmHandOff(shift, job);
-        isConfirmed = true;
-      },
-      signal: shift.signal,
+/** What was confirmed is carried through and settled; the rest goes back. */
+async function clearDesk(desk: Desk): Promise<void> {
+  const { shift, underWay } = desk;
+  const { clock, log, random } = shift.tools;
+  let cancel: () => void = () => undefined;
+  const timeout = new Promise<void>((resolve) => {
+    cancel = clock.after(stopMaxMs, () => {
+      log.warn({ under_way: underWay.size }, 'stopped while hand-offs were under way');
+      resolve();
     });
-    noteOutcome(shift, job, outcome);
-    isNoted = true;
-    return settled(settleOutcome(job, outcome, context()));
-  } catch (cause) {
-    const isStopped = shift.signal.aborted || cause instanceof NotConfirmedError;
-    if (!isConfirmed && (isStopped || cause instanceof DatabaseUnavailableError)) {
-      return settled(releaseJob(job, context()));
-    }
-    // A message that cannot be built, or that a provider chokes on, must not come back for ever.
-    logFailure(tools.log, cause);
-    return settled(isConfirmed ? settleAmbiguity(job, context()) : settleCrash(job, context()));
-  } finally {
-    // A probe that never reached the provider would keep the breaker open for good.
-    if (entry === 'probes' && !isNoted) shift.breaker.abandonProbe();
-  }
-}
-
-/** The job must not be handed off: it is somebody else's by now, or nobody can say whose it is. */
-class NotConfirmedError extends Error {
-  override readonly name = 'NotConfirmedError';
-}
-
-async function confirmHandOff(shift: Shift, job: store.Job): Promise<void> {
-  const isOwn = await shift.confirmations.add(job).catch((cause: unknown) => {
-    throw new NotConfirmedError('the hand-off could not be announced', { cause });
   });
-  if (!isOwn || shift.signal.aborted) throw new NotConfirmedError('the claim on the job was lost');
-}
-
-function noteOutcome(shift: Shift, job: store.Job, outcome: SendOutcome): void {
-  const isUnavailable = outcome.kind === 'deferred' && outcome.reason === 'provider_unavailable';
-  const change = shift.breaker.note(isUnavailable);
-  const { log } = shift.tools;
-  if (change === 'opened' && isUnavailable) {
-    log.error(
-      { diagnostic: outcome.reply.diagnostic },
-      'the email provider is not available; delivery pauses',
-    );
-  } else if (change === 'closed') {
-    log.info('the email provider is available again');
-  }
-  log.debug(
-    {
-      organization_id: job.organizationId,
-      message_id: job.messageId,
-      ordinal: job.ordinal,
-      attempt: job.attempts + 1,
-      outcome: outcome.kind,
-      reason: 'reason' in outcome ? outcome.reason : undefined,
-    },
-    'attempt',
+  const waiting = desk.lanes.flatMap((lane) => lane.ready.splice(0));
+  const context = { atMs: clock.nowMs(), random: random(), dateOf };
+  const released = waiting.map((job) =>
+    shift.settlements.add({ settlement: releaseJob(job, context), message: null }),
   );
-}
-
-/** Outcomes are known only here: they are written again and again until the database takes them. */
-async function writeUntilSettled(
-  tools: DeliveryTools,
-  lease: Lease,
-  items: readonly Settled[],
-): Promise<void> {
-  let lostAtMs: number | null = null;
-  for (;;) {
-    try {
-      await writeSettlements(tools, lease.epoch, items);
-      return;
-    } catch (cause) {
-      if (!(cause instanceof DatabaseUnavailableError)) {
-        await writeOneByOne(tools, lease, items, cause);
-        return;
-      }
-      // Once the lease is lost for good, the claims are others' to recover, as ambiguous as they are to them.
-      if (lease.signal.aborted) lostAtMs ??= tools.clock.monotonicMs();
-      if (lostAtMs !== null && tools.clock.monotonicMs() - lostAtMs > lostLeaseMs) throw cause;
-      await sleep(tools.clock, pauseAfterFailureMs);
-    }
-  }
-}
-
-/** One outcome that cannot be written must not take the others of its batch with it. */
-async function writeOneByOne(
-  tools: DeliveryTools,
-  lease: Lease,
-  items: readonly Settled[],
-  cause: unknown,
-): Promise<void> {
-  if (items.length === 1) {
-    // The job stays claimed, and is recovered when this lease ends.
-    tools.log.error(
-      { err: cause, message_id: items[0]?.settlement.job.messageId },
-      'an outcome cannot be written',
-    );
-    return;
-  }
-  for (const item of items) await writeUntilSettled(tools, lease, [item]);
-}
-
-/** How long outcomes of a lost lease are still offered to a database that does not answer. */
-const lostLeaseMs = 10_000;
-
-async function writeSettlements(
-  tools: DeliveryTools,
-  epoch: number,
-  items: readonly Settled[],
-): Promise<void> {
-  const at = dateOf(tools.clock.nowMs());
-  const settlements = items.map(({ settlement }) => settlement);
-  // A campaign has no status of its own rows to keep, and far too many recipients to go through.
-  const messagesWith = (has: (facts: MessageFacts) => boolean) =>
-    uniqueMessages(
-      items
-        .filter(({ settlement, message }) => !settlement.job.isCampaign && (message === null || has(message)))
-        .map(({ settlement }) => settlement.job),
-    );
-  await tools.database.transaction(async (transaction) => {
-    await store.lockMessagesOf(
-      transaction,
-      messagesWith(({ isShared }) => isShared),
-    );
-    const changed = new Set(
-      (await store.settleJobs(transaction, settlements, { epoch, at })).map(store.textOfKey),
-    );
-    const changedSettlements = settlements.filter(({ job }) => changed.has(store.textOfKey(job)));
-    const changedJobs = changedSettlements.map(({ job }) => job).filter(({ isCampaign }) => !isCampaign);
-    await Promise.all([
-      store.refreshMessages(transaction, uniqueMessages(changedJobs), at),
-      store.deleteFinishedAttachments(
-        transaction,
-        messagesWith(({ hasAttachments }) => hasAttachments),
-      ),
-      suppressHardBounces(transaction, tools, changedSettlements),
-      transaction.commit(),
-    ]);
-  });
-}
-
-async function suppressHardBounces(
-  transaction: Parameters<typeof addSuppressions>[0],
-  tools: DeliveryTools,
-  settlements: readonly store.Settlement[],
-): Promise<void> {
-  const bounced = settlements.filter(
-    ({ status, failure }) => status === 'bounced' && failure?.type === 'hard',
-  );
-  await addSuppressions(
-    transaction,
-    tools,
-    'email',
-    bounced.map(({ job }) => ({
-      organizationId: job.organizationId,
-      address: job.addressKey,
-      reason: 'hard_bounce',
-    })),
-  );
-}
-
-const recoveryItemsMax = 500;
-
-/**
- * Settles what a worker that has ended had claimed: until there is no more of it, and once more costs nothing.
- * `settleUnconfirmed` says what becomes of jobs that were not about to be handed off.
- */
-async function returnClaims(
-  tools: DeliveryTools,
-  epoch: number,
-  bell: Bell,
-  settleUnconfirmed: typeof settleCrash,
-): Promise<void> {
-  for (;;) {
-    const claims = await store.listClaims(tools.database, epoch, recoveryItemsMax);
-    if (claims.length === 0) break;
-    const context = { atMs: tools.clock.nowMs(), random: tools.random(), dateOf };
-    await writeSettlements(
-      tools,
-      epoch,
-      claims.map((job) => ({
-        settlement:
-          job.confirmedAt === null ? settleUnconfirmed(job, context) : settleAmbiguity(job, context),
-        message: null,
-      })),
-    );
-    tools.log.warn({ epoch, jobs: claims.length }, 'claims of an ended worker returned to the queue');
-  }
-  bell.ring();
-}
-
-/** Wakes one waiter; a ring while nobody waits is remembered. */
-type Bell = { ring: () => void; wait: (timeoutMs: number) => Promise<void> };
-
-function createBell(clock: Clock): Bell {
-  let waiters: (() => void)[] = [];
-  let isRung = false;
-  return {
-    ring: () => {
-      isRung = waiters.length === 0;
-      const woken = waiters;
-      waiters = [];
-      for (const wake of woken) wake();
-    },
-    wait: (timeoutMs) =>
-      new Promise((resolve) => {
-        if (isRung) {
-          isRung = false;
-          resolve();
-          return;
-        }
-        const cancel = clock.after(timeoutMs, wake);
-        function wake() {
-          cancel();
-          waiters = waiters.filter((waiter) => waiter !== wake);
-          resolve();
-        }
-        waiters.push(wake);
-      }),
-  };
-}
-
-function logFailure(log: Log, cause: unknown): void {
-  if (cause instanceof DatabaseUnavailableError)
-    log.warn({ err: cause }, 'database unavailable, delivery pauses');
-  else log.error({ err: cause }, 'delivery failed');
+  await Promise.race([Promise.allSettled([finishReadyJobs(desk), ...released]), timeout]);
+  cancel();
 }

@@ -152,7 +152,7 @@ function buildSubmission(
     text: rendered.text,
   };
   const details: StoredEmailDetails = {
-    fromName: body.from_name ?? null,
+    fromName: body.from_name,
     replyTo: body.reply_to ?? null,
     attachments: attachments.map((attachment) => ({
       filename: attachment.filename,

@@ -32,7 +32,10 @@ export type ClaimWish = {
 
 export type Claim = {
   jobs: Job[];
-  lastOrganizationId: string | null;
+  /** The last organization that had its turn. */
+  lastOrganizationId: string;
+  /** No organization stands behind it. */
+  isScanOver: boolean;
   /** When the first of what was seen, and is not due yet, falls due. */
   nextDueAt: Date | null;
   hasSuspects: boolean;
@@ -72,6 +75,7 @@ const claimDue = statement<ClaimRow>(
      select organization_id
      from active
      where due_at <= $3
+     order by position
      limit $4
    ), due as (
      select job.organization_id, job.message_id, job.ordinal
@@ -94,12 +98,16 @@ const claimDue = statement<ClaimRow>(
        q.attempts, q.ambiguities, q.crashes
    ), seen as (
      select
-       (select organization_id from active order by position desc limit 1) as last_organization_id,
+       (select count(*) from served) < $4 and (select count(*) from active) < ${organizationsMax} as is_scan_over,
+       case
+         when (select count(*) from served) < $4
+         then (select organization_id from active order by position desc limit 1)
+         else (select organization_id from active where due_at <= $3 order by position offset $4 - 1 limit 1)
+       end as last_organization_id,
        (select min(due_at) from active where due_at > $3) as next_due_at,
        exists (
          select from delivery_queue
-         where lane = $1 and claimed_by is null and set_aside_at is null and due_at <= $3
-           and organization_id = any (array(select organization_id from served)) and crashes >= ${suspectCrashes}
+         where claimed_by is null and set_aside_at is null and crashes >= ${suspectCrashes} and due_at <= $3
        ) as has_suspects
    )
    select seen.*, claimed.*, r.address, r.address_key, r.variables
@@ -125,6 +133,7 @@ type JobRow = {
 
 type ClaimRow = Omit<JobRow, 'message_id'> & {
   message_id: string | null;
+  is_scan_over: boolean;
   last_organization_id: string | null;
   next_due_at: Date | null;
   has_suspects: boolean;
@@ -141,7 +150,8 @@ export async function claimDueJobs(connection: Connection, wish: ClaimWish): Pro
   const [first] = rows;
   return {
     jobs: rows.filter((row): row is ClaimRow & JobRow => row.message_id !== null).map(toJob),
-    lastOrganizationId: first?.last_organization_id ?? null,
+    lastOrganizationId: first?.last_organization_id ?? wish.afterOrganizationId,
+    isScanOver: first?.is_scan_over ?? true,
     nextDueAt: first?.next_due_at ?? null,
     hasSuspects: first?.has_suspects ?? false,
   };

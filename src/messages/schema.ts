@@ -51,7 +51,11 @@ const attachmentInput = Type.Object(
 export const emailSendBody = Type.Object(
   {
     from: address('On a verified domain of the organization.'),
-    from_name: Type.Optional(Type.String({ maxLength: 256, format: 'single-line' })),
+    from_name: Type.String({
+      maxLength: 256,
+      format: 'single-line',
+      description: 'The name shown beside it.',
+    }),
     to: Type.Array(address('A recipient.'), { description: 'With `cc` and `bcc` at most 50 addresses.' }),
     cc: Type.Optional(Type.Array(address('A recipient.'))),
     bcc: Type.Optional(Type.Array(address('A recipient that appears in no copy.'))),

@@ -44,7 +44,7 @@ export function settleOutcome(job: Job, outcome: SendOutcome, context: Settlemen
       };
     case 'deferred':
       return outcome.reason === 'provider_unavailable'
-        ? releaseJob(job, context)
+        ? settleUnavailability(job, outcome.reply, context)
         : settleDeferral(job, outcome.reason, outcome, context);
     case 'unknown':
       return settleAmbiguity(job, context);
@@ -68,6 +68,13 @@ function settleDeferral(
     failure,
     requeue: { dueAt: context.dateOf(dueAtMs), attempts, crashes: 0, setAsideAt: null },
   };
+}
+
+/** No attempt was made, so that none is counted; but what is too old is of no use to anybody. */
+function settleUnavailability(job: Job, reply: RemoteReply, context: SettlementContext): Settlement {
+  return context.atMs > job.acceptedAt.getTime() + retryWindowMs
+    ? { ...untouched(job), status: 'failed', failure: toFailure('soft', 'other', reply) }
+    : releaseJob(job, context);
 }
 
 /**

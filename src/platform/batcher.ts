@@ -1,6 +1,9 @@
+import type { Clock } from './clock.ts';
+
 /**
  * Turns many small waits into few shared ones: whatever is added while a batch is being carried out goes into the
- * next one together. Nothing waits on a timer; with one caller at a time every batch has one item.
+ * next one together. Unless told to linger, nothing waits on a timer, and with one caller at a time every batch has
+ * one item.
  */
 export type Batcher<Item, Result> = {
   /** Resolves with this item's own result once its batch has been carried out; rejects if the batch did. */
@@ -16,6 +19,8 @@ export type BatcherOptions<Item, Result> = {
   itemsMax: number;
   /** Batches under way at once, each on a connection of its own. */
   concurrency: number;
+  /** Where nobody waits for the result: how long a batch that is not full is held open for more. */
+  linger?: { clock: Clock; lingerMs: number };
   /** Must return one result an item, in their order. */
   run: (items: Item[]) => Promise<readonly Result[]>;
 };
@@ -55,7 +60,7 @@ export function createBatcher<Item, Result>(options: BatcherOptions<Item, Result
       void carryOut(batch).then(() => {
         running -= 1;
         underWay -= batch.length;
-        start();
+        if (!isScheduled) start();
         if (waiting.length === 0 && running === 0) {
           for (const resolve of onIdle) resolve();
           onIdle = [];
@@ -69,9 +74,10 @@ export function createBatcher<Item, Result>(options: BatcherOptions<Item, Result
       new Promise<Result>((resolve, reject) => {
         waiting.push({ item, resolve, reject });
         if (running >= options.concurrency || isScheduled) return;
-        // Whatever arrives in the same turn of the event loop shares the batch.
         isScheduled = true;
-        setImmediate(start);
+        if (options.linger !== undefined) options.linger.clock.after(options.linger.lingerMs, start);
+        // Whatever arrives in the same turn of the event loop shares the batch.
+        else setImmediate(start);
       }),
     size: () => waiting.length + underWay,
     whenIdle: () =>

@@ -31,6 +31,7 @@ const info: Omit<ApiInfo, 'version'> = {
     'POST /email/send': {
       'A short email': {
         from: 'hello@postillion.test',
+        from_name: 'Hello',
         to: ['you@example.com'],
         subject: 'It works',
         html: '<h1>It works</h1>',

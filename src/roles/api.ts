@@ -49,7 +49,7 @@ export async function startApi(
     pages: [
       ...documentationPages(),
       ...(config.emailProvider === 'sandbox'
-        ? sandboxPages({ database, isPublic: config.isSandboxPublic, publicUrl: config.publicUrl })
+        ? sandboxPages({ database, isPublic: config.isSandboxPublic })
         : []),
     ],
     validation: createValidation(textFormats),

@@ -23,7 +23,7 @@ export async function serve(config: Config, role: Role): Promise<void> {
   const worker = role === 'api' ? null : startWorker(installation);
   try {
     const api = role === 'worker' ? null : await startApi(installation);
-    if (api !== null) greet(api.url, config, first);
+    if (api !== null) greet(config.publicUrl ?? api.url, config, first);
     log.info({ url: api?.url, email_provider: config.emailProvider }, 'ready');
 
     log.info({ signal: await asked }, 'stopping');
@@ -77,7 +77,7 @@ function greet(url: string, config: Config, first: FirstOrganization | null): vo
       `curl -X POST ${url}/v1/email/send \\`,
       `  -H 'Authorization: Bearer ${first.key}' \\`,
       `  -H 'Content-Type: application/json' \\`,
-      `  -d '{"from":"hello@${first.domain}","to":["you@example.com"],"subject":"It works","html":"<h1>It works</h1>"}'`,
+      `  -d '{"from":"hello@${first.domain}","from_name":"Hello","to":["you@example.com"],"subject":"It works","html":"<h1>It works</h1>"}'`,
     );
   }
   process.stdout.write(`\n${lines.join('\n')}\n\n`);

@@ -27,8 +27,7 @@ export function sandboxPages(tools: SandboxTools): Page[] {
     '/sandbox/page.js': () => Promise.resolve(files.script),
     '/sandbox/messages': async ({ query }) => respondJson(await viewer.list(readListQuery(query))),
     '/sandbox/messages/:id': async (request) => respondJson(await viewer.show(readId(request))),
-    '/sandbox/messages/:id/html': async (request) =>
-      respond('text/html; charset=utf-8', await viewer.frame(readId(request)), frameContentPolicy),
+    '/sandbox/messages/:id/html': async (request) => respondFrame(await viewer.frame(readId(request))),
     '/sandbox/messages/:id/source': async (request) =>
       respondSource(await viewer.find(readId(request)), request.query.download === '1'),
   };
@@ -134,6 +133,12 @@ function showMessage(message: store.SandboxMessage, listing: Listing, isTruncate
 
 function respondJson(body: unknown): PageResponse {
   return respond('application/json; charset=utf-8', JSON.stringify(body));
+}
+
+function respondFrame(html: string): PageResponse {
+  const response = respond('text/html; charset=utf-8', html, frameContentPolicy);
+  // Browsers look up the hosts of links ahead of time, and a name can say whose message is being looked at.
+  return { ...response, headers: { ...response.headers, 'x-dns-prefetch-control': 'off' } };
 }
 
 function respondSource({ id, source }: { id: string; source: Buffer }, isDownload: boolean): PageResponse {

@@ -131,7 +131,13 @@ test('on the embedded database commands count for the running server at once, an
     expect(domain).toMatchObject({ name: 'mail.example.test', status: 'verified' });
     expect(suppressed).toMatchObject({ address: 'ada@example.test', suppressed: true, reason: 'operator' });
 
-    const email = { from: 'a@mail.example.test', to: ['ada@example.test'], subject: 'Hello', text: 'Hello' };
+    const email = {
+      from: 'a@mail.example.test',
+      from_name: 'A',
+      to: ['ada@example.test'],
+      subject: 'Hello',
+      text: 'Hello',
+    };
     const accepted = await ask(`${url}/v1/email/send`, made.key, email);
     expect(accepted).toMatchObject({ status: 202 });
     await vi.waitFor(async () => {

@@ -93,6 +93,8 @@ export type PageRequest = {
   remoteAddress: string;
   /** The `Host` header, which the client is free to invent. */
   host: string;
+  /** A proxy says that it passed the request on. */
+  isForwarded: boolean;
 };
 
 export type PageResponse = {

@@ -87,43 +87,60 @@ export type HttpServer = {
 /** Throws if the port cannot be had. */
 export async function startHttpServer(options: HttpServerOptions): Promise<HttpServer> {
   const limits = { ...defaultHttpLimits, ...options.limits };
-  const state = { requests: 0, isStopping: false };
+  const state: ServerState = { requests: 0, isStopping: false };
   const app = fastify({
     // The server writes its own lines, one a request.
     logger: false,
     genReqId: () => options.newId(),
     requestTimeout: limits.requestTimeoutMs,
     trustProxy: options.trustedProxies.length > 0 ? [...options.trustedProxies] : false,
-    http: { headersTimeout: limits.headersTimeoutMs, connectionsCheckingInterval: 5_000 },
+    http: {
+      headersTimeout: limits.headersTimeoutMs,
+      connectionsCheckingInterval: 5_000,
+      requireHostHeader: false, // Node.js would answer without an envelope; `addLifecycle` looks for itself.
+    },
     forceCloseConnections: 'idle',
     return503OnClosing: false,
     bodyLimit: Number.MAX_SAFE_INTEGER, // Bodies are collected, and limited, in body-reader.ts.
-    routerOptions: { maxParamLength: 300 },
+    // Longer than any request line: what is too long for an id is refused behind the key, like any other non-id.
+    routerOptions: { maxParamLength: 65_536 },
     clientErrorHandler: answerUnparsable,
-    frameworkErrors: (cause, _request, reply) => {
+    frameworkErrors: (cause, request, reply) => {
+      reply.header('x-request-id', request.id);
       sendError(reply, mapFrameworkError(cause));
     },
   });
   app.server.maxConnections = limits.connectionsMax;
+  // Expectations that nobody knows may be ignored (RFC 9110 §10.1.1); Node.js would refuse them without an envelope.
+  app.server.on('checkExpectation', (request, response) => {
+    app.server.emit('request', request, response);
+  });
 
   addLifecycle(app, options, limits, state);
   addBodyParsers(app);
   for (const page of options.pages) addPage(app, page);
   addHealth(app, options, state);
-  const budget = createByteBudget(limits.largeBodyBytesMax);
+  const tools = { ...options, budget: createByteBudget(limits.largeBodyBytesMax) };
   for (const route of options.routes) {
     const checks = compileChecks(route, options.validation);
     app.route({
       method: route.method,
       url: `/v1${route.path}`,
       config: { route },
-      handler: (request, reply) => runRoute({ ...options, budget }, route, checks, request, reply),
+      handler: async (request, reply) => {
+        try {
+          return await runRoute(tools, route, checks, request, reply);
+        } finally {
+          uncount(request, state);
+        }
+      },
     });
   }
   app.setNotFoundHandler((_request, reply) => {
     sendError(reply, new PublicError(notFound, 'There is no such route.'));
   });
   app.setErrorHandler((cause, request, reply) => {
+    uncount(request, state);
     sendError(reply, toPublicError(cause, request, options.log));
   });
 
@@ -141,12 +158,16 @@ export async function startHttpServer(options: HttpServerOptions): Promise<HttpS
   };
 }
 
+/** `requests` are those whose answer is still being worked on. */
+type ServerState = { requests: number; isStopping: boolean };
+
 declare module 'fastify' {
   // eslint-disable-next-line @typescript-eslint/consistent-type-definitions -- an interface can be extended, a type cannot
   interface FastifyRequest {
     caller: Caller | null;
     startedAtMs: number;
     errorName: string | null;
+    isCounted: boolean;
   }
   // eslint-disable-next-line @typescript-eslint/consistent-type-definitions -- as above
   interface FastifyContextConfig {
@@ -158,42 +179,60 @@ function addLifecycle(
   app: FastifyInstance,
   options: HttpServerOptions,
   limits: HttpLimits,
-  state: { requests: number; isStopping: boolean },
+  state: ServerState,
 ): void {
   app.decorateRequest('caller', null);
   app.decorateRequest('startedAtMs', 0);
   app.decorateRequest('errorName', null);
+  app.decorateRequest('isCounted', false);
 
   app.addHook('onRequest', async (request, reply) => {
     request.startedAtMs = options.clock.monotonicMs();
-    state.requests += 1;
     reply.header('x-request-id', request.id);
-    if (state.isStopping) reply.header('connection', 'close');
+    // Not Fastify's onResponse, which a client that leaves before its answer never brings about.
+    reply.raw.once('close', () => {
+      logRequest(request, reply, options);
+    });
+    if (request.raw.headers.host === undefined && request.raw.httpVersion === '1.1') {
+      throw new PublicError(badRequest, 'The request has no Host header.');
+    }
     const { route } = request.routeOptions.config;
     if (route === undefined) return;
-    if (state.requests > limits.requestsMax) {
+    if (state.requests >= limits.requestsMax) {
       request.raw.resume();
       throw overloaded('Too many requests are being processed at the moment.');
     }
+    state.requests += 1;
+    request.isCounted = true;
     await admit(request, reply, route, options);
   });
-  app.addHook('onResponse', (request, reply, done) => {
-    state.requests -= 1;
-    const { config } = request.routeOptions;
-    options.log.info(
-      {
-        request_id: request.id,
-        organization_id: request.caller?.organizationId,
-        method: request.method,
-        route: config.route?.path ?? config.url,
-        status: reply.statusCode,
-        error: request.errorName ?? undefined,
-        ms: Math.round(options.clock.monotonicMs() - request.startedAtMs),
-      },
-      'request',
-    );
-    done();
+  app.addHook('onSend', (_request, reply, payload, done) => {
+    // Also behind what was begun earlier: a connection that is kept alive would keep the server from ending.
+    if (state.isStopping) reply.header('connection', 'close');
+    done(null, payload);
   });
+}
+
+/** The request is over as far as its work goes, be it that an answer was found or an error. */
+function uncount(request: FastifyRequest, state: ServerState): void {
+  if (request.isCounted) state.requests -= 1;
+  request.isCounted = false;
+}
+
+function logRequest(request: FastifyRequest, reply: FastifyReply, options: HttpServerOptions): void {
+  const { config } = request.routeOptions;
+  options.log.info(
+    {
+      request_id: request.id,
+      organization_id: request.caller?.organizationId,
+      method: request.method,
+      route: config.route?.path ?? config.url,
+      status: reply.raw.writableFinished ? reply.statusCode : undefined,
+      error: request.errorName ?? undefined,
+      ms: Math.round(options.clock.monotonicMs() - request.startedAtMs),
+    },
+    reply.raw.writableFinished ? 'request' : 'request whose client left',
+  );
 }
 
 async function admit(
@@ -412,9 +451,7 @@ function toPublicError(cause: unknown, request: FastifyRequest, log: Log): Publi
 /** Fastify's own refusals (a URL that cannot be decoded, a length that does not fit): 400, without its words. */
 function mapFrameworkError(cause: Error): PublicError {
   const code = 'code' in cause ? cause.code : undefined;
-  if (code === 'FST_ERR_BAD_URL' || code === 'FST_ERR_MAX_PARAM_LENGTH') {
-    return resourceNotFound();
-  }
+  if (code === 'FST_ERR_BAD_URL') return resourceNotFound();
   return new PublicError(badRequest, 'The request is malformed.');
 }
 
@@ -447,6 +484,8 @@ function answerUnparsable(this: FastifyInstance, cause: Error & { code?: string 
   setTimeout(() => socket.destroy(), lingerMs).unref();
 }
 
+const forwardingHeaders = ['forwarded', 'x-forwarded-for', 'x-real-ip', 'via'];
+
 function addPage(app: FastifyInstance, page: Page): void {
   app.get(page.path, async (request, reply) => {
     const response = await page.handle({
@@ -454,6 +493,7 @@ function addPage(app: FastifyInstance, page: Page): void {
       query: textsOnly(request.query as Record<string, unknown>),
       remoteAddress: request.socket.remoteAddress ?? '',
       host: request.headers.host ?? '',
+      isForwarded: forwardingHeaders.some((name) => request.headers[name] !== undefined),
     });
     return reply.code(response.statusCode).headers(response.headers).send(response.body);
   });
@@ -465,7 +505,7 @@ function textsOnly(query: Readonly<Record<string, unknown>>): Record<string, str
   );
 }
 
-function addHealth(app: FastifyInstance, options: HttpServerOptions, state: { isStopping: boolean }): void {
+function addHealth(app: FastifyInstance, options: HttpServerOptions, state: ServerState): void {
   app.get('/healthz', async (_request, reply) => reply.send({ status: 'ok' }));
   app.get('/readyz', async (_request, reply) => {
     const unreadiness = state.isStopping ? 'stopping' : await options.findUnreadiness();

@@ -1,6 +1,6 @@
 import { hostname } from 'node:os';
 import type { Client } from 'pg';
-import { type Clock, now } from '../clock.ts';
+import { type Clock, now, sleep } from '../clock.ts';
 import type { Log } from '../log.ts';
 import { type Database, rowsOf, unpreparedStatement } from '../postgres/database.ts';
 
@@ -64,9 +64,13 @@ export async function takeLease(options: LeaseOptions): Promise<Lease> {
         holder.off('end', lose);
         lost.abort(new Error('the worker lease was given back'));
         await guarding;
-        await rowsOf(holder, unpreparedStatement('delete from workers where epoch = $1'), [epoch]).catch(
-          ignore,
-        );
+        try {
+          // The row stays if this fails, so that whoever guards finds the claims and returns them.
+          await options.recover(epoch);
+          await rowsOf(holder, unpreparedStatement('delete from workers where epoch = $1'), [epoch]);
+        } catch (cause) {
+          log.warn({ err: cause, epoch }, 'worker lease not given back in good order');
+        }
         await holder.end().catch(ignore);
       },
     };
@@ -110,7 +114,7 @@ async function guard(options: LeaseOptions, ownEpoch: number, signal: AbortSigna
     }
     round.abort();
     signal.removeEventListener('abort', stop);
-    if (!isAborted(signal)) await pause(options.clock, signal);
+    await sleep(options.clock, retryMs, signal).catch(ignore);
   }
 }
 
@@ -154,6 +158,14 @@ async function watchWorker(options: LeaseOptions, epoch: number, signal: AbortSi
   });
 }
 
+/**
+ * A backend that waits for a lock does not notice that its client is gone: each worker that ended would leave its
+ * waiting connections behind, for as long as the guardian lives.
+ */
+const lookAfterClient = unpreparedStatement(
+  "select set_config('client_connection_check_interval', '1000', false)",
+);
+
 /** A connection that may wait for a lock for ever, and that is closed when the signal aborts. */
 async function withWaitingConnection(
   options: LeaseOptions,
@@ -174,6 +186,8 @@ async function withWaitingConnection(
         "select set_config('statement_timeout', '0', false), set_config('lock_timeout', '0', false)",
       ),
     );
+    // Not every platform can look; there the connection stays until the lock is had.
+    await rowsOf(client, lookAfterClient).catch(ignore);
     await work(client);
   } catch (cause) {
     if (!signal.aborted) throw cause;
@@ -188,17 +202,6 @@ function isAborted(signal: AbortSignal): boolean {
   return signal.aborted;
 }
 
-function pause(clock: Clock, signal: AbortSignal): Promise<void> {
-  return new Promise((resolve) => {
-    const cancel = clock.after(retryMs, resolve);
-    const stop = () => {
-      cancel();
-      resolve();
-    };
-    signal.addEventListener('abort', stop, { once: true });
-  });
-}
-
 function ignore(): void {
-  // A connection that cannot be closed in good order is closed all the same.
+  // A connection that cannot be closed in good order is closed all the same; a pause that is cut short is over.
 }

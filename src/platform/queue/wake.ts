@@ -1,5 +1,4 @@
-import type { Client } from 'pg';
-import { type Clock } from '../clock.ts';
+import { type Clock, sleep } from '../clock.ts';
 import type { Log } from '../log.ts';
 import { type Database, rowsOf, statement, unpreparedStatement } from '../postgres/database.ts';
 
@@ -47,33 +46,41 @@ export async function listenForWakes(
   onWake: () => void,
 ): Promise<void> {
   while (!signal.aborted) {
-    let client: Client | null = null;
     try {
-      client = await tools.database.connectAlone('postillion-listener');
-      const ended = new Promise<void>((resolve) => {
-        client?.once('end', resolve);
-      });
-      client.on('notification', onWake);
-      await rowsOf(client, unpreparedStatement(`listen ${channel}`));
-      onWake();
-      await Promise.race([ended, whenAborted(signal)]);
+      await listenOnce(tools.database, channel, signal, onWake);
     } catch (cause) {
       tools.log.warn({ err: cause, channel }, 'listening was interrupted');
     }
-    await client?.end().catch(() => undefined);
-    if (!signal.aborted) await new Promise<void>((resolve) => tools.clock.after(reconnectMs, resolve));
+    await sleep(tools.clock, reconnectMs, signal).catch(ignore);
   }
 }
 
-function whenAborted(signal: AbortSignal): Promise<void> {
-  return new Promise((resolve) => {
-    if (signal.aborted) resolve();
-    signal.addEventListener(
-      'abort',
-      () => {
-        resolve();
-      },
-      { once: true },
-    );
+/** Resolves when the connection has ended, be it lost or because of the signal. */
+async function listenOnce(
+  database: Database,
+  channel: string,
+  signal: AbortSignal,
+  onWake: () => void,
+): Promise<void> {
+  const client = await database.connectAlone('postillion-listener');
+  const ended = new Promise<void>((resolve) => {
+    client.once('end', resolve);
   });
+  const stop = () => {
+    client.end().catch(ignore);
+  };
+  signal.addEventListener('abort', stop, { once: true });
+  try {
+    client.on('notification', onWake);
+    await rowsOf(client, unpreparedStatement(`listen ${channel}`));
+    onWake();
+    if (!signal.aborted) await ended;
+  } finally {
+    signal.removeEventListener('abort', stop);
+    await client.end().catch(ignore);
+  }
+}
+
+function ignore(): void {
+  // Whoever stops listening is not interested in how it ended.
 }

@@ -29,10 +29,19 @@ const handOffsMax = 64;
  * their local part (`bounced@`, or `bounced+anything@` to have more than one); every other address is delivered to.
  */
 export function createSandboxProvider(tools: SandboxTools): EmailProvider {
+  let isClosed = false;
   return {
     name: 'sandbox',
     concurrency: handOffsMax,
     handOff: async (handOff) => {
+      handOff.signal.throwIfAborted();
+      if (isClosed) {
+        return {
+          kind: 'deferred',
+          reason: 'provider_unavailable',
+          reply: reply(421, '4.3.2', 'The sandbox is closed'),
+        };
+      }
       const outcome = chooseOutcome(handOff.recipient);
       if (outcome === 'deferred') return simulate(outcome, handOff);
       await handOff.confirm();
@@ -47,7 +56,10 @@ export function createSandboxProvider(tools: SandboxTools): EmailProvider {
       return simulate(outcome, handOff);
     },
     probe: () => Promise.resolve(null),
-    close: () => Promise.resolve(),
+    close: () => {
+      isClosed = true;
+      return Promise.resolve();
+    },
   };
 }
 

@@ -1,0 +1,225 @@
+import nodemailer from 'nodemailer';
+import { createIds } from '../src/platform/ids.ts';
+import { systemClock } from '../src/platform/clock.ts';
+import { unpreparedStatement } from '../src/platform/postgres/database.ts';
+import { type BenchInstallation, createBenchInstallation, median } from './installation.ts';
+import { cpuUs, type LineProcess, postgresCpuUs, startModule, startServer } from './processes.ts';
+
+/**
+ * From the queue to an SMTP sink in another process: 10 kB of HTML, personalised for each recipient, unsigned, every
+ * hand-off announced and every outcome written. Once as one message with many recipients, as a campaign is, and once
+ * as many messages with one recipient each. The baseline is nodemailer's pool with the same content.
+ */
+const roundsCount = 3;
+const recipientsCount = 20_000;
+const singleMessagesCount = 8_000;
+const baselineCount = 2_000;
+const connections = 16;
+
+const fields = ['first_name', 'last_name', 'city', 'plan', 'company', 'coupon', 'product', 'agent'];
+const html = `<html><body>${fields.map((field) => `<p>Dear {{${field}}}, ${'lorem ipsum dolor sit amet '.repeat(46)}</p>`).join('\n')}</body></html>`;
+const valuesOf = (index: number) =>
+  Object.fromEntries(fields.map((field) => [field, `${field} of number ${index}`]));
+
+type Run = { perSecond: number; workerUs: number | null; postgresUs: number | null };
+
+export async function benchDeliver(): Promise<void> {
+  const installation = await createBenchInstallation();
+  const sink = startModule('test/support/smtp-sink-process.ts', ['{}']);
+  const { port } = (await sink.nextLine((line) => 'port' in line)) as { port: number };
+  const worker = await startServer('worker', {
+    POSTILLION_DATA_DIR: installation.dataDirectory,
+    POSTILLION_SMTP_URL: `smtp://127.0.0.1:${port}?connections=${connections}`,
+    LOG_LEVEL: 'info',
+  });
+  const runs: Record<'baseline' | 'campaign' | 'transactional', Run[]> = {
+    baseline: [],
+    campaign: [],
+    transactional: [],
+  };
+  try {
+    await deliver(installation, worker, () => seedCampaign(installation, 2_000), 2_000);
+    for (let round = 0; round < roundsCount; round += 1) {
+      runs.baseline.push(await sendByNodemailer(port));
+      runs.campaign.push(
+        await deliver(
+          installation,
+          worker,
+          () => seedCampaign(installation, recipientsCount),
+          recipientsCount,
+        ),
+      );
+      runs.transactional.push(
+        await deliver(
+          installation,
+          worker,
+          () => seedSingles(installation, singleMessagesCount),
+          singleMessagesCount,
+        ),
+      );
+    }
+    report(runs);
+  } finally {
+    await worker.stop();
+    await sink.stop();
+    await installation.remove();
+  }
+}
+
+/** From the commit that makes the jobs due to the last outcome written. */
+async function deliver(
+  { database, dataDirectory }: BenchInstallation,
+  worker: LineProcess,
+  seed: () => Promise<void>,
+  count: number,
+): Promise<Run> {
+  await seed();
+  const workerBeforeUs = cpuUs(worker.pid) ?? 0;
+  const postgresBeforeUs = postgresCpuUs(dataDirectory);
+  const startedAtMs = performance.now();
+  await database.rows(unpreparedStatement('update delivery_queue set due_at = now()'));
+  await database.rows(unpreparedStatement("select pg_notify('postillion_deliveries', '')"));
+  for (;;) {
+    const left = await database.rows(unpreparedStatement('select from delivery_queue limit 1'));
+    if (left.length === 0) break;
+    await new Promise((resolve) => setTimeout(resolve, 100));
+  }
+  const elapsedSeconds = (performance.now() - startedAtMs) / 1_000;
+  const [{ failed } = { failed: 0 }] = await database.rows(
+    unpreparedStatement<{ failed: number }>(
+      "select count(*) as failed from recipients where status <> 'delivered'",
+    ),
+  );
+  if (failed > 0) throw new Error(`${failed} recipients were not delivered to`);
+  return {
+    perSecond: count / elapsedSeconds,
+    workerUs: ((cpuUs(worker.pid) ?? 0) - workerBeforeUs) / count,
+    postgresUs: (postgresCpuUs(dataDirectory) - postgresBeforeUs) / count,
+  };
+}
+
+/** Due only later, so that the worker begins when the clock does. */
+async function seedCampaign({ database, organizationId }: BenchInstallation, count: number): Promise<void> {
+  const id = createIds(systemClock)();
+  await insertMessages({ database, organizationId }, [id], 'campaign', count);
+  const variables = Array.from({ length: count }, (_none, index) => JSON.stringify(valuesOf(index)));
+  await database.rows(
+    unpreparedStatement(
+      `insert into recipients (organization_id, message_id, ordinal, field, address, address_key, variables, status_at)
+       select $1, $2, n, 'to', 'r' || n || '@example.com', 'r' || n || '@example.com', v::json, now()
+       from unnest($3::text[]) with ordinality as r (v, n)`,
+    ),
+    [organizationId, id, variables],
+  );
+  await queueRecipients({ database, organizationId }, [id], 1);
+}
+
+async function seedSingles({ database, organizationId }: BenchInstallation, count: number): Promise<void> {
+  const newId = createIds(systemClock);
+  const ids = Array.from({ length: count }, () => newId());
+  await insertMessages({ database, organizationId }, ids, 'transactional', 1);
+  await database.rows(
+    unpreparedStatement(
+      `insert into recipients (organization_id, message_id, ordinal, field, address, address_key, status_at)
+       select $1, id, 0, 'to', 'r@example.com', 'r@example.com', now()
+       from unnest($2::uuid[]) as m (id)`,
+    ),
+    [organizationId, ids],
+  );
+  await queueRecipients({ database, organizationId }, ids, 0);
+}
+
+type Target = Pick<BenchInstallation, 'database' | 'organizationId'>;
+
+async function insertMessages(
+  { database, organizationId }: Target,
+  ids: readonly string[],
+  messageClass: string,
+  recipients: number,
+): Promise<void> {
+  await database.rows(
+    unpreparedStatement(
+      `with new_messages as (
+         insert into messages (organization_id, id, channel, class, sender, subject, subject_key, details,
+           recipient_count, created_at, updated_at)
+         select $1, id, 'email', $3, 'news@postillion.test', 'For {{first_name}}', 'for', $4, $5, now(), now()
+         from unnest($2::uuid[]) as m (id)
+       )
+       insert into message_contents (organization_id, message_id, content)
+       select $1, id, $6 from unnest($2::uuid[]) as m (id)`,
+    ),
+    [
+      organizationId,
+      ids,
+      messageClass,
+      JSON.stringify({ fromName: 'News', replyTo: null, attachments: [] }),
+      recipients,
+      JSON.stringify({ to: ['somebody@example.com'], cc: [], html, text: null }),
+    ],
+  );
+}
+
+async function queueRecipients(
+  { database, organizationId }: Target,
+  ids: readonly string[],
+  lane: number,
+): Promise<void> {
+  await database.rows(
+    unpreparedStatement(
+      `insert into delivery_queue
+         (organization_id, message_id, ordinal, channel, lane, due_at, accepted_at, content_bytes)
+       select organization_id, message_id, ordinal, 'email', $3, now() + interval '1 hour', now(), 11000
+       from recipients
+       where organization_id = $1 and message_id = any ($2::uuid[])`,
+    ),
+    [organizationId, ids, lane],
+  );
+  await database.rows(unpreparedStatement('analyze delivery_queue, recipients, messages'));
+}
+
+async function sendByNodemailer(port: number): Promise<Run> {
+  const transport = nodemailer.createTransport({
+    host: '127.0.0.1',
+    port,
+    pool: true,
+    maxConnections: connections,
+    maxMessages: Number.POSITIVE_INFINITY,
+    ignoreTLS: true,
+  });
+  const startedAtMs = performance.now();
+  await Promise.all(
+    Array.from({ length: baselineCount }, (_none, index) => {
+      const values = valuesOf(index);
+      const personal = fields.reduce(
+        (text, field) => text.replaceAll(`{{${field}}}`, values[field] ?? ''),
+        html,
+      );
+      return transport.sendMail({
+        from: 'News <news@postillion.test>',
+        to: `r${index}@example.com`,
+        subject: `For ${values.first_name ?? ''}`,
+        html: personal,
+      });
+    }),
+  );
+  const perSecond = baselineCount / ((performance.now() - startedAtMs) / 1_000);
+  transport.close();
+  return { perSecond, workerUs: null, postgresUs: null };
+}
+
+function report(runs: Readonly<Record<string, Run[]>>): void {
+  const baseline = median((runs.baseline ?? []).map(({ perSecond }) => perSecond));
+  console.log('\ndeliver: from the queue to an SMTP sink, outcomes written, medians of interleaved rounds');
+  console.table(
+    Object.entries(runs).map(([name, all]) => {
+      const perSecond = median(all.map((run) => run.perSecond));
+      return {
+        name: name === 'baseline' ? "nodemailer's pool" : name,
+        'per second': Math.round(perSecond),
+        'to baseline': (perSecond / baseline).toFixed(1),
+        'worker µs': Math.round(median(all.map(({ workerUs }) => workerUs ?? Number.NaN))),
+        'PostgreSQL µs': Math.round(median(all.map(({ postgresUs }) => postgresUs ?? Number.NaN))),
+      };
+    }),
+  );
+}

@@ -1,0 +1,63 @@
+import { chmod, mkdtemp, rm } from 'node:fs/promises';
+import os from 'node:os';
+import path from 'node:path';
+import pg from 'pg';
+import { createApiKey, createOrganization, updateOrganization } from '../src/accounts/accounts.ts';
+import { sandboxDomain, verifyByOperator } from '../src/domains/domains.ts';
+import { systemClock } from '../src/platform/clock.ts';
+import { createIds } from '../src/platform/ids.ts';
+import { type Database, openDatabase } from '../src/platform/postgres/database.ts';
+import { startEmbeddedPostgres } from '../src/platform/postgres/embedded.ts';
+import { migrate } from '../src/platform/postgres/migrate.ts';
+
+/** A fresh installation in full durability, with an organization that may send as much as it likes. */
+export type BenchInstallation = {
+  dataDirectory: string;
+  database: Database;
+  organizationId: string;
+  key: string;
+  /** A connection of the plain driver, for baselines. */
+  connectPlainly: () => Promise<pg.Client>;
+  remove: () => Promise<void>;
+};
+
+export async function createBenchInstallation(): Promise<BenchInstallation> {
+  const dataDirectory = await mkdtemp(path.join(os.tmpdir(), 'postillion-bench-'));
+  // As root, PostgreSQL runs as another user, who has to pass here.
+  await chmod(dataDirectory, 0o711);
+  const postgres = await startEmbeddedPostgres({ dataDirectory });
+  const database = openDatabase({ address: postgres.connection, connectionsMax: 2 });
+  await migrate(database);
+
+  const tools = { database, clock: systemClock, newId: createIds(systemClock) };
+  const { id: organizationId } = await createOrganization(tools, 'Benchmark');
+  await updateOrganization(tools, organizationId, { requestsPerWindow: 2_000_000_000 });
+  await verifyByOperator(tools, { organizationId, name: sandboxDomain });
+  const { key } = await createApiKey(tools, {
+    organizationId,
+    name: 'Benchmark',
+    scopes: ['full_access'],
+    expiresAt: null,
+  });
+  return {
+    dataDirectory,
+    database,
+    organizationId,
+    key,
+    connectPlainly: async () => {
+      const client = new pg.Client({ ...postgres.connection, port: 5432, ssl: false });
+      await client.connect();
+      return client;
+    },
+    remove: async () => {
+      await database.close();
+      await postgres.stop();
+      await rm(dataDirectory, { recursive: true, force: true });
+    },
+  };
+}
+
+export function median(values: readonly number[]): number {
+  const sorted = [...values].sort((first, second) => first - second);
+  return sorted[Math.floor(sorted.length / 2)] ?? Number.NaN;
+}

@@ -1,0 +1,248 @@
+import { EventEmitter, once } from 'node:events';
+import { afterAll, beforeAll, beforeEach, expect, test } from 'vitest';
+import { createManualClock, type ManualClock } from '../../test/support/manual-clock.ts';
+import { createTestDatabase, type TestDatabase } from '../../test/support/test-database.ts';
+import { createIds } from '../platform/ids.ts';
+import { silentLog } from '../platform/log.ts';
+import { type Database, DatabaseUnavailableError, openDatabase } from '../platform/postgres/database.ts';
+import {
+  type AccountTools,
+  createApiKey,
+  createOrganization,
+  listApiKeys,
+  revokeApiKey,
+} from './accounts.ts';
+import { createKeyring, type Keyring } from './keyring.ts';
+
+let testDatabase: TestDatabase;
+let database: Database;
+/** Statements that reached the database since the test began. */
+let statements = 0;
+let isAway = false;
+let clock: ManualClock;
+let tools: AccountTools;
+let keyring: Keyring;
+let organizationId: string;
+
+beforeAll(async () => {
+  testDatabase = await createTestDatabase();
+  const pool = openDatabase({ address: testDatabase.address, connectionsMax: 3 });
+  database = {
+    ...pool,
+    rows: (...given) => {
+      statements += 1;
+      return isAway ? Promise.reject(new DatabaseUnavailableError('away')) : pool.rows(...given);
+    },
+  };
+});
+
+afterAll(async () => {
+  await database.close();
+  await testDatabase.drop();
+});
+
+beforeEach(async () => {
+  clock = createManualClock();
+  tools = { database, clock, newId: createIds(clock) };
+  keyring = createKeyring({ database, clock, log: silentLog });
+  organizationId = (await createOrganization(tools, 'Test organization')).id;
+  statements = 0;
+});
+
+const address = '192.0.2.1';
+
+async function aKey(expiresAt: Date | null = null): Promise<{ id: string; key: string }> {
+  const made = await createApiKey(tools, { organizationId, name: 'K', scopes: ['read_only'], expiresAt });
+  statements = 0;
+  return made;
+}
+
+function wrongKey(index: number): string {
+  return `pst_${`${index}`.padStart(43, 'x')}`;
+}
+
+test('a key opens its organization with the scopes and limits that it has', async () => {
+  const { id, key } = await aKey();
+  expect(await keyring.find(key, address)).toMatchObject({
+    keyId: id,
+    organizationId,
+    requestsPerWindow: 600,
+    eventsPerWindow: 6_000,
+  });
+});
+
+test('a key that is known is not asked for again until it is no longer fresh', async () => {
+  const { key } = await aKey();
+  await Promise.all(Array.from({ length: 1_000 }, () => keyring.find(key, address)));
+  clock.advance(999);
+  await keyring.find(key, address);
+  expect(statements).toBe(1);
+  clock.advance(5_000);
+  statements = 0;
+  await keyring.find(key, address);
+  expect(statements).toBeGreaterThan(0);
+});
+
+test('a revoked key is refused by every node within five seconds, and stays refused', async () => {
+  const { id, key } = await aKey();
+  const other = createKeyring({ database, clock, log: silentLog });
+  const find = () => Promise.all([keyring.find(key, address), other.find(key, address)]);
+  await find();
+  await revokeApiKey(tools, id);
+  clock.advance(5_000);
+  expect(await find()).toEqual(['unauthorized', 'unauthorized']);
+  clock.advance(600_000);
+  expect(await find()).toEqual(['unauthorized', 'unauthorized']);
+});
+
+test('the five seconds count from when the database was asked, however late it answers', async () => {
+  const { id, key } = await aKey();
+  const slow = new EventEmitter();
+  const node = createKeyring({
+    clock,
+    log: silentLog,
+    database: {
+      ...database,
+      rows: async (...given) => {
+        const rows = await database.rows(...given);
+        slow.emit('read');
+        await once(slow, 'answer');
+        return rows;
+      },
+    },
+  });
+  const first = node.find(key, address);
+  await once(slow, 'read');
+  await revokeApiKey(tools, id);
+  clock.advance(4_500);
+  slow.emit('answer');
+  await first;
+  clock.advance(500);
+  const second = node.find(key, address);
+  await once(slow, 'read');
+  slow.emit('answer');
+  expect(await second).toBe('unauthorized');
+});
+
+test('an expired key is refused at that very millisecond, although it is known', async () => {
+  const { key } = await aKey(new Date(clock.nowMs() + 2_000));
+  expect(await keyring.find(key, address)).toMatchObject({ organizationId });
+  clock.advance(1_999);
+  expect(await keyring.find(key, address)).toMatchObject({ organizationId });
+  clock.advance(1);
+  expect(await keyring.find(key, address)).toBe('unauthorized');
+  expect(await createKeyring({ database, clock, log: silentLog }).find(key, address)).toBe('unauthorized');
+});
+
+test('what has not the form of a key is refused without a question to the database', async () => {
+  const { key } = await aKey();
+  for (const text of [
+    '',
+    'pst_',
+    key.slice(0, -1),
+    `${key}x`,
+    key.toUpperCase(),
+    `pst_${'é'.repeat(43)}`,
+    `${key}\n`,
+  ]) {
+    expect(await keyring.find(text, address)).toBe('unauthorized');
+  }
+  expect(statements).toBe(0);
+});
+
+test('wrong keys one after the other are refused before the database is asked, address by address', async () => {
+  const { key } = await aKey();
+  await keyring.find(key, address);
+  const outcomes: unknown[] = [];
+  for (let index = 0; index < 130; index += 1) outcomes.push(await keyring.find(wrongKey(index), address));
+  expect(outcomes.filter((outcome) => outcome === 'unauthorized')).toHaveLength(120);
+  expect(outcomes.slice(120)).toEqual(Array.from({ length: 10 }, () => 'too_many_wrong_keys'));
+  expect(statements).toBe(121);
+  expect(await keyring.find(key, address), 'the key that is known').toMatchObject({ organizationId });
+  expect(await keyring.find(wrongKey(0), '192.0.2.2'), 'another address').toBe('unauthorized');
+});
+
+test('wrong keys all at once get no further than one after the other', async () => {
+  const { key } = await aKey();
+  await keyring.find(key, address);
+  statements = 0;
+  const outcomes = await Promise.allSettled(
+    Array.from({ length: 1_000 }, (_, index) => keyring.find(wrongKey(index), address)),
+  );
+  const refused = outcomes.filter(({ status }) => status === 'rejected');
+  expect(refused).toHaveLength(880);
+  expect(refused[0]).toMatchObject({ reason: { definition: { statusCode: 503 } } });
+  expect(statements).toBe(120);
+  expect(await keyring.find(wrongKey(1_000), address)).toBe('too_many_wrong_keys');
+  expect(await keyring.find(key, address), 'the key that is known').toMatchObject({ organizationId });
+});
+
+test('keys that are right count for no wrong ones, however many are used for the first time', async () => {
+  const keys = [];
+  for (let index = 0; index < 130; index += 1) keys.push((await aKey()).key);
+  for (const key of keys) expect(await keyring.find(key, address)).toMatchObject({ organizationId });
+});
+
+test('an address that was refused may try again after a minute', async () => {
+  await Promise.all(Array.from({ length: 120 }, (_, index) => keyring.find(wrongKey(index), address)));
+  clock.advance(59_000);
+  expect(await keyring.find(wrongKey(0), address)).toBe('too_many_wrong_keys');
+  clock.advance(1_001);
+  expect(await keyring.find(wrongKey(0), address)).toBe('unauthorized');
+});
+
+test('a database that is away is told as such: no key passes for wrong, and a fresh one still opens', async () => {
+  const { key } = await aKey();
+  await keyring.find(key, address);
+  const unknown = await aKey();
+  isAway = true;
+  try {
+    for (let attempt = 0; attempt < 130; attempt += 1) {
+      await expect(keyring.find(unknown.key, address)).rejects.toBeInstanceOf(DatabaseUnavailableError);
+    }
+    expect(await keyring.find(key, address)).toMatchObject({ organizationId });
+    clock.advance(5_000);
+    await expect(keyring.find(key, address)).rejects.toBeInstanceOf(DatabaseUnavailableError);
+  } finally {
+    isAway = false;
+  }
+  expect(await keyring.find(unknown.key, address)).toMatchObject({ organizationId });
+});
+
+async function lastUsedAt(): Promise<Date | null> {
+  return (await listApiKeys(database, organizationId, 1))[0]!.lastUsedAt;
+}
+
+test('the last use of a key is written behind its back, and once a minute at most', async () => {
+  const { key } = await aKey();
+  await keyring.find(key, address);
+  expect(await lastUsedAt()).toBeNull();
+  await keyring.flush();
+  const firstUse = new Date(clock.nowMs());
+  expect(await lastUsedAt()).toEqual(firstUse);
+  clock.advance(30_000);
+  await keyring.find(key, address);
+  await keyring.flush();
+  expect(await lastUsedAt()).toEqual(firstUse);
+  clock.advance(30_001);
+  await keyring.find(key, address);
+  await keyring.flush();
+  expect(await lastUsedAt()).toEqual(new Date(clock.nowMs()));
+});
+
+test('a use is written by itself a second later', async () => {
+  const { key } = await aKey();
+  await keyring.find(key, address);
+  statements = 0;
+  clock.advance(1_000);
+  expect(statements).toBe(1);
+  for (let usedAt = await lastUsedAt(); usedAt === null;) usedAt = await lastUsedAt();
+});
+
+test('a use that is refused is none', async () => {
+  const { id, key } = await aKey();
+  await revokeApiKey(tools, id);
+  await keyring.find(key, address);
+  await keyring.flush();
+  expect(await lastUsedAt()).toBeNull();
+});

@@ -1,0 +1,102 @@
+import { afterAll, beforeAll, expect, test } from 'vitest';
+import { createTestDatabase, type TestDatabase } from '../../test/support/test-database.ts';
+import { systemClock } from '../platform/clock.ts';
+import { createIds } from '../platform/ids.ts';
+import { type Database, openDatabase, unpreparedStatement } from '../platform/postgres/database.ts';
+import { createSecrets } from '../platform/secrets.ts';
+import {
+  addSuppressions,
+  areSuppressed,
+  readSuppression,
+  removeSuppression,
+  type SuppressionReason,
+  type SuppressionTools,
+} from './audience.ts';
+
+let testDatabase: TestDatabase;
+let database: Database;
+const newId = createIds(systemClock);
+const [own, other] = [newId(), newId()];
+const atMs = Date.parse('2026-11-21T12:00:00.000Z');
+const tools: SuppressionTools = {
+  clock: { ...systemClock, nowMs: () => atMs },
+  secrets: createSecrets('a secret of the tests, and of nothing else'),
+};
+
+beforeAll(async () => {
+  testDatabase = await createTestDatabase();
+  database = openDatabase({ address: testDatabase.address, connectionsMax: 2 });
+});
+afterAll(async () => {
+  await database.close();
+  await testDatabase.drop();
+});
+
+const suppress = (address: string, reason: SuppressionReason = 'operator', organizationId = own) =>
+  addSuppressions(database, tools, 'email', [{ organizationId, address, reason }]);
+const ask = (addresses: readonly string[], organizationId = own, by = tools) =>
+  areSuppressed(
+    database,
+    by,
+    'email',
+    addresses.map((address) => ({ organizationId, address })),
+  );
+
+test('each address is answered by itself, in the order of the question, repetitions too', async () => {
+  await suppress('yes@example.com');
+  expect(await ask(['no@example.com', 'yes@example.com', 'xyes@example.com', 'yes@example.com'])).toEqual([
+    false,
+    true,
+    false,
+    true,
+  ]);
+  expect(await ask([])).toEqual([]);
+});
+
+test('a suppression holds for one organization and one channel', async () => {
+  await suppress('scope@example.com');
+  expect(await ask(['scope@example.com'], other)).toEqual([false]);
+  const wanted = [{ organizationId: own, address: 'scope@example.com' }];
+  expect(await areSuppressed(database, tools, 'sms', wanted)).toEqual([false]);
+});
+
+test('what is suppressed keeps its first reason', async () => {
+  await suppress('first@example.com', 'complaint');
+  await suppress('first@example.com', 'hard_bounce');
+  expect(
+    await readSuppression(database, tools, 'email', { organizationId: own, address: 'first@example.com' }),
+  ).toEqual({ address: 'first@example.com', reason: 'complaint', createdAt: new Date(atMs) });
+});
+
+test('one address twice in a batch is suppressed once', async () => {
+  const suppression = { organizationId: own, address: 'twice@example.com', reason: 'operator' } as const;
+  await addSuppressions(database, tools, 'email', [suppression, suppression]);
+  expect(await ask(['twice@example.com'])).toEqual([true]);
+});
+
+test('removing says whether there was anything to remove, and touches no other organization', async () => {
+  await suppress('gone@example.com');
+  await suppress('gone@example.com', 'operator', other);
+  const remove = () =>
+    removeSuppression(database, tools, 'email', { organizationId: own, address: 'gone@example.com' });
+  expect([await remove(), await remove()]).toEqual([true, false]);
+  expect(await ask(['gone@example.com'])).toEqual([false]);
+  expect(await ask(['gone@example.com'], other)).toEqual([true]);
+});
+
+test('it outlives the erasure of the address, and tells nothing without the secret', async () => {
+  await suppress('erased@example.com', 'unsubscribe');
+  await database.rows(unpreparedStatement('update suppressions set address = null where address = $1'), [
+    'erased@example.com',
+  ]);
+  expect(await ask(['erased@example.com'])).toEqual([true]);
+  const stranger = { ...tools, secrets: createSecrets('another secret, of another installation') };
+  expect(await ask(['erased@example.com'], own, stranger)).toEqual([false]);
+  const hashes = await database.rows(
+    unpreparedStatement<{ address_hash: Buffer }>(
+      "select address_hash from suppressions where organization_id = any ($1) and address = 'gone@example.com'",
+    ),
+    [[own, other]],
+  );
+  expect(new Set(hashes.map(({ address_hash }) => address_hash.toString('hex'))).size).toBe(hashes.length);
+});

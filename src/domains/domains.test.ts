@@ -1,0 +1,94 @@
+import { afterAll, beforeAll, expect, test } from 'vitest';
+import { createTestDatabase, type TestDatabase } from '../../test/support/test-database.ts';
+import { systemClock } from '../platform/clock.ts';
+import { createIds } from '../platform/ids.ts';
+import { type Database, openDatabase } from '../platform/postgres/database.ts';
+import { loadVerifiedDomains, verifyByOperator } from './domains.ts';
+
+let testDatabase: TestDatabase;
+let database: Database;
+const newId = createIds(systemClock);
+const [own, other] = [newId(), newId()];
+
+beforeAll(async () => {
+  testDatabase = await createTestDatabase();
+  database = openDatabase({ address: testDatabase.address, connectionsMax: 10 });
+});
+afterAll(async () => {
+  await database.close();
+  await testDatabase.drop();
+});
+
+const verify = (name: string, organizationId = own) =>
+  verifyByOperator({ database, clock: systemClock, newId }, { organizationId, name });
+
+async function isVerified(name: string, organizationId = own): Promise<boolean> {
+  const domains = await loadVerifiedDomains(database, [{ organizationId, name }]);
+  return domains.has({ organizationId, name });
+}
+
+test('a domain is verified for the organization that asked, by itself, and for nobody else', async () => {
+  expect(await verify('alone.example')).toMatchObject({ kind: 'verified', name: 'alone.example' });
+  expect(await isVerified('alone.example')).toBe(true);
+  expect(await isVerified('mail.alone.example')).toBe(false);
+  expect(await isVerified('example')).toBe(false);
+  expect(await isVerified('alone.example', other)).toBe(false);
+});
+
+test('verified twice, it stays the same domain', async () => {
+  const first = await verify('twice.example');
+  expect(await verify('TWICE.example')).toEqual(first);
+});
+
+test('names are kept as lower-case A-labels', async () => {
+  expect(await verify('BÜCHER.Example')).toMatchObject({ kind: 'verified', name: 'xn--bcher-kva.example' });
+});
+
+test.each([
+  '',
+  'example',
+  '.example.com',
+  'example.com.',
+  'a..example.com',
+  '-a.example.com',
+  'a-.example.com',
+  'a_b.example.com',
+  'a b.example.com',
+  'ann@example.com',
+  'https://example.com',
+  'example.com/path',
+  'example.com:25',
+  '127.0.0.1',
+  '127.1',
+  '[::1]',
+  '*.example.com',
+  'exa%6dple.com',
+  `${'a'.repeat(64)}.example.com`,
+  `${'a.'.repeat(125)}example.com`,
+  'a\0.example.com',
+])('%j is no domain', async (name) => {
+  expect(await verify(name)).toEqual({ kind: 'invalid_name' });
+});
+
+test("what another organization holds is taken, and so is everything above and below it, on labels' bounds", async () => {
+  await verify('mail.held.example');
+  const taken = { kind: 'taken', by: 'mail.held.example' };
+  for (const name of ['mail.held.example', 'held.example', 'deep.mail.held.example']) {
+    expect(await verify(name, other)).toEqual(taken);
+  }
+  for (const name of ['xmail.held.example', 'web.held.example', 'mail.xheld.example']) {
+    expect(await verify(name, other)).toMatchObject({ kind: 'verified' });
+  }
+  expect(await verify('deep.mail.held.example')).toMatchObject({ kind: 'verified' });
+});
+
+test('of many organizations that verify a domain, or its parent, at once exactly one wins', async () => {
+  const names = ['race.example', 'a.race.example'];
+  const outcomes = await Promise.all(
+    Array.from({ length: 20 }, (_, index) => verify(names[index % 2]!, newId())),
+  );
+  expect(outcomes.filter(({ kind }) => kind === 'verified').length).toBe(
+    // Of two names side by side both could be had, but here one is above the other.
+    1,
+  );
+});

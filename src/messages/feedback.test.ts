@@ -1,0 +1,193 @@
+import fc from 'fast-check';
+import { afterAll, beforeAll, expect, test } from 'vitest';
+import { createTestDatabase, type TestDatabase } from '../../test/support/test-database.ts';
+import { areSuppressed } from '../audience/audience.ts';
+import { systemClock } from '../platform/clock.ts';
+import { createIds } from '../platform/ids.ts';
+import { type Database, openDatabase, unpreparedStatement } from '../platform/postgres/database.ts';
+import { createSecrets } from '../platform/secrets.ts';
+import { applyReports, type FeedbackTools, type Report } from './feedback.ts';
+import type { JobKey } from './queue-store.ts';
+import { type DropReason, recipientStatuses, type RecipientStatus } from './schema.ts';
+
+let testDatabase: TestDatabase;
+let database: Database;
+let tools: FeedbackTools;
+const newId = createIds(systemClock);
+const organizationId = newId();
+
+beforeAll(async () => {
+  testDatabase = await createTestDatabase();
+  database = openDatabase({ address: testDatabase.address, connectionsMax: 2 });
+  tools = {
+    database,
+    clock: systemClock,
+    secrets: createSecrets('a secret of the tests, and of nothing else'),
+  };
+});
+afterAll(async () => {
+  await database.close();
+  await testDatabase.drop();
+});
+
+/** Each status, and what may take its place. */
+const replacements: Record<RecipientStatus, RecipientStatus[]> = {
+  sent: ['delayed', 'delivered', 'opened', 'clicked', 'bounced', 'failed', 'complained', 'unsubscribed'],
+  delayed: ['delivered', 'opened', 'clicked', 'bounced', 'failed', 'complained', 'unsubscribed'],
+  delivered: ['opened', 'clicked', 'bounced', 'failed', 'complained', 'unsubscribed'],
+  bounced: ['opened', 'clicked', 'complained', 'unsubscribed'],
+  failed: ['opened', 'clicked', 'complained', 'unsubscribed'],
+  opened: ['clicked', 'complained', 'unsubscribed'],
+  clicked: ['complained', 'unsubscribed'],
+  unsubscribed: ['complained'],
+  complained: [],
+};
+
+async function insertRecipient(
+  more: { status?: RecipientStatus; dropReason?: DropReason; address?: string; uncertain?: boolean } = {},
+): Promise<JobKey> {
+  const messageId = newId();
+  await database.rows(
+    unpreparedStatement(
+      `with message as (
+         insert into messages
+           (organization_id, id, channel, class, sender, details, recipient_count, created_at, updated_at)
+         values ($1, $2, 'email', 'transactional', 'a@postillion.test', '{}', 1, $3, $3)
+       )
+       insert into recipients
+         (organization_id, message_id, ordinal, field, address, address_key, status, status_at, drop_reason, uncertain)
+       values ($1, $2, 0, 'to', $4, $4, $5, $3, $6, $7)`,
+    ),
+    [
+      organizationId,
+      messageId,
+      new Date(0),
+      more.address ?? 'ann@example.com',
+      more.status ?? 'sent',
+      more.dropReason ?? null,
+      more.uncertain ?? false,
+    ],
+  );
+  return { organizationId, messageId, ordinal: 0 };
+}
+
+type Row = {
+  status: RecipientStatus;
+  status_at: Date;
+  uncertain: boolean;
+  opened_at: Date | null;
+  clicked_at: Date | null;
+  failure_type: string | null;
+  message_status: string;
+};
+
+async function readRecipient({ messageId }: JobKey): Promise<Row> {
+  const [row] = await database.rows(
+    unpreparedStatement<Row>(
+      `select r.*, m.status as message_status
+       from recipients r
+       join messages m on m.organization_id = r.organization_id and m.id = r.message_id
+       where r.message_id = $1`,
+    ),
+    [messageId],
+  );
+  return row!;
+}
+
+function isSuppressed(address: string): Promise<boolean[]> {
+  return areSuppressed(database, tools, 'email', [{ organizationId, address }]);
+}
+
+const report = (job: JobKey, status: RecipientStatus, type: 'hard' | 'soft' | null = null): Report => ({
+  job,
+  status,
+  failure:
+    type === null
+      ? null
+      : {
+          type,
+          class: 'mailbox_not_found',
+          smtpCode: 550,
+          enhancedCode: '5.1.1',
+          diagnostic: 'No',
+          remote: null,
+        },
+});
+
+test('in whatever order reports come, a status is replaced only by those that stand above it', async () => {
+  await fc.assert(
+    fc.asyncProperty(
+      fc.array(fc.constantFrom(...recipientStatuses), { minLength: 1, maxLength: 8 }),
+      async (statuses) => {
+        const job = await insertRecipient();
+        let expected: RecipientStatus = 'sent';
+        for (const status of statuses) {
+          await applyReports(tools, [report(job, status)]);
+          if (replacements[expected].includes(status)) expected = status;
+        }
+        expect((await readRecipient(job)).status).toBe(expected);
+      },
+    ),
+    { numRuns: 60 },
+  );
+});
+
+test('of reports that come together the highest counts, whatever their order', async () => {
+  for (const statuses of [
+    ['delivered', 'complained', 'opened'],
+    ['complained', 'opened', 'delivered'],
+    ['opened', 'delivered', 'complained'],
+  ] as const) {
+    const job = await insertRecipient();
+    await applyReports(
+      tools,
+      statuses.map((status) => report(job, status)),
+    );
+    expect((await readRecipient(job)).status).toBe('complained');
+  }
+});
+
+test('a dropped recipient gets no events', async () => {
+  const job = await insertRecipient({ dropReason: 'suppressed' });
+  for (const status of recipientStatuses) await applyReports(tools, [report(job, status)]);
+  expect(await readRecipient(job)).toMatchObject({
+    status: 'sent',
+    status_at: new Date(0),
+    opened_at: null,
+    clicked_at: null,
+  });
+});
+
+test('a report settles what was uncertain, and brings the message up to date', async () => {
+  const job = await insertRecipient({ uncertain: true });
+  await applyReports(tools, [report(job, 'delivered')]);
+  expect(await readRecipient(job)).toMatchObject({
+    status: 'delivered',
+    uncertain: false,
+    message_status: 'delivered',
+  });
+});
+
+test('a click opens as well, and neither time is moved by a repetition', async () => {
+  const job = await insertRecipient({ status: 'delivered' });
+  await applyReports(tools, [report(job, 'clicked')]);
+  const first = await readRecipient(job);
+  expect([first.opened_at, first.clicked_at]).toEqual([expect.any(Date), expect.any(Date)]);
+  await applyReports(tools, [report(job, 'clicked'), report(job, 'opened')]);
+  expect(await readRecipient(job)).toEqual(first);
+});
+
+test('complaints and hard bounces suppress the address, soft bounces and openings do not', async () => {
+  const cases = [
+    ['complained', null, true],
+    ['bounced', 'hard', true],
+    ['bounced', 'soft', false],
+    ['opened', null, false],
+  ] as const;
+  for (const [status, type, expected] of cases) {
+    const address = `${status}-${type}@example.com`;
+    const job = await insertRecipient({ address, status: 'delivered' });
+    await applyReports(tools, [report(job, status, type)]);
+    expect([address, ...(await isSuppressed(address))]).toEqual([address, expected]);
+  }
+});

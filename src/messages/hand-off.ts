@@ -1,0 +1,219 @@
+import { LRUCache } from 'lru-cache';
+import type { EmailProvider } from '../channels/email/email.ts';
+import type { SendOutcome } from '../channels/outcome.ts';
+import { type Batcher, createBatcher } from '../platform/batcher.ts';
+import type { Bell } from '../platform/bell.ts';
+import { type ByteBudget, createByteBudget } from '../platform/byte-budget.ts';
+import { dateOf } from '../platform/clock.ts';
+import type { Log } from '../platform/log.ts';
+import { DatabaseUnavailableError } from '../platform/postgres/database.ts';
+import type { Lease } from '../platform/queue/lease.ts';
+import { type Breaker, createBreaker } from './breaker.ts';
+import { buildEmail, type BuiltEmail, envelopeRecipientOf, fillFor } from './email-build.ts';
+import { uniqueMessages } from './feedback.ts';
+import * as store from './queue-store.ts';
+import { failJob, releaseJob, settleAmbiguity, settleCrash, settleOutcome } from './settlement.ts';
+import { type MessageFacts, type Settled, writeUntilSettled, type WriterTools } from './settlement-writer.ts';
+
+/** What one lease works with; a new lease begins with nothing. */
+export type Shift = {
+  tools: HandOffTools;
+  lease: Lease;
+  /** Aborts when nothing more may be handed off. */
+  signal: AbortSignal;
+  bell: Bell;
+  breaker: Breaker;
+  built: LRUCache<string, BuiltEmail>;
+  budget: ByteBudget;
+  confirmations: Batcher<store.JobKey, boolean>;
+  settlements: Batcher<Settled, undefined>;
+};
+
+export type HandOffTools = WriterTools & { emailProvider: EmailProvider };
+
+/** Messages in memory at once, apart from small ones. */
+const contentBytesMax = 64 * 1_048_576;
+
+export function beginShift(tools: HandOffTools, lease: Lease, bell: Bell, stopping: AbortSignal): Shift {
+  return {
+    tools,
+    lease,
+    signal: AbortSignal.any([lease.signal, stopping]),
+    bell,
+    breaker: createBreaker(tools.clock),
+    built: new LRUCache<string, BuiltEmail>({
+      maxSize: contentBytesMax,
+      sizeCalculation: ({ sizeBytes }) => sizeBytes,
+    }),
+    budget: createByteBudget(contentBytesMax),
+    // One at a time: while some are being committed, the next ones gather. Two made twice the commits.
+    confirmations: createBatcher({
+      itemsMax: 500,
+      concurrency: 1,
+      run: (jobs) =>
+        store.confirmHandOffs(tools.database, jobs, { epoch: lease.epoch, at: dateOf(tools.clock.nowMs()) }),
+    }),
+    settlements: createBatcher({
+      itemsMax: 500,
+      concurrency: 2,
+      linger: { clock: tools.clock, lingerMs: settlementLingerMs },
+      run: async (items) => {
+        await writeUntilSettled(tools, lease, items);
+        return items.map(() => undefined);
+      },
+    }),
+  };
+}
+
+/**
+ * Outcomes that are written together cost a fraction of what they cost alone. Longer would leave more of them
+ * unknown when a worker dies.
+ */
+const settlementLingerMs = 10;
+
+/** Larger ones are loaded one by one when their turn comes. */
+const smallContentBytesMax = 262_144;
+
+/** Loads and builds what a batch of jobs needs, in one statement. */
+export async function loadSmallMessages(shift: Shift, jobs: readonly store.Job[]): Promise<void> {
+  const wanted = uniqueMessages(
+    jobs.filter((job) => job.contentBytes <= smallContentBytesMax && !shift.built.has(job.messageId)),
+  );
+  if (wanted.length === 0) return;
+  for (const message of await store.loadDeliverableMessages(shift.tools.database, wanted)) {
+    // One that cannot be built is tried again by itself, when its own job fails over it.
+    await keepBuilt(shift, message).catch((cause: unknown) => {
+      logFailure(shift.tools.log, cause);
+    });
+  }
+}
+
+async function keepBuilt(shift: Shift, message: store.DeliverableMessage): Promise<BuiltEmail> {
+  const built = await buildEmail(shift.tools, message);
+  shift.built.set(message.messageId, built);
+  return built;
+}
+
+/** Hands one job off and says what is to be written of it. Never rejects for anything that has to do with the job. */
+export async function handOffJob(shift: Shift, job: store.Job): Promise<Settled> {
+  const release = await takeBytes(shift, job);
+  try {
+    const settled = await attempt(shift, job);
+    // Nobody else will ask for it.
+    if (settled.message?.isShared === false) shift.built.delete(job.messageId);
+    return settled;
+  } finally {
+    release();
+  }
+}
+
+const budgetWaitMs = 5_000;
+
+async function takeBytes(shift: Shift, job: store.Job): Promise<() => void> {
+  if (job.contentBytes <= smallContentBytesMax) return () => undefined;
+  for (;;) {
+    const release = shift.budget.take(Math.min(job.contentBytes, contentBytesMax));
+    if (release !== null) return release;
+    // Some other job holds the bytes and rings when it ends.
+    await shift.bell.wait(budgetWaitMs);
+  }
+}
+
+async function findBuilt(shift: Shift, job: store.Job): Promise<BuiltEmail | null> {
+  const built = shift.built.get(job.messageId);
+  if (built !== undefined) return built;
+  const [message] = await store.loadDeliverableMessages(shift.tools.database, [job]);
+  return message === undefined ? null : keepBuilt(shift, message);
+}
+
+async function attempt(shift: Shift, job: store.Job): Promise<Settled> {
+  const { tools } = shift;
+  const context = () => ({ atMs: tools.clock.nowMs(), random: tools.random(), dateOf });
+  let message: MessageFacts | null = null;
+  let isConfirmed = false;
+  const settled = (settlement: store.Settlement): Settled => ({ settlement, message });
+  if (shift.signal.aborted) return settled(releaseJob(job, context()));
+  const entry = shift.breaker.enter();
+  if (entry === 'refused') return settled(releaseJob(job, context()));
+  let isNoted = false;
+  try {
+    const built = await findBuilt(shift, job);
+    if (built === null)
+      return settled(failJob(job, 'other', 'The content of the message is no longer stored.'));
+    message = built.facts;
+    const content = fillFor(built, job);
+    if (content === 'too_large') {
+      return settled(failJob(job, 'message_too_large', 'The message is too large with its values.'));
+    }
+    const outcome = await tools.emailProvider.handOff({
+      reference: job,
+      envelopeFrom: built.envelopeFrom,
+      recipient: envelopeRecipientOf(job),
+      content,
+      confirm: async () => {
+        await confirmHandOff(shift, job);
+        isConfirmed = true;
+      },
+      signal: shift.signal,
+    });
+    noteOutcome(shift, job, outcome);
+    isNoted = true;
+    return settled(settleOutcome(job, outcome, context()));
+  } catch (cause) {
+    const isStopped = shift.signal.aborted || cause instanceof NotConfirmedError;
+    if (!isConfirmed && (isStopped || cause instanceof DatabaseUnavailableError)) {
+      return settled(releaseJob(job, context()));
+    }
+    // A message that cannot be built, or that a provider chokes on, must not come back for ever.
+    logFailure(tools.log, cause);
+    return settled(isConfirmed ? settleAmbiguity(job, context()) : settleCrash(job, context()));
+  } finally {
+    // A probe that never reached the provider would keep the breaker open for good.
+    if (entry === 'probes' && !isNoted) shift.breaker.abandonProbe();
+  }
+}
+
+/** The job must not be handed off: it is somebody else's by now, or nobody can say whose it is. */
+class NotConfirmedError extends Error {
+  override readonly name = 'NotConfirmedError';
+}
+
+async function confirmHandOff(shift: Shift, job: store.Job): Promise<void> {
+  const isOwn = await shift.confirmations.add(job).catch((cause: unknown) => {
+    throw new NotConfirmedError('the hand-off could not be announced', { cause });
+  });
+  if (!isOwn || shift.signal.aborted) throw new NotConfirmedError('the claim on the job was lost');
+}
+
+function noteOutcome(shift: Shift, job: store.Job, outcome: SendOutcome): void {
+  const isUnavailable = outcome.kind === 'deferred' && outcome.reason === 'provider_unavailable';
+  const change = shift.breaker.note(isUnavailable);
+  const { log } = shift.tools;
+  if (change === 'opened' && isUnavailable) {
+    log.error(
+      { diagnostic: outcome.reply.diagnostic },
+      'the email provider is not available; delivery pauses',
+    );
+  } else if (change === 'closed') {
+    log.info('the email provider is available again');
+  }
+  log.debug(
+    {
+      organization_id: job.organizationId,
+      message_id: job.messageId,
+      ordinal: job.ordinal,
+      attempt: job.attempts + 1,
+      outcome: outcome.kind,
+      reason: 'reason' in outcome ? outcome.reason : undefined,
+    },
+    'attempt',
+  );
+}
+
+export function logFailure(log: Log, cause: unknown): void {
+  if (cause instanceof DatabaseUnavailableError) {
+    log.warn({ err: cause }, 'database unavailable, delivery pauses');
+  } else {
+    log.error({ err: cause }, 'delivery failed');
+  }
+}

@@ -1,0 +1,143 @@
+import { addSuppressions, type SuppressionTools } from '../audience/audience.ts';
+import { dateOf, sleep } from '../platform/clock.ts';
+import type { Log } from '../platform/log.ts';
+import { type Database, DatabaseUnavailableError, type Transaction } from '../platform/postgres/database.ts';
+import type { Lease } from '../platform/queue/lease.ts';
+import { uniqueMessages } from './feedback.ts';
+import * as store from './queue-store.ts';
+import { settleAmbiguity, type settleCrash } from './settlement.ts';
+
+/** What writing outcomes needs. */
+export type WriterTools = SuppressionTools & { database: Database; log: Log; random: () => number };
+
+/** `message` is null where nothing is known of it, so that nothing may be left out. */
+export type Settled = { settlement: store.Settlement; message: MessageFacts | null };
+
+export type MessageFacts = { isShared: boolean; hasAttachments: boolean };
+
+/** Outcomes are known only here: they are written again and again until the database takes them. */
+export async function writeUntilSettled(
+  tools: WriterTools,
+  lease: Lease,
+  items: readonly Settled[],
+): Promise<void> {
+  let lostAtMs: number | null = null;
+  for (;;) {
+    try {
+      await writeSettlements(tools, lease.epoch, items);
+      return;
+    } catch (cause) {
+      if (!(cause instanceof DatabaseUnavailableError)) {
+        await writeOneByOne(tools, lease, items, cause);
+        return;
+      }
+      // Once the lease is lost for good, the claims are others' to recover, as ambiguous as they are to them.
+      if (lease.signal.aborted) lostAtMs ??= tools.clock.monotonicMs();
+      if (lostAtMs !== null && tools.clock.monotonicMs() - lostAtMs > lostLeaseMs) throw cause;
+      await sleep(tools.clock, rewriteMs);
+    }
+  }
+}
+
+/** One outcome that cannot be written must not take the others of its batch with it. */
+async function writeOneByOne(
+  tools: WriterTools,
+  lease: Lease,
+  items: readonly Settled[],
+  cause: unknown,
+): Promise<void> {
+  if (items.length === 1) {
+    // The job stays claimed, and is recovered when this lease ends.
+    tools.log.error(
+      { err: cause, message_id: items[0]?.settlement.job.messageId },
+      'an outcome cannot be written',
+    );
+    return;
+  }
+  for (const item of items) await writeUntilSettled(tools, lease, [item]);
+}
+
+const rewriteMs = 500;
+
+/** How long outcomes of a lost lease are still offered to a database that does not answer. */
+const lostLeaseMs = 10_000;
+
+async function writeSettlements(tools: WriterTools, epoch: number, items: readonly Settled[]): Promise<void> {
+  const at = dateOf(tools.clock.nowMs());
+  const settlements = items.map(({ settlement }) => settlement);
+  // A campaign has no status of its own rows to keep, and far too many recipients to go through.
+  const messagesWith = (has: (facts: MessageFacts) => boolean) =>
+    uniqueMessages(
+      items
+        .filter(({ settlement, message }) => !settlement.job.isCampaign && (message === null || has(message)))
+        .map(({ settlement }) => settlement.job),
+    );
+  await tools.database.transaction(async (transaction) => {
+    await store.lockMessagesOf(
+      transaction,
+      messagesWith(({ isShared }) => isShared),
+    );
+    const changed = new Set(
+      (await store.settleJobs(transaction, settlements, { epoch, at })).map(store.textOfKey),
+    );
+    const changedSettlements = settlements.filter(({ job }) => changed.has(store.textOfKey(job)));
+    const changedJobs = changedSettlements.map(({ job }) => job).filter(({ isCampaign }) => !isCampaign);
+    await Promise.all([
+      store.refreshMessages(transaction, uniqueMessages(changedJobs), at),
+      store.deleteFinishedAttachments(
+        transaction,
+        messagesWith(({ hasAttachments }) => hasAttachments),
+      ),
+      suppressHardBounces(transaction, tools, changedSettlements),
+      transaction.commit(),
+    ]);
+  });
+}
+
+async function suppressHardBounces(
+  transaction: Transaction,
+  tools: WriterTools,
+  settlements: readonly store.Settlement[],
+): Promise<void> {
+  const bounced = settlements.filter(
+    ({ status, failure }) => status === 'bounced' && failure?.type === 'hard',
+  );
+  await addSuppressions(
+    transaction,
+    tools,
+    'email',
+    bounced.map(({ job }) => ({
+      organizationId: job.organizationId,
+      address: job.addressKey,
+      reason: 'hard_bounce',
+    })),
+  );
+}
+
+const recoveryItemsMax = 500;
+
+/**
+ * Settles what a worker that has ended had claimed: until there is no more of it, and once more costs nothing.
+ * `settleUnconfirmed` says what becomes of jobs that were not about to be handed off.
+ */
+export async function returnClaims(
+  tools: WriterTools,
+  epoch: number,
+  settleUnconfirmed: typeof settleCrash,
+): Promise<void> {
+  for (;;) {
+    const claims = await store.listClaims(tools.database, epoch, recoveryItemsMax);
+    if (claims.length === 0) break;
+    const context = { atMs: tools.clock.nowMs(), random: tools.random(), dateOf };
+    await writeSettlements(
+      tools,
+      epoch,
+      claims.map((job) => ({
+        settlement:
+          job.confirmedAt === null ? settleUnconfirmed(job, context) : settleAmbiguity(job, context),
+        message: null,
+      })),
+    );
+    tools.log.warn({ epoch, jobs: claims.length }, 'claims of an ended worker returned to the queue');
+  }
+}

@@ -1,0 +1,106 @@
+import { expect, test } from 'vitest';
+import { createBatcher } from './batcher.ts';
+
+/** A batcher whose batches end when the test says so. */
+function createHeldBatcher(options: { itemsMax: number; concurrency: number }) {
+  const batches: { items: number[]; finish: () => void; fail: (cause: Error) => void }[] = [];
+  let onBatch: () => void = () => undefined;
+  const batcher = createBatcher<number, number>({
+    ...options,
+    run: (items) =>
+      new Promise((resolve, reject) => {
+        batches.push({
+          items,
+          finish: () => {
+            resolve(items.map((item) => item * 10));
+          },
+          fail: reject,
+        });
+        onBatch();
+      }),
+  });
+  const whenStarted = (count: number) =>
+    new Promise<void>((resolve) => {
+      onBatch = () => {
+        if (batches.length >= count) resolve();
+      };
+      onBatch();
+    });
+  return { batcher, batches, whenStarted };
+}
+
+test('items of one turn share a batch, and what comes during it shares the next; each gets its own result', async () => {
+  const { batcher, batches, whenStarted } = createHeldBatcher({ itemsMax: 10, concurrency: 1 });
+  const first = [batcher.add(1), batcher.add(2)];
+  await whenStarted(1);
+  const second = [batcher.add(3), batcher.add(4), batcher.add(5)];
+  expect(batcher.size()).toBe(5);
+  batches[0]!.finish();
+  await whenStarted(2);
+  batches[1]!.finish();
+  expect(await Promise.all([...first, ...second])).toEqual([10, 20, 30, 40, 50]);
+  expect(batches.map(({ items }) => items)).toEqual([
+    [1, 2],
+    [3, 4, 5],
+  ]);
+});
+
+test('no batch is larger than the limit, and no more are under way at once than allowed', async () => {
+  const { batcher, batches, whenStarted } = createHeldBatcher({ itemsMax: 2, concurrency: 2 });
+  const results = Promise.all([1, 2, 3, 4, 5].map((item) => batcher.add(item)));
+  await whenStarted(2);
+  expect(batches.map(({ items }) => items)).toEqual([
+    [1, 2],
+    [3, 4],
+  ]);
+  batches[1]!.finish();
+  await whenStarted(3);
+  expect(batches[2]!.items).toEqual([5]);
+  batches[0]!.finish();
+  batches[2]!.finish();
+  expect(await results).toEqual([10, 20, 30, 40, 50]);
+});
+
+test('a batch that fails is the failure of its own items, and the next one is carried out', async () => {
+  const { batcher, batches, whenStarted } = createHeldBatcher({ itemsMax: 2, concurrency: 1 });
+  const outcomes = Promise.allSettled([1, 2, 3].map((item) => batcher.add(item)));
+  await whenStarted(1);
+  batches[0]!.fail(new Error('broken'));
+  await whenStarted(2);
+  batches[1]!.finish();
+  expect((await outcomes).map(({ status }) => status)).toEqual(['rejected', 'rejected', 'fulfilled']);
+});
+
+test('a run that throws before it begins, or gives too few results, leaves nobody waiting', async () => {
+  const throwing = createBatcher<number, number>({
+    itemsMax: 2,
+    concurrency: 1,
+    run: () => {
+      throw new Error('at once');
+    },
+  });
+  await expect(throwing.add(1)).rejects.toThrow('at once');
+  const short = createBatcher<number, number>({
+    itemsMax: 2,
+    concurrency: 1,
+    run: () => Promise.resolve([1]),
+  });
+  const outcomes = await Promise.allSettled([short.add(1), short.add(2)]);
+  expect(outcomes.map(({ status }) => status)).toEqual(['rejected', 'rejected']);
+  expect(short.size()).toBe(0);
+});
+
+test('it is idle only when nothing waits and nothing is under way', async () => {
+  const { batcher, batches, whenStarted } = createHeldBatcher({ itemsMax: 1, concurrency: 1 });
+  await batcher.whenIdle();
+  const order: string[] = [];
+  const added = [1, 2].map((item) => batcher.add(item).then(() => order.push(`item ${item}`)));
+  const idle = batcher.whenIdle().then(() => order.push('idle'));
+  await whenStarted(1);
+  batches[0]!.finish();
+  await whenStarted(2);
+  batches[1]!.finish();
+  await Promise.all([...added, idle]);
+  expect(order).toEqual(['item 1', 'item 2', 'idle']);
+  expect(batcher.size()).toBe(0);
+});

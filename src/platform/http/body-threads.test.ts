@@ -1,0 +1,123 @@
+import { build } from 'esbuild';
+import { randomBytes } from 'node:crypto';
+import { mkdtemp, rm } from 'node:fs/promises';
+import os from 'node:os';
+import path from 'node:path';
+import { pathToFileURL } from 'node:url';
+import { Type } from 'typebox';
+import { afterAll, beforeAll, expect, test } from 'vitest';
+import { silentLog } from '../log.ts';
+import { readBody } from './body-reader.ts';
+import { type BodyThread, createBodyThread } from './body-threads.ts';
+import { createValidation, type TextFormat } from './validation.ts';
+
+/** Formats are code, and so are written once for this thread and once for the other. */
+const mortalFormat = `{
+  test: (text) => {
+    if (text === 'exit') process.exit(3);
+    if (text === 'spin') for (;;);
+    if (text === 'throw') throw new Error('broken');
+    if (text === 'fill') for (const hoard = []; ; ) hoard.push(new Array(100_000).fill(text));
+    return text !== 'wrong';
+  },
+  mustBe: 'harmless',
+}`;
+const inlineFormat: TextFormat = { test: (text) => text !== 'wrong', mustBe: 'harmless' };
+
+const schema = Type.Object(
+  {
+    name: Type.String({ format: 'mortal' }),
+    files: Type.Optional(Type.Array(Type.Object({ content: Type.String({ contentEncoding: 'base64' }) }))),
+  },
+  { additionalProperties: false },
+);
+
+let directory: string;
+let thread: BodyThread;
+
+beforeAll(async () => {
+  directory = await mkdtemp(path.join(os.tmpdir(), 'postillion-body-thread-'));
+  const outfile = path.join(directory, 'entry.cjs');
+  await build({
+    stdin: {
+      contents: `import { serveBodyThread } from './body-threads.ts'; serveBodyThread({ mortal: ${mortalFormat} });`,
+      resolveDir: import.meta.dirname,
+    },
+    outfile,
+    bundle: true,
+    platform: 'node',
+    format: 'cjs',
+    logLevel: 'error',
+  });
+  thread = createBodyThread({ entry: pathToFileURL(outfile), schemas: { letter: schema }, log: silentLog });
+});
+
+afterAll(async () => {
+  await thread.stop();
+  await rm(directory, { recursive: true, force: true });
+});
+
+function bodyOf(value: unknown): Buffer {
+  return Buffer.from(JSON.stringify(value));
+}
+
+/** As it is after the journey: bytes are bytes, of whatever class. */
+function withPlainBytes(value: unknown): unknown {
+  if (value instanceof Uint8Array) return `bytes ${Buffer.from(value).toString('hex')}`;
+  if (Array.isArray(value)) return value.map(withPlainBytes);
+  if (typeof value !== 'object' || value === null) return value;
+  return Object.fromEntries(Object.entries(value).map(([key, item]) => [key, withPlainBytes(item)]));
+}
+
+test.each([
+  [
+    'valid',
+    bodyOf({ name: 'Ann', files: [{ content: '' }, { content: randomBytes(400_000).toString('base64') }] }),
+  ],
+  ['two files that are the same', bodyOf({ name: 'Ann', files: [{ content: 'AAAA' }, { content: 'AAAA' }] })],
+  ['invalid', bodyOf({ name: 'wrong', files: [{ content: '*' }], other: 1 })],
+  ['hostile', Buffer.from('{"name":"\\u0000","__proto__":{}}')],
+  ['malformed', Buffer.from('{"name":')],
+  ['not UTF-8', Buffer.from([0x7b, 0xff, 0x7d])],
+  ['too deep', Buffer.from('['.repeat(300_000))],
+  ['empty', Buffer.of()],
+])('a body that is %s reads in the thread as it reads inline', async (_name, bytes) => {
+  const validate = createValidation({ mortal: inlineFormat }).compile(schema);
+  for (const wantsCanonical of [false, true]) {
+    const inline = readBody(Buffer.from(bytes), validate, wantsCanonical);
+    const threaded = await thread.read(Buffer.from(bytes), 'letter', wantsCanonical);
+    expect(withPlainBytes(threaded)).toEqual(withPlainBytes(inline));
+  }
+});
+
+test('a slice of a shared buffer is read without taking the buffer from its owner', async () => {
+  const shared = Buffer.concat([Buffer.from('before'), bodyOf({ name: 'Ann' }), Buffer.from('after')]);
+  const reading = await thread.read(shared.subarray(6, -5), 'letter', false);
+  expect(reading).toMatchObject({ kind: 'valid', value: { name: 'Ann' } });
+  expect(shared.toString()).toBe('before{"name":"Ann"}after');
+});
+
+test('bodies read at once get their own answers', async () => {
+  const names = Array.from({ length: 50 }, (_, index) => `name ${index}`);
+  const readings = await Promise.all(names.map((name) => thread.read(bodyOf({ name }), 'letter', false)));
+  expect(readings.map((reading) => reading.kind === 'valid' && reading.value)).toEqual(
+    names.map((name) => ({ name })),
+  );
+});
+
+test.each(['exit', 'throw', 'fill'])(
+  'a body over which the thread dies (%s) rejects, with those that wait behind it, and the next one is read',
+  async (name) => {
+    const outcomes = await Promise.allSettled([
+      thread.read(bodyOf({ name }), 'letter', false),
+      thread.read(bodyOf({ name: 'Ann' }), 'letter', false),
+    ]);
+    expect(outcomes.map(({ status }) => status)).toEqual(['rejected', 'rejected']);
+    expect(await thread.read(bodyOf({ name: 'Ann' }), 'letter', false)).toMatchObject({ kind: 'valid' });
+  },
+);
+
+test('a thread that is stopped rejects what it was reading', async () => {
+  const reading = thread.read(bodyOf({ name: 'spin' }), 'letter', false);
+  await Promise.all([expect(reading).rejects.toThrow('ended'), thread.stop()]);
+});

@@ -1,0 +1,148 @@
+import { afterAll, beforeAll, beforeEach, expect, test } from 'vitest';
+import { createManualClock, type ManualClock } from '../../../test/support/manual-clock.ts';
+import { createTestDatabase, type TestDatabase } from '../../../test/support/test-database.ts';
+import { dateOf } from '../clock.ts';
+import { createIds } from '../ids.ts';
+import { silentLog } from '../log.ts';
+import { type Database, openDatabase, unpreparedStatement } from '../postgres/database.ts';
+import { createRateLimiter, deleteOldRateWindows, type RateLimiter } from './rate-limit.ts';
+
+let testDatabase: TestDatabase;
+let database: Database;
+let clock: ManualClock;
+let subject: string;
+
+beforeAll(async () => {
+  testDatabase = await createTestDatabase();
+  database = openDatabase({ address: testDatabase.address, connectionsMax: 2 });
+});
+
+afterAll(async () => {
+  await database.close();
+  await testDatabase.drop();
+});
+
+beforeEach(() => {
+  clock = createManualClock(Date.parse('2026-11-21T12:00:20.000Z'));
+  subject = createIds(clock)();
+});
+
+function count(limiter: RateLimiter, times: number, limit = 10): number {
+  const verdicts = Array.from({ length: times }, () => limiter.count(subject, 'requests', limit, 1));
+  return verdicts.filter(({ isWithin }) => isWithin).length;
+}
+
+test('so many as the limit says are let through in a window, and each verdict says what is left', () => {
+  const limiter = createRateLimiter({ database, clock, log: silentLog });
+  expect(limiter.count(subject, 'requests', 3, 1)).toEqual({
+    isWithin: true,
+    limit: 3,
+    remaining: 2,
+    resetSeconds: 40,
+  });
+  expect(count(limiter, 10, 3)).toBe(2);
+  clock.advance(39_001);
+  expect(limiter.count(subject, 'requests', 3, 1)).toEqual({
+    isWithin: false,
+    limit: 3,
+    remaining: 0,
+    resetSeconds: 1,
+  });
+});
+
+test('a new window begins with the minute, for everybody at once', () => {
+  const limiter = createRateLimiter({ database, clock, log: silentLog });
+  expect(count(limiter, 20)).toBe(10);
+  clock.advance(39_999);
+  expect(count(limiter, 1)).toBe(0);
+  clock.advance(1);
+  expect(limiter.count(subject, 'requests', 10, 1)).toMatchObject({ remaining: 9, resetSeconds: 60 });
+});
+
+test('kinds and subjects are counted apart', () => {
+  const limiter = createRateLimiter({ database, clock, log: silentLog });
+  expect(count(limiter, 20)).toBe(10);
+  expect(limiter.count(subject, 'events', 10, 1).remaining).toBe(9);
+  expect(limiter.count(createIds(clock)(), 'requests', 10, 1).remaining).toBe(9);
+});
+
+test('an amount counts as a whole or not at all', () => {
+  const limiter = createRateLimiter({ database, clock, log: silentLog });
+  expect(limiter.count(subject, 'events', 100, 60)).toMatchObject({ isWithin: true, remaining: 40 });
+  expect(limiter.count(subject, 'events', 100, 41)).toMatchObject({ isWithin: false, remaining: 40 });
+  expect(limiter.count(subject, 'events', 100, 40)).toMatchObject({ isWithin: true, remaining: 0 });
+});
+
+test('two nodes share a window: what one counted, the other knows after its next exchange', async () => {
+  const [one, other] = [1, 2].map(() => createRateLimiter({ database, clock, log: silentLog }));
+  expect(count(one!, 6)).toBe(6);
+  await one!.flush();
+  expect(count(other!, 1)).toBe(1);
+  await other!.flush();
+  expect(count(other!, 10)).toBe(3);
+  await other!.flush();
+  expect(count(one!, 10)).toBe(4);
+  await one!.flush();
+  // Four of one node and none of the other were let through too many: what it had not heard of yet.
+  expect(count(one!, 10) + count(other!, 10)).toBe(0);
+});
+
+test('the exchange happens by itself, soon after something was counted', async () => {
+  const limiter = createRateLimiter({ database, clock, log: silentLog });
+  expect(count(limiter, 7)).toBe(7);
+  clock.advance(100);
+  // Statements of one pool with one connection are carried out in turn; here they may need a few.
+  const used = async () => {
+    const [row] = await database.rows(
+      unpreparedStatement<{ used: number }>('select used from rate_windows where subject = $1'),
+      [subject],
+    );
+    return row?.used;
+  };
+  for (let known = await used(); known !== 7; known = await used()) expect(known).toBeUndefined();
+});
+
+test('no request waits for the database, and none is refused for want of it', async () => {
+  const away = openDatabase({ address: { url: 'postgres://127.0.0.1:1/nowhere' }, connectionsMax: 1 });
+  const limiter = createRateLimiter({ database: away, clock, log: silentLog });
+  expect(count(limiter, 20)).toBe(10);
+  await expect(limiter.flush()).rejects.toThrow('no connection');
+  clock.advance(1_000);
+  expect(count(limiter, 20)).toBe(0);
+  clock.advance(60_000);
+  expect(count(limiter, 20)).toBe(10);
+  await away.close();
+});
+
+test('what was counted while the database was away is told to the others once it is back', async () => {
+  let isAway = true;
+  const flaky: Database = {
+    ...database,
+    rows: (...given) => (isAway ? Promise.reject(new Error('away')) : database.rows(...given)),
+  };
+  const limiter = createRateLimiter({ database: flaky, clock, log: silentLog });
+  expect(count(limiter, 6)).toBe(6);
+  await expect(limiter.flush()).rejects.toThrow('away');
+  isAway = false;
+  expect(count(limiter, 1)).toBe(1);
+  await limiter.flush();
+  const other = createRateLimiter({ database, clock, log: silentLog });
+  expect(count(other, 1)).toBe(1);
+  await other.flush();
+  expect(count(other, 10)).toBe(2);
+});
+
+test('windows of the past are removed, and the present one is kept', async () => {
+  const limiter = createRateLimiter({ database, clock, log: silentLog });
+  count(limiter, 1);
+  await limiter.flush();
+  clock.advance(600_000);
+  count(limiter, 1);
+  await limiter.flush();
+  await deleteOldRateWindows(database, dateOf(clock.nowMs() - 300_000));
+  const rows = await database.rows(
+    unpreparedStatement<{ window_start: Date }>('select window_start from rate_windows where subject = $1'),
+    [subject],
+  );
+  expect(rows.map(({ window_start }) => window_start.toISOString())).toEqual(['2026-11-21T12:10:00.000Z']);
+});

@@ -1,0 +1,355 @@
+import { once } from 'node:events';
+import { createServer, type AddressInfo } from 'node:net';
+import pg from 'pg';
+import { afterAll, beforeAll, expect, test } from 'vitest';
+import { createManualClock } from '../../../test/support/manual-clock.ts';
+import {
+  clientConfigOf,
+  createTestDatabase,
+  type TestDatabase,
+} from '../../../test/support/test-database.ts';
+import { createIds } from '../ids.ts';
+import {
+  type Database,
+  DatabaseUnavailableError,
+  openDatabase,
+  sqlState,
+  statement,
+  uniqueViolation,
+  unpreparedStatement,
+} from './database.ts';
+
+let testDatabase: TestDatabase;
+let database: Database;
+/** A connection of its own, to look on and to interfere. */
+let observer: pg.Client;
+
+const newId = createIds(createManualClock());
+
+beforeAll(async () => {
+  testDatabase = await createTestDatabase();
+  database = openDatabase({ address: testDatabase.address, connectionsMax: 3 });
+  observer = new pg.Client(clientConfigOf(testDatabase.address));
+  await observer.connect();
+  await observer.query('create table marks (text text primary key)');
+});
+
+afterAll(async () => {
+  await database.close();
+  await observer.end();
+  await testDatabase.drop();
+});
+
+const insertMark = statement('test_insert_mark', 'insert into marks (text) values ($1)');
+
+async function listMarks(): Promise<string[]> {
+  const { rows } = await observer.query<{ text: string }>('select text from marks order by text');
+  await observer.query('delete from marks');
+  return rows.map(({ text }) => text);
+}
+
+/** Ends every backend of that name, and waits until they are gone. */
+async function terminate(applicationName: string): Promise<void> {
+  await observer.query(
+    'select pg_terminate_backend(pid, 10000) from pg_stat_activity where datname = current_database() and application_name = $1',
+    [applicationName],
+  );
+}
+
+async function connectionsOf(applicationName: string): Promise<{ state: string }[]> {
+  const { rows } = await observer.query<{ state: string }>(
+    'select state from pg_stat_activity where datname = current_database() and application_name = $1',
+    [applicationName],
+  );
+  return rows;
+}
+
+test('what a transaction did is there once it has ended, and not before', async () => {
+  const result = await database.transaction(async (transaction) => {
+    await transaction.rows(insertMark, ['a']);
+    await transaction.rows(insertMark, ['b']);
+    expect((await observer.query('select from marks')).rowCount).toBe(0);
+    return 'the result';
+  });
+  expect(result).toBe('the result');
+  expect(await listMarks()).toEqual(['a', 'b']);
+});
+
+test('whatever a transaction throws rolls back all of it and comes out as it was thrown', async () => {
+  const cause = new TypeError('changed its mind');
+  const failed = database.transaction(async (transaction) => {
+    await transaction.rows(insertMark, ['a']);
+    throw cause;
+  });
+  await expect(failed).rejects.toBe(cause);
+  expect(await listMarks()).toEqual([]);
+});
+
+test('a commit that is sent with the last statements commits them', async () => {
+  await database.transaction(async (transaction) => {
+    await Promise.all([
+      transaction.rows(insertMark, ['a']),
+      transaction.rows(insertMark, ['b']),
+      transaction.commit(),
+    ]);
+    expect((await observer.query('select from marks')).rowCount).toBe(2);
+  });
+  expect(await listMarks()).toEqual(['a', 'b']);
+});
+
+test('a commit fails with the statement that was sent before it, and nothing of either is kept', async () => {
+  const failed = database.transaction(async (transaction) => {
+    await Promise.all([
+      transaction.rows(insertMark, ['a']),
+      transaction.rows(insertMark, ['a']),
+      transaction.rows(insertMark, ['b']),
+      transaction.commit(),
+    ]);
+  });
+  await expect(failed).rejects.toSatisfy((cause) => sqlState(cause) === uniqueViolation);
+  expect(await listMarks()).toEqual([]);
+});
+
+test('a transaction in which a statement failed never passes for committed, even if nobody looked', async () => {
+  const failed = database.transaction(async (transaction) => {
+    await transaction.rows(unpreparedStatement('select 1 / 0')).catch(() => undefined);
+    return 'fine';
+  });
+  await expect(failed).rejects.toThrow('rolled back by PostgreSQL');
+});
+
+test('after an error the same connection serves the next one', async () => {
+  const single = openDatabase({ address: testDatabase.address, connectionsMax: 1 });
+  const pidOf = async () =>
+    (await single.rows(unpreparedStatement<{ pid: number }>('select pg_backend_pid() as pid')))[0]!.pid;
+  const pid = await pidOf();
+  await expect(single.rows(unpreparedStatement('select nonsense'))).rejects.toThrow('nonsense');
+  await expect(single.transaction(() => Promise.reject(new Error('no')))).rejects.toThrow('no');
+  await expect(
+    single.transaction((transaction) => transaction.rows(unpreparedStatement('select 1 / 0'))),
+  ).rejects.toThrow('division by zero');
+  expect(await pidOf()).toBe(pid);
+  await single.close();
+});
+
+/** An organization with a counted use of its quota, written past the wall. */
+async function createTenant(used: number): Promise<string> {
+  const id = newId();
+  await observer.query(
+    "insert into organizations (id, name, created_at, updated_at) values ($1, 'T', now(), now())",
+    [id],
+  );
+  await observer.query("insert into quota_usage values ($1, 'email', '2026-11-01', 1, $2)", [id, used]);
+  return id;
+}
+
+const usageOfEverybody = unpreparedStatement<{ organization_id: string; used: number }>(
+  'select organization_id, used from quota_usage order by used',
+);
+
+test('behind the wall a statement that names no organization sees and changes the rows of its own alone', async () => {
+  const [mine, also, other] = [await createTenant(1), await createTenant(2), await createTenant(3)];
+  const seen = await database.asOrganizations([mine, also], async (transaction) => {
+    const rows = await transaction.rows(usageOfEverybody);
+    await transaction.rows(unpreparedStatement('update quota_usage set used = used + 10'));
+    return rows;
+  });
+  expect(seen).toEqual([
+    { organization_id: mine, used: 1 },
+    { organization_id: also, used: 2 },
+  ]);
+  await database.asOrganizations([mine], (transaction) =>
+    transaction.rows(unpreparedStatement('delete from quota_usage')),
+  );
+  expect(await database.rows(usageOfEverybody)).toEqual([
+    { organization_id: other, used: 3 },
+    { organization_id: also, used: 12 },
+  ]);
+  await observer.query('delete from quota_usage');
+});
+
+test('behind the wall nothing can be written for another organization, or moved to one', async () => {
+  const [mine, other] = [await createTenant(1), await createTenant(2)];
+  const asMine = (text: string) =>
+    database.asOrganizations([mine], (transaction) => transaction.rows(unpreparedStatement(text)));
+  await expect(
+    asMine(`insert into quota_usage values ('${other}', 'sms', '2026-11-01', 1, 1)`),
+  ).rejects.toThrow('row-level security');
+  await expect(asMine(`update quota_usage set organization_id = '${other}', shard = 9`)).rejects.toThrow(
+    'row-level security',
+  );
+  await observer.query('delete from quota_usage');
+});
+
+test('for no organization at all nothing is seen', async () => {
+  await createTenant(1);
+  expect(await database.asOrganizations([], (transaction) => transaction.rows(usageOfEverybody))).toEqual([]);
+  await observer.query('delete from quota_usage');
+});
+
+test('role and organizations end with the transaction: the next user of the connection has neither', async () => {
+  const single = openDatabase({ address: testDatabase.address, connectionsMax: 1 });
+  const settings = unpreparedStatement<{ role: string; ids: string | null }>(
+    "select current_user::text as role, nullif(current_setting('postillion.organization_ids', true), '') as ids",
+  );
+  const [before] = await single.rows(settings);
+  const mine = newId();
+  const inside = await single.asOrganizations([mine], (transaction) => transaction.rows(settings));
+  expect(inside).toEqual([{ role: 'postillion_tenant', ids: mine }]);
+  expect(await single.rows(settings)).toEqual([before]);
+  await single.asOrganizations([mine], () => Promise.reject(new Error('no'))).catch(() => undefined);
+  expect(await single.rows(settings)).toEqual([before]);
+  expect(await single.transaction((transaction) => transaction.rows(settings))).toEqual([before]);
+  await single.close();
+});
+
+test('the first transactions behind the wall find a connection even if there is one alone, or all begin at once', async () => {
+  for (const connectionsMax of [1, 3]) {
+    const fresh = openDatabase({ address: testDatabase.address, connectionsMax, applicationName: 'fresh' });
+    const results = await Promise.all(
+      Array.from({ length: 6 }, (_, index) => fresh.asOrganizations([newId()], () => Promise.resolve(index))),
+    );
+    expect(results).toEqual([0, 1, 2, 3, 4, 5]);
+    await fresh.close();
+  }
+});
+
+test('every table that has an organization is behind the wall, and the role behind it owns nothing', async () => {
+  const { rows } = await observer.query<{ name: string }>(
+    `select c.relname as name
+     from pg_class c
+     join pg_attribute a on a.attrelid = c.oid and a.attname = 'organization_id'
+     where c.relkind in ('r', 'p')
+       and c.relnamespace = 'public'::regnamespace
+       and not c.relispartition
+       and c.relname <> all ($1)
+       and (not c.relrowsecurity or not exists (select from pg_policy where polrelid = c.oid))`,
+    // The inbox of the installation, which shows every organization's mail to whoever may look at it.
+    [['sandbox_messages']],
+  );
+  expect(rows).toEqual([]);
+  const { rows: roles } = await observer.query(
+    `select rolsuper, rolbypassrls, rolcanlogin, exists (select from pg_class where relowner = r.oid) as owns
+     from pg_roles r where rolname = 'postillion_tenant'`,
+  );
+  expect(roles).toEqual([{ rolsuper: false, rolbypassrls: false, rolcanlogin: false, owns: false }]);
+});
+
+test('a backend that is killed in the middle is told as an unavailable database, and the next statement works', async () => {
+  const pool = openDatabase({ address: testDatabase.address, connectionsMax: 2, applicationName: 'killed' });
+  const killed = pool.transaction(async (transaction) => {
+    await transaction.rows(insertMark, ['lost']);
+    await terminate('killed');
+    await transaction.rows(insertMark, ['never']);
+  });
+  await expect(killed).rejects.toBeInstanceOf(DatabaseUnavailableError);
+  expect(await pool.rows(unpreparedStatement('select 1 as one'))).toEqual([{ one: 1 }]);
+  expect(await listMarks()).toEqual([]);
+  await pool.close();
+  expect(await connectionsOf('killed')).toEqual([]);
+});
+
+test('a backend that is killed while a statement runs is told as an unavailable database', async () => {
+  const pool = openDatabase({ address: testDatabase.address, connectionsMax: 1, applicationName: 'asleep' });
+  await pool.rows(unpreparedStatement('select 1'));
+  const asleep = expect(pool.rows(unpreparedStatement('select pg_sleep(60)'))).rejects.toBeInstanceOf(
+    DatabaseUnavailableError,
+  );
+  for (let isAsleep = false; !isAsleep;) {
+    isAsleep = (await connectionsOf('asleep')).some(({ state }) => state === 'active');
+  }
+  await terminate('asleep');
+  await asleep;
+  await pool.close();
+});
+
+test('idle connections that were killed are replaced, and nobody is told of them twice', async () => {
+  const pool = openDatabase({ address: testDatabase.address, connectionsMax: 3, applicationName: 'idle' });
+  const ask = () => pool.rows(unpreparedStatement('select 1'));
+  await Promise.all([ask(), ask(), ask()]);
+  await terminate('idle');
+  const outcomes: string[] = [];
+  for (let attempt = 0; attempt < 4; attempt += 1) {
+    outcomes.push(
+      await ask().then(
+        () => 'answered',
+        (cause: unknown) => (cause instanceof DatabaseUnavailableError ? 'unavailable' : String(cause)),
+      ),
+    );
+  }
+  // Each dead connection can disappoint once, before its end was noticed.
+  expect(outcomes.at(-1)).toBe('answered');
+  expect(outcomes.filter((outcome) => outcome !== 'answered' && outcome !== 'unavailable')).toEqual([]);
+  await pool.close();
+});
+
+test('a database that cannot be reached, refuses or says nothing is told as unavailable', async () => {
+  const silent = createServer(() => undefined).listen(0, '127.0.0.1');
+  await once(silent, 'listening');
+  const { port } = silent.address() as AddressInfo;
+  const attempts = ['postgres://127.0.0.1:1/x', `postgres://127.0.0.1:${port}/x`].map(async (url) => {
+    const away = openDatabase({ address: { url }, connectionsMax: 4 });
+    const outcomes = await Promise.allSettled([
+      away.rows(unpreparedStatement('select 1')),
+      away.transaction(() => Promise.resolve()),
+      away.asOrganizations([newId()], () => Promise.resolve()),
+      away.connectAlone('alone'),
+    ]);
+    await away.close();
+    return outcomes.map(
+      (outcome) => outcome.status === 'rejected' && outcome.reason instanceof DatabaseUnavailableError,
+    );
+  });
+  expect((await Promise.all(attempts)).flat()).toEqual(Array.from({ length: 8 }, () => true));
+  silent.close();
+});
+
+test('an error of the statement itself is not taken for an unavailable database', async () => {
+  const error: unknown = await database
+    .rows(unpreparedStatement("select 'x'::integer"))
+    .catch((cause: unknown) => cause);
+  expect(error).not.toBeInstanceOf(DatabaseUnavailableError);
+  expect(sqlState(error)).toBe('22P02');
+  expect(sqlState(new Error('other'))).toBeUndefined();
+});
+
+test('counts, sums and days arrive as numbers and text, the rest as it is', async () => {
+  const [row] = await database.rows(
+    unpreparedStatement(
+      `select 9007199254740991::bigint as big, sum(x) as sum, '2026-11-01'::date as day, true as yes,
+         '2026-11-21T10:00:00+02'::timestamptz as at, '\\x00ff'::bytea as bytes, array['a', null] as texts,
+         null::bigint as nothing
+       from (values (1::bigint), (2)) as v (x)`,
+    ),
+  );
+  expect(row).toEqual({
+    big: 9_007_199_254_740_991,
+    sum: 3,
+    day: '2026-11-01',
+    yes: true,
+    at: new Date('2026-11-21T08:00:00Z'),
+    bytes: Buffer.from([0, 255]),
+    texts: ['a', null],
+    nothing: null,
+  });
+});
+
+test('statements without preparation work where a pooler would lose them', async () => {
+  const plain = openDatabase({
+    address: testDatabase.address,
+    connectionsMax: 1,
+    usePreparedStatements: false,
+  });
+  await plain.rows(insertMark, ['plain']);
+  await plain.asOrganizations([newId()], () => Promise.resolve());
+  expect(await plain.rows(unpreparedStatement('select from pg_prepared_statements'))).toEqual([]);
+  expect(await listMarks()).toEqual(['plain']);
+  await plain.close();
+});
+
+test('a connection of its own is none of the pool, and ends when its holder ends it', async () => {
+  const alone = await database.connectAlone('alone');
+  expect(await connectionsOf('alone')).toHaveLength(1);
+  await alone.end();
+  for (let isGone = false; !isGone;) isGone = (await connectionsOf('alone')).length === 0;
+});

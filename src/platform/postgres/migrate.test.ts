@@ -1,0 +1,73 @@
+import { afterAll, beforeAll, expect, test } from 'vitest';
+import { createTestDatabase, type TestDatabase } from '../../../test/support/test-database.ts';
+import { type Database, openDatabase, unpreparedStatement } from './database.ts';
+import { migrate, pendingMigrations } from './migrate.ts';
+
+let testDatabase: TestDatabase;
+let database: Database;
+
+beforeAll(async () => {
+  testDatabase = await createTestDatabase();
+  database = openDatabase({ address: testDatabase.address, connectionsMax: 2 });
+});
+
+afterAll(async () => {
+  await database.close();
+  await testDatabase.drop();
+});
+
+async function emptySchema(): Promise<void> {
+  await database.rows(unpreparedStatement('drop schema public cascade'));
+  await database.rows(unpreparedStatement('create schema public'));
+}
+
+/** All that a schema consists of, in words. */
+async function describeSchema(): Promise<string[]> {
+  const rows = await database.rows(
+    unpreparedStatement<{ line: string }>(
+      `select format('%s.%s %s %s', table_name, column_name, data_type, is_nullable) as line
+       from information_schema.columns where table_schema = 'public' and table_name <> 'schema_migrations'
+       union all
+       select indexdef from pg_indexes where schemaname = 'public'
+       order by 1`,
+    ),
+  );
+  return rows.map(({ line }) => line);
+}
+
+test('a migrated database lacks nothing, and migrating it again changes nothing', async () => {
+  const before = await describeSchema();
+  expect(before.length).toBeGreaterThan(50);
+  expect(await pendingMigrations(database)).toEqual([]);
+  expect(await migrate(database)).toEqual([]);
+  expect(await describeSchema()).toEqual(before);
+});
+
+test('in an empty database everything is pending, numbered without gaps, and applied in that order', async () => {
+  await emptySchema();
+  const pending = await pendingMigrations(database);
+  expect(pending.map(({ version }) => version)).toEqual(pending.map((_migration, index) => index + 1));
+  expect(await migrate(database)).toEqual(pending);
+  expect(await pendingMigrations(database)).toEqual([]);
+});
+
+test('two nodes that migrate at once share the work: every migration is applied by exactly one', async () => {
+  await emptySchema();
+  const wanted = await pendingMigrations(database);
+  const nodes = [1, 2].map(() => openDatabase({ address: testDatabase.address, connectionsMax: 1 }));
+  const applied = await Promise.all(nodes.map((node) => migrate(node)));
+  expect(applied.flat().sort((a, b) => a.version - b.version)).toEqual(wanted);
+  await Promise.all(nodes.map((node) => node.close()));
+});
+
+test('a migration that fails leaves nothing behind, and is tried again', async () => {
+  await emptySchema();
+  // The second migration finds its table taken.
+  await database.rows(unpreparedStatement('create table organizations (obstacle integer)'));
+  await expect(migrate(database)).rejects.toThrow('"organizations" already exists');
+  const [first] = await pendingMigrations(database);
+  expect(first?.version).toBe(2);
+  await database.rows(unpreparedStatement('drop table organizations'));
+  expect((await migrate(database))[0]).toEqual(first);
+  expect(await pendingMigrations(database)).toEqual([]);
+});

@@ -1,0 +1,83 @@
+import { afterAll, beforeAll, expect, test } from 'vitest';
+import { createManualClock } from '../../../test/support/manual-clock.ts';
+import { createTestDatabase, type TestDatabase } from '../../../test/support/test-database.ts';
+import { createIds } from '../ids.ts';
+import { type Database, openDatabase, unpreparedStatement } from './database.ts';
+import { createPartitions } from './partitions.ts';
+
+let testDatabase: TestDatabase;
+let database: Database;
+
+beforeAll(async () => {
+  testDatabase = await createTestDatabase();
+  database = openDatabase({ address: testDatabase.address, connectionsMax: 2 });
+  await database.rows(
+    unpreparedStatement('create table diary (id uuid primary key, day text) partition by range (id)'),
+  );
+});
+
+afterAll(async () => {
+  await database.close();
+  await testDatabase.drop();
+});
+
+async function listPartitions(): Promise<string[]> {
+  const rows = await database.rows(
+    unpreparedStatement<{ name: string }>(
+      "select inhrelid::regclass::text as name from pg_inherits where inhparent = 'diary'::regclass order by 1",
+    ),
+  );
+  return rows.map(({ name }) => name);
+}
+
+/** The partition that a row of that time went into. */
+async function placeOf(time: string): Promise<string> {
+  const id = createIds(createManualClock(Date.parse(time)))();
+  const [row] = await database.rows(
+    unpreparedStatement<{ place: string }>(
+      'insert into diary values ($1, $2) returning tableoid::regclass::text as place',
+    ),
+    [id, time],
+  );
+  return row!.place;
+}
+
+test('there is room for the present month and the next three, and for all that was before', async () => {
+  await createPartitions(database, new Date('2026-11-21T12:00:00Z'));
+  expect(await listPartitions()).toEqual([
+    'diary_2026_11',
+    'diary_2026_12',
+    'diary_2027_01',
+    'diary_2027_02',
+  ]);
+  expect(await placeOf('2020-02-29T00:00:00Z')).toBe('diary_2026_11');
+  expect(await placeOf('2027-02-28T23:59:59.999Z')).toBe('diary_2027_02');
+  await expect(placeOf('2027-03-01T00:00:00Z')).rejects.toThrow('no partition');
+});
+
+test('a month ends in UTC, to the millisecond', async () => {
+  expect(await placeOf('2026-11-30T23:59:59.999Z')).toBe('diary_2026_11');
+  expect(await placeOf('2026-12-01T00:00:00.000Z')).toBe('diary_2026_12');
+});
+
+test('two nodes that make partitions at once, or make them twice, end with the same ones', async () => {
+  const nodes = [1, 2].map(() => openDatabase({ address: testDatabase.address, connectionsMax: 1 }));
+  const at = new Date('2026-12-31T23:59:59Z');
+  await Promise.all(nodes.map((node) => createPartitions(node, at)));
+  await createPartitions(database, at);
+  expect((await listPartitions()).at(-1)).toBe('diary_2027_03');
+  expect(await listPartitions()).toHaveLength(5);
+  await Promise.all(nodes.map((node) => node.close()));
+});
+
+test('after months of standing still there is room for the present again, and what was stored is still there', async () => {
+  await createPartitions(database, new Date('2027-09-10T00:00:00Z'));
+  expect((await listPartitions()).slice(-4)).toEqual([
+    'diary_2027_09',
+    'diary_2027_10',
+    'diary_2027_11',
+    'diary_2027_12',
+  ]);
+  expect(await placeOf('2027-09-10T00:00:00Z')).toBe('diary_2027_09');
+  expect(await placeOf('2026-11-01T00:00:00Z')).toBe('diary_2026_11');
+});

@@ -1,0 +1,190 @@
+import { EventEmitter, once } from 'node:events';
+import pg from 'pg';
+import { afterAll, afterEach, beforeAll, expect, test } from 'vitest';
+import {
+  clientConfigOf,
+  createTestDatabase,
+  type TestDatabase,
+} from '../../../test/support/test-database.ts';
+import { systemClock } from '../clock.ts';
+import { silentLog } from '../log.ts';
+import { type Database, openDatabase } from '../postgres/database.ts';
+import { type Lease, takeLease } from './lease.ts';
+
+let testDatabase: TestDatabase;
+let observer: pg.Client;
+
+beforeAll(async () => {
+  testDatabase = await createTestDatabase();
+  observer = new pg.Client(clientConfigOf(testDatabase.address));
+  await observer.connect();
+});
+
+afterAll(async () => {
+  await observer.end();
+  await testDatabase.drop();
+});
+
+type Node = { lease: Lease; database: Database; recovered: number[] };
+
+const nodes: Node[] = [];
+const recoveries = new EventEmitter();
+
+/** A worker as another process would be: a pool and connections of its own. */
+async function startNode(recover: (epoch: number) => Promise<void> = () => Promise.resolve()): Promise<Node> {
+  const database = openDatabase({ address: testDatabase.address, connectionsMax: 1 });
+  const recovered: number[] = [];
+  const lease = await takeLease({
+    database,
+    clock: systemClock,
+    log: silentLog,
+    recover: async (epoch) => {
+      await recover(epoch);
+      recovered.push(epoch);
+      recoveries.emit('recovered');
+    },
+  });
+  const node = { lease, database, recovered };
+  nodes.push(node);
+  return node;
+}
+
+afterEach(async () => {
+  for (const { lease, database } of nodes.splice(0)) {
+    await lease.release();
+    await database.close();
+  }
+  // No connection may be left, and no row: whoever released its lease has cleaned up after itself.
+  for (let left = await countConnections(); left > 0;) left = await countConnections();
+  expect(await listEpochs()).toEqual([]);
+});
+
+async function countConnections(): Promise<number> {
+  const { rowCount } = await observer.query(
+    "select from pg_stat_activity where datname = current_database() and application_name like 'postillion-%'",
+  );
+  return rowCount ?? 0;
+}
+
+async function listEpochs(): Promise<number[]> {
+  const { rows } = await observer.query<{ epoch: string }>('select epoch from workers order by epoch');
+  return rows.map(({ epoch }) => Number(epoch));
+}
+
+/** Ends the connections that hold, or wait for, the lock of that name; waits until they are gone. */
+async function terminateHolder(lock: number): Promise<void> {
+  const { rowCount } = await observer.query(
+    `select pg_terminate_backend(pid, 10000)
+     from pg_locks
+     where locktype = 'advisory' and classid = 740521 and objid = $1 and granted
+       and database = (select oid from pg_database where datname = current_database())`,
+    [lock],
+  );
+  expect(rowCount).toBe(1);
+}
+
+/** Who recovered what, once that worker was recovered and its row is gone. */
+async function whenRecovered(epoch: number): Promise<number[][]> {
+  while (!nodes.some(({ recovered }) => recovered.includes(epoch))) await once(recoveries, 'recovered');
+  for (let epochs = await listEpochs(); epochs.includes(epoch);) epochs = await listEpochs();
+  return nodes.map(({ recovered }) => recovered);
+}
+
+async function whenLost(lease: Lease): Promise<void> {
+  if (!lease.signal.aborted) await once(lease.signal, 'abort');
+}
+
+async function whenGuarded(epochs: number[]): Promise<void> {
+  const waitedFor = async () => {
+    const { rows } = await observer.query<{ epoch: string }>(
+      "select objid as epoch from pg_locks where locktype = 'advisory' and classid = 740521 and objid <> 0 and not granted",
+    );
+    return rows.map(({ epoch }) => Number(epoch));
+  };
+  for (let seen = await waitedFor(); epochs.some((epoch) => !seen.includes(epoch));) seen = await waitedFor();
+}
+
+test('every lease has an epoch of its own, and its worker is known while it lives', async () => {
+  const [one, other] = [await startNode(), await startNode()];
+  expect(other.lease.epoch).toBeGreaterThan(one.lease.epoch);
+  expect(await listEpochs()).toEqual([one.lease.epoch, other.lease.epoch]);
+  expect([one.lease.signal.aborted, other.lease.signal.aborted]).toEqual([false, false]);
+});
+
+test('a worker that loses its connection knows it, and another recovers its epoch and no other', async () => {
+  const [guardian, worker] = [await startNode(), await startNode()];
+  await terminateHolder(worker.lease.epoch);
+  await whenLost(worker.lease);
+  expect(await whenRecovered(worker.lease.epoch)).toEqual([[worker.lease.epoch], []]);
+  expect(guardian.lease.signal.aborted).toBe(false);
+});
+
+test('a guardian that dies is followed by another, which recovers it', async () => {
+  const [guardian, worker, third] = [await startNode(), await startNode(), await startNode()];
+  await whenGuarded([worker.lease.epoch, third.lease.epoch]);
+  // Its guarding connections end with it, as those of a dead process do.
+  await terminateHolder(guardian.lease.epoch);
+  await whenLost(guardian.lease);
+  const recovered = await whenRecovered(guardian.lease.epoch);
+  expect(recovered.flat()).toEqual([guardian.lease.epoch]);
+  expect(recovered[0]).toEqual([]);
+});
+
+test('a guardian that loses only its guarding connections keeps its lease, and another one guards', async () => {
+  const [guardian, worker, third] = [await startNode(), await startNode(), await startNode()];
+  await whenGuarded([worker.lease.epoch, third.lease.epoch]);
+  await terminateHolder(0);
+  await whenGuarded([guardian.lease.epoch]);
+  expect(nodes.map(({ lease, recovered }) => [lease.signal.aborted, recovered])).toEqual(
+    nodes.map(() => [false, []]),
+  );
+  await terminateHolder(guardian.lease.epoch);
+  await whenRecovered(guardian.lease.epoch);
+});
+
+test('who has ended leaves no connection behind, although the locks that it waited for are still held', async () => {
+  const [guardian, worker, third] = [await startNode(), await startNode(), await startNode()];
+  await whenGuarded([worker.lease.epoch, third.lease.epoch]);
+  const before = await countConnections();
+  for (let round = 0; round < 3; round += 1) {
+    const passing = await startNode();
+    await whenGuarded([passing.lease.epoch]);
+    await passing.lease.release();
+    await whenRecovered(passing.lease.epoch);
+    nodes.splice(nodes.indexOf(passing), 1);
+    await passing.database.close();
+  }
+  for (let left = await countConnections(); left > before;) left = await countConnections();
+  expect(guardian.lease.signal.aborted).toBe(false);
+});
+
+test('a recovery that fails is tried again until it works', async () => {
+  let attempts = 0;
+  await startNode(() => {
+    attempts += 1;
+    return attempts === 1 ? Promise.reject(new Error('the database is busy')) : Promise.resolve();
+  });
+  const worker = await startNode();
+  await terminateHolder(worker.lease.epoch);
+  await whenRecovered(worker.lease.epoch);
+  expect(attempts).toBe(2);
+});
+
+test('a worker that gives its lease back ends it: the signal aborts, and its row is gone', async () => {
+  const [guardian, worker] = [await startNode(), await startNode()];
+  await worker.lease.release();
+  expect(worker.lease.signal.aborted).toBe(true);
+  expect(await listEpochs()).not.toContain(worker.lease.epoch);
+  expect(guardian.lease.signal.aborted).toBe(false);
+  nodes.splice(nodes.indexOf(worker), 1);
+  await worker.database.close();
+});
+
+test('of workers that begin and die all at once every dead one is recovered by a living one', async () => {
+  const started = await Promise.all(Array.from({ length: 6 }, () => startNode()));
+  const dying = started.slice(0, 4);
+  for (const { lease } of dying) await terminateHolder(lease.epoch);
+  for (const { lease } of dying) await whenRecovered(lease.epoch);
+  const recovered = new Set(nodes.flatMap((node) => node.recovered));
+  for (const survivor of started.slice(4)) expect(recovered.has(survivor.lease.epoch)).toBe(false);
+});

@@ -1,0 +1,151 @@
+import { EventEmitter, once } from 'node:events';
+import { afterAll, beforeAll, expect, test } from 'vitest';
+import { createManualClock } from '../../../test/support/manual-clock.ts';
+import { createTestDatabase, type TestDatabase } from '../../../test/support/test-database.ts';
+import { systemClock } from '../clock.ts';
+import { silentLog } from '../log.ts';
+import { type Database, openDatabase, unpreparedStatement } from '../postgres/database.ts';
+import { createWaker, listenForWakes } from './wake.ts';
+
+let testDatabase: TestDatabase;
+let database: Database;
+
+beforeAll(async () => {
+  testDatabase = await createTestDatabase();
+  database = openDatabase({ address: testDatabase.address, connectionsMax: 2 });
+});
+
+afterAll(async () => {
+  await database.close();
+  await testDatabase.drop();
+});
+
+/** A listener, and a way to await that it was woken so many times in all. */
+function startListener(channel: string, clock = systemClock) {
+  const stop = new AbortController();
+  const wakes = new EventEmitter();
+  let count = 0;
+  const ended = listenForWakes({ database, clock, log: silentLog }, channel, stop.signal, () => {
+    count += 1;
+    wakes.emit('wake');
+  });
+  return {
+    countOf: () => count,
+    whenWoken: async (times: number) => {
+      while (count < times) await once(wakes, 'wake');
+    },
+    stop: async () => {
+      stop.abort();
+      await ended;
+    },
+  };
+}
+
+/** Whatever was sent before has been heard by then: notifications keep their order. */
+async function settle(channel: string, listener: ReturnType<typeof startListener>): Promise<void> {
+  const before = listener.countOf();
+  await database.rows(unpreparedStatement('select pg_notify($1, $2)'), [channel, 'settled']);
+  await listener.whenWoken(before + 1);
+}
+
+async function countListeners(): Promise<number> {
+  const rows = await database.rows(
+    unpreparedStatement(
+      "select from pg_stat_activity where datname = current_database() and application_name = 'postillion-listener'",
+    ),
+  );
+  return rows.length;
+}
+
+test('a listener is woken once when it begins, and then by every notification of its own channel', async () => {
+  const listener = startListener('one_channel');
+  await listener.whenWoken(1);
+  createWaker({ database, clock: createManualClock(), log: silentLog }, 'other_channel')();
+  createWaker({ database, clock: createManualClock(), log: silentLog }, 'one_channel')();
+  await listener.whenWoken(2);
+  await settle('one_channel', listener);
+  expect(listener.countOf()).toBe(3);
+  await listener.stop();
+});
+
+test('however often it is called, one notification goes out at once and one after the interval', async () => {
+  const listener = startListener('busy_channel');
+  await listener.whenWoken(1);
+  const clock = createManualClock();
+  const wake = createWaker({ database, clock, log: silentLog }, 'busy_channel');
+  for (let call = 0; call < 1_000; call += 1) wake();
+  await listener.whenWoken(2);
+  await settle('busy_channel', listener);
+  expect(listener.countOf()).toBe(3);
+
+  clock.advance(20);
+  await listener.whenWoken(4);
+  clock.advance(20);
+  await settle('busy_channel', listener);
+  expect(listener.countOf()).toBe(5);
+  await listener.stop();
+});
+
+test('a call that comes after a rest notifies at once again', async () => {
+  const listener = startListener('calm_channel');
+  await listener.whenWoken(1);
+  const clock = createManualClock();
+  const wake = createWaker({ database, clock, log: silentLog }, 'calm_channel');
+  wake();
+  await listener.whenWoken(2);
+  clock.advance(20);
+  wake();
+  await listener.whenWoken(3);
+  await listener.stop();
+});
+
+test('a listener whose connection is killed comes back, and wakes for what it may have missed', async () => {
+  const clock = createManualClock();
+  const listener = startListener('lost_channel', clock);
+  await listener.whenWoken(1);
+  await database.rows(
+    unpreparedStatement(
+      "select pg_terminate_backend(pid, 10000) from pg_stat_activity where datname = current_database() and application_name = 'postillion-listener'",
+    ),
+  );
+  await clock.whenWaiting(1);
+  clock.advance(500);
+  await listener.whenWoken(2);
+  await settle('lost_channel', listener);
+  await listener.stop();
+});
+
+test('a listener that finds no database tries again, and stops when it is told to', async () => {
+  const away = openDatabase({ address: { url: 'postgres://127.0.0.1:1/nowhere' }, connectionsMax: 1 });
+  const clock = createManualClock();
+  const stop = new AbortController();
+  const ended = listenForWakes({ database: away, clock, log: silentLog }, 'away', stop.signal, () => {
+    expect.fail('nobody could have woken it');
+  });
+  for (let attempt = 0; attempt < 3; attempt += 1) {
+    await clock.whenWaiting(1);
+    clock.advance(500);
+  }
+  await clock.whenWaiting(1);
+  stop.abort();
+  await ended;
+  await away.close();
+});
+
+test('a listener that stopped leaves no connection behind', async () => {
+  const listener = startListener('gone_channel');
+  await listener.whenWoken(1);
+  await listener.stop();
+  for (let left = await countListeners(); left > 0;) left = await countListeners();
+});
+
+test('a notification that cannot be sent disturbs nobody', async () => {
+  const away = openDatabase({ address: { url: 'postgres://127.0.0.1:1/nowhere' }, connectionsMax: 1 });
+  const clock = createManualClock();
+  const warned = new Promise<unknown>((resolve) => {
+    const log = { ...silentLog, warn: resolve as typeof silentLog.warn };
+    createWaker({ database: away, clock, log }, 'away')();
+  });
+  expect(await warned).toMatchObject({ channel: 'away' });
+  await away.close();
+});

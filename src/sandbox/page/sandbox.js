@@ -1,0 +1,483 @@
+/**
+ * The sandbox in the browser: a list of what was sent, and one message of it. What messages say comes from outside:
+ * it is put in as text, and their HTML is only ever shown in a frame without any rights.
+ */
+
+/**
+ * Asking again and again is right here: it is one developer's inbox, on their own machine, and costs a look at an
+ * index. A push channel would be one more thing that can break. Nobody asks while the tab is out of sight.
+ */
+const pollMs = 2_000;
+
+/** Until the person has stopped typing. */
+const typingPauseMs = 200;
+
+/** Entries that the list holds; behind them one has to filter. */
+const listedMax = 1_000;
+
+const pageSize = 30;
+
+/** More text in one element makes browsers slow; the whole is in the download. */
+const shownCharactersMax = 500_000;
+
+const tabNames = ['html', 'text', 'headers', 'source', 'attachments'];
+
+const byId = (id) => document.getElementById(id);
+
+const state = {
+  messages: [],
+  hasMore: false,
+  /** Null, or the message that is shown or on its way. */
+  chosenId: null,
+  shown: null,
+  /** Null until one was chosen. */
+  tab: null,
+  isPhoneWide: false,
+  /** What the list was asked for with. */
+  filters: { search: '', channel: '' },
+  /** Counts up with every new question: the answer to an older one is dropped. */
+  listing: 0,
+};
+
+/** Makes an element; whatever is given as a child and is no element becomes text. */
+function make(tag, attributes = {}, ...children) {
+  const element = document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
+  element.append(...children);
+  return element;
+}
+
+function urlOf(path, query = {}) {
+  const url = new URL(`sandbox/${path}`, document.baseURI);
+  for (const [name, value] of Object.entries(query)) if (value !== '') url.searchParams.set(name, value);
+  return url;
+}
+
+async function fetchJson(path, query) {
+  const response = await fetch(urlOf(path, query));
+  const body = await response.json();
+  if (!response.ok) throw Object.assign(new Error(body.message), { status: response.status });
+  return body;
+}
+
+/** Asks for the newest, and puts what is new on top; `isAnew` forgets what is listed. */
+async function refresh(isAnew) {
+  if (isAnew) {
+    state.listing += 1;
+    state.filters = { search: byId('search').value.trim(), channel: byId('channel').value };
+  }
+  const { listing } = state;
+  const { data, has_more } = await fetchJson('messages', { ...state.filters, limit: pageSize });
+  if (listing !== state.listing) return;
+  const known = data.findIndex(({ id }) => id === state.messages[0]?.id);
+  if (isAnew || known === -1) {
+    const isFirst = state.messages.length === 0;
+    state.messages = data;
+    state.hasMore = has_more;
+    byId('messages').replaceChildren(...data.map(listEntry));
+    if (!isAnew && !isFirst) announce(data.length);
+  } else if (known > 0) {
+    prepend(data.slice(0, known));
+  }
+  settleList();
+}
+
+function prepend(messages) {
+  const list = byId('messages');
+  const entries = messages.map(listEntry);
+  for (const entry of entries) entry.classList.add('is-new');
+  list.prepend(...entries);
+  state.messages = [...messages, ...state.messages];
+  if (state.messages.length > listedMax) {
+    state.messages.length = listedMax;
+    state.hasMore = true;
+    while (list.children.length > listedMax) list.lastElementChild.remove();
+  }
+  announce(messages.length);
+}
+
+async function loadOlder() {
+  const { listing } = state;
+  const after = state.messages.at(-1)?.id ?? '';
+  const { data, has_more } = await fetchJson('messages', { ...state.filters, limit: pageSize, after });
+  if (listing !== state.listing || after !== state.messages.at(-1)?.id) return;
+  state.messages.push(...data);
+  state.hasMore = has_more;
+  byId('messages').append(...data.map(listEntry));
+  settleList();
+}
+
+function settleList() {
+  const { search, channel } = state.filters;
+  const isFiltered = search !== '' || channel !== '';
+  const isBare = state.messages.length === 0 && !isFiltered && state.chosenId === null;
+  byId('empty').hidden = !isBare;
+  document.querySelector('.inbox').hidden = isBare;
+  byId('no-match').hidden = state.messages.length > 0 || isBare;
+  byId('older').hidden = !state.hasMore || state.messages.length >= listedMax;
+  settlePlaceholder();
+  markChosen();
+}
+
+function settlePlaceholder() {
+  byId('nothing-chosen').hidden = state.chosenId !== null || !byId('empty').hidden;
+}
+
+function listEntry(message) {
+  const title = message.channel === 'email' ? (message.subject ?? '') : (message.text ?? '');
+  const link = make(
+    'a',
+    { href: `#${message.id}` },
+    make(
+      'span',
+      { class: 'row' },
+      make('span', { class: 'line to' }, message.to),
+      timeOf(message.created_at),
+    ),
+    make('span', { class: 'line subject' }, title.slice(0, 200) || '(no subject)'),
+    make(
+      'span',
+      { class: 'row' },
+      make('span', { class: 'line from' }, `from ${message.from}`),
+      make('span', { class: 'badge' }, message.channel),
+      badgeOf(message.outcome),
+    ),
+  );
+  return make('li', {}, link);
+}
+
+function badgeOf(outcome) {
+  const badge = make('span', { class: 'badge' }, outcome);
+  if (/^[a-z]+$/.test(outcome)) badge.classList.add(outcome);
+  return badge;
+}
+
+const dayFormat = new Intl.DateTimeFormat(undefined, { month: 'short', day: 'numeric' });
+const hourFormat = new Intl.DateTimeFormat(undefined, {
+  hour: '2-digit',
+  minute: '2-digit',
+  second: '2-digit',
+});
+const fullFormat = new Intl.DateTimeFormat(undefined, { dateStyle: 'medium', timeStyle: 'long' });
+
+function timeOf(timestamp) {
+  const date = new Date(timestamp);
+  const isToday = date.toDateString() === new Date().toDateString();
+  const short = isToday ? hourFormat.format(date) : dayFormat.format(date);
+  return make('time', { datetime: timestamp, title: fullFormat.format(date) }, short);
+}
+
+function markChosen() {
+  for (const link of byId('messages').querySelectorAll('a')) {
+    if (link.hash === `#${state.chosenId}`) link.setAttribute('aria-current', 'true');
+    else link.removeAttribute('aria-current');
+  }
+}
+
+/** Arrows walk through the list, and show what they come by. */
+function walkList(event) {
+  const links = [...byId('messages').querySelectorAll('a')];
+  const at = links.indexOf(document.activeElement);
+  const to = { ArrowDown: at + 1, ArrowUp: at - 1, Home: 0, End: links.length - 1 }[event.key];
+  if (at === -1 || to === undefined || links[to] === undefined) return;
+  event.preventDefault();
+  links[to].focus();
+  if (isWide()) {
+    history.replaceState(null, '', links[to].hash);
+    void choose(links[to].hash.slice(1));
+  }
+}
+
+function isWide() {
+  return matchMedia('(min-width: 761px)').matches;
+}
+
+async function choose(id) {
+  state.chosenId = id === '' ? null : id;
+  document.body.classList.toggle('has-choice', state.chosenId !== null);
+  markChosen();
+  settlePlaceholder();
+  if (state.chosenId === null) {
+    state.shown = null;
+    byId('message').hidden = true;
+    settleList();
+    return;
+  }
+  const listed = state.messages.find((message) => message.id === id);
+  try {
+    const message = listed === undefined || listed.truncated ? await fetchJson(`messages/${id}`) : listed;
+    if (state.chosenId === id) show(message);
+  } catch (cause) {
+    if (state.chosenId !== id) return;
+    if (cause.status !== 404) throw cause;
+    showMissing();
+  }
+}
+
+function show(message) {
+  state.shown = message;
+  byId('empty').hidden = true;
+  byId('message').hidden = false;
+  document.querySelector('.tabs').hidden = false;
+  byId('subject').textContent =
+    message.subject ?? (message.channel === 'email' ? '(no subject)' : message.channel);
+  byId('envelope').replaceChildren(
+    envelopeEntry('From', message.from),
+    envelopeEntry('To', message.to),
+    envelopeEntry('At', fullFormat.format(new Date(message.created_at))),
+    badgeOf(message.outcome),
+  );
+  const count = byId('attachment-count');
+  count.hidden = message.attachments.length === 0;
+  count.textContent = message.attachments.length;
+  showTab(preferredTab(message));
+}
+
+function showMissing() {
+  state.shown = null;
+  byId('empty').hidden = true;
+  byId('message').hidden = false;
+  document.querySelector('.tabs').hidden = true;
+  byId('subject').textContent = 'This message is not here any more';
+  byId('envelope').replaceChildren();
+  byId('panel').replaceChildren(hint('The sandbox keeps the newest messages only.'));
+}
+
+function envelopeEntry(name, value) {
+  return make('div', {}, make('dt', {}, name), make('dd', {}, value));
+}
+
+/** The tab that was asked for last, unless this message has no HTML to show in it. */
+function preferredTab({ html }) {
+  const wanted = state.tab ?? 'html';
+  return wanted === 'html' && html === null ? 'text' : wanted;
+}
+
+function showTab(current) {
+  for (const name of tabNames) {
+    const tab = byId(`tab-${name}`);
+    tab.setAttribute('aria-selected', String(name === current));
+    tab.tabIndex = name === current ? 0 : -1;
+  }
+  const panel = byId('panel');
+  panel.setAttribute('aria-labelledby', `tab-${current}`);
+  panel.scrollTop = 0;
+  panel.replaceChildren(...panels[current](state.shown));
+}
+
+const panels = {
+  html: htmlPanel,
+  text: ({ text }) => (text === null ? [hint('This message has no text part.')] : textPaper(text)),
+  headers: ({ headers }) => {
+    if (headers.length === 0) return [hint('This message has no headers.')];
+    const rows = headers.map(({ name, value }) =>
+      make('tr', {}, make('th', { scope: 'row' }, name), make('td', {}, value)),
+    );
+    return [make('table', {}, make('tbody', {}, ...rows))];
+  },
+  source: sourcePanel,
+  attachments: ({ attachments }) => {
+    if (attachments.length === 0) return [hint('This message has no attachments.')];
+    const entries = attachments.map(({ filename, content_type, size, content_id }) =>
+      make(
+        'li',
+        {},
+        make('b', {}, filename ?? '(no name)'),
+        make('span', { class: 'hint' }, `${content_type}, ${sizeText(size)}`),
+        ...(content_id === null ? [] : [make('span', { class: 'hint' }, `inline as cid:${content_id}`)]),
+      ),
+    );
+    return [make('ul', { class: 'attachments' }, ...entries)];
+  },
+};
+
+function htmlPanel(message) {
+  if (message.html === null) return [hint('This message has no HTML part.')];
+  const address = urlOf(`messages/${message.id}/html`).href;
+  // No exception in `sandbox`: no script, form, pop-up or navigation of this page.
+  const frame = make('iframe', { sandbox: '', title: 'HTML of the message', referrerpolicy: 'no-referrer' });
+  const widths = [
+    { name: 'Desktop', isPhoneWide: false },
+    { name: 'Phone', isPhoneWide: true },
+  ].map(({ name, isPhoneWide }) => {
+    const button = make('button', { type: 'button' }, name);
+    button.addEventListener('click', () => {
+      state.isPhoneWide = isPhoneWide;
+      settleWidth();
+    });
+    return { button, isPhoneWide };
+  });
+  const settleWidth = () => {
+    frame.classList.toggle('is-phone', state.isPhoneWide);
+    for (const { button, isPhoneWide } of widths) {
+      button.setAttribute('aria-pressed', String(isPhoneWide === state.isPhoneWide));
+    }
+  };
+  settleWidth();
+  frame.src = address;
+  const bar = make(
+    'div',
+    { class: 'bar' },
+    make(
+      'div',
+      { class: 'switch', role: 'group', 'aria-label': 'Width of the frame' },
+      ...widths.map(({ button }) => button),
+    ),
+    make('span', { class: 'hint' }, 'Scripts, links, forms and pictures from elsewhere are off.'),
+    make('a', { href: address, target: '_blank', rel: 'noopener noreferrer' }, 'Open alone'),
+  );
+  return [bar, frame];
+}
+
+function sourcePanel(message) {
+  const paper = make('pre', { class: 'paper' }, 'Loading…');
+  const download = make(
+    'a',
+    { href: urlOf(`messages/${message.id}/source`, { download: '1' }).href },
+    'Download',
+  );
+  const note = make('span', { class: 'hint' }, 'The message as it left.');
+  void fetch(urlOf(`messages/${message.id}/source`))
+    .then(async (response) => {
+      if (!response.ok) throw new Error(`status ${response.status}`);
+      const source = await response.text();
+      paper.textContent = source.slice(0, shownCharactersMax);
+      if (source.length > shownCharactersMax) note.textContent = cutNote(source.length);
+    })
+    .catch(() => {
+      paper.textContent = 'The source could not be loaded.';
+    });
+  return [make('div', { class: 'bar' }, note, download), paper];
+}
+
+/** Web addresses become links that open elsewhere: following them is what one tests a message for. */
+function textPaper(text) {
+  const paper = make('pre', { class: 'paper' });
+  const shown = text.slice(0, shownCharactersMax);
+  let copiedTo = 0;
+  for (const match of shown.matchAll(/https?:\/\/[^\s<>"'()]+/g)) {
+    const address = match[0].replace(/[.,;:!?]+$/, '');
+    paper.append(
+      shown.slice(copiedTo, match.index),
+      make('a', { href: address, target: '_blank', rel: 'noopener noreferrer' }, address),
+    );
+    copiedTo = match.index + address.length;
+  }
+  paper.append(shown.slice(copiedTo));
+  if (text.length <= shownCharactersMax) return [paper];
+  return [make('div', { class: 'bar' }, hint(cutNote(text.length))), paper];
+}
+
+function cutNote(length) {
+  return `The first ${shownCharactersMax.toLocaleString()} of ${length.toLocaleString()} characters.`;
+}
+
+function hint(text) {
+  return make('p', { class: 'hint' }, text);
+}
+
+function sizeText(bytes) {
+  if (bytes < 1_024) return `${bytes} bytes`;
+  return bytes < 1_048_576 ? `${(bytes / 1_024).toFixed(1)} KB` : `${(bytes / 1_048_576).toFixed(1)} MB`;
+}
+
+function walkTabs(event) {
+  const at = tabNames.findIndex((name) => event.target.id === `tab-${name}`);
+  const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
+  if (at === -1 || step === undefined) return;
+  event.preventDefault();
+  const name = tabNames[(at + step + tabNames.length) % tabNames.length];
+  byId(`tab-${name}`).focus();
+  chooseTab(name);
+}
+
+function chooseTab(name) {
+  state.tab = name;
+  showTab(name);
+}
+
+function announce(count) {
+  say(count === 1 ? '1 new message' : `${count} new messages`, false);
+}
+
+function say(text, isTrouble) {
+  const status = byId('status');
+  status.textContent = text;
+  status.classList.toggle('is-trouble', isTrouble);
+}
+
+/** Tells of what went wrong, until it works again. */
+async function attempt(work) {
+  try {
+    await work();
+    if (byId('status').classList.contains('is-trouble')) say('', false);
+  } catch (cause) {
+    say(cause.status === undefined ? 'The server cannot be reached. Trying again.' : cause.message, true);
+  }
+}
+
+async function refreshIfNewer() {
+  const { listing } = state;
+  const { data } = await fetchJson('messages', { ...state.filters, limit: 1 });
+  if (listing === state.listing && data[0]?.id !== state.messages[0]?.id) await refresh(false);
+}
+
+let pollTimer;
+async function poll() {
+  clearTimeout(pollTimer);
+  if (document.visibilityState === 'visible') await attempt(refreshIfNewer);
+  clearTimeout(pollTimer);
+  pollTimer = setTimeout(() => void poll(), pollMs);
+}
+
+let typingTimer;
+function filterSoon(delayMs) {
+  clearTimeout(typingTimer);
+  typingTimer = setTimeout(() => void attempt(() => refresh(true)), delayMs);
+}
+
+async function start() {
+  byId('first-email').textContent = [
+    `curl -X POST ${new URL('v1/email/send', document.baseURI).href} \\`,
+    `  -H 'Authorization: Bearer YOUR_KEY' \\`,
+    `  -H 'Content-Type: application/json' \\`,
+    `  -d '{"from":"hello@postillion.test","from_name":"Hello","to":["you@example.com"],"subject":"It works","html":"<h1>It works</h1>"}'`,
+  ].join('\n');
+  byId('copy').addEventListener('click', () => {
+    void navigator.clipboard.writeText(byId('first-email').textContent).then(
+      () => say('Copied', false),
+      () => say('The browser does not let this page copy.', true),
+    );
+  });
+  byId('refresh').addEventListener('click', () => {
+    say('', false);
+    void attempt(() => refresh(false));
+  });
+  byId('older').addEventListener('click', () => void attempt(loadOlder));
+  byId('search').addEventListener('input', () => filterSoon(typingPauseMs));
+  byId('channel').addEventListener('change', () => filterSoon(0));
+  byId('filters').addEventListener('submit', (event) => {
+    event.preventDefault();
+    filterSoon(0);
+  });
+  byId('messages').addEventListener('keydown', walkList);
+  for (const name of tabNames) byId(`tab-${name}`).addEventListener('click', () => chooseTab(name));
+  document.querySelector('.tabs').addEventListener('keydown', walkTabs);
+  addEventListener('hashchange', () => void attempt(() => choose(location.hash.slice(1))));
+  document.addEventListener('visibilitychange', () => {
+    if (document.visibilityState === 'visible') void poll();
+  });
+
+  await attempt(async () => {
+    if (location.hash.length > 1) await choose(location.hash.slice(1));
+    await refresh(true);
+    const newest = state.messages[0];
+    if (state.chosenId === null && newest !== undefined && isWide()) {
+      history.replaceState(null, '', `#${newest.id}`);
+      await choose(newest.id);
+    }
+  });
+  await poll();
+}
+
+void start();

@@ -1,0 +1,244 @@
+import { randomUUID } from 'node:crypto';
+import { once } from 'node:events';
+import http from 'node:http';
+import { afterAll, beforeAll, beforeEach, expect, test } from 'vitest';
+import { startTestServer, type TestServer } from '../../test/support/server.ts';
+import { unpreparedStatement } from '../platform/postgres/database.ts';
+import { type KeptMessage, keepMessage } from './sandbox.ts';
+
+let server: TestServer;
+
+beforeAll(async () => {
+  server = await startTestServer();
+});
+
+afterAll(() => server.stop());
+
+beforeEach(() => server.installation.database.rows(unpreparedStatement('truncate sandbox_messages')));
+
+const mailOf = (subject: string, body = 'Hello') =>
+  Buffer.from(`From: Shop <shop@postillion.test>\r\nSubject: ${subject}\r\nX-Tag: a\r\n\r\n${body}\r\n`);
+
+async function keep(message: Partial<KeptMessage> = {}): Promise<string> {
+  const messageId = server.installation.newId();
+  await keepMessage(server.installation, {
+    organizationId: server.organizationId,
+    channel: 'email',
+    messageId,
+    recipient: 'ada@example.com',
+    sender: 'bounce@postillion.test',
+    outcome: 'delivered',
+    source: mailOf('It works'),
+    ...message,
+  });
+  return messageId;
+}
+
+type Shown = {
+  id: string;
+  message_id: string;
+  subject: string | null;
+  text: string | null;
+  truncated: boolean;
+};
+type ShownList = { object: string; has_more: boolean; data: Shown[] };
+
+const list = async (query = '') => (await server.request<ShownList>('GET', `/sandbox/messages${query}`)).body;
+const messageIds = ({ data }: ShownList) => data.map(({ message_id }) => message_id);
+
+/** `fetch` sets its own `Host`. */
+async function getAs(host: string, path: string): Promise<{ status: number; body: string }> {
+  const request = http.get(`${server.url}${path}`, { headers: { host } });
+  const [response] = (await once(request, 'response')) as [http.IncomingMessage];
+  return { status: response.statusCode ?? 0, body: (await response.toArray()).join('') };
+}
+
+test('the list shows of a message who, what and what became of it', async () => {
+  const messageId = await keep();
+  const { status, headers, body } = await server.request<ShownList>('GET', '/sandbox/messages');
+  expect(status).toBe(200);
+  expect(headers.get('content-type')).toBe('application/json; charset=utf-8');
+  expect(headers.get('x-content-type-options')).toBe('nosniff');
+  expect(headers.get('access-control-allow-origin')).toBeNull();
+  expect(body).toEqual({
+    object: 'list',
+    has_more: false,
+    data: [
+      {
+        id: expect.any(String),
+        organization_id: server.organizationId,
+        message_id: messageId,
+        channel: 'email',
+        outcome: 'delivered',
+        from: 'shop@postillion.test',
+        to: 'ada@example.com',
+        created_at: expect.stringMatching(/^\d{4}-\d\d-\d\dT.*Z$/),
+        subject: 'It works',
+        headers: [
+          { name: 'From', value: 'Shop <shop@postillion.test>' },
+          { name: 'Subject', value: 'It works' },
+          { name: 'X-Tag', value: 'a' },
+        ],
+        html: null,
+        text: 'Hello',
+        attachments: [],
+        truncated: false,
+      },
+    ],
+  });
+});
+
+test('the newest comes first, and every message on exactly one page', async () => {
+  const kept = [];
+  for (let count = 0; count < 5; count += 1) kept.unshift(await keep());
+  const first = await list('?limit=2');
+  const second = await list(`?limit=2&after=${first.data[1]!.id}`);
+  const third = await list(`?limit=2&after=${second.data[1]!.id}`);
+  expect([first, second, third].map(({ has_more }) => has_more)).toEqual([true, true, false]);
+  expect([first, second, third].flatMap(messageIds)).toEqual(kept);
+});
+
+test('a recipient is found whatever the case, and not by half of the address', async () => {
+  const mixed = await keep({ recipient: 'Ada.Lovelace@Example.com' });
+  await keep({ recipient: 'not.ada.lovelace@example.com' });
+  expect(messageIds(await list('?to=ada.LOVELACE@example.com'))).toEqual([mixed]);
+  expect((await list('?to=lovelace@example.com')).data).toEqual([]);
+  expect((await list('?search=ADA.love')).data).toHaveLength(2);
+  expect((await list('?search=%25')).data).toEqual([]);
+});
+
+test('only the channel that was asked for is listed, and what is no email is text', async () => {
+  await keep();
+  await keep({ channel: 'sms', recipient: '+15550100', sender: 'Shop', source: Buffer.from('Code 1234') });
+  expect((await list('?channel=sms')).data).toMatchObject([
+    { channel: 'sms', from: 'Shop', to: '+15550100', subject: null, text: 'Code 1234', headers: [] },
+  ]);
+});
+
+test('of a large message the list has the headers, and its own page everything', async () => {
+  const body = 'a line of text\r\n'.repeat(140_000);
+  await keep({ source: mailOf('Large', body) });
+  await keep({ source: mailOf('Small') });
+  const { data } = await list();
+  expect(data).toMatchObject([
+    { subject: 'Small', text: 'Hello', truncated: false },
+    { subject: 'Large', from: 'shop@postillion.test', text: null, html: null, truncated: true },
+  ]);
+  const one = await server.request<Shown>('GET', `/sandbox/messages/${data[1]!.id}`);
+  expect(one.body).toMatchObject({ subject: 'Large', truncated: false });
+  expect(one.body.text!.length).toBeGreaterThan(2_000_000);
+});
+
+test('a list of many middling messages stops parsing at eight megabytes', async () => {
+  const source = mailOf('Middling', `${'x'.repeat(76)}\r\n`.repeat(13_000));
+  for (let count = 0; count < 10; count += 1) await keep({ source });
+  const { data } = await list();
+  expect(data.map(({ truncated }) => truncated)).toEqual([...Array<boolean>(8).fill(false), true, true]);
+  expect(data.every(({ subject }) => subject === 'Middling')).toBe(true);
+});
+
+test.each([
+  ['?limit=0', 'limit'],
+  ['?limit=101', 'limit'],
+  ['?limit=ten', 'limit'],
+  ['?channel=fax', 'channel'],
+  ['?after=yesterday', 'after'],
+  [`?to=${'a'.repeat(5_000)}`, 'to'],
+  ['?to=%00', 'to'],
+])('%s is refused with a sentence that says why', async (query, name) => {
+  const { status, body } = await server.request('GET', `/sandbox/messages${query}`);
+  expect(status).toBe(422);
+  expect(body).toMatchObject({ status_code: 422, name: 'validation_error' });
+  expect((body as { message: string }).message).toMatch(new RegExp(`^${name} must be `));
+});
+
+test('the source is the message, octet by octet', async () => {
+  const source = Buffer.concat([mailOf('Bytes'), Buffer.from([0, 255, 254, 13, 10])]);
+  await keep({ source });
+  const { id } = (await list()).data[0]!;
+  const shown = await fetch(`${server.url}/sandbox/messages/${id}/source`);
+  expect(shown.headers.get('content-type')).toBe('text/plain; charset=utf-8');
+  expect(Buffer.from(await shown.arrayBuffer()).equals(source)).toBe(true);
+  const download = await fetch(`${server.url}/sandbox/messages/${id}/source?download=1`);
+  expect(download.headers.get('content-type')).toBe('message/rfc822');
+  expect(download.headers.get('content-disposition')).toBe(`attachment; filename="${id}.eml"`);
+  expect(Buffer.from(await download.arrayBuffer()).equals(source)).toBe(true);
+});
+
+test('the HTML of a message is served with everything forbidden', async () => {
+  await keep({ source: Buffer.from('Content-Type: text/html\r\n\r\n<p>Hi</p>\r\n') });
+  const { id } = (await list()).data[0]!;
+  const { headers, text } = await server.request('GET', `/sandbox/messages/${id}/html`);
+  expect(headers.get('content-type')).toBe('text/html; charset=utf-8');
+  expect(headers.get('content-security-policy')).toMatch(
+    /^default-src 'none'; style-src 'unsafe-inline'; img-src data:; .*; sandbox$/,
+  );
+  expect(text).toContain('<p>Hi</p>');
+});
+
+test.each(['', '/html', '/source'])('an unknown message is not found at …%s', async (suffix) => {
+  for (const id of [randomUUID(), 'nonsense', "'; drop table sandbox_messages"]) {
+    const { status, body } = await server.request(
+      'GET',
+      `/sandbox/messages/${encodeURIComponent(id)}${suffix}`,
+    );
+    expect(status).toBe(404);
+    expect(body).toMatchObject({ name: 'not_found' });
+  }
+});
+
+test.each(['/sandbox', '/sandbox/page.css', '/sandbox/page.js'])(
+  '%s is served under a strict policy',
+  async (path) => {
+    const { status, headers } = await server.request('GET', path);
+    expect(status).toBe(200);
+    expect(headers.get('content-security-policy')).toBe(
+      "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; frame-src 'self'; img-src 'self' data:; frame-ancestors 'none'; base-uri 'none'; form-action 'none'",
+    );
+    expect(headers.get('x-content-type-options')).toBe('nosniff');
+    expect(headers.get('referrer-policy')).toBe('no-referrer');
+  },
+);
+
+test('to a rebound name the sandbox looks as if it did not exist', async () => {
+  await keep();
+  const { id } = (await list()).data[0]!;
+  const unknown = await getAs('evil.example', '/no-such-route');
+  expect(unknown.status).toBe(404);
+  for (const path of [
+    '',
+    '/page.js',
+    '/messages',
+    `/messages/${id}`,
+    `/messages/${id}/source`,
+    '/messages?limit=0',
+  ]) {
+    expect(await getAs('evil.example', `/sandbox${path}`)).toEqual(unknown);
+  }
+  for (const host of ['localhost:8025', '[::1]']) {
+    expect((await getAs(host, '/sandbox/messages')).status).toBe(200);
+  }
+});
+
+test('a public sandbox answers under any name', async () => {
+  const open = await startTestServer({ isSandboxPublic: true });
+  try {
+    const request = http.get(`${open.url}/sandbox`, { headers: { host: 'anything.example' } });
+    const [response] = (await once(request, 'response')) as [http.IncomingMessage];
+    expect(response.statusCode).toBe(200);
+    response.resume();
+    await once(response, 'end');
+  } finally {
+    await open.stop();
+  }
+});
+
+test('where mail leaves by SMTP there is no sandbox', async () => {
+  const other = await startTestServer({ smtpUrl: 'smtp://127.0.0.1:1' });
+  try {
+    expect((await other.request('GET', '/sandbox')).status).toBe(404);
+    expect((await other.request('GET', '/sandbox/messages')).status).toBe(404);
+  } finally {
+    await other.stop();
+  }
+});

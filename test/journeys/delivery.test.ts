@@ -1,0 +1,457 @@
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest';
+import { addSuppressions } from '../../src/audience/audience.ts';
+import type { EmailProvider } from '../../src/channels/email/email.ts';
+import type { SendOutcome } from '../../src/channels/outcome.ts';
+import { type Delivery, startDelivery } from '../../src/messages/messages.ts';
+import type { EmailRecord } from '../../src/messages/schema.ts';
+import {
+  type Connection,
+  type Database,
+  DatabaseUnavailableError,
+  type Statement,
+} from '../../src/platform/postgres/database.ts';
+import { createEmailProvider } from '../../src/roles/worker.ts';
+import {
+  addresses,
+  createShiftedClock,
+  eventually,
+  queueOf,
+  read,
+  rowsOf,
+  send,
+  settled,
+  type ShiftedClock,
+} from '../support/email-journey.ts';
+import { createSender, startTestServer, type TestServer } from '../support/server.ts';
+
+const minuteMs = 60_000;
+const hourMs = 60 * minuteMs;
+const simulator = (name: string) => `${name}@simulator.postillion.test`;
+
+let server: TestServer;
+let clock: ShiftedClock;
+const deliveries: Delivery[] = [];
+
+beforeAll(async () => {
+  clock = createShiftedClock();
+  server = await startTestServer({ clock });
+});
+afterAll(() => server.stop());
+afterEach(async () => {
+  await Promise.all(deliveries.splice(0).map((delivery) => delivery.stop()));
+  await rowsOf(server, 'truncate delivery_queue');
+});
+
+/** A worker; `random` in the middle, so that pauses have their plain length. */
+function deliver(more: { emailProvider?: EmailProvider; database?: Database } = {}): Delivery {
+  const delivery = startDelivery({
+    ...server.installation,
+    emailProvider: createEmailProvider(server.installation),
+    random: () => 0.5,
+    ...more,
+  });
+  deliveries.push(delivery);
+  return delivery;
+}
+
+async function sourcesTo(recipient: string): Promise<Buffer[]> {
+  const rows = await rowsOf<{ source: Buffer }>(
+    server,
+    'select source from sandbox_messages where recipient = $1 order by id',
+    [recipient],
+  );
+  return rows.map(({ source }) => source);
+}
+
+describe('in the sandbox', () => {
+  beforeEach(() => {
+    deliver();
+  });
+
+  const settle = async (more: Record<string, unknown>) => settled(server, await send(server, more));
+
+  test('an address is delivered to, and the message can be looked at', async () => {
+    const record = await settle({ to: ['delivered+look@simulator.postillion.test'], subject: 'Look at me' });
+    expect(record).toMatchObject({
+      status: 'delivered',
+      to: [{ status: 'delivered', bounce: null, uncertain: false }],
+    });
+    const [source, ...others] = await sourcesTo('delivered+look@simulator.postillion.test');
+    expect(source!.toString()).toContain('Subject: Look at me\r\n');
+    expect(others).toEqual([]);
+  });
+
+  test('a hard bounce suppresses the address: the next email to it is dropped, at the status it had', async () => {
+    const address = simulator('bounced+suppressed');
+    const first = await settle({ to: [address] });
+    expect(first).toMatchObject({
+      status: 'failed',
+      to: [{ status: 'bounced', dropped: false, bounce: { type: 'hard', class: 'mailbox_not_found' } }],
+    });
+    const second = await settle({ to: ['ann@example.com'], cc: [address.toUpperCase()] });
+    expect(second.status).toBe('partially_delivered');
+    expect(second.cc).toMatchObject([
+      { status: 'sent', dropped: true, drop_reason: 'suppressed', bounce: null, uncertain: false },
+    ]);
+    expect(await sourcesTo(address)).toHaveLength(1);
+  });
+
+  test('an email of which every recipient is dropped has failed, and nothing was sent', async () => {
+    const address = simulator('bounced+all');
+    await settle({ to: [address] });
+    expect(await settle({ to: [address] })).toMatchObject({ status: 'failed', to: [{ status: 'sent' }] });
+    expect(await sourcesTo(address)).toHaveLength(1);
+  });
+
+  test("one organization's suppression is not another's", async () => {
+    const address = simulator('bounced+own');
+    await settle({ to: [address] });
+    const other = await createSender(server.installation, 'unrelated.example');
+    const id = await send(server, { from: 'a@unrelated.example', to: [address] }, other);
+    expect((await settled(server, id, other)).to).toMatchObject([{ status: 'bounced', dropped: false }]);
+  });
+
+  test('a soft bounce ends the attempt and leaves the address as it is', async () => {
+    const address = simulator('softbounce');
+    for (let attempt = 1; attempt <= 2; attempt += 1) {
+      expect(await settle({ to: [address] })).toMatchObject({
+        status: 'failed',
+        to: [{ status: 'bounced', dropped: false, bounce: { type: 'soft', class: 'mailbox_full' } }],
+      });
+    }
+  });
+
+  test('a complaint stands above the delivery and suppresses the address', async () => {
+    const address = simulator('complained');
+    expect(await settle({ to: [address] })).toMatchObject({
+      status: 'delivered',
+      to: [{ status: 'complained', bounce: null }],
+    });
+    expect((await settle({ to: [address] })).to).toMatchObject([
+      { status: 'sent', drop_reason: 'suppressed' },
+    ]);
+  });
+
+  const delayed = (id: string, attempts: number): Promise<EmailRecord> =>
+    eventually(
+      () => queueOf(server, id),
+      ([job]) => job?.attempts === attempts && job.claimed_by === null,
+    ).then(() => read(server, id));
+
+  test('what is put off is delayed, and tried again when it is due, and not before', async () => {
+    const id = await send(server, { to: [simulator('deferred')] });
+    const record = await delayed(id, 1);
+    expect(record).toMatchObject({
+      status: 'queued',
+      to: [{ status: 'delayed', bounce: { type: 'soft', class: 'rate_limited', smtp_code: 451 } }],
+    });
+    const [job] = await queueOf(server, id);
+    expect(job!.due_at.getTime() - Date.parse(record.to[0]!.status_at)).toBeCloseTo(minuteMs, -2);
+
+    clock.putForward(minuteMs / 2);
+    await settle({ to: ['witness@example.com'] });
+    expect(await queueOf(server, id)).toMatchObject([{ attempts: 1 }]);
+    clock.putForward(minuteMs / 2);
+    await delayed(id, 2);
+  });
+
+  test('it has failed once the 72 hours are over, and the address is not suppressed', async () => {
+    const address = simulator('deferred+long');
+    const id = await send(server, { to: [address] });
+    for (let attempts = 1; attempts <= 40; attempts += 1) {
+      const jobs = await eventually(
+        () => queueOf(server, id),
+        ([job]) => job === undefined || (job.attempts === attempts && job.claimed_by === null),
+      );
+      if (jobs.length === 0) break;
+      clock.putForward(Math.max(0, jobs[0]!.due_at.getTime() - clock.nowMs()) + 1);
+    }
+    const record = await read(server, id);
+    expect(record).toMatchObject({
+      status: 'failed',
+      to: [{ status: 'failed', dropped: false, bounce: { type: 'soft', class: 'rate_limited' } }],
+    });
+    const agedMs = Date.parse(record.to[0]!.status_at) - Date.parse(record.created_at);
+    expect(agedMs).toBeGreaterThan(66 * hourMs);
+    expect(agedMs).toBeLessThanOrEqual(72 * hourMs);
+    await delayed(await send(server, { to: [address] }), 1);
+  });
+
+  test('an address that is suppressed while it is delayed is not tried again, and holds nothing up', async () => {
+    const address = simulator('deferred+suppressed');
+    const id = await send(server, { to: [address] });
+    await delayed(id, 1);
+    const { organizationId, installation } = server;
+    await addSuppressions(installation.database, installation, 'email', [
+      { organizationId, address, reason: 'operator' },
+    ]);
+    clock.putForward(2 * minuteMs);
+    expect(await settled(server, id)).toMatchObject({
+      status: 'failed',
+      to: [{ status: 'failed', dropped: false, bounce: { type: 'soft', class: 'policy' } }],
+    });
+  });
+
+  test('attachments are sealed in the database, kept for whoever still waits, and gone behind the last', async () => {
+    const content = Buffer.from('nobody may read this in the database');
+    const id = await send(server, {
+      to: ['ann@example.com', simulator('deferred+file')],
+      attachments: [{ filename: 'a.txt', content: content.toString('base64') }],
+    });
+    const sealed = () =>
+      rowsOf<{ sealed: Buffer }>(server, 'select sealed from attachment_contents where message_id = $1', [
+        id,
+      ]);
+    await eventually(
+      () => read(server, id),
+      ({ to }) => to[0]!.status === 'delivered' && to[1]!.status === 'delayed',
+    );
+    const [kept, ...others] = await sealed();
+    expect(others).toEqual([]);
+    expect(kept!.sealed.includes(content)).toBe(false);
+    expect(kept!.sealed.includes(content.toString('base64'))).toBe(false);
+
+    clock.putForward(73 * hourMs);
+    expect((await settled(server, id)).to.map(({ status }) => status)).toEqual(['delivered', 'failed']);
+    expect(await sealed()).toEqual([]);
+    expect((await read(server, id)).attachments).toMatchObject([{ filename: 'a.txt', size: content.length }]);
+  });
+
+  test('fifty recipients of one email are fifty outcomes', async () => {
+    const to = Array.from({ length: 50 }, (_, index) =>
+      simulator(`${['delivered', 'bounced', 'softbounce', 'complained'][index % 4]!}+${index}`),
+    );
+    const record = await settle({ to });
+    expect(record.status).toBe('partially_delivered');
+    const expected = ['delivered', 'bounced', 'bounced', 'complained'];
+    expect(record.to.map(({ email, status }) => [email, status])).toEqual(
+      to.map((email, index) => [email, expected[index % 4]]),
+    );
+  });
+});
+
+describe('when a worker dies', () => {
+  let epochs = 1_000_000;
+
+  /** What the queue looks like behind a worker that was killed with these jobs in its hands. */
+  async function dieWith(ids: readonly string[], more: { isConfirmed?: boolean; crashes?: number } = {}) {
+    epochs += 1;
+    await rowsOf(
+      server,
+      `update delivery_queue
+       set claimed_by = $2, confirmed_at = $3, crashes = $4
+       where message_id = any ($1::uuid[])`,
+      [ids, epochs, more.isConfirmed ? new Date(clock.nowMs()) : null, more.crashes ?? 0],
+    );
+    await rowsOf(server, "insert into workers (epoch, host, pid, started_at) values ($1, 'gone', 1, now())", [
+      epochs,
+    ]);
+  }
+
+  test('what it was not about to hand off is delivered by another, once, and is not uncertain', async () => {
+    const to = ['crashed@example.com'];
+    const id = await send(server, { to });
+    await dieWith([id]);
+    deliver();
+    expect((await settled(server, id)).to).toMatchObject([{ status: 'delivered', uncertain: false }]);
+    expect(await sourcesTo(to[0]!)).toHaveLength(1);
+    const [recipient] = await rowsOf(server, 'select ambiguities from recipients where message_id = $1', [
+      id,
+    ]);
+    expect(recipient).toEqual({ ambiguities: 0 });
+  });
+
+  test('what it was about to hand off is uncertain, and repeated after a minute', async () => {
+    const to = ['confirmed@example.com'];
+    const id = await send(server, { to });
+    await dieWith([id], { isConfirmed: true });
+    deliver();
+    const record = await eventually(
+      () => read(server, id),
+      (email) => email.to[0]!.uncertain,
+    );
+    expect(record).toMatchObject({ status: 'sent', to: [{ status: 'sent', uncertain: true, bounce: null }] });
+    expect(await queueOf(server, id)).toMatchObject([{ ambiguities: 1, attempts: 1, claimed_by: null }]);
+    expect(await sourcesTo(to[0]!)).toEqual([]);
+    clock.putForward(minuteMs);
+    expect((await settled(server, id)).to).toMatchObject([{ status: 'delivered', uncertain: false }]);
+  });
+
+  test("a campaign's hand-off that was cut off is never repeated", async () => {
+    const id = await send(server, { to: ['campaign@example.com'] });
+    await rowsOf(server, "update messages set class = 'campaign' where id = $1", [id]);
+    await rowsOf(server, 'update delivery_queue set lane = 1 where message_id = $1', [id]);
+    await dieWith([id], { isConfirmed: true });
+    deliver();
+    await eventually(
+      () => queueOf(server, id),
+      (jobs) => jobs.length === 0,
+    );
+    const recipients = await rowsOf(
+      server,
+      'select status, uncertain, ambiguities from recipients where message_id = $1',
+      [id],
+    );
+    expect(recipients).toEqual([{ status: 'sent', uncertain: true, ambiguities: 1 }]);
+    expect(await sourcesTo('campaign@example.com')).toEqual([]);
+  });
+
+  test('a job that took three workers down is set aside, and what lay beside it is delivered', async () => {
+    const [poison, neighbour] = [await send(server), await send(server)];
+    await dieWith([neighbour]);
+    await dieWith([poison], { crashes: 2 });
+    deliver();
+    await settled(server, neighbour);
+    await eventually(
+      () => queueOf(server, poison),
+      ([job]) => job!.set_aside_at !== null,
+    );
+    expect(await queueOf(server, poison)).toMatchObject([{ crashes: 3, claimed_by: null }]);
+    expect(await read(server, poison)).toMatchObject({ status: 'queued', to: [{ status: 'sent' }] });
+  });
+
+  test('a job that took two down is tried once more, alone', async () => {
+    const [suspect, ...others] = [await send(server), await send(server), await send(server)];
+    await rowsOf(server, 'update delivery_queue set crashes = 2 where message_id = $1', [suspect]);
+    const underWay = new Set<string>();
+    const besides: number[] = [];
+    const sandbox = createEmailProvider(server.installation);
+    deliver({
+      emailProvider: {
+        ...sandbox,
+        handOff: async (handOff) => {
+          const { messageId } = handOff.reference;
+          underWay.add(messageId);
+          if (messageId === suspect) besides.push(underWay.size - 1);
+          try {
+            return await sandbox.handOff(handOff);
+          } finally {
+            underWay.delete(messageId);
+          }
+        },
+      },
+    });
+    for (const id of [suspect, ...others]) expect((await settled(server, id)).status).toBe('delivered');
+    expect(besides).toEqual([0]);
+  });
+});
+
+describe('when the database fails in between', () => {
+  /** The installation's database, of which named statements can be made to fail. */
+  function createFailing(failures: Map<string, number>): Database {
+    const fail = (name: string | undefined) => {
+      const left = name === undefined ? 0 : (failures.get(name) ?? 0);
+      if (name === undefined || left === 0) return;
+      failures.set(name, left - 1);
+      throw new DatabaseUnavailableError('made to fail');
+    };
+    const guard = <Guarded extends Connection>(connection: Guarded): Guarded => ({
+      ...connection,
+      rows: async <Row>(statement: Statement<Row>, values?: readonly unknown[]) => {
+        fail(statement.name);
+        return connection.rows(statement, values);
+      },
+    });
+    const { database } = server.installation;
+    return {
+      ...guard(database),
+      transaction: (work) => database.transaction((transaction) => work(guard(transaction))),
+    };
+  }
+
+  test.each([
+    ['the look-up of suppressions', 'audience_select_suppressed'],
+    ['the loading of messages', 'messages_select_deliverable'],
+    ['the announcement of hand-offs', 'queue_confirm'],
+    ['the writing of outcomes', 'queue_settle'],
+  ])('%s: nothing stays claimed, nothing is set aside, everyone gets one copy', async (_step, name) => {
+    const to = Array.from({ length: 5 }, (_, index) => `${name}${index}@example.com`);
+    const ids = [await send(server, { to: to.slice(0, 2) }), await send(server, { to: to.slice(2) })];
+    deliver({ database: createFailing(new Map([[name, 3]])) });
+    for (const id of ids) {
+      expect(await settled(server, id)).toMatchObject({ status: 'delivered' });
+    }
+    for (const address of to) expect(await sourcesTo(address)).toHaveLength(1);
+    const counted = await rowsOf(
+      server,
+      'select sum(ambiguities)::integer as ambiguities from recipients where message_id = any ($1::uuid[])',
+      [ids],
+    );
+    expect(counted).toEqual([{ ambiguities: 0 }]);
+  });
+
+  test('a probe that the database keeps from its hand-off does not keep the breaker open', async () => {
+    const failures = new Map<string, number>();
+    let isDown = true;
+    const unavailable: SendOutcome = {
+      kind: 'deferred',
+      reason: 'provider_unavailable',
+      reply: { code: null, enhancedCode: null, diagnostic: 'Not there', remote: null },
+    };
+    const sandbox = createEmailProvider(server.installation);
+    let refusals = 0;
+    deliver({
+      database: createFailing(failures),
+      emailProvider: {
+        ...sandbox,
+        handOff: async (handOff) => {
+          if (!isDown) return sandbox.handOff(handOff);
+          refusals += 1;
+          return unavailable;
+        },
+      },
+    });
+    const ids: string[] = [];
+    for (let sending = 1; sending <= 6; sending += 1) ids.push(await send(server));
+    await eventually(
+      () => refusals,
+      (count) => count >= 5,
+    );
+    failures.set('queue_confirm', 1);
+    isDown = false;
+    clock.putForward(30_000);
+    for (const id of ids) {
+      const jobs = await queueOf(server, id);
+      expect(jobs.every(({ attempts }) => attempts === 0)).toBe(true);
+      expect((await settled(server, id)).status).toBe('delivered');
+    }
+    expect(failures.get('queue_confirm')).toBe(0);
+  });
+
+  test('while one email of a batch cannot be built, the others are delivered', async () => {
+    const [broken, whole] = [await send(server), await send(server)];
+    await rowsOf(server, "update messages set sender = 'no address' where id = $1", [broken]);
+    deliver();
+    expect((await settled(server, whole)).status).toBe('delivered');
+    await eventually(
+      () => queueOf(server, broken),
+      ([job]) => job!.set_aside_at !== null,
+    );
+  });
+
+  test('an email whose content is gone has failed and says so', async () => {
+    const id = await send(server);
+    await rowsOf(server, 'delete from message_contents where message_id = $1', [id]);
+    deliver();
+    expect((await settled(server, id)).to).toMatchObject([
+      {
+        status: 'failed',
+        bounce: { class: 'other', diagnostic: expect.stringContaining('no longer stored') },
+      },
+    ]);
+  });
+});
+
+test('the status of an email is what its recipients say, after every outcome', async () => {
+  deliver();
+  const id = await send(server, { to: ['ann@example.com'], cc: [simulator('deferred+mixed')] });
+  const record = await eventually(
+    () => read(server, id),
+    (email) => addresses(email).every(({ status }) => status !== 'sent'),
+  );
+  expect([record.status, ...addresses(record).map(({ status }) => status)]).toEqual([
+    'sent',
+    'delivered',
+    'delayed',
+  ]);
+});

@@ -1,0 +1,400 @@
+/** The sandbox page as a developer uses it, and as a hostile message would like to use it. */
+import { once } from 'node:events';
+import http from 'node:http';
+import type { AddressInfo } from 'node:net';
+import type { Browser, BrowserContextOptions, Page } from 'playwright-core';
+import { afterAll, afterEach, beforeAll, beforeEach, expect, test } from 'vitest';
+import { unpreparedStatement } from '../../src/platform/postgres/database.ts';
+import { type KeptMessage, keepMessage } from '../../src/sandbox/sandbox.ts';
+import { describeInBrowser } from '../support/browser.ts';
+import { startTestServer, type TestServer } from '../support/server.ts';
+
+const phone = { width: 390, height: 844 };
+
+describeInBrowser('the sandbox page', (getBrowser) => {
+  let server: TestServer;
+  let page: Page;
+  const troubles: string[] = [];
+
+  beforeAll(async () => {
+    server = await startTestServer({ worker: true });
+  });
+
+  afterAll(() => server.stop());
+
+  beforeEach(async () => {
+    await server.installation.database.rows(unpreparedStatement('truncate sandbox_messages'));
+    troubles.length = 0;
+    page = await openPage(getBrowser(), troubles);
+  });
+
+  afterEach(async () => {
+    await page.context().close();
+    expect(troubles).toEqual([]);
+  });
+
+  const open = () => page.goto(`${server.url}/sandbox`);
+
+  const keep = (source: string, message: Partial<KeptMessage> = {}) =>
+    keepMessage(server.installation, {
+      organizationId: server.organizationId,
+      channel: 'email',
+      messageId: server.installation.newId(),
+      recipient: 'ada@example.com',
+      sender: 'bounce@postillion.test',
+      outcome: 'delivered',
+      source: Buffer.from(source.replaceAll('\n', '\r\n')),
+      ...message,
+    });
+
+  test('says how to begin, and shows the first email by itself when it has come', async () => {
+    await open();
+    await page.getByRole('heading', { name: 'Nothing was sent yet' }).waitFor();
+    expect(await page.locator('#first-email').textContent()).toContain(`${server.url}/v1/email/send`);
+
+    const sent = await server.request('POST', '/v1/email/send', {
+      from: 'shop@postillion.test',
+      from_name: 'Shop',
+      to: ['ada@example.com'],
+      subject: 'Grüße & <more>',
+      html: '<h1>It works</h1><img src="cid:dot" width="20" height="20">',
+      text: 'It works: https://example.com/x.',
+      attachments: [
+        { filename: 'dot.gif', content: transparentGif, content_type: 'image/gif', content_id: 'dot' },
+        { filename: 'terms.txt', content: Buffer.from('Be kind.').toString('base64') },
+      ],
+    });
+    expect(sent).toMatchObject({ status: 202 });
+
+    const entry = page.locator('#messages a');
+    await entry.waitFor();
+    expect(await entry.innerText()).toMatch(
+      /^ada@example\.com\n.*\nGrüße & <more>\nfrom shop@postillion\.test\nemail\ndelivered$/s,
+    );
+    await entry.click();
+    await page.getByRole('heading', { name: 'Grüße & <more>' }).waitFor();
+
+    const frame = page.frameLocator('iframe');
+    expect(await frame.locator('h1').innerText()).toBe('It works');
+    const width = await frame
+      .locator('img')
+      .evaluate((image) => Reflect.get(image as object, 'naturalWidth') as number);
+    expect(width).toBe(1);
+
+    await page.getByRole('tab', { name: 'Text' }).click();
+    expect(await page.locator('.paper').innerText()).toContain('It works: https://example.com/x.');
+    expect(await page.locator('.paper a').getAttribute('href')).toBe('https://example.com/x');
+
+    await page.getByRole('tab', { name: 'Headers' }).click();
+    await page.getByRole('row', { name: 'From Shop <shop@postillion.test>' }).waitFor();
+
+    await page.getByRole('tab', { name: 'Source' }).click();
+    await page.getByText('MIME-Version: 1.0').waitFor();
+
+    await page.getByRole('tab', { name: 'Attachments' }).click();
+    expect(await page.locator('.attachments li').allInnerTexts()).toEqual([
+      expect.stringContaining('dot.gif'),
+      expect.stringContaining('terms.txt'),
+    ]);
+  });
+
+  test('finds by recipient and by channel, and goes back in time', async () => {
+    for (let count = 1; count <= 40; count += 1) {
+      await keep(`Subject: Mail ${count}\n\nHello`, { recipient: `user-${count}@example.com` });
+    }
+    await keep('Code 1234', { channel: 'sms', recipient: '+15550100' });
+    await open();
+    const entries = page.locator('#messages a');
+    await entries.nth(29).waitFor();
+    expect(await entries.count()).toBe(30);
+    await page.getByRole('button', { name: 'Older messages' }).click();
+    await entries.nth(40).waitFor();
+    expect(await entries.count()).toBe(41);
+    expect(await entries.nth(40).innerText()).toContain('Mail 1\n');
+    expect(await page.getByRole('button', { name: 'Older messages' }).isVisible()).toBe(false);
+
+    await page.getByLabel('Filter by recipient').fill('USER-40@');
+    await page.locator('#messages:not(:has(li + li)) a').waitFor();
+    expect(await entries.innerText()).toContain('Mail 40');
+    await page.getByLabel('Filter by recipient').fill('nobody');
+    await page.getByText('No message matches.').waitFor();
+    await page.getByLabel('Filter by recipient').fill('');
+    await page.getByLabel('Channel').selectOption('sms');
+    await page.locator('#messages:not(:has(li + li)) a').waitFor();
+    expect(await entries.innerText()).toContain('Code 1234');
+  });
+
+  test('can be used with the keyboard alone', async () => {
+    await keep('Subject: Older\n\nText of the older');
+    await keep('Subject: Newer\n\nText of the newer');
+    await open();
+    await page.getByRole('heading', { name: 'Newer' }).waitFor();
+    await page.locator('#messages a').first().focus();
+    await page.keyboard.press('ArrowDown');
+    await page.getByRole('heading', { name: 'Older' }).waitFor();
+    await page.getByText('Text of the older').waitFor();
+    await page.getByRole('tab', { name: 'Text' }).focus();
+    await page.keyboard.press('ArrowRight');
+    await page.getByRole('rowheader', { name: 'Subject' }).waitFor();
+    expect(await page.getByRole('tab', { name: 'Headers' }).getAttribute('aria-selected')).toBe('true');
+  });
+
+  test('shows on a phone the list or the message', async () => {
+    await page.context().close();
+    page = await openPage(getBrowser(), troubles, { viewport: phone });
+    await keep('Subject: One\n\nHello');
+    await open();
+    await page.locator('#messages a').click();
+    await page.getByRole('heading', { name: 'One' }).waitFor();
+    expect(await page.locator('#messages').isVisible()).toBe(false);
+    expect(await page.evaluate('document.documentElement.scrollWidth')).toBe(phone.width);
+    await page.getByRole('link', { name: 'Inbox' }).click();
+    await page.locator('#messages a').waitFor();
+    expect(await page.locator('#message').isVisible()).toBe(false);
+  });
+
+  test('asks for news only while somebody can see it', async () => {
+    await keep('Subject: First\n\nHello');
+    await page.clock.install();
+    await open();
+    await page.locator('#messages a').waitFor();
+    const asked: string[] = [];
+    page.on('request', (request) => asked.push(request.url()));
+
+    await setVisibility(page, 'hidden');
+    await page.clock.runFor(60_000);
+    expect(asked).toEqual([]);
+
+    const question = page.waitForRequest(/messages\?limit=1$/);
+    await setVisibility(page, 'visible');
+    await (await question).response();
+    await keep('Subject: Second\n\nHello');
+    await page.clock.runFor(2_000);
+    await page.getByText('1 new message').waitFor();
+    expect(await page.locator('#messages a').count()).toBe(2);
+    // What one is reading stays.
+    expect(await page.locator('#subject').innerText()).toBe('First');
+  });
+
+  test('shows only the beginning of a text of two megabytes, and says so', async () => {
+    await keep(`Subject: Long\n\n${'All work and no play. '.repeat(100_000)}`);
+    await open();
+    await page.getByText(/The first 500,000 of 2,\d{3},\d{3} characters\./).waitFor();
+    expect((await page.locator('.paper').textContent())?.length).toBe(500_000);
+  });
+});
+
+describeInBrowser('a hostile message on the sandbox page', (getBrowser) => {
+  let server: TestServer;
+  let outside: Outside;
+
+  beforeAll(async () => {
+    server = await startTestServer();
+    outside = await startOutside();
+    await keepMessage(server.installation, {
+      organizationId: server.organizationId,
+      channel: 'email',
+      messageId: server.installation.newId(),
+      recipient: '"<img src=x onerror=alert(1)>"@example.com',
+      sender: 'bounce@postillion.test',
+      outcome: '<b>delivered</b>',
+      source: Buffer.from(hostileSource(outside.url)),
+    });
+  });
+
+  afterAll(async () => {
+    await outside.stop();
+    await server.stop();
+  });
+
+  test('would do harm if it were let: this is the measure of the tests below', async () => {
+    const victim = await startOutside();
+    const page = await openPage(getBrowser(), []);
+    const scriptRan = page.waitForFunction("document.title === 'hacked'");
+    await page.setContent(hostileHtml(victim.url).replace(/<meta[^>]*refresh[^>]*>/, ''));
+    await scriptRan;
+    await Promise.all([page.waitForURL(/form-sent/), page.getByRole('button', { name: 'Send' }).click()]);
+    await page.setContent(`<meta http-equiv="refresh" content="0;url=${victim.url}/refreshed">`);
+    await page.waitForURL(/refreshed/);
+    expect(victim.requests).toEqual(
+      expect.arrayContaining(['/image', '/style', '/script', '/form-sent?', '/refreshed', '/onerror']),
+    );
+    await page.context().close();
+    await victim.stop();
+  });
+
+  test('runs no script, fetches nothing, leads nowhere and sends no form', async () => {
+    const troubles: string[] = [];
+    const page = await openPage(getBrowser(), troubles);
+    const answered: string[] = [];
+    page.on('response', (response) => answered.push(response.url()));
+    await page.goto(`${server.url}/sandbox`);
+    const frame = page.frameLocator('iframe');
+    await frame.getByRole('heading', { name: 'Hostile' }).waitFor();
+
+    expect(outside).toMatchObject({ requests: [], connections: 0 });
+    for (const name of ['Outside', 'Top', 'Script', 'Self']) await frame.getByRole('link', { name }).click();
+    await frame.getByRole('button', { name: 'Send' }).click();
+    await frame.getByRole('button', { name: 'Handler' }).click();
+    // By now a redirect would have happened: the frame has loaded, and answered to six clicks.
+    await frame.getByRole('heading', { name: 'Hostile' }).waitFor();
+
+    expect(outside).toMatchObject({ requests: [], connections: 0 });
+    expect(answered.filter((url) => !url.startsWith(server.url) && !url.startsWith('data:'))).toEqual([]);
+    expect(page.url().startsWith(`${server.url}/sandbox#`)).toBe(true);
+    expect(page.context().pages()).toHaveLength(1);
+    expect(await page.title()).toBe('Sandbox · Postillion');
+    expect(await page.evaluate('globalThis.hacked')).toBeUndefined();
+    expect(troubles.filter((trouble) => trouble.startsWith('dialog'))).toEqual([]);
+    await page.context().close();
+  });
+
+  test('puts no element of its own into the page', async () => {
+    const page = await openPage(getBrowser(), []);
+    await page.goto(`${server.url}/sandbox`);
+    await page.locator('iframe').waitFor();
+    expect(await page.locator('#subject').textContent()).toBe(
+      '<script>alert(1)</script><img src=x onerror=alert(1)>',
+    );
+    expect(await page.locator('#envelope').textContent()).toContain(
+      '"<img src=x onerror=alert(1)>"@example.com',
+    );
+    for (const name of ['Text', 'Headers', 'Source', 'Attachments']) {
+      await page.getByRole('tab', { name }).click();
+      await page.locator('#panel').getByText('onerror').first().waitFor();
+      expect(await page.locator('img, iframe, b b, #panel script').count()).toBe(0);
+    }
+    await page.getByRole('tab', { name: 'Text' }).click();
+    expect(await page.locator('#panel a[href^="javascript"]').count()).toBe(0);
+    await page.context().close();
+  });
+
+  test('gains nothing by being opened alone', async () => {
+    const page = await openPage(getBrowser(), []);
+    await page.goto(`${server.url}/sandbox`);
+    const [alone] = await Promise.all([
+      page.context().waitForEvent('page'),
+      page.getByRole('link', { name: 'Open alone' }).click(),
+    ]);
+    await alone.getByRole('heading', { name: 'Hostile' }).waitFor();
+    await alone.getByRole('button', { name: 'Send' }).click();
+    await alone.getByRole('button', { name: 'Handler' }).click();
+    await alone.getByRole('heading', { name: 'Hostile' }).waitFor();
+    expect(outside).toMatchObject({ requests: [], connections: 0 });
+    expect(await alone.title()).not.toBe('hacked');
+    await page.context().close();
+  });
+});
+
+const transparentGif = 'R0lGODlhAQABAIAAAAAAAP///yH5BAEAAAAALAAAAAABAAEAAAIBRAA7';
+
+/** `troubles` gets everything that goes wrong in the page: it is to stay empty. */
+async function openPage(
+  browser: Browser,
+  troubles: string[],
+  options: BrowserContextOptions = {},
+): Promise<Page> {
+  const context = await browser.newContext({ viewport: { width: 1280, height: 800 }, ...options });
+  const page = await context.newPage();
+  page.on('pageerror', (error) => troubles.push(String(error)));
+  page.on('console', (message) => {
+    if (message.type() === 'error') troubles.push(message.text());
+  });
+  page.on('dialog', (dialog) => {
+    troubles.push(`dialog: ${dialog.message()}`);
+    void dialog.dismiss();
+  });
+  return page;
+}
+
+/** No window of a headless browser is ever out of sight. */
+async function setVisibility(page: Page, visibility: 'hidden' | 'visible'): Promise<void> {
+  await page.evaluate(`
+    Object.defineProperty(document, 'visibilityState', { value: '${visibility}', configurable: true });
+    document.dispatchEvent(new Event('visibilitychange'));
+  `);
+}
+
+type Outside = { url: string; requests: string[]; connections: number; stop: () => Promise<void> };
+
+/** A server that hostile messages would like to hear from. */
+async function startOutside(): Promise<Outside> {
+  const requests: string[] = [];
+  const listener = http.createServer((request, response) => {
+    requests.push(request.url ?? '');
+    response.setHeader('access-control-allow-origin', '*');
+    response.setHeader('content-type', request.url === '/script' ? 'text/javascript' : 'text/html');
+    response.end(
+      request.url === '/script' ? 'document.title = "hacked"; globalThis.hacked = true;' : 'outside',
+    );
+  });
+  listener.listen(0, '127.0.0.1');
+  await once(listener, 'listening');
+  const outside: Outside = {
+    url: `http://127.0.0.1:${(listener.address() as AddressInfo).port}`,
+    requests,
+    connections: 0,
+    stop: async () => {
+      listener.close();
+      listener.closeAllConnections();
+      await once(listener, 'close');
+    },
+  };
+  // Also a connection without a request tells that somebody is there.
+  listener.on('connection', () => {
+    outside.connections += 1;
+  });
+  return outside;
+}
+
+function hostileHtml(outside: string): string {
+  return `<!doctype html><html><head>
+<meta http-equiv="refresh" content="0;url=${outside}/refreshed">
+<base href="${outside}/based/">
+<link rel="stylesheet" href="${outside}/style"><link rel="prefetch" href="${outside}/prefetched">
+<link rel="preconnect" href="${outside}"><link rel="dns-prefetch" href="${outside}">
+<style>@import url(${outside}/imported); body { background: url(${outside}/background) }
+@font-face { font-family: x; src: url(${outside}/font) } h1 { font-family: x }</style>
+<script>parent.hacked = top.hacked = true; parent.document.title = top.document.title = 'hacked';</script>
+<script src="${outside}/script"></script></head><body>
+</iframe></script></style><h1>Hostile</h1>
+<img src="${outside}/image"><img srcset="${outside}/set 1x"><img src="relative"><img src=x onerror="fetch('${outside}/onerror')">
+<svg onload="fetch('${outside}/onload')"><image href="${outside}/svg"></image></svg>
+<video src="${outside}/video" poster="${outside}/poster" autoplay></video>
+<object data="${outside}/object"></object><embed src="${outside}/embed"><iframe src="${outside}/frame"></iframe>
+<iframe srcdoc="<script>top.hacked = true</script><img src='${outside}/srcdoc'>"></iframe>
+<p><a href="${outside}/link">Outside</a> <a href="${outside}/top" target="_top">Top</a>
+<a href="javascript:top.hacked=true">Script</a> <a href="${outside}/blank" target="_blank" ping="${outside}/ping">Self</a></p>
+<form action="${outside}/form-sent" method="get"><button>Send</button></form>
+<button onclick="fetch('${outside}/onclick')">Handler</button>
+</body></html>`;
+}
+
+function hostileSource(outside: string): string {
+  return [
+    'From: "<img src=x onerror=alert(1)>" <shop@postillion.test>',
+    'Subject: <script>alert(1)</script><img src=x onerror=alert(1)>',
+    'X-Hostile: <img src=x onerror=alert(1)>',
+    'Content-Type: multipart/mixed; boundary=outer',
+    '',
+    '--outer',
+    'Content-Type: multipart/alternative; boundary=inner',
+    '',
+    '--inner',
+    'Content-Type: text/plain',
+    '',
+    `<img src=x onerror=alert(1)> javascript:alert(1) ${outside}/text`,
+    '--inner',
+    'Content-Type: text/html',
+    '',
+    hostileHtml(outside),
+    '--inner--',
+    '--outer',
+    'Content-Type: text/html; name="<img src=x onerror=alert(1)>.html"',
+    'Content-Disposition: attachment; filename="<img src=x onerror=alert(1)>.html"',
+    '',
+    '<script>alert(1)</script>',
+    '--outer--',
+    '',
+  ].join('\r\n');
+}

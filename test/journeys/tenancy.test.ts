@@ -1,0 +1,180 @@
+/** Who may see what, generated from the table of routes: a new route is covered as soon as it is in the table. */
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { createApiKey, scopes, updateOrganization } from '../../src/accounts/accounts.ts';
+import type { Route } from '../../src/platform/http/route.ts';
+import { listRoutes } from '../../src/roles/api.ts';
+import { createSender, startTestServer, type TestServer } from '../support/server.ts';
+
+let server: TestServer;
+let other: { organizationId: string; key: string };
+let routes: Route[];
+const keyOfScope = new Map<string, string>();
+
+const otherDomain = 'elsewhere.example';
+const unknownId = '01934c1e-9f3a-7cc0-8b1a-0123456789ab';
+
+beforeAll(async () => {
+  server = await startTestServer();
+  const { installation, organizationId } = server;
+  routes = listRoutes(installation);
+  other = await createSender(installation, otherDomain);
+  for (const id of [organizationId, other.organizationId]) {
+    await updateOrganization(installation, id, { requestsPerWindow: 100_000 });
+  }
+  for (const scope of scopes) {
+    const { key } = await createApiKey(installation, {
+      organizationId,
+      name: scope,
+      scopes: [scope],
+      expiresAt: null,
+    });
+    keyOfScope.set(scope, key);
+  }
+});
+
+afterAll(() => server.stop());
+
+function pathOf(route: Route, id = unknownId): string {
+  return `/v1${route.path.replace(/:\w+/g, id)}`;
+}
+
+function withKey(key: string): Record<string, string> {
+  return { authorization: `Bearer ${key}` };
+}
+
+const letter = { from_name: 'A', to: ['ann@example.com'], subject: 'Hello', text: 'Hello Ann' };
+
+/** A resource of the other organization for each path that names one. Whoever adds such a path says how. */
+const makeForeign: Readonly<Record<string, () => Promise<string>>> = {
+  '/email/:id': async () => {
+    const { status, body } = await server.request<{ id: string }>(
+      'POST',
+      '/v1/email/send',
+      { ...letter, from: `a@${otherDomain}` },
+      withKey(other.key),
+    );
+    expect(status).toBe(202);
+    return body.id;
+  },
+};
+
+/** The kind of thing that a path names: `/email/:id` for `/email/:id/anything`. */
+function kindOf(path: string): string {
+  return path.slice(0, path.indexOf(':')) + /:\w+/.exec(path)![0];
+}
+
+test('there are routes, and each is named once', () => {
+  expect(routes.length).toBeGreaterThan(0);
+  const names = routes.map(({ method, path }) => `${method} ${path}`);
+  expect(new Set(names).size).toBe(names.length);
+});
+
+test('every route asks for a scope that a key can have', () => {
+  expect(routes.filter(({ scope }) => !(scopes as readonly string[]).includes(scope))).toEqual([]);
+});
+
+test('without a key, or with a wrong one, every route answers 401 and says nothing else', async () => {
+  for (const route of routes) {
+    for (const authorization of ['', 'Bearer', `Bearer pst_${'x'.repeat(43)}`]) {
+      const { status, body } = await server.request(route.method, pathOf(route), undefined, {
+        authorization,
+      });
+      expect([route.path, status, body]).toMatchObject([route.path, 401, { name: 'unauthorized' }]);
+    }
+  }
+});
+
+test('every route opens to its own scope, and to every other one it answers 403 and names what is missing', async () => {
+  for (const route of routes) {
+    for (const [scope, key] of keyOfScope) {
+      const { status, body } = await server.request(route.method, pathOf(route), undefined, withKey(key));
+      const what = `${route.method} ${route.path} with ${scope}`;
+      if (scope === route.scope) {
+        expect([200, 400, 404], what).toContain(status);
+      } else {
+        expect(body, what).toEqual({
+          status_code: 403,
+          name: 'forbidden',
+          message: `The API key lacks the scope ${route.scope}.`,
+        });
+      }
+    }
+  }
+});
+
+test("to every route another organization's id is an id that nobody has", async () => {
+  for (const route of routes.filter(({ path }) => path.includes(':'))) {
+    const make = makeForeign[kindOf(route.path)];
+    if (make === undefined) throw new Error(`no resource is made here for ${route.path}`);
+    const foreignId = await make();
+    const ask = (id: string, key: string) =>
+      server.request(route.method, pathOf(route, id), undefined, withKey(key));
+    const [foreign, unknown, malformed, own] = [
+      await ask(foreignId, server.key),
+      await ask(unknownId, server.key),
+      await ask('nonsense', server.key),
+      await ask(foreignId, other.key),
+    ];
+    expect([route.path, unknown.status]).toEqual([route.path, 404]);
+    expect([foreign.status, foreign.text]).toEqual([unknown.status, unknown.text]);
+    expect([malformed.status, malformed.text]).toEqual([unknown.status, unknown.text]);
+    expect(headersOf(foreign.headers)).toEqual(headersOf(unknown.headers));
+    expect(own.status, 'to its owner').toBeLessThan(300);
+  }
+});
+
+/** All but what differs from request to request. */
+function headersOf(headers: Headers): string[][] {
+  return [...headers].filter(
+    ([name]) => !/^(date|x-request-id|ratelimit-remaining|ratelimit-reset)$/.test(name),
+  );
+}
+
+describe('a list', () => {
+  test('never shows what belongs to another organization, whatever cursor is given', async () => {
+    const lists = routes.filter(
+      ({ method, path, query }) => method === 'GET' && !path.includes(':') && query !== null,
+    );
+    expect(lists.length).toBeGreaterThan(0);
+    for (const route of lists) {
+      const make = makeForeign[`${route.path}/:id`];
+      if (make === undefined) throw new Error(`nothing to be listed is made here for ${route.path}`);
+      const foreign = [await make(), await make(), await make()];
+      for (const query of ['', `?after=${foreign[2]}`, `?before=${foreign[0]}`]) {
+        const mine = await server.request('GET', `${pathOf(route)}${query}`);
+        expect([route.path, mine.status]).toEqual([route.path, 200]);
+        for (const id of foreign) expect(mine.text).not.toContain(id);
+        const theirs = await server.request('GET', `${pathOf(route)}${query}`, undefined, withKey(other.key));
+        expect(theirs.text, `${route.path}${query}`).toContain(foreign[1]);
+      }
+    }
+  });
+});
+
+test("a sender on another organization's domain is refused like one on a domain of nobody", async () => {
+  const send = (domain: string) =>
+    server.request('POST', '/v1/email/send', { ...letter, from: `a@${domain}` });
+  const [foreign, unknown] = [await send(otherDomain), await send('nobody.example')];
+  expect(unknown.status).toBe(400);
+  expect(foreign.status).toBe(400);
+  expect(foreign.text.replace(otherDomain, 'nobody.example')).toBe(unknown.text);
+});
+
+test("an idempotency key is not taken by another organization's use of it", async () => {
+  const headers = { 'idempotency-key': 'the same for both' };
+  const mine = await server.request(
+    'POST',
+    '/v1/email/send',
+    { ...letter, from: 'a@postillion.test' },
+    headers,
+  );
+  const theirs = await server.request(
+    'POST',
+    '/v1/email/send',
+    { ...letter, from: `a@${otherDomain}` },
+    { ...headers, ...withKey(other.key) },
+  );
+  expect([mine.status, theirs.status]).toEqual([202, 202]);
+  expect(theirs.headers.get('idempotent-replayed')).toBeNull();
+  expect(theirs.text).not.toBe(mine.text);
+});

@@ -1,0 +1,77 @@
+/** A real Chromium for tests, wherever the machine has one. */
+import { accessSync, constants, statSync } from 'node:fs';
+import path from 'node:path';
+import { type Browser, chromium } from 'playwright-core';
+import { afterAll, beforeAll, describe } from 'vitest';
+
+const names = ['chromium', 'chromium-browser', 'google-chrome', 'google-chrome-stable'];
+
+const usualPlaces = [
+  '/usr/bin',
+  '/usr/local/bin',
+  '/snap/bin',
+  '/opt/google/chrome',
+  '/Applications/Google Chrome.app/Contents/MacOS',
+  '/Applications/Chromium.app/Contents/MacOS',
+];
+
+const namesOnMac = ['Google Chrome', 'Chromium'];
+
+/** The executable that CHROMIUM_PATH names, or else the first of the usual ones; null where there is none. */
+export function findChromium(environment: NodeJS.ProcessEnv = process.env): string | null {
+  const { CHROMIUM_PATH: named, PATH: searched = '' } = environment;
+  if (named !== undefined && named !== '') return isExecutable(named) ? named : null;
+  const directories = [
+    ...searched.split(path.delimiter).filter((directory) => directory !== ''),
+    ...usualPlaces,
+  ];
+  const candidates = directories.flatMap((directory) =>
+    [...names, ...namesOnMac].map((name) => path.join(directory, name)),
+  );
+  return candidates.find(isExecutable) ?? null;
+}
+
+function isExecutable(file: string): boolean {
+  try {
+    accessSync(file, constants.X_OK);
+    return statSync(file).isFile();
+  } catch {
+    return false;
+  }
+}
+
+/** So that Chromium asks nobody for anything of its own accord, and runs as root in containers. */
+const quietly = [
+  '--no-sandbox',
+  '--disable-gpu',
+  '--disable-quic',
+  '--no-first-run',
+  '--disable-background-networking',
+  '--disable-component-update',
+  '--disable-sync',
+];
+
+export function launchChromium(executablePath: string): Promise<Browser> {
+  return chromium.launch({ executablePath, args: quietly });
+}
+
+/** Tests that need a browser: `getBrowser` is for their bodies. Where there is none they are skipped, and it says so. */
+export function describeInBrowser(name: string, defineTests: (getBrowser: () => Browser) => void): void {
+  const executablePath = findChromium();
+  if (executablePath === null) {
+    console.log(`Skipped, because no Chromium was found (CHROMIUM_PATH can name one): ${name}`);
+  }
+  describe.skipIf(executablePath === null)(name, () => {
+    let browser: Browser | null = null;
+    beforeAll(async () => {
+      browser = await launchChromium(executablePath ?? '');
+    });
+    afterAll(async () => {
+      await browser?.close();
+    });
+    defineTests(() => {
+      if (browser === null) throw new Error('the browser is there only while tests run');
+      return browser;
+    });
+  });
+}
