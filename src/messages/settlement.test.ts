@@ -126,7 +126,7 @@ test('it is tried up to 72 hours after its acceptance, and has failed behind the
 });
 
 test('a provider that is not there costs no attempt and leaves the recipient as it was', () => {
-  const job = aJob({ attempts: 3, crashes: 1, acceptedAt: new Date(atMs - 100 * hourMs) });
+  const job = aJob({ attempts: 3, crashes: 1, acceptedAt: new Date(atMs - 72 * hourMs) });
   const settlement = settleOutcome(job, { kind: 'deferred', reason: 'provider_unavailable', reply }, context);
   expect(settlement).toEqual({
     ...nothing,
@@ -134,6 +134,16 @@ test('a provider that is not there costs no attempt and leaves the recipient as 
     requeue: { dueAt: new Date(atMs), attempts: 3, crashes: 1, setAsideAt: null },
   });
   expect(settlement).toEqual(releaseJob(job, context));
+});
+
+test('a message that no provider would take for 72 hours has failed', () => {
+  const job = aJob({ acceptedAt: new Date(atMs - 72 * hourMs - 1) });
+  const settlement = settleOutcome(job, { kind: 'deferred', reason: 'provider_unavailable', reply }, context);
+  expect([settlement.status, settlement.requeue, settlement.failure?.class]).toEqual([
+    'failed',
+    null,
+    'other',
+  ]);
 });
 
 test('a transactional hand-off that was cut off is repeated once, a minute later', () => {
