@@ -1,6 +1,7 @@
 import type { Channel } from '../accounts/accounts.ts';
 import type { FailureClass } from '../channels/outcome.ts';
 import { type Connection, statement, unpreparedStatement } from '../platform/postgres/database.ts';
+import { unburiedWorker } from '../platform/queue/lease.ts';
 import type { DropReason, RecipientStatus } from './schema.ts';
 import { messageStatusOfRecipients, rankOf } from './status.ts';
 
@@ -49,11 +50,13 @@ const organizationsMax = 200;
 
 /**
  * A loose index scan over delivery_queue_due finds the organizations that have something due, and each gets an equal
- * share. Rows that another worker is claiming at this moment are skipped.
+ * share. Rows that another worker is claiming at this moment are skipped. A worker that was buried gets nothing.
  */
 const claimDue = statement<ClaimRow>(
   'queue_claim_due',
-  `with recursive active (organization_id, due_at, position) as (
+  `with recursive claimant as (
+     ${unburiedWorker('$5')}
+   ), active (organization_id, due_at, position) as (
      (select organization_id, due_at, 1
       from delivery_queue
       where lane = $1 and claimed_by is null and set_aside_at is null and organization_id > $2
@@ -74,7 +77,7 @@ const claimDue = statement<ClaimRow>(
    ), served as (
      select organization_id
      from active
-     where due_at <= $3
+     where due_at <= $3 and exists (select from claimant)
      order by position
      limit $4
    ), due as (
@@ -164,10 +167,13 @@ export async function claimSuspect(
 ): Promise<Job | null> {
   const [row] = await connection.rows(
     unpreparedStatement<JobRow>(
-      `with suspect as (
+      `with claimant as (
+         ${unburiedWorker('$2')}
+       ), suspect as (
          select organization_id, message_id, ordinal
          from delivery_queue
          where claimed_by is null and set_aside_at is null and due_at <= $1 and crashes >= ${suspectCrashes}
+           and exists (select from claimant)
          order by due_at
          limit 1
          for update skip locked
@@ -230,12 +236,15 @@ function toJob(row: JobRow): Job {
 
 const confirm = statement<{ position: number }>(
   'queue_confirm',
-  `update delivery_queue q
+  `with claimant as (
+     ${unburiedWorker('$4')}
+   )
+   update delivery_queue q
    set confirmed_at = $5
    from unnest($1::uuid[], $2::uuid[], $3::integer[]) with ordinality
      as job (organization_id, message_id, ordinal, position)
    where q.organization_id = job.organization_id and q.message_id = job.message_id and q.ordinal = job.ordinal
-     and q.claimed_by = $4
+     and q.claimed_by = $4 and exists (select from claimant)
    returning job.position`,
 );
 

@@ -16,7 +16,8 @@ import { type Database, rowsOf, unpreparedStatement } from '../postgres/database
  *   a death wakes it and nobody has to ask again and again. It recovers the dead worker's claims and removes its
  *   row. A worker that joins says so by a notification.
  *
- * It does not promise that a lost worker has stopped: statements under a lost epoch must find no claim of theirs.
+ * It does not promise that a lost worker has stopped: its statements must find no claim of theirs, and must make
+ * none (`unburiedWorker`).
  */
 export type Lease = {
   /** Stamped on everything that this worker claims; never used twice. */
@@ -39,6 +40,16 @@ export type LeaseOptions = {
 const lockClass = 740_521;
 const guardianLock = 0;
 const joinChannel = 'postillion_workers';
+
+/**
+ * SQL that finds the worker of an epoch unless it was buried, and puts its burial off until the transaction ends.
+ * What claims has to look for it: a statement may outlive the process that sent it, and what it claimed after the
+ * burial nobody would ever recover. So has what announces a hand-off: the burial must not take for untouched what
+ * is being announced. `epoch` is the statement's parameter, `$1` for instance.
+ */
+export function unburiedWorker(epoch: string): string {
+  return `select from workers where epoch = ${epoch} for share`;
+}
 
 const takeLock = unpreparedStatement('select pg_advisory_lock($1, $2)');
 
@@ -152,8 +163,12 @@ async function startWatching(client: Client, watch: (epoch: number) => void): Pr
 async function watchWorker(options: LeaseOptions, epoch: number, signal: AbortSignal): Promise<void> {
   await withWaitingConnection(options, signal, async (client) => {
     await rowsOf(client, takeLock, [lockClass, epoch]);
+    // Claims under way are waited for, and then recovered; later ones wait, and then find no worker.
+    await rowsOf(client, unpreparedStatement('begin'));
+    await rowsOf(client, unpreparedStatement('select from workers where epoch = $1 for update'), [epoch]);
     await options.recover(epoch);
     await rowsOf(client, unpreparedStatement('delete from workers where epoch = $1'), [epoch]);
+    await rowsOf(client, unpreparedStatement('commit'));
     options.log.info({ epoch }, 'claims of an ended worker recovered');
   });
 }
@@ -183,7 +198,8 @@ async function withWaitingConnection(
     await rowsOf(
       client,
       unpreparedStatement(
-        "select set_config('statement_timeout', '0', false), set_config('lock_timeout', '0', false)",
+        `select set_config('statement_timeout', '0', false), set_config('lock_timeout', '0', false),
+           set_config('idle_in_transaction_session_timeout', '0', false)`,
       ),
     );
     // Not every platform can look; there the connection stays until the lock is had.
