@@ -1,4 +1,4 @@
-import { domainToASCII } from 'node:url';
+import { parseDomain } from '../channels/email/email.ts';
 import { type Clock, now } from '../platform/clock.ts';
 import type { NewId } from '../platform/ids.ts';
 import type { Connection, Database } from '../platform/postgres/database.ts';
@@ -38,7 +38,7 @@ export async function verifyByOperator(
   tools: { database: Database; clock: Clock; newId: NewId },
   wanted: DomainName,
 ): Promise<VerificationOutcome> {
-  const name = normaliseDomain(wanted.name);
+  const name = parseDomain(wanted.name);
   if (name === null) return { kind: 'invalid_name' };
   return tools.database.transaction(async (transaction) => {
     await lockVerification(transaction);
@@ -52,18 +52,4 @@ export async function verifyByOperator(
     });
     return { kind: 'verified', id, name };
   });
-}
-
-/** Among them what would mean something to a parser of URLs, which is what domainToASCII is. */
-const unsafeAsciiPattern = /[\0-,/:-@[-`{-\x7f]/;
-const labelPattern = /^[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?$/;
-
-/** Lower-case A-labels, or null for what is no host name of at least two labels. */
-function normaliseDomain(text: string): string | null {
-  if (text.length > 253 || unsafeAsciiPattern.test(text)) return null;
-  const ascii = domainToASCII(text.toLowerCase());
-  const labels = ascii.split('.');
-  const isName =
-    ascii.length <= 253 && labels.length >= 2 && labels.every((label) => labelPattern.test(label));
-  return isName && /^[a-z]/.test(labels.at(-1) ?? '') ? ascii : null;
 }

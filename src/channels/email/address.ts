@@ -46,8 +46,9 @@ export function parseAddress(text: string): EmailAddress | null {
 const plainDomainPattern = /^[A-Za-z0-9.-]+$/;
 const unsafeAsciiPattern = /[\0-,/:-@[-`{-\x7f]/;
 
-/** The domain as lower-cased A-labels, or null if it is none that mail can be sent to. */
-function parseDomain(text: string): string | null {
+/** The domain as lower-cased A-labels, or null if it is none that mail can be sent to. Takes text of any length. */
+export function parseDomain(text: string): string | null {
+  if (text.length > domainLengthMax) return null;
   // What is refused here would mean something to a parser of URLs, which is what domainToASCII is.
   if (unsafeAsciiPattern.test(text)) return null;
   const lowered = text.toLowerCase();

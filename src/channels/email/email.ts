@@ -1,5 +1,5 @@
 /** The front door of the email channel. */
-export { parseAddress, type EmailAddress } from './address.ts';
+export { parseAddress, parseDomain, type EmailAddress } from './address.ts';
 export { isContentId, isContentType, isRefusedAttachment, resolveContentType } from './attachment.ts';
 export { readCalendar, readInvitationMethod } from './calendar.ts';
 export {
