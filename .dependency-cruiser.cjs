@@ -13,11 +13,15 @@ const layers = [
   ['platform'],
 ];
 
-const inside = (rooms) => `^src/(${rooms.map((room) => (room.endsWith('.ts') ? room.replace('.', '\\.') : `${room}/`)).join('|')})`;
+const inside = (rooms) =>
+  `^src/(${rooms.map((room) => (room.endsWith('.ts') ? room.replace('.', '\\.') : `${room}/`)).join('|')})`;
 
 const wrongArrows = layers.flatMap((rooms, depth) =>
   rooms
-    .map((room) => ({ room, above: [...layers.slice(0, depth).flat(), ...rooms.filter((sibling) => sibling !== room)] }))
+    .map((room) => ({
+      room,
+      above: [...layers.slice(0, depth).flat(), ...rooms.filter((sibling) => sibling !== room)],
+    }))
     .filter(({ above }) => above.length > 0)
     .map(({ room, above }) => ({
       name: `arrow-from-${room}`,

@@ -10,7 +10,13 @@ import { describeApi } from './api-description.ts';
 import { documentationPages } from './documentation.ts';
 import { renderDocumentation } from './documentation-page.ts';
 
-const request: PageRequest = { params: {}, query: {}, remoteAddress: '127.0.0.1', host: '127.0.0.1', isForwarded: false };
+const request: PageRequest = {
+  params: {},
+  query: {},
+  remoteAddress: '127.0.0.1',
+  host: '127.0.0.1',
+  isForwarded: false,
+};
 const pages = new Map(documentationPages().map((page) => [page.path, page]));
 let server: Server;
 let url: string;
