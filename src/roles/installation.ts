@@ -98,6 +98,7 @@ export type FirstOrganization = { organizationId: string; key: string; domain: s
 /** Null if there are organizations already. Several nodes may start at once: one of them makes it. */
 export async function createFirstOrganization(installation: Installation): Promise<FirstOrganization | null> {
   const { database, clock, newId } = installation;
+  if (await hasOrganizations(database)) return null;
   const lock = await database.connectAlone('postillion-first-start');
   try {
     await lock.query("select pg_advisory_lock(hashtextextended('postillion first start', 0))");

@@ -2,14 +2,12 @@ import type { Config } from '../config.ts';
 import { systemClock } from '../platform/clock.ts';
 import { createLog, type Log } from '../platform/log.ts';
 import { findDurabilityProblems } from '../platform/postgres/durability.ts';
-import { startApi } from './api.ts';
 import {
   createFirstOrganization,
   type FirstOrganization,
   type Installation,
   openInstallation,
 } from './installation.ts';
-import { startWorker } from './worker.ts';
 
 export type Role = 'all' | 'api' | 'worker';
 
@@ -17,19 +15,25 @@ export type Role = 'all' | 'api' | 'worker';
 export async function serve(config: Config, role: Role): Promise<void> {
   const log = createLog(config.logLevel, role);
   const asked = whenAskedToStop();
-  const installation = await openInstallation(config, log);
+  // What a role does not need is not loaded, and what it needs is loaded while PostgreSQL is looked for: after a
+  // crash the way to the first answer is mostly this.
+  const [installation, api, worker] = await Promise.all([
+    openInstallation(config, log),
+    role === 'worker' ? null : import('./api.ts'),
+    role === 'api' ? null : import('./worker.ts'),
+  ]);
   await warnOfDurability(installation, log);
   const first = await createFirstOrganization(installation);
-  const worker = role === 'api' ? null : startWorker(installation);
+  const working = worker?.startWorker(installation);
   try {
-    const api = role === 'worker' ? null : await startApi(installation);
-    if (api !== null) greet(config.publicUrl ?? api.url, config, first);
-    log.info({ url: api?.url, email_provider: config.emailProvider }, 'ready');
+    const serving = await api?.startApi(installation);
+    if (serving !== undefined) greet(config.publicUrl ?? serving.url, config, first);
+    log.info({ url: serving?.url, email_provider: config.emailProvider }, 'ready');
 
     log.info({ signal: await asked }, 'stopping');
-    await api?.stop();
+    await serving?.stop();
   } finally {
-    await worker?.stop();
+    await working?.stop();
     await installation.close();
     log.flush();
   }

@@ -19,7 +19,8 @@ export type Migration = { version: number; name: string; file: string };
  */
 export async function migrate(database: Database): Promise<Migration[]> {
   const applied: Migration[] = [];
-  for (const migration of await listMigrations()) {
+  // Looked at first without a lock: nearly every start finds nothing to do, and should not pay for finding it.
+  for (const migration of await pendingMigrations(database)) {
     const text = await readFile(migration.file, 'utf8');
     const isNew = await database.transaction(async (transaction) => {
       // Another node's migration may take its time; this one's statements may not wait for others' locks.
