@@ -9,6 +9,7 @@ import { createIds } from '../src/platform/ids.ts';
 import { type Database, openDatabase } from '../src/platform/postgres/database.ts';
 import { startEmbeddedPostgres } from '../src/platform/postgres/embedded.ts';
 import { migrate } from '../src/platform/postgres/migrate.ts';
+import { cleanUpWhenInterrupted } from './processes.ts';
 
 /** A fresh installation in full durability, with an organization that may send as much as it likes. */
 export type BenchInstallation = {
@@ -39,6 +40,16 @@ export async function createBenchInstallation(): Promise<BenchInstallation> {
     scopes: ['full_access'],
     expiresAt: null,
   });
+  let removal: Promise<void> | null = null;
+  const remove = () => {
+    removal ??= (async () => {
+      await database.close();
+      await postgres.stop();
+      await rm(dataDirectory, { recursive: true, force: true });
+    })();
+    return removal;
+  };
+  cleanUpWhenInterrupted(remove);
   return {
     dataDirectory,
     database,
@@ -49,11 +60,7 @@ export async function createBenchInstallation(): Promise<BenchInstallation> {
       await client.connect();
       return client;
     },
-    remove: async () => {
-      await database.close();
-      await postgres.stop();
-      await rm(dataDirectory, { recursive: true, force: true });
-    },
+    remove,
   };
 }
 

@@ -1,4 +1,5 @@
 import { type ChildProcess, spawn } from 'node:child_process';
+import { once } from 'node:events';
 import { readFileSync } from 'node:fs';
 import path from 'node:path';
 import { createInterface } from 'node:readline';
@@ -15,13 +16,28 @@ export type LineProcess = {
 };
 
 const running = new Set<ChildProcess>();
+const cleanUps = new Set<() => Promise<void>>();
+
+/** What has to be done, once all child processes have ended, when the benchmark is interrupted. */
+export function cleanUpWhenInterrupted(cleanUp: () => Promise<void>): void {
+  cleanUps.add(cleanUp);
+}
 
 /** Nothing may outlive the benchmark, also when it is interrupted. */
 export function stopAllOnExit(): void {
-  process.on('exit', () => {
+  const killAll = () => {
     for (const child of running) child.kill('SIGKILL');
-  });
-  for (const signal of ['SIGINT', 'SIGTERM'] as const) process.on(signal, () => process.exit(1));
+  };
+  process.on('exit', killAll);
+  for (const signal of ['SIGINT', 'SIGTERM'] as const) {
+    process.once(signal, () => {
+      const ends = [...running].map((child) => once(child, 'exit'));
+      killAll();
+      void Promise.all(ends)
+        .then(() => Promise.allSettled([...cleanUps].map((cleanUp) => cleanUp())))
+        .finally(() => process.exit(1));
+    });
+  }
 }
 
 /** The built server in one role; resolves when it is ready. */

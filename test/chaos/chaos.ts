@@ -1,0 +1,109 @@
+import { isDeepStrictEqual, parseArgs } from 'node:util';
+import { type ChaosReport, type Fault, faults, runChaos } from './run.ts';
+
+/**
+ * `npm run chaos -- [--seed N] [--sends 10000] [--kills 200] [--faults api,worker,postgres,all,crash-points]`
+ *
+ * Kills the processes of an installation of its own under load, and compares what clients were told, what the
+ * database says and what a sink received. Exits with 1 if anything is lost, unexplained or too slow.
+ */
+const { values } = parseArgs({
+  options: {
+    seed: { type: 'string', default: `${Date.now() % 1_000_000}` },
+    sends: { type: 'string', default: '10000' },
+    kills: { type: 'string', default: '200' },
+    faults: { type: 'string', default: faults.join(',') },
+  },
+});
+const plan = {
+  seed: readCount('seed', values.seed),
+  sends: readCount('sends', values.sends),
+  kills: readCount('kills', values.kills),
+  faults: values.faults.split(',').map(readFault),
+};
+console.log(`seed ${plan.seed}`);
+
+const startedAtMs = performance.now();
+const report = await runChaos(plan, {
+  onStage: (sentence) => {
+    console.log(`${elapsed()}  ${sentence}`);
+  },
+  onStart: (abandon) => {
+    for (const signal of ['SIGINT', 'SIGTERM'] as const) {
+      process.once(signal, () => {
+        void abandon().finally(() => process.exit(1));
+      });
+    }
+  },
+});
+process.exitCode = print(report);
+
+function readCount(name: string, text: string): number {
+  if (!/^\d{1,9}$/.test(text)) return refuse(`--${name} must be a number`);
+  return Number(text);
+}
+
+function readFault(text: string): Fault {
+  return faults.find((fault) => fault === text) ?? refuse(`--faults are among ${faults.join(', ')}`);
+}
+
+function refuse(sentence: string): never {
+  console.error(sentence);
+  process.exit(1);
+}
+
+function elapsed(): string {
+  return `${((performance.now() - startedAtMs) / 1_000).toFixed(1).padStart(7)} s`;
+}
+
+/** Returns the exit code. */
+function print({ findings, ledger, kills, recoveries, crashPoints, hurry, evidence }: ChaosReport): number {
+  const killed = (victim: string) => kills.filter((kill) => kill.victim === victim).length;
+  console.table({
+    'kills of the API': killed('api'),
+    'kills of workers': killed('worker'),
+    'kills of PostgreSQL': killed('postgres'),
+    accepted: findings.accepted,
+    recipients: findings.recipients,
+    'deliveries at the sink': findings.deliveries,
+    lost: findings.lost,
+    'explained duplicates': findings.explainedDuplicates,
+    'unexplained duplicates': findings.unexplainedDuplicates,
+    'connections broken': ledger.connectionsBroken,
+    ...Object.fromEntries([...ledger.answers].map(([answer, count]) => [`answers ${answer}`, count])),
+    'retries not waited for': hurry.hurried,
+    'jobs set aside, and replayed': hurry.replayed,
+  });
+  if (crashPoints.length > 0) {
+    console.table(
+      crashPoints.map(({ name, expected, found }) => ({
+        'killed …': name,
+        deliveries: found.deliveries,
+        ambiguities: found.ambiguities,
+        'is as expected': isDeepStrictEqual(found, expected),
+      })),
+    );
+  }
+  const rows = recoveries.filter(({ afterMs }) => afterMs.length > 0);
+  if (rows.length > 0) {
+    console.table(
+      rows.map(({ name, limitMs, afterMs }) => ({
+        recovery: name,
+        times: afterMs.length,
+        'median ms': [...afterMs].sort((first, second) => first - second)[Math.floor(afterMs.length / 2)],
+        'longest ms': Math.max(...afterMs),
+        'limit ms': limitMs,
+      })),
+    );
+  }
+  const violations = [
+    ...findings.violations,
+    ...rows
+      .filter(({ limitMs, afterMs }) => Math.max(...afterMs) > limitMs)
+      .map(({ name, limitMs, afterMs }) => `${name}: ${Math.max(...afterMs)} ms, and not ${limitMs}`),
+  ];
+  for (const violation of violations) console.log(`VIOLATION  ${violation}`);
+  if (evidence !== null) console.log(`The logs are in ${evidence}`);
+  console.log(violations.length === 0 ? 'Nothing lost, nothing unexplained.' : `seed ${plan.seed}`);
+  return violations.length === 0 ? 0 : 1;
+}

@@ -1,0 +1,53 @@
+import { setTimeout as delay } from 'node:timers/promises';
+import type { Installation } from './installation.ts';
+
+/** What had to be done so that a run need not wait for hours. */
+export type Hurry = {
+  /** Retries whose time was not waited for. */
+  hurried: number;
+  /** Jobs that had taken down three workers, here by no fault of theirs, and that were replayed. */
+  replayed: number;
+};
+
+const pauseMs = 50;
+const standstillMsMax = 30_000;
+
+/** Resolves when nothing is left that anybody would ever do, or when that has not become less for half a minute. */
+export async function emptyQueue(installation: Installation): Promise<Hurry> {
+  const { ask } = installation;
+  const hurry: Hurry = { hurried: 0, replayed: 0 };
+  let fewest = Infinity;
+  let progressAtMs = performance.now();
+  for (;;) {
+    const [queue] = await ask<{ jobs: number }>(countLiving);
+    const jobs = queue?.jobs ?? 0;
+    if (jobs === 0) return hurry;
+    if (jobs < fewest) {
+      fewest = jobs;
+      progressAtMs = performance.now();
+    }
+    if (performance.now() - progressAtMs > standstillMsMax) return hurry;
+    hurry.replayed += (await ask(replay)).length;
+    hurry.hurried += (await ask(bringForward)).length;
+    await ask("select pg_notify('postillion_deliveries', '')");
+    await delay(pauseMs);
+  }
+}
+
+/** What a worker has claimed that is no more is a violation, and not worth waiting for. */
+const countLiving = `
+  select count(*) as jobs
+  from delivery_queue
+  where claimed_by is null or claimed_by in (select epoch from workers)`;
+
+const replay = `
+  update delivery_queue
+  set set_aside_at = null, crashes = 0
+  where set_aside_at is not null
+  returning message_id`;
+
+const bringForward = `
+  update delivery_queue
+  set due_at = now()
+  where claimed_by is null and due_at > now() + interval '2 seconds'
+  returning message_id`;

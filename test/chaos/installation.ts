@@ -1,0 +1,154 @@
+import { chmod, mkdtemp, readFile, rm } from 'node:fs/promises';
+import { createServer as createTcpServer, type AddressInfo } from 'node:net';
+import os from 'node:os';
+import path from 'node:path';
+import { setTimeout as delay } from 'node:timers/promises';
+import type { Client } from 'pg';
+import { createApiKey, createOrganization, updateOrganization } from '../../src/accounts/accounts.ts';
+import { addSuppressions } from '../../src/audience/audience.ts';
+import { verifyByOperator } from '../../src/domains/domains.ts';
+import { systemClock } from '../../src/platform/clock.ts';
+import { createIds } from '../../src/platform/ids.ts';
+import {
+  DatabaseUnavailableError,
+  openDatabase,
+  unpreparedStatement,
+} from '../../src/platform/postgres/database.ts';
+import { startEmbeddedPostgres } from '../../src/platform/postgres/embedded.ts';
+import { migrate } from '../../src/platform/postgres/migrate.ts';
+import { createSecrets } from '../../src/platform/secrets.ts';
+import { createServer, type Server } from './servers.ts';
+import { type Sink, startSink } from './sink.ts';
+
+export type Sender = { organizationId: string; key: string; domain: string };
+
+/** Everything that a run needs, on a fresh data directory: PostgreSQL in full durability, processes, and a sink. */
+export type Installation = {
+  directory: string;
+  apiUrl: string;
+  senders: [Sender, ...Sender[]];
+  /** Nobody may ever write to these, whatever the organization. */
+  suppressed: [string, ...string[]];
+  api: Server;
+  workers: [Server, Server];
+  sink: Sink;
+  /** Waits while PostgreSQL is away, for at most a minute. */
+  ask: <Row>(text: string, values?: readonly unknown[]) => Promise<Row[]>;
+  /** For locks; the caller ends it. */
+  connectAlone: () => Promise<Client>;
+  /** `kill -9` of the server; resolves with the time, in epoch milliseconds, at which a new one took a connection. */
+  killPostgres: () => Promise<number>;
+  /** Ends every process; a second call changes nothing. The directory stays only if it is wanted as evidence. */
+  remove: (keepDirectory: boolean) => Promise<void>;
+};
+
+const secret = 'a secret of the fault injection, and of nothing else';
+const sendersCount = 3;
+const suppressedCount = 20;
+
+export async function createInstallation(): Promise<Installation> {
+  const directory = await mkdtemp(path.join(os.tmpdir(), 'postillion-chaos-'));
+  // As root, PostgreSQL runs as another user, who has to pass here.
+  await chmod(directory, 0o711);
+  const dataDirectory = path.join(directory, 'data');
+  const postgres = await startEmbeddedPostgres({ dataDirectory });
+  const database = openDatabase({ address: postgres.connection, connectionsMax: 4 });
+  await migrate(database);
+
+  const secrets = createSecrets(secret);
+  const tools = { database, clock: systemClock, newId: createIds(systemClock), secrets };
+  const suppressed = Array.from({ length: suppressedCount }, (_none, index) => `gone-${index}@example.com`);
+  const senders: Sender[] = [];
+  for (let index = 1; index <= sendersCount; index += 1) {
+    const domain = `chaos-${index}.test`;
+    const { id: organizationId } = await createOrganization(tools, domain);
+    // The last one has a quota, which is counted in another way.
+    const quota = index === sendersCount ? { quotas: { email: 100_000_000 } } : {};
+    await updateOrganization(tools, organizationId, { requestsPerWindow: 2_000_000_000, ...quota });
+    await verifyByOperator(tools, { organizationId, name: domain });
+    await addSuppressions(
+      database,
+      tools,
+      'email',
+      suppressed.map((address) => ({ organizationId, address, reason: 'operator' as const })),
+    );
+    const key = { organizationId, name: 'Chaos', scopes: ['full_access'], expiresAt: null };
+    senders.push({ organizationId, key: (await createApiKey(tools, key)).key, domain });
+  }
+
+  const sink = await startSink(path.join(directory, 'deliveries.log'));
+  const port = await findFreePort();
+  const environment = {
+    POSTILLION_DATA_DIR: dataDirectory,
+    POSTILLION_SECRET: secret,
+    POSTILLION_EMAIL_PROVIDER: 'smtp',
+    POSTILLION_SMTP_URL: `smtp://127.0.0.1:${sink.port}?connections=8&tls=off`,
+    PORT: `${port}`,
+  };
+  const server = (role: 'api' | 'worker', name: string) =>
+    createServer({ role, environment, logFile: path.join(directory, `${name}.log`) });
+  const servers = [server('api', 'api'), server('worker', 'worker-1'), server('worker', 'worker-2')] as const;
+  const [api, ...workers] = servers;
+  let removal: Promise<void> | null = null;
+  const connectAlone = () => database.connectAlone('chaos');
+
+  return {
+    directory,
+    apiUrl: `http://127.0.0.1:${port}`,
+    senders: senders as [Sender, ...Sender[]], // There are `sendersCount`.
+    suppressed: suppressed as [string, ...string[]],
+    api,
+    workers,
+    sink,
+    connectAlone,
+    ask: <Row>(text: string, values: readonly unknown[] = []) =>
+      untilItSucceeds(() => database.rows(unpreparedStatement<Row>(text), values)),
+    killPostgres: async () => {
+      const pidFile = await readFile(path.join(dataDirectory, 'postgres/cluster/postmaster.pid'), 'utf8');
+      process.kill(Number(pidFile.split('\n')[0]), 'SIGKILL');
+      const connection = await untilItSucceeds(connectAlone);
+      const readyAtMs = Date.now();
+      await connection.end().catch(() => undefined);
+      return readyAtMs;
+    },
+    remove: (keepDirectory) => {
+      removal ??= (async () => {
+        await Promise.all(servers.map((each) => each.kill()));
+        await sink.stop();
+        await database.close();
+        await postgres.stop();
+        if (!keepDirectory) await rm(directory, { recursive: true, force: true });
+      })();
+      return removal;
+    },
+  };
+}
+
+const patience = { pauseMs: 20, limitMs: 60_000 };
+
+/** Waits while PostgreSQL is away; any other failure is the caller's at once. */
+async function untilItSucceeds<Value>(attempt: () => Promise<Value>): Promise<Value> {
+  const startedAtMs = performance.now();
+  for (;;) {
+    try {
+      return await attempt();
+    } catch (cause) {
+      const isPassing = cause instanceof DatabaseUnavailableError;
+      if (!isPassing || performance.now() - startedAtMs > patience.limitMs) throw cause;
+      await delay(patience.pauseMs);
+    }
+  }
+}
+
+function findFreePort(): Promise<number> {
+  return new Promise((resolve, reject) => {
+    const server = createTcpServer();
+    server.once('error', reject);
+    server.listen(0, '127.0.0.1', () => {
+      const { port } = server.address() as AddressInfo;
+      server.close(() => {
+        resolve(port);
+      });
+    });
+  });
+}

@@ -1,0 +1,160 @@
+import { setMaxListeners } from 'node:events';
+import { setTimeout as delay } from 'node:timers/promises';
+import type { Installation, Sender } from './installation.ts';
+import type { Random } from './random.ts';
+
+/**
+ * Clients that send email and repeat each request under its key, on every 503 and every broken connection, until it
+ * is accepted. What they were told is written down, to be compared with what is stored and what was delivered.
+ */
+export type Ledger = {
+  sends: Send[];
+  answers: Map<string, number>;
+  connectionsBroken: number;
+  /** Requests that had no answer within the limit. */
+  hangs: number;
+  /** When requests that were answered with 202 began and ended, in epoch milliseconds. */
+  acceptances: { beganAtMs: number; endedAtMs: number }[];
+};
+
+export type Send = {
+  sender: Sender;
+  key: string;
+  recipients: string[];
+  hasAttachment: boolean;
+  /** All that were given for the key: one, if all is well. */
+  ids: Set<string>;
+};
+
+export type LoadPlan = {
+  /** Names what is sent, so that two loads on one installation have nothing in common. */
+  name: string;
+  sends: number;
+  clients: number;
+  /** As long as the faults last; afterwards as fast as the clients can. */
+  perSecond: number;
+};
+
+export function createLedger(): Ledger {
+  return { sends: [], answers: new Map(), connectionsBroken: 0, hangs: 0, acceptances: [] };
+}
+
+const answerLimitMs = 30_000;
+const retryPauseMs = 100;
+/** A request that is refused for this long will be so for ever. */
+const triesMax = 600;
+
+/** Goes on until there were so many sends and the faults are over; resolves when everything was accepted. */
+export async function runLoad(
+  installation: Installation,
+  ledger: Ledger,
+  plan: LoadPlan,
+  random: Random,
+  faultsOver: AbortSignal,
+): Promise<void> {
+  let number = 0;
+  const pauseMs = (1_000 * plan.clients) / plan.perSecond;
+  setMaxListeners(plan.clients, faultsOver);
+  const work = async () => {
+    while (number < plan.sends || !faultsOver.aborted) {
+      number += 1;
+      const send = drawSend(installation, `${plan.name}-${number}`, random);
+      ledger.sends.push(send);
+      const isTwin = random.isLucky(0.03);
+      const isRepeated = random.isLucky(0.05);
+      const pause = delay(pauseMs * random.between(0.5, 1.5), undefined, { signal: faultsOver }).catch(
+        ignore,
+      );
+      await Promise.all([
+        sendUntilAccepted(installation, ledger, send),
+        ...(isTwin ? [sendUntilAccepted(installation, ledger, send)] : []),
+      ]);
+      if (isRepeated) await sendUntilAccepted(installation, ledger, send);
+      await pause;
+    }
+  };
+  await Promise.all(Array.from({ length: plan.clients }, work));
+}
+
+/** One of every kind: 1, 5 and 50 recipients, with and without an attachment, and addresses with a fate. */
+function drawSend({ senders, suppressed }: Installation, name: string, random: Random): Send {
+  const count = random.pick([1, 1, 1, 1, 1, 1, 1, 1, 5, 5, 5, 50]);
+  const addressOf = (index: number) => {
+    const fate = random.between(0, 1);
+    if (fate < 0.02) return `unknown-${name}-${index}@example.com`;
+    if (fate < 0.04) return `later-${name}-${index}@example.com`;
+    if (fate < 0.06) return suppressed[index % suppressed.length] ?? suppressed[0];
+    return `r-${name}-${index}@example.com`;
+  };
+  const recipients = [...new Set(Array.from({ length: count }, (_none, index) => addressOf(index)))];
+  return {
+    sender: random.pick(senders),
+    key: `key-${name}`,
+    recipients,
+    hasAttachment: random.isLucky(0.1),
+    ids: new Set(),
+  };
+}
+
+/** Twice at once, or again later, it must come to the same. */
+export async function sendUntilAccepted(
+  installation: Installation,
+  ledger: Ledger,
+  send: Send,
+): Promise<void> {
+  for (let attempt = 1; attempt <= triesMax; attempt += 1) {
+    const outcome = await tryToSend(installation, ledger, send);
+    if (outcome.kind === 'accepted') send.ids.add(outcome.id);
+    if (outcome.kind !== 'again') return;
+    await delay(retryPauseMs);
+  }
+}
+
+type TryOutcome = { kind: 'accepted'; id: string } | { kind: 'refused' } | { kind: 'again' };
+
+async function tryToSend(
+  { apiUrl }: Installation,
+  ledger: Ledger,
+  { sender, key, recipients, hasAttachment }: Send,
+): Promise<TryOutcome> {
+  const beganAtMs = Date.now();
+  try {
+    const response = await fetch(`${apiUrl}/v1/email/send`, {
+      method: 'POST',
+      headers: {
+        authorization: `Bearer ${sender.key}`,
+        'content-type': 'application/json',
+        'idempotency-key': key,
+      },
+      body: JSON.stringify({
+        from: `hello@${sender.domain}`,
+        from_name: 'Chaos',
+        to: recipients,
+        subject: `Chaos ${key}`,
+        text: `This is ${key}.`,
+        ...(hasAttachment ? { attachments: [attachment] } : {}),
+      }),
+      signal: AbortSignal.timeout(answerLimitMs),
+    });
+    const body = (await response.json()) as { id?: string; name?: string };
+    const answer = response.status === 202 ? '202' : `${response.status} ${body.name ?? ''}`;
+    ledger.answers.set(answer, (ledger.answers.get(answer) ?? 0) + 1);
+    if (response.status !== 202) return { kind: response.status < 500 ? 'refused' : 'again' };
+    ledger.acceptances.push({ beganAtMs, endedAtMs: Date.now() });
+    return { kind: 'accepted', id: body.id ?? '' };
+  } catch (cause) {
+    if (cause instanceof DOMException && cause.name === 'TimeoutError') ledger.hangs += 1;
+    else ledger.connectionsBroken += 1;
+    return { kind: 'again' };
+  }
+}
+
+const attachment = {
+  filename: 'note.txt',
+  content_type: 'text/plain',
+  content: Buffer.from('A small attachment. '.repeat(100)).toString('base64'),
+};
+
+function ignore(): void {
+  // The pause was cut short.
+}

@@ -1,0 +1,134 @@
+import { isDeepStrictEqual } from 'node:util';
+import { type CrashPointResult, runCrashPoints } from './crash-points.ts';
+import { emptyQueue, type Hurry } from './end.ts';
+import { type Kill, killRepeatedly, meanPauseMs, type Victim } from './faults.ts';
+import { createInstallation, type Installation } from './installation.ts';
+import { checkInvariants, type Findings } from './invariants.ts';
+import { createLedger, type Ledger, runLoad } from './load.ts';
+import { createRandom } from './random.ts';
+import { findRecoveries, type Recovery } from './recoveries.ts';
+
+export const faults = ['api', 'worker', 'postgres', 'all', 'crash-points'] as const;
+export type Fault = (typeof faults)[number];
+
+export type ChaosPlan = {
+  seed: number;
+  /** Over all faults but the crash points, which send one each. */
+  sends: number;
+  kills: number;
+  faults: readonly Fault[];
+};
+
+export type ChaosReport = {
+  findings: Findings;
+  ledger: Ledger;
+  kills: Kill[];
+  recoveries: Recovery[];
+  crashPoints: CrashPointResult[];
+  hurry: Hurry;
+  /** Where the logs of the processes and of the sink are, if anything was found. */
+  evidence: string | null;
+};
+
+export type ChaosEvents = {
+  /** Called with what is about to happen. */
+  onStage: (sentence: string) => void;
+  /** Called with a function that ends everything at once, for a run that is interrupted. */
+  onStart: (abandon: () => Promise<void>) => void;
+};
+
+const clients = 12;
+
+/** One run from a fresh installation to the comparison of what clients, database and sink say. */
+export async function runChaos(plan: ChaosPlan, events: ChaosEvents): Promise<ChaosReport> {
+  const installation = await createInstallation();
+  events.onStart(() => installation.remove(false));
+  let isClean = false;
+  try {
+    const report = await runStages(installation, plan, events);
+    isClean = report.findings.violations.length === 0;
+    return { ...report, evidence: isClean ? null : installation.directory };
+  } finally {
+    await installation.remove(!isClean);
+  }
+}
+
+async function runStages(
+  installation: Installation,
+  plan: ChaosPlan,
+  { onStage }: ChaosEvents,
+): Promise<Omit<ChaosReport, 'evidence'>> {
+  const ledger = createLedger();
+  const kills: Kill[] = [];
+  const { api, workers } = installation;
+  for (const server of [api, ...workers]) server.start();
+  await Promise.all([api, ...workers].map((server) => server.whenReady()));
+
+  const killing = plan.faults.filter((fault) => fault !== 'crash-points');
+  for (const stage of killing) {
+    const share = { sends: plan.sends / killing.length, kills: plan.kills / killing.length };
+    onStage(`${stage}: ${Math.round(share.kills)} kills under ${Math.round(share.sends)} sends`);
+    await runStage(installation, ledger, kills, { ...share, stage, seed: plan.seed });
+  }
+  onStage('waiting for the queue to be empty');
+  const hurry = await emptyQueue(installation);
+  let crashPoints: CrashPointResult[] = [];
+  if (plan.faults.includes('crash-points')) {
+    onStage('crash points');
+    crashPoints = await runCrashPoints(installation, ledger);
+  }
+  onStage('comparing');
+  const findings = await checkInvariants(installation, ledger);
+  const deliveries = await installation.sink.readDeliveries();
+  findings.violations.push(...findCrashPointViolations(crashPoints), ...findOwnEnds(installation));
+  return {
+    findings,
+    ledger,
+    kills,
+    recoveries: findRecoveries(kills, ledger, deliveries),
+    crashPoints,
+    hurry,
+  };
+}
+
+type Stage = { stage: 'api' | 'worker' | 'postgres' | 'all'; sends: number; kills: number; seed: number };
+
+/** The load is spread over the time that the kills are expected to take, and goes on while there are any. */
+async function runStage(
+  installation: Installation,
+  ledger: Ledger,
+  kills: Kill[],
+  { stage, sends, kills: killsCount, seed }: Stage,
+): Promise<void> {
+  const victims: Victim[] = stage === 'all' ? ['api', 'worker', 'postgres'] : [stage];
+  // All kinds go on for the same time, each at its own pace.
+  const rate = victims.reduce((sum, victim) => sum + 1 / meanPauseMs(victim), 0);
+  const durationMs = killsCount / rate;
+  const killsOver = new AbortController();
+  const killing = Promise.all(
+    victims.map((victim) =>
+      killRepeatedly(
+        { installation, ledger, kills, stage },
+        victim,
+        Math.max(Math.round(durationMs / meanPauseMs(victim)), 1),
+        createRandom(seed, `${stage} ${victim}`),
+      ),
+    ),
+  ).then(() => {
+    killsOver.abort();
+  });
+  const load = { name: stage, sends, clients, perSecond: (sends * 1_000) / durationMs };
+  await runLoad(installation, ledger, load, createRandom(seed, `${stage} load`), killsOver.signal);
+  await killing;
+}
+
+function findCrashPointViolations(results: readonly CrashPointResult[]): string[] {
+  return results
+    .filter(({ found, expected }) => !isDeepStrictEqual(found, expected))
+    .map(({ name, found }) => `crash ${name}: ${JSON.stringify(found)}`);
+}
+
+function findOwnEnds({ api, workers }: Installation): string[] {
+  const count = [api, ...workers].reduce((sum, server) => sum + server.endsOfItsOwn(), 0);
+  return count === 0 ? [] : [`a process ended that nobody had killed: ${count} times, see its log`];
+}

@@ -1,0 +1,64 @@
+import { type ChildProcess, spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { createWriteStream } from 'node:fs';
+import path from 'node:path';
+import { createInterface } from 'node:readline';
+
+const program = path.resolve(import.meta.dirname, '../../bin/postillion');
+
+/** A server process that is killed again and again, and started anew at once. */
+export type Server = {
+  pid: () => number;
+  /** Resolves when the present process has said that it is ready. */
+  whenReady: () => Promise<void>;
+  start: () => void;
+  /** `kill -9`; resolves when the process is gone. It is not started again. */
+  kill: () => Promise<void>;
+  /** How often a process ended that nobody had killed. */
+  endsOfItsOwn: () => number;
+};
+
+export type ServerOptions = {
+  role: 'api' | 'worker';
+  environment: Readonly<Record<string, string>>;
+  /** What the processes log is appended to this file. */
+  logFile: string;
+};
+
+export function createServer({ role, environment, logFile }: ServerOptions): Server {
+  const log = createWriteStream(logFile, { flags: 'a' });
+  let child: ChildProcess | null = null;
+  let ready: Promise<void> = Promise.resolve();
+  let isKilled = true;
+  let endsOfItsOwn = 0;
+  return {
+    pid: () => child?.pid ?? 0,
+    whenReady: () => ready,
+    start: () => {
+      const started = spawn(process.execPath, [program, 'serve', '--role', role], {
+        // Nothing of the settings that the harness itself was started with gets through.
+        env: { PATH: process.env.PATH, ...environment },
+        stdio: ['ignore', 'ignore', 'pipe'],
+      });
+      child = started;
+      isKilled = false;
+      started.once('exit', () => {
+        if (!isKilled || child !== started) endsOfItsOwn += 1;
+      });
+      started.stderr.pipe(log, { end: false });
+      ready = new Promise((resolve) => {
+        createInterface({ input: started.stderr }).on('line', (line) => {
+          if (line.includes('"msg":"ready"')) resolve();
+        });
+      });
+    },
+    kill: async () => {
+      isKilled = true;
+      if (child?.exitCode !== null || child.signalCode !== null) return;
+      const ended = once(child, 'exit');
+      child.kill('SIGKILL');
+      await ended;
+    },
+    endsOfItsOwn: () => endsOfItsOwn,
+  };
+}
