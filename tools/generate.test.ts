@@ -18,7 +18,7 @@ function generate(...options: string[]): Promise<{ exitCode: number; errors: str
   return new Promise((resolve) => {
     execFile(
       process.execPath,
-      [generator, '--directory', directory, ...options],
+      ['--import', 'tsx', generator, '--directory', directory, ...options],
       (error, _output, errors) => {
         resolve({ exitCode: error === null ? 0 : Number(error.code), errors });
       },

@@ -1,3 +1,5 @@
+import path from 'node:path';
+import { pathToFileURL } from 'node:url';
 import { createKeyring, type Keyring, type Scope } from '../accounts/accounts.ts';
 import { createAcceptor, deliveryChannel } from '../messages/messages.ts';
 import { messageRoutes } from '../messages/routes.ts';
@@ -114,8 +116,7 @@ function schemasOf(routes: readonly Route[]) {
 
 /** Threads run what was built: the sources are TypeScript, which a bare thread cannot load. */
 function bodyThreadEntry(): URL {
-  const entry = new URL('./body-thread.js', import.meta.url);
-  return new URL(entry.href.replace('/src/roles/', '/dist/roles/'));
+  return pathToFileURL(path.resolve(import.meta.dirname, '../../dist/body-thread.js'));
 }
 
 async function findUnreadiness({ database }: Installation): Promise<string | null> {

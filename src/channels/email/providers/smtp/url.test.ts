@@ -56,7 +56,8 @@ test.each([
 test('no error carries the password', () => {
   const faults = ['@host?x=1', '@host/path', '@', '@ho st', '@host?tls=x', '%E0@host', '@host:99999'];
   fc.assert(
-    fc.property(fc.stringMatching(/^[A-Za-z0-9]{8,20}$/), fc.constantFrom(...faults), (password, fault) => {
+    fc.property(fc.stringMatching(/^[A-Za-z0-9]{8,20}$/), fc.constantFrom(...faults), (random, fault) => {
+      const password = `Pw0${random}`;
       let thrown = null;
       try {
         parseSmtpUrl(`smtp://user:${password}${fault}`);
