@@ -1,0 +1,21 @@
+export type MxRecord = { exchange: string; preference: number };
+
+/**
+ * `found`: at least one record. `absent`: a definite answer that there is none. `failed`: nobody could say.
+ * Of the reasons, `timeout` stands for no answer at all: none in time, nobody reached, or the resolver closed.
+ * `detail` is for logs and people, at most 500 characters; it names servers, and holds nothing that a server wrote.
+ */
+export type DnsAnswer<T> =
+  | { kind: 'found'; records: readonly T[] }
+  | { kind: 'absent'; reason: 'no_such_domain' | 'no_such_record' }
+  | DnsFailed;
+
+export type DnsFailed = {
+  kind: 'failed';
+  reason: 'timeout' | 'server_failure' | 'refused' | 'malformed';
+  detail: string;
+};
+
+export function failed(reason: DnsFailed['reason'], detail: string): DnsFailed {
+  return { kind: 'failed', reason, detail: detail.slice(0, 500) };
+}
