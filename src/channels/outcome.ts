@@ -38,5 +38,7 @@ export type SendOutcome =
   | { kind: 'accepted'; providerMessageId: string; reply: RemoteReply | null }
   | { kind: 'deferred'; reason: DeferReason; retryAfterMs?: number; reply: RemoteReply }
   | { kind: 'rejected'; reason: FailureClass; reply: RemoteReply }
+  /** Not tried, so that no attempt counts: its destination has no room for it at the moment. */
+  | { kind: 'postponed'; retryAfterMs: number; reply: RemoteReply }
   /** It may have been sent: the policy of the message's class decides. */
   | { kind: 'unknown'; reply: RemoteReply };

@@ -78,6 +78,8 @@ export type SmtpSinkOptions = {
   /** Messages kept for inspection; all are counted. */
   messagesKeptMax?: number;
   port?: number;
+  /** The address to listen on, 127.0.0.1 if not given. Others of 127.0.0.0/8 make several hosts with one port. */
+  address?: string;
 };
 
 export type SmtpSink = {
@@ -130,7 +132,7 @@ export async function startSmtpSink(options: SmtpSinkOptions = {}): Promise<Smtp
     });
     new SinkConnection(shared, socket, shared.counts.connections).start();
   });
-  await listen(server, options.port ?? 0);
+  await listen(server, options.port ?? 0, options.address ?? '127.0.0.1');
   return {
     port: (server.address() as AddressInfo).port,
     messages: shared.messages,
@@ -166,10 +168,10 @@ type Shared = {
   hasWaiters: () => boolean;
 };
 
-function listen(server: Server, port: number): Promise<void> {
+function listen(server: Server, port: number, address: string): Promise<void> {
   return new Promise((resolve, reject) => {
     server.once('error', reject);
-    server.listen(port, '127.0.0.1', () => {
+    server.listen(port, address, () => {
       resolve();
     });
   });

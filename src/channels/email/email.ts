@@ -2,6 +2,17 @@
 export { parseAddress, parseDomain, type EmailAddress } from './address.ts';
 export { isContentId, isContentType, isRefusedAttachment, resolveContentType } from './attachment.ts';
 export { readCalendar, readInvitationMethod } from './calendar.ts';
+export { digestBody } from './dkim-canonical.ts';
+export {
+  dkimRecordName,
+  dkimRecordValue,
+  type DkimKeyPair,
+  type DkimSigner,
+  generateDkimKeyPair,
+  openDkimSigner,
+  publishesDkimKey,
+  signEmail,
+} from './dkim.ts';
 export {
   compileEmail,
   fillEmail,
@@ -9,5 +20,9 @@ export {
   type CompiledEmail,
   type EmailAttachment,
   type EmailContent,
+  type FilledEmail,
 } from './mime.ts';
 export type { EmailHandOff, EmailProvider, RecipientReference } from './provider.ts';
+export { findMxRoute, type MxRoute } from './providers/mx/route.ts';
+export { readReturnPathToken, writeReturnPath } from './return-path.ts';
+export { type BounceReport, readReport, type ReportedRecipient } from './reports.ts';

@@ -6,7 +6,8 @@ import type { FailureClass } from '../outcome.ts';
  * Three tables are asked in order: the words, the enhanced status code (RFC 3463, RFC 5248, RFC 7372), the basic
  * code with the phase it came in. Words come first because providers use codes loosely: Microsoft answers an
  * unknown recipient with 5.4.1, Gmail a full mailbox and a sending limit with neighbouring codes, and many
- * answer everything with 5.7.1.
+ * answer everything with 5.7.1. Only the codes for the sender's address go before all words, because the words are
+ * then the same as for a recipient's: "no such domain".
  */
 
 /** Where in the dialogue a reply came; null where that is not known, as in a delivery report. */
@@ -53,7 +54,14 @@ const phrases: readonly (readonly [FailureClass, readonly string[]])[] = [
   // About the sender, whatever the rest of the sentence says of domains and users.
   [
     'policy',
-    ['sender address rejected', 'sender rejected', 'sender verify failed', 'unable to verify sender'],
+    [
+      'sender address rejected',
+      'sender rejected',
+      'sender verify failed',
+      'unable to verify sender',
+      'unrouteable sender',
+      'unroutable sender',
+    ],
   ],
   [
     'rate_limited',
@@ -80,8 +88,11 @@ const phrases: readonly (readonly [FailureClass, readonly string[]])[] = [
       'too many errors',
       'too much mail',
       'too fast',
+      'frequency limited',
       'too frequent',
-      'thread limit exceeded',
+      'excessive volume',
+      'submission rate',
+      'thread limit',
       'connection limit',
       'max message per connection',
       'exceeded the maximum number of',
@@ -111,6 +122,8 @@ const phrases: readonly (readonly [FailureClass, readonly string[]])[] = [
       'mailfolder is full',
       'inbox is full',
       'mailbox size limit exceeded',
+      'mailbox exceeds',
+      'exceeded the local limit',
       'mailbox_full',
       'quotaexceeded',
       'not enough space in mailbox',
@@ -132,6 +145,7 @@ const phrases: readonly (readonly [FailureClass, readonly string[]])[] = [
       'exceeds fixed',
       'message length exceeds',
       'mail size',
+      'email size',
       'header size exceeds',
     ],
   ],
@@ -143,12 +157,11 @@ const phrases: readonly (readonly [FailureClass, readonly string[]])[] = [
       'sender policy framework',
       // RFC 7372 §3.3 counts the name of the sending host among what is authenticated.
       'ptr record',
+      'dns ptr',
+      'rdns',
       'reverse dns',
       'reverse hostname',
-      'spf check',
-      'spf fail',
-      'spf record',
-      'spf -all',
+      'spf',
       'unauthenticated',
       'not authenticated',
       'authentication required',
@@ -173,6 +186,11 @@ const phrases: readonly (readonly [FailureClass, readonly string[]])[] = [
       'denylist',
       'dnsbl',
       'barracudacentral',
+      'barracuda reputation',
+      'ipcheck.proofpoint',
+      'blocked using',
+      // NetEase.
+      'dt:spm',
       'banned send',
       'poor reputation',
       'low reputation',
@@ -182,7 +200,36 @@ const phrases: readonly (readonly [FailureClass, readonly string[]])[] = [
       'user complaints',
       'bulk mail',
       'junk',
+      // Outlook.com, before it names one of its lists.
+      'unfortunately, messages from',
+      // Orange.
+      'mail rejete',
       'objectionable content',
+    ],
+  ],
+  // It is the sender's domain that was looked for, and not the recipient's.
+  [
+    'policy',
+    [
+      'sender domain',
+      "sender's domain",
+      'sending domain',
+      'domain of sender',
+      'domain of the sender',
+      'mail from domain',
+      'mailfrom domain',
+      'from: domain',
+    ],
+  ],
+  // A resolver that failed says nothing of the domain.
+  [
+    'other',
+    [
+      'host not found, try again',
+      'malformed or unexpected name server reply',
+      'temporary failure in name resolution',
+      'temporary lookup failure',
+      'temporary dns failure',
     ],
   ],
   [
@@ -202,6 +249,9 @@ const phrases: readonly (readonly [FailureClass, readonly string[]])[] = [
       'nxdomain',
       'no mx record',
       'null mx',
+      'nullmx',
+      'indicated no smtp service',
+      'non-existent hosts',
       'name service error',
     ],
   ],
@@ -226,6 +276,7 @@ const phrases: readonly (readonly [FailureClass, readonly string[]])[] = [
       'mailbox unknown',
       'user not found',
       'user does not exist',
+      'user not exist',
       "user doesn't have",
       'recipient not found',
       'recipnotfound',
@@ -246,6 +297,8 @@ const phrases: readonly (readonly [FailureClass, readonly string[]])[] = [
       'account does not exist',
       'no account by that name',
       'not a valid mailbox',
+      'not listed in domino directory',
+      'not listed in public name',
       'unrouteable address',
       'unroutable address',
       'undeliverable address',
@@ -262,7 +315,7 @@ const phrases: readonly (readonly [FailureClass, readonly string[]])[] = [
     [
       'policy',
       'policies',
-      'access denied',
+      'denied',
       'relay',
       'greylist',
       'graylist',
@@ -273,7 +326,16 @@ const phrases: readonly (readonly [FailureClass, readonly string[]])[] = [
       'virus',
       'malware',
       'content rejected',
-      'content denied',
+      'envelope rejected',
+      'message rejected',
+      'mail rejected',
+      'connection rejected',
+      'rejected by',
+      'rejected due',
+      'rejected because',
+      'message refused',
+      'mail refused',
+      'refused due',
       'security issue',
       'helo',
       'tls required',
@@ -298,8 +360,6 @@ const enhancedCodes: ReadonlyMap<string, FailureClass> = new Map(
     '1.3': 'mailbox_not_found',
     '1.4': 'mailbox_not_found',
     '1.6': 'mailbox_not_found',
-    '1.7': 'policy',
-    '1.8': 'policy',
     '1.10': 'domain_not_found',
     '2.1': 'mailbox_not_found',
     '2.2': 'mailbox_full',
@@ -309,12 +369,6 @@ const enhancedCodes: ReadonlyMap<string, FailureClass> = new Map(
     '4.5': 'rate_limited',
     '4.310': 'domain_not_found',
     '5.3': 'rate_limited',
-    '7.0': 'policy',
-    '7.1': 'policy',
-    '7.2': 'policy',
-    '7.3': 'policy',
-    '7.5': 'policy',
-    '7.7': 'policy',
     '7.8': 'auth_failure',
     '7.9': 'auth_failure',
     '7.20': 'auth_failure',
@@ -327,8 +381,6 @@ const enhancedCodes: ReadonlyMap<string, FailureClass> = new Map(
     '7.27': 'domain_not_found',
     '7.28': 'rate_limited',
     '7.57': 'auth_failure',
-    '7.64': 'policy',
-    '7.133': 'policy',
     '7.500': 'rate_limited',
     '7.501': 'spam',
     '7.502': 'spam',
@@ -342,6 +394,22 @@ const enhancedCodes: ReadonlyMap<string, FailureClass> = new Map(
     '7.708': 'spam',
   }),
 );
+
+/**
+ * By the subject where the detail says nothing (RFC 3463 §3): what is numbered among the mail system, the network or
+ * the content is not the mailbox's fault, whatever the basic code would make of it. Subject 5, the protocol, stands
+ * before everything in the replies of some, and says nothing at all.
+ */
+const enhancedSubjects: ReadonlyMap<string, FailureClass> = new Map([
+  ['3', 'other'],
+  ['4', 'other'],
+  ['6', 'other'],
+  ['7', 'policy'],
+]);
+
+function classifyEnhancedCode(subjectAndDetail: string): FailureClass | undefined {
+  return enhancedCodes.get(subjectAndDetail) ?? enhancedSubjects.get(subjectAndDetail.slice(0, 1));
+}
 
 /** What RFC 5321 §4.2.3 and RFC 4954 §6 leave to say where there are neither words nor an enhanced code. */
 const basicCodes: Readonly<Record<string, FailureClass>> = {
@@ -365,6 +433,16 @@ const basicCodes: Readonly<Record<string, FailureClass>> = {
   '556': 'domain_not_found',
 };
 
+/** RFC 3463 §3.2: these speak of the sender's address, and so do all words beside them. */
+const senderCodes: ReadonlySet<string> = new Set(['1.7', '1.8']);
+
+/** An address is no statement: many live at a `spamfilter`, and every reply repeats the one that it was asked about. */
+function withoutAddresses(words: string): string {
+  return words.includes('@') ? words.replace(mailAddress, '@') : words;
+}
+
+const mailAddress = /[^\s<>()[\]"',;:@]{1,64}@[^\s<>()[\]"',;:@]{1,255}/g;
+
 /**
  * Why a message was refused or put off.
  *
@@ -378,11 +456,12 @@ export function classifyReply(
   text: string,
   phase: ReplyPhase | null,
 ): FailureClass {
-  const words = text.slice(0, diagnosticCharsMax).toLowerCase();
+  if (enhancedCode !== null && senderCodes.has(enhancedCode.slice(2))) return 'policy';
+  const words = withoutAddresses(text.slice(0, diagnosticCharsMax).toLowerCase());
   for (const [failureClass, candidates] of phrases) {
     if (candidates.some((phrase) => words.includes(phrase))) return failureClass;
   }
-  const byEnhancedCode = enhancedCode === null ? undefined : enhancedCodes.get(enhancedCode.slice(2));
+  const byEnhancedCode = enhancedCode === null ? undefined : classifyEnhancedCode(enhancedCode.slice(2));
   if (byEnhancedCode !== undefined) return byEnhancedCode;
   if (code === null) return 'other';
   return basicCodes[`${code} ${phase ?? ''}`] ?? basicCodes[`${code}`] ?? 'other';

@@ -5,7 +5,7 @@ import type { SmtpReply } from './reply-reader.ts';
 import { isLoopbackHost } from './url.ts';
 import type { SmtpTarget } from './url.ts';
 import { isFault, openWire } from './wire.ts';
-import type { SmtpWire, WireFault } from './wire.ts';
+import type { SmtpWire, TlsTrust, WireFault } from './wire.ts';
 
 /**
  * From nothing to a connection on which mail can be handed off: connect, greeting, EHLO (HELO where that is not
@@ -28,7 +28,13 @@ export type SmtpConnection = {
   capabilities: SmtpCapabilities;
 };
 
-export type OpeningFailure = { failed: RemoteReply };
+export type OpeningFailure = {
+  failed: RemoteReply;
+  /** STARTTLS was wanted, and it failed, was refused or not offered, or its certificate is not to be trusted. */
+  hasTlsFailed: boolean;
+  /** The machine's name for what happened, for example `ENETUNREACH`, where it was the machine that noticed. */
+  errorCode: string | null;
+};
 
 /**
  * Upper bounds are RFC 5321 §4.5.3.2's five minutes; a server that needs longer than these is as good as down,
@@ -47,7 +53,9 @@ export type OpeningOptions = {
   heloName: string;
   /** PEM of the authorities to trust instead of the machine's, or null. */
   authorities: string | null;
-  /** Gives up an attempt to connect. */
+  /** The address to connect to, where the target's host has been looked up already. */
+  literal?: string;
+  /** Gives up the attempt, whatever it waits for. */
   signal: AbortSignal;
 };
 
@@ -64,17 +72,20 @@ export async function openSmtpConnection(
   return openOnce(clock, { ...target, tls: 'off' }, options);
 }
 
-type Attempt = SmtpConnection | (OpeningFailure & { hasTlsFailed: boolean });
-
-async function openOnce(clock: Clock, target: SmtpTarget, options: OpeningOptions): Promise<Attempt> {
+async function openOnce(
+  clock: Clock,
+  target: SmtpTarget,
+  options: OpeningOptions,
+): Promise<SmtpConnection | OpeningFailure> {
   const trust = {
     // Opportunistic TLS keeps out listeners, not impostors; refusing a certificate would mean plain text instead.
     isVerified: !target.isInsecure && target.tls !== 'opportunistic',
     authorities: options.authorities,
   };
+  const { host, port } = target;
   const wire = await openWire(
     clock,
-    target,
+    options.literal === undefined ? { host, port } : { host, port, literal: options.literal },
     target.tls === 'implicit' ? trust : null,
     {
       connectMs: connectTimeoutMs,
@@ -84,6 +95,23 @@ async function openOnce(clock: Clock, target: SmtpTarget, options: OpeningOption
   );
   if (isFault(wire)) return faultFailure(target, wire, 'connecting');
 
+  const giveUpWaiting = () => {
+    wire.break('given_up', 'the connection is no longer wanted');
+  };
+  options.signal.addEventListener('abort', giveUpWaiting, { once: true });
+  if (options.signal.aborted) giveUpWaiting();
+  const result = await beginSession(wire, target, options, trust);
+  options.signal.removeEventListener('abort', giveUpWaiting);
+  return result;
+}
+
+/** From the greeting to the last thing before MAIL. */
+async function beginSession(
+  wire: SmtpWire,
+  target: SmtpTarget,
+  options: OpeningOptions,
+  trust: TlsTrust,
+): Promise<SmtpConnection | OpeningFailure> {
   const greeting = await wire.receive(greetingTimeoutMs);
   if (isFault(greeting)) return faultFailure(target, greeting, 'the greeting');
   if (greeting.code !== 220) return refusal(wire, target, greeting);
@@ -95,7 +123,8 @@ async function openOnce(clock: Clock, target: SmtpTarget, options: OpeningOption
   if (target.tls === 'required' || target.tls === 'opportunistic') {
     const isOffered = offers.extensions.has('STARTTLS');
     if (!isOffered && target.tls === 'required') {
-      return giveUp(wire, target, 'the server does not offer STARTTLS, and TLS is required');
+      const detail = 'the server does not offer STARTTLS, and TLS is required';
+      return { ...giveUp(wire, target, detail), hasTlsFailed: true };
     }
     if (isOffered) {
       const reply = await exchange(wire, 'STARTTLS');
@@ -108,13 +137,13 @@ async function openOnce(clock: Clock, target: SmtpTarget, options: OpeningOption
         offers = await sayHello(wire, heloName);
         if ('failed' in offers) return offered(wire, target, offers.failed, 'EHLO after STARTTLS');
       } else if (target.tls === 'required') {
-        return refusal(wire, target, reply);
+        return { ...refusal(wire, target, reply), hasTlsFailed: true };
       }
     }
   }
 
   const refused = await authenticate(wire, target, offers.extensions);
-  if (refused !== null) return { failed: refused, hasTlsFailed: false };
+  if (refused !== null) return refused;
   return { wire, capabilities: capabilitiesOf(offers.extensions) };
 }
 
@@ -165,23 +194,23 @@ async function authenticate(
   wire: SmtpWire,
   target: SmtpTarget,
   extensions: ReadonlyMap<string, string>,
-): Promise<RemoteReply | null> {
+): Promise<OpeningFailure | null> {
   const credentials = target.credentials;
   if (credentials === null) return null;
   if (!wire.isSecure() && !target.isInsecure && !isLoopbackHost(wire.remoteAddress())) {
-    return giveUp(wire, target, 'the credentials are not sent over a connection without TLS').failed;
+    return giveUp(wire, target, 'the credentials are not sent over a connection without TLS');
   }
   const mechanisms = (extensions.get('AUTH') ?? '').split(' ');
   const isPlain = mechanisms.includes('PLAIN');
   if (!isPlain && !mechanisms.includes('LOGIN')) {
-    return giveUp(wire, target, 'the server offers neither AUTH PLAIN nor AUTH LOGIN').failed;
+    return giveUp(wire, target, 'the server offers neither AUTH PLAIN nor AUTH LOGIN');
   }
   const reply = isPlain
     ? await authenticatePlain(wire, credentials)
     : await authenticateLogin(wire, credentials);
-  if (isFault(reply)) return faultFailure(target, reply, 'AUTH').failed;
+  if (isFault(reply)) return faultFailure(target, reply, 'AUTH');
   if (reply.code === 235) return null;
-  return refusal(wire, target, withoutSecrets(reply, credentials)).failed;
+  return refusal(wire, target, withoutSecrets(reply, credentials));
 }
 
 type Credentials = { user: string; password: string };
@@ -230,32 +259,29 @@ async function exchange(wire: SmtpWire, command: string): Promise<SmtpReply | Wi
   return wire.receive(commandTimeoutMs);
 }
 
-function offered(wire: SmtpWire, target: SmtpTarget, failed: SmtpReply | WireFault, step: string): Attempt {
+function offered(
+  wire: SmtpWire,
+  target: SmtpTarget,
+  failed: SmtpReply | WireFault,
+  step: string,
+): OpeningFailure {
   return isFault(failed) ? faultFailure(target, failed, step) : refusal(wire, target, failed);
 }
 
-function refusal(
-  wire: SmtpWire,
-  target: SmtpTarget,
-  reply: SmtpReply,
-): OpeningFailure & { hasTlsFailed: false } {
+function refusal(wire: SmtpWire, target: SmtpTarget, reply: SmtpReply): OpeningFailure {
   wire.break('given_up', 'the server refused the connection');
-  return { failed: remoteWords(reply, target.host), hasTlsFailed: false };
+  return { failed: remoteWords(reply, target.host), hasTlsFailed: false, errorCode: null };
 }
 
-function giveUp(
-  wire: SmtpWire,
-  target: SmtpTarget,
-  detail: string,
-): OpeningFailure & { hasTlsFailed: false } {
+function giveUp(wire: SmtpWire, target: SmtpTarget, detail: string): OpeningFailure {
   wire.break('given_up', detail);
-  return { failed: ownWords(detail, target.host), hasTlsFailed: false };
+  return { failed: ownWords(detail, target.host), hasTlsFailed: false, errorCode: null };
 }
 
-function faultFailure(
-  target: SmtpTarget,
-  fault: WireFault,
-  step: string,
-): OpeningFailure & { hasTlsFailed: false } {
-  return { failed: ownWords(`${step}: ${fault.detail}`, target.host), hasTlsFailed: false };
+function faultFailure(target: SmtpTarget, fault: WireFault, step: string): OpeningFailure {
+  return {
+    failed: ownWords(`${step}: ${fault.detail}`, target.host),
+    hasTlsFailed: false,
+    errorCode: fault.code ?? null,
+  };
 }

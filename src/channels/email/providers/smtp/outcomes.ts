@@ -17,7 +17,7 @@ export function remoteWords(reply: SmtpReply, remote: string): RemoteReply {
 }
 
 /** Ours, where the server said nothing. */
-export function ownWords(detail: string, remote: string): RemoteReply {
+export function ownWords(detail: string, remote: string | null): RemoteReply {
   return { code: null, enhancedCode: null, diagnostic: sanitiseDiagnostic(detail), remote };
 }
 

@@ -20,13 +20,21 @@ export type WireFault = {
   fault: 'closed' | 'timed_out' | 'not_smtp' | 'given_up';
   /** In words of ours or the machine's; quotes neither credentials nor content. */
   detail: string;
+  /** The machine's name for it, for example `ECONNREFUSED`, where it was the machine that noticed. */
+  code?: string;
 };
 
 export function isFault(value: SmtpReply | SmtpWire | WireFault): value is WireFault {
   return 'fault' in value;
 }
 
-export type WireAddress = { host: string; port: number };
+export type WireAddress = {
+  /** The server's name: for its certificate, and in what is reported. */
+  host: string;
+  /** The address to connect to, where the name has been looked up already; otherwise the system looks it up. */
+  literal?: string;
+  port: number;
+};
 
 /** How to check the server's certificate. */
 export type TlsTrust = {
@@ -177,9 +185,9 @@ export class SmtpWire {
   }
 
   /** Ends the wire with a fault of our own making, unless it is broken already. Returns the fault that holds. */
-  break(fault: WireFault['fault'], detail: string): WireFault {
+  break(fault: WireFault['fault'], detail: string, code?: string): WireFault {
     if (this.#fault !== null) return this.#fault;
-    this.#fault = { fault, detail };
+    this.#fault = code === undefined ? { fault, detail } : { fault, detail, code };
     this.#deadlineAtMs = Infinity;
     this.#cancelTimer?.();
     this.#cancelTimer = null;
@@ -228,7 +236,8 @@ export class SmtpWire {
 
   #onError = (error: NodeJS.ErrnoException): void => {
     // An attempt at several addresses fails with one error that has a code and no words.
-    this.break('closed', error.message === '' ? (error.code ?? 'the connection failed') : error.message);
+    const detail = error.message === '' ? (error.code ?? 'the connection failed') : error.message;
+    this.break('closed', detail, error.code);
   };
 
   #onClose = (): void => {
@@ -292,7 +301,7 @@ export async function openWire(
   timeouts: { connectMs: number; handshakeMs: number },
   signal: AbortSignal,
 ): Promise<SmtpWire | WireFault> {
-  const socket = connectPlain({ host: address.host, port: address.port });
+  const socket = connectPlain({ host: address.literal ?? address.host, port: address.port });
   const wire = new SmtpWire(clock, address.host, socket, false);
   const giveUp = () => {
     wire.break('given_up', 'the connection is no longer wanted');

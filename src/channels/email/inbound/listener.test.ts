@@ -1,0 +1,445 @@
+import { once } from 'node:events';
+import { connect, createServer, type Socket } from 'node:net';
+import fc from 'fast-check';
+import { createTransport } from 'nodemailer';
+import pino from 'pino';
+import { afterEach, expect, test } from 'vitest';
+import { silentLog } from '../../../platform/log.ts';
+import {
+  type InboundListener,
+  type InboundListenerOptions,
+  type InboundMail,
+  startInboundListener,
+} from './listener.ts';
+
+const open: (() => Promise<unknown>)[] = [];
+
+afterEach(async () => {
+  for (const close of open.splice(0).reverse()) await close();
+});
+
+async function arrange(
+  options: Partial<InboundListenerOptions> = {},
+): Promise<InboundListener & { received: InboundMail[] }> {
+  const received: InboundMail[] = [];
+  const listener = await startInboundListener({
+    host: '127.0.0.1',
+    port: 0,
+    hostName: 'bounces.example.test',
+    log: silentLog,
+    accepts: async (recipient) => !recipient.startsWith('nobody'),
+    receive: async (mail) => {
+      received.push(mail);
+    },
+    ...options,
+  });
+  open.push(listener.stop);
+  return { ...listener, received };
+}
+
+/** A client that says exactly what it is told. */
+type Client = {
+  socket: Socket;
+  /** The next reply, whole and without its last line end; rejects when the connection ends first. */
+  reply: () => Promise<string>;
+  /** Sends one line and resolves to the reply. */
+  ask: (line: string) => Promise<string>;
+};
+
+async function dial(port: number): Promise<Client> {
+  const socket = connect(port, '127.0.0.1');
+  open.push(async () => socket.destroy());
+  let text = '';
+  let end: Error | null = null;
+  let wake: () => void = () => undefined;
+  socket.setEncoding('latin1');
+  socket.on('data', (chunk: string) => {
+    text += chunk;
+    wake();
+  });
+  socket.on('error', () => undefined);
+  socket.on('close', () => {
+    end = new Error('the connection has ended');
+    wake();
+  });
+  const reply = async (): Promise<string> => {
+    for (;;) {
+      const found = /^(?:\d{3}-.*\r\n)*\d{3}(?: .*)?\r\n/.exec(text);
+      if (found !== null) {
+        text = text.slice(found[0].length);
+        return found[0].trimEnd();
+      }
+      if (end !== null) throw end;
+      await new Promise<void>((resolve) => {
+        wake = resolve;
+      });
+    }
+  };
+  const ask = (line: string) => {
+    socket.write(`${line}\r\n`);
+    return reply();
+  };
+  return { socket, reply, ask };
+}
+
+async function greet(port: number): Promise<Client> {
+  const client = await dial(port);
+  expect(await client.reply()).toMatch(/^220 bounces\.example\.test /);
+  expect(await client.ask('EHLO client.example.test')).toMatch(/^250-/);
+  return client;
+}
+
+async function beginData(client: Client, recipient = 'bounce-a@send.example.test'): Promise<void> {
+  expect(await client.ask('MAIL FROM:<>')).toMatch(/^250 /);
+  expect(await client.ask(`RCPT TO:<${recipient}>`)).toMatch(/^250 /);
+  expect(await client.ask('DATA')).toMatch(/^354 /);
+}
+
+function textOf(mail: InboundMail | undefined): string {
+  return Buffer.from(mail!.source).toString('latin1');
+}
+
+/** Something that a test lets happen. */
+function createGate(): { passed: Promise<void>; open: () => void } {
+  let pass: () => void = () => undefined;
+  const passed = new Promise<void>((resolve) => {
+    pass = resolve;
+  });
+  return { passed, open: () => pass() };
+}
+
+test('a mail that another program sends arrives whole', async () => {
+  const { port, received } = await arrange();
+  const transport = createTransport({ host: '127.0.0.1', port, ignoreTLS: true });
+  await transport.sendMail({
+    envelope: { from: '', to: ['Bounce-A@Send.Example.TEST', 'bounce-b@xn--bcher-kva.example.test'] },
+    raw: 'Subject: returned\r\n\r\n.a dot\r\n..two dots\r\n',
+  });
+  transport.close();
+  expect(received.map(({ recipient }) => recipient)).toEqual([
+    'Bounce-A@send.example.test',
+    'bounce-b@xn--bcher-kva.example.test',
+  ]);
+  for (const mail of received) expect(textOf(mail)).toBe('Subject: returned\r\n\r\n.a dot\r\n..two dots\r\n');
+});
+
+test('neither authentication nor TLS is offered or given', async () => {
+  const { port } = await arrange();
+  const client = await dial(port);
+  await client.reply();
+  expect((await client.ask('EHLO client.example.test')).split('\r\n')).toEqual([
+    '250-bounces.example.test',
+    '250-PIPELINING',
+    '250-8BITMIME',
+    '250-SMTPUTF8',
+    '250-ENHANCEDSTATUSCODES',
+    '250 SIZE 10485760',
+  ]);
+  for (const command of [
+    'AUTH PLAIN AGEAYg==',
+    'STARTTLS',
+    'VRFY someone',
+    'XCLIENT ADDR=127.0.0.1',
+    'WIZ x',
+  ])
+    expect(await client.ask(command)).toMatch(/^500 /);
+});
+
+test('no client is answered before its mail is received', async () => {
+  const begun = createGate();
+  const gate = createGate();
+  const { port } = await arrange({
+    receive: async () => {
+      begun.open();
+      await gate.passed;
+    },
+  });
+  const client = await greet(port);
+  await beginData(client);
+  let isAnswered = false;
+  const answer = client.ask('Subject: x\r\n\r\nx\r\n.').then((reply) => {
+    isAnswered = true;
+    return reply;
+  });
+  await begun.passed;
+  expect(isAnswered).toBe(false);
+  gate.open();
+  expect(await answer).toMatch(/^250 2\.6\.0 /);
+});
+
+test('who is not known is refused, and what fails on our side is put off', async () => {
+  let isBroken = true;
+  const { port, received } = await arrange({
+    accepts: async (recipient) => {
+      if (recipient.startsWith('broken')) throw new Error('no database');
+      return !recipient.startsWith('nobody');
+    },
+    receive: async (mail) => {
+      if (isBroken) throw new Error('no database');
+      received.push(mail);
+    },
+  });
+  const client = await greet(port);
+  expect(await client.ask('MAIL FROM:<>')).toMatch(/^250 2\.1\.0 /);
+  expect(await client.ask('RCPT TO:<nobody@send.example.test>')).toMatch(/^550 5\.1\.1 /);
+  expect(await client.ask('RCPT TO:<broken@send.example.test>')).toMatch(/^451 4\.3\.0 /);
+  expect(await client.ask('RCPT TO:<"quoted part"@send.example.test>')).toMatch(/^5/);
+  expect(await client.ask('RCPT TO:<a@[127.0.0.1]>')).toMatch(/^550 /);
+  expect(await client.ask('DATA')).toMatch(/^503 /);
+  expect(await client.ask('RCPT TO:<bounce-a@send.example.test>')).toMatch(/^250 /);
+  expect(await client.ask('DATA')).toMatch(/^354 /);
+  expect(await client.ask('Subject: x\r\n\r\n1\r\n.')).toMatch(/^451 4\.3\.0 /);
+  expect(received).toEqual([]);
+  isBroken = false;
+  await beginData(client);
+  expect(await client.ask('Subject: x\r\n\r\n2\r\n.')).toMatch(/^250 /);
+  expect(received.map(textOf)).toEqual(['Subject: x\r\n\r\n2\r\n']);
+});
+
+test('if one of several recipients fails, the sender hears of no success', async () => {
+  const seen: string[] = [];
+  const { port } = await arrange({
+    receive: async ({ recipient }) => {
+      seen.push(recipient);
+      if (recipient.startsWith('second')) throw new Error('no database');
+    },
+  });
+  const client = await greet(port);
+  await client.ask('MAIL FROM:<>');
+  await client.ask('RCPT TO:<first@send.example.test>');
+  await beginDataAfter(client, 'second@send.example.test');
+  expect(await client.ask('x\r\n.')).toMatch(/^451 /);
+  expect(seen).toEqual(['first@send.example.test', 'second@send.example.test']);
+});
+
+async function beginDataAfter(client: Client, recipient: string): Promise<void> {
+  expect(await client.ask(`RCPT TO:<${recipient}>`)).toMatch(/^250 /);
+  expect(await client.ask('DATA')).toMatch(/^354 /);
+}
+
+test('postmaster needs no domain', async () => {
+  const { port, received } = await arrange();
+  const client = await greet(port);
+  await beginData(client, 'Postmaster');
+  expect(await client.ask('x\r\n.')).toMatch(/^250 /);
+  expect(received[0]!.recipient).toBe('postmaster@bounces.example.test');
+});
+
+/** Each is content with what some servers take for the end of a message, and a second message behind it. */
+const forgedEnds = [
+  '\n.\n',
+  '\n.\r\n',
+  '\r\n.\n',
+  '\r.\r',
+  '\r.\r\n',
+  '\r\n.\r',
+  '\n.\r',
+  '\r\n\0.\r\n',
+  '\r\n.\0\r\n',
+];
+
+test.each(forgedEnds)('%j ends no message', async (forged) => {
+  const { port, received } = await arrange();
+  const client = await greet(port);
+  await beginData(client);
+  const smuggled = 'MAIL FROM:<>\r\nRCPT TO:<bounce-b@send.example.test>\r\nDATA\r\nSubject: forged\r\n';
+  expect(await client.ask(`Subject: x\r\n\r\nx${forged}${smuggled}\r\n.`)).toMatch(/^250 /);
+  expect(await client.ask('NOOP')).toMatch(/^250 /);
+  expect(received).toHaveLength(1);
+  expect(textOf(received[0])).toContain('Subject: forged');
+});
+
+test('one message in is one message, wherever its octets are torn apart', async () => {
+  const { port, received } = await arrange();
+  const content = fc
+    .array(fc.constantFrom('\r', '\n', '.', 'a', '\r\n', '\r\n.', 'QUIT\r\n', 'DATA\r\n'), { maxLength: 30 })
+    .map((pieces) => pieces.join(''));
+  const client = await greet(port);
+  await fc.assert(
+    fc.asyncProperty(content, fc.nat(20), async (text, at) => {
+      received.length = 0;
+      await beginData(client);
+      const stuffed = `${`\r\n${text}`.replaceAll('\r\n.', '\r\n..').slice(2)}\r\n.\r\n`;
+      client.socket.write(stuffed.slice(0, at));
+      await new Promise((resolve) => setImmediate(resolve));
+      client.socket.write(stuffed.slice(at));
+      expect(await client.reply()).toMatch(/^250 /);
+      expect(received).toHaveLength(1);
+      // smtp-server takes the second dot away after a bare line feed, too.
+      expect(textOf(received[0]).replaceAll('.', '')).toBe(`${text}\r\n`.replaceAll('.', ''));
+    }),
+    // As many as one connection may send.
+    { numRuns: 100 },
+  );
+});
+
+test('of a large message the first megabyte is kept, and of one too large nothing', async () => {
+  const { port, received } = await arrange();
+  const client = await greet(port);
+  await beginData(client);
+  const line = `${'a'.repeat(998)}\r\n`;
+  client.socket.write(line.repeat(3_000));
+  expect(await client.ask('.')).toMatch(/^250 /);
+  expect(received).toHaveLength(1);
+  expect(textOf(received[0])).toBe(line.repeat(1_100).slice(0, 1_048_576));
+
+  await beginData(client);
+  client.socket.write(line.repeat(11_000));
+  expect(await client.ask('.')).toMatch(/^552 5\.3\.4 /);
+  expect(await client.ask('MAIL FROM:<> SIZE=10485761')).toMatch(/^552 5\.3\.4 /);
+  expect(received).toHaveLength(1);
+});
+
+test('a client that goes away in the middle of a message has sent none', async () => {
+  const lines: string[] = [];
+  const cutOff = createGate();
+  const log = pino(
+    {},
+    {
+      write: (line: string) => {
+        lines.push(line);
+        if (line.includes('cut_off')) cutOff.open();
+      },
+    },
+  );
+  const { port, received } = await arrange({ log });
+  const client = await greet(port);
+  await beginData(client);
+  client.socket.write('Subject: x\r\n\r\nhalf of it\r\n');
+  client.socket.end();
+  await cutOff.passed;
+  expect(received).toEqual([]);
+});
+
+test('no line of the log holds an address or a word of a message', async () => {
+  const lines: string[] = [];
+  const log = pino({ level: 'trace' }, { write: (line: string) => void lines.push(line) });
+  const { port } = await arrange({ log });
+  const client = await greet(port);
+  await client.ask('MAIL FROM:<sender@example.test>');
+  await client.ask('RCPT TO:<nobody@send.example.test>');
+  await beginDataAfter(client, 'bounce-a@send.example.test');
+  await client.ask('Subject: secret\r\n\r\nsecret\r\n.');
+  await client.ask('QUIT');
+  expect(lines.map((line) => JSON.parse(line) as unknown)).toMatchObject([
+    { bytes: 27, recipients: 1, decision: 'received' },
+  ]);
+  expect(lines.join('')).not.toMatch(/@|secret|bounce-a/);
+});
+
+test('a message has at most 100 recipients', async () => {
+  const { port } = await arrange();
+  const client = await greet(port);
+  await client.ask('MAIL FROM:<>');
+  for (let at = 0; at < 100; at += 1)
+    expect(await client.ask(`RCPT TO:<r${at}@send.example.test>`)).toMatch(/^250 /);
+  expect(await client.ask('RCPT TO:<one-more@send.example.test>')).toMatch(/^452 4\.5\.3 /);
+});
+
+test('a connection has at most 100 messages', async () => {
+  const { port, received } = await arrange();
+  const client = await greet(port);
+  for (let at = 0; at < 100; at += 1) {
+    await beginData(client);
+    expect(await client.ask('x\r\n.')).toMatch(/^250 /);
+  }
+  expect(await client.ask('MAIL FROM:<>')).toMatch(/^421 /);
+  expect(received).toHaveLength(100);
+});
+
+test('who guesses at recipients is sent away', async () => {
+  const { port } = await arrange();
+  const client = await greet(port);
+  await client.ask('MAIL FROM:<>');
+  for (let at = 0; at < 20; at += 1)
+    expect(await client.ask(`RCPT TO:<nobody${at}@send.example.test>`)).toMatch(/^550 /);
+  expect(await client.ask('RCPT TO:<nobody@send.example.test>')).toMatch(/^421 /);
+});
+
+test('a command without an end is not waited for', async () => {
+  const { port } = await arrange();
+  const client = await greet(port);
+  client.socket.write('N'.repeat(10_000));
+  expect(await client.reply()).toMatch(/^421 /);
+});
+
+test('the fifty-first connection is told to come back later', async () => {
+  const { port } = await arrange();
+  await Promise.all(Array.from({ length: 50 }, () => greet(port)));
+  const client = await dial(port);
+  expect(await client.reply()).toMatch(/^421 /);
+});
+
+test('who says nothing is sent away', async () => {
+  const { port } = await arrange({ timeouts: { idleMs: 50, lifetimeMs: 60_000, stopMs: 1_000 } });
+  const client = await dial(port);
+  const first = await client.reply();
+  // The greeting itself may come first, or too late for so short a time.
+  expect(first.startsWith('421 ') ? first : await client.reply()).toMatch(/^421 /);
+});
+
+test('no connection lives for ever, even if it always has something to say', async () => {
+  const { port } = await arrange({ timeouts: { idleMs: 60_000, lifetimeMs: 300, stopMs: 1_000 } });
+  const client = await greet(port);
+  const talk = async () => {
+    for (;;) await client.ask('NOOP');
+  };
+  await expect(talk()).rejects.toThrow('has ended');
+});
+
+test('what is under way when the listener is stopped is answered; nothing more is taken', async () => {
+  const begun = createGate();
+  const gate = createGate();
+  const { port, stop } = await arrange({
+    receive: async () => {
+      begun.open();
+      await gate.passed;
+    },
+  });
+  const idle = await greet(port);
+  const busy = await greet(port);
+  await beginData(busy);
+  const answer = busy.ask('x\r\n.');
+  await begun.passed;
+  const stopped = stop();
+  expect(await idle.reply()).toMatch(/^421 /);
+  gate.open();
+  expect(await answer).toMatch(/^250 /);
+  expect(await busy.reply()).toMatch(/^421 /);
+  await stopped;
+  await expect(dial(port).then((client) => client.reply())).rejects.toThrow('has ended');
+});
+
+test('a message that never ends does not keep the listener from stopping', async () => {
+  const { port, stop } = await arrange({
+    receive: () => new Promise(() => undefined),
+    timeouts: { idleMs: 60_000, lifetimeMs: 60_000, stopMs: 50 },
+  });
+  const client = await greet(port);
+  await beginData(client);
+  client.socket.write('x\r\n.\r\n');
+  const half = await greet(port);
+  await beginData(half);
+  await stop();
+  await expect(client.reply().then(() => client.reply())).rejects.toThrow('has ended');
+});
+
+test('a client that never closes its side is cut off all the same', async () => {
+  const { port, stop } = await arrange({ timeouts: { idleMs: 60_000, lifetimeMs: 60_000, stopMs: 50 } });
+  const socket = connect({ port, host: '127.0.0.1', allowHalfOpen: true });
+  open.push(async () => socket.destroy());
+  await once(socket, 'data');
+  await stop();
+  const failed = once(socket, 'error').catch((error: NodeJS.ErrnoException) => [error]);
+  socket.write('NOOP\r\n');
+  socket.write('NOOP\r\n');
+  expect((await failed)[0]).toMatchObject({ code: expect.stringMatching(/^(?:ECONNRESET|EPIPE)$/) });
+});
+
+test('a port that is taken is said so', async () => {
+  const other = createServer().listen(0, '127.0.0.1');
+  await once(other, 'listening');
+  open.push(async () => other.close());
+  const { port } = other.address() as { port: number };
+  await expect(arrange({ port })).rejects.toThrow('EADDRINUSE');
+});

@@ -1,0 +1,320 @@
+import type { Socket } from 'node:net';
+import {
+  SMTPServer,
+  type SMTPServerAddress,
+  type SMTPServerDataStream,
+  type SMTPServerOptions,
+  type SMTPServerSession,
+} from 'smtp-server';
+import { systemClock } from '../../../platform/clock.ts';
+import type { Log } from '../../../platform/log.ts';
+import { parseAddress } from '../address.ts';
+
+/**
+ * The door through which bounces and complaints come back: an SMTP server for a few known addresses, and nothing else.
+ *
+ * It promises: 250 is said after `receive` has resolved, so that a message is either ours for good or the sender's to
+ * send again; whatever fails on our side is 451, and the sender tries later. A message for several recipients is
+ * received once for each; if one of them fails, the sender repeats it for all, so that `receive` must not mind
+ * getting a message twice. One message in is one message (SMTP smuggling): only CRLF, dot, CRLF ends it.
+ *
+ * It does not: relay, authenticate anyone, ask DNS about its clients, or speak TLS. There is no certificate that it
+ * could offer, since its name is each installation's own, and senders of bounces use TLS where it is offered without
+ * insisting on it. Anybody can connect, so that everything here has a limit.
+ */
+
+export type InboundMail = {
+  /** As accepted at RCPT: the local part as it was written, the domain in lower-case A-labels. */
+  recipient: string;
+  /** The first 1 MB at most, not dot-stuffed. */
+  source: Uint8Array;
+};
+
+export type InboundListenerOptions = {
+  host: string;
+  /** 0 for any free one. */
+  port: number;
+  /** Our name in the greeting. */
+  hostName: string;
+  log: Log;
+  /** Whether there is such a recipient; false is 550 to the sender, and a rejection 451. */
+  accepts: (recipient: string) => Promise<boolean>;
+  /** Resolves once the mail is durable; a rejection is 451 to the sender. */
+  receive: (mail: InboundMail) => Promise<void>;
+  timeouts?: InboundTimeouts;
+};
+
+export type InboundTimeouts = {
+  /** Without an octet from the client. Shorter cuts off slow senders; RFC 5321 §4.5.3.2.7 would have five minutes. */
+  idleMs: number;
+  /** Of a connection altogether, or else a client could hold it with an octet a minute. */
+  lifetimeMs: number;
+  /** For what is under way when the listener is stopped. */
+  stopMs: number;
+};
+
+export type InboundListener = {
+  port: number;
+  /** Takes nothing more, lets what is under way end, and has closed every connection after `stopMs` at the latest. */
+  stop: () => Promise<void>;
+};
+
+const usualTimeouts: InboundTimeouts = { idleMs: 60_000, lifetimeMs: 600_000, stopMs: 5_000 };
+
+/** What is announced. A bounce with the whole of a large message in it is refused, rather than read for minutes. */
+const messageBytesMax = 10_485_760;
+
+/** What is kept of each message; fifty connections hold fifty times as much. */
+const keptBytesMax = 1_048_576;
+
+/** Large providers open a dozen at once; each costs a descriptor and at most what is kept of a message. */
+const connectionsMax = 50;
+
+/** Refused connections that have not gone away yet come on top; beyond these the system drops them. */
+const socketsMax = 2 * connectionsMax;
+
+const recipientsMax = 100;
+const messagesPerConnectionMax = 100;
+
+/** Nobody who returns our mail has the wrong address twenty times; guessing is made slow. */
+const unknownRecipientsMax = 20;
+
+/** A path has 256 octets (RFC 5321 §4.5.3.1.3), its parameters a few hundred more. */
+const commandBytesMax = 2_048;
+
+/** Those that need something we have not, and those that only serve the curious. */
+const disabledCommands = ['AUTH', 'STARTTLS', 'VRFY', 'HELP', 'XCLIENT', 'XFORWARD', 'WIZ', 'SHELL', 'KILL'];
+
+/** What one connection has used of its limits. */
+type Usage = { messages: number; unknownRecipients: number };
+
+type ListenerState = {
+  options: InboundListenerOptions;
+  usages: WeakMap<SMTPServerSession, Usage>;
+  /** By session: messages that are being read or received. */
+  underWay: Map<string, Promise<void>>;
+  /** Called whenever one of them has been answered. */
+  onAnswered: () => void;
+};
+
+/** Rejects if the address cannot be listened on. */
+export async function startInboundListener(options: InboundListenerOptions): Promise<InboundListener> {
+  const timeouts = options.timeouts ?? usualTimeouts;
+  const state: ListenerState = {
+    options,
+    usages: new WeakMap(),
+    underWay: new Map(),
+    onAnswered: () => undefined,
+  };
+  const server = new SMTPServer(serverOptions(state, timeouts));
+  const sockets = limitSockets(server, timeouts);
+  await listen(server, options);
+  // From here on it is single connections that fail, which is nothing to stop for.
+  server.on('error', (error: NodeJS.ErrnoException) => {
+    options.log.debug({ code: error.code }, 'inbound connection failed');
+  });
+  const address = server.server.address();
+  return {
+    port: typeof address === 'object' && address !== null ? address.port : options.port,
+    stop: () => stopListener(server, state, sockets, timeouts.stopMs),
+  };
+}
+
+function serverOptions(state: ListenerState, timeouts: InboundTimeouts): SMTPServerOptions {
+  return {
+    name: state.options.hostName,
+    heloResponse: '%s',
+    size: messageBytesMax,
+    rejectOversized: true,
+    authOptional: true,
+    disabledCommands,
+    disableReverseLookup: true,
+    hideENHANCEDSTATUSCODES: false,
+    logger: false,
+    maxClients: connectionsMax,
+    maxRecipients: recipientsMax,
+    maxCommandLength: commandBytesMax,
+    socketTimeout: timeouts.idleMs,
+    closeTimeout: timeouts.stopMs,
+    onMailFrom: (_address, session, callback) => {
+      callback(countMessage(state, session));
+    },
+    onRcptTo: (address, session, callback) => {
+      judgeRecipient(state, address, session).then(callback).catch(logFault(state, session));
+    },
+    onData: (stream, session, callback) => {
+      const answered = takeMessage(state, stream, session)
+        .then((refusal) => {
+          callback(refusal);
+        })
+        .catch(logFault(state, session))
+        .finally(() => {
+          state.underWay.delete(session.id);
+          state.onAnswered();
+        });
+      state.underWay.set(session.id, answered);
+    },
+  };
+}
+
+/** A fault of the server itself while it writes an answer; the client gets none, and tries again. */
+function logFault({ options }: ListenerState, session: SMTPServerSession): (cause: unknown) => void {
+  return (cause) => {
+    options.log.error({ session: session.id, err: cause }, 'inbound mail not answered');
+  };
+}
+
+function refuse(responseCode: number, text: string): Error {
+  return Object.assign(new Error(text), { responseCode });
+}
+
+function usageOf(state: ListenerState, session: SMTPServerSession): Usage {
+  const usage = state.usages.get(session) ?? { messages: 0, unknownRecipients: 0 };
+  state.usages.set(session, usage);
+  return usage;
+}
+
+function countMessage(state: ListenerState, session: SMTPServerSession): Error | null {
+  const usage = usageOf(state, session);
+  usage.messages += 1;
+  return usage.messages > messagesPerConnectionMax
+    ? refuse(421, 'Too many messages in one connection, open another')
+    : null;
+}
+
+/** Null, or the refusal. Never rejects. */
+async function judgeRecipient(
+  state: ListenerState,
+  address: SMTPServerAddress,
+  session: SMTPServerSession,
+): Promise<Error | null> {
+  const { accepts, log } = state.options;
+  const recipient = toRecipient(state, address);
+  try {
+    if (recipient !== null && (await accepts(recipient))) return null;
+  } catch (cause) {
+    log.warn({ session: session.id, err: cause }, 'inbound recipient not judged');
+    return refuse(451, 'Try again later');
+  }
+  const usage = usageOf(state, session);
+  usage.unknownRecipients += 1;
+  return usage.unknownRecipients > unknownRecipientsMax
+    ? refuse(421, 'Too many unknown recipients')
+    : refuse(550, 'No such recipient here');
+}
+
+/** RFC 5321 §4.5.1: `postmaster` is the one address that needs no domain. */
+function toRecipient(state: ListenerState, { address }: SMTPServerAddress): string | null {
+  const whole = /^postmaster$/i.test(address) ? `postmaster@${state.options.hostName}` : address;
+  return parseAddress(whole)?.envelope ?? null;
+}
+
+/** Null for 250, or the refusal. Never rejects. */
+async function takeMessage(
+  state: ListenerState,
+  stream: SMTPServerDataStream,
+  session: SMTPServerSession,
+): Promise<Error | null> {
+  const { log, receive } = state.options;
+  // The session's own list is emptied for the next message.
+  const recipients = session.envelope.rcptTo.map((address) => toRecipient(state, address));
+  const source = await readBeginning(stream);
+  const line = { session: session.id, bytes: stream.byteLength, recipients: recipients.length };
+  if (source === null) {
+    log.info({ ...line, decision: 'cut_off' }, 'inbound mail');
+    return refuse(451, 'Not received whole');
+  }
+  if (stream.sizeExceeded) {
+    log.info({ ...line, decision: 'too_large' }, 'inbound mail');
+    return null;
+  }
+  try {
+    for (const recipient of recipients) if (recipient !== null) await receive({ recipient, source });
+  } catch (cause) {
+    log.warn({ ...line, decision: 'put_off', err: cause }, 'inbound mail');
+    return refuse(451, 'Try again later');
+  }
+  log.info({ ...line, decision: 'received' }, 'inbound mail');
+  return null;
+}
+
+/**
+ * The first 1 MB of what is read to its end; null if the client went away before that. It is copied into one buffer:
+ * a client may send an octet at a time, and a list of a million pieces costs a hundred times what is in them.
+ */
+function readBeginning(stream: SMTPServerDataStream): Promise<Uint8Array | null> {
+  return new Promise((resolve) => {
+    let kept = Buffer.allocUnsafe(16_384);
+    let length = 0;
+    stream.on('data', (chunk: Buffer) => {
+      const added = chunk.subarray(0, keptBytesMax - length);
+      if (length + added.length > kept.length) {
+        const larger = Buffer.allocUnsafe(Math.min(keptBytesMax, 2 * (length + added.length)));
+        kept.copy(larger, 0, 0, length);
+        kept = larger;
+      }
+      added.copy(kept, length);
+      length += added.length;
+    });
+    stream.on('end', () => {
+      resolve(kept.subarray(0, length));
+    });
+    stream.on('error', () => {
+      resolve(null);
+    });
+    stream.on('close', () => {
+      resolve(null);
+    });
+  });
+}
+
+function listen(server: SMTPServer, options: InboundListenerOptions): Promise<void> {
+  return new Promise((resolve, reject) => {
+    server.once('error', reject);
+    server.listen(options.port, options.host, () => {
+      server.off('error', reject);
+      resolve();
+    });
+  });
+}
+
+/** Every open socket, each with an end to its life. */
+function limitSockets(server: SMTPServer, { lifetimeMs }: InboundTimeouts): Set<Socket> {
+  const sockets = new Set<Socket>();
+  server.server.maxConnections = socketsMax;
+  server.server.on('connection', (socket) => {
+    sockets.add(socket);
+    const cancel = systemClock.after(lifetimeMs, () => socket.destroy());
+    socket.once('close', () => {
+      cancel();
+      sockets.delete(socket);
+    });
+  });
+  return sockets;
+}
+
+/** Connections without a message are told at once, the others when theirs has been answered. */
+async function stopListener(
+  server: SMTPServer,
+  state: ListenerState,
+  sockets: ReadonlySet<Socket>,
+  stopMs: number,
+): Promise<void> {
+  const endIdleConnections = () => {
+    for (const connection of server.connections) {
+      if (!state.underWay.has(connection.session.id)) connection.send(421, 'Server shutting down');
+    }
+  };
+  state.onAnswered = endIdleConnections;
+  const closed = new Promise<void>((resolve) => {
+    server.close(resolve);
+  });
+  endIdleConnections();
+  let cancel: () => void = () => undefined;
+  const timedOut = new Promise<void>((resolve) => {
+    cancel = systemClock.after(stopMs, resolve);
+  });
+  await Promise.race([Promise.all([closed, ...state.underWay.values()]), timedOut]);
+  cancel();
+  for (const socket of sockets) socket.destroy();
+}

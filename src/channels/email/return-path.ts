@@ -1,0 +1,131 @@
+import { isUuid } from '../../platform/ids.ts';
+import { isEqualDigest, type Secrets } from '../../platform/secrets.ts';
+import { addressLengthMax } from './address.ts';
+
+/**
+ * The return path of a message: an address of its own for each recipient (a variable envelope return path), so that
+ * whatever comes back to it says by its address alone which recipient it speaks of.
+ *
+ * Its local part is `bounce-` and a token: the message's UUID, the recipient's ordinal, and a keyed hash of both
+ * with the organization. It holds no address, and who has seen one cannot make another. The organization itself is
+ * not in the token: it is found by the host.
+ */
+
+/** Which recipient of which message. `messageId` is a UUID in lower case. */
+export type ReturnPathReference = { messageId: string; ordinal: number };
+
+export type ReturnPathToken = {
+  reference: ReturnPathReference;
+  /** Whether the token was written for this organization by this installation; compared in constant time. */
+  isSignedFor: (secrets: Secrets, organizationId: string) => boolean;
+};
+
+const prefix = 'bounce-';
+const uuidBytes = 16;
+const ordinalBytes = 4;
+/** 96 bits. Fewer come within reach of guessing at a listener that never tires; more lengthen every envelope. */
+const signatureBytes = 12;
+const tokenBytes = uuidBytes + ordinalBytes + signatureBytes;
+/** Five bits a character. With the prefix it is 59 octets of the 64 that a local part may have. */
+const tokenChars = Math.ceil((tokenBytes * 8) / 5);
+/** PostgreSQL's largest `integer`. */
+const ordinalMax = 2_147_483_647;
+
+/**
+ * RFC 4648 §6, in lower case. Some servers change the case of a local part, which base64 would not survive; and the
+ * digits that look like letters are left out.
+ */
+const alphabet = 'abcdefghijklmnopqrstuvwxyz234567';
+
+/**
+ * The address that bounces of one recipient go to: `bounce-<token>@<host>`.
+ *
+ * @throws if the reference is none, or if the host leaves no room in an address (more than 194 octets)
+ */
+export function writeReturnPath(
+  secrets: Secrets,
+  organizationId: string,
+  reference: ReturnPathReference,
+  host: string,
+): string {
+  const { messageId, ordinal } = reference;
+  if (!isUuid(messageId)) throw new Error('a return path needs the UUID of a message');
+  if (!Number.isInteger(ordinal) || ordinal < 0 || ordinal > ordinalMax)
+    throw new Error('a return path needs the ordinal of a recipient');
+
+  const bytes = Buffer.alloc(tokenBytes);
+  bytes.write(messageId.replaceAll('-', ''), 'hex');
+  bytes.writeUInt32BE(ordinal, uuidBytes);
+  signatureOf(secrets, organizationId, reference).copy(bytes, uuidBytes + ordinalBytes);
+  const address = `${prefix}${encodeBase32(bytes)}@${host}`;
+  if (address.length > addressLengthMax) throw new Error('the host of a return path is too long');
+  return address;
+}
+
+/**
+ * What a local part refers to, in whatever case it comes back, or null if it is no return path of ours. Anyone can
+ * write such a token: nothing may be done for it before `isSignedFor` has said yes.
+ */
+export function readReturnPathToken(localPart: string): ReturnPathToken | null {
+  if (localPart.length !== prefix.length + tokenChars) return null;
+  const lowered = localPart.toLowerCase();
+  if (!lowered.startsWith(prefix)) return null;
+  const bytes = decodeBase32(lowered.slice(prefix.length));
+  if (bytes === null) return null;
+  const ordinal = bytes.readUInt32BE(uuidBytes);
+  if (ordinal > ordinalMax) return null;
+  const reference = { messageId: writeUuid(bytes.subarray(0, uuidBytes)), ordinal };
+  const signature = bytes.subarray(uuidBytes + ordinalBytes);
+  return {
+    reference,
+    isSignedFor: (secrets, organizationId) =>
+      isEqualDigest(signature, signatureOf(secrets, organizationId, reference)),
+  };
+}
+
+function signatureOf(secrets: Secrets, organizationId: string, reference: ReturnPathReference): Buffer {
+  const text = `${organizationId}\n${reference.messageId.toLowerCase()}\n${reference.ordinal}`;
+  return secrets.keyedHash(text, 'return path').subarray(0, signatureBytes);
+}
+
+function writeUuid(bytes: Buffer): string {
+  const hex = bytes.toString('hex');
+  return [hex.slice(0, 8), hex.slice(8, 12), hex.slice(12, 16), hex.slice(16, 20), hex.slice(20)].join('-');
+}
+
+function encodeBase32(bytes: Buffer): string {
+  let text = '';
+  let pending = 0;
+  let pendingBits = 0;
+  for (const byte of bytes) {
+    pending = (pending << 8) | byte;
+    pendingBits += 8;
+    while (pendingBits >= 5) {
+      pendingBits -= 5;
+      text += alphabet.charAt((pending >>> pendingBits) & 31);
+    }
+    pending &= (1 << pendingBits) - 1;
+  }
+  return pendingBits === 0 ? text : text + alphabet.charAt(pending << (5 - pendingBits));
+}
+
+/** Null for a character that is none, and for bits behind the last octet: each token has one spelling. */
+function decodeBase32(text: string): Buffer | null {
+  const bytes = Buffer.alloc(Math.floor((text.length * 5) / 8));
+  let length = 0;
+  let pending = 0;
+  let pendingBits = 0;
+  for (const character of text) {
+    const value = alphabet.indexOf(character);
+    if (value === -1) return null;
+    pending = (pending << 5) | value;
+    pendingBits += 5;
+    if (pendingBits >= 8) {
+      pendingBits -= 8;
+      bytes[length] = pending >>> pendingBits;
+      length += 1;
+      pending &= (1 << pendingBits) - 1;
+    }
+  }
+  return pending === 0 ? bytes : null;
+}
