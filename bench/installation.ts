@@ -1,4 +1,5 @@
-import { chmod, mkdtemp, rm } from 'node:fs/promises';
+import { randomBytes } from 'node:crypto';
+import { chmod, mkdtemp, rm, writeFile } from 'node:fs/promises';
 import os from 'node:os';
 import path from 'node:path';
 import pg from 'pg';
@@ -6,9 +7,10 @@ import { createApiKey, createOrganization, updateOrganization } from '../src/acc
 import { sandboxDomain, verifyByOperator } from '../src/domains/domains.ts';
 import { systemClock } from '../src/platform/clock.ts';
 import { createIds } from '../src/platform/ids.ts';
-import { type Database, openDatabase } from '../src/platform/postgres/database.ts';
+import { type Database, openDatabase, unpreparedStatement } from '../src/platform/postgres/database.ts';
 import { startEmbeddedPostgres } from '../src/platform/postgres/embedded.ts';
 import { migrate } from '../src/platform/postgres/migrate.ts';
+import { createSecrets } from '../src/platform/secrets.ts';
 import { cleanUpWhenInterrupted, killAll } from './processes.ts';
 
 /** A fresh installation in full durability, with an organization that may send as much as it likes. */
@@ -23,7 +25,10 @@ export type BenchInstallation = {
   remove: () => Promise<void>;
 };
 
-export async function createBenchInstallation(): Promise<BenchInstallation> {
+/** Mail of its domain is signed if asked for. */
+export async function createBenchInstallation(
+  options: { isSigned: boolean } = { isSigned: false },
+): Promise<BenchInstallation> {
   const dataDirectory = await mkdtemp(path.join(os.tmpdir(), 'postillion-bench-'));
   // As root, PostgreSQL runs as another user, who has to pass here.
   await chmod(dataDirectory, 0o711);
@@ -31,10 +36,25 @@ export async function createBenchInstallation(): Promise<BenchInstallation> {
   const database = openDatabase({ address: postgres.connection, connectionsMax: 2 });
   await migrate(database);
 
-  const tools = { database, clock: systemClock, newId: createIds(systemClock) };
+  // Where the processes that are measured look for it.
+  const secret = randomBytes(32).toString('hex');
+  await writeFile(path.join(dataDirectory, 'secret'), secret, { mode: 0o600 });
+  const tools = {
+    database,
+    clock: systemClock,
+    newId: createIds(systemClock),
+    secrets: createSecrets(secret),
+  };
   const { id: organizationId } = await createOrganization(tools, 'Benchmark');
   await updateOrganization(tools, organizationId, { requestsPerWindow: 2_000_000_000 });
   await verifyByOperator(tools, { organizationId, name: sandboxDomain });
+  if (!options.isSigned) {
+    await database.rows(
+      unpreparedStatement(
+        'update domains set dkim_selector = null, dkim_public_key = null, dkim_private_key_sealed = null',
+      ),
+    );
+  }
   const { key } = await createApiKey(tools, {
     organizationId,
     name: 'Benchmark',

@@ -1,6 +1,8 @@
 import { readFileSync } from 'node:fs';
 import path from 'node:path';
 import { parseEnv } from 'node:util';
+import { parseDomain } from './channels/email/email.ts';
+import { parseDnsServer } from './platform/dns/dns.ts';
 
 /** Every setting, once: the documentation and `.env.example` are written from this table. */
 export const settings = {
@@ -42,16 +44,70 @@ export const settings = {
   },
   POSTILLION_EMAIL_PROVIDER: {
     type: 'choice',
-    choices: ['sandbox', 'smtp'],
+    choices: ['sandbox', 'smtp', 'mx'],
     default: '',
     about:
-      'How email leaves: sandbox keeps it in the built-in inbox, smtp hands it to the server of POSTILLION_SMTP_URL. Empty: smtp where that is set, else sandbox.',
+      "How email leaves: sandbox keeps it in the built-in inbox, smtp hands it to the server of POSTILLION_SMTP_URL, mx delivers straight to the recipients' own servers. Empty: smtp where POSTILLION_SMTP_URL is set, else sandbox.",
   },
   POSTILLION_SMTP_URL: {
     type: 'text',
     default: '',
     about:
       'The relay for email, as smtp://user:password@host:587 or smtps://host:465. Options behind a question mark: connections=16, tls=required|opportunistic|off, insecure=1.',
+  },
+  POSTILLION_MX_PORT: {
+    type: 'port',
+    default: '25',
+    about: 'The port of mail servers for mx. Any other than 25 is for tests.',
+  },
+  POSTILLION_MX_PRIVATE_ADDRESSES: {
+    type: 'choice',
+    choices: ['refuse', 'allow'],
+    default: '',
+    about:
+      'Whether mx delivers to servers on private addresses, which a stranger may name in the DNS to reach into your network. Empty: refused on port 25, allowed on any other.',
+  },
+  POSTILLION_MX_REQUIRE_TLS: {
+    type: 'list',
+    default: '',
+    about:
+      'Domains of recipients, separated by commas, to whose servers mx sends only with TLS and a valid certificate. To all others TLS is used where it is offered.',
+  },
+  POSTILLION_MAIL_HOST: {
+    type: 'text',
+    default: '',
+    about:
+      'The name by which mail servers know this machine: it is said in EHLO, and its address should point back to it (PTR). Empty: POSTILLION_BOUNCE_HOST, or the name of the machine.',
+  },
+  POSTILLION_DNS_SERVERS: {
+    type: 'list',
+    default: '',
+    about:
+      'DNS servers to ask, as addresses with an optional port, separated by commas: 127.0.0.1:5300, [::1]:53. Empty: those of the machine.',
+  },
+  POSTILLION_ADDRESS_CHECKS: {
+    type: 'choice',
+    choices: ['on', 'off'],
+    default: '',
+    about:
+      'Whether the domain of each recipient is looked up in the DNS before a message leaves. Empty: on for mx, and for smtp where POSTILLION_DNS_SERVERS is set; a relay looks for itself.',
+  },
+  POSTILLION_BOUNCE_HOST: {
+    type: 'text',
+    default: '',
+    about:
+      "The name under which this installation takes bounces. Sending domains point their return path's MX to it, and its own SPF record names the machines that send. Empty: bounces go to the sender's address, and are not read.",
+  },
+  POSTILLION_BOUNCE_PORT: {
+    type: 'port',
+    default: '',
+    about:
+      'Port on which bounces and complaints are taken by SMTP, usually 25. Empty: nothing listens. Workers listen, not the API.',
+  },
+  POSTILLION_BOUNCE_LISTEN: {
+    type: 'text',
+    default: '0.0.0.0',
+    about: 'Address on which bounces are taken.',
   },
   POSTILLION_SANDBOX_ACCESS: {
     type: 'choice',
@@ -96,13 +152,24 @@ export type Config = {
   publicUrl: string | null;
   trustedProxies: string[];
   secret: string | null;
-  emailProvider: 'sandbox' | 'smtp';
+  emailProvider: EmailProviderName;
   smtpUrl: string | null;
+  mx: { port: number; mayUsePrivateAddresses: boolean; domainsRequiringTls: string[] };
+  /** Said in EHLO; null: the name of the machine. */
+  mailHost: string | null;
+  dnsServers: string[];
+  areDomainsLookedUp: boolean;
+  /** Null: bounces go to the sender's own address. */
+  bounceHost: string | null;
+  /** Null: nothing listens. */
+  bounceListener: { host: string; port: number } | null;
   isSandboxPublic: boolean;
   databaseConnectionsMax: number;
   usePreparedStatements: boolean;
   logLevel: (typeof settings)['LOG_LEVEL']['choices'][number];
 };
+
+export type EmailProviderName = (typeof settings)['POSTILLION_EMAIL_PROVIDER']['choices'][number];
 
 /** All that is wrong with the settings, a sentence each. */
 export class ConfigError extends Error {
@@ -139,6 +206,25 @@ export function readConfig(environment: Readonly<Record<string, string | undefin
   if (emailProvider === 'smtp' && smtpUrl === '') {
     problems.push('POSTILLION_SMTP_URL is required with POSTILLION_EMAIL_PROVIDER=smtp');
   }
+  const mxPort = Number(read('POSTILLION_MX_PORT'));
+  const privateAddresses = read('POSTILLION_MX_PRIVATE_ADDRESSES');
+  const dnsServers = listOf(read('POSTILLION_DNS_SERVERS'));
+  for (const server of dnsServers) {
+    if (parseDnsServer(server) === null)
+      problems.push(`POSTILLION_DNS_SERVERS must hold IP addresses with an optional port: ${server}`);
+  }
+  const hostOf = (name: 'POSTILLION_BOUNCE_HOST' | 'POSTILLION_MAIL_HOST') => {
+    const text = read(name);
+    const host = parseDomain(text);
+    if (text !== '' && host === null) problems.push(`${name} must be a host name, such as mail.example.com`);
+    return host;
+  };
+  const bounceHost = hostOf('POSTILLION_BOUNCE_HOST');
+  const bouncePort = read('POSTILLION_BOUNCE_PORT');
+  const bounceListen = read('POSTILLION_BOUNCE_LISTEN');
+  if (bouncePort !== '' && bounceHost === null)
+    problems.push('POSTILLION_BOUNCE_HOST is required with POSTILLION_BOUNCE_PORT');
+  const addressChecks = read('POSTILLION_ADDRESS_CHECKS');
   const databaseUrl = read('DATABASE_URL');
   const secret = read('POSTILLION_SECRET');
   if (databaseUrl !== '' && secret === '') problems.push('POSTILLION_SECRET is required with DATABASE_URL');
@@ -151,13 +237,23 @@ export function readConfig(environment: Readonly<Record<string, string | undefin
     port: Number(read('PORT')),
     host: read('HOST'),
     publicUrl: read('POSTILLION_PUBLIC_URL').replace(/\/+$/, '') || null,
-    trustedProxies: read('POSTILLION_TRUSTED_PROXIES')
-      .split(',')
-      .map((range) => range.trim())
-      .filter((range) => range !== ''),
+    trustedProxies: listOf(read('POSTILLION_TRUSTED_PROXIES')),
     secret: secret || null,
-    emailProvider: emailProvider === 'smtp' ? 'smtp' : 'sandbox',
+    emailProvider: emailProvider as EmailProviderName, // One of the choices, or a problem.
     smtpUrl: smtpUrl || null,
+    mx: {
+      port: mxPort,
+      mayUsePrivateAddresses: privateAddresses === '' ? mxPort !== 25 : privateAddresses === 'allow',
+      domainsRequiringTls: listOf(read('POSTILLION_MX_REQUIRE_TLS')).map((domain) => domain.toLowerCase()),
+    },
+    mailHost: hostOf('POSTILLION_MAIL_HOST') ?? bounceHost,
+    dnsServers,
+    areDomainsLookedUp:
+      addressChecks === ''
+        ? emailProvider === 'mx' || (emailProvider === 'smtp' && dnsServers.length > 0)
+        : addressChecks === 'on',
+    bounceHost,
+    bounceListener: bouncePort === '' ? null : { host: bounceListen, port: Number(bouncePort) },
     isSandboxPublic: read('POSTILLION_SANDBOX_ACCESS') === 'any',
     databaseConnectionsMax: Number(read('POSTILLION_DATABASE_CONNECTIONS')),
     usePreparedStatements: read('POSTILLION_PREPARED_STATEMENTS') === 'on',
@@ -167,6 +263,13 @@ export function readConfig(environment: Readonly<Record<string, string | undefin
   return config;
 }
 
+function listOf(text: string): string[] {
+  return text
+    .split(',')
+    .map((item) => item.trim())
+    .filter((item) => item !== '');
+}
+
 function checkSetting(name: SettingName, text: string): string | null {
   const setting: Setting = settings[name];
   switch (setting.type) {
@@ -174,6 +277,7 @@ function checkSetting(name: SettingName, text: string): string | null {
     case 'list':
       return null;
     case 'port':
+      if (text === setting.default) return null;
       return isNumberWithin(text, 0, 65_535) ? null : `${name} must be a port number, 0 to 65535`;
     case 'count':
       return isNumberWithin(text, 1, 1_000) ? null : `${name} must be a number from 1 to 1000`;

@@ -56,6 +56,8 @@ test('a fresh installation has no organization, and lists those it has newest fi
     quotas: { email: null, sms: null, push: null, chatapp: null },
     limits: { domains: null, segments: null, events: null },
     suspendedChannels: [],
+    hasReputationGuard: true,
+    reputationWarnedAt: null,
   });
   expect(await listOrganizations(database, { after: second, limit: 10 })).toHaveLength(1);
   expect(await listOrganizations(database, { after: null, limit: 1 })).toHaveLength(1);

@@ -14,7 +14,10 @@ export {
   hasOrganizations,
   listApiKeys,
   listOrganizations,
+  loadLimits,
   loadSendingPlans,
+  suspendForReputation,
+  warnOfReputation,
 } from './store.ts';
 export type { SendingPlan } from './store.ts';
 

@@ -47,6 +47,10 @@ export type Plan = {
   /** How many of each an organization may have. */
   limits: Record<LimitedNoun, number | null>;
   suspendedChannels: Channel[];
+  /** Whether too many bounces or complaints suspend it for email by themselves. */
+  hasReputationGuard: boolean;
+  /** When its bounces or complaints last came near to that. */
+  reputationWarnedAt: Date | null;
 };
 
 export type LimitedNoun = 'domains' | 'segments' | 'events';
@@ -58,6 +62,7 @@ export type PlanChange = {
   limits?: Partial<Record<LimitedNoun, number | null>>;
   suspend?: Channel[];
   resume?: Channel[];
+  hasReputationGuard?: boolean;
 };
 
 export type ApiKey = {

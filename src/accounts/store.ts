@@ -49,6 +49,8 @@ export async function updateOrganization(
   const columns: [string, unknown][] = [];
   if (change.requestsPerWindow !== undefined) columns.push(['requests_per_window', change.requestsPerWindow]);
   if (change.eventsPerWindow !== undefined) columns.push(['events_per_window', change.eventsPerWindow]);
+  if (change.hasReputationGuard !== undefined)
+    columns.push(['has_reputation_guard', change.hasReputationGuard]);
   for (const [channel, quota] of Object.entries(change.quotas ?? {}))
     columns.push([`${channel}_quota`, quota]);
   for (const [noun, limit] of Object.entries(change.limits ?? {}))
@@ -73,6 +75,45 @@ export async function updateOrganization(
       change.resume ?? [],
       ...columns.map(([, value]) => value),
     ],
+  );
+  return rows.length === 1;
+}
+
+/** Returns whether it was suspended by this: neither before, nor forbidden by the operator. */
+export async function suspendForReputation(
+  connection: Connection,
+  organizationId: string,
+  at: Date,
+): Promise<boolean> {
+  const rows = await connection.rows(
+    unpreparedStatement(
+      `update organizations
+       set suspended_channels = array_append(suspended_channels, 'email'), updated_at = $2
+       where id = $1 and has_reputation_guard and not 'email' = any (suspended_channels)
+       returning id`,
+    ),
+    [organizationId, at],
+  );
+  return rows.length === 1;
+}
+
+/** Returns whether a warning is due: none was given since, and it is not suspended anyway. */
+export async function warnOfReputation(
+  connection: Connection,
+  organizationId: string,
+  warning: { at: Date; since: Date },
+): Promise<boolean> {
+  const rows = await connection.rows(
+    unpreparedStatement(
+      `update organizations
+       set reputation_warned_at = $2
+       where id = $1
+         and has_reputation_guard
+         and not 'email' = any (suspended_channels)
+         and (reputation_warned_at is null or reputation_warned_at < $3)
+       returning id`,
+    ),
+    [organizationId, warning.at, warning.since],
   );
   return rows.length === 1;
 }
@@ -159,6 +200,21 @@ export async function touchApiKeys(
     ),
     [used.map(({ organizationId }) => organizationId), used.map(({ id }) => id), usedAt],
   );
+}
+
+/** What the plan allows an organization to hold; null is no limit. */
+export async function loadLimits(connection: Connection, organizationId: string): Promise<Plan['limits']> {
+  const [row] = await connection.rows(
+    unpreparedStatement<Pick<OrganizationRow, 'domain_limit' | 'segment_limit' | 'event_limit'>>(
+      'select domain_limit, segment_limit, event_limit from organizations where id = $1',
+    ),
+    [organizationId],
+  );
+  return {
+    domains: row?.domain_limit ?? null,
+    segments: row?.segment_limit ?? null,
+    events: row?.event_limit ?? null,
+  };
 }
 
 export type SendingPlan = { organizationId: string; quota: number | null; isSuspended: boolean };
@@ -263,11 +319,14 @@ type OrganizationRow = {
   segment_limit: number | null;
   event_limit: number | null;
   suspended_channels: Channel[];
+  has_reputation_guard: boolean;
+  reputation_warned_at: Date | null;
   created_at: Date;
 };
 
 const organizationColumns = `id, name, requests_per_window, events_per_window, email_quota, sms_quota, push_quota,
-  chatapp_quota, domain_limit, segment_limit, event_limit, suspended_channels, created_at`;
+  chatapp_quota, domain_limit, segment_limit, event_limit, suspended_channels, has_reputation_guard,
+  reputation_warned_at, created_at`;
 
 function planOf(row: OrganizationRow): Plan {
   return {
@@ -276,6 +335,8 @@ function planOf(row: OrganizationRow): Plan {
     quotas: { email: row.email_quota, sms: row.sms_quota, push: row.push_quota, chatapp: row.chatapp_quota },
     limits: { domains: row.domain_limit, segments: row.segment_limit, events: row.event_limit },
     suspendedChannels: row.suspended_channels,
+    hasReputationGuard: row.has_reputation_guard,
+    reputationWarnedAt: row.reputation_warned_at,
   };
 }
 

@@ -3,11 +3,13 @@ import { createTestDatabase, type TestDatabase } from '../../test/support/test-d
 import { systemClock } from '../platform/clock.ts';
 import { createIds } from '../platform/ids.ts';
 import { type Database, openDatabase } from '../platform/postgres/database.ts';
+import { createSecrets } from '../platform/secrets.ts';
 import { loadVerifiedDomains, verifyByOperator } from './domains.ts';
 
 let testDatabase: TestDatabase;
 let database: Database;
 const newId = createIds(systemClock);
+const secrets = createSecrets('a secret of the tests, and of nothing else');
 const [own, other] = [newId(), newId()];
 
 beforeAll(async () => {
@@ -20,7 +22,7 @@ afterAll(async () => {
 });
 
 const verify = (name: string, organizationId = own) =>
-  verifyByOperator({ database, clock: systemClock, newId }, { organizationId, name });
+  verifyByOperator({ database, clock: systemClock, newId, secrets }, { organizationId, name });
 
 async function isVerified(name: string, organizationId = own): Promise<boolean> {
   const domains = await loadVerifiedDomains(database, [{ organizationId, name }]);

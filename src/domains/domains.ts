@@ -1,16 +1,17 @@
-import { parseDomain } from '../channels/email/email.ts';
-import { type Clock, now } from '../platform/clock.ts';
-import type { NewId } from '../platform/ids.ts';
-import type { Connection, Database } from '../platform/postgres/database.ts';
-import {
-  type DomainName,
-  findRelatedVerified,
-  findVerified,
-  lockVerification,
-  upsertVerifiedDomain,
-} from './store.ts';
+import { type DkimSigner, openDkimSigner, parseDomain } from '../channels/email/email.ts';
+import { now } from '../platform/clock.ts';
+import type { Connection } from '../platform/postgres/database.ts';
+import type { Secrets } from '../platform/secrets.ts';
+import { createSealedKeyPair, openPrivateKey } from './key-pair.ts';
+import { returnPathHost } from './records.ts';
+import type { DomainTools } from './registration.ts';
+import * as store from './store.ts';
+import type { DomainName } from './store.ts';
 
-export type { DomainName } from './store.ts';
+export type { InstanceHosts } from './records.ts';
+export { domainFormats } from './schema.ts';
+export { examineVerifiedDomains } from './verification.ts';
+export { type DomainName, findReturnPathOwner } from './store.ts';
 
 /** The domain that every fresh installation may send from, as long as mail stays in the sandbox. */
 export const sandboxDomain = 'postillion.test';
@@ -22,7 +23,7 @@ export async function loadVerifiedDomains(
   connection: Connection,
   wanted: readonly DomainName[],
 ): Promise<VerifiedDomains> {
-  const verified = new Set((await findVerified(connection, wanted)).map(keyOf));
+  const verified = new Set((await store.findVerified(connection, wanted)).map(keyOf));
   return { has: (domain) => verified.has(keyOf(domain)) };
 }
 
@@ -30,26 +31,66 @@ function keyOf({ organizationId, name }: DomainName): string {
   return `${organizationId} ${name}`;
 }
 
+/** What a verified domain gives to the mail that is sent from it. */
+export type SendingDomain = DomainName & {
+  returnPathHost: string;
+  /** Null for a domain from before there were keys: its mail goes unsigned. */
+  signer: DkimSigner | null;
+};
+
+/** Those of the domains that may be sent from; one that was deleted is missing. Parses keys, so keep what it returns. */
+export async function loadSendingDomains(
+  tools: { secrets: Secrets },
+  connection: Connection,
+  wanted: readonly DomainName[],
+): Promise<SendingDomain[]> {
+  const rows = await store.findSendingDomains(connection, wanted);
+  return rows.map(({ organizationId, name, returnPathSubdomain, dkim }) => ({
+    organizationId,
+    name,
+    returnPathHost: returnPathHost({ name, returnPathSubdomain }),
+    signer:
+      dkim === null
+        ? null
+        : openDkimSigner({
+            domain: name,
+            selector: dkim.selector,
+            privateKey: openPrivateKey(tools.secrets, dkim),
+          }),
+  }));
+}
+
 export type VerificationOutcome =
   { kind: 'verified'; id: string; name: string } | { kind: 'invalid_name' } | { kind: 'taken'; by: string };
 
-/** Marks a domain as verified by the operator's word, registering it if need be. */
-export async function verifyByOperator(
-  tools: { database: Database; clock: Clock; newId: NewId },
-  wanted: DomainName,
-): Promise<VerificationOutcome> {
+/** Marks a domain as verified by the operator's word, registering it if need be. Its DNS is never looked at. */
+export async function verifyByOperator(tools: DomainTools, wanted: DomainName): Promise<VerificationOutcome> {
   const name = parseDomain(wanted.name);
   if (name === null) return { kind: 'invalid_name' };
+  const domain = { organizationId: wanted.organizationId, name };
+  const dkim = await createSealedKeyPair(tools);
   return tools.database.transaction(async (transaction) => {
-    await lockVerification(transaction);
-    const domain = { organizationId: wanted.organizationId, name };
-    const [related] = await findRelatedVerified(transaction, domain);
+    await store.lockVerification(transaction);
+    const [related] = await store.findRelatedVerified(transaction, domain);
     if (related !== undefined) return { kind: 'taken', by: related };
-    const id = await upsertVerifiedDomain(transaction, {
-      ...domain,
-      id: tools.newId(),
-      verifiedAt: now(tools.clock),
-    });
+    const at = now(tools.clock);
+    const held = await store.findDomainByName(transaction, domain);
+    const { id } =
+      held ??
+      (await store.insertDomain(transaction, {
+        ...domain,
+        id: tools.newId(),
+        returnPathSubdomain: 'send',
+        trackingSubdomain: null,
+        openTracking: false,
+        clickTracking: false,
+        dkim,
+        nextCheckAt: null,
+        createdAt: at,
+      }));
+    const key = { organizationId: domain.organizationId, id };
+    await store.setKeyPair(transaction, key, dkim);
+    await store.markVerified(transaction, key, at);
     return { kind: 'verified', id, name };
   });
 }

@@ -1,4 +1,10 @@
+import { cursorOf, type Page, pageClause } from '../platform/http/pagination.ts';
 import { type Connection, statement, unpreparedStatement } from '../platform/postgres/database.ts';
+import type { Findings } from './findings.ts';
+import type { DomainSettings } from './records.ts';
+
+/** A name within an organization: lower-case A-labels. */
+export type DomainName = { organizationId: string; name: string };
 
 const selectVerified = statement<{ organization_id: string; name: string }>(
   'domains_select_verified',
@@ -19,29 +25,263 @@ export async function findVerified(
   return rows.map((row) => ({ organizationId: row.organization_id, name: row.name }));
 }
 
-/** A name within an organization: lower-case A-labels. */
-export type DomainName = { organizationId: string; name: string };
+export type DomainRow = {
+  organization_id: string;
+  id: string;
+  name: string;
+  status: 'pending' | 'verified';
+  verified_at: Date | null;
+  return_path_subdomain: string;
+  tracking_subdomain: string | null;
+  open_tracking: boolean;
+  click_tracking: boolean;
+  dkim_selector: string | null;
+  dkim_public_key: string | null;
+  findings: Findings;
+  last_checked_at: Date | null;
+  degraded_since: Date | null;
+  created_at: Date;
+  updated_at: Date;
+};
 
-/** Competes with every other verification of the same name: the unique index lets one organization win. */
-export async function upsertVerifiedDomain(
-  connection: Connection,
-  domain: DomainName & { id: string; verifiedAt: Date },
-): Promise<string> {
-  const [row] = await connection.rows(
-    unpreparedStatement<{ id: string }>(
-      `insert into domains as d (organization_id, id, name, status, verified_at, created_at, updated_at)
-       values ($1, $2, $3, 'verified', $4, $4, $4)
-       on conflict (organization_id, name) do update
-       set status = 'verified', verified_at = coalesce(d.verified_at, excluded.verified_at), updated_at = $4
-       returning id`,
-    ),
-    [domain.organizationId, domain.id, domain.name, domain.verifiedAt],
-  );
-  if (row === undefined) throw new Error('an upsert returned no row');
-  return row.id;
+const domainColumns = `organization_id, id, name, status, verified_at, return_path_subdomain, tracking_subdomain,
+  open_tracking, click_tracking, dkim_selector, dkim_public_key, findings, last_checked_at, degraded_since,
+  created_at, updated_at`;
+
+/** Null for a domain that was verified by the operator before there were keys. */
+export function settingsOf(row: DomainRow): DomainSettings | null {
+  if (row.dkim_selector === null || row.dkim_public_key === null) return null;
+  return {
+    name: row.name,
+    returnPathSubdomain: row.return_path_subdomain,
+    trackingSubdomain: row.tracking_subdomain,
+    dkim: { selector: row.dkim_selector, publicKey: row.dkim_public_key },
+  };
 }
 
-/** Those of other organizations that are verified for the name itself, for one above it, or for one below it. */
+export async function findDomainByName(
+  connection: Connection,
+  domain: DomainName,
+): Promise<DomainRow | null> {
+  const [row] = await connection.rows(
+    unpreparedStatement<DomainRow>(
+      `select ${domainColumns}
+       from domains
+       where organization_id = $1 and name = $2`,
+    ),
+    [domain.organizationId, domain.name],
+  );
+  return row ?? null;
+}
+
+export type DomainKey = { organizationId: string; id: string };
+
+export async function findDomain(connection: Connection, domain: DomainKey): Promise<DomainRow | null> {
+  const [row] = await connection.rows(
+    unpreparedStatement<DomainRow>(
+      `select ${domainColumns}
+       from domains
+       where organization_id = $1 and id = $2`,
+    ),
+    [domain.organizationId, domain.id],
+  );
+  return row ?? null;
+}
+
+/** One row more than the page holds, read off the primary key. */
+export async function listDomains(
+  connection: Connection,
+  organizationId: string,
+  page: Page,
+): Promise<DomainRow[]> {
+  return connection.rows(
+    unpreparedStatement<DomainRow>(
+      `select ${domainColumns}
+       from domains
+       where organization_id = $1 ${pageClause(page, 'id', '$2')}
+       limit $3`,
+    ),
+    [organizationId, cursorOf(page), page.limit + 1],
+  );
+}
+
+/** Of all organizations. Scans the table backwards, which is small; for an operator. */
+export async function listNewestVerified(connection: Connection, limit: number): Promise<DomainRow[]> {
+  return connection.rows(
+    unpreparedStatement<DomainRow>(
+      `select ${domainColumns}
+       from domains
+       where status = 'verified'
+       order by verified_at desc
+       limit $1`,
+    ),
+    [limit],
+  );
+}
+
+/** Whether the organization holds so many domains or more. */
+export async function holdsDomains(
+  connection: Connection,
+  organizationId: string,
+  count: number,
+): Promise<boolean> {
+  if (count === 0) return true;
+  const rows = await connection.rows(
+    unpreparedStatement('select from domains where organization_id = $1 offset $2 limit 1'),
+    [organizationId, count - 1],
+  );
+  return rows.length === 1;
+}
+
+export type NewDomain = DomainKey & {
+  name: string;
+  returnPathSubdomain: string;
+  trackingSubdomain: string | null;
+  openTracking: boolean;
+  clickTracking: boolean;
+  dkim: SealedKeyPair;
+  nextCheckAt: Date | null;
+  createdAt: Date;
+};
+
+export type SealedKeyPair = { selector: string; publicKey: string; privateKeySealed: Buffer };
+
+export async function insertDomain(connection: Connection, domain: NewDomain): Promise<DomainRow> {
+  const [row] = await connection.rows(
+    unpreparedStatement<DomainRow>(
+      `insert into domains
+         (organization_id, id, name, status, return_path_subdomain, tracking_subdomain, open_tracking,
+         click_tracking, dkim_selector, dkim_public_key, dkim_private_key_sealed, next_check_at, created_at,
+         updated_at)
+       values ($1, $2, $3, 'pending', $4, $5, $6, $7, $8, $9, $10, $11, $12, $12)
+       returning ${domainColumns}`,
+    ),
+    [
+      domain.organizationId,
+      domain.id,
+      domain.name,
+      domain.returnPathSubdomain,
+      domain.trackingSubdomain,
+      domain.openTracking,
+      domain.clickTracking,
+      domain.dkim.selector,
+      domain.dkim.publicKey,
+      domain.dkim.privateKeySealed,
+      domain.nextCheckAt,
+      domain.createdAt,
+    ],
+  );
+  if (row === undefined) throw new Error('an insert returned no row');
+  return row;
+}
+
+/** For a domain that has no key pair yet. */
+export async function setKeyPair(
+  connection: Connection,
+  domain: DomainKey,
+  pair: SealedKeyPair,
+): Promise<void> {
+  await connection.rows(
+    unpreparedStatement(
+      `update domains
+       set dkim_selector = $3, dkim_public_key = $4, dkim_private_key_sealed = $5
+       where organization_id = $1 and id = $2 and dkim_selector is null`,
+    ),
+    [domain.organizationId, domain.id, pair.selector, pair.publicKey, pair.privateKeySealed],
+  );
+}
+
+/** Competes with every other verification of the same name: the unique index lets one organization win. */
+export async function markVerified(connection: Connection, domain: DomainKey, at: Date): Promise<void> {
+  await connection.rows(
+    unpreparedStatement(
+      `update domains
+       set status = 'verified', verified_at = coalesce(verified_at, $3), updated_at = $3
+       where organization_id = $1 and id = $2`,
+    ),
+    [domain.organizationId, domain.id, at],
+  );
+}
+
+export type CheckResult = DomainKey & {
+  findings: Findings;
+  checkedAt: Date;
+  nextCheckAt: Date;
+  degradedSince: Date | null;
+};
+
+export async function saveCheck(connection: Connection, result: CheckResult): Promise<DomainRow | null> {
+  const [row] = await connection.rows(
+    unpreparedStatement<DomainRow>(
+      `update domains
+       set findings = $3, last_checked_at = $4, next_check_at = $5, degraded_since = $6, updated_at = $4
+       where organization_id = $1 and id = $2
+       returning ${domainColumns}`,
+    ),
+    [
+      result.organizationId,
+      result.id,
+      JSON.stringify(result.findings),
+      result.checkedAt,
+      result.nextCheckAt,
+      result.degradedSince,
+    ],
+  );
+  return row ?? null;
+}
+
+/** Returns whether there was such a domain. */
+export async function deleteDomain(connection: Connection, domain: DomainKey): Promise<boolean> {
+  const rows = await connection.rows(
+    unpreparedStatement('delete from domains where organization_id = $1 and id = $2 returning id'),
+    [domain.organizationId, domain.id],
+  );
+  return rows.length === 1;
+}
+
+/**
+ * Takes domains whose check is due, and puts their next one off until `retryAt`, should whoever took them never
+ * come to an end. Read off domains_next_check; rows that another worker takes at this moment are skipped.
+ */
+export async function takeDueDomains(
+  connection: Connection,
+  wanted: { at: Date; retryAt: Date; limit: number },
+): Promise<DomainRow[]> {
+  return connection.rows(
+    unpreparedStatement<DomainRow>(
+      `update domains
+       set next_check_at = $2
+       where (organization_id, id) in (
+         select organization_id, id
+         from domains
+         where next_check_at <= $1
+         order by next_check_at
+         limit $3
+         for update skip locked
+       )
+       returning ${domainColumns}`,
+    ),
+    [wanted.at, wanted.retryAt, wanted.limit],
+  );
+}
+
+export async function findNextCheckAt(connection: Connection): Promise<Date | null> {
+  const [row] = await connection.rows(
+    unpreparedStatement<{ next_check_at: Date }>(
+      `select next_check_at
+       from domains
+       where next_check_at is not null
+       order by next_check_at
+       limit 1`,
+    ),
+  );
+  return row?.next_check_at ?? null;
+}
+
+/**
+ * Those of other organizations that are verified for the name itself, for one above it (both read off
+ * domains_verified_name), or for one below it (domains_verified_reversed). A-labels hold no wildcard of `like`.
+ */
 export async function findRelatedVerified(connection: Connection, domain: DomainName): Promise<string[]> {
   const rows = await connection.rows(
     unpreparedStatement<{ name: string }>(
@@ -49,7 +289,7 @@ export async function findRelatedVerified(connection: Connection, domain: Domain
        from domains
        where organization_id <> $1
          and status = 'verified'
-         and (name = any ($3::text[]) or right(name, length($2) + 1) = '.' || $2)
+         and (name = any ($3::text[]) or reverse(name) like reverse($2) || '.%')
        limit 1`,
     ),
     [domain.organizationId, domain.name, nameAndParents(domain.name)],
@@ -68,4 +308,68 @@ export async function lockVerification(transaction: Connection): Promise<void> {
   await transaction.rows(
     unpreparedStatement("select pg_advisory_xact_lock(hashtextextended('domains verify', 0))"),
   );
+}
+
+/** Whether no other registration of the organization is under way; holds that until the transaction ends. */
+export async function tryLockRegistration(transaction: Connection, organizationId: string): Promise<boolean> {
+  const [row] = await transaction.rows(
+    unpreparedStatement<{ is_locked: boolean }>(
+      "select pg_try_advisory_xact_lock(hashtextextended('domains register ' || $1, 0)) as is_locked",
+    ),
+    [organizationId],
+  );
+  return row?.is_locked === true;
+}
+
+export type SendingDomainRow = DomainName & {
+  returnPathSubdomain: string;
+  dkim: { selector: string; privateKeySealed: Buffer } | null;
+};
+
+const selectSending = statement<{
+  organization_id: string;
+  name: string;
+  return_path_subdomain: string;
+  dkim_selector: string | null;
+  dkim_private_key_sealed: Buffer | null;
+}>(
+  'domains_select_sending',
+  `select d.organization_id, d.name, d.return_path_subdomain, d.dkim_selector, d.dkim_private_key_sealed
+   from unnest($1::uuid[], $2::text[]) as wanted (organization_id, name)
+   join domains d on d.organization_id = wanted.organization_id and d.name = wanted.name
+   where d.status = 'verified'`,
+);
+
+/** What is needed to send from these domains; those that are not verified, or gone, are missing. */
+export async function findSendingDomains(
+  connection: Connection,
+  wanted: readonly DomainName[],
+): Promise<SendingDomainRow[]> {
+  const rows = await connection.rows(selectSending, [
+    wanted.map(({ organizationId }) => organizationId),
+    wanted.map(({ name }) => name),
+  ]);
+  return rows.map((row) => ({
+    organizationId: row.organization_id,
+    name: row.name,
+    returnPathSubdomain: row.return_path_subdomain,
+    dkim:
+      row.dkim_selector === null || row.dkim_private_key_sealed === null
+        ? null
+        : { selector: row.dkim_selector, privateKeySealed: row.dkim_private_key_sealed },
+  }));
+}
+
+/** The organization whose verified domain has its return path at this host; read off domains_verified_name. */
+export async function findReturnPathOwner(connection: Connection, host: string): Promise<string | null> {
+  const [row] = await connection.rows(
+    unpreparedStatement<{ organization_id: string }>(
+      `select organization_id
+       from domains
+       where status = 'verified' and name = any ($2::text[]) and return_path_subdomain || '.' || name = $1
+       limit 1`,
+    ),
+    [host, nameAndParents(host)],
+  );
+  return row?.organization_id ?? null;
 }

@@ -5,6 +5,7 @@ import { type Lease, takeLease } from '../platform/queue/lease.ts';
 import { listenForWakes } from '../platform/queue/wake.ts';
 import {
   beginShift,
+  domainOf,
   handOffJob,
   type HandOffTools,
   loadSmallMessages,
@@ -225,6 +226,7 @@ async function claimInto(desk: Desk, lane: Lane, itemsMax: number): Promise<void
   lane.lastOrganizationId = claim.isScanOver ? firstOrganization : claim.lastOrganizationId;
   desk.hasSuspects ||= claim.hasSuspects;
   const remaining = await dropSuppressed(desk.shift, claim.jobs);
+  for (const domain of new Set(remaining.map(domainOf))) tools.deliverability.prepare(domain);
   await loadSmallMessages(desk.shift, remaining);
   lane.ready.push(...remaining);
 }

@@ -1,11 +1,16 @@
 import {
   type CompiledEmail,
   compileEmail,
+  digestBody,
   type EmailContent,
   fillEmail,
+  type FilledEmail,
   listChunks,
   parseAddress,
+  signEmail,
+  writeReturnPath,
 } from '../channels/email/email.ts';
+import type { SendingDomain } from '../domains/domains.ts';
 import type { Database } from '../platform/postgres/database.ts';
 import type { Secrets } from '../platform/secrets.ts';
 import { attachmentContext } from './accept.ts';
@@ -15,7 +20,12 @@ import type { StoredEmailContent, StoredEmailDetails } from './submission.ts';
 /** An email that is built once for all of its recipients. */
 export type BuiltEmail = {
   compiled: CompiledEmail;
-  envelopeFrom: string;
+  sender: { envelope: string; domain: SendingDomain };
+  createdAt: Date;
+  /** Where all copies are the same: the one copy, signed, and made once it is asked for. */
+  sharedCopy: Promise<Uint8Array[]> | null;
+  /** Where all copies have the same body: what their signatures say of it. */
+  bodyDigest: string | null;
   /** About what it takes in memory. */
   sizeBytes: number;
   facts: { isShared: boolean; hasAttachments: boolean };
@@ -24,6 +34,7 @@ export type BuiltEmail = {
 export async function buildEmail(
   tools: { database: Database; secrets: Secrets },
   message: DeliverableMessage,
+  domain: SendingDomain,
 ): Promise<BuiltEmail> {
   const details = message.details as StoredEmailDetails; // As email-send.ts stored them.
   const stored = message.content as StoredEmailContent;
@@ -52,7 +63,10 @@ export async function buildEmail(
   const compiled = compileEmail(content, { personalised: message.isPersonalised });
   return {
     compiled,
-    envelopeFrom: from.envelope,
+    sender: { envelope: from.envelope, domain },
+    createdAt: message.createdAt,
+    sharedCopy: null,
+    bodyDigest: null,
     sizeBytes: compiled.body.reduce((sum, piece) => sum + lengthOf(piece), 1),
     facts: { isShared: message.recipientCount > 1, hasAttachments },
   };
@@ -67,10 +81,50 @@ function unseal(secrets: Secrets, messageId: string, ordinal: number, sealed: Bu
   return secrets.decrypt(sealed, attachmentContext(messageId, ordinal));
 }
 
-/** The copy of one recipient, in chunks. */
-export function fillFor(built: BuiltEmail, job: Job): Uint8Array[] | 'too_large' {
-  const filled = fillEmail(built.compiled, job.variables ?? {});
-  return filled === 'too_large' ? filled : listChunks(filled);
+/** The copy of one recipient, signed, in chunks. */
+export async function makeCopy(built: BuiltEmail, job: Job): Promise<Uint8Array[] | 'too_large'> {
+  if (!isSameForAll(built.compiled)) {
+    const filled = fillEmail(built.compiled, job.variables ?? {});
+    return filled === 'too_large' ? filled : signCopy(built, filled);
+  }
+  built.sharedCopy ??= (async () => {
+    const filled = fillEmail(built.compiled, {});
+    if (filled === 'too_large') throw new Error('what has no values cannot become too large by them');
+    return signCopy(built, filled);
+  })();
+  return built.sharedCopy;
+}
+
+function isSameForAll({ header, body }: CompiledEmail): boolean {
+  return header !== null && isShared(body);
+}
+
+function isShared(body: CompiledEmail['body']): boolean {
+  return body.every((piece) => typeof piece === 'string' || piece instanceof Uint8Array);
+}
+
+/** The time in the signature is that of acceptance, like the date: a retry is the same to the octet. */
+async function signCopy(built: BuiltEmail, filled: FilledEmail): Promise<Uint8Array[]> {
+  const { signer } = built.sender.domain;
+  if (signer === null) return listChunks(filled);
+  if (isShared(built.compiled.body)) built.bodyDigest ??= digestBody(filled.body);
+  const signed = await signEmail(signer, filled, {
+    signedAt: built.createdAt,
+    ...(built.bodyDigest !== null && { bodyDigest: built.bodyDigest }),
+  });
+  return listChunks(signed);
+}
+
+/** Where a bounce of this one copy comes back to: a path of its own if bounces are read, else the sender. */
+export function envelopeSenderOf(
+  tools: { secrets: Secrets; hasBounceHost: boolean },
+  built: BuiltEmail,
+  job: Job,
+): string {
+  const { envelope, domain } = built.sender;
+  return tools.hasBounceHost
+    ? writeReturnPath(tools.secrets, job.organizationId, job, domain.returnPathHost)
+    : envelope;
 }
 
 /** The address as SMTP wants it. */

@@ -4,6 +4,7 @@ import { createTestDatabase, type TestDatabase } from '../../test/support/test-d
 import { areSuppressed } from '../audience/audience.ts';
 import { systemClock } from '../platform/clock.ts';
 import { createIds } from '../platform/ids.ts';
+import { silentLog } from '../platform/log.ts';
 import { type Database, openDatabase, unpreparedStatement } from '../platform/postgres/database.ts';
 import { createSecrets } from '../platform/secrets.ts';
 import { applyReports, type FeedbackTools, type Report } from './feedback.ts';
@@ -23,6 +24,8 @@ beforeAll(async () => {
     database,
     clock: systemClock,
     secrets: createSecrets('a secret of the tests, and of nothing else'),
+    log: silentLog,
+    random: () => 0.5,
   };
 });
 afterAll(async () => {
@@ -190,4 +193,29 @@ test('complaints and hard bounces suppress the address, soft bounces and opening
     await applyReports(tools, [report(job, status, type)]);
     expect([address, ...(await isSuppressed(address))]).toEqual([address, expected]);
   }
+});
+
+test('the fifth soft bounce in a row suppresses the address; a delivery in between begins the run anew', async () => {
+  const bounce = async (address: string) => {
+    await applyReports(tools, [report(await insertRecipient({ address }), 'bounced', 'soft')]);
+  };
+  for (let time = 1; time <= 4; time += 1) await bounce('full@example.com');
+  expect(await isSuppressed('full@example.com')).toEqual([false]);
+  await bounce('full@example.com');
+  expect(await isSuppressed('full@example.com')).toEqual([true]);
+
+  for (let time = 1; time <= 4; time += 1) await bounce('recovered@example.com');
+  await insertRecipient({ address: 'recovered@example.com', status: 'delivered' });
+  for (let time = 1; time <= 4; time += 1) await bounce('recovered@example.com');
+  expect(await isSuppressed('recovered@example.com')).toEqual([false]);
+});
+
+test('a message that is refused for what it is never suppresses an address, however often', async () => {
+  const address = 'strict@example.com';
+  for (let time = 1; time <= 7; time += 1) {
+    const job = await insertRecipient({ address });
+    const { failure } = report(job, 'failed', 'soft');
+    await applyReports(tools, [{ job, status: 'failed', failure: { ...failure!, class: 'spam' } }]);
+  }
+  expect(await isSuppressed(address)).toEqual([false]);
 });

@@ -1,8 +1,10 @@
-import { addSuppressions, type SuppressionReason, type SuppressionTools } from '../audience/audience.ts';
 import { now } from '../platform/clock.ts';
 import type { Database, Transaction } from '../platform/postgres/database.ts';
+import type { SuppressionTools } from '../audience/audience.ts';
 import * as store from './queue-store.ts';
+import { countFates, type ReputationTools } from './reputation.ts';
 import { statusRanks } from './status.ts';
+import { type RecipientFate, suppressByFate } from './suppressing.ts';
 
 /**
  * Feedback: what is heard of a recipient after the hand-off. Reports come late, twice and out of order; each is
@@ -12,18 +14,31 @@ import { statusRanks } from './status.ts';
 /** One report, normalised at the edge where it arrived. */
 export type Report = store.ReportedChange;
 
-export type FeedbackTools = SuppressionTools & { database: Database };
+export type FeedbackTools = SuppressionTools & ReputationTools & { database: Database };
 
+/**
+ * A report that changes nothing is not counted again; but whoever it speaks of is suppressed all the same, since an
+ * earlier one may have been of another kind.
+ */
 export async function applyReports(tools: FeedbackTools, reports: readonly Report[]): Promise<void> {
   const at = now(tools.clock);
   await tools.database.transaction(async (transaction) => {
     await store.lockMessagesOf(transaction, uniqueMessages(reports.map(({ job }) => job)));
-    const changed = await store.raiseStatuses(transaction, strongestReports(reports), at);
+    const strongest = strongestReports(reports);
+    const changed = await store.raiseStatuses(transaction, strongest, at);
     await store.refreshMessages(transaction, uniqueMessages(changed), at);
-    await suppressReported(transaction, tools, reports);
+    const fates = await findFates(transaction, strongest);
+    await suppressByFate(transaction, tools, fates);
+    const changedKeys = new Set(changed.map(store.textOfKey));
+    await countFates(
+      transaction,
+      tools,
+      fates
+        .filter(({ job }) => changedKeys.has(store.textOfKey(job)))
+        .map((fate) => ({ ...fate, wasHandedOff: false })),
+    );
   });
 }
-
 /** One a recipient: of several rows for one, an update takes any. */
 function strongestReports(reports: readonly Report[]): Report[] {
   const strongest = new Map<string, Report>();
@@ -36,33 +51,20 @@ function strongestReports(reports: readonly Report[]): Report[] {
   return [...strongest.values()];
 }
 
-/** Complaints and hard bounces: whoever they came from must not be written to again. */
-async function suppressReported(
-  transaction: Transaction,
-  tools: FeedbackTools,
-  reports: readonly Report[],
-): Promise<void> {
-  const reasons = new Map<string, SuppressionReason>();
-  for (const { job, status, failure } of reports) {
-    if (status === 'complained') reasons.set(store.textOfKey(job), 'complaint');
-    else if (status === 'bounced' && failure?.type === 'hard')
-      reasons.set(store.textOfKey(job), 'hard_bounce');
-  }
-  if (reasons.size === 0) return;
-  const recipients = await store.findAddressKeys(
-    transaction,
-    reports.map(({ job }) => job).filter((job) => reasons.has(store.textOfKey(job))),
+/** What is not known of a report is not of ours, or was erased. */
+async function findFates(transaction: Transaction, reports: readonly Report[]): Promise<RecipientFate[]> {
+  const addressKeys = new Map(
+    (
+      await store.findAddressKeys(
+        transaction,
+        reports.map(({ job }) => job),
+      )
+    ).map((recipient) => [store.textOfKey(recipient), recipient.addressKey]),
   );
-  await addSuppressions(
-    transaction,
-    tools,
-    'email',
-    recipients.map((recipient) => ({
-      organizationId: recipient.organizationId,
-      address: recipient.addressKey,
-      reason: reasons.get(store.textOfKey(recipient)) ?? 'complaint',
-    })),
-  );
+  return reports.flatMap((report) => {
+    const addressKey = addressKeys.get(store.textOfKey(report.job));
+    return addressKey === undefined ? [] : [{ ...report, addressKey }];
+  });
 }
 
 /** Each message once, in the order of the ids, so that transactions that lock the same ones cannot deadlock. */

@@ -1,5 +1,5 @@
 import { LRUCache } from 'lru-cache';
-import type { EmailProvider } from '../channels/email/email.ts';
+import { type EmailProvider, parseAddress } from '../channels/email/email.ts';
 import type { SendOutcome } from '../channels/outcome.ts';
 import { type Batcher, createBatcher } from '../platform/batcher.ts';
 import type { Bell } from '../platform/bell.ts';
@@ -9,10 +9,18 @@ import type { Log } from '../platform/log.ts';
 import { DatabaseUnavailableError } from '../platform/postgres/database.ts';
 import type { Lease } from '../platform/queue/lease.ts';
 import { type Breaker, createBreaker } from './breaker.ts';
-import { buildEmail, type BuiltEmail, envelopeRecipientOf, fillFor } from './email-build.ts';
+import { type DomainName, loadSendingDomains, type SendingDomain } from '../domains/domains.ts';
+import type { Deliverability } from './deliverability.ts';
+import {
+  buildEmail,
+  type BuiltEmail,
+  envelopeRecipientOf,
+  envelopeSenderOf,
+  makeCopy,
+} from './email-build.ts';
 import { uniqueMessages } from './feedback.ts';
 import * as store from './queue-store.ts';
-import { failJob, releaseJob, settleAmbiguity, settleCrash, settleOutcome } from './settlement.ts';
+import { dropJob, failJob, releaseJob, settleAmbiguity, settleCrash, settleOutcome } from './settlement.ts';
 import { type MessageFacts, type Settled, writeUntilSettled, type WriterTools } from './settlement-writer.ts';
 
 /** What one lease works with; a new lease begins with nothing. */
@@ -24,12 +32,24 @@ export type Shift = {
   bell: Bell;
   breaker: Breaker;
   built: LRUCache<string, BuiltEmail>;
+  /** By organization and name; what is not verified, or gone, is not in it. */
+  sendingDomains: LRUCache<string, SendingDomain>;
   budget: ByteBudget;
   confirmations: Batcher<store.JobKey, boolean>;
   settlements: Batcher<Settled, undefined>;
 };
 
-export type HandOffTools = WriterTools & { emailProvider: EmailProvider };
+export type HandOffTools = WriterTools & {
+  emailProvider: EmailProvider;
+  deliverability: Deliverability;
+  /** Every copy gets a return path of its own, because somebody listens there. */
+  hasBounceHost: boolean;
+};
+
+/** Parsed keys, a few kilobytes each. */
+const sendingDomainsMax = 5_000;
+/** For so long a domain that was deleted may still be signed for. */
+const sendingDomainMaxAgeMs = 60_000;
 
 /** Messages in memory at once, apart from small ones. */
 const contentBytesMax = 64 * 1_048_576;
@@ -44,6 +64,11 @@ export function beginShift(tools: HandOffTools, lease: Lease, bell: Bell, stoppi
     built: new LRUCache<string, BuiltEmail>({
       maxSize: contentBytesMax,
       sizeCalculation: ({ sizeBytes }) => sizeBytes,
+    }),
+    sendingDomains: new LRUCache<string, SendingDomain>({
+      max: sendingDomainsMax,
+      ttl: sendingDomainMaxAgeMs,
+      perf: { now: () => tools.clock.monotonicMs() },
     }),
     budget: createByteBudget(contentBytesMax),
     // One at a time: while some are being committed, the next ones gather. Two made twice the commits.
@@ -80,7 +105,9 @@ export async function loadSmallMessages(shift: Shift, jobs: readonly store.Job[]
     jobs.filter((job) => job.contentBytes <= smallContentBytesMax && !shift.built.has(job.messageId)),
   );
   if (wanted.length === 0) return;
-  for (const message of await store.loadDeliverableMessages(shift.tools.database, wanted)) {
+  const messages = await store.loadDeliverableMessages(shift.tools.database, wanted);
+  await keepSendingDomains(shift, messages);
+  for (const message of messages) {
     // One that cannot be built is tried again by itself, when its own job fails over it.
     await keepBuilt(shift, message).catch((cause: unknown) => {
       logFailure(shift.tools.log, cause);
@@ -88,10 +115,35 @@ export async function loadSmallMessages(shift: Shift, jobs: readonly store.Job[]
   }
 }
 
-async function keepBuilt(shift: Shift, message: store.DeliverableMessage): Promise<BuiltEmail> {
-  const built = await buildEmail(shift.tools, message);
+async function keepBuilt(shift: Shift, message: store.DeliverableMessage): Promise<BuiltEmail | 'no_domain'> {
+  const domain = shift.sendingDomains.get(keyOfDomain(senderDomainOf(message)));
+  if (domain === undefined) return 'no_domain';
+  const built = await buildEmail(shift.tools, message, domain);
   shift.built.set(message.messageId, built);
   return built;
+}
+
+async function keepSendingDomains(
+  shift: Shift,
+  messages: readonly store.DeliverableMessage[],
+): Promise<void> {
+  const wanted = new Map(messages.map(senderDomainOf).map((domain) => [keyOfDomain(domain), domain]));
+  for (const key of wanted.keys()) {
+    if (shift.sendingDomains.has(key)) wanted.delete(key);
+  }
+  if (wanted.size === 0) return;
+  const { database } = shift.tools;
+  for (const domain of await loadSendingDomains(shift.tools, database, [...wanted.values()])) {
+    shift.sendingDomains.set(keyOfDomain(domain), domain);
+  }
+}
+
+function senderDomainOf({ organizationId, sender }: store.DeliverableMessage): DomainName {
+  return { organizationId, name: parseAddress(sender)?.domain ?? '' };
+}
+
+function keyOfDomain({ organizationId, name }: DomainName): string {
+  return `${organizationId} ${name}`;
 }
 
 /** Hands one job off and says what is to be written of it. Never rejects for anything that has to do with the job. */
@@ -119,11 +171,13 @@ async function takeBytes(shift: Shift, job: store.Job): Promise<() => void> {
   }
 }
 
-async function findBuilt(shift: Shift, job: store.Job): Promise<BuiltEmail | null> {
+async function findBuilt(shift: Shift, job: store.Job): Promise<BuiltEmail | 'no_content' | 'no_domain'> {
   const built = shift.built.get(job.messageId);
   if (built !== undefined) return built;
   const [message] = await store.loadDeliverableMessages(shift.tools.database, [job]);
-  return message === undefined ? null : keepBuilt(shift, message);
+  if (message === undefined) return 'no_content';
+  await keepSendingDomains(shift, [message]);
+  return keepBuilt(shift, message);
 }
 
 async function attempt(shift: Shift, job: store.Job): Promise<Settled> {
@@ -137,17 +191,23 @@ async function attempt(shift: Shift, job: store.Job): Promise<Settled> {
   if (entry === 'refused') return settled(releaseJob(job, context()));
   let isNoted = false;
   try {
+    const fault = job.attempts > 0 ? null : await tools.deliverability.findFault(domainOf(job));
+    if (fault !== null) return settled(dropJob(job, fault));
     const built = await findBuilt(shift, job);
-    if (built === null)
+    if (built === 'no_content')
       return settled(failJob(job, 'other', 'The content of the message is no longer stored.'));
+    if (built === 'no_domain')
+      return settled(
+        failJob(job, 'policy', 'The sending domain was deleted after the message was accepted.'),
+      );
     message = built.facts;
-    const content = fillFor(built, job);
+    const content = await makeCopy(built, job);
     if (content === 'too_large') {
       return settled(failJob(job, 'message_too_large', 'The message is too large with its values.'));
     }
     const outcome = await tools.emailProvider.handOff({
       reference: job,
-      envelopeFrom: built.envelopeFrom,
+      envelopeFrom: envelopeSenderOf(tools, built, job),
       recipient: envelopeRecipientOf(job),
       content,
       confirm: async () => {
@@ -171,6 +231,10 @@ async function attempt(shift: Shift, job: store.Job): Promise<Settled> {
     // A probe that never reached the provider would keep the breaker open for good.
     if (entry === 'probes' && !isNoted) shift.breaker.abandonProbe();
   }
+}
+
+export function domainOf({ addressKey }: store.Job): string {
+  return addressKey.slice(addressKey.indexOf('@') + 1);
 }
 
 /** The job must not be handed off: it is somebody else's by now, or nobody can say whose it is. */

@@ -567,6 +567,49 @@ export async function findAddressKeys(
   return rows.map((row) => ({ ...toKey(row), addressKey: row.address_key }));
 }
 
+/** Failures that are the address's own, or its domain's; all others say nothing about it. */
+export const addressFailureClasses = ['mailbox_not_found', 'mailbox_full', 'domain_not_found'] as const;
+
+/**
+ * Those addresses (by index) of which the last so many messages all ended in a soft bounce. Read off
+ * recipients_address, a few rows each.
+ */
+export async function findSoftRuns(
+  connection: Connection,
+  addresses: readonly { organizationId: string; addressKey: string }[],
+  length: number,
+): Promise<Set<number>> {
+  const rows = await connection.rows(
+    unpreparedStatement<{ position: number }>(
+      `select wanted.position
+       from unnest($1::uuid[], $2::text[]) with ordinality as wanted (organization_id, address_key, position)
+       cross join lateral (
+         select count(*) filter (
+           where latest.status in ('bounced', 'failed') and latest.failure_type = 'soft'
+             and latest.failure_class = any ($4::text[])
+         ) as soft
+         from (
+           select status, failure_type, failure_class
+           from recipients
+           where organization_id = wanted.organization_id
+             and address_key = wanted.address_key
+             and drop_reason is null
+           order by message_id desc
+           limit $3
+         ) latest
+       ) run
+       where run.soft = $3`,
+    ),
+    [
+      addresses.map(({ organizationId }) => organizationId),
+      addresses.map(({ addressKey }) => addressKey),
+      length,
+      addressFailureClasses,
+    ],
+  );
+  return new Set(rows.map(({ position }) => position - 1));
+}
+
 function toKey(row: { organization_id: string; message_id: string; ordinal: number }): JobKey {
   return { organizationId: row.organization_id, messageId: row.message_id, ordinal: row.ordinal };
 }

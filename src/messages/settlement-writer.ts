@@ -1,11 +1,13 @@
-import { addSuppressions, type SuppressionTools } from '../audience/audience.ts';
+import type { SuppressionTools } from '../audience/audience.ts';
 import { dateOf, sleep } from '../platform/clock.ts';
 import type { Log } from '../platform/log.ts';
-import { type Database, DatabaseUnavailableError, type Transaction } from '../platform/postgres/database.ts';
+import { type Database, DatabaseUnavailableError } from '../platform/postgres/database.ts';
 import type { Lease } from '../platform/queue/lease.ts';
 import { uniqueMessages } from './feedback.ts';
 import * as store from './queue-store.ts';
+import { countFates } from './reputation.ts';
 import { settleAmbiguity, type settleCrash } from './settlement.ts';
+import { suppressByFate } from './suppressing.ts';
 
 /** What writing outcomes needs. */
 export type WriterTools = SuppressionTools & { database: Database; log: Log; random: () => number };
@@ -88,30 +90,14 @@ async function writeSettlements(tools: WriterTools, epoch: number, items: readon
         transaction,
         messagesWith(({ hasAttachments }) => hasAttachments),
       ),
-      suppressHardBounces(transaction, tools, changedSettlements),
-      transaction.commit(),
     ]);
+    const fates = changedSettlements.map((settlement) => ({
+      ...settlement,
+      addressKey: settlement.job.addressKey,
+    }));
+    await suppressByFate(transaction, tools, fates);
+    await Promise.all([countFates(transaction, tools, fates), transaction.commit()]);
   });
-}
-
-async function suppressHardBounces(
-  transaction: Transaction,
-  tools: WriterTools,
-  settlements: readonly store.Settlement[],
-): Promise<void> {
-  const bounced = settlements.filter(
-    ({ status, failure }) => status === 'bounced' && failure?.type === 'hard',
-  );
-  await addSuppressions(
-    transaction,
-    tools,
-    'email',
-    bounced.map(({ job }) => ({
-      organizationId: job.organizationId,
-      address: job.addressKey,
-      reason: 'hard_bounce',
-    })),
-  );
 }
 
 const recoveryItemsMax = 500;

@@ -8,7 +8,7 @@ import type { DropReason, RecipientStatus } from './schema.ts';
  * exist is bounced hard and suppressed; one that cannot take mail at the moment is bounced soft; and a message that
  * was refused for what it is has failed, which says nothing about the address.
  */
-const refusals: Readonly<Record<FailureClass, { status: RecipientStatus; type: 'hard' | 'soft' }>> = {
+export const refusals: Readonly<Record<FailureClass, { status: RecipientStatus; type: 'hard' | 'soft' }>> = {
   mailbox_not_found: { status: 'bounced', type: 'hard' },
   domain_not_found: { status: 'bounced', type: 'hard' },
   mailbox_full: { status: 'bounced', type: 'soft' },
@@ -46,6 +46,8 @@ export function settleOutcome(job: Job, outcome: SendOutcome, context: Settlemen
       return outcome.reason === 'provider_unavailable'
         ? settleUnavailability(job, outcome.reply, context)
         : settleDeferral(job, outcome.reason, outcome, context);
+    case 'postponed':
+      return settleUnavailability(job, outcome.reply, context, outcome.retryAfterMs);
     case 'unknown':
       return settleAmbiguity(job, context);
   }
@@ -71,10 +73,15 @@ function settleDeferral(
 }
 
 /** No attempt was made, so that none is counted; but what is too old is of no use to anybody. */
-function settleUnavailability(job: Job, reply: RemoteReply, context: SettlementContext): Settlement {
+function settleUnavailability(
+  job: Job,
+  reply: RemoteReply,
+  context: SettlementContext,
+  pauseMs = 0,
+): Settlement {
   return context.atMs > job.acceptedAt.getTime() + retryWindowMs
     ? { ...untouched(job), status: 'failed', failure: toFailure('soft', 'other', reply) }
-    : releaseJob(job, context);
+    : releaseJob(job, context, pauseMs);
 }
 
 /**
@@ -99,11 +106,11 @@ export function settleAmbiguity(job: Job, context: SettlementContext): Settlemen
 }
 
 /** Gives a job back as it was: it was not this message's fault that nothing came of the claim. */
-export function releaseJob(job: Job, context: SettlementContext): Settlement {
+export function releaseJob(job: Job, context: SettlementContext, pauseMs = 0): Settlement {
   return {
     ...untouched(job),
     requeue: {
-      dueAt: context.dateOf(context.atMs),
+      dueAt: context.dateOf(context.atMs + pauseMs),
       attempts: job.attempts,
       crashes: job.crashes,
       setAsideAt: null,

@@ -26,8 +26,15 @@ const info: Omit<ApiInfo, 'version'> = {
     'Ids are UUIDv7, so that their order is the order of time. Lists come newest first; `after` gives what is older than an id, `before` what is newer. Times are RFC 3339: they leave in UTC, and need an offset when they arrive.',
     'A field that is not known is refused, as is a value of the wrong type. An error has the same form everywhere, and a `name` that programs can go by.',
   ].join('\n\n'),
-  tags: [{ name: 'Email', description: 'Send email, and see what became of each recipient.' }],
+  tags: [
+    { name: 'Email', description: 'Send email, and see what became of each recipient.' },
+    {
+      name: 'Sending domains',
+      description: 'Prove that a domain is yours, so that its addresses may send and its mail is signed.',
+    },
+  ],
   examples: {
+    'POST /email/domains': { 'A domain': { name: 'mail.example.com' } },
     'POST /email/send': {
       'A short email': {
         from: 'hello@postillion.test',

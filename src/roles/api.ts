@@ -1,6 +1,8 @@
 import path from 'node:path';
 import { pathToFileURL } from 'node:url';
 import { createKeyring, type Keyring, type Scope } from '../accounts/accounts.ts';
+import { domainChannel } from '../domains/jobs.ts';
+import { domainRoutes } from '../domains/routes.ts';
 import { createAcceptor, deliveryChannel } from '../messages/messages.ts';
 import { messageRoutes } from '../messages/routes.ts';
 import { type BodyThread, createBodyThread } from '../platform/http/body-threads.ts';
@@ -26,7 +28,11 @@ export function listRoutes(installation: Installation): Route[] {
   const { database, clock, newId, secrets } = installation;
   const wakeWorkers = createWaker(installation, deliveryChannel);
   const acceptor = createAcceptor({ database, clock, newId, secrets, onQueued: wakeWorkers });
-  return [...messageRoutes({ database, acceptor })];
+  const wakeDomainChecks = createWaker(installation, domainChannel);
+  return [
+    ...messageRoutes({ database, acceptor }),
+    ...domainRoutes({ ...installation, onRegistered: wakeDomainChecks }),
+  ];
 }
 
 /** Serves the API until it is stopped. Throws if the port cannot be had. */

@@ -11,17 +11,11 @@ import {
 } from '../platform/postgres/condition.ts';
 import { findDurabilityProblems } from '../platform/postgres/durability.ts';
 import { pendingMigrations } from '../platform/postgres/migrate.ts';
+import { examineDirectDelivery } from './doctor-delivery.ts';
+import { type Finding, ok, problem, warning } from './finding.ts';
 import { type Installation, openInstallation } from './installation.ts';
 import { describeFailure } from './operator-command.ts';
 import { createEmailProvider } from './worker.ts';
-
-/** One thing that was looked at. `advice` says what to mend, and is null where there is nothing to mend. */
-export type Finding = {
-  level: 'ok' | 'warning' | 'problem';
-  subject: string;
-  found: string;
-  advice: string | null;
-};
 
 /**
  * Looks at everything that an installation stands on. Never throws for what it finds: what cannot be looked at is
@@ -56,22 +50,11 @@ export async function examine(
   }
   try {
     findings.push(...(await examineDatabase(installation)), await examineEmailProvider(installation));
+    if (config.emailProvider === 'mx') findings.push(...(await tryDirectDelivery(installation)));
   } finally {
     await installation.close();
   }
   return findings;
-}
-
-function ok(subject: string, found: string): Finding {
-  return { level: 'ok', subject, found, advice: null };
-}
-
-function warning(subject: string, found: string, advice: string): Finding {
-  return { level: 'warning', subject, found, advice };
-}
-
-function problem(subject: string, found: string, advice: string): Finding {
-  return { level: 'problem', subject, found, advice };
 }
 
 function describeSettings(config: Config): string {
@@ -203,7 +186,10 @@ async function examineClock({ database, clock }: Installation): Promise<Finding[
 
 async function examineEmailProvider(installation: Installation): Promise<Finding> {
   const { emailProvider: name } = installation.config;
-  const advice = 'Check POSTILLION_SMTP_URL, and that the relay can be reached from this machine.';
+  const advice =
+    name === 'mx'
+      ? 'Check POSTILLION_DNS_SERVERS, and that this machine reaches them.'
+      : 'Check POSTILLION_SMTP_URL, and that the relay can be reached from this machine.';
   try {
     const provider = createEmailProvider(installation);
     try {
@@ -218,6 +204,15 @@ async function examineEmailProvider(installation: Installation): Promise<Finding
   return name === 'sandbox'
     ? ok('email', 'the sandbox keeps it: nothing leaves this machine until POSTILLION_SMTP_URL is set')
     : ok('email', `${name} can be reached`);
+}
+
+async function tryDirectDelivery(installation: Installation): Promise<Finding[]> {
+  try {
+    return await examineDirectDelivery(installation);
+  } catch (cause) {
+    const found = `could not be looked at: ${describeFailure(cause)}`;
+    return [problem('delivery', found, 'Mend the others, and look again.')];
+  }
 }
 
 /** PostgreSQL stops taking rows when its disk is full; a gigabyte is some hours of warning under load. */

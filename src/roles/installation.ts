@@ -1,15 +1,12 @@
 import { randomBytes } from 'node:crypto';
 import { mkdir, readFile, writeFile } from 'node:fs/promises';
 import path from 'node:path';
-import {
-  type AccountTools,
-  createApiKey,
-  createOrganization,
-  hasOrganizations,
-} from '../accounts/accounts.ts';
+import { createApiKey, createOrganization, hasOrganizations } from '../accounts/accounts.ts';
+import { parseDomain } from '../channels/email/email.ts';
 import type { Config } from '../config.ts';
-import { sandboxDomain, verifyByOperator } from '../domains/domains.ts';
+import { type InstanceHosts, sandboxDomain, verifyByOperator } from '../domains/domains.ts';
 import { type Clock, now, systemClock } from '../platform/clock.ts';
+import { createResolver, type Resolver } from '../platform/dns/dns.ts';
 import { createIds, type NewId } from '../platform/ids.ts';
 import type { Log } from '../platform/log.ts';
 import { type Database, type DatabaseAddress, openDatabase } from '../platform/postgres/database.ts';
@@ -26,6 +23,9 @@ export type Installation = {
   clock: Clock;
   newId: NewId;
   log: Log;
+  resolver: Resolver;
+  /** What other people's DNS records point to. */
+  hosts: InstanceHosts;
   /** Closes the database, and stops the embedded PostgreSQL unless another process uses it. */
   close: () => Promise<void>;
 };
@@ -50,14 +50,18 @@ export async function openInstallation(
       // After a long time off, the months of its partitions may be over.
       await createPartitions(database, now(systemClock));
     }
+    const resolver = createResolver({ servers: config.dnsServers, clock: systemClock });
     return {
       config,
       database,
+      resolver,
+      hosts: instanceHostsOf(config),
       secrets: createSecrets(config.secret ?? (await keepOwnSecret(config.dataDirectory))),
       clock: systemClock,
       newId: createIds(systemClock),
       log,
       close: async () => {
+        resolver.close();
         await database.close();
         await stop();
       },
@@ -66,6 +70,17 @@ export async function openInstallation(
     await stop();
     throw cause;
   }
+}
+
+/** Of an installation that mail is only tried out with, and that nobody's DNS points to yet. */
+const hostOfNoInstallation = `mail.${sandboxDomain}`;
+
+export function instanceHostsOf({ bounceHost, publicUrl }: Config): InstanceHosts {
+  const publicHost = publicUrl === null ? null : parseDomain(new URL(publicUrl).hostname);
+  return {
+    bounceHost: bounceHost ?? publicHost ?? hostOfNoInstallation,
+    trackingHost: publicHost ?? bounceHost ?? hostOfNoInstallation,
+  };
 }
 
 async function findPostgres(
@@ -97,21 +112,20 @@ export type FirstOrganization = { organizationId: string; key: string; domain: s
 
 /** Null if there are organizations already. Several nodes may start at once: one of them makes it. */
 export async function createFirstOrganization(installation: Installation): Promise<FirstOrganization | null> {
-  const { database, clock, newId } = installation;
+  const { database } = installation;
   if (await hasOrganizations(database)) return null;
   const lock = await database.connectAlone('postillion-first-start');
   try {
     await lock.query("select pg_advisory_lock(hashtextextended('postillion first start', 0))");
     if (await hasOrganizations(database)) return null;
-    const tools: AccountTools = { database, clock, newId };
-    const organization = await createOrganization(tools, 'My organization');
-    const { key } = await createApiKey(tools, {
+    const organization = await createOrganization(installation, 'My organization');
+    const { key } = await createApiKey(installation, {
       organizationId: organization.id,
       name: 'First key',
       scopes: ['full_access'],
       expiresAt: null,
     });
-    await verifyByOperator(tools, { organizationId: organization.id, name: sandboxDomain });
+    await verifyByOperator(installation, { organizationId: organization.id, name: sandboxDomain });
     return { organizationId: organization.id, key, domain: sandboxDomain };
   } finally {
     await lock.end();

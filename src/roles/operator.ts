@@ -1,4 +1,4 @@
-import type { Command } from 'commander';
+import { type Command, Option } from 'commander';
 import {
   type ApiKey,
   type Channel,
@@ -15,9 +15,10 @@ import { addSuppressions, readSuppression, removeSuppression } from '../audience
 import { parseAddress } from '../channels/email/email.ts';
 import { readEnvironment } from '../config.ts';
 import { verifyByOperator } from '../domains/domains.ts';
+import { forgiveReputation } from '../messages/messages.ts';
 import { dateOf } from '../platform/clock.ts';
 import { migrate } from '../platform/postgres/migrate.ts';
-import type { Finding } from './doctor.ts';
+import type { Finding } from './finding.ts';
 import type { Installation } from './installation.ts';
 import {
   addCommand,
@@ -74,6 +75,12 @@ function addOrganizationCommands(group: Command): void {
     .option('--limit <noun=number>', 'limit of domains, segments or events; repeatable', collectLimit)
     .option('--suspend <channel>', 'let it send nothing on a channel; repeatable', collectChannel)
     .option('--resume <channel>', 'let it send again; repeatable', collectChannel)
+    .addOption(
+      new Option(
+        '--reputation-guard <switch>',
+        'whether too many bounces or complaints suspend it for email by themselves',
+      ).choices(['on', 'off']),
+    )
     .action(onInstallation(runOrganizationUpdate));
   addCommand(group, 'list', 'List organizations, newest first.')
     .option('--limit <number>', 'how many at most', parsePageSize, defaultPageSize)
@@ -150,6 +157,7 @@ async function runOrganizationCreate(
 type PlanOptions = Pick<PlanChange, 'requestsPerWindow' | 'eventsPerWindow' | 'suspend' | 'resume'> & {
   quota?: NonNullable<PlanChange['quotas']>;
   limit?: NonNullable<PlanChange['limits']>;
+  reputationGuard?: 'on' | 'off';
 };
 
 async function runOrganizationUpdate(
@@ -157,7 +165,7 @@ async function runOrganizationUpdate(
   id: string,
   options: PlanOptions,
 ): Promise<CommandOutcome> {
-  const { requestsPerWindow, eventsPerWindow, quota, limit, suspend, resume } = options;
+  const { requestsPerWindow, eventsPerWindow, quota, limit, suspend, resume, reputationGuard } = options;
   const change: PlanChange = {
     ...(requestsPerWindow !== undefined && { requestsPerWindow }),
     ...(eventsPerWindow !== undefined && { eventsPerWindow }),
@@ -165,11 +173,14 @@ async function runOrganizationUpdate(
     ...(limit !== undefined && { limits: limit }),
     ...(suspend !== undefined && { suspend }),
     ...(resume !== undefined && { resume }),
+    ...(reputationGuard !== undefined && { hasReputationGuard: reputationGuard === 'on' }),
   };
   if (Object.keys(change).length === 0) return refuse('Nothing to change. Add --help to see the options.');
   const both = suspend?.filter((channel) => resume?.includes(channel)) ?? [];
   if (both.length > 0) return refuse(`Either suspend or resume ${both.join(', ')}, not both.`);
   if (!(await updateOrganization(installation, id, change))) return refuseOrganization(id);
+  // Else the bounces that led to the suspension would lead to the next one at once.
+  if (resume?.includes('email')) await forgiveReputation(installation.database, id);
   return done(
     {
       id,
@@ -179,6 +190,7 @@ async function runOrganizationUpdate(
       ...(limit !== undefined && { limits: limit }),
       ...(suspend !== undefined && { suspended: suspend }),
       ...(resume !== undefined && { resumed: resume }),
+      ...(reputationGuard !== undefined && { reputation_guard: reputationGuard }),
     },
     `Changed the organization ${id}.`,
   );
@@ -212,6 +224,8 @@ async function runOrganizationList(
         quotas: organization.quotas,
         limits: organization.limits,
         suspended_channels: organization.suspendedChannels,
+        reputation_guard: organization.hasReputationGuard ? 'on' : 'off',
+        reputation_warned_at: organization.reputationWarnedAt,
         created_at: organization.createdAt,
       })),
       has_more: hasMore,

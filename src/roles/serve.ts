@@ -24,7 +24,7 @@ export async function serve(config: Config, role: Role): Promise<void> {
   ]);
   await warnOfDurability(installation, log);
   const first = await createFirstOrganization(installation);
-  const working = worker?.startWorker(installation);
+  const working = await worker?.startWorker(installation);
   try {
     const serving = await api?.startApi(installation);
     if (serving !== undefined) greet(config.publicUrl ?? serving.url, config, first);

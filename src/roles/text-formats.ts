@@ -1,6 +1,11 @@
+import { domainFormats } from '../domains/domains.ts';
 import { messageFormats } from '../messages/messages.ts';
 import { paginationFormats } from '../platform/http/pagination.ts';
 import type { TextFormat } from '../platform/http/validation.ts';
 
 /** Every text format that a schema of any room may name. */
-export const textFormats: Readonly<Record<string, TextFormat>> = { ...paginationFormats, ...messageFormats };
+export const textFormats: Readonly<Record<string, TextFormat>> = {
+  ...paginationFormats,
+  ...domainFormats,
+  ...messageFormats,
+};

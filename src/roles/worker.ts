@@ -1,7 +1,15 @@
 import type { EmailProvider } from '../channels/email/email.ts';
 import { createSandboxProvider } from '../channels/email/providers/sandbox/sandbox.ts';
+import { createMxProvider } from '../channels/email/providers/mx/mx.ts';
 import { createSmtpProvider } from '../channels/email/providers/smtp/smtp.ts';
-import { applyReports, startDelivery } from '../messages/messages.ts';
+import { startDomainChecks } from '../domains/jobs.ts';
+import {
+  applyReports,
+  createDeliverability,
+  deleteOldReputation,
+  startDelivery,
+} from '../messages/messages.ts';
+import { startBounceIntake } from './bounce-intake.ts';
 import { deleteExpiredKeys, retentionMs } from '../platform/http/idempotency.ts';
 import { deleteOldRateWindows } from '../platform/http/rate-limit.ts';
 import { dateOf } from '../platform/clock.ts';
@@ -12,15 +20,23 @@ import type { Installation } from './installation.ts';
 
 export type Worker = { stop: () => Promise<void> };
 
-/** Delivers what is due until it is stopped. */
-export function startWorker(installation: Installation): Worker {
+/** Delivers what is due, takes bounces and looks after domains, until it is stopped. */
+export async function startWorker(installation: Installation): Promise<Worker> {
+  const { config } = installation;
+  const bounceIntake = await startBounceIntake(installation);
   const emailProvider = createEmailProvider(installation);
-  const delivery = startDelivery({ ...installation, emailProvider, random: Math.random });
+  const delivery = startDelivery({
+    ...installation,
+    emailProvider,
+    random: Math.random,
+    deliverability: createDeliverability({ ...installation, areDomainsLookedUp: config.areDomainsLookedUp }),
+    hasBounceHost: config.bounceHost !== null,
+  });
+  const domainChecks = startDomainChecks(installation);
   const stopTidying = tidyRegularly(installation);
   return {
     stop: async () => {
-      await stopTidying();
-      await delivery.stop();
+      await Promise.all([stopTidying(), bounceIntake?.stop(), domainChecks.stop(), delivery.stop()]);
       await emailProvider.close();
     },
   };
@@ -34,11 +50,26 @@ export function createEmailProvider(installation: Installation): EmailProvider {
       return createSandboxProvider({
         keep: ({ reference, ...kept }) =>
           keepMessage(installation, { ...kept, ...reference, channel: 'email' }),
-        reportComplaint: (job) => applyReports(installation, [{ job, status: 'complained', failure: null }]),
+        reportComplaint: (job) =>
+          applyReports({ ...installation, random: Math.random }, [
+            { job, status: 'complained', failure: null },
+          ]),
       });
     case 'smtp':
       if (config.smtpUrl === null) throw new Error('POSTILLION_SMTP_URL is not set');
-      return createSmtpProvider({ url: config.smtpUrl, clock, heloName: hostname() });
+      return createSmtpProvider({ url: config.smtpUrl, clock, heloName: config.mailHost ?? hostname() });
+    case 'mx': {
+      const domainsRequiringTls = new Set(config.mx.domainsRequiringTls);
+      return createMxProvider({
+        resolver: installation.resolver,
+        clock,
+        random: Math.random,
+        heloName: config.mailHost ?? hostname(),
+        port: config.mx.port,
+        mayUsePrivateAddresses: config.mx.mayUsePrivateAddresses,
+        requiresTls: (domain) => domainsRequiringTls.has(domain),
+      });
+    }
   }
 }
 
@@ -56,6 +87,7 @@ function tidyRegularly(installation: Installation): () => Promise<void> {
     await createPartitions(database, dateOf(clock.nowMs()));
     await deleteExpiredKeys(database, dateOf(clock.nowMs() - retentionMs));
     await deleteOldRateWindows(database, dateOf(clock.nowMs() - 10 * 60_000));
+    await deleteOldReputation(database, clock.nowMs());
     await tidySandbox(database);
   }
   function run() {

@@ -2,7 +2,7 @@ import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } fr
 import { addSuppressions } from '../../src/audience/audience.ts';
 import type { EmailProvider } from '../../src/channels/email/email.ts';
 import type { SendOutcome } from '../../src/channels/outcome.ts';
-import { type Delivery, startDelivery } from '../../src/messages/messages.ts';
+import { createDeliverability, type Delivery, startDelivery } from '../../src/messages/messages.ts';
 import type { EmailRecord } from '../../src/messages/schema.ts';
 import {
   type Connection,
@@ -47,6 +47,8 @@ function deliver(more: { emailProvider?: EmailProvider; database?: Database } = 
   const delivery = startDelivery({
     ...server.installation,
     emailProvider: createEmailProvider(server.installation),
+    deliverability: createDeliverability({ ...server.installation, areDomainsLookedUp: false }),
+    hasBounceHost: false,
     random: () => 0.5,
     ...more,
   });
@@ -420,7 +422,7 @@ describe('when the database fails in between', () => {
 
   test('while one email of a batch cannot be built, the others are delivered', async () => {
     const [broken, whole] = [await send(server), await send(server)];
-    await rowsOf(server, "update messages set sender = 'no address' where id = $1", [broken]);
+    await rowsOf(server, "update messages set details = '{}' where id = $1", [broken]);
     deliver();
     expect((await settled(server, whole)).status).toBe('delivered');
     await eventually(

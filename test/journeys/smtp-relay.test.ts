@@ -53,7 +53,7 @@ async function arrangeAt(smtpUrl: string): Promise<Omit<Relay, 'sink'>> {
     startWorker: (log = silentLog) => {
       const worker = startWorker({ ...server.installation, log });
       let stopped: Promise<void> | null = null;
-      const stop = () => (stopped ??= worker.stop());
+      const stop = () => (stopped ??= worker.then((started) => started.stop()));
       open.push(stop);
       return { stop };
     },

@@ -1,4 +1,5 @@
 /** Who may see what, generated from the table of routes: a new route is covered as soon as it is in the table. */
+import { randomUUID } from 'node:crypto';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { createApiKey, scopes, updateOrganization } from '../../src/accounts/accounts.ts';
 import type { Route } from '../../src/platform/http/route.ts';
@@ -54,6 +55,16 @@ const makeForeign: Readonly<Record<string, () => Promise<string>>> = {
       withKey(other.key),
     );
     expect(status).toBe(202);
+    return body.id;
+  },
+  '/email/domains/:id': async () => {
+    const { status, body } = await server.request<{ id: string }>(
+      'POST',
+      '/v1/email/domains',
+      { name: `theirs-${randomUUID()}.example` },
+      withKey(other.key),
+    );
+    expect(status).toBe(200);
     return body.id;
   },
 };

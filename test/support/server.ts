@@ -3,6 +3,7 @@ import { createApiKey, createOrganization } from '../../src/accounts/accounts.ts
 import { type Config, readConfig } from '../../src/config.ts';
 import { sandboxDomain, verifyByOperator } from '../../src/domains/domains.ts';
 import { type Clock, now, systemClock } from '../../src/platform/clock.ts';
+import { createResolver } from '../../src/platform/dns/dns.ts';
 import type { HttpLimits } from '../../src/platform/http/server.ts';
 import { createIds } from '../../src/platform/ids.ts';
 import { silentLog } from '../../src/platform/log.ts';
@@ -10,7 +11,7 @@ import { openDatabase } from '../../src/platform/postgres/database.ts';
 import { createPartitions } from '../../src/platform/postgres/partitions.ts';
 import { createSecrets } from '../../src/platform/secrets.ts';
 import { startApi } from '../../src/roles/api.ts';
-import type { Installation } from '../../src/roles/installation.ts';
+import { type Installation, instanceHostsOf } from '../../src/roles/installation.ts';
 import { startWorker } from '../../src/roles/worker.ts';
 import { createTestDatabase } from './test-database.ts';
 
@@ -59,14 +60,20 @@ export async function startTestServer(options: TestServerOptions = {}): Promise<
     connectionsMax: settings.databaseConnectionsMax ?? connectionsMax,
   });
   const newId = createIds(clock);
+  const emailProvider = settings.smtpUrl ? 'smtp' : 'sandbox';
+  const config: Config = { ...defaultConfig, emailProvider, ...settings };
+  const resolver = createResolver({ servers: config.dnsServers, clock });
   const installation: Installation = {
-    config: { ...defaultConfig, emailProvider: settings.smtpUrl ? 'smtp' : 'sandbox', ...settings },
+    config,
     database,
     secrets: createSecrets(secret),
     clock,
     newId,
     log: silentLog,
+    resolver,
+    hosts: instanceHostsOf(config),
     close: async () => {
+      resolver.close();
       await database.close();
       await testDatabase.drop();
     },
@@ -76,7 +83,7 @@ export async function startTestServer(options: TestServerOptions = {}): Promise<
     if (options.clock !== undefined) await createPartitions(database, now(clock));
     const { organizationId, key } = await createSender(installation);
     const api = await startApi(installation, { drainMs: 0, ...limits });
-    const worker = hasWorker ? startWorker(installation) : null;
+    const worker = hasWorker ? await startWorker(installation) : null;
     return {
       url: api.url,
       organizationId,

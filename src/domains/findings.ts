@@ -1,0 +1,72 @@
+import type { ExpectedRecord, Observation, RecordKind } from './records.ts';
+
+/**
+ * What is known of a domain's records, and what follows from it.
+ *
+ * A record is `pending` until something is found at its name, `verified` once that is what it should be, and `failed`
+ * when it is something else, or has vanished. A check that nobody could answer changes nothing: neither absence nor
+ * presence follows from a silent server.
+ */
+export type RecordStatus = 'pending' | 'verified' | 'failed';
+
+export type Finding = { status: RecordStatus; found: readonly string[]; checkedAt: string | null };
+
+/** As it is stored, by kind of record. */
+export type Findings = Partial<Record<RecordKind, Finding>>;
+
+export const noFinding: Finding = { status: 'pending', found: [], checkedAt: null };
+
+/** One check's observations over what was known before. */
+export function updateFindings(
+  before: Findings,
+  observations: ReadonlyMap<RecordKind, Observation>,
+  checkedAt: Date,
+): Findings {
+  const findings: Findings = { ...before };
+  for (const [kind, observation] of observations) {
+    if (observation.kind === 'unknown') continue;
+    findings[kind] = {
+      status: judge(before[kind] ?? noFinding, observation),
+      found: observation.found,
+      checkedAt: checkedAt.toISOString(),
+    };
+  }
+  return findings;
+}
+
+function judge(before: Finding, observation: Extract<Observation, { kind: 'seen' }>): RecordStatus {
+  if (observation.isAsExpected) return 'verified';
+  const wasThere = before.status !== 'pending';
+  return observation.found.length > 0 || wasThere ? 'failed' : 'pending';
+}
+
+export function isComplete(expected: readonly ExpectedRecord[], findings: Findings): boolean {
+  return expected.every(({ kind, isRequired }) => !isRequired || findings[kind]?.status === 'verified');
+}
+
+/** What a verified domain lacks, a sentence each. */
+export function listIssues(expected: readonly ExpectedRecord[], findings: Findings): string[] {
+  return expected.flatMap(({ kind, type, name, isRequired }) => {
+    const finding = findings[kind];
+    if (!isRequired || finding === undefined || finding.status === 'verified') return [];
+    return finding.found.length === 0
+      ? [`The ${type} record of ${name} is missing.`]
+      : [`The ${type} record of ${name} is not what it should be.`];
+  });
+}
+
+const minuteMs = 60_000;
+
+/** Often while somebody waits for it, and hourly for as long as the domain is held. */
+const checkPlan = [
+  { untilMs: 30 * minuteMs, everyMs: minuteMs },
+  { untilMs: 24 * 60 * minuteMs, everyMs: 10 * minuteMs },
+] as const;
+const settledIntervalMs = 60 * minuteMs;
+
+/** When a domain is looked at again, in milliseconds of the clock. */
+export function nextCheckAtMs(registeredAtMs: number, checkedAtMs: number): number {
+  const ageMs = checkedAtMs - registeredAtMs;
+  const step = checkPlan.find(({ untilMs }) => ageMs < untilMs);
+  return checkedAtMs + (step?.everyMs ?? settledIntervalMs);
+}

@@ -1,0 +1,64 @@
+import type { Database } from '../platform/postgres/database.ts';
+import { type Clock, dateOf, now } from '../platform/clock.ts';
+import type { NewId } from '../platform/ids.ts';
+import type { Secrets } from '../platform/secrets.ts';
+import { loadLimits } from '../accounts/accounts.ts';
+import { nextCheckAtMs } from './findings.ts';
+import { createSealedKeyPair } from './key-pair.ts';
+import type { InstanceHosts } from './records.ts';
+import { type DomainBody, parseSendingDomain } from './schema.ts';
+import * as store from './store.ts';
+
+/** What registering and verifying need. */
+export type DomainTools = { database: Database; clock: Clock; newId: NewId; secrets: Secrets };
+
+export type RegistrationOutcome =
+  | { kind: 'registered'; domain: store.DomainRow }
+  /** Another organization has verified this name, or one above or below it. */
+  | { kind: 'unavailable' }
+  /** A host of this installation, or below one: mail to it must not be taken for a tenant's. */
+  | { kind: 'own_host' }
+  | { kind: 'limit_reached' }
+  | { kind: 'busy' };
+
+/**
+ * Registers a domain for an organization, or returns it as it is if the organization holds it already. One at a
+ * time: a second registration of the same organization is turned away while the first is under way.
+ */
+export async function registerDomain(
+  tools: DomainTools & { hosts: InstanceHosts },
+  organizationId: string,
+  body: DomainBody,
+): Promise<RegistrationOutcome> {
+  const name = parseSendingDomain(body.name);
+  if (name === null) throw new Error('the schema lets no such name through');
+  const ownHosts = [tools.hosts.bounceHost, tools.hosts.trackingHost];
+  if (ownHosts.some((host) => name === host || name.endsWith(`.${host}`))) return { kind: 'own_host' };
+  return tools.database.transaction(async (transaction): Promise<RegistrationOutcome> => {
+    if (!(await store.tryLockRegistration(transaction, organizationId))) return { kind: 'busy' };
+    const held = await store.findDomainByName(transaction, { organizationId, name });
+    if (held !== null) return { kind: 'registered', domain: held };
+    const related = await store.findRelatedVerified(transaction, { organizationId, name });
+    if (related.length > 0) return { kind: 'unavailable' };
+    const { domains: limit } = await loadLimits(transaction, organizationId);
+    if (limit !== null && (await store.holdsDomains(transaction, organizationId, limit)))
+      return { kind: 'limit_reached' };
+    // A tenth of a second of arithmetic in the thread pool, within the transaction because its lock is what makes
+    // others wait their turn, and only where a domain is really made.
+    const dkim = await createSealedKeyPair(tools);
+    const at = now(tools.clock);
+    const domain = await store.insertDomain(transaction, {
+      organizationId,
+      id: tools.newId(),
+      name,
+      returnPathSubdomain: body.return_path_subdomain ?? 'send',
+      trackingSubdomain: body.tracking_subdomain ?? null,
+      openTracking: body.open_tracking ?? false,
+      clickTracking: body.click_tracking ?? false,
+      dkim,
+      nextCheckAt: dateOf(nextCheckAtMs(at.getTime(), at.getTime())),
+      createdAt: at,
+    });
+    return { kind: 'registered', domain };
+  });
+}

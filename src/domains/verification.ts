@@ -1,0 +1,108 @@
+import type { Resolver } from '../platform/dns/dns.ts';
+import { type Clock, dateOf, now } from '../platform/clock.ts';
+import type { Database } from '../platform/postgres/database.ts';
+import { isComplete, listIssues, nextCheckAtMs, updateFindings } from './findings.ts';
+import {
+  type DomainSettings,
+  type ExpectedRecord,
+  type InstanceHosts,
+  listExpectedRecords,
+  observeAlias,
+  observeExchanges,
+  observeTexts,
+  type Observation,
+  type RecordKind,
+} from './records.ts';
+import type { DomainTools } from './registration.ts';
+import * as store from './store.ts';
+
+/** What looking a domain up in the DNS needs besides. */
+export type CheckTools = DomainTools & { resolver: Resolver; hosts: InstanceHosts };
+
+export type CheckOutcome =
+  | { kind: 'checked'; domain: store.DomainRow }
+  /** Another organization has verified this name, or one above or below it, in the meantime. */
+  | { kind: 'unavailable' }
+  /** Deleted while it was being checked. */
+  | { kind: 'gone' };
+
+/**
+ * Looks a domain up in the DNS and writes down what was found. A pending one with all of its records becomes
+ * verified, if nobody else holds it or a relative of it by then; a verified one that lacks some is degraded.
+ */
+export async function checkDomain(tools: CheckTools, domain: store.DomainRow): Promise<CheckOutcome> {
+  const settings = store.settingsOf(domain);
+  if (settings === null) return { kind: 'checked', domain };
+  const expected = listExpectedRecords(settings, tools.hosts);
+  const observations = await observeRecords(tools, settings, expected);
+  const at = now(tools.clock);
+  const key = { organizationId: domain.organization_id, id: domain.id };
+
+  return tools.database.transaction(async (transaction): Promise<CheckOutcome> => {
+    await store.lockVerification(transaction);
+    const current = await store.findDomain(transaction, key);
+    if (current === null) return { kind: 'gone' };
+    const findings = updateFindings(current.findings, observations, at);
+    const isVerified = current.status === 'verified';
+    const isDegraded = isVerified && listIssues(expected, findings).length > 0;
+    const saved = await store.saveCheck(transaction, {
+      ...key,
+      findings,
+      checkedAt: at,
+      nextCheckAt: dateOf(nextCheckAtMs(current.created_at.getTime(), at.getTime())),
+      degradedSince: isDegraded ? (current.degraded_since ?? at) : null,
+    });
+    if (isVerified || !isComplete(expected, findings)) return { kind: 'checked', domain: saved ?? current };
+
+    const related = await store.findRelatedVerified(transaction, {
+      organizationId: key.organizationId,
+      name: current.name,
+    });
+    if (related.length > 0) return { kind: 'unavailable' };
+    await store.markVerified(transaction, key, at);
+    const verified = await store.findDomain(transaction, key);
+    return verified === null ? { kind: 'gone' } : { kind: 'checked', domain: verified };
+  });
+}
+
+/** What the newest verified domains lack in the DNS at this moment, whatever the last check said. Writes nothing. */
+export async function examineVerifiedDomains(
+  tools: { database: Database; resolver: Resolver; hosts: InstanceHosts; clock: Clock },
+  limit: number,
+): Promise<{ name: string; issues: string[] }[]> {
+  const domains = await store.listNewestVerified(tools.database, limit);
+  return Promise.all(
+    domains.map(async (domain) => {
+      const settings = store.settingsOf(domain);
+      if (settings === null) return { name: domain.name, issues: ['It has no DKIM key: verify it again.'] };
+      const expected = listExpectedRecords(settings, tools.hosts);
+      const observations = await observeRecords(tools, settings, expected);
+      return {
+        name: domain.name,
+        issues: listIssues(expected, updateFindings({}, observations, now(tools.clock))),
+      };
+    }),
+  );
+}
+
+/** All at once, past every cache: whoever has just published a record wants to see it. */
+async function observeRecords(
+  { resolver, hosts }: Pick<CheckTools, 'resolver' | 'hosts'>,
+  settings: DomainSettings,
+  expected: readonly ExpectedRecord[],
+): Promise<Map<RecordKind, Observation>> {
+  const observe = async (record: ExpectedRecord): Promise<Observation> => {
+    const options = { isFresh: true };
+    switch (record.type) {
+      case 'TXT':
+        return observeTexts(record, await resolver.txt(record.name, options), settings, hosts);
+      case 'MX':
+        return observeExchanges(record, await resolver.mx(record.name, options));
+      case 'CNAME':
+        return observeAlias(record, await resolver.cname(record.name, options));
+    }
+  };
+  return new Map(
+    await Promise.all(expected.map(async (record) => [record.kind, await observe(record)] as const)),
+  );
+}

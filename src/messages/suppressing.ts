@@ -1,0 +1,68 @@
+import { addSuppressions, type SuppressionReason, type SuppressionTools } from '../audience/audience.ts';
+import type { Transaction } from '../platform/postgres/database.ts';
+import type { Failure } from './queue-store.ts';
+import * as store from './queue-store.ts';
+import type { RecipientStatus } from './schema.ts';
+
+/**
+ * Who must not be written to again. An address that does not exist is suppressed at its first bounce, and so is
+ * whoever complained; one that cannot take mail at the moment, after a run of messages that all ended so; and a
+ * message that was refused for what it is says nothing about the address.
+ */
+export type RecipientFate = {
+  job: store.JobKey;
+  addressKey: string;
+  status: RecipientStatus | null;
+  failure: Failure | null;
+};
+
+/** Fewer would shut out a mailbox that was full for a week; more would be seen by its provider as a nuisance. */
+const softRunLength = 5;
+
+export async function suppressByFate(
+  transaction: Transaction,
+  tools: SuppressionTools,
+  fates: readonly RecipientFate[],
+): Promise<void> {
+  const suppressed: { fate: RecipientFate; reason: SuppressionReason }[] = [];
+  const soft: RecipientFate[] = [];
+  for (const fate of fates) {
+    if (fate.status === 'complained') suppressed.push({ fate, reason: 'complaint' });
+    else if (fate.status === 'bounced' && fate.failure?.type === 'hard')
+      suppressed.push({ fate, reason: 'hard_bounce' });
+    else if (isSoftBounce(fate)) soft.push(fate);
+  }
+  for (const fate of await findLongRuns(transaction, soft)) suppressed.push({ fate, reason: 'soft_bounces' });
+  await addSuppressions(
+    transaction,
+    tools,
+    'email',
+    suppressed.map(({ fate, reason }) => ({
+      organizationId: fate.job.organizationId,
+      address: fate.addressKey,
+      reason,
+    })),
+  );
+}
+
+function isSoftBounce({ status, failure }: RecipientFate): boolean {
+  const isOver = status === 'bounced' || status === 'failed';
+  return (
+    isOver &&
+    failure?.type === 'soft' &&
+    (store.addressFailureClasses as readonly string[]).includes(failure.class)
+  );
+}
+
+async function findLongRuns(
+  transaction: Transaction,
+  soft: readonly RecipientFate[],
+): Promise<RecipientFate[]> {
+  if (soft.length === 0) return [];
+  const isLong = await store.findSoftRuns(
+    transaction,
+    soft.map(({ job, addressKey }) => ({ organizationId: job.organizationId, addressKey })),
+    softRunLength,
+  );
+  return soft.filter((_fate, index) => isLong.has(index));
+}

@@ -1,0 +1,21 @@
+import { hostname } from 'node:os';
+import { acceptsReturnPath, takeBounce } from '../messages/messages.ts';
+import type { Installation } from './installation.ts';
+
+/** Listens for bounces and complaints if a port is set. Throws if that cannot be had. */
+export async function startBounceIntake(
+  installation: Installation,
+): Promise<{ port: number; stop: () => Promise<void> } | null> {
+  const { config, log } = installation;
+  if (config.bounceListener === null) return null;
+  // Most installations have a listener on one worker, or on none.
+  const { startInboundListener } = await import('../channels/email/inbound/listener.ts');
+  const tools = { ...installation, random: Math.random };
+  return startInboundListener({
+    ...config.bounceListener,
+    hostName: config.bounceHost ?? hostname(),
+    log,
+    accepts: (recipient) => acceptsReturnPath(tools, recipient),
+    receive: (mail) => takeBounce(tools, mail),
+  });
+}

@@ -1,0 +1,199 @@
+import { connect } from 'node:net';
+import { hostname } from 'node:os';
+import { examineVerifiedDomains } from '../domains/domains.ts';
+import type { Clock } from '../platform/clock.ts';
+import type { DnsAnswer } from '../platform/dns/dns.ts';
+import { readNetworkTimeSkewMs } from '../platform/network-time.ts';
+import { type Finding, ok, problem, warning } from './finding.ts';
+import type { Installation } from './installation.ts';
+
+/**
+ * What direct delivery needs of the world around: that this machine reaches other mail servers, and that these find
+ * in the DNS what they ask of a stranger before they take mail from it.
+ */
+export async function examineDirectDelivery(installation: Installation): Promise<Finding[]> {
+  const findings = await Promise.all([
+    examineOutgoingPort(installation),
+    examineName(installation),
+    examineBounceHost(installation),
+    examineDomains(installation),
+    examineWorldTime(installation),
+  ]);
+  return findings.flat();
+}
+
+/** Large providers: whoever reaches none of them reaches nobody. */
+const wellKnownDomains = ['gmail.com', 'outlook.com', 'yahoo.com'];
+const connectMs = 5_000;
+
+async function examineOutgoingPort({ config, resolver, clock }: Installation): Promise<Finding[]> {
+  const { port } = config.mx;
+  const failures: string[] = [];
+  for (const domain of wellKnownDomains) {
+    const exchange = await firstOf(resolver.mx(domain));
+    if (exchange === null) continue;
+    const address = await firstOf(resolver.a(exchange.exchange));
+    if (address === null) continue;
+    const failure = await tryToConnect(clock, address, port);
+    if (failure === null) return [ok('port', `mail servers are reached on port ${port}`)];
+    failures.push(`${exchange.exchange}: ${failure}`);
+  }
+  if (failures.length === 0) {
+    return [
+      warning(
+        'port',
+        `whether port ${port} is open cannot be tried: the DNS knows no mail server of ${wellKnownDomains.join(', ')}`,
+        'Check POSTILLION_DNS_SERVERS, and that this machine reaches them.',
+      ),
+    ];
+  }
+  return [
+    problem(
+      'port',
+      `no mail server is reached on port ${port} (${failures.join('; ')})`,
+      'Ask the provider of this machine to open outgoing port 25, or hand mail to a relay with POSTILLION_SMTP_URL.',
+    ),
+  ];
+}
+
+async function firstOf<T>(asking: Promise<DnsAnswer<T>>): Promise<T | null> {
+  const answer = await asking;
+  return answer.kind === 'found' ? (answer.records[0] ?? null) : null;
+}
+
+/** Returns what went wrong, or null. */
+function tryToConnect(clock: Clock, host: string, port: number): Promise<string | null> {
+  return new Promise((resolve) => {
+    const socket = connect({ host, port });
+    const end = (failure: string | null) => {
+      cancel();
+      socket.destroy();
+      resolve(failure);
+    };
+    const cancel = clock.after(connectMs, () => {
+      end('no answer');
+    });
+    socket.once('connect', () => {
+      end(null);
+    });
+    socket.once('error', (error) => {
+      end(error.message);
+    });
+  });
+}
+
+const nameAdvice =
+  'Let the name have an address record, let the provider of the machine point its PTR record to the name, and set POSTILLION_MAIL_HOST to it.';
+
+/** Forward-confirmed reverse DNS: many servers take nothing from an address without it. */
+async function examineName({ config, resolver }: Installation): Promise<Finding[]> {
+  const name = (config.mailHost ?? hostname()).toLowerCase();
+  const [v4, v6] = await Promise.all([resolver.a(name), resolver.aaaa(name)]);
+  const addresses = [v4, v6].flatMap((answer) => (answer.kind === 'found' ? [...answer.records] : []));
+  if (addresses.length === 0) {
+    return [problem('PTR', `${name}, which is said in EHLO, has no address in the DNS`, nameAdvice)];
+  }
+  const reversed = await Promise.all(
+    addresses.map(async (address) => {
+      const names = await resolver.ptr(address);
+      return { address, names: names.kind === 'found' ? names.records : [] };
+    }),
+  );
+  const astray = reversed.filter(({ names }) => !names.includes(name));
+  if (astray.length === 0) return [ok('PTR', `${name} and its addresses point to each other`)];
+  const found = astray
+    .map(({ address, names }) => `${address} to ${names.join(', ') || 'nothing'}`)
+    .join('; ');
+  return [problem('PTR', `the addresses of ${name} do not point back to it: ${found}`, nameAdvice)];
+}
+
+async function examineBounceHost({ config, resolver }: Installation): Promise<Finding[]> {
+  const { bounceHost, bounceListener } = config;
+  if (bounceHost === null) {
+    return [
+      warning(
+        'bounces',
+        'what comes back later is not read, and the return path of mail is not aligned with its domain',
+        'Set POSTILLION_BOUNCE_HOST and POSTILLION_BOUNCE_PORT.',
+      ),
+    ];
+  }
+  const [v4, v6, texts] = await Promise.all([
+    resolver.a(bounceHost),
+    resolver.aaaa(bounceHost),
+    resolver.txt(bounceHost),
+  ]);
+  const hasAddress = v4.kind === 'found' || v6.kind === 'found';
+  const policies = texts.kind === 'found' ? texts.records.filter((text) => /^v=spf1( |$)/i.test(text)) : [];
+  const findings: Finding[] = [
+    hasAddress
+      ? ok('bounces', `${bounceHost} has an address`)
+      : problem('bounces', `${bounceHost} has no address in the DNS`, 'Give it one: bounces are sent there.'),
+    policies.length === 1
+      ? ok('SPF', `${bounceHost} says who sends: ${policies[0] ?? ''}`)
+      : problem(
+          'SPF',
+          `${bounceHost} has ${policies.length === 0 ? 'no SPF record' : 'more than one SPF record'}`,
+          `Publish exactly one, which names the addresses that send: the records of all sending domains include it. For this machine alone, "v=spf1 a:${bounceHost} -all" does.`,
+        ),
+  ];
+  if (bounceListener === null) {
+    findings.push(
+      warning(
+        'bounces',
+        'nothing listens for them',
+        'Set POSTILLION_BOUNCE_PORT on a worker, usually to 25.',
+      ),
+    );
+  } else if (bounceListener.port !== 25) {
+    findings.push(
+      warning(
+        'bounces',
+        `they are taken on port ${bounceListener.port}, and other servers send to port 25`,
+        'Let the machine pass port 25 on to it.',
+      ),
+    );
+  }
+  return findings;
+}
+
+/** Enough to see that something is wrong; a person who holds more looks at their records over the API. */
+const domainsMax = 20;
+
+async function examineDomains(installation: Installation): Promise<Finding[]> {
+  const domains = await examineVerifiedDomains(installation, domainsMax);
+  const lacking = domains.filter(({ issues }) => issues.length > 0);
+  if (lacking.length === 0) {
+    return [ok('DKIM', `the records of the ${domains.length} newest sending domains are in the DNS`)];
+  }
+  return lacking.map(({ name, issues }) =>
+    problem(
+      'DKIM',
+      `${name}: ${issues.join(' ')}`,
+      'Publish what GET /email/domains shows for it: mail without it fails DKIM, SPF or DMARC.',
+    ),
+  );
+}
+
+const timeServer = { name: 'pool.ntp.org', port: 123 };
+/** Signatures from the future are refused by some; a minute is what most allow for. */
+const skewMsMax = 30_000;
+
+async function examineWorldTime({ resolver, clock }: Installation): Promise<Finding[]> {
+  const address = await firstOf(resolver.a(timeServer.name));
+  const skewMs =
+    address === null ? null : await readNetworkTimeSkewMs(clock, { address, port: timeServer.port });
+  if (skewMs === null) {
+    return [
+      warning(
+        'time',
+        `${timeServer.name} does not answer, so that the time of this machine is not compared`,
+        'See by other means that it is right: signatures carry it.',
+      ),
+    ];
+  }
+  const found = `this machine is ${Math.abs(Math.round(skewMs))} ms ${skewMs > 0 ? 'behind' : 'ahead of'} ${timeServer.name}`;
+  return Math.abs(skewMs) <= skewMsMax
+    ? [ok('time', found)]
+    : [problem('time', found, 'Let the machine take its time from NTP: signatures carry it.')];
+}

@@ -1,0 +1,120 @@
+/** What the doctor says of direct delivery, with a world of its own around it. */
+import { afterAll, beforeAll, beforeEach, expect, test } from 'vitest';
+import { createResolver } from '../../src/platform/dns/dns.ts';
+import { examineDirectDelivery } from '../../src/roles/doctor-delivery.ts';
+import { type DnsNameRecords, startDnsServer, type TestDnsServer } from '../support/dns-server.ts';
+import { rowsOf } from '../support/email-journey.ts';
+import { startTestServer, type TestServer } from '../support/server.ts';
+import { type SmtpSink, startSmtpSink } from '../support/smtp-sink.ts';
+
+const host = 'mail.host.example';
+
+let dns: TestDnsServer;
+let sink: SmtpSink;
+let server: TestServer;
+
+const world: Record<string, DnsNameRecords> = {
+  'gmail.com': { MX: [[10, 'mx.gmail.example']] },
+  'mx.gmail.example': { A: ['127.0.0.2'] },
+  [host]: { A: ['127.0.0.1'], TXT: [`v=spf1 a:${host} -all`] },
+  '1.0.0.127.in-addr.arpa': { PTR: [host] },
+};
+
+beforeAll(async () => {
+  sink = await startSmtpSink({ address: '127.0.0.2' });
+  dns = await startDnsServer();
+  dns.ttlSeconds = 1;
+  server = await startTestServer({
+    emailProvider: 'mx',
+    mx: { port: sink.port, mayUsePrivateAddresses: true, domainsRequiringTls: [] },
+    dnsServers: [dns.address],
+    mailHost: host,
+    bounceHost: host,
+    bounceListener: { host: '127.0.0.1', port: 25 },
+  });
+});
+afterAll(async () => {
+  await server.stop();
+  await sink.close();
+  await dns.stop();
+});
+beforeEach(() => {
+  for (const [name, records] of Object.entries(world)) dns.set(name, records);
+});
+
+/** Asks with an empty cache, and without a word of time servers, which are not of this world. */
+async function examine(more: Partial<TestServer['installation']['config']> = {}) {
+  const { installation } = server;
+  const resolver = createResolver({ servers: [dns.address], clock: installation.clock });
+  try {
+    const findings = await examineDirectDelivery({
+      ...installation,
+      config: { ...installation.config, ...more },
+      resolver,
+    });
+    return findings
+      .filter(({ subject }) => subject !== 'time')
+      .map(({ level, subject, found }) => [level, subject, found] as const);
+  } finally {
+    resolver.close();
+  }
+}
+
+const levelsOf = (findings: Awaited<ReturnType<typeof examine>>) =>
+  Object.fromEntries(findings.map(([level, subject]) => [subject, level]));
+
+test('where all is in order it says so', async () => {
+  await rowsOf(server, "update domains set status = 'pending', verified_at = null");
+  expect(levelsOf(await examine())).toEqual({
+    port: 'ok',
+    PTR: 'ok',
+    bounces: 'ok',
+    SPF: 'ok',
+    DKIM: 'ok',
+  });
+  await rowsOf(server, "update domains set status = 'verified', verified_at = now()");
+});
+
+test('a port that is closed', async () => {
+  dns.set('mx.gmail.example', { A: ['127.0.2.9'] });
+  const port = (await examine()).find(([, subject]) => subject === 'port')!;
+  expect(port[0]).toBe('problem');
+  expect(port[2]).toMatch(/mx\.gmail\.example: .*ECONNREFUSED/);
+});
+
+test('a DNS that knows nobody leaves the port open to doubt', async () => {
+  dns.remove('gmail.com');
+  expect(levelsOf(await examine()).port).toBe('warning');
+});
+
+test('an address that points back to another name, or to nothing', async () => {
+  dns.set('1.0.0.127.in-addr.arpa', { PTR: ['dynamic.provider.example'] });
+  const [, , other] = (await examine()).find(([, subject]) => subject === 'PTR')!;
+  expect(other).toContain('127.0.0.1 to dynamic.provider.example');
+  dns.remove('1.0.0.127.in-addr.arpa');
+  const [level, , none] = (await examine()).find(([, subject]) => subject === 'PTR')!;
+  expect([level, none]).toEqual(['problem', expect.stringContaining('127.0.0.1 to nothing')]);
+});
+
+test('a name without an address, with no SPF record or with two', async () => {
+  dns.set(host, { TXT: ['v=spf1 -all', 'v=spf1 ~all'] });
+  expect(levelsOf(await examine())).toMatchObject({ PTR: 'problem', SPF: 'problem' });
+  dns.set(host, { A: ['127.0.0.1'] });
+  expect(levelsOf(await examine())).toMatchObject({ PTR: 'ok', SPF: 'problem' });
+});
+
+test('bounces that nobody takes, or that arrive at another port', async () => {
+  expect(levelsOf(await examine({ bounceListener: null })).bounces).toBe('warning');
+  expect(levelsOf(await examine({ bounceListener: { host: '0.0.0.0', port: 2525 } })).bounces).toBe(
+    'warning',
+  );
+  expect(levelsOf(await examine({ bounceHost: null })).bounces).toBe('warning');
+});
+
+test('a sending domain whose records are not in the DNS', async () => {
+  const [level, , found] = (await examine()).find(([, subject]) => subject === 'DKIM')!;
+  expect(level).toBe('problem');
+  expect(found).toMatch(
+    /^postillion\.test: The TXT record of pst\w+\._domainkey\.postillion\.test is missing\./,
+  );
+});
