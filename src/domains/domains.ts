@@ -68,15 +68,13 @@ export async function verifyByOperator(tools: DomainTools, wanted: DomainName): 
   const name = parseDomain(wanted.name);
   if (name === null) return { kind: 'invalid_name' };
   const domain = { organizationId: wanted.organizationId, name };
-  const dkim = await createSealedKeyPair(tools);
   return tools.database.transaction(async (transaction) => {
     await store.lockVerification(transaction);
     const [related] = await store.findRelatedVerified(transaction, domain);
     if (related !== undefined) return { kind: 'taken', by: related };
     const at = now(tools.clock);
-    const held = await store.findDomainByName(transaction, domain);
     const { id } =
-      held ??
+      (await keepHeldDomain(tools, transaction, domain)) ??
       (await store.insertDomain(transaction, {
         ...domain,
         id: tools.newId(),
@@ -84,13 +82,25 @@ export async function verifyByOperator(tools: DomainTools, wanted: DomainName): 
         trackingSubdomain: null,
         openTracking: false,
         clickTracking: false,
-        dkim,
+        dkim: await createSealedKeyPair(tools),
         nextCheckAt: null,
         createdAt: at,
       }));
-    const key = { organizationId: domain.organizationId, id };
-    await store.setKeyPair(transaction, key, dkim);
-    await store.markVerified(transaction, key, at);
+    await store.markVerified(transaction, { organizationId: domain.organizationId, id }, at);
     return { kind: 'verified', id, name };
   });
+}
+
+/** One from before there were keys gets its own. */
+async function keepHeldDomain(
+  tools: DomainTools,
+  transaction: Connection,
+  domain: DomainName,
+): Promise<store.DomainRow | null> {
+  const held = await store.findDomainByName(transaction, domain);
+  if (held?.dkim_selector === null) {
+    const key = { organizationId: domain.organizationId, id: held.id };
+    await store.setKeyPair(transaction, key, await createSealedKeyPair(tools));
+  }
+  return held;
 }
