@@ -1,4 +1,4 @@
-import { isDisposableEmailDomain } from 'disposable-email-domains-js';
+import { disposableEmailBlocklistSet } from 'disposable-email-domains-js';
 import { findMxRoute, type MxRoute } from '../channels/email/email.ts';
 import type { Clock } from '../platform/clock.ts';
 import type { Resolver } from '../platform/dns/dns.ts';
@@ -27,13 +27,15 @@ const waitMaxMs = 3_000;
 
 export function createDeliverability(tools: DeliverabilityTools): Deliverability {
   const { resolver, clock, areDomainsLookedUp } = tools;
+  // Made once: the library makes the set anew whenever it is asked, at a millisecond each.
+  const disposableDomains = disposableEmailBlocklistSet();
   const lookUp = async (domain: string): Promise<DropReason | null> => {
     const route = await findMxRoute(resolver, domain, () => 0);
     return route.kind === 'route' ? findUnreachability(resolver, route) : faultOfRoute(route);
   };
   return {
     findFault: async (domain) => {
-      if (isDisposable(domain)) return 'disposable';
+      if (isListed(disposableDomains, domain)) return 'disposable';
       if (!areDomainsLookedUp) return null;
       return within(clock, lookUp(domain));
     },
@@ -74,11 +76,9 @@ async function findUnreachability(
 }
 
 /** The domain itself, or one above it that hands out names to everybody. */
-function isDisposable(domain: string): boolean {
+function isListed(domains: ReadonlySet<string>, domain: string): boolean {
   const labels = domain.split('.');
-  return labels
-    .slice(0, -1)
-    .some((_label, index) => isDisposableEmailDomain(labels.slice(index).join('.')) === true);
+  return labels.slice(0, -1).some((_label, index) => domains.has(labels.slice(index).join('.')));
 }
 
 async function within(clock: Clock, looking: Promise<DropReason | null>): Promise<DropReason | null> {

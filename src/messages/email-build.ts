@@ -87,12 +87,20 @@ export async function makeCopy(built: BuiltEmail, job: Job): Promise<Uint8Array[
     const filled = fillEmail(built.compiled, job.variables ?? {});
     return filled === 'too_large' ? filled : signCopy(built, filled);
   }
-  built.sharedCopy ??= (async () => {
-    const filled = fillEmail(built.compiled, {});
-    if (filled === 'too_large') throw new Error('what has no values cannot become too large by them');
-    return signCopy(built, filled);
-  })();
-  return built.sharedCopy;
+  built.sharedCopy ??= makeSharedCopy(built);
+  try {
+    return await built.sharedCopy;
+  } catch (cause) {
+    // The next recipient tries anew.
+    built.sharedCopy = null;
+    throw cause;
+  }
+}
+
+async function makeSharedCopy(built: BuiltEmail): Promise<Uint8Array[]> {
+  const filled = fillEmail(built.compiled, {});
+  if (filled === 'too_large') throw new Error('what has no values cannot become too large by them');
+  return signCopy(built, filled);
 }
 
 function isSameForAll({ header, body }: CompiledEmail): boolean {
