@@ -3,12 +3,14 @@ import { createIds } from '../src/platform/ids.ts';
 import { systemClock } from '../src/platform/clock.ts';
 import { unpreparedStatement } from '../src/platform/postgres/database.ts';
 import { type BenchInstallation, createBenchInstallation, median } from './installation.ts';
+import { measureRsaSpeed } from './rsa-speed.ts';
 import { cpuUs, type LineProcess, postgresCpuUs, startModule, startServer } from './processes.ts';
 
 /**
- * From the queue to an SMTP sink in another process: 10 kB of HTML, personalised for each recipient, unsigned, every
- * hand-off announced and every outcome written. Once as one message with many recipients, as a campaign is, and once
- * as many messages with one recipient each. The baseline is nodemailer's pool with the same content.
+ * From the queue to an SMTP sink in another process: 10 kB of HTML, personalised for each recipient, every hand-off
+ * announced and every outcome written. Once as one message with many recipients, as a campaign is, and once as many
+ * messages with one recipient each. Unsigned, the baseline is nodemailer's pool with the same content; signed, it is
+ * what the cores could sign if they did nothing else.
  */
 const roundsCount = 3;
 const recipientsCount = 20_000;
@@ -21,10 +23,19 @@ const html = `<html><body>${fields.map((field) => `<p>Dear {{${field}}}, ${'lore
 const valuesOf = (index: number) =>
   Object.fromEntries(fields.map((field) => [field, `${field} of number ${index}`]));
 
-type Run = { perSecond: number; workerUs: number | null; postgresUs: number | null };
+type Run = { measured: string; perSecond: number; workerUs: number | null; postgresUs: number | null };
 
-export async function benchDeliver(): Promise<void> {
-  const installation = await createBenchInstallation();
+type Load = {
+  measured: string;
+  seed: (installation: BenchInstallation, count: number) => Promise<void>;
+  count: number;
+};
+
+const campaign: Load = { measured: 'campaign', seed: seedCampaign, count: recipientsCount };
+const transactional: Load = { measured: 'transactional', seed: seedSingles, count: singleMessagesCount };
+
+export async function benchDeliver({ isSigned }: { isSigned: boolean }): Promise<void> {
+  const installation = await createBenchInstallation({ isSigned });
   const runs: Record<'baseline' | 'campaign' | 'transactional', Run[]> = {
     baseline: [],
     campaign: [],
@@ -38,25 +49,11 @@ export async function benchDeliver(): Promise<void> {
       POSTILLION_SMTP_URL: `smtp://127.0.0.1:${port}?connections=${connections}`,
       LOG_LEVEL: 'info',
     });
-    await deliver(installation, worker, () => seedCampaign(installation, 2_000), 2_000);
+    await deliver(installation, worker, { ...campaign, count: 2_000 });
     for (let round = 0; round < roundsCount; round += 1) {
-      runs.baseline.push(await sendByNodemailer(port));
-      runs.campaign.push(
-        await deliver(
-          installation,
-          worker,
-          () => seedCampaign(installation, recipientsCount),
-          recipientsCount,
-        ),
-      );
-      runs.transactional.push(
-        await deliver(
-          installation,
-          worker,
-          () => seedSingles(installation, singleMessagesCount),
-          singleMessagesCount,
-        ),
-      );
+      runs.baseline.push(await (isSigned ? signOnly() : sendByNodemailer(port)));
+      runs.campaign.push(await deliver(installation, worker, campaign));
+      runs.transactional.push(await deliver(installation, worker, transactional));
     }
     report(runs);
     await worker.stop();
@@ -68,12 +65,12 @@ export async function benchDeliver(): Promise<void> {
 
 /** From the commit that makes the jobs due to the last outcome written. */
 async function deliver(
-  { database, dataDirectory }: BenchInstallation,
+  installation: BenchInstallation,
   worker: LineProcess,
-  seed: () => Promise<void>,
-  count: number,
+  { measured, seed, count }: Load,
 ): Promise<Run> {
-  await seed();
+  const { database, dataDirectory } = installation;
+  await seed(installation, count);
   const workerBeforeUs = cpuUs(worker.pid) ?? 0;
   const postgresBeforeUs = postgresCpuUs(dataDirectory);
   const startedAtMs = performance.now();
@@ -92,6 +89,7 @@ async function deliver(
   );
   if (failed > 0) throw new Error(`${failed} recipients were not delivered to`);
   return {
+    measured,
     perSecond: count / elapsedSeconds,
     workerUs: ((cpuUs(worker.pid) ?? 0) - workerBeforeUs) / count,
     postgresUs: (postgresCpuUs(dataDirectory) - postgresBeforeUs) / count,
@@ -204,19 +202,24 @@ async function sendByNodemailer(port: number): Promise<Run> {
   );
   const perSecond = baselineCount / ((performance.now() - startedAtMs) / 1_000);
   transport.close();
-  return { perSecond, workerUs: null, postgresUs: null };
+  return { measured: "nodemailer's pool", perSecond, workerUs: null, postgresUs: null };
 }
 
-function report(runs: Readonly<Record<string, Run[]>>): void {
-  const baseline = median((runs.baseline ?? []).map(({ perSecond }) => perSecond));
+async function signOnly(): Promise<Run> {
+  const { perSecond, measuredBy } = await measureRsaSpeed();
+  return { measured: measuredBy, perSecond, workerUs: null, postgresUs: null };
+}
+
+function report(runs: Readonly<Record<'baseline' | 'campaign' | 'transactional', Run[]>>): void {
+  const baseline = median(runs.baseline.map(({ perSecond }) => perSecond));
   console.log('\ndeliver: from the queue to an SMTP sink, outcomes written, medians of interleaved rounds');
   console.table(
-    Object.entries(runs).map(([name, all]) => {
+    Object.values(runs).map((all) => {
       const perSecond = median(all.map((run) => run.perSecond));
       return {
-        name: name === 'baseline' ? "nodemailer's pool" : name,
+        name: all[0]?.measured,
         'per second': Math.round(perSecond),
-        'to baseline': (perSecond / baseline).toFixed(1),
+        'to baseline': (perSecond / baseline).toFixed(2),
         'worker µs': Math.round(median(all.map(({ workerUs }) => workerUs ?? Number.NaN))),
         'PostgreSQL µs': Math.round(median(all.map(({ postgresUs }) => postgresUs ?? Number.NaN))),
       };
