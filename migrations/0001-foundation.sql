@@ -76,8 +76,13 @@ create table workers (
 
 -- Makes the monthly partitions of a table from the month of `from_time` on, `months` of them. Ids are UUIDv7, so a
 -- range of ids is a range of time; the first partition reaches back to the beginning. Two nodes that run it at once
--- take turns.
-create procedure create_monthly_partitions(parent regclass, from_time timestamptz, months integer)
+-- take turns. Each page is filled to `filled_percent`; where that is not given, like the newest partition.
+create procedure create_monthly_partitions(
+  parent regclass,
+  from_time timestamptz,
+  months integer,
+  filled_percent integer default null
+)
 language plpgsql
 as $$
 declare
@@ -85,6 +90,7 @@ declare
   month_end timestamptz;
   partition_name text;
   newest_name text;
+  newest_percent integer;
 begin
   perform pg_advisory_xact_lock(hashtextextended('create_monthly_partitions', 0));
   for offset_months in 0 .. months - 1 loop
@@ -92,14 +98,17 @@ begin
     partition_name := format('%s_%s', parent, to_char(month_start at time zone 'utc', 'YYYY_MM'));
     -- The names sort like the months. What lies before the newest partition is covered.
     select max(inhrelid::regclass::text) into newest_name from pg_inherits where inhparent = parent;
+    select option_value into newest_percent
+    from pg_class, pg_options_to_table(reloptions)
+    where oid = to_regclass(newest_name) and option_name = 'fillfactor';
     if newest_name is null or partition_name > newest_name then
       execute format(
-        -- Room on each page lets most changes of status stay out of the indexes.
-        'create table %I partition of %s for values from (%s) to (%L) with (fillfactor = 85)',
+        'create table %I partition of %s for values from (%s) to (%L) with (fillfactor = %s)',
         partition_name,
         parent,
         case when newest_name is null then 'minvalue' else quote_literal(lowest_id_at(month_start)) end,
-        lowest_id_at(month_end)
+        lowest_id_at(month_end),
+        coalesce(filled_percent, newest_percent, 100)
       );
     end if;
     month_start := month_end;

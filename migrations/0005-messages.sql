@@ -110,15 +110,15 @@ create table delivery_queue (
   ambiguities smallint not null default 0,
   -- Claims that ended with the death of their worker.
   crashes smallint not null default 0,
-  -- The epoch of the worker that has it, and since when that worker is about to hand it off.
+  -- The epoch of the worker that has it, and which of that worker's claims it was taken by.
   claimed_by bigint,
-  confirmed_at timestamptz,
+  claim_number bigint,
   -- Set aside after it took its worker down again and again; an operator may replay it.
   set_aside_at timestamptz,
   primary key (organization_id, message_id, ordinal),
-  check (confirmed_at is null or claimed_by is not null)
+  check ((claimed_by is null) = (claim_number is null))
 ) with (
-  -- Rows are updated three times and deleted: room on the page keeps most of that out of the indexes.
+  -- Rows are updated when they are claimed, and deleted: with room on the page both change the same one.
   fillfactor = 60,
   autovacuum_vacuum_scale_factor = 0,
   autovacuum_vacuum_threshold = 20000,
@@ -132,6 +132,22 @@ create index delivery_queue_suspects on delivery_queue (due_at)
   where crashes >= 2 and claimed_by is null and set_aside_at is null;
 call wall_off('delivery_queue');
 
-call create_monthly_partitions('messages', now(), 4);
+-- What workers are about to hand off: a row a batch, committed before any of it leaves. A mark on each job would be
+-- one more version of its row (measured, 12 in a batch: 50 µs of PostgreSQL a job, and with a row a batch 38, of which
+-- the commit is half). It speaks of one claim of each job: one that was settled and is claimed again has another number.
+create table hand_offs (
+  epoch bigint not null,
+  batch bigint not null,
+  organization_ids uuid[] not null,
+  message_ids uuid[] not null,
+  ordinals integer[] not null,
+  claim_numbers bigint[] not null,
+  primary key (epoch, batch)
+) with (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000, autovacuum_vacuum_cost_delay = 0);
+
+-- The rows of both are written once when they are accepted and again when their fate is known. The second version
+-- finds room beside the first, even where a campaign changes all rows of a page at once, and so no index changes
+-- (measured: 200 bytes of WAL a recipient instead of 655). It takes no room that they would not take elsewhere.
+call create_monthly_partitions('messages', now(), 4, 45);
+call create_monthly_partitions('recipients', now(), 4, 45);
 call create_monthly_partitions('message_contents', now(), 4);
-call create_monthly_partitions('recipients', now(), 4);

@@ -148,6 +148,7 @@ type Desk = {
   shift: Shift;
   lanes: readonly [Lane, Lane];
   handOffs: number;
+  lastClaimNumber: number;
   underWay: Set<Promise<void>>;
   hasSuspects: boolean;
 };
@@ -158,6 +159,7 @@ async function workUnderLease(office: Office, lease: Lease): Promise<void> {
     shift,
     lanes: [openLane(0), openLane(1)],
     handOffs: 0,
+    lastClaimNumber: 0,
     underWay: new Set(),
     hasSuspects: false,
   };
@@ -165,6 +167,8 @@ async function workUnderLease(office: Office, lease: Lease): Promise<void> {
     while (!shift.signal.aborted) await takeTurn(office, desk);
   } finally {
     await clearDesk(desk);
+    // What waits for its marker still, after all that time, must not leave once its claim has been returned.
+    shift.end();
   }
 }
 
@@ -211,8 +215,10 @@ function roomOf(desk: Desk, lane: Lane): number {
 
 async function claimInto(desk: Desk, lane: Lane, itemsMax: number): Promise<void> {
   const { tools, lease } = desk.shift;
+  desk.lastClaimNumber += 1;
   const claim = await store.claimDueJobs(tools.database, {
     epoch: lease.epoch,
+    claimNumber: desk.lastClaimNumber,
     at: dateOf(tools.clock.nowMs()),
     lane: lane.number,
     itemsMax,
@@ -266,7 +272,8 @@ function beginJob(desk: Desk, job: store.Job): void {
       beginReadyJobs(desk);
     })
     .then(async (settled) => {
-      await shift.settlements.add(settled);
+      const isWritten = await shift.settlements.add(settled);
+      if (isWritten) shift.markers.clear(job);
       noteRequeue(desk, settled.settlement);
     })
     .catch((cause: unknown) => {
@@ -291,8 +298,10 @@ async function trySuspect(desk: Desk): Promise<void> {
   desk.hasSuspects = false;
   await finishReadyJobs(desk);
   const { tools, lease } = desk.shift;
+  desk.lastClaimNumber += 1;
   const job = await store.claimSuspect(tools.database, {
     epoch: lease.epoch,
+    claimNumber: desk.lastClaimNumber,
     at: dateOf(tools.clock.nowMs()),
   });
   if (job === null) return;

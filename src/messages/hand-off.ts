@@ -20,6 +20,7 @@ import {
 } from './email-build.ts';
 import { uniqueMessages } from './feedback.ts';
 import * as store from './queue-store.ts';
+import { createMarkers, type Markers } from './markers.ts';
 import { dropJob, failJob, releaseJob, settleAmbiguity, settleCrash, settleOutcome } from './settlement.ts';
 import { type MessageFacts, type Settled, writeUntilSettled, type WriterTools } from './settlement-writer.ts';
 
@@ -29,14 +30,17 @@ export type Shift = {
   lease: Lease;
   /** Aborts when nothing more may be handed off. */
   signal: AbortSignal;
+  /** From now on nothing is handed off. */
+  end: () => void;
   bell: Bell;
   breaker: Breaker;
   built: LRUCache<string, BuiltEmail>;
   /** By organization and name; what is not verified, or gone, is not in it. */
   sendingDomains: LRUCache<string, SendingDomain>;
   budget: ByteBudget;
-  confirmations: Batcher<store.JobKey, boolean>;
-  settlements: Batcher<Settled, undefined>;
+  markers: Markers;
+  /** Results tell whether the outcome was written. */
+  settlements: Batcher<Settled, boolean>;
 };
 
 export type HandOffTools = WriterTools & {
@@ -55,10 +59,14 @@ const sendingDomainMaxAgeMs = 60_000;
 const contentBytesMax = 64 * 1_048_576;
 
 export function beginShift(tools: HandOffTools, lease: Lease, bell: Bell, stopping: AbortSignal): Shift {
+  const ended = new AbortController();
   return {
     tools,
     lease,
-    signal: AbortSignal.any([lease.signal, stopping]),
+    signal: AbortSignal.any([lease.signal, stopping, ended.signal]),
+    end: () => {
+      ended.abort(new Error('the shift is over'));
+    },
     bell,
     breaker: createBreaker(tools.clock),
     built: new LRUCache<string, BuiltEmail>({
@@ -71,21 +79,12 @@ export function beginShift(tools: HandOffTools, lease: Lease, bell: Bell, stoppi
       perf: { now: () => tools.clock.monotonicMs() },
     }),
     budget: createByteBudget(contentBytesMax),
-    // One at a time: while some are being committed, the next ones gather. Two made twice the commits.
-    confirmations: createBatcher({
-      itemsMax: 500,
-      concurrency: 1,
-      run: (jobs) =>
-        store.confirmHandOffs(tools.database, jobs, { epoch: lease.epoch, at: dateOf(tools.clock.nowMs()) }),
-    }),
+    markers: createMarkers(tools.database, lease.epoch),
     settlements: createBatcher({
       itemsMax: 500,
       concurrency: 2,
       linger: { clock: tools.clock, lingerMs: settlementLingerMs },
-      run: async (items) => {
-        await writeUntilSettled(tools, lease, items);
-        return items.map(() => undefined);
-      },
+      run: (items) => writeUntilSettled(tools, lease, items),
     }),
   };
 }
@@ -243,7 +242,7 @@ class NotConfirmedError extends Error {
 }
 
 async function confirmHandOff(shift: Shift, job: store.Job): Promise<void> {
-  const isOwn = await shift.confirmations.add(job).catch((cause: unknown) => {
+  const isOwn = await shift.markers.set(job).catch((cause: unknown) => {
     throw new NotConfirmedError('the hand-off could not be announced', { cause });
   });
   if (!isOwn || shift.signal.aborted) throw new NotConfirmedError('the claim on the job was lost');

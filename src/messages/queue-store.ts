@@ -1,6 +1,12 @@
 import type { Channel } from '../accounts/accounts.ts';
 import type { FailureClass } from '../channels/outcome.ts';
-import { type Connection, statement, unpreparedStatement } from '../platform/postgres/database.ts';
+import {
+  type Connection,
+  type Database,
+  type Statement,
+  statement,
+  unpreparedStatement,
+} from '../platform/postgres/database.ts';
 import { unburiedWorker } from '../platform/queue/lease.ts';
 import type { DropReason, RecipientStatus } from './schema.ts';
 import { messageStatusOfRecipients, rankOf } from './status.ts';
@@ -20,10 +26,14 @@ export type Job = JobKey & {
   attempts: number;
   ambiguities: number;
   crashes: number;
+  /** Of the claim that it was taken by: the same job may be claimed again later. */
+  claimNumber: number;
 };
 
 export type ClaimWish = {
   epoch: number;
+  /** Not used before by this worker. */
+  claimNumber: number;
   at: Date;
   lane: 0 | 1;
   itemsMax: number;
@@ -94,11 +104,11 @@ const claimDue = statement<ClaimRow>(
      ) job
    ), claimed as (
      update delivery_queue q
-     set claimed_by = $5
+     set claimed_by = $5, claim_number = $6
      from due
      where q.organization_id = due.organization_id and q.message_id = due.message_id and q.ordinal = due.ordinal
      returning q.organization_id, q.message_id, q.ordinal, q.channel, q.lane, q.accepted_at, q.content_bytes,
-       q.attempts, q.ambiguities, q.crashes
+       q.attempts, q.ambiguities, q.crashes, q.claim_number
    ), seen as (
      select
        (select count(*) from served) < $4 and (select count(*) from active) < ${organizationsMax} as is_scan_over,
@@ -132,6 +142,7 @@ type JobRow = {
   attempts: number;
   ambiguities: number;
   crashes: number;
+  claim_number: number;
 };
 
 type ClaimRow = Omit<JobRow, 'message_id'> & {
@@ -142,13 +153,14 @@ type ClaimRow = Omit<JobRow, 'message_id'> & {
   has_suspects: boolean;
 };
 
-export async function claimDueJobs(connection: Connection, wish: ClaimWish): Promise<Claim> {
-  const rows = await connection.rows(claimDue, [
+export async function claimDueJobs(database: Database, wish: ClaimWish): Promise<Claim> {
+  const rows = await inOneRoundTrip(database, claimDue, [
     wish.lane,
     wish.afterOrganizationId,
     wish.at,
     wish.itemsMax,
     wish.epoch,
+    wish.claimNumber,
   ]);
   const [first] = rows;
   return {
@@ -163,7 +175,7 @@ export async function claimDueJobs(connection: Connection, wish: ClaimWish): Pro
 /** Claims one job that took workers down, to be tried while nothing else is under way. */
 export async function claimSuspect(
   connection: Connection,
-  wish: { epoch: number; at: Date },
+  wish: { epoch: number; claimNumber: number; at: Date },
 ): Promise<Job | null> {
   const [row] = await connection.rows(
     unpreparedStatement<JobRow>(
@@ -179,7 +191,7 @@ export async function claimSuspect(
          for update skip locked
        ), claimed as (
          update delivery_queue q
-         set claimed_by = $2
+         set claimed_by = $2, claim_number = $3
          from suspect
          where q.organization_id = suspect.organization_id
            and q.message_id = suspect.message_id
@@ -190,12 +202,15 @@ export async function claimSuspect(
        from claimed
        join recipients r using (organization_id, message_id, ordinal)`,
     ),
-    [wish.at, wish.epoch],
+    [wish.at, wish.epoch, wish.claimNumber],
   );
   return row === undefined ? null : toJob(row);
 }
 
-export type ClaimedJob = Job & { confirmedAt: Date | null };
+export type ClaimedJob = Job & {
+  /** Its worker was about to hand it off, and may have. */
+  isAnnounced: boolean;
+};
 
 /** What a worker had when it ended, a batch at a time. */
 export async function listClaims(
@@ -204,16 +219,24 @@ export async function listClaims(
   itemsMax: number,
 ): Promise<ClaimedJob[]> {
   const rows = await connection.rows(
-    unpreparedStatement<JobRow & { confirmed_at: Date | null }>(
-      `select q.*, r.address, r.address_key, r.variables
+    unpreparedStatement<JobRow & { is_announced: boolean }>(
+      `with announced as (
+         select distinct job.*
+         from hand_offs h
+         cross join lateral unnest(h.organization_ids, h.message_ids, h.ordinals, h.claim_numbers)
+           as job (organization_id, message_id, ordinal, claim_number)
+         where h.epoch = $1
+       )
+       select q.*, r.address, r.address_key, r.variables, a.claim_number is not null as is_announced
        from delivery_queue q
        join recipients r using (organization_id, message_id, ordinal)
+       left join announced a using (organization_id, message_id, ordinal, claim_number)
        where q.claimed_by = $1
        limit $2`,
     ),
     [epoch, itemsMax],
   );
-  return rows.map((row) => ({ ...toJob(row), confirmedAt: row.confirmed_at }));
+  return rows.map((row) => ({ ...toJob(row), isAnnounced: row.is_announced }));
 }
 
 function toJob(row: JobRow): Job {
@@ -231,32 +254,51 @@ function toJob(row: JobRow): Job {
     attempts: row.attempts,
     ambiguities: row.ambiguities,
     crashes: row.crashes,
+    claimNumber: row.claim_number,
   };
 }
 
-const confirm = statement<{ position: number }>(
-  'queue_confirm',
+const announce = statement<{ batch: number }>(
+  'hand_offs_announce',
   `with claimant as (
-     ${unburiedWorker('$4')}
+     ${unburiedWorker('$1')}
+   ), over as (
+     delete from hand_offs where epoch = $1 and batch = any ($3::bigint[])
    )
-   update delivery_queue q
-   set confirmed_at = $5
-   from unnest($1::uuid[], $2::uuid[], $3::integer[]) with ordinality
-     as job (organization_id, message_id, ordinal, position)
-   where q.organization_id = job.organization_id and q.message_id = job.message_id and q.ordinal = job.ordinal
-     and q.claimed_by = $4 and exists (select from claimant)
-   returning job.position`,
+   insert into hand_offs (epoch, batch, organization_ids, message_ids, ordinals, claim_numbers)
+   select $1, $2, $4::uuid[], $5::uuid[], $6::integer[], $7::bigint[]
+   from claimant
+   returning batch`,
 );
 
-/** Commits "about to hand off" under the worker's claim; returns for each whether the claim was still its own. */
-export async function confirmHandOffs(
-  connection: Connection,
-  jobs: readonly JobKey[],
-  claim: { epoch: number; at: Date },
-): Promise<boolean[]> {
-  const rows = await connection.rows(confirm, [...keyColumns(jobs), claim.epoch, claim.at]);
-  const confirmed = new Set(rows.map(({ position }) => position));
-  return jobs.map((_job, index) => confirmed.has(index + 1));
+/**
+ * Commits "about to hand off" for jobs that the worker has claimed, and removes the markers of batches that are over.
+ * False if the worker was buried meanwhile: then the jobs are others' by now, or will be.
+ */
+export async function announceHandOffs(
+  database: Database,
+  jobs: readonly Job[],
+  marker: { epoch: number; batch: number; batchesOver: readonly number[] },
+): Promise<boolean> {
+  const rows = await inOneRoundTrip(database, announce, [
+    marker.epoch,
+    marker.batch,
+    marker.batchesOver,
+    ...keyColumns(jobs),
+    jobs.map(({ claimNumber }) => claimNumber),
+  ]);
+  return rows.length === 1;
+}
+
+/** Removes the markers of a worker whose claims have all been returned, and of those that are buried. */
+export async function deleteMarkers(connection: Connection, epoch: number): Promise<void> {
+  await connection.rows(
+    unpreparedStatement(
+      `delete from hand_offs h
+       where epoch = $1 or not exists (select from workers where workers.epoch = h.epoch)`,
+    ),
+    [epoch],
+  );
 }
 
 /** What a remote side said, as it is kept with the recipient. */
@@ -303,15 +345,15 @@ const settle = statement<{ organization_id: string; message_id: string; ordinal:
      using settlement s
      where q.organization_id = s.organization_id and q.message_id = s.message_id and q.ordinal = s.ordinal
        and q.claimed_by = $4 and s.due_at is null
-     returning q.organization_id, q.message_id, q.ordinal
+     returning s.*
    ), requeued as (
      update delivery_queue q
-     set claimed_by = null, confirmed_at = null, due_at = s.due_at, attempts = s.attempts, crashes = s.crashes,
+     set claimed_by = null, claim_number = null, due_at = s.due_at, attempts = s.attempts, crashes = s.crashes,
        ambiguities = q.ambiguities + s.is_ambiguous::integer, set_aside_at = s.set_aside_at
      from settlement s
      where q.organization_id = s.organization_id and q.message_id = s.message_id and q.ordinal = s.ordinal
        and q.claimed_by = $4 and s.due_at is not null
-     returning q.organization_id, q.message_id, q.ordinal
+     returning s.*
    )
    update recipients r
    set
@@ -328,8 +370,7 @@ const settle = statement<{ organization_id: string; message_id: string; ordinal:
      enhanced_code = s.enhanced_code,
      diagnostic = s.diagnostic,
      remote = s.remote
-   from settlement s
-   join (select * from done union all select * from requeued) settled using (organization_id, message_id, ordinal)
+   from (select * from done union all select * from requeued) s
    where r.organization_id = s.organization_id and r.message_id = s.message_id and r.ordinal = s.ordinal
      and (s.status is not null or s.is_ambiguous or s.drop_reason is not null)
    returning r.organization_id, r.message_id, r.ordinal`,
@@ -463,10 +504,10 @@ const selectDeliverable = statement<{
 );
 
 export async function loadDeliverableMessages(
-  connection: Connection,
+  database: Database,
   messages: readonly MessageKey[],
 ): Promise<DeliverableMessage[]> {
-  const rows = await connection.rows(selectDeliverable, messageColumns(messages));
+  const rows = await inOneRoundTrip(database, selectDeliverable, messageColumns(messages));
   return rows.map((row) => ({
     organizationId: row.organization_id,
     messageId: row.id,
@@ -628,4 +669,16 @@ function messageColumns(messages: readonly MessageKey[]): [string[], string[]] {
 
 export function textOfKey({ organizationId, messageId, ordinal }: JobKey): string {
   return `${organizationId} ${messageId} ${ordinal}`;
+}
+
+/** One statement in a transaction of its own, for the sake of its plan. */
+function inOneRoundTrip<Row>(
+  database: Database,
+  given: Statement<Row>,
+  values: readonly unknown[],
+): Promise<Row[]> {
+  return database.transactionByIndex(async (transaction) => {
+    const [rows] = await Promise.all([transaction.rows(given, values), transaction.commit()]);
+    return rows;
+  });
 }

@@ -17,21 +17,23 @@ export type Settled = { settlement: store.Settlement; message: MessageFacts | nu
 
 export type MessageFacts = { isShared: boolean; hasAttachments: boolean };
 
-/** Outcomes are known only here: they are written again and again until the database takes them. */
+/**
+ * Outcomes are known only here: they are written again and again until the database takes them. Returns for each
+ * whether it was written.
+ */
 export async function writeUntilSettled(
   tools: WriterTools,
   lease: Lease,
   items: readonly Settled[],
-): Promise<void> {
+): Promise<boolean[]> {
   let lostAtMs: number | null = null;
   for (;;) {
     try {
       await writeSettlements(tools, lease.epoch, items);
-      return;
+      return items.map(() => true);
     } catch (cause) {
       if (!(cause instanceof DatabaseUnavailableError)) {
-        await writeOneByOne(tools, lease, items, cause);
-        return;
+        return writeOneByOne(tools, lease, items, cause);
       }
       // Once the lease is lost for good, the claims are others' to recover, as ambiguous as they are to them.
       if (lease.signal.aborted) lostAtMs ??= tools.clock.monotonicMs();
@@ -47,16 +49,18 @@ async function writeOneByOne(
   lease: Lease,
   items: readonly Settled[],
   cause: unknown,
-): Promise<void> {
+): Promise<boolean[]> {
   if (items.length === 1) {
     // The job stays claimed, and is recovered when this lease ends.
     tools.log.error(
       { err: cause, message_id: items[0]?.settlement.job.messageId },
       'an outcome cannot be written',
     );
-    return;
+    return [false];
   }
-  for (const item of items) await writeUntilSettled(tools, lease, [item]);
+  const written: boolean[] = [];
+  for (const item of items) written.push(...(await writeUntilSettled(tools, lease, [item])));
+  return written;
 }
 
 const rewriteMs = 500;
@@ -74,7 +78,7 @@ async function writeSettlements(tools: WriterTools, epoch: number, items: readon
         .filter(({ settlement, message }) => !settlement.job.isCampaign && (message === null || has(message)))
         .map(({ settlement }) => settlement.job),
     );
-  await tools.database.transaction(async (transaction) => {
+  await tools.database.transactionByIndex(async (transaction) => {
     await store.lockMessagesOf(
       transaction,
       messagesWith(({ isShared }) => isShared),
@@ -104,23 +108,22 @@ const recoveryItemsMax = 500;
 
 /**
  * Settles what a worker that has ended had claimed: until there is no more of it, and once more costs nothing.
- * `settleUnconfirmed` says what becomes of jobs that were not about to be handed off.
+ * `settleUnannounced` says what becomes of jobs that were not about to be handed off.
  */
 export async function returnClaims(
   tools: WriterTools,
   epoch: number,
-  settleUnconfirmed: typeof settleCrash,
+  settleUnannounced: typeof settleCrash,
 ): Promise<void> {
   for (;;) {
     const claims = await store.listClaims(tools.database, epoch, recoveryItemsMax);
-    if (claims.length === 0) break;
+    if (claims.length === 0) return store.deleteMarkers(tools.database, epoch);
     const context = { atMs: tools.clock.nowMs(), random: tools.random(), dateOf };
     await writeSettlements(
       tools,
       epoch,
       claims.map((job) => ({
-        settlement:
-          job.confirmedAt === null ? settleUnconfirmed(job, context) : settleAmbiguity(job, context),
+        settlement: job.isAnnounced ? settleAmbiguity(job, context) : settleUnannounced(job, context),
         message: null,
       })),
     );

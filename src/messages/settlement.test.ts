@@ -35,6 +35,7 @@ function aJob(more: Partial<Job> = {}): Job {
     attempts: 0,
     ambiguities: 0,
     crashes: 0,
+    claimNumber: 1,
     ...more,
   };
 }

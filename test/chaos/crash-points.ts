@@ -128,8 +128,7 @@ async function crashAfterMarker({ installation, worker, send }: Scene): Promise<
   const id = await send();
   await held;
   sink.release({ stopReading: true });
-  const isConfirmed = 'select from delivery_queue where message_id = $1 and confirmed_at is not null';
-  await eventually(() => ask(isConfirmed, [id]), isNotEmpty);
+  await eventually(() => ask('select from hand_offs where $1 = any (message_ids)', [id]), isNotEmpty);
   await restart(worker);
   return id;
 }

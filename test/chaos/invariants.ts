@@ -204,9 +204,13 @@ const emptyQueries: Readonly<Record<string, string>> = {
       select from delivery_queue q where q.organization_id = a.organization_id and q.message_id = a.message_id
     )`,
   'a job claimed by a worker that is no more': `
-    select message_id, claimed_by, confirmed_at
+    select message_id, claimed_by
     from delivery_queue
     where claimed_by is not null and claimed_by not in (select epoch from workers)`,
+  'a marker of a worker that is no more': `
+    select epoch, batch
+    from hand_offs
+    where epoch not in (select epoch from workers)`,
   'a job left in the queue': 'select message_id, due_at, claimed_by, attempts, crashes from delivery_queue',
 };
 

@@ -39,7 +39,7 @@ beforeAll(async () => {
 afterAll(() => server.stop());
 afterEach(async () => {
   await Promise.all(deliveries.splice(0).map((delivery) => delivery.stop()));
-  await rowsOf(server, 'truncate delivery_queue');
+  await rowsOf(server, 'truncate delivery_queue, hand_offs');
 });
 
 /** A worker; `random` in the middle, so that pauses have their plain length. */
@@ -236,15 +236,26 @@ describe('when a worker dies', () => {
   let epochs = 1_000_000;
 
   /** What the queue looks like behind a worker that was killed with these jobs in its hands. */
-  async function dieWith(ids: readonly string[], more: { isConfirmed?: boolean; crashes?: number } = {}) {
+  async function dieWith(ids: readonly string[], more: { isAnnounced?: boolean; crashes?: number } = {}) {
     epochs += 1;
     await rowsOf(
       server,
       `update delivery_queue
-       set claimed_by = $2, confirmed_at = $3, crashes = $4
+       set claimed_by = $2, claim_number = 2, crashes = $3
        where message_id = any ($1::uuid[])`,
-      [ids, epochs, more.isConfirmed ? new Date(clock.nowMs()) : null, more.crashes ?? 0],
+      [ids, epochs, more.crashes ?? 0],
     );
+    // The first claim was settled; its marker still stands, and says nothing of the second.
+    for (const claimNumber of more.isAnnounced ? [1, 2] : [1]) {
+      await rowsOf(
+        server,
+        `insert into hand_offs (epoch, batch, organization_ids, message_ids, ordinals, claim_numbers)
+         select $2, $3, array_agg(organization_id), array_agg(message_id), array_agg(ordinal), array_agg($3::bigint)
+         from delivery_queue
+         where message_id = any ($1::uuid[])`,
+        [ids, epochs, claimNumber],
+      );
+    }
     await rowsOf(server, "insert into workers (epoch, host, pid, started_at) values ($1, 'gone', 1, now())", [
       epochs,
     ]);
@@ -266,7 +277,7 @@ describe('when a worker dies', () => {
   test('what it was about to hand off is uncertain, and repeated after a minute', async () => {
     const to = ['confirmed@example.com'];
     const id = await send(server, { to });
-    await dieWith([id], { isConfirmed: true });
+    await dieWith([id], { isAnnounced: true });
     deliver();
     const record = await eventually(
       () => read(server, id),
@@ -283,7 +294,7 @@ describe('when a worker dies', () => {
     const id = await send(server, { to: ['campaign@example.com'] });
     await rowsOf(server, "update messages set class = 'campaign' where id = $1", [id]);
     await rowsOf(server, 'update delivery_queue set lane = 1 where message_id = $1', [id]);
-    await dieWith([id], { isConfirmed: true });
+    await dieWith([id], { isAnnounced: true });
     deliver();
     await eventually(
       () => queueOf(server, id),
@@ -358,18 +369,20 @@ describe('when the database fails in between', () => {
     return {
       ...guard(database),
       transaction: (work) => database.transaction((transaction) => work(guard(transaction))),
+      transactionByIndex: (work) => database.transactionByIndex((transaction) => work(guard(transaction))),
     };
   }
 
   test.each([
     ['the look-up of suppressions', 'audience_select_suppressed'],
     ['the loading of messages', 'messages_select_deliverable'],
-    ['the announcement of hand-offs', 'queue_confirm'],
+    ['the announcement of hand-offs', 'hand_offs_announce'],
     ['the writing of outcomes', 'queue_settle'],
   ])('%s: nothing stays claimed, nothing is set aside, everyone gets one copy', async (_step, name) => {
     const to = Array.from({ length: 5 }, (_, index) => `${name}${index}@example.com`);
     const ids = [await send(server, { to: to.slice(0, 2) }), await send(server, { to: to.slice(2) })];
-    deliver({ database: createFailing(new Map([[name, 3]])) });
+    const failures = new Map([[name, 3]]);
+    deliver({ database: createFailing(failures) });
     for (const id of ids) {
       expect(await settled(server, id)).toMatchObject({ status: 'delivered' });
     }
@@ -380,6 +393,7 @@ describe('when the database fails in between', () => {
       [ids],
     );
     expect(counted).toEqual([{ ambiguities: 0 }]);
+    expect(failures.get(name)).toBe(0);
   });
 
   test('a probe that the database keeps from its hand-off does not keep the breaker open', async () => {
@@ -409,7 +423,7 @@ describe('when the database fails in between', () => {
       () => refusals,
       (count) => count >= 5,
     );
-    failures.set('queue_confirm', 1);
+    failures.set('hand_offs_announce', 1);
     isDown = false;
     clock.putForward(30_000);
     for (const id of ids) {
@@ -417,7 +431,7 @@ describe('when the database fails in between', () => {
       expect(jobs.every(({ attempts }) => attempts === 0)).toBe(true);
       expect((await settled(server, id)).status).toBe('delivered');
     }
-    expect(failures.get('queue_confirm')).toBe(0);
+    expect(failures.get('hand_offs_announce')).toBe(0);
   });
 
   test('while one email of a batch cannot be built, the others are delivered', async () => {

@@ -415,7 +415,6 @@ test('a worker that is stopped carries through what has left, and gives the rest
   for (const job of left) {
     expect(job).toMatchObject({
       claimed_by: null,
-      confirmed_at: null,
       attempts: 0,
       ambiguities: 0,
       crashes: 0,

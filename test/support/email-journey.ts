@@ -79,7 +79,6 @@ export type QueuedJob = {
   ambiguities: number;
   crashes: number;
   claimed_by: number | null;
-  confirmed_at: Date | null;
   set_aside_at: Date | null;
 };
 

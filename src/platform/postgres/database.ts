@@ -32,6 +32,8 @@ export type Transaction = Connection & {
 export type Database = Connection & {
   /** Runs `work` in a transaction; whatever it throws rolls back. */
   transaction: <Result>(work: (transaction: Transaction) => Promise<Result>) => Promise<Result>;
+  /** Like `transaction`, for hot statements that find each of their rows by an index: they are never planned again. */
+  transactionByIndex: <Result>(work: (transaction: Transaction) => Promise<Result>) => Promise<Result>;
   /**
    * Like `transaction`, behind the second wall: under a role that row-level security holds to the rows of these
    * organizations, whatever the statements say.
@@ -103,6 +105,7 @@ export function openDatabase(options: DatabaseOptions): Database {
     usePreparedStatements && name !== undefined ? { name, text } : { text };
 
   const begin = async <Result>(
+    opener: typeof beginPlainly | typeof beginByIndex,
     organizationIds: readonly string[] | null,
     work: (transaction: Transaction) => Promise<Result>,
   ): Promise<Result> => {
@@ -111,7 +114,7 @@ export function openDatabase(options: DatabaseOptions): Database {
     const client = await connect(pool);
     shareWrite(client);
     // Sent without waiting: if it fails, so does every statement behind it on the same connection.
-    const opening: Promise<unknown>[] = [client.query('begin')];
+    const opening: Promise<unknown>[] = [client.query(opener)];
     if (organizationIds !== null) {
       opening.push(client.query({ ...prepare(enterTenantRole), values: [role, organizationIds.join(',')] }));
     }
@@ -167,8 +170,9 @@ export function openDatabase(options: DatabaseOptions): Database {
         throw cause;
       }
     },
-    transaction: (work) => begin(null, work),
-    asOrganizations: (organizationIds, work) => begin(organizationIds, work),
+    transaction: (work) => begin(beginPlainly, null, work),
+    transactionByIndex: (work) => begin(beginByIndex, null, work),
+    asOrganizations: (organizationIds, work) => begin(beginPlainly, organizationIds, work),
     connectAlone: async (applicationName) => {
       const client = new pg.Client({
         ...clientConfig(options.address, applicationName),
@@ -186,6 +190,15 @@ export function openDatabase(options: DatabaseOptions): Database {
     close: () => pool.end(),
   };
 }
+
+const beginPlainly = 'begin';
+/**
+ * Of a table that was small when it was last analyzed the planner would rather read everything, and for statements
+ * over arrays it takes a plan for these very arrays to be cheaper, and plans each time anew. Measured in PostgreSQL:
+ * a job was claimed in 60 to 130 µs so, and in 30 with this; 32 outcomes were written in 2.7 ms, and in 1.6.
+ */
+const beginByIndex =
+  'begin; set local plan_cache_mode = force_generic_plan; set local enable_seqscan = off; set local enable_hashjoin = off; set local enable_mergejoin = off';
 
 /** Both settings last until the end of the transaction; session-wide ones would leak through the pool. */
 const enterTenantRole = statement(

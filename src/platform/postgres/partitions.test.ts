@@ -81,3 +81,23 @@ test('after months of standing still there is room for the present again, and wh
   expect(await placeOf('2027-09-10T00:00:00Z')).toBe('diary_2027_09');
   expect(await placeOf('2026-11-01T00:00:00Z')).toBe('diary_2026_11');
 });
+
+test('a new month is filled like the one before it', async () => {
+  await database.rows(
+    unpreparedStatement('create table ledger (id uuid primary key, sum integer) partition by range (id)'),
+  );
+  await database.rows(
+    unpreparedStatement("call create_monthly_partitions('ledger', '2026-11-21T12:00:00Z', 1, 45)"),
+  );
+  await createPartitions(database, new Date('2026-11-21T12:00:00Z'));
+  const options = await database.rows(
+    unpreparedStatement(
+      "select reloptions::text from pg_class where relname in ('ledger_2026_11', 'ledger_2027_02', 'diary_2026_11') order by relname",
+    ),
+  );
+  expect(options).toEqual([
+    { reloptions: '{fillfactor=100}' },
+    { reloptions: '{fillfactor=45}' },
+    { reloptions: '{fillfactor=45}' },
+  ]);
+});
