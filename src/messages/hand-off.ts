@@ -90,10 +90,10 @@ export function beginShift(tools: HandOffTools, lease: Lease, bell: Bell, stoppi
 }
 
 /**
- * Outcomes that are written together cost a fraction of what they cost alone. Longer would leave more of them
- * unknown when a worker dies.
+ * Outcomes that are written together cost a fraction of what they cost alone (measured in PostgreSQL: 50 µs each of
+ * 32, 33 µs each of 256). Longer would leave more of them unknown when a worker dies.
  */
-const settlementLingerMs = 10;
+const settlementLingerMs = 20;
 
 /** Larger ones are loaded one by one when their turn comes. */
 const smallContentBytesMax = 262_144;

@@ -1,4 +1,5 @@
 import { expect, test } from 'vitest';
+import { createManualClock } from '../../test/support/manual-clock.ts';
 import { createBatcher } from './batcher.ts';
 
 /** A batcher whose batches end when the test says so. */
@@ -103,4 +104,36 @@ test('it is idle only when nothing waits and nothing is under way', async () => 
   await Promise.all([...added, idle]);
   expect(order).toEqual(['item 1', 'item 2', 'idle']);
   expect(batcher.size()).toBe(0);
+});
+
+test('a batch that is not full is held open for its time, also behind another one, and a full one is not', async () => {
+  const clock = createManualClock();
+  const batches: number[][] = [];
+  const batcher = createBatcher<number, number>({
+    itemsMax: 3,
+    concurrency: 1,
+    linger: { clock, lingerMs: 20 },
+    run: (items) => {
+      batches.push(items);
+      return Promise.resolve(items);
+    },
+  });
+  const first = batcher.add(1);
+  clock.advance(19);
+  expect(batches).toEqual([]);
+  const second = batcher.add(2);
+  clock.advance(1);
+  await Promise.all([first, second]);
+  expect(batches).toEqual([[1, 2]]);
+
+  const filling = [3, 4, 5, 6].map((item) => batcher.add(item));
+  await Promise.all(filling.slice(0, 3));
+  expect(batches).toEqual([
+    [1, 2],
+    [3, 4, 5],
+  ]);
+  await clock.whenWaiting(1);
+  clock.advance(20);
+  await Promise.all(filling);
+  expect(batches.at(-1)).toEqual([6]);
 });

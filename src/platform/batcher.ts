@@ -19,7 +19,7 @@ export type BatcherOptions<Item, Result> = {
   itemsMax: number;
   /** Batches under way at once, each on a connection of its own. */
   concurrency: number;
-  /** Where nobody waits for the result: how long a batch that is not full is held open for more. */
+  /** Where nobody waits for the result: how long a batch that is not full is held open for more, behind others too. */
   linger?: { clock: Clock; lingerMs: number };
   /** Must return one result an item, in their order. */
   run: (items: Item[]) => Promise<readonly Result[]>;
@@ -37,6 +37,7 @@ export function createBatcher<Item, Result>(options: BatcherOptions<Item, Result
   let running = 0;
   let underWay = 0;
   let onIdle: (() => void)[] = [];
+  let stopLingering: () => void = () => undefined;
 
   const carryOut = async (batch: Waiting<Item, Result>[]) => {
     try {
@@ -52,6 +53,7 @@ export function createBatcher<Item, Result>(options: BatcherOptions<Item, Result
 
   const start = () => {
     isScheduled = false;
+    stopLingering();
     while (running < options.concurrency && waiting.length > 0) {
       const batch = waiting.slice(0, options.itemsMax);
       waiting = waiting.slice(options.itemsMax);
@@ -60,7 +62,8 @@ export function createBatcher<Item, Result>(options: BatcherOptions<Item, Result
       void carryOut(batch).then(() => {
         running -= 1;
         underWay -= batch.length;
-        if (!isScheduled) start();
+        if (options.linger !== undefined) schedule();
+        else if (!isScheduled) start();
         if (waiting.length === 0 && running === 0) {
           for (const resolve of onIdle) resolve();
           onIdle = [];
@@ -69,15 +72,27 @@ export function createBatcher<Item, Result>(options: BatcherOptions<Item, Result
     }
   };
 
+  const schedule = () => {
+    if (waiting.length === 0 || running >= options.concurrency) return;
+    if (options.linger !== undefined && waiting.length >= options.itemsMax) {
+      start();
+      return;
+    }
+    if (isScheduled) return;
+    isScheduled = true;
+    if (options.linger !== undefined) {
+      stopLingering = options.linger.clock.after(options.linger.lingerMs, start);
+    } else {
+      // Whatever arrives in the same turn of the event loop shares the batch.
+      setImmediate(start);
+    }
+  };
+
   return {
     add: (item) =>
       new Promise<Result>((resolve, reject) => {
         waiting.push({ item, resolve, reject });
-        if (running >= options.concurrency || isScheduled) return;
-        isScheduled = true;
-        if (options.linger !== undefined) options.linger.clock.after(options.linger.lingerMs, start);
-        // Whatever arrives in the same turn of the event loop shares the batch.
-        else setImmediate(start);
+        schedule();
       }),
     size: () => waiting.length + underWay,
     whenIdle: () =>
