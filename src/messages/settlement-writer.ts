@@ -1,7 +1,7 @@
 import type { SuppressionTools } from '../audience/audience.ts';
 import { dateOf, sleep } from '../platform/clock.ts';
 import type { Log } from '../platform/log.ts';
-import { type Database, DatabaseUnavailableError } from '../platform/postgres/database.ts';
+import { type Database, DatabaseUnavailableError, type Transaction } from '../platform/postgres/database.ts';
 import type { Lease } from '../platform/queue/lease.ts';
 import { uniqueMessages } from './feedback.ts';
 import * as store from './queue-store.ts';
@@ -88,20 +88,29 @@ async function writeSettlements(tools: WriterTools, epoch: number, items: readon
     );
     const changedSettlements = settlements.filter(({ job }) => changed.has(store.textOfKey(job)));
     const changedJobs = changedSettlements.map(({ job }) => job).filter(({ isCampaign }) => !isCampaign);
+    // Sent at once, the commit behind them, unless a bounce has to be looked into.
     await Promise.all([
       store.refreshMessages(transaction, uniqueMessages(changedJobs), at),
       store.deleteFinishedAttachments(
         transaction,
         messagesWith(({ hasAttachments }) => hasAttachments),
       ),
+      actOnFates(transaction, tools, changedSettlements),
     ]);
-    const fates = changedSettlements.map((settlement) => ({
-      ...settlement,
-      addressKey: settlement.job.addressKey,
-    }));
-    await suppressByFate(transaction, tools, fates);
-    await Promise.all([countFates(transaction, tools, fates), transaction.commit()]);
   });
+}
+
+async function actOnFates(
+  transaction: Transaction,
+  tools: WriterTools,
+  settlements: readonly store.Settlement[],
+): Promise<void> {
+  const fates = settlements.map((settlement) => ({
+    ...settlement,
+    addressKey: settlement.job.addressKey,
+  }));
+  await suppressByFate(transaction, tools, fates);
+  await Promise.all([countFates(transaction, tools, fates), transaction.commit()]);
 }
 
 const recoveryItemsMax = 500;

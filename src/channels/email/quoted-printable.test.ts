@@ -27,6 +27,20 @@ describe('quoted-printable', () => {
     );
   });
 
+  it('gives printable text the same lines, whether or not something else in the message is escaped', () => {
+    const units = fc.array(
+      fc.constantFrom('a', ' ', '\t', '=', '.', 'From ', '\r\n', 'x'.repeat(70), 'lorem ipsum '),
+      { maxLength: 60 },
+    );
+    fc.assert(
+      fc.property(units, (parts) => {
+        const text = parts.join('');
+        expect(encodeQuotedPrintable(`ü\r\n${text}`)).toBe(`=C3=BC\r\n${encodeQuotedPrintable(text)}`);
+      }),
+      { numRuns: 2_000 },
+    );
+  });
+
   it('loses nothing where a long text is put together from pieces', () => {
     for (let offset = 0; offset < 80; offset += 1) {
       const text = 'a'.repeat(offset) + 'ü'.repeat(6_000);
