@@ -96,7 +96,7 @@ export const settings = {
     type: 'text',
     default: '',
     about:
-      "The name under which this installation takes bounces. Sending domains point their return path's MX to it, and its own SPF record names the machines that send. Empty: bounces go to the sender's address, and are not read.",
+      "The name under which this installation takes bounces. Sending domains point their return path's MX to it, and its own SPF record names the machines that send. Empty, and no port either: bounces go to the sender's address, except with mx for domains whose return path was found in the DNS.",
   },
   POSTILLION_BOUNCE_PORT: {
     type: 'port',
@@ -222,8 +222,6 @@ export function readConfig(environment: Readonly<Record<string, string | undefin
   const bounceHost = hostOf('POSTILLION_BOUNCE_HOST');
   const bouncePort = read('POSTILLION_BOUNCE_PORT');
   const bounceListen = read('POSTILLION_BOUNCE_LISTEN');
-  if (bouncePort !== '' && bounceHost === null)
-    problems.push('POSTILLION_BOUNCE_HOST is required with POSTILLION_BOUNCE_PORT');
   const addressChecks = read('POSTILLION_ADDRESS_CHECKS');
   const databaseUrl = read('DATABASE_URL');
   const secret = read('POSTILLION_SECRET');

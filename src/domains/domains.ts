@@ -34,6 +34,8 @@ function keyOf({ organizationId, name }: DomainName): string {
 /** What a verified domain gives to the mail that is sent from it. */
 export type SendingDomain = DomainName & {
   returnPathHost: string;
+  /** Its MX record was found, so that bounces come to this installation. */
+  isReturnPathPublished: boolean;
   /** Null for a domain from before there were keys: its mail goes unsigned. */
   signer: DkimSigner | null;
 };
@@ -45,9 +47,10 @@ export async function loadSendingDomains(
   wanted: readonly DomainName[],
 ): Promise<SendingDomain[]> {
   const rows = await store.findSendingDomains(connection, wanted);
-  return rows.map(({ organizationId, name, returnPathSubdomain, dkim }) => ({
+  return rows.map(({ organizationId, name, returnPathSubdomain, isReturnPathPublished, dkim }) => ({
     organizationId,
     name,
+    isReturnPathPublished,
     returnPathHost: returnPathHost({ name, returnPathSubdomain }),
     signer:
       dkim === null

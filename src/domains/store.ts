@@ -323,6 +323,7 @@ export async function tryLockRegistration(transaction: Connection, organizationI
 
 export type SendingDomainRow = DomainName & {
   returnPathSubdomain: string;
+  isReturnPathPublished: boolean;
   dkim: { selector: string; privateKeySealed: Buffer } | null;
 };
 
@@ -330,11 +331,13 @@ const selectSending = statement<{
   organization_id: string;
   name: string;
   return_path_subdomain: string;
+  is_return_path_published: boolean;
   dkim_selector: string | null;
   dkim_private_key_sealed: Buffer | null;
 }>(
   'domains_select_sending',
-  `select d.organization_id, d.name, d.return_path_subdomain, d.dkim_selector, d.dkim_private_key_sealed
+  `select d.organization_id, d.name, d.return_path_subdomain, d.dkim_selector, d.dkim_private_key_sealed,
+     coalesce(d.findings #>> '{return_path_mx,status}' = 'verified', false) as is_return_path_published
    from unnest($1::uuid[], $2::text[]) as wanted (organization_id, name)
    join domains d on d.organization_id = wanted.organization_id and d.name = wanted.name
    where d.status = 'verified'`,
@@ -353,6 +356,7 @@ export async function findSendingDomains(
     organizationId: row.organization_id,
     name: row.name,
     returnPathSubdomain: row.return_path_subdomain,
+    isReturnPathPublished: row.is_return_path_published,
     dkim:
       row.dkim_selector === null || row.dkim_private_key_sealed === null
         ? null

@@ -123,16 +123,20 @@ async function signCopy(built: BuiltEmail, filled: FilledEmail): Promise<Uint8Ar
   return listChunks(signed);
 }
 
-/** Where a bounce of this one copy comes back to: a path of its own if bounces are read, else the sender. */
+/** Which copies get a return path of their own; all others return to their sender. */
+export type ReturnPathPolicy = 'always' | 'where_published' | 'never';
+
+/** Where a bounce of this one copy comes back to. */
 export function envelopeSenderOf(
-  tools: { secrets: Secrets; hasBounceHost: boolean },
+  tools: { secrets: Secrets; returnPaths: ReturnPathPolicy },
   built: BuiltEmail,
   job: Job,
 ): string {
   const { envelope, domain } = built.sender;
-  return tools.hasBounceHost
-    ? writeReturnPath(tools.secrets, job.organizationId, job, domain.returnPathHost)
-    : envelope;
+  const hasOwn =
+    tools.returnPaths === 'always' ||
+    (tools.returnPaths === 'where_published' && domain.isReturnPathPublished);
+  return hasOwn ? writeReturnPath(tools.secrets, job.organizationId, job, domain.returnPathHost) : envelope;
 }
 
 /** The address as SMTP wants it. */

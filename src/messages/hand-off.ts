@@ -17,6 +17,7 @@ import {
   envelopeRecipientOf,
   envelopeSenderOf,
   makeCopy,
+  type ReturnPathPolicy,
 } from './email-build.ts';
 import { uniqueMessages } from './feedback.ts';
 import * as store from './queue-store.ts';
@@ -46,8 +47,7 @@ export type Shift = {
 export type HandOffTools = WriterTools & {
   emailProvider: EmailProvider;
   deliverability: Deliverability;
-  /** Every copy gets a return path of its own, because somebody listens there. */
-  hasBounceHost: boolean;
+  returnPaths: ReturnPathPolicy;
 };
 
 /** Parsed keys, a few kilobytes each. */

@@ -2,6 +2,7 @@
 export { type Acceptor, type AcceptTools, createAcceptor } from './accept.ts';
 export { type Delivery, deliveryChannel, type DeliveryTools, startDelivery } from './deliver.ts';
 export { createDeliverability, type Deliverability } from './deliverability.ts';
+export type { ReturnPathPolicy } from './email-build.ts';
 export { applyReports, type FeedbackTools, type Report } from './feedback.ts';
 export { acceptsReturnPath, type BounceTools, takeBounce } from './bounces.ts';
 export { deleteOldReputation, forgiveReputation } from './reputation.ts';

@@ -2,11 +2,13 @@ import type { EmailProvider } from '../channels/email/email.ts';
 import { createSandboxProvider } from '../channels/email/providers/sandbox/sandbox.ts';
 import { createMxProvider } from '../channels/email/providers/mx/mx.ts';
 import { createSmtpProvider } from '../channels/email/providers/smtp/smtp.ts';
+import type { Config } from '../config.ts';
 import { startDomainChecks } from '../domains/jobs.ts';
 import {
   applyReports,
   createDeliverability,
   deleteOldReputation,
+  type ReturnPathPolicy,
   startDelivery,
 } from '../messages/messages.ts';
 import { startBounceIntake } from './bounce-intake.ts';
@@ -30,7 +32,7 @@ export async function startWorker(installation: Installation): Promise<Worker> {
     emailProvider,
     random: Math.random,
     deliverability: createDeliverability({ ...installation, areDomainsLookedUp: config.areDomainsLookedUp }),
-    hasBounceHost: config.bounceHost !== null,
+    returnPaths: returnPathPolicyOf(config),
   });
   const domainChecks = startDomainChecks(installation);
   const stopTidying = tidyRegularly(installation);
@@ -40,6 +42,12 @@ export async function startWorker(installation: Installation): Promise<Worker> {
       await emailProvider.close();
     },
   };
+}
+
+/** A relay may take mail from its customer's own addresses alone, so that it gets others only where that is asked for. */
+function returnPathPolicyOf({ bounceHost, bounceListener, emailProvider }: Config): ReturnPathPolicy {
+  if (bounceHost !== null || bounceListener !== null) return 'always';
+  return emailProvider === 'mx' ? 'where_published' : 'never';
 }
 
 /** The registry: a new provider is a folder and a line here. */

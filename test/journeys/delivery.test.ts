@@ -48,7 +48,7 @@ function deliver(more: { emailProvider?: EmailProvider; database?: Database } = 
     ...server.installation,
     emailProvider: createEmailProvider(server.installation),
     deliverability: createDeliverability({ ...server.installation, areDomainsLookedUp: false }),
-    hasBounceHost: false,
+    returnPaths: 'never',
     random: () => 0.5,
     ...more,
   });

@@ -10,11 +10,12 @@ import {
   read,
   rowsOf,
   send,
+  type Sender,
   settled,
   type ShiftedClock,
 } from '../support/email-journey.ts';
 import { openMailHosts } from '../support/mx-world.ts';
-import { startTestServer, type TestServer } from '../support/server.ts';
+import { createSender, startTestServer, type TestServer } from '../support/server.ts';
 import { type SinkAction, type SinkStep, type SmtpSink, startSmtpSink } from '../support/smtp-sink.ts';
 
 const minuteMs = 60_000;
@@ -246,6 +247,35 @@ test('mail to a host that is gone is given up after three days', async () => {
     ({ status }) => status === 'failed',
   );
   expect(given.bounce).toMatchObject({ type: 'soft' });
+});
+
+test('where nobody listens, mail returns to its sender, unless the return path is in the DNS', async () => {
+  const port = server.installation.config.mx.port;
+  const quiet = await startTestServer({
+    worker: true,
+    emailProvider: 'mx',
+    mx: { port, mayUsePrivateAddresses: true, domainsRequiringTls: [] },
+    dnsServers: [dns.address],
+  });
+  try {
+    const plain = await createSender(quiet.installation, 'plain.example');
+    await rowsOf(
+      quiet,
+      `update domains
+       set findings = '{"return_path_mx":{"status":"verified","found":[],"checkedAt":null}}'
+       where name = 'postillion.test'`,
+    );
+    const host = hosts.get('127.0.0.2')!;
+    const returnPathOf = async (more: Record<string, unknown>, sender?: Sender) => {
+      const before = host.messages.length;
+      await settled(quiet, await send(quiet, { to: ['ann@good.test'], ...more }, sender), sender);
+      return host.messages[before]!.envelopeFrom;
+    };
+    expect(await returnPathOf({})).toMatch(/@send\.postillion\.test$/);
+    expect(await returnPathOf({ from: 'a@plain.example' }, plain)).toBe('a@plain.example');
+  } finally {
+    await quiet.stop();
+  }
 });
 
 describe('what comes back', () => {
