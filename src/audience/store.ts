@@ -7,6 +7,7 @@ const upsertSuppressions = statement(
    select organization_id, $1, decode(address_hash, 'hex'), address, reason, $6
    from unnest($2::uuid[], $3::text[], $4::text[], $5::text[])
      as suppression (organization_id, address_hash, address, reason)
+   order by organization_id, address_hash
    on conflict (organization_id, channel, address_hash) do nothing`,
 );
 
@@ -17,7 +18,7 @@ export type SuppressionRow = {
   reason: SuppressionReason;
 };
 
-/** What is suppressed already keeps its first reason. */
+/** What is suppressed already keeps its first reason. Sorted, so that two transactions cannot deadlock. */
 export async function insertSuppressions(
   connection: Connection,
   channel: string,

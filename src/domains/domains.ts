@@ -3,7 +3,7 @@ import { now } from '../platform/clock.ts';
 import type { Connection } from '../platform/postgres/database.ts';
 import type { Secrets } from '../platform/secrets.ts';
 import { createSealedKeyPair, openPrivateKey } from './key-pair.ts';
-import { returnPathHost } from './records.ts';
+import { hasRoomForReturnPath, returnPathHost } from './records.ts';
 import type { DomainTools } from './registration.ts';
 import * as store from './store.ts';
 import type { DomainName } from './store.ts';
@@ -37,10 +37,13 @@ export type SendingDomain = DomainName & {
   /** Its MX record was found, so that bounces come to this installation. */
   isReturnPathPublished: boolean;
   /** Null for a domain from before there were keys: its mail goes unsigned. */
-  signer: DkimSigner | null;
+  signer: DkimSigner | null | 'unreadable';
 };
 
-/** Those of the domains that may be sent from; one that was deleted is missing. Parses keys, so keep what it returns. */
+/**
+ * Those of the domains that may be sent from; one that was deleted is missing. A key that cannot be read, because it
+ * was sealed under another secret for instance, is its own domain's trouble. Parses keys, so keep what it returns.
+ */
 export async function loadSendingDomains(
   tools: { secrets: Secrets },
   connection: Connection,
@@ -52,15 +55,24 @@ export async function loadSendingDomains(
     name,
     isReturnPathPublished,
     returnPathHost: returnPathHost({ name, returnPathSubdomain }),
-    signer:
-      dkim === null
-        ? null
-        : openDkimSigner({
-            domain: name,
-            selector: dkim.selector,
-            privateKey: openPrivateKey(tools.secrets, dkim),
-          }),
+    signer: dkim === null ? null : openSigner(tools.secrets, name, dkim),
   }));
+}
+
+function openSigner(
+  secrets: Secrets,
+  domain: string,
+  dkim: { selector: string; privateKeySealed: Buffer },
+): DkimSigner | 'unreadable' {
+  try {
+    return openDkimSigner({
+      domain,
+      selector: dkim.selector,
+      privateKey: openPrivateKey(secrets, dkim),
+    });
+  } catch {
+    return 'unreadable';
+  }
 }
 
 export type VerificationOutcome =
@@ -69,7 +81,8 @@ export type VerificationOutcome =
 /** Marks a domain as verified by the operator's word, registering it if need be. Its DNS is never looked at. */
 export async function verifyByOperator(tools: DomainTools, wanted: DomainName): Promise<VerificationOutcome> {
   const name = parseDomain(wanted.name);
-  if (name === null) return { kind: 'invalid_name' };
+  if (name === null || !hasRoomForReturnPath({ name, returnPathSubdomain: 'send' }))
+    return { kind: 'invalid_name' };
   const domain = { organizationId: wanted.organizationId, name };
   return tools.database.transaction(async (transaction) => {
     await store.lockVerification(transaction);

@@ -55,7 +55,7 @@ async function checkDueDomains(tools: JobTools): Promise<boolean> {
     retryAt: dateOf(tools.clock.nowMs() + retryMs),
     limit: checksMax,
   });
-  await Promise.all(
+  const checks = await Promise.allSettled(
     due.map(async (domain) => {
       const outcome = await checkDomain(tools, domain);
       if (outcome.kind === 'checked' && outcome.domain.status !== domain.status) {
@@ -63,5 +63,6 @@ async function checkDueDomains(tools: JobTools): Promise<boolean> {
       }
     }),
   );
+  for (const check of checks) if (check.status === 'rejected') throw check.reason;
   return due.length === checksMax;
 }

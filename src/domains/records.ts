@@ -39,6 +39,15 @@ export function returnPathHost({
   return `${returnPathSubdomain}.${name}`;
 }
 
+/** A return path puts 60 octets before the host, and an address has 254 (RFC 5321 §4.5.3.1.3). */
+const returnPathHostLengthMax = 194;
+
+export function hasRoomForReturnPath(
+  settings: Pick<DomainSettings, 'name' | 'returnPathSubdomain'>,
+): boolean {
+  return returnPathHost(settings).length <= returnPathHostLengthMax;
+}
+
 export function listExpectedRecords(settings: DomainSettings, hosts: InstanceHosts): ExpectedRecord[] {
   const { name, trackingSubdomain, dkim } = settings;
   const returnPath = returnPathHost(settings);

@@ -5,9 +5,12 @@ import type { Secrets } from '../platform/secrets.ts';
 import { loadLimits } from '../accounts/accounts.ts';
 import { nextCheckAtMs } from './findings.ts';
 import { createSealedKeyPair } from './key-pair.ts';
-import type { InstanceHosts } from './records.ts';
+import { hasRoomForReturnPath, type InstanceHosts } from './records.ts';
 import { type DomainBody, parseSendingDomain } from './schema.ts';
 import * as store from './store.ts';
+
+/** RFC 1035 §2.3.4, without the length octets of the wire form. */
+const domainLengthMax = 253;
 
 /** What registering and verifying need. */
 export type DomainTools = { database: Database; clock: Clock; newId: NewId; secrets: Secrets };
@@ -18,6 +21,8 @@ export type RegistrationOutcome =
   | { kind: 'unavailable' }
   /** A host of this installation, or below one: mail to it must not be taken for a tenant's. */
   | { kind: 'own_host' }
+  /** With its return path or tracking subdomain before it, it would be no name any more. */
+  | { kind: 'too_long' }
   | { kind: 'limit_reached' }
   | { kind: 'busy' };
 
@@ -34,6 +39,11 @@ export async function registerDomain(
   if (name === null) throw new Error('the schema lets no such name through');
   const ownHosts = [tools.hosts.bounceHost, tools.hosts.trackingHost];
   if (ownHosts.some((host) => name === host || name.endsWith(`.${host}`))) return { kind: 'own_host' };
+  const returnPathSubdomain = body.return_path_subdomain ?? 'send';
+  const trackingSubdomain = body.tracking_subdomain ?? null;
+  const trackingHostLength = trackingSubdomain === null ? 0 : trackingSubdomain.length + 1 + name.length;
+  if (!hasRoomForReturnPath({ name, returnPathSubdomain }) || trackingHostLength > domainLengthMax)
+    return { kind: 'too_long' };
   return tools.database.transaction(async (transaction): Promise<RegistrationOutcome> => {
     if (!(await store.tryLockRegistration(transaction, organizationId))) return { kind: 'busy' };
     const held = await store.findDomainByName(transaction, { organizationId, name });
@@ -51,8 +61,8 @@ export async function registerDomain(
       organizationId,
       id: tools.newId(),
       name,
-      returnPathSubdomain: body.return_path_subdomain ?? 'send',
-      trackingSubdomain: body.tracking_subdomain ?? null,
+      returnPathSubdomain,
+      trackingSubdomain,
       openTracking: body.open_tracking ?? false,
       clickTracking: body.click_tracking ?? false,
       dkim,

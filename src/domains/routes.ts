@@ -63,6 +63,11 @@ export function domainRoutes(tools: DomainRouteTools): Route[] {
             throw unavailable();
           case 'own_host':
             throw new PublicError(validationError, 'name must not be a host of this installation');
+          case 'too_long':
+            throw new PublicError(
+              validationError,
+              'name must be short enough for return_path_subdomain and tracking_subdomain before it (194 characters with the former)',
+            );
           case 'limit_reached':
             throw new PublicError(
               domainLimitReached,

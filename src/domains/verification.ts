@@ -52,13 +52,14 @@ export async function checkDomain(tools: CheckTools, domain: store.DomainRow): P
       nextCheckAt: dateOf(nextCheckAtMs(current.created_at.getTime(), at.getTime())),
       degradedSince: isDegraded ? (current.degraded_since ?? at) : null,
     });
-    if (isVerified || !isComplete(expected, findings)) return { kind: 'checked', domain: saved ?? current };
+    if (isVerified) return { kind: 'checked', domain: saved ?? current };
 
     const related = await store.findRelatedVerified(transaction, {
       organizationId: key.organizationId,
       name: current.name,
     });
     if (related.length > 0) return { kind: 'unavailable' };
+    if (!isComplete(expected, findings)) return { kind: 'checked', domain: saved ?? current };
     await store.markVerified(transaction, key, at);
     const verified = await store.findDomain(transaction, key);
     return verified === null ? { kind: 'gone' } : { kind: 'checked', domain: verified };
@@ -69,17 +70,20 @@ export async function checkDomain(tools: CheckTools, domain: store.DomainRow): P
 export async function examineVerifiedDomains(
   tools: { database: Database; resolver: Resolver; hosts: InstanceHosts; clock: Clock },
   limit: number,
-): Promise<{ name: string; issues: string[] }[]> {
+): Promise<{ name: string; issues: string[]; isAnswered: boolean }[]> {
   const domains = await store.listNewestVerified(tools.database, limit);
   return Promise.all(
     domains.map(async (domain) => {
       const settings = store.settingsOf(domain);
-      if (settings === null) return { name: domain.name, issues: ['It has no DKIM key: verify it again.'] };
+      if (settings === null) {
+        return { name: domain.name, issues: ['It has no DKIM key: verify it again.'], isAnswered: true };
+      }
       const expected = listExpectedRecords(settings, tools.hosts);
       const observations = await observeRecords(tools, settings, expected);
       return {
         name: domain.name,
         issues: listIssues(expected, updateFindings({}, observations, now(tools.clock))),
+        isAnswered: [...observations.values()].every(({ kind }) => kind === 'seen'),
       };
     }),
   );

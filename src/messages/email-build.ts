@@ -114,6 +114,7 @@ function isShared(body: CompiledEmail['body']): boolean {
 /** The time in the signature is that of acceptance, like the date: a retry is the same to the octet. */
 async function signCopy(built: BuiltEmail, filled: FilledEmail): Promise<Uint8Array[]> {
   const { signer } = built.sender.domain;
+  if (signer === 'unreadable') throw new Error('the DKIM key cannot be read');
   if (signer === null) return listChunks(filled);
   if (isShared(built.compiled.body)) built.bodyDigest ??= digestBody(filled.body);
   const signed = await signEmail(signer, filled, {

@@ -205,6 +205,13 @@ test('the fifth soft bounce in a row suppresses the address; a delivery in betwe
   expect(await isSuppressed('full@example.com')).toEqual([true]);
 
   for (let time = 1; time <= 4; time += 1) await bounce('recovered@example.com');
+  // What has not ended says nothing, and neither does a message that was refused for what it is.
+  await insertRecipient({ address: 'full2@example.com', status: 'delayed' });
+  for (let time = 1; time <= 5; time += 1) {
+    await bounce('full2@example.com');
+    await insertRecipient({ address: 'full2@example.com', status: 'sent' });
+  }
+  expect(await isSuppressed('full2@example.com')).toEqual([true]);
   await insertRecipient({ address: 'recovered@example.com', status: 'delivered' });
   for (let time = 1; time <= 4; time += 1) await bounce('recovered@example.com');
   expect(await isSuppressed('recovered@example.com')).toEqual([false]);

@@ -101,7 +101,7 @@ const smallContentBytesMax = 262_144;
 /** Loads and builds what a batch of jobs needs, in one statement. */
 export async function loadSmallMessages(shift: Shift, jobs: readonly store.Job[]): Promise<void> {
   const wanted = uniqueMessages(
-    jobs.filter((job) => job.contentBytes <= smallContentBytesMax && !shift.built.has(job.messageId)),
+    jobs.filter((job) => job.contentBytes <= smallContentBytesMax && recallBuilt(shift, job) === undefined),
   );
   if (wanted.length === 0) return;
   const messages = await store.loadDeliverableMessages(shift.tools.database, wanted);
@@ -170,8 +170,18 @@ async function takeBytes(shift: Shift, job: store.Job): Promise<() => void> {
   }
 }
 
-async function findBuilt(shift: Shift, job: store.Job): Promise<BuiltEmail | 'no_content' | 'no_domain'> {
+/** What was built before, unless its domain has to be looked at again: it may have been deleted meanwhile. */
+function recallBuilt(shift: Shift, job: store.Job): BuiltEmail | undefined {
   const built = shift.built.get(job.messageId);
+  if (built === undefined) return undefined;
+  const { domain } = built.sender;
+  if (shift.sendingDomains.get(keyOfDomain(domain)) === domain) return built;
+  shift.built.delete(job.messageId);
+  return undefined;
+}
+
+async function findBuilt(shift: Shift, job: store.Job): Promise<BuiltEmail | 'no_content' | 'no_domain'> {
+  const built = recallBuilt(shift, job);
   if (built !== undefined) return built;
   const [message] = await store.loadDeliverableMessages(shift.tools.database, [job]);
   if (message === undefined) return 'no_content';
@@ -200,6 +210,9 @@ async function attempt(shift: Shift, job: store.Job): Promise<Settled> {
         failJob(job, 'policy', 'The sending domain was deleted after the message was accepted.'),
       );
     message = built.facts;
+    if (built.sender.domain.signer === 'unreadable') {
+      return settled(settleOutcome(job, unreadableKey, context()));
+    }
     const content = await makeCopy(built, job);
     if (content === 'too_large') {
       return settled(failJob(job, 'message_too_large', 'The message is too large with its values.'));
@@ -216,7 +229,8 @@ async function attempt(shift: Shift, job: store.Job): Promise<Settled> {
       signal: shift.signal,
     });
     noteOutcome(shift, job, outcome);
-    isNoted = true;
+    // Nothing was tried, so that nothing was learnt of the provider.
+    isNoted = outcome.kind !== 'postponed';
     return settled(settleOutcome(job, outcome, context()));
   } catch (cause) {
     const isStopped = shift.signal.aborted || cause instanceof NotConfirmedError;
@@ -231,6 +245,19 @@ async function attempt(shift: Shift, job: store.Job): Promise<Settled> {
     if (entry === 'probes' && !isNoted) shift.breaker.abandonProbe();
   }
 }
+
+/** Another node may have the right secret, and the operator may mend this one's. */
+const unreadableKey: SendOutcome = {
+  kind: 'deferred',
+  reason: 'auth_failure',
+  reply: {
+    code: null,
+    enhancedCode: null,
+    diagnostic:
+      'The DKIM key of the sending domain cannot be read: POSTILLION_SECRET is not the one it was made under.',
+    remote: null,
+  },
+};
 
 export function domainOf({ addressKey }: store.Job): string {
   return addressKey.slice(addressKey.indexOf('@') + 1);
@@ -250,7 +277,7 @@ async function confirmHandOff(shift: Shift, job: store.Job): Promise<void> {
 
 function noteOutcome(shift: Shift, job: store.Job, outcome: SendOutcome): void {
   const isUnavailable = outcome.kind === 'deferred' && outcome.reason === 'provider_unavailable';
-  const change = shift.breaker.note(isUnavailable);
+  const change = outcome.kind === 'postponed' ? null : shift.breaker.note(isUnavailable);
   const { log } = shift.tools;
   if (change === 'opened' && isUnavailable) {
     log.error(

@@ -327,6 +327,9 @@ export type Settlement = {
   requeue: { dueAt: Date; attempts: number; crashes: number; setAsideAt: Date | null } | null;
 };
 
+/** A report has said more of the recipient meanwhile, and what it said stays. */
+const isOvertaken = `${rankOf('s.status')} < ${rankOf('r.status')}`;
+
 const settle = statement<{ organization_id: string; message_id: string; ordinal: number }>(
   'queue_settle',
   `with settlement as (
@@ -364,12 +367,12 @@ const settle = statement<{ organization_id: string; message_id: string; ordinal:
      ambiguities = r.ambiguities + s.is_ambiguous::integer,
      uncertain = s.is_ambiguous or (r.uncertain and s.due_at is not null),
      provider_message_id = coalesce(s.provider_message_id, r.provider_message_id),
-     failure_type = s.failure_type,
-     failure_class = s.failure_class,
-     smtp_code = s.smtp_code,
-     enhanced_code = s.enhanced_code,
-     diagnostic = s.diagnostic,
-     remote = s.remote
+     failure_type = case when ${isOvertaken} then r.failure_type else s.failure_type end,
+     failure_class = case when ${isOvertaken} then r.failure_class else s.failure_class end,
+     smtp_code = case when ${isOvertaken} then r.smtp_code else s.smtp_code end,
+     enhanced_code = case when ${isOvertaken} then r.enhanced_code else s.enhanced_code end,
+     diagnostic = case when ${isOvertaken} then r.diagnostic else s.diagnostic end,
+     remote = case when ${isOvertaken} then r.remote else s.remote end
    from (select * from done union all select * from requeued) s
    where r.organization_id = s.organization_id and r.message_id = s.message_id and r.ordinal = s.ordinal
      and (s.status is not null or s.is_ambiguous or s.drop_reason is not null)
@@ -612,8 +615,8 @@ export async function findAddressKeys(
 export const addressFailureClasses = ['mailbox_not_found', 'mailbox_full', 'domain_not_found'] as const;
 
 /**
- * Those addresses (by index) of which the last so many messages all ended in a soft bounce. Read off
- * recipients_address, a few rows each.
+ * Those addresses (by index) of which the last so many messages all ended in a soft bounce; those that have not ended,
+ * or failed for what they were, say nothing. Read off recipients_address, a few rows each.
  */
 export async function findSoftRuns(
   connection: Connection,
@@ -635,6 +638,8 @@ export async function findSoftRuns(
            where organization_id = wanted.organization_id
              and address_key = wanted.address_key
              and drop_reason is null
+             and status not in ('sent', 'delayed')
+             and not (status = 'failed' and failure_class <> all ($4::text[]))
            order by message_id desc
            limit $3
          ) latest

@@ -1,7 +1,12 @@
 import type { SuppressionTools } from '../audience/audience.ts';
 import { dateOf, sleep } from '../platform/clock.ts';
 import type { Log } from '../platform/log.ts';
-import { type Database, DatabaseUnavailableError, type Transaction } from '../platform/postgres/database.ts';
+import {
+  type Database,
+  DatabaseUnavailableError,
+  isConflict,
+  type Transaction,
+} from '../platform/postgres/database.ts';
 import type { Lease } from '../platform/queue/lease.ts';
 import { uniqueMessages } from './feedback.ts';
 import * as store from './queue-store.ts';
@@ -32,7 +37,7 @@ export async function writeUntilSettled(
       await writeSettlements(tools, lease.epoch, items);
       return items.map(() => true);
     } catch (cause) {
-      if (!(cause instanceof DatabaseUnavailableError)) {
+      if (!(cause instanceof DatabaseUnavailableError) && !isConflict(cause)) {
         return writeOneByOne(tools, lease, items, cause);
       }
       // Once the lease is lost for good, the claims are others' to recover, as ambiguous as they are to them.

@@ -1,6 +1,6 @@
 import { connect } from 'node:net';
 import { hostname } from 'node:os';
-import { examineVerifiedDomains } from '../domains/domains.ts';
+import { examineVerifiedDomains, sandboxDomain } from '../domains/domains.ts';
 import type { Clock } from '../platform/clock.ts';
 import type { DnsAnswer } from '../platform/dns/dns.ts';
 import { readNetworkTimeSkewMs } from '../platform/network-time.ts';
@@ -56,6 +56,14 @@ async function examineOutgoingPort({ config, resolver, clock }: Installation): P
   ];
 }
 
+function unanswered(subject: string, what: string): Finding {
+  return warning(
+    subject,
+    `the DNS does not answer for ${what}`,
+    'Check POSTILLION_DNS_SERVERS, and look again.',
+  );
+}
+
 async function firstOf<T>(asking: Promise<DnsAnswer<T>>): Promise<T | null> {
   const answer = await asking;
   return answer.kind === 'found' ? (answer.records[0] ?? null) : null;
@@ -91,6 +99,7 @@ async function examineName({ config, resolver }: Installation): Promise<Finding[
   const [v4, v6] = await Promise.all([resolver.a(name), resolver.aaaa(name)]);
   const addresses = [v4, v6].flatMap((answer) => (answer.kind === 'found' ? [...answer.records] : []));
   if (addresses.length === 0) {
+    if (v4.kind === 'failed' || v6.kind === 'failed') return [unanswered('PTR', `the addresses of ${name}`)];
     return [problem('PTR', `${name}, which is said in EHLO, has no address in the DNS`, nameAdvice)];
   }
   const reversed = await Promise.all(
@@ -123,6 +132,8 @@ async function examineBounceHost({ config, resolver }: Installation): Promise<Fi
     resolver.aaaa(bounceHost),
     resolver.txt(bounceHost),
   ]);
+  if ([v4, v6, texts].some(({ kind }) => kind === 'failed'))
+    return [unanswered('bounces', `the records of ${bounceHost}`)];
   const hasAddress = v4.kind === 'found' || v6.kind === 'found';
   const policies = texts.kind === 'found' ? texts.records.filter((text) => /^v=spf1( |$)/i.test(text)) : [];
   const findings: Finding[] = [
@@ -161,10 +172,14 @@ async function examineBounceHost({ config, resolver }: Installation): Promise<Fi
 const domainsMax = 20;
 
 async function examineDomains(installation: Installation): Promise<Finding[]> {
-  const domains = await examineVerifiedDomains(installation, domainsMax);
+  const all = await examineVerifiedDomains(installation, domainsMax);
+  // The sandbox's own is nobody's in the world.
+  const domains = all.filter(({ name }) => name !== sandboxDomain);
   const lacking = domains.filter(({ issues }) => issues.length > 0);
   if (lacking.length === 0) {
-    return [ok('DKIM', `the records of the ${domains.length} newest sending domains are in the DNS`)];
+    return domains.every(({ isAnswered }) => isAnswered)
+      ? [ok('DKIM', `the records of the ${domains.length} newest sending domains are in the DNS`)]
+      : [unanswered('DKIM', 'the records of the sending domains')];
   }
   return lacking.map(({ name, issues }) =>
     problem(

@@ -178,9 +178,9 @@ async function runOrganizationUpdate(
   if (Object.keys(change).length === 0) return refuse('Nothing to change. Add --help to see the options.');
   const both = suspend?.filter((channel) => resume?.includes(channel)) ?? [];
   if (both.length > 0) return refuse(`Either suspend or resume ${both.join(', ')}, not both.`);
-  if (!(await updateOrganization(installation, id, change))) return refuseOrganization(id);
-  // Else the bounces that led to the suspension would lead to the next one at once.
+  // Before it may send again: else the bounces that led to the suspension would lead to the next one at once.
   if (resume?.includes('email')) await forgiveReputation(installation.database, id);
+  if (!(await updateOrganization(installation, id, change))) return refuseOrganization(id);
   return done(
     {
       id,

@@ -2,7 +2,13 @@ import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } fr
 import { addSuppressions } from '../../src/audience/audience.ts';
 import type { EmailProvider } from '../../src/channels/email/email.ts';
 import type { SendOutcome } from '../../src/channels/outcome.ts';
-import { createDeliverability, type Delivery, startDelivery } from '../../src/messages/messages.ts';
+import {
+  applyReports,
+  createDeliverability,
+  type Delivery,
+  startDelivery,
+} from '../../src/messages/messages.ts';
+import type { Failure } from '../../src/messages/queue-store.ts';
 import type { EmailRecord } from '../../src/messages/schema.ts';
 import {
   type Connection,
@@ -347,6 +353,75 @@ describe('when a worker dies', () => {
     for (const id of [suspect, ...others]) expect((await settled(server, id)).status).toBe('delivered');
     expect(besides).toEqual([0]);
   });
+});
+
+describe('what happens to the sending domain', () => {
+  const deleteDomain = (name: string) => rowsOf(server, 'delete from domains where name = $1', [name]);
+
+  test('once it is deleted, mail that waits for another attempt fails, and so does mail that waits for its first', async () => {
+    const sender = await createSender(server.installation, 'deleted.example');
+    deliver();
+    const first = await send(
+      server,
+      { from: 'a@deleted.example', to: [simulator('deferred'), simulator('delivered')] },
+      sender,
+    );
+    await eventually(
+      () => queueOf(server, first),
+      ([job]) => job?.attempts === 1,
+    );
+    const second = await send(server, { from: 'a@deleted.example', to: [simulator('deferred')] }, sender);
+    await eventually(
+      () => queueOf(server, second),
+      ([job]) => job?.attempts === 1,
+    );
+    await deleteDomain('deleted.example');
+    clock.putForward(2 * minuteMs);
+    for (const id of [first, second]) {
+      const [recipient] = (await settled(server, id, sender)).to;
+      expect(recipient).toMatchObject({
+        status: 'failed',
+        bounce: { class: 'policy', diagnostic: expect.stringContaining('deleted') },
+      });
+    }
+  });
+
+  test('a key that cannot be read delays its own mail, and nobody else', async () => {
+    const sender = await createSender(server.installation, 'unreadable.example');
+    await rowsOf(
+      server,
+      "update domains set dkim_private_key_sealed = 'nonsense' where name = 'unreadable.example'",
+    );
+    const broken = await send(server, { from: 'a@unreadable.example' }, sender);
+    const whole = await send(server);
+    deliver();
+    expect((await settled(server, whole)).status).toBe('delivered');
+    await eventually(
+      () => queueOf(server, broken),
+      ([job]) => job?.attempts === 1,
+    );
+    expect((await read(server, broken, sender)).to).toMatchObject([
+      { status: 'delayed', bounce: { class: 'auth_failure', diagnostic: expect.stringContaining('SECRET') } },
+    ]);
+  });
+});
+
+test('an outcome that comes after a report leaves what the report said', async () => {
+  const id = await send(server);
+  const job = { organizationId: server.organizationId, messageId: id, ordinal: 0 };
+  const failure: Failure = {
+    type: 'soft',
+    class: 'spam',
+    smtpCode: 554,
+    enhancedCode: '5.7.1',
+    diagnostic: 'Looks like spam',
+    remote: 'mx.example.com',
+  };
+  await applyReports({ ...server.installation, random: Math.random }, [{ job, status: 'failed', failure }]);
+  deliver();
+  expect((await settled(server, id)).to).toMatchObject([
+    { status: 'failed', bounce: { class: 'spam', smtp_code: 554, remote_mta: 'mx.example.com' } },
+  ]);
 });
 
 describe('when the database fails in between', () => {

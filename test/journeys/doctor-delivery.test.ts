@@ -3,8 +3,7 @@ import { afterAll, beforeAll, beforeEach, expect, test } from 'vitest';
 import { createResolver } from '../../src/platform/dns/dns.ts';
 import { examineDirectDelivery } from '../../src/roles/doctor-delivery.ts';
 import { type DnsNameRecords, startDnsServer, type TestDnsServer } from '../support/dns-server.ts';
-import { rowsOf } from '../support/email-journey.ts';
-import { startTestServer, type TestServer } from '../support/server.ts';
+import { createSender, startTestServer, type TestServer } from '../support/server.ts';
 import { type SmtpSink, startSmtpSink } from '../support/smtp-sink.ts';
 
 const host = 'mail.host.example';
@@ -64,7 +63,6 @@ const levelsOf = (findings: Awaited<ReturnType<typeof examine>>) =>
   Object.fromEntries(findings.map(([level, subject]) => [subject, level]));
 
 test('where all is in order it says so', async () => {
-  await rowsOf(server, "update domains set status = 'pending', verified_at = null");
   expect(levelsOf(await examine())).toEqual({
     port: 'ok',
     PTR: 'ok',
@@ -72,7 +70,6 @@ test('where all is in order it says so', async () => {
     SPF: 'ok',
     DKIM: 'ok',
   });
-  await rowsOf(server, "update domains set status = 'verified', verified_at = now()");
 });
 
 test('a port that is closed', async () => {
@@ -112,9 +109,15 @@ test('bounces that nobody takes, or that arrive at another port', async () => {
 });
 
 test('a sending domain whose records are not in the DNS', async () => {
+  await createSender(server.installation, 'unpublished.example');
   const [level, , found] = (await examine()).find(([, subject]) => subject === 'DKIM')!;
   expect(level).toBe('problem');
   expect(found).toMatch(
-    /^postillion\.test: The TXT record of pst\w+\._domainkey\.postillion\.test is missing\./,
+    /^unpublished\.example: The TXT record of pst\w+\._domainkey\.unpublished\.example is missing\./,
   );
+});
+
+test('a name server that fails is no answer', async () => {
+  dns.fail(host, 'SERVFAIL');
+  expect(levelsOf(await examine())).toMatchObject({ PTR: 'warning', bounces: 'warning' });
 });

@@ -218,6 +218,20 @@ test.each([
   expect(body.message).toContain(field);
 });
 
+test('a name that leaves no room for the return path before it cannot be registered', async () => {
+  const long = `${'a'.repeat(60)}.${'b'.repeat(60)}.${'c'.repeat(58)}.example`;
+  expect(await register({ name: long })).toMatchObject({ status: 200 });
+  for (const more of [
+    { return_path_subdomain: 'sender' },
+    { tracking_subdomain: `${'d'.repeat(50)}.${'e'.repeat(49)}` },
+  ]) {
+    expect(await register({ name: `x${long}`.replace('aa', 'a'), ...more })).toMatchObject({
+      status: 422,
+      body: { name: 'validation_error' },
+    });
+  }
+});
+
 test('the hosts of the installation itself cannot be registered', async () => {
   for (const name of [bounceHost, `deep.${bounceHost}`, 'app.host.test']) {
     expect(await register({ name })).toMatchObject({ status: 422, body: { name: 'validation_error' } });
@@ -237,6 +251,8 @@ describe('what another organization has verified', () => {
       }
     }
     expect(await register({ name: 'xcontested.example' })).toMatchObject({ status: 200 });
+    // Whether or not its own records are there: they bear other keys under the same names.
+    expect(await verify(own.id)).toMatchObject({ status: 400, body: { name: 'domain_unavailable' } });
     publish(own);
     expect(await verify(own.id)).toMatchObject({ status: 400, body: { name: 'domain_unavailable' } });
     expect((await readDomain(own.id)).body.status).toBe('pending');

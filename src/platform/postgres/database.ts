@@ -321,6 +321,12 @@ export function sqlState(error: unknown): string | undefined {
 
 export const uniqueViolation = '23505';
 
+/** Whether two transactions stood in each other's way, so that the same one may well succeed when it is run again. */
+export function isConflict(error: unknown): boolean {
+  // Serialization failure, deadlock, and a lock that was not to be had in time.
+  return ['40001', '40P01', '55P03'].includes(sqlState(error) ?? '');
+}
+
 function isConnectionLoss(error: Error): boolean {
   return 'syscall' in error || /connection (terminated|error)|not queryable|was closed/i.test(error.message);
 }
