@@ -52,6 +52,8 @@ const idleMs = 5_000;
  * while the next are claimed; more would be taken from other workers without need.
  */
 const jobsPerHandOff = 8;
+/** Domains of a claim that are looked up ahead of their turn. More would fill the resolver with one organization's. */
+const preparedDomainsMax = 64;
 const stopMaxMs = 60_000;
 const pauseAfterFailureMs = 500;
 
@@ -232,7 +234,8 @@ async function claimInto(desk: Desk, lane: Lane, itemsMax: number): Promise<void
   lane.lastOrganizationId = claim.isScanOver ? firstOrganization : claim.lastOrganizationId;
   desk.hasSuspects ||= claim.hasSuspects;
   const remaining = await dropSuppressed(desk.shift, claim.jobs);
-  for (const domain of new Set(remaining.map(domainOf))) tools.deliverability.prepare(domain);
+  const domains = [...new Set(remaining.map(domainOf))];
+  for (const domain of domains.slice(0, preparedDomainsMax)) tools.deliverability.prepare(domain);
   await loadSmallMessages(desk.shift, remaining);
   lane.ready.push(...remaining);
 }

@@ -15,6 +15,7 @@ import { startBounceIntake } from './bounce-intake.ts';
 import { deleteExpiredKeys, retentionMs } from '../platform/http/idempotency.ts';
 import { deleteOldRateWindows } from '../platform/http/rate-limit.ts';
 import { dateOf } from '../platform/clock.ts';
+import { createResolver } from '../platform/dns/dns.ts';
 import { createPartitions } from '../platform/postgres/partitions.ts';
 import { keepMessage, tidySandbox } from '../sandbox/sandbox.ts';
 import { hostname } from 'node:os';
@@ -68,8 +69,10 @@ export function createEmailProvider(installation: Installation): EmailProvider {
       return createSmtpProvider({ url: config.smtpUrl, clock, heloName: config.mailHost ?? hostname() });
     case 'mx': {
       const domainsRequiringTls = new Set(config.mx.domainsRequiringTls);
-      return createMxProvider({
+      const probeResolver = createResolver({ servers: config.dnsServers, clock });
+      const provider = createMxProvider({
         resolver: installation.resolver,
+        probeResolver,
         clock,
         random: Math.random,
         heloName: config.mailHost ?? hostname(),
@@ -77,6 +80,13 @@ export function createEmailProvider(installation: Installation): EmailProvider {
         mayUsePrivateAddresses: config.mx.mayUsePrivateAddresses,
         requiresTls: (domain) => domainsRequiringTls.has(domain),
       });
+      return {
+        ...provider,
+        close: async () => {
+          await provider.close();
+          probeResolver.close();
+        },
+      };
     }
   }
 }

@@ -31,6 +31,11 @@ import type { MxHost, MxRoute } from './route.ts';
 
 export type MxProviderOptions = {
   resolver: Resolver;
+  /**
+   * Asked whether DNS answers at all. Give it one of its own: behind a crowd of lookups that wait for somebody's dead
+   * name servers, the installation's own would look dead as well.
+   */
+  probeResolver?: Resolver;
   clock: Clock;
   /** From 0 to 1. */
   random: () => number;
@@ -127,7 +132,7 @@ function openOffice(options: MxProviderOptions): Office {
       connected: new Set(),
     },
     requiresTls,
-    dnsWatch: createDnsWatch(options),
+    dnsWatch: createDnsWatch({ resolver: options.probeResolver ?? resolver, clock }),
     destinations: new Map(),
     underWay: new Set(),
   };
