@@ -308,7 +308,9 @@ async function trySuspect(desk: Desk): Promise<void> {
     at: dateOf(tools.clock.nowMs()),
   });
   if (job === null) return;
-  beginJob(desk, job);
+  const [remaining] = await dropSuppressed(desk.shift, [job]);
+  if (remaining === undefined) return;
+  beginJob(desk, remaining);
   await finishReadyJobs(desk);
 }
 

@@ -406,6 +406,18 @@ describe('what happens to the sending domain', () => {
   });
 });
 
+test('a job that took workers down is not handed off either once its address is suppressed', async () => {
+  const address = 'suspect@example.com';
+  const id = await send(server, { to: [address] });
+  await rowsOf(server, 'update delivery_queue set crashes = 2 where message_id = $1', [id]);
+  await addSuppressions(server.installation.database, server.installation, 'email', [
+    { organizationId: server.organizationId, address, reason: 'operator' },
+  ]);
+  deliver();
+  expect((await settled(server, id)).to).toMatchObject([{ status: 'sent', drop_reason: 'suppressed' }]);
+  expect(await sourcesTo(address)).toEqual([]);
+});
+
 test('an outcome that comes after a report leaves what the report said', async () => {
   const id = await send(server);
   const job = { organizationId: server.organizationId, messageId: id, ordinal: 0 };
