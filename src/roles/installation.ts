@@ -5,11 +5,16 @@ import { createApiKey, createOrganization, hasOrganizations } from '../accounts/
 import { parseDomain } from '../channels/email/email.ts';
 import type { Config } from '../config.ts';
 import { type InstanceHosts, sandboxDomain, verifyByOperator } from '../domains/domains.ts';
-import { type Clock, now, systemClock } from '../platform/clock.ts';
+import { type Clock, now, sleep, systemClock } from '../platform/clock.ts';
 import { createResolver, type Resolver } from '../platform/dns/dns.ts';
 import { createIds, type NewId } from '../platform/ids.ts';
 import type { Log } from '../platform/log.ts';
-import { type Database, type DatabaseAddress, openDatabase } from '../platform/postgres/database.ts';
+import {
+  type Database,
+  type DatabaseAddress,
+  DatabaseUnavailableError,
+  openDatabase,
+} from '../platform/postgres/database.ts';
 import { startEmbeddedPostgres } from '../platform/postgres/embedded.ts';
 import { migrate } from '../platform/postgres/migrate.ts';
 import { createPartitions } from '../platform/postgres/partitions.ts';
@@ -44,11 +49,10 @@ export async function openInstallation(
       usePreparedStatements: config.usePreparedStatements,
     });
     if (options.migrate) {
-      for (const { name } of await migrate(database)) {
-        log.info({ migration: name }, 'schema brought up to date');
-      }
+      const applied = await whileRestarting(config, () => migrate(database));
+      for (const { name } of applied) log.info({ migration: name }, 'schema brought up to date');
       // After a long time off, the months of its partitions may be over.
-      await createPartitions(database, now(systemClock));
+      await whileRestarting(config, () => createPartitions(database, now(systemClock)));
     }
     const resolver = createResolver({ servers: config.dnsServers, clock: systemClock });
     return {
@@ -69,6 +73,22 @@ export async function openInstallation(
   } catch (cause) {
     await stop();
     throw cause;
+  }
+}
+
+const restartTriesMax = 10;
+const restartPauseMs = 500;
+
+/** The embedded PostgreSQL was just found, so that it is back soon if it was killed at this very moment. */
+async function whileRestarting<Result>(config: Config, work: () => Promise<Result>): Promise<Result> {
+  for (let tries = 1; ; tries += 1) {
+    try {
+      return await work();
+    } catch (cause) {
+      const mayComeBack = config.databaseUrl === null && cause instanceof DatabaseUnavailableError;
+      if (!mayComeBack || tries === restartTriesMax) throw cause;
+      await sleep(systemClock, restartPauseMs);
+    }
   }
 }
 
