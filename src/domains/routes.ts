@@ -1,4 +1,4 @@
-import { type TObject, Type } from 'typebox';
+import { Type } from 'typebox';
 import {
   badRequest,
   conflict,
@@ -10,6 +10,7 @@ import {
 } from '../platform/http/errors.ts';
 import { paginationParameters, readPage, toList } from '../platform/http/pagination.ts';
 import { defineRoute, json, type Route } from '../platform/http/route.ts';
+import { idParameter, listOf } from '../platform/http/shapes.ts';
 import { showDomain } from './domain-record.ts';
 import { registerDomain } from './registration.ts';
 import { domainBody, domainRecord } from './schema.ts';
@@ -26,11 +27,6 @@ const domainLimitReached = defineError(
   'domain_limit_reached',
   'The plan allows no further sending domain.',
 );
-
-const listOf = (item: TObject) =>
-  Type.Object({ object: Type.Literal('list'), has_more: Type.Boolean(), data: Type.Array(item) });
-
-const idParameter = Type.Object({ id: Type.String({ format: 'uuid' }) });
 
 export type DomainRouteTools = CheckTools & {
   /** Told after every registration, so that the periodic check knows of it. */

@@ -1,6 +1,7 @@
 import { type Static, Type } from 'typebox';
 import { getPublicSuffix } from 'tldts';
 import { parseDomain } from '../channels/email/email.ts';
+import { instant, literals } from '../platform/http/shapes.ts';
 import type { TextFormat } from '../platform/http/validation.ts';
 import { recordKinds } from './records.ts';
 
@@ -46,11 +47,6 @@ export const domainBody = Type.Object(
 );
 
 export type DomainBody = Static<typeof domainBody>;
-
-const literals = <Values extends readonly string[]>(values: Values) =>
-  Type.Unsafe<Values[number]>(Type.String({ enum: [...values] }));
-
-const instant = Type.String({ format: 'date-time' });
 
 const dnsRecord = Type.Object({
   record: literals(recordKinds),

@@ -1,8 +1,9 @@
-import { type Static, type TObject, Type } from 'typebox';
+import { type Static, Type } from 'typebox';
 import { badRequest, notFound, payloadTooLarge, resourceNotFound } from '../platform/http/errors.ts';
 import { idempotencyErrors } from '../platform/http/idempotency.ts';
 import { paginationParameters, readPage, toList } from '../platform/http/pagination.ts';
 import { defineRoute, json, type Route } from '../platform/http/route.ts';
+import { idParameter, listOf } from '../platform/http/shapes.ts';
 import type { Database } from '../platform/postgres/database.ts';
 import { type Acceptor, monthlyQuotaExceeded, sendingSuspended } from './accept.ts';
 import { attachmentRejected, prepareEmail } from './email-send.ts';
@@ -12,11 +13,6 @@ import * as store from './store.ts';
 
 /** About 22 MB of files after Base64 growth. */
 const sendBodyBytesMax = 30 * 1_048_576;
-
-const listOf = (item: TObject) =>
-  Type.Object({ object: Type.Literal('list'), has_more: Type.Boolean(), data: Type.Array(item) });
-
-const idParameter = Type.Object({ id: Type.String({ format: 'uuid' }) });
 
 export function messageRoutes(tools: { database: Database; acceptor: Acceptor }): Route[] {
   const { database, acceptor } = tools;

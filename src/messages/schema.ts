@@ -1,6 +1,7 @@
 import { type Static, Type } from 'typebox';
 import { isContentId, isContentType, parseAddress } from '../channels/email/email.ts';
 import { failureClasses } from '../channels/outcome.ts';
+import { instant, literals } from '../platform/http/shapes.ts';
 import type { TextFormat } from '../platform/http/validation.ts';
 
 /** Text formats of this room's schemas, to be handed to `createValidation`. */
@@ -130,10 +131,6 @@ export const messageStatuses = ['queued', 'sent', 'partially_delivered', 'delive
 
 export type MessageStatus = (typeof messageStatuses)[number];
 
-const literals = <Values extends readonly string[]>(values: Values) =>
-  Type.Unsafe<Values[number]>(Type.String({ enum: [...values] }));
-
-const instant = Type.String({ format: 'date-time' });
 const optional = <Schema extends ReturnType<typeof Type.String>>(schema: Schema) =>
   Type.Union([schema, Type.Null()]);
 

@@ -1,0 +1,17 @@
+import { type TObject, Type } from 'typebox';
+
+/** Shapes that the schemas of every room are made of. */
+
+/** A page of a list, as `toList` makes it. */
+export const listOf = (item: TObject) =>
+  Type.Object({ object: Type.Literal('list'), has_more: Type.Boolean(), data: Type.Array(item) });
+
+/** The parameters of a path with `:id`. */
+export const idParameter = Type.Object({ id: Type.String({ format: 'uuid' }) });
+
+/** One of these texts. */
+export const literals = <Values extends readonly string[]>(values: Values) =>
+  Type.Unsafe<Values[number]>(Type.String({ enum: [...values] }));
+
+/** A time, as RFC 3339 writes it. */
+export const instant = Type.String({ format: 'date-time' });
