@@ -10,7 +10,7 @@ import {
 } from '../platform/http/errors.ts';
 import { paginationParameters, readPage, toList } from '../platform/http/pagination.ts';
 import { defineRoute, json, type Route } from '../platform/http/route.ts';
-import { idParameter, listOf } from '../platform/http/shapes.ts';
+import { deletedOf, idParameter, listOf } from '../platform/http/shapes.ts';
 import { showDomain } from './domain-record.ts';
 import { registerDomain } from './registration.ts';
 import { domainBody, domainRecord } from './schema.ts';
@@ -115,15 +115,7 @@ export function domainRoutes(tools: DomainRouteTools): Route[] {
       description:
         'Its addresses can no longer be used as senders. Mail that still waits for delivery fails.',
       params: idParameter,
-      success: {
-        statusCode: 200,
-        schema: Type.Object({
-          object: Type.Literal('domain'),
-          id: Type.String({ format: 'uuid' }),
-          deleted: Type.Literal(true),
-        }),
-        when: 'The domain is deleted.',
-      },
+      success: { statusCode: 200, schema: deletedOf('domain'), when: 'The domain is deleted.' },
       errors: [notFound],
       handle: async ({ caller: { organizationId }, params: { id } }) => {
         const isDeleted = await database.asOrganizations([organizationId], (transaction) =>

@@ -1,4 +1,5 @@
 import { type Static, Type } from 'typebox';
+import { groupBy } from '../platform/grouping.ts';
 import { badRequest, notFound, payloadTooLarge, resourceNotFound } from '../platform/http/errors.ts';
 import { idempotencyErrors } from '../platform/http/idempotency.ts';
 import { paginationParameters, readPage, toList } from '../platform/http/pagination.ts';
@@ -94,7 +95,7 @@ export function messageRoutes(tools: { database: Database; acceptor: Acceptor })
           const ids = found.map(({ id }) => id);
           return { rows: found, recipients: await store.listRecipients(transaction, organizationId, ids) };
         });
-        const ofMessage = groupByMessage(recipients);
+        const ofMessage = groupBy(recipients, ({ message_id }) => message_id);
         return json(toList(rows, page, (row) => showEmail(row, ofMessage.get(row.id) ?? [])));
       },
     }),
@@ -120,14 +121,4 @@ export function messageRoutes(tools: { database: Database; acceptor: Acceptor })
       },
     }),
   ];
-}
-
-function groupByMessage(recipients: readonly store.RecipientRow[]): Map<string, store.RecipientRow[]> {
-  const groups = new Map<string, store.RecipientRow[]>();
-  for (const recipient of recipients) {
-    const group = groups.get(recipient.message_id);
-    if (group === undefined) groups.set(recipient.message_id, [recipient]);
-    else group.push(recipient);
-  }
-  return groups;
 }

@@ -15,3 +15,11 @@ export const literals = <Values extends readonly string[]>(values: Values) =>
 
 /** A time, as RFC 3339 writes it. */
 export const instant = Type.String({ format: 'date-time' });
+
+/** What a DELETE answers. */
+export const deletedOf = (resource: string) =>
+  Type.Object({
+    object: Type.Literal(resource),
+    id: Type.String({ format: 'uuid' }),
+    deleted: Type.Literal(true),
+  });

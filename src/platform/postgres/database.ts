@@ -322,6 +322,16 @@ export function sqlState(error: unknown): string | undefined {
 
 export const uniqueViolation = '23505';
 
+/** The unique index that refused a row, for example `contacts_email`; undefined for any other error. */
+export function violatedIndex(error: unknown): string | undefined {
+  return error instanceof pg.DatabaseError && error.code === uniqueViolation ? error.constraint : undefined;
+}
+
+/** Whether a statement was ended because it took longer than its `statement_timeout`. */
+export function isStatementTimeout(error: unknown): boolean {
+  return sqlState(error) === '57014';
+}
+
 /** Whether two transactions stood in each other's way, so that the same one may well succeed when it is run again. */
 export function isConflict(error: unknown): boolean {
   // Serialization failure, deadlock, and a lock that was not to be had in time.

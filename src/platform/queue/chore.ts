@@ -1,0 +1,47 @@
+import { createBell } from '../bell.ts';
+import type { Clock } from '../clock.ts';
+import type { Log } from '../log.ts';
+import type { Database } from '../postgres/database.ts';
+import { listenForWakes } from './wake.ts';
+
+export type ChoreTools = { database: Database; clock: Clock; log: Log };
+
+export type Chore = {
+  /** Names it in the log. */
+  name: string;
+  /** The channel on which whoever makes work for it notifies. */
+  channel: string;
+  /** Does a bounded piece of work, and says in how many milliseconds there is more: 0 for at once, null for unknown. */
+  work: (signal: AbortSignal) => Promise<number | null>;
+};
+
+/** Should a notification be lost. */
+const idleMs = 60_000;
+const pauseAfterFailureMs = 5_000;
+
+/** Does a chore again and again until it is stopped, sleeping until there is more or somebody notifies. */
+export function startChore(tools: ChoreTools, chore: Chore): { stop: () => Promise<void> } {
+  const stopping = new AbortController();
+  const bell = createBell(tools.clock);
+  const listening = listenForWakes(tools, chore.channel, stopping.signal, bell.ring);
+  const working = (async () => {
+    while (!stopping.signal.aborted) {
+      let pauseMs = pauseAfterFailureMs;
+      try {
+        pauseMs = (await chore.work(stopping.signal)) ?? idleMs;
+      } catch (cause) {
+        if (!stopping.signal.aborted) {
+          tools.log.warn({ err: cause, chore: chore.name }, 'a chore was interrupted');
+        }
+      }
+      if (pauseMs > 0) await bell.wait(Math.min(pauseMs, idleMs));
+    }
+  })();
+  return {
+    stop: async () => {
+      stopping.abort(new Error(`${chore.name} is stopping`));
+      bell.ring();
+      await Promise.all([listening, working]);
+    },
+  };
+}
