@@ -1,5 +1,241 @@
+import { type Static, Type } from 'typebox';
+import { type Channel, channels } from '../accounts/accounts.ts';
+import { parseAddress } from '../channels/email/email.ts';
+import { instant, literals } from '../platform/http/shapes.ts';
+import type { TextFormat } from '../platform/http/validation.ts';
+
 /** Why an address must not be written to any more. */
 export type SuppressionReason = 'hard_bounce' | 'soft_bounces' | 'complaint' | 'unsubscribe' | 'operator';
 
 /** `address` is null once it was erased. */
 export type Suppression = { address: string | null; reason: SuppressionReason; createdAt: Date };
+
+/** Text formats of this room's schemas, to be handed to `createValidation`. */
+export const audienceFormats: Record<string, TextFormat> = {
+  email: { test: (text) => parseAddress(text) !== null, mustBe: 'an email address' },
+  'phone-number': {
+    // ITU-T E.164 §6.2.1: fifteen digits at most, of which the first is not 0.
+    test: (text) => /^\+[1-9]\d{6,14}$/.test(text),
+    mustBe: 'a phone number in E.164, such as +14155550123',
+  },
+  locale: { test: isLocale, mustBe: 'a BCP 47 language tag, such as en-GB' },
+  timezone: { test: isTimezone, mustBe: 'an IANA time zone, such as Europe/Berlin' },
+};
+
+/** RFC 5646 §4.4.1: buffers of 35 characters hold every tag that is of practical use. */
+const localeLengthMax = 35;
+
+function isLocale(text: string): boolean {
+  if (text.length > localeLengthMax) return false;
+  try {
+    return Intl.getCanonicalLocales(text).length === 1;
+  } catch {
+    return false;
+  }
+}
+
+const timezoneLengthMax = 64;
+/** Asking for one costs 50 µs, and there are a few hundred. */
+const knownTimezones = new Set<string>();
+
+function isTimezone(text: string): boolean {
+  if (knownTimezones.has(text)) return true;
+  // What begins with a sign or a digit is an offset, which Intl takes as well.
+  if (text.length > timezoneLengthMax || !/^[A-Za-z]/.test(text)) return false;
+  try {
+    new Intl.DateTimeFormat('en', { timeZone: text });
+  } catch {
+    return false;
+  }
+  // Spelled in any case, each is known by a great many names: only the usual spelling is remembered.
+  if (Intl.supportedValuesOf('timeZone').includes(text)) knownTimezones.add(text);
+  return true;
+}
+
+export const consentStates = ['subscribed', 'unsubscribed'] as const;
+
+export type ConsentState = (typeof consentStates)[number];
+
+export const propertyTypes = ['string', 'number', 'boolean', 'date'] as const;
+
+export type PropertyType = (typeof propertyTypes)[number];
+
+/** A property as values are read and written by it; contacts carry them under its number. */
+export type Property = { id: string; number: number; key: string; type: PropertyType };
+
+export type PropertyValue = string | number | boolean;
+
+export type SetKind = 'list' | 'tag' | 'segment';
+
+/** Longer ones are documents, and belong elsewhere. */
+export const propertyTextLengthMax = 1_000;
+
+const id = Type.String({ format: 'uuid' });
+
+/** A text that may be null: said so in one type, so that what is wrong with it is said once. */
+const optionalText = (options: Record<string, unknown>) =>
+  Type.Optional(Type.Unsafe<string | null>({ type: ['string', 'null'], ...options }));
+
+const consent = <State>(state: State) =>
+  Object.fromEntries(channels.map((channel) => [channel, state])) as Record<Channel, State>;
+
+const contactFields = {
+  external_id: optionalText({
+    minLength: 1,
+    maxLength: 255,
+    format: 'single-line',
+    description: 'What you call the contact; unique in the organization.',
+  }),
+  email: optionalText({ format: 'email', description: 'Unique in the organization, in whatever case.' }),
+  phone_number: optionalText({
+    format: 'phone-number',
+    description: 'In E.164; unique in the organization.',
+  }),
+  first_name: optionalText({ minLength: 1, maxLength: 128, format: 'single-line' }),
+  last_name: optionalText({ minLength: 1, maxLength: 128, format: 'single-line' }),
+  locale: optionalText({ format: 'locale', description: 'A BCP 47 language tag.' }),
+  timezone: optionalText({ format: 'timezone', description: 'An IANA time zone.' }),
+  properties: Type.Optional(
+    Type.Record(
+      Type.String({ maxLength: 50 }),
+      Type.Unsafe<PropertyValue | null>({
+        type: ['string', 'number', 'boolean', 'null'],
+        maxLength: propertyTextLengthMax,
+      }),
+      {
+        maxProperties: 500,
+        description: 'Values of defined properties, by key. Null removes one; those not named stay.',
+      },
+    ),
+  ),
+  consent: Type.Optional(
+    Type.Object(consent(Type.Optional(literals(consentStates))), {
+      additionalProperties: false,
+      description: 'Whether campaigns may write to the contact, by channel; `subscribed` at first.',
+    }),
+  ),
+};
+
+const setIds = (description: string) => Type.Optional(Type.Array(id, { maxItems: 100, description }));
+
+/** Body of `POST /contacts`. That there is an identifier, and what properties hold, is checked in contact-values.ts. */
+export const contactBody = Type.Object(
+  {
+    ...contactFields,
+    list_ids: setIds('Lists that the contact is added to.'),
+    tag_ids: setIds('Tags that the contact gets.'),
+  },
+  { additionalProperties: false },
+);
+
+/** Body of `PATCH /contacts/:id`. */
+export const contactPatch = Type.Object(contactFields, { additionalProperties: false });
+
+export type ContactInput = Static<typeof contactPatch>;
+
+export type ContactBody = Static<typeof contactBody>;
+
+const textOrNull = Type.Union([Type.String(), Type.Null()]);
+
+export const contactRecord = Type.Object({
+  id,
+  external_id: textOrNull,
+  email: textOrNull,
+  phone_number: textOrNull,
+  first_name: textOrNull,
+  last_name: textOrNull,
+  locale: textOrNull,
+  timezone: textOrNull,
+  properties: Type.Record(
+    Type.String(),
+    Type.Unsafe<PropertyValue>({ type: ['string', 'number', 'boolean'] }),
+  ),
+  consent: Type.Object(consent(literals(consentStates))),
+  list_ids: Type.Array(id),
+  tag_ids: Type.Array(id),
+  created_at: instant,
+  updated_at: instant,
+});
+
+export type ContactRecord = Static<typeof contactRecord>;
+
+/** Body of whatever speaks of several contacts at once. */
+export const contactIdsBody = Type.Object(
+  { contact_ids: Type.Array(id, { minItems: 1, maxItems: 1_000 }) },
+  { additionalProperties: false },
+);
+
+const setName = (maxLength: number) =>
+  Type.String({ minLength: 1, maxLength, format: 'not-blank', description: 'Unique, in whatever case.' });
+
+const description = optionalText({ maxLength: 1_000 });
+
+export const listBody = Type.Object({ name: setName(255), description }, { additionalProperties: false });
+export const listPatch = Type.Object(
+  { name: Type.Optional(setName(255)), description },
+  { additionalProperties: false },
+);
+export const tagBody = Type.Object({ name: setName(100) }, { additionalProperties: false });
+export const tagPatch = Type.Object({ name: Type.Optional(setName(100)) }, { additionalProperties: false });
+
+export type SetPatch = { name?: string; description?: string | null };
+
+const contactCount = Type.Integer({ description: 'How many contacts it has.' });
+
+export const tagRecord = Type.Object({
+  id,
+  name: Type.String(),
+  contact_count: contactCount,
+  created_at: instant,
+  updated_at: instant,
+});
+
+export const listRecord = Type.Object({
+  id,
+  name: Type.String(),
+  description: textOrNull,
+  contact_count: contactCount,
+  created_at: instant,
+  updated_at: instant,
+});
+
+export const propertyBody = Type.Object(
+  {
+    key: Type.String({
+      maxLength: 50,
+      pattern: '^[a-z][a-z0-9_]{0,49}$',
+      description: 'What the property is called in requests; never changes.',
+    }),
+    name: Type.String({ minLength: 1, maxLength: 255, format: 'not-blank' }),
+    type: literals(propertyTypes),
+    description,
+  },
+  { additionalProperties: false },
+);
+
+/** `key` and `type` never change: giving the present ones again is no error. */
+export const propertyPatch = Type.Object(
+  {
+    key: Type.Optional(Type.String({ maxLength: 50 })),
+    name: Type.Optional(Type.String({ minLength: 1, maxLength: 255, format: 'not-blank' })),
+    type: Type.Optional(literals(propertyTypes)),
+    description,
+  },
+  { additionalProperties: false },
+);
+
+export type PropertyBody = Static<typeof propertyBody>;
+
+export type PropertyPatch = Static<typeof propertyPatch>;
+
+export const propertyRecord = Type.Object({
+  id,
+  key: Type.String(),
+  name: Type.String(),
+  type: literals(propertyTypes),
+  description: textOrNull,
+  created_at: instant,
+  updated_at: instant,
+});
+
+export type PropertyRecord = Static<typeof propertyRecord>;

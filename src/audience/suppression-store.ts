@@ -1,3 +1,4 @@
+import { channels } from '../accounts/accounts.ts';
 import { type Connection, statement, unpreparedStatement } from '../platform/postgres/database.ts';
 import type { Suppression, SuppressionReason } from './schema.ts';
 
@@ -87,4 +88,26 @@ export async function findSuppression(
     [key.organizationId, key.channel, key.addressHash],
   );
   return row === undefined ? null : { address: row.address, reason: row.reason, createdAt: row.created_at };
+}
+
+/** On whatever channel. */
+export async function clearAddresses(
+  connection: Connection,
+  suppressions: readonly { organizationId: string; addressHash: Buffer }[],
+): Promise<void> {
+  await connection.rows(
+    unpreparedStatement(
+      `update suppressions s
+       set address = null
+       from unnest($1::uuid[], $2::text[]) as erased (organization_id, address_hash)
+       where s.organization_id = erased.organization_id
+         and s.channel = any ($3)
+         and s.address_hash = decode(erased.address_hash, 'hex')`,
+    ),
+    [
+      suppressions.map(({ organizationId }) => organizationId),
+      suppressions.map(({ addressHash }) => addressHash.toString('hex')),
+      channels,
+    ],
+  );
 }

@@ -9,9 +9,9 @@ import {
   areSuppressed,
   readSuppression,
   removeSuppression,
-  type SuppressionReason,
   type SuppressionTools,
-} from './audience.ts';
+} from './suppressions.ts';
+import type { SuppressionReason } from './schema.ts';
 
 let testDatabase: TestDatabase;
 let database: Database;

@@ -3,9 +3,7 @@ import { type Clock, now } from '../platform/clock.ts';
 import type { Connection } from '../platform/postgres/database.ts';
 import type { Secrets } from '../platform/secrets.ts';
 import type { Suppression, SuppressionReason } from './schema.ts';
-import * as store from './store.ts';
-
-export type { Suppression, SuppressionReason } from './schema.ts';
+import * as store from './suppression-store.ts';
 
 /** What suppressions need: the hash keeps an address recognisable after the address itself was erased. */
 export type SuppressionTools = { clock: Clock; secrets: Secrets };
@@ -72,4 +70,20 @@ export async function readSuppression(
 /** One organization's hashes tell nothing about another's. */
 function hashAddress(secrets: Secrets, { organizationId, address }: SuppressedAddress): Buffer {
   return secrets.keyedHash(`${organizationId} ${address}`, 'suppression');
+}
+
+/** Forgets how these addresses read, and keeps what hangs on them. */
+export async function eraseSuppressedAddresses(
+  connection: Connection,
+  tools: SuppressionTools,
+  addresses: readonly SuppressedAddress[],
+): Promise<void> {
+  if (addresses.length === 0) return;
+  await store.clearAddresses(
+    connection,
+    addresses.map((address) => ({
+      organizationId: address.organizationId,
+      addressHash: hashAddress(tools.secrets, address),
+    })),
+  );
 }

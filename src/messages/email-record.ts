@@ -33,7 +33,7 @@ export function showEmail(message: MessageRow, recipients: readonly RecipientRow
 
 function showRecipient(row: RecipientRow): EmailRecipientRecord {
   return {
-    email: row.address,
+    email: row.address === '' ? null : row.address,
     status: row.status,
     status_at: row.status_at.toISOString(),
     dropped: row.drop_reason !== null,

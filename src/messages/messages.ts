@@ -1,8 +1,10 @@
 /** The front door: one message, from acceptance to what became of each recipient. */
 export { type Acceptor, type AcceptTools, createAcceptor } from './accept.ts';
 export { type Delivery, deliveryChannel, type DeliveryTools, startDelivery } from './deliver.ts';
+export { engagementActions, hasEngaged } from './contact-engagement.ts';
 export { createDeliverability, type Deliverability } from './deliverability.ts';
 export type { ReturnPathPolicy } from './email-build.ts';
+export { erasureChannel, startErasing } from './erasure.ts';
 export { applyReports, type FeedbackTools, type Report } from './feedback.ts';
 export { acceptsReturnPath, type BounceTools, takeBounce } from './bounces.ts';
 export { deleteOldReputation, forgiveReputation } from './reputation.ts';

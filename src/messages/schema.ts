@@ -1,12 +1,11 @@
 import { type Static, Type } from 'typebox';
-import { isContentId, isContentType, parseAddress } from '../channels/email/email.ts';
+import { isContentId, isContentType } from '../channels/email/email.ts';
 import { failureClasses } from '../channels/outcome.ts';
 import { instant, literals } from '../platform/http/shapes.ts';
 import type { TextFormat } from '../platform/http/validation.ts';
 
 /** Text formats of this room's schemas, to be handed to `createValidation`. */
 export const messageFormats: Record<string, TextFormat> = {
-  email: { test: (text) => parseAddress(text) !== null, mustBe: 'an email address' },
   'content-type': { test: isContentType, mustBe: 'a content type' },
   'content-id': { test: isContentId, mustBe: 'printable ASCII without spaces or angle brackets' },
   'file-name': {
@@ -144,7 +143,9 @@ const bounce = Type.Object({
 });
 
 const emailRecipient = Type.Object({
-  email: Type.String(),
+  email: Type.Union([Type.String(), Type.Null()], {
+    description: 'Null once it was erased together with its contact.',
+  }),
   status: literals(recipientStatuses),
   status_at: instant,
   dropped: Type.Boolean({

@@ -32,8 +32,27 @@ const info: Omit<ApiInfo, 'version'> = {
       name: 'Sending domains',
       description: 'Prove that a domain is yours, so that its addresses may send and its mail is signed.',
     },
+    { name: 'Contacts', description: 'The people that you write to.' },
+    { name: 'Lists', description: 'Contacts that a person put together.' },
+    { name: 'Tags', description: 'Labels that contacts carry.' },
+    {
+      name: 'Properties',
+      description: 'What you want to know of your contacts besides what everybody does.',
+    },
+    { name: 'Segments', description: 'Contacts that conditions describe, kept up to date by themselves.' },
   ],
   examples: {
+    'POST /contacts': {
+      'Somebody new': {
+        external_id: 'user-1042',
+        email: 'ada@example.com',
+        first_name: 'Ada',
+        locale: 'en-GB',
+        timezone: 'Europe/London',
+        consent: { sms: 'unsubscribed' },
+      },
+    },
+    'POST /properties': { 'A property': { key: 'plan', name: 'Plan', type: 'string' } },
     'POST /email/domains': { 'A domain': { name: 'mail.example.com' } },
     'POST /email/send': {
       'A short email': {

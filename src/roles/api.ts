@@ -1,9 +1,11 @@
 import path from 'node:path';
 import { pathToFileURL } from 'node:url';
+import { clearingChannel } from '../audience/jobs.ts';
+import { audienceRoutes } from '../audience/routes.ts';
 import { createKeyring, type Keyring, type Scope } from '../accounts/accounts.ts';
 import { domainChannel } from '../domains/jobs.ts';
 import { domainRoutes } from '../domains/routes.ts';
-import { createAcceptor, deliveryChannel } from '../messages/messages.ts';
+import { createAcceptor, deliveryChannel, erasureChannel } from '../messages/messages.ts';
 import { messageRoutes } from '../messages/routes.ts';
 import { type BodyThread, createBodyThread } from '../platform/http/body-threads.ts';
 import { forbidden, PublicError, rateLimitExceeded, unauthorized } from '../platform/http/errors.ts';
@@ -18,6 +20,8 @@ import {
 import { createValidation } from '../platform/http/validation.ts';
 import { pendingMigrations } from '../platform/postgres/migrate.ts';
 import { createWaker } from '../platform/queue/wake.ts';
+import { segmentChannel } from '../segments/jobs.ts';
+import { segmentRoutes } from '../segments/routes.ts';
 import { sandboxPages } from '../sandbox/routes.ts';
 import { documentationPages } from './documentation.ts';
 import type { Installation } from './installation.ts';
@@ -28,9 +32,18 @@ export function listRoutes(installation: Installation): Route[] {
   const { database, clock, newId, secrets } = installation;
   const wakeWorkers = createWaker(installation, deliveryChannel);
   const acceptor = createAcceptor({ database, clock, newId, secrets, onQueued: wakeWorkers });
+  const wakeSegments = createWaker(installation, segmentChannel);
+  const wakeClearing = createWaker(installation, clearingChannel);
   const wakeDomainChecks = createWaker(installation, domainChannel);
   return [
     ...messageRoutes({ database, acceptor }),
+    ...audienceRoutes({
+      ...installation,
+      onChanged: wakeSegments,
+      onDeleted: wakeClearing,
+      onErased: createWaker(installation, erasureChannel),
+    }),
+    ...segmentRoutes({ ...installation, onChanged: wakeSegments, onDeleted: wakeClearing }),
     ...domainRoutes({ ...installation, onRegistered: wakeDomainChecks }),
   ];
 }

@@ -1,3 +1,4 @@
+import { audienceFormats } from '../audience/audience.ts';
 import { domainFormats } from '../domains/domains.ts';
 import { messageFormats } from '../messages/messages.ts';
 import { paginationFormats } from '../platform/http/pagination.ts';
@@ -6,6 +7,7 @@ import type { TextFormat } from '../platform/http/validation.ts';
 /** Every text format that a schema of any room may name. */
 export const textFormats: Readonly<Record<string, TextFormat>> = {
   ...paginationFormats,
+  ...audienceFormats,
   ...domainFormats,
   ...messageFormats,
 };

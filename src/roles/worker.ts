@@ -10,13 +10,16 @@ import {
   deleteOldReputation,
   type ReturnPathPolicy,
   startDelivery,
+  startErasing,
 } from '../messages/messages.ts';
+import { startClearing } from '../audience/jobs.ts';
 import { startBounceIntake } from './bounce-intake.ts';
 import { deleteExpiredKeys, retentionMs } from '../platform/http/idempotency.ts';
 import { deleteOldRateWindows } from '../platform/http/rate-limit.ts';
 import { dateOf } from '../platform/clock.ts';
 import { createResolver } from '../platform/dns/dns.ts';
 import { createPartitions } from '../platform/postgres/partitions.ts';
+import { startSegmentUpkeep } from '../segments/jobs.ts';
 import { keepMessage, tidySandbox } from '../sandbox/sandbox.ts';
 import { hostname } from 'node:os';
 import type { Installation } from './installation.ts';
@@ -35,11 +38,21 @@ export async function startWorker(installation: Installation): Promise<Worker> {
     deliverability: createDeliverability({ ...installation, areDomainsLookedUp: config.areDomainsLookedUp }),
     returnPaths: returnPathPolicyOf(config),
   });
-  const domainChecks = startDomainChecks(installation);
+  const chores = [
+    startDomainChecks(installation),
+    startSegmentUpkeep(installation),
+    startClearing(installation),
+    startErasing(installation),
+  ];
   const stopTidying = tidyRegularly(installation);
   return {
     stop: async () => {
-      await Promise.all([stopTidying(), bounceIntake?.stop(), domainChecks.stop(), delivery.stop()]);
+      await Promise.all([
+        stopTidying(),
+        ...chores.map((chore) => chore.stop()),
+        bounceIntake?.stop(),
+        delivery.stop(),
+      ]);
       await emailProvider.close();
     },
   };

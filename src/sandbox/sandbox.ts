@@ -1,6 +1,6 @@
 import { type Clock, now } from '../platform/clock.ts';
 import type { NewId } from '../platform/ids.ts';
-import type { Database } from '../platform/postgres/database.ts';
+import type { Connection, Database } from '../platform/postgres/database.ts';
 import * as store from './store.ts';
 
 /** What a sandbox provider was given. */
@@ -32,4 +32,13 @@ const messagesMax = 10_000;
 
 export async function tidySandbox(database: Database): Promise<void> {
   await store.deleteOldSandboxMessages(database, messagesMax);
+}
+
+/** Deletes the copies that were kept of these messages. */
+export async function forgetMessages(
+  connection: Connection,
+  organizationId: string,
+  messageIds: readonly string[],
+): Promise<void> {
+  if (messageIds.length > 0) await store.deleteSandboxMessages(connection, organizationId, messageIds);
 }

@@ -152,3 +152,17 @@ function toMessage(row: Row): SandboxMessage {
     createdAt: row.created_at,
   };
 }
+
+/** Looks at all that the inbox holds, which is not much. */
+export async function deleteSandboxMessages(
+  connection: Connection,
+  organizationId: string,
+  messageIds: readonly string[],
+): Promise<void> {
+  await connection.rows(
+    unpreparedStatement(
+      'delete from sandbox_messages where organization_id = $1 and message_id = any ($2::uuid[])',
+    ),
+    [organizationId, messageIds],
+  );
+}

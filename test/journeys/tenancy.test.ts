@@ -2,7 +2,7 @@
 import { randomUUID } from 'node:crypto';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { createApiKey, scopes, updateOrganization } from '../../src/accounts/accounts.ts';
-import type { Route } from '../../src/platform/http/route.ts';
+import { type Route, routeKey } from '../../src/platform/http/route.ts';
 import { listRoutes } from '../../src/roles/api.ts';
 import { createSender, startTestServer, type TestServer } from '../support/server.ts';
 
@@ -35,8 +35,8 @@ beforeAll(async () => {
 
 afterAll(() => server.stop());
 
-function pathOf(route: Route, id = unknownId): string {
-  return `/v1${route.path.replace(/:\w+/g, id)}`;
+function pathOf(route: Route, id = unknownId, contactId = unknownId): string {
+  return `/v1${route.path.replace(':contact_id', contactId).replace(/:\w+/g, id)}`;
 }
 
 function withKey(key: string): Record<string, string> {
@@ -46,7 +46,7 @@ function withKey(key: string): Record<string, string> {
 const letter = { from_name: 'A', to: ['ann@example.com'], subject: 'Hello', text: 'Hello Ann' };
 
 /** A resource of the other organization for each path that names one. Whoever adds such a path says how. */
-const makeForeign: Readonly<Record<string, () => Promise<string>>> = {
+const makeForeign: Record<string, () => Promise<string>> = {
   '/email/:id': async () => {
     const { status, body } = await server.request<{ id: string }>(
       'POST',
@@ -68,6 +68,60 @@ const makeForeign: Readonly<Record<string, () => Promise<string>>> = {
     return body.id;
   },
 };
+
+let made = 0;
+const aName = () => `theirs ${(made += 1)}`;
+
+const hasEmail = { type: 'field', field: 'email', operator: 'is_set' };
+
+for (const [path, body] of [
+  ['/contacts', () => ({ external_id: aName() })],
+  ['/lists', () => ({ name: aName() })],
+  ['/tags', () => ({ name: aName() })],
+  ['/properties', () => ({ key: aName().replace(' ', '_'), name: 'Theirs', type: 'string' })],
+  [
+    '/segments',
+    () => ({
+      name: aName(),
+      conditions: hasEmail,
+    }),
+  ],
+] as const) {
+  makeForeign[`${path}/:id`] = async () => {
+    const created = await server.request<{ id: string }>('POST', `/v1${path}`, body(), withKey(other.key));
+    expect([path, created.status]).toEqual([path, 201]);
+    return created.body.id;
+  };
+}
+
+/** For each route that needs a body, one that it would take. Whoever adds such a route says what. */
+const validBodies: Readonly<Record<string, () => object>> = {
+  'POST /email/send': () => ({ ...letter, from: 'a@postillion.test' }),
+  'POST /email/domains': () => ({ name: `mine-${randomUUID()}.example` }),
+  'POST /contacts': () => ({ external_id: aName() }),
+  'PATCH /contacts/:id': () => ({}),
+  'POST /contacts/bulk-delete': () => ({ contact_ids: [unknownId] }),
+  'POST /lists': () => ({ name: aName() }),
+  'PATCH /lists/:id': () => ({}),
+  'POST /lists/:id/contacts': () => ({ contact_ids: [unknownId] }),
+  'DELETE /lists/:id/contacts': () => ({ contact_ids: [unknownId] }),
+  'POST /tags': () => ({ name: aName() }),
+  'PATCH /tags/:id': () => ({}),
+  'POST /tags/:id/contacts': () => ({ contact_ids: [unknownId] }),
+  'DELETE /tags/:id/contacts': () => ({ contact_ids: [unknownId] }),
+  'POST /properties': () => ({ key: aName().replace(' ', '_'), name: 'Mine', type: 'string' }),
+  'PATCH /properties/:id': () => ({}),
+  'POST /segments': () => ({ name: aName(), conditions: hasEmail }),
+  'PATCH /segments/:id': () => ({}),
+  'POST /segments/preview': () => ({ conditions: hasEmail }),
+};
+
+function bodyOf(route: Route): object | undefined {
+  if (route.body === null) return undefined;
+  const make = validBodies[routeKey(route)];
+  if (make === undefined) throw new Error(`no body is given here for ${routeKey(route)}`);
+  return make();
+}
 
 /** The kind of thing that a path names: `/email/:id` for `/email/:id/anything`. */
 function kindOf(path: string): string {
@@ -118,8 +172,9 @@ test("to every route another organization's id is an id that nobody has", async 
     const make = makeForeign[kindOf(route.path)];
     if (make === undefined) throw new Error(`no resource is made here for ${route.path}`);
     const foreignId = await make();
+    const contactId = await makeForeign['/contacts/:id']!();
     const ask = (id: string, key: string) =>
-      server.request(route.method, pathOf(route, id), undefined, withKey(key));
+      server.request(route.method, pathOf(route, id, contactId), bodyOf(route), withKey(key));
     const [foreign, unknown, malformed, own] = [
       await ask(foreignId, server.key),
       await ask(unknownId, server.key),
@@ -140,6 +195,91 @@ function headersOf(headers: Headers): string[][] {
     ([name]) => !/^(date|x-request-id|ratelimit-remaining|ratelimit-reset)$/.test(name),
   );
 }
+
+/** What ids of other fields than `id` name. */
+const namedByField: Readonly<Record<string, string>> = {
+  contact_id: '/contacts/:id',
+  contact_ids: '/contacts/:id',
+  list_id: '/lists/:id',
+  list_ids: '/lists/:id',
+  tag_id: '/tags/:id',
+  tag_ids: '/tags/:id',
+  segment_id: '/segments/:id',
+  // There are no templates yet: any id is one that nobody has.
+  template_id: '/email/:id',
+};
+
+function isIdField(field: string): boolean {
+  return /_ids?$/.test(field) && field !== 'external_id' && field !== 'content_id';
+}
+
+function listFields(schema: Route['body']): string[] {
+  return schema !== null && 'properties' in schema ? Object.keys(schema.properties as object) : [];
+}
+
+test("in every body and every query another organization's id is an id that nobody has", async () => {
+  const fields = routes.flatMap((route) =>
+    (['body', 'query'] as const).flatMap((place) =>
+      listFields(route[place])
+        .filter(isIdField)
+        .map((field) => ({ route, place, field })),
+    ),
+  );
+  expect(fields.length).toBeGreaterThan(8);
+  for (const { route, place, field } of fields) {
+    const make = makeForeign[namedByField[field] ?? ''];
+    if (make === undefined) throw new Error(`nobody says here what ${field} names`);
+    const foreignId = await make();
+    // A path that names something names something of one's own.
+    const own = route.path.includes(':') ? await makeOwn(kindOf(route.path)) : unknownId;
+    const base = bodyOf(route);
+    const ask = (id: string) => {
+      const value = field.endsWith('s') ? [id] : id;
+      return place === 'query'
+        ? server.request(route.method, `${pathOf(route, own)}?${field}=${id}`, base)
+        : server.request(route.method, pathOf(route, own), { ...base, [field]: value });
+    };
+    const [foreign, unknown] = [await ask(foreignId), await ask(unknownId)];
+    const what = `${routeKey(route)} ${field}`;
+    expect([what, foreign.status, foreign.text.replaceAll(foreignId, unknownId)]).toEqual([
+      what,
+      unknown.status,
+      unknown.text,
+    ]);
+    const path = `/v1${namedByField[field]!.replace(':id', foreignId)}`;
+    const still = await server.request('GET', path, undefined, withKey(other.key));
+    expect([what, still.status], 'it is still there for its owner').toEqual([what, 200]);
+  }
+});
+
+async function makeOwn(kind: string): Promise<string> {
+  const path = kind.replace('/:id', '');
+  const create = validBodies[`POST ${path}`];
+  const created = await server.request<{ id: string }>('POST', `/v1${path}`, create?.());
+  expect([path, created.status]).toEqual([path, 201]);
+  return created.body.id;
+}
+
+test("conditions that speak of another organization's list, tag or segment are refused like unknown ones", async () => {
+  for (const type of ['list', 'tag', 'segment']) {
+    const foreignId = await makeForeign[`/${type}s/:id`]!();
+    const preview = (id: string) =>
+      server.request('POST', '/v1/segments/preview', {
+        conditions: { type, operator: 'not_in', ids: [id] },
+      });
+    const [foreign, unknown] = [await preview(foreignId), await preview(unknownId)];
+    expect([type, unknown.status]).toEqual([type, 422]);
+    expect([foreign.status, foreign.text]).toEqual([unknown.status, unknown.text]);
+  }
+});
+
+test("a segment is not explained for another organization's contact", async () => {
+  const id = await makeOwn('/segments/:id');
+  const explain = (contactId: string) => server.request('GET', `/v1/segments/${id}/contacts/${contactId}`);
+  const [foreign, unknown] = [await explain(await makeForeign['/contacts/:id']!()), await explain(unknownId)];
+  expect(unknown.status).toBe(404);
+  expect([foreign.status, foreign.text]).toEqual([unknown.status, unknown.text]);
+});
 
 describe('a list', () => {
   test('never shows what belongs to another organization, whatever cursor is given', async () => {

@@ -1,0 +1,40 @@
+/** What the other rooms may know of the audience. */
+export { type ContactChanges, takeContactChanges } from './contact-store.ts';
+export { listContactsByIds } from './contacts.ts';
+export { type DateBounds, dateBounds, parseDateValue } from './date-value.ts';
+export {
+  type Erasure,
+  findNextErasureAt,
+  finishErasure,
+  postponeErasure,
+  takeDueErasure,
+} from './erasures.ts';
+export { contactReferenceFields, resolveContact, type ContactReference } from './reference.ts';
+export { loadProperties } from './property-store.ts';
+export {
+  audienceFormats,
+  consentStates,
+  contactRecord,
+  type PropertyType,
+  type SetKind,
+  type Suppression,
+  type SuppressionReason,
+} from './schema.ts';
+export {
+  findSets,
+  type Holder,
+  insertSet,
+  replaceHolds,
+  setReadiness,
+  syncMembers,
+  updateSet,
+} from './set-store.ts';
+export { deleteSetWithin } from './sets.ts';
+export {
+  addSuppressions,
+  areSuppressed,
+  readSuppression,
+  removeSuppression,
+  type SuppressedAddress,
+  type SuppressionTools,
+} from './suppressions.ts';

@@ -1,0 +1,44 @@
+import { channels } from '../accounts/accounts.ts';
+import type { ContactRow } from './contact-store.ts';
+import type { Properties } from './contact-values.ts';
+import type { ContactRecord, PropertyValue } from './schema.ts';
+
+export type ContactSets = { listIds: readonly string[]; tagIds: readonly string[] };
+
+/** A contact as the API shows it. Values of properties that are not defined any more are left out. */
+export function showContact(row: ContactRow, sets: ContactSets, properties: Properties): ContactRecord {
+  return {
+    id: row.id,
+    external_id: row.external_id,
+    email: row.email,
+    phone_number: row.phone_number,
+    first_name: row.first_name,
+    last_name: row.last_name,
+    locale: row.locale,
+    timezone: row.timezone,
+    properties: nameValues(row.properties, properties),
+    consent: Object.fromEntries(
+      channels.map((channel) => [
+        channel,
+        row.unsubscribed_channels.includes(channel) ? 'unsubscribed' : 'subscribed',
+      ]),
+    ) as ContactRecord['consent'], // fromEntries forgets which keys there are.
+    list_ids: [...sets.listIds],
+    tag_ids: [...sets.tagIds],
+    created_at: row.created_at.toISOString(),
+    updated_at: row.updated_at.toISOString(),
+  };
+}
+
+/** Values by the key of their property instead of by its number. */
+export function nameValues(
+  values: Readonly<Record<string, PropertyValue>>,
+  properties: Properties,
+): Record<string, PropertyValue> {
+  const named: [string, PropertyValue][] = [];
+  for (const { key, number } of properties.values()) {
+    const value = values[`${number}`];
+    if (value !== undefined) named.push([key, value]);
+  }
+  return Object.fromEntries(named);
+}

@@ -1,0 +1,205 @@
+import { Type } from 'typebox';
+import { parseAddress } from '../channels/email/email.ts';
+import {
+  badRequest,
+  conflict,
+  defineError,
+  notFound,
+  PublicError,
+  resourceNotFound,
+  validationError,
+} from '../platform/http/errors.ts';
+import { paginationParameters, readPage, toList } from '../platform/http/pagination.ts';
+import { defineRoute, json, type Route } from '../platform/http/route.ts';
+import { deletedOf, idParameter, listOf } from '../platform/http/shapes.ts';
+import { createContact, deleteContacts, listContacts, readContact, updateContact } from './contacts.ts';
+import type { AudienceRouteTools } from './route-tools.ts';
+import { contactBody, contactIdsBody, contactPatch, contactRecord } from './schema.ts';
+
+const segmentNotReady = defineError(409, 'segment_not_ready', 'The segment is still being computed.');
+
+export function contactRoutes(tools: AudienceRouteTools): Route[] {
+  const { database } = tools;
+  const tag = 'Contacts';
+  return [
+    defineRoute({
+      method: 'POST',
+      path: '/contacts',
+      scope: 'contacts:write',
+      tag,
+      summary: 'Create a contact',
+      description: 'Needs at least one of `external_id`, `email` and `phone_number`.',
+      body: contactBody,
+      success: { statusCode: 201, schema: contactRecord, when: 'The contact.' },
+      errors: [conflict],
+      handle: async ({ caller: { organizationId }, body }) => {
+        const outcome = await createContact(tools, organizationId, body);
+        switch (outcome.kind) {
+          case 'created':
+            tools.onChanged();
+            return json(outcome.contact);
+          case 'invalid':
+            throw invalid(outcome.issues);
+          case 'taken':
+            throw taken(outcome.field);
+        }
+      },
+    }),
+    defineRoute({
+      method: 'GET',
+      path: '/contacts',
+      scope: 'contacts:read',
+      tag,
+      summary: 'List contacts',
+      description: 'Newest first. Several filters together select those that pass all of them.',
+      query: Type.Object(
+        {
+          ...paginationParameters,
+          search: Type.Optional(
+            Type.String({
+              minLength: 1,
+              maxLength: 255,
+              description: 'Beginning of the email address, of a name, or of the external id.',
+            }),
+          ),
+          email: Type.Optional(Type.String({ format: 'email', description: 'In whatever case.' })),
+          external_id: Type.Optional(Type.String({ minLength: 1, maxLength: 255 })),
+          phone_number: Type.Optional(Type.String({ format: 'phone-number' })),
+          list_id: Type.Optional(Type.String({ format: 'uuid' })),
+          tag_id: Type.Optional(Type.String({ format: 'uuid' })),
+          segment_id: Type.Optional(Type.String({ format: 'uuid' })),
+        },
+        { additionalProperties: false },
+      ),
+      success: { statusCode: 200, schema: listOf(contactRecord), when: 'A page of contacts.' },
+      errors: [badRequest, segmentNotReady],
+      handle: async ({ caller: { organizationId }, query }) => {
+        const page = readPage(query);
+        const { search, email, external_id: externalId, phone_number: phoneNumber } = query;
+        const { list_id: listId, tag_id: tagId, segment_id: segmentId } = query;
+        const emailKey = email === undefined ? undefined : parseAddress(email)?.normalised;
+        const listed = await listContacts(database, {
+          organizationId,
+          filter: {
+            ...(search !== undefined && { search }),
+            ...(emailKey !== undefined && { emailKey }),
+            ...(externalId !== undefined && { externalId }),
+            ...(phoneNumber !== undefined && { phoneNumber }),
+          },
+          sets: {
+            ...(listId !== undefined && { listId }),
+            ...(tagId !== undefined && { tagId }),
+            ...(segmentId !== undefined && { segmentId }),
+          },
+          page,
+        });
+        if (listed === 'segment_not_ready') {
+          throw new PublicError(
+            segmentNotReady,
+            'The segment is still being computed. Try again when its status is ready.',
+          );
+        }
+        return json(toList(listed.rows, page, listed.show));
+      },
+    }),
+    defineRoute({
+      method: 'GET',
+      path: '/contacts/:id',
+      scope: 'contacts:read',
+      tag,
+      summary: 'Read a contact',
+      params: idParameter,
+      success: { statusCode: 200, schema: contactRecord, when: 'The contact.' },
+      errors: [notFound],
+      handle: async ({ caller: { organizationId }, params: { id } }) => {
+        const contact = await readContact(database, { organizationId, id });
+        if (contact === null) throw resourceNotFound();
+        return json(contact);
+      },
+    }),
+    defineRoute({
+      method: 'PATCH',
+      path: '/contacts/:id',
+      scope: 'contacts:write',
+      tag,
+      summary: 'Change a contact',
+      description: 'What is not given stays as it is; null removes a value.',
+      params: idParameter,
+      body: contactPatch,
+      success: { statusCode: 200, schema: contactRecord, when: 'The contact as it is now.' },
+      errors: [notFound, conflict],
+      handle: async ({ caller: { organizationId }, params: { id }, body }) => {
+        const outcome = await updateContact(tools, { organizationId, id }, body);
+        switch (outcome.kind) {
+          case 'updated':
+            tools.onChanged();
+            return json(outcome.contact);
+          case 'not_found':
+            throw resourceNotFound();
+          case 'invalid':
+            throw invalid(outcome.issues);
+          case 'taken':
+            throw taken(outcome.field);
+        }
+      },
+    }),
+    defineRoute({
+      method: 'DELETE',
+      path: '/contacts/:id',
+      scope: 'contacts:write',
+      tag,
+      summary: 'Delete a contact and erase what is known of it',
+      description:
+        'Its addresses are erased from messages as well, as soon as those are delivered. Suppressions stay, as hashes that tell nobody the address.',
+      params: idParameter,
+      success: { statusCode: 200, schema: deletedOf('contact'), when: 'The contact is deleted.' },
+      errors: [notFound],
+      handle: async ({ caller: { organizationId }, params: { id } }) => {
+        const deleted = await deleteContacts(tools, organizationId, [id]);
+        if (deleted.size === 0) throw resourceNotFound();
+        tools.onChanged();
+        tools.onErased();
+        return json({ object: 'contact', id, deleted: true });
+      },
+    }),
+    defineRoute({
+      method: 'POST',
+      path: '/contacts/bulk-delete',
+      scope: 'contacts:write',
+      tag,
+      summary: 'Delete up to 1,000 contacts',
+      description: 'Like deleting each of them.',
+      body: contactIdsBody,
+      success: {
+        statusCode: 200,
+        schema: Type.Object({
+          object: Type.Literal('bulk_delete'),
+          deleted_count: Type.Integer(),
+          not_found_ids: Type.Array(Type.String()),
+        }),
+        when: 'Those that were there are deleted.',
+      },
+      handle: async ({ caller: { organizationId }, body }) => {
+        const wanted = [...new Set(body.contact_ids.map((id) => id.toLowerCase()))];
+        const deleted = await deleteContacts(tools, organizationId, wanted);
+        if (deleted.size > 0) {
+          tools.onChanged();
+          tools.onErased();
+        }
+        return json({
+          object: 'bulk_delete',
+          deleted_count: deleted.size,
+          not_found_ids: wanted.filter((id) => !deleted.has(id)),
+        });
+      },
+    }),
+  ];
+}
+
+function invalid(issues: readonly string[]): PublicError {
+  return new PublicError(validationError, issues.join(', '));
+}
+
+function taken(field: string): PublicError {
+  return new PublicError(conflict, `${field} is in use by another contact.`);
+}

@@ -1,0 +1,407 @@
+import type { Channel } from '../accounts/accounts.ts';
+import { cursorOf, type Page, pageClause } from '../platform/http/pagination.ts';
+import { type Connection, statement, unpreparedStatement } from '../platform/postgres/database.ts';
+import { type ContactValues, searchKeysOf, toSearchKey } from './contact-values.ts';
+import type { PropertyValue } from './schema.ts';
+
+export type ContactRow = {
+  id: string;
+  external_id: string | null;
+  email: string | null;
+  email_key: string | null;
+  phone_number: string | null;
+  first_name: string | null;
+  last_name: string | null;
+  locale: string | null;
+  timezone: string | null;
+  /** By the number of the property, those of deleted ones among them. */
+  properties: Record<string, PropertyValue>;
+  unsubscribed_channels: Channel[];
+  created_at: Date;
+  updated_at: Date;
+};
+
+const contactColumns = `c.id, c.external_id, c.email, c.email_key, c.phone_number, c.first_name, c.last_name, c.locale,
+  c.timezone, c.properties, c.unsubscribed_channels, c.created_at, c.updated_at`;
+
+export function valuesOf(row: ContactRow): ContactValues {
+  return {
+    externalId: row.external_id,
+    email: row.email,
+    emailKey: row.email_key,
+    phoneNumber: row.phone_number,
+    firstName: row.first_name,
+    lastName: row.last_name,
+    locale: row.locale,
+    timezone: row.timezone,
+    properties: row.properties,
+    unsubscribedChannels: row.unsubscribed_channels,
+  };
+}
+
+export type ContactKey = { organizationId: string; id: string };
+
+const insertOne = statement<ContactRow>(
+  'audience_insert_contact',
+  `insert into contacts as c
+     (organization_id, id, external_id, email, email_key, phone_number, first_name, last_name, name_key,
+     last_name_key, locale, timezone, properties, unsubscribed_channels, created_at, updated_at)
+   values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $15)
+   returning ${contactColumns}`,
+);
+
+/** Throws a unique violation of one of the indexes in `identifierOfIndex`. */
+export async function insertContact(
+  connection: Connection,
+  contact: ContactKey & { values: ContactValues; at: Date },
+): Promise<ContactRow> {
+  const [row] = await connection.rows(insertOne, parametersOf(contact));
+  if (row === undefined) throw new Error('an insert returned no row');
+  return row;
+}
+
+/** Throws a unique violation of one of the indexes in `identifierOfIndex`. */
+export async function updateContact(
+  connection: Connection,
+  contact: ContactKey & { values: ContactValues; at: Date },
+): Promise<ContactRow | null> {
+  const [row] = await connection.rows(
+    unpreparedStatement<ContactRow>(
+      `update contacts c
+       set external_id = $3, email = $4, email_key = $5, phone_number = $6, first_name = $7, last_name = $8,
+         name_key = $9, last_name_key = $10, locale = $11, timezone = $12, properties = $13,
+         unsubscribed_channels = $14, updated_at = $15
+       where organization_id = $1 and id = $2
+       returning ${contactColumns}`,
+    ),
+    parametersOf(contact),
+  );
+  return row ?? null;
+}
+
+function parametersOf({
+  organizationId,
+  id,
+  values,
+  at,
+}: ContactKey & { values: ContactValues; at: Date }): unknown[] {
+  const { nameKey, lastNameKey } = searchKeysOf(values);
+  return [
+    organizationId,
+    id,
+    values.externalId,
+    values.email,
+    values.emailKey,
+    values.phoneNumber,
+    values.firstName,
+    values.lastName,
+    nameKey,
+    lastNameKey,
+    values.locale,
+    values.timezone,
+    JSON.stringify(values.properties),
+    values.unsubscribedChannels,
+    at,
+  ];
+}
+
+/** Which field it is that an index holds unique. */
+export const identifierOfIndex: Readonly<Record<string, 'external_id' | 'email' | 'phone_number'>> = {
+  contacts_external_id: 'external_id',
+  contacts_email: 'email',
+  contacts_phone_number: 'phone_number',
+};
+
+const selectOne = statement<ContactRow>(
+  'audience_select_contact',
+  `select ${contactColumns}
+   from contacts c
+   where c.organization_id = $1 and c.id = $2`,
+);
+
+export async function findContact(connection: Connection, contact: ContactKey): Promise<ContactRow | null> {
+  const [row] = await connection.rows(selectOne, [contact.organizationId, contact.id]);
+  return row ?? null;
+}
+
+/** Keeps others from changing or deleting it until the transaction ends. */
+export async function lockContact(connection: Connection, contact: ContactKey): Promise<ContactRow | null> {
+  const [row] = await connection.rows(
+    unpreparedStatement<ContactRow>(
+      `select ${contactColumns}
+       from contacts c
+       where c.organization_id = $1 and c.id = $2
+       for update`,
+    ),
+    [contact.organizationId, contact.id],
+  );
+  return row ?? null;
+}
+
+/** Each by its identifier, in the order in which they are asked: external_id, email, phone_number. */
+const selectByIdentifiers = statement<{ id: string }>(
+  'audience_select_by_identifiers',
+  `select id
+   from (
+     select id, 1 as rank from contacts where organization_id = $1 and external_id = $2
+     union all
+     select id, 2 from contacts where organization_id = $1 and email_key = $3
+     union all
+     select id, 3 from contacts where organization_id = $1 and phone_number = $4
+   ) found
+   order by rank
+   limit 1`,
+);
+
+export async function findByIdentifiers(
+  connection: Connection,
+  wanted: {
+    organizationId: string;
+    externalId: string | null;
+    emailKey: string | null;
+    phoneNumber: string | null;
+  },
+): Promise<string | null> {
+  const { organizationId, externalId, emailKey, phoneNumber } = wanted;
+  const [row] = await connection.rows(selectByIdentifiers, [
+    organizationId,
+    externalId,
+    emailKey,
+    phoneNumber,
+  ]);
+  return row?.id ?? null;
+}
+
+export type ContactFilter = {
+  /** Beginning of the email address, of a name, or of the external id. */
+  search?: string;
+  emailKey?: string;
+  externalId?: string;
+  phoneNumber?: string;
+  /** Sets of which it must be in each; that they may be asked for is the caller's business. */
+  setIds: readonly string[];
+};
+
+/** One row more than the page holds. */
+export async function listContacts(
+  connection: Connection,
+  wanted: { organizationId: string; filter: ContactFilter; page: Page },
+): Promise<ContactRow[]> {
+  const { organizationId, filter, page } = wanted;
+  const selection = selectContacts(organizationId, filter, page);
+  if (filter.search !== undefined) {
+    const ids = await searchContacts(connection, selection, filter.search, page);
+    return findContacts(connection, organizationId, ids, page.before === null ? 'newest' : 'oldest');
+  }
+  return connection.rows(
+    unpreparedStatement<ContactRow>(
+      `select ${contactColumns} ${selection.from} ${selection.order} limit ${selection.limit}`,
+    ),
+    selection.values,
+  );
+}
+
+/** The parts of a statement over the contacts `c` that pass all filters but the search. */
+type Selection = { from: string; order: string; limit: string; values: unknown[] };
+
+/**
+ * Planned at each run, since the best plan hangs on the filter: sets are read off the primary key of memberships and
+ * a page without a filter off that of contacts, both in order, and an identifier off its index.
+ */
+function selectContacts(organizationId: string, filter: ContactFilter, page: Page): Selection {
+  const values: unknown[] = [organizationId, cursorOf(page), page.limit + 1];
+  const bind = (value: unknown) => `$${values.push(value)}`;
+  const joins = filter.setIds.map((setId, index) => {
+    const m = `m${index}`;
+    return `join memberships ${m}
+      on ${m}.organization_id = c.organization_id and ${m}.set_id = ${bind(setId)} and ${m}.contact_id = c.id`;
+  });
+  const conditions = ['where c.organization_id = $1'];
+  if (filter.emailKey !== undefined) conditions.push(`and c.email_key = ${bind(filter.emailKey)}`);
+  if (filter.externalId !== undefined) conditions.push(`and c.external_id = ${bind(filter.externalId)}`);
+  if (filter.phoneNumber !== undefined) conditions.push(`and c.phone_number = ${bind(filter.phoneNumber)}`);
+  return {
+    from: `from contacts c ${joins.join(' ')} ${conditions.join(' ')}`,
+    order: pageClause(page, 'c.id', '$2'),
+    limit: '$3',
+    values,
+  };
+}
+
+/**
+ * How many of the newest contacts are looked through for a text before the indexes are asked for all that begin with
+ * it. A short text is found many times, so that sorting all of them would take long and looking through the newest
+ * ones does not; for a rare one it is the other way round.
+ */
+const searchedNewestMax = 5_000;
+
+/** The ids of one contact more than the page holds. */
+async function searchContacts(
+  connection: Connection,
+  { from, order, limit, values: selectionValues }: Selection,
+  search: string,
+  page: Page,
+): Promise<string[]> {
+  const values = [...selectionValues];
+  const ranges = rangesOf(search).map(({ column, from: lowest, to }) => {
+    const [lower, upper] = [`$${values.push(lowest)}`, `$${values.push(to)}`];
+    return `c.${column} >= ${lower} and c.${column} < ${upper}`;
+  });
+  const [newest] = await connection.rows(
+    unpreparedStatement<{ looked_at: number; ids: string[] }>(
+      `with newest as materialized (
+         select c.id, (${ranges.join(' or ')}) as is_found
+         ${from} ${order}
+         limit ${searchedNewestMax}
+       )
+       select (select count(*) from newest) as looked_at,
+         array(select c.id from newest c where c.is_found ${order} limit ${limit}) as ids`,
+    ),
+    values,
+  );
+  if (newest === undefined) throw new Error('a select of one row returned none');
+  if (newest.ids.length > page.limit || newest.looked_at < searchedNewestMax) return newest.ids;
+  const inRanges = ranges.map(
+    (range) => `select c.id from contacts c where c.organization_id = $1 and ${range}`,
+  );
+  const rows = await connection.rows(
+    unpreparedStatement<{ id: string }>(
+      `with found as materialized (${inRanges.join(' union ')})
+       select c.id
+       ${from} and c.id in (select id from found) ${order}
+       limit ${limit}`,
+    ),
+    values,
+  );
+  return rows.map(({ id }) => id);
+}
+
+/** Every text that begins with a prefix lies, octet by octet, between the prefix and the prefix with this behind it. */
+const highestCharacter = '\u{10ffff}';
+
+function rangesOf(search: string): { column: string; from: string; to: string }[] {
+  const key = toSearchKey(search);
+  return [
+    { column: 'email_key', prefix: key },
+    { column: 'name_key', prefix: key },
+    { column: 'last_name_key', prefix: key },
+    { column: 'external_id', prefix: search },
+  ].map(({ column, prefix }) => ({ column, from: prefix, to: `${prefix}${highestCharacter}` }));
+}
+
+/** What a deleted contact could be written to at. */
+export type DeletedContact = { id: string; email_key: string | null; phone_number: string | null };
+
+/** Takes the memberships along. Sorted, so that two transactions cannot deadlock. */
+export async function deleteContacts(
+  connection: Connection,
+  organizationId: string,
+  ids: readonly string[],
+): Promise<DeletedContact[]> {
+  const deleted = await connection.rows(
+    unpreparedStatement<DeletedContact>(
+      `with condemned as (
+         select id
+         from contacts
+         where organization_id = $1 and id = any ($2::uuid[])
+         order by id
+         for update
+       )
+       delete from contacts
+       where organization_id = $1 and id in (select id from condemned)
+       returning id, email_key, phone_number`,
+    ),
+    [organizationId, ids],
+  );
+  await connection.rows(
+    unpreparedStatement(
+      'delete from memberships where organization_id = $1 and contact_id = any ($2::uuid[])',
+    ),
+    [organizationId, deleted.map(({ id }) => id)],
+  );
+  return deleted;
+}
+
+const insertChange = statement(
+  'audience_insert_change',
+  'insert into contact_changes (organization_id, id, contact_ids) values ($1, $2, $3)',
+);
+
+/** Tells whoever keeps segments that these contacts, or what they belong to, have changed. */
+export async function insertContactChange(
+  connection: Connection,
+  change: ContactKey & { contactIds: readonly string[] },
+): Promise<void> {
+  await connection.rows(insertChange, [change.organizationId, change.id, change.contactIds]);
+}
+
+export async function insertErasures(
+  connection: Connection,
+  organizationId: string,
+  addresses: readonly string[],
+  at: Date,
+): Promise<void> {
+  await connection.rows(
+    unpreparedStatement(
+      `insert into erasures (organization_id, address, requested_at, due_at)
+       select $1, address, $3, $3
+       from unnest($2::text[]) as erased (address)
+       order by address
+       on conflict (organization_id, address) do update set requested_at = $3, due_at = $3`,
+    ),
+    [organizationId, addresses, at],
+  );
+}
+
+/** Contacts that changed, each once. */
+export type ContactChanges = { contactIds: string[] };
+
+/**
+ * Takes the oldest changes of an organization off, as many as speak of `contactsMax` contacts, or one. Whoever takes
+ * them has the lock under which segments are kept.
+ */
+export async function takeContactChanges(
+  transaction: Connection,
+  organizationId: string,
+  contactsMax: number,
+): Promise<ContactChanges> {
+  const rows = await transaction.rows(
+    unpreparedStatement<{ contact_ids: string[] }>(
+      `with oldest as (
+         select id, cardinality(contact_ids) as size
+         from contact_changes
+         where organization_id = $1
+         order by id
+         limit $2
+       ), taken as (
+         select id
+         from (select id, sum(size) over (order by id) - size as before from oldest) added_up
+         where before < $2
+       )
+       delete from contact_changes c
+       using taken
+       where c.organization_id = $1 and c.id = taken.id
+       returning c.contact_ids`,
+    ),
+    [organizationId, contactsMax],
+  );
+  return { contactIds: [...new Set(rows.flatMap(({ contact_ids }) => contact_ids))] };
+}
+
+/** Those that are there. */
+export async function findContacts(
+  connection: Connection,
+  organizationId: string,
+  ids: readonly string[],
+  first: 'newest' | 'oldest',
+): Promise<ContactRow[]> {
+  return connection.rows(
+    unpreparedStatement<ContactRow>(
+      `select ${contactColumns}
+       from contacts c
+       where c.organization_id = $1 and c.id = any ($2::uuid[])
+       order by c.id ${first === 'newest' ? 'desc' : 'asc'}`,
+    ),
+    [organizationId, ids],
+  );
+}

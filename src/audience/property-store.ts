@@ -1,0 +1,216 @@
+import { cursorOf, type Page, pageClause } from '../platform/http/pagination.ts';
+import { type Connection, statement, unpreparedStatement } from '../platform/postgres/database.ts';
+import type { Properties } from './contact-values.ts';
+import type { Property, PropertyType } from './schema.ts';
+
+export type PropertyRow = {
+  id: string;
+  number: number;
+  key: string;
+  name: string;
+  type: PropertyType;
+  description: string | null;
+  created_at: Date;
+  updated_at: Date;
+};
+
+const propertyColumns = 'id, number, key, name, type, description, created_at, updated_at';
+
+export type PropertyKey = { organizationId: string; id: string };
+
+/** More would make every contact a document, and every reader of one carry them all. */
+export const propertiesMax = 500;
+
+const selectAll = statement<Property>(
+  'audience_select_properties',
+  `select id, number, key, type
+   from contact_properties
+   where organization_id = $1 and deleted_at is null
+   limit ${propertiesMax}`,
+);
+
+/** All that are defined, by key. */
+export async function loadProperties(connection: Connection, organizationId: string): Promise<Properties> {
+  const rows = await connection.rows(selectAll, [organizationId]);
+  return new Map(rows.map((property) => [property.key, property]));
+}
+
+/** One at a time in an organization, so that each gets a number of its own; held until the transaction ends. */
+export async function lockProperties(transaction: Connection, organizationId: string): Promise<void> {
+  await transaction.rows(
+    unpreparedStatement("select pg_advisory_xact_lock(hashtextextended('contact properties ' || $1, 0))"),
+    [organizationId],
+  );
+}
+
+/** Needs the lock of `lockProperties`. Throws a unique violation of contact_properties_key. */
+export async function insertProperty(
+  transaction: Connection,
+  property: PropertyKey & {
+    key: string;
+    name: string;
+    type: PropertyType;
+    description: string | null;
+    at: Date;
+  },
+): Promise<PropertyRow> {
+  const [row] = await transaction.rows(
+    unpreparedStatement<PropertyRow>(
+      `insert into contact_properties
+         (organization_id, id, number, key, name, type, description, created_at, updated_at)
+       select $1, $2, coalesce(max(number), 0) + 1, $3, $4, $5, $6, $7, $7
+       from contact_properties
+       where organization_id = $1
+       returning ${propertyColumns}`,
+    ),
+    [
+      property.organizationId,
+      property.id,
+      property.key,
+      property.name,
+      property.type,
+      property.description,
+      property.at,
+    ],
+  );
+  if (row === undefined) throw new Error('an insert returned no row');
+  return row;
+}
+
+export async function findProperty(
+  connection: Connection,
+  property: PropertyKey,
+): Promise<PropertyRow | null> {
+  const [row] = await connection.rows(
+    unpreparedStatement<PropertyRow>(
+      `select ${propertyColumns}
+       from contact_properties
+       where organization_id = $1 and id = $2 and deleted_at is null`,
+    ),
+    [property.organizationId, property.id],
+  );
+  return row ?? null;
+}
+
+/** One row more than the page holds, read off the primary key. `search` is looked for in the key and in the name. */
+export async function listProperties(
+  connection: Connection,
+  wanted: { organizationId: string; search?: string; page: Page },
+): Promise<PropertyRow[]> {
+  const { organizationId, search, page } = wanted;
+  return connection.rows(
+    unpreparedStatement<PropertyRow>(
+      `select ${propertyColumns}
+       from contact_properties
+       where organization_id = $1 and deleted_at is null
+         and ($2::text is null or strpos(key, lower($2)) > 0 or strpos(lower(name), lower($2)) > 0)
+         ${pageClause(page, 'id', '$3')}
+       limit $4`,
+    ),
+    [organizationId, search ?? null, cursorOf(page), page.limit + 1],
+  );
+}
+
+export async function updateProperty(
+  connection: Connection,
+  property: PropertyKey & { name?: string; description?: string | null; at: Date },
+): Promise<PropertyRow | null> {
+  const [row] = await connection.rows(
+    unpreparedStatement<PropertyRow>(
+      `update contact_properties
+       set name = coalesce($3, name), description = case when $4 then $5 else description end, updated_at = $6
+       where organization_id = $1 and id = $2 and deleted_at is null
+       returning ${propertyColumns}`,
+    ),
+    [
+      property.organizationId,
+      property.id,
+      property.name ?? null,
+      property.description !== undefined,
+      property.description ?? null,
+      property.at,
+    ],
+  );
+  return row ?? null;
+}
+
+/** Keeps it from being held anew until the transaction ends. */
+export async function lockProperty(transaction: Connection, property: PropertyKey): Promise<boolean> {
+  const rows = await transaction.rows(
+    unpreparedStatement(
+      `select
+       from contact_properties
+       where organization_id = $1 and id = $2 and deleted_at is null
+       for update`,
+    ),
+    [property.organizationId, property.id],
+  );
+  return rows.length === 1;
+}
+
+/** Its values are seen by nobody from now on; `forgetValues` removes them from the contacts. */
+export async function markPropertyDeleted(
+  transaction: Connection,
+  property: PropertyKey,
+  at: Date,
+): Promise<void> {
+  await transaction.rows(
+    unpreparedStatement(
+      'update contact_properties set deleted_at = $3 where organization_id = $1 and id = $2',
+    ),
+    [property.organizationId, property.id, at],
+  );
+}
+
+export type DeletedProperty = PropertyKey & { number: number };
+
+/** Takes one whose values are still to be removed; another node that asks meanwhile gets another one. */
+export async function takeDeletedProperty(transaction: Connection): Promise<DeletedProperty | null> {
+  const [row] = await transaction.rows(
+    unpreparedStatement<{ organization_id: string; id: string; number: number }>(
+      `select organization_id, id, number
+       from contact_properties
+       where deleted_at is not null and forgotten_at is null
+       order by deleted_at
+       limit 1
+       for update skip locked`,
+    ),
+  );
+  return row === undefined ? null : { organizationId: row.organization_id, id: row.id, number: row.number };
+}
+
+/** Looks at the next contacts by id; returns the last of them, or null behind the last. */
+export async function forgetValues(
+  connection: Connection,
+  property: DeletedProperty,
+  page: { after: string | null; limit: number },
+): Promise<string | null> {
+  const [row] = await connection.rows(
+    unpreparedStatement<{ last_id: string | null }>(
+      `with looked_at as (
+         select id, properties ? $2 as has_value
+         from contacts
+         where organization_id = $1 and ($3::uuid is null or id > $3)
+         order by id
+         limit $4
+       ), forgotten as (
+         update contacts c
+         set properties = c.properties - $2
+         from looked_at
+         where c.organization_id = $1 and c.id = looked_at.id and looked_at.has_value
+       )
+       select (select id from looked_at order by id desc limit 1) as last_id`,
+    ),
+    [property.organizationId, `${property.number}`, page.after, page.limit],
+  );
+  return row?.last_id ?? null;
+}
+
+export async function markForgotten(connection: Connection, property: PropertyKey, at: Date): Promise<void> {
+  await connection.rows(
+    unpreparedStatement(
+      'update contact_properties set forgotten_at = $3 where organization_id = $1 and id = $2',
+    ),
+    [property.organizationId, property.id, at],
+  );
+}

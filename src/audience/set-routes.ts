@@ -1,0 +1,204 @@
+import { type Static, type TObject, Type } from 'typebox';
+import { badRequest, conflict, notFound, PublicError, resourceNotFound } from '../platform/http/errors.ts';
+import { paginationParameters, readPage, toList } from '../platform/http/pagination.ts';
+import { defineRoute, json, type Route } from '../platform/http/route.ts';
+import { deletedOf, idParameter, listOf } from '../platform/http/shapes.ts';
+import type { AudienceRouteTools } from './route-tools.ts';
+import { contactIdsBody, listBody, listPatch, listRecord, tagBody, tagPatch, tagRecord } from './schema.ts';
+import { changeMembers, createSet, deleteSet, updateSet } from './sets.ts';
+import * as store from './set-store.ts';
+
+/** Lists and tags are the same thing to a program, and are told apart by people. */
+export function setRoutes(tools: AudienceRouteTools): Route[] {
+  return [
+    ...routesOf(tools, {
+      kind: 'list',
+      path: '/lists',
+      tag: 'Lists',
+      body: listBody,
+      patch: listPatch,
+      record: listRecord,
+      show: (row): Static<typeof listRecord> => ({ ...showSet(row), description: row.description }),
+      membership: { join: 'Add contacts to a list', leave: 'Remove contacts from a list' },
+    }),
+    ...routesOf(tools, {
+      kind: 'tag',
+      path: '/tags',
+      tag: 'Tags',
+      body: tagBody,
+      patch: tagPatch,
+      record: tagRecord,
+      show: (row): Static<typeof tagRecord> => showSet(row),
+      membership: { join: 'Give contacts a tag', leave: 'Take a tag from contacts' },
+    }),
+  ];
+}
+
+function showSet(row: store.SetRow) {
+  return {
+    id: row.id,
+    name: row.name,
+    contact_count: row.contact_count,
+    created_at: row.created_at.toISOString(),
+    updated_at: row.updated_at.toISOString(),
+  };
+}
+
+type Noun = {
+  kind: 'list' | 'tag';
+  path: string;
+  tag: string;
+  body: TObject;
+  patch: TObject;
+  record: TObject;
+  show: (row: store.SetRow) => object;
+  membership: Record<'join' | 'leave', string>;
+};
+
+const membershipChange = Type.Object({
+  object: Type.Literal('membership_change'),
+  changed: Type.Integer(),
+  unchanged: Type.Integer(),
+  not_found_ids: Type.Array(Type.String()),
+});
+
+function routesOf(tools: AudienceRouteTools, noun: Noun): Route[] {
+  const { database } = tools;
+  const { kind, path, tag, record, show } = noun;
+  return [
+    defineRoute({
+      method: 'POST',
+      path,
+      scope: 'contacts:write',
+      tag,
+      summary: `Create a ${kind}`,
+      body: noun.body,
+      success: { statusCode: 201, schema: record, when: `The ${kind}.` },
+      errors: [conflict],
+      handle: async ({ caller: { organizationId }, body }) => {
+        const { name, description = null } = body as { name: string; description?: string | null };
+        const set = await createSet(tools, { organizationId, kind, name, description });
+        if (set === 'taken') throw taken(kind);
+        return json(show(set));
+      },
+    }),
+    defineRoute({
+      method: 'GET',
+      path,
+      scope: 'contacts:read',
+      tag,
+      summary: `List the ${kind}s`,
+      query: Type.Object(
+        {
+          ...paginationParameters,
+          search: Type.Optional(
+            Type.String({ minLength: 1, maxLength: 255, description: 'Part of the name, in whatever case.' }),
+          ),
+        },
+        { additionalProperties: false },
+      ),
+      success: { statusCode: 200, schema: listOf(record), when: `A page of ${kind}s.` },
+      errors: [badRequest],
+      handle: async ({ caller: { organizationId }, query }) => {
+        const page = readPage(query);
+        const { search } = query;
+        const rows = await database.asOrganizations([organizationId], (transaction) =>
+          store.listSets(transaction, {
+            organizationId,
+            kind,
+            page,
+            ...(search !== undefined && { search }),
+          }),
+        );
+        return json(toList(rows, page, show));
+      },
+    }),
+    defineRoute({
+      method: 'GET',
+      path: `${path}/:id`,
+      scope: 'contacts:read',
+      tag,
+      summary: `Read a ${kind}`,
+      params: idParameter,
+      success: { statusCode: 200, schema: record, when: `The ${kind}.` },
+      errors: [notFound],
+      handle: async ({ caller: { organizationId }, params: { id } }) => {
+        const row = await database.asOrganizations([organizationId], (transaction) =>
+          store.findSet(transaction, { organizationId, kind, id }),
+        );
+        if (row === null) throw resourceNotFound();
+        return json(show(row));
+      },
+    }),
+    defineRoute({
+      method: 'PATCH',
+      path: `${path}/:id`,
+      scope: 'contacts:write',
+      tag,
+      summary: `Change a ${kind}`,
+      params: idParameter,
+      body: noun.patch,
+      success: { statusCode: 200, schema: record, when: `The ${kind} as it is now.` },
+      errors: [notFound, conflict],
+      handle: async ({ caller: { organizationId }, params: { id }, body }) => {
+        const set = await updateSet(tools, { organizationId, kind, id, patch: body });
+        if (set === 'not_found') throw resourceNotFound();
+        if (set === 'taken') throw taken(kind);
+        return json(show(set));
+      },
+    }),
+    defineRoute({
+      method: 'DELETE',
+      path: `${path}/:id`,
+      scope: 'contacts:write',
+      tag,
+      summary: `Delete a ${kind}`,
+      description: 'Its contacts stay. What a segment or a scheduled campaign uses cannot be deleted.',
+      params: idParameter,
+      success: { statusCode: 200, schema: deletedOf(kind), when: `The ${kind} is deleted.` },
+      errors: [notFound, conflict],
+      handle: async ({ caller: { organizationId }, params: { id } }) => {
+        const outcome = await deleteSet(tools, { organizationId, kind, id });
+        if (outcome === 'not_found') throw resourceNotFound();
+        if (outcome !== 'deleted') {
+          throw new PublicError(
+            conflict,
+            `The ${kind} is used by the ${outcome.kind} ${outcome.id}. Change or delete that first.`,
+          );
+        }
+        tools.onDeleted();
+        return json({ object: kind, id, deleted: true });
+      },
+    }),
+    ...(['join', 'leave'] as const).map((change) =>
+      defineRoute({
+        method: change === 'join' ? 'POST' : 'DELETE',
+        path: `${path}/:id/contacts`,
+        scope: 'contacts:write',
+        tag,
+        summary: noun.membership[change],
+        description: 'At most 1,000 contacts at a time. Repeating it changes nothing.',
+        params: idParameter,
+        body: contactIdsBody,
+        success: { statusCode: 200, schema: membershipChange, when: 'How many it changed.' },
+        errors: [notFound],
+        handle: async ({ caller: { organizationId }, params: { id }, body }) => {
+          const contactIds = body.contact_ids;
+          const outcome = await changeMembers(tools, { organizationId, kind, id, contactIds, change });
+          if (outcome === 'not_found') throw resourceNotFound();
+          if (outcome.changed > 0) tools.onChanged();
+          return json({
+            object: 'membership_change',
+            changed: outcome.changed,
+            unchanged: outcome.unchanged,
+            not_found_ids: outcome.notFoundIds,
+          });
+        },
+      }),
+    ),
+  ];
+}
+
+function taken(kind: 'list' | 'tag'): PublicError {
+  return new PublicError(conflict, `There is a ${kind} of that name already.`);
+}

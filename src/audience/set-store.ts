@@ -1,0 +1,416 @@
+import { cursorOf, type Page, pageClause } from '../platform/http/pagination.ts';
+import { type Connection, statement, unpreparedStatement } from '../platform/postgres/database.ts';
+import { toSearchKey } from './contact-values.ts';
+import type { SetKind, SetPatch } from './schema.ts';
+
+export type SetRow = {
+  id: string;
+  name: string;
+  description: string | null;
+  contact_count: number;
+  created_at: Date;
+  updated_at: Date;
+};
+
+export type SetKey = { organizationId: string; kind: SetKind; id: string };
+
+const setColumns = `s.id, s.name, s.description, s.created_at, s.updated_at,
+  coalesce(
+    (select sum(n.contacts)
+     from membership_counts n
+     where n.organization_id = s.organization_id and n.set_id = s.id),
+    0
+  ) as contact_count`;
+
+/** Throws a unique violation of contact_sets_name if there is another list, or tag, of that name. */
+export async function insertSet(
+  connection: Connection,
+  set: SetKey & { name: string; description: string | null; isReady: boolean; at: Date },
+): Promise<SetRow> {
+  const [row] = await connection.rows(
+    unpreparedStatement<Omit<SetRow, 'contact_count'>>(
+      `insert into contact_sets
+         (organization_id, id, kind, name, name_key, description, is_ready, created_at, updated_at)
+       values ($1, $2, $3, $4, $5, $6, $7, $8, $8)
+       returning id, name, description, created_at, updated_at`,
+    ),
+    [
+      set.organizationId,
+      set.id,
+      set.kind,
+      set.name,
+      toSearchKey(set.name),
+      set.description,
+      set.isReady,
+      set.at,
+    ],
+  );
+  if (row === undefined) throw new Error('an insert returned no row');
+  return { ...row, contact_count: 0 };
+}
+
+const selectSet = statement<SetRow>(
+  'audience_select_set',
+  `select ${setColumns}
+   from contact_sets s
+   where s.organization_id = $1 and s.kind = $2 and s.id = $3 and s.deleted_at is null`,
+);
+
+export async function findSet(connection: Connection, set: SetKey): Promise<SetRow | null> {
+  const [row] = await connection.rows(selectSet, [set.organizationId, set.kind, set.id]);
+  return row ?? null;
+}
+
+/**
+ * One row more than the page holds, read off contact_sets_kind. `search` is looked for anywhere in the name, which
+ * no index helps with: people have hundreds of lists, not millions.
+ */
+export async function listSets(
+  connection: Connection,
+  wanted: { organizationId: string; kind: SetKind; search?: string; page: Page },
+): Promise<SetRow[]> {
+  const { organizationId, kind, search, page } = wanted;
+  return connection.rows(
+    unpreparedStatement<SetRow>(
+      `select ${setColumns}
+       from contact_sets s
+       where s.organization_id = $1 and s.kind = $2 and s.deleted_at is null
+         and ($3::text is null or strpos(s.name_key, $3) > 0)
+         ${pageClause(page, 's.id', '$4')}
+       limit $5`,
+    ),
+    [organizationId, kind, search === undefined ? null : toSearchKey(search), cursorOf(page), page.limit + 1],
+  );
+}
+
+/** Throws a unique violation of contact_sets_name if there is another list, or tag, of that name. */
+export async function updateSet(
+  connection: Connection,
+  set: SetKey & { patch: SetPatch; at: Date },
+): Promise<SetRow | null> {
+  const { patch } = set;
+  const rows = await connection.rows(
+    unpreparedStatement(
+      `update contact_sets
+       set name = coalesce($4, name), name_key = coalesce($5, name_key),
+         description = case when $6 then $7 else description end, updated_at = $8
+       where organization_id = $1 and kind = $2 and id = $3 and deleted_at is null
+       returning id`,
+    ),
+    [
+      set.organizationId,
+      set.kind,
+      set.id,
+      patch.name ?? null,
+      patch.name === undefined ? null : toSearchKey(patch.name),
+      patch.description !== undefined,
+      patch.description ?? null,
+      set.at,
+    ],
+  );
+  return rows.length === 0 ? null : findSet(connection, set);
+}
+
+/** Keeps it from being deleted, and from being held anew, until the transaction ends. */
+export async function lockSet(connection: Connection, set: SetKey): Promise<boolean> {
+  const rows = await connection.rows(
+    unpreparedStatement(
+      `select
+       from contact_sets
+       where organization_id = $1 and kind = $2 and id = $3 and deleted_at is null
+       for update`,
+    ),
+    [set.organizationId, set.kind, set.id],
+  );
+  return rows.length === 1;
+}
+
+/** From now on nobody sees it; its members are removed by `removeMembersOfDeleted`. */
+export async function markSetDeleted(connection: Connection, set: SetKey, at: Date): Promise<void> {
+  await connection.rows(
+    unpreparedStatement(
+      `update contact_sets
+       set deleted_at = $4
+       where organization_id = $1 and kind = $2 and id = $3`,
+    ),
+    [set.organizationId, set.kind, set.id, at],
+  );
+}
+
+/** The kinds of those sets that there are, and whether their members were computed. */
+export async function findSets(
+  connection: Connection,
+  organizationId: string,
+  ids: readonly string[],
+): Promise<Map<string, { kind: SetKind; isReady: boolean }>> {
+  if (ids.length === 0) return new Map();
+  const rows = await connection.rows(
+    unpreparedStatement<{ id: string; kind: SetKind; is_ready: boolean }>(
+      `select id, kind, is_ready
+       from contact_sets
+       where organization_id = $1 and id = any ($2::uuid[]) and deleted_at is null`,
+    ),
+    [organizationId, ids],
+  );
+  return new Map(rows.map(({ id, kind, is_ready: isReady }) => [id, { kind, isReady }]));
+}
+
+/** Lists and tags of these contacts, oldest first. */
+export async function listSetsOfContacts(
+  connection: Connection,
+  organizationId: string,
+  contactIds: readonly string[],
+): Promise<{ contact_id: string; set_id: string; kind: 'list' | 'tag' }[]> {
+  return connection.rows(
+    unpreparedStatement<{ contact_id: string; set_id: string; kind: 'list' | 'tag' }>(
+      `select m.contact_id, m.set_id, s.kind
+       from memberships m
+       join contact_sets s on s.organization_id = m.organization_id and s.id = m.set_id
+       where m.organization_id = $1 and m.contact_id = any ($2::uuid[])
+         and s.kind <> 'segment' and s.deleted_at is null
+       order by m.contact_id, m.set_id`,
+    ),
+    [organizationId, contactIds],
+  );
+}
+
+/** What became of the contacts that were to join or to leave a set. */
+export type MembershipChange = { found: string[]; changed: string[] };
+
+/** The contacts are kept from being deleted meanwhile: none may be a member of anything afterwards. */
+export async function insertMembers(
+  connection: Connection,
+  set: { organizationId: string; setId: string; contactIds: readonly string[] },
+): Promise<MembershipChange> {
+  const [row] = await connection.rows(
+    unpreparedStatement<MembershipChange>(
+      `with found as (
+         select id
+         from contacts
+         where organization_id = $1 and id = any ($3::uuid[])
+         order by id
+         for key share
+       ), joined as (
+         insert into memberships (organization_id, set_id, contact_id)
+         select $1, $2, id from found
+         on conflict do nothing
+         returning contact_id
+       )
+       select array(select id from found) as found, array(select contact_id from joined) as changed`,
+    ),
+    [set.organizationId, set.setId, set.contactIds],
+  );
+  return row ?? { found: [], changed: [] };
+}
+
+/** For a contact that was made in the same transaction. */
+export async function insertMemberships(
+  connection: Connection,
+  memberships: { organizationId: string; contactId: string; setIds: readonly string[] },
+): Promise<void> {
+  if (memberships.setIds.length === 0) return;
+  await connection.rows(
+    unpreparedStatement(
+      `insert into memberships (organization_id, set_id, contact_id)
+       select distinct $1::uuid, set_id, $2::uuid
+       from unnest($3::uuid[]) as wanted (set_id)`,
+    ),
+    [memberships.organizationId, memberships.contactId, memberships.setIds],
+  );
+}
+
+export async function deleteMembers(
+  connection: Connection,
+  set: { organizationId: string; setId: string; contactIds: readonly string[] },
+): Promise<MembershipChange> {
+  const [row] = await connection.rows(
+    unpreparedStatement<MembershipChange>(
+      `with found as (
+         select id
+         from contacts
+         where organization_id = $1 and id = any ($3::uuid[])
+       ), gone as (
+         delete from memberships
+         where organization_id = $1 and set_id = $2 and contact_id = any ($3::uuid[])
+         returning contact_id
+       )
+       select array(select id from found) as found, array(select contact_id from gone) as changed`,
+    ),
+    [set.organizationId, set.setId, set.contactIds],
+  );
+  return row ?? { found: [], changed: [] };
+}
+
+/**
+ * Removes members of one set that was deleted, and the set itself when there are no more. Returns false if there
+ * was none. Another node that does the same takes another set.
+ */
+export async function removeMembersOfDeleted(connection: Connection, limit: number): Promise<boolean> {
+  const rows = await connection.rows(
+    unpreparedStatement(
+      `with condemned as (
+         select organization_id, id
+         from contact_sets
+         where deleted_at is not null
+         order by deleted_at
+         limit 1
+         for update skip locked
+       ), leaving as (
+         select m.organization_id, m.set_id, m.contact_id
+         from memberships m
+         join condemned on condemned.organization_id = m.organization_id and condemned.id = m.set_id
+         limit $1
+       ), gone as (
+         delete from memberships m
+         using leaving
+         where m.organization_id = leaving.organization_id
+           and m.set_id = leaving.set_id
+           and m.contact_id = leaving.contact_id
+       ), removed as (
+         delete from contact_sets s
+         using condemned
+         where s.organization_id = condemned.organization_id
+           and s.id = condemned.id
+           and not exists (select from leaving)
+         returning s.organization_id, s.id
+       ), uncounted as (
+         delete from membership_counts n
+         using removed
+         where n.organization_id = removed.organization_id and n.set_id = removed.id
+       )
+       select from condemned`,
+    ),
+    [limit],
+  );
+  return rows.length > 0;
+}
+
+/** What a holder uses: as long as it does, none of it can be deleted. */
+export type Held = { kind: SetKind | 'property'; id: string };
+
+export type Holder = { organizationId: string; kind: 'segment' | 'campaign'; id: string };
+
+/**
+ * Makes this all that the holder holds. Locks what is to be held, so that nobody deletes it meanwhile; returns the
+ * ids that are not there (any more), of which nothing was written then.
+ */
+export async function replaceHolds(
+  transaction: Connection,
+  holder: Holder,
+  held: readonly Held[],
+): Promise<string[]> {
+  const setIds = held.filter(({ kind }) => kind !== 'property').map(({ id }) => id);
+  const propertyIds = held.filter(({ kind }) => kind === 'property').map(({ id }) => id);
+  const there = await Promise.all([
+    lockForHold(transaction, 'contact_sets', holder.organizationId, setIds),
+    lockForHold(transaction, 'contact_properties', holder.organizationId, propertyIds),
+  ]);
+  const thereIds = new Set(there.flat());
+  const missing = held.map(({ id }) => id).filter((id) => !thereIds.has(id));
+  if (missing.length > 0) return missing;
+  await transaction.rows(
+    unpreparedStatement('delete from holds where organization_id = $1 and holder_id = $2'),
+    [holder.organizationId, holder.id],
+  );
+  await transaction.rows(
+    unpreparedStatement(
+      `insert into holds (organization_id, held_kind, held_id, holder_kind, holder_id)
+       select distinct $1::uuid, kind, id, $2, $3::uuid
+       from unnest($4::text[], $5::uuid[]) as held (kind, id)`,
+    ),
+    [holder.organizationId, holder.kind, holder.id, held.map(({ kind }) => kind), held.map(({ id }) => id)],
+  );
+  return [];
+}
+
+async function lockForHold(
+  transaction: Connection,
+  table: 'contact_sets' | 'contact_properties',
+  organizationId: string,
+  ids: readonly string[],
+): Promise<string[]> {
+  const rows = await transaction.rows(
+    unpreparedStatement<{ id: string }>(
+      `select id
+       from ${table}
+       where organization_id = $1 and id = any ($2::uuid[]) and deleted_at is null
+       order by id
+       for key share`,
+    ),
+    [organizationId, ids],
+  );
+  return rows.map(({ id }) => id);
+}
+
+/** Who uses it, if anybody does; to be asked after it was locked. */
+export async function findHolder(
+  transaction: Connection,
+  held: { organizationId: string; id: string },
+): Promise<Holder | null> {
+  const [row] = await transaction.rows(
+    unpreparedStatement<{ holder_kind: Holder['kind']; holder_id: string }>(
+      `select holder_kind, holder_id
+       from holds
+       where organization_id = $1 and held_id = $2
+       order by holder_kind
+       limit 1`,
+    ),
+    [held.organizationId, held.id],
+  );
+  return row === undefined
+    ? null
+    : { organizationId: held.organizationId, kind: row.holder_kind, id: row.holder_id };
+}
+
+/** Whether the members of a segment are there to be asked for. */
+export async function setReadiness(
+  connection: Connection,
+  set: { organizationId: string; id: string; isReady: boolean },
+): Promise<void> {
+  await connection.rows(
+    unpreparedStatement('update contact_sets set is_ready = $3 where organization_id = $1 and id = $2'),
+    [set.organizationId, set.id, set.isReady],
+  );
+}
+
+/**
+ * Makes the members of a set those contacts for whom a predicate over `contact` holds; writes only who comes and who
+ * goes. The predicate's values begin with the organization, the set, and the ids of the only contacts that are looked
+ * at where `isPartial` says so. Nobody else may write the members of that set meanwhile.
+ */
+export async function syncMembers(
+  transaction: Connection,
+  predicate: { text: string; values: readonly unknown[] },
+  { isPartial }: { isPartial: boolean },
+): Promise<{ joined: number; left: number }> {
+  const among = (column: string) =>
+    isPartial ? `and ${column} = any ($3::uuid[])` : 'and $3::uuid[] is null';
+  const [row] = await transaction.rows(
+    unpreparedStatement<{ joined: number; left: number }>(
+      `with matching as materialized (
+         select contact.id
+         from contacts contact
+         where contact.organization_id = $1 ${among('contact.id')} and ${predicate.text}
+       ), joined as (
+         insert into memberships (organization_id, set_id, contact_id)
+         select $1, $2, matching.id
+         from matching
+         where not exists (
+           select
+           from memberships m
+           where m.organization_id = $1 and m.set_id = $2 and m.contact_id = matching.id
+         )
+         on conflict do nothing
+         returning 1
+       ), gone as (
+         delete from memberships m
+         where m.organization_id = $1 and m.set_id = $2 ${among('m.contact_id')}
+           and not exists (select from matching where matching.id = m.contact_id)
+         returning 1
+       )
+       select (select count(*) from joined) as joined, (select count(*) from gone) as left`,
+    ),
+    predicate.values,
+  );
+  return row ?? { joined: 0, left: 0 };
+}

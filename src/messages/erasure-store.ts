@@ -1,0 +1,89 @@
+import { type Connection, unpreparedStatement } from '../platform/postgres/database.ts';
+
+export type ErasedRecipients = { organizationId: string; addressKey: string; beforeMessageId: string };
+
+/**
+ * Erases the address from recipients of messages of which nothing is in the queue any more, read off
+ * recipients_address: every copy of a message names all whom it is for. Returns the messages.
+ */
+export async function eraseRecipients(
+  connection: Connection,
+  { organizationId, addressKey, beforeMessageId }: ErasedRecipients,
+  limit: number,
+): Promise<string[]> {
+  const rows = await connection.rows(
+    unpreparedStatement<{ message_id: string }>(
+      `with condemned as (
+         select r.organization_id, r.message_id, r.ordinal
+         from recipients r
+         where r.organization_id = $1 and r.address_key = $2 and r.message_id < $3
+           and not exists (
+             select
+             from delivery_queue q
+             where q.organization_id = r.organization_id and q.message_id = r.message_id
+           )
+         limit $4
+       )
+       update recipients r
+       set address = '', address_key = '', variables = null, diagnostic = null, remote = null
+       from condemned
+       where r.organization_id = condemned.organization_id
+         and r.message_id = condemned.message_id
+         and r.ordinal = condemned.ordinal
+       returning r.message_id`,
+    ),
+    [organizationId, addressKey, beforeMessageId, limit],
+  );
+  return rows.map(({ message_id }) => message_id);
+}
+
+/** Whether mail to the address, sent before, still waits for its delivery. */
+export async function hasPendingRecipients(
+  connection: Connection,
+  { organizationId, addressKey, beforeMessageId }: ErasedRecipients,
+): Promise<boolean> {
+  const rows = await connection.rows(
+    unpreparedStatement(
+      `select
+       from recipients
+       where organization_id = $1 and address_key = $2 and message_id < $3
+       limit 1`,
+    ),
+    [organizationId, addressKey, beforeMessageId],
+  );
+  return rows.length > 0;
+}
+
+/**
+ * Deletes the contents of messages, which name their recipients. The subject, too, may speak to somebody by name: it
+ * goes once no recipient is known any more.
+ */
+export async function eraseMessages(
+  connection: Connection,
+  organizationId: string,
+  messageIds: readonly string[],
+): Promise<void> {
+  if (messageIds.length === 0) return;
+  await connection.rows(
+    unpreparedStatement(
+      `with nameless as (
+         select id
+         from unnest($2::uuid[]) as erased (id)
+         where not exists (
+           select
+           from recipients r
+           where r.organization_id = $1 and r.message_id = erased.id and r.address <> ''
+         )
+       ), emptied as (
+         update messages m
+         set subject = null, subject_key = null,
+           details = (m.details::jsonb || '{"attachments": []}')::json
+         from nameless
+         where m.organization_id = $1 and m.id = nameless.id
+       )
+       delete from message_contents
+       where organization_id = $1 and message_id = any ($2::uuid[])`,
+    ),
+    [organizationId, messageIds],
+  );
+}

@@ -1,0 +1,65 @@
+import {
+  type Erasure,
+  findNextErasureAt,
+  finishErasure,
+  postponeErasure,
+  takeDueErasure,
+} from '../audience/audience.ts';
+import { dateOf, now } from '../platform/clock.ts';
+import { lowestIdAt } from '../platform/ids.ts';
+import type { Transaction } from '../platform/postgres/database.ts';
+import { type ChoreTools, startChore } from '../platform/queue/chore.ts';
+import { forgetMessages } from '../sandbox/sandbox.ts';
+import * as store from './erasure-store.ts';
+
+/** The channel on which a deletion of contacts wakes whoever erases their addresses. */
+export const erasureChannel = 'postillion_erasures';
+
+/** Recipients of one transaction. */
+const recipientsMax = 500;
+/** A message that waits for its delivery needs its address: it is looked at again. */
+const pendingRetryMs = 60 * 60_000;
+
+/**
+ * Takes the addresses of deleted contacts out of the messages that were sent to them: whether they arrived stays, to
+ * whom does not. What was sent after the deletion is somebody's new business and is left alone.
+ */
+export function startErasing(tools: ChoreTools): { stop: () => Promise<void> } {
+  return startChore(tools, {
+    name: 'erasing addresses',
+    channel: erasureChannel,
+    work: async () => {
+      if (await tools.database.transaction((transaction) => eraseNext(transaction, now(tools.clock)))) return 0;
+      const nextAt = await findNextErasureAt(tools.database);
+      return nextAt === null ? null : Math.max(nextAt.getTime() - tools.clock.nowMs(), 0) + 1;
+    },
+  });
+}
+
+/** Returns whether there was one to be erased. */
+async function eraseNext(transaction: Transaction, at: Date): Promise<boolean> {
+  const erasure = await takeDueErasure(transaction, at);
+  if (erasure === null) return false;
+  const { organizationId, address } = erasure;
+  const recipients = {
+    organizationId,
+    addressKey: address,
+    beforeMessageId: lowestIdAt(erasure.requestedAt.getTime() + 1),
+  };
+  const messageIds = await store.eraseRecipients(transaction, recipients, recipientsMax);
+  await store.eraseMessages(transaction, organizationId, messageIds);
+  await forgetMessages(transaction, organizationId, messageIds);
+  if (messageIds.length === recipientsMax) return true;
+  await finishOrWait(transaction, erasure, await store.hasPendingRecipients(transaction, recipients), at);
+  return true;
+}
+
+async function finishOrWait(
+  transaction: Transaction,
+  erasure: Erasure,
+  isPending: boolean,
+  at: Date,
+): Promise<void> {
+  if (isPending) await postponeErasure(transaction, erasure, dateOf(at.getTime() + pendingRetryMs));
+  else await finishErasure(transaction, erasure);
+}

@@ -1,0 +1,33 @@
+import { type Condition, type Group, listLeaves } from './conditions.ts';
+import type { Compiler } from './leaf.ts';
+
+export type { Compiler } from './leaf.ts';
+
+/**
+ * Conditions as SQL: one boolean expression over the alias `contact`, a row of contacts. It is never null, so that it
+ * may stand in a `where` as well as in a select list; and all values in it are parameters.
+ *
+ * What is one contact's own is compared in plain expressions. Memberships and messages are `exists`, which at the top
+ * of a `where`, and in groups of `all` and `none` there, PostgreSQL turns into joins.
+ */
+export function compileConditions(condition: Condition, compiler: Compiler): string {
+  return condition.kind === 'leaf' ? condition.compile(compiler) : compileGroup(condition, compiler);
+}
+
+/** Each leaf by itself, in the order of `explainConditions`. */
+export function compileLeaves(condition: Condition, compiler: Compiler): string[] {
+  return listLeaves(condition).map((leaf) => leaf.compile(compiler));
+}
+
+function compileGroup({ match, conditions }: Group, compiler: Compiler): string {
+  const parts = conditions.map((condition) => `(${compileConditions(condition, compiler)})`);
+  switch (match) {
+    case 'all':
+      return parts.join(' and ');
+    case 'any':
+      return parts.join(' or ');
+    case 'none':
+      // Turned round one by one: of a negated `or`, PostgreSQL would make no joins.
+      return parts.map((part) => `not ${part}`).join(' and ');
+  }
+}

@@ -1,0 +1,152 @@
+import type { SetKind } from '../audience/audience.ts';
+import type { Leaf, Reference } from './leaf.ts';
+import { leafTypes } from './nodes/registry.ts';
+import {
+  addIssue,
+  type ConditionProperty,
+  type Lookups,
+  type Members,
+  type Place,
+  type Reading,
+  readMembers,
+  readOneOf,
+  refuseOtherMembers,
+  takeMember,
+} from './reading.ts';
+
+export type { Leaf, Reference } from './leaf.ts';
+export type { ConditionProperty } from './reading.ts';
+
+/**
+ * The conditions of a segment: a tree of groups, whose leaves each say one thing of a contact. Parsed once at the edge;
+ * whatever is a `Condition` has been checked and can be compiled (compile.ts).
+ */
+export type Condition = Group | ({ kind: 'leaf' } & Leaf);
+
+export type Group = {
+  kind: 'group';
+  match: (typeof matches)[number];
+  conditions: readonly Condition[];
+};
+
+/** How many of a group's conditions have to hold. */
+export const matches = ['all', 'any', 'none'] as const;
+
+/** A lone leaf is one level deep. What people write has two or three. */
+export const levelsMax = 5;
+
+/** Each leaf costs a look at every contact. */
+export const leavesMax = 100;
+
+/** What the input refers to, as it is in one organization: nothing else is known to its conditions. */
+export type ConditionContext = {
+  /** By key. */
+  properties: ReadonlyMap<string, ConditionProperty>;
+  /** By id. */
+  sets: ReadonlyMap<string, SetKind>;
+};
+
+export type ConditionReading = { ok: true; condition: Condition } | { ok: false; issues: string[] };
+
+/** Checks an input of any kind. Each of the issues begins with the path of its field; there are at most 50. */
+export function parseConditions(input: unknown, context: ConditionContext): ConditionReading {
+  const { condition, issues } = readTree(input, {
+    findProperty: (key) => context.properties.get(key),
+    findSetKind: (id) => context.sets.get(id),
+  });
+  return condition === null || issues.length > 0 ? { ok: false, issues } : { ok: true, condition };
+}
+
+/** What `parseConditions` will ask its context for: keys of properties, and ids of sets in lower case. */
+export type MentionedNames = { propertyKeys: string[]; setIds: string[] };
+
+/** Takes an input of any kind, well-formed or not; what is returned is bounded as conditions are. */
+export function collectMentionedNames(input: unknown): MentionedNames {
+  const [propertyKeys, setIds] = [new Set<string>(), new Set<string>()];
+  readTree(input, {
+    findProperty: (key) => {
+      propertyKeys.add(key);
+      return undefined;
+    },
+    findSetKind: (id) => {
+      setIds.add(id);
+      return undefined;
+    },
+  });
+  return { propertyKeys: [...propertyKeys], setIds: [...setIds] };
+}
+
+/** All leaves of the tree, from its beginning to its end. */
+export function listLeaves(condition: Condition): Leaf[] {
+  return condition.kind === 'leaf' ? [condition] : condition.conditions.flatMap(listLeaves);
+}
+
+/** What the conditions speak of, each once: it must stay while they do. */
+export function referencesOf(condition: Condition): Reference[] {
+  const references = listLeaves(condition).flatMap((leaf) => leaf.references);
+  return [...new Map(references.map((reference) => [reference.id, reference])).values()];
+}
+
+/** Whether contacts come and go as time passes, with nothing else changing. */
+export function isTimeBound(condition: Condition): boolean {
+  return listLeaves(condition).some((leaf) => leaf.isTimeBound);
+}
+
+/** Whether contacts come and go with what becomes of messages to them. */
+export function readsMessages(condition: Condition): boolean {
+  return listLeaves(condition).some((leaf) => leaf.readsMessages);
+}
+
+type TreeReading = Reading & { leafCount: number };
+
+function readTree(input: unknown, lookups: Lookups): { condition: Condition | null; issues: string[] } {
+  const reading: TreeReading = { ...lookups, issues: [], leafCount: 0 };
+  const condition = readCondition(reading, { value: input, path: 'conditions' }, 1);
+  return { condition, issues: reading.issues };
+}
+
+const groupType = 'group';
+const typeNames = [groupType, ...Object.keys(leafTypes)];
+
+/** Recursive, and no deeper than `levelsMax`, whatever the input. */
+function readCondition(reading: TreeReading, place: Place, level: number): Condition | null {
+  if (level > levelsMax) {
+    return addIssue(reading, `${place.path} must not be nested deeper than ${levelsMax} levels`);
+  }
+  const members = readMembers(reading, place);
+  if (members === null) return null;
+  const typePlace = takeMember(reading, members, 'type');
+  const typeName = typePlace && readOneOf(reading, typePlace, typeNames);
+  if (typeName === null) return null;
+  return typeName === groupType ? readGroup(reading, members, level) : readLeaf(reading, members, typeName);
+}
+
+function readGroup(reading: TreeReading, members: Members, level: number): Group | null {
+  refuseOtherMembers(reading, members, ['type', 'match', 'conditions']);
+  const matchPlace = takeMember(reading, members, 'match');
+  const match = matchPlace && readOneOf(reading, matchPlace, matches);
+  const place = takeMember(reading, members, 'conditions');
+  if (place === null) return null;
+  if (!Array.isArray(place.value)) return addIssue(reading, `${place.path} must be an array`);
+  if (place.value.length === 0) return addIssue(reading, `${place.path} must have at least 1 item`);
+  const conditions: Condition[] = [];
+  for (const [index, value] of place.value.entries()) {
+    // What comes after is not looked at: an input may have as many leaves as fit into a body.
+    if (reading.leafCount > leavesMax) return null;
+    const condition = readCondition(reading, { value, path: `${place.path}[${index}]` }, level + 1);
+    if (condition !== null) conditions.push(condition);
+  }
+  return match !== null && conditions.length === place.value.length
+    ? { kind: 'group', match, conditions }
+    : null;
+}
+
+function readLeaf(reading: TreeReading, members: Members, typeName: string): Condition | null {
+  reading.leafCount += 1;
+  if (reading.leafCount > leavesMax) {
+    // Among so many issues that it would be left out, it is not needed either.
+    return addIssue(reading, `conditions must have at most ${leavesMax} conditions that are no groups`);
+  }
+  const leaf = leafTypes[typeName]?.read(reading, members) ?? null;
+  return leaf === null ? null : { kind: 'leaf', given: members.fields, ...leaf };
+}

@@ -1,0 +1,35 @@
+import type { Members, Reading } from './reading.ts';
+
+/** What a statement is compiled with. */
+export type Compiler = {
+  /** Makes a value a parameter of the statement and returns its placeholder, `$3` for instance. */
+  bind: (value: unknown) => string;
+  /** The present time, for conditions that look back from it. */
+  at: Date;
+};
+
+/** Something of the organization that a condition speaks of. */
+export type Reference = { kind: 'list' | 'tag' | 'segment' | 'property'; id: string };
+
+/** A condition without conditions below it, as far as it was checked. */
+export type Leaf = {
+  /** The fields as they were given. */
+  given: Readonly<Record<string, unknown>>;
+  /** SQL over `contact`, a row of contacts: true or false, and never null. */
+  compile: (compiler: Compiler) => string;
+  references: readonly Reference[];
+  /** Its answer changes as time passes, with nothing else changing. */
+  isTimeBound: boolean;
+  /** Its answer changes with what becomes of messages. */
+  readsMessages: boolean;
+};
+
+/** One type of condition: a file under `nodes/`, and a line in the registry. */
+export type LeafType = {
+  /** For the documentation: its fields besides `type`, in a phrase. */
+  description: string;
+  /** For the documentation: a condition of this type. */
+  example: Readonly<Record<string, unknown>>;
+  /** Reads the fields besides `type`. Null if anything is wrong, which then stands among the issues. */
+  read: (reading: Reading, members: Members) => Omit<Leaf, 'given'> | null;
+};

@@ -1,0 +1,30 @@
+import { channels } from '../../accounts/accounts.ts';
+import { consentStates } from '../../audience/audience.ts';
+import type { LeafType } from '../leaf.ts';
+import { readOneOf, refuseOtherMembers, takeMember } from '../reading.ts';
+
+/** Whether campaigns may write to a contact on a channel. */
+export const consentCondition: LeafType = {
+  description: `\`channel\` (${channels.join(', ')}), \`operator\` (is, is_not) and \`value\` (${consentStates.join(', ')}).`,
+  example: { type: 'consent', channel: 'email', operator: 'is', value: 'subscribed' },
+  read: (reading, members) => {
+    refuseOtherMembers(reading, members, ['type', 'channel', 'operator', 'value']);
+    const [channelPlace, operatorPlace, valuePlace] = [
+      takeMember(reading, members, 'channel'),
+      takeMember(reading, members, 'operator'),
+      takeMember(reading, members, 'value'),
+    ];
+    const channel = channelPlace && readOneOf(reading, channelPlace, channels);
+    const operator = operatorPlace && readOneOf(reading, operatorPlace, ['is', 'is_not']);
+    const value = valuePlace && readOneOf(reading, valuePlace, consentStates);
+    if (channel === null || operator === null || value === null) return null;
+    const isUnsubscribed = (operator === 'is') === (value === 'unsubscribed');
+    return {
+      compile: ({ bind }) =>
+        `${isUnsubscribed ? '' : 'not '}${bind(channel)}::text = any (contact.unsubscribed_channels)`,
+      references: [],
+      isTimeBound: false,
+      readsMessages: false,
+    };
+  },
+};

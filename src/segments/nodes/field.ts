@@ -1,0 +1,58 @@
+import { parseDomain } from '../../channels/email/email.ts';
+import type { LeafType } from '../leaf.ts';
+import { instantType } from '../operators/date.ts';
+import { operatorsOf, readComparison, type ValueType } from '../operators/operator.ts';
+import { textType } from '../operators/text.ts';
+import { readOneOf, refuseOtherMembers, takeMember } from '../reading.ts';
+
+const plainText = textType((text) => text);
+
+const fields = {
+  email: { column: 'contact.email_key', type: textType(toEmailKey) },
+  phone_number: { column: 'contact.phone_number', type: plainText },
+  external_id: { column: 'contact.external_id', type: plainText },
+  first_name: { column: 'contact.first_name', type: plainText },
+  last_name: { column: 'contact.last_name', type: plainText },
+  locale: { column: 'contact.locale', type: plainText },
+  timezone: { column: 'contact.timezone', type: plainText },
+  created_at: { column: 'contact.created_at', type: instantType },
+} as const satisfies Record<string, { column: string; type: ValueType }>;
+
+const names = Object.keys(fields) as (keyof typeof fields)[];
+
+/** A field that every contact may have. */
+export const fieldCondition: LeafType = {
+  description:
+    `\`field\` (${names.join(', ')}), \`operator\` and \`value\`. Texts: ${operatorsOf(plainText).join(', ')}; ` +
+    `\`created_at\`: ${operatorsOf(instantType).join(', ')}. ` +
+    'Upper and lower case differ, except in email addresses.',
+  example: { type: 'field', field: 'email', operator: 'ends_with', value: '@example.com' },
+  read: (reading, members) => {
+    const place = takeMember(reading, members, 'field');
+    const name = place === null ? null : readOneOf(reading, place, names);
+    if (name === null) {
+      refuseOtherMembers(reading, members, ['type', 'field', 'operator', 'value']);
+      return null;
+    }
+    const { column, type } = fields[name];
+    const comparison = readComparison(reading, members, type, ['type', 'field']);
+    if (comparison === null) return null;
+    return {
+      compile: (compiler) => comparison.compile(column, compiler),
+      references: [],
+      isTimeBound: comparison.isTimeBound,
+      readsMessages: false,
+    };
+  },
+};
+
+/**
+ * As addresses are kept for comparison: in lower case, the domain as A-labels. The operand may be a part of an address
+ * only, and is then left as it is where it is no domain.
+ */
+function toEmailKey(text: string): string {
+  const lowered = text.toLowerCase();
+  const domainAt = lowered.lastIndexOf('@') + 1;
+  if (domainAt === 0) return lowered;
+  return lowered.slice(0, domainAt) + (parseDomain(lowered.slice(domainAt)) ?? lowered.slice(domainAt));
+}

@@ -1,0 +1,55 @@
+import { engagementActions, hasEngaged } from '../../messages/messages.ts';
+import { dateOf } from '../../platform/clock.ts';
+import type { LeafType } from '../leaf.ts';
+import {
+  addIssue,
+  findMember,
+  type Place,
+  type Reading,
+  readOneOf,
+  readPeriodMs,
+  readUuid,
+  refuseOtherMembers,
+  takeMember,
+} from '../reading.ts';
+
+/** The channels of which it is known what became of a message at a contact's address. */
+const reportedChannels = ['email'] as const;
+
+/** What became of the messages to a contact. */
+export const messageCondition: LeafType = {
+  description:
+    `\`channel\` (${reportedChannels.join(', ')}), \`action\` (${engagementActions.join(', ')}) and, if only what ` +
+    'took place lately counts, `within`: `{ "value": 30, "unit": "day" }`. A click is an open too, and an open a delivery.',
+  example: { type: 'message', channel: 'email', action: 'opened', within: { value: 30, unit: 'day' } },
+  read: (reading, members) => {
+    refuseOtherMembers(reading, members, ['type', 'channel', 'action', 'campaign_id', 'within']);
+    const [channelPlace, actionPlace] = [
+      takeMember(reading, members, 'channel'),
+      takeMember(reading, members, 'action'),
+    ];
+    const channel = channelPlace && readOneOf(reading, channelPlace, reportedChannels);
+    const action = actionPlace && readOneOf(reading, actionPlace, engagementActions);
+    const campaignPlace = findMember(members, 'campaign_id');
+    if (campaignPlace !== null) refuseCampaign(reading, campaignPlace);
+    const withinPlace = findMember(members, 'within');
+    const withinMs = withinPlace && readPeriodMs(reading, withinPlace);
+    if (channel === null || action === null) return null;
+    if (campaignPlace !== null || (withinPlace !== null && withinMs === null)) return null;
+    return {
+      compile: ({ bind, at }) =>
+        hasEngaged(
+          { action, since: withinMs === null ? null : dateOf(at.getTime() - withinMs) },
+          { organizationId: 'contact.organization_id', addressKey: 'contact.email_key', bind },
+        ),
+      references: [],
+      isTimeBound: withinMs !== null,
+      readsMessages: true,
+    };
+  },
+};
+
+/** There are no campaigns yet, so that every id is unknown. */
+function refuseCampaign(reading: Reading, place: Place): void {
+  if (readUuid(reading, place) !== null) addIssue(reading, `${place.path} is not a known campaign`);
+}

@@ -1,0 +1,55 @@
+import type { SetKind } from '../../audience/audience.ts';
+import type { LeafType } from '../leaf.ts';
+import {
+  addIssue,
+  type Place,
+  readItems,
+  readOneOf,
+  readUuid,
+  type Reading,
+  refuseOtherMembers,
+  takeMember,
+} from '../reading.ts';
+
+/** More of them are a list, and belong into one. */
+const idsMax = 100;
+
+/** Whether a contact belongs to any of these sets. */
+export function setCondition(kind: SetKind): LeafType {
+  const readSetId = (reading: Reading, place: Place) => {
+    const id = readUuid(reading, place);
+    if (id === null) return null;
+    return reading.findSetKind(id) === kind ? id : addIssue(reading, `${place.path} is not a known ${kind}`);
+  };
+  return {
+    description: '`operator` (in: a member of any of them; not_in: of none) and `ids`, at most 100.',
+    example: { type: kind, operator: 'in', ids: ['0198c0de-0000-7000-8000-000000000001'] },
+    read: (reading, members) => {
+      refuseOtherMembers(reading, members, ['type', 'operator', 'ids']);
+      const [operatorPlace, idsPlace] = [
+        takeMember(reading, members, 'operator'),
+        takeMember(reading, members, 'ids'),
+      ];
+      const operator = operatorPlace && readOneOf(reading, operatorPlace, ['in', 'not_in']);
+      const ids = idsPlace && readItems(reading, idsPlace, idsMax, readSetId);
+      if (operator === null || ids === null) return null;
+      return {
+        compile: ({ bind }) => (operator === 'in' ? '' : 'not ') + isMemberOfAny(bind(ids)),
+        references: ids.map((id) => ({ kind, id })),
+        isTimeBound: false,
+        readsMessages: false,
+      };
+    },
+  };
+}
+
+/** By the primary key of memberships, or for single contacts by memberships_contact. */
+function isMemberOfAny(ids: string): string {
+  return `exists (
+      select
+      from memberships membership
+      where membership.organization_id = contact.organization_id
+        and membership.set_id = any (${ids}::uuid[])
+        and membership.contact_id = contact.id
+    )`;
+}

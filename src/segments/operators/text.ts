@@ -1,0 +1,39 @@
+import { type Place, type Reading, readItems, readText } from '../reading.ts';
+import { comparison, type ValueType } from './operator.ts';
+
+/** More of them are a list, and belong into one. */
+const textsMax = 500;
+
+/**
+ * Texts are compared as they stand, case and all. `toKey` brings an operand into the form that the values are kept
+ * in, where that is not the one that people write.
+ */
+export function textType(toKey: (text: string) => string): ValueType {
+  const readKey = (reading: Reading, operand: Place) => {
+    const text = readText(reading, operand);
+    return text === null ? null : toKey(text);
+  };
+  const withText =
+    (compile: (value: string, key: string) => string) => (reading: Reading, operand: Place) => {
+      const key = readKey(reading, operand);
+      if (key === null) return null;
+      return comparison((value, { bind }) => compile(value, `${bind(key)}::text`));
+    };
+  return {
+    withValue: {
+      eq: withText((value, key) => `${value} = ${key}`),
+      in: (reading, operand) => {
+        const keys = readItems(reading, operand, textsMax, readKey);
+        return keys === null
+          ? null
+          : comparison((value, { bind }) => `${value} = any (${bind(keys)}::text[])`);
+      },
+      // None of these is a pattern: what means something in one would have to be escaped.
+      contains: withText((value, key) => `strpos(${value}, ${key}) > 0`),
+      starts_with: withText((value, key) => `starts_with(${value}, ${key})`),
+      ends_with: withText((value, key) => `right(${value}, length(${key})) = ${key}`),
+    },
+    withoutValue: {},
+    negations: { neq: 'eq', not_in: 'in', not_contains: 'contains' },
+  };
+}

@@ -1,0 +1,262 @@
+import { Type } from 'typebox';
+import { contactRecord } from '../audience/audience.ts';
+import {
+  badRequest,
+  conflict,
+  defineError,
+  notFound,
+  overloaded,
+  PublicError,
+  resourceNotFound,
+  serviceUnavailable,
+  validationError,
+} from '../platform/http/errors.ts';
+import { paginationParameters, readPage, toList } from '../platform/http/pagination.ts';
+import { defineRoute, json, type Route } from '../platform/http/route.ts';
+import { deletedOf, idParameter, listOf } from '../platform/http/shapes.ts';
+import { isStatementTimeout } from '../platform/postgres/database.ts';
+import {
+  explanationRecord,
+  previewBody,
+  segmentBody,
+  segmentPatch,
+  type SegmentRecord,
+  segmentRecord,
+} from './schema.ts';
+import {
+  createSegment,
+  deleteSegment,
+  explainMembership,
+  type Preview,
+  previewConditions,
+  type SegmentOutcome,
+  type SegmentTools,
+  updateSegment,
+} from './segments.ts';
+import * as store from './store.ts';
+
+const segmentLimitReached = defineError(422, 'segment_limit_reached', 'The plan allows no further segment.');
+const segmentInUse = defineError(
+  409,
+  'segment_in_use',
+  'A scheduled or sending campaign, or another segment, uses the segment.',
+);
+
+export type SegmentRouteTools = SegmentTools & {
+  /** Told after conditions were given that are to be computed. */
+  onChanged: () => void;
+  /** Told after a segment was deleted, whose members are to be removed. */
+  onDeleted: () => void;
+};
+
+export function segmentRoutes(tools: SegmentRouteTools): Route[] {
+  const { database } = tools;
+  const tag = 'Segments';
+  return [
+    defineRoute({
+      method: 'POST',
+      path: '/segments',
+      scope: 'contacts:write',
+      tag,
+      summary: 'Create a segment',
+      description:
+        'Its contacts are computed in the background: `status` is `computing` until they are there.',
+      body: segmentBody,
+      success: { statusCode: 201, schema: segmentRecord, when: 'The segment.' },
+      errors: [segmentLimitReached, conflict],
+      handle: async ({ caller: { organizationId }, body }) => {
+        const segment = takeSegment(await createSegment(tools, organizationId, body));
+        tools.onChanged();
+        return json(showSegment(segment));
+      },
+    }),
+    defineRoute({
+      method: 'GET',
+      path: '/segments',
+      scope: 'contacts:read',
+      tag,
+      summary: 'List the segments',
+      query: Type.Object(
+        {
+          ...paginationParameters,
+          search: Type.Optional(
+            Type.String({ minLength: 1, maxLength: 255, description: 'Part of the name, in whatever case.' }),
+          ),
+        },
+        { additionalProperties: false },
+      ),
+      success: { statusCode: 200, schema: listOf(segmentRecord), when: 'A page of segments.' },
+      errors: [badRequest],
+      handle: async ({ caller: { organizationId }, query }) => {
+        const page = readPage(query);
+        const { search } = query;
+        const rows = await database.asOrganizations([organizationId], (transaction) =>
+          store.listSegments(transaction, {
+            organizationId,
+            page,
+            ...(search !== undefined && { search }),
+          }),
+        );
+        return json(toList(rows, page, showSegment));
+      },
+    }),
+    defineRoute({
+      method: 'POST',
+      path: '/segments/preview',
+      scope: 'contacts:read',
+      tag,
+      summary: 'Count the contacts that conditions describe',
+      description: 'Looks at all contacts there and then; one at a time in an organization.',
+      body: previewBody,
+      success: {
+        statusCode: 200,
+        schema: Type.Object({
+          contact_count: Type.Integer(),
+          sample: Type.Array(contactRecord, { description: 'The newest of them, ten at most.' }),
+        }),
+        when: 'How many there are.',
+      },
+      errors: [serviceUnavailable],
+      handle: async ({ caller: { organizationId }, body }) => {
+        const preview = await previewInTime(tools, organizationId, body.conditions);
+        switch (preview.kind) {
+          case 'counted':
+            return json({ contact_count: preview.count, sample: preview.sample });
+          case 'invalid':
+            throw invalid(preview.issues);
+          case 'busy':
+            throw overloaded('Another preview of the organization is running. Try again when it is done.');
+        }
+      },
+    }),
+    defineRoute({
+      method: 'GET',
+      path: '/segments/:id',
+      scope: 'contacts:read',
+      tag,
+      summary: 'Read a segment',
+      params: idParameter,
+      success: { statusCode: 200, schema: segmentRecord, when: 'The segment.' },
+      errors: [notFound],
+      handle: async ({ caller: { organizationId }, params: { id } }) => {
+        const row = await database.asOrganizations([organizationId], (transaction) =>
+          store.findSegment(transaction, { organizationId, id }),
+        );
+        if (row === null) throw resourceNotFound();
+        return json(showSegment(row));
+      },
+    }),
+    defineRoute({
+      method: 'GET',
+      path: '/segments/:id/contacts/:contact_id',
+      scope: 'contacts:read',
+      tag,
+      summary: 'Explain why a contact is in a segment, or is not',
+      params: Type.Object({
+        id: Type.String({ format: 'uuid' }),
+        contact_id: Type.String({ format: 'uuid' }),
+      }),
+      success: {
+        statusCode: 200,
+        schema: explanationRecord,
+        when: 'The conditions, and which of them hold for the contact.',
+      },
+      errors: [notFound],
+      handle: async ({ caller: { organizationId }, params: { id, contact_id: contactId } }) => {
+        const explanation = await explainMembership(tools, { organizationId, id }, contactId);
+        if (explanation === null) throw resourceNotFound();
+        const { isMember, holds, conditions } = explanation;
+        return json({ segment_id: id, contact_id: contactId, is_member: isMember, holds, conditions });
+      },
+    }),
+    defineRoute({
+      method: 'PATCH',
+      path: '/segments/:id',
+      scope: 'contacts:write',
+      tag,
+      summary: 'Change a segment',
+      description: 'With other conditions its contacts are computed anew.',
+      params: idParameter,
+      body: segmentPatch,
+      success: { statusCode: 200, schema: segmentRecord, when: 'The segment as it is now.' },
+      errors: [notFound, segmentLimitReached],
+      handle: async ({ caller: { organizationId }, params: { id }, body }) => {
+        const segment = takeSegment(await updateSegment(tools, { organizationId, id }, body));
+        if (body.conditions !== undefined) tools.onChanged();
+        return json(showSegment(segment));
+      },
+    }),
+    defineRoute({
+      method: 'DELETE',
+      path: '/segments/:id',
+      scope: 'contacts:write',
+      tag,
+      summary: 'Delete a segment',
+      description: 'Its contacts stay.',
+      params: idParameter,
+      success: { statusCode: 200, schema: deletedOf('segment'), when: 'The segment is deleted.' },
+      errors: [notFound, segmentInUse],
+      handle: async ({ caller: { organizationId }, params: { id } }) => {
+        const outcome = await deleteSegment(tools, { organizationId, id });
+        if (outcome === 'not_found') throw resourceNotFound();
+        if (outcome !== 'deleted') {
+          throw new PublicError(
+            segmentInUse,
+            `The segment is used by the ${outcome.kind} ${outcome.id}. Change or delete that first.`,
+          );
+        }
+        tools.onDeleted();
+        return json({ object: 'segment', id, deleted: true });
+      },
+    }),
+  ];
+}
+
+async function previewInTime(
+  tools: SegmentTools,
+  organizationId: string,
+  conditions: unknown,
+): Promise<Preview> {
+  try {
+    return await previewConditions(tools, organizationId, conditions);
+  } catch (cause) {
+    if (!isStatementTimeout(cause)) throw cause;
+    throw overloaded(
+      'Counting takes too long. Save the segment: its contacts are counted in the background.',
+    );
+  }
+}
+
+function takeSegment(outcome: SegmentOutcome): store.SegmentRow {
+  switch (outcome.kind) {
+    case 'done':
+      return outcome.segment;
+    case 'invalid':
+      throw invalid(outcome.issues);
+    case 'limit_reached':
+      throw new PublicError(
+        segmentLimitReached,
+        'The limit of segments is reached. Delete one, or ask for a larger plan.',
+      );
+    case 'not_found':
+      throw resourceNotFound();
+  }
+}
+
+function invalid(issues: readonly string[]): PublicError {
+  return new PublicError(validationError, issues.join(', '));
+}
+
+function showSegment(row: store.SegmentRow): SegmentRecord {
+  return {
+    id: row.id,
+    name: row.name,
+    description: row.description,
+    conditions: row.conditions,
+    status: row.status,
+    contact_count: row.contact_count,
+    computed_at: row.computed_at?.toISOString() ?? null,
+    created_at: row.created_at.toISOString(),
+    updated_at: row.updated_at.toISOString(),
+  };
+}

@@ -1,0 +1,230 @@
+import { loadLimits } from '../accounts/accounts.ts';
+import {
+  deleteSetWithin,
+  findSets,
+  type Holder,
+  insertSet,
+  listContactsByIds,
+  loadProperties,
+  replaceHolds,
+  setReadiness,
+  updateSet,
+} from '../audience/audience.ts';
+import { type Clock, now } from '../platform/clock.ts';
+import type { NewId } from '../platform/ids.ts';
+import type { Connection, Database, Transaction } from '../platform/postgres/database.ts';
+import { compileConditions, compileLeaves } from './compile.ts';
+import {
+  collectMentionedNames,
+  type Condition,
+  type ConditionReading,
+  parseConditions,
+  referencesOf,
+} from './conditions.ts';
+import { type ExplainedCondition, explainConditions } from './explain.ts';
+import type { SegmentBody, SegmentPatch } from './schema.ts';
+import * as store from './store.ts';
+
+export type SegmentTools = { database: Database; clock: Clock; newId: NewId };
+
+export type SegmentOutcome =
+  | { kind: 'done'; segment: store.SegmentRow }
+  | { kind: 'invalid'; issues: readonly string[] }
+  | { kind: 'limit_reached' }
+  | { kind: 'not_found' };
+
+/** What conditions mean depends on what the organization has: its properties and its sets. */
+export async function readConditions(
+  connection: Connection,
+  organizationId: string,
+  conditions: unknown,
+): Promise<ConditionReading> {
+  const [properties, sets] = await Promise.all([
+    loadProperties(connection, organizationId),
+    findSets(connection, organizationId, collectMentionedNames(conditions).setIds),
+  ]);
+  return parseConditions(conditions, {
+    properties,
+    sets: new Map([...sets].map(([id, { kind }]) => [id, kind])),
+  });
+}
+
+/** It has no members until they are computed. */
+export async function createSegment(
+  tools: SegmentTools,
+  organizationId: string,
+  body: SegmentBody,
+): Promise<SegmentOutcome> {
+  return orRefused(
+    tools.database.asOrganizations([organizationId], async (transaction): Promise<SegmentOutcome> => {
+      await store.lockSegments(transaction, organizationId);
+      const reading = await readConditions(transaction, organizationId, body.conditions);
+      if (!reading.ok) return { kind: 'invalid', issues: reading.issues };
+      const { segments: limit } = await loadLimits(transaction, organizationId);
+      if (limit !== null && (await store.hasSegments(transaction, organizationId, limit)))
+        return { kind: 'limit_reached' };
+      const segment = { organizationId, id: tools.newId() };
+      const at = now(tools.clock);
+      await insertSet(transaction, {
+        ...segment,
+        kind: 'segment',
+        name: body.name,
+        description: body.description ?? null,
+        isReady: false,
+        at,
+      });
+      await store.insertSegment(transaction, { ...segment, conditions: body.conditions, at });
+      await holdReferences(transaction, segment, reading.condition);
+      return foundAgain(await store.findSegment(transaction, segment));
+    }),
+  );
+}
+
+/** With other conditions its members are computed anew. */
+export async function updateSegment(
+  tools: SegmentTools,
+  segment: store.SegmentKey,
+  patch: SegmentPatch,
+): Promise<SegmentOutcome> {
+  const { organizationId } = segment;
+  const { conditions, ...rest } = patch;
+  return orRefused(
+    tools.database.asOrganizations([organizationId], async (transaction): Promise<SegmentOutcome> => {
+      await store.lockSegments(transaction, organizationId);
+      const at = now(tools.clock);
+      const set = await updateSet(transaction, { ...segment, kind: 'segment', patch: rest, at });
+      if (set === null) return { kind: 'not_found' };
+      if (conditions !== undefined) {
+        const reading = await readConditions(transaction, organizationId, conditions);
+        if (!reading.ok) throw new RefusedConditions(reading.issues);
+        const ids = referencesOf(reading.condition).flatMap(({ kind, id }) =>
+          kind === 'segment' ? [id] : [],
+        );
+        if (await store.usesSegment(transaction, { organizationId, ids, usedId: segment.id })) {
+          throw new RefusedConditions([
+            'conditions must not speak of the segment itself, directly or through other segments',
+          ]);
+        }
+        await setReadiness(transaction, { ...segment, isReady: false });
+        await store.replaceConditions(transaction, { ...segment, conditions, at });
+        await holdReferences(transaction, segment, reading.condition);
+      }
+      return foundAgain(await store.findSegment(transaction, segment));
+    }),
+  );
+}
+
+async function orRefused(work: Promise<SegmentOutcome>): Promise<SegmentOutcome> {
+  try {
+    return await work;
+  } catch (cause) {
+    if (cause instanceof RefusedConditions) return { kind: 'invalid', issues: cause.issues };
+    throw cause;
+  }
+}
+
+/** Takes back what the transaction has done so far. */
+class RefusedConditions extends Error {
+  readonly issues: readonly string[];
+  constructor(issues: readonly string[]) {
+    super('the conditions were refused');
+    this.issues = issues;
+  }
+}
+
+function foundAgain(segment: store.SegmentRow | null): SegmentOutcome {
+  if (segment === null) throw new Error('a segment that was just written is not there');
+  return { kind: 'done', segment };
+}
+
+/** What the conditions speak of was there a moment ago; that it still is, is what the hold makes sure of. */
+async function holdReferences(
+  transaction: Transaction,
+  segment: store.SegmentKey,
+  condition: Condition,
+): Promise<void> {
+  const missing = await replaceHolds(transaction, { ...segment, kind: 'segment' }, referencesOf(condition));
+  if (missing.length > 0) {
+    throw new RefusedConditions(
+      missing.map((id) => `conditions speak of ${id}, which was deleted meanwhile`),
+    );
+  }
+}
+
+export async function deleteSegment(
+  tools: SegmentTools,
+  segment: store.SegmentKey,
+): Promise<'deleted' | 'not_found' | Holder> {
+  return tools.database.asOrganizations([segment.organizationId], async (transaction) => {
+    const outcome = await deleteSetWithin(transaction, { ...segment, kind: 'segment' }, now(tools.clock));
+    if (outcome === 'deleted') {
+      await replaceHolds(transaction, { ...segment, kind: 'segment' }, []);
+      await store.deleteSegment(transaction, segment);
+    }
+    return outcome;
+  });
+}
+
+/** A predicate over `contact`, and what it is run with; `first` are the parameters that come before its own. */
+export function compilePredicate(
+  condition: Condition,
+  first: readonly unknown[],
+  at: Date,
+): { text: string; values: unknown[] } {
+  const values = [...first];
+  const text = compileConditions(condition, { bind: (value) => `$${values.push(value)}`, at });
+  return { text, values };
+}
+
+const sampleSize = 10;
+/** Longer than a person would wait; whoever must know saves the segment. */
+const previewTimeoutMs = 10_000;
+
+export type Preview =
+  | { kind: 'counted'; count: number; sample: Awaited<ReturnType<typeof listContactsByIds>> }
+  | { kind: 'invalid'; issues: readonly string[] }
+  /** Another one of the organization runs: each looks at all contacts. */
+  | { kind: 'busy' };
+
+export async function previewConditions(
+  tools: SegmentTools,
+  organizationId: string,
+  conditions: unknown,
+): Promise<Preview> {
+  return tools.database.asOrganizations([organizationId], async (transaction): Promise<Preview> => {
+    const reading = await readConditions(transaction, organizationId, conditions);
+    if (!reading.ok) return { kind: 'invalid', issues: reading.issues };
+    if (!(await store.tryLockPreview(transaction, organizationId))) return { kind: 'busy' };
+    await store.limitStatements(transaction, previewTimeoutMs);
+    const predicate = compilePredicate(reading.condition, [organizationId], now(tools.clock));
+    const { count, sampleIds } = await store.countMatching(transaction, predicate, sampleSize);
+    const sample = await listContactsByIds(transaction, organizationId, sampleIds);
+    return { kind: 'counted', count, sample };
+  });
+}
+
+export type Explanation = { isMember: boolean; holds: boolean; conditions: ExplainedCondition };
+
+/** Which of a segment's conditions hold for one contact; null if there is no such segment or contact. */
+export async function explainMembership(
+  tools: SegmentTools,
+  segment: store.SegmentKey,
+  contactId: string,
+): Promise<Explanation | null> {
+  const { organizationId } = segment;
+  return tools.database.asOrganizations([organizationId], async (transaction) => {
+    const row = await store.findSegment(transaction, segment);
+    if (row === null) return null;
+    const reading = await readConditions(transaction, organizationId, row.conditions);
+    if (!reading.ok) throw new Error('stored conditions cannot be read', { cause: reading.issues });
+    const values: unknown[] = [organizationId, contactId, segment.id];
+    const expressions = compileLeaves(reading.condition, {
+      bind: (value) => `$${values.push(value)}`,
+      at: now(tools.clock),
+    });
+    const tested = await store.testContact(transaction, { expressions, values });
+    if (tested === null) return null;
+    const conditions = explainConditions(reading.condition, tested.truths);
+    return { isMember: tested.isMember, holds: conditions.holds, conditions };
+  });
+}

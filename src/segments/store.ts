@@ -1,0 +1,345 @@
+import { cursorOf, type Page, pageClause } from '../platform/http/pagination.ts';
+import { type Connection, unpreparedStatement } from '../platform/postgres/database.ts';
+import type { SegmentStatus } from './schema.ts';
+
+/** Names, descriptions and members of segments are those of their contact sets, which the audience writes. */
+export type SegmentRow = {
+  id: string;
+  name: string;
+  description: string | null;
+  conditions: Readonly<Record<string, unknown>>;
+  status: SegmentStatus;
+  contact_count: number;
+  computed_at: Date | null;
+  created_at: Date;
+  updated_at: Date;
+};
+
+export type SegmentKey = { organizationId: string; id: string };
+
+const segmentColumns = `s.id, s.name, s.description, g.conditions, g.status, g.computed_at, s.created_at, s.updated_at,
+  coalesce(
+    (select sum(n.contacts)
+     from membership_counts n
+     where n.organization_id = s.organization_id and n.set_id = s.id),
+    0
+  ) as contact_count`;
+
+const fromSegments = `from segments g
+  join contact_sets s on s.organization_id = g.organization_id and s.id = g.id and s.deleted_at is null`;
+
+export async function findSegment(connection: Connection, segment: SegmentKey): Promise<SegmentRow | null> {
+  const [row] = await connection.rows(
+    unpreparedStatement<SegmentRow>(
+      `select ${segmentColumns}
+       ${fromSegments}
+       where g.organization_id = $1 and g.id = $2`,
+    ),
+    [segment.organizationId, segment.id],
+  );
+  return row ?? null;
+}
+
+/** One row more than the page holds, read off the primary key. `search` is looked for anywhere in the name. */
+export async function listSegments(
+  connection: Connection,
+  wanted: { organizationId: string; search?: string; page: Page },
+): Promise<SegmentRow[]> {
+  const { organizationId, search, page } = wanted;
+  return connection.rows(
+    unpreparedStatement<SegmentRow>(
+      `select ${segmentColumns}
+       ${fromSegments}
+       where g.organization_id = $1
+         and ($2::text is null or strpos(s.name_key, $2) > 0)
+         ${pageClause(page, 'g.id', '$3')}
+       limit $4`,
+    ),
+    [organizationId, search?.toLowerCase() ?? null, cursorOf(page), page.limit + 1],
+  );
+}
+
+/** One organization's segments are made and changed one after the other: their limit and their order hang on it. */
+export async function lockSegments(transaction: Connection, organizationId: string): Promise<void> {
+  await transaction.rows(
+    unpreparedStatement("select pg_advisory_xact_lock(hashtextextended('segments of ' || $1, 0))"),
+    [organizationId],
+  );
+}
+
+/** Whether the organization has so many segments or more. */
+export async function hasSegments(
+  connection: Connection,
+  organizationId: string,
+  count: number,
+): Promise<boolean> {
+  if (count === 0) return true;
+  const rows = await connection.rows(
+    unpreparedStatement('select from segments where organization_id = $1 offset $2 limit 1'),
+    [organizationId, count - 1],
+  );
+  return rows.length === 1;
+}
+
+/** To be computed at once. */
+export async function insertSegment(
+  connection: Connection,
+  segment: SegmentKey & { conditions: unknown; at: Date },
+): Promise<void> {
+  await connection.rows(
+    unpreparedStatement(
+      `insert into segments (organization_id, id, conditions, status, compute_at)
+       values ($1, $2, $3, 'computing', $4)`,
+    ),
+    [segment.organizationId, segment.id, JSON.stringify(segment.conditions), segment.at],
+  );
+}
+
+/** To be computed at once. */
+export async function replaceConditions(
+  connection: Connection,
+  segment: SegmentKey & { conditions: unknown; at: Date },
+): Promise<void> {
+  await connection.rows(
+    unpreparedStatement(
+      `update segments
+       set conditions = $3, status = 'computing', compute_at = $4
+       where organization_id = $1 and id = $2`,
+    ),
+    [segment.organizationId, segment.id, JSON.stringify(segment.conditions), segment.at],
+  );
+}
+
+export async function deleteSegment(connection: Connection, segment: SegmentKey): Promise<void> {
+  await connection.rows(unpreparedStatement('delete from segments where organization_id = $1 and id = $2'), [
+    segment.organizationId,
+    segment.id,
+  ]);
+}
+
+/** Whether any of these segments uses that one, directly or through others. */
+export async function usesSegment(
+  connection: Connection,
+  wanted: { organizationId: string; ids: readonly string[]; usedId: string },
+): Promise<boolean> {
+  const rows = await connection.rows(
+    unpreparedStatement(
+      `with recursive used (id) as (
+         select unnest($2::uuid[])
+         union
+         select h.held_id
+         from used
+         join holds h on h.organization_id = $1 and h.holder_id = used.id and h.held_kind = 'segment'
+       )
+       select from used where id = $3`,
+    ),
+    [wanted.organizationId, wanted.ids, wanted.usedId],
+  );
+  return rows.length > 0;
+}
+
+/**
+ * Organizations with segments to be computed, or with contacts that changed; reads the first change of each by
+ * skipping from one organization to the next.
+ */
+export async function findOrganizationsWithWork(
+  connection: Connection,
+  at: Date,
+  limit: number,
+): Promise<string[]> {
+  const rows = await connection.rows(
+    unpreparedStatement<{ organization_id: string }>(
+      `with recursive changed (organization_id) as (
+         (select organization_id from contact_changes order by organization_id limit 1)
+         union all
+         select (
+           select c.organization_id
+           from contact_changes c
+           where c.organization_id > changed.organization_id
+           order by c.organization_id
+           limit 1
+         )
+         from changed
+         where changed.organization_id is not null
+       ), due as (
+         select organization_id
+         from segments
+         where compute_at <= $1
+         order by compute_at
+         limit $2
+       )
+       (select organization_id from changed where organization_id is not null limit $2)
+       union
+       select organization_id from due`,
+    ),
+    [at, limit],
+  );
+  return rows.map(({ organization_id }) => organization_id);
+}
+
+export async function findNextComputeAt(connection: Connection): Promise<Date | null> {
+  const [row] = await connection.rows(
+    unpreparedStatement<{ compute_at: Date | null }>('select min(compute_at) as compute_at from segments'),
+  );
+  return row?.compute_at ?? null;
+}
+
+/** Whether nobody else keeps the members of this organization's segments; holds that until the transaction ends. */
+export async function tryLockMembers(transaction: Connection, organizationId: string): Promise<boolean> {
+  const [row] = await transaction.rows(
+    unpreparedStatement<{ is_locked: boolean }>(
+      "select pg_try_advisory_xact_lock(hashtextextended('segment members of ' || $1, 0)) as is_locked",
+    ),
+    [organizationId],
+  );
+  return row?.is_locked === true;
+}
+
+/** Whether no other preview of the organization runs; holds that until the transaction ends. */
+export async function tryLockPreview(transaction: Connection, organizationId: string): Promise<boolean> {
+  const [row] = await transaction.rows(
+    unpreparedStatement<{ is_locked: boolean }>(
+      "select pg_try_advisory_xact_lock(hashtextextended('segment preview of ' || $1, 0)) as is_locked",
+    ),
+    [organizationId],
+  );
+  return row?.is_locked === true;
+}
+
+/** A segment as its members are kept. */
+export type KeptSegment = SegmentKey & {
+  conditions: unknown;
+  status: SegmentStatus;
+  computeAt: Date | null;
+  /** The segments that its conditions speak of. */
+  usedIds: string[];
+};
+
+export async function listKeptSegments(
+  connection: Connection,
+  organizationId: string,
+): Promise<KeptSegment[]> {
+  const rows = await connection.rows(
+    unpreparedStatement<{
+      id: string;
+      conditions: unknown;
+      status: SegmentStatus;
+      compute_at: Date | null;
+      used_ids: string[];
+    }>(
+      `select g.id, g.conditions, g.status, g.compute_at,
+         array(
+           select h.held_id
+           from holds h
+           where h.organization_id = g.organization_id and h.holder_id = g.id and h.held_kind = 'segment'
+         ) as used_ids
+       ${fromSegments}
+       where g.organization_id = $1
+       order by g.id`,
+    ),
+    [organizationId],
+  );
+  return rows.map((row) => ({
+    organizationId,
+    id: row.id,
+    conditions: row.conditions,
+    status: row.status,
+    computeAt: row.compute_at,
+    usedIds: row.used_ids,
+  }));
+}
+
+/** Unless its conditions were replaced meanwhile: then it is to be computed again. */
+export async function markComputed(
+  connection: Connection,
+  segment: SegmentKey & { computedFor: Date; at: Date; nextAt: Date | null },
+): Promise<boolean> {
+  const rows = await connection.rows(
+    unpreparedStatement(
+      `update segments
+       set status = 'ready', computed_at = $4, compute_at = $5
+       where organization_id = $1 and id = $2 and compute_at = $3
+       returning id`,
+    ),
+    [segment.organizationId, segment.id, segment.computedFor, segment.at, segment.nextAt],
+  );
+  return rows.length === 1;
+}
+
+export async function markFailed(
+  connection: Connection,
+  segment: SegmentKey & { computedFor: Date; nextAt: Date },
+): Promise<void> {
+  await connection.rows(
+    unpreparedStatement(
+      `update segments
+       set status = 'failed', compute_at = $4
+       where organization_id = $1 and id = $2 and compute_at = $3`,
+    ),
+    [segment.organizationId, segment.id, segment.computedFor, segment.nextAt],
+  );
+}
+
+/** Those that use this one are looked at again, as soon as may be. */
+export async function computeUsers(connection: Connection, segment: SegmentKey, at: Date): Promise<void> {
+  await connection.rows(
+    unpreparedStatement(
+      `update segments g
+       set compute_at = $3
+       from holds h
+       where h.organization_id = $1 and h.held_id = $2 and h.holder_kind = 'segment'
+         and g.organization_id = $1 and g.id = h.holder_id
+         and (g.compute_at is null or g.compute_at > $3)`,
+    ),
+    [segment.organizationId, segment.id, at],
+  );
+}
+
+/** Counts the contacts for which a condition holds, and shows the newest of them. `values` begin with the organization. */
+export async function countMatching(
+  transaction: Connection,
+  condition: { text: string; values: readonly unknown[] },
+  sampleSize: number,
+): Promise<{ count: number; sampleIds: string[] }> {
+  const [row] = await transaction.rows(
+    unpreparedStatement<{ count: number; sample_ids: string[] }>(
+      `with matching as materialized (
+         select contact.id
+         from contacts contact
+         where contact.organization_id = $1 and ${condition.text}
+       )
+       select (select count(*) from matching) as count,
+         array(select id from matching order by id desc limit ${sampleSize}) as sample_ids`,
+    ),
+    condition.values,
+  );
+  return { count: row?.count ?? 0, sampleIds: row?.sample_ids ?? [] };
+}
+
+/** Which of the expressions are true for a contact, and whether it is a member; null if there is no such contact. */
+export async function testContact(
+  connection: Connection,
+  wanted: { expressions: readonly string[]; values: readonly unknown[] },
+): Promise<{ isMember: boolean; truths: boolean[] } | null> {
+  const [row] = await connection.rows(
+    unpreparedStatement<{ is_member: boolean; truths: boolean[] }>(
+      `select array[${wanted.expressions.join(', ')}]::boolean[] as truths,
+         exists (
+           select
+           from memberships m
+           where m.organization_id = $1 and m.set_id = $3 and m.contact_id = $2
+         ) as is_member
+       from contacts contact
+       where contact.organization_id = $1 and contact.id = $2`,
+    ),
+    wanted.values,
+  );
+  return row === undefined ? null : { isMember: row.is_member, truths: row.truths };
+}
+
+/** For the statements that follow in the transaction: one that takes longer is ended. */
+export async function limitStatements(transaction: Connection, timeoutMs: number): Promise<void> {
+  await transaction.rows(unpreparedStatement("select set_config('statement_timeout', $1, true)"), [
+    `${timeoutMs}`,
+  ]);
+}

@@ -1,0 +1,484 @@
+/** Segments from their creation to their deletion: computed, followed as contacts change, explained. */
+import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest';
+import { updateOrganization } from '../../src/accounts/accounts.ts';
+import type { ContactRecord } from '../../src/audience/schema.ts';
+import { startSegmentUpkeep } from '../../src/segments/jobs.ts';
+import { keepMembers } from '../../src/segments/membership.ts';
+import type { SegmentRecord } from '../../src/segments/schema.ts';
+import {
+  createShiftedClock,
+  type ErrorBody,
+  eventually,
+  rowsOf,
+  send,
+  settled,
+  type ShiftedClock,
+} from '../support/email-journey.ts';
+import { startTestServer, type TestServer } from '../support/server.ts';
+
+let server: TestServer;
+let clock: ShiftedClock;
+
+beforeAll(async () => {
+  clock = createShiftedClock();
+  server = await startTestServer({ worker: true, clock });
+});
+afterAll(() => server.stop());
+beforeEach(() =>
+  updateOrganization(server.installation, server.organizationId, {
+    limits: { segments: null },
+    requestsPerWindow: 100_000,
+  }),
+);
+
+type Page<Item> = { object: 'list'; has_more: boolean; data: Item[] };
+
+const ask = <Body = ErrorBody>(method: string, path: string, body?: unknown) =>
+  server.request<Body>(method, `/v1${path}`, body);
+let made = 0;
+const unique = (what: string) => `${what}_${(made += 1)}`;
+const unknownId = '01934c1e-9f3a-7cc0-8b1a-0123456789ab';
+
+async function created<Body = { id: string }>(path: string, body: object): Promise<Body> {
+  const response = await ask<Body>('POST', path, body);
+  expect([path, response.status, response.text]).toMatchObject([path, 201, expect.any(String)]);
+  return response.body;
+}
+const aContact = (more: object = {}) =>
+  created<ContactRecord>('/contacts', { external_id: unique('user'), ...more });
+const aSegment = (conditions: object, more: object = {}) =>
+  created<SegmentRecord>('/segments', { name: unique('segment'), conditions, ...more });
+const aProperty = async (type: string) =>
+  (await created<{ key: string }>('/properties', { key: unique('p'), name: 'P', type })).key;
+const read = async (id: string) => (await ask<SegmentRecord>('GET', `/segments/${id}`)).body;
+const ready = (id: string) =>
+  eventually(
+    () => read(id),
+    ({ status }) => status === 'ready',
+  );
+const membersOf = async (id: string) => {
+  const { status, body } = await ask<Page<{ id: string }>>('GET', `/contacts?segment_id=${id}&limit=100`);
+  return status === 200 ? body.data.map((contact) => contact.id) : status;
+};
+const becomes = (id: string, members: string[]) =>
+  eventually(
+    () => membersOf(id),
+    (present) => JSON.stringify(present) === JSON.stringify(members),
+  );
+const named = (name: string) => ({ type: 'field', field: 'first_name', operator: 'eq', value: name });
+const inSets = (type: string, ...ids: string[]) => ({ type, operator: 'in', ids });
+
+test('a segment is created, computed, read, listed, renamed and deleted', async () => {
+  const name = unique('Ada');
+  const contact = await aContact({ first_name: name });
+  await aContact({ first_name: `${name}!` });
+  const conditions = { type: 'group', match: 'all', conditions: [named(name)] };
+  const segment = await aSegment(conditions, { description: 'Her' });
+  expect(segment).toEqual({
+    id: expect.any(String),
+    name: segment.name,
+    description: 'Her',
+    conditions,
+    status: 'computing',
+    contact_count: 0,
+    computed_at: null,
+    created_at: segment.created_at,
+    updated_at: segment.created_at,
+  });
+  const computed = await ready(segment.id);
+  expect(computed).toEqual({
+    ...segment,
+    status: 'ready',
+    contact_count: 1,
+    computed_at: expect.stringMatching(/Z$/),
+  });
+  expect(await membersOf(segment.id)).toEqual([contact.id]);
+  const renamed = await ask<SegmentRecord>('PATCH', `/segments/${segment.id}`, {
+    name: `Re${segment.name}`,
+    description: null,
+  });
+  expect(renamed.body).toMatchObject({ name: `Re${segment.name}`, description: null, status: 'ready' });
+  const listed = await ask<Page<SegmentRecord>>('GET', `/segments?search=RE${segment.name}`);
+  expect(listed.body.data).toEqual([renamed.body]);
+
+  expect((await ask('DELETE', `/segments/${segment.id}`)).body).toEqual({
+    object: 'segment',
+    id: segment.id,
+    deleted: true,
+  });
+  for (const method of ['GET', 'PATCH', 'DELETE']) {
+    const again = await ask(method, `/segments/${segment.id}`, method === 'PATCH' ? {} : undefined);
+    expect([method, again.status]).toEqual([method, 404]);
+  }
+  expect(await membersOf(segment.id)).toEqual([]);
+  expect((await ask('GET', `/contacts/${contact.id}`)).status).toBe(200);
+});
+
+test('two segments may have the same name', async () => {
+  const { name } = await aSegment(named('x'));
+  await aSegment(named('y'), { name });
+});
+
+test.each([
+  [{ name: '' }, 'name must not be empty'],
+  [{ name: 'x'.repeat(256) }, 'name must be at most 255 characters'],
+  [{ conditions: undefined }, 'conditions is required'],
+  [{ conditions: [] }, 'conditions must be an object'],
+  [{ conditions: { type: 'group', match: 'all', conditions: [] } }, 'conditions.conditions'],
+  [{ conditions: { type: 'event', event: 'x' } }, 'conditions.type must be one of'],
+  [
+    { conditions: { type: 'group', match: 'any', conditions: [named('x'), { ...named('x'), value: 1 }] } },
+    'conditions.conditions[1].value must be',
+  ],
+  [{ conditions: { type: 'property', key: 'nobody', operator: 'is_set' } }, 'conditions.key'],
+  [{ conditions: inSets('list', unknownId) }, 'conditions.ids[0]'],
+  [{ status: 'ready' }, 'status is not a known field'],
+])('%j is refused', async (wrong, message) => {
+  const before = await rowsOf(server, 'select from contact_sets');
+  const response = await ask('POST', '/segments', { name: 'Fine', conditions: named('x'), ...wrong });
+  expect([response.status, response.body.name, response.body.message]).toEqual([
+    422,
+    'validation_error',
+    expect.stringContaining(message),
+  ]);
+  expect(await rowsOf(server, 'select from contact_sets')).toHaveLength(before.length);
+});
+
+test('a plan limits how many there are', async () => {
+  const [{ count }] = (await rowsOf<{ count: number }>(server, 'select count(*) from segments')) as [
+    { count: number },
+  ];
+  await updateOrganization(server.installation, server.organizationId, { limits: { segments: count + 1 } });
+  const responses = await Promise.all(
+    Array.from({ length: 5 }, () => ask('POST', '/segments', { name: 'One', conditions: named('x') })),
+  );
+  expect(responses.map(({ status }) => status).sort()).toEqual([201, 422, 422, 422, 422]);
+  expect(responses.find(({ status }) => status === 422)!.body.name).toBe('segment_limit_reached');
+});
+
+describe('members', () => {
+  test('come and go as contacts are created, changed and deleted', async () => {
+    const name = unique('Grace');
+    const segment = await aSegment(named(name));
+    await ready(segment.id);
+    const first = await aContact({ first_name: name });
+    const second = await aContact({ first_name: 'Other' });
+    await becomes(segment.id, [first.id]);
+    await ask('PATCH', `/contacts/${second.id}`, { first_name: name });
+    await becomes(segment.id, [second.id, first.id]);
+    await ask('PATCH', `/contacts/${first.id}`, { first_name: null });
+    await becomes(segment.id, [second.id]);
+    await ask('DELETE', `/contacts/${second.id}`);
+    await becomes(segment.id, []);
+    await eventually(
+      () => rowsOf(server, 'select from contact_changes'),
+      (rows) => rows.length === 0,
+    );
+    expect((await read(segment.id)).contact_count).toBe(0);
+  });
+
+  test('come and go with lists, tags, properties and consent', async () => {
+    const list = await created('/lists', { name: unique('list') });
+    const tag = await created('/tags', { name: unique('tag') });
+    const key = await aProperty('number');
+    const segment = await aSegment({
+      type: 'group',
+      match: 'all',
+      conditions: [
+        inSets('list', list.id),
+        { type: 'tag', operator: 'not_in', ids: [tag.id] },
+        { type: 'property', key, operator: 'gte', value: 10 },
+        { type: 'consent', channel: 'sms', operator: 'is', value: 'subscribed' },
+      ],
+    });
+    const contact = await aContact({ properties: { [key]: 10 } });
+    await ready(segment.id);
+    const members = { contact_ids: [contact.id] };
+    await ask('POST', `/lists/${list.id}/contacts`, members);
+    await becomes(segment.id, [contact.id]);
+    await ask('POST', `/tags/${tag.id}/contacts`, members);
+    await becomes(segment.id, []);
+    await ask('DELETE', `/tags/${tag.id}/contacts`, members);
+    await becomes(segment.id, [contact.id]);
+    await ask('PATCH', `/contacts/${contact.id}`, { properties: { [key]: 9.99 } });
+    await becomes(segment.id, []);
+    await ask('PATCH', `/contacts/${contact.id}`, { properties: { [key]: 11 } });
+    await becomes(segment.id, [contact.id]);
+    await ask('PATCH', `/contacts/${contact.id}`, { consent: { sms: 'unsubscribed' } });
+    await becomes(segment.id, []);
+  });
+
+  test('come and go through segments that use others', async () => {
+    const name = unique('Alan');
+    const base = await aSegment(named(name));
+    const middle = await aSegment(inSets('segment', base.id));
+    const top = await aSegment({ type: 'group', match: 'none', conditions: [inSets('segment', middle.id)] });
+    const contact = await aContact({ first_name: name });
+    await ready(top.id);
+    await becomes(middle.id, [contact.id]);
+    expect(await isMember(top.id, contact.id)).toBe(false);
+    await ask('PATCH', `/contacts/${contact.id}`, { first_name: 'Other' });
+    await becomes(middle.id, []);
+    expect(await isMember(top.id, contact.id)).toBe(true);
+    await ask('PATCH', `/segments/${base.id}`, { conditions: named('Other') });
+    await eventually(
+      () => isMember(top.id, contact.id),
+      (is) => !is,
+    );
+  });
+
+  test('come and go as time passes', async () => {
+    const key = await aProperty('date');
+    const contact = await aContact({ properties: { [key]: new Date(clock.nowMs() - 3_000).toISOString() } });
+    const segment = await aSegment({
+      type: 'property',
+      key,
+      operator: 'within_last',
+      value: { value: 2, unit: 'hour' },
+    });
+    await ready(segment.id);
+    expect(await membersOf(segment.id)).toEqual([contact.id]);
+    clock.putForward(2 * 60 * 60_000);
+    await becomes(segment.id, []);
+  });
+
+  test('come with what becomes of messages', async () => {
+    const email = `${unique('reader')}@example.com`;
+    const contact = await aContact({ email });
+    const segment = await aSegment({
+      type: 'group',
+      match: 'all',
+      conditions: [
+        { type: 'message', channel: 'email', action: 'delivered' },
+        { type: 'field', field: 'email', operator: 'eq', value: email },
+      ],
+    });
+    await ready(segment.id);
+    expect(await membersOf(segment.id)).toEqual([]);
+    await settled(server, await send(server, { to: [email.toUpperCase()] }));
+    clock.putForward(61_000);
+    await becomes(segment.id, [contact.id]);
+  });
+
+  test('are those of the new conditions after a change of them, and nobody is told the old ones meanwhile', async () => {
+    const [before, after] = [unique('Before'), unique('After')];
+    await aContact({ first_name: before });
+    const contact = await aContact({ first_name: after });
+    const segment = await aSegment(named(before));
+    await ready(segment.id);
+    const patched = await ask<SegmentRecord>('PATCH', `/segments/${segment.id}`, {
+      conditions: named(after),
+    });
+    expect(patched.body).toMatchObject({ status: 'computing', conditions: named(after) });
+    await ready(segment.id);
+    expect(await membersOf(segment.id)).toEqual([contact.id]);
+  });
+
+  test('are all there after hundreds of changes at once, whoever computes meanwhile', async () => {
+    const name = unique('Many');
+    const segment = await aSegment(named(name));
+    const contacts = await Promise.all(
+      Array.from({ length: 150 }, (_, index) => aContact({ first_name: index % 2 === 0 ? name : 'Other' })),
+    );
+    await Promise.all(
+      contacts.flatMap(({ id }, index) => [
+        ask('PATCH', `/contacts/${id}`, { first_name: index % 3 === 0 ? name : 'Other' }),
+        ...(index % 10 === 0 ? [ask('DELETE', `/contacts/${id}`)] : []),
+        ...(index % 25 === 0
+          ? [ask('PATCH', `/segments/${segment.id}`, { conditions: { ...named(name) } })]
+          : []),
+      ]),
+    );
+    await eventually(
+      () => rowsOf(server, 'select from contact_changes'),
+      (rows) => rows.length === 0,
+    );
+    await ready(segment.id);
+    const expected = await rowsOf<{ id: string }>(
+      server,
+      'select id from contacts where first_name = $1 order by id desc',
+      [name],
+    );
+    const members = await rowsOf<{ id: string }>(
+      server,
+      'select contact_id as id from memberships where set_id = $1 order by 1 desc',
+      [segment.id],
+    );
+    expect(members).toEqual(expected);
+    expect((await read(segment.id)).contact_count).toBe(expected.length);
+  });
+
+  async function isMember(segmentId: string, contactId: string): Promise<boolean> {
+    const { body } = await ask<{ is_member: boolean }>('GET', `/segments/${segmentId}/contacts/${contactId}`);
+    return body.is_member;
+  }
+});
+
+describe('what a segment uses', () => {
+  test('cannot be deleted before it', async () => {
+    const list = await created('/lists', { name: unique('list') });
+    const tag = await created('/tags', { name: unique('tag') });
+    const property = await created<{ id: string; key: string }>('/properties', {
+      key: unique('p'),
+      name: 'P',
+      type: 'string',
+    });
+    const used = await aSegment(named('x'));
+    const segment = await aSegment({
+      type: 'group',
+      match: 'any',
+      conditions: [
+        inSets('list', list.id),
+        inSets('tag', tag.id),
+        inSets('segment', used.id),
+        { type: 'property', key: property.key, operator: 'is_set' },
+      ],
+    });
+    for (const [path, name] of [
+      [`/lists/${list.id}`, 'conflict'],
+      [`/tags/${tag.id}`, 'conflict'],
+      [`/properties/${property.id}`, 'conflict'],
+      [`/segments/${used.id}`, 'segment_in_use'],
+    ] as const) {
+      const refused = await ask('DELETE', path);
+      expect([path, refused.status, refused.body.name]).toEqual([path, 409, name]);
+    }
+    await ask('PATCH', `/segments/${segment.id}`, { conditions: inSets('list', list.id) });
+    expect((await ask('DELETE', `/tags/${tag.id}`)).status).toBe(200);
+    expect((await ask('DELETE', `/lists/${list.id}`)).status).toBe(409);
+    await ask('DELETE', `/segments/${segment.id}`);
+    expect((await ask('DELETE', `/lists/${list.id}`)).status).toBe(200);
+    expect((await ask('DELETE', `/segments/${used.id}`)).status).toBe(200);
+  });
+
+  test('is never itself, be it through others, and be it at once', async () => {
+    const first = await aSegment(named('x'));
+    const second = await aSegment(inSets('segment', first.id));
+    const refused = await ask('PATCH', `/segments/${first.id}`, { conditions: inSets('segment', second.id) });
+    expect([refused.status, refused.body.message]).toEqual([
+      422,
+      'conditions must not speak of the segment itself, directly or through other segments',
+    ]);
+    expect(
+      (await ask('PATCH', `/segments/${first.id}`, { name: 'New', conditions: inSets('segment', first.id) }))
+        .status,
+    ).toBe(422);
+    expect((await read(first.id)).name).toBe(first.name);
+    const [a, b] = [await aSegment(named('x')), await aSegment(named('x'))];
+    const crossed = await Promise.all([
+      ask('PATCH', `/segments/${a.id}`, { conditions: inSets('segment', b.id) }),
+      ask('PATCH', `/segments/${b.id}`, { conditions: inSets('segment', a.id) }),
+    ]);
+    expect(crossed.map(({ status }) => status).sort()).toEqual([200, 422]);
+  });
+
+  test('is either held or deleted, never both, when both are asked for at once', async () => {
+    for (let round = 0; round < 10; round += 1) {
+      const list = await created('/lists', { name: unique('list') });
+      const [make, remove] = await Promise.all([
+        ask('POST', '/segments', { name: 'Race', conditions: inSets('list', list.id) }),
+        ask('DELETE', `/lists/${list.id}`),
+      ]);
+      expect([
+        [201, 409],
+        [422, 200],
+      ]).toContainEqual([make.status, remove.status]);
+    }
+  });
+});
+
+test('a preview counts, shows the newest ten, and keeps nothing', async () => {
+  const name = unique('Preview');
+  const contacts: ContactRecord[] = [];
+  for (let index = 0; index < 12; index += 1) contacts.unshift(await aContact({ first_name: name }));
+  const { status, body } = await ask<{ contact_count: number; sample: ContactRecord[] }>(
+    'POST',
+    '/segments/preview',
+    { conditions: named(name) },
+  );
+  expect([status, body]).toEqual([200, { contact_count: 12, sample: contacts.slice(0, 10) }]);
+  const wrong = await ask('POST', '/segments/preview', { conditions: { type: 'nothing' } });
+  expect([wrong.status, wrong.body.message]).toEqual([422, expect.stringContaining('conditions.type')]);
+  expect((await ask('POST', '/segments/preview', { conditions: named('x'), name: 'x' })).status).toBe(422);
+});
+
+test('an explanation says of every condition whether it holds', async () => {
+  const name = unique('Why');
+  const contact = await aContact({ first_name: name, consent: { sms: 'unsubscribed' } });
+  const consent = { type: 'consent', channel: 'sms', operator: 'is', value: 'subscribed' };
+  const segment = await aSegment({
+    type: 'group',
+    match: 'all',
+    conditions: [named(name), { type: 'group', match: 'none', conditions: [named('x')] }, consent],
+  });
+  await ready(segment.id);
+  const { status, body } = await ask('GET', `/segments/${segment.id}/contacts/${contact.id}`);
+  expect([status, body]).toEqual([
+    200,
+    {
+      segment_id: segment.id,
+      contact_id: contact.id,
+      is_member: false,
+      holds: false,
+      conditions: {
+        type: 'group',
+        match: 'all',
+        holds: false,
+        conditions: [
+          { ...named(name), holds: true },
+          {
+            type: 'group',
+            match: 'none',
+            holds: true,
+            conditions: [{ ...named('x'), holds: false }],
+          },
+          { ...consent, holds: false },
+        ],
+      },
+    },
+  ]);
+  expect((await ask('GET', `/segments/${segment.id}/contacts/${unknownId}`)).status).toBe(404);
+  expect((await ask('GET', `/segments/${unknownId}/contacts/${contact.id}`)).status).toBe(404);
+});
+
+describe('without a worker', () => {
+  let idle: TestServer;
+  beforeAll(async () => {
+    idle = await startTestServer();
+  });
+  afterAll(() => idle.stop());
+
+  test('a segment is not ready, and says so; whichever of many workers comes computes it once', async () => {
+    const contact = await idle.request<ContactRecord>('POST', '/v1/contacts', {
+      external_id: 'one',
+      first_name: 'One',
+    });
+    const segment = await idle.request<SegmentRecord>('POST', '/v1/segments', {
+      name: 'Later',
+      conditions: named('One'),
+    });
+    const early = await idle.request<ErrorBody>('GET', `/v1/contacts?segment_id=${segment.body.id}`);
+    expect([early.status, early.body.name]).toEqual([409, 'segment_not_ready']);
+    const workers = Array.from({ length: 3 }, () => startSegmentUpkeep(idle.installation));
+    await eventually(
+      () => idle.request<SegmentRecord>('GET', `/v1/segments/${segment.body.id}`),
+      ({ body }) => body.status === 'ready',
+    );
+    await Promise.all(workers.map((worker) => worker.stop()));
+    const listed = await idle.request<Page<{ id: string }>>(
+      'GET',
+      `/v1/contacts?segment_id=${segment.body.id}`,
+    );
+    expect(listed.body.data.map(({ id }) => id)).toEqual([contact.body.id]);
+  });
+
+  test('changes wait to be followed, and what was followed is not looked at again', async () => {
+    const { organizationId, installation } = idle;
+    while (await keepMembers(installation, organizationId)) {
+      // Until nothing is left.
+    }
+    await idle.request('POST', '/v1/contacts', { external_id: 'two', first_name: 'One' });
+    expect(await keepMembers(installation, organizationId)).toBe(true);
+    expect(await keepMembers(installation, organizationId)).toBe(false);
+  });
+});
