@@ -1,10 +1,11 @@
-import { compileText, fillText, type Values } from '../channels/placeholders.ts';
 import {
   type EmailAddress,
+  type EmailText,
   isRefusedAttachment,
   parseAddress,
   readCalendar,
   readInvitationMethod,
+  renderEmail,
   resolveContentType,
 } from '../channels/email/email.ts';
 import {
@@ -32,20 +33,20 @@ export const attachmentRejected = defineError(
 
 const recipientsMax = 50;
 
-/** The rendered body may grow by its variables up to the size that a body may have at all. */
-const renderedLengthMax = 30 * 1_048_576;
-
-export type EmailRequest = { organizationId: string; body: EmailSendBody; idempotencyKey: ScopedKey | null };
+export type EmailRequest = {
+  organizationId: string;
+  body: EmailSendBody;
+  /** The one that the body names; null if it names none, or one that nobody has. */
+  template: EmailText | null;
+  idempotencyKey: ScopedKey | null;
+};
 
 /**
  * Turns a request into a submission, or into the first rule that it breaks, in the order of the specification:
  * counts and emptiness, content source, attachments, references. What needs the account comes later (accept.ts).
  */
-export function prepareEmail({
-  organizationId,
-  body,
-  idempotencyKey,
-}: EmailRequest): Submission | PublicError {
+export function prepareEmail(request: EmailRequest): Submission | PublicError {
+  const { body, template } = request;
   const from = parseAddress(body.from);
   if (from === null) throw new Error('the schema lets no such address through');
   const recipients = listRecipients(body);
@@ -53,8 +54,8 @@ export function prepareEmail({
     checkCounts(body) ??
     checkContentSource(body) ??
     checkAttachments(body, recipients) ??
-    checkTemplate(body) ??
-    buildSubmission({ organizationId, body, idempotencyKey, from, recipients })
+    checkTemplate(body, template) ??
+    buildSubmission({ ...request, from, recipients })
   );
 }
 
@@ -115,9 +116,12 @@ function checkInvitation(
     .map(({ email }) => `must list ${email.address} as an attendee`);
 }
 
-/** Saved templates do not exist yet, so that no id names one. */
-function checkTemplate(body: EmailSendBody): PublicError | null {
-  return body.template_id === undefined ? null : resourceNotFound();
+function checkTemplate(body: EmailSendBody, template: EmailText | null): PublicError | null {
+  if (body.template_id === undefined) return null;
+  if (template === null) return resourceNotFound();
+  return body.subject === undefined && template.subject === null
+    ? new PublicError(validationError, 'subject is required with a template that has none')
+    : null;
 }
 
 type Recipient = { field: RecipientField; email: EmailAddress };
@@ -140,9 +144,14 @@ function listRecipients(body: EmailSendBody): Recipient[] {
 function buildSubmission(
   parts: EmailRequest & { from: EmailAddress; recipients: Recipient[] },
 ): Submission | PublicError {
-  const { organizationId, body, from, idempotencyKey } = parts;
-  const rendered = renderBody(body);
-  if (rendered instanceof PublicError) return rendered;
+  const { organizationId, body, template, from, idempotencyKey } = parts;
+  const rendered = renderEmail(sourceOf(body, template), body.variables ?? {});
+  if (rendered === null) {
+    return new PublicError(
+      validationError,
+      'subject, html and text must be at most 30 MB with their variables replaced',
+    );
+  }
 
   const attachments = body.attachments ?? [];
   const content: StoredEmailContent = {
@@ -169,7 +178,7 @@ function buildSubmission(
     senderDomain: from.domain,
     subject: rendered.subject,
     category: body.category ?? null,
-    templateId: null,
+    templateId: body.template_id?.toLowerCase() ?? null,
     details: JSON.stringify(details),
     content: JSON.stringify(content),
     recipients: markDuplicates(parts.recipients),
@@ -178,33 +187,11 @@ function buildSubmission(
   };
 }
 
-type RenderedBody = { subject: string | null; html: string | null; text: string | null };
-
-function renderBody(body: EmailSendBody): RenderedBody | PublicError {
-  const values = body.variables ?? {};
-  const subject = render(body.subject, values, 'none');
-  const html = render(body.html, values, 'html');
-  const text = render(body.text, values, 'none');
-  if (subject === tooLong || html === tooLong || text === tooLong) {
-    return new PublicError(
-      validationError,
-      'subject, html and text must be at most 30 MB with their variables replaced',
-    );
-  }
-  // A value may hold line ends; a header may not.
-  return { subject: subject?.replace(/[\r\n]+/g, ' ') ?? null, html, text };
-}
-
-const tooLong = Symbol('too long');
-
-function render(
-  text: string | undefined,
-  values: Values,
-  escape: 'html' | 'none',
-): string | null | typeof tooLong {
-  if (text === undefined) return null;
-  if (!text.includes('{{')) return text;
-  return fillText(compileText(text), values, escape, renderedLengthMax) ?? tooLong;
+/** The subject of the request goes before the template's own. */
+function sourceOf({ subject, html, text }: EmailSendBody, template: EmailText | null): EmailText {
+  return template === null
+    ? { subject: subject ?? null, html: html ?? null, text: text ?? null }
+    : { ...template, subject: subject ?? template.subject };
 }
 
 /** An address that is given twice is written to once: under its first mention. */

@@ -29,7 +29,8 @@ export function startErasing(tools: ChoreTools): { stop: () => Promise<void> } {
     name: 'erasing addresses',
     channel: erasureChannel,
     work: async () => {
-      if (await tools.database.transaction((transaction) => eraseNext(transaction, now(tools.clock)))) return 0;
+      if (await tools.database.transaction((transaction) => eraseNext(transaction, now(tools.clock))))
+        return 0;
       const nextAt = await findNextErasureAt(tools.database);
       return nextAt === null ? null : Math.max(nextAt.getTime() - tools.clock.nowMs(), 0) + 1;
     },

@@ -6,6 +6,7 @@ import { paginationParameters, readPage, toList } from '../platform/http/paginat
 import { defineRoute, json, type Route } from '../platform/http/route.ts';
 import { idParameter, listOf } from '../platform/http/shapes.ts';
 import type { Database } from '../platform/postgres/database.ts';
+import { loadEmailTemplate } from '../templates/templates.ts';
 import { type Acceptor, monthlyQuotaExceeded, sendingSuspended } from './accept.ts';
 import { attachmentRejected, prepareEmail } from './email-send.ts';
 import { showEmail } from './email-record.ts';
@@ -45,7 +46,12 @@ export function messageRoutes(tools: { database: Database; acceptor: Acceptor })
         ...idempotencyErrors,
       ],
       handle: async ({ caller, body, idempotencyKey }) => {
-        const prepared = prepareEmail({ organizationId: caller.organizationId, body, idempotencyKey });
+        const { organizationId } = caller;
+        const template =
+          body.template_id === undefined
+            ? null
+            : await loadEmailTemplate(database, { organizationId, id: body.template_id });
+        const prepared = prepareEmail({ organizationId, body, template, idempotencyKey });
         const outcome = await acceptor.accept(prepared, idempotencyKey);
         if (outcome.kind === 'refused') throw outcome.error;
         return { kind: 'stored', response: outcome.response, isReplay: outcome.isReplay };

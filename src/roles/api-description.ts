@@ -32,6 +32,7 @@ const info: Omit<ApiInfo, 'version'> = {
       name: 'Sending domains',
       description: 'Prove that a domain is yours, so that its addresses may send and its mail is signed.',
     },
+    { name: 'Templates', description: 'Content that is written once and sent many times.' },
     { name: 'Contacts', description: 'The people that you write to.' },
     { name: 'Lists', description: 'Contacts that a person put together.' },
     { name: 'Tags', description: 'Labels that contacts carry.' },

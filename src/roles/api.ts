@@ -23,6 +23,7 @@ import { createWaker } from '../platform/queue/wake.ts';
 import { segmentChannel } from '../segments/jobs.ts';
 import { segmentRoutes } from '../segments/routes.ts';
 import { sandboxPages } from '../sandbox/routes.ts';
+import { templateRoutes } from '../templates/routes.ts';
 import { documentationPages } from './documentation.ts';
 import type { Installation } from './installation.ts';
 import { textFormats } from './text-formats.ts';
@@ -44,6 +45,7 @@ export function listRoutes(installation: Installation): Route[] {
       onErased: createWaker(installation, erasureChannel),
     }),
     ...segmentRoutes({ ...installation, onChanged: wakeSegments, onDeleted: wakeClearing }),
+    ...templateRoutes(installation),
     ...domainRoutes({ ...installation, onRegistered: wakeDomainChecks }),
   ];
 }

@@ -2,6 +2,7 @@ import { audienceFormats } from '../audience/audience.ts';
 import { domainFormats } from '../domains/domains.ts';
 import { messageFormats } from '../messages/messages.ts';
 import { paginationFormats } from '../platform/http/pagination.ts';
+import { templateFormats } from '../templates/templates.ts';
 import type { TextFormat } from '../platform/http/validation.ts';
 
 /** Every text format that a schema of any room may name. */
@@ -10,4 +11,5 @@ export const textFormats: Readonly<Record<string, TextFormat>> = {
   ...audienceFormats,
   ...domainFormats,
   ...messageFormats,
+  ...templateFormats,
 };

@@ -76,6 +76,7 @@ const hasEmail = { type: 'field', field: 'email', operator: 'is_set' };
 
 for (const [path, body] of [
   ['/contacts', () => ({ external_id: aName() })],
+  ['/templates', () => ({ name: aName(), text: 'Hello' })],
   ['/lists', () => ({ name: aName() })],
   ['/tags', () => ({ name: aName() })],
   ['/properties', () => ({ key: aName().replace(' ', '_'), name: 'Theirs', type: 'string' })],
@@ -97,6 +98,9 @@ for (const [path, body] of [
 /** For each route that needs a body, one that it would take. Whoever adds such a route says what. */
 const validBodies: Readonly<Record<string, () => object>> = {
   'POST /email/send': () => ({ ...letter, from: 'a@postillion.test' }),
+  'POST /templates': () => ({ name: aName(), text: 'Hello' }),
+  'PATCH /templates/:id': () => ({}),
+  'POST /templates/:id/render': () => ({}),
   'POST /email/domains': () => ({ name: `mine-${randomUUID()}.example` }),
   'POST /contacts': () => ({ external_id: aName() }),
   'PATCH /contacts/:id': () => ({}),
@@ -205,8 +209,7 @@ const namedByField: Readonly<Record<string, string>> = {
   tag_id: '/tags/:id',
   tag_ids: '/tags/:id',
   segment_id: '/segments/:id',
-  // There are no templates yet: any id is one that nobody has.
-  template_id: '/email/:id',
+  template_id: '/templates/:id',
 };
 
 function isIdField(field: string): boolean {

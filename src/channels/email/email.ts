@@ -22,7 +22,10 @@ export {
   type EmailContent,
   type FilledEmail,
 } from './mime.ts';
+export { insertPreviewText } from './preview-text.ts';
 export type { EmailHandOff, EmailProvider, RecipientReference } from './provider.ts';
 export { findMxRoute, type MxRoute } from './providers/mx/route.ts';
+export { makeTextPart } from './text-part.ts';
+export { type EmailText, renderEmail } from './rendering.ts';
 export { readReturnPathToken, writeReturnPath } from './return-path.ts';
 export { type BounceReport, readReport, type ReportedRecipient } from './reports.ts';

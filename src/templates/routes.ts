@@ -1,0 +1,191 @@
+import { Type } from 'typebox';
+import {
+  badRequest,
+  notFound,
+  payloadTooLarge,
+  PublicError,
+  resourceNotFound,
+  validationError,
+} from '../platform/http/errors.ts';
+import { paginationParameters, readPage, toList } from '../platform/http/pagination.ts';
+import { defineRoute, json, type Route } from '../platform/http/route.ts';
+import { deletedOf, idParameter, listOf } from '../platform/http/shapes.ts';
+import {
+  listedTemplateRecord,
+  type ListedTemplateRecord,
+  renderBody,
+  renderedRecord,
+  templateBody,
+  templatePatch,
+  type TemplateRecord,
+  templateRecord,
+} from './schema.ts';
+import * as store from './store.ts';
+import {
+  createTemplate,
+  previewTemplate,
+  type SavedTemplate,
+  type TemplateTools,
+  updateTemplate,
+} from './templates.ts';
+
+/** 2 MB of HTML and what JSON makes of its quotes and line ends. */
+const bodyBytesMax = 3 * 1_048_576;
+
+export function templateRoutes(tools: TemplateTools): Route[] {
+  const { database } = tools;
+  const tag = 'Templates';
+  return [
+    defineRoute({
+      method: 'POST',
+      path: '/templates',
+      scope: 'templates:write',
+      tag,
+      summary: 'Create a template',
+      description: 'Needs `html`, `text` or both.',
+      body: templateBody,
+      bodyBytesMax,
+      success: { statusCode: 201, schema: templateRecord, when: 'The template.' },
+      errors: [payloadTooLarge],
+      handle: async ({ caller: { organizationId }, body }) =>
+        json(showTemplate(takeTemplate(await createTemplate(tools, organizationId, body)))),
+    }),
+    defineRoute({
+      method: 'GET',
+      path: '/templates',
+      scope: 'templates:read',
+      tag,
+      summary: 'List the templates',
+      query: Type.Object(
+        {
+          ...paginationParameters,
+          search: Type.Optional(
+            Type.String({ minLength: 1, maxLength: 100, description: 'Part of the name, in whatever case.' }),
+          ),
+        },
+        { additionalProperties: false },
+      ),
+      success: {
+        statusCode: 200,
+        schema: listOf(listedTemplateRecord),
+        when: 'A page of templates, without their bodies.',
+      },
+      errors: [badRequest],
+      handle: async ({ caller: { organizationId }, query }) => {
+        const page = readPage(query);
+        const { search } = query;
+        const rows = await database.asOrganizations([organizationId], (transaction) =>
+          store.listTemplates(transaction, {
+            organizationId,
+            page,
+            ...(search !== undefined && { search }),
+          }),
+        );
+        return json(toList(rows, page, showListed));
+      },
+    }),
+    defineRoute({
+      method: 'GET',
+      path: '/templates/:id',
+      scope: 'templates:read',
+      tag,
+      summary: 'Read a template',
+      params: idParameter,
+      success: { statusCode: 200, schema: templateRecord, when: 'The template.' },
+      errors: [notFound],
+      handle: async ({ caller: { organizationId }, params: { id } }) => {
+        const row = await database.asOrganizations([organizationId], (transaction) =>
+          store.findTemplate(transaction, { organizationId, id }),
+        );
+        if (row === null) throw resourceNotFound();
+        return json(showTemplate(row));
+      },
+    }),
+    defineRoute({
+      method: 'PATCH',
+      path: '/templates/:id',
+      scope: 'templates:write',
+      tag,
+      summary: 'Change a template',
+      description:
+        'What is not given stays as it is; null removes it. Mail that was accepted does not change.',
+      params: idParameter,
+      body: templatePatch,
+      bodyBytesMax,
+      success: { statusCode: 200, schema: templateRecord, when: 'The template as it is now.' },
+      errors: [notFound, payloadTooLarge],
+      handle: async ({ caller: { organizationId }, params: { id }, body }) =>
+        json(showTemplate(takeTemplate(await updateTemplate(tools, { organizationId, id }, body)))),
+    }),
+    defineRoute({
+      method: 'DELETE',
+      path: '/templates/:id',
+      scope: 'templates:write',
+      tag,
+      summary: 'Delete a template',
+      params: idParameter,
+      success: { statusCode: 200, schema: deletedOf('template'), when: 'The template is deleted.' },
+      errors: [notFound],
+      handle: async ({ caller: { organizationId }, params: { id } }) => {
+        const isDeleted = await database.asOrganizations([organizationId], (transaction) =>
+          store.deleteTemplate(transaction, { organizationId, id }),
+        );
+        if (!isDeleted) throw resourceNotFound();
+        return json({ object: 'template', id, deleted: true });
+      },
+    }),
+    defineRoute({
+      method: 'POST',
+      path: '/templates/:id/render',
+      scope: 'templates:read',
+      tag,
+      summary: 'Show what an email from a template would say',
+      description: 'Placeholders without a value stay as written, as they do in an email.',
+      params: idParameter,
+      body: renderBody,
+      bodyBytesMax,
+      success: { statusCode: 200, schema: renderedRecord, when: 'The content with its variables replaced.' },
+      errors: [notFound],
+      handle: async ({ caller: { organizationId }, params: { id }, body }) => {
+        const rendered = await previewTemplate(database, { organizationId, id }, body.variables ?? {});
+        if (rendered === 'not_found') throw resourceNotFound();
+        if (rendered === 'too_long') {
+          throw new PublicError(
+            validationError,
+            'subject, html and text must be at most 30 MB with their variables replaced',
+          );
+        }
+        const { missingVariables, ...content } = rendered;
+        return json({ ...content, missing_variables: missingVariables });
+      },
+    }),
+  ];
+}
+
+function takeTemplate(outcome: SavedTemplate): store.TemplateRow {
+  switch (outcome.kind) {
+    case 'saved':
+      return outcome.template;
+    case 'invalid':
+      throw new PublicError(validationError, outcome.issue);
+    case 'not_found':
+      throw resourceNotFound();
+  }
+}
+
+function showListed(row: store.ListedTemplateRow): ListedTemplateRecord {
+  return {
+    id: row.id,
+    name: row.name,
+    subject: row.subject,
+    preview_text: row.preview_text,
+    variables: row.variables,
+    source_gallery_template_id: row.source_gallery_template_id,
+    created_at: row.created_at.toISOString(),
+    updated_at: row.updated_at.toISOString(),
+  };
+}
+
+function showTemplate(row: store.TemplateRow): TemplateRecord {
+  return { ...showListed(row), html: row.html, text: row.text };
+}

@@ -1,0 +1,108 @@
+import { type Static, Type } from 'typebox';
+import { instant } from '../platform/http/shapes.ts';
+import type { TextFormat } from '../platform/http/validation.ts';
+
+/** Of HTML and of text, in UTF-8. */
+export const bodyBytesMax = 2 * 1_048_576;
+
+/** Text formats of this room's schemas, to be handed to `createValidation`. */
+export const templateFormats: Record<string, TextFormat> = {
+  'template-body': {
+    test: (text) => Buffer.byteLength(text) <= bodyBytesMax,
+    mustBe: 'at most 2 MB',
+  },
+  'template-ids': {
+    test: (text) => text.length <= 4_000 && text.split(',').every((id) => uuidPattern.test(id)),
+    mustBe: 'ids, separated by commas',
+  },
+};
+
+const uuidPattern = /^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$/i;
+
+/** A text that may be null: said so in one type, so that what is wrong with it is said once. */
+const optionalText = (options: Record<string, unknown>) =>
+  Type.Optional(Type.Unsafe<string | null>({ type: ['string', 'null'], ...options }));
+
+export const templateNameLengthMax = 100;
+
+const templateName = Type.String({ minLength: 1, maxLength: templateNameLengthMax, format: 'not-blank' });
+
+const contentFields = {
+  subject: optionalText({
+    minLength: 1,
+    maxLength: 998,
+    format: 'single-line',
+    description: 'Taken where an email has none of its own.',
+  }),
+  html: optionalText({ minLength: 1, format: 'template-body', description: 'HTML body, at most 2 MB.' }),
+  text: optionalText({
+    minLength: 1,
+    format: 'template-body',
+    description: 'Plain text body, at most 2 MB; made of the HTML when left out.',
+  }),
+  preview_text: optionalText({
+    minLength: 1,
+    maxLength: 500,
+    format: 'single-line',
+    description: 'What mail clients show beside the subject.',
+  }),
+};
+
+/** Body of `POST /templates`. That there is HTML or text is checked in templates.ts. */
+export const templateBody = Type.Object(
+  { name: templateName, ...contentFields },
+  { additionalProperties: false },
+);
+
+export type TemplateBody = Static<typeof templateBody>;
+
+/** Body of `PATCH /templates/:id`. */
+export const templatePatch = Type.Object(
+  { name: Type.Optional(templateName), ...contentFields },
+  { additionalProperties: false },
+);
+
+export type TemplatePatch = Static<typeof templatePatch>;
+
+const textOrNull = Type.Union([Type.String(), Type.Null()]);
+
+const listedFields = {
+  id: Type.String({ format: 'uuid' }),
+  name: Type.String(),
+  subject: textOrNull,
+  preview_text: textOrNull,
+  variables: Type.Array(Type.String(), { description: 'The names of its placeholders.' }),
+  source_gallery_template_id: textOrNull,
+  created_at: instant,
+  updated_at: instant,
+};
+
+/** As it stands in a list: without its bodies. */
+export const listedTemplateRecord = Type.Object(listedFields);
+
+export type ListedTemplateRecord = Static<typeof listedTemplateRecord>;
+
+export const templateRecord = Type.Object({ ...listedFields, html: textOrNull, text: textOrNull });
+
+export type TemplateRecord = Static<typeof templateRecord>;
+
+/** Body of `POST /templates/:id/render`. */
+export const renderBody = Type.Object(
+  {
+    variables: Type.Optional(
+      Type.Record(
+        Type.String({ pattern: '^[A-Za-z_][A-Za-z0-9_.]*$', maxLength: 255 }),
+        Type.Unsafe<string | number | boolean>({ type: ['string', 'number', 'boolean'] }),
+        { additionalProperties: false, description: 'Values by the names of placeholders.' },
+      ),
+    ),
+  },
+  { additionalProperties: false },
+);
+
+export const renderedRecord = Type.Object({
+  subject: textOrNull,
+  html: textOrNull,
+  text: textOrNull,
+  missing_variables: Type.Array(Type.String(), { description: 'Names for which no value was given.' }),
+});

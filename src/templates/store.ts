@@ -1,0 +1,156 @@
+import { cursorOf, type Page, pageClause } from '../platform/http/pagination.ts';
+import { type Connection, statement, unpreparedStatement } from '../platform/postgres/database.ts';
+
+export type TemplateKey = { organizationId: string; id: string };
+
+/** What a template says, as it is stored. */
+export type TemplateContent = {
+  subject: string | null;
+  html: string | null;
+  text: string | null;
+  previewText: string | null;
+};
+
+export type ListedTemplateRow = {
+  id: string;
+  name: string;
+  subject: string | null;
+  preview_text: string | null;
+  variables: string[];
+  source_gallery_template_id: string | null;
+  created_at: Date;
+  updated_at: Date;
+};
+
+export type TemplateRow = ListedTemplateRow & { html: string | null; text: string | null };
+
+/** Bodies are stored apart from the row, and read only where they are named. */
+const listedColumns =
+  'id, name, subject, preview_text, variables, source_gallery_template_id, created_at, updated_at';
+const templateColumns = `${listedColumns}, html, text`;
+
+export type StoredTemplate = TemplateKey &
+  TemplateContent & { name: string; textOfHtml: string | null; variables: readonly string[]; at: Date };
+
+export async function insertTemplate(
+  connection: Connection,
+  template: StoredTemplate & { sourceGalleryTemplateId: string | null },
+): Promise<TemplateRow> {
+  const [row] = await connection.rows(
+    unpreparedStatement<TemplateRow>(
+      `insert into templates
+         (organization_id, id, name, name_key, subject, html, text, text_of_html, preview_text, variables, created_at,
+         updated_at, source_gallery_template_id)
+       values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $11, $12)
+       returning ${templateColumns}`,
+    ),
+    [...parametersOf(template), template.sourceGalleryTemplateId],
+  );
+  if (row === undefined) throw new Error('an insert returned no row');
+  return row;
+}
+
+export async function updateTemplate(
+  connection: Connection,
+  template: StoredTemplate,
+): Promise<TemplateRow | null> {
+  const [row] = await connection.rows(
+    unpreparedStatement<TemplateRow>(
+      `update templates
+       set name = $3, name_key = $4, subject = $5, html = $6, text = $7, text_of_html = $8, preview_text = $9,
+         variables = $10, updated_at = $11
+       where organization_id = $1 and id = $2
+       returning ${templateColumns}`,
+    ),
+    parametersOf(template),
+  );
+  return row ?? null;
+}
+
+function parametersOf(template: StoredTemplate): unknown[] {
+  return [
+    template.organizationId,
+    template.id,
+    template.name,
+    template.name.toLowerCase(),
+    template.subject,
+    template.html,
+    template.text,
+    template.textOfHtml,
+    template.previewText,
+    template.variables,
+    template.at,
+  ];
+}
+
+export async function findTemplate(
+  connection: Connection,
+  template: TemplateKey,
+  options: { isLocked: boolean } = { isLocked: false },
+): Promise<TemplateRow | null> {
+  const [row] = await connection.rows(
+    unpreparedStatement<TemplateRow>(
+      `select ${templateColumns}
+       from templates
+       where organization_id = $1 and id = $2
+       ${options.isLocked ? 'for update' : ''}`,
+    ),
+    [template.organizationId, template.id],
+  );
+  return row ?? null;
+}
+
+type ContentRow = {
+  subject: string | null;
+  html: string | null;
+  text: string | null;
+  preview_text: string | null;
+};
+
+const selectContent = statement<ContentRow>(
+  'templates_select_content',
+  `select subject, html, coalesce(text, text_of_html) as text, preview_text
+   from templates
+   where organization_id = $1 and id = $2`,
+);
+
+/** With the text that was made of the HTML, where there is no other. */
+export async function findContent(
+  connection: Connection,
+  template: TemplateKey,
+): Promise<TemplateContent | null> {
+  const [row] = await connection.rows(selectContent, [template.organizationId, template.id]);
+  if (row === undefined) return null;
+  const { preview_text: previewText, ...rest } = row;
+  return { ...rest, previewText };
+}
+
+/**
+ * One row more than the page holds, read off the primary key. `search` is looked for anywhere in the name, which no
+ * index helps with: people have hundreds of templates, not millions.
+ */
+export async function listTemplates(
+  connection: Connection,
+  wanted: { organizationId: string; search?: string; page: Page },
+): Promise<ListedTemplateRow[]> {
+  const { organizationId, search, page } = wanted;
+  return connection.rows(
+    unpreparedStatement<ListedTemplateRow>(
+      `select ${listedColumns}
+       from templates
+       where organization_id = $1
+         and ($2::text is null or strpos(name_key, $2) > 0)
+         ${pageClause(page, 'id', '$3')}
+       limit $4`,
+    ),
+    [organizationId, search?.toLowerCase() ?? null, cursorOf(page), page.limit + 1],
+  );
+}
+
+export async function deleteTemplate(connection: Connection, template: TemplateKey): Promise<boolean> {
+  const rows = await connection.rows(
+    unpreparedStatement('delete from templates where organization_id = $1 and id = $2 returning id'),
+    [template.organizationId, template.id],
+  );
+  return rows.length === 1;
+}

@@ -1,0 +1,129 @@
+import { type EmailText, makeTextPart } from '../channels/email/email.ts';
+import type { Values } from '../channels/placeholders.ts';
+import { type Clock, now } from '../platform/clock.ts';
+import { isUuid, type NewId } from '../platform/ids.ts';
+import type { Database } from '../platform/postgres/database.ts';
+import { listVariables, type RenderedTemplate, renderTemplate, toEmailText } from './rendering.ts';
+import type { TemplateBody, TemplatePatch } from './schema.ts';
+import * as store from './store.ts';
+
+export { templateFormats } from './schema.ts';
+
+export type TemplateTools = { database: Database; clock: Clock; newId: NewId };
+
+/** More names than that are no content. */
+const variablesMax = 1_000;
+
+export type SavedTemplate =
+  { kind: 'saved'; template: store.TemplateRow } | { kind: 'invalid'; issue: string } | { kind: 'not_found' };
+
+export async function createTemplate(
+  tools: TemplateTools,
+  organizationId: string,
+  body: TemplateBody,
+  sourceGalleryTemplateId: string | null = null,
+): Promise<SavedTemplate> {
+  const content = {
+    subject: body.subject ?? null,
+    html: body.html ?? null,
+    text: body.text ?? null,
+    previewText: body.preview_text ?? null,
+  };
+  const checked = checkContent(content);
+  if (checked.kind === 'invalid') return checked;
+  const template = await tools.database.asOrganizations([organizationId], (transaction) =>
+    store.insertTemplate(transaction, {
+      organizationId,
+      id: tools.newId(),
+      name: body.name,
+      ...content,
+      textOfHtml: makeTextOfHtml(content),
+      variables: checked.variables,
+      sourceGalleryTemplateId,
+      at: now(tools.clock),
+    }),
+  );
+  return { kind: 'saved', template };
+}
+
+/** What is not given stays as it is; null removes it. */
+export async function updateTemplate(
+  tools: TemplateTools,
+  template: store.TemplateKey,
+  patch: TemplatePatch,
+): Promise<SavedTemplate> {
+  return tools.database.asOrganizations(
+    [template.organizationId],
+    async (transaction): Promise<SavedTemplate> => {
+      const present = await store.findTemplate(transaction, template, { isLocked: true });
+      if (present === null) return { kind: 'not_found' };
+      const kept = (given: string | null | undefined, value: string | null) =>
+        given === undefined ? value : given;
+      const content = {
+        subject: kept(patch.subject, present.subject),
+        html: kept(patch.html, present.html),
+        text: kept(patch.text, present.text),
+        previewText: kept(patch.preview_text, present.preview_text),
+      };
+      const checked = checkContent(content);
+      if (checked.kind === 'invalid') return checked;
+      const updated = await store.updateTemplate(transaction, {
+        ...template,
+        name: patch.name ?? present.name,
+        ...content,
+        textOfHtml: makeTextOfHtml(content),
+        variables: checked.variables,
+        at: now(tools.clock),
+      });
+      return updated === null ? { kind: 'not_found' } : { kind: 'saved', template: updated };
+    },
+  );
+}
+
+function checkContent(
+  content: store.TemplateContent,
+): { kind: 'valid'; variables: string[] } | { kind: 'invalid'; issue: string } {
+  if (content.html === null && content.text === null)
+    return { kind: 'invalid', issue: 'one of html and text is required' };
+  const variables = listVariables(content);
+  if (variables.length > variablesMax)
+    return { kind: 'invalid', issue: `a template must have at most ${variablesMax} different placeholders` };
+  return { kind: 'valid', variables };
+}
+
+function makeTextOfHtml({ html, text }: store.TemplateContent): string | null {
+  return html === null || text !== null ? null : makeTextPart(html);
+}
+
+/**
+ * The email that a template makes, with a text wherever there can be one. Null for an id that is none, or unknown, or
+ * another organization's.
+ */
+export async function loadEmailTemplate(
+  database: Database,
+  template: store.TemplateKey,
+): Promise<EmailText | null> {
+  const content = await loadContent(database, template);
+  return content && toEmailText(content);
+}
+
+async function loadContent(
+  database: Database,
+  template: store.TemplateKey,
+): Promise<store.TemplateContent | null> {
+  if (!isUuid(template.id)) return null;
+  return database.asOrganizations([template.organizationId], (transaction) =>
+    store.findContent(transaction, template),
+  );
+}
+
+/** As an email with these values would have it. */
+export async function previewTemplate(
+  database: Database,
+  template: store.TemplateKey,
+  values: Values,
+): Promise<RenderedTemplate | 'not_found' | 'too_long'> {
+  const content = await loadContent(database, template);
+  if (content === null) return 'not_found';
+  return renderTemplate(content, values) ?? 'too_long';
+}
