@@ -52,7 +52,8 @@ create table contact_properties (
   created_at timestamptz not null,
   updated_at timestamptz not null,
   deleted_at timestamptz,
-  -- Set once no contact carries a value any more.
+  -- How far the contacts were gone through, by id, to remove its values; and that none carries one any more.
+  forgotten_until uuid,
   forgotten_at timestamptz,
   primary key (organization_id, id),
   unique (organization_id, number)

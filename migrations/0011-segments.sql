@@ -6,11 +6,13 @@ create table segments (
   -- That of its contact_set, which has the name.
   id uuid not null,
   -- As they were given.
-  conditions json not null,
+  conditions json not null check (octet_length(conditions::text) <= 65536),
+  -- Raised with every change of the conditions: what was computed for others does not count.
+  revision integer not null default 1,
   status text not null check (status in ('computing', 'ready', 'failed')),
   computed_at timestamptz,
   -- When everything is to be looked at (again): at once for one that was never computed, later for one whose
-  -- conditions speak of time or of messages; null for all others.
+  -- conditions speak of time or of messages; null for all others, and for one that waits for another to be ready.
   compute_at timestamptz,
   primary key (organization_id, id)
 );

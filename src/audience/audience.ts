@@ -1,5 +1,5 @@
 /** What the other rooms may know of the audience. */
-export { type ContactChanges, takeContactChanges } from './contact-store.ts';
+export { takeContactChanges } from './contact-store.ts';
 export { listContactsByIds } from './contacts.ts';
 export { type DateBounds, dateBounds, parseDateValue } from './date-value.ts';
 export {
@@ -21,6 +21,7 @@ export {
   type SuppressionReason,
 } from './schema.ts';
 export {
+  findHeldSets,
   findSets,
   type Holder,
   insertSet,
@@ -33,8 +34,10 @@ export { deleteSetWithin } from './sets.ts';
 export {
   addSuppressions,
   areSuppressed,
+  eraseSuppressedAddresses,
   readSuppression,
   removeSuppression,
   type SuppressedAddress,
   type SuppressionTools,
+  toErasedKey,
 } from './suppressions.ts';

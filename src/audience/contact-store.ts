@@ -202,7 +202,7 @@ export async function listContacts(
 }
 
 /** The parts of a statement over the contacts `c` that pass all filters but the search. */
-type Selection = { from: string; order: string; limit: string; values: unknown[] };
+type Selection = { from: string; order: string; limit: string; hasSets: boolean; values: unknown[] };
 
 /**
  * Planned at each run, since the best plan hangs on the filter: sets are read off the primary key of memberships and
@@ -224,6 +224,7 @@ function selectContacts(organizationId: string, filter: ContactFilter, page: Pag
     from: `from contacts c ${joins.join(' ')} ${conditions.join(' ')}`,
     order: pageClause(page, 'c.id', '$2'),
     limit: '$3',
+    hasSets: joins.length > 0,
     values,
   };
 }
@@ -238,7 +239,7 @@ const searchedNewestMax = 5_000;
 /** The ids of one contact more than the page holds. */
 async function searchContacts(
   connection: Connection,
-  { from, order, limit, values: selectionValues }: Selection,
+  { from, order, limit, hasSets, values: selectionValues }: Selection,
   search: string,
   page: Page,
 ): Promise<string[]> {
@@ -261,14 +262,19 @@ async function searchContacts(
   );
   if (newest === undefined) throw new Error('a select of one row returned none');
   if (newest.ids.length > page.limit || newest.looked_at < searchedNewestMax) return newest.ids;
-  const inRanges = ranges.map(
-    (range) => `select c.id from contacts c where c.organization_id = $1 and ${range}`,
-  );
+  // Of one range after the other the first of a page: PostgreSQL chooses whether it reads the range or the primary
+  // key. With sets it would choose wrongly, since it takes sets and ranges to have nothing to do with each other.
+  const found = hasSets
+    ? `select c.id
+       ${from}
+         and c.id in (${ranges.map((range) => `select c.id from contacts c where c.organization_id = $1 and ${range}`).join(' union ')})`
+    : ranges.map((range) => `(select c.id ${from} and ${range} ${order} limit ${limit})`).join(' union ');
   const rows = await connection.rows(
     unpreparedStatement<{ id: string }>(
-      `with found as materialized (${inRanges.join(' union ')})
+      `with found as materialized (${found})
        select c.id
-       ${from} and c.id in (select id from found) ${order}
+       from found c
+       where true ${order}
        limit ${limit}`,
     ),
     values,
@@ -353,18 +359,16 @@ export async function insertErasures(
   );
 }
 
-/** Contacts that changed, each once. */
-export type ContactChanges = { contactIds: string[] };
-
 /**
- * Takes the oldest changes of an organization off, as many as speak of `contactsMax` contacts, or one. Whoever takes
+ * Takes the oldest changes of an organization off and returns the contacts that they speak of, each once: as many
+ * changes as speak of `contactsMax` contacts, or one. Whoever takes
  * them has the lock under which segments are kept.
  */
 export async function takeContactChanges(
   transaction: Connection,
   organizationId: string,
   contactsMax: number,
-): Promise<ContactChanges> {
+): Promise<string[]> {
   const rows = await transaction.rows(
     unpreparedStatement<{ contact_ids: string[] }>(
       `with oldest as (
@@ -385,7 +389,7 @@ export async function takeContactChanges(
     ),
     [organizationId, contactsMax],
   );
-  return { contactIds: [...new Set(rows.flatMap(({ contact_ids }) => contact_ids))] };
+  return [...new Set(rows.flatMap(({ contact_ids }) => contact_ids))];
 }
 
 /** Those that are there. */

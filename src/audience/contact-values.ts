@@ -33,6 +33,9 @@ export const emptyContact: ContactValues = {
   unsubscribedChannels: [],
 };
 
+/** As JSON. A page has a hundred contacts, and an answer has to fit into memory many times. */
+const propertiesLengthMax = 32_768;
+
 /** The properties of an organization, by key. */
 export type Properties = ReadonlyMap<string, Property>;
 
@@ -64,6 +67,9 @@ export function mergeContact(
     properties: mergeProperties(present.properties, input.properties ?? {}, properties, issues),
     unsubscribedChannels: mergeConsent(present.unsubscribedChannels, input.consent ?? {}),
   };
+  if (JSON.stringify(values.properties).length > propertiesLengthMax) {
+    issues.push(`properties must have at most ${propertiesLengthMax} characters in all`);
+  }
   if (values.externalId === null && values.email === null && values.phoneNumber === null) {
     issues.push('one of external_id, email and phone_number is required');
   }

@@ -30,7 +30,7 @@ export async function createContact(
       const setIds = [...listIds, ...tagIds];
       const [properties, found] = await Promise.all([
         loadProperties(transaction, organizationId),
-        sets.findSets(transaction, organizationId, setIds),
+        sets.findSets(transaction, organizationId, setIds, { areKept: true }),
       ]);
       const merged = mergeContact(emptyContact, input, properties);
       const issues = [

@@ -1,5 +1,5 @@
-import { now } from '../platform/clock.ts';
-import type { Database } from '../platform/postgres/database.ts';
+import { dateOf, now } from '../platform/clock.ts';
+import type { Transaction } from '../platform/postgres/database.ts';
 import { type ChoreTools, startChore } from '../platform/queue/chore.ts';
 import * as properties from './property-store.ts';
 import { removeMembersOfDeleted } from './set-store.ts';
@@ -10,32 +10,33 @@ export const clearingChannel = 'postillion_clearing';
 /** Rows of one transaction: fewer cost more commits, more hold their locks for longer than a request should wait. */
 const membersMax = 5_000;
 const contactsMax = 5_000;
+/** Whoever began to write values before the deletion is done by then. */
+const writersDoneMs = 60_000;
 
 /** Clears up behind lists, tags, segments and properties that were deleted, a bounded piece at a time. */
 export function startClearing(tools: ChoreTools): { stop: () => Promise<void> } {
+  const { database, clock } = tools;
   return startChore(tools, {
     name: 'clearing up behind deletions',
     channel: clearingChannel,
-    work: async (signal) => {
-      const hadMembers = await removeMembersOfDeleted(tools.database, membersMax);
-      const hadProperty = await forgetDeletedProperty(tools, signal);
-      return hadMembers || hadProperty ? 0 : null;
+    work: async () => {
+      const hadMembers = await removeMembersOfDeleted(database, membersMax);
+      const hadValues = await database.transaction((transaction) =>
+        forgetSomeValues(transaction, now(clock)),
+      );
+      if (hadMembers || hadValues) return 0;
+      const deletedAt = await properties.findFirstDeletedAt(database);
+      return deletedAt === null ? null : Math.max(deletedAt.getTime() + writersDoneMs - clock.nowMs(), 0) + 1;
     },
   });
 }
 
-/** From the beginning again if it is interrupted: contacts that were looked at cost next to nothing the next time. */
-async function forgetDeletedProperty(
-  tools: ChoreTools & { database: Database },
-  signal: AbortSignal,
-): Promise<boolean> {
-  const property = await properties.takeDeletedProperty(tools.database);
+/** Returns whether there was a property to be forgotten. */
+async function forgetSomeValues(transaction: Transaction, at: Date): Promise<boolean> {
+  const deletedBefore = dateOf(at.getTime() - writersDoneMs);
+  const property = await properties.takeDeletedProperty(transaction, deletedBefore);
   if (property === null) return false;
-  let after: string | null = null;
-  do {
-    signal.throwIfAborted();
-    after = await properties.forgetValues(tools.database, property, { after, limit: contactsMax });
-  } while (after !== null);
-  await properties.markForgotten(tools.database, property, now(tools.clock));
+  const until = await properties.forgetValues(transaction, property, contactsMax);
+  await properties.markForgotten(transaction, property, until, at);
   return true;
 }

@@ -162,30 +162,61 @@ export async function markPropertyDeleted(
   );
 }
 
-export type DeletedProperty = PropertyKey & { number: number };
+export type DeletedProperty = PropertyKey & { number: number; forgottenUntil: string | null };
 
-/** Takes one whose values are still to be removed; another node that asks meanwhile gets another one. */
-export async function takeDeletedProperty(transaction: Connection): Promise<DeletedProperty | null> {
+/**
+ * The one that was deleted first, before `deletedBefore`; another node that asks before the transaction ends gets
+ * another one.
+ */
+export async function takeDeletedProperty(
+  transaction: Connection,
+  deletedBefore: Date,
+): Promise<DeletedProperty | null> {
   const [row] = await transaction.rows(
-    unpreparedStatement<{ organization_id: string; id: string; number: number }>(
-      `select organization_id, id, number
+    unpreparedStatement<{
+      organization_id: string;
+      id: string;
+      number: number;
+      forgotten_until: string | null;
+    }>(
+      `select organization_id, id, number, forgotten_until
        from contact_properties
-       where deleted_at is not null and forgotten_at is null
+       where deleted_at <= $1 and forgotten_at is null
        order by deleted_at
        limit 1
        for update skip locked`,
     ),
+    [deletedBefore],
   );
-  return row === undefined ? null : { organizationId: row.organization_id, id: row.id, number: row.number };
+  return row === undefined
+    ? null
+    : {
+        organizationId: row.organization_id,
+        id: row.id,
+        number: row.number,
+        forgottenUntil: row.forgotten_until,
+      };
 }
 
-/** Looks at the next contacts by id; returns the last of them, or null behind the last. */
-export async function forgetValues(
-  connection: Connection,
-  property: DeletedProperty,
-  page: { after: string | null; limit: number },
-): Promise<string | null> {
+/** When the first of those was deleted whose values are still there. */
+export async function findFirstDeletedAt(connection: Connection): Promise<Date | null> {
   const [row] = await connection.rows(
+    unpreparedStatement<{ deleted_at: Date | null }>(
+      `select min(deleted_at) as deleted_at
+       from contact_properties
+       where deleted_at is not null and forgotten_at is null`,
+    ),
+  );
+  return row?.deleted_at ?? null;
+}
+
+/** Removes its values from the next contacts by id; returns the last that was looked at, or null behind the last. */
+export async function forgetValues(
+  transaction: Connection,
+  property: DeletedProperty,
+  limit: number,
+): Promise<string | null> {
+  const [row] = await transaction.rows(
     unpreparedStatement<{ last_id: string | null }>(
       `with looked_at as (
          select id, properties ? $2 as has_value
@@ -193,24 +224,38 @@ export async function forgetValues(
          where organization_id = $1 and ($3::uuid is null or id > $3)
          order by id
          limit $4
+       ), carrying as (
+         select c.id
+         from contacts c
+         where c.organization_id = $1 and c.id in (select id from looked_at where has_value)
+         order by c.id
+         for update
        ), forgotten as (
          update contacts c
          set properties = c.properties - $2
-         from looked_at
-         where c.organization_id = $1 and c.id = looked_at.id and looked_at.has_value
+         from carrying
+         where c.organization_id = $1 and c.id = carrying.id
        )
        select (select id from looked_at order by id desc limit 1) as last_id`,
     ),
-    [property.organizationId, `${property.number}`, page.after, page.limit],
+    [property.organizationId, `${property.number}`, property.forgottenUntil, limit],
   );
   return row?.last_id ?? null;
 }
 
-export async function markForgotten(connection: Connection, property: PropertyKey, at: Date): Promise<void> {
-  await connection.rows(
+/** `until` is the contact that was looked at last; null for all of them. */
+export async function markForgotten(
+  transaction: Connection,
+  property: PropertyKey,
+  until: string | null,
+  at: Date,
+): Promise<void> {
+  await transaction.rows(
     unpreparedStatement(
-      'update contact_properties set forgotten_at = $3 where organization_id = $1 and id = $2',
+      `update contact_properties
+       set forgotten_until = $3, forgotten_at = case when $3::uuid is null then $4::timestamptz end
+       where organization_id = $1 and id = $2`,
     ),
-    [property.organizationId, property.id, at],
+    [property.organizationId, property.id, until, at],
   );
 }

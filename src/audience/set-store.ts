@@ -137,18 +137,20 @@ export async function markSetDeleted(connection: Connection, set: SetKey, at: Da
   );
 }
 
-/** The kinds of those sets that there are, and whether their members were computed. */
+/** The kinds of those sets that there are, and whether their members were computed; kept from being deleted if asked for. */
 export async function findSets(
   connection: Connection,
   organizationId: string,
   ids: readonly string[],
+  options: { areKept: boolean } = { areKept: false },
 ): Promise<Map<string, { kind: SetKind; isReady: boolean }>> {
   if (ids.length === 0) return new Map();
   const rows = await connection.rows(
     unpreparedStatement<{ id: string; kind: SetKind; is_ready: boolean }>(
       `select id, kind, is_ready
        from contact_sets
-       where organization_id = $1 and id = any ($2::uuid[]) and deleted_at is null`,
+       where organization_id = $1 and id = any ($2::uuid[]) and deleted_at is null
+       ${options.areKept ? 'order by id for key share' : ''}`,
     ),
     [organizationId, ids],
   );
@@ -177,14 +179,19 @@ export async function listSetsOfContacts(
 /** What became of the contacts that were to join or to leave a set. */
 export type MembershipChange = { found: string[]; changed: string[] };
 
-/** The contacts are kept from being deleted meanwhile: none may be a member of anything afterwards. */
+/** Set and contacts are kept from being deleted meanwhile: nobody would find what is left of them afterwards. */
 export async function insertMembers(
   connection: Connection,
   set: { organizationId: string; setId: string; contactIds: readonly string[] },
 ): Promise<MembershipChange> {
   const [row] = await connection.rows(
     unpreparedStatement<MembershipChange>(
-      `with found as (
+      `with target as (
+         select id
+         from contact_sets
+         where organization_id = $1 and id = $2 and deleted_at is null
+         for key share
+       ), found as (
          select id
          from contacts
          where organization_id = $1 and id = any ($3::uuid[])
@@ -192,7 +199,8 @@ export async function insertMembers(
          for key share
        ), joined as (
          insert into memberships (organization_id, set_id, contact_id)
-         select $1, $2, id from found
+         select $1, target.id, found.id
+         from target cross join found
          on conflict do nothing
          returning contact_id
        )
@@ -203,7 +211,7 @@ export async function insertMembers(
   return row ?? { found: [], changed: [] };
 }
 
-/** For a contact that was made in the same transaction. */
+/** For a contact that was made in the same transaction, and sets that are kept from being deleted. */
 export async function insertMemberships(
   connection: Connection,
   memberships: { organizationId: string; contactId: string; setIds: readonly string[] },
@@ -362,15 +370,43 @@ export async function findHolder(
     : { organizationId: held.organizationId, kind: row.holder_kind, id: row.holder_id };
 }
 
-/** Whether the members of a segment are there to be asked for. */
+/** Whether the members of segments are there to be asked for. In the order of their ids, so that two cannot deadlock. */
 export async function setReadiness(
   connection: Connection,
-  set: { organizationId: string; id: string; isReady: boolean },
+  sets: { organizationId: string; ids: readonly string[]; isReady: boolean },
 ): Promise<void> {
   await connection.rows(
-    unpreparedStatement('update contact_sets set is_ready = $3 where organization_id = $1 and id = $2'),
-    [set.organizationId, set.id, set.isReady],
+    unpreparedStatement(
+      `with these as (
+         select id
+         from contact_sets
+         where organization_id = $1 and id = any ($2::uuid[])
+         order by id
+         for no key update
+       )
+       update contact_sets s
+       set is_ready = $3
+       from these
+       where s.organization_id = $1 and s.id = these.id`,
+    ),
+    [sets.organizationId, sets.ids, sets.isReady],
   );
+}
+
+/** The kinds of all sets that any segment or campaign of the organization uses. */
+export async function findHeldSets(
+  connection: Connection,
+  organizationId: string,
+): Promise<Map<string, SetKind>> {
+  const rows = await connection.rows(
+    unpreparedStatement<{ held_id: string; held_kind: SetKind }>(
+      `select distinct held_id, held_kind
+       from holds
+       where organization_id = $1 and held_kind <> 'property'`,
+    ),
+    [organizationId],
+  );
+  return new Map(rows.map(({ held_id, held_kind }) => [held_id, held_kind]));
 }
 
 /**

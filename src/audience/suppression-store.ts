@@ -15,7 +15,7 @@ const upsertSuppressions = statement(
 export type SuppressionRow = {
   organizationId: string;
   addressHash: Buffer;
-  address: string;
+  address: string | null;
   reason: SuppressionReason;
 };
 

@@ -8,7 +8,7 @@ import * as store from './suppression-store.ts';
 /** What suppressions need: the hash keeps an address recognisable after the address itself was erased. */
 export type SuppressionTools = { clock: Clock; secrets: Secrets };
 
-/** `address` is normalised: lower-case, domain as A-labels; or E.164. */
+/** `address` is normalised: lower-case, domain as A-labels; or E.164; or what `toErasedKey` left of it. */
 export type SuppressedAddress = { organizationId: string; address: string };
 
 export async function addSuppressions(
@@ -20,6 +20,7 @@ export async function addSuppressions(
   if (suppressions.length === 0) return;
   const rows = suppressions.map((suppression) => ({
     ...suppression,
+    address: isErasedKey(suppression.address) ? null : suppression.address,
     addressHash: hashAddress(tools.secrets, suppression),
   }));
   await store.insertSuppressions(connection, channel, rows, now(tools.clock));
@@ -67,8 +68,24 @@ export async function readSuppression(
   });
 }
 
+/** No address begins like that: a colon is not allowed in one. */
+const erasedPrefix = 'erased:';
+
+/**
+ * What stands in the place of an address that was erased. It tells nobody the address, and still suppresses it: a
+ * complaint may come after the erasure.
+ */
+export function toErasedKey({ secrets }: SuppressionTools, address: SuppressedAddress): string {
+  return `${erasedPrefix}${hashAddress(secrets, address).toString('hex')}`;
+}
+
+function isErasedKey(address: string): boolean {
+  return address.startsWith(erasedPrefix);
+}
+
 /** One organization's hashes tell nothing about another's. */
 function hashAddress(secrets: Secrets, { organizationId, address }: SuppressedAddress): Buffer {
+  if (isErasedKey(address)) return Buffer.from(address.slice(erasedPrefix.length), 'hex');
   return secrets.keyedHash(`${organizationId} ${address}`, 'suppression');
 }
 

@@ -1,6 +1,12 @@
 import { type Connection, unpreparedStatement } from '../platform/postgres/database.ts';
 
-export type ErasedRecipients = { organizationId: string; addressKey: string; beforeMessageId: string };
+export type ErasedRecipients = {
+  organizationId: string;
+  addressKey: string;
+  /** What stands in its place afterwards. */
+  erasedKey: string;
+  beforeMessageId: string;
+};
 
 /**
  * Erases the address from recipients of messages of which nothing is in the queue any more, read off
@@ -8,7 +14,7 @@ export type ErasedRecipients = { organizationId: string; addressKey: string; bef
  */
 export async function eraseRecipients(
   connection: Connection,
-  { organizationId, addressKey, beforeMessageId }: ErasedRecipients,
+  { organizationId, addressKey, erasedKey, beforeMessageId }: ErasedRecipients,
   limit: number,
 ): Promise<string[]> {
   const rows = await connection.rows(
@@ -25,14 +31,14 @@ export async function eraseRecipients(
          limit $4
        )
        update recipients r
-       set address = '', address_key = '', variables = null, diagnostic = null, remote = null
+       set address = '', address_key = $5, variables = null, diagnostic = null, remote = null
        from condemned
        where r.organization_id = condemned.organization_id
          and r.message_id = condemned.message_id
          and r.ordinal = condemned.ordinal
        returning r.message_id`,
     ),
-    [organizationId, addressKey, beforeMessageId, limit],
+    [organizationId, addressKey, beforeMessageId, limit, erasedKey],
   );
   return rows.map(({ message_id }) => message_id);
 }

@@ -1,9 +1,11 @@
 import {
-  type Erasure,
+  eraseSuppressedAddresses,
   findNextErasureAt,
   finishErasure,
   postponeErasure,
+  type SuppressionTools,
   takeDueErasure,
+  toErasedKey,
 } from '../audience/audience.ts';
 import { dateOf, now } from '../platform/clock.ts';
 import { lowestIdAt } from '../platform/ids.ts';
@@ -12,6 +14,8 @@ import { type ChoreTools, startChore } from '../platform/queue/chore.ts';
 import { forgetMessages } from '../sandbox/sandbox.ts';
 import * as store from './erasure-store.ts';
 
+export type ErasureTools = ChoreTools & SuppressionTools;
+
 /** The channel on which a deletion of contacts wakes whoever erases their addresses. */
 export const erasureChannel = 'postillion_erasures';
 
@@ -19,17 +23,19 @@ export const erasureChannel = 'postillion_erasures';
 const recipientsMax = 500;
 /** A message that waits for its delivery needs its address: it is looked at again. */
 const pendingRetryMs = 60 * 60_000;
+/** A message may have been accepted before the deletion and committed after it: it is there by then. */
+const lastLookMs = 60_000;
 
 /**
  * Takes the addresses of deleted contacts out of the messages that were sent to them: whether they arrived stays, to
  * whom does not. What was sent after the deletion is somebody's new business and is left alone.
  */
-export function startErasing(tools: ChoreTools): { stop: () => Promise<void> } {
+export function startErasing(tools: ErasureTools): { stop: () => Promise<void> } {
   return startChore(tools, {
     name: 'erasing addresses',
     channel: erasureChannel,
     work: async () => {
-      if (await tools.database.transaction((transaction) => eraseNext(transaction, now(tools.clock))))
+      if (await tools.database.transaction((transaction) => eraseNext(tools, transaction, now(tools.clock))))
         return 0;
       const nextAt = await findNextErasureAt(tools.database);
       return nextAt === null ? null : Math.max(nextAt.getTime() - tools.clock.nowMs(), 0) + 1;
@@ -38,29 +44,31 @@ export function startErasing(tools: ChoreTools): { stop: () => Promise<void> } {
 }
 
 /** Returns whether there was one to be erased. */
-async function eraseNext(transaction: Transaction, at: Date): Promise<boolean> {
+async function eraseNext(tools: ErasureTools, transaction: Transaction, at: Date): Promise<boolean> {
   const erasure = await takeDueErasure(transaction, at);
   if (erasure === null) return false;
   const { organizationId, address } = erasure;
   const recipients = {
     organizationId,
     addressKey: address,
+    erasedKey: toErasedKey(tools, erasure),
     beforeMessageId: lowestIdAt(erasure.requestedAt.getTime() + 1),
   };
   const messageIds = await store.eraseRecipients(transaction, recipients, recipientsMax);
   await store.eraseMessages(transaction, organizationId, messageIds);
   await forgetMessages(transaction, organizationId, messageIds);
   if (messageIds.length === recipientsMax) return true;
-  await finishOrWait(transaction, erasure, await store.hasPendingRecipients(transaction, recipients), at);
+  if (await store.hasPendingRecipients(transaction, recipients)) {
+    await postponeErasure(transaction, erasure, dateOf(at.getTime() + pendingRetryMs));
+    return true;
+  }
+  const lastLookAtMs = erasure.requestedAt.getTime() + lastLookMs;
+  if (at.getTime() < lastLookAtMs) {
+    await postponeErasure(transaction, erasure, dateOf(lastLookAtMs));
+    return true;
+  }
+  // What was delivered meanwhile may have bounced.
+  await eraseSuppressedAddresses(transaction, tools, [erasure]);
+  await finishErasure(transaction, erasure);
   return true;
-}
-
-async function finishOrWait(
-  transaction: Transaction,
-  erasure: Erasure,
-  isPending: boolean,
-  at: Date,
-): Promise<void> {
-  if (isPending) await postponeErasure(transaction, erasure, dateOf(at.getTime() + pendingRetryMs));
-  else await finishErasure(transaction, erasure);
 }

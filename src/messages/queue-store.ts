@@ -554,8 +554,9 @@ const applyReports = statement<{ organization_id: string; message_id: string; or
      failure_class = coalesce(report.failure_class, r.failure_class),
      smtp_code = coalesce(report.smtp_code, r.smtp_code),
      enhanced_code = coalesce(report.enhanced_code, r.enhanced_code),
-     diagnostic = coalesce(report.diagnostic, r.diagnostic),
-     remote = coalesce(report.remote, r.remote)
+     -- Remote servers like to name the address, which may have been erased.
+     diagnostic = case when r.address <> '' then coalesce(report.diagnostic, r.diagnostic) end,
+     remote = case when r.address <> '' then coalesce(report.remote, r.remote) end
    from unnest(
      $1::uuid[], $2::uuid[], $3::integer[], $5::text[], $6::text[], $7::text[], $8::smallint[], $9::text[],
      $10::text[], $11::text[]

@@ -31,3 +31,14 @@ function compileGroup({ match, conditions }: Group, compiler: Compiler): string 
       return parts.map((part) => `not ${part}`).join(' and ');
   }
 }
+
+/** A predicate over `contact`, and what it is run with; `first` are the parameters that come before its own. */
+export function compilePredicate(
+  condition: Condition,
+  first: readonly unknown[],
+  at: Date,
+): { text: string; values: unknown[] } {
+  const values = [...first];
+  const text = compileConditions(condition, { bind: (value) => `$${values.push(value)}`, at });
+  return { text, values };
+}

@@ -1,14 +1,28 @@
-import { type ContactChanges, setReadiness, syncMembers, takeContactChanges } from '../audience/audience.ts';
+import {
+  findHeldSets,
+  loadProperties,
+  setReadiness,
+  syncMembers,
+  takeContactChanges,
+} from '../audience/audience.ts';
 import { type Clock, dateOf, now } from '../platform/clock.ts';
 import type { Log } from '../platform/log.ts';
 import {
+  type Connection,
   type Database,
   DatabaseUnavailableError,
   isConflict,
   type Transaction,
 } from '../platform/postgres/database.ts';
-import { isTimeBound, readsMessages } from './conditions.ts';
-import { compilePredicate, readConditions } from './segments.ts';
+import {
+  type Condition,
+  type ConditionContext,
+  isTimeBound,
+  parseConditions,
+  readsMessages,
+} from './conditions.ts';
+import { compilePredicate } from './compile.ts';
+import { makeUsersStale } from './staleness.ts';
 import * as store from './store.ts';
 
 /**
@@ -20,33 +34,60 @@ import * as store from './store.ts';
  * others use before their users. Conditions that speak of time or of messages change without any contact changing:
  * their segments are computed again now and then, and again only those who came or went are written.
  *
- * One node at a time keeps the members of an organization, under an advisory lock that ends with its transaction. A
- * change is taken off in the transaction that follows it, so that after a crash it is followed again, to the same
- * result. A change that is committed while a segment is computed is followed afterwards, so that what the computation
- * did not see is not lost.
+ * One node at a time keeps the members of an organization, under an advisory lock that ends with its transaction;
+ * whoever computes waits for it, and whoever follows passes on. A change is taken off in the transaction that follows
+ * it, so that after a crash it is followed again, to the same result. A change that is committed while a segment is
+ * computed is followed afterwards, so that what the computation did not see is not lost.
+ *
+ * A segment that is ready uses only segments that are ready. One that fails, or gets other conditions, takes those
+ * that use it along: an exclusion that is empty because nobody computed it would let everybody in.
  */
 export type MembershipTools = { database: Database; clock: Clock; log: Log };
 
 /** Contacts looked at in one transaction: fewer cost more of them, more keep the organization's other changes waiting. */
 const followedMax = 5_000;
+/** Should it fail for a reason of its own, which nothing but a fault of ours would be. */
+const retryFailedMs = 600_000;
 
-/** Does one piece of work for an organization: its changes before its computations. Returns false if it found none. */
-export async function keepMembers(tools: MembershipTools, organizationId: string): Promise<boolean> {
-  return (await followChanges(tools, organizationId)) || (await computeNext(tools, organizationId));
+/** Follows the oldest changes of an organization. Returns false if there were none, or another node is at it. */
+export async function followChanges(tools: MembershipTools, organizationId: string): Promise<boolean> {
+  try {
+    return await tools.database.transaction(async (transaction) => {
+      if (!(await store.tryLockMembers(transaction, organizationId))) return false;
+      const contactIds = await takeContactChanges(transaction, organizationId, followedMax);
+      if (contactIds.length === 0) return false;
+      const segments = await store.listKeptSegments(transaction, organizationId);
+      const context = await loadContext(transaction, organizationId);
+      for (const segment of usedFirst(segments)) {
+        // One that is still to be computed will look at all contacts, these among them.
+        if (segment.isReady) await refresh(tools, transaction, segment, context, contactIds);
+      }
+      return true;
+    });
+  } catch (cause) {
+    if (!(cause instanceof RefreshError)) throw cause;
+    // Without it, the others are followed the next time.
+    await failSegment(tools, cause);
+    return true;
+  }
 }
 
-async function followChanges(tools: MembershipTools, organizationId: string): Promise<boolean> {
-  return tools.database.transaction(async (transaction) => {
-    if (!(await store.tryLockMembers(transaction, organizationId))) return false;
-    const changes: ContactChanges = await takeContactChanges(transaction, organizationId, followedMax);
-    if (changes.contactIds.length === 0) return false;
-    const segments = await store.listKeptSegments(transaction, organizationId);
-    for (const segment of usedFirst(segments)) {
-      // One that is still to be computed will look at all contacts, these among them.
-      if (segment.status === 'ready') await refresh(tools, transaction, segment, changes.contactIds);
-    }
-    return true;
-  });
+/** Everything that stored conditions may speak of. */
+async function loadContext(connection: Connection, organizationId: string): Promise<ConditionContext> {
+  const [properties, sets] = await Promise.all([
+    loadProperties(connection, organizationId),
+    findHeldSets(connection, organizationId),
+  ]);
+  return { properties, sets };
+}
+
+/** A segment failed by itself: nothing that stands in the way of all of them. */
+class RefreshError extends Error {
+  readonly segment: store.KeptSegment;
+  constructor(segment: store.KeptSegment, cause: unknown) {
+    super('the members of a segment could not be found', { cause });
+    this.segment = segment;
+  }
 }
 
 /** Makes the members of a segment those contacts, among the given ones or all, for whom its conditions hold. */
@@ -54,69 +95,125 @@ async function refresh(
   tools: MembershipTools,
   transaction: Transaction,
   segment: store.KeptSegment,
+  context: ConditionContext,
   contactIds: readonly string[] | null,
-): Promise<{ hasChanged: boolean; changesByItself: boolean }> {
+): Promise<{ hasChanged: boolean; condition: Condition }> {
   const { organizationId, id } = segment;
-  const reading = await readConditions(transaction, organizationId, segment.conditions);
-  if (!reading.ok) throw new Error('stored conditions cannot be read', { cause: reading.issues });
-  const { condition } = reading;
-  const predicate = compilePredicate(condition, [organizationId, id, contactIds], now(tools.clock));
-  const { joined, left } = await syncMembers(transaction, predicate, { isPartial: contactIds !== null });
-  return {
-    hasChanged: joined + left > 0,
-    changesByItself: isTimeBound(condition) || readsMessages(condition),
-  };
+  try {
+    const reading = parseConditions(segment.conditions, context);
+    if (!reading.ok) throw new Error(`stored conditions cannot be read: ${reading.issues.join(', ')}`);
+    const { condition } = reading;
+    const predicate = compilePredicate(condition, [organizationId, id, contactIds], now(tools.clock));
+    const { joined, left } = await syncMembers(transaction, predicate, { isPartial: contactIds !== null });
+    return { hasChanged: joined + left > 0, condition };
+  } catch (cause) {
+    if (cause instanceof DatabaseUnavailableError || isConflict(cause)) throw cause;
+    throw new RefreshError(segment, cause);
+  }
+}
+
+async function failSegment(tools: MembershipTools, { segment, cause }: RefreshError): Promise<void> {
+  const { organizationId, id } = segment;
+  tools.log.error(
+    { err: cause, organization_id: organizationId, segment_id: id },
+    'the members of a segment could not be found',
+  );
+  await tools.database.transaction(async (transaction) => {
+    await setReadiness(transaction, { organizationId, ids: [id], isReady: false });
+    const nextAt = dateOf(tools.clock.nowMs() + retryFailedMs);
+    await store.markFailed(transaction, { ...segment, nextAt });
+    await makeUsersStale(transaction, segment);
+  });
 }
 
 /** A million contacts take seconds; a hundred conditions on messages may take minutes. */
-const computeTimeoutMs = 600_000;
-/** Should it fail for a reason of its own, which nothing but a fault of ours would be. */
-const retryFailedMs = 600_000;
+const computeTimeoutMs = 300_000;
 /** Segments that change by themselves are computed so often, as long as that costs less than a twentieth of a core. */
 const againMs = 60_000;
 const restsPerWork = 20;
+const restMaxMs = 3_600_000;
 
-async function computeNext(tools: MembershipTools, organizationId: string): Promise<boolean> {
-  const startedAtMs = tools.clock.nowMs();
-  let due: (store.KeptSegment & { computeAt: Date }) | undefined;
+/** Computes the segment of an organization that is due. Returns false if there is none. */
+export async function computeNext(
+  tools: MembershipTools,
+  organizationId: string,
+  signal: AbortSignal,
+): Promise<boolean> {
   try {
     return await tools.database.transaction(async (transaction) => {
-      if (!(await store.tryLockMembers(transaction, organizationId))) return false;
-      const segments = await store.listKeptSegments(transaction, organizationId);
-      due = usedFirst(segments).find(isDue(startedAtMs));
+      await store.lockMembers(transaction, organizationId);
+      const segments = usedFirst(await store.listKeptSegments(transaction, organizationId));
+      const due = segments.find(isDue(tools.clock.nowMs()));
       if (due === undefined) return false;
-      await store.limitStatements(transaction, computeTimeoutMs);
-      const { hasChanged, changesByItself } = await refresh(tools, transaction, due, null);
-      const endedAtMs = tools.clock.nowMs();
-      const pauseMs = Math.max(againMs, (endedAtMs - startedAtMs) * restsPerWork);
-      const isCurrent = await store.markComputed(transaction, {
-        ...due,
-        computedFor: due.computeAt,
-        at: dateOf(endedAtMs),
-        nextAt: changesByItself ? dateOf(endedAtMs + pauseMs) : null,
-      });
-      if (isCurrent) await setReadiness(transaction, { ...due, isReady: true });
-      if (hasChanged) await store.computeUsers(transaction, due, dateOf(endedAtMs));
+      const ready = new Set(segments.flatMap(({ id, isReady }) => (isReady ? [id] : [])));
+      if (due.usedIds.every((id) => ready.has(id))) {
+        await stopWithSignal(tools.database, transaction, signal, () => compute(tools, transaction, due));
+      } else {
+        await store.waitForUsed(transaction, due);
+      }
       return true;
     });
   } catch (cause) {
-    if (due === undefined || cause instanceof DatabaseUnavailableError || isConflict(cause)) throw cause;
-    tools.log.error(
-      { err: cause, organization_id: organizationId, segment_id: due.id },
-      'a segment was not computed',
-    );
-    await store.markFailed(tools.database, {
-      ...due,
-      computedFor: due.computeAt,
-      nextAt: dateOf(tools.clock.nowMs() + retryFailedMs),
-    });
+    signal.throwIfAborted();
+    if (cause instanceof SupersededError) return true;
+    if (!(cause instanceof RefreshError)) throw cause;
+    await failSegment(tools, cause);
     return true;
   }
 }
 
+/** It was deleted, or got other conditions, while it was computed: nothing of that may stay. */
+class SupersededError extends Error {}
+
+async function compute(
+  tools: MembershipTools,
+  transaction: Transaction,
+  segment: store.KeptSegment,
+): Promise<void> {
+  const { organizationId, id } = segment;
+  const startedAtMs = tools.clock.monotonicMs();
+  await store.limitStatements(transaction, computeTimeoutMs);
+  const context = await loadContext(transaction, organizationId);
+  const { hasChanged, condition } = await refresh(tools, transaction, segment, context, null);
+  const workMs = tools.clock.monotonicMs() - startedAtMs;
+  const pauseMs = Math.min(Math.max(againMs, workMs * restsPerWork), restMaxMs);
+  const at = now(tools.clock);
+  // In the order in which requests lock them: the set before the segment.
+  await setReadiness(transaction, { organizationId, ids: [id], isReady: true });
+  const isCurrent = await store.markComputed(transaction, {
+    ...segment,
+    at,
+    nextAt: isTimeBound(condition) || readsMessages(condition) ? dateOf(at.getTime() + pauseMs) : null,
+  });
+  if (!isCurrent) throw new SupersededError();
+  if (hasChanged || !segment.isReady) await store.computeUsers(transaction, segment, at);
+}
+
+/** Ends a long statement when the signal comes: what it did is undone, and done again by whoever comes next. */
+async function stopWithSignal(
+  database: Database,
+  transaction: Transaction,
+  signal: AbortSignal,
+  work: () => Promise<void>,
+): Promise<void> {
+  signal.throwIfAborted();
+  const backendPid = await store.readBackendPid(transaction);
+  let cancelling: Promise<void> = Promise.resolve();
+  const cancel = () => {
+    cancelling = store.cancelStatement(database, backendPid).catch(() => undefined);
+  };
+  signal.addEventListener('abort', cancel, { once: true });
+  try {
+    await work();
+  } finally {
+    signal.removeEventListener('abort', cancel);
+    // The connection is somebody else's afterwards: it must not be cancelled then.
+    await cancelling;
+  }
+}
+
 function isDue(atMs: number) {
-  return (segment: store.KeptSegment): segment is store.KeptSegment & { computeAt: Date } =>
-    segment.computeAt !== null && segment.computeAt.getTime() <= atMs;
+  return (segment: store.KeptSegment) => segment.computeAt !== null && segment.computeAt.getTime() <= atMs;
 }
 
 /** Each behind those that it uses. There are no cycles: no conditions are accepted that would make one. */
@@ -125,14 +222,18 @@ export function usedFirst<Segment extends { id: string; usedIds: readonly string
 ): Segment[] {
   const byId = new Map(segments.map((segment) => [segment.id, segment]));
   const ordered = new Set<Segment>();
-  const visit = (segment: Segment) => {
-    if (ordered.has(segment)) return;
-    for (const id of segment.usedIds) {
-      const used = byId.get(id);
-      if (used !== undefined) visit(used);
+  for (const first of segments) {
+    // A chain may be as long as there are segments, which is too long for a stack of calls.
+    const path = [first];
+    for (let segment = path.at(-1); segment !== undefined; segment = path.at(-1)) {
+      const next = segment.usedIds.map((id) => byId.get(id)).find((used) => used && !ordered.has(used));
+      if (next !== undefined && !ordered.has(segment)) {
+        path.push(next);
+      } else {
+        ordered.add(segment);
+        path.pop();
+      }
     }
-    ordered.add(segment);
-  };
-  segments.forEach(visit);
+  }
   return [...ordered];
 }

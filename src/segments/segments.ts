@@ -13,7 +13,8 @@ import {
 import { type Clock, now } from '../platform/clock.ts';
 import type { NewId } from '../platform/ids.ts';
 import type { Connection, Database, Transaction } from '../platform/postgres/database.ts';
-import { compileConditions, compileLeaves } from './compile.ts';
+import { compileLeaves, compilePredicate } from './compile.ts';
+import { makeUsersStale } from './staleness.ts';
 import {
   collectMentionedNames,
   type Condition,
@@ -39,6 +40,9 @@ export async function readConditions(
   organizationId: string,
   conditions: unknown,
 ): Promise<ConditionReading> {
+  if (JSON.stringify(conditions).length > conditionsLengthMax) {
+    return { ok: false, issues: [`conditions must have at most ${conditionsLengthMax} characters in all`] };
+  }
   const [properties, sets] = await Promise.all([
     loadProperties(connection, organizationId),
     findSets(connection, organizationId, collectMentionedNames(conditions).setIds),
@@ -48,6 +52,11 @@ export async function readConditions(
     sets: new Map([...sets].map(([id, { kind }]) => [id, kind])),
   });
 }
+
+/** Each of them is looked at with every contact that changes, whatever a plan allows. */
+const segmentsMax = 1_000;
+/** As JSON. A page has a hundred segments, and a worker reads all of an organization's at once. */
+const conditionsLengthMax = 32_768;
 
 /** It has no members until they are computed. */
 export async function createSegment(
@@ -61,8 +70,8 @@ export async function createSegment(
       const reading = await readConditions(transaction, organizationId, body.conditions);
       if (!reading.ok) return { kind: 'invalid', issues: reading.issues };
       const { segments: limit } = await loadLimits(transaction, organizationId);
-      if (limit !== null && (await store.hasSegments(transaction, organizationId, limit)))
-        return { kind: 'limit_reached' };
+      const most = Math.min(limit ?? segmentsMax, segmentsMax);
+      if (await store.hasSegments(transaction, organizationId, most)) return { kind: 'limit_reached' };
       const segment = { organizationId, id: tools.newId() };
       const at = now(tools.clock);
       await insertSet(transaction, {
@@ -105,8 +114,9 @@ export async function updateSegment(
             'conditions must not speak of the segment itself, directly or through other segments',
           ]);
         }
-        await setReadiness(transaction, { ...segment, isReady: false });
+        await setReadiness(transaction, { organizationId, ids: [segment.id], isReady: false });
         await store.replaceConditions(transaction, { ...segment, conditions, at });
+        await makeUsersStale(transaction, segment);
         await holdReferences(transaction, segment, reading.condition);
       }
       return foundAgain(await store.findSegment(transaction, segment));
@@ -163,17 +173,6 @@ export async function deleteSegment(
     }
     return outcome;
   });
-}
-
-/** A predicate over `contact`, and what it is run with; `first` are the parameters that come before its own. */
-export function compilePredicate(
-  condition: Condition,
-  first: readonly unknown[],
-  at: Date,
-): { text: string; values: unknown[] } {
-  const values = [...first];
-  const text = compileConditions(condition, { bind: (value) => `$${values.push(value)}`, at });
-  return { text, values };
 }
 
 const sampleSize = 10;

@@ -103,7 +103,7 @@ export async function replaceConditions(
   await connection.rows(
     unpreparedStatement(
       `update segments
-       set conditions = $3, status = 'computing', compute_at = $4
+       set conditions = $3, revision = revision + 1, status = 'computing', compute_at = $4
        where organization_id = $1 and id = $2`,
     ),
     [segment.organizationId, segment.id, JSON.stringify(segment.conditions), segment.at],
@@ -139,18 +139,22 @@ export async function usesSegment(
 }
 
 /**
- * Organizations with segments to be computed, or with contacts that changed; reads the first change of each by
- * skipping from one organization to the next.
+ * Organizations whose contacts changed, behind `after`; reads one change of each by skipping from one organization to
+ * the next.
  */
-export async function findOrganizationsWithWork(
+export async function findChangedOrganizations(
   connection: Connection,
-  at: Date,
+  after: string | null,
   limit: number,
 ): Promise<string[]> {
   const rows = await connection.rows(
     unpreparedStatement<{ organization_id: string }>(
       `with recursive changed (organization_id) as (
-         (select organization_id from contact_changes order by organization_id limit 1)
+         (select organization_id
+          from contact_changes
+          where $1::uuid is null or organization_id > $1
+          order by organization_id
+          limit 1)
          union all
          select (
            select c.organization_id
@@ -161,16 +165,29 @@ export async function findOrganizationsWithWork(
          )
          from changed
          where changed.organization_id is not null
-       ), due as (
-         select organization_id
-         from segments
-         where compute_at <= $1
-         order by compute_at
-         limit $2
        )
-       (select organization_id from changed where organization_id is not null limit $2)
-       union
-       select organization_id from due`,
+       select organization_id
+       from changed
+       where organization_id is not null
+       limit $2`,
+    ),
+    [after, limit],
+  );
+  return rows.map(({ organization_id }) => organization_id);
+}
+
+/** Organizations with segments to be computed, the one that has waited longest first. */
+export async function findOrganizationsToCompute(
+  connection: Connection,
+  at: Date,
+  limit: number,
+): Promise<string[]> {
+  const rows = await connection.rows(
+    unpreparedStatement<{ organization_id: string }>(
+      `select organization_id
+       from (select organization_id, compute_at from segments where compute_at <= $1 order by compute_at limit $2) due
+       group by organization_id
+       order by min(compute_at)`,
     ),
     [at, limit],
   );
@@ -195,11 +212,43 @@ export async function tryLockMembers(transaction: Connection, organizationId: st
   return row?.is_locked === true;
 }
 
-/** Whether no other preview of the organization runs; holds that until the transaction ends. */
+/** The same, waiting for whoever has it: those who only try stand behind. */
+export async function lockMembers(transaction: Connection, organizationId: string): Promise<void> {
+  await transaction.rows(
+    unpreparedStatement("select pg_advisory_xact_lock(hashtextextended('segment members of ' || $1, 0))"),
+    [organizationId],
+  );
+}
+
+/** The process that serves this transaction, for `cancelStatement`. */
+export async function readBackendPid(transaction: Connection): Promise<number> {
+  const [row] = await transaction.rows(
+    unpreparedStatement<{ pid: number }>('select pg_backend_pid() as pid'),
+  );
+  return row?.pid ?? 0;
+}
+
+/** Ends the statement that another connection is running, if any. */
+export async function cancelStatement(connection: Connection, backendPid: number): Promise<void> {
+  await connection.rows(unpreparedStatement('select pg_cancel_backend($1)'), [backendPid]);
+}
+
+/** Each holds a connection, and looks at all contacts of an organization. */
+const previewsMax = 3;
+
+/**
+ * Whether no other preview of the organization runs, and not too many of all organizations; holds that until the
+ * transaction ends.
+ */
 export async function tryLockPreview(transaction: Connection, organizationId: string): Promise<boolean> {
   const [row] = await transaction.rows(
     unpreparedStatement<{ is_locked: boolean }>(
-      "select pg_try_advisory_xact_lock(hashtextextended('segment preview of ' || $1, 0)) as is_locked",
+      `select pg_try_advisory_xact_lock(hashtextextended('segment preview of ' || $1, 0))
+         and exists (
+           select
+           from generate_series(1, ${previewsMax}) slot
+           where pg_try_advisory_xact_lock(hashtextextended('segment preview ' || slot, 0))
+         ) as is_locked`,
     ),
     [organizationId],
   );
@@ -209,7 +258,10 @@ export async function tryLockPreview(transaction: Connection, organizationId: st
 /** A segment as its members are kept. */
 export type KeptSegment = SegmentKey & {
   conditions: unknown;
+  revision: number;
   status: SegmentStatus;
+  /** Whether its members are those of its conditions, as far as changes were followed. */
+  isReady: boolean;
   computeAt: Date | null;
   /** The segments that its conditions speak of. */
   usedIds: string[];
@@ -223,11 +275,13 @@ export async function listKeptSegments(
     unpreparedStatement<{
       id: string;
       conditions: unknown;
+      revision: number;
       status: SegmentStatus;
+      is_ready: boolean;
       compute_at: Date | null;
       used_ids: string[];
     }>(
-      `select g.id, g.conditions, g.status, g.compute_at,
+      `select g.id, g.conditions, g.revision, g.status, s.is_ready, g.compute_at,
          array(
            select h.held_id
            from holds h
@@ -243,40 +297,43 @@ export async function listKeptSegments(
     organizationId,
     id: row.id,
     conditions: row.conditions,
+    revision: row.revision,
     status: row.status,
+    isReady: row.is_ready,
     computeAt: row.compute_at,
     usedIds: row.used_ids,
   }));
 }
 
-/** Unless its conditions were replaced meanwhile: then it is to be computed again. */
+/** Returns false if it was deleted or got other conditions meanwhile. */
 export async function markComputed(
   connection: Connection,
-  segment: SegmentKey & { computedFor: Date; at: Date; nextAt: Date | null },
+  segment: SegmentKey & { revision: number; at: Date; nextAt: Date | null },
 ): Promise<boolean> {
   const rows = await connection.rows(
     unpreparedStatement(
       `update segments
        set status = 'ready', computed_at = $4, compute_at = $5
-       where organization_id = $1 and id = $2 and compute_at = $3
+       where organization_id = $1 and id = $2 and revision = $3
        returning id`,
     ),
-    [segment.organizationId, segment.id, segment.computedFor, segment.at, segment.nextAt],
+    [segment.organizationId, segment.id, segment.revision, segment.at, segment.nextAt],
   );
   return rows.length === 1;
 }
 
+/** Unless it was deleted or got other conditions meanwhile. */
 export async function markFailed(
   connection: Connection,
-  segment: SegmentKey & { computedFor: Date; nextAt: Date },
+  segment: SegmentKey & { revision: number; nextAt: Date },
 ): Promise<void> {
   await connection.rows(
     unpreparedStatement(
       `update segments
        set status = 'failed', compute_at = $4
-       where organization_id = $1 and id = $2 and compute_at = $3`,
+       where organization_id = $1 and id = $2 and revision = $3`,
     ),
-    [segment.organizationId, segment.id, segment.computedFor, segment.nextAt],
+    [segment.organizationId, segment.id, segment.revision, segment.nextAt],
   );
 }
 
@@ -292,6 +349,48 @@ export async function computeUsers(connection: Connection, segment: SegmentKey, 
          and (g.compute_at is null or g.compute_at > $3)`,
     ),
     [segment.organizationId, segment.id, at],
+  );
+}
+
+/** Until those that it uses are ready: then `computeUsers` takes it up again. */
+export async function waitForUsed(connection: Connection, segment: SegmentKey): Promise<void> {
+  await connection.rows(
+    unpreparedStatement('update segments set compute_at = null where organization_id = $1 and id = $2'),
+    [segment.organizationId, segment.id],
+  );
+}
+
+/** All that use this one, directly or through others. */
+export async function findUsers(connection: Connection, segment: SegmentKey): Promise<string[]> {
+  const rows = await connection.rows(
+    unpreparedStatement<{ id: string }>(
+      `with recursive users (id) as (
+         select holder_id from holds where organization_id = $1 and held_id = $2 and holder_kind = 'segment'
+         union
+         select h.holder_id
+         from users
+         join holds h on h.organization_id = $1 and h.held_id = users.id and h.holder_kind = 'segment'
+       )
+       select id from users order by id`,
+    ),
+    [segment.organizationId, segment.id],
+  );
+  return rows.map(({ id }) => id);
+}
+
+/** Their members were found with what does not hold any more. */
+export async function markStale(
+  connection: Connection,
+  organizationId: string,
+  ids: readonly string[],
+): Promise<void> {
+  await connection.rows(
+    unpreparedStatement(
+      `update segments
+       set status = 'computing', compute_at = null
+       where organization_id = $1 and id = any ($2::uuid[])`,
+    ),
+    [organizationId, ids],
   );
 }
 

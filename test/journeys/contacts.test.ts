@@ -8,6 +8,7 @@ import {
   contactReferenceFields,
   resolveContact,
 } from '../../src/audience/audience.ts';
+import { applyReports } from '../../src/messages/messages.ts';
 import type { ContactRecord, PropertyRecord } from '../../src/audience/schema.ts';
 import {
   authorize,
@@ -143,10 +144,7 @@ describe('a contact', () => {
     [{ tag_ids: ['x'] }, 'tag_ids[0] must be a UUID'],
   ])('is refused with %j', async (body, message) => {
     const response = await ask('POST', '/contacts', { external_id: unique(), ...body });
-    expect([response.status, response.body.message]).toEqual([
-      response.body.name === 'validation_error' ? 422 : 400,
-      expect.stringContaining(message),
-    ]);
+    expect([response.status, response.body.message]).toEqual([422, expect.stringContaining(message)]);
   });
 
   test('a tag is no list', async () => {
@@ -418,10 +416,7 @@ describe('a deleted contact', () => {
     ]);
 
     expect((await ask('DELETE', `/contacts/${contact.id}`)).status).toBe(200);
-    await eventually(
-      () => rowsOf(server, 'select from erasures'),
-      (rows) => rows.length === 0,
-    );
+    await erased();
 
     expect(await findText(trace)).toEqual([]);
     const [own, both] = [await read(server, alone), await read(server, shared)];
@@ -451,6 +446,80 @@ describe('a deleted contact', () => {
     await eventually(waiting, (rows) => rows.length === 0);
     expect((await read(server, id)).to[0]!.email).toBeNull();
   });
+
+  test('what is heard of its messages afterwards names nobody, and still suppresses', async () => {
+    const email = `${unique('late')}@example.com`;
+    const contact = await aContact({ email });
+    const id = await send(server, { to: [email] });
+    await settled(server, id);
+    await ask('DELETE', `/contacts/${contact.id}`);
+    await erased();
+    await applyReports({ ...server.installation, random: Math.random }, [
+      {
+        job: { organizationId: server.organizationId, messageId: id, ordinal: 0 },
+        status: 'bounced',
+        failure: {
+          type: 'hard',
+          class: 'mailbox_not_found',
+          smtpCode: 550,
+          enhancedCode: '5.1.1',
+          diagnostic: `550 <${email}> unknown`,
+          remote: email,
+        },
+      },
+    ]);
+    expect(await findText(email)).toEqual([]);
+    expect((await read(server, id)).to[0]).toMatchObject({
+      email: null,
+      status: 'bounced',
+      bounce: { type: 'hard', diagnostic: null, remote_mta: null },
+    });
+    const later = await settled(server, await send(server, { to: [email] }));
+    expect(later.to[0]).toMatchObject({ email, drop_reason: 'suppressed' });
+  });
+
+  test('mail that bounces after the deletion leaves a suppression that names nobody', async () => {
+    const email = `bounced+${unique('late').replace(/\W/g, '')}@simulator.postillion.test`;
+    const contact = await aContact({ email });
+    const held = await holdQueue();
+    const id = await send(server, { to: [email] });
+    await ask('DELETE', `/contacts/${contact.id}`);
+    await held.release();
+    await settled(server, id);
+    clock.putForward(61 * 60_000);
+    await erased();
+    expect(await findText(email)).toEqual([]);
+    const later = await settled(server, await send(server, { to: [email] }));
+    expect(later.to[0]).toMatchObject({ email, drop_reason: 'suppressed' });
+  });
+
+  /** Resolves once no address waits to be erased. */
+  async function erased(): Promise<void> {
+    clock.putForward(61_000);
+    await eventually(
+      () => rowsOf(server, 'select from erasures'),
+      (rows) => rows.length === 0,
+    );
+  }
+
+  /** Nothing that is queued from now on is delivered before the release. */
+  async function holdQueue(): Promise<{ release: () => Promise<void> }> {
+    await rowsOf(
+      server,
+      `create or replace function hold() returns trigger language plpgsql
+       as $$ begin new.due_at := new.due_at + interval '1 hour'; return new; end $$`,
+    );
+    await rowsOf(
+      server,
+      'create trigger hold before insert on delivery_queue for each row execute function hold()',
+    );
+    return {
+      release: async () => {
+        await rowsOf(server, 'drop trigger hold on delivery_queue');
+        clock.putForward(61 * 60_000);
+      },
+    };
+  }
 });
 
 /** Tables in which any column of any row holds the text. */
@@ -572,7 +641,7 @@ describe.each([
   test('counts are right after many at once have joined, left and been deleted', async () => {
     const set = await make();
     const ids = await Promise.all(Array.from({ length: 40 }, async () => (await aContact()).id));
-    await Promise.all(
+    const answers = await Promise.all(
       Array.from({ length: 60 }, (_, index) => {
         const contactIds = ids.filter((_id, position) => (position * 7 + index) % 5 === 0);
         return index % 10 === 9
@@ -582,6 +651,7 @@ describe.each([
             });
       }),
     );
+    for (const { status, text } of answers) expect([200, 404], text).toContain(status);
     const [row] = await rowsOf<{ count: number }>(
       server,
       'select count(*) from memberships where set_id = $1',
@@ -622,6 +692,7 @@ describe('a property', () => {
     });
     expect((await ask('DELETE', `/properties/${property.id}`)).status).toBe(404);
     expect((await ask<ContactRecord>('GET', `/contacts/${contact.id}`)).body.properties).toEqual({});
+    clock.putForward(61_000);
     const again = await aProperty('string', property.key);
     expect(again.id).not.toBe(property.id);
     expect((await ask<ContactRecord>('GET', `/contacts/${contact.id}`)).body.properties).toEqual({});

@@ -29,6 +29,7 @@ const routes = [
     summary: 'Change a lid',
     params: Type.Object({ id: Type.String({ format: 'uuid' }), pot_id: Type.String() }),
     body: Type.Object({ name: Type.Optional(Type.String({ format: 'single-line' })) }),
+    isBodyOptional: true,
     isIdempotent: true,
     success,
     errors: [kettleTooHot, conflict],
@@ -83,7 +84,7 @@ test('every parameter is described where it is sent, with formats that other too
   ]);
 });
 
-test('a body is described with its examples, and is required only where a field of it is', () => {
+test('a body is described with its examples, and is required unless the route can do without', () => {
   expect(list.requestBody).toBeUndefined();
   expect(patch.requestBody).toMatchObject({
     required: false,

@@ -193,7 +193,7 @@ function describeOperation(route: Route, info: ApiInfo): OpenApiOperation {
     ...(parameters.length > 0 && { parameters }),
     ...(route.body !== null && {
       requestBody: {
-        required: isBodyRequired(route.body),
+        required: !route.isBodyOptional,
         content: {
           'application/json': {
             schema: toPortableSchema(route.body),
@@ -215,12 +215,6 @@ function operationIdOf(route: Route): string {
   return (
     route.method.toLowerCase() + words.map((word) => word.charAt(0).toUpperCase() + word.slice(1)).join('')
   );
-}
-
-/** Nothing at all is sent where every field may be left out and the body itself as well. */
-function isBodyRequired(body: TSchema): boolean {
-  const schema = toPortableSchema(body);
-  return schema.type !== 'object' || (Array.isArray(schema.required) && schema.required.length > 0);
 }
 
 function describeExamples(examples: Readonly<Record<string, unknown>> | undefined) {

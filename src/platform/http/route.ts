@@ -31,6 +31,8 @@ export type Route = {
   query: TObject | null;
   body: TSchema | null;
   bodyBytesMax: number;
+  /** A request without a body is one with an empty object. */
+  isBodyOptional: boolean;
   isIdempotent: boolean;
   success: { statusCode: 200 | 201 | 202; schema: TSchema; when: string };
   errors: readonly ErrorDefinition[];
@@ -49,6 +51,7 @@ type RouteInput<Params extends TObject, Query extends TObject, Body extends TSch
   query?: Query;
   body?: Body;
   bodyBytesMax?: number;
+  isBodyOptional?: boolean;
   isIdempotent?: boolean;
   errors?: readonly ErrorDefinition[];
   handle: (request: RouteRequest<Static<Params>, Static<Query>, Static<Body>>) => Promise<RouteResponse>;
@@ -65,6 +68,7 @@ export function defineRoute<
     query: input.query ?? null,
     body: input.body ?? null,
     bodyBytesMax: input.bodyBytesMax ?? defaultBodyBytesMax,
+    isBodyOptional: input.isBodyOptional ?? false,
     isIdempotent: input.isIdempotent ?? false,
     errors: input.errors ?? [],
     // The server hands over only what these very schemas let through.

@@ -3,9 +3,9 @@ import type { IncomingMessage } from 'node:http';
 import type { Socket } from 'node:net';
 import { type ByteBudget, createByteBudget } from '../byte-budget.ts';
 import type { Clock } from '../clock.ts';
-import type { NewId } from '../ids.ts';
+import { isUuid, type NewId } from '../ids.ts';
 import type { Log } from '../log.ts';
-import { DatabaseUnavailableError } from '../postgres/database.ts';
+import { DatabaseUnavailableError, isConflict, isStatementTimeout } from '../postgres/database.ts';
 import { sha256 } from '../secrets.ts';
 import { type BodyReading, collectBody, readBody } from './body-reader.ts';
 import { type BodyThread, largeBodyBytesMin } from './body-threads.ts';
@@ -318,7 +318,7 @@ async function runRoute(
     const body = await readRouteBody(tools, route, checks, collected.bytes, key !== null);
     const response = await route.handle({
       caller,
-      params: request.params,
+      params: lowerIds(request.params),
       query,
       body: body.value,
       idempotencyKey: key === null ? null : scopeKey(caller, route, request.params, key, body.canonical),
@@ -327,6 +327,16 @@ async function runRoute(
   } finally {
     collected.release();
   }
+}
+
+/** An id is written in lower case everywhere else. */
+function lowerIds(params: unknown): unknown {
+  return Object.fromEntries(
+    Object.entries(params as Record<string, string>).map(([name, value]) => [
+      name,
+      isUuid(value) ? value.toLowerCase() : value,
+    ]),
+  );
 }
 
 function checkQuery(validate: Validator | null, query: unknown): unknown {
@@ -356,10 +366,11 @@ async function readRouteBody(
   if (checks.body === null) {
     return { value: undefined, canonical: wantsCanonical ? sha256(canonicalJson(null)) : null };
   }
+  const given = bytes.length === 0 && route.isBodyOptional ? emptyObject : bytes;
   const reading =
-    bytes.length < largeBodyBytesMin
-      ? readBody(bytes, checks.body, wantsCanonical)
-      : await readLargeBody(tools, bytes, routeKey(route), wantsCanonical);
+    given.length < largeBodyBytesMin
+      ? readBody(given, checks.body, wantsCanonical)
+      : await readLargeBody(tools, given, routeKey(route), wantsCanonical);
   switch (reading.kind) {
     case 'valid':
       return reading;
@@ -369,6 +380,8 @@ async function readRouteBody(
       throw new PublicError(badRequest, `The request is malformed: ${reading.problem}.`);
   }
 }
+
+const emptyObject = Buffer.from('{}');
 
 async function readLargeBody(
   tools: RouteTools,
@@ -432,6 +445,10 @@ function toPublicError(cause: unknown, request: FastifyRequest, log: Log): Publi
         'retry-after': '1',
       },
     );
+  }
+  if (isConflict(cause) || isStatementTimeout(cause)) {
+    log.warn({ request_id: request.id, err: cause }, 'a request stood in the way of others');
+    return overloaded('Something else is changing the same at the moment. Try again in a moment.');
   }
   if (
     cause instanceof Error &&
