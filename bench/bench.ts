@@ -1,5 +1,7 @@
 import { benchAccept } from './accept.ts';
+import { benchAudience } from './audience.ts';
 import { benchDeliver } from './deliver.ts';
+import { benchImport } from './import.ts';
 import { stopAllOnExit } from './processes.ts';
 
 /**
@@ -8,7 +10,9 @@ import { stopAllOnExit } from './processes.ts';
  */
 const benchmarks: Readonly<Record<string, (options: { isSigned: boolean }) => Promise<void>>> = {
   accept: benchAccept,
+  audience: () => benchAudience({}),
   deliver: benchDeliver,
+  import: benchImport,
 };
 
 const flags = process.argv.slice(2).filter((word) => word.startsWith('--'));

@@ -9,6 +9,10 @@ export {
   postponeErasure,
   takeDueErasure,
 } from './erasures.ts';
+export { writeRecord } from './files/csv-writer.ts';
+export { openExport } from './files/export.ts';
+export { importContacts, type ImportOutcome, type ImportProgress } from './files/import.ts';
+export type { RowIssue } from './files/import-row.ts';
 export { contactReferenceFields, resolveContact, type ContactReference } from './reference.ts';
 export { loadProperties } from './property-store.ts';
 export {

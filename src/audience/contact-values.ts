@@ -82,7 +82,7 @@ function mergeProperties(
   properties: Properties,
   issues: string[],
 ): ContactValues['properties'] {
-  const merged = new Map(Object.entries(present));
+  const merged = { ...present };
   for (const [key, given] of Object.entries(input)) {
     const property = properties.get(key);
     if (property === undefined) {
@@ -91,10 +91,10 @@ function mergeProperties(
     }
     const value = given === null ? null : toPropertyValue(property.type, given);
     if (value === undefined) issues.push(`properties.${showKey(key)} must be ${typeNames[property.type]}`);
-    else if (value === null) merged.delete(`${property.number}`);
-    else merged.set(`${property.number}`, value);
+    else if (value === null) Reflect.deleteProperty(merged, property.number);
+    else merged[property.number] = value;
   }
-  return Object.fromEntries(merged);
+  return merged;
 }
 
 const typeNames: Record<PropertyType, string> = {

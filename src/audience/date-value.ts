@@ -20,14 +20,25 @@ const midnight = 'T00:00:00.000Z';
  * 0001 to 9999 in UTC. Takes text of any length.
  */
 export function parseDateValue(text: string): string | null {
-  const isCalendarDate = text.length === 10 && calendarDatePattern.test(text);
-  const epochMs = parseTimestamp(isCalendarDate ? text + midnight : text);
+  if (text.length === 10) return isCalendarDate(text) ? text : null;
+  const epochMs = parseTimestamp(text);
   if (epochMs === null) return null;
   const instant = dateOf(epochMs).toISOString();
   // Years that need more than four digits are written with a sign.
   if (instant.startsWith('0000') || /^[+-]/.test(instant)) return null;
-  return isCalendarDate ? text : instant;
+  return instant;
 }
+
+/** By arithmetic: imports ask for millions of them. */
+function isCalendarDate(text: string): boolean {
+  if (!calendarDatePattern.test(text)) return false;
+  const [year = 0, month = 0, day = 0] = text.split('-').map(Number);
+  if (year < 1 || month < 1 || month > 12 || day < 1) return false;
+  const isLeapYear = year % 4 === 0 && (year % 100 !== 0 || year % 400 === 0);
+  return day <= (month === 2 && isLeapYear ? 29 : (daysOfMonths[month - 1] ?? 0));
+}
+
+const daysOfMonths = [31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31];
 
 /** The least and the greatest text that mean one instant. */
 export type DateBounds = {

@@ -20,6 +20,7 @@ import { dateOf } from '../platform/clock.ts';
 import { migrate } from '../platform/postgres/migrate.ts';
 import type { Finding } from './finding.ts';
 import type { Installation } from './installation.ts';
+import { addContactCommands } from './operator-contacts.ts';
 import {
   addCommand,
   type CommandOutcome,
@@ -45,6 +46,7 @@ import {
 export function addOperatorCommands(program: Command): void {
   addOrganizationCommands(program.command('org').description('Organizations and their plans.'));
   addKeyCommands(program.command('key').description('API keys.'));
+  addContactCommands(program);
   addDomainCommands(program.command('domain').description('Sending domains.'));
   addSuppressionCommands(
     program.command('suppression').description('Addresses that must not be written to any more.'),

@@ -1,0 +1,220 @@
+import type { Channel } from '../../accounts/accounts.ts';
+import { createValidation, type TextFormat, type Validator } from '../../platform/http/validation.ts';
+import { type ContactValues, emptyContact, mergeContact, type Properties } from '../contact-values.ts';
+import { type CsvRecord, splitCell } from './csv-reader.ts';
+import { unguardText } from './csv-writer.ts';
+import { type Column, type ImportField, pathOf } from './import-columns.ts';
+import {
+  audienceFormats,
+  type ConsentState,
+  contactPatch,
+  type ContactInput,
+  listBody,
+  type Property,
+  type PropertyValue,
+  tagBody,
+} from '../schema.ts';
+
+/** A row of the file that says something of a contact. */
+export type ImportRow = {
+  /** Of the file, where the row begins. */
+  line: number;
+  input: ContactInput;
+  /** What the contact is if there is none yet. */
+  values: ContactValues;
+  listNames: readonly string[];
+  tagNames: readonly string[];
+};
+
+/** What is wrong with a row: with one of its columns, or with the whole. */
+export type RowIssue = { line: number; column: string | null; reason: string };
+
+export type ReadRow = { kind: 'row'; row: ImportRow } | { kind: 'bad'; issues: RowIssue[] };
+
+/** Checks a record exactly as the API checks a body: the schema first, then what the properties demand. */
+export type RowReader = (record: CsvRecord) => ReadRow;
+
+export function createRowReader(columns: readonly Column[], properties: Properties): RowReader {
+  const validators = compileValidators();
+  const columnsByPath = new Map(columns.map(({ name, target }) => [pathOf(target) ?? '', name]));
+  return (record) => {
+    const { line, cells } = record;
+    const issues: RowIssue[] = [];
+    const say = (column: string | null, reason: string) => issues.push({ line, column, reason });
+    if (record.problem !== null) {
+      const column = columns[record.problem.cell]?.name ?? `column ${record.problem.cell + 1}`;
+      say(column, `${column} ${record.problem.reason}`);
+    } else if (cells.length !== columns.length) {
+      say(null, `the row has ${cells.length} cells, and the head has ${columns.length}`);
+    }
+    if (issues.length > 0) return { kind: 'bad', issues };
+
+    const { input, names, misplaced } = readCells(cells, columns);
+    const merged = mergeContact(emptyContact, input, properties);
+    const found = [
+      ...misplaced,
+      ...validators.contact(input),
+      ...(merged.kind === 'invalid' ? merged.issues : []),
+      ...names.list.flatMap((name) => validators.list({ name }).map((issue) => `lists: ${issue}`)),
+      ...names.tag.flatMap((name) => validators.tag({ name }).map((issue) => `tags: ${issue}`)),
+    ];
+    if (merged.kind === 'invalid' || found.length > 0) {
+      // A value of a wrong type is reported by both checks.
+      for (const issue of [...new Set(found)].slice(0, issuesMax)) {
+        say(columnsByPath.get(pathOfIssue(issue)) ?? null, issue);
+      }
+      return { kind: 'bad', issues };
+    }
+    return {
+      kind: 'row',
+      row: { line, input, values: merged.values, listNames: names.list, tagNames: names.tag },
+    };
+  };
+}
+
+function compileValidators(): Record<'contact' | 'list' | 'tag', Validator> {
+  const { compile } = createValidation(importFormats());
+  return { contact: compile(contactPatch), list: compile(listBody), tag: compile(tagBody) };
+}
+
+/** A file has few locales, and to look at one costs as much as to read the whole row. */
+function importFormats(): Record<string, TextFormat> {
+  const formats = { ...audienceFormats };
+  const { locale } = audienceFormats;
+  if (locale !== undefined) formats.locale = { ...locale, test: rememberAnswers(locale.test) };
+  return formats;
+}
+
+/** As many as there are of what repeats; what does not repeat is asked each time. */
+const answersMax = 1_000;
+/** So that what is remembered stays small. */
+const rememberedLengthMax = 35;
+
+function rememberAnswers(test: (text: string) => boolean): (text: string) => boolean {
+  const answers = new Map<string, boolean>();
+  return (text) => {
+    let answer = answers.get(text);
+    if (answer !== undefined) return answer;
+    answer = test(text);
+    // Copied: a part of a text keeps all of it in memory.
+    if (answers.size < answersMax && text.length <= rememberedLengthMax) {
+      answers.set(Buffer.from(text).toString(), answer);
+    }
+    return answer;
+  };
+}
+
+/** Of one row. More help nobody: the columns are mixed up then. */
+const issuesMax = 20;
+
+/** Issues begin with the path of their field. */
+function pathOfIssue(issue: string): string {
+  return /^[^\s:]*/.exec(issue)?.[0] ?? '';
+}
+
+/** The API takes no more lists, and no more tags, of one contact at once either. */
+const namesMax = 100;
+
+type SetNames = { list: readonly string[]; tag: readonly string[] };
+
+/** An empty cell says nothing: what is there stays. */
+function readCells(
+  cells: readonly string[],
+  columns: readonly Column[],
+): { input: ContactInput; names: SetNames; misplaced: string[] } {
+  const input: ContactInput = {};
+  const properties: Record<string, PropertyValue> = {};
+  const consent: Partial<Record<Channel, ConsentState>> = {};
+  const names: SetNames = { list: [], tag: [] };
+  const misplaced: string[] = [];
+  let hasProperties = false;
+  let hasConsent = false;
+  for (let index = 0; index < columns.length; index += 1) {
+    const cell = cells[index] ?? '';
+    const column = columns[index];
+    if (cell === '' || column === undefined) continue;
+    const { target } = column;
+    switch (target.kind) {
+      case 'field':
+        input[target.field] = readField(target.field, unguardText(cell));
+        break;
+      case 'property':
+        properties[target.property.key] = readProperty(target.property, unguardText(cell));
+        hasProperties = true;
+        break;
+      case 'consent':
+        // The schema says what else is not allowed.
+        consent[target.channel] = cell.trim().toLowerCase() as ConsentState;
+        hasConsent = true;
+        break;
+      case 'sets': {
+        const parts = splitCell(unguardText(cell));
+        const path = `${target.setKind}s`;
+        if (parts === null) misplaced.push(`${path} must be names separated by semicolons`);
+        else if (parts.length > namesMax) misplaced.push(`${path} must have at most ${namesMax} names`);
+        else names[target.setKind] = parts;
+        break;
+      }
+      case 'nameless':
+        misplaced.push(`column ${index + 1} has a value, and no name in the head`);
+        break;
+      case 'ignored':
+        break;
+    }
+  }
+  if (hasProperties) input.properties = properties;
+  if (hasConsent) input.consent = consent;
+  return { input, names, misplaced };
+}
+
+function readField(field: ImportField, text: string): string {
+  switch (field) {
+    case 'external_id':
+    case 'first_name':
+    case 'last_name':
+      return text;
+    case 'phone_number':
+      return withoutPunctuation(text.trim());
+    case 'email':
+    case 'locale':
+    case 'timezone':
+      return text.trim();
+  }
+}
+
+/** `+1 (415) 555-0123`. A `(0)` is left in, and refused: only its country knows whether it is dialled. */
+function withoutPunctuation(phoneNumber: string): string {
+  return phoneNumber.includes('(0') ? phoneNumber : phoneNumber.replace(/[\s().\-/]/g, '');
+}
+
+/** What cannot be read as its type stays a text, which the check of the property refuses. */
+function readProperty({ type }: Property, text: string): PropertyValue {
+  switch (type) {
+    case 'string':
+      return text;
+    case 'number':
+      return readNumber(text.trim());
+    case 'boolean':
+      return booleans.get(text.trim().toLowerCase()) ?? text;
+    case 'date':
+      return text.trim();
+  }
+}
+
+const decimalPattern = /^[+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:e[+-]?\d{1,3})?$/i;
+
+/** No thousands separators and no decimal commas: `1,234` is two numbers, depending on who reads it. */
+function readNumber(text: string): number | string {
+  return text.length <= numberLengthMax && decimalPattern.test(text) ? Number(text) : text;
+}
+
+const numberLengthMax = 100;
+
+const booleans = new Map([
+  ['true', true],
+  ['yes', true],
+  ['1', true],
+  ['false', false],
+  ['no', false],
+  ['0', false],
+]);

@@ -1,0 +1,460 @@
+import { type Clock, now, sleep } from '../../platform/clock.ts';
+import { createValidation } from '../../platform/http/validation.ts';
+import type { NewId } from '../../platform/ids.ts';
+import {
+  type Database,
+  DatabaseUnavailableError,
+  isConflict,
+  sqlState,
+  type Transaction,
+  uniqueViolation,
+} from '../../platform/postgres/database.ts';
+import { insertContactChange } from '../contact-store.ts';
+import type { Properties } from '../contact-values.ts';
+import { CsvError, type CsvRecord, readCsv } from './csv-reader.ts';
+import { type Column, type ColumnOptions, mapColumns, pathOf } from './import-columns.ts';
+import { identifiersOf, type Plan, planBatch, type PlanCounts } from './import-plan.ts';
+import { createRowReader, type ImportRow, type RowIssue, type RowReader } from './import-row.ts';
+import { createdSetsMax, createImportSets, type ImportSets, resolveSets } from './import-sets.ts';
+import * as store from './import-store.ts';
+import { loadProperties } from '../property-store.ts';
+import { audienceFormats, listBody, tagBody } from '../schema.ts';
+
+/**
+ * Contacts out of a CSV file of any size. The file is read a part at a time, rows are checked as the API checks them,
+ * and every few thousand are written in one transaction: contacts, their memberships, and the note that they changed.
+ * While PostgreSQL writes a batch the next one is read and checked, and no further, so that the memory that this takes
+ * does not grow with the file.
+ *
+ * What is promised: a row is written wholly or not at all, and one that is bad stops nothing but itself. Whatever
+ * interrupts an import, the batches before are kept, and running it again over the same file makes nothing twice:
+ * rows find the contacts that they made, and those that would change nothing write nothing. Others may import, send
+ * requests and delete meanwhile: a batch that met them is decided anew on top of what they did.
+ *
+ * What is not: a dry run remembers nothing from one batch to the next. Where rows that lie far apart have the same
+ * identifier, it counts a new contact more than once.
+ */
+
+export type ImportTools = { database: Database; clock: Clock; newId: NewId };
+
+export type ImportOptions = ColumnOptions & {
+  organizationId: string;
+  /** The file. */
+  source: AsyncIterable<Buffer>;
+  /** Lists and tags that every contact is added to, by name or id. Names that are unknown are made. */
+  lists: readonly string[];
+  tags: readonly string[];
+  /** Reads, checks and looks up, and writes nothing. */
+  isDryRun: boolean;
+  /** Whether `subscribed` in a consent column counts for contacts that have unsubscribed. */
+  resubscribes: boolean;
+  /** Ends the import after the present batch. */
+  signal?: AbortSignal;
+  onProgress?: (progress: ImportProgress) => void;
+  /** Contacts were written: called after their transaction. */
+  onChanged?: () => void;
+  /** In the order of the rows, once those before them are written. */
+  onIssues?: (issues: readonly RowIssue[]) => Promise<void>;
+};
+
+/** `rows` and `bytes` of the file that are dealt with. */
+export type ImportProgress = { rows: number; bytes: number };
+
+export type ImportCounts = PlanCounts & { rows: number };
+
+export type ImportOutcome =
+  | { kind: 'refused'; problem: string }
+  | {
+      kind: 'ended';
+      counts: ImportCounts;
+      /** Names. */
+      createdLists: readonly string[];
+      createdTags: readonly string[];
+      /** Of the file, where the last row that was dealt with begins; 0 if there was none. */
+      lastLine: number;
+      /** Why it ended before the end of the file; null if it did not. */
+      stop: { kind: 'interrupted' } | { kind: 'unreadable'; problem: string } | null;
+    };
+
+/** Whatever was written is kept; the message says how far that was. */
+export class ImportBrokenError extends Error {
+  override readonly name = 'ImportBrokenError';
+}
+
+export async function importContacts(tools: ImportTools, options: ImportOptions): Promise<ImportOutcome> {
+  const { organizationId, isDryRun } = options;
+  const properties = await tools.database.asOrganizations([organizationId], (transaction) =>
+    loadProperties(transaction, organizationId),
+  );
+  const parts = readCsv(options.source);
+  try {
+    const opened = await openFile(parts, properties, options);
+    if (opened.kind === 'refused') return opened;
+    const sets = createImportSets(tools, { organizationId, isDryRun });
+    const shared = await resolveSharedSets(tools.database, sets, options);
+    if (shared.kind === 'refused') return shared;
+    const { columns } = opened;
+    const run: ImportRun = {
+      tools,
+      options,
+      columns,
+      properties,
+      propertyIds: columns.flatMap(({ target }) => (target.kind === 'property' ? [target.property.id] : [])),
+      sets,
+      sharedSetIds: shared.ids,
+      expectsNew: false,
+    };
+    return await importBatches(run, readBatches(opened.records, createRowReader(columns, properties)));
+  } catch (cause) {
+    // Of the first part of the file: nothing was done yet.
+    if (cause instanceof CsvError) return { kind: 'refused', problem: cause.message };
+    throw cause;
+  } finally {
+    await parts.return();
+  }
+}
+
+/** What one import works with. */
+type ImportRun = {
+  tools: ImportTools;
+  options: ImportOptions;
+  columns: readonly Column[];
+  properties: Properties;
+  propertyIds: readonly string[];
+  sets: ImportSets;
+  sharedSetIds: readonly string[];
+  /**
+   * Whether the last rows that were looked up were all of new contacts. The next ones are then inserted without
+   * looking: if one of them is there after all, a unique index refuses the batch, and it is looked up. Measured,
+   * that spares a seventh of what a first import costs PostgreSQL.
+   */
+  expectsNew: boolean;
+};
+
+type OpenedFile =
+  | { kind: 'opened'; columns: readonly Column[]; records: AsyncGenerator<CsvRecord[], void, undefined> }
+  | { kind: 'refused'; problem: string };
+
+async function openFile(
+  parts: AsyncGenerator<CsvRecord[], void, undefined>,
+  properties: Properties,
+  options: ImportOptions,
+): Promise<OpenedFile> {
+  const first = await parts.next();
+  const [head, ...rest] = first.done === true ? [] : first.value;
+  if (head === undefined) return { kind: 'refused', problem: 'The file is empty.' };
+  if (head.problem !== null) {
+    const problem = `Column ${head.problem.cell + 1} of the head ${head.problem.reason}.`;
+    return { kind: 'refused', problem };
+  }
+  const mapped = mapColumns(head.cells, properties, options);
+  if (mapped.kind === 'refused') return mapped;
+  const records = async function* (): AsyncGenerator<CsvRecord[], void, undefined> {
+    yield rest;
+    yield* parts;
+  };
+  return { kind: 'opened', columns: mapped.columns, records: records() };
+}
+
+async function resolveSharedSets(
+  database: Database,
+  sets: ImportSets,
+  { organizationId, lists, tags }: ImportOptions,
+): Promise<{ kind: 'resolved'; ids: string[] } | { kind: 'refused'; problem: string }> {
+  const { compile } = createValidation(audienceFormats);
+  const kinds = [
+    { kind: 'list', references: lists, validate: compile(listBody) },
+    { kind: 'tag', references: tags, validate: compile(tagBody) },
+  ] as const;
+  for (const { kind, references, validate } of kinds) {
+    for (const name of references) {
+      const [issue] = validate({ name });
+      if (issue !== undefined)
+        return { kind: 'refused', problem: `The ${kind} "${name}" cannot be: ${issue}.` };
+    }
+  }
+  const ids: string[] = [];
+  for (const { kind, references } of kinds) {
+    const resolved = await resolveSets(database, { organizationId, kind, references, sets });
+    if (resolved.kind === 'refused') return resolved;
+    ids.push(...resolved.ids);
+  }
+  return { kind: 'resolved', ids };
+}
+
+type Batch = {
+  rows: ImportRow[];
+  issues: RowIssue[];
+  badRows: number;
+  lastLine: number;
+  bytes: number;
+};
+
+/**
+ * Rows of one transaction. Fewer cost more commits and more round trips; with more the memory grows, others wait
+ * longer for the same contacts, and it gets no faster.
+ */
+const batchRowsMax = 2_000;
+/** Of the file. Rows of a usual length never reach it. */
+const batchBytesMax = 8_388_608;
+
+async function* readBatches(
+  parts: AsyncIterable<CsvRecord[]>,
+  readRow: RowReader,
+): AsyncGenerator<Batch | { unreadable: string }, void, undefined> {
+  const begin = (): Batch => ({ rows: [], issues: [], badRows: 0, lastLine: 0, bytes: 0 });
+  let batch = begin();
+  try {
+    for await (const records of parts) {
+      for (const record of records) {
+        const read = readRow(record);
+        if (read.kind === 'row') {
+          batch.rows.push(read.row);
+        } else {
+          batch.issues.push(...read.issues);
+          batch.badRows += 1;
+        }
+        batch.lastLine = record.line;
+        batch.bytes += record.bytes;
+        if (batch.rows.length + batch.badRows >= batchRowsMax || batch.bytes >= batchBytesMax) {
+          yield batch;
+          batch = begin();
+        }
+      }
+    }
+  } catch (cause) {
+    if (!(cause instanceof CsvError)) throw cause;
+    if (batch.lastLine > 0) yield batch;
+    yield { unreadable: cause.message };
+    return;
+  }
+  if (batch.lastLine > 0) yield batch;
+}
+
+async function importBatches(
+  run: ImportRun,
+  batches: AsyncGenerator<Batch | { unreadable: string }, void, undefined>,
+): Promise<ImportOutcome> {
+  const { options, sets } = run;
+  const counts: ImportCounts = { rows: 0, created: 0, updated: 0, unchanged: 0, bad: 0, keptUnsubscribed: 0 };
+  let lastLine = 0;
+  let bytes = 0;
+  const end = (stop: Extract<ImportOutcome, { kind: 'ended' }>['stop']): ImportOutcome => {
+    const { list: createdLists, tag: createdTags } = sets.created;
+    return { kind: 'ended', counts, createdLists, createdTags, lastLine, stop };
+  };
+  let coming = batches.next();
+  try {
+    for (;;) {
+      const { value: batch, done } = await coming;
+      if (done === true) return end(null);
+      if ('unreadable' in batch) return end({ kind: 'unreadable', problem: batch.unreadable });
+      if (options.signal?.aborted === true) return end({ kind: 'interrupted' });
+      coming = batches.next();
+      // Looked at only after this batch, and unhandled until then.
+      coming.catch(() => undefined);
+      const { issues, badRows, ...written } = await importBatch(run, batch);
+      addCounts(counts, { ...written, bad: written.bad + badRows });
+      counts.rows += batch.rows.length + batch.badRows;
+      lastLine = batch.lastLine;
+      bytes += batch.bytes;
+      if (issues.length > 0) await options.onIssues?.(issues);
+      options.onProgress?.({ rows: counts.rows, bytes });
+    }
+  } catch (cause) {
+    const standing = lastLine === 0 ? 'before its first rows were written' : `behind row ${lastLine}`;
+    throw new ImportBrokenError(
+      `The import broke off ${standing}; what was written is kept, and it can be run again over the same file`,
+      { cause },
+    );
+  } finally {
+    await coming.catch(() => undefined);
+    await batches.return();
+  }
+}
+
+function addCounts(sum: PlanCounts, counts: PlanCounts): void {
+  sum.created += counts.created;
+  sum.updated += counts.updated;
+  sum.unchanged += counts.unchanged;
+  sum.bad += counts.bad;
+  sum.keptUnsubscribed += counts.keptUnsubscribed;
+}
+
+type ImportedBatch = PlanCounts & { issues: RowIssue[]; badRows: number };
+
+/** In as many transactions as its rows need: mostly one. */
+async function importBatch(run: ImportRun, batch: Batch): Promise<ImportedBatch> {
+  const { rows, issues } = await learnSets(run, batch);
+  issues.push(...batch.issues);
+  const counts: PlanCounts = { created: 0, updated: 0, unchanged: 0, bad: 0, keptUnsubscribed: 0 };
+  // Ends because every plan is for one row at least.
+  for (let at = 0; at < rows.length;) {
+    const plan = await carryOut(run, at === 0 ? rows : rows.slice(at));
+    at += plan.rowsPlanned;
+    if (plan.changedIds.length > 0 && !run.options.isDryRun) run.options.onChanged?.();
+    addCounts(counts, plan.counts);
+    for (const { line, field, reason } of plan.issues) {
+      issues.push({ line, column: columnOf(run, field), reason });
+    }
+  }
+  issues.sort((first, second) => first.line - second.line);
+  return { ...counts, issues, badRows: batch.badRows + batch.rows.length - rows.length };
+}
+
+/** As the file calls it. */
+function columnOf(run: ImportRun, path: string): string | null {
+  return run.columns.find(({ target }) => pathOf(target) === path)?.name ?? null;
+}
+
+/** Without the rows that name a list or a tag too many. */
+async function learnSets(
+  run: ImportRun,
+  { rows }: Batch,
+): Promise<{ rows: ImportRow[]; issues: RowIssue[] }> {
+  const { sets } = run;
+  await sets.learn('list', distinctNames(rows, 'listNames'));
+  await sets.learn('tag', distinctNames(rows, 'tagNames'));
+  const issues: RowIssue[] = [];
+  const known = rows.filter(({ line, listNames, tagNames }) => {
+    const areListsKnown = listNames.every((name) => sets.idOf('list', name) !== undefined);
+    const areTagsKnown = tagNames.every((name) => sets.idOf('tag', name) !== undefined);
+    for (const [path, areKnown] of [['lists', areListsKnown] as const, ['tags', areTagsKnown] as const]) {
+      const reason = `${path}: an import makes at most ${createdSetsMax} new ones`;
+      if (!areKnown) issues.push({ line, column: columnOf(run, path), reason });
+    }
+    return areListsKnown && areTagsKnown;
+  });
+  return { rows: known, issues };
+}
+
+function distinctNames(rows: readonly ImportRow[], names: 'listNames' | 'tagNames'): string[] {
+  const distinct = new Set<string>();
+  for (const row of rows) for (const name of row[names]) distinct.add(name);
+  return [...distinct];
+}
+
+/** Somebody has changed or deleted a contact since it was read. */
+class ChangedMeanwhileError extends Error {
+  override readonly name = 'ChangedMeanwhileError';
+}
+
+/** A list, a tag or a property is not there any more: nobody knows whether the rows are still meant. */
+class TargetDeletedError extends Error {
+  override readonly name = 'TargetDeletedError';
+}
+
+/** Each time somebody else has got ahead with something: fewer would give up beside a busy API. */
+const conflictTriesMax = 20;
+/** As long as a PostgreSQL that was killed takes to come back, and some more. */
+const unavailableTriesMax = 30;
+const unavailablePauseMs = 500;
+
+async function carryOut(run: ImportRun, rows: readonly ImportRow[]): Promise<Plan> {
+  const { tools, options } = run;
+  let conflicts = 0;
+  let unavailable = 0;
+  for (;;) {
+    try {
+      // Not behind the second wall: see import-store.ts.
+      return await tools.database.transaction((transaction) =>
+        options.isDryRun ? planRows(run, transaction, rows) : writeRows(run, transaction, rows),
+      );
+    } catch (cause) {
+      if (cause instanceof DatabaseUnavailableError) {
+        unavailable += 1;
+        if (unavailable === unavailableTriesMax) throw cause;
+        await sleep(tools.clock, unavailablePauseMs);
+      } else {
+        const isTaken = sqlState(cause) === uniqueViolation;
+        const isInTheWay = isTaken || isConflict(cause) || cause instanceof ChangedMeanwhileError;
+        if (isTaken) run.expectsNew = false;
+        conflicts += 1;
+        if (!isInTheWay || conflicts === conflictTriesMax) throw cause;
+      }
+    }
+  }
+}
+
+async function writeRows(
+  run: ImportRun,
+  transaction: Transaction,
+  rows: readonly ImportRow[],
+): Promise<Plan> {
+  const { tools, options } = run;
+  const { organizationId } = options;
+  const setIds = [...new Set(rows.flatMap((row) => setIdsOf(run, row)))];
+  const [, there, plan] = await allInOrder([
+    store.lockImports(transaction, organizationId),
+    store.lockTargets(transaction, { organizationId, setIds, propertyIds: run.propertyIds }),
+    planRows(run, transaction, rows),
+  ]);
+  if (there.length < setIds.length + run.propertyIds.length) {
+    throw new TargetDeletedError('a list, a tag or a property that the file needs was deleted meanwhile');
+  }
+  if (plan.changedIds.length === 0) return plan;
+  const at = now(tools.clock);
+  const isCertain = plan.touched.length === 0;
+  const [locked] = await allInOrder([
+    store.lockContacts(transaction, organizationId, plan.touched),
+    // If one of those to be updated was deleted meanwhile this makes it anew, which the count below takes back.
+    store.updateContacts(transaction, organizationId, plan.updates, at),
+    store.insertContacts(transaction, organizationId, plan.inserts, at),
+    store.insertMemberships(transaction, organizationId, plan.memberships),
+    insertContactChange(transaction, {
+      organizationId,
+      id: tools.newId(),
+      contactIds: plan.changedIds,
+    }),
+    isCertain ? transaction.commit() : Promise.resolve(),
+  ]);
+  if (locked < plan.touched.length) {
+    throw new ChangedMeanwhileError('contacts were changed while a batch was written');
+  }
+  return plan;
+}
+
+/**
+ * Results of statements that were sent together. Of their errors the first one in the order of sending, and not in
+ * that of arrival: behind it, all others only say that the transaction has failed.
+ */
+async function allInOrder<const Sent extends readonly Promise<unknown>[]>(sent: Sent) {
+  await Promise.allSettled(sent);
+  return Promise.all(sent);
+}
+
+async function planRows(run: ImportRun, transaction: Transaction, rows: readonly ImportRow[]): Promise<Plan> {
+  const { tools, options, properties } = run;
+  const present = run.expectsNew ? [] : await findPresent(run, transaction, rows);
+  return planBatch({
+    rows,
+    present,
+    setIdsOf: (row) => setIdsOf(run, row),
+    properties,
+    newId: tools.newId,
+    resubscribes: options.resubscribes,
+    isDryRun: options.isDryRun,
+  });
+}
+
+async function findPresent(
+  run: ImportRun,
+  transaction: Transaction,
+  rows: readonly ImportRow[],
+): Promise<store.PresentRow[]> {
+  const present = await store.findPresent(transaction, {
+    organizationId: run.options.organizationId,
+    identifiers: identifiersOf(rows),
+    setIds: [...new Set(rows.flatMap((row) => setIdsOf(run, row)))],
+  });
+  // A dry run has nothing that would refuse a batch.
+  run.expectsNew = present.length === 0 && !run.options.isDryRun;
+  return present;
+}
+
+function setIdsOf({ sets, sharedSetIds }: ImportRun, row: ImportRow): readonly string[] {
+  if (row.listNames.length === 0 && row.tagNames.length === 0) return sharedSetIds;
+  const idsOf = (kind: 'list' | 'tag', names: readonly string[]) =>
+    names.flatMap((name) => sets.idOf(kind, name) ?? []);
+  return [...sharedSetIds, ...idsOf('list', row.listNames), ...idsOf('tag', row.tagNames)];
+}

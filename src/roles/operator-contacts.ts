@@ -1,0 +1,353 @@
+import { once } from 'node:events';
+import { createReadStream, createWriteStream } from 'node:fs';
+import { stat } from 'node:fs/promises';
+import type { Writable } from 'node:stream';
+import { type Command, InvalidArgumentError } from 'commander';
+import { hasOrganization } from '../accounts/accounts.ts';
+import {
+  importContacts,
+  type ImportOutcome,
+  type ImportProgress,
+  openExport,
+  type RowIssue,
+  writeRecord,
+} from '../audience/audience.ts';
+import type { Clock } from '../platform/clock.ts';
+import { createWaker } from '../platform/queue/wake.ts';
+import { segmentChannel } from '../segments/jobs.ts';
+import type { Installation } from './installation.ts';
+import { addCommand, type CommandOutcome, describeFailure, onInstallation } from './operator-command.ts';
+import { parseOrganizationId } from './operator-values.ts';
+
+/**
+ * `contacts import` and `contacts export`. Files are read and written a part at a time, whatever their size. While
+ * an import runs, standard error shows how far it is, where that is a terminal, and the first bad rows.
+ */
+export function addContactCommands(program: Command): void {
+  const group = program.command('contacts').description('Contacts out of CSV files, and into them.');
+  addCommand(group, 'import', 'Create and update contacts from a CSV file.')
+    .argument('<file>', 'path of the file, or - for standard input')
+    .requiredOption('--org <org>', 'id of the organization', parseOrganizationId)
+    .option('--list <name-or-id>', 'add everybody to a list, made if there is none; repeatable', collectText)
+    .option('--tag <name-or-id>', 'give everybody a tag, made if there is none; repeatable', collectText)
+    .option('--map <column=field>', 'what a column holds; repeatable', collectMapping)
+    .option('--ignore <column>', 'pass a column over; repeatable', collectText)
+    .option('--report <file>', 'write all that is wrong with bad rows into a CSV file')
+    .option('--resubscribe', 'let "subscribed" count for those who have unsubscribed')
+    .option('--dry-run', 'read and check everything, and write nothing')
+    .action(onInstallation(runImport, longRunning));
+  addCommand(group, 'export', 'Write contacts into a CSV file.')
+    .argument('[file]', 'path of the file; without it, standard output')
+    .requiredOption('--org <org>', 'id of the organization', parseOrganizationId)
+    .option('--list <name-or-id>', 'only members of a list; repeatable', collectText)
+    .option('--tag <name-or-id>', 'only those with a tag; repeatable', collectText)
+    .action(onInstallation(runExport, longRunning));
+}
+
+const longRunning = { migrate: true, isLong: true };
+
+function collectText(text: string, collected: string[] = []): string[] {
+  if (text.trim() === '') throw new InvalidArgumentError('It must not be empty.');
+  return [...collected, text];
+}
+
+type Mapping = { column: string; field: string };
+
+/** The last equals sign counts: names of columns may have one, those of fields have none. */
+function collectMapping(text: string, collected: Mapping[] = []): Mapping[] {
+  const at = text.lastIndexOf('=');
+  const [column, field] = [text.slice(0, Math.max(at, 0)).trim(), text.slice(at + 1).trim()];
+  if (column === '' || field === '') {
+    throw new InvalidArgumentError('It must be COLUMN=FIELD, such as "Mail address=email".');
+  }
+  return [...collected, { column, field }];
+}
+
+type ImportArguments = {
+  org: string;
+  list?: string[];
+  tag?: string[];
+  map?: Mapping[];
+  ignore?: string[];
+  report?: string;
+  resubscribe?: boolean;
+  dryRun?: boolean;
+  json?: boolean;
+};
+
+/** So that a script tells "some rows were bad" from "it could not be done". */
+const badRowsExitCode = 2;
+/** What shells have for a program that ended because of SIGINT. */
+const interruptedExitCode = 130;
+
+/** More would scroll away what happened; all of them go into the file of `--report`. */
+const shownIssuesMax = 100;
+
+async function runImport(
+  installation: Installation,
+  file: string,
+  options: ImportArguments,
+): Promise<CommandOutcome> {
+  const { org: organizationId, dryRun: isDryRun = false } = options;
+  if (!(await hasOrganization(installation.database, organizationId))) {
+    return refuse(`There is no organization ${organizationId}. "bin/postillion org list" shows them.`);
+  }
+  const opened = await openSource(file);
+  if (typeof opened === 'string') return refuse(opened);
+  const report = options.report === undefined ? null : await openReport(options.report);
+  if (typeof report === 'string') return refuse(report);
+
+  const interruption = new AbortController();
+  const interrupt = () => {
+    interruption.abort();
+  };
+  // A second one ends the process at once: nothing is lost by that either.
+  process.once('SIGINT', interrupt).once('SIGTERM', interrupt);
+  const display = startDisplay(installation.clock, opened.sizeBytes);
+  const shown: RowIssue[] = [];
+  try {
+    const outcome = await importContacts(installation, {
+      organizationId,
+      source: opened.source,
+      lists: options.list ?? [],
+      tags: options.tag ?? [],
+      mapped: options.map ?? [],
+      ignored: options.ignore ?? [],
+      isDryRun,
+      resubscribes: options.resubscribe ?? false,
+      signal: interruption.signal,
+      onProgress: display.update,
+      // Each by a waker of its own, which does not wait; batches are far enough apart.
+      onChanged: () => {
+        createWaker(installation, segmentChannel)();
+      },
+      onIssues: async (issues) => {
+        const news = issues.slice(0, shownIssuesMax - shown.length);
+        shown.push(...news);
+        if (options.json !== true) for (const issue of news) display.print(describeIssue(issue));
+        await report?.write(issues.map((issue) => `${toReportLine(issue)}\n`).join(''));
+      },
+    });
+    display.end();
+    return describeImport(outcome, { isDryRun, shown });
+  } finally {
+    display.end();
+    process.off('SIGINT', interrupt).off('SIGTERM', interrupt);
+    await report?.end();
+  }
+}
+
+type Source = { source: AsyncIterable<Buffer>; sizeBytes: number | null };
+
+const readBytes = 262_144;
+
+/** The file, or a sentence on why it cannot be read. */
+async function openSource(file: string): Promise<Source | string> {
+  if (file === '-') return { source: process.stdin, sizeBytes: null };
+  const stream = createReadStream(file, { highWaterMark: readBytes });
+  try {
+    await once(stream, 'ready');
+    const found = await stat(file);
+    if (found.isDirectory()) throw new Error('it is a folder');
+    return { source: stream, sizeBytes: found.isFile() ? found.size : null };
+  } catch (cause) {
+    stream.destroy();
+    return `${file} cannot be read: ${describeFailure(cause)}.`;
+  }
+}
+
+type TextFile = { write: (text: string) => Promise<void>; end: () => Promise<void> };
+
+/** Each part is awaited, so that no more than one stands in memory. */
+function writeTo(stream: Writable): TextFile {
+  // The write that met it says so.
+  stream.on('error', () => undefined);
+  return {
+    write: (text) =>
+      new Promise((resolve, reject) => {
+        stream.write(text, (cause) => {
+          if (cause) reject(cause);
+          else resolve();
+        });
+      }),
+    end: () =>
+      new Promise((resolve) => {
+        stream.end(resolve);
+      }),
+  };
+}
+
+/** Only its owner may read it: contacts are nobody else's business. */
+const privateMode = 0o600;
+
+async function openTarget(file: string): Promise<TextFile | string> {
+  const stream = createWriteStream(file, { mode: privateMode });
+  try {
+    await once(stream, 'ready');
+    return writeTo(stream);
+  } catch (cause) {
+    return `${file} cannot be written: ${describeFailure(cause)}.`;
+  }
+}
+
+async function openReport(file: string): Promise<TextFile | string> {
+  const report = await openTarget(file);
+  if (typeof report !== 'string') await report.write('row,column,reason\n');
+  return report;
+}
+
+function toReportLine({ line, column, reason }: RowIssue): string {
+  return writeRecord([line, column, reason]);
+}
+
+function describeIssue({ line, column, reason }: RowIssue): string {
+  return column === null ? `Row ${line}: ${reason}` : `Row ${line}, column "${column}": ${reason}`;
+}
+
+function describeImport(
+  outcome: ImportOutcome,
+  { isDryRun, shown }: { isDryRun: boolean; shown: readonly RowIssue[] },
+): CommandOutcome {
+  if (outcome.kind === 'refused') return outcome;
+  const { counts, createdLists, createdTags, lastLine, stop } = outcome;
+  const problem = stop?.kind === 'unreadable' ? stop.problem : null;
+  if (stop?.kind === 'interrupted') process.exitCode = interruptedExitCode;
+  else if (counts.bad > 0) process.exitCode = badRowsExitCode;
+  const json = {
+    ...(problem !== null && { error: problem }),
+    rows: counts.rows,
+    created: counts.created,
+    updated: counts.updated,
+    unchanged: counts.unchanged,
+    bad: counts.bad,
+    kept_unsubscribed: counts.keptUnsubscribed,
+    created_lists: createdLists,
+    created_tags: createdTags,
+    dry_run: isDryRun,
+    interrupted: stop?.kind === 'interrupted',
+    last_row: lastLine,
+    bad_rows: shown.map(({ line, column, reason }) => ({ row: line, column, reason })),
+  };
+  const { rows, created, updated, unchanged, bad, keptUnsubscribed } = counts;
+  const sentences = [
+    isDryRun && 'A dry run: nothing was written.',
+    `${formatCount(rows)} rows: ${formatCount(created)} created, ${formatCount(updated)} updated, ${formatCount(unchanged)} unchanged, ${formatCount(bad)} bad.`,
+    keptUnsubscribed > 0 &&
+      `${formatCount(keptUnsubscribed)} say "subscribed" of somebody who has unsubscribed, and was left so (see --resubscribe).`,
+    createdLists.length > 0 && `Lists made: ${showNames(createdLists)}.`,
+    createdTags.length > 0 && `Tags made: ${showNames(createdTags)}.`,
+    stop !== null && [problem, `It ended behind row ${lastLine}.`].filter(Boolean).join(' '),
+    stop !== null && 'What was written is kept: running it again over the whole file makes nothing twice.',
+  ];
+  const text = sentences.filter((sentence) => sentence !== false).join('\n');
+  return { kind: problem === null ? 'done' : 'failed', json, text };
+}
+
+const shownNamesMax = 20;
+
+function showNames(names: readonly string[]): string {
+  const shown = names.slice(0, shownNamesMax).join(', ');
+  return names.length > shownNamesMax ? `${shown} and ${names.length - shownNamesMax} more` : shown;
+}
+
+function formatCount(count: number): string {
+  return count.toLocaleString('en-US');
+}
+
+type Display = {
+  update: (progress: ImportProgress) => void;
+  /** A line above the bar. */
+  print: (line: string) => void;
+  end: () => void;
+};
+
+const redrawMs = 200;
+
+/** On standard error: a bar where that is a terminal, nothing but the lines elsewhere. */
+function startDisplay(clock: Clock, sizeBytes: number | null): Display {
+  const { stderr } = process;
+  const startedAtMs = clock.monotonicMs();
+  let progress: ImportProgress = { rows: 0, bytes: 0 };
+  const clear = () => {
+    if (stderr.isTTY) stderr.write('\r\u001b[K');
+  };
+  const draw = () => {
+    clear();
+    if (stderr.isTTY) stderr.write(formatProgress(progress, sizeBytes, clock.monotonicMs() - startedAtMs));
+  };
+  // Also keeps the process alive while it waits for a database that is away.
+  const redrawing = setInterval(draw, redrawMs);
+  return {
+    update: (latest) => {
+      progress = latest;
+    },
+    print: (line) => {
+      clear();
+      stderr.write(`${line}\n`);
+    },
+    end: () => {
+      clearInterval(redrawing);
+      clear();
+    },
+  };
+}
+
+const barWidth = 30;
+
+function formatProgress(
+  { rows, bytes }: ImportProgress,
+  sizeBytes: number | null,
+  elapsedMs: number,
+): string {
+  const perSecond = elapsedMs > 0 ? Math.round((rows * 1_000) / elapsedMs) : 0;
+  const soFar = `${formatCount(rows)} rows, ${formatCount(perSecond)} a second`;
+  if (sizeBytes === null || sizeBytes === 0) return soFar;
+  const share = Math.min(bytes / sizeBytes, 1);
+  const bar = '#'.repeat(Math.round(share * barWidth)).padEnd(barWidth, '.');
+  const leftSeconds = share > 0 ? Math.ceil((elapsedMs * (1 / share - 1)) / 1_000) : null;
+  const left = leftSeconds === null ? '' : `, ${leftSeconds} s left`;
+  return `[${bar}] ${Math.floor(share * 100)} %  ${soFar}${left}`;
+}
+
+type ExportArguments = { org: string; list?: string[]; tag?: string[]; json?: boolean };
+
+async function runExport(
+  installation: Installation,
+  file: string | undefined,
+  options: ExportArguments,
+): Promise<CommandOutcome> {
+  const { org: organizationId } = options;
+  if (file === undefined && options.json === true) {
+    return refuse('With --json, name a file: standard output is for the result then.');
+  }
+  if (!(await hasOrganization(installation.database, organizationId))) {
+    return refuse(`There is no organization ${organizationId}. "bin/postillion org list" shows them.`);
+  }
+  const opened = await openExport(installation.database, {
+    organizationId,
+    lists: options.list ?? [],
+    tags: options.tag ?? [],
+  });
+  if (opened.kind === 'refused') return opened;
+  const target = file === undefined ? writeTo(process.stdout) : await openTarget(file);
+  if (typeof target === 'string') return refuse(target);
+  let exported = 0;
+  await target.write(opened.head);
+  for await (const lines of opened.pages) {
+    await target.write(lines.map((line) => `\n${line}`).join(''));
+    exported += lines.length;
+  }
+  // What is printed as the result, here nothing, ends the last line.
+  if (file === undefined) return { kind: 'done', json: {}, text: '' };
+  await target.write('\n');
+  await target.end();
+  return {
+    kind: 'done',
+    json: { exported, file },
+    text: `${formatCount(exported)} contacts written into ${file}.`,
+  };
+}
+
+function refuse(problem: string): CommandOutcome {
+  return { kind: 'refused', problem };
+}

@@ -1,0 +1,238 @@
+/** Contacts out of a CSV file and into one, as an operator does it: the built program, as processes of their own. */
+import { type ChildProcess, spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
+import os from 'node:os';
+import path from 'node:path';
+import { text } from 'node:stream/consumers';
+import { afterAll, afterEach, beforeAll, beforeEach, expect, test, vi } from 'vitest';
+import { createOrganization } from '../../src/accounts/accounts.ts';
+import { systemClock } from '../../src/platform/clock.ts';
+import { createIds } from '../../src/platform/ids.ts';
+import {
+  type Database,
+  type DatabaseAddress,
+  openDatabase,
+  unpreparedStatement,
+} from '../../src/platform/postgres/database.ts';
+import { createTestDatabase, type TestDatabase } from '../support/test-database.ts';
+
+const program = path.resolve(import.meta.dirname, '../../bin/postillion');
+
+let testDatabase: TestDatabase;
+let database: Database;
+let folder: string;
+let org: string;
+const running = new Set<ChildProcess>();
+
+beforeAll(async () => {
+  testDatabase = await createTestDatabase();
+  database = openDatabase({ address: testDatabase.address, connectionsMax: 2 });
+  folder = await mkdtemp(path.join(os.tmpdir(), 'postillion-contacts-'));
+});
+
+beforeEach(async () => {
+  org = await createOrg();
+});
+
+afterEach(async () => {
+  for (const child of running) {
+    child.kill('SIGKILL');
+    await once(child, 'exit');
+  }
+});
+
+afterAll(async () => {
+  await database.close();
+  await testDatabase.drop();
+  await rm(folder, { recursive: true, force: true });
+});
+
+async function createOrg(): Promise<string> {
+  const tools = { database, clock: systemClock, newId: createIds(systemClock) };
+  return (await createOrganization(tools, 'Acme')).id;
+}
+
+function urlOf(address: DatabaseAddress): string {
+  if ('url' in address) return address.url;
+  return `postgres://${address.user}@/${address.database}?host=${encodeURIComponent(address.host)}`;
+}
+
+type Ended = { exitCode: number | null; signal: string | null; output: string; errors: string };
+
+function start(words: readonly string[], input?: string): { child: ChildProcess; ended: Promise<Ended> } {
+  const child = spawn(process.execPath, [program, 'contacts', ...words], {
+    env: {
+      PATH: process.env.PATH,
+      DATABASE_URL: urlOf(testDatabase.address),
+      POSTILLION_SECRET: 'a secret of the tests, and of nothing else',
+    },
+  });
+  running.add(child);
+  child.once('exit', () => running.delete(child));
+  // It may end before it has read everything.
+  child.stdin.on('error', () => undefined);
+  child.stdin.end(input ?? '');
+  const ended = Promise.all([text(child.stdout), text(child.stderr), once(child, 'close')]).then(
+    ([output, errors, [exitCode, signal]]: [string, string, unknown[]]) => ({
+      exitCode: exitCode as number | null,
+      signal: signal as string | null,
+      output,
+      errors,
+    }),
+  );
+  return { child, ended };
+}
+
+const run = (...words: string[]) => start(words).ended;
+
+async function write(name: string, content: string): Promise<string> {
+  const file = path.join(folder, name);
+  await writeFile(file, content);
+  return file;
+}
+
+async function countContacts(): Promise<number> {
+  const [row] = await database.rows(
+    unpreparedStatement<{ contacts: number }>(
+      'select count(*) as contacts from contacts where organization_id = $1',
+    ),
+    [org],
+  );
+  return row?.contacts ?? 0;
+}
+
+const manyRows = 40_000;
+const manyFile = () =>
+  `external_id,email,first_name,tags\n${Array.from({ length: manyRows }, (_none, index) => `x${index},m${index}@b.test,Ada,t${index % 5}\n`).join('')}`;
+
+test('an import that is killed in the middle is run again, and makes nothing twice', async () => {
+  const file = await write('many.csv', manyFile());
+  const words = ['import', '--org', org, '--list', 'Everybody', '--json', file];
+  const { child, ended } = start(words);
+  await vi.waitFor(async () => {
+    expect(await countContacts()).toBeGreaterThan(0);
+  }, 20_000);
+  child.kill('SIGKILL');
+  expect(await ended).toMatchObject({ signal: 'SIGKILL', output: '' });
+  const kept = await vi.waitFor(async () => {
+    const [row] = await database.rows(
+      unpreparedStatement<{ others: number }>(
+        "select count(*) as others from pg_stat_activity where datname = current_database() and application_name = 'postillion' and pid <> pg_backend_pid() and state <> 'idle'",
+      ),
+    );
+    expect(row?.others).toBe(0);
+    return countContacts();
+  }, 20_000);
+  expect(kept).toBeLessThan(manyRows);
+
+  const again = await run(...words);
+  expect(again).toMatchObject({ exitCode: 0, errors: '' });
+  expect(JSON.parse(again.output)).toMatchObject({
+    rows: manyRows,
+    created: manyRows - kept,
+    updated: 0,
+    unchanged: kept,
+    bad: 0,
+    interrupted: false,
+    last_row: manyRows + 1,
+  });
+  expect(await countContacts()).toBe(manyRows);
+  const sets = await database.rows(
+    unpreparedStatement(
+      `select s.name, sum(n.contacts) as counted,
+         (select count(*) from memberships m where m.organization_id = $1 and m.set_id = s.id) as members
+       from contact_sets s
+       join membership_counts n on n.organization_id = s.organization_id and n.set_id = s.id
+       where s.organization_id = $1 group by s.id, s.name order by s.name`,
+    ),
+    [org],
+  );
+  expect(sets).toEqual([
+    { name: 'Everybody', counted: manyRows, members: manyRows },
+    ...[0, 1, 2, 3, 4].map((tag) => ({ name: `t${tag}`, counted: manyRows / 5, members: manyRows / 5 })),
+  ]);
+}, 90_000);
+
+test('Ctrl-C ends an import after the batch at hand, and it says where it stood', async () => {
+  const file = await write('many.csv', manyFile());
+  const { child, ended } = start(['import', '--org', org, '--json', file]);
+  await vi.waitFor(async () => {
+    expect(await countContacts()).toBeGreaterThan(0);
+  }, 20_000);
+  child.kill('SIGINT');
+  const { exitCode, output } = await ended;
+  const report = JSON.parse(output) as { created: number; last_row: number; interrupted: boolean };
+  expect(exitCode).toBe(130);
+  expect(report).toMatchObject({ interrupted: true, last_row: report.created + 1 });
+  expect(await countContacts()).toBe(report.created);
+}, 60_000);
+
+test('bad rows are told apart from an import that could not be', async () => {
+  const file = await write('bad.csv', 'E-mail;First name\na@b.test;Ada\nnone;=1+1\n;Bo\n');
+  const report = path.join(folder, 'report.csv');
+  const some = await run('import', '--org', org, '--report', report, file);
+  expect(some).toEqual({
+    exitCode: 2,
+    signal: null,
+    output: '3 rows: 1 created, 0 updated, 0 unchanged, 2 bad.\n',
+    errors:
+      'Row 3, column "E-mail": email must be an email address\nRow 4: one of external_id, email and phone_number is required\n',
+  });
+  expect(await readFile(report, 'utf8')).toBe(
+    'row,column,reason\n3,E-mail,email must be an email address\n4,,"one of external_id, email and phone_number is required"\n',
+  );
+  const json = await run('import', '--org', org, '--dry-run', '--json', file);
+  expect(json).toMatchObject({ exitCode: 2, errors: '' });
+  expect(JSON.parse(json.output)).toMatchObject({
+    unchanged: 1,
+    bad: 2,
+    dry_run: true,
+    bad_rows: [
+      { row: 3, column: 'E-mail' },
+      { row: 4, column: null },
+    ],
+  });
+
+  const refusals: [string[], RegExp][] = [
+    [['--org', org, path.join(folder, 'nothing.csv')], /nothing.csv cannot be read: .*ENOENT/],
+    [['--org', org, folder], /cannot be read: it is a folder/],
+    [['--org', '0199c0de-0000-7000-8000-000000000000', file], /There is no organization/],
+    [['--org', org, await write('x.csv', 'email,Unknown\n')], /the column "Unknown".*--map "Unknown=FIELD"/],
+    [['--org', org, '--map', 'First', file], /must be COLUMN=FIELD/],
+    [['--org', org, await write('x.xlsx', 'PK\x03\x04')], /Save it as CSV/],
+  ];
+  const ended = await Promise.all(refusals.map(([words]) => run('import', ...words, '--json')));
+  for (const [index, { exitCode, output }] of ended.entries()) {
+    expect((JSON.parse(output) as { error: string }).error).toMatch(refusals[index]![1]);
+    expect(exitCode).toBe(1);
+  }
+}, 60_000);
+
+test('what is exported comes back through standard input as it was', async () => {
+  const file = await write(
+    'people.csv',
+    'external_id,email,phone,first_name,tags\nx1,a@b.test,+4915112345678,"=1+1, Ada",VIP;new\n',
+  );
+  expect(await run('import', '--org', org, file)).toMatchObject({ exitCode: 0, errors: '' });
+  const exported = await run('export', '--org', org);
+  expect(exported).toMatchObject({ exitCode: 0, errors: '' });
+  expect(exported.output).toBe(
+    [
+      'external_id,email,phone_number,first_name,last_name,locale,timezone,email_consent,sms_consent,push_consent,chatapp_consent,lists,tags',
+      `x1,a@b.test,'+4915112345678,"'=1+1, Ada",,,,subscribed,subscribed,subscribed,subscribed,,"new;VIP"`,
+      '',
+    ].join('\n'),
+  );
+  const target = path.join(folder, 'exported.csv');
+  const toFile = await run('export', '--org', org, '--tag', 'vip', '--json', target);
+  expect(JSON.parse(toFile.output)).toEqual({ exported: 1, file: target });
+  expect(await readFile(target, 'utf8')).toBe(exported.output);
+
+  const other = await createOrg();
+  const imported = await start(['import', '--org', other, '--json', '-'], exported.output).ended;
+  expect(imported).toMatchObject({ exitCode: 0, errors: '' });
+  expect(JSON.parse(imported.output)).toMatchObject({ created: 1, created_tags: ['new', 'VIP'] });
+  expect((await run('export', '--org', other)).output).toBe(exported.output);
+  expect(await run('export', '--org', org, '--json')).toMatchObject({ exitCode: 1 });
+}, 60_000);
