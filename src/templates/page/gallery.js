@@ -370,11 +370,11 @@ async function copy(button) {
 
 /** By Escape or by a button. Where one came from the list, that is where Back leads. */
 function leavePreview() {
-  const card = gallery.cards.get(choice.slug);
   if (choice.slug === null) return;
+  const card = gallery.cards.get(choice.slug);
   if (history.state?.isFromList) history.back();
   else choose({ slug: null }, false);
-  if (card !== undefined && !card.hidden) card.querySelector('a').focus();
+  if (!card.hidden) card.querySelector('a').focus();
 }
 
 let typingTimer;
