@@ -1,11 +1,13 @@
-// Writes what is generated from the program: openapi.json, docs/settings.md and .env.example. With --check it writes
-// nothing, and exits with 1 if one of them is not what it would write. Run by tsx, since the program is TypeScript.
+// Writes what is generated from the program: openapi.json, docs/settings.md and .env.example, and the HTML of the
+// gallery's templates. With --check it writes nothing, and exits with 1 if one of them is not what it would write. Run
+// by tsx, since the program is TypeScript.
 import { mkdir, readFile, writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import { parseArgs } from 'node:util';
 import * as prettier from 'prettier';
 import { settings } from '../src/config.ts';
 import { describeApi } from '../src/roles/api-description.ts';
+import { listTemplates, renderTemplate } from './gallery/folder.ts';
 
 /** Of a comment line in .env.example. */
 const widthMax = 100;
@@ -24,6 +26,9 @@ const files = {
   'docs/settings.md': await format('docs/settings.md', settingsPage()),
   '.env.example': environmentExample(),
 };
+for (const slug of await listTemplates()) {
+  files[`gallery/${slug}/template.html`] = await renderTemplate(slug);
+}
 
 const stale = [];
 for (const [name, text] of Object.entries(files)) {
