@@ -5,7 +5,7 @@ import type { Page } from 'playwright-core';
 import Type from 'typebox';
 import Value from 'typebox/value';
 import { describe, expect, test } from 'vitest';
-import { compileText, fillText, listPlaceholders } from '../../src/channels/placeholders.ts';
+import { compileText, escapeHtml, fillText, listPlaceholders } from '../../src/channels/placeholders.ts';
 import { describeInBrowser } from '../../test/support/browser.ts';
 import {
   digestThumbnailSource,
@@ -218,9 +218,8 @@ describe.each(slugs)('the template %s', (slug) => {
 
   test('that is a campaign names the sender, the postal address and the way out', async () => {
     const { facts, html } = await readTemplate(slug);
-    const personal = ['account', 'transactional', 'welcome'];
-    if (facts.types.some((type) => personal.includes(type))) return;
-    if (facts.types.includes('event') && facts.variables.unsubscribe_url === undefined) return;
+    const campaigns = ['newsletter', 'promotion', 'announcement', 'greeting', 're-engagement', 'fundraising'];
+    if (!facts.types.some((type) => campaigns.includes(type))) return;
     for (const name of ['company_name', 'company_address', 'unsubscribe_url'])
       expect(namesIn(html)).toContain(name);
   });
@@ -235,14 +234,32 @@ describe.each(slugs)('the template %s', (slug) => {
   });
 });
 
-/** What is wrong on the page as it is shown: one sentence each. */
-async function findFaults(page: Page): Promise<string[]> {
-  // As a text, because esbuild's helpers are not there in the page.
-  return page.evaluate(`(${describeFaults})(${contrastMin}, ${fontPxMin}, ${buttonPxMin})`);
+/** From the narrowest phone to a reading pane that is wider than the letter. */
+const widths = [320, 375, 640];
+
+/** Every letter at every width beside each other: a window of its own for each of them would take four times as long. */
+function showAll(letters: { slug: string; html: string }[]): string {
+  const frames = letters.flatMap(({ slug, html }) =>
+    widths.map(
+      (width) =>
+        `<iframe title="${slug}, ${width} px" width="${width}" height="800" srcdoc="${escapeHtml(html)}"></iframe>`,
+    ),
+  );
+  return `<!doctype html><style>:root{color-scheme:light dark} iframe{border:0}</style>${frames.join('')}`;
 }
 
-const describeFaults = String.raw`(contrastMin, fontPxMin, buttonPxMin) => {
+/** What is wrong with the letters as they are shown: one sentence each. */
+async function findFaults(page: Page, colorScheme: 'light' | 'dark'): Promise<string[]> {
+  await page.emulateMedia({ colorScheme });
+  // As a text, because the helpers of whatever compiles this file are not there in the page.
+  return page.evaluate(`[...document.querySelectorAll('iframe')].flatMap((frame) =>
+    (${describeFaults})(frame.contentWindow, '${colorScheme}').map((fault) => frame.title + ', ${colorScheme}: ' + fault),
+  )`);
+}
+
+const describeFaults = String.raw`({ document, getComputedStyle, matchMedia, NodeFilter }, colorScheme) => {
   const faults = [];
+  if (!matchMedia('(prefers-color-scheme: ' + colorScheme + ')').matches) faults.push('the colours are other ones');
   const rgba = (color) => {
     const numbers = color.match(/[\d.]+/g).map(Number);
     return { rgb: numbers.slice(0, 3), alpha: numbers[3] ?? 1 };
@@ -270,12 +287,12 @@ const describeFaults = String.raw`(contrastMin, fontPxMin, buttonPxMin) => {
     const style = getComputedStyle(element);
     const [light, dark] = [luminance(rgba(style.color).rgb), luminance(groundOf(element))].sort((a, b) => b - a);
     const contrast = (light + 0.05) / (dark + 0.05);
-    if (contrast < contrastMin) faults.push('"' + words.slice(0, 40) + '" has a contrast of ' + contrast.toFixed(2));
-    if (parseFloat(style.fontSize) < fontPxMin) faults.push('"' + words.slice(0, 40) + '" is set in ' + style.fontSize);
+    if (contrast < ${contrastMin}) faults.push('"' + words.slice(0, 40) + '" has a contrast of ' + contrast.toFixed(2));
+    if (parseFloat(style.fontSize) < ${fontPxMin}) faults.push('"' + words.slice(0, 40) + '" is set in ' + style.fontSize);
   }
   for (const button of document.querySelectorAll('a.button')) {
     const { width, height } = button.getBoundingClientRect();
-    if (Math.min(width, height) < buttonPxMin) faults.push('a button is only ' + width + ' by ' + height);
+    if (Math.min(width, height) < ${buttonPxMin}) faults.push('a button is only ' + width + ' by ' + height);
   }
   const { scrollWidth, clientWidth } = document.documentElement;
   if (scrollWidth > clientWidth) faults.push('it is ' + scrollWidth + ' wide where ' + clientWidth + ' are to be had');
@@ -283,36 +300,23 @@ const describeFaults = String.raw`(contrastMin, fontPxMin, buttonPxMin) => {
 }`;
 
 describeInBrowser('in a browser', (getBrowser) => {
-  test(
-    'every template is legible in light and dark, and never scrolls sideways',
-    { timeout: 60_000 },
-    async () => {
-      const templates = await Promise.all(
-        slugs.map(async (slug) => {
-          const { facts, html } = await readTemplate(slug);
-          return { slug, html: fillWithSamples(html, facts, 'html') };
-        }),
-      );
-      const faults: string[] = [];
-      const page = await getBrowser().newPage({ javaScriptEnabled: true });
-      // Whatever a letter asks for would be found here, and nothing is given out.
-      await page.route('**', (route) => {
-        faults.push(`${route.request().url()} is fetched`);
-        return route.abort();
-      });
-      for (const { slug, html } of templates) {
-        await page.setContent(html);
-        for (const colorScheme of ['light', 'dark'] as const) {
-          await page.emulateMedia({ colorScheme });
-          for (const width of [320, 375, 600, 800]) {
-            await page.setViewportSize({ width, height: 800 });
-            const found = await findFaults(page);
-            faults.push(...found.map((fault) => `${slug}, ${colorScheme}, ${width} px: ${fault}`));
-          }
-        }
-      }
-      await page.close();
-      expect(faults).toEqual([]);
-    },
-  );
+  test('every template is legible in light and dark, and never scrolls sideways', async () => {
+    const letters = await Promise.all(
+      slugs.map(async (slug) => {
+        const { facts, html } = await readTemplate(slug);
+        return { slug, html: fillWithSamples(html, facts, 'html') };
+      }),
+    );
+    const page = await getBrowser().newPage();
+    const fetched: string[] = [];
+    await page.route('**', (route) => {
+      fetched.push(route.request().url());
+      return route.abort();
+    });
+    await page.setContent(showAll(letters));
+    expect(await findFaults(page, 'light')).toEqual([]);
+    expect(await findFaults(page, 'dark')).toEqual([]);
+    await page.close();
+    expect(fetched).toEqual([]);
+  });
 });

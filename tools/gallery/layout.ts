@@ -172,21 +172,31 @@ const blocks: Readonly<Record<string, (layout: Layout, element: MarkupElement) =
 function renderBlock(layout: Layout, element: MarkupElement): string {
   const render = blocks[element.name];
   if (render === undefined) throw new Error(`<${element.name}> is not known`);
+  return render(layout, takeLook(layout, element));
+}
+
+function takeLook(layout: Layout, element: MarkupElement): MarkupElement {
   const { is, ...attributes } = element.attributes;
   const look = is === undefined ? {} : layout.looks.get(is);
   if (look === undefined) throw new Error(`the look "${is}" is not known`);
-  return render(layout, { ...element, attributes: { ...look, ...attributes } });
+  return { ...element, attributes: { ...look, ...attributes } };
 }
 
-/** The last text of a container needs no distance from anything. */
+/** The last block of a container needs no distance from anything, and a text more from a button than from a text. */
 function renderBlocks(layout: Layout, elements: MarkupElement[]): string {
   return elements
-    .map((element, index) =>
-      index === elements.length - 1
-        ? renderBlock(layout, { ...element, attributes: { gap: '0', ...element.attributes } })
-        : renderBlock(layout, element),
-    )
+    .map((plain, index) => {
+      const element = takeLook(layout, plain);
+      const gap = defaultGap(element, elements[index + 1]);
+      const attributes = gap === null ? element.attributes : { gap, ...element.attributes };
+      return renderBlock(layout, { ...element, attributes });
+    })
     .join('\n');
+}
+
+function defaultGap(element: MarkupElement, next: MarkupElement | undefined): string | null {
+  if (next === undefined) return '0';
+  return element.name === 'text' && next.name === 'button' ? '24' : null;
 }
 
 /** A band over the whole width of the letter. */
@@ -330,12 +340,15 @@ function renderButton(layout: Layout, element: MarkupElement): string {
 function renderColumns(layout: Layout, element: MarkupElement): string {
   const { stack = 'yes', gutter = '16', valign = 'top' } = element.attributes;
   const columns = listElements(element);
+  const isShared = columns.every(({ attributes }) => attributes.width === undefined);
   const cells = columns.map((column) => {
     if (column.name !== 'column') throw new Error(`<${column.name}> stands in <columns>`);
     const { background, radius, width, align = 'left', padding = '0', border } = column.attributes;
     const fill = paintElement(layout, 'fill', background);
     const frame = paintElement(layout, 'line', border);
     const style = joinStyles([
+      // Outlook goes by the attribute; others give equal columns what the gutters leave.
+      isShared ? 'width:auto' : '',
       `padding:${toPx(padding)}`,
       `text-align:${align}`,
       radius === undefined ? '' : `border-radius:${toPx(radius)}`,
@@ -343,14 +356,15 @@ function renderColumns(layout: Layout, element: MarkupElement): string {
       fill.style,
     ]);
     const names = joinNames(stack === 'yes' ? 'stack' : '', fill.className, frame.className);
-    const share = width ?? `${Math.floor(100 / columns.length)}%`;
-    return `<td${classOf(names)} width="${share}" valign="${valign}" align="${align}" style="${style}">
+    const share = width ?? (isShared ? `${Math.floor(100 / columns.length) - 1}%` : undefined);
+    const size = share === undefined ? '' : ` width="${share}"`;
+    return `<td${classOf(names)}${size} valign="${valign}" align="${align}" style="${style}">
 ${renderBlocks(layout, listElements(column))}
 </td>`;
   });
   const gap = Number(gutter);
   const between = `<td${classOf(stack === 'yes' ? 'gutter' : '')} width="${gap}" style="width:${gap}px;font-size:0;line-height:0">&nbsp;</td>`;
-  return `${openTable({ className: '', style: '' }, 'width="100%"')}
+  return `${openTable({ className: '', style: 'table-layout:fixed' }, 'width="100%"')}
 <tr>
 ${cells.join(gap === 0 ? '\n' : `\n${between}\n`)}
 </tr>
