@@ -33,6 +33,7 @@ const info: Omit<ApiInfo, 'version'> = {
       description: 'Prove that a domain is yours, so that its addresses may send and its mail is signed.',
     },
     { name: 'Templates', description: 'Content that is written once and sent many times.' },
+    { name: 'Template gallery', description: 'Templates that come along, to begin with.' },
     { name: 'Contacts', description: 'The people that you write to.' },
     { name: 'Lists', description: 'Contacts that a person put together.' },
     { name: 'Tags', description: 'Labels that contacts carry.' },

@@ -1,5 +1,6 @@
 import path from 'node:path';
 import { pathToFileURL } from 'node:url';
+import { projectDirectory } from '../config.ts';
 import { clearingChannel } from '../audience/jobs.ts';
 import { audienceRoutes } from '../audience/routes.ts';
 import { createKeyring, type Keyring, type Scope } from '../accounts/accounts.ts';
@@ -23,13 +24,16 @@ import { createWaker } from '../platform/queue/wake.ts';
 import { segmentChannel } from '../segments/jobs.ts';
 import { segmentRoutes } from '../segments/routes.ts';
 import { sandboxPages } from '../sandbox/routes.ts';
-import { templateRoutes } from '../templates/routes.ts';
+import { galleryPages, templateRoutes } from '../templates/routes.ts';
+import { openGallery } from '../templates/templates.ts';
 import { documentationPages } from './documentation.ts';
-import type { Installation } from './installation.ts';
+import { type Installation, publicUrlOf } from './installation.ts';
 import { textFormats } from './text-formats.ts';
 
+const galleryDirectory = path.join(projectDirectory, 'gallery');
+
 /** Every route of the API: what is served, documented and tested comes from this table. */
-export function listRoutes(installation: Installation): Route[] {
+export function listRoutes(installation: Installation, loadGallery = openGallery(galleryDirectory)): Route[] {
   const { database, clock, newId, secrets } = installation;
   const wakeWorkers = createWaker(installation, deliveryChannel);
   const acceptor = createAcceptor({ database, clock, newId, secrets, onQueued: wakeWorkers });
@@ -45,7 +49,7 @@ export function listRoutes(installation: Installation): Route[] {
       onErased: createWaker(installation, erasureChannel),
     }),
     ...segmentRoutes({ ...installation, onChanged: wakeSegments, onDeleted: wakeClearing }),
-    ...templateRoutes(installation),
+    ...templateRoutes({ ...installation, loadGallery, publicUrl: () => publicUrlOf(installation.config) }),
     ...domainRoutes({ ...installation, onRegistered: wakeDomainChecks }),
   ];
 }
@@ -56,7 +60,8 @@ export async function startApi(
   limits: Partial<HttpLimits> = {},
 ): Promise<HttpServer> {
   const { config, log, clock, newId, database } = installation;
-  const routes = listRoutes(installation);
+  const loadGallery = openGallery(galleryDirectory);
+  const routes = listRoutes(installation, loadGallery);
   const keyring = createKeyring(installation);
   const rateLimiter = createRateLimiter(installation);
   const bodyThread = createBodyThread({ entry: bodyThreadEntry(), schemas: schemasOf(routes), log });
@@ -71,6 +76,7 @@ export async function startApi(
     routes,
     pages: [
       ...documentationPages(),
+      ...galleryPages({ readGallery: loadGallery, directory: galleryDirectory }),
       ...(config.emailProvider === 'sandbox'
         ? sandboxPages({ database, isPublic: config.isSandboxPublic })
         : []),

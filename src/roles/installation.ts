@@ -128,6 +128,11 @@ async function keepOwnSecret(dataDirectory: string): Promise<string> {
 }
 
 /** The organization of a fresh installation: something to send with at once. */
+/** Where browsers find this installation; links in what it sends and answers begin with it. */
+export function publicUrlOf({ publicUrl, host, port }: Config): string {
+  return publicUrl ?? `http://${host}:${port}`;
+}
+
 export type FirstOrganization = { organizationId: string; key: string; domain: string };
 
 /** Null if there are organizations already. Several nodes may start at once: one of them makes it. */

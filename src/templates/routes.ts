@@ -10,6 +10,7 @@ import {
 import { paginationParameters, readPage, toList } from '../platform/http/pagination.ts';
 import { defineRoute, json, type Route } from '../platform/http/route.ts';
 import { deletedOf, idParameter, listOf } from '../platform/http/shapes.ts';
+import { type GalleryRouteTools, galleryRoutes } from './gallery-routes.ts';
 import {
   listedTemplateRecord,
   type ListedTemplateRecord,
@@ -29,10 +30,16 @@ import {
   updateTemplate,
 } from './templates.ts';
 
+export { galleryPages } from './page-routes.ts';
+
 /** 2 MB of HTML and what JSON makes of its quotes and line ends. */
 const bodyBytesMax = 3 * 1_048_576;
 
-export function templateRoutes(tools: TemplateTools): Route[] {
+export function templateRoutes(tools: GalleryRouteTools): Route[] {
+  return [...galleryRoutes(tools), ...customRoutes(tools)];
+}
+
+function customRoutes(tools: TemplateTools): Route[] {
   const { database } = tools;
   const tag = 'Templates';
   return [

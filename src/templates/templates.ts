@@ -7,6 +7,7 @@ import { listVariables, type RenderedTemplate, renderTemplate, toEmailText } fro
 import type { TemplateBody, TemplatePatch } from './schema.ts';
 import * as store from './store.ts';
 
+export { openGallery } from './gallery.ts';
 export { templateFormats } from './schema.ts';
 
 export type TemplateTools = { database: Database; clock: Clock; newId: NewId };
