@@ -136,7 +136,7 @@ function renderStyles(layout: Layout): string {
     '.page{padding:16px 8px!important}',
     '.wide{padding-left:24px!important;padding-right:24px!important}',
     '.stack{display:block!important;width:auto!important}',
-    '.gutter{display:block!important;width:auto!important;height:16px!important}',
+    '.gutter{display:block!important;width:auto!important;height:20px!important}',
     ...[...headings].map((px) => `.h${px}{font-size:${phoneSize(px)}px!important}`),
     ...[...mosaics].map((count) => `.m${count}{height:calc((100vw - 16px)/${count})!important}`),
     '}',
