@@ -26,6 +26,8 @@ const uuidPattern = '^[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-
 const htmlBytesMax = 102_000;
 /** RFC 5322, section 2.1.1, without the CRLF. */
 const lineBytesMax = 998;
+/** Gmail throws away what is longer. */
+const sheetLengthMax = 8192;
 const thumbnailBytesMax = 40_000;
 /** WCAG 2.2, 1.4.3, for text of any size. */
 const contrastMin = 4.5;
@@ -135,6 +137,8 @@ describe.each(slugs)('the template %s', (slug) => {
       ...[html, text].flatMap((part) => part.split('\n').map((line) => Buffer.byteLength(line))),
     );
     expect(longest).toBeLessThan(lineBytesMax);
+    for (const [sheet] of html.matchAll(/<style>.*?<\/style>/gs))
+      expect(sheet.length).toBeLessThan(sheetLengthMax);
   });
 
   test('declares its placeholders, and uses what it declares in the HTML and in the text', async () => {

@@ -71,9 +71,7 @@ export function renderLayout(email: MarkupElement, envelope: Envelope): string {
 <!--[if mso]>
 <xml><o:OfficeDocumentSettings><o:AllowPNG/><o:PixelsPerInch>96</o:PixelsPerInch></o:OfficeDocumentSettings></xml>
 <![endif]-->
-<style>
 ${renderStyles(layout)}
-</style>
 </head>
 <body class="${paper.className}" style="margin:0;padding:0;width:100%;word-break:break-word;-webkit-text-size-adjust:100%;${paper.style}">
 ${renderPreheader(envelope.previewText)}
@@ -121,6 +119,10 @@ function renderPreheader(previewText: string): string {
   return `<div style="${hidden}">${previewText}\n${filler}</div>`;
 }
 
+/**
+ * In sheets of their own, since Gmail throws away a whole sheet for one rule that it does not understand, and any that is
+ * longer than 8,192 characters.
+ */
 function renderStyles(layout: Layout): string {
   const { paints, headings, mosaics } = layout.used;
   const properties = { text: 'color', fill: 'background-color', line: 'border-color' } as const;
@@ -129,22 +131,32 @@ function renderStyles(layout: Layout): string {
     rule: `{${properties[paint]}:${findColor(layout, color).dark}!important}`,
     prefix: paint === 'fill' ? '[data-ogsb]' : '[data-ogsc]',
   }));
-  return [
-    ':root{color-scheme:light dark;supported-color-schemes:light dark}',
-    'a{text-underline-offset:2px}',
-    `@media only screen and (max-width:${narrowPx}px){`,
+  const phones = [
     '.page{padding:16px 8px!important}',
     '.wide{padding-left:24px!important;padding-right:24px!important}',
     '.stack{display:block!important;width:auto!important}',
     '.gutter{display:block!important;width:auto!important;height:20px!important}',
     ...[...headings].map((px) => `.h${px}{font-size:${phoneSize(px)}px!important}`),
-    ...[...mosaics].map((count) => `.m${count}{height:calc((100vw - 16px)/${count})!important}`),
-    '}',
-    '@media (prefers-color-scheme:dark){',
-    ...dark.map(({ className, rule }) => `.${className}${rule}`),
-    '}',
-    ...dark.map(({ className, rule, prefix }) => `${prefix} .${className}${rule}`),
+  ];
+  const tiles = [...mosaics].map((count) => `.m${count}{height:calc((100vw - 16px)/${count})!important}`);
+  return [
+    renderSheet(onPhones, phones),
+    ...(tiles.length === 0 ? [] : [renderSheet(onPhones, tiles)]),
+    renderSheet(
+      '@media (prefers-color-scheme:dark)',
+      dark.map(({ className, rule }) => `.${className}${rule}`),
+    ),
+    `<style>
+:root{color-scheme:light dark;supported-color-schemes:light dark}
+${dark.map(({ className, rule, prefix }) => `${prefix} .${className}${rule}`).join('\n')}
+</style>`,
   ].join('\n');
+}
+
+const onPhones = `@media only screen and (max-width:${narrowPx}px)`;
+
+function renderSheet(condition: string, rules: string[]): string {
+  return `<style>\n${condition}{\n${rules.join('\n')}\n}\n</style>`;
 }
 
 function phoneSize(px: number): number {
