@@ -52,7 +52,7 @@ export async function renderTemplate(slug: string): Promise<string> {
   const facts = await readTemplateFacts(slug);
   const markup = await readFile(path.join(galleryDirectory, slug, 'template.xml'), 'utf8');
   try {
-    return renderLayout(parseMarkup(markup), { subject: facts.subject, previewText: facts.preview_text });
+    return renderLayout(parseMarkup(markup), facts.subject);
   } catch (error) {
     throw new Error(`gallery/${slug}/template.xml cannot be rendered`, { cause: error });
   }

@@ -9,7 +9,7 @@ const colors = `
 
 function render(body: string, head = ''): string {
   const markup = `<email lang="en" font="sans" background="paper" color="ink" link="ink"><head>${colors}${head}</head>${body}</email>`;
-  return renderLayout(parseMarkup(markup), { subject: 'Say "hello"', previewText: 'A preview' });
+  return renderLayout(parseMarkup(markup), 'Say "hello"');
 }
 
 test.each([

@@ -43,14 +43,11 @@ type Layout = {
   used: { paints: Map<string, { paint: Paint; color: string }>; headings: Set<number>; mosaics: Set<number> };
 };
 
-/** What stands outside the markup: both are texts with placeholders. */
-export type Envelope = { subject: string; previewText: string };
-
 /**
  * The HTML of one template. Throws an error that says which element, attribute or colour it does not know; the
  * markup is ours, so that there is nothing to make good.
  */
-export function renderLayout(email: MarkupElement, envelope: Envelope): string {
+export function renderLayout(email: MarkupElement, subject: string): string {
   if (email.name !== 'email') throw new Error(`<${email.name}> stands at the top instead of <email>`);
   const [head, ...body] = listElements(email);
   if (head?.name !== 'head') throw new Error('<email> must begin with <head>');
@@ -67,15 +64,14 @@ export function renderLayout(email: MarkupElement, envelope: Envelope): string {
 <meta name="x-apple-disable-message-reformatting">
 <meta name="color-scheme" content="light dark">
 <meta name="supported-color-schemes" content="light dark">
-<title>${envelope.subject}</title>
+<title>${subject}</title>
 <!--[if mso]>
 <xml><o:OfficeDocumentSettings><o:AllowPNG/><o:PixelsPerInch>96</o:PixelsPerInch></o:OfficeDocumentSettings></xml>
 <![endif]-->
 ${renderStyles(layout)}
 </head>
 <body class="${paper.className}" style="margin:0;padding:0;width:100%;word-break:break-word;-webkit-text-size-adjust:100%;${paper.style}">
-${renderPreheader(envelope.previewText)}
-<div role="article" aria-roledescription="email" aria-label="${escapeQuotes(envelope.subject)}" lang="${language}">
+<div role="article" aria-roledescription="email" aria-label="${escapeQuotes(subject)}" lang="${language}">
 ${openTable(paper, 'width="100%"')}
 <tr><td class="page" align="center" style="padding:32px 12px">
 <!--[if mso]><table role="presentation" width="${widthPx}" cellpadding="0" cellspacing="0" border="0"><tr><td><![endif]-->
@@ -111,18 +107,6 @@ function readHead(head: MarkupElement, defaults: Attributes): Layout {
   return { colors, looks, defaults, used: { paints: new Map(), headings: new Set(), mosaics: new Set() } };
 }
 
-/** Clients show it beside the subject; the blanks keep them from going on with the letter itself. */
-function renderPreheader(previewText: string): string {
-  const hidden =
-    'display:none;max-height:0;max-width:0;overflow:hidden;opacity:0;font-size:1px;line-height:1px;mso-hide:all';
-  const filler = Array.from({ length: 6 }, () => '&#847;&zwnj;&nbsp;'.repeat(12)).join('\n');
-  return `<div style="${hidden}">${previewText}\n${filler}</div>`;
-}
-
-/**
- * In sheets of their own, since Gmail throws away a whole sheet for one rule that it does not understand, and any that is
- * longer than 8,192 characters.
- */
 function renderStyles(layout: Layout): string {
   const { paints, headings, mosaics } = layout.used;
   const properties = { text: 'color', fill: 'background-color', line: 'border-color' } as const;
