@@ -189,43 +189,61 @@ export async function listContacts(
 ): Promise<ContactRow[]> {
   const { organizationId, filter, page } = wanted;
   const selection = selectContacts(organizationId, filter, page);
-  if (filter.search !== undefined) {
-    const ids = await searchContacts(connection, selection, filter.search, page);
-    return findContacts(connection, organizationId, ids, page.before === null ? 'newest' : 'oldest');
-  }
-  return connection.rows(
-    unpreparedStatement<ContactRow>(
-      `select ${contactColumns} ${selection.from} ${selection.order} limit ${selection.limit}`,
-    ),
-    selection.values,
-  );
+  const ids =
+    filter.search === undefined
+      ? await readIds(connection, selection.pick('$3'), selection.values)
+      : await searchContacts(connection, selection, filter.search, page);
+  return findContacts(connection, organizationId, ids, page.before === null ? 'newest' : 'oldest');
 }
 
-/** The parts of a statement over the contacts `c` that pass all filters but the search. */
-type Selection = { from: string; order: string; limit: string; hasSets: boolean; values: unknown[] };
+async function readIds(connection: Connection, text: string, values: readonly unknown[]): Promise<string[]> {
+  const rows = await connection.rows(unpreparedStatement<{ id: string }>(text), values);
+  return rows.map(({ id }) => id);
+}
+
+type Selection = {
+  /** A statement for the ids of so many contacts, nearest to the cursor first, that pass all filters but the search. */
+  pick: (limit: string) => string;
+  /** $1 is the organization, $2 the cursor, $3 one more than the page holds. */
+  values: unknown[];
+  isBySets: boolean;
+};
 
 /**
- * Planned at each run, since the best plan hangs on the filter: sets are read off the primary key of memberships and
- * a page without a filter off that of contacts, both in order, and an identifier off its index.
+ * Planned at each run, since the best plan hangs on the filter. A page without a filter is read off the primary key of
+ * contacts, an identifier off its index. A page of sets is read off the primary key of memberships alone: joined with
+ * contacts at once, PostgreSQL reads all of these for a set that is not large.
  */
 function selectContacts(organizationId: string, filter: ContactFilter, page: Page): Selection {
   const values: unknown[] = [organizationId, cursorOf(page), page.limit + 1];
   const bind = (value: unknown) => `$${values.push(value)}`;
-  const joins = filter.setIds.map((setId, index) => {
-    const m = `m${index}`;
-    return `join memberships ${m}
-      on ${m}.organization_id = c.organization_id and ${m}.set_id = ${bind(setId)} and ${m}.contact_id = c.id`;
-  });
-  const conditions = ['where c.organization_id = $1'];
-  if (filter.emailKey !== undefined) conditions.push(`and c.email_key = ${bind(filter.emailKey)}`);
-  if (filter.externalId !== undefined) conditions.push(`and c.external_id = ${bind(filter.externalId)}`);
-  if (filter.phoneNumber !== undefined) conditions.push(`and c.phone_number = ${bind(filter.phoneNumber)}`);
+  const identifiers = [
+    ['email_key', filter.emailKey],
+    ['external_id', filter.externalId],
+    ['phone_number', filter.phoneNumber],
+  ] as const;
+  const conditions = identifiers.flatMap(([column, value]) =>
+    value === undefined ? [] : [`and c.${column} = ${bind(value)}`],
+  );
+  const isBySets = filter.setIds.length > 0 && conditions.length === 0;
+  const [first, id] = isBySets ? ['memberships c', 'c.contact_id'] : ['contacts c', 'c.id'];
+  const ownSetIds = isBySets ? filter.setIds.slice(0, 1) : [];
+  for (const setId of ownSetIds) conditions.push(`and c.set_id = ${bind(setId)}`);
+  const joins = filter.setIds.slice(ownSetIds.length).map(
+    (setId, index) =>
+      `join memberships m${index}
+         on m${index}.organization_id = c.organization_id
+         and m${index}.set_id = ${bind(setId)}
+         and m${index}.contact_id = ${id}`,
+  );
   return {
-    from: `from contacts c ${joins.join(' ')} ${conditions.join(' ')}`,
-    order: pageClause(page, 'c.id', '$2'),
-    limit: '$3',
-    hasSets: joins.length > 0,
+    pick: (limit) =>
+      `select ${id} as id
+       from ${first} ${joins.join(' ')}
+       where c.organization_id = $1 ${conditions.join(' ')} ${pageClause(page, id, '$2')}
+       limit ${limit}`,
     values,
+    isBySets,
   };
 }
 
@@ -239,7 +257,7 @@ const searchedNewestMax = 5_000;
 /** The ids of one contact more than the page holds. */
 async function searchContacts(
   connection: Connection,
-  { from, order, limit, hasSets, values: selectionValues }: Selection,
+  { pick, values: selectionValues, isBySets }: Selection,
   search: string,
   page: Page,
 ): Promise<string[]> {
@@ -248,38 +266,37 @@ async function searchContacts(
     const [lower, upper] = [`$${values.push(lowest)}`, `$${values.push(to)}`];
     return `c.${column} >= ${lower} and c.${column} < ${upper}`;
   });
+  const order = pageClause(page, 'c.id', '$2');
   const [newest] = await connection.rows(
     unpreparedStatement<{ looked_at: number; ids: string[] }>(
       `with newest as materialized (
          select c.id, (${ranges.join(' or ')}) as is_found
-         ${from} ${order}
-         limit ${searchedNewestMax}
+         from (${pick(`${searchedNewestMax}`)}) picked
+         join contacts c on c.organization_id = $1 and c.id = picked.id
        )
        select (select count(*) from newest) as looked_at,
-         array(select c.id from newest c where c.is_found ${order} limit ${limit}) as ids`,
+         array(select c.id from newest c where c.is_found ${order} limit $3) as ids`,
     ),
     values,
   );
   if (newest === undefined) throw new Error('a select of one row returned none');
   if (newest.ids.length > page.limit || newest.looked_at < searchedNewestMax) return newest.ids;
-  // Of one range after the other the first of a page: PostgreSQL chooses whether it reads the range or the primary
-  // key. With sets it would choose wrongly, since it takes sets and ranges to have nothing to do with each other.
-  const found = hasSets
-    ? `select c.id
-       ${from}
-         and c.id in (${ranges.map((range) => `select c.id from contacts c where c.organization_id = $1 and ${range}`).join(' union ')})`
-    : ranges.map((range) => `(select c.id ${from} and ${range} ${order} limit ${limit})`).join(' union ');
-  const rows = await connection.rows(
-    unpreparedStatement<{ id: string }>(
-      `with found as materialized (${found})
-       select c.id
-       from found c
-       where true ${order}
-       limit ${limit}`,
-    ),
+  const inRange = (range: string) => `select c.id from contacts c where c.organization_id = $1 and ${range}`;
+  // Of each range the first of a page: PostgreSQL chooses whether it reads the range or the primary key. With sets it
+  // would choose wrongly, since it takes sets and ranges to have nothing to do with each other. With an identifier
+  // nobody comes here: it has been found, or nothing has.
+  const found = isBySets
+    ? `select picked.id from (${pick('all')}) picked where picked.id in (${ranges.map(inRange).join(' union ')})`
+    : ranges.map((range) => `(${inRange(range)} ${order} limit $3)`).join(' union ');
+  return readIds(
+    connection,
+    `with found as materialized (${found})
+     select c.id
+     from found c
+     where true ${order}
+     limit $3`,
     values,
   );
-  return rows.map(({ id }) => id);
 }
 
 /** Every text that begins with a prefix lies, octet by octet, between the prefix and the prefix with this behind it. */
