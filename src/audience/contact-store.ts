@@ -207,6 +207,8 @@ type Selection = {
   /** $1 is the organization, $2 the cursor, $3 one more than the page holds. */
   values: unknown[];
   isBySets: boolean;
+  /** The contacts `c` that pass all filters but the search; of sets, all contacts. */
+  fromContacts: string;
 };
 
 /**
@@ -244,20 +246,22 @@ function selectContacts(organizationId: string, filter: ContactFilter, page: Pag
        limit ${limit}`,
     values,
     isBySets,
+    fromContacts: isBySets
+      ? 'from contacts c where c.organization_id = $1'
+      : `from contacts c ${joins.join(' ')} where c.organization_id = $1 ${conditions.join(' ')}`,
   };
 }
 
 /**
- * How many of the newest contacts are looked through for a text before the indexes are asked for all that begin with
- * it. A short text is found many times, so that sorting all of them would take long and looking through the newest
- * ones does not; for a rare one it is the other way round.
+ * How many of the newest members of sets are looked through for a text, before all that begin with it are looked for
+ * among the members: a short text is found soon, a rare one is in few ranges.
  */
-const searchedNewestMax = 5_000;
+const searchedNewestMax = 1_000;
 
 /** The ids of one contact more than the page holds. */
 async function searchContacts(
   connection: Connection,
-  { pick, values: selectionValues, isBySets }: Selection,
+  { pick, values: selectionValues, isBySets, fromContacts }: Selection,
   search: string,
   page: Page,
 ): Promise<string[]> {
@@ -267,6 +271,18 @@ async function searchContacts(
     return `c.${column} >= ${lower} and c.${column} < ${upper}`;
   });
   const order = pageClause(page, 'c.id', '$2');
+  const inRange = (range: string) => `select c.id ${fromContacts} and ${range}`;
+  const firstOf = (found: string) =>
+    readIds(
+      connection,
+      `with found as materialized (${found}) select c.id from found c where true ${order} limit $3`,
+      values,
+    );
+  // Of each range the first of a page: PostgreSQL chooses whether it reads the range or the primary key.
+  if (!isBySets)
+    return firstOf(ranges.map((range) => `(${inRange(range)} ${order} limit $3)`).join(' union '));
+
+  // With sets it would choose wrongly, since it takes sets and ranges to have nothing to do with each other.
   const [newest] = await connection.rows(
     unpreparedStatement<{ looked_at: number; ids: string[] }>(
       `with newest as materialized (
@@ -281,21 +297,8 @@ async function searchContacts(
   );
   if (newest === undefined) throw new Error('a select of one row returned none');
   if (newest.ids.length > page.limit || newest.looked_at < searchedNewestMax) return newest.ids;
-  const inRange = (range: string) => `select c.id from contacts c where c.organization_id = $1 and ${range}`;
-  // Of each range the first of a page: PostgreSQL chooses whether it reads the range or the primary key. With sets it
-  // would choose wrongly, since it takes sets and ranges to have nothing to do with each other. With an identifier
-  // nobody comes here: it has been found, or nothing has.
-  const found = isBySets
-    ? `select picked.id from (${pick('all')}) picked where picked.id in (${ranges.map(inRange).join(' union ')})`
-    : ranges.map((range) => `(${inRange(range)} ${order} limit $3)`).join(' union ');
-  return readIds(
-    connection,
-    `with found as materialized (${found})
-     select c.id
-     from found c
-     where true ${order}
-     limit $3`,
-    values,
+  return firstOf(
+    `select picked.id from (${pick('all')}) picked where picked.id in (${ranges.map(inRange).join(' union ')})`,
   );
 }
 

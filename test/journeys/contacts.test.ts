@@ -305,6 +305,13 @@ describe('a list of contacts', () => {
     expect(await listContacts(`external_id=${listed.external_id!}`)).toEqual([listed.id]);
     expect(await listContacts(`phone_number=${encodeURIComponent('+33612345678')}`)).toEqual([listed.id]);
     expect(await listContacts(`external_id=${listed.external_id!}&tag_id=${tag.id}`)).toEqual([]);
+    const [named, listedOnly] = [both.email!.slice(0, 5).toLowerCase(), listed.external_id!];
+    expect(await listContacts(`email=${email}&search=${named}`)).toEqual([both.id]);
+    expect(await listContacts(`email=${email}&search=${listedOnly}`)).toEqual([]);
+    expect(await listContacts(`external_id=${listedOnly}&search=${listedOnly}&list_id=${list.id}`)).toEqual([
+      listed.id,
+    ]);
+    expect(await listContacts(`external_id=${listedOnly}&search=${listedOnly}&tag_id=${tag.id}`)).toEqual([]);
     expect(await listContacts(`list_id=${tag.id}`), 'a tag is no list').toEqual([]);
     expect(await listContacts(`list_id=${unknownId}`)).toEqual([]);
     expect(await listContacts(`segment_id=${list.id}`), 'a list is no segment').toEqual([]);
