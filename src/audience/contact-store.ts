@@ -256,7 +256,7 @@ function selectContacts(organizationId: string, filter: ContactFilter, page: Pag
  * How many of the newest members of sets are looked through for a text, before all that begin with it are looked for
  * among the members: a short text is found soon, a rare one is in few ranges.
  */
-const searchedNewestMax = 1_000;
+const searchedNewestMax = 2_500;
 
 /** The ids of one contact more than the page holds. */
 async function searchContacts(
