@@ -37,7 +37,7 @@ export function addContactCommands(program: Command): void {
     .option('--dry-run', 'read and check everything, and write nothing')
     .action(onInstallation(runImport, longRunning));
   addCommand(group, 'export', 'Write contacts into a CSV file.')
-    .argument('[file]', 'path of the file; without it, standard output')
+    .argument('[file]', 'path of the file; without it, or with -, standard output')
     .requiredOption('--org <org>', 'id of the organization', parseOrganizationId)
     .option('--list <name-or-id>', 'only members of a list; repeatable', collectText)
     .option('--tag <name-or-id>', 'only those with a tag; repeatable', collectText)
@@ -313,10 +313,11 @@ type ExportArguments = { org: string; list?: string[]; tag?: string[]; json?: bo
 
 async function runExport(
   installation: Installation,
-  file: string | undefined,
+  given: string | undefined,
   options: ExportArguments,
 ): Promise<CommandOutcome> {
   const { org: organizationId } = options;
+  const file = given === '-' ? undefined : given;
   if (file === undefined && options.json === true) {
     return refuse('With --json, name a file: standard output is for the result then.');
   }

@@ -234,5 +234,6 @@ test('what is exported comes back through standard input as it was', async () =>
   expect(imported).toMatchObject({ exitCode: 0, errors: '' });
   expect(JSON.parse(imported.output)).toMatchObject({ created: 1, created_tags: ['new', 'VIP'] });
   expect((await run('export', '--org', other)).output).toBe(exported.output);
+  expect((await run('export', '--org', org, '-')).output).toBe(exported.output);
   expect(await run('export', '--org', org, '--json')).toMatchObject({ exitCode: 1 });
 }, 60_000);
