@@ -1,19 +1,6 @@
 import { Tokenizer } from 'htmlparser2';
+import { linkTrap } from '../platform/http/page-response.ts';
 import type { ParsedAttachment, ParsedSource } from './parsed-source.ts';
-
-/**
- * The policy under which the HTML of a message is shown. `sandbox` without exceptions takes from it scripts, forms,
- * pop-ups, automatic redirects and the origin, also where it is opened outside of the page's frame; `default-src
- * 'none'` leaves nothing to be fetched, so that opening a message tells nobody.
- */
-export const frameContentPolicy =
-  "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'self'; sandbox";
-
-/**
- * Follows the message's HTML, so that a link opens a new window, which the sandbox forbids: a click does nothing,
- * where it would otherwise replace the message by the browser's page about a blocked frame.
- */
-const linkTrap = '<base target="_blank">';
 
 /** Pictures of one message that are shown; together, since each place that refers to one carries a copy. */
 const inlineBytesMax = 20 * 1_048_576;

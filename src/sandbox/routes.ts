@@ -2,11 +2,12 @@ import { setImmediate } from 'node:timers/promises';
 import { LRUCache } from 'lru-cache';
 import { notFound, PublicError, resourceNotFound, validationError } from '../platform/http/errors.ts';
 import { isUuid } from '../platform/ids.ts';
+import { frameContentPolicy } from '../platform/http/page-response.ts';
 import type { Page, PageRequest, PageResponse } from '../platform/http/route.ts';
 import { isUnstorable } from '../platform/http/validation.ts';
 import type { Database } from '../platform/postgres/database.ts';
-import { buildFrame, frameContentPolicy } from './frame.ts';
-import { readPageFiles, respond } from './page.ts';
+import { buildFrame } from './frame.ts';
+import { readSandboxPage, respond } from './page.ts';
 import { type ParsedSource, parseHead, parseSource } from './parsed-source.ts';
 import * as store from './store.ts';
 import { createTurns } from './turns.ts';
@@ -19,7 +20,7 @@ export type SandboxTools = SandboxAccess & { database: Database };
  * not exist. Throws if the files of the page are missing.
  */
 export function sandboxPages(tools: SandboxTools): Page[] {
-  const files = readPageFiles();
+  const files = readSandboxPage();
   const viewer = createViewer(tools.database);
   const pages: Record<string, (request: PageRequest) => Promise<PageResponse>> = {
     '/sandbox': () => Promise.resolve(files.html),

@@ -5,7 +5,7 @@ import { PublicError, resourceNotFound, validationError } from '../platform/http
 import type { Page, PageRequest, PageResponse } from '../platform/http/route.ts';
 import { type ColorScheme, colorSchemes, fixColorScheme } from './color-scheme.ts';
 import type { Category, Gallery, GalleryTemplate } from './gallery.ts';
-import { readPageFiles, respond, respondFrame, respondThumbnail } from './page.ts';
+import { readGalleryPage, respond, respondFrame, respondThumbnail } from './page.ts';
 
 export type GalleryPageTools = {
   /** As `openGallery` returns it. */
@@ -19,7 +19,7 @@ export type GalleryPageTools = {
  * of the page are missing.
  */
 export function galleryPages(tools: GalleryPageTools): Page[] {
-  const files = readPageFiles();
+  const files = readGalleryPage();
   const pages: Record<string, (request: PageRequest) => Promise<PageResponse>> = {
     '/gallery': () => Promise.resolve(files.html),
     '/gallery/page.css': () => Promise.resolve(files.css),
