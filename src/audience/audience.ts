@@ -26,7 +26,9 @@ export {
 } from './schema.ts';
 export {
   findHeldSets,
+  findHolder,
   findSets,
+  type Held,
   type Holder,
   insertSet,
   replaceHolds,

@@ -294,27 +294,28 @@ export async function removeMembersOfDeleted(connection: Connection, limit: numb
 }
 
 /** What a holder uses: as long as it does, none of it can be deleted. */
-export type Held = { kind: SetKind | 'property'; id: string };
+export type Held = { kind: SetKind | 'property' | 'template'; id: string };
 
 export type Holder = { organizationId: string; kind: 'segment' | 'campaign'; id: string };
 
 /**
  * Makes this all that the holder holds. Locks what is to be held, so that nobody deletes it meanwhile; returns the
- * ids that are not there (any more), of which nothing was written then.
+ * ids that are not there (any more), of which nothing was written then. Templates are another room's: whoever holds
+ * one has locked it before.
  */
 export async function replaceHolds(
   transaction: Connection,
   holder: Holder,
   held: readonly Held[],
 ): Promise<string[]> {
-  const setIds = held.filter(({ kind }) => kind !== 'property').map(({ id }) => id);
+  const setIds = held.filter(({ kind }) => kind !== 'property' && kind !== 'template').map(({ id }) => id);
   const propertyIds = held.filter(({ kind }) => kind === 'property').map(({ id }) => id);
   const there = await Promise.all([
     lockForHold(transaction, 'contact_sets', holder.organizationId, setIds),
     lockForHold(transaction, 'contact_properties', holder.organizationId, propertyIds),
   ]);
   const thereIds = new Set(there.flat());
-  const missing = held.map(({ id }) => id).filter((id) => !thereIds.has(id));
+  const missing = [...setIds, ...propertyIds].filter((id) => !thereIds.has(id));
   if (missing.length > 0) return missing;
   await transaction.rows(
     unpreparedStatement('delete from holds where organization_id = $1 and holder_id = $2'),
@@ -402,7 +403,7 @@ export async function findHeldSets(
     unpreparedStatement<{ held_id: string; held_kind: SetKind }>(
       `select distinct held_id, held_kind
        from holds
-       where organization_id = $1 and held_kind <> 'property'`,
+       where organization_id = $1 and held_kind not in ('property', 'template')`,
     ),
     [organizationId],
   );

@@ -1,6 +1,7 @@
 import { Type } from 'typebox';
 import {
   badRequest,
+  conflict,
   notFound,
   payloadTooLarge,
   PublicError,
@@ -24,6 +25,7 @@ import {
 import * as store from './store.ts';
 import {
   createTemplate,
+  deleteTemplate,
   previewTemplate,
   type SavedTemplate,
   type TemplateTools,
@@ -130,14 +132,19 @@ function customRoutes(tools: TemplateTools): Route[] {
       scope: 'templates:write',
       tag,
       summary: 'Delete a template',
+      description: 'What a scheduled or sending campaign uses cannot be deleted.',
       params: idParameter,
       success: { statusCode: 200, schema: deletedOf('template'), when: 'The template is deleted.' },
-      errors: [notFound],
+      errors: [notFound, conflict],
       handle: async ({ caller: { organizationId }, params: { id } }) => {
-        const isDeleted = await database.asOrganizations([organizationId], (transaction) =>
-          store.deleteTemplate(transaction, { organizationId, id }),
-        );
-        if (!isDeleted) throw resourceNotFound();
+        const outcome = await deleteTemplate(database, { organizationId, id });
+        if (outcome === 'not_found') throw resourceNotFound();
+        if (outcome !== 'deleted') {
+          throw new PublicError(
+            conflict,
+            `The template is used by the ${outcome.kind} ${outcome.id}. Change or delete that first.`,
+          );
+        }
         return json({ object: 'template', id, deleted: true });
       },
     }),

@@ -107,19 +107,25 @@ type ContentRow = {
   preview_text: string | null;
 };
 
-const selectContent = statement<ContentRow>(
-  'templates_select_content',
-  `select subject, html, coalesce(text, text_of_html) as text, preview_text
-   from templates
-   where organization_id = $1 and id = $2`,
-);
+const contentOfTemplate = `
+  select subject, html, coalesce(text, text_of_html) as text, preview_text
+  from templates
+  where organization_id = $1 and id = $2`;
 
-/** With the text that was made of the HTML, where there is no other. */
+const selectContent = statement<ContentRow>('templates_select_content', contentOfTemplate);
+
+const keepContent = unpreparedStatement<ContentRow>(`${contentOfTemplate} for key share`);
+
+/** With the text that was made of the HTML, where there is no other; the template is kept from being deleted if asked for. */
 export async function findContent(
   connection: Connection,
   template: TemplateKey,
+  options: { isKept: boolean } = { isKept: false },
 ): Promise<TemplateContent | null> {
-  const [row] = await connection.rows(selectContent, [template.organizationId, template.id]);
+  const [row] = await connection.rows(options.isKept ? keepContent : selectContent, [
+    template.organizationId,
+    template.id,
+  ]);
   if (row === undefined) return null;
   const { preview_text: previewText, ...rest } = row;
   return { ...rest, previewText };
@@ -147,10 +153,18 @@ export async function listTemplates(
   );
 }
 
-export async function deleteTemplate(connection: Connection, template: TemplateKey): Promise<boolean> {
+/** Keeps it from being deleted, and from being held anew, until the transaction ends. */
+export async function lockTemplate(connection: Connection, template: TemplateKey): Promise<boolean> {
   const rows = await connection.rows(
-    unpreparedStatement('delete from templates where organization_id = $1 and id = $2 returning id'),
+    unpreparedStatement('select from templates where organization_id = $1 and id = $2 for update'),
     [template.organizationId, template.id],
   );
   return rows.length === 1;
+}
+
+export async function deleteTemplate(connection: Connection, template: TemplateKey): Promise<void> {
+  await connection.rows(unpreparedStatement('delete from templates where organization_id = $1 and id = $2'), [
+    template.organizationId,
+    template.id,
+  ]);
 }

@@ -1,14 +1,17 @@
+import { findHolder, type Holder } from '../audience/audience.ts';
 import { type EmailText, makeTextPart } from '../channels/email/email.ts';
 import type { Values } from '../channels/placeholders.ts';
 import { type Clock, now } from '../platform/clock.ts';
 import { isUuid, type NewId } from '../platform/ids.ts';
-import type { Database } from '../platform/postgres/database.ts';
+import type { Database, Transaction } from '../platform/postgres/database.ts';
 import { listVariables, type RenderedTemplate, renderTemplate, toEmailText } from './rendering.ts';
 import type { TemplateBody, TemplatePatch } from './schema.ts';
 import * as store from './store.ts';
 
 export { openGallery } from './gallery.ts';
+export { listVariables, toEmailText } from './rendering.ts';
 export { templateFormats } from './schema.ts';
+export type { TemplateContent } from './store.ts';
 
 export type TemplateTools = { database: Database; clock: Clock; newId: NewId };
 
@@ -116,6 +119,28 @@ async function loadContent(
   return database.asOrganizations([template.organizationId], (transaction) =>
     store.findContent(transaction, template),
   );
+}
+
+/** The same as it was written, and kept from being deleted until the transaction ends. */
+export async function keepTemplate(
+  transaction: Transaction,
+  template: store.TemplateKey,
+): Promise<store.TemplateContent | null> {
+  return store.findContent(transaction, template, { isKept: true });
+}
+
+/** What was accepted goes on without it; what is still to be sent with it holds it. */
+export async function deleteTemplate(
+  database: Database,
+  template: store.TemplateKey,
+): Promise<'deleted' | 'not_found' | Holder> {
+  return database.asOrganizations([template.organizationId], async (transaction) => {
+    if (!(await store.lockTemplate(transaction, template))) return 'not_found';
+    const holder = await findHolder(transaction, template);
+    if (holder !== null) return holder;
+    await store.deleteTemplate(transaction, template);
+    return 'deleted';
+  });
 }
 
 /** As an email with these values would have it. */
