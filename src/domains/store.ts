@@ -25,6 +25,22 @@ export async function findVerified(
   return rows.map((row) => ({ organizationId: row.organization_id, name: row.name }));
 }
 
+/** What is tracked in mail from this domain unless the mail says otherwise; null if the domain is not verified. */
+export async function findTracking(
+  connection: Connection,
+  domain: DomainName,
+): Promise<{ opens: boolean; clicks: boolean } | null> {
+  const [row] = await connection.rows(
+    unpreparedStatement<{ open_tracking: boolean; click_tracking: boolean }>(
+      `select open_tracking, click_tracking
+       from domains
+       where organization_id = $1 and name = $2 and status = 'verified'`,
+    ),
+    [domain.organizationId, domain.name],
+  );
+  return row === undefined ? null : { opens: row.open_tracking, clicks: row.click_tracking };
+}
+
 export type DomainRow = {
   organization_id: string;
   id: string;

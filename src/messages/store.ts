@@ -133,6 +133,49 @@ export function insertLargeParts(
   });
 }
 
+export type NewCampaignMessage = {
+  organizationId: string;
+  id: string;
+  channel: Channel;
+  sender: string;
+  subject: string | null;
+  category: string | null;
+  templateId: string | null;
+  details: string;
+  content: string;
+};
+
+/** Its recipients come later, and are no part of its row. */
+export async function insertCampaignMessage(
+  connection: Connection,
+  message: NewCampaignMessage,
+  at: Date,
+): Promise<void> {
+  const { organizationId, id } = message;
+  await Promise.all([
+    connection.rows(
+      unpreparedStatement(
+        `insert into messages
+           (organization_id, id, channel, class, sender, subject, category, template_id, details, recipient_count,
+           created_at, updated_at)
+         values ($1, $2, $3, 'campaign', $4, $5, $6, $7, $8, 0, $9, $9)`,
+      ),
+      [
+        organizationId,
+        id,
+        message.channel,
+        message.sender,
+        message.subject,
+        message.category,
+        message.templateId,
+        message.details,
+        at,
+      ],
+    ),
+    connection.rows(insertContent, [organizationId, id, message.content]),
+  ]);
+}
+
 /** Which of these messages exist. */
 export async function findMessageIds(
   connection: Connection,

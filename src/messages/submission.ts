@@ -1,4 +1,5 @@
 import type { Channel } from '../accounts/accounts.ts';
+import type { Values } from '../channels/placeholders.ts';
 import type { ScopedKey } from '../platform/http/idempotency.ts';
 
 /** Delivered ahead of campaign mail, and again after an ambiguous hand-off; a campaign is neither. */
@@ -41,6 +42,10 @@ export type StoredEmailDetails = {
   fromName: string | null;
   replyTo: string | null;
   attachments: StoredAttachment[];
+  /** Of a campaign: what is built into its copies. */
+  tracking?: { opens: boolean; clicks: boolean };
+  /** Of a campaign: the lists that it is sent to. */
+  listIds?: readonly string[];
 };
 
 export type StoredAttachment = {
@@ -56,4 +61,6 @@ export type StoredEmailContent = {
   cc: string[];
   html: string | null;
   text: string | null;
+  /** Of a campaign: what fills a placeholder for whom there is no other value. */
+  defaults?: Values;
 };
