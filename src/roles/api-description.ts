@@ -42,6 +42,11 @@ const info: Omit<ApiInfo, 'version'> = {
       description: 'What you want to know of your contacts besides what everybody does.',
     },
     { name: 'Segments', description: 'Contacts that conditions describe, kept up to date by themselves.' },
+    {
+      name: 'Email campaigns',
+      description:
+        'One email to many contacts: written as a draft, then sent at once or when its time comes.',
+    },
   ],
   examples: {
     'POST /contacts': {

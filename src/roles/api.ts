@@ -4,6 +4,8 @@ import { projectDirectory } from '../config.ts';
 import { clearingChannel } from '../audience/jobs.ts';
 import { audienceRoutes } from '../audience/routes.ts';
 import { createKeyring, type Keyring, type Scope } from '../accounts/accounts.ts';
+import { campaignChannel, emailCampaigns } from '../campaigns/campaigns.ts';
+import { campaignRoutes } from '../campaigns/routes.ts';
 import { domainChannel } from '../domains/jobs.ts';
 import { domainRoutes } from '../domains/routes.ts';
 import { createAcceptor, deliveryChannel, erasureChannel } from '../messages/messages.ts';
@@ -49,6 +51,10 @@ export function listRoutes(installation: Installation, loadGallery = openGallery
       onErased: createWaker(installation, erasureChannel),
     }),
     ...segmentRoutes({ ...installation, onChanged: wakeSegments, onDeleted: wakeClearing }),
+    ...campaignRoutes(
+      { ...installation, onChanged: createWaker(installation, campaignChannel) },
+      emailCampaigns,
+    ),
     ...templateRoutes({ ...installation, loadGallery, publicUrl: () => publicUrlOf(installation.config) }),
     ...domainRoutes({ ...installation, onRegistered: wakeDomainChecks }),
   ];

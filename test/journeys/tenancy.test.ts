@@ -100,6 +100,31 @@ for (const [path, body] of [
   };
 }
 
+makeForeign['/email/campaigns/:id'] = () => makeCampaign();
+
+/** Where a route wants it in another state than the one in which it is made. */
+const makeForeignFor: Record<string, () => Promise<string>> = {
+  'POST /email/campaigns/:id/cancel': () => makeCampaign("status = 'scheduled', scheduled_at = now()"),
+  'POST /email/campaigns/:id/resume': () =>
+    makeCampaign("status = 'paused', pause_reason = 'schedule_missed', scheduled_at = now()"),
+};
+
+/** Ready to be sent. */
+async function makeCampaign(state = "status = 'draft'"): Promise<string> {
+  const list = await makeForeign['/lists/:id']!();
+  const created = await server.request<{ id: string }>(
+    'POST',
+    '/v1/email/campaigns',
+    { name: aName(), from: `a@${otherDomain}`, subject: 'Hello', text: 'Hello', list_ids: [list] },
+    withKey(other.key),
+  );
+  expect(created.status).toBe(201);
+  await server.installation.database.rows({ text: `update campaigns set ${state} where id = $1` }, [
+    created.body.id,
+  ]);
+  return created.body.id;
+}
+
 /** For each route that needs a body, one that it would take. Whoever adds such a route says what. */
 const validBodies: Readonly<Record<string, () => object>> = {
   'POST /email/send': () => ({ ...letter, from: 'a@postillion.test' }),
@@ -110,6 +135,9 @@ const validBodies: Readonly<Record<string, () => object>> = {
   'POST /contacts': () => ({ external_id: aName() }),
   'PATCH /contacts/:id': () => ({}),
   'POST /contacts/bulk-delete': () => ({ contact_ids: [unknownId] }),
+  'POST /email/campaigns': () => ({ name: aName() }),
+  'PATCH /email/campaigns/:id': () => ({}),
+  'POST /email/campaigns/:id/send': () => ({}),
   'POST /lists': () => ({ name: aName() }),
   'PATCH /lists/:id': () => ({}),
   'POST /lists/:id/contacts': () => ({ contact_ids: [unknownId] }),
@@ -178,7 +206,7 @@ test('every route opens to its own scope, and to every other one it answers 403 
 
 test("to every route another organization's id is an id that nobody has", async () => {
   for (const route of routes.filter((each) => each.path.includes(':') && !isEverybodys(each))) {
-    const make = makeForeign[kindOf(route.path)];
+    const make = makeForeignFor[routeKey(route)] ?? makeForeign[kindOf(route.path)];
     if (make === undefined) throw new Error(`no resource is made here for ${route.path}`);
     const foreignId = await make();
     const contactId = await makeForeign['/contacts/:id']!();
@@ -214,6 +242,10 @@ const namedByField: Readonly<Record<string, string>> = {
   tag_id: '/tags/:id',
   tag_ids: '/tags/:id',
   segment_id: '/segments/:id',
+  segment_ids: '/segments/:id',
+  exclude_list_ids: '/lists/:id',
+  exclude_tag_ids: '/tags/:id',
+  exclude_segment_ids: '/segments/:id',
   template_id: '/templates/:id',
 };
 

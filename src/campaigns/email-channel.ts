@@ -1,0 +1,243 @@
+import { type TProperties, Type } from 'typebox';
+import { makeTextPart, parseAddress } from '../channels/email/email.ts';
+import type { Values } from '../channels/placeholders.ts';
+import { findTracking } from '../domains/domains.ts';
+import type { StoredEmailContent, StoredEmailDetails } from '../messages/messages.ts';
+import type { Transaction } from '../platform/postgres/database.ts';
+import { keepTemplate, listVariables, type TemplateContent, toEmailText } from '../templates/templates.ts';
+import type { CampaignChannel, CampaignContent, PreparableCampaign, Preparation } from './channel.ts';
+
+/** An input that may be null: said so in one type, so that what is wrong with it is said once. */
+const optional = <Value>(type: string, options: Record<string, unknown>) =>
+  Type.Optional(Type.Unsafe<Value | null>({ type: [type, 'null'], ...options }));
+
+const contentFields = {
+  subject: optional<string>('string', {
+    minLength: 1,
+    maxLength: 998,
+    format: 'single-line',
+    description: 'Needed unless the template has one. Supports `{{variables}}`, as the bodies do.',
+  }),
+  preview_text: optional<string>('string', {
+    minLength: 1,
+    maxLength: 500,
+    format: 'single-line',
+    description: "What mail clients show beside the subject; the template's own when left out.",
+  }),
+  from: optional<string>('string', {
+    format: 'email',
+    description: 'On a verified domain of the organization.',
+  }),
+  from_name: optional<string>('string', {
+    minLength: 1,
+    maxLength: 256,
+    format: 'single-line',
+    description: 'The name shown beside it.',
+  }),
+  reply_to: optional<string>('string', { format: 'email', description: 'Where answers go.' }),
+  template_id: optional<string>('string', {
+    format: 'uuid',
+    description: 'A saved template, in place of `html` and `text`.',
+  }),
+  html: optional<string>('string', { minLength: 1, description: 'HTML body.' }),
+  text: optional<string>('string', {
+    minLength: 1,
+    description: 'Plain text body; made of the HTML when left out.',
+  }),
+  track_opens: optional<boolean>('boolean', {
+    description: 'As the sending domain says when left out.',
+  }),
+  track_clicks: optional<boolean>('boolean', {
+    description: 'As the sending domain says when left out.',
+  }),
+  category: optional<string>('string', {
+    minLength: 1,
+    maxLength: 100,
+    format: 'single-line',
+    description: 'A label for analytics.',
+  }),
+  variables: optional<Values>('object', {
+    patternProperties: { '^[A-Za-z_][A-Za-z0-9_.]{0,254}$': { type: ['string', 'number', 'boolean'] } },
+    additionalProperties: false,
+    description: 'What stands for `{{name}}` where a contact has no value of its own.',
+  }),
+} satisfies TProperties;
+
+/** The inputs without what was never given, or was taken back. */
+type EmailInputs = {
+  subject?: string;
+  preview_text?: string;
+  from?: string;
+  from_name?: string;
+  reply_to?: string;
+  template_id?: string;
+  html?: string;
+  text?: string;
+  track_opens?: boolean;
+  track_clicks?: boolean;
+  category?: string;
+  variables?: Values;
+};
+
+function inputsOf(content: CampaignContent): EmailInputs {
+  return content; // Checked by contentFields.
+}
+
+const textOrNull = Type.Union([Type.String(), Type.Null()]);
+const booleanOrNull = Type.Union([Type.Boolean(), Type.Null()]);
+
+/** More names than that are no content. */
+const variablesMax = 1_000;
+
+export const emailCampaigns: CampaignChannel = {
+  channel: 'email',
+  path: '/email/campaigns',
+  object: 'email_campaign',
+  tag: 'Email campaigns',
+  contentFields,
+  contentRecord: {
+    subject: textOrNull,
+    preview_text: textOrNull,
+    from: textOrNull,
+    from_name: textOrNull,
+    reply_to: textOrNull,
+    template_id: textOrNull,
+    html: textOrNull,
+    text: textOrNull,
+    track_opens: booleanOrNull,
+    track_clicks: booleanOrNull,
+    category: textOrNull,
+    variables: Type.Unsafe<Values | null>({ type: ['object', 'null'] }),
+  },
+  bodyFields: ['html', 'text'],
+  findIssues: (content) => {
+    const { template_id: templateId, html, text } = inputsOf(content);
+    return templateId !== undefined && (html !== undefined || text !== undefined)
+      ? ['template_id must not be combined with html or text']
+      : [];
+  },
+  templateIdOf: (content) => inputsOf(content).template_id?.toLowerCase() ?? null,
+  findUnknown: async (transaction, organizationId, content) => {
+    const { template_id: id } = inputsOf(content);
+    if (id === undefined) return [];
+    const template = await readTemplate(transaction, { organizationId, id });
+    return template.kind === 'unknown' ? [template.issue] : [];
+  },
+  addressColumns: { address: 'email', key: 'email_key' },
+  prepare: prepareEmail,
+};
+
+async function prepareEmail(transaction: Transaction, campaign: PreparableCampaign): Promise<Preparation> {
+  const inputs = inputsOf(campaign.content);
+  const [source, sender] = await Promise.all([
+    readSource(transaction, campaign),
+    readSender(transaction, campaign.organizationId, inputs),
+  ]);
+  const issues = [source, sender].flatMap((part) => ('issue' in part ? [part.issue] : []));
+  const subject = inputs.subject ?? (source.kind === 'found' ? source.content.subject : null);
+  // Of a template that is not there nobody knows whether it has one.
+  if (subject === null && source.kind !== 'unknown') issues.unshift('subject is required');
+  if (source.kind !== 'found' || sender.kind !== 'found' || issues.length > 0)
+    return { kind: 'not_ready', issues };
+
+  const email = toEmailText({
+    ...source.content,
+    subject,
+    previewText: inputs.preview_text ?? source.content.previewText,
+  });
+  const variableNames = listVariables({ ...email, previewText: null }).filter((name) => !isReserved(name));
+  if (variableNames.length > variablesMax) {
+    const issue = `the content must have at most ${variablesMax} different placeholders`;
+    return { kind: 'not_ready', issues: [issue] };
+  }
+  const details: StoredEmailDetails = {
+    fromName: inputs.from_name ?? null,
+    replyTo: inputs.reply_to ?? null,
+    attachments: [],
+    tracking: {
+      opens: inputs.track_opens ?? sender.tracking.opens,
+      clicks: inputs.track_clicks ?? sender.tracking.clicks,
+    },
+    listIds: campaign.listIds,
+  };
+  const content: StoredEmailContent = {
+    to: [],
+    cc: [],
+    html: email.html,
+    text: email.text,
+    defaults: inputs.variables ?? {},
+  };
+  return {
+    kind: 'ready',
+    message: {
+      sender: sender.address,
+      subject: email.subject,
+      category: inputs.category ?? null,
+      templateId: inputs.template_id?.toLowerCase() ?? null,
+      details: JSON.stringify(details),
+      content: JSON.stringify(content),
+      variableNames,
+    },
+  };
+}
+
+/** Filled in for each copy, and no value of anybody's. */
+function isReserved(name: string): boolean {
+  return name === 'unsubscribe_url' || name.startsWith('_postillion.');
+}
+
+type Source =
+  | { kind: 'found'; content: TemplateContent }
+  | { kind: 'missing'; issue: string }
+  | { kind: 'unknown'; issue: string };
+
+/** What the email says, from the template or from the inputs themselves. */
+async function readSource(
+  transaction: Transaction,
+  { organizationId, content }: { organizationId: string; content: CampaignContent },
+): Promise<Source> {
+  const { template_id: id, html = null, text = null } = inputsOf(content);
+  if (id !== undefined) return readTemplate(transaction, { organizationId, id });
+  if (html === null && text === null)
+    return { kind: 'missing', issue: 'html, text or template_id is required' };
+  return {
+    kind: 'found',
+    content: {
+      subject: null,
+      html,
+      text: text ?? (html === null ? null : makeTextPart(html)),
+      previewText: null,
+    },
+  };
+}
+
+async function readTemplate(
+  transaction: Transaction,
+  template: { organizationId: string; id: string },
+): Promise<Source> {
+  const content = await keepTemplate(transaction, template);
+  return content === null
+    ? { kind: 'unknown', issue: `template_id is not a template of this organization: ${template.id}` }
+    : { kind: 'found', content };
+}
+
+type SenderReading =
+  | { kind: 'found'; address: string; tracking: { opens: boolean; clicks: boolean } }
+  | { kind: 'missing'; issue: string };
+
+async function readSender(
+  transaction: Transaction,
+  organizationId: string,
+  { from }: EmailInputs,
+): Promise<SenderReading> {
+  if (from === undefined) return { kind: 'missing', issue: 'from is required' };
+  const address = parseAddress(from);
+  if (address === null) throw new Error('the schema lets no such address through');
+  const tracking = await findTracking(transaction, { organizationId, name: address.domain });
+  return tracking === null
+    ? {
+        kind: 'missing',
+        issue: `the domain ${address.domain} of from is not a verified sending domain of this organization`,
+      }
+    : { kind: 'found', address: address.address, tracking };
+}

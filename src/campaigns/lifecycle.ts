@@ -1,0 +1,316 @@
+import { loadSendingPlans } from '../accounts/accounts.ts';
+import { sendingSuspended, stopMessage } from '../messages/messages.ts';
+import { type Clock, dateOf, now, parseTimestamp } from '../platform/clock.ts';
+import { badRequest, PublicError, resourceNotFound, validationError } from '../platform/http/errors.ts';
+import {
+  claimKeys,
+  keepResponses,
+  keyConflict,
+  retentionMs,
+  type ScopedKey,
+  type StoredResponse,
+} from '../platform/http/idempotency.ts';
+import type { NewId } from '../platform/ids.ts';
+import type { Database, Transaction } from '../platform/postgres/database.ts';
+import { type AudienceField, audienceFields, type AudienceIds, findUnknownSets } from './audience-fields.ts';
+import type { CampaignChannel, CampaignContent, PreparedMessage } from './channel.ts';
+import { holdUsed, keyOf, prepareCampaign, queueCampaign, releaseUsed } from './queueing.ts';
+import type { CampaignInput } from './schema.ts';
+import { findRefusal, type Trigger } from './states.ts';
+import * as store from './store.ts';
+
+/**
+ * What people do to a campaign. Each move takes the row of the campaign first and looks at its status then, so that
+ * of two moves at once the second is judged by what the first made of it. What is refused has written nothing.
+ */
+
+export type CampaignTools = { database: Database; clock: Clock; newId: NewId };
+
+/** Of a channel, in an organization. */
+export type CampaignPlace = { organizationId: string; channel: CampaignChannel };
+
+export type CampaignReference = CampaignPlace & { id: string };
+
+/** Makes a draft and returns its id, or the rule that the input breaks. */
+export async function createCampaign(
+  tools: CampaignTools,
+  { organizationId, channel }: CampaignPlace,
+  input: CampaignInput & { name: string },
+): Promise<string | PublicError> {
+  return tools.database.asOrganizations([organizationId], async (transaction) => {
+    const values = mergeInput(channel, nothing, input);
+    const issues = await findIssues(transaction, { organizationId, channel }, values, input);
+    if (issues.length > 0) return invalid(issues);
+    const id = tools.newId();
+    await store.insertCampaign(transaction, {
+      organizationId,
+      channel: channel.channel,
+      id,
+      ...values,
+      name: input.name,
+      at: now(tools.clock),
+    });
+    return id;
+  });
+}
+
+/** What is not given stays as it is; null takes it back. A scheduled one must remain fit to be sent. */
+export async function updateCampaign(
+  tools: CampaignTools,
+  reference: CampaignReference,
+  input: CampaignInput,
+): Promise<PublicError | null> {
+  const { channel } = reference;
+  return inTransaction(tools, reference, async (transaction) => {
+    const campaign = await takeForMove(transaction, reference, 'update');
+    if (campaign instanceof PublicError) return campaign;
+    const values = mergeInput(channel, { content: campaign.content, audience: campaign }, input);
+    const issues = await findIssues(transaction, reference, values, input);
+    if (issues.length > 0) return invalid(issues);
+    const changed = {
+      ...campaign,
+      ...values.audience,
+      content: values.content,
+      name: input.name ?? campaign.name,
+    };
+    if (changed.status === 'scheduled') {
+      const message = await takePrepared(transaction, channel, changed);
+      if (message instanceof PublicError) return message;
+      await holdUsed(transaction, channel, changed);
+    }
+    await store.updateCampaign(transaction, {
+      ...keyOf(campaign),
+      ...values,
+      name: changed.name,
+      at: now(tools.clock),
+    });
+    return null;
+  });
+}
+
+const nothing = {
+  content: {} as CampaignContent,
+  audience: Object.fromEntries(audienceFields.map((field) => [field, []])) as unknown as AudienceIds, // Of all fields.
+};
+
+function mergeInput(
+  channel: CampaignChannel,
+  present: { content: CampaignContent; audience: AudienceIds },
+  input: CampaignInput,
+): { content: CampaignContent; audience: AudienceIds } {
+  const content = { ...present.content, ...pickContent(channel, input) };
+  const idsOf = (field: AudienceField) =>
+    input[field] === undefined ? present.audience[field] : distinctIds(input[field] ?? []);
+  return {
+    content: withoutNulls(content),
+    audience: {
+      list_ids: idsOf('list_ids'),
+      tag_ids: idsOf('tag_ids'),
+      segment_ids: idsOf('segment_ids'),
+      exclude_list_ids: idsOf('exclude_list_ids'),
+      exclude_tag_ids: idsOf('exclude_tag_ids'),
+      exclude_segment_ids: idsOf('exclude_segment_ids'),
+    },
+  };
+}
+
+function pickContent({ contentFields }: CampaignChannel, input: CampaignInput): CampaignContent {
+  const given = Object.keys(contentFields).filter((field) => input[field] !== undefined);
+  return Object.fromEntries(given.map((field) => [field, input[field]]));
+}
+
+function withoutNulls(content: CampaignContent): CampaignContent {
+  return Object.fromEntries(Object.entries(content).filter(([, value]) => value !== null));
+}
+
+function distinctIds(ids: readonly string[]): string[] {
+  return [...new Set(ids.map((id) => id.toLowerCase()))];
+}
+
+/** What was given must be there. What was given earlier and has gone since is said when the campaign is sent. */
+async function findIssues(
+  transaction: Transaction,
+  { organizationId, channel }: CampaignPlace,
+  merged: { content: CampaignContent },
+  input: CampaignInput,
+): Promise<string[]> {
+  const given = Object.fromEntries(audienceFields.map((field) => [field, input[field] ?? []]));
+  return [
+    ...channel.findIssues(merged.content),
+    ...(await channel.findUnknown(transaction, organizationId, withoutNulls(pickContent(channel, input)))),
+    ...(await findUnknownSets(transaction, organizationId, given)),
+  ];
+}
+
+function invalid(issues: readonly string[]): PublicError {
+  return new PublicError(validationError, issues.join(', '));
+}
+
+export type MoveOutcome =
+  { kind: 'response'; response: StoredResponse; isReplay: boolean } | { kind: 'refused'; error: PublicError };
+
+/** Sends a campaign at once, or when its time comes. */
+export async function sendCampaign(
+  tools: CampaignTools,
+  reference: CampaignReference,
+  { scheduledAt, idempotencyKey }: { scheduledAt: string | null; idempotencyKey: ScopedKey | null },
+): Promise<MoveOutcome> {
+  return moveOnce(tools, reference, idempotencyKey, async (transaction, at) => {
+    const trigger = scheduledAt === null ? 'send' : 'schedule';
+    const campaign = await takeForMove(transaction, reference, trigger);
+    if (campaign instanceof PublicError) return campaign;
+    const time = scheduledAt === null ? null : readSchedule(scheduledAt, at);
+    if (time instanceof PublicError) return time;
+    const message = await takeSendable(transaction, reference.channel, campaign);
+    if (message instanceof PublicError) return message;
+    if (time === null) {
+      // One that was to be sent later no longer is.
+      const queued = {
+        channel: reference.channel,
+        campaign: { ...campaign, scheduled_at: null },
+        message,
+        at,
+      };
+      await queueCampaign(tools, transaction, queued);
+    } else {
+      await store.markScheduled(transaction, { ...keyOf(campaign), scheduledAt: time, at });
+      await holdUsed(transaction, reference.channel, campaign);
+    }
+    return null;
+  });
+}
+
+/** Whoever plans further ahead has mistyped the year. */
+const scheduleAheadMsMax = 366 * 24 * 60 * 60 * 1_000;
+
+function readSchedule(text: string, at: Date): Date | PublicError {
+  const epochMs = parseTimestamp(text);
+  if (epochMs === null) {
+    return new PublicError(badRequest, 'scheduled_at must be an ISO 8601 time with an offset or Z.');
+  }
+  if (epochMs <= at.getTime()) return new PublicError(badRequest, 'scheduled_at must be in the future.');
+  return epochMs - at.getTime() > scheduleAheadMsMax
+    ? new PublicError(badRequest, 'scheduled_at must be at most a year ahead.')
+    : dateOf(epochMs);
+}
+
+/** Sends at once what missed its time. */
+export async function resumeCampaign(
+  tools: CampaignTools,
+  reference: CampaignReference,
+): Promise<PublicError | null> {
+  const { channel } = reference;
+  return inTransaction(tools, reference, async (transaction) => {
+    const campaign = await takeForMove(transaction, reference, 'resume');
+    if (campaign instanceof PublicError) return campaign;
+    const message = await takeSendable(transaction, channel, campaign);
+    if (message instanceof PublicError) return message;
+    await queueCampaign(tools, transaction, { channel, campaign, message, at: now(tools.clock) });
+    return null;
+  });
+}
+
+/** Nobody is written to any more who was not handed off yet. */
+export async function cancelCampaign(
+  tools: CampaignTools,
+  reference: CampaignReference,
+  idempotencyKey: ScopedKey | null,
+): Promise<MoveOutcome> {
+  return moveOnce(tools, reference, idempotencyKey, async (transaction, at) => {
+    const campaign = await takeForMove(transaction, reference, 'cancel');
+    if (campaign instanceof PublicError) return campaign;
+    await store.markCancelled(transaction, { ...keyOf(campaign), at });
+    await stopCampaign(transaction, campaign);
+    return null;
+  });
+}
+
+/** Gone for everybody at once; what was sent with it stays where it arrived. */
+export async function deleteCampaign(
+  tools: CampaignTools,
+  reference: CampaignReference,
+): Promise<PublicError | null> {
+  return inTransaction(tools, reference, async (transaction) => {
+    const campaign = await takeForMove(transaction, reference, 'delete');
+    if (campaign instanceof PublicError) return campaign;
+    await store.markDeleted(transaction, { ...keyOf(campaign), at: now(tools.clock) });
+    await stopCampaign(transaction, campaign);
+    return null;
+  });
+}
+
+async function stopCampaign(transaction: Transaction, campaign: store.CampaignRow): Promise<void> {
+  const { organization_id: organizationId, message_id: messageId } = campaign;
+  if (messageId !== null) await stopMessage(transaction, { organizationId, messageId });
+  await store.deleteSlices(transaction, keyOf(campaign));
+  await releaseUsed(transaction, campaign);
+}
+
+/** The campaign, locked, or why it is not moved. */
+async function takeForMove(
+  transaction: Transaction,
+  { organizationId, channel, id }: CampaignReference,
+  trigger: Trigger,
+): Promise<store.CampaignRow | PublicError> {
+  const campaign = await store.lockCampaign(transaction, { organizationId, channel: channel.channel, id });
+  if (campaign === null) return resourceNotFound();
+  return findRefusal(campaign, trigger) ?? campaign;
+}
+
+/** What the campaign would send, or why it cannot be sent now. */
+async function takeSendable(
+  transaction: Transaction,
+  channel: CampaignChannel,
+  campaign: store.CampaignRow,
+): Promise<PreparedMessage | PublicError> {
+  const message = await takePrepared(transaction, channel, campaign);
+  if (message instanceof PublicError) return message;
+  const [plan] = await loadSendingPlans(transaction, [campaign.organization_id], channel.channel);
+  return plan?.isSuspended
+    ? new PublicError(sendingSuspended, `${sendingSuspended.when} Contact the operator.`)
+    : message;
+}
+
+async function takePrepared(
+  transaction: Transaction,
+  channel: CampaignChannel,
+  campaign: store.CampaignRow,
+): Promise<PreparedMessage | PublicError> {
+  const preparation = await prepareCampaign(transaction, channel, campaign);
+  return preparation.kind === 'ready'
+    ? preparation.message
+    : new PublicError(badRequest, `The campaign is not ready to be sent: ${preparation.issues.join(', ')}.`);
+}
+
+function inTransaction<Result>(
+  tools: CampaignTools,
+  { organizationId }: CampaignPlace,
+  work: (transaction: Transaction) => Promise<Result>,
+): Promise<Result> {
+  return tools.database.asOrganizations([organizationId], work);
+}
+
+/**
+ * Moves a campaign and answers with its id, once for a key: the answer is kept in the transaction of the move, and is
+ * looked for before anything else. What is refused leaves the key free.
+ */
+async function moveOnce(
+  tools: CampaignTools,
+  reference: CampaignReference,
+  key: ScopedKey | null,
+  move: (transaction: Transaction, at: Date) => Promise<PublicError | null>,
+): Promise<MoveOutcome> {
+  const at = now(tools.clock);
+  const expiredBefore = dateOf(at.getTime() - retentionMs);
+  return inTransaction(tools, reference, async (transaction): Promise<MoveOutcome> => {
+    const [state] = await claimKeys(transaction, key === null ? [] : [key], { expiredBefore });
+    if (state?.kind === 'replay') return { kind: 'response', response: state.response, isReplay: true };
+    if (state !== undefined && state.kind !== 'free')
+      return { kind: 'refused', error: keyConflict(state.kind) };
+    const refusal = await move(transaction, at);
+    if (refusal !== null) return { kind: 'refused', error: refusal };
+    const response = { statusCode: 200, text: JSON.stringify({ id: reference.id }) };
+    if (key !== null) await keepResponses(transaction, [{ key, response }], { at, expiredBefore });
+    return { kind: 'response', response, isReplay: false };
+  });
+}

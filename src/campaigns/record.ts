@@ -1,0 +1,79 @@
+import type { RecipientSums } from '../messages/messages.ts';
+import { audienceFields } from './audience-fields.ts';
+import type { CampaignChannel } from './channel.ts';
+import type { CampaignStats } from './schema.ts';
+import type { CampaignRow } from './store.ts';
+
+/** A campaign as the API shows it; without its bodies in a list. */
+export function showCampaign(
+  { contentRecord, bodyFields }: CampaignChannel,
+  row: CampaignRow,
+  sums: RecipientSums | undefined,
+  { isListed }: { isListed: boolean },
+) {
+  const shown = Object.keys(contentRecord).filter((field) => !isListed || !bodyFields.includes(field));
+  return {
+    id: row.id,
+    name: row.name,
+    status: row.status,
+    ...Object.fromEntries(shown.map((field) => [field, row.content[field] ?? null])),
+    ...Object.fromEntries(audienceFields.map((field) => [field, row[field]])),
+    scheduled_at: showInstant(row.scheduled_at),
+    queued_at: showInstant(row.queued_at),
+    started_at: showInstant(row.started_at),
+    completed_at: showInstant(row.completed_at),
+    cancelled_at: showInstant(row.cancelled_at),
+    pause_reason: row.pause_reason,
+    failure_reason: row.failure_reason,
+    created_at: row.created_at.toISOString(),
+    updated_at: row.updated_at.toISOString(),
+    stats: showStats(row, sums),
+  };
+}
+
+function showInstant(at: Date | null): string | null {
+  return at?.toISOString() ?? null;
+}
+
+/** Whoever is not done yet waits; once the campaign is cancelled, nobody does. */
+function showStats(row: CampaignRow, sums: RecipientSums | undefined): CampaignStats {
+  const { delivered, bounced, failed, dropped, uncertain, ...rest } = sums ?? nobody;
+  const audience = row.audience ?? 0;
+  const left = Math.max(0, audience - delivered - bounced - failed - dropped - uncertain);
+  const isCancelled = row.status === 'cancelled';
+  return {
+    audience,
+    excluded: {
+      unsubscribed: row.excluded_unsubscribed ?? 0,
+      suppressed: row.excluded_suppressed ?? 0,
+      no_address: row.excluded_no_address ?? 0,
+      duplicate: row.excluded_duplicate ?? 0,
+    },
+    pending: isCancelled ? 0 : left,
+    sent: rest.handedOff,
+    delivered,
+    bounced,
+    complained: rest.complained,
+    failed,
+    opened: rest.opened,
+    clicked: rest.clicked,
+    unsubscribed: rest.unsubscribed,
+    dropped,
+    uncertain,
+    cancelled: isCancelled ? left : 0,
+  };
+}
+
+const nobody: RecipientSums = {
+  handedOff: 0,
+  delayed: 0,
+  delivered: 0,
+  bounced: 0,
+  failed: 0,
+  complained: 0,
+  unsubscribed: 0,
+  opened: 0,
+  clicked: 0,
+  dropped: 0,
+  uncertain: 0,
+};

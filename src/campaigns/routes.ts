@@ -1,0 +1,229 @@
+import { sendingSuspended, sumRecipientCounts } from '../messages/messages.ts';
+import { badRequest, conflict, notFound, PublicError, resourceNotFound } from '../platform/http/errors.ts';
+import { idempotencyErrors } from '../platform/http/idempotency.ts';
+import { readPage, toList } from '../platform/http/pagination.ts';
+import { defineRoute, json, type Route, type RouteResponse } from '../platform/http/route.ts';
+import { deletedOf, idParameter, listOf } from '../platform/http/shapes.ts';
+import type { CampaignChannel } from './channel.ts';
+import {
+  cancelCampaign,
+  type CampaignTools,
+  createCampaign,
+  deleteCampaign,
+  type MoveOutcome,
+  resumeCampaign,
+  sendCampaign,
+  updateCampaign,
+} from './lifecycle.ts';
+import { showCampaign } from './record.ts';
+import {
+  campaignBody,
+  type CampaignInput,
+  campaignPatch,
+  campaignQuery,
+  campaignRecord,
+  campaignReference,
+  listedCampaignRecord,
+  sendBody,
+} from './schema.ts';
+import * as store from './store.ts';
+
+export type CampaignRouteTools = CampaignTools & {
+  /** Told after a campaign was queued, scheduled or stopped. */
+  onChanged: () => void;
+};
+
+/** The same operations on every channel. */
+export function campaignRoutes(tools: CampaignRouteTools, channel: CampaignChannel): Route[] {
+  return [...draftRoutes(tools, channel), ...moveRoutes(tools, channel)];
+}
+
+function draftRoutes(tools: CampaignRouteTools, channel: CampaignChannel): Route[] {
+  const { database } = tools;
+  const { path, tag } = channel;
+  return [
+    defineRoute({
+      method: 'POST',
+      path,
+      scope: 'campaigns:write',
+      tag,
+      summary: 'Create a campaign',
+      description:
+        'As a draft, which needs a name alone. What else is missing is said when it is to be sent.',
+      body: campaignBody(channel),
+      success: { statusCode: 201, schema: campaignReference, when: 'The id of the draft.' },
+      handle: async ({ caller: { organizationId }, body }) => {
+        const id = await createCampaign(
+          tools,
+          { organizationId, channel },
+          body as CampaignInput & { name: string },
+        );
+        if (id instanceof PublicError) throw id;
+        return json({ id });
+      },
+    }),
+    defineRoute({
+      method: 'GET',
+      path,
+      scope: 'campaigns:read',
+      tag,
+      summary: 'List the campaigns',
+      query: campaignQuery,
+      success: {
+        statusCode: 200,
+        schema: listOf(listedCampaignRecord(channel)),
+        when: 'A page of campaigns, without their bodies.',
+      },
+      errors: [badRequest],
+      handle: async ({ caller: { organizationId }, query }) => {
+        const page = readPage(query);
+        const { search, status } = query;
+        const filter = { ...(search !== undefined && { search }), ...(status !== undefined && { status }) };
+        const { rows, sums } = await database.asOrganizations([organizationId], async (transaction) => {
+          const found = await store.listCampaigns(transaction, {
+            organizationId,
+            channel: channel.channel,
+            filter,
+            bodyFields: channel.bodyFields,
+            page,
+          });
+          return {
+            rows: found,
+            sums: await sumRecipientCounts(transaction, organizationId, messagesOf(found)),
+          };
+        });
+        return json(
+          toList(rows, page, (row) =>
+            showCampaign(channel, row, sums.get(row.message_id ?? ''), { isListed: true }),
+          ),
+        );
+      },
+    }),
+    defineRoute({
+      method: 'GET',
+      path: `${path}/:id`,
+      scope: 'campaigns:read',
+      tag,
+      summary: 'Read a campaign and what became of it',
+      params: idParameter,
+      success: { statusCode: 200, schema: campaignRecord(channel), when: 'The campaign.' },
+      errors: [notFound],
+      handle: async ({ caller: { organizationId }, params: { id } }) => {
+        const campaign = await database.asOrganizations([organizationId], async (transaction) => {
+          const row = await store.findCampaign(transaction, { organizationId, channel: channel.channel, id });
+          if (row === null) return null;
+          const sums = await sumRecipientCounts(transaction, organizationId, messagesOf([row]));
+          return showCampaign(channel, row, sums.get(row.message_id ?? ''), { isListed: false });
+        });
+        if (campaign === null) throw resourceNotFound();
+        return json(campaign);
+      },
+    }),
+    defineRoute({
+      method: 'PATCH',
+      path: `${path}/:id`,
+      scope: 'campaigns:write',
+      tag,
+      summary: 'Change a campaign',
+      description:
+        'What is not given stays as it is; null takes it back. Only drafts and scheduled campaigns change, and a ' +
+        'scheduled one must remain ready to be sent.',
+      params: idParameter,
+      body: campaignPatch(channel),
+      success: { statusCode: 200, schema: campaignReference, when: 'Its id.' },
+      errors: [notFound, badRequest],
+      handle: async ({ caller: { organizationId }, params: { id }, body }) => {
+        const refusal = await updateCampaign(tools, { organizationId, channel, id }, body);
+        if (refusal !== null) throw refusal;
+        return json({ id });
+      },
+    }),
+    defineRoute({
+      method: 'DELETE',
+      path: `${path}/:id`,
+      scope: 'campaigns:write',
+      tag,
+      summary: 'Delete a campaign',
+      description: 'One that is queued or sending is to be cancelled first. What was sent stays where it is.',
+      params: idParameter,
+      success: { statusCode: 200, schema: deletedOf(channel.object), when: 'The campaign is deleted.' },
+      errors: [notFound, conflict],
+      handle: async ({ caller: { organizationId }, params: { id } }) => {
+        const refusal = await deleteCampaign(tools, { organizationId, channel, id });
+        if (refusal !== null) throw refusal;
+        tools.onChanged();
+        return json({ object: channel.object, id, deleted: true });
+      },
+    }),
+  ];
+}
+
+function messagesOf(rows: readonly store.CampaignRow[]): string[] {
+  return rows.flatMap(({ message_id: id }) => (id === null ? [] : [id]));
+}
+
+function moveRoutes(tools: CampaignRouteTools, channel: CampaignChannel): Route[] {
+  const { path, tag } = channel;
+  const success = { statusCode: 200, schema: campaignReference, when: 'Its id.' } as const;
+  return [
+    defineRoute({
+      method: 'POST',
+      path: `${path}/:id/send`,
+      scope: 'campaigns:send',
+      tag,
+      summary: 'Send or schedule a campaign',
+      description:
+        'Only drafts and scheduled campaigns are sent: a scheduled one at once, or at the new time. What it says is ' +
+        'fixed when its sending begins, and who gets it right after.',
+      params: idParameter,
+      body: sendBody,
+      isIdempotent: true,
+      success,
+      errors: [badRequest, notFound, sendingSuspended, ...idempotencyErrors],
+      handle: async ({ caller: { organizationId }, params: { id }, body, idempotencyKey }) => {
+        const scheduledAt = body.scheduled_at ?? null;
+        return answer(
+          tools,
+          await sendCampaign(tools, { organizationId, channel, id }, { scheduledAt, idempotencyKey }),
+        );
+      },
+    }),
+    defineRoute({
+      method: 'POST',
+      path: `${path}/:id/cancel`,
+      scope: 'campaigns:send',
+      tag,
+      summary: 'Cancel a campaign',
+      description:
+        'One that is scheduled, queued or sending. Nobody is written to any more but those whose copy is being handed off.',
+      params: idParameter,
+      isIdempotent: true,
+      success,
+      errors: [badRequest, notFound, ...idempotencyErrors],
+      handle: async ({ caller: { organizationId }, params: { id }, idempotencyKey }) =>
+        answer(tools, await cancelCampaign(tools, { organizationId, channel, id }, idempotencyKey)),
+    }),
+    defineRoute({
+      method: 'POST',
+      path: `${path}/:id/resume`,
+      scope: 'campaigns:send',
+      tag,
+      summary: 'Send a campaign that missed its schedule',
+      params: idParameter,
+      success,
+      errors: [badRequest, notFound, sendingSuspended],
+      handle: async ({ caller: { organizationId }, params: { id } }) => {
+        const refusal = await resumeCampaign(tools, { organizationId, channel, id });
+        if (refusal !== null) throw refusal;
+        tools.onChanged();
+        return json({ id });
+      },
+    }),
+  ];
+}
+
+function answer(tools: CampaignRouteTools, outcome: MoveOutcome): RouteResponse {
+  if (outcome.kind === 'refused') throw outcome.error;
+  tools.onChanged();
+  return { kind: 'stored', response: outcome.response, isReplay: outcome.isReplay };
+}

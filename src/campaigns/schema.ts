@@ -1,0 +1,150 @@
+import { type Static, type TObject, type TProperties, type TSchema, Type } from 'typebox';
+import { paginationParameters } from '../platform/http/pagination.ts';
+import { instant, literals } from '../platform/http/shapes.ts';
+import { type AudienceField, audienceFields, audienceKinds } from './audience-fields.ts';
+import type { CampaignChannel } from './channel.ts';
+import { campaignStatuses } from './states.ts';
+
+const name = Type.String({ minLength: 1, maxLength: 255, format: 'not-blank' });
+
+const idsMax = 100;
+
+const describedAs: Readonly<Record<AudienceField, string>> = {
+  list_ids: 'Lists whose contacts get it.',
+  tag_ids: 'Tags whose contacts get it.',
+  segment_ids: 'Segments whose contacts get it.',
+  exclude_list_ids: 'Lists whose contacts do not get it.',
+  exclude_tag_ids: 'Tags whose contacts do not get it.',
+  exclude_segment_ids: 'Segments whose contacts do not get it.',
+};
+
+const audienceInputs = Object.fromEntries(
+  audienceFields.map((field) => [
+    field,
+    Type.Optional(
+      Type.Unsafe<string[] | null>({
+        type: ['array', 'null'],
+        maxItems: idsMax,
+        items: { type: 'string', format: 'uuid' },
+        description: describedAs[field],
+      }),
+    ),
+  ]),
+);
+
+/** What a client says of a campaign: the name, the audience, and the inputs of its channel. Null takes back. */
+export type CampaignInput = { name?: string } & Partial<Record<AudienceField, string[] | null>> &
+  Record<string, unknown>;
+
+/** Body of `POST /<channel>/campaigns`. */
+export function campaignBody({ contentFields }: CampaignChannel): TObject {
+  return Type.Object({ name, ...audienceInputs, ...contentFields }, { additionalProperties: false });
+}
+
+/** Body of `PATCH /<channel>/campaigns/:id`. */
+export function campaignPatch({ contentFields }: CampaignChannel): TObject {
+  return Type.Object(
+    { name: Type.Optional(name), ...audienceInputs, ...contentFields },
+    { additionalProperties: false },
+  );
+}
+
+/** Body of `POST /<channel>/campaigns/:id/send`. What time it may be is checked in lifecycle.ts. */
+export const sendBody = Type.Object(
+  {
+    scheduled_at: Type.Optional(
+      Type.String({
+        description:
+          'When to send it, in ISO 8601 with an offset: in the future, and at most a year ahead. At once when left out.',
+      }),
+    ),
+  },
+  { additionalProperties: false },
+);
+
+/** Query of `GET /<channel>/campaigns`. */
+export const campaignQuery = Type.Object(
+  {
+    ...paginationParameters,
+    search: Type.Optional(
+      Type.String({ minLength: 1, maxLength: 255, description: 'Part of the name, in whatever case.' }),
+    ),
+    status: Type.Optional(literals(campaignStatuses)),
+  },
+  { additionalProperties: false },
+);
+
+/** What create, update, send, cancel and resume answer. */
+export const campaignReference = Type.Object({ id: Type.String({ format: 'uuid' }) });
+
+const count = (description: string) => Type.Integer({ description });
+
+const stats = Type.Object(
+  {
+    audience: count('How many people it is for, those excluded not counted.'),
+    excluded: Type.Object({
+      unsubscribed: Type.Integer(),
+      suppressed: Type.Integer(),
+      no_address: Type.Integer(),
+      duplicate: count('With an address that another contact of the audience has as well.'),
+    }),
+    pending: count('Nothing final is known of them yet.'),
+    sent: count('Handed off to whoever carries them.'),
+    delivered: Type.Integer(),
+    bounced: Type.Integer(),
+    complained: Type.Integer(),
+    failed: Type.Integer(),
+    opened: Type.Integer(),
+    clicked: Type.Integer(),
+    unsubscribed: Type.Integer(),
+    dropped: count('Left out at the last moment: unsubscribed, suppressed or deleted meanwhile.'),
+    uncertain: count('A hand-off was cut off before its answer; nobody is written to twice.'),
+    cancelled: count('Not handed off when the campaign was cancelled.'),
+  },
+  { description: 'The audience is counted while the campaign is `queued`, and does not change afterwards.' },
+);
+
+export type CampaignStats = Static<typeof stats>;
+
+const nullable = (schema: TSchema, description?: string) =>
+  Type.Union([schema, Type.Null()], description === undefined ? {} : { description });
+
+/** The inputs of the channel come between what a campaign is called and what became of it. */
+function recordOf(contentRecord: TProperties): TObject {
+  return Type.Object({
+    id: Type.String({ format: 'uuid' }),
+    name: Type.String(),
+    status: literals(campaignStatuses),
+    ...contentRecord,
+    ...Object.fromEntries(
+      audienceFields.map((field) => [
+        field,
+        Type.Array(Type.String(), { description: `Ids of ${audienceKinds[field]}s.` }),
+      ]),
+    ),
+    scheduled_at: nullable(instant),
+    queued_at: nullable(instant),
+    started_at: nullable(instant, 'When the first of them was handed off.'),
+    completed_at: nullable(instant),
+    cancelled_at: nullable(instant),
+    pause_reason: nullable(
+      literals(['sending_suspended', 'quota_exceeded', 'schedule_missed']),
+      'One that missed its schedule waits for `resume`; the others go on by themselves.',
+    ),
+    failure_reason: nullable(Type.String()),
+    created_at: instant,
+    updated_at: instant,
+    stats,
+  });
+}
+
+export function campaignRecord({ contentRecord }: CampaignChannel): TObject {
+  return recordOf(contentRecord);
+}
+
+/** As it stands in a list: without its bodies. */
+export function listedCampaignRecord({ contentRecord, bodyFields }: CampaignChannel): TObject {
+  return recordOf(
+    Object.fromEntries(Object.entries(contentRecord).filter(([field]) => !bodyFields.includes(field))),
+  );
+}

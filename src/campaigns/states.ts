@@ -1,0 +1,114 @@
+import { badRequest, conflict, PublicError } from '../platform/http/errors.ts';
+
+/**
+ * The states of a campaign, and what people may do to it in each. A draft is written at leisure; a scheduled one waits
+ * for its time; a queued one gets its audience, which never changes afterwards; one that is sending has been handed
+ * off to somebody. From queued on the workers move it: to `sending`, to `sent`, to `paused` and back, and to `failed`
+ * where it cannot go on. Those moves are not in this table.
+ */
+export const campaignStatuses = [
+  'draft',
+  'scheduled',
+  'queued',
+  'sending',
+  'sent',
+  'paused',
+  'failed',
+  'cancelled',
+] as const;
+
+export type CampaignStatus = (typeof campaignStatuses)[number];
+
+export const triggers = ['update', 'send', 'schedule', 'cancel', 'resume', 'delete'] as const;
+
+export type Trigger = (typeof triggers)[number];
+
+/** The state that follows, or that there is none: `refused` for good, `busy` for as long as it is in this state. */
+export type Move = CampaignStatus | 'deleted' | 'refused' | 'busy';
+
+const whileUnderWay = {
+  update: 'refused',
+  send: 'refused',
+  schedule: 'refused',
+  cancel: 'cancelled',
+  resume: 'refused',
+  delete: 'busy',
+} as const;
+
+const whenOver = {
+  update: 'refused',
+  send: 'refused',
+  schedule: 'refused',
+  cancel: 'refused',
+  resume: 'refused',
+  delete: 'deleted',
+} as const;
+
+export const moves: Readonly<Record<CampaignStatus, Readonly<Record<Trigger, Move>>>> = {
+  draft: {
+    update: 'draft',
+    send: 'queued',
+    schedule: 'scheduled',
+    cancel: 'refused',
+    resume: 'refused',
+    delete: 'deleted',
+  },
+  scheduled: {
+    update: 'scheduled',
+    send: 'queued',
+    schedule: 'scheduled',
+    cancel: 'cancelled',
+    resume: 'refused',
+    delete: 'deleted',
+  },
+  queued: whileUnderWay,
+  sending: whileUnderWay,
+  sent: whenOver,
+  // It goes on by itself, unless it missed its time: then nobody may still want it.
+  paused: { ...whenOver, resume: 'queued' },
+  failed: whenOver,
+  cancelled: whenOver,
+};
+
+export type PauseReason = 'sending_suspended' | 'quota_exceeded' | 'schedule_missed';
+
+/** Why a campaign is not moved by a trigger, or null if it is. */
+export function findRefusal(
+  campaign: { status: CampaignStatus; pause_reason: PauseReason | null },
+  trigger: Trigger,
+): PublicError | null {
+  const move = moves[campaign.status][trigger];
+  if (move === 'busy') {
+    return new PublicError(
+      conflict,
+      `A campaign that is ${campaign.status} cannot be deleted. Cancel it first.`,
+    );
+  }
+  if (move === 'refused') {
+    const where = campaignStatuses.filter((status) => moves[status][trigger] !== 'refused').map(phraseOf);
+    return new PublicError(
+      badRequest,
+      `A campaign that is ${phraseOf(campaign.status)} cannot be ${participles[trigger]}, but only one that is ${where.join(' or ')}.`,
+    );
+  }
+  if (trigger === 'resume' && campaign.pause_reason !== 'schedule_missed') {
+    return new PublicError(
+      badRequest,
+      `The campaign is paused because of ${String(campaign.pause_reason)} and goes on by itself.`,
+    );
+  }
+  return null;
+}
+
+function phraseOf(status: CampaignStatus): string {
+  return status === 'draft' ? 'a draft' : status;
+}
+
+const participles: Readonly<Record<Trigger, string>> = {
+  update: 'changed',
+  send: 'sent',
+  schedule: 'scheduled',
+  cancel: 'cancelled',
+  resume: 'resumed',
+  delete: 'deleted',
+};

@@ -1,0 +1,234 @@
+import type { Channel } from '../accounts/accounts.ts';
+import { cursorOf, type Page, pageClause } from '../platform/http/pagination.ts';
+import { type Connection, unpreparedStatement } from '../platform/postgres/database.ts';
+import { type AudienceIds, audienceFields } from './audience-fields.ts';
+import type { CampaignContent } from './channel.ts';
+import type { CampaignStatus, PauseReason } from './states.ts';
+
+export type CampaignKey = { organizationId: string; channel: Channel; id: string };
+
+/** As it is stored; `content` has no bodies where it was read for a list. */
+export type CampaignRow = AudienceIds & {
+  organization_id: string;
+  channel: Channel;
+  id: string;
+  name: string;
+  status: CampaignStatus;
+  content: CampaignContent;
+  scheduled_at: Date | null;
+  queued_at: Date | null;
+  started_at: Date | null;
+  completed_at: Date | null;
+  cancelled_at: Date | null;
+  pause_reason: PauseReason | null;
+  failure_reason: string | null;
+  message_id: string | null;
+  audience: number | null;
+  excluded_unsubscribed: number | null;
+  excluded_suppressed: number | null;
+  excluded_no_address: number | null;
+  excluded_duplicate: number | null;
+  created_at: Date;
+  updated_at: Date;
+};
+
+const audienceColumns = audienceFields.join(', ');
+
+const columnsWithout = (
+  content: string,
+) => `organization_id, channel, id, name, status, ${content} as content,
+  ${audienceColumns}, scheduled_at, queued_at, started_at, completed_at, cancelled_at, pause_reason, failure_reason,
+  message_id, audience, excluded_unsubscribed, excluded_suppressed, excluded_no_address, excluded_duplicate,
+  created_at, updated_at`;
+
+/** What a client says of it. */
+export type CampaignValues = { name: string; content: CampaignContent; audience: AudienceIds };
+
+export async function insertCampaign(
+  connection: Connection,
+  campaign: CampaignKey & CampaignValues & { at: Date },
+): Promise<void> {
+  await connection.rows(
+    unpreparedStatement(
+      `insert into campaigns
+         (organization_id, channel, id, created_at, updated_at, name, name_key, content, ${audienceColumns})
+       values ($1, $2, $3, $4, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)`,
+    ),
+    parametersOf(campaign),
+  );
+}
+
+/** Of a row that is locked. */
+export async function updateCampaign(
+  connection: Connection,
+  campaign: CampaignKey & CampaignValues & { at: Date },
+): Promise<void> {
+  await connection.rows(
+    unpreparedStatement(
+      `update campaigns
+       set updated_at = $4, name = $5, name_key = $6, content = $7,
+         (${audienceColumns}) = row($8::uuid[], $9::uuid[], $10::uuid[], $11::uuid[], $12::uuid[], $13::uuid[])
+       where organization_id = $1 and channel = $2 and id = $3`,
+    ),
+    parametersOf(campaign),
+  );
+}
+
+function parametersOf(campaign: CampaignKey & CampaignValues & { at: Date }): unknown[] {
+  return [
+    ...keyOf(campaign),
+    campaign.at,
+    campaign.name,
+    campaign.name.toLowerCase(),
+    JSON.stringify(campaign.content),
+    ...audienceFields.map((field) => campaign.audience[field]),
+  ];
+}
+
+function keyOf({ organizationId, channel, id }: CampaignKey): unknown[] {
+  return [organizationId, channel, id];
+}
+
+export async function findCampaign(
+  connection: Connection,
+  campaign: CampaignKey,
+): Promise<CampaignRow | null> {
+  return select(connection, campaign, '');
+}
+
+/** Whoever moves a campaign has its row, so that of two that move it at once the second sees what the first did. */
+export async function lockCampaign(
+  connection: Connection,
+  campaign: CampaignKey,
+): Promise<CampaignRow | null> {
+  return select(connection, campaign, 'for update');
+}
+
+async function select(
+  connection: Connection,
+  campaign: CampaignKey,
+  locking: '' | 'for update',
+): Promise<CampaignRow | null> {
+  const [row] = await connection.rows(
+    unpreparedStatement<CampaignRow>(
+      `select ${columnsWithout('content')}
+       from campaigns
+       where organization_id = $1 and channel = $2 and id = $3 and deleted_at is null
+       ${locking}`,
+    ),
+    keyOf(campaign),
+  );
+  return row ?? null;
+}
+
+export type CampaignFilter = { search?: string; status?: CampaignStatus };
+
+/**
+ * One row more than the page holds, without the bodies, read off campaigns_channel or campaigns_status. `search` is
+ * looked for anywhere in the name, which no index helps with: people have hundreds of campaigns, not millions.
+ */
+export async function listCampaigns(
+  connection: Connection,
+  wanted: {
+    organizationId: string;
+    channel: Channel;
+    filter: CampaignFilter;
+    bodyFields: readonly string[];
+    page: Page;
+  },
+): Promise<CampaignRow[]> {
+  const { organizationId, channel, filter, page } = wanted;
+  return connection.rows(
+    unpreparedStatement<CampaignRow>(
+      `select ${columnsWithout('content::jsonb - $6::text[]')}
+       from campaigns
+       where organization_id = $1 and channel = $2 and deleted_at is null
+         and ($3::text is null or status = $3)
+         and ($4::text is null or strpos(name_key, $4) > 0)
+         ${pageClause(page, 'id', '$5')}
+       limit $7`,
+    ),
+    [
+      organizationId,
+      channel,
+      filter.status ?? null,
+      filter.search?.toLowerCase() ?? null,
+      cursorOf(page),
+      wanted.bodyFields,
+      page.limit + 1,
+    ],
+  );
+}
+
+/** To be queued by a worker when its time has come. */
+export async function markScheduled(
+  connection: Connection,
+  campaign: CampaignKey & { scheduledAt: Date; at: Date },
+): Promise<void> {
+  await connection.rows(
+    unpreparedStatement(
+      `update campaigns
+       set status = 'scheduled', scheduled_at = $4, updated_at = $5
+       where organization_id = $1 and channel = $2 and id = $3`,
+    ),
+    [...keyOf(campaign), campaign.scheduledAt, campaign.at],
+  );
+}
+
+/** From now on it says what its message says, and its audience is to be found. */
+export async function markQueued(
+  connection: Connection,
+  campaign: CampaignKey & {
+    scheduledAt: Date | null;
+    messageId: string;
+    variableNames: readonly string[];
+    at: Date;
+  },
+): Promise<void> {
+  await connection.rows(
+    unpreparedStatement(
+      `update campaigns
+       set status = 'queued', scheduled_at = $4, message_id = $5, variable_names = $6, queued_at = $7,
+         updated_at = $7, pause_reason = null
+       where organization_id = $1 and channel = $2 and id = $3`,
+    ),
+    [...keyOf(campaign), campaign.scheduledAt, campaign.messageId, campaign.variableNames, campaign.at],
+  );
+}
+
+export async function markCancelled(
+  connection: Connection,
+  campaign: CampaignKey & { at: Date },
+): Promise<void> {
+  await connection.rows(
+    unpreparedStatement(
+      `update campaigns
+       set status = 'cancelled', cancelled_at = $4, updated_at = $4
+       where organization_id = $1 and channel = $2 and id = $3`,
+    ),
+    [...keyOf(campaign), campaign.at],
+  );
+}
+
+/** From now on nobody sees it. What was sent with it stays. */
+export async function markDeleted(
+  connection: Connection,
+  campaign: CampaignKey & { at: Date },
+): Promise<void> {
+  await connection.rows(
+    unpreparedStatement(
+      `update campaigns
+       set deleted_at = $4, updated_at = $4
+       where organization_id = $1 and channel = $2 and id = $3`,
+    ),
+    [...keyOf(campaign), campaign.at],
+  );
+}
+
+/** Those of its audience that have no row yet, and will get none. */
+export async function deleteSlices(connection: Connection, campaign: CampaignKey): Promise<void> {
+  await connection.rows(
+    unpreparedStatement('delete from campaign_slices where organization_id = $1 and campaign_id = $2'),
+    [campaign.organizationId, campaign.id],
+  );
+}
