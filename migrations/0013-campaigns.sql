@@ -32,8 +32,9 @@ create table campaigns (
   message_id uuid,
   -- The placeholders in that content that each contact's own values go into.
   variable_names text[],
-  -- When its audience was frozen, and what came of it. Candidates are those of its sets without the excluded sets.
+  -- When its audience was frozen, what came of it, and how large the message was then. Candidates are those of its sets without the excluded sets.
   frozen_at timestamptz,
+  content_bytes integer,
   candidates integer,
   audience integer,
   excluded_unsubscribed integer,

@@ -101,7 +101,7 @@ export async function holdQuota(
   holding: { channel: Channel; at: Date; shard: number; demands: readonly QuotaDemand[] },
 ): Promise<QuotaVerdict> {
   const { channel, demands } = holding;
-  const month = `${holding.at.toISOString().slice(0, 7)}-01`;
+  const month = monthOf(holding.at);
   const limited = new Set(
     demands.filter(({ limit }) => limit !== null).map(({ organizationId }) => organizationId),
   );
@@ -129,6 +129,38 @@ export async function holdQuota(
       await Promise.all([countIn(unlimitedAdditions, holding.shard), countIn(limitedAdditions, heldShard)]);
     },
   };
+}
+
+/** What is left of one organization's quota; null where it has no limit. */
+export type QuotaRest = { rest: number | null; count: (amount: number) => Promise<void> };
+
+/**
+ * Opens a month's quota for whoever takes as much of it as there is. Like `holdQuota` it belongs to a transaction, and
+ * nobody else takes from a limited quota until that ends.
+ */
+export async function openQuota(
+  transaction: Connection,
+  opening: { organizationId: string; channel: Channel; at: Date; shard: number; limit: number | null },
+): Promise<QuotaRest> {
+  const { organizationId, channel, limit } = opening;
+  const month = monthOf(opening.at);
+  const shard = limit === null ? opening.shard : heldShard;
+  const used =
+    limit === null
+      ? undefined
+      : await store.lockUsage(transaction, { channel, month, organizationIds: [organizationId] });
+  return {
+    rest: limit === null ? null : Math.max(limit - (used?.get(organizationId) ?? 0), 0),
+    count: async (amount) => {
+      if (amount === 0) return;
+      const additions = new Map([[organizationId, amount]]);
+      await store.insertUsage(transaction, { channel, month, shard, additions });
+    },
+  };
+}
+
+function monthOf(at: Date): string {
+  return `${at.toISOString().slice(0, 7)}-01`;
 }
 
 /** The shard in which organizations with a limit are counted, under a lock; the others use those above it. */

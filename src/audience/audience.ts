@@ -1,5 +1,5 @@
 /** What the other rooms may know of the audience. */
-export { takeContactChanges } from './contact-store.ts';
+export { type ContactBar, findBarredContacts, takeContactChanges } from './contact-store.ts';
 export { listContactsByIds } from './contacts.ts';
 export { type DateBounds, dateBounds, parseDateValue } from './date-value.ts';
 export {

@@ -429,3 +429,28 @@ export async function findContacts(
     [organizationId, ids],
   );
 }
+
+/** Why a campaign must not be handed to a contact any more. */
+export type ContactBar = 'contact_deleted' | 'unsubscribed';
+
+const selectBarred = statement<{ position: number; bar: ContactBar }>(
+  'audience_select_barred',
+  `select wanted.position, case when c.id is null then 'contact_deleted' else 'unsubscribed' end as bar
+   from unnest($2::uuid[], $3::uuid[]) with ordinality as wanted (organization_id, contact_id, position)
+   left join contacts c on c.organization_id = wanted.organization_id and c.id = wanted.contact_id
+   where c.id is null or $1 = any (c.unsubscribed_channels)`,
+);
+
+/** Those of the contacts, by index, that are gone or have unsubscribed from the channel. */
+export async function findBarredContacts(
+  connection: Connection,
+  channel: Channel,
+  contacts: readonly ContactKey[],
+): Promise<Map<number, ContactBar>> {
+  const rows = await connection.rows(selectBarred, [
+    channel,
+    contacts.map(({ organizationId }) => organizationId),
+    contacts.map(({ id }) => id),
+  ]);
+  return new Map(rows.map(({ position, bar }) => [position - 1, bar]));
+}

@@ -1,5 +1,6 @@
 import type { TProperties } from 'typebox';
 import type { Channel } from '../accounts/accounts.ts';
+import type { AddressColumns } from '../messages/messages.ts';
 import type { Transaction } from '../platform/postgres/database.ts';
 
 /**
@@ -31,8 +32,7 @@ export type CampaignChannel = {
     organizationId: string,
     content: CampaignContent,
   ) => Promise<string[]>;
-  /** Where a contact has the address: as it was given, and as it is compared. */
-  addressColumns: { address: 'email' | 'phone_number'; key: 'email_key' | 'phone_number' };
+  addressColumns: AddressColumns;
   /**
    * Reads everything that the message needs from the account (template, sender) and makes the message of it, or says
    * what is missing, in words for the person who wants to send it. The template is kept from being deleted until the
@@ -40,6 +40,8 @@ export type CampaignChannel = {
    */
   prepare: (transaction: Transaction, campaign: PreparableCampaign) => Promise<Preparation>;
 };
+
+export type CampaignChannels = ReadonlyMap<Channel, CampaignChannel>;
 
 /** The inputs of `contentFields`, checked by them. What was never given, or was taken back, is not in it. */
 export type CampaignContent = Readonly<Record<string, unknown>>;

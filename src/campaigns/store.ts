@@ -121,6 +121,25 @@ async function select(
   return row ?? null;
 }
 
+/** One whose time has come, locked; null if it is not waiting any more, or another node has it. */
+export async function lockDueCampaign(
+  connection: Connection,
+  campaign: { organizationId: string; id: string },
+  at: Date,
+): Promise<CampaignRow | null> {
+  const [row] = await connection.rows(
+    unpreparedStatement<CampaignRow>(
+      `select ${columnsWithout('content')}
+       from campaigns
+       where organization_id = $1 and id = $2 and status = 'scheduled' and scheduled_at <= $3
+         and deleted_at is null
+       for update skip locked`,
+    ),
+    [campaign.organizationId, campaign.id, at],
+  );
+  return row ?? null;
+}
+
 export type CampaignFilter = { search?: string; status?: CampaignStatus };
 
 /**

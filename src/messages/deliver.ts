@@ -1,4 +1,3 @@
-import { areSuppressed } from '../audience/audience.ts';
 import { type Bell, createBell } from '../platform/bell.ts';
 import { dateOf } from '../platform/clock.ts';
 import { type Lease, takeLease } from '../platform/queue/lease.ts';
@@ -13,8 +12,9 @@ import {
   type Shift,
 } from './hand-off.ts';
 import * as store from './queue-store.ts';
-import { dropJob, releaseJob, settleCrash } from './settlement.ts';
+import { releaseJob, settleCrash, settleObjection } from './settlement.ts';
 import { returnClaims } from './settlement-writer.ts';
+import { findObjections } from './unwanted.ts';
 
 /**
  * Delivery: the life of a message from its row in the queue to the outcome at its recipient.
@@ -233,26 +233,24 @@ async function claimInto(desk: Desk, lane: Lane, itemsMax: number): Promise<void
   lane.mayHaveMore = claim.jobs.length > 0 || !isFirstPart || !claim.isScanOver;
   lane.lastOrganizationId = claim.isScanOver ? firstOrganization : claim.lastOrganizationId;
   desk.hasSuspects ||= claim.hasSuspects;
-  const remaining = await dropSuppressed(desk.shift, claim.jobs);
+  const remaining = await dropUnwanted(desk.shift, claim.jobs);
   const domains = [...new Set(remaining.map(domainOf))];
   for (const domain of domains.slice(0, preparedDomainsMax)) tools.deliverability.prepare(domain);
   await loadSmallMessages(desk.shift, remaining);
   lane.ready.push(...remaining);
 }
 
-async function dropSuppressed(shift: Shift, jobs: readonly store.Job[]): Promise<store.Job[]> {
-  if (jobs.length === 0) return [];
-  const verdicts = await areSuppressed(
-    shift.tools.database,
-    shift.tools,
-    'email',
-    jobs.map(({ organizationId, addressKey }) => ({ organizationId, address: addressKey })),
-  );
-  const dropped = jobs.filter((_job, index) => verdicts[index]);
+/** Whoever must not be written to is settled at once; the others are returned. */
+async function dropUnwanted(shift: Shift, jobs: readonly store.Job[]): Promise<store.Job[]> {
+  const objections = await findObjections(shift.tools, jobs);
+  const checkedAtMs = shift.tools.clock.monotonicMs();
+  for (const job of jobs) shift.checkedAtMs.set(job, checkedAtMs);
   await Promise.all(
-    dropped.map((job) => shift.settlements.add({ settlement: dropJob(job, 'suppressed'), message: null })),
+    [...objections].map(([job, objection]) =>
+      shift.settlements.add({ settlement: settleObjection(job, objection), message: null }),
+    ),
   );
-  return jobs.filter((_job, index) => !verdicts[index]);
+  return jobs.filter((job) => !objections.has(job));
 }
 
 /** Fills the provider's places, transactional mail first. */
@@ -308,7 +306,7 @@ async function trySuspect(desk: Desk): Promise<void> {
     at: dateOf(tools.clock.nowMs()),
   });
   if (job === null) return;
-  const [remaining] = await dropSuppressed(desk.shift, [job]);
+  const [remaining] = await dropUnwanted(desk.shift, [job]);
   if (remaining === undefined) return;
   beginJob(desk, remaining);
   await finishReadyJobs(desk);

@@ -8,17 +8,21 @@ export type ErasedRecipients = {
   beforeMessageId: string;
 };
 
+/** A message from which an address was erased; a campaign's is many other people's, too. */
+export type ErasedMessage = { messageId: string; isCampaign: boolean };
+
 /**
  * Erases the address from recipients of messages of which nothing is in the queue any more, read off
- * recipients_address: every copy of a message names all whom it is for. Returns the messages.
+ * recipients_address: every copy of a message names all whom it is for. A campaign's copies name one person each, so
+ * that only the recipient's own matters. Returns the messages.
  */
 export async function eraseRecipients(
   connection: Connection,
   { organizationId, addressKey, erasedKey, beforeMessageId }: ErasedRecipients,
   limit: number,
-): Promise<string[]> {
+): Promise<ErasedMessage[]> {
   const rows = await connection.rows(
-    unpreparedStatement<{ message_id: string }>(
+    unpreparedStatement<{ message_id: string; is_campaign: boolean }>(
       `with condemned as (
          select r.organization_id, r.message_id, r.ordinal
          from recipients r
@@ -27,6 +31,7 @@ export async function eraseRecipients(
              select
              from delivery_queue q
              where q.organization_id = r.organization_id and q.message_id = r.message_id
+               and (r.contact_id is null or q.ordinal = r.ordinal)
            )
          limit $4
        )
@@ -36,11 +41,11 @@ export async function eraseRecipients(
        where r.organization_id = condemned.organization_id
          and r.message_id = condemned.message_id
          and r.ordinal = condemned.ordinal
-       returning r.message_id`,
+       returning r.message_id, r.contact_id is not null as is_campaign`,
     ),
     [organizationId, addressKey, beforeMessageId, limit, erasedKey],
   );
-  return rows.map(({ message_id }) => message_id);
+  return rows.map((row) => ({ messageId: row.message_id, isCampaign: row.is_campaign }));
 }
 
 /** Whether mail to the address, sent before, still waits for its delivery. */

@@ -11,7 +11,7 @@ import { dateOf, now } from '../platform/clock.ts';
 import { lowestIdAt } from '../platform/ids.ts';
 import type { Transaction } from '../platform/postgres/database.ts';
 import { type ChoreTools, startChore } from '../platform/queue/chore.ts';
-import { forgetMessages } from '../sandbox/sandbox.ts';
+import { forgetCopies, forgetMessages } from '../sandbox/sandbox.ts';
 import * as store from './erasure-store.ts';
 
 export type ErasureTools = ChoreTools & SuppressionTools;
@@ -54,10 +54,13 @@ async function eraseNext(tools: ErasureTools, transaction: Transaction, at: Date
     erasedKey: toErasedKey(tools, erasure),
     beforeMessageId: lowestIdAt(erasure.requestedAt.getTime() + 1),
   };
-  const messageIds = await store.eraseRecipients(transaction, recipients, recipientsMax);
-  await store.eraseMessages(transaction, organizationId, messageIds);
-  await forgetMessages(transaction, organizationId, messageIds);
-  if (messageIds.length === recipientsMax) return true;
+  const erased = await store.eraseRecipients(transaction, recipients, recipientsMax);
+  const idsOf = (isCampaign: boolean) =>
+    erased.filter((message) => message.isCampaign === isCampaign).map(({ messageId }) => messageId);
+  await store.eraseMessages(transaction, organizationId, idsOf(false));
+  await forgetMessages(transaction, organizationId, idsOf(false));
+  await forgetCopies(transaction, organizationId, idsOf(true), address);
+  if (erased.length === recipientsMax) return true;
   if (await store.hasPendingRecipients(transaction, recipients)) {
     await postponeErasure(transaction, erasure, dateOf(at.getTime() + pendingRetryMs));
     return true;

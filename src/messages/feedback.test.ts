@@ -23,6 +23,7 @@ beforeAll(async () => {
   tools = {
     database,
     clock: systemClock,
+    newId,
     secrets: createSecrets('a secret of the tests, and of nothing else'),
     log: silentLog,
     random: () => 0.5,

@@ -1,7 +1,9 @@
 import { now } from '../platform/clock.ts';
 import type { Database, Transaction } from '../platform/postgres/database.ts';
+import type { NewId } from '../platform/ids.ts';
 import type { SuppressionTools } from '../audience/audience.ts';
 import * as store from './queue-store.ts';
+import { noteRecipientChanges } from './recipient-counts.ts';
 import { countFates, type ReputationTools } from './reputation.ts';
 import { statusRanks } from './status.ts';
 import { type RecipientFate, suppressByFate } from './suppressing.ts';
@@ -14,7 +16,7 @@ import { type RecipientFate, suppressByFate } from './suppressing.ts';
 /** One report, normalised at the edge where it arrived. */
 export type Report = store.ReportedChange;
 
-export type FeedbackTools = SuppressionTools & ReputationTools & { database: Database };
+export type FeedbackTools = SuppressionTools & ReputationTools & { database: Database; newId: NewId };
 
 /**
  * A report that changes nothing is not counted again; but whoever it speaks of is suppressed all the same, since an
@@ -27,6 +29,7 @@ export async function applyReports(tools: FeedbackTools, reports: readonly Repor
     const strongest = strongestReports(reports);
     const changed = await store.raiseStatuses(transaction, strongest, at);
     await store.refreshMessages(transaction, uniqueMessages(changed), at);
+    await noteRecipientChanges(transaction, tools.newId, changed);
     const fates = await findFates(transaction, strongest);
     await suppressByFate(transaction, tools, fates);
     const changedKeys = new Set(changed.map(store.textOfKey));

@@ -21,9 +21,18 @@ import {
 } from './email-build.ts';
 import { uniqueMessages } from './feedback.ts';
 import * as store from './queue-store.ts';
-import { dropJob, failJob, releaseJob, settleAmbiguity, settleCrash, settleOutcome } from './settlement.ts';
+import {
+  dropJob,
+  failJob,
+  releaseJob,
+  settleAmbiguity,
+  settleCrash,
+  settleObjection,
+  settleOutcome,
+} from './settlement.ts';
 import { createMarkers, type Markers } from './markers.ts';
 import { type MessageFacts, type Settled, writeUntilSettled, type WriterTools } from './settlement-writer.ts';
+import { findObjections, type Objection } from './unwanted.ts';
 
 /** What one lease works with; a new lease begins with nothing. */
 export type Shift = {
@@ -40,6 +49,8 @@ export type Shift = {
   sendingDomains: LRUCache<string, SendingDomain>;
   budget: ByteBudget;
   markers: Markers;
+  /** When it was last asked whether a job may be handed off. */
+  checkedAtMs: WeakMap<store.Job, number>;
   /** Results tell whether the outcome was written. */
   settlements: Batcher<Settled, boolean>;
 };
@@ -80,6 +91,7 @@ export function beginShift(tools: HandOffTools, lease: Lease, bell: Bell, stoppi
     }),
     budget: createByteBudget(contentBytesMax),
     markers: createMarkers(tools.database, lease.epoch),
+    checkedAtMs: new WeakMap(),
     settlements: createBatcher({
       itemsMax: 500,
       concurrency: 2,
@@ -200,6 +212,8 @@ async function attempt(shift: Shift, job: store.Job): Promise<Settled> {
   if (entry === 'refused') return settled(releaseJob(job, context()));
   let isNoted = false;
   try {
+    const objection = await findLateObjection(shift, job);
+    if (objection !== undefined) return settled(settleObjection(job, objection));
     const fault = job.attempts > 0 ? null : await tools.deliverability.findFault(domainOf(job));
     if (fault !== null) return settled(dropJob(job, fault));
     const built = await findBuilt(shift, job);
@@ -244,6 +258,17 @@ async function attempt(shift: Shift, job: store.Job): Promise<Settled> {
     // A probe that never reached the provider would keep the breaker open for good.
     if (entry === 'probes' && !isNoted) shift.breaker.abandonProbe();
   }
+}
+
+/** Whoever unsubscribed longer ago than this gets nothing more; asking more often costs more than it tells. */
+const objectionMaxAgeMs = 2_000;
+
+/** A job may have waited in memory for long, behind slow destinations. */
+async function findLateObjection(shift: Shift, job: store.Job): Promise<Objection | undefined> {
+  if (!job.isCampaign) return undefined;
+  const checkedAtMs = shift.checkedAtMs.get(job) ?? -Infinity;
+  if (shift.tools.clock.monotonicMs() - checkedAtMs < objectionMaxAgeMs) return undefined;
+  return (await findObjections(shift.tools, [job])).get(job);
 }
 
 /** Another node may have the right secret, and the operator may mend this one's. */

@@ -37,6 +37,7 @@ function aJob(ordinal: number): Job {
     ordinal,
     channel: 'email',
     isCampaign: false,
+    contactId: null,
     address: 'ann@example.com',
     addressKey: 'ann@example.com',
     variables: null,

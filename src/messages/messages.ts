@@ -1,6 +1,5 @@
 /** The front door: one message, from acceptance to what became of each recipient. */
 export { type Acceptor, type AcceptTools, createAcceptor, sendingSuspended } from './accept.ts';
-export { stopMessage } from './campaign-store.ts';
 export { type Delivery, deliveryChannel, type DeliveryTools, startDelivery } from './deliver.ts';
 export { engagementActions, hasEngaged } from './contact-engagement.ts';
 export { createDeliverability, type Deliverability } from './deliverability.ts';
@@ -8,8 +7,21 @@ export type { ReturnPathPolicy } from './email-build.ts';
 export { erasureChannel, startErasing } from './erasure.ts';
 export { applyReports, type FeedbackTools, type Report } from './feedback.ts';
 export { acceptsReturnPath, type BounceTools, takeBounce } from './bounces.ts';
-export { type RecipientSums, sumRecipientCounts } from './recipient-counts-store.ts';
+export { hasHandedOff, type RecipientSums, sumRecipientCounts } from './recipient-counts-store.ts';
 export { deleteOldReputation, forgiveReputation } from './reputation.ts';
 export { messageFormats } from './schema.ts';
 export { insertCampaignMessage } from './store.ts';
 export type { StoredEmailContent, StoredEmailDetails } from './submission.ts';
+export {
+  type AddressColumns,
+  admitRecipients,
+  completeCampaignMessage,
+  type ContactField,
+  contactFields,
+  type ContactVariables,
+  countInQueue,
+  holdInQueue,
+  insertCampaignRecipients,
+  stopMessage,
+} from './campaign-store.ts';
+export { countChangedRecipients, noteRecipientChanges, sliceSize } from './recipient-counts.ts';

@@ -18,6 +18,8 @@ export type JobKey = { organizationId: string; messageId: string; ordinal: numbe
 export type Job = JobKey & {
   channel: Channel;
   isCampaign: boolean;
+  /** In a campaign, whom it is for. */
+  contactId: string | null;
   address: string;
   addressKey: string;
   variables: Readonly<Record<string, string | number | boolean>> | null;
@@ -121,9 +123,10 @@ const claimDue = statement<ClaimRow>(
        exists (
          select from delivery_queue
          where claimed_by is null and set_aside_at is null and crashes >= ${suspectCrashes} and due_at <= $3
+           and lane < 2
        ) as has_suspects
    )
-   select seen.*, claimed.*, r.address, r.address_key, r.variables
+   select seen.*, claimed.*, r.contact_id, r.address, r.address_key, r.variables
    from seen
    left join (claimed join recipients r using (organization_id, message_id, ordinal)) on true`,
 );
@@ -134,6 +137,7 @@ type JobRow = {
   ordinal: number;
   channel: Channel;
   lane: number;
+  contact_id: string | null;
   address: string;
   address_key: string;
   variables: Job['variables'];
@@ -185,7 +189,7 @@ export async function claimSuspect(
          select organization_id, message_id, ordinal
          from delivery_queue
          where claimed_by is null and set_aside_at is null and due_at <= $1 and crashes >= ${suspectCrashes}
-           and exists (select from claimant)
+           and lane < 2 and exists (select from claimant)
          order by due_at
          limit 1
          for update skip locked
@@ -198,7 +202,7 @@ export async function claimSuspect(
            and q.ordinal = suspect.ordinal
          returning q.*
        )
-       select claimed.*, r.address, r.address_key, r.variables
+       select claimed.*, r.contact_id, r.address, r.address_key, r.variables
        from claimed
        join recipients r using (organization_id, message_id, ordinal)`,
     ),
@@ -227,7 +231,7 @@ export async function listClaims(
            as job (organization_id, message_id, ordinal, claim_number)
          where h.epoch = $1
        )
-       select q.*, r.address, r.address_key, r.variables, a.claim_number is not null as is_announced
+       select q.*, r.contact_id, r.address, r.address_key, r.variables, a.claim_number is not null as is_announced
        from delivery_queue q
        join recipients r using (organization_id, message_id, ordinal)
        left join announced a using (organization_id, message_id, ordinal, claim_number)
@@ -245,7 +249,8 @@ function toJob(row: JobRow): Job {
     messageId: row.message_id,
     ordinal: row.ordinal,
     channel: row.channel,
-    isCampaign: row.lane === 1,
+    isCampaign: row.lane > 0,
+    contactId: row.contact_id,
     address: row.address,
     addressKey: row.address_key,
     variables: row.variables,

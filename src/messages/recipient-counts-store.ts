@@ -1,4 +1,155 @@
-import { type Connection, unpreparedStatement } from '../platform/postgres/database.ts';
+import { type Connection, statement, unpreparedStatement } from '../platform/postgres/database.ts';
+import type { MessageKey } from './queue-store.ts';
+
+const insertAll = statement(
+  'recipient_changes_insert',
+  `insert into recipient_changes (organization_id, id, message_id, slices)
+   select changed.organization_id, changed.id, changed.message_id, array_agg(changed.slice)
+   from unnest($1::uuid[], $2::uuid[], $3::uuid[], $4::integer[])
+     as changed (organization_id, id, message_id, slice)
+   join messages m on m.organization_id = changed.organization_id and m.id = changed.message_id
+   where m.class = 'campaign'
+   group by changed.organization_id, changed.id, changed.message_id`,
+);
+
+export async function insertChanges(
+  connection: Connection,
+  changes: readonly { message: MessageKey; id: string; slices: ReadonlySet<number> }[],
+): Promise<void> {
+  const rows = changes.flatMap(({ message, id, slices }) =>
+    [...slices].map((slice) => ({ ...message, id, slice })),
+  );
+  await connection.rows(insertAll, [
+    rows.map(({ organizationId }) => organizationId),
+    rows.map(({ id }) => id),
+    rows.map(({ messageId }) => messageId),
+    rows.map(({ slice }) => slice),
+  ]);
+}
+
+export type Slice = MessageKey & { slice: number };
+
+const takeAll = statement<{ changes: number; organization_id: string; message_id: string; slice: number }>(
+  'recipient_changes_take',
+  `with taken as (
+     select organization_id, id
+     from recipient_changes
+     limit $1
+     for update skip locked
+   ), gone as (
+     delete from recipient_changes c
+     using taken
+     where c.organization_id = taken.organization_id and c.id = taken.id
+     returning c.organization_id, c.message_id, c.slices
+   )
+   select distinct (select count(*) from gone) as changes, organization_id, message_id, slice
+   from gone
+   cross join lateral unnest(slices) as slice
+   order by organization_id, message_id, slice`,
+);
+
+/** Takes so many changes, and returns the slices that they speak of, each once and in their order. */
+export async function takeChanges(
+  connection: Connection,
+  changesMax: number,
+): Promise<{ changes: number; slices: Slice[] }> {
+  const rows = await connection.rows(takeAll, [changesMax]);
+  const slices = rows.map((row) => ({
+    organizationId: row.organization_id,
+    messageId: row.message_id,
+    slice: row.slice,
+  }));
+  return { changes: rows[0]?.changes ?? 0, slices };
+}
+
+const insertMissing = statement(
+  'recipient_counts_insert_missing',
+  `insert into recipient_counts (organization_id, message_id, slice)
+   select organization_id, message_id, slice
+   from unnest($1::uuid[], $2::uuid[], $3::integer[]) as wanted (organization_id, message_id, slice)
+   order by organization_id, message_id, slice
+   on conflict do nothing`,
+);
+
+const lockAll = statement(
+  'recipient_counts_lock',
+  `select
+   from recipient_counts n
+   join unnest($1::uuid[], $2::uuid[], $3::integer[]) as wanted (organization_id, message_id, slice)
+     using (organization_id, message_id, slice)
+   order by n.organization_id, n.message_id, n.slice
+   for update of n`,
+);
+
+/** In their order, so that two that count cannot deadlock. */
+export async function lockCounts(connection: Connection, slices: readonly Slice[]): Promise<void> {
+  const values = sliceColumns(slices);
+  await Promise.all([connection.rows(insertMissing, values), connection.rows(lockAll, values)]);
+}
+
+/**
+ * Of those who were written to. A complaint and an unsubscription say that the message came; an open is kept apart
+ * from the status, which it does not survive.
+ */
+const recountAll = statement(
+  'recipient_counts_recount',
+  `update recipient_counts n
+   set handed_off = fresh.handed_off, delayed = fresh.delayed, delivered = fresh.delivered, bounced = fresh.bounced,
+     failed = fresh.failed, complained = fresh.complained, unsubscribed = fresh.unsubscribed,
+     opened = fresh.opened, clicked = fresh.clicked, dropped = fresh.dropped, uncertain = fresh.uncertain
+   from unnest($1::uuid[], $2::uuid[], $3::integer[]) as wanted (organization_id, message_id, slice)
+   cross join lateral (
+     select
+       count(*) filter (where r.handed_off_at is not null) as handed_off,
+       count(*) filter (where r.status = 'delayed' and not r.uncertain) as delayed,
+       count(*) filter (where r.status in ('delivered', 'opened', 'clicked', 'complained', 'unsubscribed'))
+         as delivered,
+       count(*) filter (where r.status = 'bounced') as bounced,
+       count(*) filter (where r.status = 'failed') as failed,
+       count(*) filter (where r.status = 'complained') as complained,
+       count(*) filter (where r.status = 'unsubscribed') as unsubscribed,
+       count(*) filter (where r.opened_at is not null) as opened,
+       count(*) filter (where r.clicked_at is not null) as clicked,
+       count(*) filter (where r.drop_reason is not null) as dropped,
+       count(*) filter (where r.uncertain and r.status in ('sent', 'delayed')) as uncertain
+     from recipients r
+     where r.organization_id = wanted.organization_id
+       and r.message_id = wanted.message_id
+       and r.ordinal >= wanted.slice * $4
+       and r.ordinal < (wanted.slice + 1) * $4
+   ) fresh
+   where n.organization_id = wanted.organization_id and n.message_id = wanted.message_id and n.slice = wanted.slice`,
+);
+
+export async function recount(
+  connection: Connection,
+  slices: readonly Slice[],
+  sliceSize: number,
+): Promise<void> {
+  await connection.rows(recountAll, [...sliceColumns(slices), sliceSize]);
+}
+
+function sliceColumns(slices: readonly Slice[]): [string[], string[], number[]] {
+  return [
+    slices.map(({ organizationId }) => organizationId),
+    slices.map(({ messageId }) => messageId),
+    slices.map(({ slice }) => slice),
+  ];
+}
+
+const selectHandedOff = statement(
+  'recipient_counts_select_handed_off',
+  `select
+   from recipient_counts
+   where organization_id = $1 and message_id = $2 and handed_off > 0
+   limit 1`,
+);
+
+/** Whether anybody was handed the message, as far as it was counted. */
+export async function hasHandedOff(connection: Connection, message: MessageKey): Promise<boolean> {
+  const rows = await connection.rows(selectHandedOff, [message.organizationId, message.messageId]);
+  return rows.length > 0;
+}
 
 /**
  * How many of a campaign's recipients met which fate. Whoever is done is in exactly one of `delivered` (those who

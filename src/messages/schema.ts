@@ -124,7 +124,10 @@ export const dropReasons = [
   'duplicate',
 ] as const;
 
-export type DropReason = (typeof dropReasons)[number];
+/** Of a campaign's recipients: what has changed since its audience was frozen. */
+export const campaignDropReasons = [...dropReasons, 'unsubscribed', 'no_address', 'contact_deleted'] as const;
+
+export type DropReason = (typeof campaignDropReasons)[number];
 
 export const messageStatuses = ['queued', 'sent', 'partially_delivered', 'delivered', 'failed'] as const;
 

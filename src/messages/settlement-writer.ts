@@ -1,5 +1,6 @@
 import type { SuppressionTools } from '../audience/audience.ts';
 import { dateOf, sleep } from '../platform/clock.ts';
+import type { NewId } from '../platform/ids.ts';
 import type { Log } from '../platform/log.ts';
 import {
   type Database,
@@ -10,12 +11,20 @@ import {
 import type { Lease } from '../platform/queue/lease.ts';
 import { uniqueMessages } from './feedback.ts';
 import * as store from './queue-store.ts';
+import { noteRecipientChanges } from './recipient-counts.ts';
 import { countFates } from './reputation.ts';
 import { settleAmbiguity, type settleCrash } from './settlement.ts';
 import { suppressByFate } from './suppressing.ts';
 
 /** What writing outcomes needs. */
-export type WriterTools = SuppressionTools & { database: Database; log: Log; random: () => number };
+export type WriterTools = SuppressionTools & {
+  database: Database;
+  log: Log;
+  newId: NewId;
+  random: () => number;
+  /** Told after every commit that changed recipients of a campaign. */
+  onCampaignProgress: () => void;
+};
 
 /** `message` is null where nothing is known of it, so that nothing may be left out. */
 export type Settled = { settlement: store.Settlement; message: MessageFacts | null };
@@ -93,9 +102,13 @@ async function writeSettlements(tools: WriterTools, epoch: number, items: readon
     );
     const changedSettlements = settlements.filter(({ job }) => changed.has(store.textOfKey(job)));
     const changedJobs = changedSettlements.map(({ job }) => job).filter(({ isCampaign }) => !isCampaign);
+    const changedOfCampaigns = changedSettlements
+      .map(({ job }) => job)
+      .filter(({ isCampaign }) => isCampaign);
     // Sent at once, the commit behind them, unless a bounce has to be looked into.
     await Promise.all([
       store.refreshMessages(transaction, uniqueMessages(changedJobs), at),
+      noteRecipientChanges(transaction, tools.newId, changedOfCampaigns),
       store.deleteFinishedAttachments(
         transaction,
         messagesWith(({ hasAttachments }) => hasAttachments),
@@ -103,6 +116,7 @@ async function writeSettlements(tools: WriterTools, epoch: number, items: readon
       actOnFates(transaction, tools, changedSettlements),
     ]);
   });
+  if (settlements.some(({ job }) => job.isCampaign)) tools.onCampaignProgress();
 }
 
 async function actOnFates(

@@ -27,6 +27,7 @@ function aJob(more: Partial<Job> = {}): Job {
     ordinal: 0,
     channel: 'email',
     isCampaign: false,
+    contactId: null,
     address: 'Ann@example.com',
     addressKey: 'ann@example.com',
     variables: null,

@@ -2,6 +2,7 @@ import type { FailureClass, RemoteReply, SendOutcome } from '../channels/outcome
 import type { Failure, Job, Settlement } from './queue-store.ts';
 import { nextPauseMs, retryWindowMs } from './retry.ts';
 import type { DropReason, RecipientStatus } from './schema.ts';
+import type { Objection } from './unwanted.ts';
 
 /**
  * What an outcome means for a recipient. Three kinds of refusal are three different things: an address that does not
@@ -143,6 +144,11 @@ export function dropJob(job: Job, dropReason: DropReason): Settlement {
   if (job.attempts > job.ambiguities)
     return failJob(job, 'policy', `Not tried again: the address is ${dropReason} by now.`);
   return job.ambiguities > 0 ? untouched(job) : { ...untouched(job), dropReason };
+}
+
+/** Of a campaign that was cancelled nothing is written: who has had nothing of it is known by that. */
+export function settleObjection(job: Job, objection: Objection): Settlement {
+  return objection === 'stopped' ? untouched(job) : dropJob(job, objection);
 }
 
 /** The message cannot be built or sent at all. */

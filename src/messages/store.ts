@@ -1,7 +1,7 @@
 import type { Channel } from '../accounts/accounts.ts';
 import { cursorOf, type Page, pageClause } from '../platform/http/pagination.ts';
 import { type Connection, statement, unpreparedStatement } from '../platform/postgres/database.ts';
-import type { DropReason, MessageStatus, RecipientStatus } from './schema.ts';
+import type { dropReasons, MessageStatus, RecipientStatus } from './schema.ts';
 import type { RecipientField, Submission } from './submission.ts';
 
 export type NewMessage = { id: string; submission: Submission; sealedAttachments: readonly Buffer[] };
@@ -293,7 +293,7 @@ export type RecipientRow = {
   address: string;
   status: RecipientStatus;
   status_at: Date;
-  drop_reason: DropReason | null;
+  drop_reason: (typeof dropReasons)[number] | null;
   uncertain: boolean;
   failure_type: 'hard' | 'soft' | null;
   failure_class: string | null;

@@ -8,16 +8,21 @@ import {
   applyReports,
   createDeliverability,
   deleteOldReputation,
+  deliveryChannel,
   type ReturnPathPolicy,
   startDelivery,
   startErasing,
 } from '../messages/messages.ts';
 import { startClearing } from '../audience/jobs.ts';
+import { campaignChannels } from '../campaigns/campaigns.ts';
+import { startCampaigns } from '../campaigns/jobs.ts';
 import { startBounceIntake } from './bounce-intake.ts';
 import { deleteExpiredKeys, retentionMs } from '../platform/http/idempotency.ts';
 import { deleteOldRateWindows } from '../platform/http/rate-limit.ts';
 import { dateOf } from '../platform/clock.ts';
 import { createResolver } from '../platform/dns/dns.ts';
+import { createWaker } from '../platform/queue/wake.ts';
+import { createThrottle } from '../platform/throttle.ts';
 import { createPartitions } from '../platform/postgres/partitions.ts';
 import { startSegmentUpkeep } from '../segments/jobs.ts';
 import { keepMessage, tidySandbox } from '../sandbox/sandbox.ts';
@@ -31,14 +36,21 @@ export async function startWorker(installation: Installation): Promise<Worker> {
   const { config } = installation;
   const bounceIntake = await startBounceIntake(installation);
   const emailProvider = createEmailProvider(installation);
+  const campaigns = startCampaigns({
+    ...installation,
+    channels: campaignChannels,
+    onAdmitted: createWaker(installation, deliveryChannel),
+  });
   const delivery = startDelivery({
     ...installation,
     emailProvider,
     random: Math.random,
     deliverability: createDeliverability({ ...installation, areDomainsLookedUp: config.areDomainsLookedUp }),
     returnPaths: returnPathPolicyOf(config),
+    onCampaignProgress: createThrottle(installation.clock, campaignProgressMs, campaigns.wake),
   });
   const chores = [
+    campaigns,
     startDomainChecks(installation),
     startSegmentUpkeep(installation),
     startClearing(installation),
@@ -57,6 +69,9 @@ export async function startWorker(installation: Installation): Promise<Worker> {
     },
   };
 }
+
+/** More often would count recipients again and again; less often would let the queue run dry. */
+const campaignProgressMs = 100;
 
 /** A relay may take mail from its customer's own addresses alone, so that it gets others only where that is asked for. */
 function returnPathPolicyOf({ bounceHost, bounceListener, emailProvider }: Config): ReturnPathPolicy {

@@ -42,3 +42,13 @@ export async function forgetMessages(
 ): Promise<void> {
   if (messageIds.length > 0) await store.deleteSandboxMessages(connection, organizationId, messageIds);
 }
+
+/** Deletes the copies of these messages that were kept of one recipient; the address is normalised. */
+export async function forgetCopies(
+  connection: Connection,
+  organizationId: string,
+  messageIds: readonly string[],
+  address: string,
+): Promise<void> {
+  if (messageIds.length > 0) await store.deleteSandboxCopies(connection, organizationId, messageIds, address);
+}

@@ -166,3 +166,18 @@ export async function deleteSandboxMessages(
     [organizationId, messageIds],
   );
 }
+
+export async function deleteSandboxCopies(
+  connection: Connection,
+  organizationId: string,
+  messageIds: readonly string[],
+  address: string,
+): Promise<void> {
+  await connection.rows(
+    unpreparedStatement(
+      `delete from sandbox_messages
+       where lower(recipient) = $3 and organization_id = $1 and message_id = any ($2::uuid[])`,
+    ),
+    [organizationId, messageIds, address],
+  );
+}

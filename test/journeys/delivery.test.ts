@@ -56,6 +56,7 @@ function deliver(more: { emailProvider?: EmailProvider; database?: Database } = 
     deliverability: createDeliverability({ ...server.installation, areDomainsLookedUp: false }),
     returnPaths: 'never',
     random: () => 0.5,
+    onCampaignProgress: () => undefined,
     ...more,
   });
   deliveries.push(delivery);

@@ -15,12 +15,18 @@ export type Chore = {
   work: (signal: AbortSignal) => Promise<number | null>;
 };
 
+export type RunningChore = {
+  /** Has it look for work, should it be asleep. */
+  wake: () => void;
+  stop: () => Promise<void>;
+};
+
 /** Should a notification be lost. */
 const idleMs = 60_000;
 const pauseAfterFailureMs = 5_000;
 
 /** Does a chore again and again until it is stopped, sleeping until there is more or somebody notifies. */
-export function startChore(tools: ChoreTools, chore: Chore): { stop: () => Promise<void> } {
+export function startChore(tools: ChoreTools, chore: Chore): RunningChore {
   const stopping = new AbortController();
   const bell = createBell(tools.clock);
   const listening = listenForWakes(tools, chore.channel, stopping.signal, bell.ring);
@@ -38,6 +44,7 @@ export function startChore(tools: ChoreTools, chore: Chore): { stop: () => Promi
     }
   })();
   return {
+    wake: bell.ring,
     stop: async () => {
       stopping.abort(new Error(`${chore.name} is stopping`));
       bell.ring();

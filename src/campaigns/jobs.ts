@@ -1,0 +1,100 @@
+import { type Clock, now } from '../platform/clock.ts';
+import { type ChoreTools, type RunningChore, startChore } from '../platform/queue/chore.ts';
+import { countChangedRecipients } from '../messages/messages.ts';
+import { campaignChannel } from './campaigns.ts';
+import * as store from './engine-store.ts';
+import { queueDueCampaign } from './scheduling.ts';
+import { advanceCampaign, type RunningTools } from './running.ts';
+
+export type CampaignJobTools = ChoreTools & RunningTools;
+
+/** Of one round. */
+const campaignsMax = 50;
+/** Segments tell nobody when they have been computed. */
+const segmentPauseMs = 1_000;
+/** One in which something failed is left alone for so long, and does not keep the others waiting. */
+const failurePauseMs = 5_000;
+
+const first: store.CampaignKey = {
+  organizationId: '00000000-0000-0000-0000-000000000000',
+  id: '00000000-0000-0000-0000-000000000000',
+};
+
+/** Looks after all campaigns that are due or under way, on any number of nodes: one of them at a time by each. */
+export function startCampaigns(tools: CampaignJobTools): RunningChore {
+  const rounds = createRounds(tools);
+  return startChore(tools, {
+    name: 'campaigns',
+    channel: campaignChannel,
+    work: async (signal) => {
+      const hasQueued = await queueDue(tools);
+      const hasMoreToCount = await countChangedRecipients(tools.database);
+      const round = await rounds.go(signal);
+      if (hasQueued || hasMoreToCount || round.hasMore) return 0;
+      const nextAt = await store.findNextScheduledAt(tools.database);
+      const untilNextMs = nextAt === null ? null : Math.max(nextAt.getTime() - tools.clock.nowMs(), 0) + 1;
+      return round.pauseMs === null ? untilNextMs : Math.min(round.pauseMs, untilNextMs ?? Infinity);
+    },
+  });
+}
+
+async function queueDue(tools: CampaignJobTools): Promise<boolean> {
+  const due = await store.listDue(tools.database, now(tools.clock), campaignsMax);
+  let hasQueued = false;
+  for (const campaign of due) {
+    try {
+      if (await queueDueCampaign(tools, campaign)) hasQueued = true;
+    } catch (cause) {
+      tools.log.warn({ err: cause, campaign_id: campaign.id }, 'a scheduled campaign could not be queued');
+    }
+  }
+  return hasQueued;
+}
+
+type Round = {
+  /** There is something to be done at once. */
+  hasMore: boolean;
+  /** Otherwise, when it is worth another look although nobody tells. */
+  pauseMs: number | null;
+};
+
+/** Goes from campaign to campaign, a step each, so that none waits for another to be through. */
+function createRounds(tools: CampaignJobTools) {
+  let after = first;
+  const pausedUntilMs = new Map<string, number>();
+  return {
+    go: async (signal: AbortSignal): Promise<Round> => {
+      const campaigns = await store.listUnderWay(tools.database, after, campaignsMax);
+      const isOver = campaigns.length < campaignsMax;
+      const wasBehindSome = after !== first;
+      after = isOver ? first : (campaigns.at(-1) ?? first);
+      let hasMore = !isOver || wasBehindSome;
+      let pauseMs: number | null = null;
+      forgetOldPauses(pausedUntilMs, tools.clock);
+      for (const campaign of campaigns) {
+        signal.throwIfAborted();
+        if (pausedUntilMs.has(campaign.id)) {
+          pauseMs = failurePauseMs;
+          continue;
+        }
+        try {
+          const step = await advanceCampaign(tools, campaign);
+          if (step === 'advanced') hasMore = true;
+          if (step === 'waits_for_segment') pauseMs ??= segmentPauseMs;
+        } catch (cause) {
+          signal.throwIfAborted();
+          pausedUntilMs.set(campaign.id, tools.clock.monotonicMs() + failurePauseMs);
+          pauseMs = failurePauseMs;
+          tools.log.warn({ err: cause, campaign_id: campaign.id }, 'a campaign could not go on');
+        }
+      }
+      return { hasMore, pauseMs };
+    },
+  };
+}
+
+function forgetOldPauses(pausedUntilMs: Map<string, number>, clock: Clock): void {
+  for (const [id, untilMs] of pausedUntilMs) {
+    if (untilMs <= clock.monotonicMs()) pausedUntilMs.delete(id);
+  }
+}

@@ -1,0 +1,438 @@
+import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest';
+import { createTestDatabase, type TestDatabase } from '../../test/support/test-database.ts';
+import { systemClock } from '../platform/clock.ts';
+import { createIds } from '../platform/ids.ts';
+import { type Database, openDatabase, unpreparedStatement } from '../platform/postgres/database.ts';
+import { countChangedRecipients } from '../messages/messages.ts';
+import type { CampaignChannel } from './channel.ts';
+import { advanceCampaign, type RunningTools, type Step } from './running.ts';
+
+let testDatabase: TestDatabase;
+let database: Database;
+let tools: RunningTools;
+let admissions = 0;
+const newId = createIds(systemClock);
+let organizationId: string;
+
+/** Of the contract only what the engine asks for. */
+const email = {
+  channel: 'email',
+  addressColumns: { address: 'email', key: 'email_key' },
+} as unknown as CampaignChannel;
+
+beforeAll(async () => {
+  testDatabase = await createTestDatabase();
+  database = openDatabase({ address: testDatabase.address, connectionsMax: 4 });
+  tools = {
+    database,
+    clock: systemClock,
+    newId,
+    channels: new Map([['email', email]]),
+    onAdmitted: () => {
+      admissions += 1;
+    },
+  };
+});
+afterAll(async () => {
+  await database.close();
+  await testDatabase.drop();
+});
+beforeEach(async () => {
+  organizationId = newId();
+  admissions = 0;
+  await run('insert into organizations (id, name, created_at, updated_at) values ($1, $2, now(), now())', [
+    organizationId,
+    'Test',
+  ]);
+});
+
+function run<Row>(text: string, values: readonly unknown[] = []): Promise<Row[]> {
+  return database.rows(unpreparedStatement<Row>(text), values);
+}
+
+async function makeSet(kind: 'list' | 'tag' | 'segment', more: { isReady?: boolean } = {}): Promise<string> {
+  const id = newId();
+  await run(
+    `insert into contact_sets (organization_id, id, kind, name, name_key, is_ready, created_at, updated_at)
+     values ($1, $2, $3, $5, $5, $4, now(), now())`,
+    [organizationId, id, kind, more.isReady ?? true, id],
+  );
+  return id;
+}
+
+type Contact = { email?: string | null; firstName?: string; isUnsubscribed?: boolean };
+
+async function makeContact(contact: Contact, setIds: readonly string[]): Promise<string> {
+  const id = newId();
+  const address = contact.email === undefined ? `c${id}@example.com` : contact.email;
+  await run(
+    `insert into contacts (organization_id, id, external_id, email, email_key, first_name, unsubscribed_channels,
+       created_at, updated_at)
+     values ($1, $2, $6, $3::text, lower($3), $4, $5, now() - interval '2 hours', now() - interval '2 hours')`,
+    [organizationId, id, address, contact.firstName ?? null, contact.isUnsubscribed ? ['email'] : [], id],
+  );
+  await join(id, setIds);
+  return id;
+}
+
+async function join(contactId: string, setIds: readonly string[]): Promise<void> {
+  await run(
+    `insert into memberships (organization_id, set_id, contact_id) select $1, set_id, $2 from unnest($3::uuid[]) set_id`,
+    [organizationId, contactId, setIds],
+  );
+}
+
+async function makeContacts(count: number, setId: string): Promise<void> {
+  await run(
+    `with made as (
+       insert into contacts (organization_id, id, email, email_key, created_at, updated_at)
+       select $1, gen_random_uuid(), n || '@many.example', n || '@many.example', now() - interval '2 hours',
+         now() - interval '2 hours'
+       from generate_series(1, $2) n
+       returning id
+     )
+     insert into memberships (organization_id, set_id, contact_id) select $1, $3, id from made`,
+    [organizationId, count, setId],
+  );
+}
+
+type Key = { organizationId: string; id: string; messageId: string };
+
+async function queueCampaign(sets: {
+  lists?: string[];
+  tags?: string[];
+  segments?: string[];
+  excludedLists?: string[];
+  variableNames?: string[];
+}): Promise<Key> {
+  const key = { organizationId, id: newId(), messageId: newId() };
+  await run(
+    `insert into messages (organization_id, id, channel, class, sender, details, recipient_count, created_at, updated_at)
+     values ($1, $2, 'email', 'campaign', 'hello@postillion.test', '{}', 0, now(), now())`,
+    [organizationId, key.messageId],
+  );
+  await run(`insert into message_contents values ($1, $2, '{"html": "Hello"}')`, [
+    organizationId,
+    key.messageId,
+  ]);
+  await run(
+    `insert into campaigns (organization_id, id, channel, name, name_key, status, content, list_ids, tag_ids,
+       segment_ids, exclude_list_ids, queued_at, message_id, variable_names, created_at, updated_at)
+     values ($1, $2, 'email', 'News', 'news', 'queued', '{}', $3, $4, $5, $6, now(), $7, $8, now(), now())`,
+    [
+      organizationId,
+      key.id,
+      sets.lists ?? [],
+      sets.tags ?? [],
+      sets.segments ?? [],
+      sets.excludedLists ?? [],
+      key.messageId,
+      sets.variableNames ?? [],
+    ],
+  );
+  return key;
+}
+
+type Campaign = {
+  status: string;
+  pause_reason: string | null;
+  failure_reason: string | null;
+  candidates: number;
+  audience: number;
+  excluded_unsubscribed: number;
+  excluded_suppressed: number;
+  excluded_no_address: number;
+  excluded_duplicate: number;
+  expanded: number;
+  admitted: number;
+};
+
+async function read(campaign: Key): Promise<Campaign> {
+  const [row] = await run<Campaign>('select * from campaigns where organization_id = $1 and id = $2', [
+    campaign.organizationId,
+    campaign.id,
+  ]);
+  if (row === undefined) throw new Error('the campaign is not there');
+  return row;
+}
+
+type Recipient = {
+  ordinal: number;
+  contact_id: string;
+  address_key: string;
+  variables: unknown;
+  drop_reason: string | null;
+};
+
+function recipientsOf(campaign: Key): Promise<Recipient[]> {
+  return run(
+    `select ordinal, contact_id, address_key, variables, drop_reason
+     from recipients where organization_id = $1 and message_id = $2 order by ordinal`,
+    [campaign.organizationId, campaign.messageId],
+  );
+}
+
+function queueOf(campaign: Key): Promise<{ ordinal: number; lane: number }[]> {
+  return run(
+    'select ordinal, lane from delivery_queue where organization_id = $1 and message_id = $2 order by ordinal',
+    [campaign.organizationId, campaign.messageId],
+  );
+}
+
+/** As the chore does, until there is nothing more to do. */
+async function advanceFully(campaign: Key): Promise<Step> {
+  for (;;) {
+    const step = await advanceCampaign(tools, campaign);
+    if (step !== 'advanced') return step;
+  }
+}
+
+/** What workers do, in short. */
+async function handOffAll(campaign: Key): Promise<void> {
+  await database.transactionByIndex((transaction) =>
+    transaction.rows(
+      unpreparedStatement(
+        `with gone as (
+           delete from delivery_queue where organization_id = $1 and message_id = $2 returning *
+         ), noted as (
+           insert into recipient_changes (organization_id, id, message_id, slices)
+           select $1, gen_random_uuid(), $2, array_agg(distinct ordinal / 1000) from gone having count(*) > 0
+         )
+         update recipients r set status = 'delivered', handed_off_at = now()
+         from gone
+         where r.organization_id = gone.organization_id and r.message_id = gone.message_id
+           and r.ordinal = gone.ordinal`,
+      ),
+      [campaign.organizationId, campaign.messageId],
+    ),
+  );
+  await countChangedRecipients(database);
+}
+
+test('a campaign goes to everybody in its sets and not in the excluded ones, each once, and says why not', async () => {
+  const [news, vip, blocked] = [await makeSet('list'), await makeSet('tag'), await makeSet('list')];
+  const both = await makeContact({ email: 'Ann@example.com', firstName: 'Ann' }, [news, vip]);
+  const tagged = await makeContact({ email: 'bob@example.com' }, [vip]);
+  await makeContact({}, [news, blocked]);
+  await makeContact({ isUnsubscribed: true }, [news]);
+  await makeContact({ email: null }, [news]);
+  await makeContact({ email: 'gone@example.com' }, [news]);
+  await makeContact({}, []);
+  await run(
+    `insert into suppressions values ($1, 'email', sha256('gone'), 'gone@example.com', 'complaint', now())`,
+    [organizationId],
+  );
+
+  const campaign = await queueCampaign({ lists: [news], tags: [vip], excludedLists: [blocked] });
+  await advanceFully(campaign);
+
+  expect(await read(campaign)).toMatchObject({
+    candidates: 5,
+    audience: 2,
+    excluded_unsubscribed: 1,
+    excluded_suppressed: 1,
+    excluded_no_address: 1,
+    excluded_duplicate: 0,
+  });
+  const recipients = await recipientsOf(campaign);
+  expect(recipients.map(({ contact_id }) => contact_id)).toEqual([both, tagged].sort());
+  expect(await queueOf(campaign)).toEqual([
+    { ordinal: 0, lane: 1 },
+    { ordinal: 1, lane: 1 },
+  ]);
+  expect(admissions).toBeGreaterThan(0);
+});
+
+test('who joins or leaves after the freezing changes nothing', async () => {
+  const news = await makeSet('list');
+  const early = await makeContact({}, [news]);
+  const campaign = await queueCampaign({ lists: [news] });
+  expect(await advanceCampaign(tools, campaign)).toBe('advanced');
+
+  await makeContact({}, [news]);
+  await run('delete from memberships where organization_id = $1 and contact_id = $2', [
+    organizationId,
+    early,
+  ]);
+  await advanceFully(campaign);
+
+  expect((await recipientsOf(campaign)).map(({ contact_id }) => contact_id)).toEqual([early]);
+});
+
+describe('between the freezing and the row of its own, a contact', () => {
+  async function freezeTwo() {
+    const news = await makeSet('list');
+    const changed = await makeContact({ email: 'first@example.com' }, [news]);
+    const other = await makeContact({ email: 'other@example.com' }, [news]);
+    const campaign = await queueCampaign({ lists: [news] });
+    await advanceCampaign(tools, campaign);
+    return { campaign, changed, other };
+  }
+
+  test.each([
+    ['that was deleted is dropped', 'delete from contacts where id = $1', 'contact_deleted'],
+    [
+      'that lost its address is dropped',
+      'update contacts set email = null, email_key = null where id = $1',
+      'no_address',
+    ],
+    [
+      'that unsubscribed is dropped',
+      `update contacts set unsubscribed_channels = '{email}' where id = $1`,
+      'unsubscribed',
+    ],
+  ])('%s', async (_case, change, reason) => {
+    const { campaign, changed, other } = await freezeTwo();
+    await run(change, [changed]);
+    await advanceFully(campaign);
+
+    const reasons = new Map(
+      (await recipientsOf(campaign)).map((row) => [row.contact_id, row.drop_reason] as const),
+    );
+    expect(reasons).toEqual(
+      new Map([
+        [changed, reason],
+        [other, null],
+      ]),
+    );
+    expect(await queueOf(campaign)).toHaveLength(1);
+  });
+
+  test('that takes over an address which was written to already is dropped as a duplicate', async () => {
+    const { campaign, changed, other } = await freezeTwo();
+    // The row of the other one is there already, under an address that then moves.
+    await run(
+      `insert into recipients (organization_id, message_id, ordinal, field, address, address_key, status_at, contact_id)
+       values ($1, $2, 1000, 'to', 'moving@example.com', 'moving@example.com', now(), $3)`,
+      [organizationId, campaign.messageId, newId()],
+    );
+    await run(
+      `update contacts set email = 'moving@example.com', email_key = 'moving@example.com', updated_at = now()
+       where id = $1`,
+      [changed],
+    );
+    await advanceCampaign(tools, campaign);
+
+    const recipients = await recipientsOf(campaign);
+    expect(recipients.find(({ contact_id }) => contact_id === changed)?.drop_reason).toBe('duplicate');
+    expect(recipients.find(({ contact_id }) => contact_id === other)?.drop_reason).toBeNull();
+  });
+});
+
+test('placeholders are filled with fields and properties, and what a contact has not is left out', async () => {
+  const news = await makeSet('list');
+  await run(
+    `insert into contact_properties (organization_id, id, number, key, name, type, created_at, updated_at)
+     values ($1, $2, 7, 'plan', 'Plan', 'string', now(), now())`,
+    [organizationId, newId()],
+  );
+  const ann = await makeContact({ email: 'ann@example.com', firstName: 'Ann' }, [news]);
+  await run(`update contacts set properties = '{"7": "gold", "8": "nobody asks"}' where id = $1`, [ann]);
+  await makeContact({ email: 'bob@example.com' }, [news]);
+  const campaign = await queueCampaign({
+    lists: [news],
+    variableNames: ['first_name', 'plan', 'email', 'unknown', "x'; drop table contacts; --"],
+  });
+  await advanceFully(campaign);
+
+  expect((await recipientsOf(campaign)).map(({ variables }) => variables)).toEqual([
+    { email: 'ann@example.com', first_name: 'Ann', plan: 'gold' },
+    { email: 'bob@example.com' },
+  ]);
+});
+
+test('a large campaign is let into the queue a window at a time, everybody once', async () => {
+  const news = await makeSet('list');
+  await makeContacts(9_300, news);
+  const campaign = await queueCampaign({ lists: [news] });
+  await advanceFully(campaign);
+
+  expect(await read(campaign)).toMatchObject({ audience: 9_300, expanded: 9_300, admitted: 8_000 });
+  expect(await queueOf(campaign)).toHaveLength(8_000);
+  await handOffAll(campaign);
+  await advanceFully(campaign);
+  expect(await read(campaign)).toMatchObject({ status: 'sending', admitted: 9_300 });
+  expect(await queueOf(campaign)).toHaveLength(1_300);
+  await handOffAll(campaign);
+  await advanceFully(campaign);
+  expect(await read(campaign)).toMatchObject({ status: 'sent' });
+
+  const contacts = (await recipientsOf(campaign)).map(({ contact_id }) => contact_id);
+  expect(new Set(contacts).size).toBe(9_300);
+  const [{ left }] = (await run<{ left: number }>(
+    'select count(*) as left from campaign_slices where organization_id = $1',
+    [organizationId],
+  )) as [{ left: number }];
+  expect(left).toBe(0);
+});
+
+test('a campaign that nobody is in has failed and says so', async () => {
+  const campaign = await queueCampaign({ lists: [await makeSet('list')] });
+  await advanceFully(campaign);
+  expect(await read(campaign)).toMatchObject({
+    status: 'failed',
+    failure_reason: 'There is nobody to send to.',
+  });
+});
+
+test('a segment that is still being computed is waited for', async () => {
+  const segment = await makeSet('segment', { isReady: false });
+  const campaign = await queueCampaign({ segments: [segment] });
+  expect(await advanceCampaign(tools, campaign)).toBe('waits_for_segment');
+  await makeContact({}, [segment]);
+  await run('update contact_sets set is_ready = true where id = $1', [segment]);
+  await advanceFully(campaign);
+  expect(await queueOf(campaign)).toHaveLength(1);
+});
+
+test('suspension takes what waits out of the queue, and its end puts it back', async () => {
+  const news = await makeSet('list');
+  await makeContact({}, [news]);
+  const campaign = await queueCampaign({ lists: [news] });
+  await advanceFully(campaign);
+  await run(`update organizations set suspended_channels = '{email}' where id = $1`, [organizationId]);
+  await advanceFully(campaign);
+  expect(await read(campaign)).toMatchObject({ status: 'paused', pause_reason: 'sending_suspended' });
+  expect(await queueOf(campaign)).toEqual([{ ordinal: 0, lane: 2 }]);
+
+  await run(`update organizations set suspended_channels = '{}' where id = $1`, [organizationId]);
+  await advanceFully(campaign);
+  expect(await read(campaign)).toMatchObject({ status: 'queued', pause_reason: null });
+  expect(await queueOf(campaign)).toEqual([{ ordinal: 0, lane: 1 }]);
+});
+
+test('a quota is used up to its last message, and the rest waits until there is more', async () => {
+  const news = await makeSet('list');
+  await makeContacts(10, news);
+  await run('update organizations set email_quota = 4 where id = $1', [organizationId]);
+  const campaign = await queueCampaign({ lists: [news] });
+  await advanceFully(campaign);
+  expect(await read(campaign)).toMatchObject({
+    status: 'paused',
+    pause_reason: 'quota_exceeded',
+    admitted: 4,
+  });
+  await handOffAll(campaign);
+  expect(await advanceFully(campaign)).toBe('waits');
+
+  await run('update organizations set email_quota = 10 where id = $1', [organizationId]);
+  await advanceFully(campaign);
+  expect(await read(campaign)).toMatchObject({ status: 'sending', admitted: 10 });
+  await handOffAll(campaign);
+  await advanceFully(campaign);
+  expect(await read(campaign)).toMatchObject({ status: 'sent' });
+  const [usage] = await run<{ used: number }>(
+    'select sum(used) as used from quota_usage where organization_id = $1',
+    [organizationId],
+  );
+  expect(usage?.used).toBe(10);
+});
+
+test('two nodes that advance one campaign at once do its work once', async () => {
+  const news = await makeSet('list');
+  await makeContacts(3_000, news);
+  const campaign = await queueCampaign({ lists: [news] });
+  await Promise.all([advanceFully(campaign), advanceFully(campaign), advanceFully(campaign)]);
+  await advanceFully(campaign);
+  expect(await queueOf(campaign)).toHaveLength(3_000);
+});

@@ -1,0 +1,238 @@
+import { loadSendingPlans, openQuota } from '../accounts/accounts.ts';
+import { loadProperties, replaceHolds } from '../audience/audience.ts';
+import {
+  admitRecipients,
+  completeCampaignMessage,
+  contactFields,
+  type ContactVariables,
+  countInQueue,
+  hasHandedOff,
+  holdInQueue,
+  insertCampaignRecipients,
+  noteRecipientChanges,
+  sliceSize,
+} from '../messages/messages.ts';
+import { type Clock, now } from '../platform/clock.ts';
+import type { NewId } from '../platform/ids.ts';
+import type { Database, Transaction } from '../platform/postgres/database.ts';
+import type { CampaignChannel, CampaignChannels } from './channel.ts';
+import * as store from './engine-store.ts';
+
+/**
+ * The way of a campaign from `queued` to `sent`, in small steps. Each step is a transaction that holds the campaign,
+ * so that any number of nodes may try, one of them takes it, and a crash between two steps loses nothing:
+ *
+ * 1. Its audience is **frozen**: one statement writes down whom it goes to, in slices, and counts whom not and why.
+ * 2. Slices are **expanded**: each contact gets a row as a recipient, with its address and its values.
+ * 3. Recipients are **admitted** to the queue, a window at a time, as the workers take them out of it. The quota is
+ *    taken here. Small windows keep campaigns from waiting behind each other, and a pause from coming late.
+ * 4. When all are admitted and none is left in the queue, it is sent.
+ *
+ * In between it is paused when sending is suspended or the quota used up, and goes on by itself.
+ */
+export type RunningTools = {
+  database: Database;
+  clock: Clock;
+  newId: NewId;
+  channels: CampaignChannels;
+  /** Told after every commit that let recipients into the queue. */
+  onAdmitted: () => void;
+};
+
+/** What one step came to: whether the next one has something to do already, and how long to wait where it is known. */
+export type Step = 'advanced' | 'waits' | 'waits_for_segment';
+
+/** About what the workers deliver in a second. More would let a campaign that begins wait behind the others. */
+const windowRecipients = 8_000;
+/** Fewer are not worth a transaction. */
+const admissionRecipientsMin = 500;
+/** Of one step: about 50 ms. */
+const expandedSlicesMax = 5;
+/** Longer than millions of contacts take. */
+const freezeTimeoutMs = 10 * 60_000;
+const quotaShards = 4;
+
+export async function advanceCampaign(tools: RunningTools, campaign: store.CampaignKey): Promise<Step> {
+  let isAdmitted = false;
+  const step = await tools.database.transaction(async (transaction) => {
+    const running = await store.holdRunning(transaction, campaign);
+    if (running === null) return 'waits';
+    const at = now(tools.clock);
+    const plan = await loadPlan(transaction, running);
+    if (running.status === 'paused') return resumeIfAllowed(transaction, running, plan, at);
+    if (plan.isSuspended) return pause(transaction, running, 'sending_suspended', at);
+    if (running.frozenAt === null) return freeze(tools, transaction, running, at);
+
+    const expanded = await expand(tools, transaction, running, running.frozenAt, at);
+    const admission = await admit(transaction, { ...running, expanded }, plan.quota, at);
+    const { admitted } = admission;
+    if (expanded > running.expanded || admitted > running.admitted)
+      await store.saveProgress(transaction, running, { expanded, admitted });
+    isAdmitted = admitted > running.admitted;
+    if (admission.isQuotaUsedUp) return pause(transaction, running, 'quota_exceeded', at);
+    if (running.status === 'queued' && (await hasHandedOff(transaction, running)))
+      await store.markStarted(transaction, running, at);
+    if (admitted === running.audience && (await countInQueue(transaction, running, 1)) === 0) {
+      await store.markSent(transaction, running, at);
+      await releaseHolds(transaction, running);
+      return 'waits';
+    }
+    return expanded > running.expanded ? 'advanced' : 'waits';
+  });
+  if (isAdmitted) tools.onAdmitted();
+  return step;
+}
+
+type Plan = { quota: number | null; isSuspended: boolean };
+
+async function loadPlan(transaction: Transaction, running: store.RunningCampaign): Promise<Plan> {
+  const [plan] = await loadSendingPlans(transaction, [running.organizationId], running.channel);
+  if (plan === undefined) throw new Error('a campaign of an organization that is not there');
+  return plan;
+}
+
+async function pause(
+  transaction: Transaction,
+  running: store.RunningCampaign,
+  reason: 'sending_suspended' | 'quota_exceeded',
+  at: Date,
+): Promise<Step> {
+  // What the quota was taken for may leave.
+  if (reason === 'sending_suspended') await holdInQueue(transaction, running, true);
+  await store.markPaused(transaction, running, reason, at);
+  return 'waits';
+}
+
+async function resumeIfAllowed(
+  transaction: Transaction,
+  running: store.RunningCampaign,
+  plan: Plan,
+  at: Date,
+): Promise<Step> {
+  if (plan.isSuspended) return 'waits';
+  if (running.pauseReason === 'quota_exceeded') {
+    const { rest } = await openQuota(transaction, quotaOf(running, plan.quota, at));
+    if (rest === 0) return 'waits';
+  }
+  await holdInQueue(transaction, running, false);
+  await store.markResumed(transaction, running, at);
+  return 'advanced';
+}
+
+async function freeze(
+  tools: RunningTools,
+  transaction: Transaction,
+  running: store.RunningCampaign,
+  at: Date,
+): Promise<Step> {
+  if (await store.awaitsSegment(transaction, running)) return 'waits_for_segment';
+  await store.allowForLargeAudience(transaction, freezeTimeoutMs);
+  const frozen = await store.freezeAudience(transaction, running, channelOf(tools, running), sliceSize);
+  const contentBytes = await completeCampaignMessage(transaction, running, frozen.audience);
+  await store.markFrozen(transaction, running, { ...frozen, contentBytes }, at);
+  if (frozen.audience > 0) return 'advanced';
+  await store.markFailed(transaction, running, 'There is nobody to send to.', at);
+  await releaseHolds(transaction, running);
+  return 'waits';
+}
+
+function channelOf(tools: RunningTools, { channel }: store.RunningCampaign): CampaignChannel {
+  const found = tools.channels.get(channel);
+  if (found === undefined) throw new Error(`no campaigns are known on the channel ${channel}`);
+  return found;
+}
+
+/** Returns how many recipients there are now. */
+async function expand(
+  tools: RunningTools,
+  transaction: Transaction,
+  running: store.RunningCampaign,
+  frozenAt: Date,
+  at: Date,
+): Promise<number> {
+  if (running.expanded >= running.audience) return running.expanded;
+  const contactIds = await store.takeSlices(transaction, running, {
+    first: Math.floor(running.expanded / sliceSize),
+    // The first mail does not wait for more rows than it takes.
+    count: running.expanded === 0 ? 1 : expandedSlicesMax,
+  });
+  if (contactIds.length === 0) throw new Error('a part of the frozen audience is not there');
+  const dropped = await insertCampaignRecipients(transaction, {
+    message: running,
+    channel: running.channel,
+    contactIds,
+    firstOrdinal: running.expanded,
+    addressColumns: channelOf(tools, running).addressColumns,
+    variables: await loadVariables(transaction, running),
+    chosenAt: frozenAt,
+    at,
+  });
+  await noteRecipientChanges(
+    transaction,
+    tools.newId,
+    dropped.map((ordinal) => ({ ...running, ordinal })),
+  );
+  return running.expanded + contactIds.length;
+}
+
+/** Names that are neither a field nor a property of contacts have no value. */
+async function loadVariables(
+  transaction: Transaction,
+  running: store.RunningCampaign,
+): Promise<ContactVariables> {
+  const names = new Set(running.variableNames);
+  const fields = contactFields.filter((field) => names.has(field));
+  if (names.size === fields.length) return { fields, properties: [] };
+  const fieldNames: ReadonlySet<string> = new Set(contactFields);
+  const properties = await loadProperties(transaction, running.organizationId);
+  return {
+    fields,
+    properties: [...properties.values()].filter(({ key }) => names.has(key) && !fieldNames.has(key)),
+  };
+}
+
+async function admit(
+  transaction: Transaction,
+  running: store.RunningCampaign,
+  quota: number | null,
+  at: Date,
+): Promise<{ admitted: number; isQuotaUsedUp: boolean }> {
+  const unchanged = { admitted: running.admitted, isQuotaUsedUp: false };
+  const waiting = running.expanded - running.admitted;
+  if (waiting === 0) return unchanged;
+  const room = windowRecipients - (await countInQueue(transaction, running, windowRecipients));
+  if (room < Math.min(admissionRecipientsMin, waiting)) return unchanged;
+
+  const { rest, count } = await openQuota(transaction, quotaOf(running, quota, at));
+  const to = running.admitted + Math.min(room, waiting);
+  const ordinals = await admitRecipients(transaction, running, {
+    channel: running.channel,
+    from: running.admitted,
+    to,
+    countMax: rest,
+    contentBytes: running.contentBytes,
+    at,
+  });
+  await count(ordinals.length);
+  // With nothing left of the quota, those behind the last one wait for more of it.
+  const isQuotaUsedUp = rest !== null && ordinals.length === rest;
+  const last = ordinals.reduce((highest, ordinal) => Math.max(highest, ordinal), running.admitted - 1);
+  return isQuotaUsedUp
+    ? { admitted: last + 1, isQuotaUsedUp: last + 1 < running.audience }
+    : { admitted: to, isQuotaUsedUp: false };
+}
+
+function quotaOf(running: store.RunningCampaign, limit: number | null, at: Date) {
+  return {
+    organizationId: running.organizationId,
+    channel: running.channel,
+    at,
+    // Shard 0 is held by organizations with a limit.
+    shard: 1 + (at.getTime() % quotaShards),
+    limit,
+  };
+}
+
+async function releaseHolds(transaction: Transaction, running: store.RunningCampaign): Promise<void> {
+  await replaceHolds(transaction, { ...running, kind: 'campaign' }, []);
+}

@@ -1,0 +1,50 @@
+import { type Clock, now } from '../platform/clock.ts';
+import type { NewId } from '../platform/ids.ts';
+import type { Database } from '../platform/postgres/database.ts';
+import type { CampaignChannels } from './channel.ts';
+import * as engine from './engine-store.ts';
+import { prepareCampaign, queueCampaign, releaseUsed } from './queueing.ts';
+import { lockDueCampaign } from './store.ts';
+
+export type SchedulingTools = {
+  database: Database;
+  clock: Clock;
+  newId: NewId;
+  channels: CampaignChannels;
+};
+
+/** What is later than this may be news of yesterday: a person decides. */
+const latenessMaxMs = 60 * 60_000;
+
+/**
+ * Queues a campaign whose time has come, once, however many nodes try. It may have missed its time because nobody was
+ * there to see it, or have become unfit, its domain deleted for instance.
+ * Returns whether it was there to be queued.
+ */
+export async function queueDueCampaign(tools: SchedulingTools, key: engine.CampaignKey): Promise<boolean> {
+  return tools.database.transaction(async (transaction) => {
+    const at = now(tools.clock);
+    const campaign = await lockDueCampaign(transaction, key, at);
+    if (campaign === null) return false;
+    const lateMs = at.getTime() - (campaign.scheduled_at?.getTime() ?? 0);
+    if (lateMs > latenessMaxMs) {
+      await engine.markPaused(transaction, key, 'schedule_missed', at);
+      return true;
+    }
+    const channel = tools.channels.get(campaign.channel);
+    if (channel === undefined) throw new Error(`no campaigns are known on the channel ${campaign.channel}`);
+    const preparation = await prepareCampaign(transaction, channel, campaign);
+    if (preparation.kind === 'not_ready') {
+      await engine.markFailed(
+        transaction,
+        key,
+        `Not ready when its time came: ${preparation.issues.join(', ')}.`,
+        at,
+      );
+      await releaseUsed(transaction, campaign);
+      return true;
+    }
+    await queueCampaign(tools, transaction, { channel, campaign, message: preparation.message, at });
+    return true;
+  });
+}
