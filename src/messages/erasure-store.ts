@@ -1,4 +1,5 @@
 import { type Connection, unpreparedStatement } from '../platform/postgres/database.ts';
+import type { JobKey } from './queue-store.ts';
 
 export type ErasedRecipients = {
   organizationId: string;
@@ -8,21 +9,21 @@ export type ErasedRecipients = {
   beforeMessageId: string;
 };
 
-/** A message from which an address was erased; a campaign's is many other people's, too. */
-export type ErasedMessage = { messageId: string; isCampaign: boolean };
+/** A campaign's message is many other people's, too. */
+export type ErasedRecipient = JobKey & { isCampaign: boolean };
 
 /**
  * Erases the address from recipients of messages of which nothing is in the queue any more, read off
  * recipients_address: every copy of a message names all whom it is for. A campaign's copies name one person each, so
- * that only the recipient's own matters. Returns the messages.
+ * that only the recipient's own matters. Returns them.
  */
 export async function eraseRecipients(
   connection: Connection,
   { organizationId, addressKey, erasedKey, beforeMessageId }: ErasedRecipients,
   limit: number,
-): Promise<ErasedMessage[]> {
+): Promise<ErasedRecipient[]> {
   const rows = await connection.rows(
-    unpreparedStatement<{ message_id: string; is_campaign: boolean }>(
+    unpreparedStatement<{ message_id: string; ordinal: number; is_campaign: boolean }>(
       `with condemned as (
          select r.organization_id, r.message_id, r.ordinal
          from recipients r
@@ -36,16 +37,27 @@ export async function eraseRecipients(
          limit $4
        )
        update recipients r
-       set address = '', address_key = $5, variables = null, diagnostic = null, remote = null
+       set address = '', address_key = $5, variables = null, diagnostic = null, remote = null,
+         -- One that was not let into the queue yet is passed over from now on.
+         drop_reason = case
+           when r.contact_id is not null and r.status = 'sent' and r.handed_off_at is null
+             then coalesce(r.drop_reason, 'contact_deleted')
+           else r.drop_reason
+         end
        from condemned
        where r.organization_id = condemned.organization_id
          and r.message_id = condemned.message_id
          and r.ordinal = condemned.ordinal
-       returning r.message_id, r.contact_id is not null as is_campaign`,
+       returning r.message_id, r.ordinal, r.contact_id is not null as is_campaign`,
     ),
     [organizationId, addressKey, beforeMessageId, limit, erasedKey],
   );
-  return rows.map((row) => ({ messageId: row.message_id, isCampaign: row.is_campaign }));
+  return rows.map((row) => ({
+    organizationId,
+    messageId: row.message_id,
+    ordinal: row.ordinal,
+    isCampaign: row.is_campaign,
+  }));
 }
 
 /** Whether mail to the address, sent before, still waits for its delivery. */

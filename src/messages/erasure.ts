@@ -8,13 +8,14 @@ import {
   toErasedKey,
 } from '../audience/audience.ts';
 import { dateOf, now } from '../platform/clock.ts';
-import { lowestIdAt } from '../platform/ids.ts';
+import { lowestIdAt, type NewId } from '../platform/ids.ts';
 import type { Transaction } from '../platform/postgres/database.ts';
 import { type ChoreTools, startChore } from '../platform/queue/chore.ts';
 import { forgetCopies, forgetMessages } from '../sandbox/sandbox.ts';
 import * as store from './erasure-store.ts';
+import { noteRecipientChanges } from './recipient-counts.ts';
 
-export type ErasureTools = ChoreTools & SuppressionTools;
+export type ErasureTools = ChoreTools & SuppressionTools & { newId: NewId };
 
 /** The channel on which a deletion of contacts wakes whoever erases their addresses. */
 export const erasureChannel = 'postillion_erasures';
@@ -56,7 +57,8 @@ async function eraseNext(tools: ErasureTools, transaction: Transaction, at: Date
   };
   const erased = await store.eraseRecipients(transaction, recipients, recipientsMax);
   const idsOf = (isCampaign: boolean) =>
-    erased.filter((message) => message.isCampaign === isCampaign).map(({ messageId }) => messageId);
+    erased.filter((recipient) => recipient.isCampaign === isCampaign).map(({ messageId }) => messageId);
+  await noteRecipientChanges(transaction, tools.newId, erased);
   await store.eraseMessages(transaction, organizationId, idsOf(false));
   await forgetMessages(transaction, organizationId, idsOf(false));
   await forgetCopies(transaction, organizationId, idsOf(true), address);
