@@ -1,5 +1,6 @@
 import { benchAccept } from './accept.ts';
 import { benchAudience } from './audience.ts';
+import { benchCampaign } from './campaign.ts';
 import { benchDeliver } from './deliver.ts';
 import { benchImport } from './import.ts';
 import { stopAllOnExit } from './processes.ts';
@@ -11,6 +12,7 @@ import { stopAllOnExit } from './processes.ts';
 const benchmarks: Readonly<Record<string, (options: { isSigned: boolean }) => Promise<void>>> = {
   accept: benchAccept,
   audience: () => benchAudience({}),
+  campaign: benchCampaign,
   deliver: benchDeliver,
   import: benchImport,
 };

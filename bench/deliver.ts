@@ -43,16 +43,11 @@ export async function benchDeliver({ isSigned }: { isSigned: boolean }): Promise
     transactional: [],
   };
   try {
-    const sink = startModule('test/support/smtp-sink-process.ts', ['{}']);
-    const { port } = (await sink.nextLine((line) => 'port' in line)) as { port: number };
-    const worker = await startServer('worker', {
-      POSTILLION_DATA_DIR: installation.dataDirectory,
-      POSTILLION_SMTP_URL: `smtp://127.0.0.1:${port}?connections=${connections}`,
-      LOG_LEVEL: 'info',
-    });
+    const sink = await startBenchSink();
+    const worker = await startServer('worker', benchWorkerEnvironment(installation, sink.port));
     await deliver(installation, worker, { ...campaign, count: 2_000 });
     for (let round = 0; round < roundsCount; round += 1) {
-      runs.baseline.push(await (isSigned ? signOnly() : sendByNodemailer(port)));
+      runs.baseline.push(await (isSigned ? signOnly() : sendByNodemailer(sink.port)));
       runs.campaign.push(await deliver(installation, worker, campaign));
       runs.transactional.push(await deliver(installation, worker, transactional));
     }
@@ -62,6 +57,26 @@ export async function benchDeliver({ isSigned }: { isSigned: boolean }): Promise
   } finally {
     await installation.remove();
   }
+}
+
+export async function startBenchSink(): Promise<LineProcess & { port: number }> {
+  const sink = startModule('test/support/smtp-sink-process.ts', ['{}']);
+  const { port } = (await sink.nextLine((line) => 'port' in line)) as { port: number };
+  return { ...sink, port };
+}
+
+export function benchWorkerEnvironment({ dataDirectory }: BenchInstallation, sinkPort: number) {
+  return {
+    POSTILLION_DATA_DIR: dataDirectory,
+    POSTILLION_SMTP_URL: `smtp://127.0.0.1:${sinkPort}?connections=${connections}`,
+    LOG_LEVEL: 'info',
+  };
+}
+
+/** One message to many, as a baseline for others. */
+export async function measureDelivery(installation: BenchInstallation, worker: LineProcess): Promise<Run> {
+  await deliver(installation, worker, { ...campaign, count: 2_000 });
+  return deliver(installation, worker, campaign);
 }
 
 /** From the moment when the jobs fall due to the last outcome written. */

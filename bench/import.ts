@@ -1,5 +1,5 @@
 import { execFile } from 'node:child_process';
-import { createWriteStream, readFileSync } from 'node:fs';
+import { createWriteStream } from 'node:fs';
 import { chmod, mkdtemp, rm, stat } from 'node:fs/promises';
 import os from 'node:os';
 import path from 'node:path';
@@ -10,7 +10,7 @@ import { systemClock } from '../src/platform/clock.ts';
 import { createIds } from '../src/platform/ids.ts';
 import { audienceCsv, defineProperties } from './audience-data.ts';
 import { type BenchInstallation, createBenchInstallation } from './installation.ts';
-import { cleanUpWhenInterrupted, cpuUs, postgresCpuUs } from './processes.ts';
+import { cleanUpWhenInterrupted, cpuUs, peakMemoryMb, postgresCpuUs } from './processes.ts';
 
 /**
  * A CSV file of 20 columns into contacts, by the command that operators run: once into an empty organization, once
@@ -153,16 +153,6 @@ async function importFile(
     postgresUs: postgresUs / contactsCount,
     memoryMb,
   };
-}
-
-/** The most memory that a process has had, on Linux. */
-function peakMemoryMb(pid: number): number | null {
-  try {
-    const peak = /VmHWM:\s+(\d+) kB/.exec(readFileSync(`/proc/${pid}/status`, 'utf8'))?.[1];
-    return peak === undefined ? null : Math.round(Number(peak) / 1_024);
-  } catch {
-    return null;
-  }
 }
 
 function report(runs: readonly Run[], fileBytes: number): void {

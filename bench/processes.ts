@@ -126,3 +126,13 @@ export function postgresCpuUs(dataDirectory: string): number {
   const children = readFileSync(`/proc/${postmaster}/task/${postmaster}/children`, 'utf8').trim().split(' ');
   return children.reduce((sum, pid) => sum + (cpuUs(Number(pid)) ?? 0), 0);
 }
+
+/** The most memory that a process has had, on Linux. */
+export function peakMemoryMb(pid: number): number | null {
+  try {
+    const peak = /VmHWM:\s+(\d+) kB/.exec(readFileSync(`/proc/${pid}/status`, 'utf8'))?.[1];
+    return peak === undefined ? null : Math.round(Number(peak) / 1_024);
+  } catch {
+    return null;
+  }
+}
