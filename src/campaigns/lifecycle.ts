@@ -12,8 +12,8 @@ import {
 } from '../platform/http/idempotency.ts';
 import type { NewId } from '../platform/ids.ts';
 import type { Database, Transaction } from '../platform/postgres/database.ts';
-import { type AudienceField, audienceFields, type AudienceIds, findUnknownSets } from './audience-fields.ts';
-import type { CampaignChannel, CampaignContent, PreparedMessage } from './channel.ts';
+import { emptyInputs, findInputIssues, mergeInput } from './campaign-input.ts';
+import type { CampaignChannel, PreparedMessage } from './channel.ts';
 import { holdUsed, keyOf, prepareCampaign, queueCampaign, releaseUsed } from './queueing.ts';
 import type { CampaignInput } from './schema.ts';
 import { findRefusal, type Trigger } from './states.ts';
@@ -38,8 +38,8 @@ export async function createCampaign(
   input: CampaignInput & { name: string },
 ): Promise<string | PublicError> {
   return tools.database.asOrganizations([organizationId], async (transaction) => {
-    const values = mergeInput(channel, nothing, input);
-    const issues = await findIssues(transaction, { organizationId, channel }, values, input);
+    const values = mergeInput(channel, emptyInputs, input);
+    const issues = await findInputIssues(transaction, { organizationId, channel, input, merged: values });
     if (issues.length > 0) return invalid(issues);
     const id = tools.newId();
     await store.insertCampaign(transaction, {
@@ -61,11 +61,11 @@ export async function updateCampaign(
   input: CampaignInput,
 ): Promise<PublicError | null> {
   const { channel } = reference;
-  return inTransaction(tools, reference, async (transaction) => {
+  return tools.database.asOrganizations([reference.organizationId], async (transaction) => {
     const campaign = await takeForMove(transaction, reference, 'update');
     if (campaign instanceof PublicError) return campaign;
     const values = mergeInput(channel, { content: campaign.content, audience: campaign }, input);
-    const issues = await findIssues(transaction, reference, values, input);
+    const issues = await findInputIssues(transaction, { ...reference, input, merged: values });
     if (issues.length > 0) return invalid(issues);
     const changed = {
       ...campaign,
@@ -86,60 +86,6 @@ export async function updateCampaign(
     });
     return null;
   });
-}
-
-const nothing = {
-  content: {} as CampaignContent,
-  audience: Object.fromEntries(audienceFields.map((field) => [field, []])) as unknown as AudienceIds, // Of all fields.
-};
-
-function mergeInput(
-  channel: CampaignChannel,
-  present: { content: CampaignContent; audience: AudienceIds },
-  input: CampaignInput,
-): { content: CampaignContent; audience: AudienceIds } {
-  const content = { ...present.content, ...pickContent(channel, input) };
-  const idsOf = (field: AudienceField) =>
-    input[field] === undefined ? present.audience[field] : distinctIds(input[field] ?? []);
-  return {
-    content: withoutNulls(content),
-    audience: {
-      list_ids: idsOf('list_ids'),
-      tag_ids: idsOf('tag_ids'),
-      segment_ids: idsOf('segment_ids'),
-      exclude_list_ids: idsOf('exclude_list_ids'),
-      exclude_tag_ids: idsOf('exclude_tag_ids'),
-      exclude_segment_ids: idsOf('exclude_segment_ids'),
-    },
-  };
-}
-
-function pickContent({ contentFields }: CampaignChannel, input: CampaignInput): CampaignContent {
-  const given = Object.keys(contentFields).filter((field) => input[field] !== undefined);
-  return Object.fromEntries(given.map((field) => [field, input[field]]));
-}
-
-function withoutNulls(content: CampaignContent): CampaignContent {
-  return Object.fromEntries(Object.entries(content).filter(([, value]) => value !== null));
-}
-
-function distinctIds(ids: readonly string[]): string[] {
-  return [...new Set(ids.map((id) => id.toLowerCase()))];
-}
-
-/** What was given must be there. What was given earlier and has gone since is said when the campaign is sent. */
-async function findIssues(
-  transaction: Transaction,
-  { organizationId, channel }: CampaignPlace,
-  merged: { content: CampaignContent },
-  input: CampaignInput,
-): Promise<string[]> {
-  const given = Object.fromEntries(audienceFields.map((field) => [field, input[field] ?? []]));
-  return [
-    ...channel.findIssues(merged.content),
-    ...(await channel.findUnknown(transaction, organizationId, withoutNulls(pickContent(channel, input)))),
-    ...(await findUnknownSets(transaction, organizationId, given)),
-  ];
 }
 
 function invalid(issues: readonly string[]): PublicError {
@@ -200,7 +146,7 @@ export async function resumeCampaign(
   reference: CampaignReference,
 ): Promise<PublicError | null> {
   const { channel } = reference;
-  return inTransaction(tools, reference, async (transaction) => {
+  return tools.database.asOrganizations([reference.organizationId], async (transaction) => {
     const campaign = await takeForMove(transaction, reference, 'resume');
     if (campaign instanceof PublicError) return campaign;
     const message = await takeSendable(transaction, channel, campaign);
@@ -230,7 +176,7 @@ export async function deleteCampaign(
   tools: CampaignTools,
   reference: CampaignReference,
 ): Promise<PublicError | null> {
-  return inTransaction(tools, reference, async (transaction) => {
+  return tools.database.asOrganizations([reference.organizationId], async (transaction) => {
     const campaign = await takeForMove(transaction, reference, 'delete');
     if (campaign instanceof PublicError) return campaign;
     await store.markDeleted(transaction, { ...keyOf(campaign), at: now(tools.clock) });
@@ -282,14 +228,6 @@ async function takePrepared(
     : new PublicError(badRequest, `The campaign is not ready to be sent: ${preparation.issues.join(', ')}.`);
 }
 
-function inTransaction<Result>(
-  tools: CampaignTools,
-  { organizationId }: CampaignPlace,
-  work: (transaction: Transaction) => Promise<Result>,
-): Promise<Result> {
-  return tools.database.asOrganizations([organizationId], work);
-}
-
 /**
  * Moves a campaign and answers with its id, once for a key: the answer is kept in the transaction of the move, and is
  * looked for before anything else. What is refused leaves the key free.
@@ -302,15 +240,18 @@ async function moveOnce(
 ): Promise<MoveOutcome> {
   const at = now(tools.clock);
   const expiredBefore = dateOf(at.getTime() - retentionMs);
-  return inTransaction(tools, reference, async (transaction): Promise<MoveOutcome> => {
-    const [state] = await claimKeys(transaction, key === null ? [] : [key], { expiredBefore });
-    if (state?.kind === 'replay') return { kind: 'response', response: state.response, isReplay: true };
-    if (state !== undefined && state.kind !== 'free')
-      return { kind: 'refused', error: keyConflict(state.kind) };
-    const refusal = await move(transaction, at);
-    if (refusal !== null) return { kind: 'refused', error: refusal };
-    const response = { statusCode: 200, text: JSON.stringify({ id: reference.id }) };
-    if (key !== null) await keepResponses(transaction, [{ key, response }], { at, expiredBefore });
-    return { kind: 'response', response, isReplay: false };
-  });
+  return tools.database.asOrganizations(
+    [reference.organizationId],
+    async (transaction): Promise<MoveOutcome> => {
+      const [state] = await claimKeys(transaction, key === null ? [] : [key], { expiredBefore });
+      if (state?.kind === 'replay') return { kind: 'response', response: state.response, isReplay: true };
+      if (state !== undefined && state.kind !== 'free')
+        return { kind: 'refused', error: keyConflict(state.kind) };
+      const refusal = await move(transaction, at);
+      if (refusal !== null) return { kind: 'refused', error: refusal };
+      const response = { statusCode: 200, text: JSON.stringify({ id: reference.id }) };
+      if (key !== null) await keepResponses(transaction, [{ key, response }], { at, expiredBefore });
+      return { kind: 'response', response, isReplay: false };
+    },
+  );
 }

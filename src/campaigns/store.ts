@@ -42,7 +42,7 @@ const columnsWithout = (
   created_at, updated_at`;
 
 /** What a client says of it. */
-export type CampaignValues = { name: string; content: CampaignContent; audience: AudienceIds };
+type CampaignValues = { name: string; content: CampaignContent; audience: AudienceIds };
 
 export async function insertCampaign(
   connection: Connection,
