@@ -13,8 +13,9 @@ create table campaigns (
   name_key text collate "C" not null,
   status text not null default 'draft'
     check (status in ('draft', 'scheduled', 'queued', 'sending', 'sent', 'paused', 'failed', 'cancelled')),
-  -- What the channel sends, as it was given.
+  -- What the channel sends, as it was given; what is large of it, apart, so that lists need not read it.
   content json not null,
+  bodies json not null default '{}',
   list_ids uuid[] not null default '{}',
   tag_ids uuid[] not null default '{}',
   segment_ids uuid[] not null default '{}',

@@ -47,6 +47,7 @@ export async function createCampaign(
       channel: channel.channel,
       id,
       ...values,
+      bodyFields: channel.bodyFields,
       name: input.name,
       at: now(tools.clock),
     });
@@ -81,6 +82,7 @@ export async function updateCampaign(
     await store.updateCampaign(transaction, {
       ...keyOf(campaign),
       ...values,
+      bodyFields: channel.bodyFields,
       name: changed.name,
       at: now(tools.clock),
     });

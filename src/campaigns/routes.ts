@@ -84,7 +84,6 @@ function draftRoutes(tools: CampaignRouteTools, channel: CampaignChannel): Route
             organizationId,
             channel: channel.channel,
             filter,
-            bodyFields: channel.bodyFields,
             page,
           });
           return {

@@ -34,15 +34,30 @@ export type CampaignRow = AudienceIds & {
 
 const audienceColumns = audienceFields.join(', ');
 
-const columnsWithout = (
-  content: string,
-) => `organization_id, channel, id, name, status, ${content} as content,
-  ${audienceColumns}, scheduled_at, queued_at, started_at, completed_at, cancelled_at, pause_reason, failure_reason,
+/** Bodies are stored apart from the row, and read only where they are named. */
+const listedColumns = `organization_id, channel, id, name, status, content, ${audienceColumns},
+  scheduled_at, queued_at, started_at, completed_at, cancelled_at, pause_reason, failure_reason,
   message_id, audience, excluded_unsubscribed, excluded_suppressed, excluded_no_address, excluded_duplicate,
   created_at, updated_at`;
 
-/** What a client says of it. */
-type CampaignValues = { name: string; content: CampaignContent; audience: AudienceIds };
+/** As it is read with its bodies. */
+type WholeRow = CampaignRow & { bodies: CampaignContent };
+
+const wholeColumns = `${listedColumns}, bodies`;
+
+function withBodies(row: WholeRow | undefined): CampaignRow | null {
+  if (row === undefined) return null;
+  const { bodies, ...rest } = row;
+  return { ...rest, content: { ...rest.content, ...bodies } };
+}
+
+/** What a client says of it; of the content, `bodyFields` are those that lists leave out. */
+type CampaignValues = {
+  name: string;
+  content: CampaignContent;
+  bodyFields: readonly string[];
+  audience: AudienceIds;
+};
 
 export async function insertCampaign(
   connection: Connection,
@@ -51,8 +66,9 @@ export async function insertCampaign(
   await connection.rows(
     unpreparedStatement(
       `insert into campaigns
-         (organization_id, channel, id, created_at, updated_at, name, name_key, content, ${audienceColumns})
-       values ($1, $2, $3, $4, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)`,
+         (organization_id, channel, id, created_at, updated_at, name, name_key, content, bodies,
+         ${audienceColumns})
+       values ($1, $2, $3, $4, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)`,
     ),
     parametersOf(campaign),
   );
@@ -66,8 +82,8 @@ export async function updateCampaign(
   await connection.rows(
     unpreparedStatement(
       `update campaigns
-       set updated_at = $4, name = $5, name_key = $6, content = $7,
-         (${audienceColumns}) = row($8::uuid[], $9::uuid[], $10::uuid[], $11::uuid[], $12::uuid[], $13::uuid[])
+       set updated_at = $4, name = $5, name_key = $6, content = $7, bodies = $8,
+         (${audienceColumns}) = row($9::uuid[], $10::uuid[], $11::uuid[], $12::uuid[], $13::uuid[], $14::uuid[])
        where organization_id = $1 and channel = $2 and id = $3`,
     ),
     parametersOf(campaign),
@@ -80,9 +96,14 @@ function parametersOf(campaign: CampaignKey & CampaignValues & { at: Date }): un
     campaign.at,
     campaign.name,
     campaign.name.toLowerCase(),
-    JSON.stringify(campaign.content),
+    pickFields(campaign.content, (field) => !campaign.bodyFields.includes(field)),
+    pickFields(campaign.content, (field) => campaign.bodyFields.includes(field)),
     ...audienceFields.map((field) => campaign.audience[field]),
   ];
+}
+
+function pickFields(content: CampaignContent, isWanted: (field: string) => boolean): string {
+  return JSON.stringify(Object.fromEntries(Object.entries(content).filter(([field]) => isWanted(field))));
 }
 
 function keyOf({ organizationId, channel, id }: CampaignKey): unknown[] {
@@ -110,15 +131,15 @@ async function select(
   locking: '' | 'for update',
 ): Promise<CampaignRow | null> {
   const [row] = await connection.rows(
-    unpreparedStatement<CampaignRow>(
-      `select ${columnsWithout('content')}
+    unpreparedStatement<WholeRow>(
+      `select ${wholeColumns}
        from campaigns
        where organization_id = $1 and channel = $2 and id = $3 and deleted_at is null
        ${locking}`,
     ),
     keyOf(campaign),
   );
-  return row ?? null;
+  return withBodies(row);
 }
 
 /** One whose time has come, locked; null if it is not waiting any more, or another node has it. */
@@ -128,8 +149,8 @@ export async function lockDueCampaign(
   at: Date,
 ): Promise<CampaignRow | null> {
   const [row] = await connection.rows(
-    unpreparedStatement<CampaignRow>(
-      `select ${columnsWithout('content')}
+    unpreparedStatement<WholeRow>(
+      `select ${wholeColumns}
        from campaigns
        where organization_id = $1 and id = $2 and status = 'scheduled' and scheduled_at <= $3
          and deleted_at is null
@@ -137,7 +158,7 @@ export async function lockDueCampaign(
     ),
     [campaign.organizationId, campaign.id, at],
   );
-  return row ?? null;
+  return withBodies(row);
 }
 
 export type CampaignFilter = { search?: string; status?: CampaignStatus };
@@ -152,20 +173,19 @@ export async function listCampaigns(
     organizationId: string;
     channel: Channel;
     filter: CampaignFilter;
-    bodyFields: readonly string[];
     page: Page;
   },
 ): Promise<CampaignRow[]> {
   const { organizationId, channel, filter, page } = wanted;
   return connection.rows(
     unpreparedStatement<CampaignRow>(
-      `select ${columnsWithout('content::jsonb - $6::text[]')}
+      `select ${listedColumns}
        from campaigns
        where organization_id = $1 and channel = $2 and deleted_at is null
          and ($3::text is null or status = $3)
          and ($4::text is null or strpos(name_key, $4) > 0)
          ${pageClause(page, 'id', '$5')}
-       limit $7`,
+       limit $6`,
     ),
     [
       organizationId,
@@ -173,7 +193,6 @@ export async function listCampaigns(
       filter.status ?? null,
       filter.search?.toLowerCase() ?? null,
       cursorOf(page),
-      wanted.bodyFields,
       page.limit + 1,
     ],
   );
