@@ -59,6 +59,21 @@ const info: Omit<ApiInfo, 'version'> = {
         consent: { sms: 'unsubscribed' },
       },
     },
+    'POST /email/campaigns': {
+      'News for a list': {
+        name: 'March',
+        from: 'news@postillion.test',
+        from_name: 'News',
+        subject: 'News for {{first_name}}',
+        html: '<h1>Spring, {{first_name}}</h1><p><a href="{{unsubscribe_url}}">No more of this</a></p>',
+        variables: { first_name: 'you' },
+        list_ids: ['0198c0de-0000-7000-8000-000000000001'],
+      },
+    },
+    'POST /email/campaigns/:id/send': {
+      'At once': {},
+      'When its time comes': { scheduled_at: '2026-11-21T10:00:00+01:00' },
+    },
     'POST /properties': { 'A property': { key: 'plan', name: 'Plan', type: 'string' } },
     'POST /email/domains': { 'A domain': { name: 'mail.example.com' } },
     'POST /email/send': {
