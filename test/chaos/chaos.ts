@@ -1,8 +1,10 @@
 import { isDeepStrictEqual, parseArgs } from 'node:util';
+import { runCampaign } from './campaign.ts';
 import { type ChaosReport, type Fault, faults, runChaos } from './run.ts';
 
 /**
- * `npm run chaos -- [--seed N] [--sends 10000] [--kills 200] [--faults api,worker,postgres,all,crash-points]`
+ * `npm run chaos -- [--seed N] [--sends 10000] [--kills 200] [--faults api,worker,postgres,all,crash-points]`, or
+ * `npm run chaos -- --campaign 50000 [--seed N] [--kills 20]`
  *
  * Kills the processes of an installation of its own under load, and compares what clients were told, what the
  * database says and what a sink received. Exits with 1 if anything is lost, unexplained or too slow.
@@ -11,32 +13,44 @@ const { values } = parseArgs({
   options: {
     seed: { type: 'string', default: `${Date.now() % 1_000_000}` },
     sends: { type: 'string', default: '10000' },
-    kills: { type: 'string', default: '200' },
+    kills: { type: 'string' },
+    campaign: { type: 'string' },
     faults: { type: 'string', default: faults.join(',') },
   },
 });
 const plan = {
   seed: readCount('seed', values.seed),
   sends: readCount('sends', values.sends),
-  kills: readCount('kills', values.kills),
+  kills: readCount('kills', values.kills ?? (values.campaign === undefined ? '200' : '20')),
   faults: values.faults.split(',').map(readFault),
 };
 console.log(`seed ${plan.seed}`);
 
 const startedAtMs = performance.now();
-const report = await runChaos(plan, {
-  onStage: (sentence) => {
-    console.log(`${elapsed()}  ${sentence}`);
-  },
-  onStart: (abandon) => {
-    for (const signal of ['SIGINT', 'SIGTERM'] as const) {
-      process.once(signal, () => {
-        void abandon().finally(() => process.exit(1));
-      });
-    }
-  },
-});
-process.exitCode = print(report);
+const onStart = (abandon: () => Promise<void>) => {
+  for (const signal of ['SIGINT', 'SIGTERM'] as const) {
+    process.once(signal, () => {
+      void abandon().finally(() => process.exit(1));
+    });
+  }
+};
+if (values.campaign === undefined) {
+  const report = await runChaos(plan, {
+    onStage: (sentence) => {
+      console.log(`${elapsed()}  ${sentence}`);
+    },
+    onStart,
+  });
+  process.exitCode = print(report);
+} else {
+  const contacts = readCount('campaign', values.campaign);
+  const { violations, evidence, kills, ...figures } = await runCampaign({ ...plan, contacts }, onStart);
+  console.table({
+    ...figures,
+    ...Object.fromEntries(Object.entries(kills).map(([who, n]) => [`kills of ${who}`, n])),
+  });
+  process.exitCode = conclude(violations, evidence);
+}
 
 function readCount(name: string, text: string): number {
   if (!/^\d{1,9}$/.test(text)) return refuse(`--${name} must be a number`);
@@ -102,6 +116,11 @@ function print({ findings, ledger, kills, recoveries, crashPoints, hurry, eviden
       .filter(({ limitMs, afterMs }) => Math.max(...afterMs) > limitMs)
       .map(({ name, limitMs, afterMs }) => `${name}: ${Math.max(...afterMs)} ms, and not ${limitMs}`),
   ];
+  return conclude(violations, evidence);
+}
+
+/** Returns the exit code. */
+function conclude(violations: readonly string[], evidence: string | null): number {
   for (const violation of violations) console.log(`VIOLATION  ${violation}`);
   if (evidence !== null) console.log(`The logs are in ${evidence}`);
   console.log(violations.length === 0 ? 'Nothing lost, nothing unexplained.' : `seed ${plan.seed}`);
