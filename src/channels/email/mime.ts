@@ -61,10 +61,8 @@ export type CompiledEmail = {
   content: EmailContent;
   /** The subject, cut at its placeholders; null where there is none. */
   subject: CompiledText | null;
-  /** MIME-Version and the Content fields of the whole. */
-  contentHeader: string;
-  /** The header on both sides of the subject, for copies without personal fields. */
-  headerParts: HeaderParts;
+  /** The header in pieces: a copy with fields of its own takes all others from here. */
+  fields: HeaderFields;
   /** The finished header, where no placeholder is in it. */
   header: Uint8Array | null;
   body: readonly Piece[];
@@ -82,23 +80,25 @@ export type FilledEmail = {
 const subjectLengthMax = 998;
 
 /**
- * Builds what all copies share. With `personalised`, placeholders in subject, html and text become holes; without,
- * they are text like any other. Throws if an address, an id or a header can't be written, which is the mistake of a
- * caller that has not checked them.
+ * Builds what all copies share. With `personalised`, placeholders in subject, html and text become holes, or with
+ * `html` those of the html alone; elsewhere they are text like any other. Throws if an address, an id or a header
+ * can't be written, which is the mistake of a caller that has not checked them.
  */
-export function compileEmail(content: EmailContent, options: { personalised: boolean }): CompiledEmail {
-  const compile = options.personalised ? compileText : compileLiteral;
-  const root = compileParts(content, compile);
+export function compileEmail(
+  content: EmailContent,
+  options: { personalised: boolean | 'html' },
+): CompiledEmail {
+  const compile = options.personalised === true ? compileText : compileLiteral;
+  const compileHtml = options.personalised === false ? compileLiteral : compileText;
+  const root = compileParts(content, { plain: compile, html: compileHtml });
   const subject = content.subject === null ? null : compile(content.subject);
-  const contentHeader = `MIME-Version: 1.0\r\n${root.header}`;
-  const headerParts = writeHeaderParts(content, contentHeader);
+  const fields = writeFields(content, `MIME-Version: 1.0\r\n${root.header}`);
   const isFixed = subject === null || subject.placeholders.length === 0;
   return {
     content,
     subject,
-    contentHeader,
-    headerParts,
-    header: isFixed ? writeHeader(headerParts, content.subject) : null,
+    fields,
+    header: isFixed ? joinFields(fields, writeSubject(content.subject)) : null,
     body: joinPieces(endsInLineEnd(root.body) ? root.body : [...root.body, '\r\n']),
   };
 }
@@ -115,12 +115,9 @@ export function fillEmail(
   const body = fillPieces(compiled.body, values);
   if (body === 'too_large') return body;
   if (personal === null && compiled.header !== null) return { header: compiled.header, body };
-  const headerParts =
-    personal === null
-      ? compiled.headerParts
-      : writeHeaderParts({ ...compiled.content, ...personal }, compiled.contentHeader);
+  const fields = personal === null ? compiled.fields : { ...compiled.fields, ...writePersonal(personal) };
   const subject = compiled.subject === null ? null : fillSubject(compiled.subject, values);
-  return { header: writeHeader(headerParts, subject), body };
+  return { header: joinFields(fields, writeSubject(subject)), body };
 }
 
 /** The whole message in order, with what is written about it (a DKIM signature) in front of its header. */
@@ -157,30 +154,61 @@ function cutText(text: string, lengthMax: number): string {
 /** Message-IDs are made by the service: a dot-atom on both sides (RFC 5322 §3.6.4). */
 const messageIdPattern = /^[\w!#$%&'*+\-/=?^`{|}~.]{1,250}@[A-Za-z0-9.-]{1,253}$/;
 
-type HeaderParts = { beforeSubject: string; afterSubject: string };
+/** Every field but the subject, written. */
+type HeaderFields = {
+  from: string;
+  to: string;
+  /** Cc and Reply-To, which are nobody's own. */
+  others: string;
+  date: string;
+  messageId: string;
+  extra: string;
+  /** MIME-Version and the Content fields of the whole. */
+  content: string;
+};
 
-/** Every field but the subject. The order never changes. */
-function writeHeaderParts(content: EmailContent, contentHeader: string): HeaderParts {
-  if (!messageIdPattern.test(content.messageId)) throw new Error('not a Message-ID');
+function writeFields(content: EmailContent, contentHeader: string): HeaderFields {
   return {
-    beforeSubject: [
-      writeMailbox('From', writeAddress(content.from.address), content.from.name),
-      writeAddresses('To', content.to),
+    from: writeMailbox('From', writeAddress(content.from.address), content.from.name),
+    to: writeAddresses('To', content.to),
+    others: [
       writeAddresses('Cc', content.cc),
       writeAddresses('Reply-To', content.replyTo === null ? [] : [content.replyTo]),
     ].join(''),
-    afterSubject: [
-      writeField('Date', [writeDate(content.date)]),
-      writeField('Message-ID', [`<${content.messageId}>`]),
-      ...content.headers.map(writeExtraField),
-      contentHeader,
-    ].join(''),
+    date: writeField('Date', [writeDate(content.date)]),
+    messageId: writeMessageId(content.messageId),
+    extra: writeExtraFields(content.headers),
+    content: contentHeader,
   };
 }
 
-function writeHeader(parts: HeaderParts, subject: string | null): Uint8Array {
-  const field = subject === null ? '' : writeTextField('Subject', subject);
-  return encodeAscii(parts.beforeSubject + field + parts.afterSubject);
+/** Only what is given: the rest of the header is the same for all. */
+function writePersonal({ to, date, messageId, headers }: PersonalHeaders): Partial<HeaderFields> {
+  return {
+    ...(to !== undefined && { to: writeAddresses('To', to) }),
+    ...(date !== undefined && { date: writeField('Date', [writeDate(date)]) }),
+    ...(messageId !== undefined && { messageId: writeMessageId(messageId) }),
+    ...(headers !== undefined && { extra: writeExtraFields(headers) }),
+  };
+}
+
+/** The order never changes. */
+function joinFields(fields: HeaderFields, subject: string): Uint8Array {
+  const { from, to, others, date, messageId, extra, content } = fields;
+  return encodeAscii(from + to + others + subject + date + messageId + extra + content);
+}
+
+function writeSubject(subject: string | null): string {
+  return subject === null ? '' : writeTextField('Subject', subject);
+}
+
+function writeMessageId(messageId: string): string {
+  if (!messageIdPattern.test(messageId)) throw new Error('not a Message-ID');
+  return writeField('Message-ID', [`<${messageId}>`]);
+}
+
+function writeExtraFields(headers: readonly EmailHeader[]): string {
+  return headers.map(writeExtraField).join('');
 }
 
 function writeAddresses(name: string, addresses: readonly string[]): string {
@@ -217,7 +245,10 @@ function writeExtraField(header: EmailHeader): string {
 /** A body part (RFC 2045 §2.5): its Content fields, and a body that does not end in the CRLF of the boundary. */
 type Part = { header: string; body: readonly Piece[] };
 
-function compileParts(content: EmailContent, compile: (text: string) => CompiledText): Part {
+function compileParts(
+  content: EmailContent,
+  compile: Readonly<Record<'plain' | 'html', (text: string) => CompiledText>>,
+): Part {
   const files = content.attachments.map(compileAttachment);
   const isInline = (file: CompiledAttachment) => content.html !== null && file.attachment.contentId !== null;
   const boundaries = createBoundaries(content.messageId);
@@ -225,8 +256,8 @@ function compileParts(content: EmailContent, compile: (text: string) => Compiled
     // Without any content an empty text part stands for it: a message has a body.
     ...(content.text === null && content.html !== null
       ? []
-      : [compileBody('plain', content.text ?? '', compile)]),
-    ...(content.html === null ? [] : [compileBody('html', content.html, compile)]),
+      : [compileBody('plain', content.text ?? '', compile.plain)]),
+    ...(content.html === null ? [] : [compileBody('html', content.html, compile.html)]),
     ...compileInvitation(files),
   ];
   const alternative = joinParts('alternative', boundaries.alternative, bodies);

@@ -11,6 +11,8 @@ export type Hole = {
   separator: string;
   /** The placeholder itself, encoded, for where there is no value. */
   written: string;
+  /** The same for all holes that one value goes into in one way. */
+  source: string;
 };
 
 /**
@@ -39,7 +41,8 @@ export function compileHoles(text: CompiledText, escape: 'html' | 'none'): Piece
     // Before a line end, and at the end of the text, there is nothing to be kept apart from the value.
     const separator = next.startsWith('\r\n') || (next === '' && isLast) ? '' : softBreak;
     const written = encodeQuotedPrintable(placeholder.written) + separator;
-    pieces.push({ placeholder, escape, separator, written });
+    const source = `${escape} ${placeholder.escaped} ${placeholder.name}`;
+    pieces.push({ placeholder, escape, separator, written, source });
   }
   return pieces;
 }
@@ -65,6 +68,8 @@ function isHole(piece: Piece): piece is Hole {
 /** The octets of one copy, or `too_large` if its values take more than 8 MiB. */
 export function fillPieces(pieces: readonly Piece[], values: Values): Uint8Array[] | 'too_large' {
   const chunks: Uint8Array[] = [];
+  // A tracked email has the same value in each of its links.
+  const encoded = new Map<string, string | null>();
   let text = '';
   let personalBytes = 0;
   for (const piece of pieces) {
@@ -75,7 +80,12 @@ export function fillPieces(pieces: readonly Piece[], values: Values): Uint8Array
       chunks.push(piece);
       text = '';
     } else {
-      const filled = fillHole(piece, values);
+      let value = encoded.get(piece.source);
+      if (value === undefined) {
+        value = encodeValue(piece, values);
+        encoded.set(piece.source, value);
+      }
+      const filled = fillHole(piece, value);
       personalBytes += filled.length;
       if (personalBytes > personalBytesMax) return 'too_large';
       text += filled;
@@ -85,10 +95,15 @@ export function fillPieces(pieces: readonly Piece[], values: Values): Uint8Array
   return chunks;
 }
 
-function fillHole(hole: Hole, values: Values): string {
-  const value = findValue(hole.placeholder, values, hole.escape);
+function fillHole(hole: Hole, value: string | null): string {
   if (value === null) return hole.written;
-  return value === '' ? '' : encodeQuotedPrintable(normaliseLineEnds(value)) + hole.separator;
+  return value === '' ? '' : value + hole.separator;
+}
+
+/** Null where there is no value. */
+function encodeValue(hole: Hole, values: Values): string | null {
+  const value = findValue(hole.placeholder, values, hole.escape);
+  return value === null ? null : encodeQuotedPrintable(normaliseLineEnds(value));
 }
 
 /** Octets of text that is ASCII already. */

@@ -1,0 +1,190 @@
+import { QuoteType, Tokenizer } from 'htmlparser2';
+import { compileText } from '../placeholders.ts';
+
+/**
+ * Links and opens that are told of. A link of a tracked email leads to this installation, which remembers the click
+ * and passes the reader on to where the link led before. Its address says only whose copy it was and the number of the
+ * link: the target stays here, so that nobody can make an address of ours lead anywhere else.
+ *
+ * `trackHtml` writes the numbers and `listLinks` says what they stand for; both go by the same reading of the HTML.
+ */
+
+/** What fills a tracked copy: the address of its clicks, without the number, and that of its opens. */
+export const clickPlaceholder = '_postillion.click';
+export const openPlaceholder = '_postillion.open';
+
+/** The link by which a recipient unsubscribes; it is the recipient's own, and never tracked. */
+export const unsubscribePlaceholder = 'unsubscribe_url';
+
+/** A template has at most as much. What is longer is sent as it is: reading it at every click would cost too much. */
+const htmlLengthMax = 2 * 1_048_576;
+
+/** Longer addresses are not followed by all that we pass readers on to. */
+const targetLengthMax = 8_192;
+
+/**
+ * The HTML with its links replaced by `{{_postillion.click}}/<n>`, counted from 0 in the order of the document, and
+ * with an invisible image at the end of its body. Whatever is not asked for stays as it is, and so does HTML of more
+ * than 2 MB.
+ */
+export function trackHtml(html: string, { opens, clicks }: { opens: boolean; clicks: boolean }): string {
+  if (html.length > htmlLengthMax) return html;
+  const { links, bodyEnd } = readHtml(html);
+  const parts: string[] = [];
+  let position = 0;
+  const replace = (start: number, end: number, text: string) => {
+    parts.push(html.slice(position, start), text);
+    position = end;
+  };
+  const addImage = (at: number) => {
+    replace(at, at, openImage);
+  };
+  let isImagePlaced = !opens;
+  for (const [number, { start, end }] of links.entries()) {
+    if (!isImagePlaced && start >= bodyEnd) {
+      addImage(bodyEnd);
+      isImagePlaced = true;
+    }
+    if (clicks) replace(start, end, `"{{${clickPlaceholder}}}/${number}"`);
+  }
+  if (!isImagePlaced) addImage(bodyEnd);
+  parts.push(html.slice(position));
+  return parts.join('');
+}
+
+const openImage = `<img src="{{${openPlaceholder}}}" width="1" height="1" alt="" style="display:block;width:1px;height:1px;border:0">`;
+
+/** The targets of the links that `trackHtml` numbers, in the order of their numbers, with their placeholders. */
+export function listLinks(html: string): string[] {
+  return html.length > htmlLengthMax ? [] : readHtml(html).links.map(({ target }) => target);
+}
+
+/** Where the value of an attribute stands, with its quotes, and where it leads to. */
+type Link = { start: number; end: number; target: string };
+
+type Reading = {
+  links: Link[];
+  /** Before the last `</body>`, or at the end. */
+  bodyEnd: number;
+};
+
+const linkTags: ReadonlySet<string> = new Set(['a', 'area']);
+
+function readHtml(html: string): Reading {
+  const links: Link[] = [];
+  let bodyEnd = html.length;
+  let isLinkTag = false;
+  // Of several attributes of one name the first counts (HTML standard, 13.2.5.33).
+  let hasHref = false;
+  let isHref = false;
+  let nameEnd = 0;
+  let value = '';
+
+  const tokenizer = new Tokenizer(
+    {},
+    {
+      onopentagname: (start, end) => {
+        isLinkTag = linkTags.has(html.slice(start, end).toLowerCase());
+        hasHref = false;
+      },
+      onattribname: (start, end) => {
+        isHref = isLinkTag && !hasHref && html.slice(start, end).toLowerCase() === 'href';
+        hasHref ||= isHref;
+        nameEnd = end;
+        value = '';
+      },
+      onattribdata: (start, end) => {
+        if (isHref) value += html.slice(start, end);
+      },
+      onattribentity: (codepoint) => {
+        if (isHref) value += String.fromCodePoint(codepoint);
+      },
+      onattribend: (quote, end) => {
+        const target = isHref && quote !== QuoteType.NoValue ? readTarget(value) : null;
+        isHref = false;
+        if (target !== null) links.push({ start: findValueStart(html, nameEnd), end, target });
+      },
+      onclosetag: (start, end) => {
+        if (html.slice(start, end).toLowerCase() === 'body') bodyEnd = start - '</'.length;
+      },
+      oncdata: ignore,
+      oncomment: ignore,
+      ondeclaration: ignore,
+      onend: ignore,
+      onopentagend: ignore,
+      onprocessinginstruction: ignore,
+      onselfclosingtag: ignore,
+      ontext: ignore,
+      ontextentity: ignore,
+    },
+  );
+  tokenizer.write(html);
+  tokenizer.end();
+  return { links, bodyEnd };
+}
+
+function ignore(): void {
+  return undefined;
+}
+
+/** Behind the name of an attribute that has a value: white space, an equals sign, white space. */
+function findValueStart(html: string, nameEnd: number): number {
+  let position = skipSpace(html, nameEnd);
+  if (html[position] === '=') position = skipSpace(html, position + 1);
+  return position;
+}
+
+function skipSpace(html: string, start: number): number {
+  let position = start;
+  // Ends with the text, which has no space behind its last character.
+  while (' \t\n\f\r'.includes(html[position] ?? 'x')) position += 1;
+  return position;
+}
+
+/** Up to the path: whoever fills in the rest cannot lead to another server. */
+const knownOrigin = /^https?:\/\/[^/?#\\]+[/?#]/i;
+const anyWebAddress = /^https?:\/\//i;
+
+/** Where a link leads to, or null if it is left alone. */
+function readTarget(value: string): string | null {
+  const target = cleanAddress(value);
+  if (target.length > targetLengthMax) return null;
+  const { literals, placeholders } = compileText(target);
+  if (placeholders.some(({ name }) => isOwnName(name))) return null;
+  const [first = ''] = literals;
+  if (placeholders.length === 0) return anyWebAddress.test(first) && !isCutOff(first) ? target : null;
+  // What it says is known only when it is filled in; whether it is a web address is looked at then.
+  if (placeholders.length === 1 && literals.every((literal) => literal === '')) return target;
+  return knownOrigin.test(first) && !literals.some(isCutOff) ? target : null;
+}
+
+function isOwnName(name: string): boolean {
+  return name === unsubscribePlaceholder || name.startsWith('_postillion.');
+}
+
+/** A placeholder that spaces have broken up, in a value without quotes: it is filled in across the attributes. */
+function isCutOff(literal: string): boolean {
+  return literal.includes('{{');
+}
+
+/** As browsers take an address from an attribute (URL standard, 4.4): no line ends, no space around it. */
+function cleanAddress(value: string): string {
+  // eslint-disable-next-line no-control-regex -- control characters are what is looked for
+  return value
+    .replace(/[\t\r\n]+/g, '')
+    .replace(/^[\0-\x20]+/, '')
+    .trimEnd();
+}
+
+/** What a filled-in target may be long. */
+const addressLengthMax = 16_384;
+
+/**
+ * The address that a reader is passed on to, in ASCII without control characters, or null if that would lead
+ * anywhere but to a web server.
+ */
+export function readWebAddress(text: string): string | null {
+  if (text.length > addressLengthMax || !URL.canParse(text)) return null;
+  const { protocol, href } = new URL(text);
+  return (protocol === 'http:' || protocol === 'https:') && /^[!-~]+$/.test(href) ? href : null;
+}
