@@ -3,7 +3,7 @@ import { now } from '../platform/clock.ts';
 import type { Connection } from '../platform/postgres/database.ts';
 import type { Secrets } from '../platform/secrets.ts';
 import { createSealedKeyPair, openPrivateKey } from './key-pair.ts';
-import { hasRoomForReturnPath, returnPathHost } from './records.ts';
+import { hasRoomForReturnPath, returnPathHost, trackingHost } from './records.ts';
 import type { DomainTools } from './registration.ts';
 import * as store from './store.ts';
 import type { DomainName } from './store.ts';
@@ -36,6 +36,10 @@ export type SendingDomain = DomainName & {
   returnPathHost: string;
   /** Its MX record was found, so that bounces come to this installation. */
   isReturnPathPublished: boolean;
+  /** What of its transactional mail is tracked; a campaign says so for itself. */
+  tracking: { opens: boolean; clicks: boolean };
+  /** Where its links lead to, if that name was found to point to this installation. */
+  trackingHost: string | null;
   /** Null for a domain from before there were keys: its mail goes unsigned. */
   signer: DkimSigner | null | 'unreadable';
 };
@@ -50,13 +54,19 @@ export async function loadSendingDomains(
   wanted: readonly DomainName[],
 ): Promise<SendingDomain[]> {
   const rows = await store.findSendingDomains(connection, wanted);
-  return rows.map(({ organizationId, name, returnPathSubdomain, isReturnPathPublished, dkim }) => ({
-    organizationId,
-    name,
-    isReturnPathPublished,
-    returnPathHost: returnPathHost({ name, returnPathSubdomain }),
-    signer: dkim === null ? null : openSigner(tools.secrets, name, dkim),
-  }));
+  return rows.map((row) => {
+    const { organizationId, name, isReturnPathPublished, trackingSubdomain, dkim } = row;
+    return {
+      organizationId,
+      name,
+      isReturnPathPublished,
+      returnPathHost: returnPathHost(row),
+      tracking: { opens: row.openTracking, clicks: row.clickTracking },
+      trackingHost:
+        trackingSubdomain !== null && row.isTrackingPublished ? trackingHost(name, trackingSubdomain) : null,
+      signer: dkim === null ? null : openSigner(tools.secrets, name, dkim),
+    };
+  });
 }
 
 function openSigner(

@@ -39,6 +39,11 @@ export function returnPathHost({
   return `${returnPathSubdomain}.${name}`;
 }
 
+/** Where links of a domain's mail lead to, once that name points to this installation. */
+export function trackingHost(name: string, trackingSubdomain: string): string {
+  return `${trackingSubdomain}.${name}`;
+}
+
 /** A return path puts 60 octets before the host, and an address has 254 (RFC 5321 §4.5.3.1.3). */
 const returnPathHostLengthMax = 194;
 
@@ -89,7 +94,7 @@ export function listExpectedRecords(settings: DomainSettings, hosts: InstanceHos
     records.push({
       kind: 'tracking',
       type: 'CNAME',
-      name: `${trackingSubdomain}.${name}`,
+      name: trackingHost(name, trackingSubdomain),
       value: hosts.trackingHost,
       priority: null,
       isRequired: true,

@@ -340,6 +340,10 @@ export async function tryLockRegistration(transaction: Connection, organizationI
 export type SendingDomainRow = DomainName & {
   returnPathSubdomain: string;
   isReturnPathPublished: boolean;
+  openTracking: boolean;
+  clickTracking: boolean;
+  trackingSubdomain: string | null;
+  isTrackingPublished: boolean;
   dkim: { selector: string; privateKeySealed: Buffer } | null;
 };
 
@@ -348,12 +352,18 @@ const selectSending = statement<{
   name: string;
   return_path_subdomain: string;
   is_return_path_published: boolean;
+  open_tracking: boolean;
+  click_tracking: boolean;
+  tracking_subdomain: string | null;
+  is_tracking_published: boolean;
   dkim_selector: string | null;
   dkim_private_key_sealed: Buffer | null;
 }>(
   'domains_select_sending',
   `select d.organization_id, d.name, d.return_path_subdomain, d.dkim_selector, d.dkim_private_key_sealed,
-     coalesce(d.findings #>> '{return_path_mx,status}' = 'verified', false) as is_return_path_published
+     coalesce(d.findings #>> '{return_path_mx,status}' = 'verified', false) as is_return_path_published,
+     d.open_tracking, d.click_tracking, d.tracking_subdomain,
+     coalesce(d.findings #>> '{tracking,status}' = 'verified', false) as is_tracking_published
    from unnest($1::uuid[], $2::text[]) as wanted (organization_id, name)
    join domains d on d.organization_id = wanted.organization_id and d.name = wanted.name
    where d.status = 'verified'`,
@@ -373,6 +383,10 @@ export async function findSendingDomains(
     name: row.name,
     returnPathSubdomain: row.return_path_subdomain,
     isReturnPathPublished: row.is_return_path_published,
+    openTracking: row.open_tracking,
+    clickTracking: row.click_tracking,
+    trackingSubdomain: row.tracking_subdomain,
+    isTrackingPublished: row.is_tracking_published,
     dkim:
       row.dkim_selector === null || row.dkim_private_key_sealed === null
         ? null
