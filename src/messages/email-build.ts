@@ -8,12 +8,14 @@ import {
   listChunks,
   parseAddress,
   signEmail,
+  trackHtml,
   writeReturnPath,
 } from '../channels/email/email.ts';
 import type { SendingDomain } from '../domains/domains.ts';
 import type { Database } from '../platform/postgres/database.ts';
 import type { Secrets } from '../platform/secrets.ts';
 import { attachmentContext } from './accept.ts';
+import { describeCopy, linkBaseOf, type PersonalParts } from './personal-copy.ts';
 import { type DeliverableMessage, type Job, loadSealedAttachments } from './queue-store.ts';
 import type { StoredEmailContent, StoredEmailDetails } from './submission.ts';
 
@@ -22,6 +24,8 @@ export type BuiltEmail = {
   compiled: CompiledEmail;
   sender: { envelope: string; domain: SendingDomain };
   createdAt: Date;
+  /** Null where all copies are the same. */
+  personal: PersonalParts | null;
   /** Where all copies are the same: the one copy, signed, and made once it is asked for. */
   sharedCopy: Promise<Uint8Array[]> | null;
   /** Where all copies have the same body: what their signatures say of it. */
@@ -31,8 +35,15 @@ export type BuiltEmail = {
   facts: { isShared: boolean; hasAttachments: boolean };
 };
 
+export type BuildTools = {
+  database: Database;
+  secrets: Secrets;
+  /** What links in mail begin with, unless the sending domain has a host of its own for them. */
+  publicUrl: string;
+};
+
 export async function buildEmail(
-  tools: { database: Database; secrets: Secrets },
+  tools: BuildTools,
   message: DeliverableMessage,
   domain: SendingDomain,
 ): Promise<BuiltEmail> {
@@ -43,6 +54,9 @@ export async function buildEmail(
   const from = parseAddress(message.sender);
   if (from === null) throw new Error('a sender that was accepted is an address');
 
+  const tracking = message.isPersonalised ? details.tracking : domain.tracking;
+  const html = stored.html && tracking ? trackHtml(stored.html, tracking) : stored.html;
+  const isTracked = html !== stored.html;
   const content: EmailContent = {
     // Fixed at acceptance, like the date: a retry is the same message to the octet, and can be recognised as one.
     messageId: `${message.messageId}@${from.domain}`,
@@ -52,7 +66,7 @@ export async function buildEmail(
     to: stored.to,
     cc: stored.cc,
     subject: message.subject,
-    html: stored.html,
+    html,
     text: stored.text,
     attachments: details.attachments.map((attachment, ordinal) => ({
       ...attachment,
@@ -60,15 +74,25 @@ export async function buildEmail(
     })),
     headers: [],
   };
-  const compiled = compileEmail(content, { personalised: message.isPersonalised });
+  const compiled = compileEmail(content, { personalised: message.isPersonalised || (isTracked && 'html') });
   return {
     compiled,
     sender: { envelope: from.envelope, domain },
     createdAt: message.createdAt,
+    personal:
+      message.isPersonalised || isTracked
+        ? {
+            linkBase: linkBaseOf(tools.publicUrl, domain.trackingHost),
+            campaign: message.isPersonalised
+              ? { messageId: message.messageId, senderDomain: from.domain, defaults: stored.defaults ?? {} }
+              : null,
+          }
+        : null,
     sharedCopy: null,
     bodyDigest: null,
     sizeBytes: compiled.body.reduce((sum, piece) => sum + lengthOf(piece), 1),
-    facts: { isShared: message.recipientCount > 1, hasAttachments },
+    // A campaign's recipients may still be about to be written.
+    facts: { isShared: message.isPersonalised || message.recipientCount > 1, hasAttachments },
   };
 }
 
@@ -82,9 +106,14 @@ function unseal(secrets: Secrets, messageId: string, ordinal: number, sealed: Bu
 }
 
 /** The copy of one recipient, signed, in chunks. */
-export async function makeCopy(built: BuiltEmail, job: Job): Promise<Uint8Array[] | 'too_large'> {
-  if (!isSameForAll(built.compiled)) {
-    const filled = fillEmail(built.compiled, job.variables ?? {});
+export async function makeCopy(
+  tools: { secrets: Secrets },
+  built: BuiltEmail,
+  job: Job,
+): Promise<Uint8Array[] | 'too_large'> {
+  if (built.personal !== null) {
+    const { values, headers } = describeCopy(tools.secrets, built.personal, job);
+    const filled = fillEmail(built.compiled, values, headers);
     return filled === 'too_large' ? filled : signCopy(built, filled);
   }
   built.sharedCopy ??= makeSharedCopy(built);
@@ -101,10 +130,6 @@ async function makeSharedCopy(built: BuiltEmail): Promise<Uint8Array[]> {
   const filled = fillEmail(built.compiled, {});
   if (filled === 'too_large') throw new Error('what has no values cannot become too large by them');
   return signCopy(built, filled);
-}
-
-function isSameForAll({ header, body }: CompiledEmail): boolean {
-  return header !== null && isShared(body);
 }
 
 function isShared(body: CompiledEmail['body']): boolean {

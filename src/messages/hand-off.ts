@@ -59,6 +59,8 @@ export type HandOffTools = WriterTools & {
   emailProvider: EmailProvider;
   deliverability: Deliverability;
   returnPaths: ReturnPathPolicy;
+  /** Without a slash at the end. */
+  publicUrl: string;
 };
 
 /** Parsed keys, a few kilobytes each. */
@@ -227,7 +229,7 @@ async function attempt(shift: Shift, job: store.Job): Promise<Settled> {
     if (built.sender.domain.signer === 'unreadable') {
       return settled(settleOutcome(job, unreadableKey, context()));
     }
-    const content = await makeCopy(built, job);
+    const content = await makeCopy(tools, built, job);
     if (content === 'too_large') {
       return settled(failJob(job, 'message_too_large', 'The message is too large with its values.'));
     }

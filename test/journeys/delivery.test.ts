@@ -55,6 +55,7 @@ function deliver(more: { emailProvider?: EmailProvider; database?: Database } = 
     emailProvider: createEmailProvider(server.installation),
     deliverability: createDeliverability({ ...server.installation, areDomainsLookedUp: false }),
     returnPaths: 'never',
+    publicUrl: 'http://127.0.0.1:8025',
     random: () => 0.5,
     onCampaignProgress: () => undefined,
     ...more,

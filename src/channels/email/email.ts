@@ -21,6 +21,7 @@ export {
   type EmailAttachment,
   type EmailContent,
   type FilledEmail,
+  type PersonalHeaders,
 } from './mime.ts';
 export { insertPreviewText } from './preview-text.ts';
 export type { EmailHandOff, EmailProvider, RecipientReference } from './provider.ts';
@@ -29,3 +30,11 @@ export { makeTextPart } from './text-part.ts';
 export { type EmailText, renderEmail } from './rendering.ts';
 export { readReturnPathToken, writeReturnPath } from './return-path.ts';
 export { type BounceReport, readReport, type ReportedRecipient } from './reports.ts';
+export {
+  clickPlaceholder,
+  listLinks,
+  openPlaceholder,
+  readWebAddress,
+  trackHtml,
+  unsubscribePlaceholder,
+} from './tracked-html.ts';

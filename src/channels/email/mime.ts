@@ -115,7 +115,7 @@ export function fillEmail(
   const body = fillPieces(compiled.body, values);
   if (body === 'too_large') return body;
   if (personal === null && compiled.header !== null) return { header: compiled.header, body };
-  const fields = personal === null ? compiled.fields : { ...compiled.fields, ...writePersonal(personal) };
+  const fields = personal === null ? compiled.fields : replaceFields(compiled.fields, personal);
   const subject = compiled.subject === null ? null : fillSubject(compiled.subject, values);
   return { header: joinFields(fields, writeSubject(subject)), body };
 }
@@ -182,13 +182,18 @@ function writeFields(content: EmailContent, contentHeader: string): HeaderFields
   };
 }
 
-/** Only what is given: the rest of the header is the same for all. */
-function writePersonal({ to, date, messageId, headers }: PersonalHeaders): Partial<HeaderFields> {
+/** With what is given written anew: the rest of the header is the same for all. */
+function replaceFields(fields: HeaderFields, personal: PersonalHeaders): HeaderFields {
+  const { to, date, messageId, headers } = personal;
+  // Not by spreading, which took longer than writing them.
   return {
-    ...(to !== undefined && { to: writeAddresses('To', to) }),
-    ...(date !== undefined && { date: writeField('Date', [writeDate(date)]) }),
-    ...(messageId !== undefined && { messageId: writeMessageId(messageId) }),
-    ...(headers !== undefined && { extra: writeExtraFields(headers) }),
+    from: fields.from,
+    to: to === undefined ? fields.to : writeAddresses('To', to),
+    others: fields.others,
+    date: date === undefined ? fields.date : writeField('Date', [writeDate(date)]),
+    messageId: messageId === undefined ? fields.messageId : writeMessageId(messageId),
+    extra: headers === undefined ? fields.extra : writeExtraFields(headers),
+    content: fields.content,
   };
 }
 

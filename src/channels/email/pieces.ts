@@ -11,8 +11,8 @@ export type Hole = {
   separator: string;
   /** The placeholder itself, encoded, for where there is no value. */
   written: string;
-  /** The same for all holes that one value goes into in one way. */
-  source: string;
+  /** The same for all holes that one value goes into in one way; null if there is no other. */
+  source: string | null;
 };
 
 /**
@@ -31,6 +31,8 @@ const personalBytesMax = 8 * 1024 * 1024;
 export function compileHoles(text: CompiledText, escape: 'html' | 'none'): Piece[] {
   const literals = text.literals.map((literal) => encodeQuotedPrintable(normaliseLineEnds(literal)));
   const pieces: Piece[] = [];
+  const sources = text.placeholders.map(({ name, escaped }) => `${escape} ${escaped} ${name}`);
+  const repeated = listRepeated(sources);
   for (const [index, literal] of literals.entries()) {
     const placeholder = text.placeholders[index];
     const isLineStart = literal === '' || literal.endsWith('\r\n');
@@ -41,10 +43,15 @@ export function compileHoles(text: CompiledText, escape: 'html' | 'none'): Piece
     // Before a line end, and at the end of the text, there is nothing to be kept apart from the value.
     const separator = next.startsWith('\r\n') || (next === '' && isLast) ? '' : softBreak;
     const written = encodeQuotedPrintable(placeholder.written) + separator;
-    const source = `${escape} ${placeholder.escaped} ${placeholder.name}`;
-    pieces.push({ placeholder, escape, separator, written, source });
+    const source = sources[index] ?? '';
+    pieces.push({ placeholder, escape, separator, written, source: repeated.has(source) ? source : null });
   }
   return pieces;
+}
+
+function listRepeated(sources: readonly string[]): Set<string> {
+  const seen = new Set<string>();
+  return new Set(sources.filter((source) => seen.size === seen.add(source).size));
 }
 
 /** Neighbouring literals become one, and large ones, or all if there are no holes, become octets to be shared. */
@@ -68,8 +75,7 @@ function isHole(piece: Piece): piece is Hole {
 /** The octets of one copy, or `too_large` if its values take more than 8 MiB. */
 export function fillPieces(pieces: readonly Piece[], values: Values): Uint8Array[] | 'too_large' {
   const chunks: Uint8Array[] = [];
-  // A tracked email has the same value in each of its links.
-  const encoded = new Map<string, string | null>();
+  const encode = createValueEncoder(values);
   let text = '';
   let personalBytes = 0;
   for (const piece of pieces) {
@@ -80,12 +86,7 @@ export function fillPieces(pieces: readonly Piece[], values: Values): Uint8Array
       chunks.push(piece);
       text = '';
     } else {
-      let value = encoded.get(piece.source);
-      if (value === undefined) {
-        value = encodeValue(piece, values);
-        encoded.set(piece.source, value);
-      }
-      const filled = fillHole(piece, value);
+      const filled = fillHole(piece, encode(piece));
       personalBytes += filled.length;
       if (personalBytes > personalBytesMax) return 'too_large';
       text += filled;
@@ -100,10 +101,21 @@ function fillHole(hole: Hole, value: string | null): string {
   return value === '' ? '' : value + hole.separator;
 }
 
-/** Null where there is no value. */
-function encodeValue(hole: Hole, values: Values): string | null {
-  const value = findValue(hole.placeholder, values, hole.escape);
-  return value === null ? null : encodeQuotedPrintable(normaliseLineEnds(value));
+/** Encodes what goes into holes; null where there is no value. A tracked email has one value in each of its links. */
+function createValueEncoder(values: Values): (hole: Hole) => string | null {
+  const known = new Map<string, string | null>();
+  const encode = ({ placeholder, escape }: Hole) => {
+    const value = findValue(placeholder, values, escape);
+    return value === null ? null : encodeQuotedPrintable(normaliseLineEnds(value));
+  };
+  return (hole) => {
+    if (hole.source === null) return encode(hole);
+    const before = known.get(hole.source);
+    if (before !== undefined) return before;
+    const encoded = encode(hole);
+    known.set(hole.source, encoded);
+    return encoded;
+  };
 }
 
 /** Octets of text that is ASCII already. */
