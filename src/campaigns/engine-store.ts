@@ -41,17 +41,18 @@ const selectUnderWay = statement<{ organization_id: string; id: string }>(
   'campaigns_select_under_way',
   `select organization_id, id
    from campaigns
-   where ${isUnderWay} and (organization_id, id) > ($1, $2)
+   where ${isUnderWay} and (frozen_at is not null) = $4 and (organization_id, id) > ($1, $2)
    order by organization_id, id
    limit $3`,
 );
 
+/** Those whose audience is frozen, or those whose is not. */
 export async function listUnderWay(
   connection: Connection,
-  after: CampaignKey,
-  limit: number,
+  wanted: { isFrozen: boolean; after: CampaignKey; limit: number },
 ): Promise<CampaignKey[]> {
-  const rows = await connection.rows(selectUnderWay, [after.organizationId, after.id, limit]);
+  const { isFrozen, after, limit } = wanted;
+  const rows = await connection.rows(selectUnderWay, [after.organizationId, after.id, limit, isFrozen]);
   return rows.map((row) => ({ organizationId: row.organization_id, id: row.id }));
 }
 

@@ -4,9 +4,13 @@ import { countChangedRecipients } from '../messages/messages.ts';
 import { campaignChannel } from './campaigns.ts';
 import * as store from './engine-store.ts';
 import { queueDueCampaign } from './scheduling.ts';
-import { advanceCampaign, type RunningTools } from './running.ts';
+import { advanceCampaign, freezeCampaign, type RunningTools } from './running.ts';
 
-export type CampaignJobTools = ChoreTools & RunningTools;
+export type CampaignJobTools = ChoreTools &
+  RunningTools & {
+    /** Told after every commit that froze an audience. */
+    onFrozen: () => void;
+  };
 
 /** Of one round. */
 const campaignsMax = 50;
@@ -20,20 +24,50 @@ const first: store.CampaignKey = {
   id: '00000000-0000-0000-0000-000000000000',
 };
 
-/** Looks after all campaigns that are due or under way, on any number of nodes: one of them at a time by each. */
+/**
+ * Looks after all campaigns that are due or under way, on any number of nodes: each of them by one at a time. Freezing
+ * is a chore of its own, so that a large audience keeps no other campaign waiting.
+ */
 export function startCampaigns(tools: CampaignJobTools): RunningChore {
-  const rounds = createRounds(tools);
+  const chores = [startBeginning(tools), startAdvancing(tools)];
+  return {
+    wake: () => {
+      for (const chore of chores) chore.wake();
+    },
+    stop: async () => {
+      await Promise.all(chores.map((chore) => chore.stop()));
+    },
+  };
+}
+
+/** From their time to their frozen audience. */
+function startBeginning(tools: CampaignJobTools): RunningChore {
+  const rounds = createRounds(tools, { isFrozen: false, takeStep: freezeCampaign });
   return startChore(tools, {
-    name: 'campaigns',
+    name: 'beginning campaigns',
     channel: campaignChannel,
     work: async (signal) => {
       const hasQueued = await queueDue(tools);
-      const hasMoreToCount = await countChangedRecipients(tools.database);
       const round = await rounds.go(signal);
-      if (hasQueued || hasMoreToCount || round.hasMore) return 0;
+      if (round.hasAdvanced) tools.onFrozen();
+      if (hasQueued || round.hasMore) return 0;
       const nextAt = await store.findNextScheduledAt(tools.database);
       const untilNextMs = nextAt === null ? null : Math.max(nextAt.getTime() - tools.clock.nowMs(), 0) + 1;
       return round.pauseMs === null ? untilNextMs : Math.min(round.pauseMs, untilNextMs ?? Infinity);
+    },
+  });
+}
+
+/** From there to their end, and the counts of what became of their recipients, which go on changing afterwards. */
+function startAdvancing(tools: CampaignJobTools): RunningChore {
+  const rounds = createRounds(tools, { isFrozen: true, takeStep: advanceCampaign });
+  return startChore(tools, {
+    name: 'advancing campaigns',
+    channel: campaignChannel,
+    work: async (signal) => {
+      const hasMoreToCount = await countChangedRecipients(tools.database);
+      const round = await rounds.go(signal);
+      return hasMoreToCount || round.hasMore ? 0 : round.pauseMs;
     },
   });
 }
@@ -52,23 +86,26 @@ async function queueDue(tools: CampaignJobTools): Promise<boolean> {
 }
 
 type Round = {
+  hasAdvanced: boolean;
   /** There is something to be done at once. */
   hasMore: boolean;
   /** Otherwise, when it is worth another look although nobody tells. */
   pauseMs: number | null;
 };
 
+type RoundPlan = { isFrozen: boolean; takeStep: typeof advanceCampaign };
+
 /** Goes from campaign to campaign, a step each, so that none waits for another to be through. */
-function createRounds(tools: CampaignJobTools) {
+function createRounds(tools: CampaignJobTools, { isFrozen, takeStep }: RoundPlan) {
   let after = first;
   const pausedUntilMs = new Map<string, number>();
   return {
     go: async (signal: AbortSignal): Promise<Round> => {
-      const campaigns = await store.listUnderWay(tools.database, after, campaignsMax);
+      const campaigns = await store.listUnderWay(tools.database, { isFrozen, after, limit: campaignsMax });
       const isOver = campaigns.length < campaignsMax;
       const wasBehindSome = after !== first;
       after = isOver ? first : (campaigns.at(-1) ?? first);
-      let hasMore = !isOver || wasBehindSome;
+      let hasAdvanced = false;
       let pauseMs: number | null = null;
       forgetOldPauses(pausedUntilMs, tools.clock);
       for (const campaign of campaigns) {
@@ -78,8 +115,8 @@ function createRounds(tools: CampaignJobTools) {
           continue;
         }
         try {
-          const step = await advanceCampaign(tools, campaign);
-          if (step === 'advanced') hasMore = true;
+          const step = await takeStep(tools, campaign);
+          if (step === 'advanced') hasAdvanced = true;
           if (step === 'waits_for_segment') pauseMs ??= segmentPauseMs;
         } catch (cause) {
           signal.throwIfAborted();
@@ -88,7 +125,7 @@ function createRounds(tools: CampaignJobTools) {
           tools.log.warn({ err: cause, campaign_id: campaign.id }, 'a campaign could not go on');
         }
       }
-      return { hasMore, pauseMs };
+      return { hasAdvanced, hasMore: hasAdvanced || !isOver || wasBehindSome, pauseMs };
     },
   };
 }

@@ -52,17 +52,25 @@ const expandedSlicesMax = 5;
 const freezeTimeoutMs = 10 * 60_000;
 const quotaShards = 4;
 
+/** Step 1, which may take many seconds; the others wait for it. */
+export async function freezeCampaign(tools: RunningTools, campaign: store.CampaignKey): Promise<Step> {
+  return tools.database.transaction(async (transaction) => {
+    const running = await store.holdRunning(transaction, campaign);
+    if (running?.frozenAt !== null) return 'waits';
+    return freeze(tools, transaction, running, now(tools.clock));
+  });
+}
+
+/** Steps 2 to 4, a little of each. */
 export async function advanceCampaign(tools: RunningTools, campaign: store.CampaignKey): Promise<Step> {
   let isAdmitted = false;
   const step = await tools.database.transaction(async (transaction) => {
     const running = await store.holdRunning(transaction, campaign);
-    if (running === null) return 'waits';
+    if (running === null || running.frozenAt === null) return 'waits';
     const at = now(tools.clock);
     const plan = await loadPlan(transaction, running);
     if (running.status === 'paused') return resumeIfAllowed(transaction, running, plan, at);
     if (plan.isSuspended) return pause(transaction, running, 'sending_suspended', at);
-    if (running.frozenAt === null) return freeze(tools, transaction, running, at);
-
     const expanded = await expand(tools, transaction, running, running.frozenAt, at);
     const admission = await admit(transaction, { ...running, expanded }, plan.quota, at);
     const { admitted } = admission;

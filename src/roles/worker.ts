@@ -39,6 +39,9 @@ export async function startWorker(installation: Installation): Promise<Worker> {
   const campaigns = startCampaigns({
     ...installation,
     channels: campaignChannels,
+    onFrozen: () => {
+      campaigns.wake();
+    },
     onAdmitted: createWaker(installation, deliveryChannel),
   });
   const delivery = startDelivery({
