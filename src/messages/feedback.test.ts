@@ -24,6 +24,7 @@ beforeAll(async () => {
     database,
     clock: systemClock,
     newId,
+    onCampaignProgress: () => undefined,
     secrets: createSecrets('a secret of the tests, and of nothing else'),
     log: silentLog,
     random: () => 0.5,

@@ -16,7 +16,13 @@ import { type RecipientFate, suppressByFate } from './suppressing.ts';
 /** One report, normalised at the edge where it arrived. */
 export type Report = store.ReportedChange;
 
-export type FeedbackTools = SuppressionTools & ReputationTools & { database: Database; newId: NewId };
+export type FeedbackTools = SuppressionTools &
+  ReputationTools & {
+    database: Database;
+    newId: NewId;
+    /** Told after every commit that may have changed recipients of a campaign. */
+    onCampaignProgress: () => void;
+  };
 
 /**
  * A report that changes nothing is not counted again; but whoever it speaks of is suppressed all the same, since an
@@ -41,6 +47,7 @@ export async function applyReports(tools: FeedbackTools, reports: readonly Repor
         .map((fate) => ({ ...fate, wasHandedOff: false })),
     );
   });
+  tools.onCampaignProgress();
 }
 /** One a recipient: of several rows for one, an update takes any. */
 function strongestReports(reports: readonly Report[]): Report[] {

@@ -5,12 +5,13 @@ import type { Installation } from './installation.ts';
 /** Listens for bounces and complaints if a port is set. Throws if that cannot be had. */
 export async function startBounceIntake(
   installation: Installation,
+  onCampaignProgress: () => void,
 ): Promise<{ port: number; stop: () => Promise<void> } | null> {
   const { config, log } = installation;
   if (config.bounceListener === null) return null;
   // Most installations have a listener on one worker, or on none.
   const { startInboundListener } = await import('../channels/email/inbound/listener.ts');
-  const tools = { ...installation, random: Math.random };
+  const tools = { ...installation, random: Math.random, onCampaignProgress };
   return startInboundListener({
     ...config.bounceListener,
     hostName: config.bounceHost ?? hostname(),

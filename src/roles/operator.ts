@@ -1,3 +1,5 @@
+import { campaignChannel } from '../campaigns/campaigns.ts';
+import { wakeOnce } from '../platform/queue/wake.ts';
 import { type Command, Option } from 'commander';
 import {
   type ApiKey,
@@ -183,6 +185,8 @@ async function runOrganizationUpdate(
   // Before it may send again: else the bounces that led to the suspension would lead to the next one at once.
   if (resume?.includes('email')) await forgiveReputation(installation.database, id);
   if (!(await updateOrganization(installation, id, change))) return refuseOrganization(id);
+  // A campaign may have to be paused, or may go on.
+  await wakeOnce(installation.database, campaignChannel);
   return done(
     {
       id,

@@ -21,6 +21,7 @@ import { deleteExpiredKeys, retentionMs } from '../platform/http/idempotency.ts'
 import { deleteOldRateWindows } from '../platform/http/rate-limit.ts';
 import { dateOf } from '../platform/clock.ts';
 import { createResolver } from '../platform/dns/dns.ts';
+import type { RunningChore } from '../platform/queue/chore.ts';
 import { createWaker } from '../platform/queue/wake.ts';
 import { createThrottle } from '../platform/throttle.ts';
 import { createPartitions } from '../platform/postgres/partitions.ts';
@@ -34,14 +35,15 @@ export type Worker = { stop: () => Promise<void> };
 /** Delivers what is due, takes bounces and looks after domains, until it is stopped. */
 export async function startWorker(installation: Installation): Promise<Worker> {
   const { config } = installation;
-  const bounceIntake = await startBounceIntake(installation);
-  const emailProvider = createEmailProvider(installation);
-  const campaigns = startCampaigns({
+  let campaigns: RunningChore | null = null;
+  const wakeCampaigns = () => campaigns?.wake();
+  const onCampaignProgress = createThrottle(installation.clock, campaignProgressMs, wakeCampaigns);
+  const bounceIntake = await startBounceIntake(installation, onCampaignProgress);
+  const emailProvider = createEmailProvider(installation, onCampaignProgress);
+  campaigns = startCampaigns({
     ...installation,
     channels: campaignChannels,
-    onFrozen: () => {
-      campaigns.wake();
-    },
+    onFrozen: wakeCampaigns,
     onAdmitted: createWaker(installation, deliveryChannel),
   });
   const delivery = startDelivery({
@@ -50,7 +52,7 @@ export async function startWorker(installation: Installation): Promise<Worker> {
     random: Math.random,
     deliverability: createDeliverability({ ...installation, areDomainsLookedUp: config.areDomainsLookedUp }),
     returnPaths: returnPathPolicyOf(config),
-    onCampaignProgress: createThrottle(installation.clock, campaignProgressMs, campaigns.wake),
+    onCampaignProgress,
     publicUrl: publicUrlOf(config),
   });
   const chores = [
@@ -84,7 +86,10 @@ function returnPathPolicyOf({ bounceHost, bounceListener, emailProvider }: Confi
 }
 
 /** The registry: a new provider is a folder and a line here. */
-export function createEmailProvider(installation: Installation): EmailProvider {
+export function createEmailProvider(
+  installation: Installation,
+  onCampaignProgress: () => void = () => undefined,
+): EmailProvider {
   const { config, clock } = installation;
   switch (config.emailProvider) {
     case 'sandbox':
@@ -92,7 +97,7 @@ export function createEmailProvider(installation: Installation): EmailProvider {
         keep: ({ reference, ...kept }) =>
           keepMessage(installation, { ...kept, ...reference, channel: 'email' }),
         reportComplaint: (job) =>
-          applyReports({ ...installation, random: Math.random }, [
+          applyReports({ ...installation, random: Math.random, onCampaignProgress }, [
             { job, status: 'complained', failure: null },
           ]),
       });

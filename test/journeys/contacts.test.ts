@@ -461,7 +461,7 @@ describe('a deleted contact', () => {
     await settled(server, id);
     await ask('DELETE', `/contacts/${contact.id}`);
     await erased();
-    await applyReports({ ...server.installation, random: Math.random }, [
+    await applyReports({ ...server.installation, random: Math.random, onCampaignProgress: () => undefined }, [
       {
         job: { organizationId: server.organizationId, messageId: id, ordinal: 0 },
         status: 'bounced',

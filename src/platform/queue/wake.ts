@@ -36,6 +36,11 @@ export function createWaker(
   return wake;
 }
 
+/** Wakes whoever listens on the channel, once: for a process that ends afterwards. */
+export async function wakeOnce(database: Database, channel: string): Promise<void> {
+  await database.rows(notify, [channel]);
+}
+
 const reconnectMs = 500;
 
 /** Calls `onWake` at every notification, and after each time that the connection was lost; stops with the signal. */
