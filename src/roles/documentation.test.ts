@@ -16,6 +16,10 @@ const request: PageRequest = {
   remoteAddress: '127.0.0.1',
   host: '127.0.0.1',
   isForwarded: false,
+  method: 'GET',
+  form: {},
+  userAgent: '',
+  purpose: '',
 };
 const pages = new Map(documentationPages().map((page) => [page.path, page]));
 let server: Server;

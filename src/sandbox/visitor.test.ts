@@ -8,6 +8,10 @@ const local = {
   remoteAddress: '127.0.0.1',
   host: '127.0.0.1:8025',
   isForwarded: false,
+  method: 'GET',
+  form: {},
+  userAgent: '',
+  purpose: '',
 };
 const access = { isPublic: false };
 

@@ -10,7 +10,10 @@ const pages = galleryPages({ readGallery: openGallery(directory), directory });
 async function ask(route: string, params: Record<string, string> = {}, query: Record<string, string> = {}) {
   const page = pages.find((candidate) => candidate.path === route);
   if (page === undefined) throw new Error(`no page ${route}`);
-  return page.handle({ params, query, remoteAddress: '203.0.113.9', host: 'example.com', isForwarded: true });
+  return page.handle({
+    ...{ method: 'GET', params, query, form: {}, userAgent: '', purpose: '' },
+    ...{ remoteAddress: '203.0.113.9', host: 'example.com', isForwarded: true },
+  });
 }
 
 const slugRoutes = ['/gallery/templates/:slug', '/gallery/templates/:slug/text', '/gallery/thumbnails/:slug'];

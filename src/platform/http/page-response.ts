@@ -1,5 +1,6 @@
 import { readFileSync } from 'node:fs';
 import path from 'node:path';
+import { sha256 } from '../secrets.ts';
 import type { PageResponse } from './route.ts';
 
 /** What every page outside of the API goes out with: which of its parts a browser may use, and for what. */
@@ -22,6 +23,30 @@ const pageContentPolicy = [
   "base-uri 'none'",
   "form-action 'none'",
 ].join('; ');
+
+/**
+ * A document that is complete in itself: its one style sheet is named by its digest, it has no script, and its forms
+ * post to where it came from.
+ */
+export function respondDocument(
+  html: string,
+  options: { statusCode: number; style: string; headers?: Readonly<Record<string, string>> },
+): PageResponse {
+  const contentPolicy = [
+    "default-src 'none'",
+    `style-src 'sha256-${sha256(options.style).toString('base64')}'`,
+    'img-src data:',
+    "form-action 'self'",
+    "frame-ancestors 'none'",
+    "base-uri 'none'",
+  ].join('; ');
+  const response = respondPart('text/html; charset=utf-8', html, { cacheControl: 'no-store', contentPolicy });
+  return {
+    ...response,
+    statusCode: options.statusCode,
+    headers: { ...response.headers, 'x-robots-tag': 'noindex', ...options.headers },
+  };
+}
 
 /** For responses that show nothing: neither as a document of their own nor as a part of another. */
 const dataContentPolicy = "default-src 'none'; frame-ancestors 'none'; sandbox";

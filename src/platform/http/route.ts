@@ -87,16 +87,25 @@ export function routeKey(route: Pick<Route, 'method' | 'path'>): string {
 
 /** A page outside of the API: no key, no version, its own rules of access. */
 export type Page = {
+  /** What is asked for by GET can be asked about by HEAD. */
+  method?: 'GET' | 'POST';
   path: string;
   handle: (request: PageRequest) => Promise<PageResponse>;
 };
 
 export type PageRequest = {
+  method: string;
   params: Readonly<Record<string, string>>;
   query: Readonly<Record<string, string>>;
+  /** What was posted, read as a form whatever its content type says; at most 4 kB. */
+  form: Readonly<Record<string, string>>;
   remoteAddress: string;
   /** The `Host` header, which the client is free to invent. */
   host: string;
+  /** The same goes for what it calls itself. */
+  userAgent: string;
+  /** What a browser says when it asks before anybody wants to see it: `prefetch`. Empty otherwise. */
+  purpose: string;
   /** A proxy says that it passed the request on. */
   isForwarded: boolean;
 };

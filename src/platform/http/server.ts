@@ -118,9 +118,9 @@ export async function startHttpServer(options: HttpServerOptions): Promise<HttpS
 
   addLifecycle(app, options, limits, state);
   addBodyParsers(app);
-  for (const page of options.pages) addPage(app, page);
-  addHealth(app, options, state);
   const tools = { ...options, budget: createByteBudget(limits.largeBodyBytesMax) };
+  for (const page of options.pages) addPage(app, page, tools.budget);
+  addHealth(app, options, state);
   for (const route of options.routes) {
     const checks = compileChecks(route, options.validation);
     app.route({
@@ -172,6 +172,7 @@ declare module 'fastify' {
   // eslint-disable-next-line @typescript-eslint/consistent-type-definitions -- as above
   interface FastifyContextConfig {
     route?: Route;
+    page?: Page;
   }
 }
 
@@ -279,8 +280,10 @@ function addBodyParsers(app: FastifyInstance): void {
     done(null);
   });
   app.addContentTypeParser('*', (request, payload, done) => {
-    payload.resume();
-    const isApi = request.routeOptions.config.route !== undefined;
+    const { route, page } = request.routeOptions.config;
+    const isApi = route !== undefined;
+    // Forms come in two types, and mail providers post without any.
+    if (page === undefined) payload.resume();
     done(isApi ? new PublicError(badRequest, 'The Content-Type must be application/json.') : null);
   });
 }
@@ -503,17 +506,39 @@ function answerUnparsable(this: FastifyInstance, cause: Error & { code?: string 
 
 const forwardingHeaders = ['forwarded', 'x-forwarded-for', 'x-real-ip', 'via'];
 
-function addPage(app: FastifyInstance, page: Page): void {
-  app.get(page.path, async (request, reply) => {
-    const response = await page.handle({
-      params: request.params as Record<string, string>,
-      query: textsOnly(request.query as Record<string, unknown>),
-      remoteAddress: request.socket.remoteAddress ?? '',
-      host: request.headers.host ?? '',
-      isForwarded: forwardingHeaders.some((name) => request.headers[name] !== undefined),
-    });
-    return reply.code(response.statusCode).headers(response.headers).send(response.body);
+/** A form of a few fields. */
+const formBytesMax = 4_096;
+
+function addPage(app: FastifyInstance, page: Page, budget: ByteBudget): void {
+  const method = page.method ?? 'GET';
+  app.route({
+    method,
+    url: page.path,
+    config: { page },
+    handler: async (request, reply) => {
+      const { headers } = request;
+      const response = await page.handle({
+        method: request.method,
+        params: request.params as Record<string, string>,
+        query: textsOnly(request.query as Record<string, unknown>),
+        form: method === 'GET' ? {} : await readForm(request.raw, budget),
+        remoteAddress: request.socket.remoteAddress ?? '',
+        host: headers.host ?? '',
+        userAgent: headers['user-agent'] ?? '',
+        purpose: purposeHeaders.flatMap((name) => headers[name] ?? []).join(' '),
+        isForwarded: forwardingHeaders.some((name) => headers[name] !== undefined),
+      });
+      return reply.code(response.statusCode).headers(response.headers).send(response.body);
+    },
   });
+}
+
+const purposeHeaders = ['sec-purpose', 'purpose', 'x-purpose', 'x-moz'];
+
+async function readForm(request: IncomingMessage, budget: ByteBudget): Promise<Record<string, string>> {
+  const { bytes, release } = await collectBody(request, { bytesMax: formBytesMax, budget });
+  release();
+  return Object.fromEntries(new URLSearchParams(bytes.toString('utf8')));
 }
 
 function textsOnly(query: Readonly<Record<string, unknown>>): Record<string, string> {
