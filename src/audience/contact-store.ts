@@ -138,6 +138,21 @@ export async function lockContact(connection: Connection, contact: ContactKey): 
   return row ?? null;
 }
 
+/** For a contact that is locked. */
+export async function updateConsents(
+  transaction: Connection,
+  contact: ContactKey & { unsubscribedChannels: readonly Channel[]; at: Date },
+): Promise<void> {
+  await transaction.rows(
+    unpreparedStatement(
+      `update contacts
+       set unsubscribed_channels = $3, updated_at = $4
+       where organization_id = $1 and id = $2`,
+    ),
+    [contact.organizationId, contact.id, contact.unsubscribedChannels, contact.at],
+  );
+}
+
 /** Each by its identifier, in the order in which they are asked: external_id, email, phone_number. */
 const selectByIdentifiers = statement<{ id: string }>(
   'audience_select_by_identifiers',

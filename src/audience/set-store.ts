@@ -176,6 +176,24 @@ export async function listSetsOfContacts(
   );
 }
 
+/** Those of these lists that the contact is in, by name. */
+export async function listMemberLists(
+  connection: Connection,
+  wanted: { organizationId: string; contactId: string; listIds: readonly string[] },
+): Promise<{ id: string; name: string }[]> {
+  return connection.rows(
+    unpreparedStatement<{ id: string; name: string }>(
+      `select s.id, s.name
+       from contact_sets s
+       join memberships m on m.organization_id = s.organization_id and m.set_id = s.id
+       where s.organization_id = $1 and s.id = any ($3::uuid[]) and s.kind = 'list' and s.deleted_at is null
+         and m.contact_id = $2
+       order by s.name_key, s.id`,
+    ),
+    [wanted.organizationId, wanted.contactId, wanted.listIds],
+  );
+}
+
 /** What became of the contacts that were to join or to leave a set. */
 export type MembershipChange = { found: string[]; changed: string[] };
 
