@@ -45,6 +45,8 @@ const humanProxies = [
 const machineAgents: ReadonlySet<string> = new Set([
   '',
   '-',
+  'node',
+  'ruby',
   // Apple Mail Privacy Protection: all images of all mail, opened or not.
   'mozilla/5.0',
   // Gmail, for those who are signed in, before the mail is shown.
@@ -82,7 +84,7 @@ const machineNames = [
     'powershell',
     'postman',
   ],
-  ...['headless', 'phantomjs', 'puppeteer', 'playwright', 'selenium', 'electron/'],
+  ...['headless', 'phantomjs', 'puppeteer', 'playwright', 'selenium'],
 ];
 
 /** What many more call themselves; a phone by the name of Cubot is none of them. */
