@@ -13,6 +13,9 @@ import { showEmail } from './email-record.ts';
 import { emailRecord, emailSendBody, messageStatuses } from './schema.ts';
 import * as store from './store.ts';
 
+export { createEngagementRecorder } from './engagement.ts';
+export { engagementPages } from './engagement-pages.ts';
+
 /** About 22 MB of files after Base64 growth. */
 const sendBodyBytesMax = 30 * 1_048_576;
 

@@ -9,8 +9,8 @@ import { campaignRoutes } from '../campaigns/routes.ts';
 import { domainChannel } from '../domains/jobs.ts';
 import { domainRoutes } from '../domains/routes.ts';
 import { createAcceptor, deliveryChannel, erasureChannel } from '../messages/messages.ts';
-import { messageRoutes } from '../messages/routes.ts';
-import { type BodyThread, createBodyThread } from '../platform/http/body-threads.ts';
+import { createEngagementRecorder, engagementPages, messageRoutes } from '../messages/routes.ts';
+import { createBodyThread } from '../platform/http/body-threads.ts';
 import { forbidden, PublicError, rateLimitExceeded, unauthorized } from '../platform/http/errors.ts';
 import { createRateLimiter, type RateLimiter } from '../platform/http/rate-limit.ts';
 import { type Route, routeKey } from '../platform/http/route.ts';
@@ -70,6 +70,7 @@ export async function startApi(
   const routes = listRoutes(installation, loadGallery);
   const keyring = createKeyring(installation);
   const rateLimiter = createRateLimiter(installation);
+  const recorder = createEngagementRecorder(installation);
   const bodyThread = createBodyThread({ entry: bodyThreadEntry(), schemas: schemasOf(routes), log });
 
   const server = await startHttpServer({
@@ -82,6 +83,11 @@ export async function startApi(
     routes,
     pages: [
       ...documentationPages(),
+      ...engagementPages({
+        ...installation,
+        recorder,
+        onContactsChanged: createWaker(installation, segmentChannel),
+      }),
       ...galleryPages({ readGallery: loadGallery, directory: galleryDirectory }),
       ...(config.emailProvider === 'sandbox'
         ? sandboxPages({ database, isPublic: config.isSandboxPublic })
@@ -93,17 +99,16 @@ export async function startApi(
     findUnreadiness: () => findUnreadiness(installation),
     limits,
   });
-  return { url: server.url, stop: () => stopApi(server, bodyThread, keyring, rateLimiter) };
+  return {
+    url: server.url,
+    stop: () => stopApi(server, [bodyThread.stop, keyring.flush, rateLimiter.flush, recorder.stop]),
+  };
 }
 
-async function stopApi(
-  server: HttpServer,
-  bodyThread: BodyThread,
-  keyring: Keyring,
-  rateLimiter: RateLimiter,
-): Promise<void> {
+/** What is kept in memory is written once nobody asks any more. */
+async function stopApi(server: HttpServer, endings: readonly (() => Promise<unknown>)[]): Promise<void> {
   await server.stop();
-  await Promise.allSettled([bodyThread.stop(), keyring.flush(), rateLimiter.flush()]);
+  await Promise.allSettled(endings.map((end) => end()));
 }
 
 /** Key, then rate limit, then scope. */

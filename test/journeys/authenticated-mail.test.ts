@@ -3,8 +3,9 @@ import { Resolver } from 'node:dns/promises';
 import { authenticate } from 'mailauth';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import type { DomainRecord } from '../../src/domains/schema.ts';
+import { insertSentCampaign, queueCampaign } from '../support/campaign-fixture.ts';
 import { type DnsNameRecords, startDnsServer, type TestDnsServer } from '../support/dns-server.ts';
-import { send, settled } from '../support/email-journey.ts';
+import { eventually, queueOf, send, settled } from '../support/email-journey.ts';
 import { startTestServer, type TestServer } from '../support/server.ts';
 import { type SmtpSink, startSmtpSink } from '../support/smtp-sink.ts';
 
@@ -137,6 +138,36 @@ test('a copy that somebody has changed fails', async () => {
     const content = Buffer.from(changed, 'latin1');
     expect(content.equals(message!.content)).toBe(false);
     const { dkim } = await judge({ ...message!, content });
+    expect(dkim.map(([result]) => result)).not.toContain('pass');
+  }
+});
+
+test('the button to unsubscribe by is signed: nobody can give a campaign another one', async () => {
+  const contact = await server.request<{ id: string }>('POST', '/v1/contacts', {
+    email: 'ann@recipient.example',
+  });
+  const { messageId } = await insertSentCampaign(server.installation, {
+    organizationId: server.organizationId,
+    sender: `Hello.World@${name}`,
+    contacts: [{ id: contact.body.id, email: 'ann@recipient.example' }],
+  });
+  const before = sink.messages.length;
+  await queueCampaign(server.installation, messageId);
+  await eventually(
+    () => queueOf(server, messageId),
+    (jobs) => jobs.length === 0,
+  );
+  const [message] = sink.messages.slice(before);
+  expect(await judge(message!)).toEqual(passed);
+  const text = message!.content.toString('latin1');
+  for (const changed of [
+    text.replace('/u/', '/x/'),
+    text.replace('List-Unsubscribe-Post:', 'List-Unsubscribe-Past:'),
+    `List-Unsubscribe: <https://other.example>\r\n${text}`,
+    `List-Unsubscribe-Post: List-Unsubscribe=One-Click\r\n${text}`,
+  ]) {
+    expect(changed).not.toBe(text);
+    const { dkim } = await judge({ ...message!, content: Buffer.from(changed, 'latin1') });
     expect(dkim.map(([result]) => result)).not.toContain('pass');
   }
 });

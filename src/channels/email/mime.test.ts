@@ -5,6 +5,7 @@ import type { Values } from '../placeholders.ts';
 import {
   type EmailAttachment,
   type EmailContent,
+  type FilledEmail,
   type PersonalHeaders,
   compileEmail,
   fillEmail,
@@ -478,6 +479,17 @@ describe('a personalised message', () => {
     const message = compose({ subject: '{{a}}', text: '{{a}}' });
     expect(message).toContain('\r\nSubject: {{a}}\r\n');
     expect(message.endsWith('\r\n\r\n{{a}}\r\n')).toBe(true);
+  });
+
+  it('fills its html alone where that is all that differs', () => {
+    const text = '{{a}} {{a}}';
+    const compiled = compileEmail(content({ subject: text, text, html: text }), { personalised: 'html' });
+    const filled = fillEmail(compiled, { a: '<ü>' });
+    const message = Buffer.concat(listChunks(filled as FilledEmail)).toString('latin1');
+    const root = readPart(message);
+    expect(message).toContain(`\r\nSubject: ${text}\r\n`);
+    expect(findLeaf(root, 'text/plain').bytes.toString()).toBe(text);
+    expect(findLeaf(root, 'text/html').bytes.toString()).toBe('&lt;ü&gt; &lt;ü&gt;');
   });
 
   it('can be addressed separately to everyone', () => {

@@ -169,7 +169,6 @@ function isCutOff(literal: string): boolean {
 
 /** As browsers take an address from an attribute (URL standard, 4.4): no line ends, no space around it. */
 function cleanAddress(value: string): string {
-  // eslint-disable-next-line no-control-regex -- control characters are what is looked for
   return value
     .replace(/[\t\r\n]+/g, '')
     .replace(/^[\0-\x20]+/, '')
