@@ -56,7 +56,7 @@ function describe(standing: Standing, done: Choice['kind'] | null): { title: str
   const leaving = lists.map(({ id, name }) =>
     writeForm('leave_list', `Only from ${name}`, { fields: { list_id: id } }),
   );
-  const choices = unsubscribe + (leaving.length === 0 ? '' : `<h2>Or less of it</h2>${leaving.join('')}`);
+  const choices = unsubscribe + (leaving.length === 0 ? '' : `<h2>Or unsubscribe</h2>${leaving.join('')}`);
   switch (done) {
     case 'resubscribe':
       return {
