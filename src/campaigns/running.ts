@@ -66,12 +66,13 @@ export async function advanceCampaign(tools: RunningTools, campaign: store.Campa
   let isAdmitted = false;
   const step = await tools.database.transaction(async (transaction) => {
     const running = await store.holdRunning(transaction, campaign);
-    if (running === null || running.frozenAt === null) return 'waits';
+    const frozenAt = running?.frozenAt ?? null;
+    if (running === null || frozenAt === null) return 'waits';
     const at = now(tools.clock);
     const plan = await loadPlan(transaction, running);
     if (running.status === 'paused') return resumeIfAllowed(transaction, running, plan, at);
     if (plan.isSuspended) return pause(transaction, running, 'sending_suspended', at);
-    const expanded = await expand(tools, transaction, running, running.frozenAt, at);
+    const expanded = await expand(tools, transaction, running, frozenAt, at);
     const admission = await admit(transaction, { ...running, expanded }, plan.quota, at);
     const { admitted } = admission;
     if (expanded > running.expanded || admitted > running.admitted)

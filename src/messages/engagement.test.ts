@@ -202,6 +202,7 @@ test('what is noted while the database is away is written once it is back', asyn
     clock,
     newId,
     log: silentLog,
+    onCampaignProgress: () => undefined,
   });
   recorder.note(open(recipient!, 10));
   await clock.whenWaiting(1);
@@ -224,6 +225,7 @@ test('a recorder that stops gives up on a database that is away, and keeps nobod
     clock,
     newId,
     log: silentLog,
+    onCampaignProgress: () => undefined,
   });
   recorder.note(open({ organizationId, messageId: newId(), ordinal: 0 }, 10));
   clock.advance(250);

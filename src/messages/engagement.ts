@@ -22,7 +22,14 @@ export type Engagement = {
   at: Date;
 };
 
-export type EngagementTools = { database: Database; clock: Clock; newId: NewId; log: Log };
+export type EngagementTools = {
+  database: Database;
+  clock: Clock;
+  newId: NewId;
+  log: Log;
+  /** Told after every commit that may have changed recipients of a campaign. */
+  onCampaignProgress: () => void;
+};
 
 export type EngagementRecorder = {
   /** Never throws, and keeps nothing beyond what it can hold. */
@@ -53,6 +60,7 @@ export function createEngagementRecorder(tools: EngagementTools): EngagementReco
     for (let tries = 1; ; tries += 1) {
       try {
         await recordEngagements(tools, engagements);
+        tools.onCampaignProgress();
         if (lost > 0) log.warn({ lost }, 'opens and clicks are written again; some were lost');
         lost = 0;
         return;

@@ -443,15 +443,18 @@ const refreshStatus = statement(
    from (
      select r.organization_id, r.message_id, ${messageStatusOfRecipients} as status
      from recipients r
-     join (select distinct * from unnest($1::uuid[], $2::uuid[]) as changed (organization_id, message_id)) changed
-       using (organization_id, message_id)
+     join (
+       select distinct changed.organization_id, changed.message_id
+       from unnest($1::uuid[], $2::uuid[]) as changed (organization_id, message_id)
+       join messages of_class on of_class.organization_id = changed.organization_id and of_class.id = changed.message_id
+       where of_class.class = 'transactional'
+     ) changed using (organization_id, message_id)
      group by r.organization_id, r.message_id
    ) fresh
-   where m.organization_id = fresh.organization_id and m.id = fresh.message_id
-     and m.class = 'transactional'`,
+   where m.organization_id = fresh.organization_id and m.id = fresh.message_id`,
 );
 
-/** Brings the status of messages up to date with their recipients. */
+/** Brings the status of messages up to date with their recipients; campaigns have none, and too many of those. */
 export async function refreshMessages(
   connection: Connection,
   messages: readonly MessageKey[],

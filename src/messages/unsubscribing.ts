@@ -146,7 +146,7 @@ async function findStanding(
   };
 }
 
-function listIdsOf(recipient: store.CampaignRecipient): string[] {
+function listIdsOf(recipient: store.CampaignRecipient): readonly string[] {
   return detailsOf(recipient).listIds ?? [];
 }
 

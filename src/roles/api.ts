@@ -23,6 +23,7 @@ import {
 import { createValidation } from '../platform/http/validation.ts';
 import { pendingMigrations } from '../platform/postgres/migrate.ts';
 import { createWaker } from '../platform/queue/wake.ts';
+import { createThrottle } from '../platform/throttle.ts';
 import { segmentChannel } from '../segments/jobs.ts';
 import { segmentRoutes } from '../segments/routes.ts';
 import { sandboxPages } from '../sandbox/routes.ts';
@@ -60,6 +61,9 @@ export function listRoutes(installation: Installation, loadGallery = openGallery
   ];
 }
 
+/** How late the counts of a campaign may be. More often would count the same recipients again and again. */
+const countingMs = 1_000;
+
 /** Serves the API until it is stopped. Throws if the port cannot be had. */
 export async function startApi(
   installation: Installation,
@@ -70,7 +74,9 @@ export async function startApi(
   const routes = listRoutes(installation, loadGallery);
   const keyring = createKeyring(installation);
   const rateLimiter = createRateLimiter(installation);
-  const recorder = createEngagementRecorder(installation);
+  const wakeSegments = createWaker(installation, segmentChannel);
+  const onCampaignProgress = createThrottle(clock, countingMs, createWaker(installation, campaignChannel));
+  const recorder = createEngagementRecorder({ ...installation, onCampaignProgress });
   const bodyThread = createBodyThread({ entry: bodyThreadEntry(), schemas: schemasOf(routes), log });
 
   const server = await startHttpServer({
@@ -86,7 +92,10 @@ export async function startApi(
       ...engagementPages({
         ...installation,
         recorder,
-        onContactsChanged: createWaker(installation, segmentChannel),
+        onContactsChanged: () => {
+          wakeSegments();
+          onCampaignProgress();
+        },
       }),
       ...galleryPages({ readGallery: loadGallery, directory: galleryDirectory }),
       ...(config.emailProvider === 'sandbox'
