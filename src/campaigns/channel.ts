@@ -1,6 +1,7 @@
 import type { TProperties } from 'typebox';
 import type { Channel } from '../accounts/accounts.ts';
-import type { AddressColumns } from '../messages/messages.ts';
+import type { Values } from '../channels/placeholders.ts';
+import type { AddressColumns, Submission } from '../messages/messages.ts';
 import type { Transaction } from '../platform/postgres/database.ts';
 
 /**
@@ -33,13 +34,46 @@ export type CampaignChannel = {
     content: CampaignContent,
   ) => Promise<string[]>;
   addressColumns: AddressColumns;
+  /** What it is called in sentences. */
+  words: ChannelWords;
+  /** What stands for a placeholder where a contact has no value. */
+  defaultsOf: (content: CampaignContent) => Values;
   /**
    * Reads everything that the message needs from the account (template, sender) and makes the message of it, or says
    * what is missing, in words for the person who wants to send it. The template is kept from being deleted until the
    * transaction ends.
    */
   prepare: (transaction: Transaction, campaign: PreparableCampaign) => Promise<Preparation>;
+  /** What `renderSample` shows, and what stands there where nothing can be shown. */
+  sampleRecord: TProperties;
+  emptySample: Readonly<Record<string, unknown>>;
+  /** A copy as a person reads it, and what may be wrong with it; null if its values make it too large. */
+  renderSample: (message: PreparedMessage, copy: SampleCopy) => Sample | null;
+  /** What an address of `POST /:id/test` must be: a format of `createValidation`. */
+  addressFormat: string;
+  /** The same copy as a transactional message to one address that `addressFormat` lets through. */
+  submitTest: (message: PreparedMessage, copy: TestCopy) => Submission | null;
 };
+
+export type ChannelWords = {
+  /** As in `unsubscribed from email`. */
+  medium: string;
+  /** As in `has no email address`. */
+  address: string;
+  /** Who takes what is handed off: `the next mail server`. */
+  taker: string;
+};
+
+export type SampleCopy = {
+  values: Values;
+  /** What addresses of this installation begin with. */
+  publicUrl: string;
+  at: Date;
+};
+
+export type TestCopy = SampleCopy & { organizationId: string; to: string };
+
+export type Sample = { record: Readonly<Record<string, unknown>>; warnings: string[] };
 
 export type CampaignChannels = ReadonlyMap<Channel, CampaignChannel>;
 

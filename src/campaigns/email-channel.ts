@@ -5,6 +5,7 @@ import { findTracking } from '../domains/domains.ts';
 import type { StoredEmailContent, StoredEmailDetails } from '../messages/messages.ts';
 import type { Transaction } from '../platform/postgres/database.ts';
 import { keepTemplate, listVariables, type TemplateContent, toEmailText } from '../templates/templates.ts';
+import { renderEmailSample, submitEmailTest } from './email-sample.ts';
 import type { CampaignChannel, CampaignContent, PreparableCampaign, Preparation } from './channel.ts';
 
 /** An input that may be null: said so in one type, so that what is wrong with it is said once. */
@@ -124,7 +125,22 @@ export const emailCampaigns: CampaignChannel = {
     return template.kind === 'unknown' ? [template.issue] : [];
   },
   addressColumns: { address: 'email', key: 'email_key' },
+  addressFormat: 'email',
+  words: { medium: 'email', address: 'email address', taker: 'the next mail server' },
+  defaultsOf: (content) => inputsOf(content).variables ?? {},
   prepare: prepareEmail,
+  sampleRecord: {
+    subject: textOrNull,
+    html: textOrNull,
+    text: textOrNull,
+    links: Type.Array(Type.String(), { description: 'Where links of the HTML lead, each once.' }),
+    size_bytes: Type.Union([Type.Integer(), Type.Null()], {
+      description: 'Of the whole email, without what is added on its way, such as its signature.',
+    }),
+  },
+  emptySample: { subject: null, html: null, text: null, links: [], size_bytes: null },
+  renderSample: renderEmailSample,
+  submitTest: submitEmailTest,
 };
 
 async function prepareEmail(transaction: Transaction, campaign: PreparableCampaign): Promise<Preparation> {

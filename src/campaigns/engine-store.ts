@@ -146,9 +146,12 @@ type JudgedRow = {
 /**
  * SQL for everybody whom the campaign is meant for, each once, and why not where it is not for them after all: the
  * union of its sets without the excluded ones. Suppressed addresses that were erased are known by a hash alone, and
- * are found when their turn comes.
+ * are found when their turn comes. `columns` are further ones of the contacts `c`.
  */
-function judgedCandidates(channel: Pick<CampaignChannel, 'addressColumns'>): string {
+export function judgedCandidates(
+  channel: Pick<CampaignChannel, 'addressColumns'>,
+  columns: readonly string[] = [],
+): string {
   const { key } = channel.addressColumns;
   return `campaign as (
       select list_ids || tag_ids || segment_ids as included,
@@ -165,7 +168,7 @@ function judgedCandidates(channel: Pick<CampaignChannel, 'addressColumns'>): str
           when c.${key} is null then 'no_address'
           when (select channel from campaign) = any (c.unsubscribed_channels) then 'unsubscribed'
           when s.address is not null then 'suppressed'
-        end as exclusion
+        end as exclusion${columns.map((column) => `, ${column}`).join('')}
       from candidates
       join contacts c on c.organization_id = $1 and c.id = candidates.contact_id
       left join (

@@ -4,6 +4,7 @@ import { idempotencyErrors } from '../platform/http/idempotency.ts';
 import { readPage, toList } from '../platform/http/pagination.ts';
 import { defineRoute, json, type Route, type RouteResponse } from '../platform/http/route.ts';
 import { deletedOf, idParameter, listOf } from '../platform/http/shapes.ts';
+import { answerRoutes, type AnswerRouteTools } from './answer-routes.ts';
 import type { CampaignChannel } from './channel.ts';
 import {
   cancelCampaign,
@@ -28,14 +29,15 @@ import {
 } from './schema.ts';
 import * as store from './store.ts';
 
-export type CampaignRouteTools = CampaignTools & {
-  /** Told after a campaign was queued, scheduled or stopped. */
-  onChanged: () => void;
-};
+export type CampaignRouteTools = CampaignTools &
+  AnswerRouteTools & {
+    /** Told after a campaign was queued, scheduled or stopped. */
+    onChanged: () => void;
+  };
 
 /** The same operations on every channel. */
 export function campaignRoutes(tools: CampaignRouteTools, channel: CampaignChannel): Route[] {
-  return [...draftRoutes(tools, channel), ...moveRoutes(tools, channel)];
+  return [...draftRoutes(tools, channel), ...moveRoutes(tools, channel), ...answerRoutes(tools, channel)];
 }
 
 function draftRoutes(tools: CampaignRouteTools, channel: CampaignChannel): Route[] {

@@ -185,9 +185,9 @@ async function expand(
 }
 
 /** Names that are neither a field nor a property of contacts have no value. */
-async function loadVariables(
+export async function loadVariables(
   transaction: Transaction,
-  running: store.RunningCampaign,
+  running: { organizationId: string; variableNames: readonly string[] },
 ): Promise<ContactVariables> {
   const names = new Set(running.variableNames);
   const fields = contactFields.filter((field) => names.has(field));

@@ -23,6 +23,9 @@ export type CampaignRow = AudienceIds & {
   pause_reason: PauseReason | null;
   failure_reason: string | null;
   message_id: string | null;
+  frozen_at: Date | null;
+  /** How many of its audience have a row as recipients. */
+  expanded: number;
   audience: number | null;
   excluded_unsubscribed: number | null;
   excluded_suppressed: number | null;
@@ -37,7 +40,7 @@ const audienceColumns = audienceFields.join(', ');
 /** Bodies are stored apart from the row, and read only where they are named. */
 const listedColumns = `organization_id, channel, id, name, status, content, ${audienceColumns},
   scheduled_at, queued_at, started_at, completed_at, cancelled_at, pause_reason, failure_reason,
-  message_id, audience, excluded_unsubscribed, excluded_suppressed, excluded_no_address, excluded_duplicate,
+  message_id, frozen_at, expanded, audience, excluded_unsubscribed, excluded_suppressed, excluded_no_address, excluded_duplicate,
   created_at, updated_at`;
 
 /** As it is read with its bodies. */

@@ -1,5 +1,6 @@
 import { type Connection, statement, unpreparedStatement } from '../platform/postgres/database.ts';
 import type { Channel } from '../accounts/accounts.ts';
+import type { Values } from '../channels/placeholders.ts';
 import type { MessageKey } from './queue-store.ts';
 
 const selectStopped = statement<{ id: string }>(
@@ -58,6 +59,24 @@ function valuesOf(variables: ContactVariables, bind: (value: unknown) => string)
     objects.push(`jsonb_build_object(${pairs.slice(start, start + pairsMax).join(', ')})`);
   }
   return `nullif(jsonb_strip_nulls(${objects.join(' || ')}), '{}')::json`;
+}
+
+/** What would be filled into the copy of one contact; empty for one that is not there. */
+export async function loadContactValues(
+  connection: Connection,
+  contact: { organizationId: string; id: string },
+  variables: ContactVariables,
+): Promise<Values> {
+  const values: unknown[] = [contact.organizationId, contact.id];
+  const [row] = await connection.rows(
+    unpreparedStatement<{ values: Values | null }>(
+      `select ${valuesOf(variables, (value) => `$${values.push(value)}`)} as values
+       from contacts c
+       where c.organization_id = $1 and c.id = $2`,
+    ),
+    values,
+  );
+  return row?.values ?? {};
 }
 
 /** Where a contact has the address: as it was given, and as it is compared. */

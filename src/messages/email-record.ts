@@ -1,6 +1,6 @@
 import type { FailureClass } from '../channels/outcome.ts';
 import type { EmailRecipientRecord, EmailRecord } from './schema.ts';
-import type { MessageRow, RecipientRow } from './store.ts';
+import type { FateRow, MessageRow, RecipientRow } from './store.ts';
 import type { RecipientField, StoredEmailDetails } from './submission.ts';
 
 /** An email as the API shows it: every submitted address, each with its latest status. */
@@ -38,6 +38,13 @@ function showRecipient(row: RecipientRow): EmailRecipientRecord {
     status_at: row.status_at.toISOString(),
     dropped: row.drop_reason !== null,
     drop_reason: row.drop_reason,
+    ...showFate(row),
+  };
+}
+
+/** What else is known of a recipient, of whatever message. */
+export function showFate(row: FateRow) {
+  return {
     uncertain: row.uncertain,
     bounce:
       row.failure_type === null

@@ -1,5 +1,20 @@
 /** The front door: one message, from acceptance to what became of each recipient. */
-export { type Acceptor, type AcceptTools, createAcceptor, sendingSuspended } from './accept.ts';
+export {
+  type Acceptor,
+  type AcceptTools,
+  createAcceptor,
+  monthlyQuotaExceeded,
+  sendingSuspended,
+} from './accept.ts';
+export {
+  type CampaignRecipient,
+  type CampaignRecipients,
+  type CampaignRecipientStatus,
+  campaignRecipientStatuses,
+  countWaitingBefore,
+  findCampaignRecipient,
+  listCampaignRecipients,
+} from './campaign-recipients.ts';
 export { type Delivery, deliveryChannel, type DeliveryTools, startDelivery } from './deliver.ts';
 export { engagementActions, hasEngaged } from './contact-engagement.ts';
 export { createDeliverability, type Deliverability } from './deliverability.ts';
@@ -7,11 +22,13 @@ export type { ReturnPathPolicy } from './email-build.ts';
 export { erasureChannel, startErasing } from './erasure.ts';
 export { applyReports, type FeedbackTools, type Report } from './feedback.ts';
 export { acceptsReturnPath, type BounceTools, takeBounce } from './bounces.ts';
+export { linkPaths } from './personal-copy.ts';
 export { hasHandedOff, type RecipientSums, sumRecipientCounts } from './recipient-counts-store.ts';
 export { deleteOldReputation, forgiveReputation } from './reputation.ts';
-export { messageFormats } from './schema.ts';
+export { showFate } from './email-record.ts';
+export { campaignDropReasons, type DropReason, fateFields, messageFormats } from './schema.ts';
 export { insertCampaignMessage } from './store.ts';
-export type { StoredEmailContent, StoredEmailDetails } from './submission.ts';
+export type { StoredEmailContent, StoredEmailDetails, Submission } from './submission.ts';
 export {
   type AddressColumns,
   admitRecipients,
@@ -22,6 +39,7 @@ export {
   countInQueue,
   holdInQueue,
   insertCampaignRecipients,
+  loadContactValues,
   stopMessage,
 } from './campaign-store.ts';
 export { countChangedRecipients, noteRecipientChanges, sliceSize } from './recipient-counts.ts';

@@ -1,5 +1,6 @@
 import { type Connection, statement, unpreparedStatement } from '../platform/postgres/database.ts';
 import type { MessageKey } from './queue-store.ts';
+import { fateOfRecipient, type RecipientFate } from './status.ts';
 
 const insertAll = statement(
   'recipient_changes_insert',
@@ -87,6 +88,10 @@ export async function lockCounts(connection: Connection, slices: readonly Slice[
   await Promise.all([connection.rows(insertMissing, values), connection.rows(lockAll, values)]);
 }
 
+function countOf(...fates: RecipientFate[]): string {
+  return `coalesce(sum(recipients) filter (where fate in (${fates.map((fate) => `'${fate}'`).join(', ')})), 0)`;
+}
+
 /**
  * Of those who were written to. A complaint and an unsubscription say that the message came; an open is kept apart
  * from the status, which it does not survive.
@@ -96,27 +101,36 @@ const recountAll = statement(
   `update recipient_counts n
    set handed_off = fresh.handed_off, delayed = fresh.delayed, delivered = fresh.delivered, bounced = fresh.bounced,
      failed = fresh.failed, complained = fresh.complained, unsubscribed = fresh.unsubscribed,
-     opened = fresh.opened, clicked = fresh.clicked, dropped = fresh.dropped, uncertain = fresh.uncertain
+     opened = fresh.opened, clicked = fresh.clicked, dropped = fresh.dropped, uncertain = fresh.uncertain,
+     fates = fresh.fates
    from unnest($1::uuid[], $2::uuid[], $3::integer[]) as wanted (organization_id, message_id, slice)
    cross join lateral (
      select
-       count(*) filter (where r.handed_off_at is not null) as handed_off,
-       count(*) filter (where r.status = 'delayed' and not r.uncertain) as delayed,
-       count(*) filter (where r.status in ('delivered', 'opened', 'clicked', 'complained', 'unsubscribed'))
-         as delivered,
-       count(*) filter (where r.status = 'bounced') as bounced,
-       count(*) filter (where r.status = 'failed') as failed,
-       count(*) filter (where r.status = 'complained') as complained,
-       count(*) filter (where r.status = 'unsubscribed') as unsubscribed,
-       count(*) filter (where r.opened_at is not null) as opened,
-       count(*) filter (where r.clicked_at is not null) as clicked,
-       count(*) filter (where r.drop_reason is not null) as dropped,
-       count(*) filter (where r.uncertain and r.status in ('sent', 'delayed')) as uncertain
-     from recipients r
-     where r.organization_id = wanted.organization_id
-       and r.message_id = wanted.message_id
-       and r.ordinal >= wanted.slice * $4
-       and r.ordinal < (wanted.slice + 1) * $4
+       coalesce(sum(handed_off), 0) as handed_off,
+       ${countOf('delayed')} as delayed,
+       ${countOf('delivered', 'opened', 'clicked', 'complained', 'unsubscribed')} as delivered,
+       ${countOf('bounced')} as bounced,
+       ${countOf('failed')} as failed,
+       ${countOf('complained')} as complained,
+       ${countOf('unsubscribed')} as unsubscribed,
+       coalesce(sum(opened), 0) as opened,
+       coalesce(sum(clicked), 0) as clicked,
+       ${countOf('dropped')} as dropped,
+       ${countOf('sent')} as uncertain,
+       coalesce(
+         jsonb_object_agg(fate, case when recipients <= $5 then to_jsonb(ordinals) else to_jsonb(recipients) end),
+         '{}'
+       ) as fates
+     from (
+       select ${fateOfRecipient} as fate, count(*) as recipients, array_agg(ordinal) as ordinals,
+         count(handed_off_at) as handed_off, count(opened_at) as opened, count(clicked_at) as clicked
+       from recipients r
+       where r.organization_id = wanted.organization_id
+         and r.message_id = wanted.message_id
+         and r.ordinal >= wanted.slice * $4
+         and r.ordinal < (wanted.slice + 1) * $4
+       group by fate
+     ) by_fate
    ) fresh
    where n.organization_id = wanted.organization_id and n.message_id = wanted.message_id and n.slice = wanted.slice`,
 );
@@ -124,9 +138,9 @@ const recountAll = statement(
 export async function recount(
   connection: Connection,
   slices: readonly Slice[],
-  sliceSize: number,
+  { sliceSize, ordinalsMax }: { sliceSize: number; ordinalsMax: number },
 ): Promise<void> {
-  await connection.rows(recountAll, [...sliceColumns(slices), sliceSize]);
+  await connection.rows(recountAll, [...sliceColumns(slices), sliceSize, ordinalsMax]);
 }
 
 function sliceColumns(slices: readonly Slice[]): [string[], string[], number[]] {

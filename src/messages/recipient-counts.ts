@@ -12,6 +12,12 @@ import * as store from './recipient-counts-store.ts';
 /** Recipients of one slice, by ordinal. Fewer would make more sums to be read, more would take longer to be counted. */
 export const sliceSize = 1_000;
 
+/**
+ * Of so many recipients of a slice that have the same fate it is kept which they are. With fewer, whoever looks for a
+ * rare one reads a thousand rows for each; with more, the counts grow larger than what they spare.
+ */
+const ordinalsMax = 20;
+
 /** To be called in the transaction that changes these recipients; those of other messages are left out. */
 export async function noteRecipientChanges(
   transaction: Transaction,
@@ -40,7 +46,7 @@ export async function countChangedRecipients(database: Database): Promise<boolea
     if (slices.length > 0) {
       await store.lockCounts(transaction, slices);
       // A statement of its own, so that it sees what was committed before the locks were to be had.
-      await store.recount(transaction, slices, sliceSize);
+      await store.recount(transaction, slices, { sliceSize, ordinalsMax });
     }
     return changes === changesMax;
   });

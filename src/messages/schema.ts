@@ -145,6 +145,16 @@ const bounce = Type.Object({
   remote_mta: optional(Type.String()),
 });
 
+/** What is known of a recipient besides its status, of whatever message. */
+export const fateFields = {
+  uncertain: Type.Boolean({
+    description: 'A hand-off was cut off before its answer, and nothing has settled it yet.',
+  }),
+  bounce: Type.Union([bounce, Type.Null()]),
+  opened_at: optional(instant),
+  clicked_at: optional(instant),
+};
+
 const emailRecipient = Type.Object({
   email: Type.Union([Type.String(), Type.Null()], {
     description: 'Null once it was erased together with its contact.',
@@ -155,12 +165,7 @@ const emailRecipient = Type.Object({
     description: 'The address failed a check after acceptance and was not written to.',
   }),
   drop_reason: Type.Union([literals(dropReasons), Type.Null()]),
-  uncertain: Type.Boolean({
-    description: 'A hand-off was cut off before its answer, and nothing has settled it yet.',
-  }),
-  bounce: Type.Union([bounce, Type.Null()]),
-  opened_at: optional(instant),
-  clicked_at: optional(instant),
+  ...fateFields,
 });
 
 const attachment = Type.Object({

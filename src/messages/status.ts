@@ -38,3 +38,19 @@ export const messageStatusOfRecipients = `
     when bool_or(r.handed_off_at is not null) then 'sent'
     else 'queued'
   end`;
+
+/**
+ * What became of one recipient of a campaign: its status, or why there is none. Whoever is `pending` or `delayed` is
+ * not done; `sent` are those of whom nobody knows whether the hand-off took place.
+ */
+export type RecipientFate = RecipientStatus | 'pending' | 'dropped';
+
+/** SQL for that, of the row of a recipient. */
+export const fateOfRecipient = `
+  case
+    when drop_reason is not null then 'dropped'
+    when status not in ('sent', 'delayed') then status
+    when uncertain then 'sent'
+    when status = 'delayed' then 'delayed'
+    else 'pending'
+  end`;

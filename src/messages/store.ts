@@ -287,13 +287,8 @@ function searchedIds(from: string, to: string, page: Page): string {
      limit $4)`;
 }
 
-export type RecipientRow = {
-  message_id: string;
-  field: RecipientField;
-  address: string;
-  status: RecipientStatus;
-  status_at: Date;
-  drop_reason: (typeof dropReasons)[number] | null;
+/** What became of a recipient, beside its status. */
+export type FateRow = {
   uncertain: boolean;
   failure_type: 'hard' | 'soft' | null;
   failure_class: string | null;
@@ -305,10 +300,21 @@ export type RecipientRow = {
   clicked_at: Date | null;
 };
 
+export const fateColumns =
+  'uncertain, failure_type, failure_class, smtp_code, enhanced_code, diagnostic, remote, opened_at, clicked_at';
+
+export type RecipientRow = FateRow & {
+  message_id: string;
+  field: RecipientField;
+  address: string;
+  status: RecipientStatus;
+  status_at: Date;
+  drop_reason: (typeof dropReasons)[number] | null;
+};
+
 const selectRecipients = statement<RecipientRow>(
   'messages_select_recipients',
-  `select message_id, field, address, status, status_at, drop_reason, uncertain, failure_type, failure_class,
-     smtp_code, enhanced_code, diagnostic, remote, opened_at, clicked_at
+  `select message_id, field, address, status, status_at, drop_reason, ${fateColumns}
    from recipients
    where organization_id = $1 and message_id = any ($2::uuid[])
    order by message_id, ordinal`,

@@ -43,6 +43,7 @@ export function listRoutes(installation: Installation, loadGallery = openGallery
   const wakeSegments = createWaker(installation, segmentChannel);
   const wakeClearing = createWaker(installation, clearingChannel);
   const wakeDomainChecks = createWaker(installation, domainChannel);
+  const publicUrl = () => publicUrlOf(installation.config);
   return [
     ...messageRoutes({ database, acceptor }),
     ...audienceRoutes({
@@ -53,10 +54,10 @@ export function listRoutes(installation: Installation, loadGallery = openGallery
     }),
     ...segmentRoutes({ ...installation, onChanged: wakeSegments, onDeleted: wakeClearing }),
     ...campaignRoutes(
-      { ...installation, onChanged: createWaker(installation, campaignChannel) },
+      { ...installation, acceptor, publicUrl, onChanged: createWaker(installation, campaignChannel) },
       emailCampaigns,
     ),
-    ...templateRoutes({ ...installation, loadGallery, publicUrl: () => publicUrlOf(installation.config) }),
+    ...templateRoutes({ ...installation, loadGallery, publicUrl }),
     ...domainRoutes({ ...installation, onRegistered: wakeDomainChecks }),
   ];
 }

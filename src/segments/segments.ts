@@ -26,6 +26,8 @@ import { type ExplainedCondition, explainConditions } from './explain.ts';
 import type { SegmentBody, SegmentPatch } from './schema.ts';
 import * as store from './store.ts';
 
+export { tryLockPreview } from './store.ts';
+
 export type SegmentTools = { database: Database; clock: Clock; newId: NewId };
 
 export type SegmentOutcome =

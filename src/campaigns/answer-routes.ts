@@ -1,0 +1,160 @@
+import { type Acceptor, monthlyQuotaExceeded, sendingSuspended } from '../messages/messages.ts';
+import {
+  badRequest,
+  notFound,
+  PublicError,
+  resourceNotFound,
+  serviceUnavailable,
+} from '../platform/http/errors.ts';
+import { readPage, toList } from '../platform/http/pagination.ts';
+import { defineRoute, json, type Route } from '../platform/http/route.ts';
+import { idParameter, listOf } from '../platform/http/shapes.ts';
+import {
+  explanationRecord,
+  previewBody,
+  previewRecord,
+  recipientParameters,
+  recipientQuery,
+  recipientRecord,
+  testBody,
+  testRecord,
+} from './answer-schema.ts';
+import type { CampaignChannel } from './channel.ts';
+import { explainRecipient, type ExplainTools } from './explaining.ts';
+import { type Preview, previewCampaign } from './preview.ts';
+import { listRecipients } from './recipients.ts';
+import type { SampleTools } from './sampling.ts';
+import { sendTest } from './test-sending.ts';
+
+export type AnswerRouteTools = SampleTools & ExplainTools & { acceptor: Acceptor };
+
+/** What one asks of a campaign: who gets it, why somebody did not, and how it will look. */
+export function answerRoutes(tools: AnswerRouteTools, channel: CampaignChannel): Route[] {
+  return [...recipientRoutes(tools, channel), ...sampleRoutes(tools, channel)];
+}
+
+function recipientRoutes(tools: AnswerRouteTools, channel: CampaignChannel): Route[] {
+  const { path, tag, addressColumns } = channel;
+  return [
+    defineRoute({
+      method: 'GET',
+      path: `${path}/:id/recipients`,
+      scope: 'campaigns:read',
+      tag,
+      summary: 'List the recipients of a campaign',
+      description:
+        'Newest contact first; `after` and `before` are ids of contacts. With a status, those who have just come to ' +
+        'it are in the list about a second later.',
+      params: idParameter,
+      query: recipientQuery,
+      success: {
+        statusCode: 200,
+        schema: listOf(recipientRecord(channel)),
+        when: 'A page of recipients; none before the audience is frozen.',
+      },
+      errors: [badRequest, notFound],
+      handle: async ({ caller: { organizationId }, params: { id }, query }) => {
+        const page = readPage(query);
+        const wanted = { status: query.status ?? null, page };
+        const rows = await listRecipients(tools.database, { organizationId, channel, id }, wanted);
+        if (rows === null) throw resourceNotFound();
+        return json(toList(rows, page, (row) => row));
+      },
+    }),
+    defineRoute({
+      method: 'GET',
+      path: `${path}/:id/recipients/:contact_id`,
+      scope: 'campaigns:read',
+      tag,
+      summary: 'Explain why a contact got a campaign, or did not',
+      description:
+        'Of whoever was in the audience everything is known. Whoever was left out when it was frozen is explained by ' +
+        'what is known now. Before that, it says what would become of the contact.',
+      params: recipientParameters,
+      success: { statusCode: 200, schema: explanationRecord(channel), when: 'What became of it, and why.' },
+      errors: [notFound],
+      handle: async ({ caller: { organizationId }, params: { id, contact_id: contactId } }) => {
+        const explained = await explainRecipient(tools, { organizationId, channel, id }, contactId);
+        if (explained === null) throw resourceNotFound();
+        const { address, outcome, reason, steps } = explained;
+        return json({
+          contact_id: contactId,
+          [addressColumns.address]: address,
+          outcome,
+          reason,
+          steps: steps.map(({ at, text }) => ({ at: at?.toISOString() ?? null, text })),
+        });
+      },
+    }),
+  ];
+}
+
+function sampleRoutes(tools: AnswerRouteTools, channel: CampaignChannel): Route[] {
+  const { path, tag } = channel;
+  return [
+    defineRoute({
+      method: 'POST',
+      path: `${path}/:id/preview`,
+      scope: 'campaigns:read',
+      tag,
+      summary: 'Count the audience of a campaign and show a copy, without sending anything',
+      description:
+        'As it would be sent now. Looks at the whole audience there and then; one at a time in an organization.',
+      params: idParameter,
+      body: previewBody,
+      isBodyOptional: true,
+      success: {
+        statusCode: 200,
+        schema: previewRecord(channel),
+        when: 'What would be sent, and to how many.',
+      },
+      errors: [notFound, serviceUnavailable],
+      handle: async ({ caller: { organizationId }, params: { id }, body }) => {
+        const contactId = body.contact_id ?? null;
+        const preview = await previewCampaign(tools, { organizationId, channel, id }, { contactId });
+        if (preview === null) throw resourceNotFound();
+        if (preview instanceof PublicError) throw preview;
+        return json(showPreview(preview));
+      },
+    }),
+    defineRoute({
+      method: 'POST',
+      path: `${path}/:id/test`,
+      scope: 'campaigns:send',
+      tag,
+      summary: 'Send a campaign to a few addresses of your own',
+      description:
+        'Each gets a transactional message of its own, which is not counted with the campaign, in whatever state that ' +
+        'is. If the quota ends in between, `ids` has those that were accepted.',
+      params: idParameter,
+      body: testBody(channel),
+      success: { statusCode: 202, schema: testRecord, when: 'Accepted for delivery.' },
+      errors: [badRequest, notFound, sendingSuspended, monthlyQuotaExceeded, serviceUnavailable],
+      handle: async ({ caller: { organizationId }, params: { id }, body }) => {
+        const wanted = { to: body.to, contactId: body.contact_id ?? null };
+        const ids = await sendTest(tools, { organizationId, channel, id }, wanted);
+        if (ids instanceof PublicError) throw ids;
+        return json({ ids });
+      },
+    }),
+  ];
+}
+
+function showPreview({ issues, audience, missingVariables, sampleContactId, sample }: Preview) {
+  return {
+    ready: issues.length === 0,
+    issues,
+    audience: audience.audience,
+    excluded: {
+      unsubscribed: audience.unsubscribed,
+      suppressed: audience.suppressed,
+      no_address: audience.noAddress,
+      duplicate: audience.duplicate,
+    },
+    candidates: audience.candidates,
+    missing_variables: missingVariables,
+    sample_contact_id: sampleContactId,
+    ...sample.record,
+    warnings: sample.warnings,
+  };
+}

@@ -1,0 +1,219 @@
+import type { SetKind } from '../audience/audience.ts';
+import type { Values } from '../channels/placeholders.ts';
+import { type ContactVariables, loadContactValues } from '../messages/messages.ts';
+import { cursorOf, type Page } from '../platform/http/pagination.ts';
+import { type Connection, unpreparedStatement } from '../platform/postgres/database.ts';
+import type { CampaignChannel } from './channel.ts';
+import { type CampaignKey, judgedCandidates } from './engine-store.ts';
+
+type Addressed = Pick<CampaignChannel, 'addressColumns'>;
+
+/**
+ * SQL for the last slice that begins at a contact or before it, or the first one if all begin behind it: slices are in
+ * the order of the contacts' ids. Halving takes ten steps in a thousand, each a row off the primary key; whoever went
+ * from one to the next would read 16 kB of each.
+ */
+const nearestSlice = `with recursive halving as (
+    select min(number) as low, max(number) as high
+    from campaign_slices
+    where organization_id = $1 and campaign_id = $2
+    union all
+    select
+      case when s.contact_ids[1] <= $3 then s.number else low end,
+      case when s.contact_ids[1] <= $3 then high else s.number - 1 end
+    from halving
+    join campaign_slices s
+      on s.organization_id = $1 and s.campaign_id = $2 and s.number = (low + high + 1) / 2
+    where low < high
+  ), nearest as (
+    select low as number from halving where low = high
+  )`;
+
+export type WaitingRow = { contact_id: string; address: string | null };
+
+/**
+ * Those of the frozen audience that have no row as recipients yet, up to one more than the page holds. A page lies in
+ * at most two slices, but for the last one, which may be a short one.
+ */
+export async function listWaiting(
+  connection: Connection,
+  { addressColumns }: Addressed,
+  campaign: CampaignKey,
+  page: Page,
+): Promise<WaitingRow[]> {
+  const isAscending = page.before !== null;
+  const order = isAscending ? 'asc' : 'desc';
+  return connection.rows(
+    unpreparedStatement<WaitingRow>(
+      `${nearestSlice}, page as (
+         select id
+         from nearest
+         join campaign_slices s
+           on s.organization_id = $1 and s.campaign_id = $2
+           and s.number in (nearest.number, nearest.number ${isAscending ? '+' : '-'} 1)
+         cross join lateral unnest(s.contact_ids) as id
+         where id ${isAscending ? '>' : '<'} $3
+         order by id ${order}
+         limit $4
+       )
+       select page.id as contact_id, c.${addressColumns.address} as address
+       from page
+       left join contacts c on c.organization_id = $1 and c.id = page.id
+       order by page.id ${order}`,
+    ),
+    [campaign.organizationId, campaign.id, cursorOf(page) ?? lastUuid, page.limit + 1],
+  );
+}
+
+const lastUuid = 'ffffffff-ffff-ffff-ffff-ffffffffffff';
+
+/** The ordinal that a contact will have whose row is not there yet; null if it does not wait for one. */
+export async function findWaitingOrdinal(
+  connection: Connection,
+  campaign: CampaignKey,
+  contact: { id: string; sliceSize: number },
+): Promise<number | null> {
+  const [row] = await connection.rows(
+    unpreparedStatement<{ ordinal: number | null }>(
+      `${nearestSlice}
+       select s.number * $4::integer + array_position(s.contact_ids, $3) - 1 as ordinal
+       from nearest
+       join campaign_slices s
+         on s.organization_id = $1 and s.campaign_id = $2 and s.number = nearest.number`,
+    ),
+    [campaign.organizationId, campaign.id, contact.id, contact.sliceSize],
+  );
+  return row?.ordinal ?? null;
+}
+
+export type StandingSet = { id: string; kind: SetKind; name: string };
+
+/** What a contact is to a campaign at present. */
+export type StandingRow = {
+  address: string | null;
+  address_key: string | null;
+  is_unsubscribed: boolean;
+  created_at: Date;
+  /** Those of the sets in question that it is in. */
+  sets: StandingSet[];
+};
+
+/** Null for a contact that is not there. */
+export async function findStanding(
+  connection: Connection,
+  { addressColumns, channel }: Pick<CampaignChannel, 'addressColumns' | 'channel'>,
+  contact: { organizationId: string; id: string },
+  setIds: readonly string[],
+): Promise<StandingRow | null> {
+  const [row] = await connection.rows(
+    unpreparedStatement<StandingRow>(
+      `select c.${addressColumns.address} as address, c.${addressColumns.key} as address_key,
+         $4 = any (c.unsubscribed_channels) as is_unsubscribed, c.created_at,
+         (
+           select coalesce(json_agg(json_build_object('id', s.id, 'kind', s.kind, 'name', s.name) order by s.id), '[]')
+           from memberships m
+           join contact_sets s on s.organization_id = m.organization_id and s.id = m.set_id
+           where m.organization_id = c.organization_id and m.contact_id = c.id and m.set_id = any ($3::uuid[])
+             and s.deleted_at is null
+         ) as sets
+       from contacts c
+       where c.organization_id = $1 and c.id = $2`,
+    ),
+    [contact.organizationId, contact.id, setIds, channel],
+  );
+  return row ?? null;
+}
+
+/**
+ * For each variable, by its name, how many of those who would get the campaign have no value of it. In one statement,
+ * that looks at all of them.
+ */
+export async function countWithoutValue(
+  connection: Connection,
+  campaign: CampaignKey,
+  channel: Addressed,
+  variables: ContactVariables,
+): Promise<Map<string, number>> {
+  const values: unknown[] = [campaign.organizationId, campaign.id];
+  const tests = [
+    ...variables.fields.map((field) => ({ name: field, isMissing: `c.${field} is null` })),
+    ...variables.properties.map(({ key, number }) => ({
+      name: key,
+      isMissing: `c.properties -> $${values.push(`${number}`)}::text is null`,
+    })),
+  ];
+  if (tests.length === 0) return new Map();
+  const columns = tests.map(({ isMissing }, index) => `${isMissing} as missing_${index}`);
+  const counts = tests.map((_test, index) => `count(*) filter (where missing_${index})`);
+  const [row] = await connection.rows(
+    unpreparedStatement<{ counts: number[] }>(
+      `with ${judgedCandidates(channel, columns)}
+       select array[${counts.join(', ')}] as counts
+       from judged
+       where exclusion is null`,
+    ),
+    values,
+  );
+  return new Map(tests.map(({ name }, index) => [name, row?.counts[index] ?? 0]));
+}
+
+/**
+ * The first of those who would get the campaign; suppressed addresses are not looked up, since a sample is written to
+ * by nobody. Of each set the contacts are read off its memberships until one fits.
+ */
+export async function findSampleContact(
+  connection: Connection,
+  campaign: CampaignKey,
+  { addressColumns, channel }: Pick<CampaignChannel, 'addressColumns' | 'channel'>,
+): Promise<string | null> {
+  const [row] = await connection.rows(
+    unpreparedStatement<{ id: string }>(
+      `select first.id
+       from campaigns g
+       cross join lateral unnest(g.list_ids || g.tag_ids || g.segment_ids) as included (set_id)
+       cross join lateral (
+         select c.id
+         from memberships m
+         join contacts c on c.organization_id = $1 and c.id = m.contact_id
+         where m.organization_id = $1 and m.set_id = included.set_id
+           and c.${addressColumns.key} is not null
+           and not $3 = any (c.unsubscribed_channels)
+           and not exists (
+             select
+             from memberships x
+             where x.organization_id = $1 and x.contact_id = m.contact_id
+               and x.set_id = any (g.exclude_list_ids || g.exclude_tag_ids || g.exclude_segment_ids)
+           )
+         order by m.contact_id
+         limit 1
+       ) first
+       where g.organization_id = $1 and g.id = $2
+       order by first.id
+       limit 1`,
+    ),
+    [campaign.organizationId, campaign.id, channel],
+  );
+  return row?.id ?? null;
+}
+
+/** Null for a contact that is not there. */
+export async function findContactValues(
+  connection: Connection,
+  contact: { organizationId: string; id: string },
+  variables: ContactVariables,
+): Promise<Values | null> {
+  const rows = await connection.rows(
+    unpreparedStatement('select from contacts where organization_id = $1 and id = $2'),
+    [contact.organizationId, contact.id],
+  );
+  return rows.length === 0 ? null : loadContactValues(connection, contact, variables);
+}
+
+/** What is read from here on takes so long at most, or is not read at all. */
+export async function savePoint(connection: Connection): Promise<void> {
+  await connection.rows(unpreparedStatement('savepoint counted'));
+}
+
+export async function returnToSavePoint(connection: Connection): Promise<void> {
+  await connection.rows(unpreparedStatement('rollback to savepoint counted'));
+}

@@ -1,0 +1,143 @@
+import {
+  compileEmail,
+  type EmailText,
+  fillEmail,
+  listChunks,
+  listLinks,
+  parseAddress,
+  renderEmail,
+  unsubscribePlaceholder,
+} from '../channels/email/email.ts';
+import { compileText, listPlaceholders } from '../channels/placeholders.ts';
+import {
+  linkPaths,
+  type StoredEmailContent,
+  type StoredEmailDetails,
+  type Submission,
+} from '../messages/messages.ts';
+import type { PreparedMessage, Sample, SampleCopy, TestCopy } from './channel.ts';
+
+/** What a copy of an email campaign says, before it is sent. */
+
+/** Gmail shows no more of the HTML, and puts a link in the place of the rest. */
+const clippedBytes = 102 * 1_024;
+/** Whoever looks at a preview reads no more. */
+const linksMax = 500;
+
+export function renderEmailSample(message: PreparedMessage, copy: SampleCopy): Sample | null {
+  const rendered = renderCopy(message, copy);
+  if (rendered === null) return null;
+  const links = new Set(rendered.html === null ? [] : listLinks(rendered.html));
+  links.delete(sampleUrlOf(copy.publicUrl));
+  return {
+    record: {
+      ...rendered,
+      links: [...links].slice(0, linksMax),
+      size_bytes: measureEmail(message, rendered, copy.at),
+    },
+    warnings: findWarnings(contentOf(message), rendered, [...links].slice(0, linksMax)),
+  };
+}
+
+function renderCopy(message: PreparedMessage, { values, publicUrl }: SampleCopy): EmailText | null {
+  const { html, text } = contentOf(message);
+  // Nobody is unsubscribed by a copy that is none of anybody's.
+  return renderEmail(
+    { subject: message.subject, html, text },
+    { ...values, [unsubscribePlaceholder]: sampleUrlOf(publicUrl) },
+  );
+}
+
+function sampleUrlOf(publicUrl: string): string {
+  return `${publicUrl}${linkPaths.unsubscribe}sample`;
+}
+
+function contentOf({ content }: PreparedMessage): StoredEmailContent {
+  return JSON.parse(content) as StoredEmailContent; // As email-channel.ts wrote it.
+}
+
+function detailsOf({ details }: PreparedMessage): StoredEmailDetails {
+  return JSON.parse(details) as StoredEmailDetails; // As email-channel.ts wrote it.
+}
+
+/** Of the whole message, without what is added on its way: its signature, and the longer addresses of tracked links. */
+function measureEmail(message: PreparedMessage, rendered: EmailText, at: Date): number {
+  const { fromName, replyTo } = detailsOf(message);
+  const compiled = compileEmail(
+    {
+      messageId: 'sample@postillion.test',
+      date: at,
+      from: { address: message.sender, name: fromName },
+      replyTo,
+      to: [message.sender],
+      cc: [],
+      ...rendered,
+      attachments: [],
+      headers: [],
+    },
+    { personalised: false },
+  );
+  const filled = fillEmail(compiled, {});
+  if (filled === 'too_large') throw new Error('what has no values cannot become too large by them');
+  return listChunks(filled).reduce((sum, { length }) => sum + length, 0);
+}
+
+/** What is likely to be a mistake, in words for the person who made it. Nothing of it keeps anybody from sending. */
+export function findWarnings(
+  written: { html: string | null; text: string | null },
+  rendered: EmailText,
+  links: readonly string[],
+): string[] {
+  const warnings: string[] = [];
+  const parts = [written.html, written.text].filter((part) => part !== null);
+  if (!parts.some((part) => listPlaceholders(compileText(part)).includes(unsubscribePlaceholder)))
+    warnings.push(
+      `There is no {{${unsubscribePlaceholder}}} in it: readers can unsubscribe by their mail client alone.`,
+    );
+  if (rendered.subject?.trim() === '') warnings.push('The subject of this copy is empty.');
+  if (rendered.html !== null && Buffer.byteLength(rendered.html) > clippedBytes)
+    warnings.push('The HTML has more than 102 kB: Gmail shows its beginning alone.');
+  if (rendered.text === null) warnings.push('There is no text part, and none can be made of the HTML.');
+  return [...warnings, ...links.flatMap(findLinkWarnings)];
+}
+
+function findLinkWarnings(link: string): string[] {
+  if (!URL.canParse(link)) return [`A link leads to no address: ${link}`];
+  const { protocol, hostname } = new URL(link);
+  if (isOwnMachine(hostname)) return [`A link leads to the reader's own machine: ${link}`];
+  return protocol === 'http:' ? [`A link leads to a page without encryption: ${link}`] : [];
+}
+
+function isOwnMachine(hostname: string): boolean {
+  return hostname === 'localhost' || hostname.endsWith('.localhost') || /^(127\.|\[::1\]$)/.test(hostname);
+}
+
+export function submitEmailTest(message: PreparedMessage, copy: TestCopy): Submission | null {
+  const rendered = renderCopy(message, copy);
+  if (rendered === null) return null;
+  const [from, to] = [parseAddress(message.sender), parseAddress(copy.to)];
+  if (from === null || to === null) throw new Error('the schema lets no such address through');
+  const { fromName, replyTo } = detailsOf(message);
+  const details: StoredEmailDetails = { fromName, replyTo, attachments: [] };
+  const content: StoredEmailContent = {
+    to: [to.address],
+    cc: [],
+    html: rendered.html,
+    text: rendered.text,
+  };
+  return {
+    organizationId: copy.organizationId,
+    channel: 'email',
+    class: 'transactional',
+    sender: from.address,
+    senderDomain: from.domain,
+    subject: rendered.subject,
+    category: message.category,
+    templateId: message.templateId,
+    details: JSON.stringify(details),
+    content: JSON.stringify(content),
+    recipients: [{ field: 'to', address: to.address, addressKey: to.normalised, dropReason: null }],
+    attachments: [],
+    idempotencyKey: null,
+  };
+}

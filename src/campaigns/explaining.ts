@@ -1,0 +1,110 @@
+import { readSuppression, type Suppression, type SuppressionTools } from '../audience/audience.ts';
+import {
+  type CampaignRecipient,
+  countWaitingBefore,
+  findCampaignRecipient,
+  sliceSize,
+} from '../messages/messages.ts';
+import type { Database, Transaction } from '../platform/postgres/database.ts';
+import * as answers from './answer-store.ts';
+import type { CampaignChannel } from './channel.ts';
+import { explain, type Explanation, type Facts } from './explanation.ts';
+import type { CampaignReference } from './lifecycle.ts';
+import { recipientsOf } from './recipients.ts';
+import * as store from './store.ts';
+
+export type ExplainTools = SuppressionTools & { database: Database };
+
+/** Null for a campaign that is not there, and for a contact of which nothing is known. */
+export async function explainRecipient(
+  tools: ExplainTools,
+  { organizationId, channel, id }: CampaignReference,
+  contactId: string,
+): Promise<(Explanation & { address: string | null }) | null> {
+  return tools.database.asOrganizations([organizationId], async (transaction) => {
+    const contact = { organizationId, id: contactId };
+    // Before the row, which it gets when it leaves there.
+    const waitingOrdinal = await answers.findWaitingOrdinal(
+      transaction,
+      { organizationId, id },
+      { id: contactId, sliceSize },
+    );
+    const campaign = await store.findCampaign(transaction, { organizationId, channel: channel.channel, id });
+    if (campaign === null) return null;
+    const recipients = recipientsOf(campaign);
+    const recipient = recipients && (await findCampaignRecipient(transaction, recipients, contactId));
+    const row = await answers.findStanding(transaction, channel, contact, [
+      ...includedIds(campaign),
+      ...excludedIds(campaign),
+    ]);
+    if (recipient === null && waitingOrdinal === null && row === null) return null;
+    const suppression = await findSuppression(tools, transaction, channel, organizationId, row);
+    const explanation = explain({
+      words: channel.words,
+      campaign: {
+        status: campaign.status,
+        scheduledAt: campaign.scheduled_at,
+        frozenAt: campaign.frozen_at,
+        cancelledAt: campaign.cancelled_at,
+        pauseReason: campaign.pause_reason,
+        failureReason: campaign.failure_reason,
+        isCutOff: campaign.expanded < (campaign.audience ?? 0),
+      },
+      standing: row && standingOf(row, campaign, suppression),
+      recipient,
+      waiting: await findWaiting(transaction, campaign, recipient, waitingOrdinal),
+    });
+    return {
+      ...explanation,
+      address: recipient === null ? (row?.address ?? null) : recipient.address || null,
+    };
+  });
+}
+
+function includedIds(campaign: store.CampaignRow): string[] {
+  return [...campaign.list_ids, ...campaign.tag_ids, ...campaign.segment_ids];
+}
+
+function excludedIds(campaign: store.CampaignRow): string[] {
+  return [...campaign.exclude_list_ids, ...campaign.exclude_tag_ids, ...campaign.exclude_segment_ids];
+}
+
+function standingOf(
+  row: answers.StandingRow,
+  campaign: store.CampaignRow,
+  suppression: Suppression | null,
+): NonNullable<Facts['standing']> {
+  const [included, excluded] = [new Set(includedIds(campaign)), new Set(excludedIds(campaign))];
+  return {
+    createdAt: row.created_at,
+    includedBy: row.sets.filter(({ id }) => included.has(id)),
+    excludedBy: row.sets.filter(({ id }) => excluded.has(id)),
+    hasAddress: row.address_key !== null,
+    isUnsubscribed: row.is_unsubscribed,
+    suppression,
+  };
+}
+
+async function findSuppression(
+  tools: ExplainTools,
+  transaction: Transaction,
+  { channel }: CampaignChannel,
+  organizationId: string,
+  row: answers.StandingRow | null,
+): Promise<Suppression | null> {
+  const address = row?.address_key ?? null;
+  return address === null ? null : readSuppression(transaction, tools, channel, { organizationId, address });
+}
+
+async function findWaiting(
+  transaction: Transaction,
+  campaign: store.CampaignRow,
+  recipient: CampaignRecipient | null,
+  waitingOrdinal: number | null,
+): Promise<Facts['waiting']> {
+  const { organization_id: organizationId, message_id: messageId } = campaign;
+  const isPending = recipient === null || recipient.shownStatus === 'pending';
+  const ordinal = recipient?.ordinal ?? waitingOrdinal;
+  if (messageId === null || ordinal === null || !isPending) return null;
+  return { countBefore: await countWaitingBefore(transaction, { organizationId, messageId }, ordinal) };
+}

@@ -1,0 +1,117 @@
+import { now } from '../platform/clock.ts';
+import { overloaded, PublicError } from '../platform/http/errors.ts';
+import { type Database, isStatementTimeout, type Transaction } from '../platform/postgres/database.ts';
+import { tryLockPreview } from '../segments/segments.ts';
+import * as answers from './answer-store.ts';
+import type { Sample } from './channel.ts';
+import * as engine from './engine-store.ts';
+import type { CampaignReference } from './lifecycle.ts';
+import { type LoadedSample, loadSample, type SampleTools } from './sampling.ts';
+
+/** What would become of a campaign if it was sent now. Nothing of it is kept. */
+export type Preview = {
+  issues: readonly string[];
+  audience: engine.FrozenAudience;
+  missingVariables: { name: string; contacts: number }[] | null;
+  sampleContactId: string | null;
+  sample: Sample;
+};
+
+/** Null for a campaign that is not there. */
+export async function previewCampaign(
+  tools: SampleTools,
+  reference: CampaignReference,
+  { contactId }: { contactId: string | null },
+): Promise<Preview | PublicError | null> {
+  const loaded = await loadSample(tools, reference, contactId);
+  if (loaded === null || loaded instanceof PublicError) return loaded;
+  const counted = await countInTime(tools.database, reference, loaded);
+  if (counted instanceof PublicError) return counted;
+  const { preparation } = loaded;
+  return {
+    ...counted,
+    issues: preparation.kind === 'ready' ? [] : preparation.issues,
+    sampleContactId: preparation.kind === 'ready' ? loaded.contactId : null,
+    sample: makeSample(tools, reference, loaded),
+  };
+}
+
+function makeSample(
+  tools: SampleTools,
+  { channel }: CampaignReference,
+  { preparation, values, awaitsSegment }: LoadedSample,
+): Sample {
+  const warnings = awaitsSegment
+    ? ['A segment is still being computed: its contacts are not all counted here.']
+    : [];
+  if (preparation.kind === 'not_ready') return { record: channel.emptySample, warnings };
+  const copy = { values, publicUrl: tools.publicUrl(), at: now(tools.clock) };
+  const sample = channel.renderSample(preparation.message, copy);
+  if (sample === null)
+    return { record: channel.emptySample, warnings: [...warnings, 'This copy has more than 30 MB.'] };
+  return { record: sample.record, warnings: [...warnings, ...sample.warnings] };
+}
+
+/** Longer than a person would wait; of each of the two counts. */
+const countTimeoutMs = 10_000;
+
+type Counted = Pick<Preview, 'audience' | 'missingVariables'>;
+
+async function countInTime(
+  database: Database,
+  reference: CampaignReference,
+  loaded: LoadedSample,
+): Promise<Counted | PublicError> {
+  const { organizationId } = reference;
+  try {
+    return await database.asOrganizations([organizationId], async (transaction) => {
+      if (!(await tryLockPreview(transaction, organizationId)))
+        return overloaded('Another preview of the organization is running. Try again when it is done.');
+      await engine.allowForLargeAudience(transaction, countTimeoutMs);
+      const audience = await engine.countAudience(
+        transaction,
+        { organizationId, id: reference.id },
+        reference.channel,
+      );
+      return {
+        audience,
+        missingVariables: await countMissing(transaction, reference, loaded, audience.audience),
+      };
+    });
+  } catch (cause) {
+    if (!isStatementTimeout(cause)) throw cause;
+    return overloaded('Counting the audience takes too long at the moment.');
+  }
+}
+
+/** Null if it takes too long: that is no reason to keep back the rest. */
+async function countMissing(
+  transaction: Transaction,
+  { organizationId, channel, id }: CampaignReference,
+  { campaign, preparation, variables }: LoadedSample,
+  audience: number,
+): Promise<Preview['missingVariables']> {
+  if (preparation.kind === 'not_ready') return null;
+  const defaults = channel.defaultsOf(campaign.content);
+  const hasDefault = (name: string) => Object.hasOwn(defaults, name);
+  const asked = {
+    fields: variables.fields.filter((name) => !hasDefault(name)),
+    properties: variables.properties.filter(({ key }) => !hasDefault(key)),
+  };
+  await answers.savePoint(transaction);
+  try {
+    const counts = await answers.countWithoutValue(transaction, { organizationId, id }, channel, asked);
+    return preparation.message.variableNames
+      .filter((name) => !hasDefault(name))
+      .map((name) => ({
+        name,
+        // What is neither a field nor a property nobody has.
+        contacts: counts.get(name) ?? audience,
+      }))
+      .filter(({ contacts }) => contacts > 0);
+  } catch (cause) {
+    if (!isStatementTimeout(cause)) throw cause;
+    await answers.returnToSavePoint(transaction);
+    return null;
+  }
+}

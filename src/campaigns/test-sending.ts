@@ -1,0 +1,41 @@
+import type { Acceptor } from '../messages/messages.ts';
+import { badRequest, PublicError, resourceNotFound } from '../platform/http/errors.ts';
+import { now } from '../platform/clock.ts';
+import type { CampaignReference } from './lifecycle.ts';
+import { loadSample, type SampleTools } from './sampling.ts';
+
+/**
+ * Sends a campaign as it reads now to a few addresses, as transactional mail: nothing of it is counted with the
+ * campaign. Returns the ids of the messages, one an address. If some of them are refused, for the quota for instance,
+ * those before them are on their way; only if all are, that is an error.
+ */
+export async function sendTest(
+  tools: SampleTools & { acceptor: Acceptor },
+  reference: CampaignReference,
+  { to, contactId }: { to: readonly string[]; contactId: string | null },
+): Promise<string[] | PublicError> {
+  const { organizationId, channel } = reference;
+  const sample = await loadSample(tools, reference, contactId);
+  if (sample instanceof PublicError) return sample;
+  if (sample === null) return resourceNotFound();
+  const { preparation, values } = sample;
+  if (preparation.kind === 'not_ready')
+    return new PublicError(
+      badRequest,
+      `The campaign is not ready to be sent: ${preparation.issues.join(', ')}.`,
+    );
+  const copy = { values, publicUrl: tools.publicUrl(), at: now(tools.clock), organizationId };
+  const submissions = to.map((address) => channel.submitTest(preparation.message, { ...copy, to: address }));
+  const outcomes = await Promise.all(
+    submissions.map((submission) => tools.acceptor.accept(submission ?? tooLarge(), null)),
+  );
+  const ids = outcomes.flatMap((outcome) =>
+    outcome.kind === 'response' ? [(JSON.parse(outcome.response.text) as { id: string }).id] : [],
+  );
+  const refused = outcomes.find((outcome) => outcome.kind === 'refused');
+  return ids.length === 0 && refused !== undefined ? refused.error : ids;
+}
+
+function tooLarge(): PublicError {
+  return new PublicError(badRequest, 'The campaign has more than 30 MB with these values.');
+}
