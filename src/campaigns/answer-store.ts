@@ -148,7 +148,7 @@ export async function countWithoutValue(
   const [row] = await connection.rows(
     unpreparedStatement<{ counts: number[] }>(
       `with ${judgedCandidates(channel, columns)}
-       select array[${counts.join(', ')}] as counts
+       select array[${counts.join(', ')}]::integer[] as counts
        from judged
        where exclusion is null`,
     ),

@@ -29,7 +29,11 @@ export async function explainRecipient(
       { organizationId, id },
       { id: contactId, sliceSize },
     );
-    const campaign = await store.findCampaign(transaction, { organizationId, channel: channel.channel, id });
+    const campaign = await store.findCampaignWithoutBodies(transaction, {
+      organizationId,
+      channel: channel.channel,
+      id,
+    });
     if (campaign === null) return null;
     const recipients = recipientsOf(campaign);
     const recipient = recipients && (await findCampaignRecipient(transaction, recipients, contactId));

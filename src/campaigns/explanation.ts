@@ -117,7 +117,7 @@ function reasonOf(facts: Facts, recipient: CampaignRecipient): string {
     case 'failed':
       return `Could not be delivered: given up${at} after ${describeAnswer(words, recipient)}.`;
     case 'complained':
-      return `Was delivered, and called unwanted${at} by whom it is for.`;
+      return `Was delivered, and reported as spam${at}.`;
     case 'unsubscribed':
       return `Was delivered, and unsubscribed from ${words.medium} by it${at}.`;
     case 'cancelled':
@@ -189,7 +189,7 @@ function describeDrop({ words, standing }: Facts, reason: DropReason, frozenAt: 
 const suppressionReasons: Readonly<Record<Suppression['reason'], string>> = {
   hard_bounce: 'it does not exist',
   soft_bounces: 'it has not taken mail for a long time',
-  complaint: 'mail to it was called unwanted',
+  complaint: 'mail to it was reported as spam',
   unsubscribe: 'it was unsubscribed',
   operator: 'the operator said so',
 };
@@ -220,13 +220,23 @@ function listSteps(facts: Facts, recipient: CampaignRecipient): Step[] {
   add(recipient.handed_off_at, 'Was handed off.');
   add(recipient.opened_at, 'Was opened.');
   add(recipient.clicked_at, 'A link was followed.');
-  const at = recipient.shownStatus === 'cancelled' ? campaign.cancelledAt : recipient.status_at;
-  if (!toldAlready.has(recipient.shownStatus)) add(at, reasonOf(facts, recipient));
-  if (recipient.shownStatus === 'delivered') add(recipient.status_at, `${capitalise(words.taker)} took it.`);
-  return steps.sort((one, other) => (one.at?.getTime() ?? 0) - (other.at?.getTime() ?? 0));
+  const { shownStatus } = recipient;
+  if (shownStatus === 'delivered') add(recipient.status_at, `${capitalise(words.taker)} took it.`);
+  if (!toldAlready.has(shownStatus))
+    add(shownStatus === 'cancelled' ? campaign.cancelledAt : recipient.status_at, reasonOf(facts, recipient));
+  steps.sort((one, other) => (one.at?.getTime() ?? 0) - (other.at?.getTime() ?? 0));
+  // When it was dropped nobody has noted.
+  return shownStatus === 'dropped' ? [...steps, { at: null, text: reasonOf(facts, recipient) }] : steps;
 }
 
-const toldAlready: ReadonlySet<string> = new Set(['pending', 'sent', 'delivered', 'opened', 'clicked']);
+const toldAlready: ReadonlySet<string> = new Set([
+  'pending',
+  'dropped',
+  'sent',
+  'delivered',
+  'opened',
+  'clicked',
+]);
 
 /** Why the contact would not be in an audience that is frozen now; null if it would. */
 function findObstacle(

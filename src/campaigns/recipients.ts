@@ -27,7 +27,11 @@ export async function listRecipients(
       status === null || status === 'pending'
         ? await answers.listWaiting(transaction, channel, { organizationId, id }, page)
         : [];
-    const campaign = await store.findCampaign(transaction, { organizationId, channel: channel.channel, id });
+    const campaign = await store.findCampaignWithoutBodies(transaction, {
+      organizationId,
+      channel: channel.channel,
+      id,
+    });
     if (campaign === null) return null;
     const rows = await listRows(transaction, campaign, { status, page });
     const found = new Map(waiting.map((row) => [row.contact_id, showWaiting(channel, row, campaign)]));

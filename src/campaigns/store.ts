@@ -40,8 +40,8 @@ const audienceColumns = audienceFields.join(', ');
 /** Bodies are stored apart from the row, and read only where they are named. */
 const listedColumns = `organization_id, channel, id, name, status, content, ${audienceColumns},
   scheduled_at, queued_at, started_at, completed_at, cancelled_at, pause_reason, failure_reason,
-  message_id, frozen_at, expanded, audience, excluded_unsubscribed, excluded_suppressed, excluded_no_address, excluded_duplicate,
-  created_at, updated_at`;
+  message_id, frozen_at, expanded, audience, excluded_unsubscribed, excluded_suppressed, excluded_no_address,
+  excluded_duplicate, created_at, updated_at`;
 
 /** As it is read with its bodies. */
 type WholeRow = CampaignRow & { bodies: CampaignContent };
@@ -118,6 +118,22 @@ export async function findCampaign(
   campaign: CampaignKey,
 ): Promise<CampaignRow | null> {
   return select(connection, campaign, '');
+}
+
+/** For questions that have nothing to do with what it says. */
+export async function findCampaignWithoutBodies(
+  connection: Connection,
+  campaign: CampaignKey,
+): Promise<CampaignRow | null> {
+  const [row] = await connection.rows(
+    unpreparedStatement<CampaignRow>(
+      `select ${listedColumns}
+       from campaigns
+       where organization_id = $1 and channel = $2 and id = $3 and deleted_at is null`,
+    ),
+    keyOf(campaign),
+  );
+  return row ?? null;
 }
 
 /** Whoever moves a campaign has its row, so that of two that move it at once the second sees what the first did. */

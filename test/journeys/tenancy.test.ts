@@ -138,6 +138,8 @@ const validBodies: Readonly<Record<string, () => object>> = {
   'POST /email/campaigns': () => ({ name: aName() }),
   'PATCH /email/campaigns/:id': () => ({}),
   'POST /email/campaigns/:id/send': () => ({}),
+  'POST /email/campaigns/:id/preview': () => ({}),
+  'POST /email/campaigns/:id/test': () => ({ to: ['ann@example.com'] }),
   'POST /lists': () => ({ name: aName() }),
   'PATCH /lists/:id': () => ({}),
   'POST /lists/:id/contacts': () => ({ contact_ids: [unknownId] }),
