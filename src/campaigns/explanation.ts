@@ -290,17 +290,11 @@ function describeEnd(campaign: ExplainedCampaign): { outcome: Outcome; reason: s
   };
 }
 
-function describeBeginning(campaign: ExplainedCampaign): string {
-  switch (campaign.status) {
-    case 'draft':
-      return 'The campaign is a draft.';
-    case 'scheduled':
-      return `The campaign is scheduled${on(campaign.scheduledAt).replace(' on ', ' for ')}.`;
-    case 'paused':
-      return describePause(campaign.pauseReason);
-    default:
-      return 'The audience is about to be frozen.';
-  }
+function describeBeginning({ status, scheduledAt, pauseReason }: ExplainedCampaign): string {
+  if (status === 'draft') return 'The campaign is a draft.';
+  if (status === 'scheduled')
+    return `The campaign is scheduled for ${scheduledAt?.toISOString() ?? 'later'}.`;
+  return status === 'paused' ? describePause(pauseReason) : 'The audience is about to be frozen.';
 }
 
 /** Of an audience that was frozen without the contact. */

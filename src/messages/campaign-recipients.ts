@@ -64,15 +64,8 @@ function show(row: store.CampaignRecipientRow, { isCancelled }: CampaignRecipien
 
 /** The fates that are shown as a status; none of them if nobody can be shown as it. */
 function fatesOf(status: CampaignRecipientStatus, isCancelled: boolean): RecipientFate[] {
-  switch (status) {
-    case 'cancelled':
-      return isCancelled ? ['pending', 'delayed'] : [];
-    case 'pending':
-    case 'delayed':
-      return isCancelled ? [] : [status];
-    default:
-      return [status];
-  }
+  if (status === 'cancelled') return isCancelled ? ['pending', 'delayed'] : [];
+  return isCancelled && (status === 'pending' || status === 'delayed') ? [] : [status];
 }
 
 /** How many are to be written to before the one with this ordinal, about. */
