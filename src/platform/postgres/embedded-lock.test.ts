@@ -4,9 +4,9 @@ import { chmod, mkdtemp, readdir, rm } from 'node:fs/promises';
 import os from 'node:os';
 import path from 'node:path';
 import { pathToFileURL } from 'node:url';
-import { afterEach, beforeEach, expect, test, vi } from 'vitest';
+import { afterAll, afterEach, beforeEach, expect, test, vi } from 'vitest';
 import { type Clock, systemClock } from '../clock.ts';
-import { type LockPlace, withLock } from './embedded-lock.ts';
+import type { LockPlace } from './embedded-lock.ts';
 
 /** A contender can only be made to sleep at the worst moment from inside the call that follows it. */
 const hooks = vi.hoisted(() => ({ beforeLink: (): Promise<void> => Promise.resolve() }));
@@ -19,6 +19,13 @@ vi.mock('node:fs/promises', async (importOriginal) => {
       await real.link(from, to);
     },
   };
+});
+
+/** Loaded anew, and not left to others: test files of one process share what they load. */
+vi.resetModules();
+const { withLock } = await import('./embedded-lock.ts');
+afterAll(() => {
+  vi.resetModules();
 });
 
 let place: LockPlace;
