@@ -17,6 +17,8 @@ export type TemplateTools = { database: Database; clock: Clock; newId: NewId };
 
 /** More names than that are no content. */
 const variablesMax = 1_000;
+/** Of all names together. They stand in every item of a list, where one name of 2 MB would be a page of 200 MB. */
+const variablesLengthMax = 32_768;
 
 export type SavedTemplate =
   { kind: 'saved'; template: store.TemplateRow } | { kind: 'invalid'; issue: string } | { kind: 'not_found' };
@@ -92,6 +94,11 @@ function checkContent(
   const variables = listVariables(content);
   if (variables.length > variablesMax)
     return { kind: 'invalid', issue: `a template must have at most ${variablesMax} different placeholders` };
+  if (variables.join('').length > variablesLengthMax)
+    return {
+      kind: 'invalid',
+      issue: `the names of a template's placeholders must be at most ${variablesLengthMax} characters altogether`,
+    };
   return { kind: 'valid', variables };
 }
 

@@ -121,6 +121,10 @@ test.each([
     { html: Array.from({ length: 1_001 }, (_, n) => `{{v${n}}}`).join('') },
     'a template must have at most 1000 different placeholders',
   ],
+  [
+    { text: `{{${'n'.repeat(32_768)}}} {{n}}` },
+    "the names of a template's placeholders must be at most 32768 characters altogether",
+  ],
   [{ variables: [] }, 'variables is not a known field'],
 ])('is refused, case %#', async (wrong, message) => {
   const response = await ask('POST', '/templates', { name: 'Fine', html: '<p>x</p>', ...wrong });
