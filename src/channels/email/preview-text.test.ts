@@ -15,6 +15,12 @@ test.each([
   ['<!-- <body> --><body>x<body>', `<!-- <body> --><body>${hidden}x<body>`],
   ['<p>no body</p>', `${hidden}<p>no body</p>`],
   ['<title><body></title><body>x', `<title><body></title><body>${hidden}x`],
+  ['<!doctype html><p>x</p>', `<!doctype html>${hidden}<p>x</p>`],
+  [
+    '<!DOCTYPE html><html lang="en"><head><title>x</title></head><p>x</p><p></head>',
+    `<!DOCTYPE html><html lang="en"><head><title>x</title></head>${hidden}<p>x</p><p></head>`,
+  ],
+  ['<html><p>x</p><body>', `<html>${hidden}<p>x</p><body>`],
   ['', hidden],
 ])('it stands first in the body of %s', (html, expected) => {
   expect(shown(html)).toBe(expected);

@@ -13,20 +13,32 @@ export function insertPreviewText(html: string, previewText: string): string {
   return `${html.slice(0, start)}<div style="display:none;overflow:hidden;max-height:0;mso-hide:all">${escapeHtml(previewText)}${'&#8203;&nbsp;'.repeat(60)}</div>${html.slice(start)}`;
 }
 
-/** Just behind the opening tag of the body, or 0. */
+/**
+ * Just behind the opening tag of the body. It may be left out: then behind what comes before a body, because what stands
+ * before a doctype makes clients lay the message out as they did last century.
+ */
 function findBodyStart(html: string): number {
   let start = 0;
+  let isFound = false;
   const parser = new Parser({
-    onopentag: (name) => {
-      if (name !== 'body' || start > 0) return;
+    onprocessinginstruction: () => {
       start = parser.endIndex + 1;
-      parser.pause();
+    },
+    onopentag: (name) => {
+      if (name === 'html' || name === 'body') start = parser.endIndex + 1;
+      isFound = !beforeBody.has(name);
+      if (isFound) parser.pause();
+    },
+    onclosetag: (name, isImplied) => {
+      if (name === 'head' && !isImplied) start = parser.endIndex + 1;
     },
   });
-  for (let from = 0; from < Math.min(html.length, headLengthMax) && start === 0; from += pieceLength) {
+  for (let from = 0; from < Math.min(html.length, headLengthMax) && !isFound; from += pieceLength) {
     parser.write(html.slice(from, from + pieceLength));
   }
   return start;
 }
+
+const beforeBody = new Set(['html', 'head', 'title', 'meta', 'link', 'style', 'base', 'script']);
 
 const pieceLength = 4_096;
