@@ -27,10 +27,10 @@ function generate(...options: string[]): Promise<{ exitCode: number; errors: str
 }
 
 test('a file that was changed by hand is named, and left as it is', async () => {
-  expect(await generate('--check')).toEqual({ exitCode: 0, errors: '' });
   await appendFile(path.join(directory, '.env.example'), 'PORT=1\n');
   const { exitCode, errors } = await generate('--check');
   expect(exitCode).toBe(1);
+  // And no other one.
   expect(errors).toMatch(/^Not up to date: \.env\.example\./);
   expect(await readFile(path.join(directory, '.env.example'), 'utf8')).toContain('PORT=1\n');
 });
