@@ -350,12 +350,14 @@ export async function replaceHolds(
   return [];
 }
 
-async function lockForHold(
+/** Keeps them from being deleted until the transaction ends; returns the ids of those that are there. */
+export async function lockForHold(
   transaction: Connection,
   table: 'contact_sets' | 'contact_properties',
   organizationId: string,
   ids: readonly string[],
 ): Promise<string[]> {
+  if (ids.length === 0) return [];
   const rows = await transaction.rows(
     unpreparedStatement<{ id: string }>(
       `select id

@@ -6,6 +6,7 @@ import {
 } from '../../platform/postgres/database.ts';
 import type { ContactRow } from '../contact-store.ts';
 import { type ContactValues, searchKeysOf } from '../contact-values.ts';
+import { lockForHold } from '../set-store.ts';
 
 /**
  * Statements of imports and exports: each over thousands of contacts at once.
@@ -34,24 +35,12 @@ export async function lockTargets(
   transaction: Connection,
   targets: { organizationId: string; setIds: readonly string[]; propertyIds: readonly string[] },
 ): Promise<string[]> {
-  const lock = (table: 'contact_sets' | 'contact_properties', ids: readonly string[]) =>
-    ids.length === 0
-      ? []
-      : transaction.rows(
-          unpreparedStatement<{ id: string }>(
-            `select id
-             from ${table}
-             where organization_id = $1 and id = any ($2::uuid[]) and deleted_at is null
-             order by id
-             for key share`,
-          ),
-          [targets.organizationId, ids],
-        );
+  const { organizationId, setIds, propertyIds } = targets;
   const there = await Promise.all([
-    lock('contact_sets', targets.setIds),
-    lock('contact_properties', targets.propertyIds),
+    lockForHold(transaction, 'contact_sets', organizationId, setIds),
+    lockForHold(transaction, 'contact_properties', organizationId, propertyIds),
   ]);
-  return there.flat().map(({ id }) => id);
+  return there.flat();
 }
 
 export type Identifiers = { externalIds: string[]; emailKeys: string[]; phoneNumbers: string[] };
@@ -259,21 +248,13 @@ export type Membership = { setId: string; contactId: string };
 
 const insertAllMemberships = statement(
   'audience_import_memberships',
-  `with kept as (
-     select id
-     from contact_sets
-     where organization_id = $1 and id = any ($2::uuid[]) and deleted_at is null
-     order by id
-     for key share
-   )
-   insert into memberships (organization_id, set_id, contact_id)
+  `insert into memberships (organization_id, set_id, contact_id)
    select $1, set_id, contact_id
    from unnest($2::uuid[], $3::uuid[]) as membership (set_id, contact_id)
-   where set_id in (select id from kept)
    on conflict do nothing`,
 );
 
-/** Given in order, so that two transactions cannot deadlock. What a deleted list had is nobody's any more. */
+/** Given in order, so that two transactions cannot deadlock. Needs the locks of `lockTargets` on the sets. */
 export async function insertMemberships(
   transaction: Connection,
   organizationId: string,
