@@ -1,5 +1,6 @@
 import { cursorOf, type Page, pageClause } from '../platform/http/pagination.ts';
 import { type Connection, statement, unpreparedStatement } from '../platform/postgres/database.ts';
+import { lockName } from '../platform/postgres/name-locks.ts';
 import type { Properties } from './contact-values.ts';
 import type { Property, PropertyType } from './schema.ts';
 
@@ -37,10 +38,7 @@ export async function loadProperties(connection: Connection, organizationId: str
 
 /** One at a time in an organization, so that each gets a number of its own; held until the transaction ends. */
 export async function lockProperties(transaction: Connection, organizationId: string): Promise<void> {
-  await transaction.rows(
-    unpreparedStatement("select pg_advisory_xact_lock(hashtextextended('contact properties ' || $1, 0))"),
-    [organizationId],
-  );
+  await lockName(transaction, `contact properties ${organizationId}`);
 }
 
 /** Needs the lock of `lockProperties`. Throws a unique violation of contact_properties_key. */

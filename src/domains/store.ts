@@ -1,5 +1,6 @@
 import { cursorOf, type Page, pageClause } from '../platform/http/pagination.ts';
 import { type Connection, statement, unpreparedStatement } from '../platform/postgres/database.ts';
+import { lockName, tryLockName } from '../platform/postgres/name-locks.ts';
 import type { Findings } from './findings.ts';
 import type { DomainSettings } from './records.ts';
 
@@ -321,20 +322,12 @@ function nameAndParents(name: string): string[] {
 
 /** Serialises verifications of all organizations until the transaction ends; they are rare. */
 export async function lockVerification(transaction: Connection): Promise<void> {
-  await transaction.rows(
-    unpreparedStatement("select pg_advisory_xact_lock(hashtextextended('domains verify', 0))"),
-  );
+  await lockName(transaction, 'domains verify');
 }
 
 /** Whether no other registration of the organization is under way; holds that until the transaction ends. */
 export async function tryLockRegistration(transaction: Connection, organizationId: string): Promise<boolean> {
-  const [row] = await transaction.rows(
-    unpreparedStatement<{ is_locked: boolean }>(
-      "select pg_try_advisory_xact_lock(hashtextextended('domains register ' || $1, 0)) as is_locked",
-    ),
-    [organizationId],
-  );
-  return row?.is_locked === true;
+  return tryLockName(transaction, `domains register ${organizationId}`);
 }
 
 export type SendingDomainRow = DomainName & {

@@ -1,5 +1,6 @@
 import { cursorOf, type Page, pageClause } from '../platform/http/pagination.ts';
 import { type Connection, unpreparedStatement } from '../platform/postgres/database.ts';
+import { lockName, tryLockName } from '../platform/postgres/name-locks.ts';
 import type { SegmentStatus } from './schema.ts';
 
 /** Names, descriptions and members of segments are those of their contact sets, which the audience writes. */
@@ -61,10 +62,7 @@ export async function listSegments(
 
 /** One organization's segments are made and changed one after the other: their limit and their order hang on it. */
 export async function lockSegments(transaction: Connection, organizationId: string): Promise<void> {
-  await transaction.rows(
-    unpreparedStatement("select pg_advisory_xact_lock(hashtextextended('segments of ' || $1, 0))"),
-    [organizationId],
-  );
+  await lockName(transaction, `segments of ${organizationId}`);
 }
 
 /** Whether the organization has so many segments or more. */
@@ -203,21 +201,12 @@ export async function findNextComputeAt(connection: Connection): Promise<Date | 
 
 /** Whether nobody else keeps the members of this organization's segments; holds that until the transaction ends. */
 export async function tryLockMembers(transaction: Connection, organizationId: string): Promise<boolean> {
-  const [row] = await transaction.rows(
-    unpreparedStatement<{ is_locked: boolean }>(
-      "select pg_try_advisory_xact_lock(hashtextextended('segment members of ' || $1, 0)) as is_locked",
-    ),
-    [organizationId],
-  );
-  return row?.is_locked === true;
+  return tryLockName(transaction, `segment members of ${organizationId}`);
 }
 
 /** The same, waiting for whoever has it: those who only try stand behind. */
 export async function lockMembers(transaction: Connection, organizationId: string): Promise<void> {
-  await transaction.rows(
-    unpreparedStatement("select pg_advisory_xact_lock(hashtextextended('segment members of ' || $1, 0))"),
-    [organizationId],
-  );
+  await lockName(transaction, `segment members of ${organizationId}`);
 }
 
 /** The process that serves this transaction, for `cancelStatement`. */

@@ -4,6 +4,7 @@ import {
   statement,
   unpreparedStatement,
 } from '../../platform/postgres/database.ts';
+import { lockName } from '../../platform/postgres/name-locks.ts';
 import type { ContactRow } from '../contact-store.ts';
 import { type ContactValues, searchKeysOf } from '../contact-values.ts';
 import { lockForHold } from '../set-store.ts';
@@ -24,10 +25,7 @@ import { lockForHold } from '../set-store.ts';
  * wait for each other's rows, in the order of one for some and of the other for the rest.
  */
 export async function lockImports(transaction: Connection, organizationId: string): Promise<void> {
-  await transaction.rows(
-    unpreparedStatement("select pg_advisory_xact_lock(hashtextextended('contact import ' || $1, 0))"),
-    [organizationId],
-  );
+  await lockName(transaction, `contact import ${organizationId}`);
 }
 
 /** Keeps sets and properties from being deleted until the transaction ends; returns the ids of those that are there. */

@@ -1,0 +1,21 @@
+import { type Connection, unpreparedStatement } from './database.ts';
+
+/** Locks by name, which hold until their transaction ends. A name says whose lock it is: all of a database share them. */
+
+/** Waits for whoever has it. */
+export async function lockName(transaction: Connection, name: string): Promise<void> {
+  await transaction.rows(unpreparedStatement('select pg_advisory_xact_lock(hashtextextended($1, 0))'), [
+    name,
+  ]);
+}
+
+/** Returns whether nobody else has it. */
+export async function tryLockName(transaction: Connection, name: string): Promise<boolean> {
+  const [row] = await transaction.rows(
+    unpreparedStatement<{ is_locked: boolean }>(
+      'select pg_try_advisory_xact_lock(hashtextextended($1, 0)) as is_locked',
+    ),
+    [name],
+  );
+  return row?.is_locked === true;
+}
