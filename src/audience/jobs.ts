@@ -24,9 +24,9 @@ export function startClearing(tools: ChoreTools): { stop: () => Promise<void> } 
       const hadValues = await database.transaction((transaction) =>
         forgetSomeValues(transaction, now(clock)),
       );
-      if (hadMembers || hadValues) return 0;
+      if (hadMembers || hadValues) return 'at once';
       const deletedAt = await properties.findFirstDeletedAt(database);
-      return deletedAt === null ? null : Math.max(deletedAt.getTime() + writersDoneMs - clock.nowMs(), 0) + 1;
+      return deletedAt && dateOf(deletedAt.getTime() + writersDoneMs);
     },
   });
 }

@@ -1,4 +1,4 @@
-import { type Clock, now } from '../platform/clock.ts';
+import { type Clock, dateOf, now } from '../platform/clock.ts';
 import { type ChoreTools, type RunningChore, startChore } from '../platform/queue/chore.ts';
 import { countChangedRecipients } from '../messages/messages.ts';
 import { campaignChannel } from './campaigns.ts';
@@ -50,10 +50,10 @@ function startBeginning(tools: CampaignJobTools): RunningChore {
       const hasQueued = await queueDue(tools);
       const round = await rounds.go(signal);
       if (round.hasAdvanced) tools.onFrozen();
-      if (hasQueued || round.hasMore) return 0;
+      if (hasQueued || round.hasMore) return 'at once';
       const nextAt = await store.findNextScheduledAt(tools.database);
-      const untilNextMs = nextAt === null ? null : Math.max(nextAt.getTime() - tools.clock.nowMs(), 0) + 1;
-      return round.pauseMs === null ? untilNextMs : Math.min(round.pauseMs, untilNextMs ?? Infinity);
+      const againAt = endOfPause(tools.clock, round);
+      return nextAt !== null && againAt !== null && againAt < nextAt ? againAt : (nextAt ?? againAt);
     },
   });
 }
@@ -67,7 +67,7 @@ function startAdvancing(tools: CampaignJobTools): RunningChore {
     work: async (signal) => {
       const hasMoreToCount = await countChangedRecipients(tools.database);
       const round = await rounds.go(signal);
-      return hasMoreToCount || round.hasMore ? 0 : round.pauseMs;
+      return hasMoreToCount || round.hasMore ? 'at once' : endOfPause(tools.clock, round);
     },
   });
 }
@@ -92,6 +92,10 @@ type Round = {
   /** Otherwise, when it is worth another look although nobody tells. */
   pauseMs: number | null;
 };
+
+function endOfPause(clock: Clock, { pauseMs }: Round): Date | null {
+  return pauseMs === null ? null : dateOf(clock.nowMs() + pauseMs);
+}
 
 type RoundPlan = { isFrozen: boolean; takeStep: typeof advanceCampaign };
 

@@ -22,9 +22,8 @@ export function startDomainChecks(tools: JobTools): { stop: () => Promise<void> 
     name: 'checking domains',
     channel: domainChannel,
     work: async () => {
-      if (await checkDueDomains(tools)) return 0;
-      const nextAt = await store.findNextCheckAt(tools.database);
-      return nextAt === null ? null : Math.max(nextAt.getTime() - tools.clock.nowMs(), 0) + 1;
+      if (await checkDueDomains(tools)) return 'at once';
+      return store.findNextCheckAt(tools.database);
     },
   });
 }

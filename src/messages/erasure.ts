@@ -37,9 +37,8 @@ export function startErasing(tools: ErasureTools): { stop: () => Promise<void> }
     channel: erasureChannel,
     work: async () => {
       if (await tools.database.transaction((transaction) => eraseNext(tools, transaction, now(tools.clock))))
-        return 0;
-      const nextAt = await findNextErasureAt(tools.database);
-      return nextAt === null ? null : Math.max(nextAt.getTime() - tools.clock.nowMs(), 0) + 1;
+        return 'at once';
+      return findNextErasureAt(tools.database);
     },
   });
 }

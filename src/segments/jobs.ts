@@ -1,4 +1,4 @@
-import { now } from '../platform/clock.ts';
+import { dateOf, now } from '../platform/clock.ts';
 import { type ChoreTools, startChore } from '../platform/queue/chore.ts';
 import { computeNext, followChanges } from './membership.ts';
 import * as store from './store.ts';
@@ -40,8 +40,8 @@ function startFollowing(tools: ChoreTools) {
       const wasBehindSome = after !== null;
       after = ids.length === organizationsMax ? (ids.at(-1) ?? null) : null;
       const hasWorked = await rounds.go(ids, signal);
-      if (hasWorked || wasBehindSome || after !== null) return 0;
-      return ids.length > 0 ? busyPauseMs : null;
+      if (hasWorked || wasBehindSome || after !== null) return 'at once';
+      return ids.length > 0 ? dateOf(tools.clock.nowMs() + busyPauseMs) : null;
     },
   });
 }
@@ -56,10 +56,9 @@ function startComputing(tools: ChoreTools) {
     work: async (signal) => {
       const at = now(tools.clock);
       const ids = await store.findOrganizationsToCompute(tools.database, at, organizationsMax);
-      if (await rounds.go(ids, signal)) return 0;
-      if (ids.length > 0) return busyPauseMs;
-      const nextAt = await store.findNextComputeAt(tools.database);
-      return nextAt === null ? null : Math.max(nextAt.getTime() - tools.clock.nowMs(), 0) + 1;
+      if (await rounds.go(ids, signal)) return 'at once';
+      if (ids.length > 0) return dateOf(tools.clock.nowMs() + busyPauseMs);
+      return store.findNextComputeAt(tools.database);
     },
   });
 }

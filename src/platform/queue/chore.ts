@@ -11,8 +11,8 @@ export type Chore = {
   name: string;
   /** The channel on which whoever makes work for it notifies. */
   channel: string;
-  /** Does a bounded piece of work, and says in how many milliseconds there is more: 0 for at once, null for unknown. */
-  work: (signal: AbortSignal) => Promise<number | null>;
+  /** Does a bounded piece of work, and says when there is more; null where only a notification would tell. */
+  work: (signal: AbortSignal) => Promise<'at once' | Date | null>;
 };
 
 export type RunningChore = {
@@ -34,7 +34,7 @@ export function startChore(tools: ChoreTools, chore: Chore): RunningChore {
     while (!stopping.signal.aborted) {
       let pauseMs = pauseAfterFailureMs;
       try {
-        pauseMs = (await chore.work(stopping.signal)) ?? idleMs;
+        pauseMs = pauseUntil(tools.clock, await chore.work(stopping.signal));
       } catch (cause) {
         if (!stopping.signal.aborted) {
           tools.log.warn({ err: cause, chore: chore.name }, 'a chore was interrupted');
@@ -51,4 +51,10 @@ export function startChore(tools: ChoreTools, chore: Chore): RunningChore {
       await Promise.all([listening, working]);
     },
   };
+}
+
+/** Timers may ring a little early, when nothing would be due yet. */
+function pauseUntil(clock: Clock, nextAt: 'at once' | Date | null): number {
+  if (nextAt === 'at once') return 0;
+  return nextAt === null ? idleMs : Math.max(nextAt.getTime() - clock.nowMs(), 0) + 1;
 }
