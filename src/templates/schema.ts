@@ -1,6 +1,7 @@
 import { type Static, Type } from 'typebox';
 import { instant } from '../platform/http/shapes.ts';
 import type { TextFormat } from '../platform/http/validation.ts';
+import { isUuid } from '../platform/ids.ts';
 
 /** Of HTML and of text, in UTF-8. */
 export const bodyBytesMax = 2 * 1_048_576;
@@ -12,12 +13,10 @@ export const templateFormats: Record<string, TextFormat> = {
     mustBe: 'at most 2 MB',
   },
   'template-ids': {
-    test: (text) => text.length <= 4_000 && text.split(',').every((id) => uuidPattern.test(id)),
+    test: (text) => text.length <= 4_000 && text.split(',').every(isUuid),
     mustBe: 'ids, separated by commas',
   },
 };
-
-const uuidPattern = /^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$/i;
 
 /** A text that may be null: said so in one type, so that what is wrong with it is said once. */
 const optionalText = (options: Record<string, unknown>) =>
