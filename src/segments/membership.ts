@@ -57,11 +57,11 @@ export async function followChanges(tools: MembershipTools, organizationId: stri
       const contactIds = await takeContactChanges(transaction, organizationId, followedMax);
       if (contactIds.length === 0) return false;
       const segments = await store.listKeptSegments(transaction, organizationId);
+      // One that is still to be computed will look at all contacts, these among them.
+      const ready = usedFirst(segments).filter(({ isReady }) => isReady);
+      if (ready.length === 0) return true;
       const context = await loadContext(transaction, organizationId);
-      for (const segment of usedFirst(segments)) {
-        // One that is still to be computed will look at all contacts, these among them.
-        if (segment.isReady) await refresh(tools, transaction, segment, context, contactIds);
-      }
+      for (const segment of ready) await refresh(tools, transaction, segment, context, contactIds);
       return true;
     });
   } catch (cause) {
