@@ -9,7 +9,7 @@ export {
   finishErasure,
   postponeErasure,
   takeDueErasure,
-} from './erasures.ts';
+} from './erasure-store.ts';
 export { writeRecord } from './files/csv-writer.ts';
 export { openExport } from './files/export.ts';
 export { importContacts, type ImportOutcome, type ImportProgress } from './files/import.ts';
