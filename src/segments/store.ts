@@ -248,7 +248,6 @@ export async function tryLockPreview(transaction: Connection, organizationId: st
 export type KeptSegment = SegmentKey & {
   conditions: unknown;
   revision: number;
-  status: SegmentStatus;
   /** Whether its members are those of its conditions, as far as changes were followed. */
   isReady: boolean;
   computeAt: Date | null;
@@ -265,12 +264,11 @@ export async function listKeptSegments(
       id: string;
       conditions: unknown;
       revision: number;
-      status: SegmentStatus;
       is_ready: boolean;
       compute_at: Date | null;
       used_ids: string[];
     }>(
-      `select g.id, g.conditions, g.revision, g.status, s.is_ready, g.compute_at,
+      `select g.id, g.conditions, g.revision, s.is_ready, g.compute_at,
          array(
            select h.held_id
            from holds h
@@ -287,7 +285,6 @@ export async function listKeptSegments(
     id: row.id,
     conditions: row.conditions,
     revision: row.revision,
-    status: row.status,
     isReady: row.is_ready,
     computeAt: row.compute_at,
     usedIds: row.used_ids,
