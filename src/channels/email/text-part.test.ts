@@ -23,11 +23,30 @@ test('a text part says what the HTML says, in lines that can be read, with its l
 });
 
 test.each([
+  ['cells', '<table><tr><th>Total</th><td>5</td></tr><tr><td>Paid</td></tr></table>', 'Total 5\nPaid'],
+  ['quotations', 'a<blockquote>b<br>c</blockquote>d', 'a\n\nb\nc\n\nd'],
+  [
+    'placeholders behind long lines',
+    `<p>${'word '.repeat(20)}{{ name }}</p>`,
+    `${'word '.repeat(20)}{{ name }}`,
+  ],
+])('it keeps %s as people read them', (_what, html, text) => {
+  expect(makeTextPart(html)).toBe(text);
+});
+
+test.each([
   ['nothing but markup', '<p><br></p>'],
   ['more than is looked at', `<p>${'x'.repeat(262_144)}</p>`],
   ['a deep nest', '<div>'.repeat(52_000)],
   ['a deep nest of what is closed by itself', '<b>'.repeat(80_000)],
   ['tables in tables', '<table><tr><td>'.repeat(17_000)],
+  ['lists in lists', `${'<ol start="999999999"><li>'.repeat(99)}${'<br>x'.repeat(51_000)}`],
+  [
+    'what makes many times as much text',
+    `${'<ol start="999999999"><li>'.repeat(10)}${'<br>x'.repeat(51_000)}`,
+  ],
+  ['numbers that cannot be written', '<ol type="i" start="3999999"><li>x</ol>'],
+  ['headings that are never closed', '<h1>x'.repeat(52_000)],
 ])('there is none for %s', (_what, html) => {
   expect(makeTextPart(html)).toBeNull();
 });
@@ -41,6 +60,8 @@ test.each([
   ['one word', 'w'.repeat(262_144)],
   ['entities', '&nbsp;'.repeat(43_000)],
   ['lines', '<br>'.repeat(65_000)],
+  ['quotations in quotations', `${'<blockquote>'.repeat(199)}${'<br>x'.repeat(51_000)}`],
+  ['rules', '<hr>'.repeat(65_000)],
 ])('hostile %s come to an end', (_what, html) => {
   expect(() => makeTextPart(html)).not.toThrow();
 });

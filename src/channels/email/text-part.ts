@@ -1,4 +1,4 @@
-import { compile } from 'html-to-text';
+import { compile, type FormatCallback } from 'html-to-text';
 import { Parser } from 'htmlparser2';
 
 /** Mail with more HTML than 102 kB is cut off by Gmail; making text of what lies beyond this would take a second. */
@@ -8,12 +8,24 @@ const htmlLengthMax = 262_144;
  * depth: 90 s for 400,000 `<div>`.
  */
 const depthMax = 200;
+/** It indents every line of a list anew at each level: a hundred levels made twenty times as much text as HTML. */
+const listDepthMax = 10;
+/** Long numbers before short items. */
+const textLengthMax = 2 * htmlLengthMax;
 
 /** Placeholders must stay as they are, which upper-case headings would not. */
 const heading = { options: { uppercase: false } };
 
+/** Cells beside each other are words beside each other. */
+const formatCell: FormatCallback = (element, walk, builder) => {
+  walk(element.children, builder);
+  builder.addInline(' ');
+};
+
 const toText = compile({
-  wordwrap: 78,
+  // A line that is too long is folded by its encoding; one that is broken here may be broken within a placeholder.
+  wordwrap: false,
+  formatters: { cell: formatCell },
   selectors: [
     ...['h1', 'h2', 'h3', 'h4', 'h5', 'h6'].map((selector) => ({ selector, ...heading })),
     // What nobody sees: preview text, most of all.
@@ -26,6 +38,12 @@ const toText = compile({
     { selector: 'a', options: { hideLinkHrefIfSameAsText: true, linkBrackets: ['(', ')'] } },
     // Tables lay mail out; as tables of text they would be columns of letters.
     { selector: 'table', format: 'block' },
+    { selector: 'tr', format: 'block', options: { leadingLineBreaks: 1, trailingLineBreaks: 1 } },
+    { selector: 'hr', options: { length: 10 } },
+    { selector: 'td', format: 'cell' },
+    { selector: 'th', format: 'cell' },
+    // A mark before each line of each level would make many times as much text as there is HTML.
+    { selector: 'blockquote', format: 'block' },
   ],
 });
 
@@ -35,22 +53,32 @@ const toText = compile({
  */
 export function makeTextPart(html: string): string | null {
   if (html.length > htmlLengthMax || isTooDeep(html)) return null;
-  const text = toText(html).trim();
-  return text === '' ? null : text;
+  try {
+    const text = toText(html).trim();
+    return text === '' || text.length > textLengthMax ? null : text;
+  } catch (cause) {
+    // It fails over long roman numerals.
+    if (cause instanceof RangeError || cause instanceof TypeError) return null;
+    throw cause;
+  }
 }
 
 function isTooDeep(html: string): boolean {
   let depth = 0;
+  let listDepth = 0;
   let isTooDeep = false;
   const parser = new Parser({
-    onopentag: () => {
+    onopentag: (name) => {
       depth += 1;
-      if (depth <= depthMax) return;
+      if (isList(name)) listDepth += 1;
+      if (depth <= depthMax && listDepth <= listDepthMax) return;
       isTooDeep = true;
       parser.pause();
     },
-    onclosetag: () => {
-      depth -= 1;
+    onclosetag: (name, isImplied) => {
+      // Headings that are never closed stand beside each other here and in browsers, and within each other there.
+      if (!(isImplied && /^h[1-6]$/.test(name))) depth -= 1;
+      if (isList(name)) listDepth -= 1;
     },
   });
   // In pieces: what was given is gone through even while the parser pauses.
@@ -58,6 +86,10 @@ function isTooDeep(html: string): boolean {
     parser.write(html.slice(start, start + pieceLength));
   }
   return isTooDeep;
+}
+
+function isList(name: string): boolean {
+  return name === 'ul' || name === 'ol';
 }
 
 const pieceLength = 4_096;
