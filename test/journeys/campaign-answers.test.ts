@@ -189,6 +189,12 @@ describe('the recipients of a campaign', () => {
     expect(await list(id, 'status=cancelled')).toEqual([]);
   });
 
+  test('that stand side by side are on pages side by side', async () => {
+    const id = await makeSent(['bounced', 'bounced', 'bounced', 'delivered']);
+    expect(await page(id, 'bounced', 'after', 1, 4)).toEqual([2, 1, 0]);
+    expect(await page(id, 'bounced', 'before', 1, 4)).toEqual([0, 1, 2]);
+  });
+
   /** Ordinals of so many pages, walked from one end. */
   async function page(
     id: string,
