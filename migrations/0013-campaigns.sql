@@ -1,7 +1,7 @@
 -- Owner: campaigns (campaigns, campaign_slices), messages (recipients, messages, delivery_queue, recipient_counts,
 -- recipient_changes), audience (holds). One message to many people.
--- Locks: access exclusive on messages, recipients, delivery_queue and holds for a moment; share on recipients while
--- the index over contacts is built, in which nothing stands yet. 0014 checks the rows that are there. The previous
+-- Locks: access exclusive on messages, recipients, delivery_queue and holds for a moment; share on messages and
+-- recipients while their new indexes are built, in which nothing stands yet. 0014 checks the rows that are there. The previous
 -- release: may run beside it as long as no campaign is sent.
 
 create table campaigns (
@@ -79,8 +79,12 @@ call wall_off('campaign_slices');
 -- A campaign's message is there before its recipients.
 alter table messages drop constraint messages_recipient_count_check;
 alter table messages add constraint messages_recipient_count_check check (recipient_count >= 0) not valid;
--- From now on nobody is written to who was not yet: the campaign was cancelled, or waits.
-alter table messages add column is_stopped boolean not null default false;
+alter table messages
+  -- Whose message it is, also after the campaign was deleted.
+  add column campaign_id uuid,
+  -- From now on nobody is written to who was not yet: the campaign was cancelled, or waits.
+  add column is_stopped boolean not null default false;
+create index messages_campaign on messages (organization_id, campaign_id) where campaign_id is not null;
 
 alter table recipients
   -- Who it is, in a campaign.

@@ -65,7 +65,7 @@ export async function queueCampaign(
   const { variableNames, ...said } = message;
   const key = keyOf(campaign);
   const messageId = tools.newId();
-  await insertCampaignMessage(transaction, { ...said, ...key, id: messageId }, at);
+  await insertCampaignMessage(transaction, { ...said, ...key, id: messageId, campaignId: campaign.id }, at);
   await store.markQueued(transaction, {
     ...key,
     scheduledAt: campaign.scheduled_at,

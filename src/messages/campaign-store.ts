@@ -23,6 +23,32 @@ export async function findStoppedMessages(
   return new Set(rows.map(({ id }) => id));
 }
 
+/** The message of a campaign that was sent, or is being sent. */
+export type CampaignMessage = { messageId: string; channel: Channel };
+
+/**
+ * By the id of the campaign, off the index messages_campaign. One that was never queued has no message and is missing;
+ * one that was deleted afterwards is not.
+ */
+export async function findCampaignMessages(
+  connection: Connection,
+  organizationId: string,
+  campaignIds: readonly string[],
+): Promise<Map<string, CampaignMessage>> {
+  if (campaignIds.length === 0) return new Map();
+  const rows = await connection.rows(
+    unpreparedStatement<{ campaign_id: string; id: string; channel: Channel }>(
+      `select campaign_id, id, channel
+       from messages
+       where organization_id = $1 and campaign_id = any ($2::uuid[])`,
+    ),
+    [organizationId, campaignIds],
+  );
+  return new Map(
+    rows.map(({ campaign_id: campaignId, id: messageId, channel }) => [campaignId, { messageId, channel }]),
+  );
+}
+
 /** What a contact's own value for a placeholder is read from. */
 export type ContactVariables = {
   /** Columns of contacts, which are called like the placeholder. */

@@ -27,31 +27,44 @@ const actions: Readonly<Record<EngagementAction, { condition: string; at: string
   bounced: { condition: "r.status = 'bounced'", at: 'r.status_at' },
 };
 
+export type Engagement = {
+  action: EngagementAction;
+  /** Not counted is what took place before. */
+  since: Date | null;
+  /** The message of a campaign, if only that one counts. */
+  messageId: string | null;
+};
+
+/** The columns of the contact that is asked about, the address in normalised form. */
+export type ContactColumns = { organizationId: string; id: string; addressKey: string };
+
 /**
- * SQL that is true where an address was a recipient of an email on which the action was seen, after `since` if that
- * is given; never null. `organizationId` and `addressKey` are columns of the row that is asked about, the latter in
- * normalised form; `bind` makes a value a parameter and returns its placeholder.
+ * SQL that is true where the action was seen on an email to a contact; never null. `bind` makes a value a parameter and
+ * returns its placeholder.
  *
- * An address is found by the index recipients_address, whose collation is the database's. Only emails have addresses
- * like that, so that the channel need not be looked up.
+ * A campaign's recipients are contacts: they are found by the index recipients_contact, whatever became of their
+ * addresses since. Those of other messages are addresses, whoever has them now. An address is found by the index
+ * recipients_address, whose collation is the database's. Only emails have addresses like that, so that the channel need
+ * not be looked up.
  */
 export function hasEngaged(
-  engagement: { action: EngagementAction; since: Date | null },
-  sql: { organizationId: string; addressKey: string; bind: (value: unknown) => string },
+  { action, since, messageId }: Engagement,
+  contact: ContactColumns,
+  bind: (value: unknown) => string,
 ): string {
-  const { condition, at } = actions[engagement.action];
-  const sinceConditions =
-    engagement.since === null
-      ? ''
-      : `and ${at} > ${sql.bind(engagement.since.toISOString())}::timestamptz
-        and r.message_id >= ${sql.bind(lowestMessageId(engagement.since))}::uuid`;
+  const { condition, at } = actions[action];
+  const conditions = [`r.organization_id = ${contact.organizationId}`, condition];
+  if (messageId === null) {
+    conditions.push(`r.address_key = ${contact.addressKey} collate "default"`);
+    if (since !== null) conditions.push(`r.message_id >= ${bind(lowestMessageId(since))}::uuid`);
+  } else {
+    conditions.push(`r.message_id = ${bind(messageId)}::uuid`, `r.contact_id = ${contact.id}`);
+  }
+  if (since !== null) conditions.push(`${at} > ${bind(since.toISOString())}::timestamptz`);
   return `exists (
       select
       from recipients r
-      where r.organization_id = ${sql.organizationId}
-        and r.address_key = ${sql.addressKey} collate "default"
-        and ${condition}
-        ${sinceConditions}
+      where ${conditions.join('\n        and ')}
     )`;
 }
 

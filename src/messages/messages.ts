@@ -32,11 +32,13 @@ export type { StoredEmailContent, StoredEmailDetails, Submission } from './submi
 export {
   type AddressColumns,
   admitRecipients,
+  type CampaignMessage,
   completeCampaignMessage,
   type ContactField,
   contactFields,
   type ContactVariables,
   countInQueue,
+  findCampaignMessages,
   holdInQueue,
   insertCampaignRecipients,
   loadContactValues,

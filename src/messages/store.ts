@@ -136,6 +136,7 @@ export function insertLargeParts(
 export type NewCampaignMessage = {
   organizationId: string;
   id: string;
+  campaignId: string;
   channel: Channel;
   sender: string;
   subject: string | null;
@@ -157,8 +158,8 @@ export async function insertCampaignMessage(
       unpreparedStatement(
         `insert into messages
            (organization_id, id, channel, class, sender, subject, category, template_id, details, recipient_count,
-           created_at, updated_at)
-         values ($1, $2, $3, 'campaign', $4, $5, $6, $7, $8, 0, $9, $9)`,
+           created_at, updated_at, campaign_id)
+         values ($1, $2, $3, 'campaign', $4, $5, $6, $7, $8, 0, $9, $9, $10)`,
       ),
       [
         organizationId,
@@ -170,6 +171,7 @@ export async function insertCampaignMessage(
         message.templateId,
         message.details,
         at,
+        message.campaignId,
       ],
     ),
     connection.rows(insertContent, [organizationId, id, message.content]),

@@ -33,6 +33,10 @@ afterAll(async () => {
   await testDatabase.drop();
 });
 
+const midnightMs = Date.parse('2026-11-21T00:00:00.000Z');
+const middayMs = Date.parse('2026-11-21T12:00:00.000Z');
+const dayMs = 86_400_000;
+
 const propertyTypes = {
   plan: 'string',
   city: 'string',
@@ -48,11 +52,21 @@ const context: ConditionContext = {
     propertyKeys.map((key, index) => [key, { id: newId(), number: index + 9, type: propertyTypes[key] }]),
   ),
   sets: new Map(sets.map(({ id, kind }) => [id, kind])),
+  campaignMessages: new Map(
+    [40, 2].map((days) => [newId(), { messageId: messageIdAt(middayMs - days * dayMs), channel: 'email' }]),
+  ),
 };
+const campaignIds = [...context.campaignMessages.keys()];
+
+function messageIdAt(acceptedAtMs: number): string {
+  return lowestIdAt(acceptedAtMs).slice(0, 14) + newId().slice(14);
+}
 
 type Given = Omit<OracleContact, 'recipients'> & {
-  recipients: (OracleRecipient & { acceptedAtMs: number })[];
+  recipients: GivenRecipient[];
 };
+
+type GivenRecipient = OracleRecipient & { acceptedAtMs: number };
 
 /** Inserts the contacts into an organization of their own, and gives their ids in the same order. */
 async function insertContacts(
@@ -90,10 +104,21 @@ async function insertContacts(
         (['clicked', 'bounced'] as const).map((status) => recipientRow(decoyId, contact, clickedNow(status))),
       ),
   );
+  await insert(
+    'recipients',
+    rows.flatMap((contact) =>
+      campaignIds.map((campaignId) => {
+        const recipient = { ...clickedNow('clicked'), campaignId, knownBy: 'contact' as const };
+        return recipientRow(decoyId, contact, recipient);
+      }),
+    ),
+  );
   return { organizationId, ids };
 }
 
-const clickedNow = (status: string): Given['recipients'][number] => ({
+const clickedNow = (status: string): GivenRecipient => ({
+  campaignId: null,
+  knownBy: 'address',
   status,
   statusAtMs: middayMs,
   handedOffAtMs: middayMs,
@@ -139,15 +164,28 @@ const membershipRow = (organizationId: string, setId: string, contactId: string)
   contact_id: contactId,
 });
 
-function recipientRow(organizationId: string, { fields }: Given, recipient: Given['recipients'][number]) {
+let ordinals = 0;
+
+function recipientRow(
+  organizationId: string,
+  { id, fields }: Given & { id: string },
+  recipient: GivenRecipient,
+) {
   const time = (ms: number | null) => (ms === null ? null : new Date(ms).toISOString());
+  const { campaignId, knownBy } = recipient;
+  const address = knownBy === 'contact' ? `former-${id}@example.com` : fields.email!;
+  const contactId = knownBy === 'address' ? newId() : id;
   return {
     organization_id: organizationId,
-    message_id: lowestIdAt(recipient.acceptedAtMs).slice(0, 14) + newId().slice(14),
-    ordinal: 0,
+    message_id:
+      campaignId === null
+        ? messageIdAt(recipient.acceptedAtMs)
+        : context.campaignMessages.get(campaignId)!.messageId,
+    ordinal: (ordinals += 1),
     field: 'to',
-    address: fields.email,
-    address_key: fields.email!.toLowerCase(),
+    address,
+    address_key: address.toLowerCase(),
+    contact_id: campaignId === null ? null : contactId,
     status: recipient.status,
     status_at: time(recipient.statusAtMs),
     handed_off_at: time(recipient.handedOffAtMs),
@@ -202,10 +240,6 @@ async function selectIds(organizationId: string, input: unknown, at: Date, expla
   });
   return rows.map((row) => Object.values(row)[0]!);
 }
-
-const midnightMs = Date.parse('2026-11-21T00:00:00.000Z');
-const middayMs = Date.parse('2026-11-21T12:00:00.000Z');
-const dayMs = 86_400_000;
 
 const texts = [
   ...[
@@ -313,8 +347,10 @@ const period = fc.constantFrom(
   ],
 );
 
-const recipient = fc
+const recipient: fc.Arbitrary<GivenRecipient> = fc
   .record({
+    campaignId: fc.constantFrom(null, ...campaignIds),
+    knownBy: fc.constantFrom('contact', 'address', 'both'),
     status: fc.constantFrom(
       'sent',
       'delayed',
@@ -332,7 +368,7 @@ const recipient = fc
     acceptedBeforeMs: fc.constantFrom(dayMs * 40, dayMs * 2, dayMs, 7_200_000),
     delaysMs: fc.array(fc.constantFrom(0, 1, 1_000, 3_600_000, dayMs), { minLength: 4, maxLength: 4 }),
   })
-  .map(({ status, wasOpened, wasClicked, isHandedOff, acceptedBeforeMs, delaysMs }) => {
+  .map(({ campaignId, knownBy, status, wasOpened, wasClicked, isHandedOff, acceptedBeforeMs, delaysMs }) => {
     const acceptedAtMs = middayMs - acceptedBeforeMs;
     const [handedOffAtMs, openedAtMs, clickedAtMs, statusAtMs] = delaysMs.map(
       (delayMs) => acceptedAtMs + delayMs,
@@ -341,6 +377,8 @@ const recipient = fc
     const isLate = status === 'unsubscribed' || status === 'complained';
     const hasClick = status === 'clicked' || (isLate && wasClicked);
     return {
+      campaignId,
+      knownBy: campaignId === null ? 'address' : knownBy,
       status,
       acceptedAtMs,
       statusAtMs: statusAtMs!,
@@ -349,6 +387,16 @@ const recipient = fc
       clickedAtMs: hasClick ? clickedAtMs! : null,
     };
   });
+
+/** Nobody gets a campaign twice. */
+const recipients = fc.uniqueArray(recipient, {
+  maxLength: 3,
+  comparator: (first, second) =>
+    first.campaignId !== null &&
+    first.campaignId === second.campaignId &&
+    first.knownBy !== 'address' &&
+    second.knownBy !== 'address',
+});
 
 const sometimes = <Value>(value: fc.Arbitrary<Value>) => fc.option(value, { freq: 3, nil: null });
 /** Of a contact: the first two most of the time, so that somebody is met. */
@@ -373,7 +421,7 @@ const contactAt = (index: number): fc.Arbitrary<Given> =>
       ),
       unsubscribedChannels: fc.subarray(['email', 'sms', 'push', 'chatapp']),
       setIds: fc.subarray(sets.map(({ id }) => id)),
-      recipients: fc.array(recipient, { maxLength: 2 }),
+      recipients,
     })
     .chain((drawn) => {
       // One of the three identifiers has to be there.
@@ -386,7 +434,7 @@ const contactAt = (index: number): fc.Arbitrary<Given> =>
           properties: properties,
           unsubscribedChannels,
           setIds,
-          recipients: drawn.email === null ? [] : recipients,
+          recipients: recipients.filter(({ knownBy }) => drawn.email !== null || knownBy === 'contact'),
         };
       });
     });
@@ -501,18 +549,26 @@ const labelledLeaves: { label: string; condition: fc.Arbitrary<OracleCondition> 
       value: fc.constantFrom('subscribed', 'unsubscribed'),
     }),
   })),
-  ...['delivered', 'opened', 'clicked', 'bounced'].map((action) => ({
-    label: `message ${action}`,
-    condition: fc.record(
+  ...['delivered', 'opened', 'clicked', 'bounced'].flatMap((action) => {
+    const fields = {
+      type: fc.constant('message'),
+      channel: fc.constant('email'),
+      action: fc.constant(action),
+      within: period,
+    };
+    const ofCampaign = {
+      ...fields,
+      campaign_id: fc.constantFrom(...campaignIds, ...campaignIds.map((id) => id.toUpperCase())),
+    };
+    const requiredKeys = ['type', 'channel', 'action'] as const;
+    return [
+      { label: `message ${action}`, condition: fc.record(fields, { requiredKeys: [...requiredKeys] }) },
       {
-        type: fc.constant('message'),
-        channel: fc.constant('email'),
-        action: fc.constant(action),
-        within: period,
+        label: `message ${action} of a campaign`,
+        condition: fc.record(ofCampaign, { requiredKeys: [...requiredKeys, 'campaign_id'] }),
       },
-      { requiredKeys: ['type', 'channel', 'action'] },
-    ),
-  })),
+    ];
+  }),
 ];
 
 /** No contact is without it, so that only one answer can be seen. */
@@ -542,7 +598,9 @@ const trees = fc
   .map((parts) => parts.flat());
 
 function labelOf(given: OracleCondition): string {
-  if (given.type === 'message') return `message ${given.action as string}`;
+  if (given.type === 'message') {
+    return `message ${given.action as string}${given.campaign_id === undefined ? '' : ' of a campaign'}`;
+  }
   const subject =
     given.type === 'property'
       ? `property of type ${propertyTypes[given.key as keyof typeof propertyTypes]}`
@@ -654,6 +712,19 @@ test('an open that comes more than 90 days after the message counts only where n
   expect(await selectIds(organizationId, opened, new Date(middayMs))).toEqual(ids);
 });
 
+test('whatever became of a campaign counts, however long after it', async () => {
+  const { organizationId, ids } = await insertContacts([
+    contactWith({
+      recipients: [{ ...openedAt(middayMs, 0), campaignId: campaignIds[0]!, knownBy: 'contact' }],
+    }),
+  ]);
+  const opened = { type: 'message', channel: 'email', action: 'opened', campaign_id: campaignIds[0] };
+  const later = new Date(middayMs + 200 * dayMs);
+  const of = (days: number) => ({ ...opened, within: { value: days, unit: 'day' } });
+  expect(await selectIds(organizationId, of(201), later)).toEqual(ids);
+  expect(await selectIds(organizationId, of(200), later)).toEqual([]);
+});
+
 test('messages and memberships are found by their indexes, also behind row-level security', async () => {
   const { organizationId } = await insertContacts([contactWith({})]);
   const explain = async (input: unknown) =>
@@ -667,6 +738,13 @@ test('messages and memberships are found by their indexes, also behind row-level
   expect(plan).toMatch(
     /Index Cond: \(\(organization_id = .*\) AND \(address_key = .*\) AND \(message_id >= /,
   );
+  const ofCampaign = await explain({
+    ...{ type: 'message', channel: 'email', action: 'opened' },
+    ...{ campaign_id: campaignIds[0], within },
+  });
+  expect(ofCampaign).toMatch(/Index Cond: \(\(organization_id = .*\) AND \(message_id = /);
+  // In the only month in which they can be.
+  expect(ofCampaign.match(/ on recipients_/g)).toHaveLength(1);
   const memberships = await explain({ type: 'list', operator: 'not_in', ids: [sets[0]!.id] });
   expect(memberships).toMatch(/Index Only Scan using memberships_/);
   expect(memberships).toContain('Anti Join');

@@ -29,6 +29,10 @@ const context: ConditionContext = {
     [id(3), 'segment'],
     [id(0xabc), 'list'],
   ]),
+  campaignMessages: new Map([
+    [id(0xca), { messageId: id(21), channel: 'email' }],
+    [id(0xcb), { messageId: id(22), channel: 'sms' }],
+  ]),
 };
 
 const issuesOf = (input: unknown, given = context): string[] => {
@@ -236,11 +240,17 @@ const refusals: [unknown, string[]][] = [
   [message({ channel: 'sms' }), ['conditions.channel must be one of email']],
   [message({ action: 'sent' }), ['conditions.action must be one of delivered, opened, clicked, bounced']],
   [message({ campaign_id: 'x' }), ['conditions.campaign_id must be a UUID']],
-  [message({ campaign_id: id(1) }), ['conditions.campaign_id is not a known campaign']],
+  [message({ campaign_id: null }), ['conditions.campaign_id must be a UUID']],
+  [message({ campaign_id: id(1) }), ['conditions.campaign_id is not a known campaign that was sent']],
+  [message({ campaign_id: id(0xcb) }), ['conditions.campaign_id is not a known campaign that was sent']],
   [
     message({ campaign_id: id(1), within: day('1') }),
-    ['conditions.campaign_id is not a known campaign', 'conditions.within.value must be an integer'],
+    [
+      'conditions.campaign_id is not a known campaign that was sent',
+      'conditions.within.value must be an integer',
+    ],
   ],
+  [message({ channel: 'fax', campaign_id: id(0xcb) }), ['conditions.channel must be one of email']],
   [message({ within: null }), ['conditions.within must be an object']],
   [message({ operator: 'is' }), ['conditions.operator is not a known field']],
 ];
@@ -280,16 +290,16 @@ test('an input nested 20,000 deep is refused', () => {
   let input: unknown = vip;
   for (let level = 0; level < 20_000; level += 1) input = all(input);
   expect(issuesOf(input)).toHaveLength(1);
-  expect(collectMentionedNames(input)).toEqual({ propertyKeys: [], setIds: [] });
+  expect(collectMentionedNames(input)).toEqual({ propertyKeys: [], setIds: [], campaignIds: [] });
 });
 
 test('no input makes reading throw, and what is refused has a reason', () => {
   fc.assert(
     fc.property(fc.oneof(fc.anything(), mangledTrees), (input) => {
       const reading = parseConditions(input, context);
-      const { propertyKeys, setIds } = collectMentionedNames(input);
+      const { propertyKeys, setIds, campaignIds } = collectMentionedNames(input);
       expect(reading.ok || reading.issues.length > 0).toBe(true);
-      expect(propertyKeys.length + setIds.length).toBeLessThanOrEqual(10_000);
+      expect(propertyKeys.length + setIds.length + campaignIds.length).toBeLessThanOrEqual(10_000);
     }),
   );
 });
@@ -306,6 +316,7 @@ const mangledTrees = fc.letrec<{ tree: unknown }>((tie) => ({
       operator: fc.constantFrom('in', 'eq', 'between', 'within_last', 'is'),
       value: fc.anything(),
       ids: fc.oneof(fc.array(fc.uuid()), fc.anything()),
+      campaign_id: fc.oneof(fc.uuid(), fc.anything()),
       within: fc.anything(),
     },
     { requiredKeys: ['type'] },
@@ -331,11 +342,13 @@ test('what a tree speaks of is told once each', () => {
 
 test('the names that a tree mentions are collected before any of them is known, wrong parts or not', () => {
   const wrong = { type: 'tag', operator: 'maybe', ids: [id(2), 'x'], more: 1 };
-  expect(collectMentionedNames(all(mixed, wrong, property('nope', 'x')))).toEqual({
+  const ofCampaigns = [0xca, 0xcb, 0xca].map((number) => message({ campaign_id: id(number).toUpperCase() }));
+  expect(collectMentionedNames(all(mixed, wrong, property('nope', 'x'), ...ofCampaigns))).toEqual({
     propertyKeys: ['score', 'vip', 'nope'],
     setIds: [id(1), id(0xabc), id(3), id(2)],
+    campaignIds: [id(0xca), id(0xcb)],
   });
-  expect(collectMentionedNames('x')).toEqual({ propertyKeys: [], setIds: [] });
+  expect(collectMentionedNames('x')).toEqual({ propertyKeys: [], setIds: [], campaignIds: [] });
 });
 
 test('a tree of which every id is unknown still has all of them collected', () => {
@@ -343,6 +356,7 @@ test('a tree of which every id is unknown still has all of them collected', () =
   expect(collectMentionedNames(all(listOf(...ids), property('plan', 'is_set')))).toEqual({
     propertyKeys: ['plan'],
     setIds: ids,
+    campaignIds: [],
   });
 });
 
@@ -353,6 +367,7 @@ test.each<[unknown, boolean, boolean]>([
   [{ type: 'field', field: 'created_at', operator: 'after', value: '2026-11-21' }, false, false],
   [all(all(message())), false, true],
   [message({ within: day(7) }), true, true],
+  [message({ campaign_id: id(0xca) }), false, true],
 ])('%j: changes with time %s, with messages %s', (input, withTime, withMessages) => {
   const condition = parse(input);
   expect([isTimeBound(condition), readsMessages(condition)]).toEqual([withTime, withMessages]);

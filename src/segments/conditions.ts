@@ -1,4 +1,5 @@
 import type { SetKind } from '../audience/audience.ts';
+import type { CampaignMessage } from '../messages/messages.ts';
 import type { Leaf, Reference } from './leaf.ts';
 import { leafTypes } from './nodes/registry.ts';
 import {
@@ -44,6 +45,8 @@ export type ConditionContext = {
   properties: ReadonlyMap<string, ConditionProperty>;
   /** By id. */
   sets: ReadonlyMap<string, SetKind>;
+  /** By the id of the campaign. */
+  campaignMessages: ReadonlyMap<string, CampaignMessage>;
 };
 
 export type ConditionReading = { ok: true; condition: Condition } | { ok: false; issues: string[] };
@@ -53,16 +56,17 @@ export function parseConditions(input: unknown, context: ConditionContext): Cond
   const { condition, issues } = readTree(input, {
     findProperty: (key) => context.properties.get(key),
     findSetKind: (id) => context.sets.get(id),
+    findCampaignMessage: (id) => context.campaignMessages.get(id),
   });
   return condition === null || issues.length > 0 ? { ok: false, issues } : { ok: true, condition };
 }
 
-/** What `parseConditions` will ask its context for: keys of properties, and ids of sets in lower case. */
-export type MentionedNames = { propertyKeys: string[]; setIds: string[] };
+/** What `parseConditions` will ask its context for: keys of properties, and ids of sets and campaigns in lower case. */
+export type MentionedNames = { propertyKeys: string[]; setIds: string[]; campaignIds: string[] };
 
 /** Takes an input of any kind, well-formed or not; what is returned is bounded as conditions are. */
 export function collectMentionedNames(input: unknown): MentionedNames {
-  const [propertyKeys, setIds] = [new Set<string>(), new Set<string>()];
+  const [propertyKeys, setIds, campaignIds] = [new Set<string>(), new Set<string>(), new Set<string>()];
   readTree(input, {
     findProperty: (key) => {
       propertyKeys.add(key);
@@ -72,8 +76,12 @@ export function collectMentionedNames(input: unknown): MentionedNames {
       setIds.add(id);
       return undefined;
     },
+    findCampaignMessage: (id) => {
+      campaignIds.add(id);
+      return undefined;
+    },
   });
-  return { propertyKeys: [...propertyKeys], setIds: [...setIds] };
+  return { propertyKeys: [...propertyKeys], setIds: [...setIds], campaignIds: [...campaignIds] };
 }
 
 /** All leaves of the tree, from its beginning to its end. */

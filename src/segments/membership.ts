@@ -5,6 +5,7 @@ import {
   syncMembers,
   takeContactChanges,
 } from '../audience/audience.ts';
+import { findCampaignMessages } from '../messages/messages.ts';
 import { type Clock, dateOf, now } from '../platform/clock.ts';
 import type { Log } from '../platform/log.ts';
 import {
@@ -15,6 +16,7 @@ import {
   type Transaction,
 } from '../platform/postgres/database.ts';
 import {
+  collectMentionedNames,
   type Condition,
   type ConditionContext,
   isTimeBound,
@@ -60,7 +62,7 @@ export async function followChanges(tools: MembershipTools, organizationId: stri
       // One that is still to be computed will look at all contacts, these among them.
       const ready = usedFirst(segments).filter(({ isReady }) => isReady);
       if (ready.length === 0) return true;
-      const context = await loadContext(transaction, organizationId);
+      const context = await loadContext(transaction, organizationId, ready);
       for (const segment of ready) await refresh(tools, transaction, segment, context, contactIds);
       return true;
     });
@@ -72,13 +74,21 @@ export async function followChanges(tools: MembershipTools, organizationId: stri
   }
 }
 
-/** Everything that stored conditions may speak of. */
-async function loadContext(connection: Connection, organizationId: string): Promise<ConditionContext> {
-  const [properties, sets] = await Promise.all([
+/** Everything that the conditions of these segments may speak of. */
+async function loadContext(
+  connection: Connection,
+  organizationId: string,
+  segments: readonly store.KeptSegment[],
+): Promise<ConditionContext> {
+  const campaignIds = new Set(
+    segments.flatMap(({ conditions }) => collectMentionedNames(conditions).campaignIds),
+  );
+  const [properties, sets, campaignMessages] = await Promise.all([
     loadProperties(connection, organizationId),
     findHeldSets(connection, organizationId),
+    findCampaignMessages(connection, organizationId, [...campaignIds]),
   ]);
-  return { properties, sets };
+  return { properties, sets, campaignMessages };
 }
 
 /** A segment failed by itself: nothing that stands in the way of all of them. */
@@ -173,7 +183,7 @@ async function compute(
   const { organizationId, id } = segment;
   const startedAtMs = tools.clock.monotonicMs();
   await store.limitStatements(transaction, computeTimeoutMs);
-  const context = await loadContext(transaction, organizationId);
+  const context = await loadContext(transaction, organizationId, [segment]);
   const { hasChanged, condition } = await refresh(tools, transaction, segment, context, null);
   const workMs = tools.clock.monotonicMs() - startedAtMs;
   const pauseMs = Math.min(Math.max(againMs, workMs * restsPerWork), restMaxMs);

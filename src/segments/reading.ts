@@ -2,6 +2,7 @@ import { isUuid } from '../platform/ids.ts';
 import { isStorableText, showKey } from '../platform/http/json-text.ts';
 import { parseDateValue } from '../audience/audience.ts';
 import type { PropertyType, SetKind } from '../audience/audience.ts';
+import type { CampaignMessage } from '../messages/messages.ts';
 
 /** A property as conditions speak of it: values stand under its number. */
 export type ConditionProperty = { id: string; number: number; type: PropertyType };
@@ -11,6 +12,8 @@ export type Lookups = {
   findProperty: (key: string) => ConditionProperty | undefined;
   /** By the id in lower case. */
   findSetKind: (id: string) => SetKind | undefined;
+  /** By the id of the campaign in lower case. */
+  findCampaignMessage: (id: string) => CampaignMessage | undefined;
 };
 
 /** One reading of an input: what it may refer to, and what was wrong with it so far. */

@@ -10,6 +10,7 @@ import {
   setReadiness,
   updateSet,
 } from '../audience/audience.ts';
+import { findCampaignMessages } from '../messages/messages.ts';
 import { type Clock, now } from '../platform/clock.ts';
 import type { NewId } from '../platform/ids.ts';
 import type { Connection, Database, Transaction } from '../platform/postgres/database.ts';
@@ -36,7 +37,7 @@ export type SegmentOutcome =
   | { kind: 'limit_reached' }
   | { kind: 'not_found' };
 
-/** What conditions mean depends on what the organization has: its properties and its sets. */
+/** What conditions mean depends on what the organization has: its properties, its sets and its campaigns. */
 export async function readConditions(
   connection: Connection,
   organizationId: string,
@@ -45,13 +46,16 @@ export async function readConditions(
   if (JSON.stringify(conditions).length > conditionsLengthMax) {
     return { ok: false, issues: [`conditions must have at most ${conditionsLengthMax} characters in all`] };
   }
-  const [properties, sets] = await Promise.all([
+  const { setIds, campaignIds } = collectMentionedNames(conditions);
+  const [properties, sets, campaignMessages] = await Promise.all([
     loadProperties(connection, organizationId),
-    findSets(connection, organizationId, collectMentionedNames(conditions).setIds),
+    findSets(connection, organizationId, setIds),
+    findCampaignMessages(connection, organizationId, campaignIds),
   ]);
   return parseConditions(conditions, {
     properties,
     sets: new Map([...sets].map(([id, { kind }]) => [id, kind])),
+    campaignMessages,
   });
 }
 

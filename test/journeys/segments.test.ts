@@ -6,6 +6,7 @@ import { startSegmentUpkeep } from '../../src/segments/jobs.ts';
 import { computeNext, followChanges } from '../../src/segments/membership.ts';
 import type { SegmentRecord } from '../../src/segments/schema.ts';
 import {
+  authorize,
   createShiftedClock,
   type ErrorBody,
   eventually,
@@ -66,6 +67,12 @@ const becomes = (id: string, members: string[]) =>
     (present) => JSON.stringify(present) === JSON.stringify(members),
   );
 const named = (name: string) => ({ type: 'field', field: 'first_name', operator: 'eq', value: name });
+const opened = (campaignId: string) => ({
+  type: 'message',
+  channel: 'email',
+  action: 'opened',
+  campaign_id: campaignId,
+});
 const inSets = (type: string, ...ids: string[]) => ({ type, operator: 'in', ids });
 
 test('a segment is created, computed, read, listed, renamed and deleted', async () => {
@@ -136,6 +143,8 @@ test.each([
   ],
   [{ conditions: { type: 'property', key: 'nobody', operator: 'is_set' } }, 'conditions.key'],
   [{ conditions: inSets('list', unknownId) }, 'conditions.ids[0]'],
+  [{ conditions: opened('x') }, 'conditions.campaign_id must be a UUID'],
+  [{ conditions: opened(unknownId) }, 'conditions.campaign_id is not a known campaign that was sent'],
   [{ status: 'ready' }, 'status is not a known field'],
 ])('%j is refused', async (wrong, message) => {
   const before = await rowsOf(server, 'select from contact_sets');
@@ -264,6 +273,38 @@ describe('members', () => {
     await becomes(segment.id, [contact.id]);
   });
 
+  test('come with what becomes of one campaign, also after it was deleted', async () => {
+    const [list, other] = [await aList(), await aList()];
+    const contact = await aContact({ email: `${unique('reader')}@example.com`, list_ids: [list] });
+    await aContact({ email: `${unique('reader')}@example.com`, list_ids: [other] });
+    const id = await sent(await aCampaign(list));
+    await sent(await aCampaign(other));
+    const delivered = { ...opened(id), action: 'delivered' };
+    const segment = await aSegment(delivered);
+    await becomes(segment.id, [contact.id]);
+    expect((await ask('DELETE', `/email/campaigns/${id}`)).status).toBe(200);
+    await ask('PATCH', `/contacts/${contact.id}`, { email: `${unique('moved')}@example.com` });
+    await eventually(
+      () => rowsOf(server, 'select from contact_changes'),
+      (rows) => rows.length === 0,
+    );
+    expect(await membersOf(segment.id)).toEqual([contact.id]);
+    const preview = await ask<{ contact_count: number }>('POST', '/segments/preview', {
+      conditions: { type: 'group', match: 'all', conditions: [delivered] },
+    });
+    expect([preview.status, preview.body.contact_count]).toEqual([200, 1]);
+  });
+
+  const aList = async () => (await created('/lists', { name: unique('list') })).id;
+  const sent = async (id: string) => {
+    await ask('POST', `/email/campaigns/${id}/send`, {});
+    await eventually(
+      () => ask<{ status: string }>('GET', `/email/campaigns/${id}`),
+      ({ body }) => body.status === 'sent',
+    );
+    return id;
+  };
+
   test('are those of the new conditions after a change of them, and nobody is told the old ones meanwhile', async () => {
     const [before, after] = [unique('Before'), unique('After')];
     await aContact({ first_name: before });
@@ -319,6 +360,39 @@ describe('members', () => {
     return body.is_member;
   }
 });
+
+test('a campaign is not known before it is sent, nor to another organization afterwards', async () => {
+  const list = await created('/lists', { name: unique('list') });
+  await aContact({ email: `${unique('reader')}@example.com`, list_ids: [list.id] });
+  const id = await aCampaign(list.id);
+  const refusal = expect.objectContaining({
+    message: expect.stringContaining(
+      'conditions.conditions[0].campaign_id is not a known campaign that was sent',
+    ),
+  });
+  const conditions = { type: 'group', match: 'any', conditions: [opened(id.toUpperCase())] };
+  const preview = async (headers = {}) => {
+    const response = await server.request('POST', '/v1/segments/preview', { conditions }, headers);
+    return [response.status, response.body];
+  };
+  expect(await preview()).toEqual([422, refusal]);
+  await ask('POST', `/email/campaigns/${id}/send`, {
+    scheduled_at: new Date(clock.nowMs() + 3_600_000_000).toISOString(),
+  });
+  expect(await preview()).toEqual([422, refusal]);
+  await ask('POST', `/email/campaigns/${id}/send`, {});
+  expect(await preview()).toEqual([200, { contact_count: 0, sample: [] }]);
+  const stranger = await createSender(server.installation, 'stranger.example');
+  expect(await preview(authorize(stranger))).toEqual([422, refusal]);
+});
+
+const aCampaign = async (listId: string) => {
+  const campaign = await created('/email/campaigns', {
+    ...{ name: 'News', from: 'hello@postillion.test', from_name: 'Postillion' },
+    ...{ subject: 'News', html: '<p>News</p>', list_ids: [listId] },
+  });
+  return campaign.id;
+};
 
 describe('what a segment uses', () => {
   test('cannot be deleted before it', async () => {

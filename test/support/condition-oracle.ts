@@ -7,6 +7,13 @@
 export type OracleCondition = { type: string; [field: string]: unknown };
 
 export type OracleRecipient = {
+  /** Null if the message was no campaign's, and then it went to an address alone. */
+  campaignId: string | null;
+  /**
+   * A campaign goes to contacts, whose addresses change: whether the contact was the recipient, or only has the address
+   * now that another contact had then, or was it and still has the address.
+   */
+  knownBy: 'contact' | 'address' | 'both';
   status: string;
   statusAtMs: number;
   handedOffAtMs: number | null;
@@ -20,7 +27,7 @@ export type OracleContact = {
   properties: Readonly<Record<string, string | number | boolean>>;
   unsubscribedChannels: readonly string[];
   setIds: readonly string[];
-  /** The recipients that its email address was. */
+  /** The recipients that it was, or that its email address was. */
   recipients: readonly OracleRecipient[];
 };
 
@@ -130,19 +137,27 @@ function periodMs(period: unknown): number {
   return value * minutes * 60_000;
 }
 
-/** A click is an open, and whoever opened, unsubscribed or complained had the message. */
+/**
+ * A click is an open, and whoever opened, unsubscribed or complained had the message. A campaign counts for whom it was
+ * sent to, any other message for whoever has the address.
+ */
 function recipientMatches(
   condition: OracleCondition,
   recipient: OracleRecipient,
   world: OracleWorld,
 ): boolean {
   const hadIt = ['delivered', 'opened', 'clicked', 'unsubscribed', 'complained'].includes(recipient.status);
+  const isMeant =
+    condition.campaign_id === undefined
+      ? recipient.knownBy !== 'contact'
+      : recipient.campaignId === (condition.campaign_id as string).toLowerCase() &&
+        recipient.knownBy !== 'address';
   const seenAtMs = {
     delivered: hadIt ? (recipient.handedOffAtMs ?? recipient.statusAtMs) : null,
     opened: recipient.openedAtMs,
     clicked: recipient.clickedAtMs,
     bounced: recipient.status === 'bounced' ? recipient.statusAtMs : null,
   }[condition.action as string]!;
-  if (seenAtMs === null) return false;
+  if (!isMeant || seenAtMs === null) return false;
   return condition.within === undefined || seenAtMs > world.atMs - periodMs(condition.within);
 }

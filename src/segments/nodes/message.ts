@@ -1,4 +1,4 @@
-import { engagementActions, hasEngaged } from '../../messages/messages.ts';
+import { type CampaignMessage, engagementActions, hasEngaged } from '../../messages/messages.ts';
 import { dateOf } from '../../platform/clock.ts';
 import type { LeafType } from '../leaf.ts';
 import {
@@ -19,8 +19,9 @@ const reportedChannels = ['email'] as const;
 /** What became of the messages to a contact. */
 export const messageCondition: LeafType = {
   description:
-    `\`channel\` (${reportedChannels.join(', ')}), \`action\` (${engagementActions.join(', ')}) and, if only what ` +
-    'took place lately counts, `within`: `{ "value": 30, "unit": "day" }`. A click is an open too, and an open a delivery.',
+    `\`channel\` (${reportedChannels.join(', ')}), \`action\` (${engagementActions.join(', ')}); if only one campaign's ` +
+    'message counts, its `campaign_id`; and, if only what took place lately counts, `within`: ' +
+    '`{ "value": 30, "unit": "day" }`. A click is an open too, and an open a delivery.',
   example: { type: 'message', channel: 'email', action: 'opened', within: { value: 30, unit: 'day' } },
   read: (reading, members) => {
     refuseOtherMembers(reading, members, ['type', 'channel', 'action', 'campaign_id', 'within']);
@@ -31,16 +32,22 @@ export const messageCondition: LeafType = {
     const channel = channelPlace && readOneOf(reading, channelPlace, reportedChannels);
     const action = actionPlace && readOneOf(reading, actionPlace, engagementActions);
     const campaignPlace = findMember(members, 'campaign_id');
-    if (campaignPlace !== null) refuseCampaign(reading, campaignPlace);
+    const campaignMessage = campaignPlace && readCampaign(reading, campaignPlace, channel);
     const withinPlace = findMember(members, 'within');
     const withinMs = withinPlace && readPeriodMs(reading, withinPlace);
     if (channel === null || action === null) return null;
-    if (campaignPlace !== null || (withinPlace !== null && withinMs === null)) return null;
+    if (campaignPlace !== null && campaignMessage === null) return null;
+    if (withinPlace !== null && withinMs === null) return null;
     return {
       compile: ({ bind, at }) =>
         hasEngaged(
-          { action, since: withinMs === null ? null : dateOf(at.getTime() - withinMs) },
-          { organizationId: 'contact.organization_id', addressKey: 'contact.email_key', bind },
+          {
+            action,
+            since: withinMs === null ? null : dateOf(at.getTime() - withinMs),
+            messageId: campaignMessage?.messageId ?? null,
+          },
+          { organizationId: 'contact.organization_id', id: 'contact.id', addressKey: 'contact.email_key' },
+          bind,
         ),
       references: [],
       isTimeBound: withinMs !== null,
@@ -49,7 +56,16 @@ export const messageCondition: LeafType = {
   },
 };
 
-/** There are no campaigns yet, so that every id is unknown. */
-function refuseCampaign(reading: Reading, place: Place): void {
-  if (readUuid(reading, place) !== null) addIssue(reading, `${place.path} is not a known campaign`);
+/** A draft has no message yet that could have come to anybody. */
+function readCampaign(
+  reading: Reading,
+  place: Place,
+  channel: (typeof reportedChannels)[number] | null,
+): CampaignMessage | null {
+  const id = readUuid(reading, place);
+  if (id === null) return null;
+  const message = reading.findCampaignMessage(id);
+  return message !== undefined && (channel === null || message.channel === channel)
+    ? message
+    : addIssue(reading, `${place.path} is not a known campaign that was sent`);
 }
