@@ -120,6 +120,8 @@ create table recipient_counts (
   clicked integer not null default 0,
   dropped integer not null default 0,
   uncertain integer not null default 0,
+  -- By status as it is shown: the ordinals of those who have it, or how many they are where that is more than a few.
+  fates jsonb not null default '{}',
   primary key (organization_id, message_id, slice)
 ) with (fillfactor = 50);
 call wall_off('recipient_counts');
