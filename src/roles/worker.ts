@@ -77,7 +77,7 @@ export async function startWorker(installation: Installation): Promise<Worker> {
 }
 
 /** More often would count recipients again and again; less often would let the queue run dry. */
-const campaignProgressMs = 100;
+const campaignProgressMs = 200;
 
 /** A relay may take mail from its customer's own addresses alone, so that it gets others only where that is asked for. */
 function returnPathPolicyOf({ bounceHost, bounceListener, emailProvider }: Config): ReturnPathPolicy {
