@@ -1,0 +1,342 @@
+import fc from 'fast-check';
+import { afterAll, beforeAll, expect, test } from 'vitest';
+import { eventually } from '../../test/support/email-journey.ts';
+import { createTestDatabase, type TestDatabase } from '../../test/support/test-database.ts';
+import { systemClock } from '../platform/clock.ts';
+import { createIds } from '../platform/ids.ts';
+import {
+  type Database,
+  openDatabase,
+  type Transaction,
+  unpreparedStatement,
+} from '../platform/postgres/database.ts';
+import type { JobKey } from './queue-store.ts';
+import { countChangedRecipients, noteRecipientChanges } from './recipient-counts.ts';
+import { sumRecipientCounts } from './recipient-counts-store.ts';
+import { recipientStatuses } from './schema.ts';
+
+let testDatabase: TestDatabase;
+let database: Database;
+const newId = createIds(systemClock);
+const organizationId = newId();
+
+beforeAll(async () => {
+  testDatabase = await createTestDatabase();
+  database = openDatabase({ address: testDatabase.address, connectionsMax: 4 });
+});
+afterAll(async () => {
+  await database.close();
+  await testDatabase.drop();
+});
+
+function run<Row>(text: string, values: readonly unknown[] = []): Promise<Row[]> {
+  return database.rows(unpreparedStatement<Row>(text), values);
+}
+
+/** In three slices: their first and their last, and where others lie between. */
+const ordinals = [0, 999, 1_000, 2_500];
+
+async function insertMessage(messageClass: 'campaign' | 'transactional'): Promise<string> {
+  const messageId = newId();
+  await run(
+    `with message as (
+       insert into messages
+         (organization_id, id, channel, class, sender, details, recipient_count, created_at, updated_at)
+       values ($1, $2, 'email', $3, 'news@postillion.test', '{}', 1, now(), now())
+     )
+     insert into recipients (organization_id, message_id, ordinal, field, address, address_key, status_at)
+     select $1, $2, ordinal, 'to', 'ann@example.com', 'ann@example.com', now()
+     from unnest($4::integer[]) ordinal`,
+    [organizationId, messageId, messageClass, ordinals],
+  );
+  return messageId;
+}
+
+type Fate = {
+  status: string;
+  dropReason: string | null;
+  isUncertain: boolean;
+  isHandedOff: boolean;
+  isOpened: boolean;
+  isClicked: boolean;
+};
+
+type Change = { messageId: string; ordinal: number; fate: Fate };
+
+const delivered: Fate = {
+  status: 'delivered',
+  dropReason: null,
+  isUncertain: false,
+  isHandedOff: true,
+  isOpened: false,
+  isClicked: false,
+};
+
+/** Recipients get other fates, which is noted as whoever changes them does. */
+async function change(transaction: Transaction, changes: readonly Change[]): Promise<void> {
+  for (const { messageId, ordinal, fate } of changes) {
+    await transaction.rows(
+      unpreparedStatement(
+        `update recipients
+         set status = $4, drop_reason = $5, uncertain = $6,
+           handed_off_at = case when $7 then now() end,
+           opened_at = case when $8 then now() end,
+           clicked_at = case when $9 then now() end
+         where organization_id = $1 and message_id = $2 and ordinal = $3`,
+      ),
+      [
+        ...[organizationId, messageId, ordinal, fate.status, fate.dropReason, fate.isUncertain],
+        ...[fate.isHandedOff, fate.isOpened, fate.isClicked],
+      ],
+    );
+  }
+  await noteRecipientChanges(
+    transaction,
+    newId,
+    changes.map(({ messageId, ordinal }) => keyOf(messageId, ordinal)),
+  );
+}
+
+function keyOf(messageId: string, ordinal: number): JobKey {
+  return { organizationId, messageId, ordinal };
+}
+
+async function countAll(): Promise<void> {
+  while (await countChangedRecipients(database)) {
+    // Until nothing is left.
+  }
+}
+
+type Counts = Record<string, number>;
+
+/** By the slice; one of which nothing was counted is missing. */
+async function readCounts(messageId: string): Promise<Record<number, Counts>> {
+  const rows = await run<{ slice: number; counts: Counts }>(
+    `select slice, to_jsonb(n) - '{organization_id, message_id, slice}'::text[] as counts
+     from recipient_counts n
+     where organization_id = $1 and message_id = $2`,
+    [organizationId, messageId],
+  );
+  return Object.fromEntries(rows.map(({ slice, counts }) => [slice, counts]));
+}
+
+const deliveredStatuses = ['delivered', 'opened', 'clicked', 'complained', 'unsubscribed'];
+
+const questions: Readonly<Record<string, (fate: Fate) => boolean>> = {
+  handed_off: ({ isHandedOff }) => isHandedOff,
+  delayed: ({ status, isUncertain }) => status === 'delayed' && !isUncertain,
+  delivered: ({ status }) => deliveredStatuses.includes(status),
+  bounced: ({ status }) => status === 'bounced',
+  failed: ({ status }) => status === 'failed',
+  complained: ({ status }) => status === 'complained',
+  unsubscribed: ({ status }) => status === 'unsubscribed',
+  opened: ({ isOpened }) => isOpened,
+  clicked: ({ isClicked }) => isClicked,
+  dropped: ({ dropReason }) => dropReason !== null,
+  uncertain: ({ status, isUncertain }) => isUncertain && (status === 'sent' || status === 'delayed'),
+};
+
+function countFates(fates: readonly Fate[]): Counts {
+  return Object.fromEntries(Object.entries(questions).map(([name, is]) => [name, fates.filter(is).length]));
+}
+
+/** As the recipients are now, in plain code. */
+async function recount(messageId: string): Promise<Record<number, Counts>> {
+  const rows = await run<Fate & { ordinal: number }>(
+    `select ordinal, status, drop_reason as "dropReason", uncertain as "isUncertain",
+       handed_off_at is not null as "isHandedOff", opened_at is not null as "isOpened",
+       clicked_at is not null as "isClicked"
+     from recipients
+     where organization_id = $1 and message_id = $2`,
+    [organizationId, messageId],
+  );
+  const slices = [...new Set(rows.map(({ ordinal }) => Math.floor(ordinal / 1_000)))];
+  return Object.fromEntries(
+    slices.map((slice) => [
+      slice,
+      countFates(rows.filter(({ ordinal }) => Math.floor(ordinal / 1_000) === slice)),
+    ]),
+  );
+}
+
+const fate: fc.Arbitrary<Fate> = fc.oneof(
+  {
+    weight: 1,
+    arbitrary: fc.constant({ ...delivered, status: 'sent', dropReason: 'unsubscribed', isHandedOff: false }),
+  },
+  {
+    weight: 4,
+    arbitrary: fc.record({
+      status: fc.constantFrom(...recipientStatuses),
+      dropReason: fc.constant(null),
+      isUncertain: fc.boolean(),
+      isHandedOff: fc.boolean(),
+      isOpened: fc.boolean(),
+      isClicked: fc.boolean(),
+    }),
+  },
+);
+
+const transactions = fc.array(
+  fc.record({
+    changes: fc.uniqueArray(
+      fc.record({ message: fc.nat({ max: 2 }), ordinal: fc.constantFrom(...ordinals), fate }),
+      { minLength: 1, maxLength: 4, selector: ({ message, ordinal }) => `${message} ${ordinal}` },
+    ),
+    isCommitted: fc.boolean(),
+  }),
+  { minLength: 1, maxLength: 4 },
+);
+
+class TakenBackError extends Error {}
+
+test('counts are what a recount gives, whoever else changes recipients and counts meanwhile', async () => {
+  await fc.assert(
+    fc.asyncProperty(transactions, transactions, fc.nat({ max: 4 }), async (first, second, counts) => {
+      const campaigns = [await insertMessage('campaign'), await insertMessage('campaign')];
+      const messageIds = [...campaigns, await insertMessage('transactional')];
+      const write = async (sequence: typeof first) => {
+        for (const { changes, isCommitted } of sequence) {
+          const located = changes
+            .map(({ message, ordinal, fate }) => ({ messageId: messageIds[message]!, ordinal, fate }))
+            // In one order, or the two would wait for each other.
+            .sort((a, b) =>
+              a.messageId === b.messageId ? a.ordinal - b.ordinal : a.messageId < b.messageId ? -1 : 1,
+            );
+          const work = database.transaction(async (transaction) => {
+            await change(transaction, located);
+            if (!isCommitted) throw new TakenBackError();
+          });
+          await work.catch((cause: unknown) => {
+            if (!(cause instanceof TakenBackError)) throw cause;
+          });
+        }
+      };
+      const count = async () => {
+        for (let times = 0; times < counts; times += 1) await countChangedRecipients(database);
+      };
+      await Promise.all([write(first), write(second), count(), count()]);
+      await countAll();
+      const unchanged = Object.fromEntries([0, 1, 2].map((slice) => [slice, countFates([])]));
+      for (const messageId of campaigns) {
+        expect({ ...unchanged, ...(await readCounts(messageId)) }).toEqual(await recount(messageId));
+      }
+      expect(await readCounts(messageIds[2]!)).toEqual({});
+      expect(await run('select from recipient_changes')).toEqual([]);
+    }),
+    { numRuns: 25 },
+  );
+});
+
+const deliveredOf = async (messageId: string) =>
+  (await sumRecipientCounts(database, organizationId, [messageId])).get(messageId)?.delivered;
+
+function makeGate(): { pass: () => void; passed: Promise<void> } {
+  let pass: () => void = () => undefined;
+  const passed = new Promise<void>((resolve) => {
+    pass = resolve;
+  });
+  return { pass, passed };
+}
+
+/** Runs in a transaction that is committed when the gate opens, and resolves as soon as it has run. */
+async function runUntil(gate: Promise<void>, work: (transaction: Transaction) => Promise<unknown>) {
+  const ran = makeGate();
+  const ended = database.transaction(async (transaction) => {
+    await work(transaction);
+    ran.pass();
+    await gate;
+  });
+  await Promise.race([ran.passed, ended]);
+  return { ended };
+}
+
+test('a change that is not committed yet is left to the next count', async () => {
+  const messageId = await insertMessage('campaign');
+  await database.transaction((transaction) =>
+    change(transaction, [{ messageId, ordinal: 0, fate: delivered }]),
+  );
+  const gate = makeGate();
+  const { ended } = await runUntil(gate.passed, (transaction) =>
+    change(transaction, [{ messageId, ordinal: 999, fate: delivered }]),
+  );
+  await countAll();
+  expect(await deliveredOf(messageId)).toBe(1);
+  gate.pass();
+  await ended;
+  await countAll();
+  expect(await deliveredOf(messageId)).toBe(2);
+});
+
+test('a count that had to wait does not overwrite what was counted meanwhile', async () => {
+  const messageId = await insertMessage('campaign');
+  const of = (ordinal: number) => ({ messageId, ordinal, fate: delivered });
+  const commit = (...changes: Change[]) =>
+    database.transaction((transaction) => change(transaction, changes));
+  await commit(of(0), of(2_500));
+  await countAll();
+  const gate = makeGate();
+  const { ended } = await runUntil(gate.passed, (transaction) =>
+    transaction.rows(
+      unpreparedStatement(
+        'select from recipient_counts where organization_id = $1 and message_id = $2 and slice = 0 for update',
+      ),
+      [organizationId, messageId],
+    ),
+  );
+  await commit(of(0), of(2_500));
+  // It has begun, and waits for the first slice before it comes to the last one.
+  const late = countChangedRecipients(database);
+  await eventually(
+    () =>
+      run(
+        'select from pg_stat_activity where datname = current_database() and cardinality(pg_blocking_pids(pid)) > 0',
+      ),
+    (waiting) => waiting.length === 1,
+  );
+  await commit({ ...of(2_500), fate: { ...delivered, status: 'bounced' } });
+  await countChangedRecipients(database);
+  gate.pass();
+  await Promise.all([ended, late]);
+  await countAll();
+  expect(await readCounts(messageId)).toMatchObject({
+    0: { delivered: 1, bounced: 0 },
+    2: { delivered: 0, bounced: 1 },
+  });
+});
+
+test('one change speaks of each slice of each campaign once, and of no other message', async () => {
+  const [first, second] = [await insertMessage('campaign'), await insertMessage('campaign')];
+  const transactional = await insertMessage('transactional');
+  await database.transaction((transaction) =>
+    noteRecipientChanges(transaction, newId, [
+      ...[2_500, 0, 999].map((ordinal) => keyOf(first, ordinal)),
+      ...[0, 1_000].map((ordinal) => keyOf(transactional, ordinal)),
+      keyOf(second, 1_000),
+    ]),
+  );
+  const changes = await run<{ message_id: string; slices: number[] }>(
+    'select message_id, slices from recipient_changes order by message_id',
+  );
+  expect(changes.map(({ message_id, slices }) => [message_id, slices.sort()])).toEqual([
+    [first, [0, 2]],
+    [second, [1]],
+  ]);
+  await countAll();
+  const counted = await Promise.all([first, second, transactional].map(readCounts));
+  expect(counted.map((slices) => Object.keys(slices))).toEqual([['0', '2'], ['1'], []]);
+  await database.transaction((transaction) => noteRecipientChanges(transaction, newId, []));
+});
+
+test('more changes than one count takes are left to the next, which is told of them', async () => {
+  const messageId = await insertMessage('campaign');
+  await run(
+    `insert into recipient_changes (organization_id, id, message_id, slices)
+     select $1, gen_random_uuid(), $2, array[number % 3] from generate_series(1, 201) number`,
+    [organizationId, messageId],
+  );
+  expect(await countChangedRecipients(database)).toBe(true);
+  expect(await run('select from recipient_changes')).toHaveLength(1);
+  expect(await countChangedRecipients(database)).toBe(false);
+  expect(await run('select from recipient_changes')).toEqual([]);
+});
