@@ -13,7 +13,8 @@ import {
 import type { JobKey } from './queue-store.ts';
 import { countChangedRecipients, noteRecipientChanges } from './recipient-counts.ts';
 import { sumRecipientCounts } from './recipient-counts-store.ts';
-import { recipientStatuses } from './schema.ts';
+import { recipientStatuses, type RecipientStatus } from './schema.ts';
+import type { RecipientFate } from './status.ts';
 
 let testDatabase: TestDatabase;
 let database: Database;
@@ -36,7 +37,10 @@ function run<Row>(text: string, values: readonly unknown[] = []): Promise<Row[]>
 /** In three slices: their first and their last, and where others lie between. */
 const ordinals = [0, 999, 1_000, 2_500];
 
-async function insertMessage(messageClass: 'campaign' | 'transactional'): Promise<string> {
+async function insertMessage(
+  messageClass: 'campaign' | 'transactional',
+  of: readonly number[] = ordinals,
+): Promise<string> {
   const messageId = newId();
   await run(
     `with message as (
@@ -47,13 +51,13 @@ async function insertMessage(messageClass: 'campaign' | 'transactional'): Promis
      insert into recipients (organization_id, message_id, ordinal, field, address, address_key, status_at)
      select $1, $2, ordinal, 'to', 'ann@example.com', 'ann@example.com', now()
      from unnest($4::integer[]) ordinal`,
-    [organizationId, messageId, messageClass, ordinals],
+    [organizationId, messageId, messageClass, of],
   );
   return messageId;
 }
 
-type Fate = {
-  status: string;
+type State = {
+  status: RecipientStatus;
   dropReason: string | null;
   isUncertain: boolean;
   isHandedOff: boolean;
@@ -61,9 +65,9 @@ type Fate = {
   isClicked: boolean;
 };
 
-type Change = { messageId: string; ordinal: number; fate: Fate };
+type Change = { messageId: string; ordinal: number; state: State };
 
-const delivered: Fate = {
+const delivered: State = {
   status: 'delivered',
   dropReason: null,
   isUncertain: false,
@@ -72,9 +76,9 @@ const delivered: Fate = {
   isClicked: false,
 };
 
-/** Recipients get other fates, which is noted as whoever changes them does. */
+/** Recipients get other states, which is noted as whoever changes them does. */
 async function change(transaction: Transaction, changes: readonly Change[]): Promise<void> {
-  for (const { messageId, ordinal, fate } of changes) {
+  for (const { messageId, ordinal, state } of changes) {
     await transaction.rows(
       unpreparedStatement(
         `update recipients
@@ -85,8 +89,8 @@ async function change(transaction: Transaction, changes: readonly Change[]): Pro
          where organization_id = $1 and message_id = $2 and ordinal = $3`,
       ),
       [
-        ...[organizationId, messageId, ordinal, fate.status, fate.dropReason, fate.isUncertain],
-        ...[fate.isHandedOff, fate.isOpened, fate.isClicked],
+        ...[organizationId, messageId, ordinal, state.status, state.dropReason, state.isUncertain],
+        ...[state.isHandedOff, state.isOpened, state.isClicked],
       ],
     );
   }
@@ -107,22 +111,29 @@ async function countAll(): Promise<void> {
   }
 }
 
-type Counts = Record<string, number>;
+type Counts = {
+  sums: Record<string, number>;
+  /** Ordinals by fate, in their order; or how many they are. */
+  fates: Partial<Record<RecipientFate, number[] | number>>;
+};
 
 /** By the slice; one of which nothing was counted is missing. */
 async function readCounts(messageId: string): Promise<Record<number, Counts>> {
-  const rows = await run<{ slice: number; counts: Counts }>(
-    `select slice, to_jsonb(n) - '{organization_id, message_id, slice}'::text[] as counts
+  const rows = await run<{ slice: number } & Counts>(
+    `select slice, fates, to_jsonb(n) - '{organization_id, message_id, slice, fates}'::text[] as sums
      from recipient_counts n
      where organization_id = $1 and message_id = $2`,
     [organizationId, messageId],
   );
-  return Object.fromEntries(rows.map(({ slice, counts }) => [slice, counts]));
+  for (const ordinals of rows.flatMap(({ fates }) => Object.values(fates))) {
+    if (typeof ordinals !== 'number') ordinals.sort((a, b) => a - b);
+  }
+  return Object.fromEntries(rows.map(({ slice, ...counts }) => [slice, counts]));
 }
 
 const deliveredStatuses = ['delivered', 'opened', 'clicked', 'complained', 'unsubscribed'];
 
-const questions: Readonly<Record<string, (fate: Fate) => boolean>> = {
+const questions: Readonly<Record<string, (state: State) => boolean>> = {
   handed_off: ({ isHandedOff }) => isHandedOff,
   delayed: ({ status, isUncertain }) => status === 'delayed' && !isUncertain,
   delivered: ({ status }) => deliveredStatuses.includes(status),
@@ -136,30 +147,44 @@ const questions: Readonly<Record<string, (fate: Fate) => boolean>> = {
   uncertain: ({ status, isUncertain }) => isUncertain && (status === 'sent' || status === 'delayed'),
 };
 
-function countFates(fates: readonly Fate[]): Counts {
-  return Object.fromEntries(Object.entries(questions).map(([name, is]) => [name, fates.filter(is).length]));
+function fateOf({ status, dropReason, isUncertain }: State): RecipientFate {
+  if (dropReason !== null) return 'dropped';
+  if (status !== 'sent' && status !== 'delayed') return status;
+  if (isUncertain) return 'sent';
+  return status === 'delayed' ? 'delayed' : 'pending';
+}
+
+function countStates(states: readonly (State & { ordinal: number })[]): Counts {
+  const fates: Partial<Record<RecipientFate, number[]>> = {};
+  for (const state of states) (fates[fateOf(state)] ??= []).push(state.ordinal);
+  const sums = Object.entries(questions).map(([name, is]) => [name, states.filter(is).length]);
+  return { sums: Object.fromEntries(sums) as Counts['sums'], fates };
 }
 
 /** As the recipients are now, in plain code. */
 async function recount(messageId: string): Promise<Record<number, Counts>> {
-  const rows = await run<Fate & { ordinal: number }>(
+  const rows = await run<State & { ordinal: number }>(
     `select ordinal, status, drop_reason as "dropReason", uncertain as "isUncertain",
        handed_off_at is not null as "isHandedOff", opened_at is not null as "isOpened",
        clicked_at is not null as "isClicked"
      from recipients
-     where organization_id = $1 and message_id = $2`,
+     where organization_id = $1 and message_id = $2
+     order by ordinal`,
     [organizationId, messageId],
   );
-  const slices = [...new Set(rows.map(({ ordinal }) => Math.floor(ordinal / 1_000)))];
-  return Object.fromEntries(
-    slices.map((slice) => [
-      slice,
-      countFates(rows.filter(({ ordinal }) => Math.floor(ordinal / 1_000) === slice)),
-    ]),
+  const slices = [0, 1, 2].map((slice) =>
+    rows.filter(({ ordinal }) => Math.floor(ordinal / 1_000) === slice),
   );
+  return Object.fromEntries(slices.map((states, slice) => [slice, countStates(states)]));
 }
 
-const fate: fc.Arbitrary<Fate> = fc.oneof(
+/** Of recipients to whom nothing has happened yet. */
+function untouched(ordinals: readonly number[]): Counts {
+  const state = { ...delivered, status: 'sent', isHandedOff: false } as const;
+  return countStates(ordinals.map((ordinal) => ({ ...state, ordinal })));
+}
+
+const state: fc.Arbitrary<State> = fc.oneof(
   {
     weight: 1,
     arbitrary: fc.constant({ ...delivered, status: 'sent', dropReason: 'unsubscribed', isHandedOff: false }),
@@ -180,13 +205,15 @@ const fate: fc.Arbitrary<Fate> = fc.oneof(
 const transactions = fc.array(
   fc.record({
     changes: fc.uniqueArray(
-      fc.record({ message: fc.nat({ max: 2 }), ordinal: fc.constantFrom(...ordinals), fate }),
+      fc.record({ message: fc.nat({ max: 2 }), ordinal: fc.constantFrom(...ordinals), state }),
       { minLength: 1, maxLength: 4, selector: ({ message, ordinal }) => `${message} ${ordinal}` },
     ),
     isCommitted: fc.boolean(),
   }),
   { minLength: 1, maxLength: 4 },
 );
+
+const unchanged = { 0: untouched([0, 999]), 1: untouched([1_000]), 2: untouched([2_500]) };
 
 class TakenBackError extends Error {}
 
@@ -198,7 +225,7 @@ test('counts are what a recount gives, whoever else changes recipients and count
       const write = async (sequence: typeof first) => {
         for (const { changes, isCommitted } of sequence) {
           const located = changes
-            .map(({ message, ordinal, fate }) => ({ messageId: messageIds[message]!, ordinal, fate }))
+            .map(({ message, ordinal, state }) => ({ messageId: messageIds[message]!, ordinal, state }))
             // In one order, or the two would wait for each other.
             .sort((a, b) =>
               a.messageId === b.messageId ? a.ordinal - b.ordinal : a.messageId < b.messageId ? -1 : 1,
@@ -217,7 +244,6 @@ test('counts are what a recount gives, whoever else changes recipients and count
       };
       await Promise.all([write(first), write(second), count(), count()]);
       await countAll();
-      const unchanged = Object.fromEntries([0, 1, 2].map((slice) => [slice, countFates([])]));
       for (const messageId of campaigns) {
         expect({ ...unchanged, ...(await readCounts(messageId)) }).toEqual(await recount(messageId));
       }
@@ -254,11 +280,11 @@ async function runUntil(gate: Promise<void>, work: (transaction: Transaction) =>
 test('a change that is not committed yet is left to the next count', async () => {
   const messageId = await insertMessage('campaign');
   await database.transaction((transaction) =>
-    change(transaction, [{ messageId, ordinal: 0, fate: delivered }]),
+    change(transaction, [{ messageId, ordinal: 0, state: delivered }]),
   );
   const gate = makeGate();
   const { ended } = await runUntil(gate.passed, (transaction) =>
-    change(transaction, [{ messageId, ordinal: 999, fate: delivered }]),
+    change(transaction, [{ messageId, ordinal: 999, state: delivered }]),
   );
   await countAll();
   expect(await deliveredOf(messageId)).toBe(1);
@@ -270,7 +296,7 @@ test('a change that is not committed yet is left to the next count', async () =>
 
 test('a count that had to wait does not overwrite what was counted meanwhile', async () => {
   const messageId = await insertMessage('campaign');
-  const of = (ordinal: number) => ({ messageId, ordinal, fate: delivered });
+  const of = (ordinal: number) => ({ messageId, ordinal, state: delivered });
   const commit = (...changes: Change[]) =>
     database.transaction((transaction) => change(transaction, changes));
   await commit(of(0), of(2_500));
@@ -294,14 +320,14 @@ test('a count that had to wait does not overwrite what was counted meanwhile', a
       ),
     (waiting) => waiting.length === 1,
   );
-  await commit({ ...of(2_500), fate: { ...delivered, status: 'bounced' } });
+  await commit({ ...of(2_500), state: { ...delivered, status: 'bounced' } });
   await countChangedRecipients(database);
   gate.pass();
   await Promise.all([ended, late]);
   await countAll();
   expect(await readCounts(messageId)).toMatchObject({
-    0: { delivered: 1, bounced: 0 },
-    2: { delivered: 0, bounced: 1 },
+    0: { sums: { delivered: 1, bounced: 0 } },
+    2: { sums: { delivered: 0, bounced: 1 }, fates: { bounced: [2_500] } },
   });
 });
 
@@ -339,4 +365,19 @@ test('more changes than one count takes are left to the next, which is told of t
   expect(await run('select from recipient_changes')).toHaveLength(1);
   expect(await countChangedRecipients(database)).toBe(false);
   expect(await run('select from recipient_changes')).toEqual([]);
+});
+
+test('which recipients have a fate is kept of twenty in a slice, and of more only how many', async () => {
+  const [few, many] = [20, 21].map((count) => Array.from({ length: count }, (_, ordinal) => ordinal));
+  const messageIds = [await insertMessage('campaign', few), await insertMessage('campaign', many)];
+  await database.transaction((transaction) =>
+    noteRecipientChanges(
+      transaction,
+      newId,
+      messageIds.map((messageId) => keyOf(messageId, 0)),
+    ),
+  );
+  await countAll();
+  const counted = await Promise.all(messageIds.map(readCounts));
+  expect(counted.map((slices) => slices[0]?.fates)).toEqual([{ pending: few }, { pending: 21 }]);
 });
