@@ -44,6 +44,11 @@ export type CampaignChannel = {
    * transaction ends.
    */
   prepare: (transaction: Transaction, campaign: PreparableCampaign) => Promise<Preparation>;
+  /** Why a campaign that was queued cannot go on, in words: its sender is gone, for instance. */
+  findObstacle: (
+    transaction: Transaction,
+    message: { organizationId: string; messageId: string },
+  ) => Promise<string | null>;
   /** What `renderSample` shows, and what stands there where nothing can be shown. */
   sampleRecord: TProperties;
   emptySample: Readonly<Record<string, unknown>>;

@@ -2,7 +2,7 @@ import { type TProperties, Type } from 'typebox';
 import { makeTextPart, parseAddress } from '../channels/email/email.ts';
 import type { Values } from '../channels/placeholders.ts';
 import { findTracking } from '../domains/domains.ts';
-import type { StoredEmailContent, StoredEmailDetails } from '../messages/messages.ts';
+import { findMessageSender, type StoredEmailContent, type StoredEmailDetails } from '../messages/messages.ts';
 import type { Transaction } from '../platform/postgres/database.ts';
 import { keepTemplate, listVariables, type TemplateContent, toEmailText } from '../templates/templates.ts';
 import { renderEmailSample, submitEmailTest } from './email-sample.ts';
@@ -58,8 +58,11 @@ const contentFields = {
     description: 'A label for analytics.',
   }),
   variables: optional<Values>('object', {
-    patternProperties: { '^[A-Za-z_][A-Za-z0-9_.]{0,254}$': { type: ['string', 'number', 'boolean'] } },
+    patternProperties: {
+      '^[A-Za-z_][A-Za-z0-9_.]{0,254}$': { type: ['string', 'number', 'boolean'], maxLength: 10_000 },
+    },
     additionalProperties: false,
+    maxProperties: 500,
     description: 'What stands for `{{name}}` where a contact has no value of its own.',
   }),
 } satisfies TProperties;
@@ -110,7 +113,7 @@ export const emailCampaigns: CampaignChannel = {
     category: textOrNull,
     variables: Type.Unsafe<Values | null>({ type: ['object', 'null'] }),
   },
-  bodyFields: ['html', 'text'],
+  bodyFields: ['html', 'text', 'variables'],
   findIssues: (content) => {
     const { template_id: templateId, html, text } = inputsOf(content);
     return templateId !== undefined && (html !== undefined || text !== undefined)
@@ -129,6 +132,13 @@ export const emailCampaigns: CampaignChannel = {
   words: { medium: 'email', address: 'email address', taker: 'the next mail server' },
   defaultsOf: (content) => inputsOf(content).variables ?? {},
   prepare: prepareEmail,
+  findObstacle: async (transaction, message) => {
+    const domain = parseAddress((await findMessageSender(transaction, message)) ?? '')?.domain ?? '';
+    return (await findTracking(transaction, { organizationId: message.organizationId, name: domain })) ===
+      null
+      ? `The sending domain ${domain} was deleted.`
+      : null;
+  },
   sampleRecord: {
     subject: textOrNull,
     html: textOrNull,
@@ -181,7 +191,7 @@ async function prepareEmail(transaction: Transaction, campaign: PreparableCampai
     cc: [],
     html: email.html,
     text: email.text,
-    defaults: inputs.variables ?? {},
+    defaults: pickValues(inputs.variables ?? {}, variableNames),
   };
   return {
     kind: 'ready',
@@ -195,6 +205,12 @@ async function prepareEmail(transaction: Transaction, campaign: PreparableCampai
       variableNames,
     },
   };
+}
+
+/** Each of them is looked at for each copy. */
+function pickValues(values: Values, names: readonly string[]): Values {
+  const wanted = new Set(names);
+  return Object.fromEntries(Object.entries(values).filter(([name]) => wanted.has(name)));
 }
 
 /** Filled in for each copy, and no value of anybody's. */

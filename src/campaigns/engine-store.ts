@@ -91,13 +91,18 @@ export async function holdRunning(
 const selectDue = unpreparedStatement<{ organization_id: string; id: string }>(
   `select organization_id, id
    from campaigns
-   where status = 'scheduled' and deleted_at is null and scheduled_at <= $1
+   where status = 'scheduled' and deleted_at is null and scheduled_at <= $1 and id <> all ($2::uuid[])
    order by scheduled_at
-   limit $2`,
+   limit $3`,
 );
 
-export async function listDue(connection: Connection, at: Date, limit: number): Promise<CampaignKey[]> {
-  const rows = await connection.rows(selectDue, [at, limit]);
+export async function listDue(
+  connection: Connection,
+  at: Date,
+  exceptIds: readonly string[],
+  limit: number,
+): Promise<CampaignKey[]> {
+  const rows = await connection.rows(selectDue, [at, exceptIds, limit]);
   return rows.map((row) => ({ organizationId: row.organization_id, id: row.id }));
 }
 

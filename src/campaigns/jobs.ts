@@ -29,7 +29,8 @@ const first: store.CampaignKey = {
  * is a chore of its own, so that a large audience keeps no other campaign waiting.
  */
 export function startCampaigns(tools: CampaignJobTools): RunningChore {
-  const chores = [startBeginning(tools), startAdvancing(tools)];
+  const advancing = startAdvancing(tools);
+  const chores = [startBeginning(tools), advancing, startCounting(tools, advancing.wake)];
   return {
     wake: () => {
       for (const chore of chores) chore.wake();
@@ -43,46 +44,78 @@ export function startCampaigns(tools: CampaignJobTools): RunningChore {
 /** From their time to their frozen audience. */
 function startBeginning(tools: CampaignJobTools): RunningChore {
   const rounds = createRounds(tools, { isFrozen: false, takeStep: freezeCampaign });
+  const dueQueue = createDueQueue(tools);
   return startChore(tools, {
     name: 'beginning campaigns',
     channel: campaignChannel,
     work: async (signal) => {
-      const hasQueued = await queueDue(tools);
+      const { hasQueued, nextAt } = await dueQueue.go();
       const round = await rounds.go(signal);
       if (round.hasAdvanced) tools.onFrozen();
       if (hasQueued || round.hasMore) return 'at once';
-      const nextAt = await store.findNextScheduledAt(tools.database);
       const againAt = endOfPause(tools.clock, round);
       return nextAt !== null && againAt !== null && againAt < nextAt ? againAt : (nextAt ?? againAt);
     },
   });
 }
 
-/** From there to their end, and the counts of what became of their recipients, which go on changing afterwards. */
+/** From there to their end. */
 function startAdvancing(tools: CampaignJobTools): RunningChore {
   const rounds = createRounds(tools, { isFrozen: true, takeStep: advanceCampaign });
   return startChore(tools, {
     name: 'advancing campaigns',
     channel: campaignChannel,
     work: async (signal) => {
-      const hasMoreToCount = await countChangedRecipients(tools.database);
       const round = await rounds.go(signal);
-      return hasMoreToCount || round.hasMore ? 'at once' : endOfPause(tools.clock, round);
+      return round.hasMore ? 'at once' : endOfPause(tools.clock, round);
     },
   });
 }
 
-async function queueDue(tools: CampaignJobTools): Promise<boolean> {
-  const due = await store.listDue(tools.database, now(tools.clock), campaignsMax);
-  let hasQueued = false;
-  for (const campaign of due) {
-    try {
-      if (await queueDueCampaign(tools, campaign)) hasQueued = true;
-    } catch (cause) {
-      tools.log.warn({ err: cause, campaign_id: campaign.id }, 'a scheduled campaign could not be queued');
-    }
-  }
-  return hasQueued;
+/** Counts what became of recipients, which changes long after the end, too; a wave of opens keeps no campaign waiting. */
+function startCounting(tools: CampaignJobTools, onCounted: () => void): RunningChore {
+  return startChore(tools, {
+    name: 'counting recipients',
+    channel: campaignChannel,
+    work: async () => {
+      const { hasCounted, hasMore } = await countChangedRecipients(tools);
+      if (hasCounted) onCounted();
+      return hasMore ? 'at once' : null;
+    },
+  });
+}
+
+/** One that cannot be queued is left alone for a while, and keeps no other from its time. */
+function createDueQueue(tools: CampaignJobTools) {
+  const pauses = createPauses(tools.clock);
+  return {
+    /** Returns whether there was one, and when there will be one for which nobody tells. */
+    go: async (): Promise<{ hasQueued: boolean; nextAt: Date | null }> => {
+      let hasQueued = false;
+      for (const campaign of await store.listDue(
+        tools.database,
+        now(tools.clock),
+        pauses.list(),
+        campaignsMax,
+      )) {
+        try {
+          if (await queueDueCampaign(tools, campaign)) hasQueued = true;
+          // Another node has it.
+          else pauses.add(campaign.id);
+        } catch (cause) {
+          pauses.add(campaign.id);
+          tools.log.warn(
+            { err: cause, campaign_id: campaign.id },
+            'a scheduled campaign could not be queued',
+          );
+        }
+      }
+      const nextAt = await store.findNextScheduledAt(tools.database);
+      const isLate = nextAt !== null && nextAt.getTime() <= tools.clock.nowMs();
+      // It was tried a moment ago.
+      return { hasQueued, nextAt: isLate ? dateOf(tools.clock.nowMs() + failurePauseMs) : nextAt };
+    },
+  };
 }
 
 type Round = {
@@ -102,40 +135,57 @@ type RoundPlan = { isFrozen: boolean; takeStep: typeof advanceCampaign };
 /** Goes from campaign to campaign, a step each, so that none waits for another to be through. */
 function createRounds(tools: CampaignJobTools, { isFrozen, takeStep }: RoundPlan) {
   let after = first;
-  const pausedUntilMs = new Map<string, number>();
+  // Of all pages since the first.
+  let hasCycleAdvanced = false;
+  let cyclePauseMs: number | null = null;
+  const pauses = createPauses(tools.clock);
   return {
     go: async (signal: AbortSignal): Promise<Round> => {
       const campaigns = await store.listUnderWay(tools.database, { isFrozen, after, limit: campaignsMax });
       const isOver = campaigns.length < campaignsMax;
-      const wasBehindSome = after !== first;
       after = isOver ? first : (campaigns.at(-1) ?? first);
       let hasAdvanced = false;
-      let pauseMs: number | null = null;
-      forgetOldPauses(pausedUntilMs, tools.clock);
+      const paused = new Set(pauses.list());
       for (const campaign of campaigns) {
         signal.throwIfAborted();
-        if (pausedUntilMs.has(campaign.id)) {
-          pauseMs = failurePauseMs;
+        if (paused.has(campaign.id)) {
+          cyclePauseMs ??= failurePauseMs;
           continue;
         }
         try {
           const step = await takeStep(tools, campaign);
           if (step === 'advanced') hasAdvanced = true;
-          if (step === 'waits_for_segment') pauseMs ??= segmentPauseMs;
+          if (step === 'waits_for_segment') cyclePauseMs = segmentPauseMs;
         } catch (cause) {
           signal.throwIfAborted();
-          pausedUntilMs.set(campaign.id, tools.clock.monotonicMs() + failurePauseMs);
-          pauseMs = failurePauseMs;
+          pauses.add(campaign.id);
+          cyclePauseMs ??= failurePauseMs;
           tools.log.warn({ err: cause, campaign_id: campaign.id }, 'a campaign could not go on');
         }
       }
-      return { hasAdvanced, hasMore: hasAdvanced || !isOver || wasBehindSome, pauseMs };
+      hasCycleAdvanced ||= hasAdvanced;
+      const round = { hasAdvanced, hasMore: !isOver || hasCycleAdvanced, pauseMs: cyclePauseMs };
+      if (isOver) {
+        hasCycleAdvanced = false;
+        cyclePauseMs = null;
+      }
+      return round;
     },
   };
 }
 
-function forgetOldPauses(pausedUntilMs: Map<string, number>, clock: Clock): void {
-  for (const [id, untilMs] of pausedUntilMs) {
-    if (untilMs <= clock.monotonicMs()) pausedUntilMs.delete(id);
-  }
+/** Campaigns that are left alone for a while. */
+function createPauses(clock: Clock) {
+  const untilMs = new Map<string, number>();
+  return {
+    add: (id: string) => {
+      untilMs.set(id, clock.monotonicMs() + failurePauseMs);
+    },
+    list: (): string[] => {
+      for (const [id, endMs] of untilMs) {
+        if (endMs <= clock.monotonicMs()) untilMs.delete(id);
+      }
+      return [...untilMs.keys()];
+    },
+  };
 }

@@ -3,7 +3,7 @@ import { createTestDatabase, type TestDatabase } from '../../test/support/test-d
 import { systemClock } from '../platform/clock.ts';
 import { createIds } from '../platform/ids.ts';
 import { type Database, openDatabase, unpreparedStatement } from '../platform/postgres/database.ts';
-import { countChangedRecipients } from '../messages/messages.ts';
+import { countChangedRecipients, stopMessage } from '../messages/messages.ts';
 import type { CampaignChannel } from './channel.ts';
 import { advanceCampaign, freezeCampaign, type RunningTools, type Step } from './running.ts';
 
@@ -13,11 +13,13 @@ let tools: RunningTools;
 let admissions = 0;
 const newId = createIds(systemClock);
 let organizationId: string;
+let obstacle: string | null = null;
 
 /** Of the contract only what the engine asks for. */
 const email = {
   channel: 'email',
   addressColumns: { address: 'email', key: 'email_key' },
+  findObstacle: () => Promise.resolve(obstacle),
 } as unknown as CampaignChannel;
 
 beforeAll(async () => {
@@ -40,6 +42,7 @@ afterAll(async () => {
 beforeEach(async () => {
   organizationId = newId();
   admissions = 0;
+  obstacle = null;
   await run('insert into organizations (id, name, created_at, updated_at) values ($1, $2, now(), now())', [
     organizationId,
     'Test',
@@ -206,7 +209,7 @@ async function handOffAll(campaign: Key): Promise<void> {
       [campaign.organizationId, campaign.messageId],
     ),
   );
-  await countChangedRecipients(database);
+  await countChangedRecipients(tools);
 }
 
 test('a campaign goes to everybody in its sets and not in the excluded ones, each once, and says why not', async () => {
@@ -426,6 +429,55 @@ test('a quota is used up to its last message, and the rest waits until there is 
     [organizationId],
   );
   expect(usage?.used).toBe(10);
+});
+
+test('recipients that are put off for hours keep nobody else waiting', async () => {
+  const news = await makeSet('list');
+  await makeContacts(9_300, news);
+  const campaign = await queueCampaign({ lists: [news] });
+  await advanceFully(campaign);
+  await run(`update delivery_queue set due_at = now() + interval '6 hours' where message_id = $1`, [
+    campaign.messageId,
+  ]);
+  await advanceFully(campaign);
+  expect(await read(campaign)).toMatchObject({ admitted: 9_300 });
+});
+
+test('a campaign whose sender is gone has failed, and nobody more is written to', async () => {
+  const news = await makeSet('list');
+  await makeContacts(3, news);
+  const campaign = await queueCampaign({ lists: [news] });
+  await advanceFully(campaign);
+  obstacle = 'The sending domain postillion.test was deleted.';
+  await advanceFully(campaign);
+  expect(await read(campaign)).toMatchObject({ status: 'failed', failure_reason: obstacle });
+  expect(await queueOf(campaign)).toEqual([]);
+});
+
+test('suspension also stops what a used up quota has let through', async () => {
+  const news = await makeSet('list');
+  await makeContacts(10, news);
+  await run('update organizations set email_quota = 4 where id = $1', [organizationId]);
+  const campaign = await queueCampaign({ lists: [news] });
+  await advanceFully(campaign);
+  await run(`update organizations set suspended_channels = '{email}' where id = $1`, [organizationId]);
+  await advanceFully(campaign);
+  expect(await read(campaign)).toMatchObject({ status: 'paused', pause_reason: 'sending_suspended' });
+  expect((await queueOf(campaign)).map(({ lane }) => lane)).toEqual([2, 2, 2, 2]);
+});
+
+test('what a worker has of a campaign that is stopped while it is paused comes back into sight', async () => {
+  const news = await makeSet('list');
+  await makeContact({}, [news]);
+  const campaign = await queueCampaign({ lists: [news] });
+  await advanceFully(campaign);
+  await run('update delivery_queue set claimed_by = 1, claim_number = 1 where message_id = $1', [
+    campaign.messageId,
+  ]);
+  await run(`update organizations set suspended_channels = '{email}' where id = $1`, [organizationId]);
+  await advanceFully(campaign);
+  await database.transaction((transaction) => stopMessage(transaction, campaign));
+  expect(await queueOf(campaign)).toEqual([{ ordinal: 0, lane: 1 }]);
 });
 
 test('two nodes that advance one campaign at once do its work once', async () => {

@@ -7,16 +7,19 @@ import {
   type ContactVariables,
   countInQueue,
   hasHandedOff,
+  hasUncounted,
   holdInQueue,
   insertCampaignRecipients,
   noteRecipientChanges,
   sliceSize,
+  stopMessage,
 } from '../messages/messages.ts';
 import { type Clock, now } from '../platform/clock.ts';
 import type { NewId } from '../platform/ids.ts';
 import type { Database, Transaction } from '../platform/postgres/database.ts';
 import type { CampaignChannel, CampaignChannels } from './channel.ts';
 import * as store from './engine-store.ts';
+import { deleteSlices } from './store.ts';
 
 /**
  * The way of a campaign from `queued` to `sent`, in small steps. Each step is a transaction that holds the campaign,
@@ -44,6 +47,8 @@ export type Step = 'advanced' | 'waits' | 'waits_for_segment';
 
 /** About what the workers deliver in a second. More would let a campaign that begins wait behind the others. */
 const windowRecipients = 8_000;
+/** Put off by greylisting and servers that are down, for hours: they keep nobody else waiting, up to so many. */
+const waitingRecipientsMax = 200_000;
 /** Fewer are not worth a transaction. */
 const admissionRecipientsMin = 500;
 /** Of one step: about 50 ms. */
@@ -72,6 +77,8 @@ export async function advanceCampaign(tools: RunningTools, campaign: store.Campa
     const plan = await loadPlan(transaction, running);
     if (running.status === 'paused') return resumeIfAllowed(transaction, running, plan, at);
     if (plan.isSuspended) return pause(transaction, running, 'sending_suspended', at);
+    const obstacle = await channelOf(tools, running).findObstacle(transaction, running);
+    if (obstacle !== null) return fail(transaction, running, obstacle, at);
     const expanded = await expand(tools, transaction, running, frozenAt, at);
     const admission = await admit(transaction, { ...running, expanded }, plan.quota, at);
     const { admitted } = admission;
@@ -81,7 +88,7 @@ export async function advanceCampaign(tools: RunningTools, campaign: store.Campa
     if (admission.isQuotaUsedUp) return pause(transaction, running, 'quota_exceeded', at);
     if (running.status === 'queued' && (await hasHandedOff(transaction, running)))
       await store.markStarted(transaction, running, at);
-    if (admitted === running.audience && (await countInQueue(transaction, running, 1)) === 0) {
+    if (admitted === running.audience && (await isOver(transaction, running, at))) {
       await store.markSent(transaction, running, at);
       await releaseHolds(transaction, running);
       return 'waits';
@@ -92,12 +99,32 @@ export async function advanceCampaign(tools: RunningTools, campaign: store.Campa
   return step;
 }
 
+/** Nobody is left to be written to, and everybody has been counted. */
+async function isOver(transaction: Transaction, running: store.RunningCampaign, at: Date): Promise<boolean> {
+  const { ready, waiting } = await countInQueue(transaction, running, { at, most: 1 });
+  return ready + waiting === 0 && !(await hasUncounted(transaction, running));
+}
+
 type Plan = { quota: number | null; isSuspended: boolean };
 
 async function loadPlan(transaction: Transaction, running: store.RunningCampaign): Promise<Plan> {
   const [plan] = await loadSendingPlans(transaction, [running.organizationId], running.channel);
   if (plan === undefined) throw new Error('a campaign of an organization that is not there');
   return plan;
+}
+
+/** It cannot go on: those who were not written to are not. */
+async function fail(
+  transaction: Transaction,
+  running: store.RunningCampaign,
+  reason: string,
+  at: Date,
+): Promise<Step> {
+  await store.markFailed(transaction, running, reason, at);
+  await stopMessage(transaction, running);
+  await deleteSlices(transaction, running);
+  await releaseHolds(transaction, running);
+  return 'waits';
 }
 
 async function pause(
@@ -118,7 +145,11 @@ async function resumeIfAllowed(
   plan: Plan,
   at: Date,
 ): Promise<Step> {
-  if (plan.isSuspended) return 'waits';
+  if (plan.isSuspended) {
+    return running.pauseReason === 'sending_suspended'
+      ? 'waits'
+      : pause(transaction, running, 'sending_suspended', at);
+  }
   if (running.pauseReason === 'quota_exceeded') {
     const { rest } = await openQuota(transaction, quotaOf(running, plan.quota, at));
     if (rest === 0) return 'waits';
@@ -139,10 +170,7 @@ async function freeze(
   const frozen = await store.freezeAudience(transaction, running, channelOf(tools, running), sliceSize);
   const contentBytes = await completeCampaignMessage(transaction, running, frozen.audience);
   await store.markFrozen(transaction, running, { ...frozen, contentBytes }, at);
-  if (frozen.audience > 0) return 'advanced';
-  await store.markFailed(transaction, running, 'There is nobody to send to.', at);
-  await releaseHolds(transaction, running);
-  return 'waits';
+  return frozen.audience > 0 ? 'advanced' : fail(transaction, running, 'There is nobody to send to.', at);
 }
 
 function channelOf(tools: RunningTools, { channel }: store.RunningCampaign): CampaignChannel {
@@ -209,7 +237,9 @@ async function admit(
   const unchanged = { admitted: running.admitted, isQuotaUsedUp: false };
   const waiting = running.expanded - running.admitted;
   if (waiting === 0) return unchanged;
-  const room = windowRecipients - (await countInQueue(transaction, running, windowRecipients));
+  const most = windowRecipients + waitingRecipientsMax;
+  const queued = await countInQueue(transaction, running, { at, most });
+  const room = Math.min(windowRecipients - queued.ready, most - queued.ready - queued.waiting);
   if (room < Math.min(admissionRecipientsMin, waiting)) return unchanged;
 
   const { rest, count } = await openQuota(transaction, quotaOf(running, quota, at));

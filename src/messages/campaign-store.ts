@@ -174,25 +174,25 @@ export async function insertCampaignRecipients(
   return rows.map(({ ordinal }) => ordinal);
 }
 
-const countQueued = statement<{ queued: number }>(
+const countQueued = statement<{ ready: number; waiting: number }>(
   'messages_count_queued',
-  `select count(*) as queued
+  `select count(*) filter (where due_at <= $3) as ready, count(*) filter (where due_at > $3) as waiting
    from (
-     select
+     select due_at
      from delivery_queue
      where organization_id = $1 and message_id = $2
-     limit $3
+     limit $4
    ) seen`,
 );
 
-/** How many of its recipients stand in the queue, as far as `most`. */
+/** How many of its recipients stand in the queue, as far as `most`: due by then, or put off until later. */
 export async function countInQueue(
   connection: Connection,
   message: MessageKey,
-  most: number,
-): Promise<number> {
-  const [row] = await connection.rows(countQueued, [message.organizationId, message.messageId, most]);
-  return row?.queued ?? 0;
+  { at, most }: { at: Date; most: number },
+): Promise<{ ready: number; waiting: number }> {
+  const [row] = await connection.rows(countQueued, [message.organizationId, message.messageId, at, most]);
+  return row ?? { ready: 0, waiting: 0 };
 }
 
 const admitNext = statement<{ ordinal: number }>(
@@ -277,8 +277,7 @@ export async function completeCampaignMessage(
 
 /**
  * From now on nobody is written to who was not yet. What a worker has claimed stays with it: it looks once more before
- * it hands anything off. At most a window of a campaign's recipients stands in the queue, a few thousand rows, found
- * by its primary key.
+ * it hands anything off, and so does whoever claims it next, for which it must be in the workers' sight.
  */
 export async function stopMessage(
   connection: Connection,
@@ -290,10 +289,24 @@ export async function stopMessage(
          update messages
          set is_stopped = true
          where organization_id = $1 and id = $2
+       ), seen as (
+         update delivery_queue
+         set lane = 1
+         where organization_id = $1 and message_id = $2 and lane = 2 and claimed_by is not null
        )
        delete from delivery_queue
        where organization_id = $1 and message_id = $2 and claimed_by is null`,
     ),
     [message.organizationId, message.messageId],
   );
+}
+
+const selectSender = statement<{ sender: string }>(
+  'messages_select_sender',
+  'select sender from messages where organization_id = $1 and id = $2',
+);
+
+export async function findMessageSender(connection: Connection, message: MessageKey): Promise<string | null> {
+  const [row] = await connection.rows(selectSender, [message.organizationId, message.messageId]);
+  return row?.sender ?? null;
 }

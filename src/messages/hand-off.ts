@@ -221,6 +221,9 @@ async function attempt(shift: Shift, job: store.Job): Promise<Settled> {
     const built = await findBuilt(shift, job);
     if (built === 'no_content')
       return settled(failJob(job, 'other', 'The content of the message is no longer stored.'));
+    // A campaign is stopped as a whole, by whoever looks after it.
+    if (built === 'no_domain' && job.isCampaign)
+      return settled(releaseJob(job, context(), domainGonePauseMs));
     if (built === 'no_domain')
       return settled(
         failJob(job, 'policy', 'The sending domain was deleted after the message was accepted.'),
@@ -249,6 +252,7 @@ async function attempt(shift: Shift, job: store.Job): Promise<Settled> {
     isNoted = outcome.kind !== 'postponed';
     return settled(settleOutcome(job, outcome, context()));
   } catch (cause) {
+    if (cause instanceof UnwantedError) return settled(settleObjection(job, cause.objection));
     const isStopped = shift.signal.aborted || cause instanceof NotConfirmedError;
     if (!isConfirmed && (isStopped || cause instanceof DatabaseUnavailableError)) {
       return settled(releaseJob(job, context()));
@@ -270,8 +274,12 @@ async function findLateObjection(shift: Shift, job: store.Job): Promise<Objectio
   if (!job.isCampaign) return undefined;
   const checkedAtMs = shift.checkedAtMs.get(job) ?? -Infinity;
   if (shift.tools.clock.monotonicMs() - checkedAtMs < objectionMaxAgeMs) return undefined;
-  return (await findObjections(shift.tools, [job])).get(job);
+  const objections = await findObjections(shift.tools, [job]);
+  shift.checkedAtMs.set(job, shift.tools.clock.monotonicMs());
+  return objections.get(job);
 }
+
+const domainGonePauseMs = 60_000;
 
 /** Another node may have the right secret, and the operator may mend this one's. */
 const unreadableKey: SendOutcome = {
@@ -295,7 +303,22 @@ class NotConfirmedError extends Error {
   override readonly name = 'NotConfirmedError';
 }
 
+/** The job must not be handed off: whom it is for has said so meanwhile. */
+class UnwantedError extends Error {
+  override readonly name = 'UnwantedError';
+  readonly objection: Objection;
+  constructor(objection: Objection) {
+    super('the hand-off is not wanted any more');
+    this.objection = objection;
+  }
+}
+
 async function confirmHandOff(shift: Shift, job: store.Job): Promise<void> {
+  // The way here, to a server that is slow to answer, may have taken minutes.
+  const objection = await findLateObjection(shift, job).catch((cause: unknown) => {
+    throw new NotConfirmedError('nobody could be asked whether it is still wanted', { cause });
+  });
+  if (objection !== undefined) throw new UnwantedError(objection);
   const isOwn = await shift.markers.set(job).catch((cause: unknown) => {
     throw new NotConfirmedError('the hand-off could not be announced', { cause });
   });

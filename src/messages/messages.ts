@@ -23,7 +23,12 @@ export { erasureChannel, startErasing } from './erasure.ts';
 export { applyReports, type FeedbackTools, type Report } from './feedback.ts';
 export { acceptsReturnPath, type BounceTools, takeBounce } from './bounces.ts';
 export { linkPaths } from './personal-copy.ts';
-export { hasHandedOff, type RecipientSums, sumRecipientCounts } from './recipient-counts-store.ts';
+export {
+  hasHandedOff,
+  hasUncounted,
+  type RecipientSums,
+  sumRecipientCounts,
+} from './recipient-counts-store.ts';
 export { deleteOldReputation, forgiveReputation } from './reputation.ts';
 export { showFate } from './email-record.ts';
 export { campaignDropReasons, type DropReason, fateFields, messageFormats } from './schema.ts';
@@ -38,6 +43,7 @@ export {
   contactFields,
   type ContactVariables,
   countInQueue,
+  findMessageSender,
   findCampaignMessages,
   holdInQueue,
   insertCampaignRecipients,

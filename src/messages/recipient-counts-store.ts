@@ -205,3 +205,14 @@ export async function sumRecipientCounts(
   );
   return new Map(rows.map(({ message_id: messageId, ...sums }) => [messageId, sums]));
 }
+
+const selectUncounted = statement(
+  'recipient_changes_select_uncounted',
+  'select from recipient_changes where organization_id = $1 and message_id = $2 limit 1',
+);
+
+/** Whether recipients of a campaign have changed since they were counted; looks at the changes of all. */
+export async function hasUncounted(connection: Connection, message: MessageKey): Promise<boolean> {
+  const rows = await connection.rows(selectUncounted, [message.organizationId, message.messageId]);
+  return rows.length > 0;
+}

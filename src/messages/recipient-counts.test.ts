@@ -106,7 +106,7 @@ function keyOf(messageId: string, ordinal: number): JobKey {
 }
 
 async function countAll(): Promise<void> {
-  while (await countChangedRecipients(database)) {
+  while ((await countChangedRecipients({ database, newId })).hasMore) {
     // Until nothing is left.
   }
 }
@@ -240,7 +240,7 @@ test('counts are what a recount gives, whoever else changes recipients and count
         }
       };
       const count = async () => {
-        for (let times = 0; times < counts; times += 1) await countChangedRecipients(database);
+        for (let times = 0; times < counts; times += 1) await countChangedRecipients({ database, newId });
       };
       await Promise.all([write(first), write(second), count(), count()]);
       await countAll();
@@ -312,7 +312,7 @@ test('a count that had to wait does not overwrite what was counted meanwhile', a
   );
   await commit(of(0), of(2_500));
   // It has begun, and waits for the first slice before it comes to the last one.
-  const late = countChangedRecipients(database);
+  const late = countChangedRecipients({ database, newId });
   await eventually(
     () =>
       run(
@@ -321,7 +321,7 @@ test('a count that had to wait does not overwrite what was counted meanwhile', a
     (waiting) => waiting.length === 1,
   );
   await commit({ ...of(2_500), state: { ...delivered, status: 'bounced' } });
-  await countChangedRecipients(database);
+  await countChangedRecipients({ database, newId });
   gate.pass();
   await Promise.all([ended, late]);
   await countAll();
@@ -361,9 +361,23 @@ test('more changes than one count takes are left to the next, which is told of t
      select $1, gen_random_uuid(), $2, array[number % 3] from generate_series(1, 201) number`,
     [organizationId, messageId],
   );
-  expect(await countChangedRecipients(database)).toBe(true);
+  expect((await countChangedRecipients({ database, newId })).hasMore).toBe(true);
   expect(await run('select from recipient_changes')).toHaveLength(1);
-  expect(await countChangedRecipients(database)).toBe(false);
+  expect((await countChangedRecipients({ database, newId })).hasMore).toBe(false);
+  expect(await run('select from recipient_changes')).toEqual([]);
+});
+
+test('a change of more slices than one count takes loses none of them', async () => {
+  const messageId = await insertMessage('campaign');
+  await run(
+    `insert into recipient_changes (organization_id, id, message_id, slices)
+     select $1, gen_random_uuid(), $2, array_agg(number) from generate_series(0, 119) number`,
+    [organizationId, messageId],
+  );
+  for (const expected of [50, 100, 120]) {
+    const { hasMore } = await countChangedRecipients({ database, newId });
+    expect([hasMore, Object.keys(await readCounts(messageId)).length]).toEqual([expected < 120, expected]);
+  }
   expect(await run('select from recipient_changes')).toEqual([]);
 });
 

@@ -36,18 +36,28 @@ export async function noteRecipientChanges(
   if (changes.size > 0) await store.insertChanges(transaction, [...changes.values()]);
 }
 
-/** Of one transaction: a slice takes about a millisecond. */
+/** Taken by one transaction, and counted by it: a slice takes a few milliseconds. What it does not count it puts back. */
 const changesMax = 200;
+const slicesMax = 50;
 
-/** Counts slices again in which something changed. Returns whether there may be more of them. */
-export async function countChangedRecipients(database: Database): Promise<boolean> {
-  return database.transactionByIndex(async (transaction) => {
+export type Counted = { hasCounted: boolean; hasMore: boolean };
+
+/** Counts slices again in which something changed, and says whether there may be more of them. */
+export async function countChangedRecipients(tools: { database: Database; newId: NewId }): Promise<Counted> {
+  return tools.database.transactionByIndex(async (transaction) => {
     const { changes, slices } = await store.takeChanges(transaction, changesMax);
-    if (slices.length > 0) {
-      await store.lockCounts(transaction, slices);
+    const counted = slices.slice(0, slicesMax);
+    if (counted.length > 0) {
+      await store.lockCounts(transaction, counted);
       // A statement of its own, so that it sees what was committed before the locks were to be had.
-      await store.recount(transaction, slices, { sliceSize, ordinalsMax });
+      await store.recount(transaction, counted, { sliceSize, ordinalsMax });
     }
-    return changes === changesMax;
+    const left = slices.slice(slicesMax);
+    await noteRecipientChanges(
+      transaction,
+      tools.newId,
+      left.map(({ slice, ...message }) => ({ ...message, ordinal: slice * sliceSize })),
+    );
+    return { hasCounted: counted.length > 0, hasMore: left.length > 0 || changes === changesMax };
   });
 }

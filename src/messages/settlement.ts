@@ -125,6 +125,9 @@ const crashesMax = 3;
 /** The worker died before it was about to hand the message off: nothing was sent. */
 export function settleCrash(job: Job, context: SettlementContext): Settlement {
   const crashes = job.crashes + 1;
+  // Nobody would ever see the end of a campaign that waits for an operator.
+  if (job.isCampaign && crashes >= crashesMax)
+    return failJob(job, 'other', 'Its worker died three times while it was being handed off.');
   return {
     ...untouched(job),
     requeue: {

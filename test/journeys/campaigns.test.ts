@@ -302,8 +302,8 @@ describe('the list', () => {
     for (let count = 1; count <= 3; count += 1) ids.unshift(await aReady({ name: unique('Paged') }));
     const page = await ask<Page<Campaign>>('GET', '/email/campaigns?search=PAGED&limit=2');
     expect([page.body.has_more, page.body.data.map(({ id }) => id)]).toEqual([true, ids.slice(0, 2)]);
-    const { html, text, ...listed } = await read(ids[0]!);
-    expect([html, text]).toEqual(['<p>News</p>', null]);
+    const { html, text, variables, ...listed } = await read(ids[0]!);
+    expect([html, text, variables]).toEqual(['<p>News</p>', null, null]);
     expect(page.body.data[0]).toEqual(listed);
     const older = await ask<Page<Campaign>>('GET', `/email/campaigns?search=aged&after=${ids[1]}`);
     expect(older.body.data.map(({ id }) => id)).toEqual(ids.slice(2));
