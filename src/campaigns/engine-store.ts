@@ -56,14 +56,12 @@ export async function listUnderWay(
   return rows.map((row) => ({ organizationId: row.organization_id, id: row.id }));
 }
 
-const holdOne = statement<RunningRow>(
-  'campaigns_hold',
-  `select organization_id, id, channel, status, pause_reason, message_id, variable_names,
+const selectRunning = `select organization_id, id, channel, status, pause_reason, message_id, variable_names,
      frozen_at, content_bytes, audience, expanded, admitted
    from campaigns
-   where organization_id = $1 and id = $2 and ${isUnderWay}
-   for update skip locked`,
-);
+   where organization_id = $1 and id = $2 and ${isUnderWay}`;
+
+const holdOne = statement<RunningRow>('campaigns_hold', `${selectRunning} for update skip locked`);
 
 /** Holds it until the transaction ends; null if it is not under way any more, or somebody else has it. */
 export async function holdRunning(
@@ -71,7 +69,22 @@ export async function holdRunning(
   campaign: CampaignKey,
 ): Promise<RunningCampaign | null> {
   const [row] = await connection.rows(holdOne, [campaign.organizationId, campaign.id]);
-  if (row === undefined) return null;
+  return row === undefined ? null : toRunning(row);
+}
+
+/** The same without holding it. */
+export async function findRunning(
+  connection: Connection,
+  campaign: CampaignKey,
+): Promise<RunningCampaign | null> {
+  const [row] = await connection.rows(unpreparedStatement<RunningRow>(selectRunning), [
+    campaign.organizationId,
+    campaign.id,
+  ]);
+  return row === undefined ? null : toRunning(row);
+}
+
+function toRunning(row: RunningRow): RunningCampaign {
   return {
     organizationId: row.organization_id,
     id: row.id,
@@ -115,19 +128,34 @@ export async function findNextScheduledAt(connection: Connection): Promise<Date 
   return row?.next_at ?? null;
 }
 
-/** Whether the members of a segment that the campaign speaks of are still being computed. */
-export async function awaitsSegment(connection: Connection, campaign: CampaignKey): Promise<boolean> {
-  const rows = await connection.rows(
-    unpreparedStatement(
-      `select
+/**
+ * Whether the segments that the campaign speaks of have the members that they had when it was queued: one may still be
+ * computed, or have changes of contacts to follow, or it cannot be computed at all.
+ */
+export async function findSegmentState(
+  connection: Connection,
+  campaign: CampaignKey,
+): Promise<'current' | 'behind' | 'failed'> {
+  const [row] = await connection.rows(
+    unpreparedStatement<{ has_failed: boolean; is_behind: boolean }>(
+      `select coalesce(bool_or(g.status = 'failed'), false) as has_failed,
+         coalesce(bool_or(not s.is_ready), false) or (
+           count(s.id) > 0 and exists (
+             select
+             from contact_changes x
+             where x.organization_id = $1 and x.id < lowest_id_at(max(c.queued_at))
+           )
+         ) as is_behind
        from campaigns c
        join contact_sets s
          on s.organization_id = c.organization_id and s.id = any (c.segment_ids || c.exclude_segment_ids)
-       where c.organization_id = $1 and c.id = $2 and not s.is_ready`,
+       left join segments g on g.organization_id = s.organization_id and g.id = s.id
+       where c.organization_id = $1 and c.id = $2`,
     ),
     [campaign.organizationId, campaign.id],
   );
-  return rows.length > 0;
+  if (row?.has_failed === true) return 'failed';
+  return row?.is_behind === true ? 'behind' : 'current';
 }
 
 export type FrozenAudience = {

@@ -155,7 +155,7 @@ function createRounds(tools: CampaignJobTools, { isFrozen, takeStep }: RoundPlan
         try {
           const step = await takeStep(tools, campaign);
           if (step === 'advanced') hasAdvanced = true;
-          if (step === 'waits_for_segment') cyclePauseMs = segmentPauseMs;
+          if (step === 'waits_briefly') cyclePauseMs = segmentPauseMs;
         } catch (cause) {
           signal.throwIfAborted();
           pauses.add(campaign.id);

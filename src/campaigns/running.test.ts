@@ -381,11 +381,26 @@ test('a campaign that nobody is in has failed and says so', async () => {
 test('a segment that is still being computed is waited for', async () => {
   const segment = await makeSet('segment', { isReady: false });
   const campaign = await queueCampaign({ segments: [segment] });
-  expect(await freezeCampaign(tools, campaign)).toBe('waits_for_segment');
+  expect(await freezeCampaign(tools, campaign)).toBe('waits_briefly');
   await makeContact({}, [segment]);
   await run('update contact_sets set is_ready = true where id = $1', [segment]);
   await advanceFully(campaign);
   expect(await queueOf(campaign)).toHaveLength(1);
+});
+
+test('a segment that has changes to follow, from before the campaign was queued, is waited for', async () => {
+  const segment = await makeSet('segment');
+  const contact = await makeContact({}, [segment]);
+  await run('insert into contact_changes (organization_id, id, contact_ids) values ($1, $2, $3)', [
+    organizationId,
+    newId(),
+    [contact],
+  ]);
+  const campaign = await queueCampaign({ segments: [segment] });
+  await run(`update campaigns set queued_at = now() + interval '1 second' where id = $1`, [campaign.id]);
+  expect(await freezeCampaign(tools, campaign)).toBe('waits_briefly');
+  await run('delete from contact_changes where organization_id = $1', [organizationId]);
+  expect(await freezeCampaign(tools, campaign)).toBe('advanced');
 });
 
 test('suspension takes what waits out of the queue, and its end puts it back', async () => {

@@ -17,6 +17,7 @@ import {
 import { type Clock, now } from '../platform/clock.ts';
 import type { NewId } from '../platform/ids.ts';
 import type { Database, Transaction } from '../platform/postgres/database.ts';
+import { tryLockName } from '../platform/postgres/name-locks.ts';
 import type { CampaignChannel, CampaignChannels } from './channel.ts';
 import * as store from './engine-store.ts';
 import { deleteSlices } from './store.ts';
@@ -43,7 +44,7 @@ export type RunningTools = {
 };
 
 /** What one step came to: whether the next one has something to do already, and how long to wait where it is known. */
-export type Step = 'advanced' | 'waits' | 'waits_for_segment';
+export type Step = 'advanced' | 'waits' | 'waits_briefly';
 
 /** About what the workers deliver in a second. More would let a campaign that begins wait behind the others. */
 const windowRecipients = 8_000;
@@ -59,11 +60,23 @@ const quotaShards = 4;
 
 /** Step 1, which may take many seconds; the others wait for it. */
 export async function freezeCampaign(tools: RunningTools, campaign: store.CampaignKey): Promise<Step> {
-  return tools.database.transaction(async (transaction) => {
-    const running = await store.holdRunning(transaction, campaign);
-    if (running?.frozenAt !== null) return 'waits';
-    return freeze(tools, transaction, running, now(tools.clock));
-  });
+  try {
+    return await tools.database.transaction(async (transaction) => {
+      // Not its row: whoever cancels it meanwhile need not wait until all are counted.
+      if (!(await tryLockName(transaction, `freezing of campaign ${campaign.id}`))) return 'waits';
+      const running = await store.findRunning(transaction, campaign);
+      if (running?.frozenAt !== null) return 'waits';
+      return await freeze(tools, transaction, running, now(tools.clock));
+    });
+  } catch (cause) {
+    if (cause instanceof TakenMeanwhileError) return 'waits_briefly';
+    throw cause;
+  }
+}
+
+/** Somebody moved the campaign while its audience was counted: nothing of that was written. */
+class TakenMeanwhileError extends Error {
+  override readonly name = 'TakenMeanwhileError';
 }
 
 /** Steps 2 to 4, a little of each. */
@@ -165,9 +178,14 @@ async function freeze(
   running: store.RunningCampaign,
   at: Date,
 ): Promise<Step> {
-  if (await store.awaitsSegment(transaction, running)) return 'waits_for_segment';
+  const segments = await store.findSegmentState(transaction, running);
+  if (segments === 'behind') return 'waits_briefly';
   await store.allowForLargeAudience(transaction, freezeTimeoutMs);
   const frozen = await store.freezeAudience(transaction, running, channelOf(tools, running), sliceSize);
+  if ((await store.holdRunning(transaction, running)) === null) throw new TakenMeanwhileError();
+  if (segments === 'failed') {
+    return fail(transaction, running, 'The members of one of its segments could not be computed.', at);
+  }
   const contentBytes = await completeCampaignMessage(transaction, running, frozen.audience);
   await store.markFrozen(transaction, running, { ...frozen, contentBytes }, at);
   return frozen.audience > 0 ? 'advanced' : fail(transaction, running, 'There is nobody to send to.', at);

@@ -47,7 +47,7 @@ export async function loadSample(
       campaign: row,
       preparation,
       variables: await loadVariables(transaction, { organizationId, variableNames }),
-      awaitsSegment: await engine.awaitsSegment(transaction, campaign),
+      awaitsSegment: (await engine.findSegmentState(transaction, campaign)) !== 'current',
     };
   });
   if (loaded === null) return null;
