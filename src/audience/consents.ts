@@ -10,14 +10,19 @@ export type Consent = 'subscribed' | 'unsubscribed';
 /** A contact, within the transaction in which something else is written of it. */
 export type ConsentTools = { transaction: Transaction; newId: NewId };
 
-export async function findConsent(
+/** The contact that an address belongs to now, which need not be whom it belonged to when a message was sent. */
+export async function findConsentHolder(
   transaction: Transaction,
-  contact: store.ContactKey,
-  channel: Channel,
-): Promise<Consent | 'not_found'> {
-  const row = await store.findContact(transaction, contact);
-  if (row === null) return 'not_found';
-  return row.unsubscribed_channels.includes(channel) ? 'unsubscribed' : 'subscribed';
+  channel: store.AddressedChannel,
+  address: { organizationId: string; addressKey: string },
+): Promise<{ contact: store.ContactKey; consent: Consent } | null> {
+  const row = await store.findAddressHolder(transaction, channel, address);
+  return (
+    row && {
+      contact: { organizationId: address.organizationId, id: row.id },
+      consent: row.unsubscribed_channels.includes(channel) ? 'unsubscribed' : 'subscribed',
+    }
+  );
 }
 
 /** Locks the contact. Its segments are looked at again if it has changed. */

@@ -1,6 +1,11 @@
 import type { Channel } from '../accounts/accounts.ts';
 import { cursorOf, type Page, pageClause } from '../platform/http/pagination.ts';
-import { type Connection, statement, unpreparedStatement } from '../platform/postgres/database.ts';
+import {
+  type Connection,
+  type Statement,
+  statement,
+  unpreparedStatement,
+} from '../platform/postgres/database.ts';
 import { type ContactValues, searchKeysOf, toSearchKey } from './contact-values.ts';
 import type { PropertyValue } from './schema.ts';
 
@@ -121,6 +126,28 @@ const selectOne = statement<ContactRow>(
 
 export async function findContact(connection: Connection, contact: ContactKey): Promise<ContactRow | null> {
   const [row] = await connection.rows(selectOne, [contact.organizationId, contact.id]);
+  return row ?? null;
+}
+
+/** Of the channels that campaigns go out on: the column that holds a contact's address as it is compared. */
+const addressKeyColumns = { email: 'email_key' } as const satisfies Partial<Record<Channel, string>>;
+
+export type AddressedChannel = keyof typeof addressKeyColumns;
+
+/** Whom an address of the channel belongs to now; each belongs to one contact at most. */
+export async function findAddressHolder(
+  connection: Connection,
+  channel: AddressedChannel,
+  { organizationId, addressKey }: { organizationId: string; addressKey: string },
+): Promise<ContactRow | null> {
+  const [row] = await connection.rows(
+    unpreparedStatement<ContactRow>(
+      `select ${contactColumns}
+       from contacts c
+       where c.organization_id = $1 and c.${addressKeyColumns[channel]} = $2`,
+    ),
+    [organizationId, addressKey],
+  );
   return row ?? null;
 }
 
@@ -446,26 +473,49 @@ export async function findContacts(
 }
 
 /** Why a campaign must not be handed to a contact any more. */
-export type ContactBar = 'contact_deleted' | 'unsubscribed';
+export type ContactBar = 'contact_deleted' | 'no_address' | 'unsubscribed';
 
-const selectBarred = statement<{ position: number; bar: ContactBar }>(
-  'audience_select_barred',
-  `select wanted.position, case when c.id is null then 'contact_deleted' else 'unsubscribed' end as bar
-   from unnest($2::uuid[], $3::uuid[]) with ordinality as wanted (organization_id, contact_id, position)
-   left join contacts c on c.organization_id = wanted.organization_id and c.id = wanted.contact_id
-   where c.id is null or $1 = any (c.unsubscribed_channels)`,
-);
+/**
+ * By the primary key of contacts, and by the index of their addresses for those who have moved: for all others the
+ * address looked for is null, and costs nothing.
+ */
+function selectBarred(channel: AddressedChannel): Statement<{ position: number; bar: ContactBar }> {
+  const key = addressKeyColumns[channel];
+  return statement(
+    `audience_select_barred_${channel}`,
+    `select wanted.position,
+       case
+         when c.id is null then 'contact_deleted'
+         when c.${key} is null then 'no_address'
+         else 'unsubscribed'
+       end as bar
+     from unnest($2::uuid[], $3::uuid[], $4::text[]) with ordinality
+       as wanted (organization_id, contact_id, address_key, position)
+     left join contacts c on c.organization_id = wanted.organization_id and c.id = wanted.contact_id
+     left join contacts holder
+       on holder.organization_id = wanted.organization_id and holder.${key} = nullif(wanted.address_key, c.${key})
+     where c.id is null
+       or c.${key} is null
+       or $1 = any (c.unsubscribed_channels)
+       or $1 = any (holder.unsubscribed_channels)`,
+  );
+}
 
-/** Those of the contacts, by index, that are gone or have unsubscribed from the channel. */
+/**
+ * Those of the contacts, by index, that are gone, have no address on the channel any more or have unsubscribed from it.
+ * Whoever has another address by now is still written to at the old one, unless that belongs to somebody else who has
+ * unsubscribed.
+ */
 export async function findBarredContacts(
   connection: Connection,
-  channel: Channel,
-  contacts: readonly ContactKey[],
+  channel: AddressedChannel,
+  contacts: readonly (ContactKey & { addressKey: string })[],
 ): Promise<Map<number, ContactBar>> {
-  const rows = await connection.rows(selectBarred, [
+  const rows = await connection.rows(selectBarred(channel), [
     channel,
     contacts.map(({ organizationId }) => organizationId),
     contacts.map(({ id }) => id),
+    contacts.map(({ addressKey }) => addressKey),
   ]);
   return new Map(rows.map(({ position, bar }) => [position - 1, bar]));
 }

@@ -157,8 +157,6 @@ export async function findVariables(
 }
 
 export type CampaignRecipient = {
-  /** Who it was when the audience was frozen. */
-  contactId: string;
   /** Empty once it was erased. */
   address: string;
   addressKey: string;
@@ -175,7 +173,7 @@ export async function findCampaignRecipient(
 ): Promise<CampaignRecipient | null> {
   const [row] = await connection.rows(
     unpreparedStatement<CampaignRecipient>(
-      `select r.contact_id as "contactId", r.address, r.address_key as "addressKey", r.status, m.sender, m.details
+      `select r.address, r.address_key as "addressKey", r.status, m.sender, m.details
        from recipients r
        join messages m on m.organization_id = r.organization_id and m.id = r.message_id
        where r.organization_id = $1 and r.message_id = $2 and r.ordinal = $3 and r.contact_id is not null`,

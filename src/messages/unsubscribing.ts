@@ -1,6 +1,7 @@
 import {
   addSuppressions,
-  findConsent,
+  type Consent,
+  findConsentHolder,
   leaveList,
   listMemberLists,
   readSuppression,
@@ -19,6 +20,10 @@ import type { StoredEmailDetails } from './submission.ts';
 /**
  * What a recipient of a campaign says about further mail, by a link in it or a button of the mail client. It is said
  * once the transaction has been committed and not before; said twice, it changes nothing more.
+ *
+ * Whoever says it reads the mail of the address that it went to, and speaks for whoever has that address now: the
+ * contact it was sent for may have another one since, and be written to there with good reason. An address that is
+ * nobody's any more is suppressed.
  */
 export type UnsubscribingTools = SuppressionTools & { database: Database; newId: NewId };
 
@@ -68,8 +73,8 @@ export async function choose(
         if (!listIdsOf(recipient).includes(choice.listId)) {
           return { standing: await findStanding(tools, transaction, key, recipient), done: null };
         }
-        const contact = { organizationId: key.organizationId, id: recipient.contactId };
-        await leaveList({ transaction, newId: tools.newId }, contact, choice.listId);
+        const holder = await findConsentHolder(transaction, channel, addressOf(key, recipient));
+        if (holder) await leaveList({ transaction, newId: tools.newId }, holder.contact, choice.listId);
         break;
       }
     }
@@ -85,19 +90,17 @@ async function unsubscribe(
   tools: UnsubscribingTools,
   transaction: Transaction,
   key: JobKey,
-  { contactId, addressKey }: store.CampaignRecipient,
+  recipient: store.CampaignRecipient,
 ): Promise<void> {
-  const { organizationId } = key;
   const at = now(tools.clock);
-  const outcome = await setConsent(
-    { transaction, newId: tools.newId },
-    { organizationId, id: contactId },
-    { channel, consent: 'unsubscribed', at },
-  );
-  // There is nobody left whose consent it could be; the address, or what was left of it, is still known.
-  if (outcome === 'not_found') {
+  const isSaid = await setHolderConsent(tools, transaction, addressOf(key, recipient), {
+    consent: 'unsubscribed',
+    at,
+  });
+  // There is nobody whose consent it could be; the address, or what was left of it, is still known.
+  if (!isSaid) {
     await addSuppressions(transaction, tools, channel, [
-      { organizationId, address: addressKey, reason: 'unsubscribe' },
+      { organizationId: key.organizationId, address: recipient.addressKey, reason: 'unsubscribe' },
     ]);
   }
   const changed = await raiseStatuses(transaction, [{ job: key, status: 'unsubscribed', failure: null }], at);
@@ -107,36 +110,58 @@ async function unsubscribe(
 async function resubscribe(
   tools: UnsubscribingTools,
   transaction: Transaction,
-  { organizationId }: JobKey,
-  { contactId, addressKey, status }: store.CampaignRecipient,
+  key: JobKey,
+  recipient: store.CampaignRecipient,
 ): Promise<void> {
-  if (status !== 'unsubscribed') return;
-  const outcome = await setConsent(
-    { transaction, newId: tools.newId },
-    { organizationId, id: contactId },
-    { channel, consent: 'subscribed', at: now(tools.clock) },
-  );
-  if (outcome !== 'not_found') return;
-  const address = { organizationId, address: addressKey };
+  if (recipient.status !== 'unsubscribed') return;
+  await setHolderConsent(tools, transaction, addressOf(key, recipient), {
+    consent: 'subscribed',
+    at: now(tools.clock),
+  });
+  // Also where there is a contact: the address may have been nobody's when the mail was unsubscribed from.
+  const address = { organizationId: key.organizationId, address: recipient.addressKey };
   const suppression = await readSuppression(transaction, tools, channel, address);
   if (suppression?.reason === 'unsubscribe') await removeSuppression(transaction, tools, channel, address);
+}
+
+/** False if the address is nobody's. */
+async function setHolderConsent(
+  { newId }: UnsubscribingTools,
+  transaction: Transaction,
+  address: { organizationId: string; addressKey: string },
+  change: { consent: Consent; at: Date },
+): Promise<boolean> {
+  const holder = await findConsentHolder(transaction, channel, address);
+  if (holder === null) return false;
+  const outcome = await setConsent({ transaction, newId }, holder.contact, { channel, ...change });
+  return outcome !== 'not_found';
 }
 
 async function findStanding(
   tools: UnsubscribingTools,
   transaction: Transaction,
-  { organizationId }: JobKey,
+  key: JobKey,
   recipient: store.CampaignRecipient,
 ): Promise<Standing> {
-  const { contactId, address, addressKey, status, sender } = recipient;
-  const consent = await findConsent(transaction, { organizationId, id: contactId }, channel);
+  const { organizationId } = key;
+  const { address, addressKey, status, sender } = recipient;
+  const holder = await findConsentHolder(transaction, channel, addressOf(key, recipient));
+  const suppression = await readSuppression(transaction, tools, channel, {
+    organizationId,
+    address: addressKey,
+  });
   const isUnsubscribed =
-    consent === 'not_found'
-      ? (await readSuppression(transaction, tools, channel, { organizationId, address: addressKey })) !== null
-      : consent === 'unsubscribed';
-  const lists = isUnsubscribed
-    ? []
-    : await listMemberLists(transaction, { organizationId, contactId, listIds: listIdsOf(recipient) });
+    holder === null
+      ? suppression !== null
+      : holder.consent === 'unsubscribed' || suppression?.reason === 'unsubscribe';
+  const lists =
+    isUnsubscribed || holder === null
+      ? []
+      : await listMemberLists(transaction, {
+          organizationId,
+          contactId: holder.contact.id,
+          listIds: listIdsOf(recipient),
+        });
   return {
     isUnsubscribed,
     mayResubscribe: isUnsubscribed && status === 'unsubscribed',
@@ -144,6 +169,10 @@ async function findStanding(
     senderName: detailsOf(recipient).fromName ?? sender,
     address: address === '' ? null : address,
   };
+}
+
+function addressOf({ organizationId }: JobKey, { addressKey }: store.CampaignRecipient) {
+  return { organizationId, addressKey };
 }
 
 function listIdsOf(recipient: store.CampaignRecipient): readonly string[] {

@@ -40,7 +40,16 @@ async function findCampaignObjections(
   const personal = jobs.flatMap((job) =>
     job.contactId === null
       ? []
-      : [{ job, contact: { organizationId: job.organizationId, id: job.contactId } }],
+      : [
+          {
+            job,
+            contact: {
+              organizationId: job.organizationId,
+              id: job.contactId,
+              addressKey: job.addressKey,
+            },
+          },
+        ],
   );
   if (personal.length === 0) return new Map();
   const [barred, stopped] = await Promise.all([

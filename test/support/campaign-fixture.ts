@@ -34,7 +34,7 @@ export async function insertSentCampaign(
        )
        insert into recipients (organization_id, message_id, ordinal, field, address, address_key, contact_id,
          variables, status, status_at, handed_off_at)
-       select $1, $2, position - 1, 'to', email, email, contact_id, variables::json, 'delivered', now(),
+       select $1, $2, position - 1, 'to', email, lower(email), contact_id, variables::json, 'delivered', now(),
          now() - interval '1 hour'
        from unnest($6::uuid[], $7::text[], $8::text[]) with ordinality
          as contact (contact_id, email, variables, position)`,
