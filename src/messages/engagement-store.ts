@@ -76,8 +76,8 @@ const applyAll = statement<{ organization_id: string; message_id: string; ordina
      machine_engaged_at = coalesce(r.machine_engaged_at, engaged.machine_engaged_at),
      status = case when ${rankOf('engaged.status')} > ${rankOf('r.status')} then engaged.status else r.status end,
      status_at = case when ${rankOf('engaged.status')} > ${rankOf('r.status')} then $8 else r.status_at end,
-     -- Whoever looks at it has it.
-     uncertain = false
+     -- Whoever looks at it has it. By a machine no status is raised: the recipient would never be done.
+     uncertain = r.uncertain and engaged.status is null
    from unnest(
      $1::uuid[], $2::uuid[], $3::integer[], $4::timestamptz[], $5::timestamptz[], $6::timestamptz[], $7::text[]
    ) as engaged (organization_id, message_id, ordinal, opened_at, clicked_at, machine_engaged_at, status)

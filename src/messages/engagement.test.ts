@@ -151,6 +151,20 @@ test('machines, and whatever is too quick for people, count as nobody’s open o
   expect(await rowsOf(unsettled!.messageId)).toMatchObject([{ ...machine, machine_engaged_at: after(5) }]);
 });
 
+test('an open by a machine does not settle what is uncertain, one by a person does', async () => {
+  const [recipient] = await insertRecipients('campaign', 1, { status: 'sent', handedOffAt: null });
+  await record([open(recipient!, 10, true)]);
+  expect(await rowsOf(recipient!.messageId)).toMatchObject([
+    { status: 'sent', uncertain: true, machine_engaged_at: after(10) },
+  ]);
+  await database.rows(unpreparedStatement('update recipients set handed_off_at = $2 where message_id = $1'), [
+    recipient!.messageId,
+    handedOffAt,
+  ]);
+  await record([open(recipient!, 20)]);
+  expect(await rowsOf(recipient!.messageId)).toMatchObject([{ status: 'opened', uncertain: false }]);
+});
+
 test('a dropped recipient, and one that is unknown, gets nothing', async () => {
   const [dropped] = await insertRecipients('campaign', 1, {
     status: 'sent',

@@ -173,6 +173,15 @@ test('a report settles what was uncertain, and brings the message up to date', a
   });
 });
 
+test('a report of a delay leaves uncertain what was, and certain what was not', async () => {
+  const [uncertain, certain] = [await insertRecipient({ uncertain: true }), await insertRecipient()];
+  await applyReports(tools, [report(uncertain, 'delayed'), report(certain, 'delayed')]);
+  expect(await readRecipient(uncertain)).toMatchObject({ status: 'delayed', uncertain: true });
+  expect(await readRecipient(certain)).toMatchObject({ status: 'delayed', uncertain: false });
+  await applyReports(tools, [report(uncertain, 'delivered')]);
+  expect(await readRecipient(uncertain)).toMatchObject({ status: 'delivered', uncertain: false });
+});
+
 test('a click opens as well, and neither time is moved by a repetition', async () => {
   const job = await insertRecipient({ status: 'delivered' });
   await applyReports(tools, [report(job, 'clicked')]);

@@ -555,7 +555,8 @@ const applyReports = statement<{ organization_id: string; message_id: string; or
    set
      status = report.status,
      status_at = $4,
-     uncertain = false,
+     -- A delay settles nothing of a hand-off that was cut off.
+     uncertain = r.uncertain and report.status = 'delayed',
      opened_at = case when report.status in ('opened', 'clicked') then coalesce(r.opened_at, $4) else r.opened_at end,
      clicked_at = case when report.status = 'clicked' then coalesce(r.clicked_at, $4) else r.clicked_at end,
      failure_type = coalesce(report.failure_type, r.failure_type),
