@@ -1,5 +1,5 @@
 import { loadSendingPlans } from '../accounts/accounts.ts';
-import { sendingSuspended, stopMessage } from '../messages/messages.ts';
+import { sendingSuspended } from '../messages/messages.ts';
 import { type Clock, dateOf, now, parseTimestamp } from '../platform/clock.ts';
 import { badRequest, PublicError, resourceNotFound, validationError } from '../platform/http/errors.ts';
 import {
@@ -14,7 +14,7 @@ import type { NewId } from '../platform/ids.ts';
 import type { Database, Transaction } from '../platform/postgres/database.ts';
 import { emptyInputs, findInputIssues, mergeInput } from './campaign-input.ts';
 import type { CampaignChannel, PreparedMessage } from './channel.ts';
-import { holdUsed, keyOf, prepareCampaign, queueCampaign, releaseUsed } from './queueing.ts';
+import { holdUsed, keyOf, prepareCampaign, queueCampaign, stopCampaign } from './queueing.ts';
 import type { CampaignInput } from './schema.ts';
 import { findRefusal, type Trigger } from './states.ts';
 import * as store from './store.ts';
@@ -168,7 +168,7 @@ export async function cancelCampaign(
     const campaign = await takeForMove(transaction, reference, 'cancel');
     if (campaign instanceof PublicError) return campaign;
     await store.markCancelled(transaction, { ...keyOf(campaign), at });
-    await stopCampaign(transaction, campaign);
+    await stopCampaign(transaction, { ...keyOf(campaign), messageId: campaign.message_id });
     return null;
   });
 }
@@ -182,16 +182,9 @@ export async function deleteCampaign(
     const campaign = await takeForMove(transaction, reference, 'delete');
     if (campaign instanceof PublicError) return campaign;
     await store.markDeleted(transaction, { ...keyOf(campaign), at: now(tools.clock) });
-    await stopCampaign(transaction, campaign);
+    await stopCampaign(transaction, { ...keyOf(campaign), messageId: campaign.message_id });
     return null;
   });
-}
-
-async function stopCampaign(transaction: Transaction, campaign: store.CampaignRow): Promise<void> {
-  const { organization_id: organizationId, message_id: messageId } = campaign;
-  if (messageId !== null) await stopMessage(transaction, { organizationId, messageId });
-  await store.deleteSlices(transaction, keyOf(campaign));
-  await releaseUsed(transaction, campaign);
 }
 
 /** The campaign, locked, or why it is not moved. */

@@ -1,5 +1,5 @@
 import { type Held, replaceHolds } from '../audience/audience.ts';
-import { insertCampaignMessage } from '../messages/messages.ts';
+import { insertCampaignMessage, stopMessage } from '../messages/messages.ts';
 import type { NewId } from '../platform/ids.ts';
 import type { Transaction } from '../platform/postgres/database.ts';
 import { findUnknownSets, includesNobody, listAudienceSets } from './audience-fields.ts';
@@ -39,17 +39,28 @@ export async function holdUsed(
   const templateId = channel.templateIdOf(campaign.content);
   const held: Held[] = listAudienceSets(campaign);
   if (templateId !== null) held.push({ kind: 'template', id: templateId });
-  const missing = await replaceHolds(transaction, holderOf(campaign), held);
+  const { organization_id: organizationId, id } = campaign;
+  const missing = await replaceHolds(transaction, { organizationId, kind: 'campaign', id }, held);
   if (missing.length > 0) throw new Error('what was found and kept a moment ago is not there');
 }
 
 /** It uses nothing any more. */
-export async function releaseUsed(transaction: Transaction, campaign: store.CampaignRow): Promise<void> {
-  await replaceHolds(transaction, holderOf(campaign), []);
+export async function releaseUsed(
+  transaction: Transaction,
+  { organizationId, id }: { organizationId: string; id: string },
+): Promise<void> {
+  await replaceHolds(transaction, { organizationId, kind: 'campaign', id }, []);
 }
 
-function holderOf({ organization_id: organizationId, id }: store.CampaignRow) {
-  return { organizationId, kind: 'campaign', id } as const;
+/** Whatever its end: nobody more is written to, and it uses nothing any more. */
+export async function stopCampaign(
+  transaction: Transaction,
+  campaign: store.CampaignKey & { messageId: string | null },
+): Promise<void> {
+  const { organizationId, messageId } = campaign;
+  if (messageId !== null) await stopMessage(transaction, { organizationId, messageId });
+  await store.deleteSlices(transaction, campaign);
+  await releaseUsed(transaction, campaign);
 }
 
 /**

@@ -1,5 +1,5 @@
 import { loadSendingPlans, openQuota } from '../accounts/accounts.ts';
-import { loadProperties, replaceHolds } from '../audience/audience.ts';
+import { loadProperties } from '../audience/audience.ts';
 import {
   admitRecipients,
   completeCampaignMessage,
@@ -12,7 +12,6 @@ import {
   insertCampaignRecipients,
   noteRecipientChanges,
   sliceSize,
-  stopMessage,
 } from '../messages/messages.ts';
 import { type Clock, now } from '../platform/clock.ts';
 import type { NewId } from '../platform/ids.ts';
@@ -20,7 +19,7 @@ import type { Database, Transaction } from '../platform/postgres/database.ts';
 import { tryLockName } from '../platform/postgres/name-locks.ts';
 import type { CampaignChannel, CampaignChannels } from './channel.ts';
 import * as store from './engine-store.ts';
-import { deleteSlices } from './store.ts';
+import { releaseUsed, stopCampaign } from './queueing.ts';
 
 /**
  * The way of a campaign from `queued` to `sent`, in small steps. Each step is a transaction that holds the campaign,
@@ -103,7 +102,7 @@ export async function advanceCampaign(tools: RunningTools, campaign: store.Campa
       await store.markStarted(transaction, running, at);
     if (admitted === running.audience && (await isOver(transaction, running, at))) {
       await store.markSent(transaction, running, at);
-      await releaseHolds(transaction, running);
+      await releaseUsed(transaction, running);
       return 'waits';
     }
     return expanded > running.expanded ? 'advanced' : 'waits';
@@ -134,9 +133,7 @@ async function fail(
   at: Date,
 ): Promise<Step> {
   await store.markFailed(transaction, running, reason, at);
-  await stopMessage(transaction, running);
-  await deleteSlices(transaction, running);
-  await releaseHolds(transaction, running);
+  await stopCampaign(transaction, running);
   return 'waits';
 }
 
@@ -180,15 +177,20 @@ async function freeze(
 ): Promise<Step> {
   const segments = await store.findSegmentState(transaction, running);
   if (segments === 'behind') return 'waits_briefly';
-  await store.allowForLargeAudience(transaction, freezeTimeoutMs);
-  const frozen = await store.freezeAudience(transaction, running, channelOf(tools, running), sliceSize);
-  if ((await store.holdRunning(transaction, running)) === null) throw new TakenMeanwhileError();
   if (segments === 'failed') {
+    await holdUnmoved(transaction, running);
     return fail(transaction, running, 'The members of one of its segments could not be computed.', at);
   }
+  await store.allowForLargeAudience(transaction, freezeTimeoutMs);
+  const frozen = await store.freezeAudience(transaction, running, channelOf(tools, running), sliceSize);
+  await holdUnmoved(transaction, running);
   const contentBytes = await completeCampaignMessage(transaction, running, frozen.audience);
   await store.markFrozen(transaction, running, { ...frozen, contentBytes }, at);
   return frozen.audience > 0 ? 'advanced' : fail(transaction, running, 'There is nobody to send to.', at);
+}
+
+async function holdUnmoved(transaction: Transaction, running: store.RunningCampaign): Promise<void> {
+  if ((await store.holdRunning(transaction, running)) === null) throw new TakenMeanwhileError();
 }
 
 function channelOf(tools: RunningTools, { channel }: store.RunningCampaign): CampaignChannel {
@@ -288,8 +290,4 @@ function quotaOf(running: store.RunningCampaign, limit: number | null, at: Date)
     shard: 1 + (at.getTime() % quotaShards),
     limit,
   };
-}
-
-async function releaseHolds(transaction: Transaction, running: store.RunningCampaign): Promise<void> {
-  await replaceHolds(transaction, { ...running, kind: 'campaign' }, []);
 }

@@ -41,7 +41,7 @@ export async function queueDueCampaign(tools: SchedulingTools, key: engine.Campa
         `Not ready when its time came: ${preparation.issues.join(', ')}.`,
         at,
       );
-      await releaseUsed(transaction, campaign);
+      await releaseUsed(transaction, key);
       return true;
     }
     await queueCampaign(tools, transaction, { channel, campaign, message: preparation.message, at });
