@@ -145,15 +145,23 @@ async function watch(
   let [frozenSeconds, firstSeconds, expandedSeconds] = [0, 0, 0];
   for (;;) {
     const [row] = await database.rows(
-      unpreparedStatement<{ status: string; audience: number | null; expanded: number; message_id: string }>(
-        'select status, audience, expanded, message_id from campaigns where organization_id = $1 and id = $2',
+      unpreparedStatement<{
+        status: string;
+        audience: number | null;
+        is_frozen: boolean;
+        expanded: number;
+        message_id: string;
+      }>(
+        `select status, audience, frozen_at is not null and frozen_through is null as is_frozen, expanded, message_id
+         from campaigns
+         where organization_id = $1 and id = $2`,
       ),
       [organizationId, id],
     );
     if (row === undefined) throw new Error('the campaign is not there');
     const audience = row.audience ?? 0;
-    if (audience > 0 && frozenSeconds === 0) frozenSeconds = elapsed();
-    if (frozenSeconds > 0 && firstSeconds === 0) {
+    if (row.is_frozen && frozenSeconds === 0) frozenSeconds = elapsed();
+    if (audience > 0 && firstSeconds === 0) {
       const first = await database.rows(
         unpreparedStatement(
           `select from recipients
@@ -163,12 +171,12 @@ async function watch(
       );
       if (first.length > 0) firstSeconds = elapsed();
     }
-    if (audience > 0 && row.expanded === audience && expandedSeconds === 0) expandedSeconds = elapsed();
+    if (row.is_frozen && row.expanded === audience && expandedSeconds === 0) expandedSeconds = elapsed();
     if (row.status === 'sent') {
       return { audience, frozenSeconds, firstSeconds, expandedSeconds, sentSeconds: elapsed() };
     }
     if (row.status === 'failed' || row.status === 'paused') throw new Error(`the campaign is ${row.status}`);
-    await sleep(firstSeconds === 0 ? 20 : 250);
+    await sleep(frozenSeconds === 0 ? 20 : 250);
   }
 }
 

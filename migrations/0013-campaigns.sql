@@ -35,6 +35,8 @@ create table campaigns (
   variable_names text[],
   -- When its audience was frozen, what came of it, and how large the message was then. Candidates are those of its sets without the excluded sets.
   frozen_at timestamptz,
+  -- While only the first of them are: those up to this contact. The others follow.
+  frozen_through uuid,
   content_bytes integer,
   candidates integer,
   audience integer,
@@ -50,6 +52,7 @@ create table campaigns (
   deleted_at timestamptz,
   primary key (organization_id, id),
   check (admitted <= expanded),
+  check (frozen_through is null or frozen_at is not null),
   check ((status = 'paused') = (pause_reason is not null)),
   check (status not in ('scheduled') or scheduled_at is not null),
   check (status not in ('queued', 'sending', 'sent') or message_id is not null)

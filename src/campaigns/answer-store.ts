@@ -4,7 +4,7 @@ import { type ContactVariables, loadContactValues } from '../messages/messages.t
 import { cursorOf, type Page } from '../platform/http/pagination.ts';
 import { type Connection, unpreparedStatement } from '../platform/postgres/database.ts';
 import type { CampaignChannel } from './channel.ts';
-import { type CampaignKey, judgedCandidates } from './engine-store.ts';
+import { type CampaignKey, judgedCandidates, type Meant, valuesOfMeant } from './engine-store.ts';
 
 type Addressed = Pick<CampaignChannel, 'addressColumns'>;
 
@@ -130,11 +130,10 @@ export async function findStanding(
  */
 export async function countWithoutValue(
   connection: Connection,
-  campaign: CampaignKey,
-  channel: Addressed,
+  meant: Meant,
   variables: ContactVariables,
 ): Promise<Map<string, number>> {
-  const values: unknown[] = [campaign.organizationId, campaign.id];
+  const values = valuesOfMeant(meant);
   const tests = [
     ...variables.fields.map((field) => ({ name: field, isMissing: `c.${field} is null` })),
     ...variables.properties.map(({ key, number }) => ({
@@ -147,7 +146,7 @@ export async function countWithoutValue(
   const counts = tests.map((_test, index) => `count(*) filter (where missing_${index})`);
   const [row] = await connection.rows(
     unpreparedStatement<{ counts: number[] }>(
-      `with ${judgedCandidates(channel, columns)}
+      `with ${judgedCandidates(meant, { columns })}
        select array[${counts.join(', ')}]::integer[] as counts
        from judged
        where exclusion is null`,

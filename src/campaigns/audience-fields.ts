@@ -25,6 +25,17 @@ export function includesNobody(audience: AudienceIds): boolean {
   return including.every((field) => audience[field].length === 0);
 }
 
+/** Whose members get it, unless they are in one of the others. */
+export type IncludedAndExcluded = { included: readonly string[]; excluded: readonly string[] };
+
+export function includedAndExcluded(audience: AudienceIds): IncludedAndExcluded {
+  const idsOf = (fields: readonly AudienceField[]) => fields.flatMap((field) => audience[field]);
+  return {
+    included: idsOf(including),
+    excluded: idsOf(audienceFields.filter((field) => !including.includes(field))),
+  };
+}
+
 /** Every set that it speaks of, each once. */
 export function listAudienceSets(audience: AudienceIds) {
   const kinds = new Map(

@@ -1,5 +1,6 @@
 import type { Channel } from '../accounts/accounts.ts';
 import { type Connection, statement, unpreparedStatement } from '../platform/postgres/database.ts';
+import { type AudienceIds, audienceFields, includedAndExcluded } from './audience-fields.ts';
 import type { CampaignChannel } from './channel.ts';
 
 export type CampaignKey = { organizationId: string; id: string };
@@ -11,14 +12,18 @@ export type RunningCampaign = CampaignKey & {
   pauseReason: 'sending_suspended' | 'quota_exceeded' | null;
   messageId: string;
   variableNames: string[];
+  sets: AudienceIds;
   frozenAt: Date | null;
+  /** Null as well when the whole audience is frozen. */
+  frozenThrough: string | null;
   contentBytes: number;
+  /** Of those that are frozen. */
   audience: number;
   expanded: number;
   admitted: number;
 };
 
-type RunningRow = {
+type RunningRow = AudienceIds & {
   organization_id: string;
   id: string;
   channel: Channel;
@@ -27,6 +32,7 @@ type RunningRow = {
   message_id: string;
   variable_names: string[] | null;
   frozen_at: Date | null;
+  frozen_through: string | null;
   content_bytes: number | null;
   audience: number | null;
   expanded: number;
@@ -41,23 +47,24 @@ const selectUnderWay = statement<{ organization_id: string; id: string }>(
   'campaigns_select_under_way',
   `select organization_id, id
    from campaigns
-   where ${isUnderWay} and (frozen_at is not null) = $4 and (organization_id, id) > ($1, $2)
+   where ${isUnderWay} and (organization_id, id) > ($1, $2)
+     and case $4 when 'to_freeze' then frozen_at is null or frozen_through is not null else frozen_at is not null end
    order by organization_id, id
    limit $3`,
 );
 
-/** Those whose audience is frozen, or those whose is not. */
+/** Those whose audience is not frozen as a whole, or those of whose audience a part is. */
 export async function listUnderWay(
   connection: Connection,
-  wanted: { isFrozen: boolean; after: CampaignKey; limit: number },
+  wanted: { part: 'to_freeze' | 'frozen'; after: CampaignKey; limit: number },
 ): Promise<CampaignKey[]> {
-  const { isFrozen, after, limit } = wanted;
-  const rows = await connection.rows(selectUnderWay, [after.organizationId, after.id, limit, isFrozen]);
+  const { part, after, limit } = wanted;
+  const rows = await connection.rows(selectUnderWay, [after.organizationId, after.id, limit, part]);
   return rows.map((row) => ({ organizationId: row.organization_id, id: row.id }));
 }
 
 const selectRunning = `select organization_id, id, channel, status, pause_reason, message_id, variable_names,
-     frozen_at, content_bytes, audience, expanded, admitted
+     frozen_at, frozen_through, content_bytes, audience, expanded, admitted, ${audienceFields.join(', ')}
    from campaigns
    where organization_id = $1 and id = $2 and ${isUnderWay}`;
 
@@ -69,6 +76,17 @@ export async function holdRunning(
   campaign: CampaignKey,
 ): Promise<RunningCampaign | null> {
   const [row] = await connection.rows(holdOne, [campaign.organizationId, campaign.id]);
+  return row === undefined ? null : toRunning(row);
+}
+
+const awaitOne = statement<RunningRow>('campaigns_await', `${selectRunning} for update`);
+
+/** The same, and waits for whoever has it. */
+export async function awaitRunning(
+  connection: Connection,
+  campaign: CampaignKey,
+): Promise<RunningCampaign | null> {
+  const [row] = await connection.rows(awaitOne, [campaign.organizationId, campaign.id]);
   return row === undefined ? null : toRunning(row);
 }
 
@@ -93,7 +111,9 @@ function toRunning(row: RunningRow): RunningCampaign {
     pauseReason: row.pause_reason,
     messageId: row.message_id,
     variableNames: row.variable_names ?? [],
+    sets: row,
     frozenAt: row.frozen_at,
+    frozenThrough: row.frozen_through,
     contentBytes: row.content_bytes ?? 0,
     audience: row.audience ?? 0,
     expanded: row.expanded,
@@ -176,30 +196,39 @@ type JudgedRow = {
   no_address: number;
 };
 
+/** Whom a campaign is meant for. */
+export type Meant = {
+  organizationId: string;
+  channel: Pick<CampaignChannel, 'channel' | 'addressColumns'>;
+  sets: AudienceIds;
+};
+
+/** What `judgedCandidates` is given, `$1` to `$4`: the planner goes by the ids. */
+export function valuesOfMeant({ organizationId, channel, sets }: Meant): unknown[] {
+  const { included, excluded } = includedAndExcluded(sets);
+  return [organizationId, channel.channel, included, excluded];
+}
+
 /**
  * SQL for everybody whom the campaign is meant for, each once, and why not where it is not for them after all: the
  * union of its sets without the excluded ones. Suppressed addresses that were erased are known by a hash alone, and
- * are found when their turn comes. `columns` are further ones of the contacts `c`.
+ * are found when their turn comes. `columns` are further ones of the contacts `c`; `where` says which memberships `m`
+ * are looked at.
  */
 export function judgedCandidates(
-  channel: Pick<CampaignChannel, 'addressColumns'>,
-  columns: readonly string[] = [],
+  { channel: { addressColumns } }: Meant,
+  { columns = [], where = 'true' }: { columns?: readonly string[]; where?: string } = {},
 ): string {
-  const { key } = channel.addressColumns;
-  return `campaign as (
-      select list_ids || tag_ids || segment_ids as included,
-        exclude_list_ids || exclude_tag_ids || exclude_segment_ids as excluded, channel
-      from campaigns
-      where organization_id = $1 and id = $2
-    ), candidates as (
-      select distinct contact_id
-      from memberships
-      where organization_id = $1 and set_id = any ((select included from campaign)::uuid[])
+  const { key } = addressColumns;
+  return `candidates as (
+      select distinct m.contact_id
+      from memberships m
+      where m.organization_id = $1 and m.set_id = any ($3::uuid[]) and ${where}
     ), judged as (
       select c.id,
         case
           when c.${key} is null then 'no_address'
-          when (select channel from campaign) = any (c.unsubscribed_channels) then 'unsubscribed'
+          when $2 = any (c.unsubscribed_channels) then 'unsubscribed'
           when s.address is not null then 'suppressed'
         end as exclusion${columns.map((column) => `, ${column}`).join('')}
       from candidates
@@ -207,14 +236,12 @@ export function judgedCandidates(
       left join (
         select distinct address
         from suppressions
-        where organization_id = $1 and channel = (select channel from campaign) and address is not null
+        where organization_id = $1 and channel = $2 and address is not null
       ) s on s.address = c.${key}
       where not exists (
         select
         from memberships x
-        where x.organization_id = $1
-          and x.set_id = any ((select excluded from campaign)::uuid[])
-          and x.contact_id = c.id
+        where x.organization_id = $1 and x.set_id = any ($4::uuid[]) and x.contact_id = c.id
       )
     )`;
 }
@@ -225,41 +252,92 @@ const countJudged = `count(*) as candidates,
   count(*) filter (where exclusion = 'suppressed') as suppressed,
   count(*) filter (where exclusion = 'no_address') as no_address`;
 
-/** Writes down, in one statement, whom the campaign goes to, and counts whom it does not go to. */
+/** A contact behind which each set has members still, and before which one has so many; null if none has so many. */
+export async function findEarlyMember(
+  connection: Connection,
+  { organizationId, sets }: Meant,
+  count: number,
+): Promise<string | null> {
+  const [row] = await connection.rows(
+    unpreparedStatement<{ contact_id: string }>(
+      `select reached.contact_id
+       from unnest($2::uuid[]) as included (set_id)
+       cross join lateral (
+         select m.contact_id
+         from memberships m
+         where m.organization_id = $1 and m.set_id = included.set_id
+         order by m.contact_id
+         offset $3::integer - 1
+         limit 1
+       ) reached
+       order by reached.contact_id
+       limit 1`,
+    ),
+    [organizationId, includedAndExcluded(sets).included, count],
+  );
+  return row?.contact_id ?? null;
+}
+
+/**
+ * Writes down the first slice, if there is a whole one up to a contact, and returns the last one that is in it. This
+ * takes milliseconds where the whole audience takes seconds.
+ */
+export async function freezeFirstSlice(
+  connection: Connection,
+  campaign: CampaignKey,
+  meant: Meant,
+  { upTo, sliceSize }: { upTo: string; sliceSize: number },
+): Promise<{ frozen: FrozenAudience; through: string } | null> {
+  const [row] = await connection.rows(
+    unpreparedStatement<JudgedRow & { through: string }>(
+      `with ${judgedCandidates(meant, { where: 'm.contact_id <= $6' })}, last as (
+         select id from judged where exclusion is null order by id offset $7::integer - 1 limit 1
+       ), looked_at as (
+         select judged.*, last.id as through from judged join last on judged.id <= last.id
+       ), frozen as (
+         insert into campaign_slices (organization_id, campaign_id, number, contact_ids)
+         select $1, $5, 0, array_agg(id order by id) from looked_at where exclusion is null group by through
+       )
+       select ${countJudged}, through from looked_at group by through`,
+    ),
+    [...valuesOfMeant(meant), campaign.id, upTo, sliceSize],
+  );
+  return row === undefined ? null : { frozen: toFrozenAudience(row), through: row.through };
+}
+
+/** Writes down, in one statement, whom the campaign goes to behind a contact, and counts whom it does not go to. */
 export async function freezeAudience(
   connection: Connection,
   campaign: CampaignKey,
-  channel: Pick<CampaignChannel, 'addressColumns'>,
-  sliceSize: number,
+  meant: Meant,
+  behind: { contactId: string | null; firstSlice: number; sliceSize: number },
 ): Promise<FrozenAudience> {
+  const { contactId, firstSlice, sliceSize } = behind;
   const [row] = await connection.rows(
     unpreparedStatement<JudgedRow>(
-      `with ${judgedCandidates(channel)}, frozen as (
+      `with ${judgedCandidates(meant, { where: `m.contact_id > $6` })}, counted as (
+         select ${countJudged}, array_agg(id order by id) filter (where exclusion is null) as ids from judged
+       ), frozen as (
          insert into campaign_slices (organization_id, campaign_id, number, contact_ids)
-         select $1, $2, number, array_agg(id order by id)
-         from (
-           select id, (row_number() over (order by id) - 1) / $3::integer as number
-           from judged
-           where exclusion is null
-         ) numbered
-         group by number
+         select $1, $5, $7::integer + slice, ids[slice * $8::integer + 1:(slice + 1) * $8::integer]
+         from counted
+         cross join generate_series(0, (audience::integer - 1) / $8::integer) slice
+         where audience > 0
        )
-       select ${countJudged} from judged`,
+       select candidates, audience, unsubscribed, suppressed, no_address from counted`,
     ),
-    [campaign.organizationId, campaign.id, sliceSize],
+    [...valuesOfMeant(meant), campaign.id, contactId ?? lowestUuid, firstSlice, sliceSize],
   );
   return toFrozenAudience(row);
 }
 
+const lowestUuid = '00000000-0000-0000-0000-000000000000';
+
 /** The same without writing anything down. */
-export async function countAudience(
-  connection: Connection,
-  campaign: CampaignKey,
-  channel: Pick<CampaignChannel, 'addressColumns'>,
-): Promise<FrozenAudience> {
+export async function countAudience(connection: Connection, meant: Meant): Promise<FrozenAudience> {
   const [row] = await connection.rows(
-    unpreparedStatement<JudgedRow>(`with ${judgedCandidates(channel)} select ${countJudged} from judged`),
-    [campaign.organizationId, campaign.id],
+    unpreparedStatement<JudgedRow>(`with ${judgedCandidates(meant)} select ${countJudged} from judged`),
+    valuesOfMeant(meant),
   );
   return toFrozenAudience(row);
 }
@@ -270,43 +348,53 @@ function toFrozenAudience(row: JudgedRow | undefined): FrozenAudience {
   return { candidates, audience, unsubscribed, suppressed, noAddress, duplicate: 0 };
 }
 
-/** A million contacts are sorted in memory, if it is there, and no request waits for them. */
+/**
+ * A million contacts are sorted in memory, if it is there, and no request waits for them. Reading their memberships in
+ * the order of an index takes half as long as hashing them, which the planner takes for cheaper.
+ */
 export async function allowForLargeAudience(
   connection: Connection,
   statementTimeoutMs: number,
 ): Promise<void> {
   await connection.rows(
     unpreparedStatement(
-      `select set_config('work_mem', '128MB', true), set_config('statement_timeout', $1, true)`,
+      `select set_config('work_mem', '128MB', true), set_config('enable_hashagg', 'off', true),
+         set_config('statement_timeout', $1, true)`,
     ),
     [`${statementTimeoutMs}`],
   );
 }
 
-export async function markFrozen(
+/** Adds what was frozen to what was before; `through` is null for the last of it. */
+export async function saveFrozen(
   connection: Connection,
   campaign: CampaignKey,
-  frozen: FrozenAudience & { contentBytes: number },
-  at: Date,
+  saved: { frozen: FrozenAudience; through: string | null; contentBytes: number; at: Date },
 ): Promise<void> {
+  const { frozen, through, contentBytes, at } = saved;
   await connection.rows(
     unpreparedStatement(
       `update campaigns
-       set frozen_at = $3, candidates = $4, audience = $5, excluded_unsubscribed = $6, excluded_suppressed = $7,
-         excluded_no_address = $8, excluded_duplicate = $9, content_bytes = $10
+       set frozen_at = coalesce(frozen_at, $3), frozen_through = $4, content_bytes = $5,
+         candidates = coalesce(candidates, 0) + $6, audience = coalesce(audience, 0) + $7,
+         excluded_unsubscribed = coalesce(excluded_unsubscribed, 0) + $8,
+         excluded_suppressed = coalesce(excluded_suppressed, 0) + $9,
+         excluded_no_address = coalesce(excluded_no_address, 0) + $10,
+         excluded_duplicate = coalesce(excluded_duplicate, 0) + $11
        where organization_id = $1 and id = $2`,
     ),
     [
       campaign.organizationId,
       campaign.id,
       at,
+      through,
+      contentBytes,
       frozen.candidates,
       frozen.audience,
       frozen.unsubscribed,
       frozen.suppressed,
       frozen.noAddress,
       frozen.duplicate,
-      frozen.contentBytes,
     ],
   );
 }

@@ -7,6 +7,7 @@ import {
 } from '../messages/messages.ts';
 import type { Database, Transaction } from '../platform/postgres/database.ts';
 import * as answers from './answer-store.ts';
+import { includedAndExcluded } from './audience-fields.ts';
 import type { CampaignChannel } from './channel.ts';
 import { explain, type Explanation, type Facts } from './explanation.ts';
 import type { CampaignReference } from './lifecycle.ts';
@@ -37,10 +38,8 @@ export async function explainRecipient(
     if (campaign === null) return null;
     const recipients = recipientsOf(campaign);
     const recipient = recipients && (await findCampaignRecipient(transaction, recipients, contactId));
-    const row = await answers.findStanding(transaction, channel, contact, [
-      ...includedIds(campaign),
-      ...excludedIds(campaign),
-    ]);
+    const { included, excluded } = includedAndExcluded(campaign);
+    const row = await answers.findStanding(transaction, channel, contact, [...included, ...excluded]);
     if (recipient === null && waitingOrdinal === null && row === null) return null;
     const suppression = await findSuppression(tools, transaction, channel, organizationId, row);
     const explanation = explain({
@@ -48,7 +47,7 @@ export async function explainRecipient(
       campaign: {
         status: campaign.status,
         scheduledAt: campaign.scheduled_at,
-        frozenAt: campaign.frozen_at,
+        frozenAt: isFrozenFor(campaign, contactId) ? campaign.frozen_at : null,
         cancelledAt: campaign.cancelled_at,
         pauseReason: campaign.pause_reason,
         failureReason: campaign.failure_reason,
@@ -65,12 +64,9 @@ export async function explainRecipient(
   });
 }
 
-function includedIds(campaign: store.CampaignRow): string[] {
-  return [...campaign.list_ids, ...campaign.tag_ids, ...campaign.segment_ids];
-}
-
-function excludedIds(campaign: store.CampaignRow): string[] {
-  return [...campaign.exclude_list_ids, ...campaign.exclude_tag_ids, ...campaign.exclude_segment_ids];
+/** Ids in lower case stand in the order of their octets. */
+function isFrozenFor({ frozen_through: through }: store.CampaignRow, contactId: string): boolean {
+  return through === null || contactId.toLowerCase() <= through;
 }
 
 function standingOf(
@@ -78,7 +74,8 @@ function standingOf(
   campaign: store.CampaignRow,
   suppression: Suppression | null,
 ): NonNullable<Facts['standing']> {
-  const [included, excluded] = [new Set(includedIds(campaign)), new Set(excludedIds(campaign))];
+  const sets = includedAndExcluded(campaign);
+  const [included, excluded] = [new Set(sets.included), new Set(sets.excluded)];
   return {
     createdAt: row.created_at,
     includedBy: row.sets.filter(({ id }) => included.has(id)),

@@ -3,14 +3,17 @@ import { type ChoreTools, type RunningChore, startChore } from '../platform/queu
 import { countChangedRecipients } from '../messages/messages.ts';
 import { campaignChannel } from './campaigns.ts';
 import * as store from './engine-store.ts';
+import { createPauses } from './pauses.ts';
 import { queueDueCampaign } from './scheduling.ts';
 import { advanceCampaign, freezeCampaign, type RunningTools } from './running.ts';
 
 export type CampaignJobTools = ChoreTools &
-  RunningTools & {
+  Omit<RunningTools, 'admissionPauses'> & {
     /** Told after every commit that froze an audience. */
     onFrozen: () => void;
   };
+
+type JobTools = ChoreTools & RunningTools & Pick<CampaignJobTools, 'onFrozen'>;
 
 /** Of one round. */
 const campaignsMax = 50;
@@ -28,7 +31,8 @@ const first: store.CampaignKey = {
  * Looks after all campaigns that are due or under way, on any number of nodes: each of them by one at a time. Freezing
  * is a chore of its own, so that a large audience keeps no other campaign waiting.
  */
-export function startCampaigns(tools: CampaignJobTools): RunningChore {
+export function startCampaigns(given: CampaignJobTools): RunningChore {
+  const tools = { ...given, admissionPauses: createPauses(given.clock) };
   const advancing = startAdvancing(tools);
   const chores = [startBeginning(tools), advancing, startCounting(tools, advancing.wake)];
   return {
@@ -42,8 +46,8 @@ export function startCampaigns(tools: CampaignJobTools): RunningChore {
 }
 
 /** From their time to their frozen audience. */
-function startBeginning(tools: CampaignJobTools): RunningChore {
-  const rounds = createRounds(tools, { isFrozen: false, takeStep: freezeCampaign });
+function startBeginning(tools: JobTools): RunningChore {
+  const rounds = createRounds(tools, { part: 'to_freeze', takeStep: freezeCampaign });
   const dueQueue = createDueQueue(tools);
   return startChore(tools, {
     name: 'beginning campaigns',
@@ -60,8 +64,8 @@ function startBeginning(tools: CampaignJobTools): RunningChore {
 }
 
 /** From there to their end. */
-function startAdvancing(tools: CampaignJobTools): RunningChore {
-  const rounds = createRounds(tools, { isFrozen: true, takeStep: advanceCampaign });
+function startAdvancing(tools: JobTools): RunningChore {
+  const rounds = createRounds(tools, { part: 'frozen', takeStep: advanceCampaign });
   return startChore(tools, {
     name: 'advancing campaigns',
     channel: campaignChannel,
@@ -73,7 +77,7 @@ function startAdvancing(tools: CampaignJobTools): RunningChore {
 }
 
 /** Counts what became of recipients, which changes long after the end, too; a wave of opens keeps no campaign waiting. */
-function startCounting(tools: CampaignJobTools, onCounted: () => void): RunningChore {
+function startCounting(tools: JobTools, onCounted: () => void): RunningChore {
   return startChore(tools, {
     name: 'counting recipients',
     channel: campaignChannel,
@@ -86,7 +90,7 @@ function startCounting(tools: CampaignJobTools, onCounted: () => void): RunningC
 }
 
 /** One that cannot be queued is left alone for a while, and keeps no other from its time. */
-function createDueQueue(tools: CampaignJobTools) {
+function createDueQueue(tools: JobTools) {
   const pauses = createPauses(tools.clock);
   return {
     /** Returns whether there was one, and when there will be one for which nobody tells. */
@@ -101,9 +105,9 @@ function createDueQueue(tools: CampaignJobTools) {
         try {
           if (await queueDueCampaign(tools, campaign)) hasQueued = true;
           // Another node has it.
-          else pauses.add(campaign.id);
+          else pauses.add(campaign.id, failurePauseMs);
         } catch (cause) {
-          pauses.add(campaign.id);
+          pauses.add(campaign.id, failurePauseMs);
           tools.log.warn(
             { err: cause, campaign_id: campaign.id },
             'a scheduled campaign could not be queued',
@@ -130,10 +134,10 @@ function endOfPause(clock: Clock, { pauseMs }: Round): Date | null {
   return pauseMs === null ? null : dateOf(clock.nowMs() + pauseMs);
 }
 
-type RoundPlan = { isFrozen: boolean; takeStep: typeof advanceCampaign };
+type RoundPlan = { part: 'to_freeze' | 'frozen'; takeStep: typeof advanceCampaign };
 
 /** Goes from campaign to campaign, a step each, so that none waits for another to be through. */
-function createRounds(tools: CampaignJobTools, { isFrozen, takeStep }: RoundPlan) {
+function createRounds(tools: JobTools, { part, takeStep }: RoundPlan) {
   let after = first;
   // Of all pages since the first.
   let hasCycleAdvanced = false;
@@ -141,7 +145,7 @@ function createRounds(tools: CampaignJobTools, { isFrozen, takeStep }: RoundPlan
   const pauses = createPauses(tools.clock);
   return {
     go: async (signal: AbortSignal): Promise<Round> => {
-      const campaigns = await store.listUnderWay(tools.database, { isFrozen, after, limit: campaignsMax });
+      const campaigns = await store.listUnderWay(tools.database, { part, after, limit: campaignsMax });
       const isOver = campaigns.length < campaignsMax;
       after = isOver ? first : (campaigns.at(-1) ?? first);
       let hasAdvanced = false;
@@ -156,9 +160,12 @@ function createRounds(tools: CampaignJobTools, { isFrozen, takeStep }: RoundPlan
           const step = await takeStep(tools, campaign);
           if (step === 'advanced') hasAdvanced = true;
           if (step === 'waits_briefly') cyclePauseMs = segmentPauseMs;
+          const admissionPauseMs = tools.admissionPauses.remainingMs(campaign.id);
+          if (admissionPauseMs > 0)
+            cyclePauseMs = Math.min(cyclePauseMs ?? admissionPauseMs, admissionPauseMs);
         } catch (cause) {
           signal.throwIfAborted();
-          pauses.add(campaign.id);
+          pauses.add(campaign.id, failurePauseMs);
           cyclePauseMs ??= failurePauseMs;
           tools.log.warn({ err: cause, campaign_id: campaign.id }, 'a campaign could not go on');
         }
@@ -170,22 +177,6 @@ function createRounds(tools: CampaignJobTools, { isFrozen, takeStep }: RoundPlan
         cyclePauseMs = null;
       }
       return round;
-    },
-  };
-}
-
-/** Campaigns that are left alone for a while. */
-function createPauses(clock: Clock) {
-  const untilMs = new Map<string, number>();
-  return {
-    add: (id: string) => {
-      untilMs.set(id, clock.monotonicMs() + failurePauseMs);
-    },
-    list: (): string[] => {
-      for (const [id, endMs] of untilMs) {
-        if (endMs <= clock.monotonicMs()) untilMs.delete(id);
-      }
-      return [...untilMs.keys()];
     },
   };
 }

@@ -68,14 +68,11 @@ async function countInTime(
       if (!(await tryLockPreview(transaction, organizationId)))
         return overloaded('Another preview of the organization is running. Try again when it is done.');
       await engine.allowForLargeAudience(transaction, countTimeoutMs);
-      const audience = await engine.countAudience(
-        transaction,
-        { organizationId, id: reference.id },
-        reference.channel,
-      );
+      const meant = { organizationId, channel: reference.channel, sets: loaded.campaign };
+      const audience = await engine.countAudience(transaction, meant);
       return {
         audience,
-        missingVariables: await countMissing(transaction, reference, loaded, audience.audience),
+        missingVariables: await countMissing(transaction, meant, loaded, audience.audience),
       };
     });
   } catch (cause) {
@@ -87,12 +84,12 @@ async function countInTime(
 /** Null if it takes too long: that is no reason to keep back the rest. */
 async function countMissing(
   transaction: Transaction,
-  { organizationId, channel, id }: CampaignReference,
+  meant: engine.Meant & Pick<CampaignReference, 'channel'>,
   { campaign, preparation, variables }: LoadedSample,
   audience: number,
 ): Promise<Preview['missingVariables']> {
   if (preparation.kind === 'not_ready') return null;
-  const defaults = channel.defaultsOf(campaign.content);
+  const defaults = meant.channel.defaultsOf(campaign.content);
   const hasDefault = (name: string) => Object.hasOwn(defaults, name);
   const asked = {
     fields: variables.fields.filter((name) => !hasDefault(name)),
@@ -100,7 +97,7 @@ async function countMissing(
   };
   await answers.savePoint(transaction);
   try {
-    const counts = await answers.countWithoutValue(transaction, { organizationId, id }, channel, asked);
+    const counts = await answers.countWithoutValue(transaction, meant, asked);
     return preparation.message.variableNames
       .filter((name) => !hasDefault(name))
       .map((name) => ({

@@ -5,6 +5,7 @@ import { createIds } from '../platform/ids.ts';
 import { type Database, openDatabase, unpreparedStatement } from '../platform/postgres/database.ts';
 import { countChangedRecipients, stopMessage } from '../messages/messages.ts';
 import type { CampaignChannel } from './channel.ts';
+import { createPauses } from './pauses.ts';
 import { advanceCampaign, freezeCampaign, type RunningTools, type Step } from './running.ts';
 
 let testDatabase: TestDatabase;
@@ -14,6 +15,9 @@ let admissions = 0;
 const newId = createIds(systemClock);
 let organizationId: string;
 let obstacle: string | null = null;
+
+let hours = 0;
+const anHourLater = () => (hours += 1) * 3_600_000;
 
 /** Of the contract only what the engine asks for. */
 const email = {
@@ -30,6 +34,7 @@ beforeAll(async () => {
     clock: systemClock,
     newId,
     channels: new Map([['email', email]]),
+    admissionPauses: createPauses({ ...systemClock, monotonicMs: anHourLater }),
     onAdmitted: () => {
       admissions += 1;
     },
@@ -367,6 +372,61 @@ test('a large campaign is let into the queue a window at a time, everybody once'
     [organizationId],
   )) as [{ left: number }];
   expect(left).toBe(0);
+});
+
+test('the first slice of a large audience is sent to before the rest is frozen, and everybody is counted once', async () => {
+  const [large, blocked] = [await makeSet('list'), await makeSet('list')];
+  await makeContacts(3_400, large);
+  await run(
+    `update contacts set unsubscribed_channels = '{email}' where organization_id = $1 and email like '%7@many.example'`,
+    [organizationId],
+  );
+  await run(
+    `insert into memberships (organization_id, set_id, contact_id)
+     select $1, $2, id from contacts where organization_id = $1 and email like '%3@many.example'`,
+    [organizationId, blocked],
+  );
+  const campaign = await queueCampaign({ lists: [large], excludedLists: [blocked] });
+
+  expect(await freezeCampaign(tools, campaign)).toBe('advanced');
+  const { candidates, excluded_unsubscribed: unsubscribed } = await read(campaign);
+  expect(await read(campaign)).toMatchObject({ audience: 1_000, candidates: 1_000 + unsubscribed });
+  expect(candidates).toBeLessThan(2_000);
+  await advanceCampaign(tools, campaign);
+  await advanceCampaign(tools, campaign);
+  await handOffAll(campaign);
+  await advanceCampaign(tools, campaign);
+  expect(await read(campaign)).toMatchObject({ status: 'sending', expanded: 1_000, admitted: 1_000 });
+
+  // Whoever holds the campaign for a moment does not undo what was counted.
+  let onHeld: () => void = () => undefined;
+  const isHeld = new Promise<void>((resolve) => {
+    onHeld = resolve;
+  });
+  const holding = database.transactionByIndex(async (transaction) => {
+    await transaction.rows(unpreparedStatement('select from campaigns where id = $1 for update'), [
+      campaign.id,
+    ]);
+    onHeld();
+    await transaction.rows(unpreparedStatement('select pg_sleep(0.2)'));
+  });
+  await isHeld;
+  expect(await freezeCampaign(tools, campaign)).toBe('advanced');
+  await holding;
+  expect(await freezeCampaign(tools, campaign)).toBe('waits');
+  await advanceFully(campaign);
+  await handOffAll(campaign);
+  await advanceFully(campaign);
+
+  expect(await read(campaign)).toMatchObject({
+    status: 'sent',
+    candidates: 3_060,
+    audience: 2_720,
+    excluded_unsubscribed: 340,
+  });
+  const contacts = (await recipientsOf(campaign)).map(({ contact_id }) => contact_id);
+  expect(new Set(contacts).size).toBe(2_720);
+  expect(contacts).toEqual(contacts.toSorted());
 });
 
 test('a campaign that nobody is in has failed and says so', async () => {

@@ -19,13 +19,15 @@ import type { Database, Transaction } from '../platform/postgres/database.ts';
 import { tryLockName } from '../platform/postgres/name-locks.ts';
 import type { CampaignChannel, CampaignChannels } from './channel.ts';
 import * as store from './engine-store.ts';
+import type { Pauses } from './pauses.ts';
 import { releaseUsed, stopCampaign } from './queueing.ts';
 
 /**
  * The way of a campaign from `queued` to `sent`, in small steps. Each step is a transaction that holds the campaign,
  * so that any number of nodes may try, one of them takes it, and a crash between two steps loses nothing:
  *
- * 1. Its audience is **frozen**: one statement writes down whom it goes to, in slices, and counts whom not and why.
+ * 1. Its audience is **frozen**: one statement writes down whom it goes to, in slices, and counts whom not and why. Of a
+ *    large audience the first slice is frozen ahead, so that its mail need not wait for a million others.
  * 2. Slices are **expanded**: each contact gets a row as a recipient, with its address and its values.
  * 3. Recipients are **admitted** to the queue, a window at a time, as the workers take them out of it. The quota is
  *    taken here. Small windows keep campaigns from waiting behind each other, and a pause from coming late.
@@ -38,6 +40,8 @@ export type RunningTools = {
   clock: Clock;
   newId: NewId;
   channels: CampaignChannels;
+  /** Of those with enough in the queue: counting it takes a part of what delivering does. */
+  admissionPauses: Pauses;
   /** Told after every commit that let recipients into the queue. */
   onAdmitted: () => void;
 };
@@ -51,8 +55,12 @@ const windowRecipients = 8_000;
 const waitingRecipientsMax = 200_000;
 /** Fewer are not worth a transaction. */
 const admissionRecipientsMin = 500;
+/** Faster than any installation was seen to deliver: the queue is looked at before it can be empty. */
+const deliveredPerMsMax = 8;
 /** Of one step: about 50 ms. */
 const expandedSlicesMax = 5;
+/** The first slice is looked for among twice as many members of a set: some of them are excluded. */
+const firstMembersPerSlice = 2;
 /** Longer than millions of contacts take. */
 const freezeTimeoutMs = 10 * 60_000;
 const quotaShards = 4;
@@ -64,7 +72,7 @@ export async function freezeCampaign(tools: RunningTools, campaign: store.Campai
       // Not its row: whoever cancels it meanwhile need not wait until all are counted.
       if (!(await tryLockName(transaction, `freezing of campaign ${campaign.id}`))) return 'waits';
       const running = await store.findRunning(transaction, campaign);
-      if (running?.frozenAt !== null) return 'waits';
+      if (running === null || isFrozen(running)) return 'waits';
       return await freeze(tools, transaction, running, now(tools.clock));
     });
   } catch (cause) {
@@ -76,6 +84,11 @@ export async function freezeCampaign(tools: RunningTools, campaign: store.Campai
 /** Somebody moved the campaign while its audience was counted: nothing of that was written. */
 class TakenMeanwhileError extends Error {
   override readonly name = 'TakenMeanwhileError';
+}
+
+/** As a whole. */
+function isFrozen({ frozenAt, frozenThrough }: store.RunningCampaign): boolean {
+  return frozenAt !== null && frozenThrough === null;
 }
 
 /** Steps 2 to 4, a little of each. */
@@ -92,7 +105,7 @@ export async function advanceCampaign(tools: RunningTools, campaign: store.Campa
     const obstacle = await channelOf(tools, running).findObstacle(transaction, running);
     if (obstacle !== null) return fail(transaction, running, obstacle, at);
     const expanded = await expand(tools, transaction, running, frozenAt, at);
-    const admission = await admit(transaction, { ...running, expanded }, plan.quota, at);
+    const admission = await admit(tools, transaction, { ...running, expanded }, plan.quota, at);
     const { admitted } = admission;
     if (expanded > running.expanded || admitted > running.admitted)
       await store.saveProgress(transaction, running, { expanded, admitted });
@@ -100,7 +113,8 @@ export async function advanceCampaign(tools: RunningTools, campaign: store.Campa
     if (admission.isQuotaUsedUp) return pause(transaction, running, 'quota_exceeded', at);
     if (running.status === 'queued' && (await hasHandedOff(transaction, running)))
       await store.markStarted(transaction, running, at);
-    if (admitted === running.audience && (await isOver(transaction, running, at))) {
+    const areAllAdmitted = isFrozen(running) && admitted === running.audience;
+    if (areAllAdmitted && (await isOver(transaction, running, at))) {
       await store.markSent(transaction, running, at);
       await releaseUsed(transaction, running);
       return 'waits';
@@ -182,15 +196,51 @@ async function freeze(
     return fail(transaction, running, 'The members of one of its segments could not be computed.', at);
   }
   await store.allowForLargeAudience(transaction, freezeTimeoutMs);
-  const frozen = await store.freezeAudience(transaction, running, channelOf(tools, running), sliceSize);
-  await holdUnmoved(transaction, running);
-  const contentBytes = await completeCampaignMessage(transaction, running, frozen.audience);
-  await store.markFrozen(transaction, running, { ...frozen, contentBytes }, at);
-  return frozen.audience > 0 ? 'advanced' : fail(transaction, running, 'There is nobody to send to.', at);
+  const part =
+    (await freezeFirst(tools, transaction, running)) ?? (await freezeRest(tools, transaction, running));
+  const moved = await holdUnmoved(transaction, running);
+  const audience = moved.audience + part.frozen.audience;
+  const contentBytes = await completeCampaignMessage(transaction, running, audience);
+  await store.saveFrozen(transaction, running, { ...part, contentBytes, at });
+  return audience > 0 ? 'advanced' : fail(transaction, running, 'There is nobody to send to.', at);
 }
 
-async function holdUnmoved(transaction: Transaction, running: store.RunningCampaign): Promise<void> {
-  if ((await store.holdRunning(transaction, running)) === null) throw new TakenMeanwhileError();
+type FrozenPart = { frozen: store.FrozenAudience; through: string | null };
+
+/** Null where it is not worth it, or done. */
+async function freezeFirst(
+  tools: RunningTools,
+  transaction: Transaction,
+  running: store.RunningCampaign,
+): Promise<FrozenPart | null> {
+  if (running.frozenAt !== null) return null;
+  const meant = { ...running, channel: channelOf(tools, running) };
+  const upTo = await store.findEarlyMember(transaction, meant, firstMembersPerSlice * sliceSize);
+  return upTo === null ? null : store.freezeFirstSlice(transaction, running, meant, { upTo, sliceSize });
+}
+
+async function freezeRest(
+  tools: RunningTools,
+  transaction: Transaction,
+  running: store.RunningCampaign,
+): Promise<FrozenPart> {
+  const meant = { ...running, channel: channelOf(tools, running) };
+  const frozen = await store.freezeAudience(transaction, running, meant, {
+    contactId: running.frozenThrough,
+    firstSlice: running.audience / sliceSize,
+    sliceSize,
+  });
+  return { frozen, through: null };
+}
+
+/** Nobody else freezes it, but whoever sends to those of its audience that are frozen has it now and then. */
+async function holdUnmoved(
+  transaction: Transaction,
+  running: store.RunningCampaign,
+): Promise<store.RunningCampaign> {
+  const held = await store.awaitRunning(transaction, running);
+  if (held === null) throw new TakenMeanwhileError();
+  return held;
 }
 
 function channelOf(tools: RunningTools, { channel }: store.RunningCampaign): CampaignChannel {
@@ -249,6 +299,7 @@ export async function loadVariables(
 }
 
 async function admit(
+  { admissionPauses }: RunningTools,
   transaction: Transaction,
   running: store.RunningCampaign,
   quota: number | null,
@@ -256,11 +307,14 @@ async function admit(
 ): Promise<{ admitted: number; isQuotaUsedUp: boolean }> {
   const unchanged = { admitted: running.admitted, isQuotaUsedUp: false };
   const waiting = running.expanded - running.admitted;
-  if (waiting === 0) return unchanged;
+  if (waiting === 0 || admissionPauses.remainingMs(running.id) > 0) return unchanged;
   const most = windowRecipients + waitingRecipientsMax;
   const queued = await countInQueue(transaction, running, { at, most });
   const room = Math.min(windowRecipients - queued.ready, most - queued.ready - queued.waiting);
-  if (room < Math.min(admissionRecipientsMin, waiting)) return unchanged;
+  if (room < Math.min(admissionRecipientsMin, waiting)) {
+    admissionPauses.add(running.id, queued.ready / deliveredPerMsMax);
+    return unchanged;
+  }
 
   const { rest, count } = await openQuota(transaction, quotaOf(running, quota, at));
   const to = running.admitted + Math.min(room, waiting);
@@ -273,6 +327,7 @@ async function admit(
     at,
   });
   await count(ordinals.length);
+  admissionPauses.add(running.id, (queued.ready + ordinals.length) / deliveredPerMsMax);
   // With nothing left of the quota, those behind the last one wait for more of it.
   const isQuotaUsedUp = rest !== null && ordinals.length === rest;
   const last = ordinals.reduce((highest, ordinal) => Math.max(highest, ordinal), running.admitted - 1);

@@ -24,6 +24,8 @@ export type CampaignRow = AudienceIds & {
   failure_reason: string | null;
   message_id: string | null;
   frozen_at: Date | null;
+  /** Only those of its audience up to this contact are frozen; null for all of them. */
+  frozen_through: string | null;
   /** How many of its audience have a row as recipients. */
   expanded: number;
   audience: number | null;
@@ -40,7 +42,7 @@ const audienceColumns = audienceFields.join(', ');
 /** Bodies are stored apart from the row, and read only where they are named. */
 const listedColumns = `organization_id, channel, id, name, status, content, ${audienceColumns},
   scheduled_at, queued_at, started_at, completed_at, cancelled_at, pause_reason, failure_reason,
-  message_id, frozen_at, expanded, audience, excluded_unsubscribed, excluded_suppressed, excluded_no_address,
+  message_id, frozen_at, frozen_through, expanded, audience, excluded_unsubscribed, excluded_suppressed, excluded_no_address,
   excluded_duplicate, created_at, updated_at`;
 
 /** As it is read with its bodies. */

@@ -155,7 +155,7 @@ function createClient({ apiUrl }: Installation, sender: Sender): Client {
 async function whenFrozen({ ask }: Installation, sender: Sender, id: string): Promise<Map<string, string>> {
   for (;;) {
     const [campaign] = await ask<{ is_frozen: boolean }>(
-      'select frozen_at is not null as is_frozen from campaigns where organization_id = $1 and id = $2',
+      'select frozen_at is not null and frozen_through is null as is_frozen from campaigns where organization_id = $1 and id = $2',
       [sender.organizationId, id],
     );
     if (campaign?.is_frozen === true) break;
