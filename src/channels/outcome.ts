@@ -3,7 +3,10 @@
  * what it cannot classify it calls `other`, and what may have been sent it calls `unknown`.
  */
 
-/** Why an address, a message or a sender was refused: the classes that users read in `bounce.class`. */
+/** Which recipient of which message this is: what a provider keeps, and reports under. */
+export type RecipientReference = { organizationId: string; messageId: string; ordinal: number };
+
+/** Why an email was refused, its address or its sender: the classes that users read in `bounce.class`. */
 export const failureClasses = [
   'mailbox_not_found',
   'mailbox_full',
@@ -22,7 +25,7 @@ export type FailureClass = (typeof failureClasses)[number];
  * `provider_unavailable` speaks of the provider and not of the message: nothing can be handed off at the moment
  * (connection refused, credentials refused). It trips the breaker and does not count as an attempt.
  */
-export type DeferReason = FailureClass | 'provider_unavailable';
+export type DeferReason<Reason = FailureClass> = Reason | 'provider_unavailable';
 
 /** The remote side's own words. `diagnostic` comes from a stranger: at most 500 characters, no control characters. */
 export type RemoteReply = {
@@ -34,10 +37,11 @@ export type RemoteReply = {
   remote: string | null;
 };
 
-export type SendOutcome =
+/** `Reason` says why, in the words of the channel. */
+export type SendOutcome<Reason = FailureClass> =
   | { kind: 'accepted'; providerMessageId: string; reply: RemoteReply | null }
-  | { kind: 'deferred'; reason: DeferReason; retryAfterMs?: number; reply: RemoteReply }
-  | { kind: 'rejected'; reason: FailureClass; reply: RemoteReply }
+  | { kind: 'deferred'; reason: DeferReason<Reason>; retryAfterMs?: number; reply: RemoteReply }
+  | { kind: 'rejected'; reason: Reason; reply: RemoteReply }
   /** Not tried, so that no attempt counts: its destination has no room for it at the moment. */
   | { kind: 'postponed'; retryAfterMs: number; reply: RemoteReply }
   /** It may have been sent: the policy of the message's class decides. */

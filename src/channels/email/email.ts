@@ -24,7 +24,7 @@ export {
   type PersonalHeaders,
 } from './mime.ts';
 export { insertPreviewText } from './preview-text.ts';
-export type { EmailHandOff, EmailProvider, RecipientReference } from './provider.ts';
+export type { EmailHandOff, EmailProvider } from './provider.ts';
 export { findMxRoute, type MxRoute } from './providers/mx/route.ts';
 export { makeTextPart } from './text-part.ts';
 export { type EmailText, renderEmail } from './rendering.ts';

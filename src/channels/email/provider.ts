@@ -1,7 +1,4 @@
-import type { SendOutcome } from '../outcome.ts';
-
-/** Which recipient of which message this is: what a provider keeps, and reports under. */
-export type RecipientReference = { organizationId: string; messageId: string; ordinal: number };
+import type { RecipientReference, SendOutcome } from '../outcome.ts';
 
 /** One message for one recipient, ready to leave. */
 export type EmailHandOff = {

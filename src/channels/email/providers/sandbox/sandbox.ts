@@ -1,5 +1,5 @@
-import type { RemoteReply, SendOutcome } from '../../../outcome.ts';
-import type { EmailHandOff, EmailProvider, RecipientReference } from '../../provider.ts';
+import type { RecipientReference, RemoteReply, SendOutcome } from '../../../outcome.ts';
+import type { EmailHandOff, EmailProvider } from '../../provider.ts';
 
 /** What the sandbox keeps of a message that was handed to it. */
 export type SandboxDelivery = {

@@ -1,0 +1,101 @@
+import type { RecipientReference, SendOutcome } from '../outcome.ts';
+
+/** Why a text was refused or did not arrive: what users read in `error.code`. */
+export const smsFailures = [
+  /** Nobody has this number, or it takes no texts. */
+  'unknown_subscriber',
+  /** Switched off or out of reach for too long. */
+  'unreachable',
+  /** Its owner, or a carrier for them, does not want texts of this sender. */
+  'blocked',
+  /** A filter took it for spam. */
+  'spam',
+  /** The provider does not let this account use this sender, or send to this destination. */
+  'sender_rejected',
+  'invalid_message',
+  'rate_limited',
+  /** Not delivered before its validity ended. */
+  'expired',
+  'other',
+] as const;
+
+export type SmsFailure = (typeof smsFailures)[number];
+
+export const senderTypes = ['alphanumeric', 'long_code', 'short_code', 'toll_free'] as const;
+
+export type SenderType = (typeof senderTypes)[number];
+
+export type SmsSender = {
+  /** As it was approved: up to 11 characters with a letter, or up to 15 digits without a plus. */
+  name: string;
+  type: SenderType;
+};
+
+/** One text for one number, ready to leave. */
+export type SmsHandOff = {
+  reference: RecipientReference;
+  sender: SmsSender;
+  /** E.164, with its plus. */
+  to: string;
+  /** 1 to 1,600 characters of well-formed Unicode. */
+  text: string;
+  /**
+   * Commits "about to hand off". The provider calls it exactly once, when a connection is there and before the first
+   * octet that cannot be taken back. If it rejects, the provider sends nothing and lets the error through.
+   */
+  confirm: () => Promise<void>;
+  /** Aborted when the worker must not begin anything more; what was confirmed is carried through all the same. */
+  signal: AbortSignal;
+};
+
+/**
+ * How texts leave: one folder under `providers/`, one line in the registry of the worker role. `accepted` says that
+ * the provider has taken the text: what becomes of it is told by receipts, under the `providerMessageId`.
+ */
+export type SmsProvider = {
+  name: string;
+  /** How many hand-offs it can usefully have under way at once. */
+  concurrency: number;
+  /** Never rejects for anything that the remote side does; rejects only with the error of `confirm` or an abort. */
+  handOff: (handOff: SmsHandOff) => Promise<SendOutcome<SmsFailure>>;
+  /** Why the provider cannot be reached at all; used by `doctor`. Null means that it can. */
+  probe: () => Promise<string | null>;
+  /** Lets what is under way end, then closes every connection. */
+  close: () => Promise<void>;
+};
+
+/** What a provider tells of a text after its hand-off. */
+export type SmsReceipt = {
+  providerMessageId: string | null;
+  /** Where the provider gives back what it was given; it settles hand-offs, too, whose answer was lost. */
+  reference: RecipientReference | null;
+  /** Whom the text was for, in E.164, and the name of its sender: known where nothing else is. */
+  to: string | null;
+  senderName: string | null;
+  /** `sent` is no end: the carrier has it. */
+  status: 'sent' | 'delivered' | 'undelivered' | 'failed' | 'expired';
+  /** Null where it is on its way or has arrived. */
+  failure: SmsFailure | null;
+  /** The provider's own code and words: at most 500 characters, no control characters. */
+  diagnostic: string | null;
+};
+
+/** A text that somebody sent to one of our senders. */
+export type InboundSms = {
+  /** The provider's, so that one that is told twice is known again; null where it has none. */
+  providerMessageId: string | null;
+  /** E.164, with its plus. */
+  from: string;
+  /** The name of the sender, as it was approved: digits without a plus. */
+  senderName: string;
+  text: string;
+};
+
+/**
+ * Where what a provider tells goes. Resolves once it is stored: only then is it acknowledged, so that the provider
+ * tells it again if nobody has it. Rejects if it cannot be stored.
+ */
+export type SmsIntake = {
+  takeReceipt: (receipt: SmsReceipt) => Promise<void>;
+  takeInbound: (inbound: InboundSms) => Promise<void>;
+};
