@@ -1,8 +1,9 @@
 import { readReport, type ReportedRecipient, readReturnPathToken } from '../channels/email/email.ts';
 import { findReturnPathOwner } from '../domains/domains.ts';
+import { emailRefusals } from './delivery-policies.ts';
 import { applyReports, type FeedbackTools, type Report } from './feedback.ts';
 import type { JobKey } from './queue-store.ts';
-import { refusals, toFailure } from './settlement.ts';
+import { toFailure } from './settlement.ts';
 
 /**
  * Bounces and complaints that come back as mail. Every copy has a return path of its own, signed by us, so that the
@@ -60,7 +61,9 @@ function toReport(job: JobKey, recipient: ReportedRecipient): Report[] {
   const { action, type, failureClass, reply } = recipient;
   switch (action) {
     case 'failed':
-      return [{ job, status: refusals[failureClass].status, failure: toFailure(type, failureClass, reply) }];
+      return [
+        { job, status: emailRefusals[failureClass].status, failure: toFailure(type, failureClass, reply) },
+      ];
     case 'delayed':
       return [{ job, status: 'delayed', failure: toFailure('soft', failureClass, reply) }];
     case 'delivered':

@@ -1,16 +1,9 @@
+import type { Channel } from '../accounts/accounts.ts';
 import { type Bell, createBell } from '../platform/bell.ts';
 import { dateOf } from '../platform/clock.ts';
 import { type Lease, takeLease } from '../platform/queue/lease.ts';
 import { listenForWakes } from '../platform/queue/wake.ts';
-import {
-  beginShift,
-  domainOf,
-  handOffJob,
-  type HandOffTools,
-  loadSmallMessages,
-  logFailure,
-  type Shift,
-} from './hand-off.ts';
+import { beginShift, handOffJob, type HandOffTools, logFailure, type Post, type Shift } from './hand-off.ts';
 import * as store from './queue-store.ts';
 import { releaseJob, settleCrash, settleObjection } from './settlement.ts';
 import { returnClaims } from './settlement-writer.ts';
@@ -19,10 +12,11 @@ import { findObjections } from './unwanted.ts';
 /**
  * Delivery: the life of a message from its row in the queue to the outcome at its recipient.
  *
- * 1. **Claim** a batch of due jobs under the worker's epoch: transactional before campaigns, organizations in turns.
+ * 1. **Claim** a batch of due jobs under the worker's epoch: transactional before campaigns, organizations in turns,
+ *    each channel for itself.
  * 2. **Drop** whom the checks refuse.
  * 3. **Load and build** the messages, each once for all of its recipients.
- * 4. **Hand off**, as many at once as the provider can use. When everything but the message itself has been agreed
+ * 4. **Hand off**, as many at once as the channel's provider can use. When everything but the message itself has been agreed
  *    on with the remote side, "about to hand off" is committed; then the message leaves.
  * 5. **Settle** the outcomes in bulk: the job leaves the queue, or gets a new time, in the same statement in which
  *    the recipient's fate is written.
@@ -52,8 +46,6 @@ const idleMs = 5_000;
  * while the next are claimed; more would be taken from other workers without need.
  */
 const jobsPerHandOff = 8;
-/** Domains of a claim that are looked up ahead of their turn. More would fill the resolver with one organization's. */
-const preparedDomainsMax = 64;
 const stopMaxMs = 60_000;
 const pauseAfterFailureMs = 500;
 
@@ -123,7 +115,7 @@ async function endLease(tools: DeliveryTools, lease: Lease): Promise<void> {
 
 type LaneNumber = 0 | 1;
 
-/** Transactional mail, or campaigns: where its scan of the organizations stands, and what waits in memory. */
+/** Transactional messages, or campaigns: where its scan of the organizations stands, and what waits in memory. */
 type Lane = {
   number: LaneNumber;
   lastOrganizationId: string;
@@ -145,11 +137,13 @@ function openLane(number: LaneNumber): Lane {
   };
 }
 
-/** A shift at work: jobs wait in the lanes, are handed off as the provider has room, and then settled. */
+/** Where the jobs of one channel wait, until its provider has room for them. */
+type Counter = { post: Post; lanes: readonly [Lane, Lane]; handOffs: number };
+
+/** A shift at work: what each channel has to do, and what is under way. */
 type Desk = {
   shift: Shift;
-  lanes: readonly [Lane, Lane];
-  handOffs: number;
+  counters: ReadonlyMap<Channel, Counter>;
   lastClaimNumber: number;
   underWay: Set<Promise<void>>;
   hasSuspects: boolean;
@@ -159,8 +153,9 @@ async function workUnderLease(office: Office, lease: Lease): Promise<void> {
   const shift = beginShift(office.tools, lease, office.bell, office.stopping);
   const desk: Desk = {
     shift,
-    lanes: [openLane(0), openLane(1)],
-    handOffs: 0,
+    counters: new Map(
+      shift.posts.map((post) => [post.channel, { post, lanes: [openLane(0), openLane(1)], handOffs: 0 }]),
+    ),
     lastClaimNumber: 0,
     underWay: new Set(),
     hasSuspects: false,
@@ -177,53 +172,75 @@ async function workUnderLease(office: Office, lease: Lease): Promise<void> {
 /** Claims what there is room for and begins it, or waits for a reason to look again. */
 async function takeTurn(office: Office, desk: Desk): Promise<void> {
   const { tools, bell, news } = office;
-  const { breaker } = desk.shift;
   if (news.isFresh) {
     news.isFresh = false;
-    for (const lane of desk.lanes) lane.mayHaveMore = true;
+    for (const { lane } of listLanes(desk)) lane.mayHaveMore = true;
   }
-  const lane = chooseLane(desk, tools.clock.nowMs());
-  const room = lane === undefined ? 0 : breaker.admits(roomOf(desk, lane));
-  if (lane !== undefined && room > 0) {
-    await claimInto(desk, lane, room);
-    beginReadyJobs(desk);
+  const nowMs = tools.clock.nowMs();
+  // Transactional messages first: they find room also where campaigns have taken theirs.
+  const wish = listLanes(desk).find((candidate) => isWorthAClaim(candidate, nowMs));
+  if (wish !== undefined) {
+    await claimInto(desk, wish);
+    beginReadyJobs(desk, wish.counter);
     // Behind what was claimed: a suspect waits until nothing else can be taken down with it.
     if (desk.hasSuspects) await trySuspect(desk);
     return;
   }
-  const pauseMs =
-    breaker.pauseMs() ?? Math.min(...desk.lanes.map(({ nextDueAtMs }) => nextDueAtMs)) - tools.clock.nowMs();
+  const pauseMs = Math.min(...[...desk.counters.values()].map((counter) => pauseOf(counter, nowMs)));
   const hasWaitedOut = await bell.wait(Math.min(Math.max(pauseMs + 1, 1), idleMs));
   // Whatever the reason, it is time for another look.
   if (hasWaitedOut) news.isFresh = true;
 }
 
-/** Transactional mail first: it finds room also where campaigns have taken theirs. */
-function chooseLane(desk: Desk, nowMs: number): Lane | undefined {
-  return desk.lanes.find((lane) => {
-    const isWorthwhile = lane.mayHaveMore || lane.nextDueAtMs <= nowMs;
-    // A few free places are not worth a claim: it costs the same for many.
-    return isWorthwhile && roomOf(desk, lane) >= readyMax(desk) / 2;
-  });
+type Place = { counter: Counter; lane: Lane };
+
+function listLanes({ counters }: Desk): Place[] {
+  const all = [...counters.values()];
+  return [0, 1].flatMap((number) =>
+    all.map((counter) => ({ counter, lane: counter.lanes[number as LaneNumber] })),
+  );
 }
 
-function readyMax({ shift }: Desk): number {
-  return shift.tools.emailProvider.concurrency * jobsPerHandOff;
+function isWorthAClaim({ counter, lane }: Place, nowMs: number): boolean {
+  const mayFind = lane.mayHaveMore || lane.nextDueAtMs <= nowMs;
+  return mayFind && hasRoom(counter, lane) && admittedTo(counter, lane) > 0;
 }
 
-function roomOf(desk: Desk, lane: Lane): number {
-  return readyMax(desk) - lane.ready.length;
+/** A few free places are not worth a claim: it costs the same for many. */
+function hasRoom(counter: Counter, lane: Lane): boolean {
+  return roomIn(counter, lane) >= readyMax(counter) / 2;
 }
 
-async function claimInto(desk: Desk, lane: Lane, itemsMax: number): Promise<void> {
+function readyMax({ post }: Counter): number {
+  return post.concurrency * jobsPerHandOff;
+}
+
+function roomIn(counter: Counter, lane: Lane): number {
+  return readyMax(counter) - lane.ready.length;
+}
+
+/** Less than there is room for while the provider is away. */
+function admittedTo(counter: Counter, lane: Lane): number {
+  return counter.post.breaker.admits(roomIn(counter, lane));
+}
+
+/** Whoever waits for room is told when there is some. */
+function pauseOf(counter: Counter, nowMs: number): number {
+  const { post, lanes } = counter;
+  const dueMs = lanes.filter((lane) => hasRoom(counter, lane)).map(({ nextDueAtMs }) => nextDueAtMs - nowMs);
+  return post.breaker.pauseMs() ?? Math.min(...dueMs);
+}
+
+async function claimInto(desk: Desk, { counter, lane }: Place): Promise<void> {
   const { tools, lease } = desk.shift;
   desk.lastClaimNumber += 1;
   const claim = await store.claimDueJobs(tools.database, {
     epoch: lease.epoch,
     claimNumber: desk.lastClaimNumber,
     at: dateOf(tools.clock.nowMs()),
+    channel: counter.post.channel,
     lane: lane.number,
-    itemsMax,
+    itemsMax: admittedTo(counter, lane),
     afterOrganizationId: lane.lastOrganizationId,
   });
   const isFirstPart = lane.lastOrganizationId === firstOrganization;
@@ -234,9 +251,7 @@ async function claimInto(desk: Desk, lane: Lane, itemsMax: number): Promise<void
   lane.lastOrganizationId = claim.isScanOver ? firstOrganization : claim.lastOrganizationId;
   desk.hasSuspects ||= claim.hasSuspects;
   const remaining = await dropUnwanted(desk.shift, claim.jobs);
-  const domains = [...new Set(remaining.map(domainOf))];
-  for (const domain of domains.slice(0, preparedDomainsMax)) tools.deliverability.prepare(domain);
-  await loadSmallMessages(desk.shift, remaining);
+  await counter.post.shift.prepare(remaining);
   lane.ready.push(...remaining);
 }
 
@@ -253,29 +268,29 @@ async function dropUnwanted(shift: Shift, jobs: readonly store.Job[]): Promise<s
   return jobs.filter((job) => !objections.has(job));
 }
 
-/** Fills the provider's places, transactional mail first. */
-function beginReadyJobs(desk: Desk): void {
-  const { shift, lanes } = desk;
-  while (desk.handOffs < shift.tools.emailProvider.concurrency) {
+/** Fills the provider's places, transactional messages first. */
+function beginReadyJobs(desk: Desk, counter: Counter): void {
+  const { lanes, post } = counter;
+  while (counter.handOffs < post.concurrency) {
     const job = lanes[0].ready.shift() ?? lanes[1].ready.shift();
     if (job === undefined) return;
-    beginJob(desk, job);
+    beginJob(desk, counter, job);
   }
 }
 
-function beginJob(desk: Desk, job: store.Job): void {
+function beginJob(desk: Desk, counter: Counter, job: store.Job): void {
   const { shift, underWay } = desk;
-  desk.handOffs += 1;
-  const ending = handOffJob(shift, job)
+  counter.handOffs += 1;
+  const ending = handOffJob(shift, counter.post, job)
     .finally(() => {
       // The place is free before the outcome is written.
-      desk.handOffs -= 1;
-      beginReadyJobs(desk);
+      counter.handOffs -= 1;
+      beginReadyJobs(desk, counter);
     })
     .then(async (settled) => {
       const isWritten = await shift.settlements.add(settled);
       if (isWritten) shift.markers.clear(job);
-      noteRequeue(desk, settled.settlement);
+      noteRequeue(counter, settled.settlement);
     })
     .catch((cause: unknown) => {
       logFailure(shift.tools.log, cause);
@@ -288,7 +303,7 @@ function beginJob(desk: Desk, job: store.Job): void {
 }
 
 /** A job that went back to the queue falls due without anybody's telling. */
-function noteRequeue({ lanes }: Desk, { job, requeue }: store.Settlement): void {
+function noteRequeue({ lanes }: Counter, { job, requeue }: store.Settlement): void {
   if (requeue === null) return;
   const lane = lanes[job.isCampaign ? 1 : 0];
   lane.nextDueAtMs = Math.min(lane.nextDueAtMs, requeue.dueAt.getTime());
@@ -306,9 +321,12 @@ async function trySuspect(desk: Desk): Promise<void> {
     at: dateOf(tools.clock.nowMs()),
   });
   if (job === null) return;
+  const counter = desk.counters.get(job.channel);
+  // It stays claimed until this lease ends: no other process of this kind would know what to do with it.
+  if (counter === undefined) throw new Error(`nothing is delivered on the channel ${job.channel}`);
   const [remaining] = await dropUnwanted(desk.shift, [job]);
   if (remaining === undefined) return;
-  beginJob(desk, remaining);
+  beginJob(desk, counter, remaining);
   await finishReadyJobs(desk);
 }
 
@@ -328,7 +346,7 @@ async function clearDesk(desk: Desk): Promise<void> {
       resolve();
     });
   });
-  const waiting = desk.lanes.flatMap((lane) => lane.ready.splice(0));
+  const waiting = listLanes(desk).flatMap(({ lane }) => lane.ready.splice(0));
   const context = { atMs: clock.nowMs(), random: random(), dateOf };
   const released = waiting.map((job) =>
     shift.settlements.add({ settlement: releaseJob(job, context), message: null }),

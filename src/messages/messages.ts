@@ -17,6 +17,7 @@ export {
 } from './campaign-recipients.ts';
 export { type Delivery, deliveryChannel, type DeliveryTools, startDelivery } from './deliver.ts';
 export { engagementActions, hasEngaged } from './contact-engagement.ts';
+export { createEmailDelivery } from './email-delivery.ts';
 export { createDeliverability, type Deliverability } from './deliverability.ts';
 export type { ReturnPathPolicy } from './email-build.ts';
 export { erasureChannel, startErasing } from './erasure.ts';

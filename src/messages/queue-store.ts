@@ -1,5 +1,4 @@
 import type { Channel } from '../accounts/accounts.ts';
-import type { FailureClass } from '../channels/outcome.ts';
 import {
   type Connection,
   type Database,
@@ -37,6 +36,7 @@ export type ClaimWish = {
   /** Not used before by this worker. */
   claimNumber: number;
   at: Date;
+  channel: Channel;
   lane: 0 | 1;
   itemsMax: number;
   /** Organizations are served in turns: this one was the last to have its turn. */
@@ -71,7 +71,7 @@ const claimDue = statement<ClaimRow>(
    ), active (organization_id, due_at, position) as (
      (select organization_id, due_at, 1
       from delivery_queue
-      where lane = $1 and claimed_by is null and set_aside_at is null and organization_id > $2
+      where channel = $7 and lane = $1 and claimed_by is null and set_aside_at is null and organization_id > $2
       order by organization_id, due_at
       limit 1)
      union all
@@ -80,7 +80,7 @@ const claimDue = statement<ClaimRow>(
      cross join lateral (
        select organization_id, due_at
        from delivery_queue
-       where lane = $1 and claimed_by is null and set_aside_at is null
+       where channel = $7 and lane = $1 and claimed_by is null and set_aside_at is null
          and organization_id > active.organization_id
        order by organization_id, due_at
        limit 1
@@ -98,7 +98,7 @@ const claimDue = statement<ClaimRow>(
      cross join lateral (
        select organization_id, message_id, ordinal
        from delivery_queue
-       where lane = $1 and organization_id = served.organization_id and due_at <= $3
+       where channel = $7 and lane = $1 and organization_id = served.organization_id and due_at <= $3
          and claimed_by is null and set_aside_at is null and crashes < ${suspectCrashes}
        order by due_at
        limit (select greatest($4 / count(*), 1) from served)
@@ -165,6 +165,7 @@ export async function claimDueJobs(database: Database, wish: ClaimWish): Promise
     wish.itemsMax,
     wish.epoch,
     wish.claimNumber,
+    wish.channel,
   ]);
   const [first] = rows;
   return {
@@ -309,7 +310,8 @@ export async function deleteMarkers(connection: Connection, epoch: number): Prom
 /** What a remote side said, as it is kept with the recipient. */
 export type Failure = {
   type: 'hard' | 'soft';
-  class: FailureClass;
+  /** Of the channel's own reasons. */
+  class: string;
   smtpCode: number | null;
   enhancedCode: string | null;
   diagnostic: string;

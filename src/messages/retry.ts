@@ -4,9 +4,6 @@
  */
 const pausesMs = [1, 5, 15, 30, 60, 120, 240, 360].map((minutes) => minutes * 60_000);
 
-/** After this long a message is returned, as mail servers do (RFC 5321 §4.5.4.1 asks for 4 to 5 days at most). */
-export const retryWindowMs = 72 * 60 * 60 * 1_000;
-
 /** A remote side may ask for a pause, within reason. */
 const retryAfterMinMs = 1_000;
 const retryAfterMaxMs = 60 * 60 * 1_000;

@@ -1,25 +1,9 @@
-import type { FailureClass, RemoteReply, SendOutcome } from '../channels/outcome.ts';
+import type { RemoteReply, SendOutcome } from '../channels/outcome.ts';
+import { type DeliveryPolicy, policyOf, type Refusal } from './delivery-policies.ts';
 import type { Failure, Job, Settlement } from './queue-store.ts';
-import { nextPauseMs, retryWindowMs } from './retry.ts';
-import type { DropReason, RecipientStatus } from './schema.ts';
+import { nextPauseMs } from './retry.ts';
+import type { DropReason } from './schema.ts';
 import type { Objection } from './unwanted.ts';
-
-/**
- * What an outcome means for a recipient. Three kinds of refusal are three different things: an address that does not
- * exist is bounced hard and suppressed; one that cannot take mail at the moment is bounced soft; and a message that
- * was refused for what it is has failed, which says nothing about the address.
- */
-export const refusals: Readonly<Record<FailureClass, { status: RecipientStatus; type: 'hard' | 'soft' }>> = {
-  mailbox_not_found: { status: 'bounced', type: 'hard' },
-  domain_not_found: { status: 'bounced', type: 'hard' },
-  mailbox_full: { status: 'bounced', type: 'soft' },
-  policy: { status: 'failed', type: 'soft' },
-  spam: { status: 'failed', type: 'soft' },
-  message_too_large: { status: 'failed', type: 'soft' },
-  auth_failure: { status: 'failed', type: 'soft' },
-  rate_limited: { status: 'failed', type: 'soft' },
-  other: { status: 'failed', type: 'soft' },
-};
 
 /** A lost answer is rarely followed by another: a minute gives the remote side time to finish what it began. */
 const ambiguousRetryMs = 60_000;
@@ -27,22 +11,29 @@ const ambiguousRetryMs = 60_000;
 export type SettlementContext = { atMs: number; random: number; dateOf: (epochMs: number) => Date };
 
 /** What to write after an attempt. */
-export function settleOutcome(job: Job, outcome: SendOutcome, context: SettlementContext): Settlement {
+export function settleOutcome(
+  job: Job,
+  outcome: SendOutcome<string>,
+  context: SettlementContext,
+): Settlement {
+  const policy = policyOf(job.channel);
   switch (outcome.kind) {
     case 'accepted':
       return {
         ...untouched(job),
-        status: 'delivered',
+        status: policy.acceptedStatus,
         providerMessageId: outcome.providerMessageId,
         wasHandedOff: true,
       };
-    case 'rejected':
+    case 'rejected': {
+      const { status, type } = refusalFor(policy, outcome.reason);
       return {
         ...untouched(job),
-        status: refusals[outcome.reason].status,
-        failure: toFailure(refusals[outcome.reason].type, outcome.reason, outcome.reply),
+        status,
+        failure: toFailure(type, outcome.reason, outcome.reply),
         wasHandedOff: true,
       };
+    }
     case 'deferred':
       return outcome.reason === 'provider_unavailable'
         ? settleUnavailability(job, outcome.reply, context)
@@ -56,15 +47,15 @@ export function settleOutcome(job: Job, outcome: SendOutcome, context: Settlemen
 
 function settleDeferral(
   job: Job,
-  reason: FailureClass,
+  reason: string,
   outcome: { retryAfterMs?: number; reply: RemoteReply },
   context: SettlementContext,
 ): Settlement {
   const attempts = job.attempts + 1;
   const failure = toFailure('soft', reason, outcome.reply);
   const dueAtMs = context.atMs + nextPauseMs(attempts, outcome.retryAfterMs, context.random);
-  if (dueAtMs > job.acceptedAt.getTime() + retryWindowMs)
-    return { ...untouched(job), status: 'failed', failure };
+  if (isGivenUp(job, dueAtMs))
+    return { ...untouched(job), status: 'failed', failure: failureOfGivingUp(job, reason, outcome.reply) };
   return {
     ...untouched(job),
     status: 'delayed',
@@ -80,17 +71,30 @@ function settleUnavailability(
   context: SettlementContext,
   pauseMs = 0,
 ): Settlement {
-  return context.atMs > job.acceptedAt.getTime() + retryWindowMs
-    ? { ...untouched(job), status: 'failed', failure: toFailure('soft', 'other', reply) }
+  return isGivenUp(job, context.atMs)
+    ? { ...untouched(job), status: 'failed', failure: failureOfGivingUp(job, 'other', reply) }
     : releaseJob(job, context, pauseMs);
 }
 
+function isGivenUp(job: Job, atMs: number): boolean {
+  return atMs > job.acceptedAt.getTime() + policyOf(job.channel).retryWindowMs;
+}
+
+function failureOfGivingUp(job: Job, reason: string, reply: RemoteReply): Failure {
+  return toFailure('soft', policyOf(job.channel).givenUpFor ?? reason, reply);
+}
+
+/** What a reason means that the channel does not know: nothing of the address. */
+function refusalFor({ refusals }: DeliveryPolicy, reason: string): Refusal {
+  return refusals[reason] ?? { status: 'failed', type: 'soft' };
+}
+
 /**
- * The answer to a hand-off was lost: it may have taken place. Transactional mail is tried once more, since a missing
- * password mail is worse than two; a campaign is not, since most of what was cut off had arrived.
+ * The answer to a hand-off was lost: it may have taken place. Where the channel says so it is tried once more; a
+ * campaign is not, since most of what was cut off had arrived.
  */
 export function settleAmbiguity(job: Job, context: SettlementContext): Settlement {
-  const mayRepeat = !job.isCampaign && job.ambiguities === 0;
+  const mayRepeat = policyOf(job.channel).repeatsAmbiguous && !job.isCampaign && job.ambiguities === 0;
   return {
     ...untouched(job),
     wasHandedOff: true,
@@ -155,7 +159,7 @@ export function settleObjection(job: Job, objection: Objection): Settlement {
 }
 
 /** The message cannot be built or sent at all. */
-export function failJob(job: Job, reason: FailureClass, diagnostic: string): Settlement {
+export function failJob(job: Job, reason: string, diagnostic: string): Settlement {
   return {
     ...untouched(job),
     status: 'failed',
@@ -176,7 +180,7 @@ function untouched(job: Job): Settlement {
   };
 }
 
-export function toFailure(type: 'hard' | 'soft', failureClass: FailureClass, reply: RemoteReply): Failure {
+export function toFailure(type: 'hard' | 'soft', failureClass: string, reply: RemoteReply): Failure {
   return {
     type,
     class: failureClass,

@@ -7,6 +7,7 @@ import { startDomainChecks } from '../domains/jobs.ts';
 import {
   applyReports,
   createDeliverability,
+  createEmailDelivery,
   deleteOldReputation,
   deliveryChannel,
   type ReturnPathPolicy,
@@ -48,12 +49,20 @@ export async function startWorker(installation: Installation): Promise<Worker> {
   });
   const delivery = startDelivery({
     ...installation,
-    emailProvider,
     random: Math.random,
-    deliverability: createDeliverability({ ...installation, areDomainsLookedUp: config.areDomainsLookedUp }),
-    returnPaths: returnPathPolicyOf(config),
     onCampaignProgress,
-    publicUrl: publicUrlOf(config),
+    channels: [
+      createEmailDelivery({
+        ...installation,
+        emailProvider,
+        deliverability: createDeliverability({
+          ...installation,
+          areDomainsLookedUp: config.areDomainsLookedUp,
+        }),
+        returnPaths: returnPathPolicyOf(config),
+        publicUrl: publicUrlOf(config),
+      }),
+    ],
   });
   const chores = [
     campaigns,

@@ -5,6 +5,7 @@ import type { SendOutcome } from '../../src/channels/outcome.ts';
 import {
   applyReports,
   createDeliverability,
+  createEmailDelivery,
   type Delivery,
   startDelivery,
 } from '../../src/messages/messages.ts';
@@ -50,15 +51,20 @@ afterEach(async () => {
 
 /** A worker; `random` in the middle, so that pauses have their plain length. */
 function deliver(more: { emailProvider?: EmailProvider; database?: Database } = {}): Delivery {
+  const tools = { ...server.installation, ...more };
   const delivery = startDelivery({
-    ...server.installation,
-    emailProvider: createEmailProvider(server.installation),
-    deliverability: createDeliverability({ ...server.installation, areDomainsLookedUp: false }),
-    returnPaths: 'never',
-    publicUrl: 'http://127.0.0.1:8025',
+    ...tools,
     random: () => 0.5,
     onCampaignProgress: () => undefined,
-    ...more,
+    channels: [
+      createEmailDelivery({
+        ...tools,
+        emailProvider: more.emailProvider ?? createEmailProvider(server.installation),
+        deliverability: createDeliverability({ ...server.installation, areDomainsLookedUp: false }),
+        returnPaths: 'never',
+        publicUrl: 'http://127.0.0.1:8025',
+      }),
+    ],
   });
   deliveries.push(delivery);
   return delivery;
