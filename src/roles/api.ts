@@ -27,6 +27,7 @@ import { createThrottle } from '../platform/throttle.ts';
 import { segmentChannel } from '../segments/jobs.ts';
 import { segmentRoutes } from '../segments/routes.ts';
 import { sandboxPages } from '../sandbox/routes.ts';
+import { senderRoutes } from '../senders/routes.ts';
 import { galleryPages, templateRoutes } from '../templates/routes.ts';
 import { openGallery } from '../templates/templates.ts';
 import { documentationPages } from './documentation.ts';
@@ -59,6 +60,7 @@ export function listRoutes(installation: Installation, loadGallery = openGallery
     ),
     ...templateRoutes({ ...installation, loadGallery, publicUrl }),
     ...domainRoutes({ ...installation, onRegistered: wakeDomainChecks }),
+    ...senderRoutes({ database }),
   ];
 }
 

@@ -19,6 +19,7 @@ import { startEmbeddedPostgres } from '../platform/postgres/embedded.ts';
 import { migrate } from '../platform/postgres/migrate.ts';
 import { createPartitions } from '../platform/postgres/partitions.ts';
 import { createSecrets, type Secrets } from '../platform/secrets.ts';
+import { addSender, approveSender, sandboxSender } from '../senders/senders.ts';
 
 /** What every role stands on. */
 export type Installation = {
@@ -133,7 +134,7 @@ export function publicUrlOf({ publicUrl, host, port }: Config): string {
   return publicUrl ?? `http://${host}:${port}`;
 }
 
-export type FirstOrganization = { organizationId: string; key: string; domain: string };
+export type FirstOrganization = { organizationId: string; key: string; domain: string; sender: string };
 
 /** Null if there are organizations already. Several nodes may start at once: one of them makes it. */
 export async function createFirstOrganization(installation: Installation): Promise<FirstOrganization | null> {
@@ -151,7 +152,10 @@ export async function createFirstOrganization(installation: Installation): Promi
       expiresAt: null,
     });
     await verifyByOperator(installation, { organizationId: organization.id, name: sandboxDomain });
-    return { organizationId: organization.id, key, domain: sandboxDomain };
+    const wanted = { organizationId: organization.id, name: sandboxSender, type: null };
+    const added = await addSender(installation, wanted);
+    if (added.kind === 'added') await approveSender(installation, added.sender.id);
+    return { organizationId: organization.id, key, domain: sandboxDomain, sender: sandboxSender };
   } finally {
     await lock.end();
   }

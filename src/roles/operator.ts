@@ -23,6 +23,7 @@ import { migrate } from '../platform/postgres/migrate.ts';
 import type { Finding } from './finding.ts';
 import type { Installation } from './installation.ts';
 import { addContactCommands } from './operator-contacts.ts';
+import { addSenderCommands } from './operator-senders.ts';
 import {
   addCommand,
   type CommandOutcome,
@@ -50,6 +51,7 @@ export function addOperatorCommands(program: Command): void {
   addKeyCommands(program.command('key').description('API keys.'));
   addContactCommands(program);
   addDomainCommands(program.command('domain').description('Sending domains.'));
+  addSenderCommands(program.command('sender').description('Names and numbers that texts are sent from.'));
   addSuppressionCommands(
     program.command('suppression').description('Addresses that must not be written to any more.'),
   );

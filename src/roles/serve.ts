@@ -76,6 +76,7 @@ function greet(url: string, config: Config, first: FirstOrganization | null): vo
       `Organization: ${first.organizationId}`,
       `API key:      ${first.key}`,
       `Domain:       ${first.domain} (verified)`,
+      `SMS sender:   ${first.sender} (approved)`,
       'The key is shown only now. Send a first email:',
       '',
       `curl -X POST ${url}/v1/email/send \\`,

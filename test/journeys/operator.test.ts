@@ -227,6 +227,71 @@ test('an address is suppressed until it is taken back', async () => {
   expect(await runJson(own, 'suppression', 'show', ...words)).toMatchObject({ suppressed: false });
 });
 
+test('a sender is added, approved, listed and rejected, and a number belongs to one organization', async () => {
+  const add = (...words: string[]) => runJson(own, 'sender', 'add', '--org', org, ...words);
+  const acme = await add('--name', 'Acme');
+  expect(acme).toEqual({
+    id: expect.any(String) as string,
+    name: 'Acme',
+    type: 'alphanumeric',
+    status: 'pending',
+    approved_at: null,
+    created_at: expect.any(String) as string,
+  });
+  const number = await add('--name', '+14155550123');
+  expect(number).toMatchObject({ name: '14155550123', type: 'long_code' });
+  expect(await add('--name', '12345', '--type', 'short_code')).toMatchObject({ type: 'short_code' });
+  expect(await runJson(own, 'sender', 'approve', acme.id)).toMatchObject({
+    id: acme.id,
+    status: 'approved',
+    approved_at: expect.any(String) as string,
+  });
+  expect(await runJson(own, 'sender', 'approve', number.id)).toMatchObject({ status: 'approved' });
+  expect(await runJson(own, 'sender', 'reject', acme.id)).toMatchObject({
+    id: acme.id,
+    status: 'rejected',
+    approved_at: null,
+  });
+  expect(await runJson(own, 'sender', 'list', '--org', org)).toMatchObject({
+    data: [
+      { name: '12345', status: 'pending' },
+      { name: '14155550123', status: 'approved' },
+      { name: 'Acme', status: 'rejected' },
+    ],
+    has_more: false,
+  });
+
+  const { id: rival } = await runJson(own, 'org', 'create', '--name', 'Rival');
+  const theirs = await runJson(own, 'sender', 'add', '--org', rival, '--name', '14155550123');
+  const refusals: [string[], RegExp][] = [
+    [['approve', theirs.id], /^The number is approved for another organization/],
+    [
+      ['add', '--org', org, '--name', 'ACME'],
+      /^The organization has the sender Acme already: \S+, rejected\.$/,
+    ],
+    [['add', '--org', org, '--name', 'Twelve chars'], /^Twelve chars cannot be a sender: /],
+    [
+      ['add', '--org', org, '--name', '555', '--type', 'alphanumeric'],
+      /^555 cannot be of the type alphanumeric/,
+    ],
+    [['add', '--org', org, '--name', '01711234567'], /^01711234567 begins with 0/],
+    [
+      ['add', '--org', org, '--name', 'X', '--type', 'letters'],
+      /Allowed choices are alphanumeric, long_code/,
+    ],
+    [['add', '--org', unknownId, '--name', 'Acme'], /^There is no organization/],
+    [['list', '--org', unknownId], /^There is no organization/],
+    [['approve', unknownId], /^There is no sender/],
+    [['reject', unknownId], /^There is no sender/],
+    [['reject', 'Acme'], /It must be an id as "bin\/postillion sender list" shows it\./],
+  ];
+  const ended = await Promise.all(refusals.map(([words]) => run(own, 'sender', ...words, '--json')));
+  for (const [index, { exitCode, output }] of ended.entries()) {
+    expect((JSON.parse(output) as { error: string }).error).toMatch(refusals[index]![1]);
+    expect(exitCode).toBe(1);
+  }
+}, 60_000);
+
 test('what names no organization, key, address or domain is refused with a sentence and exit code 1', async () => {
   const refusals: [string[], RegExp][] = [
     [['org', 'update', unknownId, '--suspend', 'email'], /There is no organization/],

@@ -4,6 +4,7 @@ import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { createApiKey, scopes, updateOrganization } from '../../src/accounts/accounts.ts';
 import { type Route, routeKey } from '../../src/platform/http/route.ts';
 import { listRoutes } from '../../src/roles/api.ts';
+import { addSender, approveSender } from '../../src/senders/senders.ts';
 import { createSender, startTestServer, type TestServer } from '../support/server.ts';
 
 let server: TestServer;
@@ -99,6 +100,16 @@ for (const [path, body] of [
     return created.body.id;
   };
 }
+
+/** By the operator: the API only lists them. */
+makeForeign['/sms/senders/:id'] = async () => {
+  const { installation } = server;
+  const wanted = { organizationId: other.organizationId, name: aName(), type: null };
+  const added = await addSender(installation, wanted);
+  if (added.kind !== 'added') throw new Error(`a sender is ${added.kind}`);
+  await approveSender(installation, added.sender.id);
+  return added.sender.id;
+};
 
 makeForeign['/email/campaigns/:id'] = () => makeCampaign();
 

@@ -1,0 +1,158 @@
+import { type Command, InvalidArgumentError, Option } from 'commander';
+import { hasOrganization } from '../accounts/accounts.ts';
+import { type SenderType, senderTypes } from '../channels/sms/sms.ts';
+import { isUuid } from '../platform/ids.ts';
+import { addSender, approveSender, listSenders, rejectSender, type SenderRow } from '../senders/senders.ts';
+import type { Installation } from './installation.ts';
+import { addCommand, type CommandOutcome, formatTable, onInstallation } from './operator-command.ts';
+import { parseOrganizationId, parsePageSize } from './operator-values.ts';
+
+const defaultPageSize = 100;
+
+/** What organizations may send texts from is for the operator to say, whose contracts with carriers it is. */
+export function addSenderCommands(group: Command): void {
+  addCommand(group, 'add', 'Add a sender to an organization; it has to be approved before it is used.')
+    .requiredOption('--org <org>', 'id of the organization', parseOrganizationId)
+    .requiredOption('--name <name>', 'up to 11 characters with a letter, or a number of up to 15 digits')
+    .addOption(
+      new Option('--type <type>', 'guessed when left out: a number is taken for a long code').choices(
+        senderTypes,
+      ),
+    )
+    .action(onInstallation(runSenderAdd));
+  addCommand(group, 'approve', 'Let an organization send from a sender.')
+    .argument('<sender-id>', 'its id', parseSenderId)
+    .action(onInstallation(runSenderApprove));
+  addCommand(group, 'reject', 'Let nobody send from a sender, or not any more.')
+    .argument('<sender-id>', 'its id', parseSenderId)
+    .action(onInstallation(runSenderReject));
+  addCommand(group, 'list', 'List the senders of an organization, newest first, whatever their status.')
+    .requiredOption('--org <org>', 'id of the organization', parseOrganizationId)
+    .option('--limit <number>', 'how many at most', parsePageSize, defaultPageSize)
+    .action(onInstallation(runSenderList));
+}
+
+function parseSenderId(text: string): string {
+  if (!isUuid(text)) {
+    throw new InvalidArgumentError('It must be an id as "bin/postillion sender list" shows it.');
+  }
+  return text.toLowerCase();
+}
+
+function refuse(problem: string): CommandOutcome {
+  return { kind: 'refused', problem };
+}
+
+function refuseOrganization(id: string): CommandOutcome {
+  return refuse(`There is no organization ${id}. "bin/postillion org list" shows them.`);
+}
+
+function refuseSender(id: string): CommandOutcome {
+  return refuse(`There is no sender ${id}. "bin/postillion sender list" shows those of an organization.`);
+}
+
+async function runSenderAdd(
+  installation: Installation,
+  options: { org: string; name: string; type?: SenderType },
+): Promise<CommandOutcome> {
+  const { org: organizationId, name } = options;
+  const type = options.type ?? null;
+  if (!(await hasOrganization(installation.database, organizationId)))
+    return refuseOrganization(organizationId);
+  const outcome = await addSender(installation, { organizationId, name, type });
+  switch (outcome.kind) {
+    case 'added': {
+      const { sender } = outcome;
+      return {
+        kind: 'done',
+        json: showSender(sender),
+        text: `Added the sender ${sender.name} (${sender.type}): ${sender.id}\nIt is used once it is approved.`,
+      };
+    }
+    case 'held': {
+      const { sender } = outcome;
+      return refuse(
+        `The organization has the sender ${sender.name} already: ${sender.id}, ${sender.status}.`,
+      );
+    }
+    case 'invalid_name':
+      return refuse(
+        `${name} cannot be a sender: it must be a number of up to 15 digits, or have up to 11 characters ` +
+          '(letters, digits, single spaces and . - _ & +), begin with a letter or digit, and have a letter in it.',
+      );
+    case 'wrong_type':
+      return refuse(
+        `${name} cannot be of the type ${type}: a name with a letter is alphanumeric, a number is not.`,
+      );
+    case 'no_country_code':
+      return refuse(`${name} begins with 0: give the number with its country code, or --type short_code.`);
+  }
+}
+
+async function runSenderApprove(installation: Installation, id: string): Promise<CommandOutcome> {
+  const outcome = await approveSender(installation, id);
+  switch (outcome.kind) {
+    case 'approved': {
+      const { sender } = outcome;
+      return {
+        kind: 'done',
+        json: showSender(sender),
+        text: `${sender.name} is approved for the organization ${sender.organization_id}.`,
+      };
+    }
+    case 'taken':
+      return refuse(
+        'The number is approved for another organization, and its answers can reach one only. Reject that one first.',
+      );
+    case 'not_found':
+      return refuseSender(id);
+  }
+}
+
+async function runSenderReject(installation: Installation, id: string): Promise<CommandOutcome> {
+  const sender = await rejectSender(installation, id);
+  return sender === null
+    ? refuseSender(id)
+    : {
+        kind: 'done',
+        json: showSender(sender),
+        text: `${sender.name} is rejected for the organization ${sender.organization_id}.`,
+      };
+}
+
+async function runSenderList(
+  installation: Installation,
+  { org: organizationId, limit }: { org: string; limit: number },
+): Promise<CommandOutcome> {
+  if (!(await hasOrganization(installation.database, organizationId)))
+    return refuseOrganization(organizationId);
+  const found = await listSenders(installation.database, organizationId, limit + 1);
+  const senders = found.slice(0, limit);
+  const hasMore = found.length > limit;
+  const table = formatTable(
+    ['ID', 'NAME', 'TYPE', 'STATUS', 'APPROVED'],
+    senders.map(({ id, name, type, status, approved_at: approvedAt }) => [
+      id,
+      name,
+      type,
+      status,
+      approvedAt?.toISOString() ?? '',
+    ]),
+  );
+  return {
+    kind: 'done',
+    json: { data: senders.map(showSender), has_more: hasMore },
+    text: hasMore ? `${table}\nThere are more: give a larger --limit.` : table,
+  };
+}
+
+function showSender(sender: SenderRow): Record<string, unknown> {
+  return {
+    id: sender.id,
+    name: sender.name,
+    type: sender.type,
+    status: sender.status,
+    approved_at: sender.approved_at,
+    created_at: sender.created_at,
+  };
+}
