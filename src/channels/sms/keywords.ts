@@ -1,0 +1,53 @@
+/** What somebody asks of whoever texts them, by a word that carriers have agreed on. */
+export type Keyword = 'stop' | 'start' | 'help';
+
+/**
+ * The words of CTIA's Messaging Principles, of the FCC's rule on revoking consent (47 CFR 64.1200(a)(10)), of the
+ * Canadian short codes, and the plain equivalents in Spanish, German, Swedish and Russian. Written without spaces,
+ * hyphens and accents, as `readKeyword` compares them.
+ *
+ * A word too many here costs a text to somebody who did not mean it; a word too few costs a complaint. `YES` starts
+ * nothing, though carriers may take it so: it answers all kinds of questions, and consent should be meant.
+ */
+const words: Readonly<Record<Keyword, readonly string[]>> = {
+  stop: [
+    ...['STOP', 'STOPALL', 'UNSUBSCRIBE', 'UNSUB', 'CANCEL', 'END', 'QUIT', 'REVOKE', 'OPTOUT', 'REMOVE'],
+    ...['ARRET', 'ARRETE', 'ARRETER', 'ALTO', 'BAJA', 'PARAR', 'STOPP', 'СТОП'],
+  ],
+  start: ['START', 'UNSTOP'],
+  help: ['HELP', 'INFO', 'AIDE', 'AYUDA'],
+};
+
+const keywords: ReadonlyMap<string, Keyword> = new Map([
+  ...words.stop.map((word) => [word, 'stop'] as const),
+  ...words.start.map((word) => [word, 'start'] as const),
+  ...words.help.map((word) => [word, 'help'] as const),
+]);
+
+/**
+ * What is answered where neither the sender's owner nor the provider has an answer of their own. Each fits into one
+ * segment of GSM 7-bit.
+ */
+export const defaultReplies: Readonly<Record<Keyword, string>> = {
+  stop: 'You will get no more texts from this sender. Changed your mind? Reply START.',
+  start: 'You will get texts from this sender again. Reply STOP to end them, HELP for help.',
+  help: 'Reply STOP to get no more texts from this sender, START to get them again. Message and data rates may apply.',
+};
+
+/** A keyword with what may stand around it. A longer text has more to say, and need not be looked through. */
+const charsMax = 64;
+
+/**
+ * Which keyword a text consists of, or null. Case, accents, the width of letters, and white space, hyphens,
+ * punctuation and symbols count for nothing; any other word beside the keyword makes it a text like others, for
+ * somebody to read.
+ */
+export function readKeyword(text: string): Keyword | null {
+  if (text.length > charsMax) return null;
+  // What is no letter and no digit goes, also from the middle: STOP ALL, OPT-OUT and "S.T.O.P." are one word each.
+  const word = text
+    .normalize('NFKD')
+    .replace(/[^\p{L}\p{N}]+/gu, '')
+    .toUpperCase();
+  return keywords.get(word) ?? null;
+}
