@@ -1,0 +1,53 @@
+import type { Clock } from '../../../../platform/clock.ts';
+import { createPace } from './pace.ts';
+import type { Pace } from './pace.ts';
+import type { SmppWire } from './wire.ts';
+
+/** A bound connection, and who has a place in its window. */
+export type Line = {
+  wire: SmppWire;
+  pace: Pace;
+  /** How many more texts may begin now. */
+  room: () => number;
+  /** Takes a place; the returned function gives it back. */
+  takePlace: () => () => void;
+  /** Nothing more begins from now on. Resolves when all places are free, or after `timeoutMs`. */
+  drain: (timeoutMs: number) => Promise<void>;
+};
+
+export function createLine(clock: Clock, wire: SmppWire, window: number): Line {
+  const pace = createPace(clock, window);
+  let taken = 0;
+  let isLeaving = false;
+  let onFree: () => void = () => undefined;
+  return {
+    wire,
+    pace,
+    room: () => (isLeaving ? 0 : pace.allowed() - taken),
+    takePlace: () => {
+      taken += 1;
+      return () => {
+        taken -= 1;
+        if (taken === 0) onFree();
+      };
+    },
+    drain: async (timeoutMs) => {
+      isLeaving = true;
+      if (taken === 0) return;
+      const free = new Promise<void>((resolve) => {
+        onFree = resolve;
+      });
+      await within(clock, timeoutMs, free);
+    },
+  };
+}
+
+/** Resolves with the work, or without it when time is up. */
+export async function within(clock: Clock, timeoutMs: number, work: Promise<void>): Promise<void> {
+  let cancel: () => void = () => undefined;
+  const timeUp = new Promise<void>((resolve) => {
+    cancel = clock.after(timeoutMs, resolve);
+  });
+  await Promise.race([work, timeUp]);
+  cancel();
+}

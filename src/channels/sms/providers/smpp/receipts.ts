@@ -1,0 +1,78 @@
+import type { SmsReceipt } from '../../provider.ts';
+import type { ShortMessage } from './pdu.ts';
+import type { SentTexts } from './sent-texts.ts';
+import { cleanWords, readNumber, readSenderName } from './strangers.ts';
+
+/** What a deliver_sm tells of a text of ours (SMPP 3.4 §5.2.12 and appendix B). */
+
+type ReceiptStatus = Pick<SmsReceipt, 'status' | 'failure'>;
+
+/** §5.2.28, and the words that appendix B has for them. */
+const states: readonly (readonly [state: number, word: string, meaning: ReceiptStatus])[] = [
+  [0, 'SCHEDULED', { status: 'sent', failure: null }],
+  [1, 'ENROUTE', { status: 'sent', failure: null }],
+  [2, 'DELIVRD', { status: 'delivered', failure: null }],
+  [3, 'EXPIRED', { status: 'expired', failure: 'expired' }],
+  [4, 'DELETED', { status: 'failed', failure: 'other' }],
+  [5, 'UNDELIV', { status: 'undelivered', failure: 'other' }],
+  [6, 'ACCEPTD', { status: 'sent', failure: null }],
+  [7, 'UNKNOWN', { status: 'undelivered', failure: 'other' }],
+  [8, 'REJECTD', { status: 'failed', failure: 'other' }],
+];
+
+const meaningsByState = new Map(states.map(([state, , meaning]) => [state, meaning]));
+const meaningsByWord = new Map(states.map(([, word, meaning]) => [word, meaning]));
+
+/** §5.2.12, bits 5 to 2: what kind of message this is. */
+const kindMask = 0x3c;
+const receiptKinds = [0x04, 0x20];
+const acknowledgementKinds = [0x08, 0x10];
+
+/**
+ * Whether a deliver_sm is a receipt. Its words alone do not make it one, since anybody can write them and send them
+ * to one of our numbers.
+ */
+export function isReceipt(message: ShortMessage): boolean {
+  return receiptKinds.includes(message.esmClass & kindMask) || message.receiptedMessageId !== null;
+}
+
+/** Whether it is what a phone says by itself on being read or answered: nobody asked for it. */
+export function isAcknowledgement(message: ShortMessage): boolean {
+  return acknowledgementKinds.includes(message.esmClass & kindMask);
+}
+
+/** Resolves with the receipt, or with null if it names neither a text nor a state that we know. */
+export async function readReceipt(message: ShortMessage, sent: SentTexts): Promise<SmsReceipt | null> {
+  const body = (message.messagePayload ?? message.octets).toString('latin1').slice(0, 1_000);
+  const identifier = cleanWords(message.receiptedMessageId ?? fieldOf(body, 'id') ?? '');
+  const word = fieldOf(body, 'stat')?.toUpperCase().slice(0, 7) ?? null;
+  const meaning =
+    meaningsByState.get(message.messageState ?? -1) ?? (word === null ? undefined : meaningsByWord.get(word));
+  if (meaning === undefined || identifier === '') return null;
+  const to = readNumber(message.source);
+  // It may be quicker than the answer that says what the text is called.
+  await sent.whenAnswered(to);
+  const { providerMessageId, text } = sent.find(identifier, to);
+  return {
+    providerMessageId,
+    reference: text?.reference ?? null,
+    to: text?.to ?? (to.startsWith('+') ? to : null),
+    senderName: text?.senderName ?? readSenderName(message.destination),
+    ...meaning,
+    diagnostic: diagnosticOf(message, word, fieldOf(body, 'err')),
+  };
+}
+
+/** `id:… sub:… dlvrd:… submit date:… done date:… stat:… err:… text:…`, more or less: the text itself comes last. */
+function fieldOf(body: string, name: 'id' | 'stat' | 'err'): string | null {
+  const fields = /^(.*?)(?:\btext:|$)/is.exec(body)?.[1] ?? '';
+  return new RegExp(`(?:^|\\s)${name}:\\s?(\\S{1,100})`, 'i').exec(fields)?.[1] ?? null;
+}
+
+function diagnosticOf(message: ShortMessage, word: string | null, error: string | null): string | null {
+  const parts = [
+    word === null ? `message_state ${message.messageState ?? 'unknown'}` : `stat:${word}`,
+    ...(error === null ? [] : [`err:${error}`]),
+  ];
+  return cleanWords(parts.join(' '));
+}

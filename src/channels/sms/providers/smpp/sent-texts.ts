@@ -1,0 +1,96 @@
+import type { RecipientReference } from '../../../outcome.ts';
+
+/**
+ * What has lately been handed off, so that a receipt finds its text. Bounded; what is forgotten, or was handed off
+ * before the process began, is left to whoever keeps the identifiers for good.
+ *
+ * Two things make receipts hard to match. They may come before the answer that names the text, or so soon after it
+ * that nobody has written it down yet: `whenAnswered` waits for the answer, and `find` gives the reference, which is
+ * known without the identifier. And many message centres name a text in hexadecimal when they take it and in decimal
+ * when they tell of it, or the reverse: an identifier that is not known as it is given is looked for in the other
+ * ways of writing it. Which way a message centre has is learnt from its first receipt and then taken for granted, so
+ * that receipts of texts from before a restart are matched too, once one of a later text has come.
+ */
+export type SentText = {
+  providerMessageId: string;
+  reference: RecipientReference;
+  /** E.164, with its plus. */
+  to: string;
+  senderName: string;
+};
+
+/** Receipts of most texts come within minutes: this is some minutes of the fastest provider, and a few megabytes. */
+const textsKeptMax = 20_000;
+
+/** Identifiers of a message centre are a few octets; longer ones are not numbers. */
+const digitsMax = 20;
+
+type Rewriting = (identifier: string) => string | null;
+
+/** From the identifier of a receipt to that of the answer. */
+const rewritings: readonly Rewriting[] = [
+  ...[0, 8, 10, 16].flatMap((width) => [
+    (identifier: string) => hexOf(identifier)?.padStart(width, '0') ?? null,
+    (identifier: string) => hexOf(identifier)?.toUpperCase().padStart(width, '0') ?? null,
+    (identifier: string) => decimalOf(identifier)?.padStart(width, '0') ?? null,
+  ]),
+  (identifier) => (/^0\d+$/.test(identifier) ? identifier.replace(/^0+(?=\d)/, '') : null),
+];
+
+export class SentTexts {
+  #texts = new Map<string, SentText>();
+  #underWay = new Map<string, Set<Promise<void>>>();
+  #rewriting: Rewriting | null = null;
+
+  /** A text for this number is being submitted; the returned function says that its answer is known. */
+  begin(to: string): () => void {
+    let end = (): void => undefined;
+    const answered = new Promise<void>((resolve) => {
+      end = resolve;
+    });
+    const others = this.#underWay.get(to) ?? new Set();
+    this.#underWay.set(to, others.add(answered));
+    return () => {
+      others.delete(answered);
+      if (others.size === 0) this.#underWay.delete(to);
+      end();
+    };
+  }
+
+  /** Resolves when every text for this number that is being submitted now has its answer, or will not get one. */
+  async whenAnswered(to: string): Promise<void> {
+    await Promise.all(this.#underWay.get(to) ?? []);
+  }
+
+  add(text: SentText): void {
+    this.#texts.delete(text.providerMessageId);
+    this.#texts.set(text.providerMessageId, text);
+    if (this.#texts.size <= textsKeptMax) return;
+    const [oldest] = this.#texts.keys();
+    if (oldest !== undefined) this.#texts.delete(oldest);
+  }
+
+  /** What a receipt for `to` calls `identifier`, under the identifier of its answer if that can be told. */
+  find(identifier: string, to: string): { providerMessageId: string; text: SentText | null } {
+    const known = this.#texts.get(identifier);
+    // The same digits may be one text in decimal and another in hexadecimal.
+    if (known?.to === to) return { providerMessageId: identifier, text: known };
+    for (const rewrite of rewritings) {
+      const rewritten = rewrite(identifier);
+      const text = rewritten === null ? undefined : this.#texts.get(rewritten);
+      if (text?.to !== to) continue;
+      this.#rewriting = rewrite;
+      return { providerMessageId: text.providerMessageId, text };
+    }
+    if (known !== undefined) return { providerMessageId: identifier, text: known };
+    return { providerMessageId: this.#rewriting?.(identifier) ?? identifier, text: null };
+  }
+}
+
+function hexOf(decimal: string): string | null {
+  return decimal.length <= digitsMax && /^\d+$/.test(decimal) ? BigInt(decimal).toString(16) : null;
+}
+
+function decimalOf(hex: string): string | null {
+  return hex.length <= digitsMax && /^[\da-f]+$/i.test(hex) ? BigInt(`0x${hex}`).toString() : null;
+}

@@ -1,0 +1,203 @@
+import type { Clock } from '../../../../platform/clock.ts';
+import { silentLog } from '../../../../platform/log.ts';
+import type { Log } from '../../../../platform/log.ts';
+import { abortReason, createAbortWatch } from '../../../email/providers/smtp/abort-watch.ts';
+import type { SendOutcome } from '../../../outcome.ts';
+import type { SmsFailure, SmsHandOff, SmsIntake, SmsProvider } from '../../provider.ts';
+import { createDeliveries } from './deliveries.ts';
+import { openLink } from './link.ts';
+import type { Link } from './link.ts';
+import { within } from './line.ts';
+import type { Line } from './line.ts';
+import type { ShortMessage } from './pdu.ts';
+import { SentTexts } from './sent-texts.ts';
+import { words } from './strangers.ts';
+import { composeMessages } from './submission.ts';
+import { submitText, unavailable } from './submitting.ts';
+import type { SmppUrl } from './url.ts';
+
+/**
+ * Texts to one message centre over SMPP 3.4, on one or a few connections that are kept up from the beginning
+ * (link.ts).
+ *
+ * A hand-off waits until a connection has a place in its window, takes it, is confirmed, and then submitted
+ * (submitting.ts). It waits only while a connection is there or on its way: when all are failing, what waits is
+ * deferred as `provider_unavailable`, as is what comes until one is bound again.
+ */
+export type SmppProviderOptions = {
+  url: SmppUrl;
+  clock: Clock;
+  /** From 0 up to 1, for jitter and for where the references of long texts begin. */
+  random: () => number;
+  log?: Log;
+  intake: SmsIntake;
+  /** PEM of the authorities to trust instead of the machine's. */
+  authorities?: string;
+};
+
+type SmsOutcome = SendOutcome<SmsFailure>;
+
+type Waiting = {
+  handOff: SmsHandOff;
+  messages: readonly ShortMessage[];
+  settle: (outcome: SmsOutcome) => void;
+  fail: (error: unknown) => void;
+  unwatch: () => void;
+};
+
+/** For each place in all windows. More waiting hand-offs than this are no queue but a mistake of the caller. */
+const waitingPerPlaceMax = 10;
+
+/** What is under way has so long to end when the provider closes. */
+const closeTimeoutMs = 60_000;
+
+/** Begins to connect at once, and goes on until it is closed. */
+export function createSmppProvider(options: SmppProviderOptions): SmsProvider {
+  const { url: target, clock, random, log = silentLog, intake, authorities = null } = options;
+  const sent = new SentTexts();
+  const deliveries = createDeliveries({ clock, log, intake, sent });
+  const abortWatch = createAbortWatch();
+  const waiting = new Set<Waiting>();
+  const places = target.window * target.connections;
+  let longTexts = Math.floor(random() * 256);
+  let underWay = 0;
+  let closed: Promise<void> | null = null;
+  let cancelResume: (() => void) | null = null;
+  /** Whoever waits for a change of the links or the end of a hand-off. */
+  const onlookers = new Set<() => void>();
+
+  const tools = { clock, random, log, target, authorities, takeDelivery: deliveries.take, onChange: look };
+  const links: readonly Link[] = Array.from({ length: target.connections }, () => openLink(tools));
+
+  /** Begins what can begin, and refuses what has nothing to wait for. */
+  function look(): void {
+    for (const pending of waiting) {
+      const line = freeLine(links);
+      if (line === null) break;
+      waiting.delete(pending);
+      pending.unwatch();
+      void carry(pending, line);
+    }
+    if (waiting.size > 0) {
+      if (links.every((link) => link.state() === 'failing' || link.state() === 'closed')) refuseWaiting();
+      else resumeAfterPause();
+    }
+    for (const onlooker of [...onlookers]) onlooker();
+  }
+
+  async function carry(pending: Waiting, line: Line): Promise<void> {
+    const { handOff, messages, settle, fail } = pending;
+    const freePlace = line.takePlace();
+    underWay += 1;
+    try {
+      await handOff.confirm();
+      settle(await submitText({ clock, random, log, sent, intake }, line, handOff, messages));
+    } catch (error) {
+      fail(error);
+    }
+    freePlace();
+    underWay -= 1;
+    look();
+  }
+
+  function refuseWaiting(): void {
+    const trouble = links[0]?.trouble() ?? words(null, 'no connection', target.host);
+    for (const { unwatch, settle } of waiting) {
+      unwatch();
+      settle(unavailable(trouble));
+    }
+    waiting.clear();
+  }
+
+  function resumeAfterPause(): void {
+    const pauses = links.map((link) => link.line()?.pace.pauseLeftMs() ?? 0).filter((leftMs) => leftMs > 0);
+    if (pauses.length === 0 || cancelResume !== null) return;
+    cancelResume = clock.after(Math.max(1, Math.min(...pauses)), () => {
+      cancelResume = null;
+      look();
+    });
+  }
+
+  function until(isTrue: () => boolean): Promise<void> {
+    if (isTrue()) return Promise.resolve();
+    return new Promise((resolve) => {
+      const onlooker = () => {
+        if (!isTrue()) return;
+        onlookers.delete(onlooker);
+        resolve();
+      };
+      onlookers.add(onlooker);
+    });
+  }
+
+  function enqueue(handOff: SmsHandOff, messages: readonly ShortMessage[]): Promise<SmsOutcome> {
+    return new Promise((resolve, reject) => {
+      const pending: Waiting = {
+        handOff,
+        messages,
+        settle: resolve,
+        fail: reject,
+        unwatch: abortWatch.watch(handOff.signal, () => {
+          waiting.delete(pending);
+          pending.unwatch();
+          reject(abortReason(handOff.signal));
+        }),
+      };
+      waiting.add(pending);
+      look();
+    });
+  }
+
+  async function endUnderWay(): Promise<void> {
+    await until(() => waiting.size === 0 && underWay === 0);
+    await deliveries.whenIdle();
+  }
+
+  async function close(): Promise<void> {
+    await within(clock, closeTimeoutMs, endUnderWay());
+    await Promise.all(links.map((link) => link.close()));
+    cancelResume?.();
+  }
+
+  return {
+    name: 'smpp',
+    concurrency: places,
+    handOff: async (handOff) => {
+      if (handOff.signal.aborted) throw abortReason(handOff.signal);
+      if (closed !== null) return unavailable(words(null, 'closing down', target.host));
+      if (waiting.size >= waitingPerPlaceMax * places) {
+        const reply = words(null, 'too many hand-offs at once', target.host);
+        return { kind: 'deferred', reason: 'rate_limited', reply };
+      }
+      const messages = composeMessages(target, handOff, longTexts % 256);
+      if (messages === null) {
+        const reply = words(
+          null,
+          'the text, its sender or its number cannot be expressed in SMPP',
+          target.host,
+        );
+        return { kind: 'rejected', reason: 'invalid_message', reply };
+      }
+      if (messages.length > 1) longTexts += 1;
+      return enqueue(handOff, messages);
+    },
+    probe: async () => {
+      await until(() => links.every((link) => link.state() !== 'opening'));
+      if (links.some((link) => link.state() === 'bound')) return null;
+      return links[0]?.trouble().diagnostic ?? 'no connection';
+    },
+    close: () => (closed ??= close()),
+  };
+}
+
+/** The connection with the most room, or null if none has any. */
+function freeLine(links: readonly Link[]): Line | null {
+  let best: Line | null = null;
+  let mostRoom = 0;
+  for (const link of links) {
+    const line = link.line();
+    const room = line?.room() ?? 0;
+    if (room > mostRoom) [best, mostRoom] = [line, room];
+  }
+  return best;
+}

@@ -1,0 +1,152 @@
+import type { Clock } from '../../../../platform/clock.ts';
+import { sleep } from '../../../../platform/clock.ts';
+import type { Log } from '../../../../platform/log.ts';
+import type { RemoteReply, SendOutcome } from '../../../outcome.ts';
+import type { SmsFailure, SmsHandOff, SmsIntake } from '../../provider.ts';
+import type { Line } from './line.ts';
+import type { ShortMessage, SmppAnswer } from './pdu.ts';
+import type { SentTexts } from './sent-texts.ts';
+import { readStatus, statuses } from './statuses.ts';
+import { words } from './strangers.ts';
+import { isFault } from './wire.ts';
+
+/**
+ * One text from its confirmation to its outcome. Its parts are submitted one after the other, each when the one
+ * before is accepted, so that a text whose first part is refused costs nothing.
+ *
+ * A refusal of the first part leaves nothing behind and can be repeated as a whole. After that it cannot: what the
+ * provider has taken is paid for. So a part that is put off is tried again here, a few times, and the text is
+ * rejected if that does not help. Where an answer is lost the outcome is unknown, and nothing is repeated; if the
+ * answer comes after its time, it is told as a receipt.
+ */
+export type SubmitTools = {
+  clock: Clock;
+  random: () => number;
+  log: Log;
+  sent: SentTexts;
+  intake: SmsIntake;
+};
+
+type SmsOutcome = SendOutcome<SmsFailure>;
+
+/** Shorter and slow message centres make texts uncertain; longer keeps a place in the window for nothing. */
+const answerTimeoutMs = 30_000;
+
+/** A second, two, four, eight, sixteen: providers count by the second, and queues empty in some. */
+const laterPartTriesMax = 5;
+const laterPartPauseMs = 1_000;
+
+/** Spread, so that those that were refused together do not come back together. */
+const retryAfterMs = 1_000;
+
+export async function submitText(
+  tools: SubmitTools,
+  line: Line,
+  handOff: Pick<SmsHandOff, 'reference' | 'to' | 'sender'>,
+  messages: readonly ShortMessage[],
+): Promise<SmsOutcome> {
+  const answered = tools.sent.begin(handOff.to);
+  try {
+    return await submitParts(tools, line, handOff, messages);
+  } finally {
+    answered();
+  }
+}
+
+async function submitParts(
+  tools: SubmitTools,
+  line: Line,
+  handOff: Pick<SmsHandOff, 'reference' | 'to' | 'sender'>,
+  messages: readonly ShortMessage[],
+): Promise<SmsOutcome> {
+  const { wire } = line;
+  const broken = wire.brokenBy();
+  // Not one octet has left.
+  if (broken !== null) return unavailable(words(null, broken.detail, wire.remoteHost));
+  for (const [at, message] of messages.entries()) {
+    const isLast = at === messages.length - 1;
+    const answer = await submitPart(tools, line, message, at > 0 ? laterPartTriesMax : 0, (late) => {
+      if (isLast) tellLate(tools, handOff, late);
+    });
+    if (isFault(answer)) return { kind: 'unknown', reply: words(null, answer.detail, wire.remoteHost) };
+    if (answer.status !== statuses.ok) return refusal(tools, answer.status, at > 0, wire.remoteHost);
+    if (isLast) return accept(tools, handOff, answer, wire.remoteHost);
+  }
+  throw new Error('A text has at least one part.');
+}
+
+/** Submits until it is taken, refused for good, lost, or has been put off once more than `triesLeft`. */
+async function submitPart(
+  tools: SubmitTools,
+  { wire, pace }: Line,
+  message: ShortMessage,
+  triesMax: number,
+  onLateAnswer: (answer: SmppAnswer) => void,
+) {
+  for (let tries = 0; ; tries += 1) {
+    const answer = await wire.ask({ command: 'submit_sm', message }, answerTimeoutMs, onLateAnswer);
+    if (isFault(answer)) return answer;
+    if (answer.status === statuses.ok) pace.noteAccepted();
+    else if (isThrottling(answer.status)) pace.noteThrottled();
+    const isPutOff = answer.status !== statuses.ok && readStatus(answer.status).kind === 'deferred';
+    if (!isPutOff || tries >= triesMax) return answer;
+    await sleep(tools.clock, laterPartPauseMs * 2 ** tries * (0.5 + tools.random() / 2));
+  }
+}
+
+function isThrottling(status: number): boolean {
+  return status === statuses.throttled || status === statuses.queueFull;
+}
+
+function refusal(tools: SubmitTools, status: number, isPartTaken: boolean, remote: string): SmsOutcome {
+  const meaning = readStatus(status);
+  const reply = words(status, meaning.name, remote);
+  if (meaning.kind === 'rejected') return { kind: 'rejected', reason: meaning.reason, reply };
+  if (isPartTaken) {
+    const reason = meaning.reason === 'provider_unavailable' ? 'other' : meaning.reason;
+    return { kind: 'rejected', reason, reply };
+  }
+  const { reason } = meaning;
+  if (reason !== 'rate_limited') return { kind: 'deferred', reason, reply };
+  return { kind: 'deferred', reason, retryAfterMs: retryAfterMs * (1 + tools.random()), reply };
+}
+
+type Known = Pick<SmsHandOff, 'reference' | 'to' | 'sender'>;
+
+function accept(tools: SubmitTools, handOff: Known, answer: SmppAnswer, remote: string): SmsOutcome {
+  const providerMessageId = remember(tools, handOff, answer);
+  return { kind: 'accepted', providerMessageId, reply: words(statuses.ok, 'ESME_ROK', remote) };
+}
+
+function remember({ sent }: SubmitTools, { reference, to, sender }: Known, answer: SmppAnswer): string {
+  const identifier = words(null, answer.identifier, '').diagnostic;
+  // A message centre that names nothing tells nothing either; still, the text needs a name of its own.
+  const providerMessageId = identifier === '' ? `${reference.messageId}/${reference.ordinal}` : identifier;
+  sent.add({ providerMessageId, reference, to, senderName: sender.name });
+  return providerMessageId;
+}
+
+/** The outcome was unknown, and it is not any more. */
+function tellLate(tools: SubmitTools, handOff: Known, answer: SmppAnswer): void {
+  const isTaken = answer.status === statuses.ok;
+  const meaning = isTaken ? null : readStatus(answer.status);
+  const failure =
+    meaning === null ? null : meaning.reason === 'provider_unavailable' ? 'other' : meaning.reason;
+  void tools.intake
+    .takeReceipt({
+      providerMessageId: isTaken ? remember(tools, handOff, answer) : null,
+      reference: handOff.reference,
+      to: handOff.to,
+      senderName: handOff.sender.name,
+      status: isTaken ? 'sent' : 'failed',
+      failure,
+      diagnostic: meaning?.name ?? 'ESME_ROK',
+    })
+    .catch((error: unknown) => {
+      tools.log.warn({ err: error }, 'smpp: a late answer could not be stored');
+    });
+}
+
+export function unavailable(reply: RemoteReply): SmsOutcome {
+  return { kind: 'deferred', reason: 'provider_unavailable', reply };
+}

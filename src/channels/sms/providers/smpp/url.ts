@@ -1,0 +1,162 @@
+import { isIP } from 'node:net';
+import type { SenderType } from '../../provider.ts';
+import type { NumberPlan } from './pdu.ts';
+
+/** The message centre (SMSC) to hand texts to, and how it wants them. */
+export type SmppUrl = {
+  host: string;
+  port: number;
+  tls: { isVerified: boolean } | null;
+  systemId: string;
+  password: string;
+  systemType: string;
+  /** How many texts may wait for their answer at once, on each connection. */
+  window: number;
+  connections: number;
+  /** How long the provider shall try; null leaves it to the provider. */
+  validityMinutes: number | null;
+  senderPlans: Readonly<Record<SenderType, NumberPlan>>;
+  destinationPlan: NumberPlan;
+};
+
+/** Fewer and a distant provider is used poorly; more and most providers refuse what is beyond their own window. */
+const defaultWindow = 100;
+const windowLimit = 1_000;
+const connectionsLimit = 16;
+/** A relative time (§7.1.1.2) of whole days, hours and minutes that every month has. */
+const validityMinutesLimit = 28 * 24 * 60;
+
+/** §4.1.1: system_id of 15 octets, password of 8, system_type of 12. Many providers hand out longer passwords. */
+const systemIdCharsMax = 15;
+const passwordCharsMax = 64;
+const systemTypeCharsMax = 12;
+
+const knownParameters = [
+  'system_type',
+  'window',
+  'connections',
+  'validity_minutes',
+  'insecure',
+  'alphanumeric',
+  'long_code',
+  'short_code',
+  'destination',
+];
+const hostnamePattern = /^[A-Za-z0-9_](?:[A-Za-z0-9._-]{0,251}[A-Za-z0-9])?$/;
+
+/**
+ * Reads `smpp://SYSTEM_ID:PASSWORD@host:2775?window=100&connections=1&system_type=…&validity_minutes=…`, or
+ * `smpps://…` for TLS from the first octet (port 3550), whose certificate is checked unless `insecure=1`. How numbers
+ * are marked is given as TON/NPI where the provider wants it otherwise: `alphanumeric=5/0`, `long_code=1/1` (also
+ * for toll-free ones), `short_code=3/0`, `destination=1/1`.
+ *
+ * Throws an Error that says what is wrong and how to write it, and that never contains the URL's password.
+ */
+export function parseSmppUrl(url: string): SmppUrl {
+  // Asked beforehand, because the error of the constructor carries the whole URL.
+  if (!URL.canParse(url)) {
+    throw new Error('The SMPP URL cannot be read. Write it as smpp://SYSTEM_ID:PASSWORD@host:2775.');
+  }
+  const parsed = new URL(url);
+  if (parsed.protocol !== 'smpp:' && parsed.protocol !== 'smpps:') {
+    throw new Error('The SMPP URL must begin with smpp:// or smpps://.');
+  }
+  if ((parsed.pathname !== '' && parsed.pathname !== '/') || parsed.hash !== '') {
+    throw new Error(
+      'The SMPP URL has something after its host. Encode /, ? and # in the password as %2F, %3F, %23.',
+    );
+  }
+  for (const name of parsed.searchParams.keys()) {
+    if (!knownParameters.includes(name)) {
+      throw new Error(`The SMPP URL has an unknown parameter; it may have ${knownParameters.join(', ')}.`);
+    }
+  }
+  const isSecure = parsed.protocol === 'smpps:';
+  const isInsecure = readSwitch(parsed, 'insecure');
+  if (isInsecure && !isSecure) {
+    throw new Error(
+      'The insecure parameter belongs to smpps:// only: an smpp:// URL has no certificate to check.',
+    );
+  }
+  const longCode = readPlan(parsed, 'long_code', { ton: 1, npi: 1 });
+  return {
+    host: hostOf(parsed),
+    port: readPort(parsed.port, isSecure ? 3550 : 2775),
+    tls: isSecure ? { isVerified: !isInsecure } : null,
+    ...credentialsOf(parsed),
+    systemType: readText('system type', parsed.searchParams.get('system_type') ?? '', systemTypeCharsMax),
+    window: readNumber(parsed, 'window', windowLimit) ?? defaultWindow,
+    connections: readNumber(parsed, 'connections', connectionsLimit) ?? 1,
+    validityMinutes: readNumber(parsed, 'validity_minutes', validityMinutesLimit),
+    senderPlans: {
+      alphanumeric: readPlan(parsed, 'alphanumeric', { ton: 5, npi: 0 }),
+      long_code: longCode,
+      toll_free: longCode,
+      short_code: readPlan(parsed, 'short_code', { ton: 3, npi: 0 }),
+    },
+    destinationPlan: readPlan(parsed, 'destination', { ton: 1, npi: 1 }),
+  };
+}
+
+function hostOf(parsed: URL): string {
+  const host = parsed.hostname.startsWith('[') ? parsed.hostname.slice(1, -1) : parsed.hostname;
+  if (isIP(host) !== 0 || hostnamePattern.test(host)) return host;
+  throw new Error('The SMPP URL has no host, or one that is no host name.');
+}
+
+function readPort(port: string, usual: number): number {
+  if (port === '0') throw new Error('The port of the SMPP URL must be from 1 to 65535.');
+  return port === '' ? usual : Number(port);
+}
+
+function credentialsOf(parsed: URL): { systemId: string; password: string } {
+  if (parsed.username === '' || parsed.password === '') {
+    throw new Error(
+      'The SMPP URL needs a system ID and a password. Write it as smpp://SYSTEM_ID:PASSWORD@host:2775.',
+    );
+  }
+  return {
+    systemId: readText('system ID', decodePart(parsed.username), systemIdCharsMax),
+    password: readText('password', decodePart(parsed.password), passwordCharsMax),
+  };
+}
+
+function decodePart(part: string): string {
+  try {
+    return decodeURIComponent(part);
+  } catch {
+    // Without the cause, which would carry the password.
+    throw new Error('The system ID or password of the SMPP URL is not well encoded. Write % itself as %25.');
+  }
+}
+
+function readText(what: string, text: string, charsMax: number): string {
+  if (text.length <= charsMax && /^[\x20-\x7e]*$/.test(text)) return text;
+  throw new Error(`The ${what} of the SMPP URL must have at most ${charsMax} characters, all of them ASCII.`);
+}
+
+function readSwitch(parsed: URL, name: string): boolean {
+  const value = parsed.searchParams.get(name);
+  if (value === null || value === '0') return false;
+  if (value === '1') return true;
+  throw new Error(`The ${name} parameter of the SMPP URL must be 1 or 0.`);
+}
+
+function readNumber(parsed: URL, name: string, limit: number): number | null {
+  const value = parsed.searchParams.get(name);
+  if (value === null) return null;
+  const number = /^\d{1,6}$/.test(value) ? Number(value) : 0;
+  if (number >= 1 && number <= limit) return number;
+  throw new Error(`The ${name} parameter of the SMPP URL must be from 1 to ${limit}.`);
+}
+
+/** §5.2.5 and §5.2.6: one octet each, of which six types and nineteen plans are given a meaning. */
+function readPlan(parsed: URL, name: string, usual: NumberPlan): NumberPlan {
+  const value = parsed.searchParams.get(name);
+  if (value === null) return usual;
+  const [, ton, npi] = /^([0-6])\/(1?\d)$/.exec(value) ?? [];
+  if (ton !== undefined && npi !== undefined) return { ton: Number(ton), npi: Number(npi) };
+  throw new Error(
+    `The ${name} parameter of the SMPP URL must be TON/NPI, for example ${usual.ton}/${usual.npi}.`,
+  );
+}

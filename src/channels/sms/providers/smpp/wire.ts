@@ -1,0 +1,292 @@
+import { connect as connectPlain, isIP } from 'node:net';
+import type { Socket } from 'node:net';
+import { connect as connectTls } from 'node:tls';
+import type { Clock } from '../../../../platform/clock.ts';
+import { PduReader } from './pdu-reader.ts';
+import { writePdu } from './pdu.ts';
+import type { Pdu, SmppAnswer } from './pdu.ts';
+import type { SmppUrl } from './url.ts';
+
+/**
+ * One TCP connection to a message centre, as questions out and answers in, many at a time, and its questions to us.
+ *
+ * A wire is open until its first fault, and then broken for good: its socket is destroyed, its timer taken back, and
+ * every question that waits is answered with that fault, as is every later one. A question without an answer in its
+ * time is answered with `timed_out`, and the wire stays whole; an answer that comes all the same is told to whoever
+ * asked to be told. Faults are values, because every one of them is expected.
+ */
+
+/** Why there is no answer. */
+export type WireFault = {
+  fault: 'closed' | 'timed_out' | 'not_smpp' | 'given_up';
+  /** In words of ours or the machine's; quotes neither credentials nor content. */
+  detail: string;
+};
+
+type Question = Extract<Pdu, { command: 'bind_transceiver' | 'submit_sm' | 'enquire_link' | 'unbind' }>;
+type Unnumbered<Numbered> = Numbered extends unknown ? Omit<Numbered, 'sequence'> : never;
+
+/** What the far side asks of us, or something that nobody understands. */
+export type FarRequest = Exclude<Pdu, SmppAnswer>;
+
+type Waiting = {
+  command: Question['command'];
+  deadlineAtMs: number;
+  resolve: (answer: SmppAnswer | WireFault) => void;
+  onLateAnswer: ((answer: SmppAnswer) => void) | null;
+};
+
+/** §3.2: from 1 to 0x7FFFFFFF, and from the beginning again. */
+const sequenceMax = 0x7fff_ffff;
+
+/** A peer that asks and asks and never reads our answers would fill our memory with them. */
+const unreadBytesMax = 1_048_576;
+
+/** A far side that takes nothing any more does not keep us. */
+const leaveTimeoutMs = 5_000;
+
+/** Texts whose answer may still come, to be told of when it does. */
+const lateQuestionsMax = 1_000;
+
+export class SmppWire {
+  readonly remoteHost: string;
+  /** Resolves with the fault that broke the wire. */
+  readonly ended: Promise<WireFault>;
+  #clock: Clock;
+  #socket: Socket;
+  #reader = new PduReader();
+  #onRequest: (request: FarRequest) => void;
+  #fault: WireFault | null = null;
+  #end: (fault: WireFault) => void = () => undefined;
+  #sequence = 0;
+  #heardAtMs: number;
+  #isGathering = false;
+
+  /** In the order in which they were asked. */
+  #waiting = new Map<number, Waiting>();
+  #late = new Map<number, (answer: SmppAnswer) => void>();
+
+  // One timer for all deadlines: it is set for the earliest, and firing looks which have passed.
+  #timerAtMs = Infinity;
+  #cancelTimer: () => void = () => undefined;
+
+  constructor(clock: Clock, remoteHost: string, socket: Socket, onRequest: (request: FarRequest) => void) {
+    this.#clock = clock;
+    this.remoteHost = remoteHost;
+    this.#socket = socket;
+    this.#onRequest = onRequest;
+    this.#heardAtMs = clock.monotonicMs();
+    this.ended = new Promise((resolve) => {
+      this.#end = resolve;
+    });
+    socket.setNoDelay(true);
+    socket.on('data', this.#onData);
+    socket.on('error', this.#onError);
+    socket.on('close', this.#onClose);
+  }
+
+  /** The fault that broke the wire, or null while it is whole. */
+  brokenBy(): WireFault | null {
+    return this.#fault;
+  }
+
+  /** Milliseconds since the far side was last heard. */
+  silentMs(): number {
+    return this.#clock.monotonicMs() - this.#heardAtMs;
+  }
+
+  /** Resolves with null when the socket is connected (and, if it is a TLS socket, trusted). */
+  opened(event: 'connect' | 'secureConnect', timeoutMs: number): Promise<WireFault | null> {
+    return new Promise((resolve) => {
+      const cancel = this.#clock.after(timeoutMs, () => {
+        this.break('timed_out', 'the server did not answer in time');
+      });
+      this.#socket.once(event, () => {
+        cancel();
+        resolve(this.#fault);
+      });
+      void this.ended.then((fault) => {
+        cancel();
+        resolve(fault);
+      });
+    });
+  }
+
+  /**
+   * Asks, and resolves with the answer. The question is written before this returns, unless the wire is broken.
+   * `onLateAnswer` is called if the answer comes after its time, and only then.
+   */
+  ask(
+    question: Unnumbered<Question>,
+    timeoutMs: number,
+    onLateAnswer: ((answer: SmppAnswer) => void) | null = null,
+  ): Promise<SmppAnswer | WireFault> {
+    if (this.#fault !== null) return Promise.resolve(this.#fault);
+    this.#sequence = this.#sequence === sequenceMax ? 1 : this.#sequence + 1;
+    const sequence = this.#sequence;
+    this.#write(writePdu({ ...question, sequence }));
+    return new Promise((resolve) => {
+      const deadlineAtMs = this.#clock.monotonicMs() + timeoutMs;
+      this.#waiting.set(sequence, { command: question.command, deadlineAtMs, resolve, onLateAnswer });
+      this.#setTimer(deadlineAtMs);
+    });
+  }
+
+  /** Answers a question of the far side; on a broken wire, does nothing. */
+  answer(command: SmppAnswer['command'], sequence: number, status: number): void {
+    this.#write(writePdu({ command, sequence, status, identifier: '' }));
+  }
+
+  /** Ends the wire with a fault of our own making, unless it is broken already. Returns the fault that holds. */
+  break(fault: WireFault['fault'], detail: string): WireFault {
+    if (this.#fault !== null) return this.#fault;
+    this.#fault = { fault, detail };
+    this.#cancelTimer();
+    this.#socket.destroy();
+    for (const { resolve } of this.#waiting.values()) resolve(this.#fault);
+    this.#waiting.clear();
+    this.#late.clear();
+    this.#end(this.#fault);
+    return this.#fault;
+  }
+
+  /** Ends the wire after everything that was written has left. */
+  hangUp(): void {
+    if (this.#fault !== null) return;
+    const leave = () => {
+      this.break('given_up', 'closed by us');
+    };
+    const cancel = this.#clock.after(leaveTimeoutMs, leave);
+    void this.ended.then(cancel);
+    this.#socket.end(leave);
+  }
+
+  #write(octets: Buffer): void {
+    if (this.#fault !== null) return;
+    if (this.#socket.writableLength > unreadBytesMax) {
+      this.break('not_smpp', 'the server does not read what it is sent');
+      return;
+    }
+    // What is said in one turn leaves in one piece: a hundred texts are a hundred calls of the system otherwise.
+    if (!this.#isGathering) {
+      this.#isGathering = true;
+      this.#socket.cork();
+      process.nextTick(() => {
+        this.#isGathering = false;
+        this.#socket.uncork();
+      });
+    }
+    this.#socket.write(octets);
+  }
+
+  #onData = (octets: Buffer): void => {
+    if (this.#fault !== null) return;
+    this.#heardAtMs = this.#clock.monotonicMs();
+    const fault = this.#reader.read(octets, this.#onPdu);
+    if (fault !== null) this.break('not_smpp', fault);
+  };
+
+  #onPdu = (pdu: Pdu): void => {
+    if (this.#fault !== null) return;
+    if ('status' in pdu) this.#takeAnswer(pdu);
+    else this.#onRequest(pdu);
+  };
+
+  #takeAnswer(answer: SmppAnswer): void {
+    const { command, sequence } = answer;
+    const waiting = this.#waiting.get(sequence);
+    if (waiting === undefined) {
+      const onLateAnswer = this.#late.get(sequence);
+      this.#late.delete(sequence);
+      onLateAnswer?.(answer);
+      return;
+    }
+    // An answer to something else says nothing about this question, whatever its number.
+    if (command !== 'generic_nack' && command !== `${waiting.command}_resp`) return;
+    this.#waiting.delete(sequence);
+    waiting.resolve(answer);
+  }
+
+  #onError = (error: NodeJS.ErrnoException): void => {
+    // An attempt at several addresses fails with one error that has a code and no words.
+    this.break('closed', error.message === '' ? (error.code ?? 'the connection failed') : error.message);
+  };
+
+  #onClose = (): void => {
+    this.break('closed', 'the server closed the connection');
+  };
+
+  #setTimer(atMs: number): void {
+    if (atMs >= this.#timerAtMs) return;
+    this.#cancelTimer();
+    this.#timerAtMs = atMs;
+    // Timers may fire a little early, and a timer of a fraction of a millisecond would spin.
+    const delayMs = Math.max(1, atMs - this.#clock.monotonicMs());
+    this.#cancelTimer = this.#clock.after(delayMs, () => {
+      this.#timerAtMs = Infinity;
+      this.#endOverdue();
+    });
+  }
+
+  #endOverdue(): void {
+    const nowMs = this.#clock.monotonicMs();
+    let nextMs = Infinity;
+    for (const [sequence, { deadlineAtMs, resolve, onLateAnswer }] of this.#waiting) {
+      if (deadlineAtMs > nowMs) {
+        nextMs = Math.min(nextMs, deadlineAtMs);
+        continue;
+      }
+      this.#waiting.delete(sequence);
+      if (onLateAnswer !== null) this.#keepLate(sequence, onLateAnswer);
+      resolve({ fault: 'timed_out', detail: 'the server did not answer in time' });
+    }
+    if (nextMs < Infinity) this.#setTimer(nextMs);
+  }
+
+  #keepLate(sequence: number, onLateAnswer: (answer: SmppAnswer) => void): void {
+    this.#late.set(sequence, onLateAnswer);
+    if (this.#late.size <= lateQuestionsMax) return;
+    const [oldest] = this.#late.keys();
+    if (oldest !== undefined) this.#late.delete(oldest);
+  }
+}
+
+/** Connects, and makes the TLS handshake where the URL asks for it. */
+export async function openWire(
+  clock: Clock,
+  target: SmppUrl,
+  options: {
+    /** PEM of the authorities to trust instead of the machine's, or null. */
+    authorities: string | null;
+    timeoutMs: number;
+    onRequest: (request: FarRequest) => void;
+    signal: AbortSignal;
+  },
+): Promise<SmppWire | WireFault> {
+  const { host, port, tls } = target;
+  const { authorities, timeoutMs, onRequest, signal } = options;
+  const socket =
+    tls === null
+      ? connectPlain({ host, port })
+      : connectTls({
+          host,
+          port,
+          // RFC 6066 §3 allows no addresses here.
+          ...(isIP(host) === 0 ? { servername: host } : {}),
+          ...(authorities === null ? {} : { ca: authorities }),
+          rejectUnauthorized: tls.isVerified,
+          minVersion: 'TLSv1.2',
+        });
+  const wire = new SmppWire(clock, host, socket, onRequest);
+  const giveUp = () => {
+    wire.break('given_up', 'the connection is no longer wanted');
+  };
+  signal.addEventListener('abort', giveUp, { once: true });
+  const fault = await wire.opened(tls === null ? 'connect' : 'secureConnect', timeoutMs);
+  signal.removeEventListener('abort', giveUp);
+  return fault ?? wire;
+}
+
+export function isFault(value: SmppAnswer | SmppWire | WireFault): value is WireFault {
+  return 'fault' in value;
+}
