@@ -109,6 +109,25 @@ export const settings = {
     default: '0.0.0.0',
     about: 'Address on which bounces are taken.',
   },
+  POSTILLION_SMS_PROVIDER: {
+    type: 'choice',
+    choices: ['sandbox', 'smpp', 'twilio'],
+    default: '',
+    about:
+      'How texts leave: sandbox keeps them in the built-in inbox, smpp binds to the SMSC of POSTILLION_SMPP_URL, twilio hands them to the account of POSTILLION_TWILIO_URL. Empty: the one whose URL is set, else sandbox.',
+  },
+  POSTILLION_SMPP_URL: {
+    type: 'text',
+    default: '',
+    about:
+      'The SMSC for texts, as smpp://system_id:password@host:2775 or smpps:// with TLS. Its options stand in docs/sms.md.',
+  },
+  POSTILLION_TWILIO_URL: {
+    type: 'text',
+    default: '',
+    about:
+      'The Twilio account for texts, as https://ACCOUNT_SID:AUTH_TOKEN@api.twilio.com. Its reports come to POSTILLION_PUBLIC_URL, which has to be set along with it.',
+  },
   POSTILLION_SANDBOX_ACCESS: {
     type: 'choice',
     choices: ['loopback', 'any'],
@@ -163,6 +182,9 @@ export type Config = {
   bounceHost: string | null;
   /** Null: nothing listens. */
   bounceListener: { host: string; port: number } | null;
+  smsProvider: SmsProviderName;
+  smppUrl: string | null;
+  twilioUrl: string | null;
   isSandboxPublic: boolean;
   databaseConnectionsMax: number;
   usePreparedStatements: boolean;
@@ -170,6 +192,8 @@ export type Config = {
 };
 
 export type EmailProviderName = (typeof settings)['POSTILLION_EMAIL_PROVIDER']['choices'][number];
+
+export type SmsProviderName = (typeof settings)['POSTILLION_SMS_PROVIDER']['choices'][number];
 
 /** All that is wrong with the settings, a sentence each. */
 export class ConfigError extends Error {
@@ -206,6 +230,18 @@ export function readConfig(environment: Readonly<Record<string, string | undefin
   if (emailProvider === 'smtp' && smtpUrl === '') {
     problems.push('POSTILLION_SMTP_URL is required with POSTILLION_EMAIL_PROVIDER=smtp');
   }
+  const smppUrl = read('POSTILLION_SMPP_URL');
+  const twilioUrl = read('POSTILLION_TWILIO_URL');
+  const urlsOfTexts = { smpp: smppUrl, twilio: twilioUrl };
+  const smsProvider = read('POSTILLION_SMS_PROVIDER') || guessSmsProvider(smppUrl, twilioUrl);
+  if (smsProvider in urlsOfTexts && urlsOfTexts[smsProvider as keyof typeof urlsOfTexts] === '') {
+    problems.push(
+      `POSTILLION_${smsProvider.toUpperCase()}_URL is required with POSTILLION_SMS_PROVIDER=${smsProvider}`,
+    );
+  }
+  const publicUrl = read('POSTILLION_PUBLIC_URL').replace(/\/+$/, '');
+  if (smsProvider === 'twilio' && publicUrl === '')
+    problems.push('POSTILLION_PUBLIC_URL is required with POSTILLION_SMS_PROVIDER=twilio, for its reports');
   const mxPort = Number(read('POSTILLION_MX_PORT'));
   const privateAddresses = read('POSTILLION_MX_PRIVATE_ADDRESSES');
   const dnsServers = listOf(read('POSTILLION_DNS_SERVERS'));
@@ -234,7 +270,7 @@ export function readConfig(environment: Readonly<Record<string, string | undefin
     dataDirectory: path.resolve(projectDirectory, read('POSTILLION_DATA_DIR')),
     port: Number(read('PORT')),
     host: read('HOST'),
-    publicUrl: read('POSTILLION_PUBLIC_URL').replace(/\/+$/, '') || null,
+    publicUrl: publicUrl || null,
     trustedProxies: listOf(read('POSTILLION_TRUSTED_PROXIES')),
     secret: secret || null,
     emailProvider: emailProvider as EmailProviderName, // One of the choices, or a problem.
@@ -252,6 +288,9 @@ export function readConfig(environment: Readonly<Record<string, string | undefin
         : addressChecks === 'on',
     bounceHost,
     bounceListener: bouncePort === '' ? null : { host: bounceListen, port: Number(bouncePort) },
+    smsProvider: smsProvider as SmsProviderName, // One of the choices, or a problem.
+    smppUrl: smppUrl || null,
+    twilioUrl: twilioUrl || null,
     isSandboxPublic: read('POSTILLION_SANDBOX_ACCESS') === 'any',
     databaseConnectionsMax: Number(read('POSTILLION_DATABASE_CONNECTIONS')),
     usePreparedStatements: read('POSTILLION_PREPARED_STATEMENTS') === 'on',
@@ -259,6 +298,11 @@ export function readConfig(environment: Readonly<Record<string, string | undefin
   };
   if (problems.length > 0) throw new ConfigError(problems.join('\n'));
   return config;
+}
+
+function guessSmsProvider(smppUrl: string, twilioUrl: string): SmsProviderName {
+  if (smppUrl !== '') return 'smpp';
+  return twilioUrl === '' ? 'sandbox' : 'twilio';
 }
 
 function listOf(text: string): string[] {

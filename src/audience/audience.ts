@@ -1,5 +1,5 @@
 /** What the other rooms may know of the audience. */
-export { type ContactBar, findBarredContacts, takeContactChanges } from './contact-store.ts';
+export { type ContactBar, findBarredContacts, isAddressed, takeContactChanges } from './contact-store.ts';
 export { type Consent, findConsentHolder, leaveList, setConsent } from './consents.ts';
 export { listContactsByIds } from './contacts.ts';
 export { type DateBounds, dateBounds, parseDateValue } from './date-value.ts';

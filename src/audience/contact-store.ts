@@ -129,10 +129,18 @@ export async function findContact(connection: Connection, contact: ContactKey): 
   return row ?? null;
 }
 
-/** Of the channels that campaigns go out on: the column that holds a contact's address as it is compared. */
-const addressKeyColumns = { email: 'email_key' } as const satisfies Partial<Record<Channel, string>>;
+/** Where a contact is reached by an address: the column that holds it as it is compared. */
+const addressKeyColumns = {
+  email: 'email_key',
+  sms: 'phone_number',
+  chatapp: 'phone_number',
+} as const satisfies Partial<Record<Channel, string>>;
 
 export type AddressedChannel = keyof typeof addressKeyColumns;
+
+export function isAddressed(channel: Channel): channel is AddressedChannel {
+  return channel in addressKeyColumns;
+}
 
 /** Whom an address of the channel belongs to now; each belongs to one contact at most. */
 export async function findAddressHolder(

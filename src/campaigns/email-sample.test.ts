@@ -62,7 +62,7 @@ test('a test says nothing of the lists and links of the campaign that it is of',
   });
   expect(submission).toMatchObject({
     class: 'transactional',
-    senderDomain: 'example.com',
+    senderName: 'example.com',
     subject: 'Hello Ann',
   });
   expect(submission?.recipients).toEqual([

@@ -130,14 +130,16 @@ export function submitEmailTest(message: PreparedMessage, copy: TestCopy): Submi
     channel: 'email',
     class: 'transactional',
     sender: from.address,
-    senderDomain: from.domain,
+    senderName: from.domain,
     subject: rendered.subject,
+    searchText: rendered.subject,
     category: message.category,
     templateId: message.templateId,
     details: JSON.stringify(details),
     content: JSON.stringify(content),
     recipients: [{ field: 'to', address: to.address, addressKey: to.normalised, dropReason: null }],
     attachments: [],
+    quotaUnits: 1,
     idempotencyKey: null,
   };
 }

@@ -1,7 +1,7 @@
-import { type Channel, holdQuota, loadSendingPlans } from '../accounts/accounts.ts';
-import { loadVerifiedDomains } from '../domains/domains.ts';
+import { type Channel, holdQuota, loadSendingPlans, type SendingPlan } from '../accounts/accounts.ts';
 import { createBatcher } from '../platform/batcher.ts';
 import { type Clock, dateOf, sleep } from '../platform/clock.ts';
+import { groupBy } from '../platform/grouping.ts';
 import { badRequest, defineError, overloaded, PublicError } from '../platform/http/errors.ts';
 import {
   claimKeys,
@@ -15,6 +15,7 @@ import {
 import type { NewId } from '../platform/ids.ts';
 import { type Database, DatabaseUnavailableError, type Transaction } from '../platform/postgres/database.ts';
 import type { Secrets } from '../platform/secrets.ts';
+import { type OwnSenders, senderRuleOf } from './sender-rules.ts';
 import * as store from './store.ts';
 import type { Submission } from './submission.ts';
 
@@ -204,27 +205,20 @@ async function acceptInTransaction(
     );
     const [keyStates, facts] = await Promise.all([
       claimKeys(transaction, keyed, { expiredBefore }),
-      loadFacts(transaction, organizationIds, candidates),
+      loadFacts(transaction, candidates),
     ]);
     const verdicts = judge(candidates, keyStates, facts);
     const accepted = candidates.filter((_candidate, index) => verdicts[index] === 'accept');
-    const quota = await holdQuota(transaction, {
-      channel: 'email',
-      at,
-      // Shard 0 is held by organizations with a limit; the others spread, so that flushers do not wait for a row.
-      shard: 1 + (at.getTime() % usageShards),
-      demands: accepted.map((candidate) => demandOf(candidate, facts)),
-    });
-    const stored = accepted.filter((_candidate, index) => quota.fits[index]);
+    const quota = await holdQuotas(transaction, accepted, facts, at);
+    const stored = accepted.filter((candidate) => quota.fitting.has(candidate));
     isAnyStored = stored.length > 0;
     if (isAnyStored) await write(transaction, stored, { at, expiredBefore, count: quota.count });
 
-    const fitting = new Set(stored);
     return candidates.map((candidate, index): AcceptOutcome => {
       const verdict = verdicts[index];
       if (verdict === undefined) throw new Error('every candidate has a verdict');
       if (verdict !== 'accept') return verdict;
-      return fitting.has(candidate)
+      return quota.fitting.has(candidate)
         ? { kind: 'response', response: acceptedResponse(candidate.id), isReplay: false }
         : { kind: 'refused', error: quotaExceeded() };
     });
@@ -240,27 +234,67 @@ function organizationsOf({ prepared, idempotencyKey }: Candidate): string[] {
   return prepared instanceof PublicError ? [] : [prepared.organizationId];
 }
 
-type Facts = {
-  plans: ReadonlyMap<string, { quota: number | null; isSuspended: boolean }>;
-  domains: Awaited<ReturnType<typeof loadVerifiedDomains>>;
-};
+/** What is to be known of the accounts, by channel. */
+type Facts = ReadonlyMap<Channel, ChannelFacts>;
 
-async function loadFacts(
+type ChannelFacts = { plans: ReadonlyMap<string, SendingPlan>; senders: OwnSenders };
+
+async function loadFacts(transaction: Transaction, candidates: readonly Candidate[]): Promise<Facts> {
+  const byChannel = groupBy(candidates.flatMap(submissionsOf), ({ channel }) => channel);
+  const entries = [...byChannel].map(async ([channel, submissions]) => {
+    const organizationIds = [...new Set(submissions.map(({ organizationId }) => organizationId))];
+    const senders = submissions.map(({ organizationId, senderName: name }) => ({ organizationId, name }));
+    const [plans, ownSenders] = await Promise.all([
+      loadSendingPlans(transaction, organizationIds, channel),
+      senderRuleOf(channel).loadOwn(transaction, senders),
+    ]);
+    const facts = { plans: new Map(plans.map((plan) => [plan.organizationId, plan])), senders: ownSenders };
+    return [channel, facts] as const;
+  });
+  return new Map(await Promise.all(entries));
+}
+
+function submissionsOf({ prepared }: Candidate): Submission[] {
+  return prepared instanceof PublicError ? [] : [prepared];
+}
+
+function factsOf(facts: Facts, { channel }: Submission): ChannelFacts {
+  const found = facts.get(channel);
+  if (found === undefined) throw new Error('what is to be known of every channel was loaded');
+  return found;
+}
+
+type HeldQuotas = { fitting: ReadonlySet<Candidate>; count: () => Promise<void> };
+
+async function holdQuotas(
   transaction: Transaction,
-  organizationIds: readonly string[],
-  candidates: readonly Candidate[],
-): Promise<Facts> {
-  const channel: Channel = 'email';
-  const senders = candidates.flatMap(({ prepared }) =>
-    prepared instanceof PublicError
-      ? []
-      : [{ organizationId: prepared.organizationId, name: prepared.senderDomain }],
-  );
-  const [plans, domains] = await Promise.all([
-    loadSendingPlans(transaction, organizationIds, channel),
-    loadVerifiedDomains(transaction, senders),
-  ]);
-  return { plans: new Map(plans.map((plan) => [plan.organizationId, plan])), domains };
+  accepted: readonly Candidate[],
+  facts: Facts,
+  at: Date,
+): Promise<HeldQuotas> {
+  const byChannel = groupBy(accepted, (candidate) => submissionOf(candidate).channel);
+  const fitting = new Set<Candidate>();
+  const counts: (() => Promise<void>)[] = [];
+  // One after the other, in one order: nobody waits for a channel's quota who holds that of a later one.
+  for (const [channel, candidates] of [...byChannel].sort(([first], [second]) => (first < second ? -1 : 1))) {
+    const { fits, count } = await holdQuota(transaction, {
+      channel,
+      at,
+      // Shard 0 is held by organizations with a limit; the others spread, so that flushers do not wait for a row.
+      shard: 1 + (at.getTime() % usageShards),
+      demands: candidates.map((candidate) => demandOf(submissionOf(candidate), facts)),
+    });
+    for (const [index, candidate] of candidates.entries()) {
+      if (fits[index] === true) fitting.add(candidate);
+    }
+    counts.push(count);
+  }
+  return {
+    fitting,
+    count: async () => {
+      await Promise.all(counts.map((count) => count()));
+    },
+  };
 }
 
 /** What each request gets before the quota is looked at: in the specification's order, the key first. */
@@ -282,14 +316,11 @@ function judge(
 
 function findRefusal(prepared: Submission | PublicError, facts: Facts): PublicError | null {
   if (prepared instanceof PublicError) return prepared;
-  const { organizationId, senderDomain } = prepared;
-  if (!facts.domains.has({ organizationId, name: senderDomain })) {
-    return new PublicError(
-      badRequest,
-      `The domain ${senderDomain} of from is not a verified sending domain of this organization.`,
-    );
-  }
-  return facts.plans.get(organizationId)?.isSuspended
+  const { organizationId, channel, senderName } = prepared;
+  const { plans, senders } = factsOf(facts, prepared);
+  if (!senders.has({ organizationId, name: senderName }))
+    return new PublicError(badRequest, senderRuleOf(channel).describeOther(senderName));
+  return plans.get(organizationId)?.isSuspended
     ? new PublicError(sendingSuspended, `${sendingSuspended.when} Contact the operator.`)
     : null;
 }
@@ -298,14 +329,18 @@ function quotaExceeded(): PublicError {
   return new PublicError(monthlyQuotaExceeded, monthlyQuotaExceeded.when);
 }
 
-/** Emails count recipients, as they were submitted. */
-function demandOf({ prepared }: Candidate, facts: Facts) {
-  if (prepared instanceof PublicError) throw new Error('a refused request takes nothing');
+function demandOf(submission: Submission, facts: Facts) {
+  const { organizationId, quotaUnits } = submission;
   return {
-    organizationId: prepared.organizationId,
-    amount: prepared.recipients.length,
-    limit: facts.plans.get(prepared.organizationId)?.quota ?? null,
+    organizationId,
+    amount: quotaUnits,
+    limit: factsOf(facts, submission).plans.get(organizationId)?.quota ?? null,
   };
+}
+
+function submissionOf({ prepared }: Candidate): Submission {
+  if (prepared instanceof PublicError) throw new Error('a refused request takes and stores nothing');
+  return prepared;
 }
 
 /** Sends all statements at once, the commit behind them: one round trip. */
@@ -331,7 +366,7 @@ async function write(
   ]);
 }
 
-function toNewMessage({ id, prepared, sealedAttachments }: Candidate): store.NewMessage {
-  if (prepared instanceof PublicError) throw new Error('a refused request is not stored');
-  return { id, submission: prepared, sealedAttachments };
+function toNewMessage(candidate: Candidate): store.NewMessage {
+  const { id, sealedAttachments } = candidate;
+  return { id, submission: submissionOf(candidate), sealedAttachments };
 }

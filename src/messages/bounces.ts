@@ -45,11 +45,12 @@ export async function takeBounce(
   switch (report.kind) {
     case 'delivery_status': {
       const reports = report.recipients.flatMap((recipient) => toReport(job, recipient));
-      if (reports.length > 0) await applyReports(tools, reports);
+      if (reports.length > 0) await applyReports(tools, 'email', reports);
       return;
     }
     case 'abuse':
-      if (report.isComplaint) await applyReports(tools, [{ job, status: 'complained', failure: null }]);
+      if (report.isComplaint)
+        await applyReports(tools, 'email', [{ job, status: 'complained', failure: null }]);
       return;
     case 'automatic_reply':
     case 'unrecognised':

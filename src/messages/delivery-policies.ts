@@ -1,5 +1,6 @@
 import type { Channel } from '../accounts/accounts.ts';
 import type { FailureClass } from '../channels/outcome.ts';
+import type { SmsFailure } from '../channels/sms/sms.ts';
 import type { RecipientStatus } from './schema.ts';
 
 /** What outcomes mean on a channel. */
@@ -11,6 +12,10 @@ export type DeliveryPolicy = {
   /** A message that is older is given up, for this reason. */
   retryWindowMs: number;
   givenUpFor: string | null;
+  /** Whether what becomes of messages tells who must not be written to, and whose sending does harm. */
+  judgesAddresses: boolean;
+  /** Whether reports come under the provider's own id of a message. */
+  isReportedById: boolean;
   /** Whether a transactional message whose hand-off was cut off is sent once more. */
   repeatsAmbiguous: boolean;
 };
@@ -36,6 +41,19 @@ export const emailRefusals: Readonly<Record<FailureClass, Refusal>> = {
   other: { status: 'failed', type: 'soft' },
 };
 
+/** What a provider refuses at once has failed; whom a carrier cannot reach, `bounced`, is told by receipts. */
+export const smsRefusals: Readonly<Record<SmsFailure, Refusal>> = {
+  unknown_subscriber: { status: 'failed', type: 'hard' },
+  unreachable: { status: 'failed', type: 'soft' },
+  blocked: { status: 'failed', type: 'soft' },
+  spam: { status: 'failed', type: 'soft' },
+  sender_rejected: { status: 'failed', type: 'soft' },
+  invalid_message: { status: 'failed', type: 'soft' },
+  rate_limited: { status: 'failed', type: 'soft' },
+  expired: { status: 'failed', type: 'soft' },
+  other: { status: 'failed', type: 'soft' },
+};
+
 const policies: Partial<Record<Channel, DeliveryPolicy>> = {
   email: {
     acceptedStatus: 'delivered',
@@ -45,6 +63,19 @@ const policies: Partial<Record<Channel, DeliveryPolicy>> = {
     givenUpFor: null,
     // A missing password mail is worse than two.
     repeatsAmbiguous: true,
+    judgesAddresses: true,
+    isReportedById: false,
+  },
+  sms: {
+    acceptedStatus: 'sent',
+    refusals: smsRefusals,
+    // A code or a reminder is of no use to anybody on the next day.
+    retryWindowMs: 24 * hourMs,
+    givenUpFor: 'expired' satisfies SmsFailure,
+    // It costs money, and receipts settle most of it.
+    repeatsAmbiguous: false,
+    judgesAddresses: false,
+    isReportedById: true,
   },
 };
 

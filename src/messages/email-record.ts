@@ -1,5 +1,5 @@
 import type { FailureClass } from '../channels/outcome.ts';
-import type { EmailRecipientRecord, EmailRecord } from './schema.ts';
+import type { EmailRecipientRecord, EmailRecord, MessageStatus } from './schema.ts';
 import type { FateRow, MessageRow, RecipientRow } from './store.ts';
 import type { RecipientField, StoredEmailDetails } from './submission.ts';
 
@@ -25,7 +25,7 @@ export function showEmail(message: MessageRow, recipients: readonly RecipientRow
       size: sizeBytes,
       content_id: contentId,
     })),
-    status: message.status,
+    status: message.status as MessageStatus, // Of the statuses that status.ts gives to emails.
     created_at: message.created_at.toISOString(),
     updated_at: message.updated_at.toISOString(),
   };

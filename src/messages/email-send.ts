@@ -175,14 +175,16 @@ function buildSubmission(
     channel: 'email',
     class: 'transactional',
     sender: from.address,
-    senderDomain: from.domain,
+    senderName: from.domain,
     subject: rendered.subject,
+    searchText: rendered.subject,
     category: body.category ?? null,
     templateId: body.template_id?.toLowerCase() ?? null,
     details: JSON.stringify(details),
     content: JSON.stringify(content),
     recipients: markDuplicates(parts.recipients),
     attachments: attachments.map((attachment) => attachment.content),
+    quotaUnits: parts.recipients.length,
     idempotencyKey,
   };
 }

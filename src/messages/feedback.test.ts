@@ -127,7 +127,7 @@ test('in whatever order reports come, a status is replaced only by those that st
         const job = await insertRecipient();
         let expected: RecipientStatus = 'sent';
         for (const status of statuses) {
-          await applyReports(tools, [report(job, status)]);
+          await applyReports(tools, 'email', [report(job, status)]);
           if (replacements[expected].includes(status)) expected = status;
         }
         expect((await readRecipient(job)).status).toBe(expected);
@@ -146,6 +146,7 @@ test('of reports that come together the highest counts, whatever their order', a
     const job = await insertRecipient();
     await applyReports(
       tools,
+      'email',
       statuses.map((status) => report(job, status)),
     );
     expect((await readRecipient(job)).status).toBe('complained');
@@ -154,7 +155,7 @@ test('of reports that come together the highest counts, whatever their order', a
 
 test('a dropped recipient gets no events', async () => {
   const job = await insertRecipient({ dropReason: 'suppressed' });
-  for (const status of recipientStatuses) await applyReports(tools, [report(job, status)]);
+  for (const status of recipientStatuses) await applyReports(tools, 'email', [report(job, status)]);
   expect(await readRecipient(job)).toMatchObject({
     status: 'sent',
     status_at: new Date(0),
@@ -165,7 +166,7 @@ test('a dropped recipient gets no events', async () => {
 
 test('a report settles what was uncertain, and brings the message up to date', async () => {
   const job = await insertRecipient({ uncertain: true });
-  await applyReports(tools, [report(job, 'delivered')]);
+  await applyReports(tools, 'email', [report(job, 'delivered')]);
   expect(await readRecipient(job)).toMatchObject({
     status: 'delivered',
     uncertain: false,
@@ -175,19 +176,19 @@ test('a report settles what was uncertain, and brings the message up to date', a
 
 test('a report of a delay leaves uncertain what was, and certain what was not', async () => {
   const [uncertain, certain] = [await insertRecipient({ uncertain: true }), await insertRecipient()];
-  await applyReports(tools, [report(uncertain, 'delayed'), report(certain, 'delayed')]);
+  await applyReports(tools, 'email', [report(uncertain, 'delayed'), report(certain, 'delayed')]);
   expect(await readRecipient(uncertain)).toMatchObject({ status: 'delayed', uncertain: true });
   expect(await readRecipient(certain)).toMatchObject({ status: 'delayed', uncertain: false });
-  await applyReports(tools, [report(uncertain, 'delivered')]);
+  await applyReports(tools, 'email', [report(uncertain, 'delivered')]);
   expect(await readRecipient(uncertain)).toMatchObject({ status: 'delivered', uncertain: false });
 });
 
 test('a click opens as well, and neither time is moved by a repetition', async () => {
   const job = await insertRecipient({ status: 'delivered' });
-  await applyReports(tools, [report(job, 'clicked')]);
+  await applyReports(tools, 'email', [report(job, 'clicked')]);
   const first = await readRecipient(job);
   expect([first.opened_at, first.clicked_at]).toEqual([expect.any(Date), expect.any(Date)]);
-  await applyReports(tools, [report(job, 'clicked'), report(job, 'opened')]);
+  await applyReports(tools, 'email', [report(job, 'clicked'), report(job, 'opened')]);
   expect(await readRecipient(job)).toEqual(first);
 });
 
@@ -201,14 +202,14 @@ test('complaints and hard bounces suppress the address, soft bounces and opening
   for (const [status, type, expected] of cases) {
     const address = `${status}-${type}@example.com`;
     const job = await insertRecipient({ address, status: 'delivered' });
-    await applyReports(tools, [report(job, status, type)]);
+    await applyReports(tools, 'email', [report(job, status, type)]);
     expect([address, ...(await isSuppressed(address))]).toEqual([address, expected]);
   }
 });
 
 test('the fifth soft bounce in a row suppresses the address; a delivery in between begins the run anew', async () => {
   const bounce = async (address: string) => {
-    await applyReports(tools, [report(await insertRecipient({ address }), 'bounced', 'soft')]);
+    await applyReports(tools, 'email', [report(await insertRecipient({ address }), 'bounced', 'soft')]);
   };
   for (let time = 1; time <= 4; time += 1) await bounce('full@example.com');
   expect(await isSuppressed('full@example.com')).toEqual([false]);
@@ -233,7 +234,7 @@ test('a message that is refused for what it is never suppresses an address, howe
   for (let time = 1; time <= 7; time += 1) {
     const job = await insertRecipient({ address });
     const { failure } = report(job, 'failed', 'soft');
-    await applyReports(tools, [{ job, status: 'failed', failure: { ...failure!, class: 'spam' } }]);
+    await applyReports(tools, 'email', [{ job, status: 'failed', failure: { ...failure!, class: 'spam' } }]);
   }
   expect(await isSuppressed(address)).toEqual([false]);
 });

@@ -1,7 +1,9 @@
+import type { Channel } from '../accounts/accounts.ts';
 import { now } from '../platform/clock.ts';
 import type { Database, Transaction } from '../platform/postgres/database.ts';
 import type { NewId } from '../platform/ids.ts';
 import type { SuppressionTools } from '../audience/audience.ts';
+import { policyOf } from './delivery-policies.ts';
 import * as store from './queue-store.ts';
 import { noteRecipientChanges } from './recipient-counts.ts';
 import { countFates, type ReputationTools } from './reputation.ts';
@@ -28,27 +30,41 @@ export type FeedbackTools = SuppressionTools &
  * A report that changes nothing is not counted again; but whoever it speaks of is suppressed all the same, since an
  * earlier one may have been of another kind.
  */
-export async function applyReports(tools: FeedbackTools, reports: readonly Report[]): Promise<void> {
-  const at = now(tools.clock);
-  await tools.database.transaction(async (transaction) => {
-    await store.lockMessagesOf(transaction, uniqueMessages(reports.map(({ job }) => job)));
-    const strongest = strongestReports(reports);
-    const changed = await store.raiseStatuses(transaction, strongest, at);
-    await store.refreshMessages(transaction, uniqueMessages(changed), at);
-    await noteRecipientChanges(transaction, tools.newId, changed);
-    const fates = await findFates(transaction, strongest);
-    await suppressByFate(transaction, tools, fates);
-    const changedKeys = new Set(changed.map(store.textOfKey));
-    await countFates(
-      transaction,
-      tools,
-      fates
-        .filter(({ job }) => changedKeys.has(store.textOfKey(job)))
-        .map((fate) => ({ ...fate, wasHandedOff: false })),
-    );
-  });
+export async function applyReports(
+  tools: FeedbackTools,
+  channel: Channel,
+  reports: readonly Report[],
+): Promise<void> {
+  await tools.database.transaction((transaction) => applyReportsWithin(transaction, tools, channel, reports));
   tools.onCampaignProgress();
 }
+
+/** The same as a part of a transaction; `onCampaignProgress` is left to whoever commits it. */
+export async function applyReportsWithin(
+  transaction: Transaction,
+  tools: Omit<FeedbackTools, 'onCampaignProgress'>,
+  channel: Channel,
+  reports: readonly Report[],
+): Promise<void> {
+  const at = now(tools.clock);
+  await store.lockMessagesOf(transaction, uniqueMessages(reports.map(({ job }) => job)));
+  const strongest = strongestReports(reports);
+  const changed = await store.raiseStatuses(transaction, strongest, at);
+  await store.refreshMessages(transaction, uniqueMessages(changed), at);
+  await noteRecipientChanges(transaction, tools.newId, changed);
+  if (!policyOf(channel).judgesAddresses) return;
+  const fates = await findFates(transaction, strongest);
+  await suppressByFate(transaction, tools, fates);
+  const changedKeys = new Set(changed.map(store.textOfKey));
+  await countFates(
+    transaction,
+    tools,
+    fates
+      .filter(({ job }) => changedKeys.has(store.textOfKey(job)))
+      .map((fate) => ({ ...fate, wasHandedOff: false })),
+  );
+}
+
 /** One a recipient: of several rows for one, an update takes any. */
 function strongestReports(reports: readonly Report[]): Report[] {
   const strongest = new Map<string, Report>();

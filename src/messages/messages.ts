@@ -17,6 +17,9 @@ export {
 } from './campaign-recipients.ts';
 export { type Delivery, deliveryChannel, type DeliveryTools, startDelivery } from './deliver.ts';
 export { engagementActions, hasEngaged } from './contact-engagement.ts';
+export { createSmsDelivery } from './sms-delivery.ts';
+export { createSmsIntake, smsEventChannel, startSmsEvents } from './sms-events.ts';
+export { deleteOldProviderIds } from './provider-ids.ts';
 export { createEmailDelivery } from './email-delivery.ts';
 export { createDeliverability, type Deliverability } from './deliverability.ts';
 export type { ReturnPathPolicy } from './email-build.ts';

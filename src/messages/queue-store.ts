@@ -8,7 +8,7 @@ import {
 } from '../platform/postgres/database.ts';
 import { unburiedWorker } from '../platform/queue/lease.ts';
 import type { DropReason, RecipientStatus } from './schema.ts';
-import { messageStatusOfRecipients, rankOf } from './status.ts';
+import { emailStatusOfRecipients, rankOf, smsStatusOfRecipients } from './status.ts';
 
 /** Which recipient of which message: the key of a row in the queue. */
 export type JobKey = { organizationId: string; messageId: string; ordinal: number };
@@ -443,15 +443,16 @@ const refreshStatus = statement(
   `update messages m
    set status = fresh.status, updated_at = $3
    from (
-     select r.organization_id, r.message_id, ${messageStatusOfRecipients} as status
+     select r.organization_id, r.message_id,
+       case changed.channel when 'sms' then ${smsStatusOfRecipients} else ${emailStatusOfRecipients} end as status
      from recipients r
      join (
-       select distinct changed.organization_id, changed.message_id
+       select distinct changed.organization_id, changed.message_id, of_class.channel
        from unnest($1::uuid[], $2::uuid[]) as changed (organization_id, message_id)
        join messages of_class on of_class.organization_id = changed.organization_id and of_class.id = changed.message_id
        where of_class.class = 'transactional'
      ) changed using (organization_id, message_id)
-     group by r.organization_id, r.message_id
+     group by r.organization_id, r.message_id, changed.channel
    ) fresh
    where m.organization_id = fresh.organization_id and m.id = fresh.message_id`,
 );
@@ -555,8 +556,8 @@ const applyReports = statement<{ organization_id: string; message_id: string; or
   'recipients_apply_reports',
   `update recipients r
    set
-     status = report.status,
-     status_at = $4,
+     status = case when report.status = 'sent' then r.status else report.status end,
+     status_at = case when report.status = 'sent' then r.status_at else $4 end,
      -- A delay settles nothing of a hand-off that was cut off.
      uncertain = r.uncertain and report.status = 'delayed',
      opened_at = case when report.status in ('opened', 'clicked') then coalesce(r.opened_at, $4) else r.opened_at end,
@@ -578,7 +579,11 @@ const applyReports = statement<{ organization_id: string; message_id: string; or
    where r.organization_id = report.organization_id and r.message_id = report.message_id
      and r.ordinal = report.ordinal
      and r.drop_reason is null
-     and ${rankOf('report.status')} > ${rankOf('r.status')}
+     and (
+       ${rankOf('report.status')} > ${rankOf('r.status')}
+       -- It says that a hand-off took place that nobody was sure of.
+       or (r.uncertain and report.status = 'sent')
+     )
    returning r.organization_id, r.message_id, r.ordinal`,
 );
 
@@ -621,6 +626,22 @@ export async function findAddressKeys(
     keyColumns(jobs),
   );
   return rows.map((row) => ({ ...toKey(row), addressKey: row.address_key }));
+}
+
+/** Those of these that answer a text of their recipient, who may have stopped everything else by it. */
+export async function findAnswers(connection: Connection, jobs: readonly Job[]): Promise<Set<Job>> {
+  if (jobs.length === 0) return new Set();
+  const rows = await connection.rows(
+    unpreparedStatement<{ position: number }>(
+      `select job.position
+       from unnest($1::uuid[], $2::uuid[], $3::integer[]) with ordinality
+         as job (organization_id, message_id, ordinal, position)
+       join recipients r using (organization_id, message_id, ordinal)
+       where r.field = 'answer'`,
+    ),
+    keyColumns(jobs),
+  );
+  return new Set(rows.flatMap(({ position }) => jobs[position - 1] ?? []));
 }
 
 /** Failures that are the address's own, or its domain's; all others say nothing about it. */

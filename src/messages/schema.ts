@@ -47,6 +47,14 @@ const attachmentInput = Type.Object(
   { additionalProperties: false },
 );
 
+/** What placeholders are replaced by, by their names. */
+export const variablesInput = (description: string) =>
+  Type.Record(
+    Type.String({ pattern: '^[A-Za-z_][A-Za-z0-9_.]*$', maxLength: 255 }),
+    Type.Unsafe<string | number | boolean>({ type: ['string', 'number', 'boolean'] }),
+    { description, additionalProperties: false },
+  );
+
 /** Body of `POST /email/send`. Rules that need more than one field, or the account, are in email-send.ts. */
 export const emailSendBody = Type.Object(
   {
@@ -76,14 +84,7 @@ export const emailSendBody = Type.Object(
       Type.String({ maxLength: 255, description: 'A saved template, in place of `html` and `text`.' }),
     ),
     variables: Type.Optional(
-      Type.Record(
-        Type.String({ pattern: '^[A-Za-z_][A-Za-z0-9_.]*$', maxLength: 255 }),
-        Type.Unsafe<string | number | boolean>({ type: ['string', 'number', 'boolean'] }),
-        {
-          description: 'Replace `{{name}}` in subject, html and text; `{{{name}}}` is not HTML-escaped.',
-          additionalProperties: false,
-        },
-      ),
+      variablesInput('Replace `{{name}}` in subject, html and text; `{{{name}}}` is not HTML-escaped.'),
     ),
     attachments: Type.Optional(Type.Array(attachmentInput, { maxItems: 10 })),
     category: Type.Optional(

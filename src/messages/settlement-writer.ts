@@ -10,6 +10,8 @@ import {
 } from '../platform/postgres/database.ts';
 import type { Lease } from '../platform/queue/lease.ts';
 import { uniqueMessages } from './feedback.ts';
+import { policyOf } from './delivery-policies.ts';
+import { keepProviderIds, type ProviderId, uncertainId } from './provider-ids.ts';
 import * as store from './queue-store.ts';
 import { noteRecipientChanges } from './recipient-counts.ts';
 import { countFates } from './reputation.ts';
@@ -113,10 +115,22 @@ async function writeSettlements(tools: WriterTools, epoch: number, items: readon
         transaction,
         messagesWith(({ hasAttachments }) => hasAttachments),
       ),
+      keepProviderIds(
+        transaction,
+        changedSettlements.flatMap((settlement) => listProviderIds(tools, settlement)),
+        at,
+      ),
       actOnFates(transaction, tools, changedSettlements),
     ]);
   });
   if (settlements.some(({ job }) => job.isCampaign)) tools.onCampaignProgress();
+}
+
+function listProviderIds(tools: WriterTools, settlement: store.Settlement): ProviderId[] {
+  const { job, isAmbiguous } = settlement;
+  if (!policyOf(job.channel).isReportedById) return [];
+  const id = isAmbiguous ? uncertainId(tools.secrets, job.addressKey) : settlement.providerMessageId;
+  return id === null ? [] : [{ job, channel: job.channel, providerMessageId: id }];
 }
 
 async function actOnFates(
@@ -124,10 +138,9 @@ async function actOnFates(
   tools: WriterTools,
   settlements: readonly store.Settlement[],
 ): Promise<void> {
-  const fates = settlements.map((settlement) => ({
-    ...settlement,
-    addressKey: settlement.job.addressKey,
-  }));
+  const fates = settlements
+    .filter(({ job }) => policyOf(job.channel).judgesAddresses)
+    .map((settlement) => ({ ...settlement, addressKey: settlement.job.addressKey }));
   await suppressByFate(transaction, tools, fates);
   await Promise.all([countFates(transaction, tools, fates), transaction.commit()]);
 }

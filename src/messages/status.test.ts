@@ -9,7 +9,7 @@ import {
   recipientStatuses,
   type RecipientStatus,
 } from './schema.ts';
-import { messageStatusOfRecipients, rankOf, statusRanks } from './status.ts';
+import { emailStatusOfRecipients, rankOf, statusRanks } from './status.ts';
 
 let testDatabase: TestDatabase;
 let database: Database;
@@ -28,7 +28,7 @@ type Recipient = { status: RecipientStatus; dropReason: DropReason | null; isHan
 async function statusInDatabase(recipients: readonly Recipient[]): Promise<MessageStatus> {
   const [row] = await database.rows(
     unpreparedStatement<{ status: MessageStatus }>(
-      `select ${messageStatusOfRecipients} as status
+      `select ${emailStatusOfRecipients} as status
        from (
          select status, drop_reason, case when is_handed_off then now() end as handed_off_at
          from unnest($1::text[], $2::text[], $3::boolean[]) as r (status, drop_reason, is_handed_off)

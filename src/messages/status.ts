@@ -23,10 +23,10 @@ export function rankOf(column: string): string {
 }
 
 /**
- * SQL for a message's status, over the rows of its recipients `r`. An address given twice counts once; one that was
+ * SQL for an email's status, over the rows of its recipients `r`. An address given twice counts once; one that was
  * dropped counts as failed.
  */
-export const messageStatusOfRecipients = `
+export const emailStatusOfRecipients = `
   case
     when bool_and(r.drop_reason is not null or r.status in ('bounced', 'failed'))
       filter (where r.drop_reason is distinct from 'duplicate') then 'failed'
@@ -38,6 +38,18 @@ export const messageStatusOfRecipients = `
     when bool_or(r.handed_off_at is not null) then 'sent'
     else 'queued'
   end`;
+
+/** SQL for a text's status, over the row of its one recipient `r`. */
+export const smsStatusOfRecipients = `
+  min(case
+    when r.drop_reason is not null then 'failed'
+    when r.status = 'bounced' then 'undelivered'
+    when r.status = 'failed' and r.failure_class = 'expired' then 'expired'
+    when r.status in ('delivered', 'failed') then r.status
+    when r.uncertain or r.status = 'delayed' then 'sending'
+    when r.handed_off_at is not null then 'sent'
+    else 'queued'
+  end)`;
 
 /**
  * What became of one recipient of a campaign: its status, or why there is none. Whoever is `pending` or `delayed` is

@@ -1,7 +1,7 @@
 import type { Channel } from '../accounts/accounts.ts';
 import { cursorOf, type Page, pageClause } from '../platform/http/pagination.ts';
 import { type Connection, statement, unpreparedStatement } from '../platform/postgres/database.ts';
-import type { dropReasons, MessageStatus, RecipientStatus } from './schema.ts';
+import type { dropReasons, RecipientStatus } from './schema.ts';
 import type { RecipientField, Submission } from './submission.ts';
 
 export type NewMessage = { id: string; submission: Submission; sealedAttachments: readonly Buffer[] };
@@ -93,7 +93,7 @@ export async function insertMessages(
     recipients.map(({ lane }) => lane),
     recipients.map(({ contentBytes }) => contentBytes),
     messages.map(({ submission }) => submission.details),
-    messages.map(({ submission }) => submission.subject && toSearchKey(submission.subject)),
+    messages.map(({ submission }) => submission.searchText && toSearchKey(submission.searchText)),
     messages.map(({ submission }) => submission.recipients.length),
   ]);
 }
@@ -196,7 +196,8 @@ export async function findMessageIds(
 
 export type MessageRow = {
   id: string;
-  status: MessageStatus;
+  /** Of the statuses that status.ts gives to messages of its channel. */
+  status: string;
   sender: string;
   subject: string | null;
   category: string | null;
@@ -224,7 +225,10 @@ export async function findMessage(
   return row ?? null;
 }
 
-export type MessageFilter = { status?: MessageStatus; category?: string; search?: string };
+export type MessageFilter = { status?: string; category?: string; search?: SearchedPrefixes };
+
+/** What is looked for at the beginning of a message's search text, or of an address. */
+export type SearchedPrefixes = { text: string; address: string };
 
 /**
  * One row more than the page holds. Planned at each run, since the best plan hangs on the filter: `status` and
@@ -245,10 +249,12 @@ export async function listMessages(
   if (filter.status !== undefined) add(filter.status, (parameter) => `and m.status = ${parameter}`);
   if (filter.category !== undefined) add(filter.category, (parameter) => `and m.category = ${parameter}`);
   if (filter.search !== undefined) {
-    const prefix = toSearchKey(filter.search);
-    values.push(prefix, `${prefix}${highestCharacter}`);
-    const [from, to] = [`$${values.length - 1}`, `$${values.length}`];
-    conditions.push(`and m.id in (${searchedIds(from, to, page)})`);
+    const bindRange = (prefix: string): Range => ({
+      from: `$${values.push(toSearchKey(prefix))}`,
+      to: `$${values.push(`${toSearchKey(prefix)}${highestCharacter}`)}`,
+    });
+    const ranges = { text: bindRange(filter.search.text), address: bindRange(filter.search.address) };
+    conditions.push(`and m.id in (${searchedIds(ranges, page)})`);
   }
   return connection.rows(
     unpreparedStatement<MessageRow>(
@@ -266,16 +272,19 @@ export async function listMessages(
 /** Every text that begins with a prefix lies, octet by octet, between the prefix and the prefix with this behind it. */
 const highestCharacter = '\u{10ffff}';
 
+/** Parameters of a statement. */
+type Range = { from: string; to: string };
+
 /**
- * The ids of a page's worth of messages whose subject or one of whose addresses begins like that. The operators are
+ * The ids of a page's worth of messages whose search text or one of whose addresses begins like that. The operators are
  * those of `text_pattern_ops`, and not `like`, which row-level security keeps out of index conditions.
  */
-function searchedIds(from: string, to: string, page: Page): string {
+function searchedIds({ text, address }: { text: Range; address: Range }, page: Page): string {
   return `
     (select s.id
      from messages s
      where s.organization_id = $1 and s.channel = $2 and s.class = 'transactional'
-       and s.subject_key ~>=~ ${from} and s.subject_key ~<~ ${to}
+       and s.subject_key ~>=~ ${text.from} and s.subject_key ~<~ ${text.to}
        ${pageClause(page, 's.id', '$3')}
      limit $4)
     union
@@ -283,7 +292,7 @@ function searchedIds(from: string, to: string, page: Page): string {
      from recipients r
      join messages s on s.organization_id = r.organization_id and s.id = r.message_id
      where r.organization_id = $1
-       and r.address_key ~>=~ ${from} and r.address_key ~<~ ${to}
+       and r.address_key ~>=~ ${address.from} and r.address_key ~<~ ${address.to}
        and s.channel = $2 and s.class = 'transactional'
        ${pageClause(page, 'r.message_id', '$3')}
      limit $4)`;

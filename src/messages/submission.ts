@@ -5,7 +5,8 @@ import type { ScopedKey } from '../platform/http/idempotency.ts';
 /** Delivered ahead of campaign mail, and again after an ambiguous hand-off; a campaign is neither. */
 export type MessageClass = 'transactional' | 'campaign';
 
-export type RecipientField = 'to' | 'cc' | 'bcc';
+/** `answer`: to whoever has just written to us. */
+export type RecipientField = 'to' | 'cc' | 'bcc' | 'answer';
 
 export type SubmittedRecipient = {
   field: RecipientField;
@@ -21,11 +22,13 @@ export type Submission = {
   organizationId: string;
   channel: Channel;
   class: MessageClass;
-  /** For email, the address of `from`. */
+  /** For email, the address of `from`; for SMS, the name of the sender. */
   sender: string;
-  /** For email, the domain that must be a verified one of the organization. */
-  senderDomain: string;
+  /** What of it must be the organization's own: for email, the domain; for SMS, all of it. */
+  senderName: string;
   subject: string | null;
+  /** What a search finds it by, besides its recipients, from the beginning of it on. */
+  searchText: string | null;
   category: string | null;
   templateId: string | null;
   /** What else a person may read of the message, by channel, as JSON: `StoredEmailDetails`. */
@@ -34,6 +37,8 @@ export type Submission = {
   content: string;
   recipients: readonly SubmittedRecipient[];
   attachments: readonly Uint8Array[];
+  /** What it takes of the month's quota: the recipients of an email, as they were submitted; the segments of an SMS. */
+  quotaUnits: number;
   idempotencyKey: ScopedKey | null;
 };
 
@@ -54,6 +59,12 @@ export type StoredAttachment = {
   contentId: string | null;
   sizeBytes: number;
 };
+
+/** What is known of a text from its acceptance on. */
+export type StoredSmsDetails = { encoding: 'gsm7' | 'ucs2'; segments: number };
+
+/** What a text says; of a campaign, before its placeholders are filled with each contact's own values. */
+export type StoredSmsContent = { text: string; defaults?: Values };
 
 /** What an email says, apart from what is shown of it. */
 export type StoredEmailContent = {

@@ -1,8 +1,15 @@
-import { areSuppressed, findBarredContacts, type SuppressionTools } from '../audience/audience.ts';
+import type { Channel } from '../accounts/accounts.ts';
+import {
+  areSuppressed,
+  findBarredContacts,
+  isAddressed,
+  type SuppressionTools,
+} from '../audience/audience.ts';
 import type { Database } from '../platform/postgres/database.ts';
 import { findStoppedMessages } from './campaign-store.ts';
+import { groupBy } from '../platform/grouping.ts';
 import { uniqueMessages } from './feedback.ts';
-import type { Job } from './queue-store.ts';
+import { findAnswers, type Job } from './queue-store.ts';
 import type { DropReason } from './schema.ts';
 
 /**
@@ -16,25 +23,38 @@ export async function findObjections(
   jobs: readonly Job[],
 ): Promise<Map<Job, Objection>> {
   if (jobs.length === 0) return new Map();
-  const [suppressed, ofCampaigns] = await Promise.all([
+  const byChannel = groupBy(jobs, ({ channel }) => channel);
+  const found = await Promise.all(
+    [...byChannel].map(([channel, ofChannel]) => findObjectionsOn(tools, channel, ofChannel)),
+  );
+  return new Map(found.flatMap((objections) => [...objections]));
+}
+
+async function findObjectionsOn(
+  tools: SuppressionTools & { database: Database },
+  channel: Channel,
+  jobs: readonly Job[],
+): Promise<Map<Job, Objection>> {
+  const [suppressed, objections] = await Promise.all([
     areSuppressed(
       tools.database,
       tools,
-      'email',
+      channel,
       jobs.map(({ organizationId, addressKey }) => ({ organizationId, address: addressKey })),
     ),
-    findCampaignObjections(tools.database, jobs),
+    findCampaignObjections(tools.database, channel, jobs),
   ]);
-  const objections = new Map<Job, Objection>();
-  for (const [index, job] of jobs.entries()) {
-    const objection = ofCampaigns.get(job) ?? (suppressed[index] === true ? 'suppressed' : undefined);
-    if (objection !== undefined) objections.set(job, objection);
+  const barred = jobs.filter((job, index) => suppressed[index] === true && !objections.has(job));
+  const answers = await findAnswers(tools.database, barred);
+  for (const job of barred) {
+    if (!answers.has(job)) objections.set(job, 'suppressed');
   }
   return objections;
 }
 
 async function findCampaignObjections(
   database: Database,
+  channel: Channel,
   jobs: readonly Job[],
 ): Promise<Map<Job, Objection>> {
   const personal = jobs.flatMap((job) =>
@@ -51,11 +71,11 @@ async function findCampaignObjections(
           },
         ],
   );
-  if (personal.length === 0) return new Map();
+  if (personal.length === 0 || !isAddressed(channel)) return new Map();
   const [barred, stopped] = await Promise.all([
     findBarredContacts(
       database,
-      'email',
+      channel,
       personal.map(({ contact }) => contact),
     ),
     findStoppedMessages(database, uniqueMessages(personal.map(({ job }) => job))),

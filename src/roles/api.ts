@@ -101,7 +101,7 @@ export async function startApi(
         },
       }),
       ...galleryPages({ readGallery: loadGallery, directory: galleryDirectory }),
-      ...(config.emailProvider === 'sandbox'
+      ...(config.emailProvider === 'sandbox' || config.smsProvider === 'sandbox'
         ? sandboxPages({ database, isPublic: config.isSandboxPublic })
         : []),
     ],

@@ -28,7 +28,10 @@ export async function serve(config: Config, role: Role): Promise<void> {
   try {
     const serving = await api?.startApi(installation);
     if (serving !== undefined) greet(config.publicUrl ?? serving.url, config, first);
-    log.info({ url: serving?.url, email_provider: config.emailProvider }, 'ready');
+    log.info(
+      { url: serving?.url, email_provider: config.emailProvider, sms_provider: config.smsProvider },
+      'ready',
+    );
 
     log.info({ signal: await asked }, 'stopping');
     await serving?.stop();
@@ -67,7 +70,8 @@ function whenAskedToStop(): Promise<NodeJS.Signals> {
 /** For the person in front of the terminal: standard output is not the log. */
 function greet(url: string, config: Config, first: FirstOrganization | null): void {
   const lines = [`Postillion serves ${url}/v1`, `Documentation: ${url}/docs`];
-  if (config.emailProvider === 'sandbox') lines.push(`Sandbox inbox: ${url}/sandbox`);
+  if (config.emailProvider === 'sandbox' || config.smsProvider === 'sandbox')
+    lines.push(`Sandbox inbox: ${url}/sandbox`);
   if (first === null) {
     lines.push('', 'More keys: bin/postillion org list, bin/postillion key create --org ORGANIZATION');
   } else {

@@ -8,6 +8,9 @@ import {
   applyReports,
   createDeliverability,
   createEmailDelivery,
+  createSmsDelivery,
+  deleteOldProviderIds,
+  startSmsEvents,
   deleteOldReputation,
   deliveryChannel,
   type ReturnPathPolicy,
@@ -26,10 +29,11 @@ import type { RunningChore } from '../platform/queue/chore.ts';
 import { createWaker } from '../platform/queue/wake.ts';
 import { createThrottle } from '../platform/throttle.ts';
 import { createPartitions } from '../platform/postgres/partitions.ts';
-import { startSegmentUpkeep } from '../segments/jobs.ts';
+import { segmentChannel, startSegmentUpkeep } from '../segments/jobs.ts';
 import { keepMessage, tidySandbox } from '../sandbox/sandbox.ts';
 import { hostname } from 'node:os';
 import { type Installation, publicUrlOf } from './installation.ts';
+import { answersKeywords, createSmsProvider } from './sms-provider.ts';
 
 export type Worker = { stop: () => Promise<void> };
 
@@ -41,11 +45,13 @@ export async function startWorker(installation: Installation): Promise<Worker> {
   const onCampaignProgress = createThrottle(installation.clock, campaignProgressMs, wakeCampaigns);
   const bounceIntake = await startBounceIntake(installation, onCampaignProgress);
   const emailProvider = createEmailProvider(installation, onCampaignProgress);
+  const smsProvider = createSmsProvider(installation);
+  const wakeDelivery = createWaker(installation, deliveryChannel);
   campaigns = startCampaigns({
     ...installation,
     channels: campaignChannels,
     onFrozen: wakeCampaigns,
-    onAdmitted: createWaker(installation, deliveryChannel),
+    onAdmitted: wakeDelivery,
   });
   const delivery = startDelivery({
     ...installation,
@@ -62,6 +68,7 @@ export async function startWorker(installation: Installation): Promise<Worker> {
         returnPaths: returnPathPolicyOf(config),
         publicUrl: publicUrlOf(config),
       }),
+      createSmsDelivery({ ...installation, smsProvider }),
     ],
   });
   const chores = [
@@ -70,6 +77,14 @@ export async function startWorker(installation: Installation): Promise<Worker> {
     startSegmentUpkeep(installation),
     startClearing(installation),
     startErasing(installation),
+    startSmsEvents({
+      ...installation,
+      random: Math.random,
+      answersKeywords: answersKeywords(installation),
+      onCampaignProgress,
+      onContactsChanged: createWaker(installation, segmentChannel),
+      onQueued: wakeDelivery,
+    }),
   ];
   const stopTidying = tidyRegularly(installation);
   return {
@@ -80,7 +95,7 @@ export async function startWorker(installation: Installation): Promise<Worker> {
         bounceIntake?.stop(),
         delivery.stop(),
       ]);
-      await emailProvider.close();
+      await Promise.all([emailProvider.close(), smsProvider.close()]);
     },
   };
 }
@@ -106,7 +121,7 @@ export function createEmailProvider(
         keep: ({ reference, ...kept }) =>
           keepMessage(installation, { ...kept, ...reference, channel: 'email' }),
         reportComplaint: (job) =>
-          applyReports({ ...installation, random: Math.random, onCampaignProgress }, [
+          applyReports({ ...installation, random: Math.random, onCampaignProgress }, 'email', [
             { job, status: 'complained', failure: null },
           ]),
       });
@@ -139,6 +154,8 @@ export function createEmailProvider(
 
 const tidyIntervalMs = 60 * 60 * 1_000;
 const firstTidyMs = 30_000;
+/** Longer than any network keeps a text that it cannot deliver. */
+const providerIdsMaxAgeMs = 8 * 24 * 60 * 60_000;
 
 /** Housekeeping that may run on any number of nodes at once, and that nothing waits for. */
 function tidyRegularly(installation: Installation): () => Promise<void> {
@@ -152,6 +169,7 @@ function tidyRegularly(installation: Installation): () => Promise<void> {
     await deleteExpiredKeys(database, dateOf(clock.nowMs() - retentionMs));
     await deleteOldRateWindows(database, dateOf(clock.nowMs() - 10 * 60_000));
     await deleteOldReputation(database, clock.nowMs());
+    await deleteOldProviderIds(database, dateOf(clock.nowMs() - providerIdsMaxAgeMs));
     await tidySandbox(database);
   }
   function run() {

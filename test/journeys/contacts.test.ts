@@ -461,20 +461,24 @@ describe('a deleted contact', () => {
     await settled(server, id);
     await ask('DELETE', `/contacts/${contact.id}`);
     await erased();
-    await applyReports({ ...server.installation, random: Math.random, onCampaignProgress: () => undefined }, [
-      {
-        job: { organizationId: server.organizationId, messageId: id, ordinal: 0 },
-        status: 'bounced',
-        failure: {
-          type: 'hard',
-          class: 'mailbox_not_found',
-          smtpCode: 550,
-          enhancedCode: '5.1.1',
-          diagnostic: `550 <${email}> unknown`,
-          remote: email,
+    await applyReports(
+      { ...server.installation, random: Math.random, onCampaignProgress: () => undefined },
+      'email',
+      [
+        {
+          job: { organizationId: server.organizationId, messageId: id, ordinal: 0 },
+          status: 'bounced',
+          failure: {
+            type: 'hard',
+            class: 'mailbox_not_found',
+            smtpCode: 550,
+            enhancedCode: '5.1.1',
+            diagnostic: `550 <${email}> unknown`,
+            remote: email,
+          },
         },
-      },
-    ]);
+      ],
+    );
     expect(await findText(email)).toEqual([]);
     expect((await read(server, id)).to[0]).toMatchObject({
       email: null,

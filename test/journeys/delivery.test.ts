@@ -440,9 +440,11 @@ test('an outcome that comes after a report leaves what the report said', async (
     diagnostic: 'Looks like spam',
     remote: 'mx.example.com',
   };
-  await applyReports({ ...server.installation, random: Math.random, onCampaignProgress: () => undefined }, [
-    { job, status: 'failed', failure },
-  ]);
+  await applyReports(
+    { ...server.installation, random: Math.random, onCampaignProgress: () => undefined },
+    'email',
+    [{ job, status: 'failed', failure }],
+  );
   deliver();
   expect((await settled(server, id)).to).toMatchObject([
     { status: 'failed', bounce: { class: 'spam', smtp_code: 554, remote_mta: 'mx.example.com' } },

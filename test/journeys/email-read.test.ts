@@ -411,6 +411,7 @@ describe('with many emails', () => {
     { limit: 100, after: middle, before: null },
     { limit: 100, after: null, before: middle },
   ];
+  const searchFor = (text: string) => ({ text, address: text });
   const filters: MessageFilter[] = [
     {},
     { status: 'failed' },
@@ -418,10 +419,10 @@ describe('with many emails', () => {
     { status: 'queued' },
     { category: 'bills' },
     { category: 'none' },
-    { search: 'subject 1999' },
-    { search: 'user1999' },
-    { search: 'nothing' },
-    { search: 'subject', status: 'failed', category: 'bills' },
+    { search: searchFor('subject 1999') },
+    { search: searchFor('user1999') },
+    { search: searchFor('nothing') },
+    { search: searchFor('subject'), status: 'failed', category: 'bills' },
   ];
 
   test.each(filters.flatMap((filter) => pages.map((page) => [filter, page] as const)))(
@@ -447,9 +448,9 @@ describe('with many emails', () => {
     [{ status: 'failed' }, [/^messages_.*_status_/]],
     [{ status: 'queued' }, [/^messages_.*_status_/]],
     [{ category: 'none' }, [/^messages_.*_category_/]],
-    [{ search: 'subject 1999' }, [/^messages_.*_subject_key_/, /^recipients_.*_address_key_/]],
-    [{ search: 'user1999' }, [/^messages_.*_subject_key_/, /^recipients_.*_address_key_/]],
-    [{ search: 'nothing' }, [/^messages_.*_subject_key_/, /^recipients_.*_address_key_/]],
+    [{ search: searchFor('subject 1999') }, [/^messages_.*_subject_key_/, /^recipients_.*_address_key_/]],
+    [{ search: searchFor('user1999') }, [/^messages_.*_subject_key_/, /^recipients_.*_address_key_/]],
+    [{ search: searchFor('nothing') }, [/^messages_.*_subject_key_/, /^recipients_.*_address_key_/]],
   ])('%j is found by the indexes that were made for it: %j', async (filter, indexes) => {
     const plans = await explain((connection) =>
       listMessages(connection, { organizationId, channel: 'email', filter, page: pages[0]! }),

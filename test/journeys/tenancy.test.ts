@@ -1,10 +1,10 @@
 /** Who may see what, generated from the table of routes: a new route is covered as soon as it is in the table. */
+import { addApprovedSender } from '../support/sms-journey.ts';
 import { randomUUID } from 'node:crypto';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { createApiKey, scopes, updateOrganization } from '../../src/accounts/accounts.ts';
 import { type Route, routeKey } from '../../src/platform/http/route.ts';
 import { listRoutes } from '../../src/roles/api.ts';
-import { addSender, approveSender } from '../../src/senders/senders.ts';
 import { createSender, startTestServer, type TestServer } from '../support/server.ts';
 
 let server: TestServer;
@@ -23,6 +23,8 @@ beforeAll(async () => {
   for (const id of [organizationId, other.organizationId]) {
     await updateOrganization(installation, id, { requestsPerWindow: 100_000 });
   }
+  await addApprovedSender(server, 'Mine');
+  await addApprovedSender(server, otherSender, other.organizationId);
   for (const scope of scopes) {
     const { key } = await createApiKey(installation, {
       organizationId,
@@ -49,6 +51,8 @@ function withKey(key: string): Record<string, string> {
   return { authorization: `Bearer ${key}` };
 }
 
+const text = { to: '+4915112345678', body: 'Hello Ann' };
+const otherSender = 'Theirs';
 const letter = { from_name: 'A', to: ['ann@example.com'], subject: 'Hello', text: 'Hello Ann' };
 
 /** A resource of the other organization for each path that names one. Whoever adds such a path says how. */
@@ -102,13 +106,17 @@ for (const [path, body] of [
 }
 
 /** By the operator: the API only lists them. */
-makeForeign['/sms/senders/:id'] = async () => {
-  const { installation } = server;
-  const wanted = { organizationId: other.organizationId, name: aName(), type: null };
-  const added = await addSender(installation, wanted);
-  if (added.kind !== 'added') throw new Error(`a sender is ${added.kind}`);
-  await approveSender(installation, added.sender.id);
-  return added.sender.id;
+makeForeign['/sms/senders/:id'] = () => addApprovedSender(server, aName(), other.organizationId);
+
+makeForeign['/sms/:id'] = async () => {
+  const { status, body } = await server.request<{ id: string }>(
+    'POST',
+    '/v1/sms/send',
+    { ...text, from: otherSender },
+    withKey(other.key),
+  );
+  expect(status).toBe(202);
+  return body.id;
 };
 
 makeForeign['/email/campaigns/:id'] = () => makeCampaign();
@@ -139,6 +147,7 @@ async function makeCampaign(state = "status = 'draft'"): Promise<string> {
 /** For each route that needs a body, one that it would take. Whoever adds such a route says what. */
 const validBodies: Readonly<Record<string, () => object>> = {
   'POST /email/send': () => ({ ...letter, from: 'a@postillion.test' }),
+  'POST /sms/send': () => ({ ...text, from: 'Mine' }),
   'POST /templates': () => ({ name: aName(), text: 'Hello' }),
   'PATCH /templates/:id': () => ({}),
   'POST /templates/:id/render': () => ({}),
@@ -363,6 +372,13 @@ test("a sender on another organization's domain is refused like one on a domain 
   expect(unknown.status).toBe(400);
   expect(foreign.status).toBe(400);
   expect(foreign.text.replace(otherDomain, 'nobody.example')).toBe(unknown.text);
+});
+
+test("another organization's sender of texts is refused like one that nobody has", async () => {
+  const send = (from: string) => server.request('POST', '/v1/sms/send', { ...text, from });
+  const [foreign, unknown] = [await send(otherSender), await send('Nobody')];
+  expect([foreign.status, unknown.status]).toEqual([400, 400]);
+  expect(foreign.text.replace(otherSender, 'Nobody')).toBe(unknown.text);
 });
 
 test("an idempotency key is not taken by another organization's use of it", async () => {

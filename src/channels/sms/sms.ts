@@ -1,3 +1,17 @@
 /** The front door of the SMS channel. */
-export { type SenderType, senderTypes, type SmsSender } from './provider.ts';
+export { readAlphabet, type TextEncoding } from './alphabet.ts';
+export { defaultReplies, type Keyword, readKeyword } from './keywords.ts';
+export {
+  type InboundSms,
+  type SenderType,
+  senderTypes,
+  type SmsFailure,
+  smsFailures,
+  type SmsHandOff,
+  type SmsIntake,
+  type SmsProvider,
+  type SmsReceipt,
+  type SmsSender,
+} from './provider.ts';
+export { type CompiledSms, compileSms, countSegments, fillSms, smsLengthMax } from './rendering.ts';
 export { isNumericName, parseSender, type SenderProblem, trimSenderName } from './sender-name.ts';

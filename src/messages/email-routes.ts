@@ -1,0 +1,129 @@
+import { type Static, Type } from 'typebox';
+import { groupBy } from '../platform/grouping.ts';
+import { badRequest, notFound, payloadTooLarge, resourceNotFound } from '../platform/http/errors.ts';
+import { idempotencyErrors } from '../platform/http/idempotency.ts';
+import { paginationParameters, readPage, toList } from '../platform/http/pagination.ts';
+import { defineRoute, json, type Route } from '../platform/http/route.ts';
+import { idParameter, listOf } from '../platform/http/shapes.ts';
+import { loadEmailTemplate } from '../templates/templates.ts';
+import { monthlyQuotaExceeded, sendingSuspended } from './accept.ts';
+import { attachmentRejected, prepareEmail } from './email-send.ts';
+import { showEmail } from './email-record.ts';
+import { emailRecord, emailSendBody, messageStatuses } from './schema.ts';
+import type { MessageRouteTools } from './route-tools.ts';
+import * as store from './store.ts';
+
+/** About 22 MB of files after Base64 growth. */
+const sendBodyBytesMax = 30 * 1_048_576;
+
+export function emailRoutes({ database, acceptor }: MessageRouteTools): Route[] {
+  return [
+    defineRoute({
+      method: 'POST',
+      path: '/email/send',
+      scope: 'email:send',
+      tag: 'Email',
+      summary: 'Send a transactional email',
+      description:
+        'The email is stored and queued before the answer is given. Each address is checked afterwards; those that ' +
+        'fail are dropped, and the rest is delivered. Read the email to see what became of each recipient.',
+      body: emailSendBody,
+      bodyBytesMax: sendBodyBytesMax,
+      isIdempotent: true,
+      success: {
+        statusCode: 202,
+        schema: Type.Object({ id: Type.String({ format: 'uuid' }) }),
+        when: 'Accepted for delivery.',
+      },
+      errors: [
+        badRequest,
+        attachmentRejected,
+        sendingSuspended,
+        notFound,
+        payloadTooLarge,
+        monthlyQuotaExceeded,
+        ...idempotencyErrors,
+      ],
+      handle: async ({ caller, body, idempotencyKey }) => {
+        const { organizationId } = caller;
+        const template =
+          body.template_id === undefined
+            ? null
+            : await loadEmailTemplate(database, { organizationId, id: body.template_id });
+        const prepared = prepareEmail({ organizationId, body, template, idempotencyKey });
+        const outcome = await acceptor.accept(prepared, idempotencyKey);
+        if (outcome.kind === 'refused') throw outcome.error;
+        return { kind: 'stored', response: outcome.response, isReplay: outcome.isReplay };
+      },
+    }),
+    defineRoute({
+      method: 'GET',
+      path: '/email',
+      scope: 'email:read',
+      tag: 'Email',
+      summary: 'List sent emails with their delivery status',
+      description: 'Newest first. Mail of campaigns is not in this list.',
+      query: Type.Object(
+        {
+          ...paginationParameters,
+          search: Type.Optional(
+            Type.String({
+              minLength: 1,
+              maxLength: 200,
+              description: 'Beginning of the subject or of an address.',
+            }),
+          ),
+          status: Type.Optional(
+            Type.Unsafe<(typeof messageStatuses)[number]>(Type.String({ enum: [...messageStatuses] })),
+          ),
+          category: Type.Optional(Type.String({ minLength: 1, maxLength: 100 })),
+        },
+        { additionalProperties: false },
+      ),
+      success: { statusCode: 200, schema: listOf(emailRecord), when: 'A page of emails.' },
+      errors: [badRequest],
+      handle: async ({ caller: { organizationId }, query }) => {
+        const page = readPage(query);
+        const { search, status, category } = query;
+        const filter = {
+          ...(search !== undefined && { search: { text: search, address: search } }),
+          ...(status !== undefined && { status }),
+          ...(category !== undefined && { category }),
+        };
+        const { rows, recipients } = await database.asOrganizations([organizationId], async (transaction) => {
+          const found = await store.listMessages(transaction, {
+            organizationId,
+            channel: 'email',
+            filter,
+            page,
+          });
+          const ids = found.map(({ id }) => id);
+          return { rows: found, recipients: await store.listRecipients(transaction, organizationId, ids) };
+        });
+        const ofMessage = groupBy(recipients, ({ message_id }) => message_id);
+        return json(toList(rows, page, (row) => showEmail(row, ofMessage.get(row.id) ?? [])));
+      },
+    }),
+    defineRoute({
+      method: 'GET',
+      path: '/email/:id',
+      scope: 'email:read',
+      tag: 'Email',
+      summary: 'Read one email and what became of each recipient',
+      params: idParameter,
+      success: { statusCode: 200, schema: emailRecord, when: 'The email.' },
+      errors: [notFound],
+      handle: async ({ caller: { organizationId }, params }) => {
+        const email = await database.asOrganizations([organizationId], async (transaction) => {
+          const [message, recipients] = await Promise.all([
+            store.findMessage(transaction, { organizationId, id: params.id, channel: 'email' }),
+            store.listRecipients(transaction, organizationId, [params.id]),
+          ]);
+          return message && showEmail(message, recipients);
+        });
+        if (email === null) throw resourceNotFound();
+        return json(email satisfies Static<typeof emailRecord>);
+      },
+    }),
+  ];
+}

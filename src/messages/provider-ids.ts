@@ -1,0 +1,83 @@
+import type { Channel } from '../accounts/accounts.ts';
+import { type Connection, statement } from '../platform/postgres/database.ts';
+import type { Secrets } from '../platform/secrets.ts';
+import type { JobKey } from './queue-store.ts';
+
+/**
+ * What stands for the provider's id where a hand-off was cut off before it was known: the number, as a keyed hash. Of
+ * two such hand-offs to one number the later one is known by it.
+ */
+export function uncertainId(secrets: Secrets, address: string): string {
+  return `?${secrets.keyedHash(address, 'uncertain hand-off').toString('base64url')}`;
+}
+
+/**
+ * Under which id a provider knows a message. Providers begin anew with their numbers now and then: an id stands for
+ * the last message that had it.
+ */
+export type ProviderId = { job: JobKey; channel: Channel; providerMessageId: string };
+
+const insertAll = statement(
+  'provider_ids_insert',
+  `insert into provider_ids (channel, provider_message_id, organization_id, message_id, ordinal, created_at)
+   select distinct on (channel, provider_message_id) *
+   from (
+     select *, $6::timestamptz
+     from unnest($1::text[], $2::text[], $3::uuid[], $4::uuid[], $5::integer[])
+       as known (channel, provider_message_id, organization_id, message_id, ordinal)
+   ) known
+   order by channel, provider_message_id, message_id desc
+   on conflict (channel, provider_message_id) do update
+   set organization_id = excluded.organization_id, message_id = excluded.message_id, ordinal = excluded.ordinal,
+     created_at = excluded.created_at`,
+);
+
+export async function keepProviderIds(
+  connection: Connection,
+  ids: readonly ProviderId[],
+  at: Date,
+): Promise<void> {
+  if (ids.length === 0) return;
+  await connection.rows(insertAll, [
+    ids.map(({ channel }) => channel),
+    ids.map(({ providerMessageId }) => providerMessageId),
+    ids.map(({ job }) => job.organizationId),
+    ids.map(({ job }) => job.messageId),
+    ids.map(({ job }) => job.ordinal),
+    at,
+  ]);
+}
+
+const selectAll = statement<{
+  provider_message_id: string;
+  organization_id: string;
+  message_id: string;
+  ordinal: number;
+}>(
+  'provider_ids_select',
+  `select provider_message_id, organization_id, message_id, ordinal
+   from provider_ids
+   where channel = $1 and provider_message_id = any ($2::text[])`,
+);
+
+/** Whose ids these are; those that nobody knows are missing. */
+export async function findByProviderIds(
+  connection: Connection,
+  channel: Channel,
+  providerMessageIds: readonly string[],
+): Promise<Map<string, JobKey>> {
+  const rows = await connection.rows(selectAll, [channel, providerMessageIds]);
+  return new Map(
+    rows.map((row) => [
+      row.provider_message_id,
+      { organizationId: row.organization_id, messageId: row.message_id, ordinal: row.ordinal },
+    ]),
+  );
+}
+
+const deleteOld = statement('provider_ids_delete_old', 'delete from provider_ids where created_at < $1');
+
+/** Housekeeping: what no provider reports on any more. */
+export async function deleteOldProviderIds(connection: Connection, before: Date): Promise<void> {
+  await connection.rows(deleteOld, [before]);
+}

@@ -1,0 +1,224 @@
+import type { SmsIntake, SmsReceipt } from '../channels/sms/sms.ts';
+import { createBatcher } from '../platform/batcher.ts';
+import { type Clock, dateOf, now } from '../platform/clock.ts';
+import type { NewId } from '../platform/ids.ts';
+import type { Log } from '../platform/log.ts';
+import { type Database, DatabaseUnavailableError, type Transaction } from '../platform/postgres/database.ts';
+import { type ChoreTools, type RunningChore, startChore } from '../platform/queue/chore.ts';
+import { smsRefusals } from './delivery-policies.ts';
+import { applyReportsWithin, type FeedbackTools, type Report } from './feedback.ts';
+import { findByProviderIds, uncertainId } from './provider-ids.ts';
+import type { JobKey } from './queue-store.ts';
+import { toFailure } from './settlement.ts';
+import * as store from './sms-event-store.ts';
+import { answerInbound, type InboundTools } from './sms-inbound.ts';
+
+/**
+ * What providers tell of texts. It is stored before it is acknowledged, and applied afterwards: a receipt may be here
+ * before the hand-off that it speaks of has been written down, and is then looked at again. A receipt whose message
+ * nobody knows may still be that of a hand-off whose answer was lost: then the number and the sender tell.
+ */
+
+/** The channel on which whoever stores an event wakes the workers. */
+export const smsEventChannel = 'postillion_sms_events';
+
+export type SmsIntakeTools = { database: Database; clock: Clock; newId: NewId; onTaken: () => void };
+
+/** Events that are stored in one statement. */
+const storedMax = 500;
+/** More that wait to be stored than this are refused, and told again by their provider. */
+const waitingMax = 10_000;
+
+/** Stores what a provider tells; rejects if it cannot be stored. */
+export function createSmsIntake(tools: SmsIntakeTools): SmsIntake {
+  const { database, clock, newId, onTaken } = tools;
+  const batcher = createBatcher<store.NewSmsEvent, undefined>({
+    itemsMax: storedMax,
+    concurrency: 2,
+    run: async (events) => {
+      await store.insertSmsEvents(database, events, now(clock));
+      onTaken();
+      return events.map(() => undefined);
+    },
+  });
+  const take = async (event: store.NewSmsEvent) => {
+    if (batcher.size() >= waitingMax) throw new Error('too many events of a provider wait to be stored');
+    await batcher.add(event);
+  };
+  return {
+    takeReceipt: (event) => take({ id: newId(), kind: 'receipt', event }),
+    takeInbound: (event) => take({ id: newId(), kind: 'inbound', event }),
+  };
+}
+
+export type SmsEventTools = ChoreTools &
+  FeedbackTools &
+  InboundTools & {
+    /** Told after every commit that changed what contacts consent to. */
+    onContactsChanged: () => void;
+    /** Told after every commit that queued something. */
+    onQueued: () => void;
+  };
+
+/** Events of one transaction. */
+const appliedMax = 500;
+
+/** Applies what was stored, on any number of nodes. */
+export function startSmsEvents(tools: SmsEventTools): RunningChore {
+  return startChore(tools, {
+    name: 'applying what was told of texts',
+    channel: smsEventChannel,
+    work: async () => {
+      const taken = await applyDue(tools);
+      return taken === appliedMax ? 'at once' : store.findNextSmsEventAt(tools.database);
+    },
+  });
+}
+
+/** Returns how many events were looked at. One over which the others would fail is put off by itself. */
+async function applyDue(tools: SmsEventTools): Promise<number> {
+  try {
+    return await applyTogether(tools, appliedMax);
+  } catch (cause) {
+    if (cause instanceof DatabaseUnavailableError) throw cause;
+    tools.log.warn({ err: cause }, 'events of texts are applied one by one');
+    let taken = 0;
+    while (taken < appliedMax && (await applyOne(tools))) taken += 1;
+    return taken;
+  }
+}
+
+async function applyOne(tools: SmsEventTools): Promise<boolean> {
+  try {
+    return (await applyTogether(tools, 1)) === 1;
+  } catch (cause) {
+    if (cause instanceof DatabaseUnavailableError) throw cause;
+    await tools.database.transaction(async (transaction) => {
+      const events = await store.takeDueSmsEvents(transaction, now(tools.clock), 1);
+      await putBack(tools, transaction, events);
+    });
+    tools.log.error({ err: cause }, 'an event of a text cannot be applied');
+    return true;
+  }
+}
+
+async function applyTogether(tools: SmsEventTools, eventsMax: number): Promise<number> {
+  const done = await tools.database.transaction(async (transaction) => {
+    const events = await store.takeDueSmsEvents(transaction, now(tools.clock), eventsMax);
+    const receipts = events.filter((event) => event.kind === 'receipt');
+    const jobs = await findJobs(transaction, tools, receipts);
+    const reports = receipts.flatMap((receipt) => {
+      const job = jobs.get(receipt);
+      return job === undefined ? [] : [toReport(job, receipt.event)];
+    });
+    if (reports.length > 0) await applyReportsWithin(transaction, tools, 'sms', reports);
+    await putBack(
+      tools,
+      transaction,
+      receipts.filter((receipt) => !jobs.has(receipt)),
+    );
+    let [haveContactsChanged, hasQueued] = [false, false];
+    for (const { kind, event } of events) {
+      if (kind !== 'inbound') continue;
+      const answered = await answerInbound(transaction, tools, event);
+      haveContactsChanged ||= answered.haveContactsChanged;
+      hasQueued ||= answered.hasQueued;
+    }
+    return { taken: events.length, hasReported: reports.length > 0, haveContactsChanged, hasQueued };
+  });
+  if (done.hasReported) tools.onCampaignProgress();
+  if (done.haveContactsChanged) tools.onContactsChanged();
+  if (done.hasQueued) tools.onQueued();
+  return done.taken;
+}
+
+type Receipt = Extract<store.SmsEvent, { kind: 'receipt' }>;
+
+/** By then the hand-off has been written down, if it ever will be. */
+const settledAttempts = 3;
+
+/** Whose receipts they are, as far as that is known by now. */
+async function findJobs(
+  transaction: Transaction,
+  tools: SmsEventTools,
+  receipts: readonly Receipt[],
+): Promise<Map<Receipt, JobKey>> {
+  const jobs = new Map<Receipt, JobKey>();
+  for (const receipt of receipts) {
+    if (receipt.event.reference !== null) jobs.set(receipt, receipt.event.reference);
+  }
+  await findInto(transaction, jobs, receipts, ({ event }) => event.providerMessageId);
+  const cutOff = new Map<Receipt, JobKey>();
+  const strangers = receipts.filter((receipt) => !jobs.has(receipt) && receipt.attempts >= settledAttempts);
+  await findInto(
+    transaction,
+    cutOff,
+    strangers,
+    ({ event }) => event.to && uncertainId(tools.secrets, event.to),
+  );
+  const candidates = [...cutOff].flatMap(([receipt, job]) =>
+    receipt.event.senderName === null ? [] : [{ receipt, job, sender: receipt.event.senderName }],
+  );
+  const uncertain = candidates.length === 0 ? null : await store.findUncertain(transaction, candidates);
+  for (const [index, { receipt, job }] of candidates.entries()) {
+    if (uncertain?.has(index) === true) jobs.set(receipt, job);
+  }
+  return jobs;
+}
+
+async function findInto(
+  transaction: Transaction,
+  jobs: Map<Receipt, JobKey>,
+  receipts: readonly Receipt[],
+  idOf: (receipt: Receipt) => string | null,
+): Promise<void> {
+  const wanted = receipts.flatMap((receipt) => {
+    const id = jobs.has(receipt) ? null : idOf(receipt);
+    return id === null ? [] : [{ receipt, id }];
+  });
+  if (wanted.length === 0) return;
+  const found = await findByProviderIds(
+    transaction,
+    'sms',
+    wanted.map(({ id }) => id),
+  );
+  for (const { receipt, id } of wanted) {
+    const job = found.get(id);
+    if (job !== undefined) jobs.set(receipt, job);
+  }
+}
+
+const statuses = { sent: 'sent', delivered: 'delivered', undelivered: 'bounced' } as const;
+
+function toReport(job: JobKey, { status, failure, diagnostic }: SmsReceipt): Report {
+  const reason = status === 'expired' ? 'expired' : failure;
+  const reply = { code: null, enhancedCode: null, diagnostic: diagnostic ?? '', remote: null };
+  return {
+    job,
+    status: status === 'failed' || status === 'expired' ? 'failed' : statuses[status],
+    failure: reason === null ? null : toFailure(smsRefusals[reason].type, reason, reply),
+  };
+}
+
+/** From one look at an event that cannot be applied yet to the next. */
+const pausesMs = [100, 400, 1_500, 10_000, 60_000, 600_000, 3_600_000, 6 * 3_600_000] as const;
+
+/** What nobody has known for half a day is of no message of this installation. */
+async function putBack(
+  { clock, log }: { clock: Clock; log: Log },
+  transaction: Transaction,
+  events: readonly store.SmsEvent[],
+): Promise<void> {
+  const later = events.flatMap((event) => {
+    const pauseMs = pausesMs[event.attempts];
+    if (pauseMs !== undefined)
+      return [{ ...event, attempts: event.attempts + 1, dueAt: dateOf(clock.nowMs() + pauseMs) }];
+    const { providerMessageId } = event.event;
+    log.warn(
+      { kind: event.kind, provider_message_id: providerMessageId },
+      'told of a text that nobody knows',
+    );
+    return [];
+  });
+  await store.putBackSmsEvents(transaction, later);
+}

@@ -1,0 +1,119 @@
+import { holdQuota } from '../accounts/accounts.ts';
+import {
+  addSuppressions,
+  findConsentHolder,
+  readSuppression,
+  removeSuppression,
+  setConsent,
+  type SuppressionTools,
+} from '../audience/audience.ts';
+import { defaultReplies, type InboundSms, type Keyword, readKeyword } from '../channels/sms/sms.ts';
+import { now } from '../platform/clock.ts';
+import type { NewId } from '../platform/ids.ts';
+import type { Log } from '../platform/log.ts';
+import type { Transaction } from '../platform/postgres/database.ts';
+import { findSenderByNumber } from '../senders/senders.ts';
+import { submitSms } from './sms-send.ts';
+import { insertMessages } from './store.ts';
+
+/**
+ * Texts that come in. STOP and its synonyms opt a number out of everything that the organization of the sender would
+ * text it, START opts it in again, HELP is answered; the contact with that number, if there is one, consents or does
+ * not along with it. Nothing else is kept of them.
+ */
+export type InboundTools = SuppressionTools & {
+  newId: NewId;
+  log: Log;
+  /** False where the provider answers keywords by itself. */
+  answersKeywords: boolean;
+};
+
+export type Answered = { haveContactsChanged: boolean; hasQueued: boolean };
+
+const nothing: Answered = { haveContactsChanged: false, hasQueued: false };
+
+export async function answerInbound(
+  transaction: Transaction,
+  tools: InboundTools,
+  inbound: InboundSms,
+): Promise<Answered> {
+  const keyword = readKeyword(inbound.text);
+  if (keyword === null) return nothing;
+  const sender = await findSenderByNumber(transaction, inbound.senderName);
+  if (sender === null) {
+    tools.log.warn({ sender: inbound.senderName }, 'a text came in for a sender that nobody has');
+    return nothing;
+  }
+  const number = { organizationId: sender.organizationId, address: inbound.from };
+  tools.log.info({ organization_id: sender.organizationId, keyword }, 'a keyword came in');
+  const change = await obey(transaction, tools, number, keyword);
+  // Whoever says it twice was answered.
+  if (!change.isNews || !tools.answersKeywords) return { ...nothing, ...change };
+  await reply(transaction, tools, { ...number, sender: sender.name }, keyword);
+  return { ...change, hasQueued: true };
+}
+
+type TextedNumber = { organizationId: string; address: string };
+
+async function obey(
+  transaction: Transaction,
+  tools: InboundTools,
+  number: TextedNumber,
+  keyword: Keyword,
+): Promise<{ isNews: boolean; haveContactsChanged: boolean }> {
+  if (keyword === 'help') return { isNews: true, haveContactsChanged: false };
+  const suppression = await readSuppression(transaction, tools, 'sms', number);
+  const isOptedOut = suppression?.reason === 'unsubscribe';
+  const consent = keyword === 'stop' ? 'unsubscribed' : 'subscribed';
+  if (keyword === 'stop' && suppression === null)
+    await addSuppressions(transaction, tools, 'sms', [{ ...number, reason: 'unsubscribe' }]);
+  // What the operator has suppressed stays so.
+  if (keyword === 'start' && isOptedOut) await removeSuppression(transaction, tools, 'sms', number);
+  const { organizationId, address: addressKey } = number;
+  const holder = await findConsentHolder(transaction, 'sms', { organizationId, addressKey });
+  const changed =
+    holder === null
+      ? 'not_found'
+      : await setConsent({ transaction, newId: tools.newId }, holder.contact, {
+          channel: 'sms',
+          consent,
+          at: now(tools.clock),
+        });
+  const haveContactsChanged = changed === 'changed';
+  const isNews = haveContactsChanged || (keyword === 'stop' ? suppression === null : isOptedOut);
+  return { isNews, haveContactsChanged };
+}
+
+const usageShards = 4;
+
+async function reply(
+  transaction: Transaction,
+  tools: InboundTools,
+  to: TextedNumber & { sender: string },
+  keyword: Keyword,
+): Promise<void> {
+  const { organizationId, address, sender } = to;
+  const at = now(tools.clock);
+  const submission = submitSms({
+    organizationId,
+    sender,
+    to: address,
+    text: defaultReplies[keyword],
+    category: 'keyword_reply',
+    idempotencyKey: null,
+  });
+  const quota = await holdQuota(transaction, {
+    channel: 'sms',
+    at,
+    shard: 1 + (at.getTime() % usageShards),
+    // It is owed, and counts all the same.
+    demands: [{ organizationId, amount: submission.quotaUnits, limit: null }],
+  });
+  await quota.count();
+  const recipients = submission.recipients.map((recipient) => ({ ...recipient, field: 'answer' as const }));
+  await insertMessages(
+    transaction,
+    [{ id: tools.newId(), submission: { ...submission, recipients }, sealedAttachments: [] }],
+    at,
+  );
+}

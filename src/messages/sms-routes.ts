@@ -1,0 +1,110 @@
+import { Type } from 'typebox';
+import { badRequest, notFound, resourceNotFound } from '../platform/http/errors.ts';
+import { idempotencyErrors } from '../platform/http/idempotency.ts';
+import { paginationParameters, readPage, toList } from '../platform/http/pagination.ts';
+import { defineRoute, json, type Route } from '../platform/http/route.ts';
+import { idParameter, listOf, literals } from '../platform/http/shapes.ts';
+import { monthlyQuotaExceeded, sendingSuspended } from './accept.ts';
+import type { MessageRouteTools } from './route-tools.ts';
+import { showSms } from './sms-record.ts';
+import { smsRecord, smsSendBody, smsStatuses } from './sms-schema.ts';
+import { prepareSms } from './sms-send.ts';
+import { joinSmsParts } from './sms-store.ts';
+import * as store from './store.ts';
+
+const channel = 'sms';
+
+export function smsRoutes({ database, acceptor }: MessageRouteTools): Route[] {
+  return [
+    defineRoute({
+      method: 'POST',
+      path: '/sms/send',
+      scope: 'sms:send',
+      tag: 'SMS',
+      summary: 'Send a transactional SMS',
+      description:
+        'The text is stored and queued before the answer is given. Read it to see what became of it. It takes as ' +
+        'much of the monthly quota as it has segments.',
+      body: smsSendBody,
+      isIdempotent: true,
+      success: {
+        statusCode: 202,
+        schema: Type.Object({ id: Type.String({ format: 'uuid' }) }),
+        when: 'Accepted for delivery.',
+      },
+      errors: [badRequest, sendingSuspended, monthlyQuotaExceeded, ...idempotencyErrors],
+      handle: async ({ caller: { organizationId }, body, idempotencyKey }) => {
+        const prepared = prepareSms({ organizationId, body, idempotencyKey });
+        const outcome = await acceptor.accept(prepared, idempotencyKey);
+        if (outcome.kind === 'refused') throw outcome.error;
+        return { kind: 'stored', response: outcome.response, isReplay: outcome.isReplay };
+      },
+    }),
+    defineRoute({
+      method: 'GET',
+      path: '/sms',
+      scope: 'sms:read',
+      tag: 'SMS',
+      summary: 'List sent SMS with their delivery status',
+      description: 'Newest first. Texts of campaigns are not in this list.',
+      query: Type.Object(
+        {
+          ...paginationParameters,
+          search: Type.Optional(
+            Type.String({
+              minLength: 1,
+              maxLength: 200,
+              description: 'Beginning of the sender or of the recipient, with or without a plus.',
+            }),
+          ),
+          status: Type.Optional(literals(smsStatuses)),
+          category: Type.Optional(Type.String({ minLength: 1, maxLength: 100 })),
+        },
+        { additionalProperties: false },
+      ),
+      success: { statusCode: 200, schema: listOf(smsRecord), when: 'A page of texts.' },
+      errors: [badRequest],
+      handle: async ({ caller: { organizationId }, query }) => {
+        const page = readPage(query);
+        const { search, status, category } = query;
+        const filter = {
+          ...(search !== undefined && { search: prefixesOf(search) }),
+          ...(status !== undefined && { status }),
+          ...(category !== undefined && { category }),
+        };
+        const rows = await database.asOrganizations([organizationId], async (transaction) =>
+          joinSmsParts(
+            transaction,
+            organizationId,
+            await store.listMessages(transaction, { organizationId, channel, filter, page }),
+          ),
+        );
+        return json(toList(rows, page, showSms));
+      },
+    }),
+    defineRoute({
+      method: 'GET',
+      path: '/sms/:id',
+      scope: 'sms:read',
+      tag: 'SMS',
+      summary: 'Read one SMS and what became of it',
+      params: idParameter,
+      success: { statusCode: 200, schema: smsRecord, when: 'The text.' },
+      errors: [notFound],
+      handle: async ({ caller: { organizationId }, params: { id } }) => {
+        const [row] = await database.asOrganizations([organizationId], async (transaction) => {
+          const message = await store.findMessage(transaction, { organizationId, id, channel });
+          return joinSmsParts(transaction, organizationId, message === null ? [] : [message]);
+        });
+        if (row === undefined) throw resourceNotFound();
+        return json(showSms(row));
+      },
+    }),
+  ];
+}
+
+/** Numbers of senders are kept without a plus, those of recipients with one. */
+function prefixesOf(search: string): store.SearchedPrefixes {
+  const digits = /^\+?(\d+)$/.exec(search.trim())?.[1];
+  return digits === undefined ? { text: search, address: search } : { text: digits, address: `+${digits}` };
+}

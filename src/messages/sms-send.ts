@@ -1,0 +1,58 @@
+import { compileSms, countSegments, fillSms, smsLengthMax, trimSenderName } from '../channels/sms/sms.ts';
+import { PublicError, validationError } from '../platform/http/errors.ts';
+import type { ScopedKey } from '../platform/http/idempotency.ts';
+import type { SmsSendBody } from './sms-schema.ts';
+import type { StoredSmsContent, StoredSmsDetails, Submission } from './submission.ts';
+
+export type SmsRequest = { organizationId: string; body: SmsSendBody; idempotencyKey: ScopedKey | null };
+
+/** Turns a request into a submission, or into the rule that it breaks. What needs the account comes later (accept.ts). */
+export function prepareSms({ organizationId, body, idempotencyKey }: SmsRequest): Submission | PublicError {
+  const text = fillSms(compileSms(body.body), body.variables ?? {});
+  if (text === null) {
+    return new PublicError(
+      validationError,
+      `body must have 1 to ${smsLengthMax} characters with its variables replaced`,
+    );
+  }
+  return submitSms({
+    organizationId,
+    sender: trimSenderName(body.from),
+    to: body.to,
+    text,
+    category: body.category ?? null,
+    idempotencyKey,
+  });
+}
+
+/** A text that is ready to be sent to one number. */
+export function submitSms(sms: {
+  organizationId: string;
+  sender: string;
+  to: string;
+  text: string;
+  category: string | null;
+  idempotencyKey: ScopedKey | null;
+}): Submission {
+  const { organizationId, sender, to, text, category, idempotencyKey } = sms;
+  const { encoding, segments } = countSegments(text);
+  const details: StoredSmsDetails = { encoding, segments };
+  const content: StoredSmsContent = { text };
+  return {
+    organizationId,
+    channel: 'sms',
+    class: 'transactional',
+    sender,
+    senderName: sender,
+    subject: null,
+    searchText: sender,
+    category,
+    templateId: null,
+    details: JSON.stringify(details),
+    content: JSON.stringify(content),
+    recipients: [{ field: 'to', address: to, addressKey: to, dropReason: null }],
+    attachments: [],
+    quotaUnits: segments,
+    idempotencyKey,
+  };
+}
