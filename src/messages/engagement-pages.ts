@@ -142,8 +142,9 @@ function unsubscribePages(tools: EngagementPageTools): Page[] {
 
 /** Anything else than what the page itself posts is a mail client's one click (RFC 8058 §3.2). */
 function readChoice(form: PageRequest['form']): Choice {
-  if (form.action === 'resubscribe') return { kind: 'resubscribe' };
-  if (form.action === 'leave_list') return { kind: 'leave_list', listId: form.list_id ?? '' };
+  const action = form.get('action');
+  if (action === 'resubscribe') return { kind: 'resubscribe' };
+  if (action === 'leave_list') return { kind: 'leave_list', listId: form.get('list_id') ?? '' };
   return { kind: 'unsubscribe' };
 }
 

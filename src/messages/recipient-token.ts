@@ -69,3 +69,13 @@ function readUuid(bytes: Buffer, start: number): string {
   const hex = bytes.toString('hex', start, start + uuidBytes);
   return [hex.slice(0, 8), hex.slice(8, 12), hex.slice(12, 16), hex.slice(16, 20), hex.slice(20)].join('-');
 }
+
+/** Of a text: what its provider is given, to say of whom it reports. */
+export function writeReportToken(secrets: Secrets, recipient: JobKey): string {
+  return writeRecipientTokens(secrets, recipient).tracking;
+}
+
+/** Null if this installation has not written it. */
+export function readReportToken(secrets: Secrets, token: string): JobKey | null {
+  return readRecipientToken(secrets, 'tracking', token);
+}

@@ -32,6 +32,7 @@ import { galleryPages, templateRoutes } from '../templates/routes.ts';
 import { openGallery } from '../templates/templates.ts';
 import { documentationPages } from './documentation.ts';
 import { type Installation, publicUrlOf } from './installation.ts';
+import { smsCallbacks } from './sms-provider.ts';
 import { textFormats } from './text-formats.ts';
 
 const galleryDirectory = path.join(projectDirectory, 'gallery');
@@ -100,6 +101,7 @@ export async function startApi(
           onCampaignProgress();
         },
       }),
+      ...smsCallbacks(installation),
       ...galleryPages({ readGallery: loadGallery, directory: galleryDirectory }),
       ...(config.emailProvider === 'sandbox' || config.smsProvider === 'sandbox'
         ? sandboxPages({ database, isPublic: config.isSandboxPublic })

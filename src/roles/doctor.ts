@@ -15,6 +15,7 @@ import { examineDirectDelivery } from './doctor-delivery.ts';
 import { type Finding, ok, problem, warning } from './finding.ts';
 import { type Installation, openInstallation } from './installation.ts';
 import { describeFailure } from './operator-command.ts';
+import { createSmsProvider } from './sms-provider.ts';
 import { createEmailProvider } from './worker.ts';
 
 /**
@@ -49,7 +50,11 @@ export async function examine(
     return [...findings, unreachableDatabase(config, cause)];
   }
   try {
-    findings.push(...(await examineDatabase(installation)), await examineEmailProvider(installation));
+    findings.push(
+      ...(await examineDatabase(installation)),
+      await examineEmailProvider(installation),
+      await examineSmsProvider(installation),
+    );
     if (config.emailProvider === 'mx') findings.push(...(await tryDirectDelivery(installation)));
   } finally {
     await installation.close();
@@ -62,7 +67,7 @@ function describeSettings(config: Config): string {
     config.databaseUrl === null
       ? `the embedded PostgreSQL in ${config.dataDirectory}`
       : 'your own PostgreSQL';
-  return `all can be used: ${database}, email through ${config.emailProvider}`;
+  return `all can be used: ${database}, email through ${config.emailProvider}, texts through ${config.smsProvider}`;
 }
 
 function unreachableDatabase(config: Config, cause: unknown): Finding {
@@ -204,6 +209,28 @@ async function examineEmailProvider(installation: Installation): Promise<Finding
   return name === 'sandbox'
     ? ok('email', 'the sandbox keeps it: nothing leaves this machine until POSTILLION_SMTP_URL is set')
     : ok('email', `${name} can be reached`);
+}
+
+async function examineSmsProvider(installation: Installation): Promise<Finding> {
+  const { smsProvider: name } = installation.config;
+  const advice = `Check POSTILLION_${name.toUpperCase()}_URL, and that the provider can be reached from this machine.`;
+  try {
+    const provider = createSmsProvider(installation);
+    try {
+      const refusal = await provider.probe();
+      if (refusal !== null) return problem('sms', `${name} cannot be used: ${refusal}`, advice);
+    } finally {
+      await provider.close();
+    }
+  } catch (cause) {
+    return problem('sms', `${name} cannot be used: ${describeFailure(cause)}`, advice);
+  }
+  return name === 'sandbox'
+    ? ok(
+        'sms',
+        'the sandbox keeps them: nothing leaves this machine until POSTILLION_SMPP_URL or POSTILLION_TWILIO_URL is set',
+      )
+    : ok('sms', `${name} can be reached`);
 }
 
 async function tryDirectDelivery(installation: Installation): Promise<Finding[]> {

@@ -17,7 +17,8 @@ const request: PageRequest = {
   host: '127.0.0.1',
   isForwarded: false,
   method: 'GET',
-  form: {},
+  form: new URLSearchParams(),
+  header: () => undefined,
   userAgent: '',
   purpose: '',
 };

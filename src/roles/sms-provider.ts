@@ -1,13 +1,19 @@
 import { createSandboxSmsProvider } from '../channels/sms/providers/sandbox/sandbox.ts';
+import { createSmppProvider } from '../channels/sms/providers/smpp/smpp.ts';
+import { parseSmppUrl } from '../channels/sms/providers/smpp/url.ts';
+import { createTwilioProvider } from '../channels/sms/providers/twilio/twilio.ts';
+import { parseTwilioUrl, type TwilioUrl } from '../channels/sms/providers/twilio/url.ts';
 import type { SmsIntake, SmsProvider } from '../channels/sms/sms.ts';
-import { createSmsIntake, smsEventChannel } from '../messages/messages.ts';
+import { createSmsIntake, smsEventChannel, writeReportToken } from '../messages/messages.ts';
+import type { Page } from '../platform/http/route.ts';
 import { createWaker } from '../platform/queue/wake.ts';
 import { keepMessage } from '../sandbox/sandbox.ts';
-import type { Installation } from './installation.ts';
+import { type Installation, publicUrlOf } from './installation.ts';
+import { twilioCallbacks, twilioPaths } from './twilio-callbacks.ts';
 
 /** The registry: a new provider of texts is a folder and a line here. */
 export function createSmsProvider(installation: Installation): SmsProvider {
-  const { config, clock } = installation;
+  const { config, clock, log, secrets } = installation;
   const intake = createIntake(installation);
   switch (config.smsProvider) {
     case 'sandbox':
@@ -18,8 +24,21 @@ export function createSmsProvider(installation: Installation): SmsProvider {
         report: intake.takeReceipt,
       });
     case 'smpp':
+      if (config.smppUrl === null) throw new Error('POSTILLION_SMPP_URL is not set');
+      return createSmppProvider({
+        url: parseSmppUrl(config.smppUrl),
+        clock,
+        random: Math.random,
+        log,
+        intake,
+      });
     case 'twilio':
-      throw new Error(`${config.smsProvider} is not there yet`);
+      return createTwilioProvider({
+        url: twilioUrlOf(installation),
+        clock,
+        callbackUrl: (reference) =>
+          `${publicUrlOf(config)}${twilioPaths.status}${writeReportToken(secrets, reference)}`,
+      });
   }
 }
 
@@ -28,7 +47,20 @@ export function createIntake(installation: Installation): SmsIntake {
   return createSmsIntake({ ...installation, onTaken: createWaker(installation, smsEventChannel) });
 }
 
-/** Twilio answers STOP, START and HELP by itself, unless that was taken off. */
-export function answersKeywords({ config }: Installation): boolean {
-  return config.smsProvider !== 'twilio';
+/** What the provider in use tells by requests to this installation. */
+export function smsCallbacks(installation: Installation): Page[] {
+  const { config, secrets, log } = installation;
+  if (config.smsProvider !== 'twilio') return [];
+  return twilioCallbacks({
+    authToken: twilioUrlOf(installation).authToken,
+    publicUrl: publicUrlOf(config),
+    secrets,
+    log,
+    intake: createIntake(installation),
+  });
+}
+
+function twilioUrlOf({ config }: Installation): TwilioUrl {
+  if (config.twilioUrl === null) throw new Error('POSTILLION_TWILIO_URL is not set');
+  return parseTwilioUrl(config.twilioUrl);
 }

@@ -33,7 +33,7 @@ import { segmentChannel, startSegmentUpkeep } from '../segments/jobs.ts';
 import { keepMessage, tidySandbox } from '../sandbox/sandbox.ts';
 import { hostname } from 'node:os';
 import { type Installation, publicUrlOf } from './installation.ts';
-import { answersKeywords, createSmsProvider } from './sms-provider.ts';
+import { createSmsProvider } from './sms-provider.ts';
 
 export type Worker = { stop: () => Promise<void> };
 
@@ -80,7 +80,7 @@ export async function startWorker(installation: Installation): Promise<Worker> {
     startSmsEvents({
       ...installation,
       random: Math.random,
-      answersKeywords: answersKeywords(installation),
+      answersKeywords: !smsProvider.answersKeywords,
       onCampaignProgress,
       onContactsChanged: createWaker(installation, segmentChannel),
       onQueued: wakeDelivery,

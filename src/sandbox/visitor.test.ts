@@ -9,7 +9,8 @@ const local = {
   host: '127.0.0.1:8025',
   isForwarded: false,
   method: 'GET',
-  form: {},
+  form: new URLSearchParams(),
+  header: () => undefined,
   userAgent: '',
   purpose: '',
 };

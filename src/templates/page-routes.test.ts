@@ -11,7 +11,15 @@ async function ask(route: string, params: Record<string, string> = {}, query: Re
   const page = pages.find((candidate) => candidate.path === route);
   if (page === undefined) throw new Error(`no page ${route}`);
   return page.handle({
-    ...{ method: 'GET', params, query, form: {}, userAgent: '', purpose: '' },
+    ...{
+      method: 'GET',
+      params,
+      query,
+      form: new URLSearchParams(),
+      header: () => undefined,
+      userAgent: '',
+      purpose: '',
+    },
     ...{ remoteAddress: '203.0.113.9', host: 'example.com', isForwarded: true },
   });
 }

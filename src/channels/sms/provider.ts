@@ -58,6 +58,8 @@ export type SmsProvider = {
   concurrency: number;
   /** Never rejects for anything that the remote side does; rejects only with the error of `confirm` or an abort. */
   handOff: (handOff: SmsHandOff) => Promise<SendOutcome<SmsFailure>>;
+  /** Whether it answers STOP, START and HELP by itself. */
+  answersKeywords: boolean;
   /** Why the provider cannot be reached at all; used by `doctor`. Null means that it can. */
   probe: () => Promise<string | null>;
   /** Lets what is under way end, then closes every connection. */

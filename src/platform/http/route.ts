@@ -90,6 +90,8 @@ export type Page = {
   /** What is asked for by GET can be asked about by HEAD. */
   method?: 'GET' | 'POST';
   path: string;
+  /** Of what is posted; 4 kB where nothing is said. */
+  formBytesMax?: number;
   handle: (request: PageRequest) => Promise<PageResponse>;
 };
 
@@ -97,8 +99,10 @@ export type PageRequest = {
   method: string;
   params: Readonly<Record<string, string>>;
   query: Readonly<Record<string, string>>;
-  /** What was posted, read as a form whatever its content type says; at most 4 kB. */
-  form: Readonly<Record<string, string>>;
+  /** What was posted, read as a form whatever its content type says. */
+  form: URLSearchParams;
+  /** A header of the request, by its name in lower case. */
+  header: (name: string) => string | undefined;
   remoteAddress: string;
   /** The `Host` header, which the client is free to invent. */
   host: string;

@@ -521,7 +521,14 @@ function addPage(app: FastifyInstance, page: Page, budget: ByteBudget): void {
         method: request.method,
         params: request.params as Record<string, string>,
         query: textsOnly(request.query as Record<string, unknown>),
-        form: method === 'GET' ? {} : await readForm(request.raw, budget),
+        form:
+          method === 'GET'
+            ? new URLSearchParams()
+            : await readForm(request.raw, page.formBytesMax ?? formBytesMax, budget),
+        header: (name) => {
+          const value = headers[name];
+          return Array.isArray(value) ? value.join(', ') : value;
+        },
         remoteAddress: request.socket.remoteAddress ?? '',
         host: headers.host ?? '',
         userAgent: headers['user-agent'] ?? '',
@@ -535,10 +542,14 @@ function addPage(app: FastifyInstance, page: Page, budget: ByteBudget): void {
 
 const purposeHeaders = ['sec-purpose', 'purpose', 'x-purpose', 'x-moz'];
 
-async function readForm(request: IncomingMessage, budget: ByteBudget): Promise<Record<string, string>> {
-  const { bytes, release } = await collectBody(request, { bytesMax: formBytesMax, budget });
+async function readForm(
+  request: IncomingMessage,
+  bytesMax: number,
+  budget: ByteBudget,
+): Promise<URLSearchParams> {
+  const { bytes, release } = await collectBody(request, { bytesMax, budget });
   release();
-  return Object.fromEntries(new URLSearchParams(bytes.toString('utf8')));
+  return new URLSearchParams(bytes.toString('utf8'));
 }
 
 function textsOnly(query: Readonly<Record<string, unknown>>): Record<string, string> {

@@ -67,6 +67,7 @@ export function createSandboxSmsProvider(tools: SandboxSmsTools): SmsProvider {
   let isClosed = false;
   return {
     name: 'sandbox',
+    answersKeywords: false,
     concurrency: handOffsMax,
     handOff: async (handOff) => {
       handOff.signal.throwIfAborted();

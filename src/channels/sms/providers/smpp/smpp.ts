@@ -161,6 +161,7 @@ export function createSmppProvider(options: SmppProviderOptions): SmsProvider {
 
   return {
     name: 'smpp',
+    answersKeywords: false,
     concurrency: places,
     handOff: async (handOff) => {
       if (handOff.signal.aborted) throw abortReason(handOff.signal);

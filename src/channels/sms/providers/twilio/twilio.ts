@@ -21,12 +21,6 @@ export type TwilioProviderOptions = {
   authorities?: string;
 };
 
-/**
- * Twilio answers STOP, START and HELP itself, and keeps a list of its own of who wants no more texts (error 21610).
- * Its callbacks tell of such a text like of any other; whoever reads them must note it, and must not answer once more.
- */
-export const answersKeywordsItself = true;
-
 /** An account may have about a hundred requests under way; a node must leave room for others. */
 const connectionsMax = 32;
 
@@ -54,6 +48,8 @@ export function createTwilioProvider(options: TwilioProviderOptions): SmsProvide
 
   return {
     name: 'twilio',
+    // It keeps a list of its own of who wants no more texts (error 21610), and tells of the keywords all the same.
+    answersKeywords: true,
     concurrency: connectionsMax,
     handOff: async (handOff) => {
       handOff.signal.throwIfAborted();
