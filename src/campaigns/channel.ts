@@ -6,8 +6,7 @@ import type { Transaction } from '../platform/postgres/database.ts';
 
 /**
  * What the engine knows of a channel. Everything else about a campaign is the same on all of them: who gets it, when,
- * how fast, and what became of it. A new channel is a module that keeps this contract, and a line where the roles put
- * the room together.
+ * how fast, and what became of it. A new channel is a module that keeps this contract, and an entry in campaigns.ts.
  */
 export type CampaignChannel = {
   channel: Channel;
@@ -52,7 +51,7 @@ export type CampaignChannel = {
   /** What `renderSample` shows, and what stands there where nothing can be shown. */
   sampleRecord: TProperties;
   emptySample: Readonly<Record<string, unknown>>;
-  /** A copy as a person reads it, and what may be wrong with it; null if its values make it too large. */
+  /** A copy as a person reads it, and what may be wrong with it; null if its values make it unfit to be sent. */
   renderSample: (message: PreparedMessage, copy: SampleCopy) => Sample | null;
   /** What an address of `POST /:id/test` must be: a format of `createValidation`. */
   addressFormat: string;
@@ -65,8 +64,14 @@ export type ChannelWords = {
   medium: string;
   /** As in `has no email address`. */
   address: string;
-  /** Who takes what is handed off: `the next mail server`. */
+  /** Who takes what is handed off, or refuses it: `the next mail server`. */
   taker: string;
+  /** What has happened with what is delivered: `the next mail server took it`. */
+  arrival: string;
+  /** How long what was put off is tried again: `three days`. */
+  retriedFor: string;
+  /** What a copy has that cannot be sent: `more than 30 MB`. */
+  unfit: string;
 };
 
 export type SampleCopy = {

@@ -5,12 +5,16 @@ import { findTracking } from '../domains/domains.ts';
 import { findMessageSender, type StoredEmailContent, type StoredEmailDetails } from '../messages/messages.ts';
 import type { Transaction } from '../platform/postgres/database.ts';
 import { keepTemplate, listVariables, type TemplateContent, toEmailText } from '../templates/templates.ts';
-import { renderEmailSample, submitEmailTest } from './email-sample.ts';
 import type { CampaignChannel, CampaignContent, PreparableCampaign, Preparation } from './channel.ts';
-
-/** An input that may be null: said so in one type, so that what is wrong with it is said once. */
-const optional = <Value>(type: string, options: Record<string, unknown>) =>
-  Type.Optional(Type.Unsafe<Value | null>({ type: [type, 'null'], ...options }));
+import {
+  categoryInput,
+  optional,
+  pickValues,
+  textOrNull,
+  variablesInput,
+  variablesOrNull,
+} from './content-fields.ts';
+import { renderEmailSample, submitEmailTest } from './email-sample.ts';
 
 const contentFields = {
   subject: optional<string>('string', {
@@ -51,20 +55,8 @@ const contentFields = {
   track_clicks: optional<boolean>('boolean', {
     description: 'As the sending domain says when left out.',
   }),
-  category: optional<string>('string', {
-    minLength: 1,
-    maxLength: 100,
-    format: 'single-line',
-    description: 'A label for analytics.',
-  }),
-  variables: optional<Values>('object', {
-    patternProperties: {
-      '^[A-Za-z_][A-Za-z0-9_.]{0,254}$': { type: ['string', 'number', 'boolean'], maxLength: 10_000 },
-    },
-    additionalProperties: false,
-    maxProperties: 500,
-    description: 'What stands for `{{name}}` where a contact has no value of its own.',
-  }),
+  category: categoryInput,
+  variables: variablesInput,
 } satisfies TProperties;
 
 /** The inputs without what was never given, or was taken back. */
@@ -87,7 +79,6 @@ function inputsOf(content: CampaignContent): EmailInputs {
   return content; // Checked by contentFields.
 }
 
-const textOrNull = Type.Union([Type.String(), Type.Null()]);
 const booleanOrNull = Type.Union([Type.Boolean(), Type.Null()]);
 
 /** More names than that are no content. */
@@ -111,7 +102,7 @@ export const emailCampaigns: CampaignChannel = {
     track_opens: booleanOrNull,
     track_clicks: booleanOrNull,
     category: textOrNull,
-    variables: Type.Unsafe<Values | null>({ type: ['object', 'null'] }),
+    variables: variablesOrNull,
   },
   bodyFields: ['html', 'text', 'variables'],
   findIssues: (content) => {
@@ -129,7 +120,14 @@ export const emailCampaigns: CampaignChannel = {
   },
   addressColumns: { address: 'email', key: 'email_key' },
   addressFormat: 'email',
-  words: { medium: 'email', address: 'email address', taker: 'the next mail server' },
+  words: {
+    medium: 'email',
+    address: 'email address',
+    taker: 'the next mail server',
+    arrival: 'the next mail server took it',
+    retriedFor: 'three days',
+    unfit: 'more than 30 MB',
+  },
   defaultsOf: (content) => inputsOf(content).variables ?? {},
   prepare: prepareEmail,
   findObstacle: async (transaction, message) => {
@@ -205,12 +203,6 @@ async function prepareEmail(transaction: Transaction, campaign: PreparableCampai
       variableNames,
     },
   };
-}
-
-/** Each of them is looked at for each copy. */
-function pickValues(values: Values, names: readonly string[]): Values {
-  const wanted = new Set(names);
-  return Object.fromEntries(Object.entries(values).filter(([name]) => wanted.has(name)));
 }
 
 /** Filled in for each copy, and no value of anybody's. */

@@ -1,10 +1,12 @@
 import { expect, test } from 'vitest';
 import type { CampaignRecipient } from '../messages/messages.ts';
+import { emailCampaigns } from './email-channel.ts';
 import { explain, type Facts, outcomes } from './explanation.ts';
+import { smsCampaigns } from './sms-channel.ts';
 
 const at = (day: number) => new Date(Date.UTC(2026, 10, day));
 
-const words = { medium: 'email', address: 'email address', taker: 'the next mail server' };
+const { words } = emailCampaigns;
 
 const campaign: Facts['campaign'] = {
   status: 'sending',
@@ -80,6 +82,22 @@ test('a suppression is a reason for having been left out only if it is older tha
   expect(suppressedOn(11)).toContain('Was not in the audience when it was frozen');
 });
 
+test('a text arrives on a phone, and until that is known nobody claims it', () => {
+  const sms = { words: smsCampaigns.words };
+  const handedOff: CampaignRecipient = { ...recipient, handed_off_at: at(11) };
+  const reasonOf = (more: Partial<CampaignRecipient>) =>
+    reasonFor({ ...sms, recipient: { ...handedOff, ...more } });
+  for (const shownStatus of ['pending', 'sent'] as const) {
+    const reason = reasonOf({ shownStatus });
+    expect(reason).toContain('and the carrier took it; whether it arrived is not known yet.');
+  }
+  expect(reasonOf({ shownStatus: 'sent', uncertain: true })).toContain('the connection broke');
+  expect(reasonOf({ shownStatus: 'delivered' })).toContain('and it arrived on the phone.');
+  expect(reasonOf({ shownStatus: 'delayed' })).toContain(
+    'by the carrier, and is tried again for up to a day.',
+  );
+});
+
 test('of many sets the first are named', () => {
   const includedBy = Array.from({ length: 7 }, (_, index) => ({ kind: 'tag', name: `T${index}` }) as const);
   expect(reasonFor({ recipient, standing: { ...standing, includedBy } })).toContain(
@@ -87,38 +105,41 @@ test('of many sets the first are named', () => {
   );
 });
 
-test('every status and every drop has a sentence, whatever else is known', () => {
-  const dropReasons = [
-    'invalid_domain',
-    'no_mx',
-    'null_mx',
-    'disposable',
-    'suppressed',
-    'unreachable',
-    'duplicate',
-    'unsubscribed',
-    'no_address',
-    'contact_deleted',
-  ] as const;
-  const shown = outcomes.flatMap((outcome) =>
-    outcome === 'excluded' || outcome === 'not_in_audience' ? [] : [{ shownStatus: outcome }],
-  );
-  const drops = dropReasons.map((reason) => ({ shownStatus: 'dropped', drop_reason: reason }) as const);
-  for (const fate of [...shown, ...drops]) {
-    for (const given of [standing, { ...standing, includedBy: [] }, null]) {
-      if (fate.shownStatus === 'dropped' && !('drop_reason' in fate)) continue;
-      const { reason, steps } = explain({
-        words,
-        campaign,
-        standing: given,
-        recipient: { ...recipient, ...fate },
-        waiting: null,
-      });
-      expect(reason).toMatch(/^[A-Z].*\. [A-Z].*[a-z”Z]\.$/);
-      expect(steps.every(({ text }) => text.endsWith('.'))).toBe(true);
+test.each([emailCampaigns, smsCampaigns])(
+  'on $channel every status and every drop has a sentence, whatever else is known',
+  (channel) => {
+    const dropReasons = [
+      'invalid_domain',
+      'no_mx',
+      'null_mx',
+      'disposable',
+      'suppressed',
+      'unreachable',
+      'duplicate',
+      'unsubscribed',
+      'no_address',
+      'contact_deleted',
+    ] as const;
+    const shown = outcomes.flatMap((outcome) =>
+      outcome === 'excluded' || outcome === 'not_in_audience' ? [] : [{ shownStatus: outcome }],
+    );
+    const drops = dropReasons.map((reason) => ({ shownStatus: 'dropped', drop_reason: reason }) as const);
+    for (const fate of [...shown, ...drops]) {
+      for (const given of [standing, { ...standing, includedBy: [] }, null]) {
+        if (fate.shownStatus === 'dropped' && !('drop_reason' in fate)) continue;
+        const { reason, steps } = explain({
+          words: channel.words,
+          campaign,
+          standing: given,
+          recipient: { ...recipient, ...fate },
+          waiting: null,
+        });
+        expect(reason).toMatch(/^[A-Z].*\. [A-Z].*[a-z”Z]\.$/);
+        expect(steps.every(({ text }) => text.endsWith('.'))).toBe(true);
+      }
     }
-  }
-});
+  },
+);
 
 test('before the audience is frozen, it says what would become of somebody', () => {
   const draft = { ...campaign, status: 'draft', frozenAt: null } as const;

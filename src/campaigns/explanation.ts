@@ -97,17 +97,21 @@ function reasonOf(facts: Facts, recipient: CampaignRecipient): string {
   const at = on(recipient.status_at);
   switch (recipient.shownStatus) {
     case 'pending':
-      return describeWaiting(campaign, waiting);
+      return recipient.handed_off_at === null
+        ? describeWaiting(campaign, waiting)
+        : describeUnconfirmed(words, recipient);
     case 'dropped':
       return recipient.drop_reason === null
         ? ''
         : describeDrop(facts, recipient.drop_reason, campaign.frozenAt);
     case 'delayed':
-      return `Was put off${at} by ${describeAnswer(words, recipient)}, and is tried again for up to three days.`;
+      return `Was put off${at} by ${describeAnswer(words, recipient)}, and is tried again for up to ${words.retriedFor}.`;
     case 'sent':
-      return `Was handed off${on(recipient.handed_off_at)}, and the connection broke before the answer: it may have arrived, and is not sent twice.`;
+      return recipient.uncertain
+        ? `Was handed off${on(recipient.handed_off_at)}, and the connection broke before the answer: it may have arrived, and is not sent twice.`
+        : describeUnconfirmed(words, recipient);
     case 'delivered':
-      return `Was handed off${on(recipient.handed_off_at)}, and ${words.taker} took it.`;
+      return `Was handed off${on(recipient.handed_off_at)}, and ${words.arrival}.`;
     case 'opened':
       return `Was delivered, and opened${on(recipient.opened_at)}.`;
     case 'clicked':
@@ -123,6 +127,10 @@ function reasonOf(facts: Facts, recipient: CampaignRecipient): string {
     case 'cancelled':
       return `The campaign was cancelled${on(campaign.cancelledAt)} before its turn.`;
   }
+}
+
+function describeUnconfirmed({ taker }: ChannelWords, recipient: CampaignRecipient): string {
+  return `Was handed off${on(recipient.handed_off_at)}, and ${taker} took it; whether it arrived is not known yet.`;
 }
 
 function describeWaiting(campaign: ExplainedCampaign, waiting: Facts['waiting']): string {
@@ -221,7 +229,7 @@ function listSteps(facts: Facts, recipient: CampaignRecipient): Step[] {
   add(recipient.opened_at, 'Was opened.');
   add(recipient.clicked_at, 'A link was followed.');
   const { shownStatus } = recipient;
-  if (shownStatus === 'delivered') add(recipient.status_at, `${capitalise(words.taker)} took it.`);
+  if (shownStatus === 'delivered') add(recipient.status_at, `${capitalise(words.arrival)}.`);
   if (!toldAlready.has(shownStatus))
     add(shownStatus === 'cancelled' ? campaign.cancelledAt : recipient.status_at, reasonOf(facts, recipient));
   steps.sort((one, other) => (one.at?.getTime() ?? 0) - (other.at?.getTime() ?? 0));

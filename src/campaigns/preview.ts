@@ -47,8 +47,10 @@ function makeSample(
   if (preparation.kind === 'not_ready') return { record: channel.emptySample, warnings };
   const copy = { values, publicUrl: tools.publicUrl(), at: now(tools.clock) };
   const sample = channel.renderSample(preparation.message, copy);
-  if (sample === null)
-    return { record: channel.emptySample, warnings: [...warnings, 'This copy has more than 30 MB.'] };
+  if (sample === null) {
+    const unfit = `This copy cannot be sent: it has ${channel.words.unfit}.`;
+    return { record: channel.emptySample, warnings: [...warnings, unfit] };
+  }
   return { record: sample.record, warnings: [...warnings, ...sample.warnings] };
 }
 

@@ -1,6 +1,7 @@
 import type { Acceptor } from '../messages/messages.ts';
 import { badRequest, PublicError, resourceNotFound } from '../platform/http/errors.ts';
 import { now } from '../platform/clock.ts';
+import type { CampaignChannel } from './channel.ts';
 import type { CampaignReference } from './lifecycle.ts';
 import { loadSample, type SampleTools } from './sampling.ts';
 
@@ -27,7 +28,7 @@ export async function sendTest(
   const copy = { values, publicUrl: tools.publicUrl(), at: now(tools.clock), organizationId };
   const submissions = to.map((address) => channel.submitTest(preparation.message, { ...copy, to: address }));
   const outcomes = await Promise.all(
-    submissions.map((submission) => tools.acceptor.accept(submission ?? tooLarge(), null)),
+    submissions.map((submission) => tools.acceptor.accept(submission ?? unfit(channel), null)),
   );
   const ids = outcomes.flatMap((outcome) =>
     outcome.kind === 'response' ? [(JSON.parse(outcome.response.text) as { id: string }).id] : [],
@@ -36,6 +37,6 @@ export async function sendTest(
   return ids.length === 0 && refused !== undefined ? refused.error : ids;
 }
 
-function tooLarge(): PublicError {
-  return new PublicError(badRequest, 'The campaign has more than 30 MB with these values.');
+function unfit({ words }: CampaignChannel): PublicError {
+  return new PublicError(badRequest, `The campaign has ${words.unfit} with these values.`);
 }

@@ -38,7 +38,8 @@ export { deleteOldReputation, forgiveReputation } from './reputation.ts';
 export { showFate } from './email-record.ts';
 export { campaignDropReasons, type DropReason, fateFields, messageFormats } from './schema.ts';
 export { insertCampaignMessage } from './store.ts';
-export type { StoredEmailContent, StoredEmailDetails, Submission } from './submission.ts';
+export type { StoredEmailContent, StoredEmailDetails, StoredSmsContent, Submission } from './submission.ts';
+export { submitSms } from './sms-send.ts';
 export {
   type AddressColumns,
   admitRecipients,

@@ -48,6 +48,7 @@ const info: Omit<ApiInfo, 'version'> = {
       description:
         'One email to many contacts: written as a draft, then sent at once or when its time comes.',
     },
+    { name: 'SMS campaigns', description: 'One text to many contacts, as email campaigns are.' },
   ],
   examples: {
     'POST /contacts': {
@@ -68,6 +69,15 @@ const info: Omit<ApiInfo, 'version'> = {
         subject: 'News for {{first_name}}',
         html: '<h1>Spring, {{first_name}}</h1><p><a href="{{unsubscribe_url}}">No more of this</a></p>',
         variables: { first_name: 'you' },
+        list_ids: ['0198c0de-0000-7000-8000-000000000001'],
+      },
+    },
+    'POST /sms/campaigns': {
+      'A sale for a list': {
+        name: 'Sale',
+        from: 'Postillion',
+        body: '{{first_name}}, everything is half the price until Sunday.',
+        variables: { first_name: 'Dear customer' },
         list_ids: ['0198c0de-0000-7000-8000-000000000001'],
       },
     },

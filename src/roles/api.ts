@@ -4,7 +4,7 @@ import { projectDirectory } from '../config.ts';
 import { clearingChannel } from '../audience/jobs.ts';
 import { audienceRoutes } from '../audience/routes.ts';
 import { createKeyring, type Keyring, type Scope } from '../accounts/accounts.ts';
-import { campaignChannel, emailCampaigns } from '../campaigns/campaigns.ts';
+import { campaignChannel, campaignChannels } from '../campaigns/campaigns.ts';
 import { campaignRoutes } from '../campaigns/routes.ts';
 import { domainChannel } from '../domains/jobs.ts';
 import { domainRoutes } from '../domains/routes.ts';
@@ -46,6 +46,12 @@ export function listRoutes(installation: Installation, loadGallery = openGallery
   const wakeClearing = createWaker(installation, clearingChannel);
   const wakeDomainChecks = createWaker(installation, domainChannel);
   const publicUrl = () => publicUrlOf(installation.config);
+  const campaignTools = {
+    ...installation,
+    acceptor,
+    publicUrl,
+    onChanged: createWaker(installation, campaignChannel),
+  };
   return [
     ...messageRoutes({ database, acceptor }),
     ...audienceRoutes({
@@ -55,10 +61,7 @@ export function listRoutes(installation: Installation, loadGallery = openGallery
       onErased: createWaker(installation, erasureChannel),
     }),
     ...segmentRoutes({ ...installation, onChanged: wakeSegments, onDeleted: wakeClearing }),
-    ...campaignRoutes(
-      { ...installation, acceptor, publicUrl, onChanged: createWaker(installation, campaignChannel) },
-      emailCampaigns,
-    ),
+    ...[...campaignChannels.values()].flatMap((channel) => campaignRoutes(campaignTools, channel)),
     ...templateRoutes({ ...installation, loadGallery, publicUrl }),
     ...domainRoutes({ ...installation, onRegistered: wakeDomainChecks }),
     ...senderRoutes({ database }),

@@ -119,22 +119,32 @@ makeForeign['/sms/:id'] = async () => {
   return body.id;
 };
 
-makeForeign['/email/campaigns/:id'] = () => makeCampaign();
-
-/** Where a route wants it in another state than the one in which it is made. */
-const makeForeignFor: Record<string, () => Promise<string>> = {
-  'POST /email/campaigns/:id/cancel': () => makeCampaign("status = 'scheduled', scheduled_at = now()"),
-  'POST /email/campaigns/:id/resume': () =>
-    makeCampaign("status = 'paused', pause_reason = 'schedule_missed', scheduled_at = now()"),
+const campaignContents = {
+  '/email/campaigns': { from: `a@${otherDomain}`, subject: 'Hello', text: 'Hello' },
+  '/sms/campaigns': { from: otherSender, body: 'Hello' },
 };
 
+/** Where a route wants it in another state than the one in which it is made. */
+const makeForeignFor: Record<string, () => Promise<string>> = {};
+
+for (const path of ['/email/campaigns', '/sms/campaigns'] as const) {
+  makeForeign[`${path}/:id`] = () => makeCampaign(path);
+  makeForeignFor[`POST ${path}/:id/cancel`] = () =>
+    makeCampaign(path, "status = 'scheduled', scheduled_at = now()");
+  makeForeignFor[`POST ${path}/:id/resume`] = () =>
+    makeCampaign(path, "status = 'paused', pause_reason = 'schedule_missed', scheduled_at = now()");
+}
+
 /** Ready to be sent. */
-async function makeCampaign(state = "status = 'draft'"): Promise<string> {
+async function makeCampaign(
+  path: keyof typeof campaignContents,
+  state = "status = 'draft'",
+): Promise<string> {
   const list = await makeForeign['/lists/:id']!();
   const created = await server.request<{ id: string }>(
     'POST',
-    '/v1/email/campaigns',
-    { name: aName(), from: `a@${otherDomain}`, subject: 'Hello', text: 'Hello', list_ids: [list] },
+    `/v1${path}`,
+    { name: aName(), ...campaignContents[path], list_ids: [list] },
     withKey(other.key),
   );
   expect(created.status).toBe(201);
@@ -160,6 +170,11 @@ const validBodies: Readonly<Record<string, () => object>> = {
   'POST /email/campaigns/:id/send': () => ({}),
   'POST /email/campaigns/:id/preview': () => ({}),
   'POST /email/campaigns/:id/test': () => ({ to: ['ann@example.com'] }),
+  'POST /sms/campaigns': () => ({ name: aName() }),
+  'PATCH /sms/campaigns/:id': () => ({}),
+  'POST /sms/campaigns/:id/send': () => ({}),
+  'POST /sms/campaigns/:id/preview': () => ({}),
+  'POST /sms/campaigns/:id/test': () => ({ to: ['+14155550123'] }),
   'POST /lists': () => ({ name: aName() }),
   'PATCH /lists/:id': () => ({}),
   'POST /lists/:id/contacts': () => ({ contact_ids: [unknownId] }),

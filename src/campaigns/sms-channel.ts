@@ -1,0 +1,126 @@
+import { type TProperties, Type } from 'typebox';
+import { compileText, listPlaceholders, type Values } from '../channels/placeholders.ts';
+import { smsLengthMax, trimSenderName } from '../channels/sms/sms.ts';
+import { findMessageSender, type StoredSmsContent } from '../messages/messages.ts';
+import { literals } from '../platform/http/shapes.ts';
+import type { Transaction } from '../platform/postgres/database.ts';
+import { findApprovedSenders } from '../senders/senders.ts';
+import type { CampaignChannel, CampaignContent, PreparableCampaign, Preparation } from './channel.ts';
+import {
+  categoryInput,
+  optional,
+  pickValues,
+  textOrNull,
+  variablesInput,
+  variablesOrNull,
+} from './content-fields.ts';
+import { renderSmsSample, submitSmsTest } from './sms-sample.ts';
+
+const contentFields = {
+  from: optional<string>('string', {
+    minLength: 1,
+    maxLength: 255,
+    format: 'single-line',
+    description: 'The name of an approved sender of the organization; a number with or without its plus.',
+  }),
+  body: optional<string>('string', {
+    minLength: 1,
+    maxLength: smsLengthMax,
+    description: 'The text. Supports `{{variables}}`; with them replaced it has as many characters at most.',
+  }),
+  category: categoryInput,
+  variables: variablesInput,
+} satisfies TProperties;
+
+/** The inputs without what was never given, or was taken back. */
+type SmsInputs = { from?: string; body?: string; category?: string; variables?: Values };
+
+function inputsOf(content: CampaignContent): SmsInputs {
+  return content; // Checked by contentFields.
+}
+
+export const smsCampaigns: CampaignChannel = {
+  channel: 'sms',
+  path: '/sms/campaigns',
+  object: 'sms_campaign',
+  tag: 'SMS campaigns',
+  contentFields,
+  contentRecord: {
+    from: textOrNull,
+    body: textOrNull,
+    category: textOrNull,
+    variables: variablesOrNull,
+  },
+  bodyFields: ['body', 'variables'],
+  // Schemas count an emoji as one character; what is sent has two for it.
+  findIssues: (content) =>
+    (inputsOf(content).body?.length ?? 0) > smsLengthMax
+      ? [`body must be at most ${smsLengthMax} characters, of which an emoji takes two`]
+      : [],
+  templateIdOf: () => null,
+  findUnknown: () => Promise.resolve([]),
+  addressColumns: { address: 'phone_number', key: 'phone_number' },
+  addressFormat: 'phone-number',
+  words: {
+    medium: 'SMS',
+    address: 'phone number',
+    taker: 'the carrier',
+    arrival: 'it arrived on the phone',
+    retriedFor: 'a day',
+    unfit: 'no text, or more than 1,600 characters',
+  },
+  defaultsOf: (content) => inputsOf(content).variables ?? {},
+  prepare: prepareSms,
+  findObstacle: async (transaction, { organizationId, messageId }) => {
+    const name = (await findMessageSender(transaction, { organizationId, messageId })) ?? '';
+    return (await isApproved(transaction, { organizationId, name }))
+      ? null
+      : `The sender ${name} is not approved any more.`;
+  },
+  sampleRecord: {
+    from: textOrNull,
+    body: textOrNull,
+    encoding: Type.Union([literals(['gsm7', 'ucs2']), Type.Null()]),
+    segments: Type.Union([Type.Integer(), Type.Null()], { description: 'Each counts as a text of its own.' }),
+  },
+  emptySample: { from: null, body: null, encoding: null, segments: null },
+  renderSample: renderSmsSample,
+  submitTest: submitSmsTest,
+};
+
+async function prepareSms(
+  transaction: Transaction,
+  { organizationId, content }: PreparableCampaign,
+): Promise<Preparation> {
+  const { from, body, category = null, variables = {} } = inputsOf(content);
+  const sender = from === undefined ? null : trimSenderName(from);
+  const issues: string[] = [];
+  if (sender === null) issues.push('from is required');
+  else if (!(await isApproved(transaction, { organizationId, name: sender })))
+    issues.push(`from is not an approved sender of this organization: ${sender}`);
+  if (body === undefined) issues.push('body is required');
+  if (sender === null || body === undefined || issues.length > 0) return { kind: 'not_ready', issues };
+
+  const variableNames = listPlaceholders(compileText(body));
+  const stored: StoredSmsContent = { text: body, defaults: pickValues(variables, variableNames) };
+  return {
+    kind: 'ready',
+    message: {
+      sender,
+      subject: null,
+      category,
+      templateId: null,
+      // Each copy has its own number of segments.
+      details: '{}',
+      content: JSON.stringify(stored),
+      variableNames,
+    },
+  };
+}
+
+async function isApproved(
+  transaction: Transaction,
+  sender: { organizationId: string; name: string },
+): Promise<boolean> {
+  return (await findApprovedSenders(transaction, [sender])).get(sender) !== undefined;
+}
