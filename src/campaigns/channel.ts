@@ -33,6 +33,11 @@ export type CampaignChannel = {
     content: CampaignContent,
   ) => Promise<string[]>;
   addressColumns: AddressColumns;
+  /**
+   * What each copy takes of the month's quota, by the values of its contact, for the content of a `PreparedMessage`.
+   * Null where each takes one.
+   */
+  openMeter: ((content: unknown) => QuotaMeter) | null;
   /** What it is called in sentences. */
   words: ChannelWords;
   /** What stands for a placeholder where a contact has no value. */
@@ -58,6 +63,8 @@ export type CampaignChannel = {
   /** The same copy as a transactional message to one address that `addressFormat` lets through. */
   submitTest: (message: PreparedMessage, copy: TestCopy) => Submission | null;
 };
+
+export type QuotaMeter = (values: Values) => number;
 
 export type ChannelWords = {
   /** As in `unsubscribed from email`. */

@@ -118,6 +118,7 @@ export const emailCampaigns: CampaignChannel = {
     const template = await readTemplate(transaction, { organizationId, id });
     return template.kind === 'unknown' ? [template.issue] : [];
   },
+  openMeter: null,
   addressColumns: { address: 'email', key: 'email_key' },
   addressFormat: 'email',
   words: {

@@ -23,7 +23,16 @@ const anHourLater = () => (hours += 1) * 3_600_000;
 const email = {
   channel: 'email',
   addressColumns: { address: 'email', key: 'email_key' },
+  openMeter: null,
   findObstacle: () => Promise.resolve(obstacle),
+} as unknown as CampaignChannel;
+
+/** Its copies take as many of the quota as their first name says. */
+const sms = {
+  ...email,
+  channel: 'sms',
+  addressColumns: { address: 'phone_number', key: 'phone_number' },
+  openMeter: () => (values: Record<string, unknown>) => Number(values.first_name),
 } as unknown as CampaignChannel;
 
 beforeAll(async () => {
@@ -33,7 +42,10 @@ beforeAll(async () => {
     database,
     clock: systemClock,
     newId,
-    channels: new Map([['email', email]]),
+    channels: new Map([
+      ['email', email],
+      ['sms', sms],
+    ]),
     admissionPauses: createPauses({ ...systemClock, monotonicMs: anHourLater }),
     onAdmitted: () => {
       admissions += 1;
@@ -504,6 +516,45 @@ test('a quota is used up to its last message, and the rest waits until there is 
     [organizationId],
   );
   expect(usage?.used).toBe(10);
+});
+
+test('where copies take different amounts of the quota, it is used as far as the next one fits', async () => {
+  const list = await makeSet('list');
+  for (const [index, firstName] of ['2', '3', '1', '4'].entries()) {
+    const id = await makeContact({ firstName }, [list]);
+    await run('update contacts set phone_number = $2 where id = $1', [id, `+4915112345${index}`]);
+  }
+  const campaign = await queueCampaign({ lists: [list], variableNames: ['first_name'] });
+  await run(`update campaigns set channel = 'sms' where id = $1`, [campaign.id]);
+  const setQuota = (quota: number) =>
+    run('update organizations set sms_quota = $2 where id = $1', [organizationId, quota]);
+  const used = async () =>
+    (
+      await run<{ used: string }>(
+        `select coalesce(sum(used), 0) as used from quota_usage where organization_id = $1 and channel = 'sms'`,
+        [organizationId],
+      )
+    ).map((row) => Number(row.used));
+
+  await setQuota(4);
+  await advanceFully(campaign);
+  expect(await read(campaign)).toMatchObject({
+    status: 'paused',
+    pause_reason: 'quota_exceeded',
+    admitted: 1,
+  });
+  expect(await used()).toEqual([2]);
+  // Two are left, and the next takes three.
+  await advanceFully(campaign);
+  expect(await read(campaign)).toMatchObject({ status: 'paused', admitted: 1 });
+  await setQuota(9);
+  await advanceFully(campaign);
+  expect(await read(campaign)).toMatchObject({ status: 'paused', admitted: 3 });
+  expect(await used()).toEqual([6]);
+  await setQuota(10);
+  await advanceFully(campaign);
+  expect(await read(campaign)).toMatchObject({ status: 'queued', pause_reason: null, admitted: 4 });
+  expect(await used()).toEqual([10]);
 });
 
 test('recipients that are put off for hours keep nobody else waiting', async () => {

@@ -6,6 +6,8 @@ import {
   contactFields,
   type ContactVariables,
   countInQueue,
+  findMessageContent,
+  listAdmissible,
   hasHandedOff,
   hasUncounted,
   holdInQueue,
@@ -17,7 +19,7 @@ import { type Clock, now } from '../platform/clock.ts';
 import type { NewId } from '../platform/ids.ts';
 import type { Database, Transaction } from '../platform/postgres/database.ts';
 import { tryLockName } from '../platform/postgres/name-locks.ts';
-import type { CampaignChannel, CampaignChannels } from './channel.ts';
+import type { CampaignChannel, CampaignChannels, QuotaMeter } from './channel.ts';
 import * as store from './engine-store.ts';
 import type { Pauses } from './pauses.ts';
 import { releaseUsed, stopCampaign } from './queueing.ts';
@@ -100,7 +102,7 @@ export async function advanceCampaign(tools: RunningTools, campaign: store.Campa
     if (running === null || frozenAt === null) return 'waits';
     const at = now(tools.clock);
     const plan = await loadPlan(transaction, running);
-    if (running.status === 'paused') return resumeIfAllowed(transaction, running, plan, at);
+    if (running.status === 'paused') return resumeIfAllowed(tools, transaction, running, plan, at);
     if (plan.isSuspended) return pause(transaction, running, 'sending_suspended', at);
     const obstacle = await channelOf(tools, running).findObstacle(transaction, running);
     if (obstacle !== null) return fail(transaction, running, obstacle, at);
@@ -164,6 +166,7 @@ async function pause(
 }
 
 async function resumeIfAllowed(
+  tools: RunningTools,
   transaction: Transaction,
   running: store.RunningCampaign,
   plan: Plan,
@@ -176,7 +179,8 @@ async function resumeIfAllowed(
   }
   if (running.pauseReason === 'quota_exceeded') {
     const { rest } = await openQuota(transaction, quotaOf(running, plan.quota, at));
-    if (rest === 0) return 'waits';
+    if (rest === 0 || (rest !== null && rest < (await measureNext(tools, transaction, running))))
+      return 'waits';
   }
   await holdInQueue(transaction, running, false);
   await store.markResumed(transaction, running, at);
@@ -243,7 +247,10 @@ async function holdUnmoved(
   return held;
 }
 
-function channelOf(tools: RunningTools, { channel }: store.RunningCampaign): CampaignChannel {
+function channelOf(
+  tools: Pick<RunningTools, 'channels'>,
+  { channel }: store.RunningCampaign,
+): CampaignChannel {
   const found = tools.channels.get(channel);
   if (found === undefined) throw new Error(`no campaigns are known on the channel ${channel}`);
   return found;
@@ -299,12 +306,13 @@ export async function loadVariables(
 }
 
 async function admit(
-  { admissionPauses }: RunningTools,
+  tools: RunningTools,
   transaction: Transaction,
   running: store.RunningCampaign,
   quota: number | null,
   at: Date,
 ): Promise<{ admitted: number; isQuotaUsedUp: boolean }> {
+  const { admissionPauses } = tools;
   const unchanged = { admitted: running.admitted, isQuotaUsedUp: false };
   const waiting = running.expanded - running.admitted;
   if (waiting === 0 || admissionPauses.remainingMs(running.id) > 0) return unchanged;
@@ -317,23 +325,68 @@ async function admit(
   }
 
   const { rest, count } = await openQuota(transaction, quotaOf(running, quota, at));
-  const to = running.admitted + Math.min(room, waiting);
+  const wish = { from: running.admitted, to: running.admitted + Math.min(room, waiting), rest };
+  const meter = await findMeter(tools, transaction, running);
+  const fitting = meter === null ? null : await findFitting(transaction, running, meter, wish);
   const ordinals = await admitRecipients(transaction, running, {
     channel: running.channel,
-    from: running.admitted,
-    to,
-    countMax: rest,
+    from: wish.from,
+    to: fitting?.to ?? wish.to,
+    countMax: fitting === null ? rest : null,
     contentBytes: running.contentBytes,
     at,
   });
-  await count(ordinals.length);
+  await count(fitting?.units ?? ordinals.length);
   admissionPauses.add(running.id, (queued.ready + ordinals.length) / deliveredPerMsMax);
+  if (fitting !== null) return { admitted: fitting.to, isQuotaUsedUp: fitting.to < wish.to };
   // With nothing left of the quota, those behind the last one wait for more of it.
   const isQuotaUsedUp = rest !== null && ordinals.length === rest;
   const last = ordinals.reduce((highest, ordinal) => Math.max(highest, ordinal), running.admitted - 1);
   return isQuotaUsedUp
     ? { admitted: last + 1, isQuotaUsedUp: last + 1 < running.audience }
-    : { admitted: to, isQuotaUsedUp: false };
+    : { admitted: wish.to, isQuotaUsedUp: false };
+}
+
+async function findMeter(
+  tools: Pick<RunningTools, 'channels'>,
+  transaction: Transaction,
+  running: store.RunningCampaign,
+): Promise<QuotaMeter | null> {
+  const { openMeter } = channelOf(tools, running);
+  return openMeter?.(await findMessageContent(transaction, running)) ?? null;
+}
+
+/** How far the quota goes where copies take different amounts of it, and how much those take. */
+async function findFitting(
+  transaction: Transaction,
+  running: store.RunningCampaign,
+  meter: QuotaMeter,
+  { from, to, rest }: { from: number; to: number; rest: number | null },
+): Promise<{ to: number; units: number }> {
+  let units = 0;
+  for (const { ordinal, values } of await listAdmissible(transaction, running, {
+    from,
+    to,
+    countMax: to - from,
+  })) {
+    const more = meter(values);
+    if (rest !== null && units + more > rest) return { to: ordinal, units };
+    units += more;
+  }
+  return { to, units };
+}
+
+/** What the next copy takes of the quota; 0 if there is none. */
+async function measureNext(
+  tools: RunningTools,
+  transaction: Transaction,
+  running: store.RunningCampaign,
+): Promise<number> {
+  const meter = await findMeter(tools, transaction, running);
+  if (meter === null) return 1;
+  const range = { from: running.admitted, to: running.expanded, countMax: 1 };
+  const [next] = await listAdmissible(transaction, running, range);
+  return next === undefined ? 0 : meter(next.values);
 }
 
 function quotaOf(running: store.RunningCampaign, limit: number | null, at: Date) {

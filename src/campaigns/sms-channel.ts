@@ -1,11 +1,17 @@
 import { type TProperties, Type } from 'typebox';
 import { compileText, listPlaceholders, type Values } from '../channels/placeholders.ts';
-import { smsLengthMax, trimSenderName } from '../channels/sms/sms.ts';
+import { compileSms, countSegments, fillSms, smsLengthMax, trimSenderName } from '../channels/sms/sms.ts';
 import { findMessageSender, type StoredSmsContent } from '../messages/messages.ts';
 import { literals } from '../platform/http/shapes.ts';
 import type { Transaction } from '../platform/postgres/database.ts';
 import { findApprovedSenders } from '../senders/senders.ts';
-import type { CampaignChannel, CampaignContent, PreparableCampaign, Preparation } from './channel.ts';
+import type {
+  CampaignChannel,
+  CampaignContent,
+  PreparableCampaign,
+  Preparation,
+  QuotaMeter,
+} from './channel.ts';
 import {
   categoryInput,
   optional,
@@ -59,6 +65,7 @@ export const smsCampaigns: CampaignChannel = {
       : [],
   templateIdOf: () => null,
   findUnknown: () => Promise.resolve([]),
+  openMeter: openSmsMeter,
   addressColumns: { address: 'phone_number', key: 'phone_number' },
   addressFormat: 'phone-number',
   words: {
@@ -116,6 +123,13 @@ async function prepareSms(
       variableNames,
     },
   };
+}
+
+/** Segments. A copy that cannot be sent takes nothing. */
+function openSmsMeter(content: unknown): QuotaMeter {
+  const { text, defaults = {} } = content as StoredSmsContent; // As prepareSms wrote it.
+  const compiled = compileSms(text);
+  return (values) => countSegments(fillSms(compiled, { ...defaults, ...values })).segments;
 }
 
 async function isApproved(

@@ -208,6 +208,38 @@ const admitNext = statement<{ ordinal: number }>(
    returning ordinal`,
 );
 
+const selectAdmissible = statement<{ ordinal: number; variables: Values | null }>(
+  'messages_select_admissible',
+  `select r.ordinal, r.variables
+   from recipients r
+   where r.organization_id = $1 and r.message_id = $2 and r.ordinal >= $3 and r.ordinal < $4
+     and r.drop_reason is null and r.address <> ''
+   order by r.ordinal
+   limit $5`,
+);
+
+/** Those that `admitRecipients` would let into the queue, each with its own values. */
+export async function listAdmissible(
+  connection: Connection,
+  message: MessageKey,
+  { from, to, countMax }: { from: number; to: number; countMax: number },
+): Promise<{ ordinal: number; values: Values }[]> {
+  const { organizationId, messageId } = message;
+  const rows = await connection.rows(selectAdmissible, [organizationId, messageId, from, to, countMax]);
+  return rows.map(({ ordinal, variables }) => ({ ordinal, values: variables ?? {} }));
+}
+
+const selectContent = statement<{ content: unknown }>(
+  'messages_select_content',
+  'select content from message_contents where organization_id = $1 and message_id = $2',
+);
+
+/** What a message says, as its channel stored it; null once it was erased. */
+export async function findMessageContent(connection: Connection, message: MessageKey): Promise<unknown> {
+  const [row] = await connection.rows(selectContent, [message.organizationId, message.messageId]);
+  return row?.content ?? null;
+}
+
 export type Admission = {
   channel: Channel;
   /** Ordinals, the second one not included. */

@@ -49,6 +49,8 @@ export {
   contactFields,
   type ContactVariables,
   countInQueue,
+  findMessageContent,
+  listAdmissible,
   findMessageSender,
   findCampaignMessages,
   holdInQueue,
