@@ -258,11 +258,13 @@ async function claimInto(desk: Desk, { counter, lane }: Place): Promise<void> {
 /** Whoever must not be written to is settled at once; the others are returned. */
 async function dropUnwanted(shift: Shift, jobs: readonly store.Job[]): Promise<store.Job[]> {
   const objections = await findObjections(shift.tools, jobs);
-  const checkedAtMs = shift.tools.clock.monotonicMs();
+  const { clock, random } = shift.tools;
+  const checkedAtMs = clock.monotonicMs();
+  const context = { atMs: clock.nowMs(), random: random(), dateOf };
   for (const job of jobs) shift.checkedAtMs.set(job, checkedAtMs);
   await Promise.all(
     [...objections].map(([job, objection]) =>
-      shift.settlements.add({ settlement: settleObjection(job, objection), message: null }),
+      shift.settlements.add({ settlement: settleObjection(job, objection, context), message: null }),
     ),
   );
   return jobs.filter((job) => !objections.has(job));

@@ -121,7 +121,7 @@ async function attempt(shift: Shift, post: Post, job: store.Job): Promise<Settle
   let isNoted = false;
   try {
     const objection = await findLateObjection(shift, job);
-    if (objection !== undefined) return settled(settleObjection(job, objection));
+    if (objection !== undefined) return settled(settleObjection(job, objection, context()));
     const result = await post.shift.handOff(job, {
       confirm: async () => {
         await confirmHandOff(shift, job);
@@ -136,7 +136,7 @@ async function attempt(shift: Shift, post: Post, job: store.Job): Promise<Settle
     }
     return { settlement: settleAttempt(job, result, context()), message: result.facts };
   } catch (cause) {
-    if (cause instanceof UnwantedError) return settled(settleObjection(job, cause.objection));
+    if (cause instanceof UnwantedError) return settled(settleObjection(job, cause.objection, context()));
     const isStopped = shift.signal.aborted || cause instanceof NotConfirmedError;
     if (!isConfirmed && (isStopped || cause instanceof DatabaseUnavailableError)) {
       return settled(releaseJob(job, context()));

@@ -153,10 +153,16 @@ export function dropJob(job: Job, dropReason: DropReason): Settlement {
   return job.ambiguities > 0 ? untouched(job) : { ...untouched(job), dropReason };
 }
 
-/** Of a campaign that was cancelled nothing is written: who has had nothing of it is known by that. */
-export function settleObjection(job: Job, objection: Objection): Settlement {
-  return objection === 'stopped' ? untouched(job) : dropJob(job, objection);
+/**
+ * Of a campaign that was cancelled nothing is written: who has had nothing of it is known by that. One of an
+ * organization that is suspended waits in the queue, where whoever looks after the campaign holds it.
+ */
+export function settleObjection(job: Job, objection: Objection, context: SettlementContext): Settlement {
+  if (objection === 'stopped') return untouched(job);
+  return objection === 'suspended' ? releaseJob(job, context, suspendedPauseMs) : dropJob(job, objection);
 }
+
+const suspendedPauseMs = 10_000;
 
 /** The message cannot be built or sent at all. */
 export function failJob(job: Job, reason: string, diagnostic: string): Settlement {

@@ -1,4 +1,4 @@
-import type { Channel } from '../accounts/accounts.ts';
+import { type Channel, loadSendingPlans } from '../accounts/accounts.ts';
 import {
   areSuppressed,
   findBarredContacts,
@@ -16,7 +16,7 @@ import type { DropReason } from './schema.ts';
  * Why a job must not be handed off although it is due: whom it is for must not be written to, or its campaign was
  * cancelled. Asked when jobs are claimed, and again by those of a campaign that have waited since.
  */
-export type Objection = DropReason | 'stopped';
+export type Objection = DropReason | 'stopped' | 'suspended';
 
 export async function findObjections(
   tools: SuppressionTools & { database: Database },
@@ -72,17 +72,25 @@ async function findCampaignObjections(
         ],
   );
   if (personal.length === 0 || !isAddressed(channel)) return new Map();
-  const [barred, stopped] = await Promise.all([
+  const organizationIds = [...new Set(personal.map(({ job }) => job.organizationId))];
+  const [barred, stopped, plans] = await Promise.all([
     findBarredContacts(
       database,
       channel,
       personal.map(({ contact }) => contact),
     ),
     findStoppedMessages(database, uniqueMessages(personal.map(({ job }) => job))),
+    loadSendingPlans(database, organizationIds, channel),
   ]);
+  const suspended = new Set(
+    plans.filter(({ isSuspended }) => isSuspended).map(({ organizationId }) => organizationId),
+  );
   const objections = new Map<Job, Objection>();
   for (const [index, { job }] of personal.entries()) {
-    const objection = stopped.has(job.messageId) ? 'stopped' : barred.get(index);
+    const isSuspended = suspended.has(job.organizationId);
+    const objection = stopped.has(job.messageId)
+      ? 'stopped'
+      : (barred.get(index) ?? (isSuspended ? 'suspended' : undefined));
     if (objection !== undefined) objections.set(job, objection);
   }
   return objections;

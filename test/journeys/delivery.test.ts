@@ -18,6 +18,7 @@ import {
   type Statement,
 } from '../../src/platform/postgres/database.ts';
 import { createEmailProvider } from '../../src/roles/worker.ts';
+import { insertSentCampaign } from '../support/campaign-fixture.ts';
 import {
   addresses,
   createShiftedClock,
@@ -363,6 +364,87 @@ describe('when a worker dies', () => {
     });
     for (const id of [suspect, ...others]) expect((await settled(server, id)).status).toBe('delivered');
     expect(besides).toEqual([0]);
+  });
+});
+
+describe('what of a campaign waits in the memory of a worker', () => {
+  /** Of two recipients the second waits behind the first, until something has happened and time has passed. */
+  async function deliverBoth(between: (contactIds: string[]) => Promise<unknown>) {
+    const { organizationId, installation } = server;
+    const contacts = await Promise.all(
+      ['first', 'second'].map(async (name) => {
+        const email = `${name}-${installation.newId()}@example.com`;
+        const { body } = await server.request<{ id: string }>('POST', '/v1/contacts', { email });
+        return { id: body.id, email };
+      }),
+    );
+    const { messageId } = await insertSentCampaign(installation, { organizationId, contacts });
+    await rowsOf(
+      server,
+      `update recipients set status = 'sent', handed_off_at = null where message_id = $1`,
+      [messageId],
+    );
+    await rowsOf(
+      server,
+      `insert into delivery_queue (organization_id, message_id, ordinal, channel, lane, due_at, accepted_at,
+         content_bytes)
+       select organization_id, message_id, ordinal, 'email', 1, $2, $2, 100 from recipients where message_id = $1`,
+      [messageId, new Date(clock.nowMs())],
+    );
+    const sandbox = createEmailProvider(installation);
+    const handedOff: string[] = [];
+    deliver({
+      emailProvider: {
+        ...sandbox,
+        concurrency: 1,
+        handOff: async (handOff) => {
+          if (handedOff.length === 0) {
+            await between(contacts.map(({ id }) => id));
+            clock.putForward(3_000);
+          }
+          const outcome = await sandbox.handOff(handOff);
+          handedOff.push(handOff.recipient.split('-')[0]!);
+          return outcome;
+        },
+      },
+    });
+    return { messageId, handedOff };
+  }
+  const unsubscribe = (contactId: string) =>
+    server.request('PATCH', `/v1/contacts/${contactId}`, { consent: { email: 'unsubscribed' } });
+  const suspend = (channels: string) =>
+    rowsOf(server, 'update organizations set suspended_channels = $2 where id = $1', [
+      server.organizationId,
+      channels,
+    ]);
+
+  test('is not handed to whoever has unsubscribed meanwhile', async () => {
+    const { messageId, handedOff } = await deliverBoth(([_first, second]) => unsubscribe(second!));
+    await eventually(
+      () => queueOf(server, messageId),
+      (jobs) => jobs.length === 0,
+    );
+    expect(handedOff).toEqual(['first']);
+  });
+
+  test('is not handed to whoever unsubscribes on the way to it', async () => {
+    const { messageId, handedOff } = await deliverBoth(([first]) => unsubscribe(first!));
+    await eventually(
+      () => queueOf(server, messageId),
+      (jobs) => jobs.length === 0,
+    );
+    expect(handedOff).toEqual(['second']);
+  });
+
+  test('goes back to the queue once the organization is suspended', async () => {
+    const { messageId, handedOff } = await deliverBoth(() => suspend('{email}'));
+    const jobs = await eventually(
+      () => queueOf(server, messageId),
+      (found) => found.every(({ claimed_by: claimedBy }) => claimedBy === null),
+    );
+    await suspend('{}');
+    expect(handedOff).toEqual([]);
+    expect(jobs).toMatchObject([{ attempts: 0 }, { attempts: 0 }]);
   });
 });
 
