@@ -4,6 +4,7 @@ import { benchCampaign } from './campaign.ts';
 import { benchDeliver } from './deliver.ts';
 import { benchImport } from './import.ts';
 import { stopAllOnExit } from './processes.ts';
+import { benchSms } from './sms.ts';
 
 /**
  * `npm run bench [NAME …] [--dkim]`: all benchmarks, or those that are named; with --dkim `deliver` signs what it
@@ -15,6 +16,7 @@ const benchmarks: Readonly<Record<string, (options: { isSigned: boolean }) => Pr
   campaign: benchCampaign,
   deliver: benchDeliver,
   import: benchImport,
+  sms: benchSms,
 };
 
 const flags = process.argv.slice(2).filter((word) => word.startsWith('--'));

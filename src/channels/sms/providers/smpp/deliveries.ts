@@ -31,7 +31,7 @@ export function createDeliveries(tools: {
 
   const route = async (message: ShortMessage): Promise<void> => {
     if (isReceipt(message)) {
-      const receipt = await readReceipt(message, sent);
+      const receipt = await readReceipt(clock, sent, message);
       if (receipt === null) log.warn({ esmClass: message.esmClass }, 'smpp: a receipt that cannot be read');
       else await intake.takeReceipt(receipt);
     } else if (isAcknowledgement(message)) {

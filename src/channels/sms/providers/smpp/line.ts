@@ -3,6 +3,9 @@ import { createPace } from './pace.ts';
 import type { Pace } from './pace.ts';
 import type { SmppWire } from './wire.ts';
 
+/** What is under way on a connection that is about to end has so long to get its answers. */
+export const drainTimeoutMs = 5_000;
+
 /** A bound connection, and who has a place in its window. */
 export type Line = {
   wire: SmppWire;
@@ -43,7 +46,7 @@ export function createLine(clock: Clock, wire: SmppWire, window: number): Line {
 }
 
 /** Resolves with the work, or without it when time is up. */
-export async function within(clock: Clock, timeoutMs: number, work: Promise<void>): Promise<void> {
+export async function within(clock: Clock, timeoutMs: number, work: Promise<unknown>): Promise<void> {
   let cancel: () => void = () => undefined;
   const timeUp = new Promise<void>((resolve) => {
     cancel = clock.after(timeoutMs, resolve);

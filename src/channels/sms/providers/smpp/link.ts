@@ -2,7 +2,7 @@ import type { Clock } from '../../../../platform/clock.ts';
 import { sleep } from '../../../../platform/clock.ts';
 import type { Log } from '../../../../platform/log.ts';
 import type { RemoteReply } from '../../../outcome.ts';
-import { createLine } from './line.ts';
+import { createLine, drainTimeoutMs } from './line.ts';
 import type { Line } from './line.ts';
 import type { ShortMessage } from './pdu.ts';
 import { readStatus, statuses } from './statuses.ts';
@@ -54,9 +54,6 @@ const unbindTimeoutMs = 5_000;
 const idleMs = 30_000;
 const enquireTimeoutMs = 10_000;
 
-/** Texts under way when the far side unbinds have so long to get their answers. */
-const drainTimeoutMs = 5_000;
-
 const firstBackoffMs = 100;
 const longestBackoffMs = 30_000;
 
@@ -103,6 +100,7 @@ export function openLink(tools: LinkTools): Link {
         failures = clock.monotonicMs() - boundAtMs >= provenAfterMs ? 1 : failures + 1;
         change(failures === 1 ? 'opening' : 'failing', words(null, fault.detail, target.host));
       }
+      // Closing ends the pause.
       await sleep(clock, backoffMs(failures, tools.random), closing.signal).catch(() => undefined);
     }
   };
@@ -131,8 +129,8 @@ async function bind(
   const wire = await openWire(clock, target, {
     authorities: tools.authorities,
     timeoutMs: connectTimeoutMs,
-    onRequest: (request) => {
-      if (!isFault(wire)) answerRequest(tools, wire, current(), request);
+    onRequest: (request, from) => {
+      answerRequest(tools, from, current(), request);
     },
     signal,
   });
@@ -221,7 +219,7 @@ function watchIdle(clock: Clock, wire: SmppWire): () => void {
   };
 }
 
-/** 0.1 s, and twice as long after each failure up to 30 s, give or take a half. */
+/** 0.1 s, and twice as long after each failure up to 30 s; of that, from half to all. */
 function backoffMs(failures: number, random: () => number): number {
   const fullMs = Math.min(longestBackoffMs, firstBackoffMs * 2 ** Math.min(failures - 1, 16));
   return fullMs * (0.5 + random() / 2);

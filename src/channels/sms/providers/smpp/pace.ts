@@ -3,7 +3,8 @@ import type { Clock } from '../../../../platform/clock.ts';
 /**
  * How many texts may wait for their answer at once on one connection: its window, and less for a while after the
  * provider has said that it gets too many. Each such answer halves what is allowed and stops everything for a pause,
- * longer from time to time; each acceptance allows one more, up to the window, and takes the length of the pause back.
+ * longer from time to time. As many acceptances as are allowed at once allow one more, up to the window, and the first
+ * takes the length of the pause back.
  */
 export type Pace = {
   /** How many may be under way now; zero during a pause. */
@@ -24,11 +25,11 @@ export function createPace(clock: Clock, window: number): Pace {
   let pausedUntilMs = -Infinity;
   const pauseLeftMs = () => Math.max(0, pausedUntilMs - clock.monotonicMs());
   return {
-    allowed: () => (pauseLeftMs() > 0 ? 0 : allowed),
+    allowed: () => (pauseLeftMs() > 0 ? 0 : Math.floor(allowed)),
     pauseLeftMs,
     noteAccepted: () => {
       if (pauseLeftMs() > 0) return;
-      allowed = Math.min(window, allowed + 1);
+      allowed = Math.min(window, allowed + 1 / allowed);
       pauseMs = 0;
     },
     noteThrottled: () => {

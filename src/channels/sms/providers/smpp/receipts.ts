@@ -1,4 +1,6 @@
+import type { Clock } from '../../../../platform/clock.ts';
 import type { SmsReceipt } from '../../provider.ts';
+import { within } from './line.ts';
 import type { ShortMessage } from './pdu.ts';
 import type { SentTexts } from './sent-texts.ts';
 import { cleanWords, readNumber, readSenderName } from './strangers.ts';
@@ -20,8 +22,24 @@ const states: readonly (readonly [state: number, word: string, meaning: ReceiptS
   [8, 'REJECTD', { status: 'failed', failure: 'other' }],
 ];
 
+/** What some write instead. Only the first seven letters count. */
+const otherWords: readonly (readonly [word: string, instead: string])[] = [
+  ['DELIVER', 'DELIVRD'],
+  ['ACCEPTE', 'ACCEPTD'],
+  ['BUFFERE', 'ENROUTE'],
+  ['REJECTE', 'REJECTD'],
+  ['FAILED', 'UNDELIV'],
+];
+
 const meaningsByState = new Map(states.map(([state, , meaning]) => [state, meaning]));
-const meaningsByWord = new Map(states.map(([, word, meaning]) => [word, meaning]));
+const meaningsByWord = new Map(states.map(([, word, meaning]) => [word.slice(0, 7), meaning]));
+for (const [word, instead] of otherWords) {
+  const meaning = meaningsByWord.get(instead);
+  if (meaning !== undefined) meaningsByWord.set(word, meaning);
+}
+
+/** Longer, and a message centre that first wants its receipt answered would leave the text uncertain. */
+const answerWaitMs = 5_000;
 
 /** §5.2.12, bits 5 to 2: what kind of message this is. */
 const kindMask = 0x3c;
@@ -42,7 +60,11 @@ export function isAcknowledgement(message: ShortMessage): boolean {
 }
 
 /** Resolves with the receipt, or with null if it names neither a text nor a state that we know. */
-export async function readReceipt(message: ShortMessage, sent: SentTexts): Promise<SmsReceipt | null> {
+export async function readReceipt(
+  clock: Clock,
+  sent: SentTexts,
+  message: ShortMessage,
+): Promise<SmsReceipt | null> {
   const body = (message.messagePayload ?? message.octets).toString('latin1').slice(0, 1_000);
   const identifier = cleanWords(message.receiptedMessageId ?? fieldOf(body, 'id') ?? '');
   const word = fieldOf(body, 'stat')?.toUpperCase().slice(0, 7) ?? null;
@@ -51,7 +73,8 @@ export async function readReceipt(message: ShortMessage, sent: SentTexts): Promi
   if (meaning === undefined || identifier === '') return null;
   const to = readNumber(message.source);
   // It may be quicker than the answer that says what the text is called.
-  await sent.whenAnswered(to);
+  const answered = sent.whenAnswered(to);
+  if (answered !== null) await within(clock, answerWaitMs, answered);
   const { providerMessageId, text } = sent.find(identifier, to);
   return {
     providerMessageId,

@@ -27,15 +27,15 @@ const digitsMax = 20;
 
 type Rewriting = (identifier: string) => string | null;
 
+/** How wide numbers are written, with zeros before them: unpadded, or as is seen. */
+const widths = [0, 8, 10, 12, 16, 20];
+
 /** From the identifier of a receipt to that of the answer. */
-const rewritings: readonly Rewriting[] = [
-  ...[0, 8, 10, 16].flatMap((width) => [
-    (identifier: string) => hexOf(identifier)?.padStart(width, '0') ?? null,
-    (identifier: string) => hexOf(identifier)?.toUpperCase().padStart(width, '0') ?? null,
-    (identifier: string) => decimalOf(identifier)?.padStart(width, '0') ?? null,
-  ]),
-  (identifier) => (/^0\d+$/.test(identifier) ? identifier.replace(/^0+(?=\d)/, '') : null),
-];
+const rewritings: readonly Rewriting[] = widths.flatMap((width) =>
+  [lowerHexOf, upperHexOf, decimalOf, digitsOf].map(
+    (rewrite) => (identifier: string) => rewrite(identifier)?.padStart(width, '0') ?? null,
+  ),
+);
 
 export class SentTexts {
   #texts = new Map<string, SentText>();
@@ -57,9 +57,13 @@ export class SentTexts {
     };
   }
 
-  /** Resolves when every text for this number that is being submitted now has its answer, or will not get one. */
-  async whenAnswered(to: string): Promise<void> {
-    await Promise.all(this.#underWay.get(to) ?? []);
+  /**
+   * Resolves when every text for this number that is being submitted now has its answer, or will not get one. Null
+   * if there is none.
+   */
+  whenAnswered(to: string): Promise<unknown> | null {
+    const underWay = this.#underWay.get(to);
+    return underWay === undefined ? null : Promise.all([...underWay]);
   }
 
   add(text: SentText): void {
@@ -74,7 +78,10 @@ export class SentTexts {
   find(identifier: string, to: string): { providerMessageId: string; text: SentText | null } {
     const known = this.#texts.get(identifier);
     // The same digits may be one text in decimal and another in hexadecimal.
-    if (known?.to === to) return { providerMessageId: identifier, text: known };
+    if (known?.to === to) {
+      this.#rewriting = null;
+      return { providerMessageId: identifier, text: known };
+    }
     for (const rewrite of rewritings) {
       const rewritten = rewrite(identifier);
       const text = rewritten === null ? undefined : this.#texts.get(rewritten);
@@ -87,10 +94,22 @@ export class SentTexts {
   }
 }
 
-function hexOf(decimal: string): string | null {
-  return decimal.length <= digitsMax && /^\d+$/.test(decimal) ? BigInt(decimal).toString(16) : null;
+function lowerHexOf(decimal: string): string | null {
+  return isNumber(decimal, /^\d+$/) ? BigInt(decimal).toString(16) : null;
+}
+
+function upperHexOf(decimal: string): string | null {
+  return lowerHexOf(decimal)?.toUpperCase() ?? null;
 }
 
 function decimalOf(hex: string): string | null {
-  return hex.length <= digitsMax && /^[\da-f]+$/i.test(hex) ? BigInt(`0x${hex}`).toString() : null;
+  return isNumber(hex, /^[\da-f]+$/i) ? BigInt(`0x${hex}`).toString() : null;
+}
+
+function digitsOf(decimal: string): string | null {
+  return isNumber(decimal, /^\d+$/) ? decimal.replace(/^0+(?=\d)/, '') : null;
+}
+
+function isNumber(identifier: string, pattern: RegExp): boolean {
+  return identifier.length <= digitsMax && pattern.test(identifier);
 }

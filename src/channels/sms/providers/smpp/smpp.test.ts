@@ -104,15 +104,18 @@ afterEach(async () => {
   for (const close of open.splice(0).reverse()) await close();
 });
 
-type CountingClock = ManualClock & { timers: () => number };
+type CountingClock = ManualClock & { timers: () => number; delaysMs: number[] };
 
 /** A clock that knows how many callbacks wait, so that a test sees what was left behind. */
 function createCountingClock(): CountingClock {
   const clock = createManualClock();
+  const delaysMs: number[] = [];
   let timers = 0;
   return {
     ...clock,
+    delaysMs,
     after: (delayMs, callback) => {
+      delaysMs.push(delayMs);
       timers += 1;
       let isPending = true;
       const end = () => {
@@ -287,7 +290,7 @@ test('puts off what is too much, stops for a moment, and allows less at once for
   });
   const gate = createGate();
   answer = gate.opened;
-  const outcomes = Promise.all(Array.from({ length: 20 }, () => send(provider, smscNumbers.accepted)));
+  const outcomes = Promise.all(Array.from({ length: 60 }, () => send(provider, smscNumbers.accepted)));
   clock.advance(249);
   await smsc.enquire();
   expect(smsc.counts.submits).toBe(1);
@@ -413,9 +416,10 @@ test('waits for a bind, and sends when it is taken', async () => {
 });
 
 test('says why it cannot bind, tries again at growing distances, and works once it is taken', async () => {
+  const refusedCount = 11;
   const { smsc, provider, clock, states } = await arrange({
     isBoundAtOnce: false,
-    bind: (count) => (count <= 4 ? 0x0e : 0),
+    bind: (count) => (count <= refusedCount ? 0x0e : 0),
   });
   const waiting = send(provider, smscNumbers.accepted, {
     confirm: () => Promise.reject(new Error('confirmed without a connection')),
@@ -426,15 +430,16 @@ test('says why it cannot bind, tries again at growing distances, and works once 
     reply: { code: 0x0e, diagnostic: 'the bind was refused: ESME_RINVPASWD', remote: '127.0.0.1' },
   });
   expect(await provider.probe()).toBe('the bind was refused: ESME_RINVPASWD');
-  for (const [at, delayMs] of [50, 100, 200, 400].entries()) {
+  const pausesMs: number[] = [];
+  for (let count = 1; count <= refusedCount; count += 1) {
+    await smsc.until(() => smsc.counts.binds === count && smsc.openConnections() === 0);
     await clock.whenWaiting(1);
-    clock.advance(delayMs - 1);
-    expect(smsc.counts.binds).toBe(at + 1);
-    clock.advance(1);
-    await smsc.until(() => smsc.counts.binds === at + 2);
-    if (at < 3) await smsc.until(() => smsc.openConnections() === 0);
+    const pauseMs = clock.delaysMs.at(-1)!;
+    pausesMs.push(pauseMs);
+    clock.advance(pauseMs);
   }
   await states.until(() => states.states.at(-1) === 'bound');
+  expect(pausesMs).toEqual([50, 100, 200, 400, 800, 1_600, 3_200, 6_400, 12_800, 15_000, 15_000]);
   expect(states.states).toEqual(['failing', 'bound']);
   expect((await send(provider, smscNumbers.accepted)).kind).toBe('accepted');
 });
@@ -499,6 +504,20 @@ test('answers when it is asked whether it lives', async () => {
   expect(smsc.commands).toContain('enquire_link_resp');
 });
 
+test('binds again when the far side has forgotten that it is bound', async () => {
+  const { smsc, provider, states, clock } = await arrange({
+    answer: ({ number }) => (number === 1 ? { status: 0x04 } : undefined),
+  });
+  expect(await send(provider, smscNumbers.accepted)).toMatchObject({
+    kind: 'deferred',
+    reason: 'provider_unavailable',
+  });
+  await states.until(() => states.states.at(-1) === 'opening');
+  clock.advance(50);
+  expect((await send(provider, smscNumbers.accepted)).kind).toBe('accepted');
+  expect(smsc.counts.binds).toBe(2);
+});
+
 test('lets the far side leave when its answers are given, and binds again', async () => {
   const gate = createGate();
   const { smsc, provider, states, clock } = await arrange({
@@ -535,7 +554,6 @@ test('unbinds when it closes, after everything has its answer', async () => {
   expect((await outcomes).map(({ kind }) => kind)).toEqual(['accepted', 'accepted', 'accepted']);
   await closed;
   expect(smsc.commands.at(-1)).toBe('unbind');
-  expect(smsc.openConnections()).toBe(0);
 });
 
 test('does not wait longer than a minute to close', async () => {
@@ -576,6 +594,21 @@ test.each([
       },
     ]);
   }
+});
+
+test('does not wait for ever for the answer that names the text of a receipt', async () => {
+  const { smsc, provider, intake, clock } = await arrange();
+  const outcome = send(provider, smscNumbers.silent);
+  await smsc.until(() => smsc.counts.submits === 1);
+  await smsc.enquire();
+  expect(intake.receipts).toEqual([]);
+  clock.advance(5_000);
+  await intake.until(() => intake.receipts.length === 1);
+  expect(intake.receipts).toMatchObject([
+    { providerMessageId: 'M1', reference: null, to: smscNumbers.silent, senderName: 'Postillion' },
+  ]);
+  clock.advance(25_000);
+  expect((await outcome).kind).toBe('unknown');
 });
 
 test('knows a text by whatever way of writing its number a receipt has', async () => {

@@ -15,6 +15,7 @@ export const statuses = {
   ok: 0x00,
   invalidLength: 0x02,
   invalidCommand: 0x03,
+  notBound: 0x04,
   queueFull: 0x14,
   throttled: 0x58,
   /** "Temporary application error": what was delivered to us shall be delivered again. */

@@ -3,6 +3,7 @@ import { sleep } from '../../../../platform/clock.ts';
 import type { Log } from '../../../../platform/log.ts';
 import type { RemoteReply, SendOutcome } from '../../../outcome.ts';
 import type { SmsFailure, SmsHandOff, SmsIntake } from '../../provider.ts';
+import { drainTimeoutMs } from './line.ts';
 import type { Line } from './line.ts';
 import type { ShortMessage, SmppAnswer } from './pdu.ts';
 import type { SentTexts } from './sent-texts.ts';
@@ -39,6 +40,7 @@ const laterPartPauseMs = 1_000;
 /** Spread, so that those that were refused together do not come back together. */
 const retryAfterMs = 1_000;
 
+/** Resolves with the outcome; never rejects for anything that the far side does. */
 export async function submitText(
   tools: SubmitTools,
   line: Line,
@@ -75,23 +77,32 @@ async function submitParts(
   throw new Error('A text has at least one part.');
 }
 
-/** Submits until it is taken, refused for good, lost, or has been put off once more than `triesLeft`. */
+/** Submits until it is taken, refused for good, lost, or has been tried again `triesMax` times. */
 async function submitPart(
   tools: SubmitTools,
-  { wire, pace }: Line,
+  line: Line,
   message: ShortMessage,
   triesMax: number,
   onLateAnswer: (answer: SmppAnswer) => void,
 ) {
+  const { wire, pace } = line;
+  // Ends after `triesMax` at the latest.
   for (let tries = 0; ; tries += 1) {
     const answer = await wire.ask({ command: 'submit_sm', message }, answerTimeoutMs, onLateAnswer);
     if (isFault(answer)) return answer;
     if (answer.status === statuses.ok) pace.noteAccepted();
     else if (isThrottling(answer.status)) pace.noteThrottled();
+    else if (answer.status === statuses.notBound) void rebind(line);
     const isPutOff = answer.status !== statuses.ok && readStatus(answer.status).kind === 'deferred';
     if (!isPutOff || tries >= triesMax) return answer;
     await sleep(tools.clock, laterPartPauseMs * 2 ** tries * (0.5 + tools.random() / 2));
   }
+}
+
+/** A far side that has forgotten us would refuse everything on this connection, however alive it is. */
+async function rebind(line: Line): Promise<void> {
+  await line.drain(drainTimeoutMs);
+  line.wire.break('given_up', 'the server says that we are not bound');
 }
 
 function isThrottling(status: number): boolean {

@@ -29,6 +29,8 @@ type Unnumbered<Numbered> = Numbered extends unknown ? Omit<Numbered, 'sequence'
 /** What the far side asks of us, or something that nobody understands. */
 export type FarRequest = Exclude<Pdu, SmppAnswer>;
 
+type OnRequest = (request: FarRequest, wire: SmppWire) => void;
+
 type Waiting = {
   command: Question['command'];
   deadlineAtMs: number;
@@ -55,7 +57,7 @@ export class SmppWire {
   #clock: Clock;
   #socket: Socket;
   #reader = new PduReader();
-  #onRequest: (request: FarRequest) => void;
+  #onRequest: OnRequest;
   #fault: WireFault | null = null;
   #end: (fault: WireFault) => void = () => undefined;
   #sequence = 0;
@@ -70,7 +72,7 @@ export class SmppWire {
   #timerAtMs = Infinity;
   #cancelTimer: () => void = () => undefined;
 
-  constructor(clock: Clock, remoteHost: string, socket: Socket, onRequest: (request: FarRequest) => void) {
+  constructor(clock: Clock, remoteHost: string, socket: Socket, onRequest: OnRequest) {
     this.#clock = clock;
     this.remoteHost = remoteHost;
     this.#socket = socket;
@@ -189,7 +191,7 @@ export class SmppWire {
   #onPdu = (pdu: Pdu): void => {
     if (this.#fault !== null) return;
     if ('status' in pdu) this.#takeAnswer(pdu);
-    else this.#onRequest(pdu);
+    else this.#onRequest(pdu, this);
   };
 
   #takeAnswer(answer: SmppAnswer): void {
@@ -259,7 +261,7 @@ export async function openWire(
     /** PEM of the authorities to trust instead of the machine's, or null. */
     authorities: string | null;
     timeoutMs: number;
-    onRequest: (request: FarRequest) => void;
+    onRequest: OnRequest;
     signal: AbortSignal;
   },
 ): Promise<SmppWire | WireFault> {

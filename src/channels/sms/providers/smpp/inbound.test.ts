@@ -1,0 +1,175 @@
+import { describe, expect, it } from 'vitest';
+import { createManualClock } from '../../../../../test/support/manual-clock.ts';
+import type { InboundSms } from '../../provider.ts';
+import { InboundTexts, isText } from './inbound.ts';
+import type { ShortMessage } from './pdu.ts';
+
+function arrange() {
+  const taken: InboundSms[] = [];
+  const clock = createManualClock();
+  let failure: Error | null = null;
+  const texts = new InboundTexts(clock, async (inbound) => {
+    if (failure !== null) throw failure;
+    taken.push(inbound);
+  });
+  return {
+    taken,
+    clock,
+    texts,
+    failWith: (error: Error | null) => {
+      failure = error;
+    },
+  };
+}
+
+function message(octets: Buffer, more: Partial<ShortMessage> = {}): ShortMessage {
+  return {
+    source: { ton: 1, npi: 1, address: '491510000001' },
+    destination: { ton: 3, npi: 0, address: '12345' },
+    esmClass: 0,
+    validityPeriod: '',
+    registeredDelivery: 0,
+    dataCoding: 0,
+    octets,
+    receiptedMessageId: null,
+    messageState: null,
+    messagePayload: null,
+    ...more,
+  };
+}
+
+function part(header: readonly number[], text: string | Buffer, more: Partial<ShortMessage> = {}) {
+  return message(Buffer.concat([Buffer.from([header.length, ...header]), Buffer.from(text)]), {
+    esmClass: 0x40,
+    ...more,
+  });
+}
+
+describe('InboundTexts', () => {
+  it.each([
+    ['GSM', 0x00, '48006913751b65', 'H@i\u0393u€'],
+    ['Latin-1 where GSM was promised', 0x00, '5ae9', 'Zé'],
+    ['Latin-1', 0x03, 'fc', 'ü'],
+    ['Cyrillic', 0x06, 'bfe0d8', 'При'],
+    ['UCS-2', 0x08, '041fd83ddc4b', 'П👋'],
+    ['UCS-2 of class 1', 0x19, '041f', 'П'],
+    ['GSM of class 1', 0xf1, '00', '@'],
+    ['half a pair, and an octet too many', 0x08, '0041d83d00', 'A\ufffd'],
+    ['control characters', 0x03, '41000742090d0a430d44', 'AB\t\nC\nD'],
+  ])('reads %s', async (_name, dataCoding, hex, text) => {
+    const { taken, texts } = arrange();
+    await texts.add(message(Buffer.from(hex, 'hex'), { dataCoding }));
+    expect(taken).toEqual([{ providerMessageId: null, from: '+491510000001', senderName: '12345', text }]);
+  });
+
+  it('reads a text from the field for long ones, and no more of it than a text can have', async () => {
+    const { taken, texts } = arrange();
+    await texts.add(message(Buffer.alloc(0), { messagePayload: Buffer.alloc(60_000, 'x'), dataCoding: 3 }));
+    expect(taken[0]!.text).toBe('x'.repeat(4_000));
+  });
+
+  it.each([
+    [1, '491510000001', '+491510000001'],
+    [0, '491510000001', '+491510000001'],
+    [0, '+4915100', '+4915100'],
+    [2, '00491510000001', '+491510000001'],
+    [2, '1510000001', '1510000001'],
+    [0, '015100000010', '015100000010'],
+    [0, '12345', '12345'],
+    [5, 'Some\u0007body', 'Some body'],
+    [1, '12345', '12345'],
+  ])('knows a number of type %i, %s, as %s', async (ton, address, from) => {
+    const { taken, texts } = arrange();
+    await texts.add(message(Buffer.from('x'), { source: { ton, npi: 1, address } }));
+    expect(taken[0]!.from).toBe(from);
+  });
+
+  it('puts parts together in whatever order they come, by references of one octet or two', async () => {
+    for (const header of [
+      (number: number) => [0, 3, 7, 3, number],
+      (number: number) => [5, 1, 0, 8, 4, 1, 7, 3, number],
+    ]) {
+      const { taken, texts } = arrange();
+      await Promise.all([
+        texts.add(part(header(3), 'c')),
+        texts.add(part(header(1), Buffer.from([0x61, 0x1b]))),
+        texts.add(part(header(2), 'eb')),
+      ]);
+      expect(taken.map(({ text }) => text)).toEqual(['a€bc']);
+    }
+  });
+
+  it('keeps texts of different people, or with different references, apart', async () => {
+    const { taken, texts, clock } = arrange();
+    const source = { ton: 1, npi: 1, address: '491510000002' };
+    const added = Promise.all([
+      texts.add(part([0, 3, 7, 2, 1], 'a1')),
+      texts.add(part([0, 3, 7, 2, 2], 'b2', { source })),
+      texts.add(part([0, 3, 8, 2, 2], 'c2')),
+    ]);
+    expect(taken).toEqual([]);
+    clock.advance(5_000);
+    await added;
+    expect(taken.map(({ text }) => text).sort()).toEqual(['a1', 'b2', 'c2']);
+  });
+
+  it('lets none of the parts be forgotten when the whole cannot be stored', async () => {
+    const { texts, failWith } = arrange();
+    failWith(new Error('no database'));
+    const results = await Promise.allSettled([
+      texts.add(part([0, 3, 7, 2, 1], 'a')),
+      texts.add(part([0, 3, 7, 2, 2], 'b')),
+    ]);
+    expect(results.map(({ status }) => status)).toEqual(['rejected', 'rejected']);
+  });
+
+  it('takes a part that is told again for the same, and answers both', async () => {
+    const { taken, texts } = arrange();
+    await Promise.all([
+      texts.add(part([0, 3, 7, 2, 1], 'a')),
+      texts.add(part([0, 3, 7, 2, 1], 'a')),
+      texts.add(part([0, 3, 7, 2, 2], 'b')),
+    ]);
+    expect(taken.map(({ text }) => text)).toEqual(['ab']);
+  });
+
+  it('holds no more than it has room for', async () => {
+    const { taken, texts } = arrange();
+    const held = Array.from({ length: 500 }, (_, at) =>
+      texts.add(part([8, 4, at >> 8, at & 0xff, 2, 1], 'x')),
+    );
+    await texts.add(part([8, 4, 9, 9, 2, 1], 'alone'));
+    expect(taken.map(({ text }) => text)).toEqual(['alone']);
+    texts.flush();
+    await Promise.all(held);
+    expect(taken).toHaveLength(501);
+    const again = Promise.all([texts.add(part([0, 3, 7, 2, 1], 'a')), texts.add(part([0, 3, 7, 2, 2], 'b'))]);
+    await again;
+    expect(taken.at(-1)).toMatchObject({ text: 'ab' });
+  });
+
+  it.each([
+    ['a header longer than the message', Buffer.from([200, 1, 2])],
+    ['a part beyond the last', Buffer.from([5, 0, 3, 7, 2, 3, 0x78])],
+    ['a part before the first', Buffer.from([5, 0, 3, 7, 2, 0, 0x78])],
+    ['an element that is cut off', Buffer.from([2, 0, 3, 0x78])],
+    ['nothing', Buffer.alloc(0)],
+  ])('gives at once what has %s', async (_name, octets) => {
+    const { taken, texts } = arrange();
+    await texts.add(message(octets, { esmClass: 0x40 }));
+    expect(taken).toHaveLength(1);
+  });
+});
+
+describe('isText', () => {
+  it.each([
+    [0x00, true],
+    [0x02, false],
+    [0x04, false],
+    [0x08, true],
+    [0xf1, true],
+    [0xf5, false],
+  ])('knows data coding %i', (dataCoding, expected) => {
+    expect(isText(message(Buffer.alloc(1), { dataCoding }))).toBe(expected);
+  });
+});

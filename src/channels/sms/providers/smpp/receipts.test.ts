@@ -1,0 +1,108 @@
+import { describe, expect, it } from 'vitest';
+import { createManualClock } from '../../../../../test/support/manual-clock.ts';
+import type { ShortMessage } from './pdu.ts';
+import { isAcknowledgement, isReceipt, readReceipt } from './receipts.ts';
+import { SentTexts } from './sent-texts.ts';
+
+function receipt(text: string, more: Partial<ShortMessage> = {}): ShortMessage {
+  return {
+    source: { ton: 1, npi: 1, address: '491510000001' },
+    destination: { ton: 5, npi: 0, address: 'Postillion' },
+    esmClass: 0x04,
+    validityPeriod: '',
+    registeredDelivery: 0,
+    dataCoding: 0,
+    octets: Buffer.from(text, 'latin1'),
+    receiptedMessageId: null,
+    messageState: null,
+    messagePayload: null,
+    ...more,
+  };
+}
+
+function read(message: ShortMessage) {
+  return readReceipt(createManualClock(), new SentTexts(), message);
+}
+
+describe('readReceipt', () => {
+  it.each([
+    ['ENROUTE', 'sent', null],
+    ['BUFFERED', 'sent', null],
+    ['ACCEPTD', 'sent', null],
+    ['ACCEPTED', 'sent', null],
+    ['DELIVRD', 'delivered', null],
+    ['delivered', 'delivered', null],
+    ['EXPIRED', 'expired', 'expired'],
+    ['DELETED', 'failed', 'other'],
+    ['UNDELIV', 'undelivered', 'other'],
+    ['UNDELIVERABLE', 'undelivered', 'other'],
+    ['UNKNOWN', 'undelivered', 'other'],
+    ['REJECTD', 'failed', 'other'],
+    ['REJECTED', 'failed', 'other'],
+  ])('reads the word %s as %s', async (word, status, failure) => {
+    expect(await read(receipt(`id:7 stat:${word} err:000`))).toMatchObject({ status, failure });
+  });
+
+  it.each([
+    [1, 'sent'],
+    [2, 'delivered'],
+    [3, 'expired'],
+    [4, 'failed'],
+    [5, 'undelivered'],
+    [6, 'sent'],
+    [7, 'undelivered'],
+    [8, 'failed'],
+  ])('reads the state %i as %s, without any words', async (messageState, status) => {
+    const message = receipt('', { messageState, receiptedMessageId: '7' });
+    expect(await read(message)).toMatchObject({
+      providerMessageId: '7',
+      status,
+      diagnostic: `message_state ${messageState}`,
+    });
+  });
+
+  it('believes the parameters rather than the words', async () => {
+    const message = receipt('id:8 stat:UNDELIV err:001', { messageState: 2, receiptedMessageId: '7' });
+    expect(await read(message)).toMatchObject({ providerMessageId: '7', status: 'delivered' });
+  });
+
+  it.each([
+    'id:7 sub:001 dlvrd:001 submit date:2611220101 done date:2611220102 stat:DELIVRD err:000 Text:id:8 stat:EXPIRED',
+    'ID:7 STAT:DELIVRD ERR:000 TEXT:',
+    'id: 7 stat: DELIVRD err: 000',
+    'stat:DELIVRD err:000 id:7',
+  ])('reads %s', async (text) => {
+    expect(await read(receipt(text))).toMatchObject({
+      providerMessageId: '7',
+      status: 'delivered',
+      diagnostic: 'stat:DELIVRD err:000',
+    });
+  });
+
+  it.each(['', 'hello', 'id:7', 'stat:DELIVRD', 'id:7 stat:SOMETHING', 'text:id:7 stat:DELIVRD'])(
+    'makes nothing of %j',
+    async (text) => {
+      expect(await read(receipt(text))).toBeNull();
+    },
+  );
+
+  it('makes words of strangers fit to be stored', async () => {
+    const message = receipt(`id:7 stat:DELIVRD err:\u0001${'x'.repeat(800)}`);
+    expect((await read(message))?.diagnostic).toMatch(/^\P{Cc}{1,500}$/u);
+  });
+});
+
+describe('what kind of message it is', () => {
+  it.each([
+    [0x00, false, false],
+    [0x04, true, false],
+    [0x44, true, false],
+    [0x20, true, false],
+    [0x08, false, true],
+    [0x10, false, true],
+    [0x40, false, false],
+  ])('is told by esm_class %i', (esmClass, isTold, isAnswer) => {
+    expect(isReceipt(receipt('', { esmClass }))).toBe(isTold);
+    expect(isAcknowledgement(receipt('', { esmClass }))).toBe(isAnswer);
+  });
+});

@@ -1,0 +1,84 @@
+import { describe, expect, it } from 'vitest';
+import { SentTexts } from './sent-texts.ts';
+
+const to = '+491510000001';
+const reference = { organizationId: 'org', messageId: 'message', ordinal: 0 };
+
+function add(sent: SentTexts, providerMessageId: string, number = to): void {
+  sent.add({ providerMessageId, reference, to: number, senderName: 'Postillion' });
+}
+
+describe('SentTexts', () => {
+  it.each([
+    ['a1b2', '41394'],
+    ['A1B2', '41394'],
+    ['0000A1B2', '41394'],
+    ['00000000a1b2', '41394'],
+    ['41394', 'a1b2'],
+    ['41394', '0000A1B2'],
+    ['0000041394', 'A1B2'],
+    ['0000041394', '41394'],
+    ['41394', '0000041394'],
+  ])('finds %s by %s', (providerMessageId, identifier) => {
+    const sent = new SentTexts();
+    add(sent, providerMessageId);
+    expect(sent.find(identifier, to)).toMatchObject({ providerMessageId, text: { reference } });
+  });
+
+  it('does not take the text of another number for one with the same digits', () => {
+    const sent = new SentTexts();
+    add(sent, '10', '+491510000002');
+    expect(sent.find('16', to)).toEqual({ providerMessageId: '16', text: null });
+    add(sent, '16');
+    expect(sent.find('10', to)).toMatchObject({ providerMessageId: '16' });
+  });
+
+  it('finds a text by its own identifier when the number is written in a way of its own', () => {
+    const sent = new SentTexts();
+    add(sent, 'M1');
+    expect(sent.find('M1', '0151000001').text).not.toBeNull();
+  });
+
+  it('learns how identifiers are written, for texts that it does not know', () => {
+    const sent = new SentTexts();
+    expect(sent.find('4660', to).providerMessageId).toBe('4660');
+    add(sent, '0000A1B2');
+    sent.find('41394', to);
+    expect(sent.find('4660', to)).toEqual({ providerMessageId: '00001234', text: null });
+  });
+
+  it('takes identifiers as they are given again as soon as one is known as it is given', () => {
+    const sent = new SentTexts();
+    add(sent, '0000A1B2');
+    sent.find('41394', to);
+    sent.find('0000A1B2', to);
+    expect(sent.find('4660', to).providerMessageId).toBe('4660');
+  });
+
+  it.each(['', 'x', '9'.repeat(400), 'f'.repeat(400), '٣'])('survives %s', (identifier) => {
+    expect(new SentTexts().find(identifier, to).providerMessageId).toBe(identifier);
+  });
+
+  it('forgets the oldest, and only those', () => {
+    const sent = new SentTexts();
+    for (let number = 0; number <= 20_000; number += 1) add(sent, `M${number}`);
+    expect(sent.find('M0', to).text).toBeNull();
+    expect(sent.find('M1', to).text).not.toBeNull();
+  });
+
+  it('lets a receipt wait for the answers of its number that are due, and for no others', async () => {
+    const sent = new SentTexts();
+    const endFirst = sent.begin(to);
+    const endOther = sent.begin('+491510000002');
+    let isAnswered = false;
+    const answered = sent.whenAnswered(to)!.then(() => (isAnswered = true));
+    const endLater = sent.begin(to);
+    expect(sent.whenAnswered('+491510000003')).toBeNull();
+    await Promise.resolve();
+    expect(isAnswered).toBe(false);
+    endFirst();
+    expect(await answered).toBe(true);
+    endLater();
+    endOther();
+  });
+});
