@@ -32,6 +32,7 @@ const info: Omit<ApiInfo, 'version'> = {
       name: 'Sending domains',
       description: 'Prove that a domain is yours, so that its addresses may send and its mail is signed.',
     },
+    { name: 'SMS', description: 'Send texts, and see what became of each.' },
     { name: 'SMS senders', description: 'Names and numbers that your texts may come from.' },
     { name: 'Templates', description: 'Content that is written once and sent many times.' },
     { name: 'Template gallery', description: 'Templates that come along, to begin with.' },

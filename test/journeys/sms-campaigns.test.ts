@@ -2,20 +2,25 @@
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { updateOrganization } from '../../src/accounts/accounts.ts';
 import { startWorker } from '../../src/roles/worker.ts';
-import { addSender, approveSender, rejectSender } from '../../src/senders/senders.ts';
+import { rejectSender } from '../../src/senders/senders.ts';
 import { eventually, type ErrorBody, rowsOf } from '../support/email-journey.ts';
+import { addApprovedSender } from '../support/sms-journey.ts';
 import { startTestServer, type TestServer } from '../support/server.ts';
 
 let server: TestServer;
 
 beforeAll(async () => {
   server = await startTestServer();
-  await aSender('Postillion');
+  await addApprovedSender(server, 'Postillion');
   await updateOrganization(server.installation, server.organizationId, { requestsPerWindow: 10_000 });
 });
 afterAll(() => server.stop());
 
-type Campaign = Record<string, unknown> & { id: string; status: string };
+type Campaign = Record<string, unknown> & {
+  id: string;
+  status: string;
+  stats: Record<string, unknown>;
+};
 type Page = { data: Campaign[] };
 type Preview = {
   ready: boolean;
@@ -33,14 +38,6 @@ type Preview = {
 
 const ask = <Body = ErrorBody>(method: string, path: string, body?: unknown) =>
   server.request<Body>(method, `/v1${path}`, body);
-
-async function aSender(name: string): Promise<string> {
-  const wanted = { organizationId: server.organizationId, name, type: null };
-  const added = await addSender(server.installation, wanted);
-  if (added.kind !== 'added') throw new Error(`${name} is ${added.kind}`);
-  await approveSender(server.installation, added.sender.id);
-  return added.sender.id;
-}
 
 let made = 0;
 const unique = (what: string) => `${what} ${(made += 1)}`;
@@ -161,7 +158,7 @@ describe('sending', () => {
   });
 
   test('fixes what it says, and a number is found with its plus', async () => {
-    await aSender('14155550142');
+    await addApprovedSender(server, '14155550142');
     const id = await aReady({
       from: '+14155550142',
       body: '{{ first_name }}, {{code}} {{first_name}}',
@@ -322,11 +319,38 @@ describe('a campaign that is sent', () => {
     });
   });
 
+  test('arrives with the values of each, and is told apart from what did not', async () => {
+    const list = await aList();
+    const number = aPhone();
+    const ann = await aContact(list, { phone_number: number, first_name: 'Ann' });
+    const nobody = await aContact(list, { phone_number: '+15005550001' });
+    const id = await aReady({
+      list_ids: [list],
+      body: 'Hello {{first_name}}',
+      variables: { first_name: 'you' },
+    });
+    expect((await send(id)).status).toBe(200);
+    const campaign = await eventually(
+      () => read(id),
+      ({ status, stats }) => status === 'sent' && stats.pending === 0,
+    );
+    expect(campaign.stats).toMatchObject({ audience: 2, sent: 2, delivered: 1, failed: 1, pending: 0 });
+    const inbox = await server.request<{ data: unknown[] }>(
+      'GET',
+      `/sandbox/messages?channel=sms&to=${encodeURIComponent(number)}`,
+    );
+    expect(inbox.body.data).toMatchObject([{ from: 'Postillion', text: 'Hello Ann' }]);
+    const reasonFor = async (contact: string) =>
+      (await ask<{ reason: string }>('GET', `/sms/campaigns/${id}/recipients/${contact}`)).body.reason;
+    expect(await reasonFor(ann)).toContain('and it arrived on the phone.');
+    expect(await reasonFor(nobody)).toContain('after the carrier (hard, unknown_subscriber)');
+  });
+
   test('fails with a reason when its sender is rejected before anything has left', async () => {
     const { installation } = server;
     const list = await aList();
     await aContact(list, { phone_number: aPhone() });
-    const sender = await aSender('Shortlived');
+    const sender = await addApprovedSender(server, 'Shortlived');
     const id = await aReady({ from: 'Shortlived', list_ids: [list] });
     await worker.stop();
     expect((await send(id)).status).toBe(200);
