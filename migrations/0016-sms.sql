@@ -1,4 +1,4 @@
--- Owner: messages (delivery_queue, messages, recipients, provider_ids, sms_events). What texts need.
+-- Owner: messages (delivery_queue, messages, recipients, recipient_counts, provider_ids, sms_events). What texts need.
 -- Locks: delivery_queue, while its few rows are indexed anew; messages and recipients for a moment: their checks take
 -- more values, and old rows need not be looked at. The previous release claims off the new index as well, a little
 -- slower.
@@ -19,6 +19,9 @@ alter table messages add constraint messages_status_check check (
 alter table recipients drop constraint recipients_field_check;
 alter table recipients add constraint recipients_field_check
   check (field in ('to', 'cc', 'bcc', 'answer')) not valid;
+
+-- Those of whom nothing is known after the hand-off: of a text that waits for its receipt, for instance.
+alter table recipient_counts add column unconfirmed integer not null default 0;
 
 -- By which id a provider knows a message, as long as it may report on it. No tenant's table: whoever asks does not
 -- know whose message it is.

@@ -97,9 +97,7 @@ function reasonOf(facts: Facts, recipient: CampaignRecipient): string {
   const at = on(recipient.status_at);
   switch (recipient.shownStatus) {
     case 'pending':
-      return recipient.handed_off_at === null
-        ? describeWaiting(campaign, waiting)
-        : describeUnconfirmed(words, recipient);
+      return describeWaiting(campaign, waiting);
     case 'dropped':
       return recipient.drop_reason === null
         ? ''

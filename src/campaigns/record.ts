@@ -37,9 +37,10 @@ function showInstant(at: Date | null): string | null {
 
 /** Whoever is not done yet waits; once the campaign is cancelled, nobody does. */
 function showStats(row: CampaignRow, sums: RecipientSums | undefined): CampaignStats {
-  const { delivered, bounced, failed, dropped, uncertain, ...rest } = sums ?? nobody;
+  const { delivered, bounced, failed, dropped, uncertain, unconfirmed, ...rest } = sums ?? nobody;
   const audience = row.audience ?? 0;
-  const left = Math.max(0, audience - delivered - bounced - failed - dropped - uncertain);
+  const done = delivered + bounced + failed + dropped + uncertain + unconfirmed;
+  const left = Math.max(0, audience - done);
   const isCancelled = row.status === 'cancelled';
   return {
     audience,
@@ -60,6 +61,7 @@ function showStats(row: CampaignRow, sums: RecipientSums | undefined): CampaignS
     unsubscribed: rest.unsubscribed,
     dropped,
     uncertain,
+    unconfirmed,
     cancelled: isCancelled ? left : 0,
   };
 }
@@ -76,4 +78,5 @@ const nobody: RecipientSums = {
   clicked: 0,
   dropped: 0,
   uncertain: 0,
+  unconfirmed: 0,
 };

@@ -99,6 +99,7 @@ const stats = Type.Object(
     unsubscribed: Type.Integer(),
     dropped: count('Left out at the last moment: unsubscribed, suppressed or deleted meanwhile.'),
     uncertain: count('A hand-off was cut off before its answer; nobody is written to twice.'),
+    unconfirmed: count('Handed off, and no receipt has come; of texts.'),
     cancelled: count('Not handed off when the campaign was cancelled.'),
   },
   { description: 'The audience is counted while the campaign is `queued`, and does not change afterwards.' },

@@ -102,7 +102,7 @@ const recountAll = statement(
    set handed_off = fresh.handed_off, delayed = fresh.delayed, delivered = fresh.delivered, bounced = fresh.bounced,
      failed = fresh.failed, complained = fresh.complained, unsubscribed = fresh.unsubscribed,
      opened = fresh.opened, clicked = fresh.clicked, dropped = fresh.dropped, uncertain = fresh.uncertain,
-     fates = fresh.fates
+     unconfirmed = fresh.unconfirmed, fates = fresh.fates
    from unnest($1::uuid[], $2::uuid[], $3::integer[]) as wanted (organization_id, message_id, slice)
    cross join lateral (
      select
@@ -116,14 +116,16 @@ const recountAll = statement(
        coalesce(sum(opened), 0) as opened,
        coalesce(sum(clicked), 0) as clicked,
        ${countOf('dropped')} as dropped,
-       ${countOf('sent')} as uncertain,
+       coalesce(sum(uncertain), 0) as uncertain,
+       ${countOf('sent')} - coalesce(sum(uncertain), 0) as unconfirmed,
        coalesce(
          jsonb_object_agg(fate, case when recipients <= $5 then to_jsonb(ordinals) else to_jsonb(recipients) end),
          '{}'
        ) as fates
      from (
        select ${fateOfRecipient} as fate, count(*) as recipients, array_agg(ordinal) as ordinals,
-         count(handed_off_at) as handed_off, count(opened_at) as opened, count(clicked_at) as clicked
+         count(handed_off_at) as handed_off, count(opened_at) as opened, count(clicked_at) as clicked,
+         count(*) filter (where uncertain and status in ('sent', 'delayed')) as uncertain
        from recipients r
        where r.organization_id = wanted.organization_id
          and r.message_id = wanted.message_id
@@ -167,7 +169,8 @@ export async function hasHandedOff(connection: Connection, message: MessageKey):
 
 /**
  * How many of a campaign's recipients met which fate. Whoever is done is in exactly one of `delivered` (those who
- * opened, clicked, complained or unsubscribed afterwards among them), `bounced`, `failed`, `dropped` and `uncertain`;
+ * opened, clicked, complained or unsubscribed afterwards among them), `bounced`, `failed`, `dropped`, `uncertain` and
+ * `unconfirmed` (the channel's provider has it, and has told nothing since);
  * the others say what else is known of them.
  */
 export type RecipientSums = {
@@ -182,6 +185,7 @@ export type RecipientSums = {
   clicked: number;
   dropped: number;
   uncertain: number;
+  unconfirmed: number;
 };
 
 /** By the id of the message, off the primary key; one of which nothing was counted yet is missing. */
@@ -196,7 +200,7 @@ export async function sumRecipientCounts(
       `select message_id, sum(handed_off) as "handedOff", sum(delayed) as delayed, sum(delivered) as delivered,
          sum(bounced) as bounced, sum(failed) as failed, sum(complained) as complained,
          sum(unsubscribed) as unsubscribed, sum(opened) as opened, sum(clicked) as clicked, sum(dropped) as dropped,
-         sum(uncertain) as uncertain
+         sum(uncertain) as uncertain, sum(unconfirmed) as unconfirmed
        from recipient_counts
        where organization_id = $1 and message_id = any ($2::uuid[])
        group by message_id`,

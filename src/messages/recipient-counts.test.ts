@@ -145,12 +145,13 @@ const questions: Readonly<Record<string, (state: State) => boolean>> = {
   clicked: ({ isClicked }) => isClicked,
   dropped: ({ dropReason }) => dropReason !== null,
   uncertain: ({ status, isUncertain }) => isUncertain && (status === 'sent' || status === 'delayed'),
+  unconfirmed: (state) => fateOf(state) === 'sent' && !state.isUncertain,
 };
 
-function fateOf({ status, dropReason, isUncertain }: State): RecipientFate {
+function fateOf({ status, dropReason, isUncertain, isHandedOff }: State): RecipientFate {
   if (dropReason !== null) return 'dropped';
   if (status !== 'sent' && status !== 'delayed') return status;
-  if (isUncertain) return 'sent';
+  if (isUncertain || (status === 'sent' && isHandedOff)) return 'sent';
   return status === 'delayed' ? 'delayed' : 'pending';
 }
 

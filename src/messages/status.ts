@@ -53,7 +53,7 @@ export const smsStatusOfRecipients = `
 
 /**
  * What became of one recipient of a campaign: its status, or why there is none. Whoever is `pending` or `delayed` is
- * not done; `sent` are those of whom nobody knows whether the hand-off took place.
+ * not done; `sent` are those of whom nothing is known after the hand-off, or not even whether that took place.
  */
 export type RecipientFate = RecipientStatus | 'pending' | 'dropped';
 
@@ -62,7 +62,7 @@ export const fateOfRecipient = `
   case
     when drop_reason is not null then 'dropped'
     when status not in ('sent', 'delayed') then status
-    when uncertain then 'sent'
+    when uncertain or (status = 'sent' and handed_off_at is not null) then 'sent'
     when status = 'delayed' then 'delayed'
     else 'pending'
   end`;

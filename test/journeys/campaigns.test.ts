@@ -127,6 +127,7 @@ const noStats = {
   unsubscribed: 0,
   dropped: 0,
   uncertain: 0,
+  unconfirmed: 0,
   cancelled: 0,
 };
 
@@ -709,6 +710,7 @@ describe('under way', () => {
       unsubscribed: 0,
       dropped: 1,
       uncertain: 2,
+      unconfirmed: 0,
       cancelled: 0,
     };
     const campaign = await read(id);

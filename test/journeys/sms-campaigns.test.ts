@@ -332,7 +332,7 @@ describe('a campaign that is sent', () => {
     expect((await send(id)).status).toBe(200);
     const campaign = await eventually(
       () => read(id),
-      ({ status, stats }) => status === 'sent' && stats.pending === 0,
+      ({ status, stats }) => status === 'sent' && stats.pending + stats.unconfirmed === 0,
     );
     expect(campaign.stats).toMatchObject({ audience: 2, sent: 2, delivered: 1, failed: 1, pending: 0 });
     const inbox = await server.request<{ data: unknown[] }>(
