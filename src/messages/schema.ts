@@ -55,6 +55,13 @@ export const variablesInput = (description: string) =>
     { description, additionalProperties: false },
   );
 
+export const categoryInput = Type.String({
+  minLength: 1,
+  maxLength: 100,
+  format: 'single-line',
+  description: 'A label for analytics.',
+});
+
 /** Body of `POST /email/send`. Rules that need more than one field, or the account, are in email-send.ts. */
 export const emailSendBody = Type.Object(
   {
@@ -87,14 +94,7 @@ export const emailSendBody = Type.Object(
       variablesInput('Replace `{{name}}` in subject, html and text; `{{{name}}}` is not HTML-escaped.'),
     ),
     attachments: Type.Optional(Type.Array(attachmentInput, { maxItems: 10 })),
-    category: Type.Optional(
-      Type.String({
-        minLength: 1,
-        maxLength: 100,
-        format: 'single-line',
-        description: 'A label for analytics.',
-      }),
-    ),
+    category: Type.Optional(categoryInput),
   },
   { additionalProperties: false },
 );

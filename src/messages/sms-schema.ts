@@ -1,6 +1,6 @@
 import { type Static, Type } from 'typebox';
 import { instant, literals } from '../platform/http/shapes.ts';
-import { variablesInput } from './schema.ts';
+import { categoryInput, variablesInput } from './schema.ts';
 
 /** Body of `POST /sms/send`. Rules that need more than one field, or the account, are in sms-send.ts. */
 export const smsSendBody = Type.Object(
@@ -18,14 +18,7 @@ export const smsSendBody = Type.Object(
       description: 'The text, 1 to 1600 characters after replacement. Supports `{{variables}}`.',
     }),
     variables: Type.Optional(variablesInput('Replace `{{name}}` in the body.')),
-    category: Type.Optional(
-      Type.String({
-        minLength: 1,
-        maxLength: 100,
-        format: 'single-line',
-        description: 'A label for analytics.',
-      }),
-    ),
+    category: Type.Optional(categoryInput),
   },
   { additionalProperties: false },
 );

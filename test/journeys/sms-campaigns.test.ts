@@ -19,7 +19,7 @@ afterAll(() => server.stop());
 type Campaign = Record<string, unknown> & {
   id: string;
   status: string;
-  stats: Record<string, unknown>;
+  stats: { audience: number; pending: number; unconfirmed: number };
 };
 type Page = { data: Campaign[] };
 type Preview = {
