@@ -23,8 +23,8 @@ alter table recipients add constraint recipients_field_check
 -- Those of whom nothing is known after the hand-off: of a text that waits for its receipt, for instance.
 alter table recipient_counts add column unconfirmed integer not null default 0;
 
--- By which id a provider knows a message, as long as it may report on it. No tenant's table: whoever asks does not
--- know whose message it is.
+-- By which id a provider knows a message, as long as it may report on it. The organization is not the beginning of
+-- its key: whoever asks does not know whose message it is.
 create table provider_ids (
   channel text not null,
   provider_message_id text not null,
@@ -35,6 +35,7 @@ create table provider_ids (
   primary key (channel, provider_message_id)
 );
 create index provider_ids_created on provider_ids using brin (created_at);
+call wall_off('provider_ids');
 
 -- What providers told of texts, from the moment at which it is acknowledged until it has been applied. A receipt may be
 -- here before its message is known to have been sent.

@@ -24,6 +24,7 @@ export {
   type SetKind,
   type Suppression,
   type SuppressionReason,
+  isPhoneNumber,
 } from './schema.ts';
 export {
   findHeldSets,

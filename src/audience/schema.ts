@@ -10,12 +10,16 @@ export type SuppressionReason = 'hard_bounce' | 'soft_bounces' | 'complaint' | '
 /** `address` is null once it was erased. */
 export type Suppression = { address: string | null; reason: SuppressionReason; createdAt: Date };
 
+/** With its plus. ITU-T E.164 §6.2.1: fifteen digits at most, of which the first is not 0. */
+export function isPhoneNumber(text: string): boolean {
+  return /^\+[1-9]\d{6,14}$/.test(text);
+}
+
 /** Text formats of this room's schemas, to be handed to `createValidation`. */
 export const audienceFormats: Record<string, TextFormat> = {
   email: { test: (text) => parseAddress(text) !== null, mustBe: 'an email address' },
   'phone-number': {
-    // ITU-T E.164 §6.2.1: fifteen digits at most, of which the first is not 0.
-    test: (text) => /^\+[1-9]\d{6,14}$/.test(text),
+    test: isPhoneNumber,
     mustBe: 'a phone number in E.164, such as +14155550123',
   },
   locale: { test: isLocale, mustBe: 'a BCP 47 language tag, such as en-GB' },

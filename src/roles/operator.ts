@@ -13,7 +13,7 @@ import {
   revokeApiKey,
   updateOrganization,
 } from '../accounts/accounts.ts';
-import { addSuppressions, readSuppression, removeSuppression } from '../audience/audience.ts';
+import { addSuppressions, isPhoneNumber, readSuppression, removeSuppression } from '../audience/audience.ts';
 import { parseAddress } from '../channels/email/email.ts';
 import { readEnvironment } from '../config.ts';
 import { verifyByOperator } from '../domains/domains.ts';
@@ -121,15 +121,18 @@ function addSuppressionCommands(group: Command): void {
   const add = (name: string, description: string, run: SuppressionCommand) =>
     addCommand(group, name, description)
       .requiredOption('--org <org>', 'id of the organization', parseOrganizationId)
-      .requiredOption('--channel <channel>', 'for now only email', parseChannel)
-      .requiredOption('--address <address>', 'the email address')
+      .requiredOption('--channel <channel>', 'email or sms', parseChannel)
+      .requiredOption('--address <address>', 'the email address, or the phone number in E.164')
       .action(
         onInstallation(async (installation, options: SuppressionOptions) => {
           const { org: organizationId, channel } = options;
-          if (channel !== 'email')
-            return refuse(`Suppressions of ${channel} come with that channel; use email.`);
-          const address = parseAddress(options.address)?.normalised;
-          if (address === undefined) return refuse(`${options.address} is not an email address.`);
+          if (channel !== 'email' && channel !== 'sms')
+            return refuse(`Suppressions of ${channel} come with that channel; use email or sms.`);
+          const address = normalise(channel, options.address);
+          if (address === undefined) {
+            const wanted = channel === 'email' ? 'an email address' : 'a phone number in E.164';
+            return refuse(`${options.address} is not ${wanted}.`);
+          }
           if (!(await hasOrganization(installation.database, organizationId)))
             return refuseOrganization(organizationId);
           return run(installation, { organizationId, channel, address });
@@ -138,6 +141,11 @@ function addSuppressionCommands(group: Command): void {
   add('add', 'Let nothing more be sent to an address.', runSuppressionAdd);
   add('remove', 'Let an address be written to again.', runSuppressionRemove);
   add('show', 'Tell whether an address is suppressed, since when and why.', runSuppressionShow);
+}
+
+function normalise(channel: 'email' | 'sms', address: string): string | undefined {
+  if (channel === 'email') return parseAddress(address)?.normalised;
+  return isPhoneNumber(address) ? address : undefined;
 }
 
 function refuse(problem: string): CommandOutcome {

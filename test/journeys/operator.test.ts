@@ -217,8 +217,11 @@ test('a key is listed without what it opens, and is revoked by its id', async ()
   });
 });
 
-test('an address is suppressed until it is taken back', async () => {
-  const words = ['--org', org, '--channel', 'email', '--address', 'ADA@example.test'];
+test.each([
+  ['email', 'ADA@example.test'],
+  ['sms', '+4915112345678'],
+])('an address for %s is suppressed until it is taken back', async (channel, address) => {
+  const words = ['--org', org, '--channel', channel, '--address', address];
   expect(await runJson(own, 'suppression', 'add', ...words)).toMatchObject({ suppressed: true });
   expect(await runJson(own, 'suppression', 'remove', ...words)).toMatchObject({
     suppressed: false,
@@ -301,6 +304,8 @@ test('what names no organization, key, address or domain is refused with a sente
     [['key', 'revoke', unknownId], /There is no key/],
     [['domain', 'verify', org, 'not a domain'], /is not a domain name/],
     [['suppression', 'add', '--org', org, '--channel', 'email', '--address', 'x@'], /not an email address/],
+    [['suppression', 'add', '--org', org, '--channel', 'sms', '--address', '0151 1'], /not a phone number/],
+    [['suppression', 'add', '--org', org, '--channel', 'push', '--address', 'x'], /use email or sms/],
     [
       ['suppression', 'add', '--org', unknownId, '--channel', 'email', '--address', 'x@y.test'],
       /no organization/,
