@@ -47,4 +47,5 @@ create table sms_events (
   due_at timestamptz not null,
   attempts smallint not null default 0
 ) with (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 20000, autovacuum_vacuum_cost_delay = 0);
-create index sms_events_due on sms_events (due_at);
+-- A STOP does not wait behind the receipts of a campaign.
+create index sms_events_due on sms_events (kind, due_at);

@@ -334,8 +334,13 @@ export type Settlement = {
   requeue: { dueAt: Date; attempts: number; crashes: number; setAsideAt: Date | null } | null;
 };
 
+/** It was put off before, and is on its way now: `sent` ranks below `delayed`, but follows it here. */
+const isTakenAtLast = `(s.status = 'sent' and r.status = 'delayed')`;
+
+const isRaised = `(${rankOf('s.status')} > ${rankOf('r.status')} or ${isTakenAtLast})`;
+
 /** A report has said more of the recipient meanwhile, and what it said stays. */
-const isOvertaken = `${rankOf('s.status')} < ${rankOf('r.status')}`;
+const isOvertaken = `(${rankOf('s.status')} < ${rankOf('r.status')} and not ${isTakenAtLast})`;
 
 const settle = statement<{ organization_id: string; message_id: string; ordinal: number }>(
   'queue_settle',
@@ -367,12 +372,13 @@ const settle = statement<{ organization_id: string; message_id: string; ordinal:
    )
    update recipients r
    set
-     status = case when ${rankOf('s.status')} > ${rankOf('r.status')} then s.status else r.status end,
-     status_at = case when ${rankOf('s.status')} > ${rankOf('r.status')} then $5 else r.status_at end,
+     status = case when ${isRaised} then s.status else r.status end,
+     status_at = case when ${isRaised} then $5 else r.status_at end,
      drop_reason = coalesce(r.drop_reason, s.drop_reason),
      handed_off_at = case when s.was_handed_off then coalesce(r.handed_off_at, $5) else r.handed_off_at end,
      ambiguities = r.ambiguities + s.is_ambiguous::integer,
-     uncertain = s.is_ambiguous or (r.uncertain and s.due_at is not null),
+     -- Whoever was reported on meanwhile was handed it.
+     uncertain = (s.is_ambiguous and r.status in ('sent', 'delayed')) or (r.uncertain and s.due_at is not null),
      provider_message_id = coalesce(s.provider_message_id, r.provider_message_id),
      failure_type = case when ${isOvertaken} then r.failure_type else s.failure_type end,
      failure_class = case when ${isOvertaken} then r.failure_class else s.failure_class end,

@@ -35,7 +35,7 @@ const takeAll = statement<SmsEvent>(
   `with due as (
      select id
      from sms_events
-     where due_at <= $1
+     where kind = $3 and due_at <= $1
      order by due_at
      limit $2
      for update skip locked
@@ -48,13 +48,14 @@ const takeAll = statement<SmsEvent>(
    select id, kind, event, attempts from taken order by id`,
 );
 
-/** Takes events that are due, in the order in which they came; what is not applied must be put back. */
+/** Takes events of a kind that are due, in the order in which they came; what is not applied must be put back. */
 export async function takeDueSmsEvents(
   connection: Connection,
+  kind: SmsEvent['kind'],
   at: Date,
   eventsMax: number,
 ): Promise<SmsEvent[]> {
-  return connection.rows(takeAll, [at, eventsMax]);
+  return connection.rows(takeAll, [at, eventsMax, kind]);
 }
 
 const putBack = statement(
@@ -81,7 +82,13 @@ export async function putBackSmsEvents(
 
 const selectNext = statement<{ due_at: Date }>(
   'sms_events_next',
-  'select due_at from sms_events order by due_at limit 1',
+  `select due_at
+   from (values ('receipt'), ('inbound')) as told (kind)
+   cross join lateral (
+     select due_at from sms_events e where e.kind = told.kind order by due_at limit 1
+   ) first
+   order by due_at
+   limit 1`,
 );
 
 export async function findNextSmsEventAt(connection: Connection): Promise<Date | null> {

@@ -69,32 +69,39 @@ export function startSmsEvents(tools: SmsEventTools): RunningChore {
     name: 'applying what was told of texts',
     channel: smsEventChannel,
     work: async () => {
-      const taken = await applyDue(tools);
-      return taken === appliedMax ? 'at once' : store.findNextSmsEventAt(tools.database);
+      // A STOP waits for one batch of receipts at most, however many a campaign brings. A transaction of its own also
+      // keeps whoever holds messages from waiting for contacts.
+      const inbound = await applyDue(tools, 'inbound');
+      const receipts = await applyDue(tools, 'receipt');
+      return Math.max(inbound, receipts) === appliedMax
+        ? 'at once'
+        : store.findNextSmsEventAt(tools.database);
     },
   });
 }
 
+type Kind = store.SmsEvent['kind'];
+
 /** Returns how many events were looked at. One over which the others would fail is put off by itself. */
-async function applyDue(tools: SmsEventTools): Promise<number> {
+async function applyDue(tools: SmsEventTools, kind: Kind): Promise<number> {
   try {
-    return await applyTogether(tools, appliedMax);
+    return await applyTogether(tools, kind, appliedMax);
   } catch (cause) {
     if (cause instanceof DatabaseUnavailableError) throw cause;
     tools.log.warn({ err: cause }, 'events of texts are applied one by one');
     let taken = 0;
-    while (taken < appliedMax && (await applyOne(tools))) taken += 1;
+    while (taken < appliedMax && (await applyOne(tools, kind))) taken += 1;
     return taken;
   }
 }
 
-async function applyOne(tools: SmsEventTools): Promise<boolean> {
+async function applyOne(tools: SmsEventTools, kind: Kind): Promise<boolean> {
   try {
-    return (await applyTogether(tools, 1)) === 1;
+    return (await applyTogether(tools, kind, 1)) === 1;
   } catch (cause) {
     if (cause instanceof DatabaseUnavailableError) throw cause;
     await tools.database.transaction(async (transaction) => {
-      const events = await store.takeDueSmsEvents(transaction, now(tools.clock), 1);
+      const events = await store.takeDueSmsEvents(transaction, kind, now(tools.clock), 1);
       await putBack(tools, transaction, events);
     });
     tools.log.error({ err: cause }, 'an event of a text cannot be applied');
@@ -102,9 +109,9 @@ async function applyOne(tools: SmsEventTools): Promise<boolean> {
   }
 }
 
-async function applyTogether(tools: SmsEventTools, eventsMax: number): Promise<number> {
+async function applyTogether(tools: SmsEventTools, which: Kind, eventsMax: number): Promise<number> {
   const done = await tools.database.transaction(async (transaction) => {
-    const events = await store.takeDueSmsEvents(transaction, now(tools.clock), eventsMax);
+    const events = await store.takeDueSmsEvents(transaction, which, now(tools.clock), eventsMax);
     const receipts = events.filter((event) => event.kind === 'receipt');
     const jobs = await findJobs(transaction, tools, receipts);
     const reports = receipts.flatMap((receipt) => {

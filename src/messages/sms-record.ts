@@ -44,7 +44,8 @@ function describeError(row: SmsRow): SmsRecord['error'] {
       message: 'The number has opted out of texts, or was suppressed; nothing was sent.',
     };
   }
-  if (row.failure_class === null) return null;
+  // What is known of one that arrived is of an attempt before the last one.
+  if (row.failure_class === null || row.recipient_status === 'delivered') return null;
   const sentence = sentences[row.failure_class as SmsFailure] ?? sentences.other;
   return {
     code: row.failure_class,

@@ -233,8 +233,8 @@ test('a public sandbox answers under any name', async () => {
   }
 });
 
-test('where mail leaves by SMTP there is no sandbox', async () => {
-  const other = await startTestServer({ smtpUrl: 'smtp://127.0.0.1:1' });
+test('where mail and texts leave, there is no sandbox', async () => {
+  const other = await startTestServer({ smtpUrl: 'smtp://127.0.0.1:1', smsProvider: 'smpp' });
   try {
     expect((await other.request('GET', '/sandbox')).status).toBe(404);
     expect((await other.request('GET', '/sandbox/messages')).status).toBe(404);

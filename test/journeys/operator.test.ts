@@ -344,7 +344,11 @@ test('doctor names what is unsafe and what cannot be reached, and ends with 1', 
   };
   const [unsafe, unreachable, unset] = await Promise.all([
     // The server of the tests gives up what only a crash would need.
-    findings({ ...own, POSTILLION_SMTP_URL: 'smtp://127.0.0.1:1' }),
+    findings({
+      ...own,
+      POSTILLION_SMTP_URL: 'smtp://127.0.0.1:1',
+      POSTILLION_SMPP_URL: 'smpp://us:them@127.0.0.1:1',
+    }),
     findings({ ...own, DATABASE_URL: 'postgres://127.0.0.1:1/none' }),
     findings({ DATABASE_URL: 'postgres://127.0.0.1:1/none', LOG_LEVEL: 'loud' }),
   ]);
@@ -360,6 +364,7 @@ test('doctor names what is unsafe and what cannot be reached, and ends with 1', 
     expect.stringMatching(/^ok partitions/),
     expect.stringMatching(/^ok clock/),
     expect.stringMatching(/^problem email: smtp cannot be used/),
+    expect.stringMatching(/^problem sms: smpp cannot be used/),
   ]);
   expect(unreachable.exitCode).toBe(1);
   expect(unreachable.lines[1]).toMatch(/^problem database: it cannot be reached: .*ECONNREFUSED/);

@@ -1,0 +1,342 @@
+/** Texts through an account at Twilio, and what Twilio tells of them, with a server of our own in its place. */
+import { createHmac } from 'node:crypto';
+import { createServer, type Server } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest';
+import { createShiftedClock, eventually, queueOf, rowsOf } from '../support/email-journey.ts';
+import { startTestServer, type TestServer } from '../support/server.ts';
+import { addApprovedSender, readSms, sendSms, smsWithStatus } from '../support/sms-journey.ts';
+
+const accountSid = `AC${'0123456789abcdef'.repeat(2)}`;
+const authToken = 'token';
+/** As Twilio was given it; what it calls by that name reaches the server by another. */
+const publicUrl = 'https://post.test';
+
+type Request = { authorization: string | undefined; form: URLSearchParams };
+type Reaction = 'take' | 'take_and_hang_up' | 'take_and_wait' | 'throttle';
+
+let twilio: Server;
+let server: TestServer;
+const clock = createShiftedClock();
+const requests: Request[] = [];
+/** What becomes of the next requests; everything else is taken. */
+const reactions: Reaction[] = [];
+/** Of those requests that wait. */
+const hangUps: (() => void)[] = [];
+
+beforeAll(async () => {
+  twilio = createServer((request, response) => {
+    const chunks: Buffer[] = [];
+    request.on('data', (chunk: Buffer) => chunks.push(chunk));
+    request.on('end', () => {
+      const form = new URLSearchParams(Buffer.concat(chunks).toString('utf8'));
+      requests.push({ authorization: request.headers.authorization, form });
+      switch (reactions.shift() ?? 'take') {
+        case 'take':
+          response.writeHead(201, { 'content-type': 'application/json' });
+          response.end(JSON.stringify({ sid: sidOf(requests.length), status: 'queued' }));
+          return;
+        case 'take_and_hang_up':
+          request.socket.destroy();
+          return;
+        case 'take_and_wait':
+          hangUps.push(() => request.socket.destroy());
+          return;
+        case 'throttle':
+          response.writeHead(429, { 'content-type': 'application/json', 'retry-after': '1' });
+          response.end(JSON.stringify({ code: 20429, message: 'Too Many Requests' }));
+      }
+    });
+  });
+  await new Promise<void>((resolve) => {
+    twilio.listen(0, '127.0.0.1', resolve);
+  });
+  const { port } = twilio.address() as AddressInfo;
+  server = await startTestServer({
+    worker: true,
+    clock,
+    smsProvider: 'twilio',
+    twilioUrl: `http://${accountSid}:${authToken}@127.0.0.1:${port}`,
+    publicUrl,
+  });
+  await addApprovedSender(server, 'Acme');
+  await addApprovedSender(server, '+14155550100');
+});
+afterAll(async () => {
+  await server.stop();
+  twilio.closeAllConnections();
+  await new Promise((resolve) => twilio.close(resolve));
+});
+beforeEach(() => {
+  requests.length = 0;
+});
+
+function sidOf(number: number): string {
+  return `SM${number.toString(16).padStart(32, '0')}`;
+}
+
+/** https://www.twilio.com/docs/usage/security */
+function sign(url: string, form: Readonly<Record<string, string>>): string {
+  const names = Object.keys(form).sort();
+  const signed = url + names.map((name) => `${name}${form[name] ?? ''}`).join('');
+  return createHmac('sha1', authToken).update(signed, 'utf8').digest('base64');
+}
+
+type Forgery = { signature?: string | null; body?: Record<string, string> };
+
+/** Calls as Twilio would, unless `forged` says otherwise; returns the status and the text of the answer. */
+async function call(
+  path: string,
+  form: Readonly<Record<string, string>>,
+  forged: Forgery = {},
+): Promise<[number, string]> {
+  const { signature = sign(`${publicUrl}${path}`, form), body = form } = forged;
+  const response = await fetch(`${server.url}${path}`, {
+    method: 'POST',
+    headers: {
+      'content-type': 'application/x-www-form-urlencoded',
+      ...(signature === null ? {} : { 'x-twilio-signature': signature }),
+    },
+    body: new URLSearchParams(body),
+  });
+  return [response.status, await response.text()];
+}
+
+async function requestNumber(number: number): Promise<Request> {
+  await eventually(
+    () => requests.length,
+    (count) => count >= number,
+  );
+  return requests[number - 1]!;
+}
+
+/** Where Twilio was told to say what becomes of a text. */
+function callbackPathOf({ form }: Request): string {
+  const url = form.get('StatusCallback') ?? '';
+  expect(url.startsWith(`${publicUrl}/callbacks/twilio/status/`)).toBe(true);
+  return url.slice(publicUrl.length);
+}
+
+function statusForm(status: string, more: Readonly<Record<string, string>> = {}) {
+  return {
+    MessageSid: sidOf(1),
+    SmsSid: sidOf(1),
+    AccountSid: accountSid,
+    ApiVersion: '2010-04-01',
+    From: 'Acme',
+    To: '+4915112345678',
+    MessageStatus: status,
+    SmsStatus: status,
+    ...more,
+  };
+}
+
+/** Everything that was told has been applied. */
+async function whenApplied(): Promise<void> {
+  await eventually(
+    () => rowsOf(server, 'select from sms_events'),
+    (events) => events.length === 0,
+  );
+}
+
+/** Handed to Twilio, which has said no more than that it took it. */
+async function sendOne(more: Record<string, unknown> = {}): Promise<{ id: string; path: string }> {
+  const number = requests.length + 1;
+  const id = await sendSms(server, more);
+  const request = await requestNumber(number);
+  await smsWithStatus(server, id, 'sent');
+  return { id, path: callbackPathOf(request) };
+}
+
+describe('a text', () => {
+  test('is handed to the account, and is delivered when Twilio says so', async () => {
+    const { id, path } = await sendOne({ body: 'Hello, {{name}} €', variables: { name: 'Zoë' } });
+    const [request] = requests;
+    expect(request!.authorization).toBe(
+      `Basic ${Buffer.from(`${accountSid}:${authToken}`).toString('base64')}`,
+    );
+    expect(Object.fromEntries(request!.form)).toEqual({
+      To: '+4915112345678',
+      From: 'Acme',
+      Body: 'Hello, Zoë €',
+      StatusCallback: `${publicUrl}${path}`,
+    });
+    for (const status of ['queued', 'sending', 'sent', 'delivered'])
+      expect(await call(path, statusForm(status)), status).toEqual([204, '']);
+    expect(await smsWithStatus(server, id, 'delivered')).toMatchObject({
+      error: null,
+      uncertain: false,
+      sent_at: expect.stringMatching(/Z$/) as string,
+      delivered_at: expect.stringMatching(/Z$/) as string,
+    });
+    expect(requests).toHaveLength(1);
+  });
+
+  test('of a number leaves with its plus', async () => {
+    await sendOne({ from: '14155550100' });
+    expect(requests[0]!.form.get('From')).toBe('+14155550100');
+  });
+
+  test('that was not delivered says why, in the words for its code', async () => {
+    const { id, path } = await sendOne();
+    await call(path, statusForm('undelivered', { ErrorCode: '30005' }));
+    expect(await smsWithStatus(server, id, 'undelivered')).toMatchObject({
+      error: { code: 'unknown_subscriber', message: expect.stringContaining('30005') as string },
+      delivered_at: null,
+    });
+  });
+
+  test('that was put off at first is sent by the second request, and nothing is held against it', async () => {
+    reactions.push('throttle');
+    const id = await sendSms(server);
+    expect(await smsWithStatus(server, id, 'sending')).toMatchObject({ error: { code: 'rate_limited' } });
+    clock.putForward(1_100);
+    const request = await requestNumber(2);
+    expect(await smsWithStatus(server, id, 'sent')).toMatchObject({ error: null });
+    await call(callbackPathOf(request), statusForm('delivered', { MessageSid: sidOf(2) }));
+    expect(await smsWithStatus(server, id, 'delivered')).toMatchObject({ error: null });
+  });
+
+  test('that Twilio says is delivered before we know that it was taken has no error of an earlier attempt', async () => {
+    reactions.push('throttle');
+    const id = await sendSms(server);
+    await smsWithStatus(server, id, 'sending');
+    // As if the worker that was answered had not yet written it down.
+    await call(callbackPathOf(await requestNumber(1)), statusForm('delivered'));
+    expect(await smsWithStatus(server, id, 'delivered')).toMatchObject({ error: null });
+    await rowsOf(server, 'delete from delivery_queue where message_id = $1', [id]);
+  });
+});
+
+describe('what Twilio tells of a text', () => {
+  test('out of order or twice leaves it delivered since the first time', async () => {
+    const { id, path } = await sendOne();
+    await call(path, statusForm('delivered'));
+    const delivered = await smsWithStatus(server, id, 'delivered');
+    clock.putForward(2_000);
+    for (const status of ['sent', 'sending', 'delivered', 'delivered'])
+      expect(await call(path, statusForm(status))).toEqual([204, '']);
+    await whenApplied();
+    expect(await readSms(server, id)).toEqual(delivered);
+  });
+
+  test('is believed under its signature alone', async () => {
+    const [mine, other] = [await sendOne(), await sendOne()];
+    const form = statusForm('failed', { ErrorCode: '30003' });
+    const signature = sign(`${publicUrl}${mine.path}`, form);
+    const forgeries: [string, string, Forgery][] = [
+      ['without a signature', mine.path, { signature: null }],
+      ['with an empty signature', mine.path, { signature: '' }],
+      ['with another key', mine.path, { signature: createHmac('sha1', 'other').update('').digest('base64') }],
+      ['with other fields', mine.path, { signature, body: { ...form, ErrorCode: '30005' } }],
+      ['with a field more', mine.path, { signature, body: { ...form, Extra: '1' } }],
+      ["under another recipient's token", other.path, { signature }],
+      ['for what comes in', '/callbacks/twilio/inbound', { signature }],
+    ];
+    for (const [how, path, forged] of forgeries) {
+      expect((await call(path, form, forged))[0], how).toBe(403);
+    }
+    await whenApplied();
+    for (const { id } of [mine, other]) expect(await readSms(server, id)).toMatchObject({ status: 'sent' });
+  });
+
+  test('about a token that this installation has not written changes nothing', async () => {
+    const { id, path } = await sendOne();
+    const token = path.split('/').at(-1)!;
+    const last = token.endsWith('A') ? 'B' : 'A';
+    for (const wrong of [`${token.slice(0, -1)}${last}`, 'x', '%00', `${token}A`]) {
+      const wrongPath = `/callbacks/twilio/status/${wrong}`;
+      // Signed: only the token says that it is nobody's.
+      expect([204, 403, 404]).toContain((await call(wrongPath, statusForm('failed')))[0]);
+    }
+    await whenApplied();
+    expect(await readSms(server, id)).toMatchObject({ status: 'sent' });
+  });
+
+  test('in a form of many megabytes is not read', async () => {
+    const { path } = await sendOne();
+    const form = statusForm('delivered', { Body: 'a'.repeat(3_000_000) });
+    const [status] = await call(path, form).catch(() => [413, '']);
+    expect(status).toBe(413);
+  });
+});
+
+describe('a text whose answer was lost', () => {
+  test('is uncertain until Twilio tells of it, and is not sent again', async () => {
+    reactions.push('take_and_hang_up');
+    const id = await sendSms(server);
+    const request = await requestNumber(1);
+    expect(await smsWithStatus(server, id, 'sending')).toMatchObject({ uncertain: true });
+    await call(callbackPathOf(request), statusForm('sent'));
+    expect(await smsWithStatus(server, id, 'sent')).toMatchObject({ uncertain: false });
+    await call(callbackPathOf(request), statusForm('delivered'));
+    expect(await smsWithStatus(server, id, 'delivered')).toMatchObject({ uncertain: false });
+    clock.putForward(120_000);
+    await sendOne({ to: '+4915100000001' });
+    expect(requests.map(({ form }) => form.get('To'))).toEqual(['+4915112345678', '+4915100000001']);
+  });
+
+  test('after Twilio told of it is certain, for then it was taken', async () => {
+    reactions.push('take_and_wait');
+    const id = await sendSms(server);
+    const request = await requestNumber(1);
+    await call(callbackPathOf(request), statusForm('delivered'));
+    await smsWithStatus(server, id, 'delivered');
+    hangUps.shift()!();
+    await eventually(
+      () => queueOf(server, id),
+      (jobs) => jobs.length === 0,
+    );
+    expect(await readSms(server, id)).toMatchObject({
+      status: 'delivered',
+      uncertain: false,
+      sent_at: expect.stringMatching(/Z$/) as string,
+    });
+  });
+});
+
+describe('a text that comes in', () => {
+  const number = '+491701234567';
+  const inboundForm = (body: string) => ({
+    MessageSid: sidOf(4_711),
+    SmsSid: sidOf(4_711),
+    AccountSid: accountSid,
+    From: number,
+    To: '+14155550100',
+    Body: body,
+    NumMedia: '0',
+  });
+  const comeIn = (body: string, forged?: Forgery) =>
+    call('/callbacks/twilio/inbound', inboundForm(body), forged);
+  const consentOf = async (id: string) =>
+    (await server.request<{ consent: { sms: string } }>('GET', `/v1/contacts/${id}`)).body.consent.sms;
+
+  test('with STOP ends texts to its number until START, and is answered by Twilio and not by us', async () => {
+    const { body: contact } = await server.request<{ id: string }>('POST', '/v1/contacts', {
+      phone_number: number,
+    });
+    expect((await comeIn('STOP', { signature: 'forged' }))[0]).toBe(403);
+    expect(await comeIn('Please do not stop, ever. \0')).toEqual([204, '']);
+    await whenApplied();
+    expect(await consentOf(contact.id)).toBe('subscribed');
+
+    expect(await comeIn('Stop')).toEqual([204, '']);
+    await eventually(
+      () => consentOf(contact.id),
+      (consent) => consent === 'unsubscribed',
+    );
+    const barred = await sendSms(server, { to: number });
+    expect(await smsWithStatus(server, barred, 'failed')).toMatchObject({ error: { code: 'opted_out' } });
+
+    expect(await comeIn('START')).toEqual([204, '']);
+    await eventually(
+      () => consentOf(contact.id),
+      (consent) => consent === 'subscribed',
+    );
+    await whenApplied();
+    await sendOne({ to: number });
+    expect(requests).toHaveLength(1);
+    const { body } = await server.request<{ data: unknown[] }>('GET', '/v1/sms?category=keyword_reply');
+    expect(body.data).toEqual([]);
+  });
+});
