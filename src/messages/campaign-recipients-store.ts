@@ -173,7 +173,7 @@ export async function countSettledBefore(
     unpreparedStatement<{ settled: number }>(
       `select
          (
-           select coalesce(sum(n.delivered + n.bounced + n.failed + n.dropped + n.uncertain), 0)
+           select coalesce(sum(n.delivered + n.bounced + n.failed + n.dropped + n.uncertain + n.unconfirmed), 0)
            from recipient_counts n
            where n.organization_id = $1 and n.message_id = $2 and n.slice < $3
          ) + (

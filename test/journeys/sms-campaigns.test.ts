@@ -19,7 +19,7 @@ afterAll(() => server.stop());
 type Campaign = Record<string, unknown> & {
   id: string;
   status: string;
-  stats: { audience: number; pending: number; unconfirmed: number };
+  stats: { audience: number; pending: number; sent: number; unconfirmed: number };
 };
 type Page = { data: Campaign[] };
 type Preview = {
@@ -344,6 +344,38 @@ describe('a campaign that is sent', () => {
       (await ask<{ reason: string }>('GET', `/sms/campaigns/${id}/recipients/${contact}`)).body.reason;
     expect(await reasonFor(ann)).toContain('and it arrived on the phone.');
     expect(await reasonFor(nobody)).toContain('after the carrier (hard, unknown_subscriber)');
+  });
+
+  test('that is cancelled before a receipt comes was sent all the same, and not cancelled', async () => {
+    const list = await aList();
+    // Its receipt comes late.
+    const contact = await aContact(list, { phone_number: '+15005550012' });
+    const id = await aReady({ list_ids: [list] });
+    await send(id);
+    await eventually(
+      () => read(id),
+      ({ stats }) => stats.sent === 1,
+    );
+    // As if others were still to be written to.
+    await rowsOf(server, `update campaigns set status = 'sending', completed_at = null where id = $1`, [id]);
+    expect((await ask('POST', `/sms/campaigns/${id}/cancel`)).status).toBe(200);
+    expect((await read(id)).stats).toMatchObject({
+      audience: 1,
+      sent: 1,
+      pending: 0,
+      unconfirmed: 1,
+      cancelled: 0,
+    });
+    const explained = (
+      await ask<{ outcome: string; reason: string }>('GET', `/sms/campaigns/${id}/recipients/${contact}`)
+    ).body;
+    expect(explained).toMatchObject({
+      outcome: 'sent',
+      reason: expect.stringContaining('the carrier took it; whether it arrived is not known yet') as string,
+    });
+    const listed = async (status: string) =>
+      (await ask<Page>('GET', `/sms/campaigns/${id}/recipients?status=${status}`)).body.data.length;
+    expect([await listed('sent'), await listed('cancelled'), await listed('pending')]).toEqual([1, 0, 0]);
   });
 
   test('fails with a reason when its sender is rejected before anything has left', async () => {
