@@ -566,6 +566,8 @@ const applyReports = statement<{ organization_id: string; message_id: string; or
      status_at = case when report.status = 'sent' then r.status_at else $4 end,
      -- A delay settles nothing of a hand-off that was cut off.
      uncertain = r.uncertain and report.status = 'delayed',
+     -- It may be here before the outcome of the hand-off that it speaks of.
+     handed_off_at = coalesce(r.handed_off_at, $4),
      opened_at = case when report.status in ('opened', 'clicked') then coalesce(r.opened_at, $4) else r.opened_at end,
      clicked_at = case when report.status = 'clicked' then coalesce(r.clicked_at, $4) else r.clicked_at end,
      failure_type = coalesce(report.failure_type, r.failure_type),
