@@ -67,7 +67,9 @@ async function obey(
   const consent = keyword === 'stop' ? 'unsubscribed' : 'subscribed';
   if (keyword === 'stop' && suppression === null)
     await addSuppressions(transaction, tools, 'sms', [{ ...number, reason: 'unsubscribe' }]);
-  // What the operator has suppressed stays so.
+  // What the operator has suppressed stays so, and nobody is told anything else.
+  if (keyword === 'start' && suppression !== null && !isOptedOut)
+    return { isNews: false, haveContactsChanged: false };
   if (keyword === 'start' && isOptedOut) await removeSuppression(transaction, tools, 'sms', number);
   const { organizationId, address: addressKey } = number;
   const holder = await findConsentHolder(transaction, 'sms', { organizationId, addressKey });

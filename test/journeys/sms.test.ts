@@ -1,6 +1,7 @@
 /** Texts, from their acceptance to what became of them, through the sandbox. */
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { updateOrganization } from '../../src/accounts/accounts.ts';
+import { addSuppressions, removeSuppression } from '../../src/audience/audience.ts';
 import { createIntake } from '../../src/roles/sms-provider.ts';
 import { createShiftedClock, type ErrorBody, eventually, queueOf, rowsOf } from '../support/email-journey.ts';
 import { startTestServer, type TestServer } from '../support/server.ts';
@@ -220,6 +221,23 @@ describe('a text that comes in', () => {
     const texts = await eventually(replies, (found) => found.length > before);
     expect(texts).toHaveLength(before + 1);
     expect(texts[0]!.body).toContain('STOP');
+  });
+
+  test('with START is not promised texts to a number that the operator has suppressed', async () => {
+    const before = (await replies()).length;
+    const address = { organizationId: server.organizationId, address: number };
+    const { installation } = server;
+    await addSuppressions(installation.database, installation, 'sms', [{ ...address, reason: 'operator' }]);
+    await rowsOf(server, `update contacts set unsubscribed_channels = '{sms}' where phone_number = $1`, [
+      number,
+    ]);
+    await comeIn('START');
+    await eventually(
+      () => rowsOf(server, 'select from sms_events'),
+      (events) => events.length === 0,
+    );
+    expect(await replies()).toHaveLength(before);
+    expect(await removeSuppression(installation.database, installation, 'sms', address)).toBe(true);
   });
 
   test('for a sender that nobody has changes nothing', async () => {
