@@ -48,6 +48,7 @@ export async function explainRecipient(
         status: campaign.status,
         scheduledAt: campaign.scheduled_at,
         frozenAt: isFrozenFor(campaign, contactId) ? campaign.frozen_at : null,
+        isPartlyFrozen: campaign.frozen_through !== null,
         cancelledAt: campaign.cancelled_at,
         pauseReason: campaign.pause_reason,
         failureReason: campaign.failure_reason,

@@ -15,6 +15,7 @@ const campaign: Facts['campaign'] = {
   cancelledAt: null,
   pauseReason: null,
   failureReason: null,
+  isPartlyFrozen: false,
   isCutOff: false,
 };
 
@@ -153,6 +154,18 @@ test('before the audience is frozen, it says what would become of somebody', () 
     outcome: 'failed',
     reason: 'The campaign failed before it went to anybody. Not ready when its time came.',
   });
+});
+
+test('of a campaign that had begun before all were chosen, nobody is told that it went to nobody', () => {
+  const begun = { ...campaign, frozenAt: null, isPartlyFrozen: true } as const;
+  const cancelled = { ...begun, status: 'cancelled', cancelledAt: at(12) } as const;
+  expect(reasonFor({ campaign: cancelled })).toBe(
+    'The campaign was cancelled on 2026-11-12T00:00:00.000Z before this contact could be chosen.',
+  );
+  const failed = { ...begun, status: 'failed', failureReason: 'The sender is gone.' } as const;
+  expect(reasonFor({ campaign: failed })).toBe(
+    'The campaign failed before this contact could be chosen. The sender is gone.',
+  );
 });
 
 test('whoever had no turn when the campaign was cancelled is told so', () => {

@@ -19,6 +19,8 @@ export type ExplainedCampaign = {
   status: CampaignStatus;
   scheduledAt: Date | null;
   frozenAt: Date | null;
+  /** Of a large audience the first part is frozen ahead of the others. */
+  isPartlyFrozen: boolean;
   cancelledAt: Date | null;
   pauseReason: PauseReason | null;
   failureReason: string | null;
@@ -283,16 +285,17 @@ function foretell({ words, campaign, standing }: Facts): Explanation {
   return { outcome: 'pending', reason, steps: [] };
 }
 
-/** It ended before its audience was frozen. */
+/** It ended before its audience was frozen, or the part of it in which the contact would be. */
 function describeEnd(campaign: ExplainedCampaign): { outcome: Outcome; reason: string } | null {
+  const early = campaign.isPartlyFrozen ? 'before this contact could be chosen' : 'before it went to anybody';
   if (campaign.status === 'cancelled') {
     const at = on(campaign.cancelledAt);
-    return { outcome: 'cancelled', reason: `The campaign was cancelled${at} before it went to anybody.` };
+    return { outcome: 'cancelled', reason: `The campaign was cancelled${at} ${early}.` };
   }
   if (campaign.status !== 'failed') return null;
   return {
     outcome: 'failed',
-    reason: `The campaign failed before it went to anybody. ${campaign.failureReason ?? ''}`.trim(),
+    reason: `The campaign failed ${early}. ${campaign.failureReason ?? ''}`.trim(),
   };
 }
 
