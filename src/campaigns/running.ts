@@ -1,3 +1,4 @@
+import { setImmediate } from 'node:timers/promises';
 import { loadSendingPlans, openQuota } from '../accounts/accounts.ts';
 import { loadProperties } from '../audience/audience.ts';
 import {
@@ -324,27 +325,29 @@ async function admit(
     return unchanged;
   }
 
-  const { rest, count } = await openQuota(transaction, quotaOf(running, quota, at));
-  const wish = { from: running.admitted, to: running.admitted + Math.min(room, waiting), rest };
+  const range = { from: running.admitted, to: running.admitted + Math.min(room, waiting) };
   const meter = await findMeter(tools, transaction, running);
-  const fitting = meter === null ? null : await findFitting(transaction, running, meter, wish);
+  // Before the quota is held, for which others wait.
+  const measured = meter === null ? null : await measure(transaction, running, meter, range);
+  const { rest, count } = await openQuota(transaction, quotaOf(running, quota, at));
+  const fitting = measured === null ? null : fitInto(measured, rest, range.to);
   const ordinals = await admitRecipients(transaction, running, {
     channel: running.channel,
-    from: wish.from,
-    to: fitting?.to ?? wish.to,
+    from: range.from,
+    to: fitting?.to ?? range.to,
     countMax: fitting === null ? rest : null,
     contentBytes: running.contentBytes,
     at,
   });
   await count(fitting?.units ?? ordinals.length);
   admissionPauses.add(running.id, (queued.ready + ordinals.length) / deliveredPerMsMax);
-  if (fitting !== null) return { admitted: fitting.to, isQuotaUsedUp: fitting.to < wish.to };
+  if (fitting !== null) return { admitted: fitting.to, isQuotaUsedUp: fitting.to < range.to };
   // With nothing left of the quota, those behind the last one wait for more of it.
   const isQuotaUsedUp = rest !== null && ordinals.length === rest;
   const last = ordinals.reduce((highest, ordinal) => Math.max(highest, ordinal), running.admitted - 1);
   return isQuotaUsedUp
     ? { admitted: last + 1, isQuotaUsedUp: last + 1 < running.audience }
-    : { admitted: wish.to, isQuotaUsedUp: false };
+    : { admitted: range.to, isQuotaUsedUp: false };
 }
 
 async function findMeter(
@@ -356,24 +359,43 @@ async function findMeter(
   return openMeter?.(await findMessageContent(transaction, running)) ?? null;
 }
 
-/** How far the quota goes where copies take different amounts of it, and how much those take. */
-async function findFitting(
+type Measured = { ordinal: number; units: number };
+
+/** Of copies that are measured at a stretch: some ten milliseconds. */
+const measuredAtOnce = 200;
+
+/** What each copy takes of the quota. */
+async function measure(
   transaction: Transaction,
   running: store.RunningCampaign,
   meter: QuotaMeter,
-  { from, to, rest }: { from: number; to: number; rest: number | null },
-): Promise<{ to: number; units: number }> {
-  let units = 0;
+  { from, to }: { from: number; to: number },
+): Promise<Measured[]> {
+  const measured: Measured[] = [];
   for (const { ordinal, values } of await listAdmissible(transaction, running, {
     from,
     to,
     countMax: to - from,
   })) {
-    const more = meter(values);
-    if (rest !== null && units + more > rest) return { to: ordinal, units };
-    units += more;
+    measured.push({ ordinal, units: meter(values) });
+    // Hand-offs get their turn in between.
+    if (measured.length % measuredAtOnce === 0) await setImmediate();
   }
-  return { to, units };
+  return measured;
+}
+
+/** How far what is left of the quota goes, and how much those take. */
+function fitInto(
+  measured: readonly Measured[],
+  rest: number | null,
+  to: number,
+): { to: number; units: number } {
+  let taken = 0;
+  for (const { ordinal, units } of measured) {
+    if (rest !== null && taken + units > rest) return { to: ordinal, units: taken };
+    taken += units;
+  }
+  return { to, units: taken };
 }
 
 /** What the next copy takes of the quota; 0 if there is none. */

@@ -102,7 +102,10 @@ const stats = Type.Object(
     unconfirmed: count('Handed off, and no receipt has come; of texts.'),
     cancelled: count('Not handed off when the campaign was cancelled.'),
   },
-  { description: 'The audience is counted while the campaign is `queued`, and does not change afterwards.' },
+  {
+    description:
+      'The audience is counted while the campaign is `queued`, and does not change afterwards; of a large one the first thousand are written to while the others are still counted.',
+  },
 );
 
 export type CampaignStats = Static<typeof stats>;

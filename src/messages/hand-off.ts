@@ -168,7 +168,6 @@ const objectionMaxAgeMs = 2_000;
 
 /** A job may have waited in memory for long, behind slow destinations. */
 async function findLateObjection(shift: Shift, job: store.Job): Promise<Objection | undefined> {
-  if (!job.isCampaign) return undefined;
   const checkedAtMs = shift.checkedAtMs.get(job) ?? -Infinity;
   if (shift.tools.clock.monotonicMs() - checkedAtMs < objectionMaxAgeMs) return undefined;
   const objections = await findObjections(shift.tools, [job]);

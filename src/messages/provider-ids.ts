@@ -75,9 +75,23 @@ export async function findByProviderIds(
   );
 }
 
-const deleteOld = statement('provider_ids_delete_old', 'delete from provider_ids where created_at < $1');
+/** Of one statement: it holds what it deletes until it ends. */
+const deletedMax = 10_000;
+
+const deleteOld = statement(
+  'provider_ids_delete_old',
+  `with old as (
+     select channel, provider_message_id from provider_ids where created_at < $1 limit $2
+   )
+   delete from provider_ids p
+   using old
+   where p.channel = old.channel and p.provider_message_id = old.provider_message_id
+   returning p.channel`,
+);
 
 /** Housekeeping: what no provider reports on any more. */
 export async function deleteOldProviderIds(connection: Connection, before: Date): Promise<void> {
-  await connection.rows(deleteOld, [before]);
+  let deleted: number;
+  do deleted = (await connection.rows(deleteOld, [before, deletedMax])).length;
+  while (deleted === deletedMax);
 }

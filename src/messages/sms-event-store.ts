@@ -36,7 +36,7 @@ const takeAll = statement<SmsEvent>(
      select id
      from sms_events
      where kind = $3 and due_at <= $1
-     order by due_at
+     order by due_at, id
      limit $2
      for update skip locked
    ), taken as (

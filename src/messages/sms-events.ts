@@ -8,7 +8,7 @@ import { type ChoreTools, type RunningChore, startChore } from '../platform/queu
 import { smsRefusals } from './delivery-policies.ts';
 import { applyReportsWithin, type FeedbackTools, type Report } from './feedback.ts';
 import { findByProviderIds, uncertainId } from './provider-ids.ts';
-import type { JobKey } from './queue-store.ts';
+import { findAddressKeys, type JobKey, textOfKey } from './queue-store.ts';
 import { toFailure } from './settlement.ts';
 import * as store from './sms-event-store.ts';
 import { answerInbound, type InboundTools } from './sms-inbound.ts';
@@ -151,10 +151,12 @@ async function findJobs(
   receipts: readonly Receipt[],
 ): Promise<Map<Receipt, JobKey>> {
   const jobs = new Map<Receipt, JobKey>();
-  for (const receipt of receipts) {
-    if (receipt.event.reference !== null) jobs.set(receipt, receipt.event.reference);
-  }
   await findInto(transaction, jobs, receipts, ({ event }) => event.providerMessageId);
+  // Its outcome is about to be written: both at once would wait for each other's rows.
+  for (const receipt of receipts) {
+    const { reference } = receipt.event;
+    if (reference !== null && !jobs.has(receipt) && receipt.attempts > 0) jobs.set(receipt, reference);
+  }
   const cutOff = new Map<Receipt, JobKey>();
   const strangers = receipts.filter((receipt) => !jobs.has(receipt) && receipt.attempts >= settledAttempts);
   await findInto(
@@ -170,7 +172,31 @@ async function findJobs(
   for (const [index, { receipt, job }] of candidates.entries()) {
     if (uncertain?.has(index) === true) jobs.set(receipt, job);
   }
+  await dropStrangers(transaction, jobs);
   return jobs;
+}
+
+/** Providers give the same id to another text now and then: a receipt for another number is none of this one. */
+async function dropStrangers(transaction: Transaction, jobs: Map<Receipt, JobKey>): Promise<void> {
+  const numbers = new Map(
+    (await findAddressKeys(transaction, [...jobs.values()])).map((recipient) => [
+      textOfKey(recipient),
+      recipient.addressKey,
+    ]),
+  );
+  for (const [receipt, job] of jobs) {
+    const number = numbers.get(textOfKey(job));
+    if (number !== undefined && !isSameNumber(number, receipt.event.to)) jobs.delete(receipt);
+  }
+}
+
+/** Fewer digits are the same in every spelling of a number, with its country and without. */
+const comparedDigits = 7;
+
+/** Where one of them is not known, or was erased, nothing speaks against it. */
+function isSameNumber(number: string, told: string | null): boolean {
+  if (told === null || !number.startsWith('+')) return true;
+  return number.slice(-comparedDigits) === told.slice(-comparedDigits);
 }
 
 async function findInto(

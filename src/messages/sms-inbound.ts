@@ -9,11 +9,12 @@ import {
 } from '../audience/audience.ts';
 import { defaultReplies, type InboundSms, type Keyword, readKeyword } from '../channels/sms/sms.ts';
 import { now } from '../platform/clock.ts';
-import type { NewId } from '../platform/ids.ts';
+import { lowestIdAt, type NewId } from '../platform/ids.ts';
 import type { Log } from '../platform/log.ts';
 import type { Transaction } from '../platform/postgres/database.ts';
 import { findSenderByNumber } from '../senders/senders.ts';
 import { submitSms } from './sms-send.ts';
+import { countRecentAnswers } from './sms-store.ts';
 import { insertMessages } from './store.ts';
 
 /**
@@ -47,10 +48,24 @@ export async function answerInbound(
   const number = { organizationId: sender.organizationId, address: inbound.from };
   tools.log.info({ organization_id: sender.organizationId, keyword }, 'a keyword came in');
   const change = await obey(transaction, tools, number, keyword);
-  // Whoever says it twice was answered.
-  if (!change.isNews || !tools.answersKeywords) return { ...nothing, ...change };
+  // Whoever says it twice was answered, and whoever asks again and again is a machine.
+  const isAnswered = change.isNews && tools.answersKeywords;
+  if (!isAnswered || (await countAnswers(transaction, tools, number)) >= answersPerDayMax)
+    return { ...nothing, ...change };
   await reply(transaction, tools, { ...number, sender: sender.name }, keyword);
   return { ...change, hasQueued: true };
+}
+
+/** To one number: enough for somebody who changes their mind, and too few to run up a bill. */
+const answersPerDayMax = 5;
+
+function countAnswers(transaction: Transaction, tools: InboundTools, number: TextedNumber): Promise<number> {
+  const sinceMs = tools.clock.nowMs() - 24 * 60 * 60_000;
+  return countRecentAnswers(transaction, {
+    ...number,
+    sinceMessageId: lowestIdAt(sinceMs),
+    most: answersPerDayMax,
+  });
 }
 
 type TextedNumber = { organizationId: string; address: string };

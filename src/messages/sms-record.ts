@@ -38,7 +38,8 @@ const sentences: Readonly<Record<SmsFailure, string>> = {
 };
 
 function describeError(row: SmsRow): SmsRecord['error'] {
-  if (row.drop_reason !== null) {
+  // Opted out after an attempt that was put off, or before any.
+  if (row.drop_reason !== null || row.failure_class === 'policy') {
     return {
       code: 'opted_out',
       message: 'The number has opted out of texts, or was suppressed; nothing was sent.',
@@ -49,6 +50,6 @@ function describeError(row: SmsRow): SmsRecord['error'] {
   const sentence = sentences[row.failure_class as SmsFailure] ?? sentences.other;
   return {
     code: row.failure_class,
-    message: row.diagnostic === null ? sentence : `${sentence} The provider said: ${row.diagnostic}`,
+    message: row.diagnostic === null ? sentence : `${sentence} (${row.diagnostic})`,
   };
 }

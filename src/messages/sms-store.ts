@@ -42,3 +42,20 @@ export async function joinSmsParts(
     return parts === undefined ? [] : [{ ...message, ...parts }];
   });
 }
+
+/** How many texts of a number were answered since then, as far as `most`. Read off recipients_address. */
+export async function countRecentAnswers(
+  connection: Connection,
+  wanted: { organizationId: string; address: string; sinceMessageId: string; most: number },
+): Promise<number> {
+  const rows = await connection.rows(
+    unpreparedStatement(
+      `select
+       from recipients
+       where organization_id = $1 and address_key = $2 and message_id > $3 and field = 'answer'
+       limit $4`,
+    ),
+    [wanted.organizationId, wanted.address, wanted.sinceMessageId, wanted.most],
+  );
+  return rows.length;
+}

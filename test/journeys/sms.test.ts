@@ -66,7 +66,7 @@ test.each([
 ])('of a text to %s it is known that it is %s, and why', async (to, status, code) => {
   const id = await sendSms(server, { to });
   const { error, delivered_at: deliveredAt } = await smsWithStatus(server, id, status);
-  expect(error).toMatchObject({ code, message: expect.stringMatching(/\. The provider said: ./) as string });
+  expect(error).toMatchObject({ code, message: expect.stringMatching(/\. \(.+\)$/) as string });
   expect(deliveredAt).toBeNull();
 });
 
@@ -221,6 +221,15 @@ describe('a text that comes in', () => {
     const texts = await eventually(replies, (found) => found.length > before);
     expect(texts).toHaveLength(before + 1);
     expect(texts[0]!.body).toContain('STOP');
+  });
+
+  test('asks again and again, and is answered five times a day', async () => {
+    for (let asking = 1; asking <= 8; asking += 1) await comeIn('HELP');
+    await eventually(
+      () => rowsOf(server, 'select from sms_events'),
+      (events) => events.length === 0,
+    );
+    expect(await replies()).toHaveLength(5);
   });
 
   test('with START is not promised texts to a number that the operator has suppressed', async () => {
