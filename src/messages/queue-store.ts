@@ -562,8 +562,8 @@ const applyReports = statement<{ organization_id: string; message_id: string; or
   'recipients_apply_reports',
   `update recipients r
    set
-     status = case when report.status = 'sent' then r.status else report.status end,
-     status_at = case when report.status = 'sent' then r.status_at else $4 end,
+     status = case when report.status = 'sent' and r.status <> 'delayed' then r.status else report.status end,
+     status_at = case when report.status = 'sent' and r.status <> 'delayed' then r.status_at else $4 end,
      -- A delay settles nothing of a hand-off that was cut off.
      uncertain = r.uncertain and report.status = 'delayed',
      -- It may be here before the outcome of the hand-off that it speaks of.

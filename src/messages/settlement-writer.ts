@@ -88,16 +88,19 @@ async function writeSettlements(tools: WriterTools, epoch: number, items: readon
   const at = dateOf(tools.clock.nowMs());
   const settlements = items.map(({ settlement }) => settlement);
   // A campaign has no status of its own rows to keep, and far too many recipients to go through.
-  const messagesWith = (has: (facts: MessageFacts) => boolean) =>
+  const messagesWith = (has: (facts: MessageFacts, job: store.Job) => boolean) =>
     uniqueMessages(
       items
-        .filter(({ settlement, message }) => !settlement.job.isCampaign && (message === null || has(message)))
+        .filter(
+          ({ settlement: { job }, message }) => !job.isCampaign && (message === null || has(message, job)),
+        )
         .map(({ settlement }) => settlement.job),
     );
   await tools.database.transactionByIndex(async (transaction) => {
     await store.lockMessagesOf(
       transaction,
-      messagesWith(({ isShared }) => isShared),
+      // What a provider reports may be applied at this very moment, and holds messages before it writes recipients.
+      messagesWith(({ isShared }, { channel }) => isShared || policyOf(channel).isReportedById),
     );
     const changed = new Set(
       (await store.settleJobs(transaction, settlements, { epoch, at })).map(store.textOfKey),

@@ -7,7 +7,7 @@ import { type Database, DatabaseUnavailableError, type Transaction } from '../pl
 import { type ChoreTools, type RunningChore, startChore } from '../platform/queue/chore.ts';
 import { smsRefusals } from './delivery-policies.ts';
 import { applyReportsWithin, type FeedbackTools, type Report } from './feedback.ts';
-import { findByProviderIds, uncertainId } from './provider-ids.ts';
+import { findByProviderIds, keepProviderIds, type ProviderId, uncertainId } from './provider-ids.ts';
 import { findAddressKeys, type JobKey, textOfKey } from './queue-store.ts';
 import { toFailure } from './settlement.ts';
 import * as store from './sms-event-store.ts';
@@ -113,12 +113,13 @@ async function applyTogether(tools: SmsEventTools, which: Kind, eventsMax: numbe
   const done = await tools.database.transaction(async (transaction) => {
     const events = await store.takeDueSmsEvents(transaction, which, now(tools.clock), eventsMax);
     const receipts = events.filter((event) => event.kind === 'receipt');
-    const jobs = await findJobs(transaction, tools, receipts);
+    const { jobs, named } = await findJobs(transaction, tools, receipts);
     const reports = receipts.flatMap((receipt) => {
       const job = jobs.get(receipt);
       return job === undefined ? [] : [toReport(job, receipt.event)];
     });
     if (reports.length > 0) await applyReportsWithin(transaction, tools, 'sms', reports);
+    await keepProviderIds(transaction, named, now(tools.clock));
     await putBack(
       tools,
       transaction,
@@ -144,19 +145,28 @@ type Receipt = Extract<store.SmsEvent, { kind: 'receipt' }>;
 /** By then the hand-off has been written down, if it ever will be. */
 const settledAttempts = 3;
 
-/** Whose receipts they are, as far as that is known by now. */
+/**
+ * Whose receipts they are, as far as that is known by now. `named` are the ids under which more may be told of texts
+ * whose hand-off was cut off: the first receipt settles them, so that the next one is not looked for by its number.
+ */
 async function findJobs(
   transaction: Transaction,
   tools: SmsEventTools,
   receipts: readonly Receipt[],
-): Promise<Map<Receipt, JobKey>> {
+): Promise<{ jobs: Map<Receipt, JobKey>; named: ProviderId[] }> {
   const jobs = new Map<Receipt, JobKey>();
-  await findInto(transaction, jobs, receipts, ({ event }) => event.providerMessageId);
-  // Its outcome is about to be written: both at once would wait for each other's rows.
+  const named: ProviderId[] = [];
+  const name = ({ event: { providerMessageId } }: Receipt, job: JobKey) => {
+    if (providerMessageId !== null) named.push({ job, channel: 'sms', providerMessageId });
+  };
   for (const receipt of receipts) {
-    const { reference } = receipt.event;
-    if (reference !== null && !jobs.has(receipt) && receipt.attempts > 0) jobs.set(receipt, reference);
+    const { reference, status } = receipt.event;
+    if (reference === null) continue;
+    jobs.set(receipt, reference);
+    // An answer that came too late, perhaps: what follows may be told to another worker.
+    if (status === 'sent') name(receipt, reference);
   }
+  await findInto(transaction, jobs, receipts, ({ event }) => event.providerMessageId);
   const cutOff = new Map<Receipt, JobKey>();
   const strangers = receipts.filter((receipt) => !jobs.has(receipt) && receipt.attempts >= settledAttempts);
   await findInto(
@@ -170,10 +180,12 @@ async function findJobs(
   );
   const uncertain = candidates.length === 0 ? null : await store.findUncertain(transaction, candidates);
   for (const [index, { receipt, job }] of candidates.entries()) {
-    if (uncertain?.has(index) === true) jobs.set(receipt, job);
+    if (uncertain?.has(index) !== true) continue;
+    jobs.set(receipt, job);
+    name(receipt, job);
   }
   await dropStrangers(transaction, jobs);
-  return jobs;
+  return { jobs, named };
 }
 
 /** Providers give the same id to another text now and then: a receipt for another number is none of this one. */

@@ -81,7 +81,7 @@ const restartTriesMax = 10;
 const restartPauseMs = 500;
 
 /** The embedded PostgreSQL was just found, so that it is back soon if it was killed at this very moment. */
-async function whileRestarting<Result>(config: Config, work: () => Promise<Result>): Promise<Result> {
+export async function whileRestarting<Result>(config: Config, work: () => Promise<Result>): Promise<Result> {
   for (let tries = 1; ; tries += 1) {
     try {
       return await work();

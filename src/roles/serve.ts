@@ -7,7 +7,9 @@ import {
   type FirstOrganization,
   type Installation,
   openInstallation,
+  whileRestarting,
 } from './installation.ts';
+import type { Worker } from './worker.ts';
 
 export type Role = 'all' | 'api' | 'worker';
 
@@ -22,10 +24,12 @@ export async function serve(config: Config, role: Role): Promise<void> {
     role === 'worker' ? null : import('./api.ts'),
     role === 'api' ? null : import('./worker.ts'),
   ]);
-  await warnOfDurability(installation, log);
-  const first = await createFirstOrganization(installation);
-  const working = await worker?.startWorker(installation);
+  let working: Worker | undefined;
   try {
+    // Once more if PostgreSQL is gone: a process that fails here and lives on would be taken for one that serves.
+    await whileRestarting(config, () => warnOfDurability(installation, log));
+    const first = await whileRestarting(config, () => createFirstOrganization(installation));
+    working = await worker?.startWorker(installation);
     const serving = await api?.startApi(installation);
     if (serving !== undefined) greet(config.publicUrl ?? serving.url, config, first);
     log.info(
