@@ -2,6 +2,7 @@ import { setTimeout as delay } from 'node:timers/promises';
 import { emptyQueue } from './end.ts';
 import type { Victim } from './faults.ts';
 import { createInstallation, type Installation, type Sender } from './installation.ts';
+import { expectInto } from './invariants.ts';
 import { createRandom, type Random } from './random.ts';
 import type { Delivery } from './sink.ts';
 
@@ -227,14 +228,15 @@ async function changeContacts(
 
 const killPausesMs = [200, 1_200] as const;
 
-async function killMany(
+export async function killMany(
   installation: Installation,
   count: number,
   random: Random,
+  pausesMs: readonly [number, number] = killPausesMs,
 ): Promise<Record<Victim, number>> {
   const kills: Record<Victim, number> = { api: 0, worker: 0, postgres: 0 };
   for (let killed = 0; killed < count; killed += 1) {
-    await delay(random.between(...killPausesMs));
+    await delay(random.between(...pausesMs));
     const victim = random.pick<Victim>(['worker', 'worker', 'postgres', 'api']);
     kills[victim] += 1;
     if (victim === 'postgres') {
@@ -299,9 +301,7 @@ async function compare(
   { id, expected, changes }: { id: string; expected: ReadonlyMap<string, string>; changes: Changes },
 ): Promise<string[]> {
   const violations: string[] = [];
-  const expectNone = (what: string, found: readonly string[]) => {
-    if (found.length > 0) violations.push(`${what}: ${found.length}, for example ${found[0] ?? ''}`);
-  };
+  const expectNone = expectInto(violations);
   const recipients = await installation.ask<Recipient>(
     `select r.contact_id, r.ordinal, r.message_id, r.address_key, r.status, r.drop_reason, r.uncertain
      from recipients r

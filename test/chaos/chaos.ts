@@ -1,10 +1,12 @@
 import { isDeepStrictEqual, parseArgs } from 'node:util';
 import { runCampaign } from './campaign.ts';
 import { type ChaosReport, type Fault, faults, runChaos } from './run.ts';
+import { runSms } from './sms.ts';
 
 /**
- * `npm run chaos -- [--seed N] [--sends 10000] [--kills 200] [--faults api,worker,postgres,all,crash-points]`, or
- * `npm run chaos -- --campaign 50000 [--seed N] [--kills 20]`
+ * `npm run chaos -- [--seed N] [--sends 10000] [--kills 200] [--faults api,worker,postgres,all,crash-points]`,,
+ * `npm run chaos -- --campaign 50000 [--seed N] [--kills 20]`, or
+ * `npm run chaos -- --sms 10000 [--seed N] [--kills 20]`
  *
  * Kills the processes of an installation of its own under load, and compares what clients were told, what the
  * database says and what a sink received. Exits with 1 if anything is lost, unexplained or too slow.
@@ -15,13 +17,14 @@ const { values } = parseArgs({
     sends: { type: 'string', default: '10000' },
     kills: { type: 'string' },
     campaign: { type: 'string' },
+    sms: { type: 'string' },
     faults: { type: 'string', default: faults.join(',') },
   },
 });
 const plan = {
   seed: readCount('seed', values.seed),
   sends: readCount('sends', values.sends),
-  kills: readCount('kills', values.kills ?? (values.campaign === undefined ? '200' : '20')),
+  kills: readCount('kills', values.kills ?? ((values.campaign ?? values.sms) === undefined ? '200' : '20')),
   faults: values.faults.split(',').map(readFault),
 };
 console.log(`seed ${plan.seed}`);
@@ -34,7 +37,25 @@ const onStart = (abandon: () => Promise<void>) => {
     });
   }
 };
-if (values.campaign === undefined) {
+if (values.sms !== undefined) {
+  const texts = readCount('sms', values.sms);
+  const { violations, evidence, kills, counts, ledger, hurry, ...figures } = await runSms(
+    { ...plan, texts },
+    onStart,
+  );
+  console.table({
+    ...namedKills(kills),
+    ...counts,
+    lost: figures.lost,
+    repeats: figures.repeats,
+    'connections to the API broken': ledger.connectionsBroken,
+    ...Object.fromEntries([...ledger.answers].map(([answer, count]) => [`answers ${answer}`, count])),
+    'retries not waited for': hurry.hurried,
+    'jobs set aside, and replayed': hurry.replayed,
+    seconds: figures.seconds,
+  });
+  process.exitCode = conclude(violations, evidence);
+} else if (values.campaign === undefined) {
   const report = await runChaos(plan, {
     onStage: (sentence) => {
       console.log(`${elapsed()}  ${sentence}`);
@@ -47,9 +68,13 @@ if (values.campaign === undefined) {
   const { violations, evidence, kills, ...figures } = await runCampaign({ ...plan, contacts }, onStart);
   console.table({
     ...figures,
-    ...Object.fromEntries(Object.entries(kills).map(([who, n]) => [`kills of ${who}`, n])),
+    ...namedKills(kills),
   });
   process.exitCode = conclude(violations, evidence);
+}
+
+function namedKills(kills: Readonly<Record<string, number>>): Record<string, number> {
+  return Object.fromEntries(Object.entries(kills).map(([who, count]) => [`kills of ${who}`, count]));
 }
 
 function readCount(name: string, text: string): number {

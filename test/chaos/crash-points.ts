@@ -1,7 +1,7 @@
 import { eventually } from '../support/email-journey.ts';
 import { emptyQueue } from './end.ts';
 import type { Installation } from './installation.ts';
-import { type Ledger, type Send, sendUntilAccepted } from './load.ts';
+import { composeEmail, type Ledger, sendUntilAccepted } from './load.ts';
 import type { Server } from './servers.ts';
 
 /**
@@ -55,13 +55,11 @@ export async function runCrashPoints(
   await other.kill();
   const results: CrashPointResult[] = [];
   for (const { name, expected, crash } of crashPoints) {
-    const send: Send = {
-      sender: senders[0],
+    const send = composeEmail(senders[0], {
       key: `crash point ${name}`,
       recipients: [`point-${results.length}@example.com`],
       hasAttachment: true,
-      ids: new Set(),
-    };
+    });
     ledger.sends.push(send);
     const sendNow = async () => {
       await sendUntilAccepted(installation, ledger, send);

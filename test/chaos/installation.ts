@@ -17,10 +17,17 @@ import {
 import { startEmbeddedPostgres } from '../../src/platform/postgres/embedded.ts';
 import { migrate } from '../../src/platform/postgres/migrate.ts';
 import { createSecrets } from '../../src/platform/secrets.ts';
+import { addSender, approveSender, type SenderTools } from '../../src/senders/senders.ts';
 import { createServer, type Server } from './servers.ts';
 import { type Sink, startSink } from './sink.ts';
 
-export type Sender = { organizationId: string; key: string; domain: string };
+export type Sender = {
+  organizationId: string;
+  key: string;
+  domain: string;
+  /** Whom its texts are from. */
+  textsFrom: string;
+};
 
 /** Everything that a run needs, on a fresh data directory: PostgreSQL in full durability, processes, and a sink. */
 export type Installation = {
@@ -46,7 +53,10 @@ const secret = 'a secret of the fault injection, and of nothing else';
 const sendersCount = 3;
 const suppressedCount = 20;
 
-export async function createInstallation(): Promise<Installation> {
+/** `prepare` may start more, before the processes, and returns settings for them. */
+export async function createInstallation(
+  prepare: (directory: string) => Promise<Readonly<Record<string, string>>> = () => Promise.resolve({}),
+): Promise<Installation> {
   const directory = await mkdtemp(path.join(os.tmpdir(), 'postillion-chaos-'));
   // As root, PostgreSQL runs as another user, who has to pass here.
   await chmod(directory, 0o711);
@@ -63,7 +73,7 @@ export async function createInstallation(): Promise<Installation> {
     const domain = `chaos-${index}.test`;
     const { id: organizationId } = await createOrganization(tools, domain);
     // The last one has a quota, which is counted in another way.
-    const quota = index === sendersCount ? { quotas: { email: 100_000_000 } } : {};
+    const quota = index === sendersCount ? { quotas: { email: 100_000_000, sms: 100_000_000 } } : {};
     await updateOrganization(tools, organizationId, { requestsPerWindow: 2_000_000_000, ...quota });
     await verifyByOperator(tools, { organizationId, name: domain });
     await addSuppressions(
@@ -73,7 +83,8 @@ export async function createInstallation(): Promise<Installation> {
       suppressed.map((address) => ({ organizationId, address, reason: 'operator' as const })),
     );
     const key = { organizationId, name: 'Chaos', scopes: ['full_access'], expiresAt: null };
-    senders.push({ organizationId, key: (await createApiKey(tools, key)).key, domain });
+    const textsFrom = await addTextSender(tools, organizationId, index);
+    senders.push({ organizationId, key: (await createApiKey(tools, key)).key, domain, textsFrom });
   }
 
   const sink = await startSink(path.join(directory, 'deliveries.log'));
@@ -84,6 +95,7 @@ export async function createInstallation(): Promise<Installation> {
     POSTILLION_EMAIL_PROVIDER: 'smtp',
     POSTILLION_SMTP_URL: `smtp://127.0.0.1:${sink.port}?connections=8&tls=off`,
     PORT: `${port}`,
+    ...(await prepare(directory)),
   };
   const server = (role: 'api' | 'worker', name: string) =>
     createServer({ role, environment, logFile: path.join(directory, `${name}.log`) });
@@ -122,6 +134,15 @@ export async function createInstallation(): Promise<Installation> {
       return removal;
     },
   };
+}
+
+/** The first has a number, the others names. */
+async function addTextSender(tools: SenderTools, organizationId: string, index: number): Promise<string> {
+  const name = index === 1 ? '14155550100' : `Chaos ${index}`;
+  const added = await addSender(tools, { organizationId, name, type: null });
+  if (added.kind !== 'added') throw new Error(`the sender ${name} is ${added.kind}`);
+  await approveSender(tools, added.sender.id);
+  return name;
 }
 
 const patience = { pauseMs: 20, limitMs: 60_000 };

@@ -27,9 +27,7 @@ type Recipient = {
 
 export async function checkInvariants(installation: Installation, ledger: Ledger): Promise<Findings> {
   const violations: string[] = [];
-  const expectNone = (what: string, found: readonly string[]) => {
-    if (found.length > 0) violations.push(`${what}: ${found.length}, for example ${found[0] ?? ''}`);
-  };
+  const expectNone = expectInto(violations);
   const deliveries = await installation.sink.readDeliveries();
   const recipients = await installation.ask<Recipient>(
     `select r.organization_id, r.message_id, r.address, r.status, r.drop_reason, r.uncertain, r.ambiguities,
@@ -40,7 +38,7 @@ export async function checkInvariants(installation: Installation, ledger: Ledger
   const stored = new Map(recipients.map((recipient) => [nameOf(recipient), recipient]));
   const delivered = countDeliveries(deliveries);
 
-  checkAcceptance(ledger, await listMessages(installation), expectNone);
+  await checkAcceptance(installation, ledger, expectNone);
   const lost = [
     ...ledger.sends.flatMap((send) => namesOf(send)).filter((name) => !stored.has(name)),
     ...recipients.filter(isForgotten).map(nameOf),
@@ -84,7 +82,14 @@ export async function checkInvariants(installation: Installation, ledger: Ledger
   };
 }
 
-type Expect = (what: string, found: readonly string[]) => void;
+export type Expect = (what: string, found: readonly string[]) => void;
+
+/** Each expectation that is not met becomes a sentence with an example. */
+export function expectInto(violations: string[]): Expect {
+  return (what, found) => {
+    if (found.length > 0) violations.push(`${what}: ${found.length}, for example ${found[0] ?? ''}`);
+  };
+}
 
 type StoredMessage = { organization_id: string; id: string; key: string | null; kept_id: string | null };
 
@@ -97,7 +102,13 @@ function listMessages({ ask }: Installation): Promise<StoredMessage[]> {
   );
 }
 
-function checkAcceptance(ledger: Ledger, messages: readonly StoredMessage[], expectNone: Expect): void {
+/** What was told under each key, and what is stored. */
+export async function checkAcceptance(
+  installation: Installation,
+  ledger: Ledger,
+  expectNone: Expect,
+): Promise<void> {
+  const messages = await listMessages(installation);
   const keysById = new Map(messages.map(({ organization_id, id, key }) => [`${organization_id} ${id}`, key]));
   const answered = new Set(
     ledger.sends.flatMap(({ sender, ids }) => [...ids].map((id) => `${sender.organizationId} ${id}`)),

@@ -4,7 +4,7 @@ import type { Installation, Sender } from './installation.ts';
 import type { Random } from './random.ts';
 
 /**
- * Clients that send email and repeat each request under its key, on every 503 and every broken connection, until it
+ * Clients that send and repeat each request under its key, on every 503 and every broken connection, until it
  * is accepted. What they were told is written down, to be compared with what is stored and what was delivered.
  */
 export type Ledger = {
@@ -21,7 +21,8 @@ export type Send = {
   sender: Sender;
   key: string;
   recipients: string[];
-  hasAttachment: boolean;
+  path: string;
+  body: Readonly<Record<string, unknown>>;
   /** All that were given for the key: one, if all is well. */
   ids: Set<string>;
 };
@@ -31,6 +32,8 @@ export type LoadPlan = {
   name: string;
   sends: number;
   clients: number;
+  /** Says what is sent under that name. */
+  draw: (name: string) => Send;
   /** As long as the faults last; afterwards as fast as the clients can. */
   perSecond: number;
 };
@@ -58,7 +61,7 @@ export async function runLoad(
   const work = async () => {
     while (number < plan.sends || !faultsOver.aborted) {
       number += 1;
-      const send = drawSend(installation, `${plan.name}-${number}`, random);
+      const send = plan.draw(`${plan.name}-${number}`);
       ledger.sends.push(send);
       const isTwin = random.isLucky(0.03);
       const isRepeated = random.isLucky(0.05);
@@ -77,7 +80,7 @@ export async function runLoad(
 }
 
 /** One of every kind: 1, 5 and 50 recipients, with and without an attachment, and addresses with a fate. */
-function drawSend({ senders, suppressed }: Installation, name: string, random: Random): Send {
+export function drawEmail({ senders, suppressed }: Installation, name: string, random: Random): Send {
   const count = random.pick([1, 1, 1, 1, 1, 1, 1, 1, 5, 5, 5, 50]);
   const addressOf = (index: number) => {
     const fate = random.between(0, 1);
@@ -87,11 +90,32 @@ function drawSend({ senders, suppressed }: Installation, name: string, random: R
     return `r-${name}-${index}@example.com`;
   };
   const recipients = [...new Set(Array.from({ length: count }, (_none, index) => addressOf(index)))];
-  return {
-    sender: random.pick(senders),
+  return composeEmail(random.pick(senders), {
     key: `key-${name}`,
     recipients,
     hasAttachment: random.isLucky(0.1),
+  });
+}
+
+/** What is told of it, and what is sent. */
+export function composeEmail(
+  sender: Sender,
+  email: { key: string; recipients: string[]; hasAttachment: boolean },
+): Send {
+  const { key, recipients, hasAttachment } = email;
+  return {
+    sender,
+    key,
+    recipients,
+    path: '/v1/email/send',
+    body: {
+      from: `hello@${sender.domain}`,
+      from_name: 'Chaos',
+      to: recipients,
+      subject: `Chaos ${key}`,
+      text: `This is ${key}.`,
+      ...(hasAttachment ? { attachments: [attachment] } : {}),
+    },
     ids: new Set(),
   };
 }
@@ -115,25 +139,18 @@ type TryOutcome = { kind: 'accepted'; id: string } | { kind: 'refused' } | { kin
 async function tryToSend(
   { apiUrl }: Installation,
   ledger: Ledger,
-  { sender, key, recipients, hasAttachment }: Send,
+  { sender, key, path, body: sent }: Send,
 ): Promise<TryOutcome> {
   const beganAtMs = Date.now();
   try {
-    const response = await fetch(`${apiUrl}/v1/email/send`, {
+    const response = await fetch(`${apiUrl}${path}`, {
       method: 'POST',
       headers: {
         authorization: `Bearer ${sender.key}`,
         'content-type': 'application/json',
         'idempotency-key': key,
       },
-      body: JSON.stringify({
-        from: `hello@${sender.domain}`,
-        from_name: 'Chaos',
-        to: recipients,
-        subject: `Chaos ${key}`,
-        text: `This is ${key}.`,
-        ...(hasAttachment ? { attachments: [attachment] } : {}),
-      }),
+      body: JSON.stringify(sent),
       signal: AbortSignal.timeout(answerLimitMs),
     });
     const body = (await response.json()) as { id?: string; name?: string };

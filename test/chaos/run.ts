@@ -4,7 +4,7 @@ import { emptyQueue, type Hurry } from './end.ts';
 import { type Kill, killRepeatedly, meanPauseMs, type Victim } from './faults.ts';
 import { createInstallation, type Installation } from './installation.ts';
 import { checkInvariants, type Findings } from './invariants.ts';
-import { createLedger, type Ledger, runLoad } from './load.ts';
+import { createLedger, drawEmail, type Ledger, runLoad } from './load.ts';
 import { createRandom } from './random.ts';
 import { findRecoveries, type Recovery } from './recoveries.ts';
 
@@ -117,8 +117,15 @@ async function runStage(
   ).then(() => {
     killsOver.abort();
   });
-  const load = { name: stage, sends, clients, perSecond: (sends * 1_000) / durationMs };
-  await runLoad(installation, ledger, load, createRandom(seed, `${stage} load`), killsOver.signal);
+  const random = createRandom(seed, `${stage} load`);
+  const load = {
+    name: stage,
+    sends,
+    clients,
+    draw: (name: string) => drawEmail(installation, name, random),
+    perSecond: (sends * 1_000) / durationMs,
+  };
+  await runLoad(installation, ledger, load, random, killsOver.signal);
   await killing;
 }
 

@@ -1,0 +1,114 @@
+import { fork } from 'node:child_process';
+import { once } from 'node:events';
+import { readFile } from 'node:fs/promises';
+import path from 'node:path';
+
+/** A message centre that misbehaves, and whose log is what the truth is compared with. */
+export type MessageCentre = {
+  port: number;
+  /** Resolves when every receipt has been told and acknowledged. */
+  whenSettled: () => Promise<void>;
+  readLog: () => Promise<Line[]>;
+  stop: () => Promise<void>;
+};
+
+export type ToCentre = { settle: true };
+export type FromCentre = { port: number } | { settled: true };
+
+export type TakenPart = {
+  kind: 'taken';
+  atMs: number;
+  to: string;
+  from: string;
+  text: string;
+  messageId: string;
+  /** From 1. */
+  part: number;
+  parts: number;
+};
+
+export type ToldReceipt = { kind: 'told'; to: string; messageId: string; stat: string; tries: number };
+
+export type Line =
+  | TakenPart
+  | ToldReceipt
+  | { kind: 'refused'; to: string; status: number }
+  /** The answer was kept back, or the connection was cut right before it or behind it. */
+  | { kind: 'cut'; to: string }
+  /** All connections were cut, and the text had not been taken. */
+  | { kind: 'restart'; to: string };
+
+/** What the message centre does when a text comes; put off means once. */
+export const answerFates = [
+  'accepted',
+  'throttled',
+  'queue_full',
+  'system_error',
+  'refused',
+  'lost',
+  'dropped_after_answer',
+  'silent',
+  'restart',
+] as const;
+export type AnswerFate = (typeof answerFates)[number];
+
+/** What it tells of a text that it has taken. */
+export const receiptFates = [
+  'delivered',
+  'undelivered',
+  'expired',
+  'rejected',
+  'late',
+  'twice',
+  'before_answer',
+  'in_steps',
+  'none',
+] as const;
+export type ReceiptFate = (typeof receiptFates)[number];
+
+/** A number that is told from all others, and says what becomes of texts to it. */
+export function composeNumber(answer: AnswerFate, receipt: ReceiptFate, number: number): string {
+  const fates = `${answerFates.indexOf(answer)}${receiptFates.indexOf(receipt)}`;
+  return `+4915${fates}${String(number).padStart(7, '0')}`;
+}
+
+export function readFates(number: string): { answer: AnswerFate; receipt: ReceiptFate; isOdd: boolean } {
+  return {
+    answer: answerFates[Number(number[5])] ?? 'accepted',
+    receipt: receiptFates[Number(number[6])] ?? 'delivered',
+    isOdd: Number(number.at(-1)) % 2 === 1,
+  };
+}
+
+export async function startMessageCentre(logFile: string): Promise<MessageCentre> {
+  const child = fork(path.join(import.meta.dirname, 'message-centre-process.ts'), [logFile], {
+    execArgv: ['--import', 'tsx'],
+  });
+  const next = () =>
+    new Promise<FromCentre>((resolve, reject) => {
+      child.once('message', resolve);
+      child.once('exit', () => {
+        reject(new Error('the message centre has ended'));
+      });
+    });
+  const first = await next();
+  return {
+    port: 'port' in first ? first.port : 0,
+    whenSettled: async () => {
+      const settled = next();
+      child.send({ settle: true } satisfies ToCentre);
+      await settled;
+    },
+    readLog: async () =>
+      (await readFile(logFile, 'utf8'))
+        .split('\n')
+        .filter((line) => line !== '')
+        .map((line) => JSON.parse(line) as Line),
+    stop: async () => {
+      if (child.exitCode !== null || child.signalCode !== null) return;
+      const ended = once(child, 'exit');
+      child.kill('SIGKILL');
+      await ended;
+    },
+  };
+}

@@ -1,0 +1,417 @@
+import path from 'node:path';
+import { setTimeout as delay } from 'node:timers/promises';
+import { killMany } from './campaign.ts';
+import { emptyQueue, type Hurry } from './end.ts';
+import type { Victim } from './faults.ts';
+import { createInstallation, type Installation } from './installation.ts';
+import { checkAcceptance, type Expect, expectInto } from './invariants.ts';
+import { createLedger, type Ledger, runLoad, type Send } from './load.ts';
+import {
+  type AnswerFate,
+  composeNumber,
+  type Line,
+  type MessageCentre,
+  readFates,
+  type ReceiptFate,
+  startMessageCentre,
+  type TakenPart,
+  type ToldReceipt,
+} from './message-centre.ts';
+import { createRandom, type Random } from './random.ts';
+
+/**
+ * Texts over SMPP, while processes are killed and the message centre cuts connections before and after it answers,
+ * puts texts off, keeps answers back, and sends receipts late, twice, out of order and before the answer.
+ *
+ * Each text must be there once or, where its hand-off is `uncertain`, at most once; and what the message centre has
+ * told of a text must be what the database says of it. Each goes to a number of its own, by which it is known there.
+ */
+export type SmsPlan = { seed: number; texts: number; kills: number };
+
+export type SmsReport = {
+  kills: Record<Victim, number>;
+  counts: Record<string, number>;
+  ledger: Ledger;
+  lost: number;
+  repeats: number;
+  hurry: Hurry;
+  seconds: number;
+  /** A sentence each, with an example. */
+  violations: string[];
+  evidence: string | null;
+};
+
+export async function runSms(
+  plan: SmsPlan,
+  onStart: (abandon: () => Promise<void>) => void,
+): Promise<SmsReport> {
+  const centres: MessageCentre[] = [];
+  const installation = await createInstallation(async (directory) => {
+    const centre = await startMessageCentre(path.join(directory, 'texts.log'));
+    centres.push(centre);
+    return {
+      POSTILLION_SMS_PROVIDER: 'smpp',
+      POSTILLION_SMPP_URL: `smpp://chaos:secret@127.0.0.1:${centre.port}?window=50&connections=2`,
+    };
+  });
+  const remove = async (keepsDirectory: boolean) => {
+    await Promise.all(centres.map((centre) => centre.stop()));
+    await installation.remove(keepsDirectory);
+  };
+  onStart(() => remove(false));
+  let isClean = false;
+  try {
+    const [centre] = centres as [MessageCentre]; // It was started above.
+    const report = await killWhileSending(installation, centre, plan);
+    isClean = report.violations.length === 0;
+    return { ...report, evidence: isClean ? null : installation.directory };
+  } finally {
+    await remove(!isClean);
+  }
+}
+
+const clients = 12;
+/** As fast as two cores do it with everything else that they have to do. */
+const perSecond = 250;
+const killPauseMsMin = 600;
+
+async function killWhileSending(
+  installation: Installation,
+  centre: MessageCentre,
+  plan: SmsPlan,
+): Promise<Omit<SmsReport, 'evidence'>> {
+  const { api, workers } = installation;
+  for (const server of [api, ...workers]) server.start();
+  await Promise.all([api, ...workers].map((server) => server.whenReady()));
+
+  const startedAtMs = performance.now();
+  const killPauseMs = Math.max((plan.texts * 1_000) / perSecond / plan.kills, killPauseMsMin);
+  const pausesMs = [0.4 * killPauseMs, 1.6 * killPauseMs] as const;
+  const killsOver = new AbortController();
+  const killing = killMany(installation, plan.kills, createRandom(plan.seed, 'kills'), pausesMs).finally(
+    () => {
+      killsOver.abort();
+    },
+  );
+  const ledger = createLedger();
+  const random = createRandom(plan.seed, 'texts');
+  const load = {
+    name: 'text',
+    sends: plan.texts,
+    clients,
+    draw: (name: string) => drawText(installation, plan, name, random),
+    perSecond: (plan.texts * 1_000) / (plan.kills * killPauseMs),
+  };
+  await runLoad(installation, ledger, load, random, killsOver.signal);
+  const kills = await killing;
+  const hurry = await emptyQueue(installation);
+  await centre.whenSettled();
+  await applyEverythingTold(installation);
+  const seconds = Math.round((performance.now() - startedAtMs) / 1_000);
+
+  const findings = await compare(installation, ledger, await centre.readLog());
+  return { ...findings, kills, ledger, hurry, seconds };
+}
+
+/** A text whose answer is kept back takes half a minute, for which the end of a run must not have to wait. */
+const silentShare = 0.5;
+
+function drawText({ senders }: Installation, plan: SmsPlan, name: string, random: Random): Send {
+  const sender = random.pick(senders);
+  const number = Number(name.split('-')[1]);
+  const drawn = drawAnswerFate(random);
+  const isSilent = drawn === 'silent' && (plan.texts < 1_000 || number > plan.texts * silentShare);
+  const to = composeNumber(isSilent ? 'lost' : drawn, drawReceiptFate(random), number);
+  const key = `key-${name}`;
+  return {
+    sender,
+    key,
+    recipients: [to],
+    path: '/v1/sms/send',
+    body: { from: sender.textsFrom, to, body: drawBody(`Chaos ${key}.`, random) },
+    ids: new Set(),
+  };
+}
+
+function drawAnswerFate(random: Random): AnswerFate {
+  const chance = random.between(0, 1_000);
+  if (chance < 10) return 'throttled';
+  if (chance < 15) return 'queue_full';
+  if (chance < 20) return 'system_error';
+  if (chance < 30) return 'refused';
+  if (chance < 34) return 'lost';
+  if (chance < 38) return 'dropped_after_answer';
+  if (chance < 39) return 'silent';
+  if (chance < 40) return 'restart';
+  return 'accepted';
+}
+
+function drawReceiptFate(random: Random): ReceiptFate {
+  const chance = random.between(0, 100);
+  if (chance < 4) return 'undelivered';
+  if (chance < 7) return 'expired';
+  if (chance < 9) return 'rejected';
+  if (chance < 14) return 'late';
+  if (chance < 24) return 'twice';
+  if (chance < 34) return 'before_answer';
+  if (chance < 39) return 'in_steps';
+  if (chance < 42) return 'none';
+  return 'delivered';
+}
+
+function drawBody(words: string, random: Random): string {
+  if (random.isLucky(0.06)) return `${words} ${'A long one. '.repeat(20)}`;
+  if (random.isLucky(0.04)) return `${words} ${'Длинное сообщение 🙂 '.repeat(6)}`;
+  return random.isLucky(0.05) ? `${words} Grüße, αβγ 🙂` : words;
+}
+
+const standstillMsMax = 30_000;
+
+/**
+ * Resolves when nothing is left that was told and has not been applied, or when that has not become less for half a
+ * minute. By now all hand-offs are written down, so that waiting for another look tells nothing new.
+ */
+async function applyEverythingTold({ ask }: Installation): Promise<void> {
+  let fewest = Infinity;
+  let progressAtMs = performance.now();
+  for (;;) {
+    const [events] = await ask<{ count: number }>('select count(*) as count from sms_events');
+    const count = events?.count ?? 0;
+    if (count === 0) return;
+    if (count < fewest) {
+      fewest = count;
+      progressAtMs = performance.now();
+    }
+    if (performance.now() - progressAtMs > standstillMsMax) return;
+    await ask(`update sms_events set due_at = now() where due_at > now() + interval '2 seconds'`);
+    await ask("select pg_notify('postillion_sms_events', '')");
+    await delay(50);
+  }
+}
+
+type Recipient = {
+  address: string;
+  status: string;
+  failure_class: string | null;
+  uncertain: boolean;
+  ambiguities: number;
+  provider_message_id: string | null;
+  was_handed_off: boolean;
+  message_status: string;
+  segments: number;
+  is_queued: boolean;
+};
+
+/** What the message centre knows of one number. */
+type Truth = { taken: TakenPart[]; told: ToldReceipt[]; wasRefused: boolean };
+
+const nothing: Truth = { taken: [], told: [], wasRefused: false };
+
+async function compare(
+  installation: Installation,
+  ledger: Ledger,
+  lines: readonly Line[],
+): Promise<Pick<SmsReport, 'counts' | 'lost' | 'repeats' | 'violations'>> {
+  const violations: string[] = [];
+  const expectNone = expectInto(violations);
+  const truths = groupLines(lines);
+  const recipients = await installation.ask<Recipient>(
+    `select r.address, r.status, r.failure_class, r.uncertain, r.ambiguities, r.provider_message_id,
+       r.handed_off_at is not null as was_handed_off, m.status as message_status,
+       (m.details ->> 'segments')::integer as segments, q.message_id is not null as is_queued
+     from recipients r
+     join messages m on m.organization_id = r.organization_id and m.id = r.message_id
+     left join delivery_queue q on q.organization_id = r.organization_id and q.message_id = r.message_id`,
+  );
+  const truthOf = ({ address }: Recipient) => truths.get(address) ?? nothing;
+  const stored = new Set(recipients.map(({ address }) => address));
+  const accepted = ledger.sends.filter(({ ids }) => ids.size > 0);
+
+  await checkAcceptance(installation, ledger, expectNone);
+  const lost = [
+    ...accepted.flatMap((send) => send.recipients).filter((number) => !stored.has(number)),
+    ...recipients.filter((each) => isLost(each, truthOf(each))).map(nameOf),
+  ];
+  expectNone('accepted, and neither taken, refused, uncertain nor queued', lost);
+  const repeats = [...truths].flatMap(([number, { taken }]) =>
+    countRepeats(taken) > 0 ? Array.from({ length: countRepeats(taken) }, () => number) : [],
+  );
+  expectNone('taken more than once', repeats);
+  expectNone(
+    'taken, and unknown to the database',
+    [...truths.keys()].filter((number) => !stored.has(number)),
+  );
+  expectNone('arrived as another text, or from somebody else', findChangedTexts(ledger, truths));
+  checkStatuses(recipients, truthOf, expectNone);
+  for (const [what, text] of Object.entries(emptyQueries)) {
+    expectNone(
+      what,
+      (await installation.ask(text)).map((row) => JSON.stringify(row)),
+    );
+  }
+  const ends = [installation.api, ...installation.workers].reduce(
+    (sum, each) => sum + each.endsOfItsOwn(),
+    0,
+  );
+  expectNone(
+    'a process ended that nobody had killed',
+    Array.from({ length: ends }, () => 'see its log'),
+  );
+  const counts = {
+    accepted: accepted.length,
+    'taken by the message centre': recipients.filter((each) => isWhole(truthOf(each).taken)).length,
+    ...countStatuses(recipients),
+    'hand-offs cut off': recipients.filter(({ ambiguities }) => ambiguities > 0).length,
+    '… settled by a receipt': recipients.filter((each) => each.ambiguities > 0 && !each.uncertain).length,
+    '… uncertain, and taken without a receipt': recipients.filter(
+      (each) => each.uncertain && isWhole(truthOf(each).taken),
+    ).length,
+    '… uncertain, and never taken': recipients.filter(
+      (each) => each.uncertain && !isWhole(truthOf(each).taken),
+    ).length,
+    'connections cut by the message centre': lines.filter(({ kind }) => kind === 'cut' || kind === 'restart')
+      .length,
+    'texts put off or refused by it': lines.filter(({ kind }) => kind === 'refused').length,
+    'receipts told': lines.filter(({ kind }) => kind === 'told').length,
+    '… more than once, until acknowledged': lines.filter((line) => line.kind === 'told' && line.tries > 1)
+      .length,
+  };
+  return { counts, lost: lost.length, repeats: repeats.length, violations };
+}
+
+function groupLines(lines: readonly Line[]): Map<string, Truth> {
+  const truths = new Map<string, Truth>();
+  for (const line of lines) {
+    const truth = truths.get(line.to) ?? { taken: [], told: [], wasRefused: false };
+    truths.set(line.to, truth);
+    if (line.kind === 'taken') truth.taken.push(line);
+    if (line.kind === 'told') truth.told.push(line);
+    // What is put off comes again; only the codes of fate `refused` are final.
+    if (line.kind === 'refused' && readFates(line.to).answer === 'refused') truth.wasRefused = true;
+  }
+  return truths;
+}
+
+function isWhole(taken: readonly TakenPart[]): boolean {
+  return new Set(taken.map(({ part }) => part)).size === (taken[0]?.parts ?? Infinity);
+}
+
+function countRepeats(taken: readonly TakenPart[]): number {
+  return taken.length - new Set(taken.map(({ part }) => part)).size;
+}
+
+function isLost({ uncertain, is_queued }: Recipient, truth: Truth): boolean {
+  return !uncertain && !is_queued && !truth.wasRefused && !isWhole(truth.taken);
+}
+
+function findChangedTexts(ledger: Ledger, truths: ReadonlyMap<string, Truth>): string[] {
+  return ledger.sends.flatMap(({ recipients: [number = ''], body }) => {
+    const truth = truths.get(number);
+    const taken = truth?.taken ?? [];
+    if (!isWhole(taken)) return [];
+    const parts = [...taken].sort((first, second) => first.part - second.part);
+    const isSame =
+      parts.map(({ text }) => text).join('') === body.body && parts.every(({ from }) => from === body.from);
+    return isSame || countRepeats(parts) > 0 ? [] : [number];
+  });
+}
+
+/** What a final receipt makes of a text: the status of the recipient, and of the message. */
+const ends: Readonly<Record<string, readonly [recipient: string, message: string]>> = {
+  DELIVRD: ['delivered', 'delivered'],
+  UNDELIV: ['bounced', 'undelivered'],
+  EXPIRED: ['failed', 'expired'],
+  REJECTD: ['failed', 'failed'],
+};
+
+function expectedStatuses(recipient: Recipient, truth: Truth): readonly [recipient: string, message: string] {
+  const end = truth.told.map(({ stat }) => ends[stat]).find((known) => known !== undefined);
+  if (end !== undefined) return end;
+  // Whoever was killed before the refusal was written down does not know of it.
+  if (truth.wasRefused && !recipient.uncertain) return ['failed', 'failed'];
+  // One that was put off before its hand-off was cut off is `delayed` still.
+  return [recipient.status === 'delayed' ? 'delayed' : 'sent', recipient.uncertain ? 'sending' : 'sent'];
+}
+
+function checkStatuses(
+  recipients: readonly Recipient[],
+  truthOf: (recipient: Recipient) => Truth,
+  expectNone: Expect,
+): void {
+  const done = recipients.filter(({ is_queued }) => !is_queued);
+  expectNone(
+    'its status is not what the message centre told',
+    done
+      .filter((each) => {
+        const [status, messageStatus] = expectedStatuses(each, truthOf(each));
+        return each.status !== status || each.message_status !== messageStatus;
+      })
+      .map(nameOf),
+  );
+  expectNone(
+    'uncertain, though its receipt came',
+    done.filter((each) => each.uncertain && truthOf(each).told.length > 0).map(nameOf),
+  );
+  expectNone(
+    'put off, and then forgotten',
+    done.filter(({ status, uncertain }) => status === 'delayed' && !uncertain).map(nameOf),
+  );
+  expectNone(
+    'uncertain, though no hand-off of it was cut off',
+    done.filter(({ uncertain, ambiguities }) => uncertain && ambiguities === 0).map(nameOf),
+  );
+  expectNone(
+    'cut off more than once, so that it was repeated',
+    done.filter(({ ambiguities }) => ambiguities > 1).map(nameOf),
+  );
+  expectNone(
+    'known under another id than the one that it was given',
+    done
+      .filter((each) => {
+        const last = truthOf(each).taken.find(({ part, parts }) => part === parts);
+        return each.provider_message_id !== null && each.provider_message_id !== last?.messageId;
+      })
+      .map(nameOf),
+  );
+  expectNone(
+    'taken in another number of segments than were counted',
+    done
+      .filter((each) => isWhole(truthOf(each).taken) && truthOf(each).taken[0]?.parts !== each.segments)
+      .map(nameOf),
+  );
+}
+
+function countStatuses(recipients: readonly Recipient[]): Record<string, number> {
+  const counts: Record<string, number> = {};
+  for (const { message_status: status } of recipients) counts[status] = (counts[status] ?? 0) + 1;
+  return counts;
+}
+
+function nameOf({ address, status, message_status, failure_class, uncertain }: Recipient): string {
+  const { answer, receipt } = readFates(address);
+  const words = [address, answer, receipt, status, message_status, failure_class ?? '', uncertain ? '?' : ''];
+  return words.join(' ');
+}
+
+/** Each returns what must not be. */
+const emptyQueries: Readonly<Record<string, string>> = {
+  'a quota that is not the sum of the segments': `
+    select m.organization_id, m.segments, coalesce(u.used, 0) as used
+    from (
+      select organization_id, sum((details ->> 'segments')::integer) as segments from messages group by 1
+    ) m
+    left join (
+      select organization_id, sum(used) as used from quota_usage where channel = 'sms' group by 1
+    ) u using (organization_id)
+    where m.segments is distinct from u.used`,
+  'told, and never applied': 'select kind, event, due_at, attempts from sms_events',
+  'a job claimed by a worker that is no more': `
+    select message_id, claimed_by
+    from delivery_queue
+    where claimed_by is not null and claimed_by not in (select epoch from workers)`,
+  'a marker of a worker that is no more': `
+    select epoch, batch
+    from hand_offs
+    where epoch not in (select epoch from workers)`,
+  'a job left in the queue': 'select message_id, due_at, claimed_by, attempts, crashes from delivery_queue',
+};
