@@ -354,9 +354,10 @@ describe('a campaign that is sent', () => {
     await send(id);
     await eventually(
       () => read(id),
-      ({ stats }) => stats.sent === 1,
+      ({ status, stats }) => status === 'sent' && stats.sent === 1,
     );
     // As if others were still to be written to.
+    await worker.stop();
     await rowsOf(server, `update campaigns set status = 'sending', completed_at = null where id = $1`, [id]);
     expect((await ask('POST', `/sms/campaigns/${id}/cancel`)).status).toBe(200);
     expect((await read(id)).stats).toMatchObject({
@@ -376,6 +377,7 @@ describe('a campaign that is sent', () => {
     const listed = async (status: string) =>
       (await ask<Page>('GET', `/sms/campaigns/${id}/recipients?status=${status}`)).body.data.length;
     expect([await listed('sent'), await listed('cancelled'), await listed('pending')]).toEqual([1, 0, 0]);
+    worker = await startWorker(server.installation);
   });
 
   test('fails with a reason when its sender is rejected before anything has left', async () => {

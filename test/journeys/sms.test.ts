@@ -32,7 +32,13 @@ test('a text is filled with its variables, delivered, and can be read and listed
     variables: { code: 123456, name: '<Ann> {{code}}' },
     category: 'codes',
   });
-  const sms = await smsWithStatus(server, id, 'delivered');
+  await smsWithStatus(server, id, 'delivered');
+  // The receipt may be faster than the outcome, which is written after it.
+  await eventually(
+    () => queueOf(server, id),
+    (jobs) => jobs.length === 0,
+  );
+  const sms = await readSms(server, id);
   expect(sms).toEqual({
     id,
     from: 'Acme',
