@@ -151,6 +151,15 @@ const anyHtml = fc
   .array(fc.oneof(snippets, fc.string({ maxLength: 8, unit: 'binary' })), { maxLength: 40 })
   .map((parts) => parts.join(''));
 
+test.each([
+  `<a href=http://b.example?q=<area href='`,
+  '<a href="https://b.example/" ',
+  '<a href=https://b.example/',
+])('a tag that never ends is no link: %s', (html) => {
+  expect(listLinks(html)).toEqual([]);
+  expect(trackHtml(html, clicks)).toBe(html);
+});
+
 test('the links of any HTML are those that its tracked form is numbered by', () => {
   fc.assert(
     fc.property(anyHtml, (html) => {

@@ -72,6 +72,8 @@ const linkTags: ReadonlySet<string> = new Set(['a', 'area']);
 
 function readHtml(html: string): Reading {
   const links: Link[] = [];
+  // A tag that never ends is none (HTML standard, 13.2.5.3 and on: `eof-in-tag`).
+  let linksOfTag: Link[] = [];
   let bodyEnd = html.length;
   let isLinkTag = false;
   // Of several attributes of one name the first counts (HTML standard, 13.2.5.33).
@@ -80,12 +82,17 @@ function readHtml(html: string): Reading {
   let nameEnd = 0;
   let value = '';
 
+  const endTag = () => {
+    links.push(...linksOfTag);
+    linksOfTag = [];
+  };
   const tokenizer = new Tokenizer(
     {},
     {
       onopentagname: (start, end) => {
         isLinkTag = linkTags.has(html.slice(start, end).toLowerCase());
         hasHref = false;
+        linksOfTag = [];
       },
       onattribname: (start, end) => {
         isHref = isLinkTag && !hasHref && html.slice(start, end).toLowerCase() === 'href';
@@ -102,7 +109,7 @@ function readHtml(html: string): Reading {
       onattribend: (quote, end) => {
         const target = isHref && quote !== QuoteType.NoValue ? readTarget(value) : null;
         isHref = false;
-        if (target !== null) links.push({ start: findValueStart(html, nameEnd), end, target });
+        if (target !== null) linksOfTag.push({ start: findValueStart(html, nameEnd), end, target });
       },
       onclosetag: (start, end) => {
         if (html.slice(start, end).toLowerCase() === 'body') bodyEnd = start - '</'.length;
@@ -111,9 +118,9 @@ function readHtml(html: string): Reading {
       oncomment: ignore,
       ondeclaration: ignore,
       onend: ignore,
-      onopentagend: ignore,
+      onopentagend: endTag,
       onprocessinginstruction: ignore,
-      onselfclosingtag: ignore,
+      onselfclosingtag: endTag,
       ontext: ignore,
       ontextentity: ignore,
     },
