@@ -339,8 +339,8 @@ const isTakenAtLast = `(s.status = 'sent' and r.status = 'delayed')`;
 
 const isRaised = `(${rankOf('s.status')} > ${rankOf('r.status')} or ${isTakenAtLast})`;
 
-/** A report has said more of the recipient meanwhile, and what it said stays. */
-const isOvertaken = `(${rankOf('s.status')} < ${rankOf('r.status')} and not ${isTakenAtLast})`;
+/** A report has said more of the recipient meanwhile, and what it said stays; a hand-off cut off says nothing. */
+const isOvertaken = `(s.status is null or (${rankOf('s.status')} < ${rankOf('r.status')} and not ${isTakenAtLast}))`;
 
 const settle = statement<{ organization_id: string; message_id: string; ordinal: number }>(
   'queue_settle',

@@ -327,6 +327,32 @@ describe('when a worker dies', () => {
     expect(await sourcesTo('campaign@example.com')).toEqual([]);
   });
 
+  test('what a report said of it before its worker died stays', async () => {
+    const id = await send(server, { to: ['reported@example.com'] });
+    await rowsOf(server, "update messages set class = 'campaign' where id = $1", [id]);
+    await rowsOf(server, 'update delivery_queue set lane = 1 where message_id = $1', [id]);
+    await rowsOf(
+      server,
+      `update recipients set status = 'failed', failure_type = 'soft', failure_class = 'policy', diagnostic = 'No'
+       where message_id = $1`,
+      [id],
+    );
+    await dieWith([id], { isAnnounced: true });
+    deliver();
+    await eventually(
+      () => queueOf(server, id),
+      (jobs) => jobs.length === 0,
+    );
+    const recipients = await rowsOf(
+      server,
+      'select status, uncertain, failure_class, diagnostic from recipients where message_id = $1',
+      [id],
+    );
+    expect(recipients).toEqual([
+      { status: 'failed', uncertain: false, failure_class: 'policy', diagnostic: 'No' },
+    ]);
+  });
+
   test('a job that took three workers down is set aside, and what lay beside it is delivered', async () => {
     const [poison, neighbour] = [await send(server), await send(server)];
     await dieWith([neighbour]);
