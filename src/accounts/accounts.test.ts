@@ -217,10 +217,10 @@ test('a key that is revoked twice keeps the time of the first, and an unknown on
   expect(await revokeApiKey(tools, tools.newId())).toBe(false);
 });
 
-/** Holds the demands in a transaction of their own; `shard` as a busy node would choose it. */
-function hold(demands: readonly QuotaDemand[], shard = 1, at = new Date(clock.nowMs())): Promise<boolean[]> {
+/** Holds the demands in a transaction of their own. */
+function hold(demands: readonly QuotaDemand[], at = new Date(clock.nowMs())): Promise<boolean[]> {
   return database.transaction(async (transaction) => {
-    const { fits, count } = await holdQuota(transaction, { channel: 'email', at, shard, demands });
+    const { fits, count } = await holdQuota(transaction, { channel: 'email', at, demands });
     await count();
     return fits;
   });
@@ -250,7 +250,7 @@ test('however many transactions ask at once, a quota is used up exactly', async 
   const fits = await Promise.all(
     Array.from({ length: 40 }, (_, index) => {
       const demands = [organizationId, other].map((id) => ({ organizationId: id, amount: 3, limit: 50 }));
-      return hold(index % 2 === 0 ? demands : demands.toReversed(), index % 4);
+      return hold(index % 2 === 0 ? demands : demands.toReversed());
     }),
   );
   expect(fits.flat().filter(Boolean)).toHaveLength(32);
@@ -263,7 +263,7 @@ test('what was held in a transaction that fails is not used', async () => {
   const organizationId = await anOrganization();
   const failed = database.transaction(async (transaction) => {
     const demands = [{ organizationId, amount: 10, limit: 10 }];
-    const { count } = await holdQuota(transaction, { channel: 'email', at: new Date(), shard: 1, demands });
+    const { count } = await holdQuota(transaction, { channel: 'email', at: new Date(), demands });
     await count();
     throw new Error('not accepted');
   });
@@ -273,8 +273,9 @@ test('what was held in a transaction that fails is not used', async () => {
 
 test('without a limit everything fits and is counted in shards, and all of them count once there is a limit', async () => {
   const organizationId = await anOrganization();
-  for (const shard of [1, 2, 2, 4]) {
-    expect(await hold([{ organizationId, amount: 10, limit: null }], shard)).toEqual([true]);
+  for (const millisecond of [0, 1, 5, 3]) {
+    const at = new Date(`2026-11-20T12:00:00.00${millisecond}Z`);
+    expect(await hold([{ organizationId, amount: 10, limit: null }], at)).toEqual([true]);
   }
   expect(await usageOf(organizationId)).toEqual([
     { month: '2026-11-01', shard: 1, used: 10 },
@@ -290,9 +291,9 @@ test('without a limit everything fits and is counted in shards, and all of them 
 test('a month begins in UTC with a quota of its own', async () => {
   const organizationId = await anOrganization();
   const demand = { organizationId, amount: 10, limit: 10 };
-  expect(await hold([demand], 1, new Date('2026-11-30T23:59:59.999Z'))).toEqual([true]);
-  expect(await hold([demand], 1, new Date('2026-11-30T23:59:59.999Z'))).toEqual([false]);
-  expect(await hold([demand], 1, new Date('2026-12-01T00:00:00.000Z'))).toEqual([true]);
+  expect(await hold([demand], new Date('2026-11-30T23:59:59.999Z'))).toEqual([true]);
+  expect(await hold([demand], new Date('2026-11-30T23:59:59.999Z'))).toEqual([false]);
+  expect(await hold([demand], new Date('2026-12-01T00:00:00.000Z'))).toEqual([true]);
   expect((await usageOf(organizationId)).map(({ month }) => month)).toEqual(['2026-11-01', '2026-12-01']);
 });
 
@@ -305,7 +306,7 @@ test('the demands of several organizations are each held against their own quota
     { organizationId: small, amount: 1, limit: 2 },
     { organizationId: large, amount: 1, limit: 100 },
   ];
-  expect(await hold(demands, 3)).toEqual([true, true, true, false, true]);
+  expect(await hold(demands, new Date('2026-11-20T12:00:00.002Z'))).toEqual([true, true, true, false, true]);
   expect((await usageOf(free))[0]).toMatchObject({ shard: 3, used: 2 });
   expect((await usageOf(large))[0]).toMatchObject({ shard: 0, used: 3 });
 });

@@ -1,5 +1,10 @@
 import type { Channel } from '../accounts/accounts.ts';
-import { type Connection, statement, unpreparedStatement } from '../platform/postgres/database.ts';
+import {
+  type Connection,
+  type Statement,
+  statement,
+  unpreparedStatement,
+} from '../platform/postgres/database.ts';
 import { type AudienceIds, audienceFields, includedAndExcluded } from './audience-fields.ts';
 import type { CampaignChannel } from './channel.ts';
 
@@ -69,36 +74,30 @@ const selectRunning = `select organization_id, id, channel, status, pause_reason
    where organization_id = $1 and id = $2 and ${isUnderWay}`;
 
 const holdOne = statement<RunningRow>('campaigns_hold', `${selectRunning} for update skip locked`);
+const awaitOne = statement<RunningRow>('campaigns_await', `${selectRunning} for update`);
+const findOne = unpreparedStatement<RunningRow>(selectRunning);
 
 /** Holds it until the transaction ends; null if it is not under way any more, or somebody else has it. */
-export async function holdRunning(
-  connection: Connection,
-  campaign: CampaignKey,
-): Promise<RunningCampaign | null> {
-  const [row] = await connection.rows(holdOne, [campaign.organizationId, campaign.id]);
-  return row === undefined ? null : toRunning(row);
+export function holdRunning(connection: Connection, campaign: CampaignKey): Promise<RunningCampaign | null> {
+  return readRunning(connection, holdOne, campaign);
 }
 
-const awaitOne = statement<RunningRow>('campaigns_await', `${selectRunning} for update`);
-
 /** The same, and waits for whoever has it. */
-export async function awaitRunning(
-  connection: Connection,
-  campaign: CampaignKey,
-): Promise<RunningCampaign | null> {
-  const [row] = await connection.rows(awaitOne, [campaign.organizationId, campaign.id]);
-  return row === undefined ? null : toRunning(row);
+export function awaitRunning(connection: Connection, campaign: CampaignKey): Promise<RunningCampaign | null> {
+  return readRunning(connection, awaitOne, campaign);
 }
 
 /** The same without holding it. */
-export async function findRunning(
+export function findRunning(connection: Connection, campaign: CampaignKey): Promise<RunningCampaign | null> {
+  return readRunning(connection, findOne, campaign);
+}
+
+async function readRunning(
   connection: Connection,
+  reading: Statement<RunningRow>,
   campaign: CampaignKey,
 ): Promise<RunningCampaign | null> {
-  const [row] = await connection.rows(unpreparedStatement<RunningRow>(selectRunning), [
-    campaign.organizationId,
-    campaign.id,
-  ]);
+  const [row] = await connection.rows(reading, [campaign.organizationId, campaign.id]);
   return row === undefined ? null : toRunning(row);
 }
 

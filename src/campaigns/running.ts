@@ -66,7 +66,6 @@ const expandedSlicesMax = 5;
 const firstMembersPerSlice = 2;
 /** Longer than millions of contacts take. */
 const freezeTimeoutMs = 10 * 60_000;
-const quotaShards = 4;
 
 /** Step 1, which may take many seconds; the others wait for it. */
 export async function freezeCampaign(tools: RunningTools, campaign: store.CampaignKey): Promise<Step> {
@@ -416,8 +415,6 @@ function quotaOf(running: store.RunningCampaign, limit: number | null, at: Date)
     organizationId: running.organizationId,
     channel: running.channel,
     at,
-    // Shard 0 is held by organizations with a limit.
-    shard: 1 + (at.getTime() % quotaShards),
     limit,
   };
 }

@@ -227,8 +227,6 @@ async function acceptInTransaction(
   return outcomes;
 }
 
-const usageShards = 4;
-
 function organizationsOf({ prepared, idempotencyKey }: Candidate): string[] {
   if (idempotencyKey !== null) return [idempotencyKey.organizationId];
   return prepared instanceof PublicError ? [] : [prepared.organizationId];
@@ -280,8 +278,6 @@ async function holdQuotas(
     const { fits, count } = await holdQuota(transaction, {
       channel,
       at,
-      // Shard 0 is held by organizations with a limit; the others spread, so that flushers do not wait for a row.
-      shard: 1 + (at.getTime() % usageShards),
       demands: candidates.map((candidate) => demandOf(submissionOf(candidate), facts)),
     });
     for (const [index, candidate] of candidates.entries()) {

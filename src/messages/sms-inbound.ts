@@ -101,8 +101,6 @@ async function obey(
   return { isNews, haveContactsChanged };
 }
 
-const usageShards = 4;
-
 async function reply(
   transaction: Transaction,
   tools: InboundTools,
@@ -122,7 +120,6 @@ async function reply(
   const quota = await holdQuota(transaction, {
     channel: 'sms',
     at,
-    shard: 1 + (at.getTime() % usageShards),
     // It is owed, and counts all the same.
     demands: [{ organizationId, amount: submission.quotaUnits, limit: null }],
   });

@@ -80,6 +80,11 @@ async function sourcesTo(recipient: string): Promise<Buffer[]> {
   return rows.map(({ source }) => source);
 }
 
+async function turnIntoCampaignCopy(messageId: string): Promise<void> {
+  await rowsOf(server, "update messages set class = 'campaign' where id = $1", [messageId]);
+  await rowsOf(server, 'update delivery_queue set lane = 1 where message_id = $1', [messageId]);
+}
+
 describe('in the sandbox', () => {
   beforeEach(() => {
     deliver();
@@ -310,8 +315,7 @@ describe('when a worker dies', () => {
 
   test("a campaign's hand-off that was cut off is never repeated", async () => {
     const id = await send(server, { to: ['campaign@example.com'] });
-    await rowsOf(server, "update messages set class = 'campaign' where id = $1", [id]);
-    await rowsOf(server, 'update delivery_queue set lane = 1 where message_id = $1', [id]);
+    await turnIntoCampaignCopy(id);
     await dieWith([id], { isAnnounced: true });
     deliver();
     await eventually(
@@ -329,8 +333,7 @@ describe('when a worker dies', () => {
 
   test('what a report said of it before its worker died stays', async () => {
     const id = await send(server, { to: ['reported@example.com'] });
-    await rowsOf(server, "update messages set class = 'campaign' where id = $1", [id]);
-    await rowsOf(server, 'update delivery_queue set lane = 1 where message_id = $1', [id]);
+    await turnIntoCampaignCopy(id);
     await rowsOf(
       server,
       `update recipients set status = 'failed', failure_type = 'soft', failure_class = 'policy', diagnostic = 'No'

@@ -1,7 +1,6 @@
-import fc from 'fast-check';
 import { expect, test } from 'vitest';
 import type { FailureClass } from '../outcome.ts';
-import { classifyReply, enhancedCodeOf, sanitiseDiagnostic } from './replies.ts';
+import { classifyReply, enhancedCodeOf } from './replies.ts';
 import type { ReplyPhase } from './replies.ts';
 
 /** Replies as the providers' documentation describes them, with addresses and hosts of ours. */
@@ -225,17 +224,4 @@ test.each([
   ['', null],
 ])('the enhanced code of %j is %j', (text, expected) => {
   expect(enhancedCodeOf(text)).toBe(expected);
-});
-
-test('a diagnostic is one printable line of at most 500 characters, whatever a stranger sends', () => {
-  fc.assert(
-    fc.property(fc.string({ unit: 'binary', maxLength: 3_000 }), (text) => {
-      const diagnostic = sanitiseDiagnostic(text);
-      expect(diagnostic.length).toBeLessThanOrEqual(500);
-      expect(diagnostic).not.toMatch(/[\p{Cc}\p{Cs}\u2028\u2029\u202e]/u);
-    }),
-  );
-  expect(sanitiseDiagnostic('\u001b[31mred\r\nInjected: yes\u202e ')).toBe('[31mred Injected: yes');
-  expect(sanitiseDiagnostic(`${'a'.repeat(499)}😀`)).toBe('a'.repeat(499));
-  expect(sanitiseDiagnostic('Adresse inconnue: é')).toBe('Adresse inconnue: é');
 });

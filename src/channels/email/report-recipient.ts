@@ -1,6 +1,7 @@
 import type { FailureClass, RemoteReply } from '../outcome.ts';
 import { addressLengthMax } from './address.ts';
-import { classifyReply, enhancedCodeOf, sanitiseDiagnostic } from './replies.ts';
+import { sanitiseDiagnostic } from '../diagnostic.ts';
+import { classifyReply, enhancedCodeOf } from './replies.ts';
 
 /** From what a report states of one recipient, in whatever words, to what it means for the one who wrote to it. */
 

@@ -1,4 +1,4 @@
-import { sanitiseDiagnostic } from './replies.ts';
+import { sanitiseDiagnostic } from '../diagnostic.ts';
 import { decodeWords, type MailParts, readMailParts, readWriter } from './report-parts.ts';
 import { isDeliveryStatus, readDeliveryStatus, readFieldGroups } from './report-fields.ts';
 import { judgeStatement, type RecipientStatement, type ReportedRecipient } from './report-recipient.ts';

@@ -1,6 +1,6 @@
 import type { RemoteReply, SendOutcome } from '../../../outcome.ts';
 import type { EmailHandOff } from '../../provider.ts';
-import type { AbortWatch } from '../smtp/abort-watch.ts';
+import type { AbortWatch } from '../../../abort-watch.ts';
 import type { SmtpConnection } from '../smtp/opening.ts';
 import { SmtpPool } from '../smtp/pool.ts';
 import { createBackoff } from './backoff.ts';

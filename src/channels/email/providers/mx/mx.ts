@@ -3,7 +3,7 @@ import type { Clock } from '../../../../platform/clock.ts';
 import type { Resolver } from '../../../../platform/dns/dns.ts';
 import type { DeferReason, RemoteReply, SendOutcome } from '../../../outcome.ts';
 import type { EmailHandOff, EmailProvider } from '../../provider.ts';
-import { abortReason, createAbortWatch } from '../smtp/abort-watch.ts';
+import { abortReason, createAbortWatch } from '../../../abort-watch.ts';
 import { refuseEnvelope } from '../smtp/envelope.ts';
 import { Destination } from './destination.ts';
 import type { Exchange, MxLimits } from './destination.ts';

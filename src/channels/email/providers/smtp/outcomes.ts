@@ -1,5 +1,6 @@
 import type { RemoteReply, SendOutcome } from '../../../outcome.ts';
-import { classifyReply, enhancedCodeOf, sanitiseDiagnostic } from '../../replies.ts';
+import { sanitiseDiagnostic } from '../../../diagnostic.ts';
+import { classifyReply, enhancedCodeOf } from '../../replies.ts';
 import type { ReplyPhase } from '../../replies.ts';
 import type { SmtpReply } from './reply-reader.ts';
 

@@ -1,7 +1,7 @@
 import type { Clock } from '../../../../platform/clock.ts';
 import type { RemoteReply, SendOutcome } from '../../../outcome.ts';
 import type { EmailHandOff, EmailProvider } from '../../provider.ts';
-import { abortReason, createAbortWatch } from './abort-watch.ts';
+import { abortReason, createAbortWatch } from '../../../abort-watch.ts';
 import { refuseEnvelope } from './envelope.ts';
 import { openSmtpConnection } from './opening.ts';
 import type { OpeningFailure } from './opening.ts';

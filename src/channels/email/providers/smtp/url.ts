@@ -1,4 +1,5 @@
 import { isIP } from 'node:net';
+import { isLoopbackHost } from '../../../loopback.ts';
 
 /**
  * What happens about TLS (RFC 3207, RFC 8314): `implicit` from the first octet; `required` by STARTTLS or not at
@@ -66,12 +67,6 @@ export function parseSmtpUrl(url: string): SmtpTarget {
     connectionsMax: readConnections(parsed.searchParams.get('connections')),
     heloName: readName(parsed.searchParams.get('name')),
   };
-}
-
-/** Whether an address of a socket, or a host of a URL, is this machine itself. */
-export function isLoopbackHost(host: string): boolean {
-  if (host === 'localhost' || host === '::1') return true;
-  return isIP(host) === 4 ? host.startsWith('127.') : host.startsWith('::ffff:127.');
 }
 
 function hostOf(parsed: URL): string {

@@ -1,7 +1,7 @@
 import type { Clock } from '../../../../platform/clock.ts';
 import { silentLog } from '../../../../platform/log.ts';
 import type { Log } from '../../../../platform/log.ts';
-import { abortReason, createAbortWatch } from '../../../email/providers/smtp/abort-watch.ts';
+import { abortReason, createAbortWatch } from '../../../abort-watch.ts';
 import type { SendOutcome } from '../../../outcome.ts';
 import type { SmsFailure, SmsHandOff, SmsIntake, SmsProvider } from '../../provider.ts';
 import { createDeliveries } from './deliveries.ts';

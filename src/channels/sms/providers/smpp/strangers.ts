@@ -1,4 +1,4 @@
-import { sanitiseDiagnostic } from '../../../email/replies.ts';
+import { sanitiseDiagnostic } from '../../../diagnostic.ts';
 import type { RemoteReply } from '../../../outcome.ts';
 import type { PduAddress } from './pdu.ts';
 

@@ -1,5 +1,5 @@
 import { createHmac, timingSafeEqual } from 'node:crypto';
-import { sanitiseDiagnostic } from '../../../email/replies.ts';
+import { sanitiseDiagnostic } from '../../../diagnostic.ts';
 import type { InboundSms, SmsReceipt } from '../../provider.ts';
 import { failureOf } from './failures.ts';
 import { messageSidPattern } from './outcomes.ts';

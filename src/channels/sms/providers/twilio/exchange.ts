@@ -2,8 +2,8 @@ import { Agent as HttpAgent, request as httpRequest } from 'node:http';
 import type { ClientRequest, IncomingMessage, RequestOptions } from 'node:http';
 import { Agent as HttpsAgent, request as httpsRequest } from 'node:https';
 import type { Clock } from '../../../../platform/clock.ts';
-import { abortReason, createAbortWatch } from '../../../email/providers/smtp/abort-watch.ts';
-import type { AbortWatch } from '../../../email/providers/smtp/abort-watch.ts';
+import { abortReason, createAbortWatch } from '../../../abort-watch.ts';
+import type { AbortWatch } from '../../../abort-watch.ts';
 
 /**
  * One HTTP request and its answer, in two steps: first a connection, and only then, when the caller says so, the

@@ -1,4 +1,4 @@
-import { sanitiseDiagnostic } from '../../../email/replies.ts';
+import { sanitiseDiagnostic } from '../../../diagnostic.ts';
 import type { RemoteReply, SendOutcome } from '../../../outcome.ts';
 import type { SmsFailure } from '../../provider.ts';
 import type { Answer } from './exchange.ts';

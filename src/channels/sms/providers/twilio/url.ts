@@ -1,4 +1,4 @@
-import { isLoopbackHost } from '../../../email/providers/smtp/url.ts';
+import { isLoopbackHost } from '../../../loopback.ts';
 
 /** The account to send texts with, and where its API is. */
 export type TwilioUrl = {
