@@ -16,6 +16,7 @@ import {
   stat,
   truncate,
 } from 'node:fs/promises';
+import os from 'node:os';
 import path from 'node:path';
 import { promisify } from 'node:util';
 import pg from 'pg';
@@ -55,9 +56,6 @@ const serverSettings: Readonly<Record<string, string>> = {
   fsync: 'on',
   full_page_writes: 'on',
   synchronous_commit: 'on',
-  // The working set is the queue and recent messages; the rest of the memory serves the system's cache, the
-  // service, and its neighbours.
-  shared_buffers: '128MB',
   // Some pools of 4 to 8, supervisors, operator commands. Each connection in use costs some MB.
   max_connections: '100',
   // These binaries know only pglz, which takes more time from commits than the disk saves.
@@ -83,6 +81,25 @@ const serverSettings: Readonly<Record<string, string>> = {
   log_destination: 'stderr',
   cluster_name: databaseName,
 };
+
+const sharedBuffersMbMin = 128;
+const sharedBuffersMbMax = 2_048;
+
+/**
+ * An eighth of the memory; the rest serves the system's cache, the service, and its neighbours. Rows of contacts are
+ * put into half a dozen indexes each, in no order: where these do not fit, most of the work is to read pages and to
+ * write them back. Memory that PostgreSQL has not needed yet is not taken.
+ */
+export function chooseSharedBuffersMb(memoryBytes: number): number {
+  const eighthMb = Math.floor(memoryBytes / 8 / 1_048_576);
+  return Math.min(Math.max(eighthMb, sharedBuffersMbMin), sharedBuffersMbMax);
+}
+
+/** What the machine has, or the container that this runs in may have. */
+function memoryBytes(): number {
+  const allowedBytes = process.constrainedMemory();
+  return allowedBytes > 0 ? Math.min(allowedBytes, os.totalmem()) : os.totalmem();
+}
 
 /**
  * Makes the cluster unless it is there. The caller holds the lock. It is made beside its place and renamed when
@@ -208,6 +225,7 @@ export async function launchServer(
   try {
     const given = {
       ...serverSettings,
+      shared_buffers: `${chooseSharedBuffersMb(memoryBytes())}MB`,
       // The setting is a list: a path with a comma needs the quotes.
       unix_socket_directories: `"${place.socketDirectory.replaceAll('"', '""')}"`,
       ...settings,

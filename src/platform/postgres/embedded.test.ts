@@ -31,7 +31,7 @@ import { preparePlace } from './embedded-place.ts';
 const isRoot = process.getuid?.() === 0;
 
 /** Only what is tested here has to be durable on this machine, and that is never the disk. */
-const quick = { fsync: 'off', full_page_writes: 'off' };
+const quick = { fsync: 'off', full_page_writes: 'off', shared_buffers: '32MB' };
 
 /** A promise that the test resolves by hand. */
 function makeSignal(): { promise: Promise<void>; resolve: () => void } {
