@@ -256,7 +256,8 @@ type Selection = {
   pick: (limit: string) => string;
   /** $1 is the organization, $2 the cursor, $3 one more than the page holds. */
   values: unknown[];
-  isBySets: boolean;
+  /** Where the values have the sets of the page; none where it is of all contacts, or of an identifier. */
+  setParameters: readonly string[];
   /** The contacts `c` that pass all filters but the search; of sets, all contacts. */
   fromContacts: string;
 };
@@ -279,13 +280,14 @@ function selectContacts(organizationId: string, filter: ContactFilter, page: Pag
   );
   const isBySets = filter.setIds.length > 0 && conditions.length === 0;
   const [first, id] = isBySets ? ['memberships c', 'c.contact_id'] : ['contacts c', 'c.id'];
-  const ownSetIds = isBySets ? filter.setIds.slice(0, 1) : [];
-  for (const setId of ownSetIds) conditions.push(`and c.set_id = ${bind(setId)}`);
-  const joins = filter.setIds.slice(ownSetIds.length).map(
-    (setId, index) =>
+  const setParameters = filter.setIds.map(bind);
+  const joinedParameters = isBySets ? setParameters.slice(1) : setParameters;
+  if (isBySets) conditions.push(`and c.set_id = ${setParameters[0] ?? ''}`);
+  const joins = joinedParameters.map(
+    (setParameter, index) =>
       `join memberships m${index}
          on m${index}.organization_id = c.organization_id
-         and m${index}.set_id = ${bind(setId)}
+         and m${index}.set_id = ${setParameter}
          and m${index}.contact_id = ${id}`,
   );
   return {
@@ -295,50 +297,60 @@ function selectContacts(organizationId: string, filter: ContactFilter, page: Pag
        where c.organization_id = $1 ${conditions.join(' ')} ${pageClause(page, id, '$2')}
        limit ${limit}`,
     values,
-    isBySets,
+    setParameters: isBySets ? setParameters : [],
     fromContacts: isBySets
       ? 'from contacts c where c.organization_id = $1'
       : `from contacts c ${joins.join(' ')} where c.organization_id = $1 ${conditions.join(' ')}`,
   };
 }
 
-/**
- * How many of the newest members of sets are looked through for a text, before all that begin with it are looked for
- * among the members: a short text is found soon, a rare one is in few ranges.
- */
-const searchedNewestMax = 2_500;
-
 /** The ids of one contact more than the page holds. */
 async function searchContacts(
   connection: Connection,
-  { pick, values: selectionValues, isBySets, fromContacts }: Selection,
+  selection: Selection,
   search: string,
   page: Page,
 ): Promise<string[]> {
-  const values = [...selectionValues];
+  const values = [...selection.values];
   const ranges = rangesOf(search).map(({ column, from: lowest, to }) => {
     const [lower, upper] = [`$${values.push(lowest)}`, `$${values.push(to)}`];
     return `c.${column} >= ${lower} and c.${column} < ${upper}`;
   });
-  const order = pageClause(page, 'c.id', '$2');
-  const inRange = (range: string) => `select c.id ${fromContacts} and ${range}`;
-  const firstOf = (found: string) =>
-    readIds(
-      connection,
-      `with found as materialized (${found}) select c.id from found c where true ${order} limit $3`,
-      values,
-    );
+  const searching = { ...selection, values, ranges, order: pageClause(page, 'c.id', '$2') };
+  if (selection.setParameters.length > 0) return searchMembers(connection, searching, page);
   // Of each range the first of a page: PostgreSQL chooses whether it reads the range or the primary key.
-  if (!isBySets)
-    return firstOf(ranges.map((range) => `(${inRange(range)} ${order} limit $3)`).join(' union '));
+  const { fromContacts, order } = searching;
+  const found = ranges.map((range) => `(select c.id ${fromContacts} and ${range} ${order} limit $3)`);
+  return readIds(connection, firstOf(found.join(' union '), order), values);
+}
 
-  // With sets it would choose wrongly, since it takes sets and ranges to have nothing to do with each other.
+function firstOf(found: string, order: string): string {
+  return `with found as materialized (${found}) select c.id from found c where true ${order} limit $3`;
+}
+
+type Searching = Selection & { ranges: readonly string[]; order: string };
+
+/**
+ * Among the members of sets PostgreSQL would choose wrongly, since it takes sets and texts to have nothing to do with
+ * each other. So a rare text is looked up first, and its contacts are asked for their memberships; of one that is not
+ * rare, a page is mostly found among the newest members; and if it is not, all whose text it is are looked for among
+ * all members.
+ */
+async function searchMembers(connection: Connection, searching: Searching, page: Page): Promise<string[]> {
+  const rare = await searchRareMembers(connection, searching);
+  if (rare !== null) return rare;
+  const { pick, fromContacts, values, ranges, order } = searching;
   const [newest] = await connection.rows(
     unpreparedStatement<{ looked_at: number; ids: string[] }>(
       `with newest as materialized (
-         select c.id, (${ranges.join(' or ')}) as is_found
+         select picked.id, looked_at.is_found
          from (${pick(`${searchedNewestMax}`)}) picked
-         join contacts c on c.organization_id = $1 and c.id = picked.id
+         cross join lateral (
+           select (${ranges.join(' or ')}) as is_found
+           from contacts c
+           where c.organization_id = $1 and c.id = picked.id
+           offset 0
+         ) looked_at
        )
        select (select count(*) from newest) as looked_at,
          array(select c.id from newest c where c.is_found ${order} limit $3) as ids`,
@@ -347,9 +359,60 @@ async function searchContacts(
   );
   if (newest === undefined) throw new Error('a select of one row returned none');
   if (newest.ids.length > page.limit || newest.looked_at < searchedNewestMax) return newest.ids;
-  return firstOf(
-    `select picked.id from (${pick('all')}) picked where picked.id in (${ranges.map(inRange).join(' union ')})`,
+  const inRanges = ranges.map((range) => `select c.id ${fromContacts} and ${range}`).join(' union ');
+  return readIds(
+    connection,
+    firstOf(`select picked.id from (${pick('all')}) picked where picked.id in (${inRanges})`, order),
+    values,
   );
+}
+
+/** How many of the newest members are looked through for a text that is not rare. */
+const searchedNewestMax = 2_500;
+
+/** A text is rare if no column has more contacts whose value begins with it. */
+const rareMatchesMax = 500;
+
+/** Null if the text is not rare. */
+async function searchRareMembers(
+  connection: Connection,
+  { setParameters, values, ranges, order }: Searching,
+): Promise<string[] | null> {
+  const matches = ranges.map(
+    (range, index) =>
+      `(select c.id, ${index} as range_number
+        from contacts c
+        where c.organization_id = $1 and ${range}
+        limit ${rareMatchesMax + 1})`,
+  );
+  // A lookup for each, whatever the planner thinks of the number of members.
+  const memberships = setParameters.map(
+    (setParameter, index) =>
+      `cross join lateral (
+         select
+         from memberships m
+         where m.organization_id = $1 and m.set_id = ${setParameter} and m.contact_id = c.id
+         offset 0
+       ) membership${index}`,
+  );
+  const [found] = await connection.rows(
+    unpreparedStatement<{ is_rare: boolean; ids: string[] }>(
+      `with matched as materialized (${matches.join(' union all ')}),
+       counted as (
+         select coalesce(max(matches), 0) <= ${rareMatchesMax} as is_rare
+         from (select count(*) as matches from matched group by range_number) counts
+       )
+       select is_rare, array(
+         select c.id
+         from (select distinct id from matched) c ${memberships.join(' ')}
+         where is_rare ${order}
+         limit $3
+       ) as ids
+       from counted`,
+    ),
+    values,
+  );
+  return found?.is_rare === true ? found.ids : null;
 }
 
 /** Every text that begins with a prefix lies, octet by octet, between the prefix and the prefix with this behind it. */

@@ -210,6 +210,11 @@ function toArrayText(values: readonly (string | null)[]): string {
   return `{${parts.join(',')}}`;
 }
 
+/** Until tables are analyzed the planner takes the members of each set for a handful, and pairs them one by one. */
+export async function analyzeAudience(connection: Connection): Promise<void> {
+  await connection.rows(unpreparedStatement('analyze contacts, memberships'), []);
+}
+
 export type ContactVersion = { id: string; version: string };
 
 const lockAll = unpreparedStatement(

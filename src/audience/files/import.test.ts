@@ -360,6 +360,16 @@ const countContacts = async () => {
   return row;
 };
 
+test('PostgreSQL knows of thousands that are new as soon as they are there', async () => {
+  const known = () =>
+    rows(
+      `select max(xmin::text::bigint) from pg_statistic where starelid = 'memberships'::regclass and $1 <> ''`,
+    );
+  const before = await known();
+  await importFile(manyFile());
+  expect(await known()).not.toEqual(before);
+});
+
 test('two imports of one file at once make everything once, and neither fails', async () => {
   const ended = await Promise.all([importFile(manyFile()), importFile(manyFile())]);
   const total = (field: 'created' | 'unchanged' | 'updated' | 'bad') =>

@@ -104,7 +104,13 @@ export async function importContacts(tools: ImportTools, options: ImportOptions)
       sharedSetIds: shared.ids,
       expectsNew: false,
     };
-    return await importBatches(run, readBatches(opened.records, createRowReader(columns, properties)));
+    const outcome = await importBatches(
+      run,
+      readBatches(opened.records, createRowReader(columns, properties)),
+    );
+    if (outcome.counts.created >= analyzedCreatedMin && !isDryRun)
+      await store.analyzeAudience(tools.database);
+    return outcome;
   } catch (cause) {
     // Of the first part of the file: nothing was done yet.
     if (cause instanceof CsvError) return { kind: 'refused', problem: cause.message };
@@ -113,6 +119,11 @@ export async function importContacts(tools: ImportTools, options: ImportOptions)
     await parts.return();
   }
 }
+
+type EndedImport = Extract<ImportOutcome, { kind: 'ended' }>;
+
+/** So many new contacts change what PostgreSQL should know of the tables; it would look by itself only minutes later. */
+const analyzedCreatedMin = 5_000;
 
 /** What one import works with. */
 type ImportRun = {
@@ -234,12 +245,12 @@ async function* readBatches(
 async function importBatches(
   run: ImportRun,
   batches: AsyncGenerator<Batch | { unreadable: string }, void, undefined>,
-): Promise<ImportOutcome> {
+): Promise<EndedImport> {
   const { options, sets } = run;
   const counts: ImportCounts = { rows: 0, created: 0, updated: 0, unchanged: 0, bad: 0, keptUnsubscribed: 0 };
   let lastLine = 0;
   let bytes = 0;
-  const end = (stop: Extract<ImportOutcome, { kind: 'ended' }>['stop']): ImportOutcome => {
+  const end = (stop: EndedImport['stop']): EndedImport => {
     const { list: createdLists, tag: createdTags } = sets.created;
     return { kind: 'ended', counts, createdLists, createdTags, lastLine, stop };
   };
