@@ -12,6 +12,9 @@ import { certificateForTests, privateKeyForTests } from './certificate-for-tests
 /** `lost` and `silent` have taken the text: the connection is cut, or nothing is said. */
 export type SmscAnswer = 'accepted' | 'lost' | 'silent' | 'dropped_after_answer' | { status: number };
 
+/** What a connection is bound as: a transmitter is told nothing, and a receiver may submit nothing. */
+export type SmscRole = 'transmitter' | 'receiver' | 'transceiver';
+
 export type SmscReceipt = {
   /** As appendix B of SMPP 3.4 has it: DELIVRD, UNDELIV, EXPIRED, REJECTD, … */
   stat: string;
@@ -46,7 +49,7 @@ export type SmscOptions = {
   /** Null takes everybody. */
   credentials?: { systemId: string; password: string } | null;
   /** The command_status for the bind of that number, from 1; zero takes it, and 'silent' says nothing. */
-  bind?: (bindNumber: number) => number | 'silent';
+  bind?: (bindNumber: number, role: SmscRole) => number | 'silent';
   /** Undefined leaves it to the number: see `smscNumbers`. */
   answer?: (submit: SmscSubmit) => SmscAnswer | Promise<SmscAnswer> | undefined;
   receipt?: (submit: SmscSubmit) => SmscReceipt | null | undefined;
@@ -80,17 +83,18 @@ export type Smsc = {
   openConnections: () => number;
   /** Resolves when the condition holds, which is looked at after whatever happens here. */
   until: (isTrue: () => boolean) => Promise<void>;
-  /** Delivers a message on a connection that is bound; resolves with the command_status of the answer. */
+  /** Delivers a message as soon as a connection is bound for that; resolves with the command_status of the answer. */
   deliver: (fields: Record<string, unknown>) => Promise<number>;
   releaseReceipts: () => void;
   /** Octets of whatever kind, on every connection. */
   write: (octets: Buffer) => void;
+  /** Resolves when everything that was said before, on whatever connection, has been taken. */
   enquire: () => Promise<void>;
   unbind: () => Promise<void>;
   /** While true, whatever comes is read and not answered. */
   isDeaf: boolean;
-  /** Cuts all connections. */
-  drop: () => void;
+  /** Cuts all connections, or those that are bound in that role. */
+  drop: (role?: SmscRole) => void;
   close: () => Promise<void>;
 };
 
@@ -133,7 +137,7 @@ const receiptsByNumber: Readonly<Record<string, SmscReceipt>> = {
 
 const statesByWord: Readonly<Record<string, number>> = { DELIVRD: 2, EXPIRED: 3, UNDELIV: 5, REJECTD: 8 };
 
-type Connection = { number: number; session: Session; isBound: boolean; underWay: number };
+type Connection = { number: number; session: Session; role: SmscRole | null; underWay: number };
 
 export async function startSmsc(options: SmscOptions = {}): Promise<Smsc> {
   const submits: SmscSubmit[] = [];
@@ -154,7 +158,7 @@ export async function startSmsc(options: SmscOptions = {}): Promise<Smsc> {
     options.isSecure ? { key: privateKeyForTests, cert: certificateForTests } : {},
     (session) => {
       connectionsCount += 1;
-      const connection = { number: connectionsCount, session, isBound: false, underWay: 0 };
+      const connection: Connection = { number: connectionsCount, session, role: null, underWay: 0 };
       connections.add(connection);
       session.socket.setNoDelay(true);
       session.on('error', () => session.destroy());
@@ -174,31 +178,45 @@ export async function startSmsc(options: SmscOptions = {}): Promise<Smsc> {
   function take(connection: Connection, pdu: Pdu): void {
     const { session } = connection;
     switch (pdu.command) {
+      case 'bind_transmitter':
+      case 'bind_receiver':
       case 'bind_transceiver': {
         counts.binds += 1;
+        // The command is one of these three.
+        const role = pdu.command.replace('bind_', '') as SmscRole;
         const { credentials = null } = options;
         const isKnown =
           credentials === null ||
           (pdu.system_id === credentials.systemId && pdu.password === credentials.password);
-        const status = options.bind?.(counts.binds) ?? (isKnown ? 0 : 0x0e);
+        const status = options.bind?.(counts.binds, role) ?? (isKnown ? 0 : 0x0e);
         if (status === 'silent') return;
-        connection.isBound = status === 0;
+        connection.role = status === 0 ? role : null;
         session.send(pdu.response({ command_status: status, system_id: 'smsc' }));
         return;
       }
       case 'submit_sm':
-        void takeSubmit(connection, pdu);
+        if (connection.role === null || connection.role === 'receiver') {
+          session.send(pdu.response({ command_status: 0x04 }));
+        } else void takeSubmit(connection, pdu);
         return;
       case 'enquire_link':
         session.send(pdu.response());
         return;
       case 'unbind':
-        connection.isBound = false;
+        connection.role = null;
         session.send(pdu.response());
         session.close();
         return;
       default:
     }
+  }
+
+  function isHearing(connection: Connection): boolean {
+    return connections.has(connection) && connection.role !== null && connection.role !== 'transmitter';
+  }
+
+  function hearers(): Connection[] {
+    return [...connections].filter(isHearing);
   }
 
   async function takeSubmit(connection: Connection, pdu: Pdu): Promise<void> {
@@ -238,19 +256,22 @@ export async function startSmsc(options: SmscOptions = {}): Promise<Smsc> {
     note();
   }
 
-  /** On the connection that the text came on, or on another if that one is gone. */
-  function tell(
-    connection: Connection,
-    submit: SmscSubmit,
-    { stat, err = '000', times = 1 }: SmscReceipt,
-  ): void {
-    const { session } = connections.has(connection)
-      ? connection
-      : ([...connections].find(({ isBound }) => isBound) ?? connection);
+  /** On the connection that the text came on if that can be, or on another, as soon as there is one. */
+  function tell(connection: Connection, submit: SmscSubmit, receipt: SmscReceipt): void {
+    const { stat, err = '000', times = 1 } = receipt;
+    const hearer = isHearing(connection) ? connection : hearers()[0];
+    if (hearer === undefined) {
+      void smsc
+        .until(() => hearers().length > 0)
+        .then(() => {
+          tell(connection, submit, receipt);
+        });
+      return;
+    }
     const id = options.receiptId?.(submit.messageId) ?? submit.messageId;
     const text = `id:${id} sub:001 dlvrd:001 submit date:2611220101 done date:2611220102 stat:${stat} err:${err} text:${submit.text.slice(0, 20)}`;
     for (let time = 0; time < times; time += 1) {
-      session.deliver_sm(
+      hearer.session.deliver_sm(
         {
           source_addr_ton: 1,
           source_addr_npi: 1,
@@ -273,7 +294,7 @@ export async function startSmsc(options: SmscOptions = {}): Promise<Smsc> {
   await new Promise<void>((resolve) => {
     server.listen(options.port ?? 0, '127.0.0.1', resolve);
   });
-  const bound = () => [...connections].filter(({ isBound }) => isBound).map(({ session }) => session);
+  const bound = () => [...connections].filter(({ role }) => role !== null).map(({ session }) => session);
   const smsc: Smsc = {
     port: (server.address() as AddressInfo).port,
     submits,
@@ -289,9 +310,9 @@ export async function startSmsc(options: SmscOptions = {}): Promise<Smsc> {
             expectations.push({ isTrue, resolve });
           }),
     deliver: async (fields) => {
-      await smsc.until(() => bound().length > 0);
+      await smsc.until(() => hearers().length > 0);
       return new Promise((resolve) => {
-        bound()[0]!.deliver_sm(fields, (answer) => {
+        hearers()[0]!.session.deliver_sm(fields, (answer) => {
           resolve(answer.command_status);
         });
       });
@@ -302,20 +323,28 @@ export async function startSmsc(options: SmscOptions = {}): Promise<Smsc> {
     write: (octets) => {
       for (const session of bound()) session.socket.write(octets);
     },
-    enquire: () =>
-      new Promise((resolve) => {
-        bound()[0]!.enquire_link(() => {
-          resolve();
-        });
-      }),
+    enquire: async () => {
+      await Promise.all(
+        bound().map(
+          (session) =>
+            new Promise<void>((resolve) => {
+              session.enquire_link(() => {
+                resolve();
+              });
+            }),
+        ),
+      );
+    },
     unbind: () =>
       new Promise((resolve) => {
         bound()[0]!.unbind(() => {
           resolve();
         });
       }),
-    drop: () => {
-      for (const { session } of connections) session.destroy();
+    drop: (dropped) => {
+      for (const { role, session } of connections) {
+        if (dropped === undefined || role === dropped) session.destroy();
+      }
     },
     close: async () => {
       smsc.drop();

@@ -4,7 +4,7 @@ import type { Log } from '../../../../platform/log.ts';
 import type { RemoteReply } from '../../../outcome.ts';
 import { createLine, drainTimeoutMs } from './line.ts';
 import type { Line } from './line.ts';
-import type { ShortMessage } from './pdu.ts';
+import type { BindRole, ShortMessage } from './pdu.ts';
 import { readStatus, statuses } from './statuses.ts';
 import { words } from './strangers.ts';
 import type { SmppUrl } from './url.ts';
@@ -13,10 +13,10 @@ import type { FarRequest, SmppWire } from './wire.ts';
 
 /**
  * Keeps one connection to the message centre up, whether anything is sent or not: receipts and inbound texts come
- * when they like.
+ * when they like. It is bound in one role, and stays in it.
  *
  * A link is `opening` at first, and for a moment after a connection that had worked was lost; `bound` while it can
- * carry texts; `failing` from an attempt that did not succeed until one that does; `closed` for good. While it is
+ * carry what its role lets it; `failing` from an attempt that did not succeed until one that does; `closed` for good. While it is
  * opening, it is worth waiting for; while it is failing, `trouble` says why not. Between attempts it waits, each time
  * twice as long and with jitter, so that a provider that comes back is not met by all of its customers at once.
  *
@@ -25,6 +25,7 @@ import type { FarRequest, SmppWire } from './wire.ts';
  * further text begins, and it is answered as soon as those under way have their answers.
  */
 export type Link = {
+  role: BindRole;
   state: () => 'opening' | 'bound' | 'failing' | 'closed';
   /** The connection, while bound. */
   line: () => Line | null;
@@ -35,6 +36,7 @@ export type Link = {
 };
 
 export type LinkTools = {
+  role: BindRole;
   clock: Clock;
   random: () => number;
   log: Log;
@@ -61,7 +63,7 @@ const longestBackoffMs = 30_000;
 const provenAfterMs = 5_000;
 
 export function openLink(tools: LinkTools): Link {
-  const { clock, log, target } = tools;
+  const { role, clock, log, target } = tools;
   const closing = new AbortController();
   let state: ReturnType<Link['state']> = 'opening';
   let line: Line | null = null;
@@ -71,7 +73,7 @@ export function openLink(tools: LinkTools): Link {
   const change = (next: typeof state, why: RemoteReply) => {
     if (state !== 'closed' && next !== state) {
       log[next === 'failing' ? 'warn' : 'info'](
-        { remote: target.host, state: next, why: why.diagnostic },
+        { remote: target.host, role, state: next, why: why.diagnostic },
         'smpp',
       );
     }
@@ -107,6 +109,7 @@ export function openLink(tools: LinkTools): Link {
   const carrying = carryOn();
 
   return {
+    role,
     state: () => state,
     line: () => line,
     trouble: () => trouble,
@@ -119,13 +122,13 @@ export function openLink(tools: LinkTools): Link {
   };
 }
 
-/** From nothing to a connection that carries texts. */
+/** From nothing to a connection that is bound. */
 async function bind(
   tools: LinkTools,
   signal: AbortSignal,
   current: () => Line | null,
 ): Promise<Line | { failed: RemoteReply }> {
-  const { clock, target } = tools;
+  const { role, clock, target } = tools;
   const wire = await openWire(clock, target, {
     authorities: tools.authorities,
     timeoutMs: connectTimeoutMs,
@@ -140,19 +143,16 @@ async function bind(
   };
   signal.addEventListener('abort', giveUp, { once: true });
   const { systemId, password, systemType } = target;
-  const answer = await wire.ask(
-    { command: 'bind_transceiver', systemId, password, systemType },
-    bindTimeoutMs,
-  );
+  const answer = await wire.ask({ command: `bind_${role}`, systemId, password, systemType }, bindTimeoutMs);
   signal.removeEventListener('abort', giveUp);
   if (isFault(answer)) {
     wire.break('given_up', 'the bind was not answered');
-    return { failed: words(null, `binding: ${answer.detail}`, target.host) };
+    return { failed: words(null, `binding as ${role}: ${answer.detail}`, target.host) };
   }
   if (answer.status !== statuses.ok) {
     wire.break('given_up', 'the bind was refused');
     const { name } = readStatus(answer.status);
-    return { failed: words(answer.status, `the bind was refused: ${name}`, target.host) };
+    return { failed: words(answer.status, `the bind as ${role} was refused: ${name}`, target.host) };
   }
   return createLine(clock, wire, target.window);
 }
@@ -181,6 +181,8 @@ function answerRequest(tools: LinkTools, wire: SmppWire, line: Line | null, requ
       // An answer that we do not know is none that we wait for; nacks are not nacked.
       if (request.isRequest) wire.answer('generic_nack', sequence, statuses.invalidCommand);
       return;
+    case 'bind_receiver':
+    case 'bind_transmitter':
     case 'bind_transceiver':
     case 'submit_sm':
       wire.answer('generic_nack', sequence, statuses.invalidCommand);

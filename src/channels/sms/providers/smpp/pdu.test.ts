@@ -30,7 +30,7 @@ const shortMessage: fc.Arbitrary<ShortMessage> = fc.record({
 
 const pdu: fc.Arbitrary<WritablePdu> = fc.oneof(
   fc.record({
-    command: fc.constant('bind_transceiver' as const),
+    command: fc.constantFrom('bind_receiver', 'bind_transmitter', 'bind_transceiver'),
     sequence,
     systemId: latin1(15),
     password: latin1(64),
@@ -43,7 +43,13 @@ const pdu: fc.Arbitrary<WritablePdu> = fc.oneof(
   }),
   fc.record({ command: fc.constantFrom('enquire_link' as const, 'unbind' as const), sequence }),
   fc.record({
-    command: fc.constantFrom('bind_transceiver_resp', 'submit_sm_resp', 'deliver_sm_resp'),
+    command: fc.constantFrom(
+      'bind_receiver_resp',
+      'bind_transmitter_resp',
+      'bind_transceiver_resp',
+      'submit_sm_resp',
+      'deliver_sm_resp',
+    ),
     sequence,
     status,
     identifier: latin1(65),
@@ -104,7 +110,7 @@ describe('PDUs', () => {
   it('of nothing but noise are read without throwing', () => {
     const noise = fc
       .tuple(
-        fc.constantFrom(0x04, 0x05, 0x06, 0x09, 0x15, 0x80000000, 0x80000004, 0x80000009, 0x103),
+        fc.constantFrom(0x01, 0x02, 0x04, 0x05, 0x06, 0x09, 0x15, 0x80000000, 0x80000004, 0x80000009, 0x103),
         octets(400),
       )
       .map(([commandId, body]) => {

@@ -1,7 +1,7 @@
 /**
- * The part of SMPP 3.4 that we speak, as values and as octets: bind_transceiver, submit_sm, deliver_sm,
- * enquire_link, unbind, their responses, and generic_nack; of the optional parameters those of receipts and of
- * messages too long for their own field.
+ * The part of SMPP 3.4 that we speak, as values and as octets: the three binds, submit_sm, deliver_sm, enquire_link,
+ * unbind, their responses, and generic_nack; of the optional parameters those of receipts and of messages too long
+ * for their own field.
  *
  * What is written is cut to nothing and checked by nobody: fields must fit (`submission.ts` and `url.ts` see to it).
  * What is read comes from a stranger: nothing throws, a body that cannot be read is a `malformed` one, and optional
@@ -32,11 +32,16 @@ export type ShortMessage = {
   messagePayload: Buffer | null;
 };
 
+/** §2.2: what is bound as transmitter submits, as receiver is delivered to, and as transceiver does both. */
+export type BindRole = 'transmitter' | 'receiver' | 'transceiver';
+
+export type BindCommand = `bind_${BindRole}`;
+
 type Numbered = { sequence: number };
 
 export type Pdu = Numbered &
   (
-    | { command: 'bind_transceiver'; systemId: string; password: string; systemType: string }
+    | { command: BindCommand; systemId: string; password: string; systemType: string }
     | { command: 'submit_sm'; message: ShortMessage }
     | { command: 'deliver_sm'; message: ShortMessage }
     | { command: 'enquire_link' }
@@ -53,15 +58,19 @@ export type SmppAnswer = Numbered & {
   identifier: string;
 };
 
-type AnsweredCommand = 'bind_transceiver' | 'submit_sm' | 'deliver_sm' | 'enquire_link' | 'unbind';
+type AnsweredCommand = BindCommand | 'submit_sm' | 'deliver_sm' | 'enquire_link' | 'unbind';
 
 const commandIds = {
+  bind_receiver: 0x01,
+  bind_transmitter: 0x02,
   submit_sm: 0x04,
   deliver_sm: 0x05,
   unbind: 0x06,
   bind_transceiver: 0x09,
   enquire_link: 0x15,
   generic_nack: 0x8000_0000,
+  bind_receiver_resp: 0x8000_0001,
+  bind_transmitter_resp: 0x8000_0002,
   submit_sm_resp: 0x8000_0004,
   deliver_sm_resp: 0x8000_0005,
   unbind_resp: 0x8000_0006,
@@ -89,6 +98,8 @@ const readBytesMax = { serviceType: 32, address: 64, time: 32, identifier: 255 }
 /** What can be asked or told, as its octets. Throws a RangeError if a field does not fit, which is a mistake of ours. */
 export function writePdu(pdu: Exclude<Pdu, { command: 'unknown' | 'malformed' }>): Buffer {
   switch (pdu.command) {
+    case 'bind_receiver':
+    case 'bind_transmitter':
     case 'bind_transceiver':
       return frame(pdu.command, 0, pdu.sequence, [
         cString(pdu.systemId),
@@ -107,6 +118,8 @@ export function writePdu(pdu: Exclude<Pdu, { command: 'unknown' | 'malformed' }>
     case 'unbind_resp':
     case 'generic_nack':
       return frame(pdu.command, pdu.status, pdu.sequence, []);
+    case 'bind_receiver_resp':
+    case 'bind_transmitter_resp':
     case 'bind_transceiver_resp':
     case 'submit_sm_resp':
     case 'deliver_sm_resp':
@@ -125,6 +138,8 @@ export function readPdu(octets: Buffer): Pdu {
   switch (command) {
     case undefined:
       return { command: 'unknown', commandId, isRequest, sequence };
+    case 'bind_receiver':
+    case 'bind_transmitter':
     case 'bind_transceiver': {
       const systemId = body.cString(readBytesMax.identifier);
       const password = body.cString(readBytesMax.identifier);
@@ -147,6 +162,8 @@ export function readPdu(octets: Buffer): Pdu {
     case 'enquire_link_resp':
     case 'unbind_resp':
       return { command, status, identifier: '', sequence };
+    case 'bind_receiver_resp':
+    case 'bind_transmitter_resp':
     case 'bind_transceiver_resp':
     case 'submit_sm_resp':
     case 'deliver_sm_resp':

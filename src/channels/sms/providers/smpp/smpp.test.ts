@@ -1,4 +1,4 @@
-import { afterEach, expect, test } from 'vitest';
+import { afterEach, describe, expect, test } from 'vitest';
 import { certificateForTests } from '../../../../../test/support/certificate-for-tests.ts';
 import { createManualClock } from '../../../../../test/support/manual-clock.ts';
 import type { ManualClock } from '../../../../../test/support/manual-clock.ts';
@@ -69,34 +69,36 @@ function createRecordingIntake(): RecordingIntake {
   return intake;
 }
 
-describeSmsProvider('smpp', async () => {
-  const smsc = await startSmsc();
-  const intake = createRecordingIntake();
-  const provider = createSmppProvider({
-    url: parseSmppUrl(`smpp://user:secret@127.0.0.1:${smsc.port}`),
-    clock: systemClock,
-    random: () => 0,
-    intake,
+for (const bind of ['transceiver', 'separate']) {
+  describeSmsProvider(`smpp (bind=${bind})`, async () => {
+    const smsc = await startSmsc();
+    const intake = createRecordingIntake();
+    const provider = createSmppProvider({
+      url: parseSmppUrl(`smpp://user:secret@127.0.0.1:${smsc.port}?bind=${bind}`),
+      clock: systemClock,
+      random: () => 0,
+      intake,
+    });
+    return {
+      provider,
+      numbers: {
+        accepted: smscNumbers.accepted,
+        rejected: smscNumbers.invalidDestination,
+        deferred: smscNumbers.systemError,
+      },
+      numberOfLostAnswer: smscNumbers.lost,
+      delivered: async () => smsc.texts(),
+      receiptOf: async (id) => {
+        await intake.until(() => intake.receipts.some(({ providerMessageId }) => providerMessageId === id));
+        return intake.receipts.find(({ providerMessageId }) => providerMessageId === id)!;
+      },
+      dispose: async () => {
+        await smsc.until(() => smsc.openConnections() === 0);
+        await smsc.close();
+      },
+    };
   });
-  return {
-    provider,
-    numbers: {
-      accepted: smscNumbers.accepted,
-      rejected: smscNumbers.invalidDestination,
-      deferred: smscNumbers.systemError,
-    },
-    numberOfLostAnswer: smscNumbers.lost,
-    delivered: async () => smsc.texts(),
-    receiptOf: async (id) => {
-      await intake.until(() => intake.receipts.some(({ providerMessageId }) => providerMessageId === id));
-      return intake.receipts.find(({ providerMessageId }) => providerMessageId === id)!;
-    },
-    dispose: async () => {
-      await smsc.until(() => smsc.openConnections() === 0);
-      await smsc.close();
-    },
-  };
-});
+}
 
 const open: (() => Promise<unknown>)[] = [];
 
@@ -136,17 +138,21 @@ function createCountingClock(): CountingClock {
 }
 
 /** What a provider says of its connections, as they change. */
-type StateLog = { log: Log; states: string[]; until: Signal['until'] };
+type StateLog = { log: Log; states: string[]; statesByRole: string[]; until: Signal['until'] };
 
 function createStateLog(): StateLog {
   const { note, until } = createSignal();
   const states: string[] = [];
-  const record = (fields: { state?: string }) => {
-    if (fields.state !== undefined) states.push(fields.state);
+  const statesByRole: string[] = [];
+  const record = ({ role = '', state }: { role?: string; state?: string }) => {
+    if (state !== undefined) {
+      states.push(state);
+      statesByRole.push(`${role} ${state}`);
+    }
     note();
   };
   // Only what the provider uses of it.
-  return { log: { debug: record, info: record, warn: record } as unknown as Log, states, until };
+  return { log: { debug: record, info: record, warn: record } as unknown as Log, states, statesByRole, until };
 }
 
 type Bench = {
@@ -248,6 +254,96 @@ test('uses all of its connections', async () => {
   gate.open();
   expect((await outcomes).every(({ kind }) => kind === 'accepted')).toBe(true);
   expect(new Set(smsc.submits.map(({ connection }) => connection)).size).toBe(3);
+});
+
+describe('with separate binds', () => {
+  test('submits on the transmitter, and is told of it on the receiver', async () => {
+    const { smsc, provider, intake } = await arrange({
+      parameters: 'bind=separate',
+      bind: (_count, role) => (role === 'transceiver' ? 0x03 : 0),
+    });
+    expect(smsc.commands.toSorted()).toEqual(['bind_receiver', 'bind_transmitter']);
+    expect((await send(provider, smscNumbers.accepted, { text: longText })).kind).toBe('accepted');
+    await intake.until(() => intake.receipts.length === 1);
+    expect(intake.receipts).toMatchObject([{ providerMessageId: 'M4', status: 'delivered' }]);
+    await smsc.deliver({ source_addr: '+491510000001', destination_addr: '12345', short_message: 'Hi' });
+    expect(intake.inbound).toMatchObject([{ text: 'Hi' }]);
+  });
+
+  test('opens as many of each as it may have connections', async () => {
+    const { smsc } = await arrange({ parameters: 'bind=separate&connections=2' });
+    await smsc.until(() => smsc.counts.binds === 4);
+    expect(smsc.commands.toSorted()).toEqual([
+      'bind_receiver',
+      'bind_receiver',
+      'bind_transmitter',
+      'bind_transmitter',
+    ]);
+  });
+
+  test('goes on sending while its receiver is lost, and is told of it when that is back', async () => {
+    let mayReceive = true;
+    const bench = await arrange({
+      parameters: 'bind=separate',
+      bind: (_count, role) => (role === 'receiver' && !mayReceive ? 0x0d : 0),
+    });
+    const { smsc, provider, intake, clock, states } = bench;
+    const stateIs = (state: string) => states.until(() => states.statesByRole.at(-1) === state);
+    mayReceive = false;
+    smsc.drop('receiver');
+    await stateIs('receiver opening');
+    clock.advance(50);
+    await stateIs('receiver failing');
+    expect(await provider.probe()).toBe('the bind as receiver was refused: ESME_RBINDFAIL');
+    expect((await send(provider, smscNumbers.accepted)).kind).toBe('accepted');
+    expect(intake.receipts).toEqual([]);
+    mayReceive = true;
+    clock.advance(100);
+    await stateIs('receiver bound');
+    await intake.until(() => intake.receipts.length === 1);
+    expect(await provider.probe()).toBeNull();
+    expect(states.statesByRole.filter((state) => state.startsWith('transmitter'))).toEqual([
+      'transmitter bound',
+    ]);
+  });
+
+  test('carries no texts while its transmitter is lost, and still takes what it is told', async () => {
+    let mayTransmit = true;
+    const { smsc, provider, intake, clock, states } = await arrange({
+      parameters: 'bind=separate',
+      bind: (_count, role) => (role === 'transmitter' && !mayTransmit ? 0x0d : 0),
+    });
+    mayTransmit = false;
+    smsc.drop('transmitter');
+    await states.until(() => states.statesByRole.at(-1) === 'transmitter opening');
+    const outcome = send(provider, smscNumbers.accepted);
+    clock.advance(50);
+    expect(await outcome).toMatchObject({
+      kind: 'deferred',
+      reason: 'provider_unavailable',
+      reply: { diagnostic: 'the bind as transmitter was refused: ESME_RBINDFAIL' },
+    });
+    expect(await provider.probe()).toBe('the bind as transmitter was refused: ESME_RBINDFAIL');
+    await smsc.deliver({ source_addr: '+491510000001', destination_addr: '12345', short_message: 'Hi' });
+    expect(intake.inbound).toMatchObject([{ text: 'Hi' }]);
+  });
+
+  test('asks both whether they live, and unbinds both when it closes', async () => {
+    const { smsc, provider, clock } = await arrange({ parameters: 'bind=separate' });
+    const countOf = (command: string) => smsc.commands.filter((each) => each === command).length;
+    clock.advance(30_000);
+    await smsc.until(() => countOf('enquire_link') === 2);
+    await provider.close();
+    expect(countOf('unbind')).toBe(2);
+  });
+});
+
+test('says that a message centre takes no transceivers', async () => {
+  const { provider } = await arrange({
+    isBoundAtOnce: false,
+    bind: (_count, role) => (role === 'transceiver' ? 0x03 : 0),
+  });
+  expect(await provider.probe()).toBe('the bind as transceiver was refused: ESME_RINVCMDID');
 });
 
 test('asks for a receipt of the last part only, under whose name the text is accepted', async () => {
@@ -427,9 +523,9 @@ test('says why it cannot bind, tries again at growing distances, and works once 
   expect(await waiting).toMatchObject({
     kind: 'deferred',
     reason: 'provider_unavailable',
-    reply: { code: 0x0e, diagnostic: 'the bind was refused: ESME_RINVPASWD', remote: '127.0.0.1' },
+    reply: { code: 0x0e, diagnostic: 'the bind as transceiver was refused: ESME_RINVPASWD', remote: '127.0.0.1' },
   });
-  expect(await provider.probe()).toBe('the bind was refused: ESME_RINVPASWD');
+  expect(await provider.probe()).toBe('the bind as transceiver was refused: ESME_RINVPASWD');
   const pausesMs: number[] = [];
   for (let count = 1; count <= refusedCount; count += 1) {
     await smsc.until(() => smsc.counts.binds === count && smsc.openConnections() === 0);
@@ -453,7 +549,7 @@ test('gives up a bind that is not answered', async () => {
   expect(await outcome).toMatchObject({
     kind: 'deferred',
     reason: 'provider_unavailable',
-    reply: { diagnostic: 'binding: the server did not answer in time' },
+    reply: { diagnostic: 'binding as transceiver: the server did not answer in time' },
   });
 });
 

@@ -9,7 +9,7 @@ import { openLink } from './link.ts';
 import type { Link } from './link.ts';
 import { within } from './line.ts';
 import type { Line } from './line.ts';
-import type { ShortMessage } from './pdu.ts';
+import type { BindRole, ShortMessage } from './pdu.ts';
 import { SentTexts } from './sent-texts.ts';
 import { words } from './strangers.ts';
 import { composeMessages } from './submission.ts';
@@ -18,10 +18,12 @@ import type { SmppUrl } from './url.ts';
 
 /**
  * Texts to one message centre over SMPP 3.4, on one or a few connections that are kept up from the beginning
- * (link.ts).
+ * (link.ts). Each is bound as transceiver; or there are as many transmitters as receivers, for message centres that
+ * want texts and what they tell apart. A receiver that is lost does not stop texts: what it would have been told
+ * waits at the message centre.
  *
- * A hand-off waits until a connection has a place in its window, takes it, is confirmed, and then submitted
- * (submitting.ts). It waits only while a connection is there or on its way: when all are failing, what waits is
+ * A hand-off waits until a connection for texts has a place in its window, takes it, is confirmed, and then submitted
+ * (submitting.ts). It waits only while such a connection is there or on its way: when all are failing, what waits is
  * deferred as `provider_unavailable`, as is what comes until one is bound again.
  */
 export type SmppProviderOptions = {
@@ -43,6 +45,11 @@ type Waiting = {
   settle: (outcome: SmsOutcome) => void;
   fail: (error: unknown) => void;
   unwatch: () => void;
+};
+
+const rolesByBind: Readonly<Record<SmppUrl['bind'], readonly BindRole[]>> = {
+  transceiver: ['transceiver'],
+  separate: ['transmitter', 'receiver'],
 };
 
 /** For each place in all windows. More waiting hand-offs than this are no queue but a mistake of the caller. */
@@ -67,19 +74,22 @@ export function createSmppProvider(options: SmppProviderOptions): SmsProvider {
   const onlookers = new Set<() => void>();
 
   const tools = { clock, random, log, target, authorities, takeDelivery: deliveries.take, onChange: look };
-  const links: readonly Link[] = Array.from({ length: target.connections }, () => openLink(tools));
+  const links: readonly Link[] = rolesByBind[target.bind].flatMap((role) =>
+    Array.from({ length: target.connections }, () => openLink({ ...tools, role })),
+  );
+  const carriers = links.filter(({ role }) => role !== 'receiver');
 
   /** Begins what can begin, and refuses what has nothing to wait for. */
   function look(): void {
     for (const pending of waiting) {
-      const line = freeLine(links);
+      const line = freeLine(carriers);
       if (line === null) break;
       waiting.delete(pending);
       pending.unwatch();
       void carry(pending, line);
     }
     if (waiting.size > 0) {
-      if (links.every((link) => link.state() === 'failing' || link.state() === 'closed')) refuseWaiting();
+      if (carriers.every((link) => link.state() === 'failing' || link.state() === 'closed')) refuseWaiting();
       else resumeAfterPause();
     }
     for (const onlooker of [...onlookers]) onlooker();
@@ -101,7 +111,7 @@ export function createSmppProvider(options: SmppProviderOptions): SmsProvider {
   }
 
   function refuseWaiting(): void {
-    const trouble = links[0]?.trouble() ?? words(null, 'no connection', target.host);
+    const trouble = carriers[0]?.trouble() ?? words(null, 'no connection', target.host);
     for (const { unwatch, settle } of waiting) {
       unwatch();
       settle(unavailable(trouble));
@@ -110,7 +120,7 @@ export function createSmppProvider(options: SmppProviderOptions): SmsProvider {
   }
 
   function resumeAfterPause(): void {
-    const pauses = links.map((link) => link.line()?.pace.pauseLeftMs() ?? 0).filter((leftMs) => leftMs > 0);
+    const pauses = carriers.map((link) => link.line()?.pace.pauseLeftMs() ?? 0).filter((leftMs) => leftMs > 0);
     if (pauses.length === 0 || cancelResume !== null) return;
     cancelResume = clock.after(Math.max(1, Math.min(...pauses)), () => {
       cancelResume = null;
@@ -184,8 +194,12 @@ export function createSmppProvider(options: SmppProviderOptions): SmsProvider {
     },
     probe: async () => {
       await until(() => links.every((link) => link.state() !== 'opening'));
-      if (links.some((link) => link.state() === 'bound')) return null;
-      return links[0]?.trouble().diagnostic ?? 'no connection';
+      for (const role of rolesByBind[target.bind]) {
+        const ofRole = links.filter((link) => link.role === role);
+        if (ofRole.some((link) => link.state() === 'bound')) continue;
+        return ofRole[0]?.trouble().diagnostic ?? 'no connection';
+      }
+      return null;
     },
     close: () => (closed ??= close()),
   };

@@ -10,6 +10,7 @@ describe('parseSmppUrl', () => {
       systemId: 'user',
       password: 'secret',
       systemType: '',
+      bind: 'transceiver',
       window: 100,
       connections: 1,
       validityMinutes: null,
@@ -26,7 +27,7 @@ describe('parseSmppUrl', () => {
   it('reads everything that can be said', () => {
     const url =
       'smpps://us%40er:s%2Fe%25t@[::1]:3333/?system_type=VMA&window=10&connections=2&validity_minutes=60' +
-      '&insecure=1&alphanumeric=5/1&long_code=0/1&short_code=6/14&destination=0/0';
+      '&bind=separate&insecure=1&alphanumeric=5/1&long_code=0/1&short_code=6/14&destination=0/0';
     expect(parseSmppUrl(url)).toEqual({
       host: '::1',
       port: 3333,
@@ -34,6 +35,7 @@ describe('parseSmppUrl', () => {
       systemId: 'us@er',
       password: 's/e%t',
       systemType: 'VMA',
+      bind: 'separate',
       window: 10,
       connections: 2,
       validityMinutes: 60,
@@ -63,6 +65,7 @@ describe('parseSmppUrl', () => {
     ['smpp://u:hush@h:0', 'from 1 to 65535'],
     ['smpp://u:hush@-h', 'no host name'],
     ['smpp://u:hush@h?tls=1', 'unknown parameter'],
+    ['smpp://u:hush@h?bind=receiver', 'must be transceiver or separate'],
     ['smpp://u:hush@h?window=0', 'from 1 to 1000'],
     ['smpp://u:hush@h?window=1e2', 'from 1 to 1000'],
     ['smpp://u:hush@h?connections=17', 'from 1 to 16'],

@@ -10,8 +10,11 @@ export type SmppUrl = {
   systemId: string;
   password: string;
   systemType: string;
+  /** Whether one connection carries everything, or texts and what is told of them go over two. */
+  bind: (typeof binds)[number];
   /** How many texts may wait for their answer at once, on each connection. */
   window: number;
+  /** With separate binds, so many of each. */
   connections: number;
   /** How long the provider shall try; null leaves it to the provider. */
   validityMinutes: number | null;
@@ -31,8 +34,11 @@ const systemIdCharsMax = 15;
 const passwordCharsMax = 64;
 const systemTypeCharsMax = 12;
 
+const binds = ['transceiver', 'separate'] as const;
+
 const knownParameters = [
   'system_type',
+  'bind',
   'window',
   'connections',
   'validity_minutes',
@@ -46,8 +52,9 @@ const hostnamePattern = /^[A-Za-z0-9_](?:[A-Za-z0-9._-]{0,251}[A-Za-z0-9])?$/;
 
 /**
  * Reads `smpp://SYSTEM_ID:PASSWORD@host:2775?window=100&connections=1&system_type=…&validity_minutes=…`, or
- * `smpps://…` for TLS from the first octet (port 3550), whose certificate is checked unless `insecure=1`. How numbers
- * are marked is given as TON/NPI where the provider wants it otherwise: `alphanumeric=5/0`, `long_code=1/1` (also
+ * `smpps://…` for TLS from the first octet (port 3550), whose certificate is checked unless `insecure=1`. With
+ * `bind=separate` each connection is two, a transmitter and a receiver, in place of a transceiver. How numbers are
+ * marked is given as TON/NPI where the provider wants it otherwise: `alphanumeric=5/0`, `long_code=1/1` (also
  * for toll-free ones), `short_code=3/0`, `destination=1/1`.
  *
  * Throws an Error that says what is wrong and how to write it, and that never contains the URL's password.
@@ -85,6 +92,7 @@ export function parseSmppUrl(url: string): SmppUrl {
     tls: isSecure ? { isVerified: !isInsecure } : null,
     ...credentialsOf(parsed),
     systemType: readText('system type', parsed.searchParams.get('system_type') ?? '', systemTypeCharsMax),
+    bind: readChoice(parsed, 'bind', binds),
     window: readNumber(parsed, 'window', windowLimit) ?? defaultWindow,
     connections: readNumber(parsed, 'connections', connectionsLimit) ?? 1,
     validityMinutes: readNumber(parsed, 'validity_minutes', validityMinutesLimit),
@@ -140,6 +148,14 @@ function readSwitch(parsed: URL, name: string): boolean {
   if (value === null || value === '0') return false;
   if (value === '1') return true;
   throw new Error(`The ${name} parameter of the SMPP URL must be 1 or 0.`);
+}
+
+/** The first choice where nothing is said. */
+function readChoice<Choice extends string>(parsed: URL, name: string, choices: readonly [Choice, ...Choice[]]): Choice {
+  const value = parsed.searchParams.get(name) ?? choices[0];
+  const choice = choices.find((each) => each === value);
+  if (choice !== undefined) return choice;
+  throw new Error(`The ${name} parameter of the SMPP URL must be ${choices.join(' or ')}.`);
 }
 
 function readNumber(parsed: URL, name: string, limit: number): number | null {

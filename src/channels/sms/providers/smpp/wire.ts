@@ -4,7 +4,7 @@ import { connect as connectTls } from 'node:tls';
 import type { Clock } from '../../../../platform/clock.ts';
 import { PduReader } from './pdu-reader.ts';
 import { writePdu } from './pdu.ts';
-import type { Pdu, SmppAnswer } from './pdu.ts';
+import type { BindCommand, Pdu, SmppAnswer } from './pdu.ts';
 import type { SmppUrl } from './url.ts';
 
 /**
@@ -23,7 +23,7 @@ export type WireFault = {
   detail: string;
 };
 
-type Question = Extract<Pdu, { command: 'bind_transceiver' | 'submit_sm' | 'enquire_link' | 'unbind' }>;
+type Question = Extract<Pdu, { command: BindCommand | 'submit_sm' | 'enquire_link' | 'unbind' }>;
 type Unnumbered<Numbered> = Numbered extends unknown ? Omit<Numbered, 'sequence'> : never;
 
 /** What the far side asks of us, or something that nobody understands. */
