@@ -1,10 +1,9 @@
-import type { Clock } from '../../../../platform/clock.ts';
 import type { Log } from '../../../../platform/log.ts';
 import type { SmsIntake } from '../../provider.ts';
 import { InboundTexts, isText } from './inbound.ts';
 import type { ShortMessage } from './pdu.ts';
 import { isAcknowledgement, isReceipt, readReceipt } from './receipts.ts';
-import type { SentTexts } from './sent-texts.ts';
+import type { ReceiptTools } from './receipts.ts';
 import { statuses } from './statuses.ts';
 
 /** What the message centre delivers to us, which it forgets as soon as we say that we have it. */
@@ -19,19 +18,14 @@ export type Deliveries = {
 /** Providers have a window as we do. More than this is asked for again later, so that it is theirs to keep. */
 const underWayMax = 1_000;
 
-export function createDeliveries(tools: {
-  clock: Clock;
-  log: Log;
-  intake: SmsIntake;
-  sent: SentTexts;
-}): Deliveries {
-  const { clock, log, intake, sent } = tools;
-  const inbound = new InboundTexts(clock, (text) => intake.takeInbound(text));
+export function createDeliveries(tools: ReceiptTools & { log: Log; intake: SmsIntake }): Deliveries {
+  const { clock, country, log, intake } = tools;
+  const inbound = new InboundTexts(clock, country, (text) => intake.takeInbound(text));
   const underWay = new Set<Promise<number>>();
 
   const route = async (message: ShortMessage): Promise<void> => {
     if (isReceipt(message)) {
-      const receipt = await readReceipt(clock, sent, message);
+      const receipt = await readReceipt(tools, message);
       if (receipt === null) log.warn({ esmClass: message.esmClass }, 'smpp: a receipt that cannot be read');
       else await intake.takeReceipt(receipt);
     } else if (isAcknowledgement(message)) {

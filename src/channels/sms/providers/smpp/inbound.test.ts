@@ -4,11 +4,11 @@ import type { InboundSms } from '../../provider.ts';
 import { InboundTexts, isText } from './inbound.ts';
 import type { ShortMessage } from './pdu.ts';
 
-function arrange() {
+function arrange(country: string | null = null) {
   const taken: InboundSms[] = [];
   const clock = createManualClock();
   let failure: Error | null = null;
-  const texts = new InboundTexts(clock, async (inbound) => {
+  const texts = new InboundTexts(clock, country, async (inbound) => {
     if (failure !== null) throw failure;
     taken.push(inbound);
   });
@@ -82,6 +82,41 @@ describe('InboundTexts', () => {
     const { taken, texts } = arrange();
     await texts.add(message(Buffer.from('x'), { source: { ton, npi: 1, address } }));
     expect(taken[0]!.from).toBe(from);
+  });
+
+  it.each([
+    ['49', 2, '1510000001', '+491510000001'],
+    ['49', 2, '015100000010', '+4915100000010'],
+    ['49', 0, '015100000010', '+4915100000010'],
+    ['49', 0, '1510000001', '+491510000001'],
+    ['49', 0, '491510000001', '+491510000001'],
+    ['49', 0, '00331510000001', '+331510000001'],
+    ['49', 1, '33151000000', '+33151000000'],
+    ['49', 2, '0033151000000', '+33151000000'],
+    ['49', 2, '12345', '12345'],
+    ['49', 0, '123456', '123456'],
+    ['49', 0, '0', '0'],
+    ['49', 2, '0'.repeat(9), '0'.repeat(9)],
+    ['49', 3, '1510000001', '1510000001'],
+    ['49', 5, 'Somebody', 'Somebody'],
+    ['45', 0, '12345678', '+4512345678'],
+    ['39', 2, '0612345678', '+390612345678'],
+    ['39', 0, '0612345678', '+390612345678'],
+    ['39', 0, '3931234567', '+393931234567'],
+    ['225', 0, '0712345678', '+2250712345678'],
+    ['1', 0, '4155550123', '+14155550123'],
+    ['1', 2, '4155550123', '+14155550123'],
+    ['1', 2, '14155550123', '+14155550123'],
+    ['1', 0, '14155550123', '+14155550123'],
+    ['1', 2, '5550123', '5550123'],
+    ['1', 2, '0415555012', '0415555012'],
+    ['1', 0, '491510000001', '+491510000001'],
+    ['1', 2, '123456', '123456'],
+  ])('knows a number in country %s, of type %i, %s, as %s', async (country, ton, address, number) => {
+    const { taken, texts } = arrange(country);
+    const from = { ton, npi: 1, address };
+    await texts.add(message(Buffer.from('x'), { source: from, destination: from }));
+    expect(taken).toMatchObject([{ from: number, senderName: number.replace('+', '') }]);
   });
 
   it('puts parts together in whatever order they come, by references of one octet or two', async () => {

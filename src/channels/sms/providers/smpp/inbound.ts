@@ -36,12 +36,15 @@ type Group = { parts: Map<number, Part>; cancelTimer: () => void };
 
 export class InboundTexts {
   #clock: Clock;
+  #country: string | null;
   #take: Take;
   #groups = new Map<string, Group>();
   #partsHeld = 0;
 
-  constructor(clock: Clock, take: Take) {
+  /** `country` is whose national numbers come without its code, if they do. */
+  constructor(clock: Clock, country: string | null, take: Take) {
     this.#clock = clock;
+    this.#country = country;
     this.#take = take;
   }
 
@@ -49,7 +52,7 @@ export class InboundTexts {
   async add(message: ShortMessage): Promise<void> {
     const { octets, numbering } = readHeader(message);
     if (numbering === null || this.#partsHeld >= partsHeldMax) {
-      return this.#take(textOf(message, octets));
+      return this.#take(this.#textOf(message, octets));
     }
     const { source, destination } = message;
     const { reference, count, number } = numbering;
@@ -86,12 +89,13 @@ export class InboundTexts {
     if (first === undefined) return;
     // Joined before they are read, because the sender's phone may have cut between an escape and its character.
     const octets = Buffer.concat([first, ...others].map((part) => part.octets));
-    const stored = this.#take(textOf(first.message, octets));
+    const stored = this.#take(this.#textOf(first.message, octets));
     for (const part of [first, ...others]) part.settle(stored);
   }
 
   #takeEach(key: string, group: Group): void {
-    for (const part of this.#close(key, group)) part.settle(this.#take(textOf(part.message, part.octets)));
+    for (const part of this.#close(key, group))
+      part.settle(this.#take(this.#textOf(part.message, part.octets)));
   }
 
   /** The parts in the order of the text. */
@@ -100,6 +104,16 @@ export class InboundTexts {
     this.#groups.delete(key);
     this.#partsHeld -= group.parts.size;
     return [...group.parts].sort(([a], [b]) => a - b).map(([, part]) => part);
+  }
+
+  #textOf(message: ShortMessage, octets: Buffer): InboundSms {
+    return {
+      // SMPP 3.4 gives inbound texts no identifier.
+      providerMessageId: null,
+      from: readNumber(message.source, this.#country),
+      senderName: readSenderName(message.destination, this.#country),
+      text: cleanText(decodeOctets(message.dataCoding, octets)),
+    };
   }
 }
 
@@ -117,16 +131,6 @@ function createPart(message: ShortMessage, octets: Buffer): Part {
   });
   // A copy, because the octets share the memory of everything that came with them.
   return { message, octets: Buffer.from(octets), stored, settle };
-}
-
-function textOf(message: ShortMessage, octets: Buffer): InboundSms {
-  return {
-    // SMPP 3.4 gives inbound texts no identifier.
-    providerMessageId: null,
-    from: readNumber(message.source),
-    senderName: readSenderName(message.destination),
-    text: cleanText(decodeOctets(message.dataCoding, octets)),
-  };
 }
 
 /** SMPP 3.4 §5.2.19, and the classes of TS 23.038 §4, which some pass on as they come. */

@@ -21,7 +21,7 @@ function receipt(text: string, more: Partial<ShortMessage> = {}): ShortMessage {
 }
 
 function read(message: ShortMessage) {
-  return readReceipt(createManualClock(), new SentTexts(), message);
+  return readReceipt({ clock: createManualClock(), sent: new SentTexts(), country: null }, message);
 }
 
 describe('readReceipt', () => {

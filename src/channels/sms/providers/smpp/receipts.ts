@@ -59,10 +59,16 @@ export function isAcknowledgement(message: ShortMessage): boolean {
   return acknowledgementKinds.includes(message.esmClass & kindMask);
 }
 
+export type ReceiptTools = {
+  clock: Clock;
+  sent: SentTexts;
+  /** Whose national numbers come without its code, if they do. */
+  country: string | null;
+};
+
 /** Resolves with the receipt, or with null if it names neither a text nor a state that we know. */
 export async function readReceipt(
-  clock: Clock,
-  sent: SentTexts,
+  { clock, sent, country }: ReceiptTools,
   message: ShortMessage,
 ): Promise<SmsReceipt | null> {
   const body = (message.messagePayload ?? message.octets).toString('latin1').slice(0, 1_000);
@@ -71,7 +77,7 @@ export async function readReceipt(
   const meaning =
     meaningsByState.get(message.messageState ?? -1) ?? (word === null ? undefined : meaningsByWord.get(word));
   if (meaning === undefined || identifier === '') return null;
-  const to = readNumber(message.source);
+  const to = readNumber(message.source, country);
   // It may be quicker than the answer that says what the text is called.
   const answered = sent.whenAnswered(to);
   if (answered !== null) await within(clock, answerWaitMs, answered);
@@ -80,7 +86,7 @@ export async function readReceipt(
     providerMessageId,
     reference: text?.reference ?? null,
     to: text?.to ?? (to.startsWith('+') ? to : null),
-    senderName: text?.senderName ?? readSenderName(message.destination),
+    senderName: text?.senderName ?? readSenderName(message.destination, country),
     ...meaning,
     diagnostic: diagnosticOf(message, word, fieldOf(body, 'err')),
   };

@@ -152,7 +152,12 @@ function createStateLog(): StateLog {
     note();
   };
   // Only what the provider uses of it.
-  return { log: { debug: record, info: record, warn: record } as unknown as Log, states, statesByRole, until };
+  return {
+    log: { debug: record, info: record, warn: record } as unknown as Log,
+    states,
+    statesByRole,
+    until,
+  };
 }
 
 type Bench = {
@@ -399,6 +404,57 @@ test('puts off what is too much, stops for a moment, and allows less at once for
   expect(smsc.counts.underWayMost).toBe(8);
 });
 
+test('submits no more parts a second than the rate, tried again or not, and none before its time', async () => {
+  const atMs: number[] = [];
+  let clockMs = (): number => 0;
+  const bench = await arrange({
+    parameters: 'rate=20&window=50&connections=2',
+    answer: ({ number }) => {
+      atMs.push(clockMs());
+      // The later parts of some of the long texts, and a few that are begun no more.
+      return number % 9 === 8 ? { status: 0x58 } : undefined;
+    },
+  });
+  const { smsc, provider, clock } = bench;
+  clockMs = clock.monotonicMs;
+  expect(provider.concurrency).toBe(100);
+  let settled = 0;
+  const outcomes = Array.from({ length: 60 }, (_, at) =>
+    send(provider, smscNumbers.accepted, at % 5 === 0 ? { text: longText } : {}).finally(
+      () => (settled += 1),
+    ),
+  );
+  while (settled < outcomes.length) {
+    clock.advance(10);
+    await smsc.enquire();
+  }
+  const kinds = (await Promise.all(outcomes)).map(({ kind }) => kind);
+  expect(new Set(kinds)).toEqual(new Set(['accepted', 'deferred']));
+  expect(atMs.length).toBeGreaterThan(90);
+  for (const [at, firstMs] of atMs.entries()) {
+    const beyondMs = atMs[at + 20];
+    if (beyondMs !== undefined) expect(beyondMs - firstMs).toBeGreaterThanOrEqual(1_000);
+  }
+});
+
+test('confirms a text no more than a moment before its turn', async () => {
+  const { smsc, provider, clock } = await arrange({ parameters: 'rate=1' });
+  let confirmed = 0;
+  const confirm = async () => {
+    confirmed += 1;
+  };
+  const outcomes = Promise.all([1, 2].map(() => send(provider, smscNumbers.accepted, { confirm })));
+  await smsc.until(() => smsc.counts.submits === 1);
+  clock.advance(700);
+  await smsc.enquire();
+  expect(confirmed).toBe(1);
+  clock.advance(100);
+  await smsc.enquire();
+  expect([confirmed, smsc.counts.submits]).toEqual([2, 1]);
+  clock.advance(210);
+  expect((await outcomes).map(({ kind }) => kind)).toEqual(['accepted', 'accepted']);
+});
+
 /** Moves the clock until so many texts have come. */
 async function advanceUntilSubmits({ smsc, clock }: Bench, count: number): Promise<void> {
   while (smsc.counts.submits < count) {
@@ -523,7 +579,11 @@ test('says why it cannot bind, tries again at growing distances, and works once 
   expect(await waiting).toMatchObject({
     kind: 'deferred',
     reason: 'provider_unavailable',
-    reply: { code: 0x0e, diagnostic: 'the bind as transceiver was refused: ESME_RINVPASWD', remote: '127.0.0.1' },
+    reply: {
+      code: 0x0e,
+      diagnostic: 'the bind as transceiver was refused: ESME_RINVPASWD',
+      remote: '127.0.0.1',
+    },
   });
   expect(await provider.probe()).toBe('the bind as transceiver was refused: ESME_RINVPASWD');
   const pausesMs: number[] = [];
@@ -746,6 +806,20 @@ test('tells a receipt of a text that it does not know as it is given', async () 
       diagnostic: 'stat:DELIVRD err:000',
     },
   ]);
+});
+
+test('knows national numbers as those of the country that the URL names', async () => {
+  const { smsc, intake } = await arrange({ parameters: 'country=49' });
+  const numbers = {
+    source_addr_ton: 2,
+    source_addr: '01510000001',
+    dest_addr_ton: 2,
+    destination_addr: '1520000002',
+  };
+  await smsc.deliver({ ...numbers, short_message: 'Hi' });
+  await smsc.deliver({ ...numbers, esm_class: 4, short_message: 'id:7 stat:DELIVRD err:000' });
+  expect(intake.inbound).toMatchObject([{ from: '+491510000001', senderName: '491520000002' }]);
+  expect(intake.receipts).toMatchObject([{ to: '+491510000001', senderName: '491520000002' }]);
 });
 
 test('takes no text for a receipt, whatever it says', async () => {

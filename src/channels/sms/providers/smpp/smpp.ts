@@ -10,6 +10,7 @@ import type { Link } from './link.ts';
 import { within } from './line.ts';
 import type { Line } from './line.ts';
 import type { BindRole, ShortMessage } from './pdu.ts';
+import { createRate } from './rate.ts';
 import { SentTexts } from './sent-texts.ts';
 import { words } from './strangers.ts';
 import { composeMessages } from './submission.ts';
@@ -55,6 +56,12 @@ const rolesByBind: Readonly<Record<SmppUrl['bind'], readonly BindRole[]>> = {
 /** For each place in all windows. More waiting hand-offs than this are no queue but a mistake of the caller. */
 const waitingPerPlaceMax = 10;
 
+/**
+ * Of texts that leave at a rate. More in hand, and an urgent one waits behind them; fewer, and a message centre that is
+ * slow to answer gets less than it would take.
+ */
+const secondsInHand = 5;
+
 /** What is under way has so long to end when the provider closes. */
 const closeTimeoutMs = 60_000;
 
@@ -62,14 +69,16 @@ const closeTimeoutMs = 60_000;
 export function createSmppProvider(options: SmppProviderOptions): SmsProvider {
   const { url: target, clock, random, log = silentLog, intake, authorities = null } = options;
   const sent = new SentTexts();
-  const deliveries = createDeliveries({ clock, log, intake, sent });
+  const deliveries = createDeliveries({ clock, log, intake, sent, country: target.country });
   const abortWatch = createAbortWatch();
   const waiting = new Set<Waiting>();
   const places = target.window * target.connections;
+  const rate = target.perSecondMax === null ? null : createRate(clock, target.perSecondMax);
   let longTexts = Math.floor(random() * 256);
   let underWay = 0;
   let closed: Promise<void> | null = null;
-  let cancelResume: (() => void) | null = null;
+  let resumeAtMs = Infinity;
+  let cancelResume: () => void = () => undefined;
   /** Whoever waits for a change of the links or the end of a hand-off. */
   const onlookers = new Set<() => void>();
 
@@ -82,7 +91,7 @@ export function createSmppProvider(options: SmppProviderOptions): SmsProvider {
   /** Begins what can begin, and refuses what has nothing to wait for. */
   function look(): void {
     for (const pending of waiting) {
-      const line = freeLine(carriers);
+      const line = (rate?.beginLeftMs() ?? 0) > 0 ? null : freeLine(carriers);
       if (line === null) break;
       waiting.delete(pending);
       pending.unwatch();
@@ -90,7 +99,7 @@ export function createSmppProvider(options: SmppProviderOptions): SmsProvider {
     }
     if (waiting.size > 0) {
       if (carriers.every((link) => link.state() === 'failing' || link.state() === 'closed')) refuseWaiting();
-      else resumeAfterPause();
+      else resumeLater();
     }
     for (const onlooker of [...onlookers]) onlooker();
   }
@@ -98,10 +107,12 @@ export function createSmppProvider(options: SmppProviderOptions): SmsProvider {
   async function carry(pending: Waiting, line: Line): Promise<void> {
     const { handOff, messages, settle, fail } = pending;
     const freePlace = line.takePlace();
+    const whenTurn = rate?.takeTurn();
     underWay += 1;
     try {
       await handOff.confirm();
-      settle(await submitText({ clock, random, log, sent, intake }, line, handOff, messages));
+      await whenTurn?.();
+      settle(await submitText({ clock, random, log, sent, intake, rate }, line, handOff, messages));
     } catch (error) {
       fail(error);
     }
@@ -119,11 +130,17 @@ export function createSmppProvider(options: SmppProviderOptions): SmsProvider {
     waiting.clear();
   }
 
-  function resumeAfterPause(): void {
-    const pauses = carriers.map((link) => link.line()?.pace.pauseLeftMs() ?? 0).filter((leftMs) => leftMs > 0);
-    if (pauses.length === 0 || cancelResume !== null) return;
-    cancelResume = clock.after(Math.max(1, Math.min(...pauses)), () => {
-      cancelResume = null;
+  /** When the first pause is over, or a further text may begin, if there is something to wait for at all. */
+  function resumeLater(): void {
+    const pausesMs = carriers.map((link) => link.line()?.pace.pauseLeftMs() ?? 0);
+    const waitsMs = [...pausesMs, rate?.beginLeftMs() ?? 0].filter((leftMs) => leftMs > 0);
+    const delayMs = Math.max(1, Math.min(...waitsMs));
+    const atMs = clock.monotonicMs() + delayMs;
+    if (waitsMs.length === 0 || atMs >= resumeAtMs) return;
+    cancelResume();
+    resumeAtMs = atMs;
+    cancelResume = clock.after(delayMs, () => {
+      resumeAtMs = Infinity;
       look();
     });
   }
@@ -166,13 +183,14 @@ export function createSmppProvider(options: SmppProviderOptions): SmsProvider {
   async function close(): Promise<void> {
     await within(clock, closeTimeoutMs, endUnderWay());
     await Promise.all(links.map((link) => link.close()));
-    cancelResume?.();
+    cancelResume();
   }
 
   return {
     name: 'smpp',
     answersKeywords: false,
-    concurrency: places,
+    concurrency:
+      target.perSecondMax === null ? places : Math.min(places, secondsInHand * target.perSecondMax),
     handOff: async (handOff) => {
       if (handOff.signal.aborted) throw abortReason(handOff.signal);
       if (closed !== null) return unavailable(words(null, 'closing down', target.host));

@@ -20,23 +20,45 @@ export function cleanText(text: string): string {
   return text.slice(0, textCharsMax).replace(/\r\n?/g, '\n').replace(unsafeInText, '');
 }
 
+/** §5.2.5 */
+const tons = { unknown: 0, international: 1, national: 2 } as const;
+
+/** Where the 0 before a national number is a part of it: Italy and San Marino, Congo, Benin, and Côte d'Ivoire. */
+const countriesWithZero = ['39', '378', '242', '229', '225'];
+
 /**
- * A number in E.164 with its plus if it looks international, else (short codes, national numbers, names) as it is.
- * Many providers mark international numbers as of unknown type; national ones begin with 0 or are marked.
+ * A number in E.164 with its plus if it looks international, or national to the country with that dialling code, else
+ * (short codes, national numbers of nobody knows where, names) as it is. Many providers mark international numbers as
+ * of unknown type; national ones begin with 0, are short, or are marked.
  */
-export function readNumber({ ton, address }: PduAddress): string {
+export function readNumber({ ton, address }: PduAddress, country: string | null): string {
   const cleaned = cleanWords(address);
   const [, prefix, digits] = /^(\+|00)?(\d+)$/.exec(cleaned) ?? [];
   if (digits === undefined) return cleaned;
-  const isMarked = prefix !== undefined || ton === 1;
+  const isMarked = prefix !== undefined || ton === tons.international;
+  const national = isMarked || country === null ? null : nationalDigitsOf(ton, digits, country);
+  if (national !== null) return `+${country}${national}`;
   const isPlausible = /^[1-9]\d{6,14}$/.test(digits);
-  if (isPlausible && (isMarked || (ton === 0 && digits.length >= 10))) return `+${digits}`;
+  if (isPlausible && (isMarked || (ton === tons.unknown && digits.length >= 10))) return `+${digits}`;
   return cleaned;
 }
 
 /** The name of one of our senders: digits without a plus, or letters. */
-export function readSenderName(address: PduAddress): string {
-  return readNumber(address).replace(/^\+/, '');
+export function readSenderName(address: PduAddress, country: string | null): string {
+  return readNumber(address, country).replace(/^\+/, '');
+}
+
+/** What follows the country's code in E.164, or null if this is no national number: short codes have six digits. */
+function nationalDigitsOf(ton: number, digits: string, country: string): string | null {
+  if (ton !== tons.unknown && ton !== tons.national) return null;
+  // North America has ten digits for everybody, and a 1 where others have a 0.
+  if (country === '1') return /^1?([2-9]\d{9})$/.exec(digits)?.[1] ?? null;
+  const looksNational = ton === tons.national || digits.startsWith('0') || digits.length <= 10;
+  if (!looksNational) return null;
+  const hasZero = countriesWithZero.includes(country);
+  const national = hasZero ? digits : digits.replace(/^0/, '');
+  const isPlausible = (hasZero ? /^\d{7,12}$/ : /^[1-9]\d{6,11}$/).test(national);
+  return isPlausible ? national : null;
 }
 
 /** What the far side or we say about a hand-off; `code` is a command_status. */

@@ -6,6 +6,7 @@ import type { SmsFailure, SmsHandOff, SmsIntake } from '../../provider.ts';
 import { drainTimeoutMs } from './line.ts';
 import type { Line } from './line.ts';
 import type { ShortMessage, SmppAnswer } from './pdu.ts';
+import type { Rate } from './rate.ts';
 import type { SentTexts } from './sent-texts.ts';
 import { readStatus, statuses } from './statuses.ts';
 import { words } from './strangers.ts';
@@ -26,6 +27,7 @@ export type SubmitTools = {
   log: Log;
   sent: SentTexts;
   intake: SmsIntake;
+  rate: Rate | null;
 };
 
 type SmsOutcome = SendOutcome<SmsFailure>;
@@ -40,7 +42,10 @@ const laterPartPauseMs = 1_000;
 /** Spread, so that those that were refused together do not come back together. */
 const retryAfterMs = 1_000;
 
-/** Resolves with the outcome; never rejects for anything that the far side does. */
+/**
+ * Resolves with the outcome. The text has had its turn (`rate`); parts after the first, and whatever is tried again,
+ * take turns here. Never rejects for anything that the far side does.
+ */
 export async function submitText(
   tools: SubmitTools,
   line: Line,
@@ -66,6 +71,7 @@ async function submitParts(
   // Not one octet has left.
   if (broken !== null) return unavailable(words(null, broken.detail, wire.remoteHost));
   for (const [at, message] of messages.entries()) {
+    if (at > 0) await tools.rate?.takeTurn()();
     const isLast = at === messages.length - 1;
     const answer = await submitPart(tools, line, message, at > 0 ? laterPartTriesMax : 0, (late) => {
       if (isLast) tellLate(tools, handOff, late);
@@ -96,6 +102,7 @@ async function submitPart(
     const isPutOff = answer.status !== statuses.ok && readStatus(answer.status).kind === 'deferred';
     if (!isPutOff || tries >= triesMax) return answer;
     await sleep(tools.clock, laterPartPauseMs * 2 ** tries * (0.5 + tools.random() / 2));
+    await tools.rate?.takeTurn()();
   }
 }
 

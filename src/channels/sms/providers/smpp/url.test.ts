@@ -13,6 +13,8 @@ describe('parseSmppUrl', () => {
       bind: 'transceiver',
       window: 100,
       connections: 1,
+      perSecondMax: null,
+      country: null,
       validityMinutes: null,
       senderPlans: {
         alphanumeric: { ton: 5, npi: 0 },
@@ -27,7 +29,7 @@ describe('parseSmppUrl', () => {
   it('reads everything that can be said', () => {
     const url =
       'smpps://us%40er:s%2Fe%25t@[::1]:3333/?system_type=VMA&window=10&connections=2&validity_minutes=60' +
-      '&bind=separate&insecure=1&alphanumeric=5/1&long_code=0/1&short_code=6/14&destination=0/0';
+      '&bind=separate&rate=30&country=44&insecure=1&alphanumeric=5/1&long_code=0/1&short_code=6/14&destination=0/0';
     expect(parseSmppUrl(url)).toEqual({
       host: '::1',
       port: 3333,
@@ -38,6 +40,8 @@ describe('parseSmppUrl', () => {
       bind: 'separate',
       window: 10,
       connections: 2,
+      perSecondMax: 30,
+      country: '44',
       validityMinutes: 60,
       senderPlans: {
         alphanumeric: { ton: 5, npi: 1 },
@@ -66,6 +70,9 @@ describe('parseSmppUrl', () => {
     ['smpp://u:hush@-h', 'no host name'],
     ['smpp://u:hush@h?tls=1', 'unknown parameter'],
     ['smpp://u:hush@h?bind=receiver', 'must be transceiver or separate'],
+    ['smpp://u:hush@h?rate=0', 'from 1 to 10000'],
+    ['smpp://u:hush@h?country=%2B44', 'a dialling code without its plus'],
+    ['smpp://u:hush@h?country=0044', 'a dialling code without its plus'],
     ['smpp://u:hush@h?window=0', 'from 1 to 1000'],
     ['smpp://u:hush@h?window=1e2', 'from 1 to 1000'],
     ['smpp://u:hush@h?connections=17', 'from 1 to 16'],

@@ -16,6 +16,10 @@ export type SmppUrl = {
   window: number;
   /** With separate binds, so many of each. */
   connections: number;
+  /** How many parts of texts leave a second at most, on all connections of a worker together; null for no limit. */
+  perSecondMax: number | null;
+  /** The dialling code of the country whose national numbers the provider gives without it; null where it gives none. */
+  country: string | null;
   /** How long the provider shall try; null leaves it to the provider. */
   validityMinutes: number | null;
   senderPlans: Readonly<Record<SenderType, NumberPlan>>;
@@ -26,6 +30,7 @@ export type SmppUrl = {
 const defaultWindow = 100;
 const windowLimit = 1_000;
 const connectionsLimit = 16;
+const rateLimit = 10_000;
 /** A relative time (§7.1.1.2) of whole days, hours and minutes that every month has. */
 const validityMinutesLimit = 28 * 24 * 60;
 
@@ -39,6 +44,8 @@ const binds = ['transceiver', 'separate'] as const;
 const knownParameters = [
   'system_type',
   'bind',
+  'rate',
+  'country',
   'window',
   'connections',
   'validity_minutes',
@@ -53,8 +60,9 @@ const hostnamePattern = /^[A-Za-z0-9_](?:[A-Za-z0-9._-]{0,251}[A-Za-z0-9])?$/;
 /**
  * Reads `smpp://SYSTEM_ID:PASSWORD@host:2775?window=100&connections=1&system_type=…&validity_minutes=…`, or
  * `smpps://…` for TLS from the first octet (port 3550), whose certificate is checked unless `insecure=1`. With
- * `bind=separate` each connection is two, a transmitter and a receiver, in place of a transceiver. How numbers are
- * marked is given as TON/NPI where the provider wants it otherwise: `alphanumeric=5/0`, `long_code=1/1` (also
+ * `bind=separate` each connection is two, a transmitter and a receiver, in place of a transceiver. `rate=N` lets
+ * N parts of texts leave a second, and `country=CC` says which country national numbers are of. How numbers are marked
+ * is given as TON/NPI where the provider wants it otherwise: `alphanumeric=5/0`, `long_code=1/1` (also
  * for toll-free ones), `short_code=3/0`, `destination=1/1`.
  *
  * Throws an Error that says what is wrong and how to write it, and that never contains the URL's password.
@@ -95,6 +103,8 @@ export function parseSmppUrl(url: string): SmppUrl {
     bind: readChoice(parsed, 'bind', binds),
     window: readNumber(parsed, 'window', windowLimit) ?? defaultWindow,
     connections: readNumber(parsed, 'connections', connectionsLimit) ?? 1,
+    perSecondMax: readNumber(parsed, 'rate', rateLimit),
+    country: readCountry(parsed),
     validityMinutes: readNumber(parsed, 'validity_minutes', validityMinutesLimit),
     senderPlans: {
       alphanumeric: readPlan(parsed, 'alphanumeric', { ton: 5, npi: 0 }),
@@ -151,7 +161,11 @@ function readSwitch(parsed: URL, name: string): boolean {
 }
 
 /** The first choice where nothing is said. */
-function readChoice<Choice extends string>(parsed: URL, name: string, choices: readonly [Choice, ...Choice[]]): Choice {
+function readChoice<Choice extends string>(
+  parsed: URL,
+  name: string,
+  choices: readonly [Choice, ...Choice[]],
+): Choice {
   const value = parsed.searchParams.get(name) ?? choices[0];
   const choice = choices.find((each) => each === value);
   if (choice !== undefined) return choice;
@@ -164,6 +178,15 @@ function readNumber(parsed: URL, name: string, limit: number): number | null {
   const number = /^\d{1,6}$/.test(value) ? Number(value) : 0;
   if (number >= 1 && number <= limit) return number;
   throw new Error(`The ${name} parameter of the SMPP URL must be from 1 to ${limit}.`);
+}
+
+/** ITU-T E.164 §6.2.1 */
+function readCountry(parsed: URL): string | null {
+  const value = parsed.searchParams.get('country');
+  if (value === null || /^[1-9]\d{0,2}$/.test(value)) return value;
+  throw new Error(
+    'The country parameter of the SMPP URL must be a dialling code without its plus, for example 49.',
+  );
 }
 
 /** §5.2.5 and §5.2.6: one octet each, of which six types and nineteen plans are given a meaning. */
