@@ -105,4 +105,15 @@ describe('what kind of message it is', () => {
     expect(isReceipt(receipt('', { esmClass }))).toBe(isTold);
     expect(isAcknowledgement(receipt('', { esmClass }))).toBe(isAnswer);
   });
+
+  it.each([
+    ['stat:DELIVRD', '7', null, true],
+    ['', '7', 2, true],
+    ['Stop', '7', null, false],
+    ['Stop', '', null, false],
+    ['id:7 stat:DELIVRD', null, null, false],
+  ])('is told, without an esm_class, by %j with id %j and state %j', (text, id, messageState, isTold) => {
+    const message = receipt(text, { esmClass: 0, receiptedMessageId: id, messageState });
+    expect(isReceipt(message)).toBe(isTold);
+  });
 });

@@ -48,10 +48,12 @@ const acknowledgementKinds = [0x08, 0x10];
 
 /**
  * Whether a deliver_sm is a receipt. Its words alone do not make it one, since anybody can write them and send them
- * to one of our numbers.
+ * to one of our numbers; nor does the name of a text without what became of it, which some (Kannel's test server) give
+ * to everything.
  */
 export function isReceipt(message: ShortMessage): boolean {
-  return receiptKinds.includes(message.esmClass & kindMask) || message.receiptedMessageId !== null;
+  const isMarked = receiptKinds.includes(message.esmClass & kindMask);
+  return isMarked || (message.receiptedMessageId !== null && readState(message).meaning !== undefined);
 }
 
 /** Whether it is what a phone says by itself on being read or answered: nobody asked for it. */
@@ -71,11 +73,8 @@ export async function readReceipt(
   { clock, sent, country }: ReceiptTools,
   message: ShortMessage,
 ): Promise<SmsReceipt | null> {
-  const body = (message.messagePayload ?? message.octets).toString('latin1').slice(0, 1_000);
+  const { body, word, meaning } = readState(message);
   const identifier = cleanWords(message.receiptedMessageId ?? fieldOf(body, 'id') ?? '');
-  const word = fieldOf(body, 'stat')?.toUpperCase().slice(0, 7) ?? null;
-  const meaning =
-    meaningsByState.get(message.messageState ?? -1) ?? (word === null ? undefined : meaningsByWord.get(word));
   if (meaning === undefined || identifier === '') return null;
   const to = readNumber(message.source, country);
   // It may be quicker than the answer that says what the text is called.
@@ -90,6 +89,15 @@ export async function readReceipt(
     ...meaning,
     diagnostic: diagnosticOf(message, word, fieldOf(body, 'err')),
   };
+}
+
+/** What became of a text, and the words that say so. */
+function readState(message: ShortMessage) {
+  const body = (message.messagePayload ?? message.octets).toString('latin1').slice(0, 1_000);
+  const word = fieldOf(body, 'stat')?.toUpperCase().slice(0, 7) ?? null;
+  const meaning =
+    meaningsByState.get(message.messageState ?? -1) ?? (word === null ? undefined : meaningsByWord.get(word));
+  return { body, word, meaning };
 }
 
 /** `id:… sub:… dlvrd:… submit date:… done date:… stat:… err:… text:…`, more or less: the text itself comes last. */
