@@ -752,6 +752,22 @@ test.each([
   }
 });
 
+test('gives texts names of their own where the message centre gives none', async () => {
+  const { provider, intake } = await arrange({ messageId: () => '', receipt: () => null });
+  const outcomes = await Promise.all(
+    [0, 1].map((ordinal) =>
+      send(provider, smscNumbers.accepted, {
+        reference: { organizationId: 'org', messageId: 'message', ordinal },
+      }),
+    ),
+  );
+  expect(outcomes).toMatchObject([
+    { kind: 'accepted', providerMessageId: 'message/0' },
+    { kind: 'accepted', providerMessageId: 'message/1' },
+  ]);
+  expect(intake.receipts).toEqual([]);
+});
+
 test('does not wait for ever for the answer that names the text of a receipt', async () => {
   const { smsc, provider, intake, clock } = await arrange();
   const outcome = send(provider, smscNumbers.silent);
