@@ -261,6 +261,9 @@ async function compare(
     accepted: accepted.length,
     'taken by the message centre': recipients.filter((each) => isWhole(truthOf(each).taken)).length,
     ...countStatuses(recipients),
+    'given up between two parts': recipients.filter(
+      (each) => each.status === 'failed' && isGivenUp(each, truthOf(each)),
+    ).length,
     'hand-offs cut off': recipients.filter(({ ambiguities }) => ambiguities > 0).length,
     '… settled by a receipt': recipients.filter((each) => each.ambiguities > 0 && !each.uncertain).length,
     '… uncertain, and taken without a receipt': recipients.filter(
@@ -300,8 +303,16 @@ function countRepeats(taken: readonly TakenPart[]): number {
   return taken.length - new Set(taken.map(({ part }) => part)).size;
 }
 
-function isLost({ uncertain, is_queued }: Recipient, truth: Truth): boolean {
-  return !uncertain && !is_queued && !truth.wasRefused && !isWhole(truth.taken);
+function isLost(recipient: Recipient, truth: Truth): boolean {
+  const { uncertain, is_queued } = recipient;
+  return (
+    !uncertain && !is_queued && !truth.wasRefused && !isWhole(truth.taken) && !isGivenUp(recipient, truth)
+  );
+}
+
+/** Between two parts: it cannot arrive whole, and is said to have failed. */
+function isGivenUp({ failure_class, segments }: Recipient, truth: Truth): boolean {
+  return segments > 1 && failure_class === 'other' && !isWhole(truth.taken);
 }
 
 function findChangedTexts(ledger: Ledger, truths: ReadonlyMap<string, Truth>): string[] {
@@ -329,6 +340,7 @@ function expectedStatuses(recipient: Recipient, truth: Truth): readonly [recipie
   if (end !== undefined) return end;
   // Whoever was killed before the refusal was written down does not know of it.
   if (truth.wasRefused && !recipient.uncertain) return ['failed', 'failed'];
+  if (isGivenUp(recipient, truth) && !recipient.uncertain) return ['failed', 'failed'];
   // One that was put off before its hand-off was cut off is `delayed` still.
   return [recipient.status === 'delayed' ? 'delayed' : 'sent', recipient.uncertain ? 'sending' : 'sent'];
 }

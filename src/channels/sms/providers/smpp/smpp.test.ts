@@ -491,13 +491,48 @@ test('rejects a text whose later part is refused', async () => {
   expect(smsc.counts.submits).toBe(2);
 });
 
-test('is uncertain of a long text when the answer to one of its parts is lost, and sends no further part', async () => {
+test.each([1, 2, 3])(
+  'rejects a long text when the answer to its part %i is lost, and sends no further part',
+  async (lostNumber) => {
+    const { smsc, provider } = await arrange({
+      answer: ({ number }) => (number === lostNumber ? 'lost' : undefined),
+    });
+    const outcome = await send(provider, smscNumbers.accepted, { text: longText });
+    expect(outcome).toMatchObject({
+      kind: 'rejected',
+      reason: 'other',
+      reply: {
+        diagnostic: expect.stringMatching(`^cut off after ${lostNumber} of 4 parts: .*clos`) as string,
+      },
+    });
+    expect(smsc.counts.submits).toBe(lostNumber);
+  },
+);
+
+test('rejects a long text whose connection is lost before its last part is submitted', async () => {
+  const { smsc, provider, clock, states } = await arrange({ parameters: 'rate=1' });
+  const outcome = send(provider, smscNumbers.accepted, { text: longText });
+  while (smsc.counts.submits < 3) {
+    clock.advance(10);
+    await smsc.enquire();
+  }
+  await smsc.enquire();
+  smsc.drop();
+  await states.until(() => states.states.at(-1) === 'opening');
+  for (let step = 0; step < 200; step += 1) {
+    clock.advance(10);
+    await Promise.resolve();
+  }
+  expect(await outcome).toMatchObject({ kind: 'rejected', reason: 'other' });
+  expect(smsc.counts.submits).toBe(3);
+});
+
+test('is uncertain of a long text when the answer to its last part is lost', async () => {
   const { smsc, provider } = await arrange({
-    answer: ({ number }) => (number === 2 ? 'lost' : undefined),
+    answer: ({ number }) => (number === 4 ? 'lost' : undefined),
   });
-  const outcome = await send(provider, smscNumbers.accepted, { text: longText });
-  expect(outcome.kind).toBe('unknown');
-  expect(smsc.counts.submits).toBe(2);
+  expect((await send(provider, smscNumbers.accepted, { text: longText })).kind).toBe('unknown');
+  expect(smsc.counts.submits).toBe(4);
 });
 
 test('is uncertain of a text without an answer for 30 seconds, and gives its place to another', async () => {

@@ -11,6 +11,7 @@ import type { SentTexts } from './sent-texts.ts';
 import { readStatus, statuses } from './statuses.ts';
 import { words } from './strangers.ts';
 import { isFault } from './wire.ts';
+import type { WireFault } from './wire.ts';
 
 /**
  * One text from its confirmation to its outcome. Its parts are submitted one after the other, each when the one
@@ -18,8 +19,14 @@ import { isFault } from './wire.ts';
  *
  * A refusal of the first part leaves nothing behind and can be repeated as a whole. After that it cannot: what the
  * provider has taken is paid for. So a part that is put off is tried again here, a few times, and the text is
- * rejected if that does not help. Where an answer is lost the outcome is unknown, and nothing is repeated; if the
- * answer comes after its time, it is told as a receipt.
+ * rejected if that does not help.
+ *
+ * Where the answer to the last part is lost the outcome is unknown, and nothing is repeated; the receipt tells, or the
+ * answer if it comes after its time, which is told as one. Where an earlier answer is lost, or the connection before
+ * the last part was submitted, the text cannot arrive whole, since nothing is submitted after that, and no receipt was
+ * asked for that could tell: it is rejected. Nobody knows of that, and the text stays uncertain, where the process dies
+ * between two parts. Receipts of all parts would help neither, as each speaks of its part alone, and whichever worker
+ * hears it would have to know of the others.
  */
 export type SubmitTools = {
   clock: Clock;
@@ -71,11 +78,16 @@ async function submitParts(
   // Not one octet has left.
   if (broken !== null) return unavailable(words(null, broken.detail, wire.remoteHost));
   for (const [at, message] of messages.entries()) {
-    if (at > 0) await tools.rate?.takeTurn()();
+    if (at > 0) {
+      await tools.rate?.takeTurn()();
+      const brokenSince = wire.brokenBy();
+      if (brokenSince !== null) return cutOff(brokenSince, at, messages.length, wire.remoteHost);
+    }
     const isLast = at === messages.length - 1;
     const answer = await submitPart(tools, line, message, at > 0 ? laterPartTriesMax : 0, (late) => {
       if (isLast) tellLate(tools, handOff, late);
     });
+    if (isFault(answer) && !isLast) return cutOff(answer, at + 1, messages.length, wire.remoteHost);
     if (isFault(answer)) return { kind: 'unknown', reply: words(null, answer.detail, wire.remoteHost) };
     if (answer.status !== statuses.ok) return refusal(tools, answer.status, at > 0, wire.remoteHost);
     if (isLast) return accept(tools, handOff, answer, wire.remoteHost);
@@ -127,6 +139,12 @@ function refusal(tools: SubmitTools, status: number, isPartTaken: boolean, remot
   const { reason } = meaning;
   if (reason !== 'rate_limited') return { kind: 'deferred', reason, reply };
   return { kind: 'deferred', reason, retryAfterMs: retryAfterMs * (1 + tools.random()), reply };
+}
+
+/** `submitted` counts the part whose answer was lost. */
+function cutOff({ detail }: WireFault, submitted: number, parts: number, remote: string): SmsOutcome {
+  const reply = words(null, `cut off after ${submitted} of ${parts} parts: ${detail}`, remote);
+  return { kind: 'rejected', reason: 'other', reply };
 }
 
 type Known = Pick<SmsHandOff, 'reference' | 'to' | 'sender'>;
