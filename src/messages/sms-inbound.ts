@@ -12,7 +12,7 @@ import { now } from '../platform/clock.ts';
 import { lowestIdAt, type NewId } from '../platform/ids.ts';
 import type { Log } from '../platform/log.ts';
 import type { Transaction } from '../platform/postgres/database.ts';
-import { findSenderByNumber } from '../senders/senders.ts';
+import { findNumberHolders, type NumberHolder } from '../senders/senders.ts';
 import { submitSms } from './sms-send.ts';
 import { countRecentAnswers } from './sms-store.ts';
 import { insertMessages } from './store.ts';
@@ -40,20 +40,43 @@ export async function answerInbound(
 ): Promise<Answered> {
   const keyword = readKeyword(inbound.text);
   if (keyword === null) return nothing;
-  const sender = await findSenderByNumber(transaction, inbound.senderName);
-  if (sender === null) {
+  const holders = await findNumberHolders(transaction, inbound.senderName);
+  if (holders.length === 0)
     tools.log.warn({ sender: inbound.senderName }, 'a text came in for a sender that nobody has');
-    return nothing;
+  const answered = { ...nothing };
+  for (const holder of holders) {
+    const { haveContactsChanged, hasQueued } = await answerFor(
+      transaction,
+      tools,
+      holder,
+      inbound.from,
+      keyword,
+    );
+    answered.haveContactsChanged ||= haveContactsChanged;
+    answered.hasQueued ||= hasQueued;
   }
-  const number = { organizationId: sender.organizationId, address: inbound.from };
-  tools.log.info({ organization_id: sender.organizationId, keyword }, 'a keyword came in');
-  const change = await obey(transaction, tools, number, keyword);
+  return answered;
+}
+
+async function answerFor(
+  transaction: Transaction,
+  tools: InboundTools,
+  holder: NumberHolder,
+  address: string,
+  keyword: Keyword,
+): Promise<Answered> {
+  const { organizationId, name: sender } = holder;
+  const number = { organizationId, address };
+  tools.log.info({ organization_id: organizationId, keyword }, 'a keyword came in');
+  const { isNews, haveContactsChanged } = await obey(transaction, tools, number, keyword);
   // Whoever says it twice was answered, and whoever asks again and again is a machine.
-  const isAnswered = change.isNews && tools.answersKeywords;
-  if (!isAnswered || (await countAnswers(transaction, tools, number)) >= answersPerDayMax)
-    return { ...nothing, ...change };
-  await reply(transaction, tools, { ...number, sender: sender.name }, keyword);
-  return { ...change, hasQueued: true };
+  const isAnswered =
+    isNews &&
+    tools.answersKeywords &&
+    holder.isApproved &&
+    (await countAnswers(transaction, tools, number)) < answersPerDayMax;
+  if (isAnswered) await reply(transaction, tools, { ...number, sender }, keyword);
+  return { haveContactsChanged, hasQueued: isAnswered };
 }
 
 /** To one number: enough for somebody who changes their mind, and too few to run up a bill. */

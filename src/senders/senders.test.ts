@@ -8,7 +8,7 @@ import {
   addSender,
   approveSender,
   findApprovedSenders,
-  findSenderByNumber,
+  findNumberHolders,
   rejectSender,
   type SenderRow,
   type SenderTools,
@@ -138,20 +138,24 @@ describe('a sender', () => {
 });
 
 describe('a number', () => {
-  test('is found with its organization while it is approved, and a name never is', async () => {
+  test("is that of whoever may use it, else of whoever might, and a name or one that waits is nobody's", async () => {
+    const holders = () => findNumberHolders(database, '14155550100');
     const { id } = await add('+14155550100');
-    expect(await findSenderByNumber(database, '14155550100')).toBeNull();
+    expect(await holders()).toEqual([]);
     await approveSender(tools, id);
-    expect(await findSenderByNumber(database, '14155550100')).toEqual({
-      organizationId: own,
-      name: '14155550100',
-      type: 'long_code',
-    });
-    expect(await findSenderByNumber(database, '+14155550100')).toBeNull();
+    const mine = { organizationId: own, name: '14155550100', isApproved: true };
+    expect(await holders()).toEqual([mine]);
+    expect(await findNumberHolders(database, '+14155550100')).toEqual([]);
     await rejectSender(tools, id);
-    expect(await findSenderByNumber(database, '14155550100')).toBeNull();
+    expect(await holders()).toEqual([{ ...mine, isApproved: false }]);
+    const theirs = await add('14155550100', other);
+    expect(await holders()).toEqual([{ ...mine, isApproved: false }]);
+    await approveSender(tools, theirs.id);
+    expect(await holders()).toEqual([{ ...mine, organizationId: other }]);
+    await rejectSender(tools, theirs.id);
+    expect((await holders()).map(({ organizationId }) => organizationId)).toEqual([own, other].sort());
     await addApproved('NoNumber');
-    expect(await findSenderByNumber(database, 'NoNumber')).toBeNull();
+    expect(await findNumberHolders(database, 'NoNumber')).toEqual([]);
   });
 
   test('is approved for one organization at a time, whatever each calls its type', async () => {

@@ -28,15 +28,25 @@ function keyOf({ organizationId, name }: SenderName): string {
   return `${organizationId} ${name}`;
 }
 
+/** Whom a text to a number is for. */
+export type NumberHolder = SenderName & {
+  /** Whether it may be answered from that number. */
+  isApproved: boolean;
+};
+
 /**
- * Whose approved number this is, over all organizations: whom a text to it is for. `name` has no plus. Asked by
- * workers, whose connections see everybody's rows.
+ * Whose number this is, over all organizations: that of the one for which it is approved, or else of those from which
+ * it was taken, whose texts may still be answered by whoever got them. `name` has no plus. Asked by workers, whose
+ * connections see everybody's rows.
  */
-export async function findSenderByNumber(
-  connection: Connection,
-  name: string,
-): Promise<(SenderName & SmsSender) | null> {
-  return store.findApprovedNumber(connection, name);
+export async function findNumberHolders(connection: Connection, name: string): Promise<NumberHolder[]> {
+  const holders = (await store.findNumber(connection, name)).map(({ organizationId, status }) => ({
+    organizationId,
+    name,
+    isApproved: status === 'approved',
+  }));
+  const current = holders.filter(({ isApproved }) => isApproved);
+  return current.length > 0 ? current : holders;
 }
 
 /** What the commands of an operator need. */

@@ -40,20 +40,24 @@ export async function findApproved(
   return rows.map((row) => ({ organizationId: row.organization_id, name: row.name, type: row.type }));
 }
 
-const selectByNumber = statement<{ organization_id: string; name: string; type: SenderType }>(
+const selectByNumber = statement<{ organization_id: string; status: SenderStatus }>(
   'senders_select_by_number',
-  `select organization_id, name, type
+  `select organization_id, status
    from senders
-   where name = $1 and status = 'approved' and type <> 'alphanumeric'`,
+   where name = $1 and status <> 'pending' and type <> 'alphanumeric'
+   order by organization_id`,
 );
 
-/** Over all organizations, which only a connection outside of the second wall sees; read off senders_approved_number. */
-export async function findApprovedNumber(
+/**
+ * Whose a number is or was, over all organizations, which only a connection outside of the second wall sees. One that
+ * is pending has never been sent from. Looks through the table, which is small, for whoever sends a keyword.
+ */
+export async function findNumber(
   connection: Connection,
   name: string,
-): Promise<(SenderName & { type: SenderType }) | null> {
-  const [row] = await connection.rows(selectByNumber, [name]);
-  return row === undefined ? null : { organizationId: row.organization_id, name: row.name, type: row.type };
+): Promise<{ organizationId: string; status: SenderStatus }[]> {
+  const rows = await connection.rows(selectByNumber, [name]);
+  return rows.map((row) => ({ organizationId: row.organization_id, status: row.status }));
 }
 
 /** One row more than the page holds, read off the primary key. */

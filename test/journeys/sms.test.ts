@@ -3,6 +3,7 @@ import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { updateOrganization } from '../../src/accounts/accounts.ts';
 import { addSuppressions, removeSuppression } from '../../src/audience/audience.ts';
 import { createIntake } from '../../src/roles/sms-provider.ts';
+import { rejectSender } from '../../src/senders/senders.ts';
 import { createShiftedClock, type ErrorBody, eventually, queueOf, rowsOf } from '../support/email-journey.ts';
 import { startTestServer, type TestServer } from '../support/server.ts';
 import {
@@ -253,6 +254,22 @@ describe('a text that comes in', () => {
     );
     expect(await replies()).toHaveLength(before);
     expect(await removeSuppression(installation.database, installation, 'sms', address)).toBe(true);
+  });
+
+  test('stops the texts of whoever had its number last, and is not answered from there', async () => {
+    const [gone, asker] = ['+14155550107', '+491701234568'];
+    const id = await addApprovedSender(server, gone);
+    await rejectSender(server.installation, id);
+    const toGone = { providerMessageId: null, from: asker, senderName: gone.slice(1) };
+    await intake().takeInbound({ ...toGone, text: 'STOP' });
+    await eventually(
+      () => rowsOf(server, 'select from sms_events'),
+      (events) => events.length === 0,
+    );
+    const barred = await sendSms(server, { to: asker });
+    expect(await smsWithStatus(server, barred, 'failed')).toMatchObject({ error: { code: 'opted_out' } });
+    const answers = (await server.request<List>('GET', '/v1/sms?category=keyword_reply')).body.data;
+    expect(answers.filter(({ to }) => to === asker)).toEqual([]);
   });
 
   test('for a sender that nobody has changes nothing', async () => {
