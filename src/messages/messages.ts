@@ -20,7 +20,7 @@ export { engagementActions, hasEngaged } from './contact-engagement.ts';
 export { readReportToken, writeReportToken } from './recipient-token.ts';
 export { createSmsDelivery } from './sms-delivery.ts';
 export { createSmsIntake, smsEventChannel, startSmsEvents } from './sms-events.ts';
-export { deleteOldProviderIds } from './provider-ids.ts';
+export { deleteOldProviderIds, providerIdMaxAgeMs } from './provider-ids.ts';
 export { createEmailDelivery } from './email-delivery.ts';
 export { createDeliverability, type Deliverability } from './deliverability.ts';
 export type { ReturnPathPolicy } from './email-build.ts';

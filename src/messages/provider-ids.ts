@@ -4,12 +4,15 @@ import type { Secrets } from '../platform/secrets.ts';
 import type { JobKey } from './queue-store.ts';
 
 /**
- * What stands for the provider's id where a hand-off was cut off before it was known: the number, as a keyed hash. Of
- * two such hand-offs to one number the later one is known by it.
+ * What stands for the provider's id where a hand-off was cut off before it was known: the number, as a keyed hash. It
+ * tells that there was one to that number, and is looked at before they are searched for.
  */
 export function uncertainId(secrets: Secrets, address: string): string {
   return `?${secrets.keyedHash(address, 'uncertain hand-off').toString('base64url')}`;
 }
+
+/** Longer than any network keeps a text that it cannot deliver: nothing is told of it afterwards. */
+export const providerIdMaxAgeMs = 8 * 24 * 60 * 60_000;
 
 /**
  * Under which id a provider knows a message. Providers begin anew with their numbers now and then: an id stands for

@@ -96,26 +96,44 @@ export async function findNextSmsEventAt(connection: Connection): Promise<Date |
   return row?.due_at ?? null;
 }
 
-const selectUncertain = statement<{ position: number }>(
+const selectUncertain = statement<{
+  position: number;
+  organization_id: string;
+  message_id: string;
+  ordinal: number;
+}>(
   'recipients_select_uncertain',
-  `select wanted.position
-   from unnest($1::uuid[], $2::uuid[], $3::integer[], $4::text[]) with ordinality
-     as wanted (organization_id, message_id, ordinal, sender, position)
-   join recipients r using (organization_id, message_id, ordinal)
-   join messages m on m.organization_id = r.organization_id and m.id = r.message_id
-   where r.uncertain and m.sender = wanted.sender`,
+  `select wanted.position, cut_off.organization_id, cut_off.message_id, cut_off.ordinal
+   from unnest($1::text[], $2::text[]) with ordinality as wanted (number, sender, position)
+   join senders s on s.name = wanted.sender
+   cross join lateral (
+     select r.organization_id, r.message_id, r.ordinal
+     from recipients r
+     join messages m on m.organization_id = r.organization_id and m.id = r.message_id
+     where r.organization_id = s.organization_id and r.address_key = wanted.number and r.uncertain
+       and r.handed_off_at >= $3 and m.sender = wanted.sender
+     limit 2
+   ) cut_off`,
 );
 
-/** Those of the recipients, by index, whose hand-off was cut off and who were written to by that sender. */
+/**
+ * The hand-offs to a number by a sender that were cut off since then, by the index of who asks: of whatever
+ * organization, since several may have a name; up to two of each. Read off recipients_address.
+ */
 export async function findUncertain(
   connection: Connection,
-  wanted: readonly { job: JobKey; sender: string }[],
-): Promise<Set<number>> {
+  wanted: readonly { number: string; sender: string }[],
+  since: Date,
+): Promise<Map<number, JobKey[]>> {
   const rows = await connection.rows(selectUncertain, [
-    wanted.map(({ job }) => job.organizationId),
-    wanted.map(({ job }) => job.messageId),
-    wanted.map(({ job }) => job.ordinal),
+    wanted.map(({ number }) => number),
     wanted.map(({ sender }) => sender),
+    since,
   ]);
-  return new Set(rows.map(({ position }) => position - 1));
+  const jobs = new Map<number, JobKey[]>();
+  for (const { position, organization_id: organizationId, message_id: messageId, ordinal } of rows) {
+    const job = { organizationId, messageId, ordinal };
+    jobs.set(position - 1, [...(jobs.get(position - 1) ?? []), job]);
+  }
+  return jobs;
 }

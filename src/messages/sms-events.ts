@@ -7,7 +7,13 @@ import { type Database, DatabaseUnavailableError, type Transaction } from '../pl
 import { type ChoreTools, type RunningChore, startChore } from '../platform/queue/chore.ts';
 import { smsRefusals } from './delivery-policies.ts';
 import { applyReportsWithin, type FeedbackTools, type Report } from './feedback.ts';
-import { findByProviderIds, keepProviderIds, type ProviderId, uncertainId } from './provider-ids.ts';
+import {
+  findByProviderIds,
+  keepProviderIds,
+  type ProviderId,
+  providerIdMaxAgeMs,
+  uncertainId,
+} from './provider-ids.ts';
 import { findAddressKeys, type JobKey, textOfKey } from './queue-store.ts';
 import { toFailure } from './settlement.ts';
 import * as store from './sms-event-store.ts';
@@ -167,25 +173,50 @@ async function findJobs(
     if (status === 'sent') name(receipt, reference);
   }
   await findInto(transaction, jobs, receipts, ({ event }) => event.providerMessageId);
-  const cutOff = new Map<Receipt, JobKey>();
   const strangers = receipts.filter((receipt) => !jobs.has(receipt) && receipt.attempts >= settledAttempts);
-  await findInto(
-    transaction,
-    cutOff,
-    strangers,
-    ({ event }) => event.to && uncertainId(tools.secrets, event.to),
-  );
-  const candidates = [...cutOff].flatMap(([receipt, job]) =>
-    receipt.event.senderName === null ? [] : [{ receipt, job, sender: receipt.event.senderName }],
-  );
-  const uncertain = candidates.length === 0 ? null : await store.findUncertain(transaction, candidates);
-  for (const [index, { receipt, job }] of candidates.entries()) {
-    if (uncertain?.has(index) !== true) continue;
+  for (const [receipt, job] of await findCutOff(transaction, tools, strangers)) {
     jobs.set(receipt, job);
     name(receipt, job);
   }
   await dropStrangers(transaction, jobs);
   return { jobs, named };
+}
+
+/**
+ * The hand-offs that were cut off and that receipts under unknown ids must be of, by number and sender. Where there
+ * are two, of one organization or of two that share a name, nothing tells which: both stay as uncertain as they are,
+ * for the receipt of one would be a lie about the other.
+ */
+async function findCutOff(
+  transaction: Transaction,
+  { secrets, clock, log }: SmsEventTools,
+  strangers: readonly Receipt[],
+): Promise<Map<Receipt, JobKey>> {
+  const suspected = new Map<Receipt, JobKey>();
+  await findInto(
+    transaction,
+    suspected,
+    strangers,
+    ({ event }) => event.to && uncertainId(secrets, event.to),
+  );
+  const wanted = [...suspected.keys()].flatMap((receipt) => {
+    const { to: number, senderName: sender } = receipt.event;
+    return number === null || sender === null ? [] : [{ receipt, number, sender }];
+  });
+  if (wanted.length === 0) return new Map();
+  const since = dateOf(clock.nowMs() - providerIdMaxAgeMs);
+  const found = await store.findUncertain(transaction, wanted, since);
+  const cutOff = new Map<Receipt, JobKey>();
+  for (const [index, { receipt }] of wanted.entries()) {
+    const [job, ...others] = found.get(index) ?? [];
+    if (job !== undefined && others.length === 0) cutOff.set(receipt, job);
+    if (others.length > 0 && receipt.attempts === settledAttempts)
+      log.warn(
+        { provider_message_id: receipt.event.providerMessageId },
+        'a receipt may be of several texts whose hand-off was cut off, and settles none',
+      );
+  }
+  return cutOff;
 }
 
 /** Providers give the same id to another text now and then: a receipt for another number is none of this one. */

@@ -10,6 +10,7 @@ import {
   createEmailDelivery,
   createSmsDelivery,
   deleteOldProviderIds,
+  providerIdMaxAgeMs,
   startSmsEvents,
   deleteOldReputation,
   deliveryChannel,
@@ -154,8 +155,6 @@ export function createEmailProvider(
 
 const tidyIntervalMs = 60 * 60 * 1_000;
 const firstTidyMs = 30_000;
-/** Longer than any network keeps a text that it cannot deliver. */
-const providerIdsMaxAgeMs = 8 * 24 * 60 * 60_000;
 
 /** Housekeeping that may run on any number of nodes at once, and that nothing waits for. */
 function tidyRegularly(installation: Installation): () => Promise<void> {
@@ -169,7 +168,7 @@ function tidyRegularly(installation: Installation): () => Promise<void> {
     await deleteExpiredKeys(database, dateOf(clock.nowMs() - retentionMs));
     await deleteOldRateWindows(database, dateOf(clock.nowMs() - 10 * 60_000));
     await deleteOldReputation(database, clock.nowMs());
-    await deleteOldProviderIds(database, dateOf(clock.nowMs() - providerIdsMaxAgeMs));
+    await deleteOldProviderIds(database, dateOf(clock.nowMs() - providerIdMaxAgeMs));
     await tidySandbox(database);
   }
   function run() {

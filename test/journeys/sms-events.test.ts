@@ -1,9 +1,10 @@
 /** What providers tell of texts, when there is a lot of it. */
-import { afterEach, expect, test } from 'vitest';
+import { afterEach, describe, expect, test } from 'vitest';
 import { startSmsEvents } from '../../src/messages/messages.ts';
+import { keepProviderIds, uncertainId } from '../../src/messages/provider-ids.ts';
 import { createIntake } from '../../src/roles/sms-provider.ts';
 import { eventually, rowsOf } from '../support/email-journey.ts';
-import { startTestServer, type TestServer } from '../support/server.ts';
+import { createSender, startTestServer, type TestServer } from '../support/server.ts';
 import { addApprovedSender } from '../support/sms-journey.ts';
 
 const endings: (() => Promise<void>)[] = [];
@@ -19,7 +20,7 @@ async function arrange(): Promise<TestServer> {
   return server;
 }
 
-function apply(server: TestServer): void {
+function apply(server: TestServer): ReturnType<typeof startSmsEvents> {
   const nothing = () => undefined;
   const chore = startSmsEvents({
     ...server.installation,
@@ -30,6 +31,7 @@ function apply(server: TestServer): void {
     onQueued: nothing,
   });
   endings.push(chore.stop);
+  return chore;
 }
 
 /** A message of a campaign to so many numbers, of which receipts may be told. */
@@ -90,4 +92,101 @@ test('STOP does not wait behind the receipts of a campaign', async () => {
      where r.status = 'delivered'`,
   );
   expect(row).toEqual({ delivered: receipts, is_first: true });
+});
+
+describe('a receipt under an id that nobody knows', () => {
+  const to = '+14155600000';
+
+  /** A text by Acme, of whose hand-off nobody knows whether it took place. */
+  async function insertCutOff(server: TestServer, organizationId = server.organizationId): Promise<string> {
+    const { database, newId, secrets } = server.installation;
+    const messageId = newId();
+    await rowsOf(
+      server,
+      `with message as (
+         insert into messages
+           (organization_id, id, channel, class, sender, details, recipient_count, created_at, updated_at)
+         values ($1, $2, 'sms', 'transactional', 'Acme', '{}', 1, now(), now())
+       )
+       insert into recipients
+         (organization_id, message_id, ordinal, field, address, address_key, status_at, handed_off_at, uncertain)
+       values ($1, $2, 0, 'to', $3, $3, now(), now(), true)`,
+      [organizationId, messageId, to],
+    );
+    await keepProviderIds(
+      database,
+      [
+        {
+          job: { organizationId, messageId, ordinal: 0 },
+          channel: 'sms',
+          providerMessageId: uncertainId(secrets, to),
+        },
+      ],
+      new Date(),
+    );
+    return messageId;
+  }
+
+  /** Of Acme to that number, and old enough to be matched by these. */
+  async function takeReceipt(server: TestServer, providerMessageId: string): Promise<void> {
+    await createIntake(server.installation).takeReceipt({
+      providerMessageId,
+      reference: null,
+      to,
+      senderName: 'Acme',
+      status: 'delivered',
+      failure: null,
+      diagnostic: null,
+    });
+    await rowsOf(server, 'update sms_events set attempts = 3');
+  }
+
+  const areUncertain = async (server: TestServer, messageIds: readonly string[]) => {
+    const rows = await rowsOf<{ message_id: string; uncertain: boolean }>(
+      server,
+      'select message_id, uncertain from recipients where message_id = any ($1)',
+      [messageIds],
+    );
+    return messageIds.map((id) => rows.find((row) => row.message_id === id)?.uncertain);
+  };
+
+  test('settles none of two that were cut off, of two organizations or of one, and the only one', async () => {
+    const server = await arrange();
+    const { organizationId: other } = await createSender(server.installation, 'namesake.example');
+    await addApprovedSender(server, 'Acme');
+    await addApprovedSender(server, 'Acme', other);
+    const looksAgain = async (attempts: number) => {
+      await eventually(
+        () => rowsOf<{ attempts: number }>(server, 'select attempts from sms_events'),
+        (events) => events.length > 0 && events.every((event) => event.attempts === attempts),
+      );
+      await rowsOf(server, 'delete from sms_events');
+    };
+    const [mine, theirs] = [await insertCutOff(server), await insertCutOff(server, other)];
+    await takeReceipt(server, 'either-1');
+    const chore = apply(server);
+    await looksAgain(4);
+    expect(await areUncertain(server, [mine, theirs])).toEqual([true, true]);
+
+    await rowsOf(server, 'update recipients set uncertain = false where message_id = $1', [theirs]);
+    const again = await insertCutOff(server);
+    await takeReceipt(server, 'either-2');
+    chore.wake();
+    await looksAgain(4);
+    expect(await areUncertain(server, [mine, again])).toEqual([true, true]);
+
+    // What was handed off so long ago is told of no more.
+    await rowsOf(
+      server,
+      `update recipients set handed_off_at = now() - interval '9 days' where message_id = $1`,
+      [again],
+    );
+    await takeReceipt(server, 'mine-1');
+    chore.wake();
+    await eventually(
+      () => areUncertain(server, [mine, again]),
+      ([isUncertain]) => isUncertain === false,
+    );
+    expect(await areUncertain(server, [mine, again])).toEqual([false, true]);
+  });
 });
