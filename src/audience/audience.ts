@@ -48,5 +48,6 @@ export {
   removeSuppression,
   type SuppressedAddress,
   type SuppressionTools,
+  takeBackOptOut,
   toErasedKey,
 } from './suppressions.ts';

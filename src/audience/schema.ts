@@ -7,8 +7,14 @@ import type { TextFormat } from '../platform/http/validation.ts';
 /** Why an address must not be written to any more. */
 export type SuppressionReason = 'hard_bounce' | 'soft_bounces' | 'complaint' | 'unsubscribe' | 'operator';
 
-/** `address` is null once it was erased. */
-export type Suppression = { address: string | null; reason: SuppressionReason; createdAt: Date };
+export type Suppression = {
+  /** Null once it was erased. */
+  address: string | null;
+  reason: SuppressionReason;
+  createdAt: Date;
+  /** Since when its owner wants nothing, which may stand beside another reason. */
+  optedOutAt: Date | null;
+};
 
 /** With its plus. ITU-T E.164 §6.2.1: fifteen digits at most, of which the first is not 0. */
 export function isPhoneNumber(text: string): boolean {

@@ -4,12 +4,18 @@ import type { Suppression, SuppressionReason } from './schema.ts';
 
 const upsertSuppressions = statement(
   'audience_upsert_suppressions',
-  `insert into suppressions (organization_id, channel, address_hash, address, reason, created_at)
-   select organization_id, $1, decode(address_hash, 'hex'), address, reason, $6
+  `insert into suppressions as s (organization_id, channel, address_hash, address, reason, created_at)
+   select distinct on (organization_id, address_hash)
+     organization_id, $1, decode(address_hash, 'hex'), address, reason, $6
    from unnest($2::uuid[], $3::text[], $4::text[], $5::text[])
      as suppression (organization_id, address_hash, address, reason)
    order by organization_id, address_hash
-   on conflict (organization_id, channel, address_hash) do nothing`,
+   on conflict (organization_id, channel, address_hash) do update
+   set
+     reason = case when excluded.reason = 'unsubscribe' then s.reason else excluded.reason end,
+     created_at = case when excluded.reason = 'unsubscribe' then s.created_at else excluded.created_at end,
+     opted_out_at = case when excluded.reason = 'unsubscribe' then excluded.created_at else s.created_at end
+   where (excluded.reason = 'unsubscribe') <> (s.reason = 'unsubscribe') and s.opted_out_at is null`,
 );
 
 export type SuppressionRow = {
@@ -19,7 +25,10 @@ export type SuppressionRow = {
   reason: SuppressionReason;
 };
 
-/** What is suppressed already keeps its first reason. Sorted, so that two transactions cannot deadlock. */
+/**
+ * What is suppressed already keeps its first reason; only that its owner wants nothing is kept beside any other, since
+ * they may take it back, and the other stays. Sorted, so that two transactions cannot deadlock.
+ */
 export async function insertSuppressions(
   connection: Connection,
   channel: string,
@@ -60,34 +69,68 @@ export async function findSuppressed(
   return new Set(rows.map(({ position }) => position - 1));
 }
 
-export async function deleteSuppression(
-  connection: Connection,
-  key: { organizationId: string; channel: string; addressHash: Buffer },
-): Promise<boolean> {
+type SuppressionKey = { organizationId: string; channel: string; addressHash: Buffer };
+
+/** All but what its owner has said beside it. False if there was nothing. */
+export async function deleteSuppression(connection: Connection, key: SuppressionKey): Promise<boolean> {
   const rows = await connection.rows(
     unpreparedStatement(
-      `delete from suppressions
-       where organization_id = $1 and channel = $2 and address_hash = $3
-       returning organization_id`,
+      `with kept as (
+         update suppressions
+         set reason = 'unsubscribe', created_at = opted_out_at, opted_out_at = null
+         where organization_id = $1 and channel = $2 and address_hash = $3 and opted_out_at is not null
+         returning organization_id
+       ), gone as (
+         delete from suppressions
+         where organization_id = $1 and channel = $2 and address_hash = $3 and opted_out_at is null
+         returning organization_id
+       )
+       select organization_id from kept
+       union all
+       select organization_id from gone`,
     ),
     [key.organizationId, key.channel, key.addressHash],
   );
   return rows.length === 1;
 }
 
+/** What its owner has said, and nothing else. */
+export async function deleteOptOut(connection: Connection, key: SuppressionKey): Promise<void> {
+  await connection.rows(
+    unpreparedStatement(
+      `with kept as (
+         update suppressions
+         set opted_out_at = null
+         where organization_id = $1 and channel = $2 and address_hash = $3 and opted_out_at is not null
+       )
+       delete from suppressions
+       where organization_id = $1 and channel = $2 and address_hash = $3 and reason = 'unsubscribe'`,
+    ),
+    [key.organizationId, key.channel, key.addressHash],
+  );
+}
+
 export async function findSuppression(
   connection: Connection,
-  key: { organizationId: string; channel: string; addressHash: Buffer },
+  key: SuppressionKey,
 ): Promise<Suppression | null> {
   const [row] = await connection.rows(
-    unpreparedStatement<{ address: string | null; reason: SuppressionReason; created_at: Date }>(
-      `select address, reason, created_at
+    unpreparedStatement<{
+      address: string | null;
+      reason: SuppressionReason;
+      created_at: Date;
+      opted_out_at: Date | null;
+    }>(
+      `select address, reason, created_at,
+         case when reason = 'unsubscribe' then created_at else opted_out_at end as opted_out_at
        from suppressions
        where organization_id = $1 and channel = $2 and address_hash = $3`,
     ),
     [key.organizationId, key.channel, key.addressHash],
   );
-  return row === undefined ? null : { address: row.address, reason: row.reason, createdAt: row.created_at };
+  if (row === undefined) return null;
+  const { address, reason, created_at: createdAt, opted_out_at: optedOutAt } = row;
+  return { address, reason, createdAt, optedOutAt };
 }
 
 /** On whatever channel. */

@@ -1,4 +1,4 @@
-import { afterAll, beforeAll, expect, test } from 'vitest';
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { createTestDatabase, type TestDatabase } from '../../test/support/test-database.ts';
 import { systemClock } from '../platform/clock.ts';
 import { createIds } from '../platform/ids.ts';
@@ -10,6 +10,7 @@ import {
   readSuppression,
   removeSuppression,
   type SuppressionTools,
+  takeBackOptOut,
 } from './suppressions.ts';
 import type { SuppressionReason } from './schema.ts';
 
@@ -65,7 +66,48 @@ test('what is suppressed keeps its first reason', async () => {
   await suppress('first@example.com', 'hard_bounce');
   expect(
     await readSuppression(database, tools, 'email', { organizationId: own, address: 'first@example.com' }),
-  ).toEqual({ address: 'first@example.com', reason: 'complaint', createdAt: new Date(atMs) });
+  ).toEqual({
+    address: 'first@example.com',
+    reason: 'complaint',
+    createdAt: new Date(atMs),
+    optedOutAt: null,
+  });
+});
+
+describe('what the owner of an address says of it', () => {
+  const address = { organizationId: own, address: 'owner@example.com' };
+  const reasonLeft = async () => (await readSuppression(database, tools, 'email', address))?.reason ?? null;
+  const lift = () => removeSuppression(database, tools, 'email', address);
+  const takeBack = () => takeBackOptOut(database, tools, 'email', address);
+
+  test.each([
+    ['before the operator', ['unsubscribe', 'operator']],
+    ['after the operator', ['operator', 'unsubscribe']],
+    ['before and after the operator', ['unsubscribe', 'operator', 'unsubscribe']],
+  ] as const)('%s holds when he lifts his, and his when they take it back', async (_when, reasons) => {
+    for (const reason of reasons) await suppress(address.address, reason);
+    expect(await readSuppression(database, tools, 'email', address)).toEqual({
+      address: 'owner@example.com',
+      reason: 'operator',
+      createdAt: new Date(atMs),
+      optedOutAt: new Date(atMs),
+    });
+    expect(await lift()).toBe(true);
+    expect(await reasonLeft()).toBe('unsubscribe');
+    await suppress(address.address, 'operator');
+    await takeBack();
+    expect(await reasonLeft()).toBe('operator');
+    expect(await lift()).toBe(true);
+    expect([await reasonLeft(), await lift()]).toEqual([null, false]);
+  });
+
+  test('alone is taken back, or lifted by the operator', async () => {
+    await suppress(address.address, 'unsubscribe');
+    await takeBack();
+    expect(await reasonLeft()).toBeNull();
+    await suppress(address.address, 'unsubscribe');
+    expect([await lift(), await reasonLeft()]).toEqual([true, null]);
+  });
 });
 
 test('one address twice in a batch is suppressed once', async () => {

@@ -11,6 +11,7 @@ export type SuppressionTools = { clock: Clock; secrets: Secrets };
 /** `address` is normalised: lower-case, domain as A-labels; or E.164; or what `toErasedKey` left of it. */
 export type SuppressedAddress = { organizationId: string; address: string };
 
+/** With the reason `unsubscribe`, that its owner wants nothing is kept beside whatever suppresses it already. */
 export async function addSuppressions(
   connection: Connection,
   tools: SuppressionTools,
@@ -41,7 +42,7 @@ export async function areSuppressed(
   return addresses.map((_address, index) => found.has(index));
 }
 
-/** Returns whether the address was suppressed. */
+/** Returns whether the address was suppressed. It still is if its owner wants nothing, whoever else said so before. */
 export async function removeSuppression(
   connection: Connection,
   tools: SuppressionTools,
@@ -49,6 +50,20 @@ export async function removeSuppression(
   address: SuppressedAddress,
 ): Promise<boolean> {
   return store.deleteSuppression(connection, {
+    organizationId: address.organizationId,
+    channel,
+    addressHash: hashAddress(tools.secrets, address),
+  });
+}
+
+/** Its owner wants something again; what else suppresses the address stays. */
+export async function takeBackOptOut(
+  connection: Connection,
+  tools: SuppressionTools,
+  channel: Channel,
+  address: SuppressedAddress,
+): Promise<void> {
+  await store.deleteOptOut(connection, {
     organizationId: address.organizationId,
     channel,
     addressHash: hashAddress(tools.secrets, address),

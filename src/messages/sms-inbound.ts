@@ -3,9 +3,9 @@ import {
   addSuppressions,
   findConsentHolder,
   readSuppression,
-  removeSuppression,
   setConsent,
   type SuppressionTools,
+  takeBackOptOut,
 } from '../audience/audience.ts';
 import { defaultReplies, type InboundSms, type Keyword, readKeyword } from '../channels/sms/sms.ts';
 import { now } from '../platform/clock.ts';
@@ -101,14 +101,11 @@ async function obey(
 ): Promise<{ isNews: boolean; haveContactsChanged: boolean }> {
   if (keyword === 'help') return { isNews: true, haveContactsChanged: false };
   const suppression = await readSuppression(transaction, tools, 'sms', number);
-  const isOptedOut = suppression?.reason === 'unsubscribe';
+  const hasOptedOut = (suppression?.optedOutAt ?? null) !== null;
   const consent = keyword === 'stop' ? 'unsubscribed' : 'subscribed';
-  if (keyword === 'stop' && suppression === null)
+  if (keyword === 'stop')
     await addSuppressions(transaction, tools, 'sms', [{ ...number, reason: 'unsubscribe' }]);
-  // What the operator has suppressed stays so, and nobody is told anything else.
-  if (keyword === 'start' && suppression !== null && !isOptedOut)
-    return { isNews: false, haveContactsChanged: false };
-  if (keyword === 'start' && isOptedOut) await removeSuppression(transaction, tools, 'sms', number);
+  else await takeBackOptOut(transaction, tools, 'sms', number);
   const { organizationId, address: addressKey } = number;
   const holder = await findConsentHolder(transaction, 'sms', { organizationId, addressKey });
   const changed =
@@ -120,8 +117,10 @@ async function obey(
           at: now(tools.clock),
         });
   const haveContactsChanged = changed === 'changed';
-  const isNews = haveContactsChanged || (keyword === 'stop' ? suppression === null : isOptedOut);
-  return { isNews, haveContactsChanged };
+  const isNews = haveContactsChanged || hasOptedOut !== (keyword === 'stop');
+  // What the operator has suppressed stays so, and nobody is promised anything else.
+  const isLifted = suppression === null || suppression.reason === 'unsubscribe';
+  return { isNews: isNews && (keyword === 'stop' || isLifted), haveContactsChanged };
 }
 
 async function reply(

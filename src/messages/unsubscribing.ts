@@ -5,9 +5,9 @@ import {
   leaveList,
   listMemberLists,
   readSuppression,
-  removeSuppression,
   setConsent,
   type SuppressionTools,
+  takeBackOptOut,
 } from '../audience/audience.ts';
 import { now } from '../platform/clock.ts';
 import type { NewId } from '../platform/ids.ts';
@@ -120,8 +120,7 @@ async function resubscribe(
   });
   // Also where there is a contact: the address may have been nobody's when the mail was unsubscribed from.
   const address = { organizationId: key.organizationId, address: recipient.addressKey };
-  const suppression = await readSuppression(transaction, tools, channel, address);
-  if (suppression?.reason === 'unsubscribe') await removeSuppression(transaction, tools, channel, address);
+  await takeBackOptOut(transaction, tools, channel, address);
 }
 
 /** False if the address is nobody's. */
@@ -153,7 +152,7 @@ async function findStanding(
   const isUnsubscribed =
     holder === null
       ? suppression !== null
-      : holder.consent === 'unsubscribed' || suppression?.reason === 'unsubscribe';
+      : holder.consent === 'unsubscribed' || (suppression?.optedOutAt ?? null) !== null;
   const lists =
     isUnsubscribed || holder === null
       ? []

@@ -360,6 +360,13 @@ async function runSuppressionRemove(
 ): Promise<CommandOutcome> {
   const { channel, address } = suppressed;
   const wasSuppressed = await removeSuppression(installation.database, installation, channel, suppressed);
+  const left = await readSuppression(installation.database, installation, channel, suppressed);
+  if (left !== null) {
+    return done(
+      { channel, address, suppressed: true, removed: wasSuppressed, reason: left.reason },
+      `${address} is still suppressed: its owner opted out on ${left.createdAt.toISOString()}. Removing it again lifts that, too.`,
+    );
+  }
   return done(
     { channel, address, suppressed: false, removed: wasSuppressed },
     wasSuppressed ? `${address} may be written to again.` : `${address} was not suppressed.`,

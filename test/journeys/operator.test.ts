@@ -7,7 +7,9 @@ import path from 'node:path';
 import { once } from 'node:events';
 import { afterAll, afterEach, beforeAll, expect, test, vi } from 'vitest';
 import { createOrganization } from '../../src/accounts/accounts.ts';
+import { addSuppressions } from '../../src/audience/audience.ts';
 import { systemClock } from '../../src/platform/clock.ts';
+import { createSecrets } from '../../src/platform/secrets.ts';
 import { createIds } from '../../src/platform/ids.ts';
 import { type DatabaseAddress, openDatabase } from '../../src/platform/postgres/database.ts';
 import { createTestDatabase, type TestDatabase } from '../support/test-database.ts';
@@ -228,6 +230,19 @@ test.each([
     removed: true,
   });
   expect(await runJson(own, 'suppression', 'show', ...words)).toMatchObject({ suppressed: false });
+});
+
+test('what the owner of a number has said stays when the operator takes his own word back', async () => {
+  const address = '+4915112345679';
+  const tools = { clock: systemClock, secrets: createSecrets(own.POSTILLION_SECRET!) };
+  const database = openDatabase({ address: testDatabase.address, connectionsMax: 1 });
+  for (const reason of ['unsubscribe', 'operator'] as const)
+    await addSuppressions(database, tools, 'sms', [{ organizationId: org, address, reason }]);
+  await database.close();
+  const words = ['--org', org, '--channel', 'sms', '--address', address];
+  const remove = () => runJson(own, 'suppression', 'remove', ...words);
+  expect(await remove()).toMatchObject({ suppressed: true, removed: true, reason: 'unsubscribe' });
+  expect(await remove()).toMatchObject({ suppressed: false, removed: true });
 });
 
 test('a sender is added, approved, listed and rejected, and a number belongs to one organization', async () => {

@@ -1,7 +1,7 @@
 /** Texts, from their acceptance to what became of them, through the sandbox. */
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { updateOrganization } from '../../src/accounts/accounts.ts';
-import { addSuppressions, removeSuppression } from '../../src/audience/audience.ts';
+import { addSuppressions, readSuppression, removeSuppression } from '../../src/audience/audience.ts';
 import { createIntake } from '../../src/roles/sms-provider.ts';
 import { rejectSender } from '../../src/senders/senders.ts';
 import { createShiftedClock, type ErrorBody, eventually, queueOf, rowsOf } from '../support/email-journey.ts';
@@ -254,6 +254,30 @@ describe('a text that comes in', () => {
     );
     expect(await replies()).toHaveLength(before);
     expect(await removeSuppression(installation.database, installation, 'sms', address)).toBe(true);
+  });
+
+  test('with STOP holds after the operator has lifted what he had suppressed, with a contact or without', async () => {
+    const asker = '+491701234569';
+    const address = { organizationId: server.organizationId, address: asker };
+    const { installation } = server;
+    const reasonLeft = async () =>
+      (await readSuppression(installation.database, installation, 'sms', address))?.reason;
+    await addSuppressions(installation.database, installation, 'sms', [{ ...address, reason: 'operator' }]);
+    const say = async (text: string) => {
+      await intake().takeInbound({ providerMessageId: null, from: asker, senderName: '14155550100', text });
+      await eventually(
+        () => rowsOf(server, 'select from sms_events'),
+        (events) => events.length === 0,
+      );
+    };
+    await say('STOP');
+    expect(await reasonLeft()).toBe('operator');
+    await removeSuppression(installation.database, installation, 'sms', address);
+    expect(await reasonLeft()).toBe('unsubscribe');
+    const barred = await sendSms(server, { to: asker });
+    expect(await smsWithStatus(server, barred, 'failed')).toMatchObject({ error: { code: 'opted_out' } });
+    await say('START');
+    expect(await reasonLeft()).toBeUndefined();
   });
 
   test('stops the texts of whoever had its number last, and is not answered from there', async () => {
