@@ -49,6 +49,11 @@ export async function applyReportsWithin(
   const at = now(tools.clock);
   await store.lockMessagesOf(transaction, uniqueMessages(reports.map(({ job }) => job)));
   const strongest = strongestReports(reports);
+  if (policyOf(channel).isReportedById)
+    await store.lockRecipientsOf(
+      transaction,
+      strongest.map(({ job }) => job),
+    );
   const changed = await store.raiseStatuses(transaction, strongest, at);
   await store.refreshMessages(transaction, uniqueMessages(changed), at);
   await noteRecipientChanges(transaction, tools.newId, changed);

@@ -444,6 +444,26 @@ export async function lockMessagesOf(connection: Connection, messages: readonly 
   await connection.rows(lockMessages, messageColumns(messages));
 }
 
+const lockRecipients = statement(
+  'recipients_lock',
+  `select
+   from recipients r
+   join unnest($1::uuid[], $2::uuid[], $3::integer[]) as wanted (organization_id, message_id, ordinal)
+     using (organization_id, message_id, ordinal)
+   order by r.organization_id, r.message_id, r.ordinal
+   for no key update of r`,
+);
+
+/**
+ * Holds recipients until the transaction ends, in the order of their keys: an update takes them in whatever order its
+ * plan finds them, and what settles a campaign does not hold its message, which whoever reports on it does. Taken
+ * after the messages.
+ */
+export async function lockRecipientsOf(connection: Connection, jobs: readonly JobKey[]): Promise<void> {
+  if (jobs.length < 2) return;
+  await connection.rows(lockRecipients, keyColumns(jobs));
+}
+
 const refreshStatus = statement(
   'messages_refresh_status',
   `update messages m

@@ -102,6 +102,11 @@ async function writeSettlements(tools: WriterTools, epoch: number, items: readon
       // What a provider reports may be applied at this very moment, and holds messages before it writes recipients.
       messagesWith(({ isShared }, { channel }) => isShared || policyOf(channel).isReportedById),
     );
+    // Reports on a campaign go over the same rows at the same time: they come within milliseconds.
+    await store.lockRecipientsOf(
+      transaction,
+      settlements.map(({ job }) => job).filter(({ channel }) => policyOf(channel).isReportedById),
+    );
     const changed = new Set(
       (await store.settleJobs(transaction, settlements, { epoch, at })).map(store.textOfKey),
     );

@@ -1,0 +1,130 @@
+import { afterAll, beforeAll, expect, test } from 'vitest';
+import { eventually } from '../../test/support/email-journey.ts';
+import { createTestDatabase, type TestDatabase } from '../../test/support/test-database.ts';
+import { dateOf, systemClock } from '../platform/clock.ts';
+import { createIds } from '../platform/ids.ts';
+import { silentLog } from '../platform/log.ts';
+import { type Database, openDatabase, unpreparedStatement } from '../platform/postgres/database.ts';
+import { createSecrets } from '../platform/secrets.ts';
+import { applyReports } from './feedback.ts';
+import type { Job } from './queue-store.ts';
+import { settleOutcome } from './settlement.ts';
+import { type Settled, writeUntilSettled } from './settlement-writer.ts';
+
+const newId = createIds(systemClock);
+const organizationId = newId();
+const epoch = 7;
+
+let testDatabase: TestDatabase;
+let database: Database;
+beforeAll(async () => {
+  testDatabase = await createTestDatabase();
+  database = openDatabase({ address: testDatabase.address, connectionsMax: 1 });
+});
+afterAll(async () => {
+  await database.close();
+  await testDatabase.drop();
+});
+
+function run<Row>(text: string, values: readonly unknown[] = []): Promise<Row[]> {
+  return database.rows(unpreparedStatement<Row>(text), values);
+}
+
+/** A campaign by SMS to so many numbers, all of which a worker has claimed. */
+async function insertClaimed(count: number): Promise<Job[]> {
+  const messageId = newId();
+  await run(
+    `with message as (
+       insert into messages
+         (organization_id, id, channel, class, sender, details, recipient_count, created_at, updated_at)
+       values ($1, $2, 'sms', 'campaign', 'Acme', '{}', $3, now(), now())
+     ), queued as (
+       insert into delivery_queue
+         (organization_id, message_id, ordinal, channel, lane, due_at, accepted_at, content_bytes, claimed_by,
+           claim_number)
+       select $1, $2, ordinal, 'sms', 1, now(), now(), 100, $4, 1
+       from generate_series(0, $3::integer - 1) ordinal
+     )
+     insert into recipients
+       (organization_id, message_id, ordinal, field, address, address_key, contact_id, status_at)
+     select $1, $2, ordinal, 'to', '+1415' || 5600000 + ordinal, '+1415' || 5600000 + ordinal, gen_random_uuid(), now()
+     from generate_series(0, $3::integer - 1) ordinal`,
+    [organizationId, messageId, count, epoch],
+  );
+  return Array.from({ length: count }, (_, ordinal) => ({
+    organizationId,
+    messageId,
+    ordinal,
+    channel: 'sms',
+    isCampaign: true,
+    contactId: null,
+    address: `+1415${5_600_000 + ordinal}`,
+    addressKey: `+1415${5_600_000 + ordinal}`,
+    variables: null,
+    acceptedAt: dateOf(systemClock.nowMs()),
+    contentBytes: 100,
+    attempts: 0,
+    ambiguities: 0,
+    crashes: 0,
+    claimNumber: 1,
+  }));
+}
+
+function toAccepted(job: Job): Settled {
+  const outcome = {
+    kind: 'accepted',
+    providerMessageId: `id-${job.messageId}-${job.ordinal}`,
+    reply: null,
+  } as const;
+  const context = { atMs: systemClock.nowMs(), random: 0.5, dateOf };
+  return { settlement: settleOutcome(job, outcome, context), message: null };
+}
+
+test('outcomes of a campaign by SMS and its receipts, at the same time and in any order, never deadlock', async () => {
+  const applicationName = 'contenders';
+  const contended = openDatabase({ address: testDatabase.address, connectionsMax: 8, applicationName });
+  const tools = {
+    database: contended,
+    clock: systemClock,
+    log: silentLog,
+    newId,
+    random: () => 0.5,
+    secrets: createSecrets('a secret of the tests, and of nothing else'),
+    onCampaignProgress: () => undefined,
+  };
+  const lease = { epoch, signal: new AbortController().signal, release: () => Promise.resolve() };
+  const rounds = 4;
+  const batch = 400;
+  for (let round = 0; round < rounds; round += 1) {
+    const jobs = await insertClaimed(2 * batch);
+    const inOrder = jobs.map(toAccepted);
+    await Promise.allSettled([
+      writeUntilSettled(tools, lease, inOrder.slice(0, batch)),
+      writeUntilSettled(tools, lease, inOrder.slice(batch)),
+      applyReports(
+        tools,
+        'sms',
+        jobs.toReversed().map((job) => ({ job, status: 'delivered', failure: null })),
+      ),
+      applyReports(
+        tools,
+        'sms',
+        jobs.map((job) => ({ job, status: 'failed', failure: null })),
+      ),
+    ]);
+  }
+  await contended.close();
+  // What a connection has counted is seen once it is gone.
+  await eventually(
+    () => run('select from pg_stat_activity where application_name = $1', [applicationName]),
+    (connections) => connections.length === 0,
+  );
+  expect(
+    await run(
+      `select (select deadlocks from pg_stat_database where datname = current_database()) as deadlocks,
+         count(*) filter (where status = 'failed' and provider_message_id is not null) as settled,
+         (select count(*) from delivery_queue) as queued
+       from recipients`,
+    ),
+  ).toEqual([{ deadlocks: 0, settled: rounds * 2 * batch, queued: 0 }]);
+});
