@@ -12,9 +12,10 @@ import { now } from '../platform/clock.ts';
 import { lowestIdAt, type NewId } from '../platform/ids.ts';
 import type { Log } from '../platform/log.ts';
 import type { Transaction } from '../platform/postgres/database.ts';
+import { lockName } from '../platform/postgres/name-locks.ts';
 import { findNumberHolders, type NumberHolder } from '../senders/senders.ts';
 import { submitSms } from './sms-send.ts';
-import { countRecentAnswers } from './sms-store.ts';
+import { countRecentAnswers, hasRecentAnswer } from './sms-store.ts';
 import { insertMessages } from './store.ts';
 
 /**
@@ -69,26 +70,40 @@ async function answerFor(
   const number = { organizationId, address };
   tools.log.info({ organization_id: organizationId, keyword }, 'a keyword came in');
   const { isNews, haveContactsChanged } = await obey(transaction, tools, number, keyword);
-  // Whoever says it twice was answered, and whoever asks again and again is a machine.
   const isAnswered =
     isNews &&
     tools.answersKeywords &&
     holder.isApproved &&
-    (await countAnswers(transaction, tools, number)) < answersPerDayMax;
+    (await mayBeAnswered(transaction, tools, { ...number, sender }, keyword));
   if (isAnswered) await reply(transaction, tools, { ...number, sender }, keyword);
   return { haveContactsChanged, hasQueued: isAnswered };
 }
 
 /** To one number: enough for somebody who changes their mind, and too few to run up a bill. */
 const answersPerDayMax = 5;
+const dayMs = 24 * 60 * 60_000;
+/**
+ * For so long HELP is answered already. Providers tell a text again whose acknowledgement was lost, most of them
+ * without a name by which it could be known; whoever asks again after that has perhaps not had the answer.
+ */
+const helpAnsweredMs = 10 * 60_000;
 
-function countAnswers(transaction: Transaction, tools: InboundTools, number: TextedNumber): Promise<number> {
-  const sinceMs = tools.clock.nowMs() - 24 * 60 * 60_000;
-  return countRecentAnswers(transaction, {
-    ...number,
-    sinceMessageId: lowestIdAt(sinceMs),
-    most: answersPerDayMax,
-  });
+/** Whoever says it twice was answered, and whoever asks again and again is a machine. */
+async function mayBeAnswered(
+  transaction: Transaction,
+  { clock }: InboundTools,
+  to: TextedNumber & { sender: string },
+  keyword: Keyword,
+): Promise<boolean> {
+  // Another worker may have the same text, told twice, at this moment.
+  await lockName(transaction, `answers of ${to.organizationId} to ${to.address}`);
+  const since = (ageMs: number) => ({ ...to, sinceMessageId: lowestIdAt(clock.nowMs() - ageMs) });
+  const isRepeated =
+    keyword === 'help' &&
+    (await hasRecentAnswer(transaction, { ...since(helpAnsweredMs), text: defaultReplies.help }));
+  if (isRepeated) return false;
+  const answers = await countRecentAnswers(transaction, { ...since(dayMs), most: answersPerDayMax });
+  return answers < answersPerDayMax;
 }
 
 type TextedNumber = { organizationId: string; address: string };

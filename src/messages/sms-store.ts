@@ -43,10 +43,13 @@ export async function joinSmsParts(
   });
 }
 
+/** Answers to a number, since a message that need not be there. */
+export type AnswerSearch = { organizationId: string; address: string; sinceMessageId: string };
+
 /** How many texts of a number were answered since then, as far as `most`. Read off recipients_address. */
 export async function countRecentAnswers(
   connection: Connection,
-  wanted: { organizationId: string; address: string; sinceMessageId: string; most: number },
+  wanted: AnswerSearch & { most: number },
 ): Promise<number> {
   const rows = await connection.rows(
     unpreparedStatement(
@@ -58,4 +61,24 @@ export async function countRecentAnswers(
     [wanted.organizationId, wanted.address, wanted.sinceMessageId, wanted.most],
   );
   return rows.length;
+}
+
+/** Whether a number was answered with this text from this sender since then. Read off recipients_address. */
+export async function hasRecentAnswer(
+  connection: Connection,
+  wanted: AnswerSearch & { sender: string; text: string },
+): Promise<boolean> {
+  const rows = await connection.rows(
+    unpreparedStatement(
+      `select
+       from recipients r
+       join messages m on m.organization_id = r.organization_id and m.id = r.message_id
+       join message_contents c on c.organization_id = r.organization_id and c.message_id = r.message_id
+       where r.organization_id = $1 and r.address_key = $2 and r.message_id > $3 and r.field = 'answer'
+         and m.sender = $4 and c.content ->> 'text' = $5
+       limit 1`,
+    ),
+    [wanted.organizationId, wanted.address, wanted.sinceMessageId, wanted.sender, wanted.text],
+  );
+  return rows.length > 0;
 }

@@ -230,12 +230,41 @@ describe('a text that comes in', () => {
     expect(texts[0]!.body).toContain('STOP');
   });
 
-  test('asks again and again, and is answered five times a day', async () => {
-    for (let asking = 1; asking <= 8; asking += 1) await comeIn('HELP');
-    await eventually(
+  const allApplied = () =>
+    eventually(
       () => rowsOf(server, 'select from sms_events'),
       (events) => events.length === 0,
     );
+
+  test('that is told twice is answered once, and one after ten minutes again', async () => {
+    const asker = '+491701234571';
+    const ask = () =>
+      intake().takeInbound({
+        providerMessageId: null,
+        from: asker,
+        senderName: '14155550100',
+        text: 'HELP',
+      });
+    const answers = async () =>
+      (await server.request<List>('GET', '/v1/sms?category=keyword_reply')).body.data.filter(
+        ({ to }) => to === asker,
+      ).length;
+    await ask();
+    await ask();
+    await allApplied();
+    expect(await answers()).toBe(1);
+    clock.putForward(11 * 60_000);
+    await ask();
+    await allApplied();
+    expect(await answers()).toBe(2);
+  });
+
+  test('asks again and again, and is answered five times a day', async () => {
+    for (let asking = 1; asking <= 8; asking += 1) {
+      await comeIn('HELP');
+      await allApplied();
+      clock.putForward(11 * 60_000);
+    }
     expect(await replies()).toHaveLength(5);
   });
 
