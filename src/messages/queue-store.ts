@@ -377,8 +377,9 @@ const settle = statement<{ organization_id: string; message_id: string; ordinal:
      drop_reason = coalesce(r.drop_reason, s.drop_reason),
      handed_off_at = case when s.was_handed_off then coalesce(r.handed_off_at, $5) else r.handed_off_at end,
      ambiguities = r.ambiguities + s.is_ambiguous::integer,
-     -- Whoever was reported on meanwhile was handed it.
-     uncertain = (s.is_ambiguous and r.status in ('sent', 'delayed')) or (r.uncertain and s.due_at is not null),
+     -- Whoever was reported on meanwhile was handed it, and if only that it is on its way.
+     uncertain = r.uncertain and s.due_at is not null or s.is_ambiguous and r.status in ('sent', 'delayed')
+       and (r.handed_off_at is null or r.uncertain),
      provider_message_id = coalesce(s.provider_message_id, r.provider_message_id),
      failure_type = case when ${isOvertaken} then r.failure_type else s.failure_type end,
      failure_class = case when ${isOvertaken} then r.failure_class else s.failure_class end,
@@ -609,8 +610,8 @@ const applyReports = statement<{ organization_id: string; message_id: string; or
      and r.drop_reason is null
      and (
        ${rankOf('report.status')} > ${rankOf('r.status')}
-       -- It says that a hand-off took place that nobody was sure of.
-       or (r.uncertain and report.status = 'sent')
+       -- It says that a hand-off took place that nobody was sure of, or whose outcome is still to be written.
+       or (report.status = 'sent' and r.status in ('sent', 'delayed') and (r.uncertain or r.handed_off_at is null))
      )
    returning r.organization_id, r.message_id, r.ordinal`,
 );

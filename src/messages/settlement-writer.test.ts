@@ -6,10 +6,12 @@ import { createIds } from '../platform/ids.ts';
 import { silentLog } from '../platform/log.ts';
 import { type Database, openDatabase, unpreparedStatement } from '../platform/postgres/database.ts';
 import { createSecrets } from '../platform/secrets.ts';
-import { applyReports } from './feedback.ts';
+import type { SendOutcome } from '../channels/outcome.ts';
+import type { Lease } from '../platform/queue/lease.ts';
+import { applyReports, type FeedbackTools } from './feedback.ts';
 import type { Job } from './queue-store.ts';
 import { settleOutcome } from './settlement.ts';
-import { type Settled, writeUntilSettled } from './settlement-writer.ts';
+import { type Settled, writeUntilSettled, type WriterTools } from './settlement-writer.ts';
 
 const newId = createIds(systemClock);
 const organizationId = newId();
@@ -70,21 +72,18 @@ async function insertClaimed(count: number): Promise<Job[]> {
   }));
 }
 
-function toAccepted(job: Job): Settled {
-  const outcome = {
-    kind: 'accepted',
-    providerMessageId: `id-${job.messageId}-${job.ordinal}`,
-    reply: null,
-  } as const;
+function toSettled(job: Job, outcome: SendOutcome<string>): Settled {
   const context = { atMs: systemClock.nowMs(), random: 0.5, dateOf };
   return { settlement: settleOutcome(job, outcome, context), message: null };
 }
 
-test('outcomes of a campaign by SMS and its receipts, at the same time and in any order, never deadlock', async () => {
-  const applicationName = 'contenders';
-  const contended = openDatabase({ address: testDatabase.address, connectionsMax: 8, applicationName });
-  const tools = {
-    database: contended,
+const reply = { code: null, enhancedCode: null, diagnostic: 'connection lost', remote: null };
+
+const lease: Lease = { epoch, signal: new AbortController().signal, release: () => Promise.resolve() };
+
+function toolsWith(connections: Database): WriterTools & FeedbackTools {
+  return {
+    database: connections,
     clock: systemClock,
     log: silentLog,
     newId,
@@ -92,12 +91,19 @@ test('outcomes of a campaign by SMS and its receipts, at the same time and in an
     secrets: createSecrets('a secret of the tests, and of nothing else'),
     onCampaignProgress: () => undefined,
   };
-  const lease = { epoch, signal: new AbortController().signal, release: () => Promise.resolve() };
+}
+
+test('outcomes of a campaign by SMS and its receipts, at the same time and in any order, never deadlock', async () => {
+  const applicationName = 'contenders';
+  const contended = openDatabase({ address: testDatabase.address, connectionsMax: 8, applicationName });
+  const tools = toolsWith(contended);
   const rounds = 4;
   const batch = 400;
   for (let round = 0; round < rounds; round += 1) {
     const jobs = await insertClaimed(2 * batch);
-    const inOrder = jobs.map(toAccepted);
+    const inOrder = jobs.map((job) =>
+      toSettled(job, { kind: 'accepted', providerMessageId: `${job.messageId} ${job.ordinal}`, reply: null }),
+    );
     await Promise.allSettled([
       writeUntilSettled(tools, lease, inOrder.slice(0, batch)),
       writeUntilSettled(tools, lease, inOrder.slice(batch)),
@@ -127,4 +133,28 @@ test('outcomes of a campaign by SMS and its receipts, at the same time and in an
        from recipients`,
     ),
   ).toEqual([{ deadlocks: 0, settled: rounds * 2 * batch, queued: 0 }]);
+});
+
+test('a text that was said to be on its way before its hand-off was cut off is not uncertain', async () => {
+  const [told, untold, late] = (await insertClaimed(3)) as [Job, Job, Job];
+  const tools = toolsWith(database);
+  const tellSent = (job: Job) => applyReports(tools, 'sms', [{ job, status: 'sent', failure: null }]);
+  await tellSent(told);
+  await writeUntilSettled(
+    tools,
+    lease,
+    [told, untold, late].map((job) => toSettled(job, { kind: 'unknown', reply })),
+  );
+  await tellSent(late);
+  expect(
+    await run(
+      `select status, uncertain, handed_off_at is not null as is_handed_off
+       from recipients where message_id = $1 order by ordinal`,
+      [told.messageId],
+    ),
+  ).toEqual([
+    { status: 'sent', uncertain: false, is_handed_off: true },
+    { status: 'sent', uncertain: true, is_handed_off: true },
+    { status: 'sent', uncertain: false, is_handed_off: true },
+  ]);
 });
