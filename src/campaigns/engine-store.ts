@@ -374,7 +374,8 @@ export async function saveFrozen(
   await connection.rows(
     unpreparedStatement(
       `update campaigns
-       set frozen_at = coalesce(frozen_at, $3), frozen_through = $4, content_bytes = $5,
+       set frozen_at = coalesce(frozen_at, $3), rest_frozen_at = case when frozen_at is not null then $3::timestamptz end,
+         frozen_through = $4, first_frozen_through = coalesce($4, first_frozen_through), content_bytes = $5,
          candidates = coalesce(candidates, 0) + $6, audience = coalesce(audience, 0) + $7,
          excluded_unsubscribed = coalesce(excluded_unsubscribed, 0) + $8,
          excluded_suppressed = coalesce(excluded_suppressed, 0) + $9,

@@ -47,7 +47,7 @@ export async function explainRecipient(
       campaign: {
         status: campaign.status,
         scheduledAt: campaign.scheduled_at,
-        frozenAt: isFrozenFor(campaign, contactId) ? campaign.frozen_at : null,
+        frozenAt: findFrozenAt(campaign, contactId.toLowerCase()),
         isPartlyFrozen: campaign.frozen_through !== null,
         cancelledAt: campaign.cancelled_at,
         pauseReason: campaign.pause_reason,
@@ -65,9 +65,19 @@ export async function explainRecipient(
   });
 }
 
-/** Ids in lower case stand in the order of their octets. */
-function isFrozenFor({ frozen_through: through }: store.CampaignRow, contactId: string): boolean {
-  return through === null || contactId.toLowerCase() <= through;
+/**
+ * When the part of the audience was frozen in which the contact would be, or null if it is not yet. Ids in lower case
+ * stand in the order of their octets.
+ */
+function findFrozenAt(campaign: store.CampaignRow, contactId: string): Date | null {
+  const {
+    frozen_at: frozenAt,
+    frozen_through: through,
+    first_frozen_through: firstThrough,
+    rest_frozen_at: restFrozenAt,
+  } = campaign;
+  if (through !== null && contactId > through) return null;
+  return firstThrough !== null && contactId > firstThrough ? (restFrozenAt ?? frozenAt) : frozenAt;
 }
 
 function standingOf(

@@ -439,6 +439,13 @@ test('the first slice of a large audience is sent to before the rest is frozen, 
   const contacts = (await recipientsOf(campaign)).map(({ contact_id }) => contact_id);
   expect(new Set(contacts).size).toBe(2_720);
   expect(contacts).toEqual(contacts.toSorted());
+  // Of whom it was decided when.
+  expect(await read(campaign)).toMatchObject({ first_frozen_through: contacts[999], frozen_through: null });
+  const [later] = await run<{ is_later: boolean }>(
+    'select rest_frozen_at > frozen_at as is_later from campaigns where id = $1',
+    [campaign.id],
+  );
+  expect(later).toEqual({ is_later: true });
 });
 
 test('a campaign that nobody is in has failed and says so', async () => {

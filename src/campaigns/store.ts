@@ -26,6 +26,9 @@ export type CampaignRow = AudienceIds & {
   frozen_at: Date | null;
   /** Only those of its audience up to this contact are frozen; null for all of them. */
   frozen_through: string | null;
+  /** Those up to this contact were frozen at `frozen_at`, the others later; null where all were at once. */
+  first_frozen_through: string | null;
+  rest_frozen_at: Date | null;
   /** How many of its audience have a row as recipients. */
   expanded: number;
   audience: number | null;
@@ -42,8 +45,8 @@ const audienceColumns = audienceFields.join(', ');
 /** Bodies are stored apart from the row, and read only where they are named. */
 const listedColumns = `organization_id, channel, id, name, status, content, ${audienceColumns},
   scheduled_at, queued_at, started_at, completed_at, cancelled_at, pause_reason, failure_reason,
-  message_id, frozen_at, frozen_through, expanded, audience, excluded_unsubscribed, excluded_suppressed, excluded_no_address,
-  excluded_duplicate, created_at, updated_at`;
+  message_id, frozen_at, frozen_through, first_frozen_through, rest_frozen_at, expanded, audience,
+  excluded_unsubscribed, excluded_suppressed, excluded_no_address, excluded_duplicate, created_at, updated_at`;
 
 /** As it is read with its bodies. */
 type WholeRow = CampaignRow & { bodies: CampaignContent };

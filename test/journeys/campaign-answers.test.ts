@@ -306,6 +306,34 @@ describe('why a contact got a campaign, or did not,', () => {
     ]);
   });
 
+  test('is told as of the part of a large audience in which they would have been', async () => {
+    const ann = await aContact('Ann');
+    const suppress = (name: string) =>
+      addSuppressions(server.installation.database, server.installation, 'email', [
+        { organizationId: server.organizationId, address: addressOf(name), reason: 'complaint' },
+      ]);
+    const [bob, cay] = [await aContact('Bob', { consent: { email: 'unsubscribed' } }), await aContact('Cay')];
+    await suppress('Ann');
+    await suppress('Cay');
+    const id = await makeSent([]);
+    await rows(
+      `update campaigns
+       set frozen_at = (select created_at from contacts where id = $2), first_frozen_through = $2,
+         rest_frozen_at = now() + interval '1 minute'
+       where id = $1`,
+      [id, ann],
+    );
+    const dan = await aContact('Dan');
+    await rows(`update contacts set created_at = now() + interval '2 minutes' where id = $1`, [dan]);
+    const reason = (part: string) => expect.stringContaining(part) as string;
+    expect(await Promise.all([ann, bob, cay, dan].map((contact) => explain(id, contact)))).toMatchObject([
+      { outcome: 'not_in_audience', reason: reason('Was not in the audience when it was frozen') },
+      { outcome: 'excluded', reason: reason('is unsubscribed from email') },
+      { outcome: 'excluded', reason: reason('the email address is suppressed since 2') },
+      { outcome: 'not_in_audience', reason: reason('after the audience was frozen') },
+    ]);
+  });
+
   test('is told of whoever waits, whoever left meanwhile, and whoever was deleted', async () => {
     const [ann, bob, cay] = [await aContact('Ann'), await aContact('Bob'), await aContact('Cay')];
     const id = await aCampaign();
