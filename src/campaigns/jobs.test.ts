@@ -1,0 +1,174 @@
+import { afterAll, afterEach, beforeAll, beforeEach, expect, test } from 'vitest';
+import { createManualClock, type ManualClock } from '../../test/support/manual-clock.ts';
+import { createTestDatabase, type TestDatabase } from '../../test/support/test-database.ts';
+import { now, systemClock } from '../platform/clock.ts';
+import { createIds } from '../platform/ids.ts';
+import { silentLog } from '../platform/log.ts';
+import { type Database, openDatabase, unpreparedStatement } from '../platform/postgres/database.ts';
+import type { RunningChore } from '../platform/queue/chore.ts';
+import type { CampaignChannel } from './channel.ts';
+import { startCampaigns } from './jobs.ts';
+
+const newId = createIds(systemClock);
+let testDatabase: TestDatabase;
+let database: Database;
+let organizationId: string;
+let clock: ManualClock;
+let campaigns: RunningChore | null = null;
+let transactions = 0;
+let preparations: string[] = [];
+
+beforeAll(async () => {
+  testDatabase = await createTestDatabase();
+  database = openDatabase({ address: testDatabase.address, connectionsMax: 4 });
+});
+beforeEach(async () => {
+  organizationId = newId();
+  clock = createManualClock();
+  transactions = 0;
+  preparations = [];
+  await run(
+    'insert into organizations (id, name, email_quota, created_at, updated_at) values ($1, $2, 0, $3, $3)',
+    [organizationId, 'Test', now(clock)],
+  );
+});
+afterEach(async () => {
+  await campaigns?.stop();
+  campaigns = null;
+  await run('delete from campaigns');
+});
+afterAll(async () => {
+  await database.close();
+  await testDatabase.drop();
+});
+
+function run<Row>(text: string, values: readonly unknown[] = []): Promise<Row[]> {
+  return database.rows(unpreparedStatement<Row>(text), values);
+}
+
+/** Of the contract only what the chores ask for. */
+const email = {
+  channel: 'email',
+  addressColumns: { address: 'email', key: 'email_key' },
+  openMeter: null,
+  findObstacle: () => Promise.resolve(null),
+  prepare: (_transaction: unknown, { id }: { id: string }) => {
+    preparations.push(id);
+    return Promise.reject(new Error('there is no preparing it'));
+  },
+} as unknown as CampaignChannel;
+
+/** Each of the three chores waits for its next look, and for another attempt at listening, which none is let. */
+const timersOfIdle = 6;
+
+/** Each transaction takes a few milliseconds, as with a clock that goes on by itself. */
+const transactionMs = 2;
+
+async function start(): Promise<void> {
+  campaigns = startCampaigns({
+    database: {
+      ...database,
+      transaction: (work) => {
+        transactions += 1;
+        clock.advance(transactionMs);
+        return database.transaction(work);
+      },
+      connectAlone: () => Promise.reject(new Error('nobody notifies')),
+    },
+    clock,
+    log: silentLog,
+    newId,
+    channels: new Map([['email', email]]),
+    onAdmitted: () => undefined,
+    onFrozen: () => undefined,
+  });
+  await clock.whenWaiting(timersOfIdle);
+}
+
+/** By so many seconds, a little at a time, so that whoever wakes looks around before the next. */
+async function goOn(seconds: number): Promise<void> {
+  const endMs = clock.monotonicMs() + seconds * 1_000;
+  while (clock.monotonicMs() < endMs) {
+    clock.advance(100);
+    await clock.whenWaiting(timersOfIdle);
+  }
+}
+
+async function insertCampaigns(count: number, more: Record<string, unknown>): Promise<string[]> {
+  const ids = Array.from({ length: count }, () => newId());
+  const columns = { message_id: null, status: 'draft', content: '{}', ...more };
+  const names = Object.keys(columns);
+  for (const id of ids) {
+    await run(
+      `insert into campaigns
+         (organization_id, id, channel, name, name_key, created_at, updated_at, ${names.join(', ')})
+       values ($1, $2, 'email', 'News', 'news', $3, $3, ${names.map((_name, index) => `$${index + 4}`).join(', ')})`,
+      [
+        organizationId,
+        id,
+        now(clock),
+        ...Object.values({ ...columns, message_id: columns.status === 'scheduled' ? null : id }),
+      ],
+    );
+  }
+  return ids;
+}
+
+test('fifty campaigns that wait for their quota or for room in the queue are looked at once a second at most', async () => {
+  const frozen = { frozen_at: now(clock), content_bytes: 100 };
+  await insertCampaigns(45, {
+    ...frozen,
+    status: 'paused',
+    pause_reason: 'quota_exceeded',
+    audience: 1,
+    expanded: 1,
+  });
+  const waiting = await insertCampaigns(5, {
+    ...frozen,
+    status: 'sending',
+    audience: 8_001,
+    expanded: 8_001,
+    admitted: 8_000,
+  });
+  await run(
+    `insert into delivery_queue
+       (organization_id, message_id, ordinal, channel, lane, due_at, accepted_at, content_bytes)
+     select $1, id, ordinal, 'email', 1, $3, $3, 100
+     from unnest($2::uuid[]) id
+     cross join generate_series(0, 7999) ordinal`,
+    [organizationId, waiting, now(clock)],
+  );
+  await start();
+  const before = transactions;
+  const seconds = 10;
+  await goOn(seconds);
+  const steps = transactions - before;
+  expect(steps).toBeLessThanOrEqual(seconds * 50);
+  expect(steps).toBeGreaterThanOrEqual(seconds * 5);
+});
+
+test('fifty campaigns that wait for their quota alone are looked at once a minute', async () => {
+  await insertCampaigns(50, {
+    frozen_at: now(clock),
+    content_bytes: 100,
+    status: 'paused',
+    pause_reason: 'quota_exceeded',
+    audience: 1,
+    expanded: 1,
+  });
+  await start();
+  const before = transactions;
+  await goOn(2.5 * 60);
+  const steps = transactions - before;
+  expect(steps).toBeGreaterThanOrEqual(100);
+  expect(steps).toBeLessThanOrEqual(150);
+});
+
+test('a campaign whose time has come and that cannot be queued is tried again every five seconds', async () => {
+  const [id] = (await insertCampaigns(1, { status: 'scheduled', scheduled_at: now(clock) })) as [string];
+  await start();
+  await goOn(60);
+  expect(new Set(preparations)).toEqual(new Set([id]));
+  expect(preparations.length).toBeGreaterThan(9);
+  expect(preparations.length).toBeLessThan(14);
+});
