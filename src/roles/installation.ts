@@ -14,6 +14,8 @@ import {
   type DatabaseAddress,
   DatabaseUnavailableError,
   openDatabase,
+  rowsOf,
+  unpreparedStatement,
 } from '../platform/postgres/database.ts';
 import { startEmbeddedPostgres } from '../platform/postgres/embedded.ts';
 import { migrate } from '../platform/postgres/migrate.ts';
@@ -142,7 +144,10 @@ export async function createFirstOrganization(installation: Installation): Promi
   if (await hasOrganizations(database)) return null;
   const lock = await database.connectAlone('postillion-first-start');
   try {
-    await lock.query("select pg_advisory_lock(hashtextextended('postillion first start', 0))");
+    await rowsOf(
+      lock,
+      unpreparedStatement("select pg_advisory_lock(hashtextextended('postillion first start', 0))"),
+    );
     if (await hasOrganizations(database)) return null;
     const organization = await createOrganization(installation, 'My organization');
     const { key } = await createApiKey(installation, {
