@@ -1,7 +1,7 @@
 import { type Static, Type } from 'typebox';
 import { type Channel, channels } from '../accounts/accounts.ts';
 import { parseAddress } from '../channels/email/email.ts';
-import { instant, literals } from '../platform/http/shapes.ts';
+import { instant, literals, optionalText, textOrNull } from '../platform/http/shapes.ts';
 import type { TextFormat } from '../platform/http/validation.ts';
 
 /** Why an address must not be written to any more. */
@@ -82,10 +82,6 @@ export const propertyTextLengthMax = 1_000;
 
 const id = Type.String({ format: 'uuid' });
 
-/** A text that may be null: said so in one type, so that what is wrong with it is said once. */
-const optionalText = (options: Record<string, unknown>) =>
-  Type.Optional(Type.Unsafe<string | null>({ type: ['string', 'null'], ...options }));
-
 const consent = <State>(state: State) =>
   Object.fromEntries(channels.map((channel) => [channel, state])) as Record<Channel, State>;
 
@@ -144,8 +140,6 @@ export const contactPatch = Type.Object(contactFields, { additionalProperties: f
 export type ContactInput = Static<typeof contactPatch>;
 
 export type ContactBody = Static<typeof contactBody>;
-
-const textOrNull = Type.Union([Type.String(), Type.Null()]);
 
 export const contactRecord = Type.Object({
   id,

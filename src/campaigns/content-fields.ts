@@ -1,13 +1,10 @@
 import { Type } from 'typebox';
 import type { Values } from '../channels/placeholders.ts';
+import { optional, optionalText } from '../platform/http/shapes.ts';
 
 /** Fields that the contents of campaigns are made of on more than one channel. */
 
-/** An input that may be null: said so in one type, so that what is wrong with it is said once. */
-export const optional = <Value>(type: string, options: Record<string, unknown>) =>
-  Type.Optional(Type.Unsafe<Value | null>({ type: [type, 'null'], ...options }));
-
-export const categoryInput = optional<string>('string', {
+export const categoryInput = optionalText({
   minLength: 1,
   maxLength: 100,
   format: 'single-line',
@@ -22,8 +19,6 @@ export const variablesInput = optional<Values>('object', {
   maxProperties: 500,
   description: 'What stands for `{{name}}` where a contact has no value of its own.',
 });
-
-export const textOrNull = Type.Union([Type.String(), Type.Null()]);
 
 export const variablesOrNull = Type.Unsafe<Values | null>({ type: ['object', 'null'] });
 

@@ -3,49 +3,43 @@ import { makeTextPart, parseAddress } from '../channels/email/email.ts';
 import type { Values } from '../channels/placeholders.ts';
 import { findTracking } from '../domains/domains.ts';
 import { findMessageSender, type StoredEmailContent, type StoredEmailDetails } from '../messages/messages.ts';
+import { optional, optionalText, textOrNull } from '../platform/http/shapes.ts';
 import type { Transaction } from '../platform/postgres/database.ts';
 import { keepTemplate, listVariables, type TemplateContent, toEmailText } from '../templates/templates.ts';
 import type { CampaignChannel, CampaignContent, PreparableCampaign, Preparation } from './channel.ts';
-import {
-  categoryInput,
-  optional,
-  pickValues,
-  textOrNull,
-  variablesInput,
-  variablesOrNull,
-} from './content-fields.ts';
+import { categoryInput, pickValues, variablesInput, variablesOrNull } from './content-fields.ts';
 import { renderEmailSample, submitEmailTest } from './email-sample.ts';
 
 const contentFields = {
-  subject: optional<string>('string', {
+  subject: optionalText({
     minLength: 1,
     maxLength: 998,
     format: 'single-line',
     description: 'Needed unless the template has one. Supports `{{variables}}`, as the bodies do.',
   }),
-  preview_text: optional<string>('string', {
+  preview_text: optionalText({
     minLength: 1,
     maxLength: 500,
     format: 'single-line',
     description: "What mail clients show beside the subject; the template's own when left out.",
   }),
-  from: optional<string>('string', {
+  from: optionalText({
     format: 'email',
     description: 'On a verified domain of the organization.',
   }),
-  from_name: optional<string>('string', {
+  from_name: optionalText({
     minLength: 1,
     maxLength: 256,
     format: 'single-line',
     description: 'The name shown beside it.',
   }),
-  reply_to: optional<string>('string', { format: 'email', description: 'Where answers go.' }),
-  template_id: optional<string>('string', {
+  reply_to: optionalText({ format: 'email', description: 'Where answers go.' }),
+  template_id: optionalText({
     format: 'uuid',
     description: 'A saved template, in place of `html` and `text`.',
   }),
-  html: optional<string>('string', { minLength: 1, description: 'HTML body.' }),
-  text: optional<string>('string', {
+  html: optionalText({ minLength: 1, description: 'HTML body.' }),
+  text: optionalText({
     minLength: 1,
     description: 'Plain text body; made of the HTML when left out.',
   }),

@@ -2,7 +2,7 @@ import { type TProperties, Type } from 'typebox';
 import { compileText, listPlaceholders, type Values } from '../channels/placeholders.ts';
 import { compileSms, countSegments, fillSms, smsLengthMax, trimSenderName } from '../channels/sms/sms.ts';
 import { findMessageSender, type StoredSmsContent } from '../messages/messages.ts';
-import { literals } from '../platform/http/shapes.ts';
+import { literals, optionalText, textOrNull } from '../platform/http/shapes.ts';
 import type { Transaction } from '../platform/postgres/database.ts';
 import { findApprovedSenders } from '../senders/senders.ts';
 import type {
@@ -12,24 +12,17 @@ import type {
   Preparation,
   QuotaMeter,
 } from './channel.ts';
-import {
-  categoryInput,
-  optional,
-  pickValues,
-  textOrNull,
-  variablesInput,
-  variablesOrNull,
-} from './content-fields.ts';
+import { categoryInput, pickValues, variablesInput, variablesOrNull } from './content-fields.ts';
 import { renderSmsSample, submitSmsTest } from './sms-sample.ts';
 
 const contentFields = {
-  from: optional<string>('string', {
+  from: optionalText({
     minLength: 1,
     maxLength: 255,
     format: 'single-line',
     description: 'The name of an approved sender of the organization; a number with or without its plus.',
   }),
-  body: optional<string>('string', {
+  body: optionalText({
     minLength: 1,
     maxLength: smsLengthMax,
     description: 'The text. Supports `{{variables}}`; with them replaced it has as many characters at most.',

@@ -1,7 +1,7 @@
 import { type Static, Type } from 'typebox';
 import { getPublicSuffix } from 'tldts';
 import { parseDomain } from '../channels/email/email.ts';
-import { instant, literals } from '../platform/http/shapes.ts';
+import { instant, literals, textOrNull } from '../platform/http/shapes.ts';
 import type { TextFormat } from '../platform/http/validation.ts';
 import { recordKinds } from './records.ts';
 
@@ -68,7 +68,7 @@ export const domainRecord = Type.Object({
   status: literals(['pending', 'verified']),
   records: Type.Array(dnsRecord, { description: 'What to publish in the DNS.' }),
   return_path_subdomain: Type.String(),
-  tracking_subdomain: Type.Union([Type.String(), Type.Null()]),
+  tracking_subdomain: textOrNull,
   open_tracking: Type.Boolean(),
   click_tracking: Type.Boolean(),
   health: Type.Object(

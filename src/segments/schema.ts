@@ -1,5 +1,5 @@
 import { type Static, Type } from 'typebox';
-import { instant, literals } from '../platform/http/shapes.ts';
+import { instant, literals, textOrNull } from '../platform/http/shapes.ts';
 import { conditionsSchema } from './condition-schema.ts';
 
 export const segmentStatuses = ['computing', 'ready', 'failed'] as const;
@@ -34,7 +34,7 @@ const id = Type.String({ format: 'uuid' });
 export const segmentRecord = Type.Object({
   id,
   name: Type.String(),
-  description: Type.Union([Type.String(), Type.Null()]),
+  description: textOrNull,
   conditions: conditionsSchema,
   status: literals(segmentStatuses),
   contact_count: Type.Integer({ description: 'How many contacts it has, as far as they were computed.' }),

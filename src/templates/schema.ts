@@ -1,5 +1,5 @@
 import { type Static, Type } from 'typebox';
-import { instant } from '../platform/http/shapes.ts';
+import { instant, optionalText, textOrNull } from '../platform/http/shapes.ts';
 import type { TextFormat } from '../platform/http/validation.ts';
 import { isUuid } from '../platform/ids.ts';
 
@@ -17,10 +17,6 @@ export const templateFormats: Record<string, TextFormat> = {
     mustBe: 'ids, separated by commas',
   },
 };
-
-/** A text that may be null: said so in one type, so that what is wrong with it is said once. */
-const optionalText = (options: Record<string, unknown>) =>
-  Type.Optional(Type.Unsafe<string | null>({ type: ['string', 'null'], ...options }));
 
 export const templateNameLengthMax = 100;
 
@@ -62,8 +58,6 @@ export const templatePatch = Type.Object(
 );
 
 export type TemplatePatch = Static<typeof templatePatch>;
-
-const textOrNull = Type.Union([Type.String(), Type.Null()]);
 
 const listedFields = {
   id: Type.String({ format: 'uuid' }),

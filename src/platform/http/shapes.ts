@@ -23,3 +23,12 @@ export const deletedOf = (resource: string) =>
     id: Type.String({ format: 'uuid' }),
     deleted: Type.Literal(true),
   });
+
+/** A text of an answer, or null. */
+export const textOrNull = Type.Union([Type.String(), Type.Null()]);
+
+/** A field of a request that may be left out, or null: said in one type, so that what is wrong with it is said once. */
+export const optional = <Value>(type: string, options: Record<string, unknown>) =>
+  Type.Optional(Type.Unsafe<Value | null>({ type: [type, 'null'], ...options }));
+
+export const optionalText = (options: Record<string, unknown>) => optional<string>('string', options);
