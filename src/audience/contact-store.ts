@@ -251,6 +251,8 @@ async function readIds(connection: Connection, text: string, values: readonly un
   return rows.map(({ id }) => id);
 }
 
+const ofOrganization = 'from contacts c where c.organization_id = $1';
+
 type Selection = {
   /** A statement for the ids of so many contacts, nearest to the cursor first, that pass all filters but the search. */
   pick: (limit: string) => string;
@@ -258,7 +260,7 @@ type Selection = {
   values: unknown[];
   /** Where the values have the sets of the page; none where it is of all contacts, or of an identifier. */
   setParameters: readonly string[];
-  /** The contacts `c` that pass all filters but the search; of sets, all contacts. */
+  /** The contacts `c` that pass all filters but the search; of no use where the page is of sets. */
   fromContacts: string;
 };
 
@@ -298,9 +300,7 @@ function selectContacts(organizationId: string, filter: ContactFilter, page: Pag
        limit ${limit}`,
     values,
     setParameters: isBySets ? setParameters : [],
-    fromContacts: isBySets
-      ? 'from contacts c where c.organization_id = $1'
-      : `from contacts c ${joins.join(' ')} where c.organization_id = $1 ${conditions.join(' ')}`,
+    fromContacts: `from contacts c ${joins.join(' ')} where c.organization_id = $1 ${conditions.join(' ')}`,
   };
 }
 
@@ -321,11 +321,11 @@ async function searchContacts(
   // Of each range the first of a page: PostgreSQL chooses whether it reads the range or the primary key.
   const { fromContacts, order } = searching;
   const found = ranges.map((range) => `(select c.id ${fromContacts} and ${range} ${order} limit $3)`);
-  return readIds(connection, firstOf(found.join(' union '), order), values);
-}
-
-function firstOf(found: string, order: string): string {
-  return `with found as materialized (${found}) select c.id from found c where true ${order} limit $3`;
+  return readIds(
+    connection,
+    `with found as materialized (${found.join(' union ')}) select c.id from found c where true ${order} limit $3`,
+    values,
+  );
 }
 
 type Searching = Selection & { ranges: readonly string[]; order: string };
@@ -333,13 +333,12 @@ type Searching = Selection & { ranges: readonly string[]; order: string };
 /**
  * Among the members of sets PostgreSQL would choose wrongly, since it takes sets and texts to have nothing to do with
  * each other. So a rare text is looked up first, and its contacts are asked for their memberships; of one that is not
- * rare, a page is mostly found among the newest members; and if it is not, all whose text it is are looked for among
- * all members.
+ * rare, a page is mostly found among the newest members; and if it is not, all whose text it is are asked.
  */
 async function searchMembers(connection: Connection, searching: Searching, page: Page): Promise<string[]> {
   const rare = await searchRareMembers(connection, searching);
   if (rare !== null) return rare;
-  const { pick, fromContacts, values, ranges, order } = searching;
+  const { pick, values, ranges, order } = searching;
   const [newest] = await connection.rows(
     unpreparedStatement<{ looked_at: number; ids: string[] }>(
       `with newest as materialized (
@@ -359,12 +358,11 @@ async function searchMembers(connection: Connection, searching: Searching, page:
   );
   if (newest === undefined) throw new Error('a select of one row returned none');
   if (newest.ids.length > page.limit || newest.looked_at < searchedNewestMax) return newest.ids;
-  const inRanges = ranges.map((range) => `select c.id ${fromContacts} and ${range}`).join(' union ');
-  return readIds(
-    connection,
-    firstOf(`select picked.id from (${pick('all')}) picked where picked.id in (${inRanges})`, order),
-    values,
-  );
+  const all = ranges.map((range) => `select c.id ${ofOrganization} and ${range}`).join(' union ');
+  // In their order, so that no more are asked than the page needs.
+  const nearestFirst = `select c.id from (${all}) c where true ${order} offset 0`;
+  const text = `select c.id from (${nearestFirst}) c ${membershipsOf(searching)} where true ${order} limit $3`;
+  return readIds(connection, text, values);
 }
 
 /** How many of the newest members are looked through for a text that is not rare. */
@@ -374,26 +372,11 @@ const searchedNewestMax = 2_500;
 const rareMatchesMax = 500;
 
 /** Null if the text is not rare. */
-async function searchRareMembers(
-  connection: Connection,
-  { setParameters, values, ranges, order }: Searching,
-): Promise<string[] | null> {
+async function searchRareMembers(connection: Connection, searching: Searching): Promise<string[] | null> {
+  const { values, ranges, order } = searching;
   const matches = ranges.map(
     (range, index) =>
-      `(select c.id, ${index} as range_number
-        from contacts c
-        where c.organization_id = $1 and ${range}
-        limit ${rareMatchesMax + 1})`,
-  );
-  // A lookup for each, whatever the planner thinks of the number of members.
-  const memberships = setParameters.map(
-    (setParameter, index) =>
-      `cross join lateral (
-         select
-         from memberships m
-         where m.organization_id = $1 and m.set_id = ${setParameter} and m.contact_id = c.id
-         offset 0
-       ) membership${index}`,
+      `(select c.id, ${index} as range_number ${ofOrganization} and ${range} limit ${rareMatchesMax + 1})`,
   );
   const [found] = await connection.rows(
     unpreparedStatement<{ is_rare: boolean; ids: string[] }>(
@@ -404,7 +387,7 @@ async function searchRareMembers(
        )
        select is_rare, array(
          select c.id
-         from (select distinct id from matched) c ${memberships.join(' ')}
+         from (select distinct id from matched) c ${membershipsOf(searching)}
          where is_rare ${order}
          limit $3
        ) as ids
@@ -413,6 +396,20 @@ async function searchRareMembers(
     values,
   );
   return found?.is_rare === true ? found.ids : null;
+}
+
+/** Asks each contact `c` for its memberships, whatever the planner thinks of the number of members. */
+function membershipsOf({ setParameters }: Searching): string {
+  const asked = setParameters.map(
+    (setParameter, index) =>
+      `cross join lateral (
+         select
+         from memberships m
+         where m.organization_id = $1 and m.set_id = ${setParameter} and m.contact_id = c.id
+         offset 0
+       ) membership${index}`,
+  );
+  return asked.join(' ');
 }
 
 /** Every text that begins with a prefix lies, octet by octet, between the prefix and the prefix with this behind it. */
