@@ -13,7 +13,7 @@ import { findDurabilityProblems } from '../platform/postgres/durability.ts';
 import { pendingMigrations } from '../platform/postgres/migrate.ts';
 import { examineDirectDelivery } from './doctor-delivery.ts';
 import { type Finding, ok, problem, warning } from './finding.ts';
-import { type Installation, openInstallation } from './installation.ts';
+import { type Installation, openInstallation, publicUrlOf } from './installation.ts';
 import { describeFailure } from './operator-command.ts';
 import { createSmsProvider } from './sms-provider.ts';
 import { createEmailProvider } from './worker.ts';
@@ -40,7 +40,7 @@ export async function examine(
       warning('database', 'not looked at', 'Mend the settings first.'),
     ];
   }
-  const findings = [ok('settings', describeSettings(config))];
+  const findings = [ok('settings', describeSettings(config)), examineLinks(config)];
   if (config.databaseUrl === null) findings.push(await examineDisk(config.dataDirectory));
 
   let installation: Installation;
@@ -68,6 +68,17 @@ function describeSettings(config: Config): string {
       ? `the embedded PostgreSQL in ${config.dataDirectory}`
       : 'your own PostgreSQL';
   return `all can be used: ${database}, email through ${config.emailProvider}, texts through ${config.smsProvider}`;
+}
+
+function examineLinks(config: Config): Finding {
+  const found = `links in messages lead to ${publicUrlOf(config)}`;
+  const isTriedOut = config.emailProvider === 'sandbox' && config.smsProvider === 'sandbox';
+  if (config.publicUrl !== null || isTriedOut) return ok('links', found);
+  return warning(
+    'links',
+    `${found}, where nobody else finds this machine`,
+    'Set POSTILLION_PUBLIC_URL to the address that recipients and providers reach it at.',
+  );
 }
 
 function unreachableDatabase(config: Config, cause: unknown): Finding {

@@ -1,5 +1,6 @@
 import { randomBytes } from 'node:crypto';
 import { mkdir, readFile, writeFile } from 'node:fs/promises';
+import { isIPv6 } from 'node:net';
 import path from 'node:path';
 import { createApiKey, createOrganization, hasOrganizations } from '../accounts/accounts.ts';
 import { parseDomain } from '../channels/email/email.ts';
@@ -130,12 +131,15 @@ async function keepOwnSecret(dataDirectory: string): Promise<string> {
   return (await readFile(file, 'utf8')).trim();
 }
 
-/** The organization of a fresh installation: something to send with at once. */
 /** Where browsers find this installation; links in what it sends and answers begin with it. */
 export function publicUrlOf({ publicUrl, host, port }: Config): string {
-  return publicUrl ?? `http://${host}:${port}`;
+  if (publicUrl !== null) return publicUrl;
+  // What listens on all addresses is found by none of these names.
+  const name = host === '0.0.0.0' || host === '::' ? 'localhost' : host;
+  return `http://${isIPv6(name) ? `[${name}]` : name}:${port}`;
 }
 
+/** The organization of a fresh installation: something to send with at once. */
 export type FirstOrganization = { organizationId: string; key: string; domain: string; sender: string };
 
 /** Null if there are organizations already. Several nodes may start at once: one of them makes it. */

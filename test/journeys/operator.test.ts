@@ -370,6 +370,7 @@ test('doctor names what is unsafe and what cannot be reached, and ends with 1', 
   expect(unsafe).toMatchObject({ exitCode: 1, healthy: false });
   expect(unsafe.lines).toEqual([
     expect.stringMatching(/^ok settings/),
+    expect.stringMatching(/^warning links: .* lead to http:\/\/127\.0\.0\.1:\d+, where nobody else/),
     expect.stringMatching(/^ok database: reached, PostgreSQL/),
     expect.stringMatching(/^problem durability: fsync is off/),
     expect.stringMatching(/^problem durability: full_page_writes is off/),
@@ -382,7 +383,7 @@ test('doctor names what is unsafe and what cannot be reached, and ends with 1', 
     expect.stringMatching(/^problem sms: smpp cannot be used/),
   ]);
   expect(unreachable.exitCode).toBe(1);
-  expect(unreachable.lines[1]).toMatch(/^problem database: it cannot be reached: .*ECONNREFUSED/);
+  expect(unreachable.lines[2]).toMatch(/^problem database: it cannot be reached: .*ECONNREFUSED/);
   expect(unset.exitCode).toBe(1);
   expect(unset.lines.slice(0, 2)).toEqual([
     'problem settings: POSTILLION_SECRET is required with DATABASE_URL',
