@@ -4,6 +4,7 @@ import type { Page } from '../platform/http/pagination.ts';
 import type { NewId } from '../platform/ids.ts';
 import { type Connection, type Database, violatedIndex } from '../platform/postgres/database.ts';
 import type { Secrets } from '../platform/secrets.ts';
+import * as listing from './contact-listing-store.ts';
 import { showContact } from './contact-record.ts';
 import * as store from './contact-store.ts';
 import { emptyContact, mergeContact } from './contact-values.ts';
@@ -133,7 +134,7 @@ export async function listContacts(
   database: Database,
   wanted: {
     organizationId: string;
-    filter: Omit<store.ContactFilter, 'setIds'>;
+    filter: Omit<listing.ContactFilter, 'setIds'>;
     sets: SetFilter;
     page: Page;
   },
@@ -153,7 +154,7 @@ export async function listContacts(
       return { rows: [], show: () => shouldNotBeShown() };
     }
     if ([...found.values()].some(({ isReady }) => !isReady)) return 'segment_not_ready';
-    const rows = await store.listContacts(transaction, {
+    const rows = await listing.listContacts(transaction, {
       organizationId,
       filter: { ...filter, setIds },
       page,
