@@ -3,9 +3,11 @@ import { readdir } from 'node:fs/promises';
 import path from 'node:path';
 import { expect, test } from 'vitest';
 import type { ErrorDefinition } from '../platform/http/errors.ts';
+import { createValidation } from '../platform/http/validation.ts';
 import { listRoutes } from './api.ts';
 import { describeApi } from './api-description.ts';
 import type { Installation } from './installation.ts';
+import { textFormats } from './text-formats.ts';
 
 const document = describeApi();
 const routes = listRoutes({} as Installation);
@@ -27,6 +29,14 @@ test('every route is described once, under a name and a scope of its own', () =>
       summary: route.summary,
       security: [{ apiKey: [route.scope] }],
     });
+  }
+});
+
+test('what every route takes can be validated', () => {
+  const validation = createValidation(textFormats);
+  const schemas = routes.flatMap(({ params, query, body }) => [params, query, body]);
+  for (const schema of schemas) {
+    if (schema !== null) expect(() => validation.compile(schema)({})).not.toThrow();
   }
 });
 
