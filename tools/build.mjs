@@ -1,6 +1,7 @@
 // Bundles src/ and the packages it uses into dist/: a start reads a few files instead of a thousand, which is most
-// of the way from a crash to the next answer (0.57 s of loading become 0.23 s). What is loaded lazily stays a file
-// of its own. Files of other kinds than TypeScript are copied as they are.
+// of the way from a crash to the next answer (0.57 s of loading become 0.23 s). Blanks and comments are left
+// out, and the sources out of their maps: reading both took another 0.15 s of each command. What is loaded lazily stays
+// a file of its own. Files of other kinds than TypeScript are copied as they are.
 import { build } from 'esbuild';
 import { copyFile, mkdir, readdir, readFile, rm } from 'node:fs/promises';
 import path from 'node:path';
@@ -37,7 +38,11 @@ const { metafile } = await build({
   banner: {
     js: "import { createRequire as requireOf } from 'node:module'; const require = requireOf(import.meta.url);",
   },
+  // Names stay, and so does what a stack trace says: the maps are there, without a second copy of every source.
+  minifyWhitespace: true,
+  minifySyntax: true,
   sourcemap: 'linked',
+  sourcesContent: false,
   metafile: true,
   absWorkingDir: root,
   logLevel: 'warning',
