@@ -2,7 +2,6 @@
 import { type ChildProcess, execFile, spawn } from 'node:child_process';
 import { existsSync } from 'node:fs';
 import { chmod, mkdtemp, realpath, rm } from 'node:fs/promises';
-import os from 'node:os';
 import path from 'node:path';
 import { once } from 'node:events';
 import { afterAll, afterEach, beforeAll, expect, test, vi } from 'vitest';
@@ -12,6 +11,7 @@ import { systemClock } from '../../src/platform/clock.ts';
 import { createSecrets } from '../../src/platform/secrets.ts';
 import { createIds } from '../../src/platform/ids.ts';
 import { type DatabaseAddress, openDatabase } from '../../src/platform/postgres/database.ts';
+import { databasesDirectory } from '../support/temporary-directory.ts';
 import { createTestDatabase, type TestDatabase } from '../support/test-database.ts';
 
 const program = path.resolve(import.meta.dirname, '../../bin/postillion');
@@ -105,7 +105,7 @@ async function ask(url: string, key: string, body?: unknown) {
 }
 
 test('on the embedded database commands count for the running server at once, and work without it', async () => {
-  const dataDirectory = await mkdtemp(path.join(os.tmpdir(), 'postillion-operator-'));
+  const dataDirectory = await mkdtemp(path.join(databasesDirectory(), 'postillion-operator-'));
   // As root, PostgreSQL runs as another user, who has to pass here.
   await chmod(dataDirectory, 0o711);
   const settings = { POSTILLION_DATA_DIR: dataDirectory };

@@ -4,13 +4,13 @@
  * runs at once on one such server would take the template from each other.
  */
 import { chmod, lstat, mkdtemp, readdir, readFile, realpath, rm } from 'node:fs/promises';
-import os from 'node:os';
 import path from 'node:path';
 import pg from 'pg';
 import type { TestProject } from 'vitest/node';
 import { type DatabaseAddress, openDatabase } from '../../src/platform/postgres/database.ts';
 import { startEmbeddedPostgres } from '../../src/platform/postgres/embedded.ts';
 import { migrate } from '../../src/platform/postgres/migrate.ts';
+import { databasesDirectories, databasesDirectory } from './temporary-directory.ts';
 import { addressOf, clientConfigOf, templateName } from './test-database.ts';
 
 declare module 'vitest' {
@@ -32,12 +32,14 @@ export default async function startPostgresForTests(project: TestProject): Promi
   }
 
   await removeDeadRuns();
-  const directory = await mkdtemp(path.join(os.tmpdir(), `${directoryPrefix}${process.pid}-`));
+  const directory = await mkdtemp(path.join(databasesDirectory(), `${directoryPrefix}${process.pid}-`));
   // As root, PostgreSQL runs as another user, who has to pass here.
   await chmod(directory, 0o711);
   try {
     // Nothing here has to outlive the machine.
-    const settings = { fsync: 'off', full_page_writes: 'off', synchronous_commit: 'off' };
+    const unsafe = { fsync: 'off', full_page_writes: 'off', synchronous_commit: 'off' };
+    // Each database that is made goes through the log, which is in memory too.
+    const settings = { ...unsafe, max_wal_size: '256MB' };
     const postgres = await startEmbeddedPostgres({ dataDirectory: directory, settings });
     const teardown = async () => {
       await postgres.stop();
@@ -84,10 +86,13 @@ async function runOn(server: DatabaseAddress, text: string): Promise<void> {
 
 /** A run that was killed has left its PostgreSQL running, and its directory named after its process. */
 async function removeDeadRuns(): Promise<void> {
-  for (const name of await readdir(os.tmpdir())) {
-    const pid = Number(new RegExp(`^${directoryPrefix}(\\d+)-`).exec(name)?.[1]);
+  const parents = databasesDirectories();
+  const listed = await Promise.all(
+    parents.map(async (parent) => (await readdir(parent)).map((name) => path.join(parent, name))),
+  );
+  for (const directory of listed.flat()) {
+    const pid = Number(new RegExp(`^${directoryPrefix}(\\d+)-`).exec(path.basename(directory))?.[1]);
     if (!Number.isSafeInteger(pid) || isAlive(pid)) continue;
-    const directory = path.join(os.tmpdir(), name);
     if ((await lstat(directory)).uid !== process.getuid?.()) continue;
     await killServerOf(directory);
     await removeWithLinks(directory);

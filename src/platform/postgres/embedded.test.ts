@@ -26,6 +26,7 @@ import pg from 'pg';
 import { afterAll, afterEach, describe, expect, test } from 'vitest';
 import { type EmbeddedPostgres, type EmbeddedPostgresOptions, startEmbeddedPostgres } from './embedded.ts';
 import { findNativeDirectory, linkLibraries, prepareBinaries } from './embedded-binaries.ts';
+import { databasesDirectory } from '../../../test/support/temporary-directory.ts';
 import { preparePlace } from './embedded-place.ts';
 
 const isRoot = process.getuid?.() === 0;
@@ -50,7 +51,7 @@ afterEach(async () => {
 });
 
 async function makeDirectory(mode = 0o711): Promise<string> {
-  const directory = await mkdtemp(path.join(await realpath(os.tmpdir()), 'postillion-embedded-'));
+  const directory = await mkdtemp(path.join(await realpath(databasesDirectory()), 'postillion-embedded-'));
   await chmod(directory, mode);
   cleanUps.push(() => rm(directory, { recursive: true, force: true, maxRetries: 3 }));
   return directory;
@@ -90,7 +91,7 @@ afterAll(async () => {
  */
 async function takeUsedDataDirectory(): Promise<string> {
   if (used === null) {
-    used = await mkdtemp(path.join(await realpath(os.tmpdir()), 'postillion-embedded-'));
+    used = await mkdtemp(path.join(await realpath(databasesDirectory()), 'postillion-embedded-'));
     await chmod(used, 0o711);
     await (await startEmbeddedPostgres({ dataDirectory: used, settings: quick })).stop();
   }
