@@ -71,10 +71,14 @@ export function listRoutes(installation: Installation, loadGallery = openGallery
 /** How late the counts of a campaign may be. More often would count the same recipients again and again. */
 const countingMs = 1_000;
 
-/** Serves the API until it is stopped. Throws if the port cannot be had. */
+/**
+ * Serves the API until it is stopped. Throws if the port cannot be had. Servers of one process may share a
+ * `validation`, and with it the schemas that are compiled.
+ */
 export async function startApi(
   installation: Installation,
   limits: Partial<HttpLimits> = {},
+  validation = createValidation(textFormats),
 ): Promise<HttpServer> {
   const { config, log, clock, newId, database } = installation;
   const loadGallery = openGallery(galleryDirectory);
@@ -110,7 +114,7 @@ export async function startApi(
         ? sandboxPages({ database, isPublic: config.isSandboxPublic })
         : []),
     ],
-    validation: createValidation(textFormats),
+    validation,
     bodyThread,
     admit: createDoorman(keyring, rateLimiter),
     findUnreadiness: () => findUnreadiness(installation),

@@ -5,6 +5,7 @@ import { sandboxDomain, verifyByOperator } from '../../src/domains/domains.ts';
 import { type Clock, now, systemClock } from '../../src/platform/clock.ts';
 import { createResolver } from '../../src/platform/dns/dns.ts';
 import type { HttpLimits } from '../../src/platform/http/server.ts';
+import { createValidation } from '../../src/platform/http/validation.ts';
 import { createIds } from '../../src/platform/ids.ts';
 import { silentLog } from '../../src/platform/log.ts';
 import { openDatabase } from '../../src/platform/postgres/database.ts';
@@ -12,6 +13,7 @@ import { createPartitions } from '../../src/platform/postgres/partitions.ts';
 import { createSecrets } from '../../src/platform/secrets.ts';
 import { startApi } from '../../src/roles/api.ts';
 import { type Installation, instanceHostsOf } from '../../src/roles/installation.ts';
+import { textFormats } from '../../src/roles/text-formats.ts';
 import { startWorker } from '../../src/roles/worker.ts';
 import { createTestDatabase } from './test-database.ts';
 
@@ -82,7 +84,7 @@ export async function startTestServer(options: TestServerOptions = {}): Promise<
     // The template has partitions for the time at which it was made, and not for a test's own.
     if (options.clock !== undefined) await createPartitions(database, now(clock));
     const { organizationId, key } = await createSender(installation);
-    const api = await startApi(installation, { drainMs: 0, ...limits });
+    const api = await startApi(installation, { drainMs: 0, ...limits }, validation);
     const worker = hasWorker ? await startWorker(installation) : null;
     return {
       url: api.url,
@@ -105,6 +107,9 @@ const secret = 'a secret of the tests, and of nothing else';
 
 /** Test files run side by side on one PostgreSQL, which has a hundred connections. */
 const connectionsMax = 5;
+
+/** Compiling schemas would take more time than all else that a server needs to start. */
+const validation = createValidation(textFormats);
 
 const defaultConfig: Config = { ...readConfig({ POSTILLION_SECRET: secret, LOG_LEVEL: 'silent' }), port: 0 };
 
