@@ -22,8 +22,9 @@ import os from 'node:os';
 import path from 'node:path';
 import { createInterface } from 'node:readline';
 import { pathToFileURL } from 'node:url';
+import { build } from 'esbuild';
 import pg from 'pg';
-import { afterAll, afterEach, describe, expect, test } from 'vitest';
+import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest';
 import { type EmbeddedPostgres, type EmbeddedPostgresOptions, startEmbeddedPostgres } from './embedded.ts';
 import { findNativeDirectory, linkLibraries, prepareBinaries } from './embedded-binaries.ts';
 import { databasesDirectory } from '../../../test/support/temporary-directory.ts';
@@ -139,12 +140,36 @@ async function killAndWait(pid: number): Promise<void> {
   while (isAlive(pid)) await new Promise((resolve) => setImmediate(resolve));
 }
 
+/** What other processes run: in one file, which is loaded faster than the sources are translated. */
+let supervisorModule: string;
+
+beforeAll(async () => {
+  const directory = await mkdtemp(path.join(os.tmpdir(), 'postillion-supervisor-'));
+  supervisorModule = path.join(directory, 'embedded.mjs');
+  const source = path.resolve(import.meta.dirname, 'embedded.ts');
+  await build({
+    entryPoints: [source],
+    outfile: supervisorModule,
+    bundle: true,
+    format: 'esm',
+    platform: 'node',
+    external: ['pg-native'],
+    // The package of PostgreSQL is looked for from where the sources are.
+    define: { 'import.meta.url': JSON.stringify(pathToFileURL(source).href) },
+    banner: {
+      js: "import { createRequire as requireOf } from 'node:module'; const require = requireOf(import.meta.url);",
+    },
+    logLevel: 'warning',
+  });
+  return () => rm(directory, { recursive: true });
+});
+
 /** Another process with a supervisor of its own. It says "ready" when it has started, "restarted" after a loss. */
 function spawnSupervisor(dataDirectory: string): {
   child: ChildProcess;
   said: (line: string) => Promise<void>;
 } {
-  const module = JSON.stringify(pathToFileURL(path.resolve(import.meta.dirname, 'embedded.ts')).href);
+  const module = JSON.stringify(pathToFileURL(supervisorModule).href);
   const code = `
     import { startEmbeddedPostgres } from ${module};
     const postgres = await startEmbeddedPostgres({
@@ -154,7 +179,7 @@ function spawnSupervisor(dataDirectory: string): {
     });
     console.log('ready');
     process.stdin.on('data', () => postgres.stop().then(() => process.exit()));`;
-  const child = spawn(process.execPath, ['--import', 'tsx', '--input-type=module', '-e', code], {
+  const child = spawn(process.execPath, ['--input-type=module', '-e', code], {
     stdio: ['pipe', 'pipe', 'inherit'],
   });
   const ended = once(child, 'exit');
