@@ -527,6 +527,23 @@ test('rejects a long text whose connection is lost before its last part is submi
   expect(smsc.counts.submits).toBe(3);
 });
 
+test('rejects a long text whose connection is lost before its last part, put off once, is tried again', async () => {
+  const { smsc, provider, clock, states } = await arrange({
+    answer: ({ number }) => (number === 4 ? { status: 0x58 } : undefined),
+  });
+  const outcome = send(provider, smscNumbers.accepted, { text: longText });
+  await smsc.until(() => smsc.counts.submits === 4);
+  await smsc.enquire();
+  smsc.drop();
+  await states.until(() => states.states.at(-1) === 'opening');
+  clock.advance(1_000);
+  expect(await outcome).toMatchObject({
+    kind: 'rejected',
+    reply: { diagnostic: expect.stringMatching('^cut off after 3 of 4 parts: ') as string },
+  });
+  expect(smsc.counts.submits).toBe(4);
+});
+
 test('is uncertain of a long text when the answer to its last part is lost', async () => {
   const { smsc, provider } = await arrange({
     answer: ({ number }) => (number === 4 ? 'lost' : undefined),

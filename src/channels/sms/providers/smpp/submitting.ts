@@ -78,15 +78,11 @@ async function submitParts(
   // Not one octet has left.
   if (broken !== null) return unavailable(words(null, broken.detail, wire.remoteHost));
   for (const [at, message] of messages.entries()) {
-    if (at > 0) {
-      await tools.rate?.takeTurn()();
-      const brokenSince = wire.brokenBy();
-      if (brokenSince !== null) return cutOff(brokenSince, at, messages.length, wire.remoteHost);
-    }
     const isLast = at === messages.length - 1;
-    const answer = await submitPart(tools, line, message, at > 0 ? laterPartTriesMax : 0, (late) => {
+    const answer = await submitPart(tools, line, { message, isFirst: at === 0 }, (late) => {
       if (isLast) tellLate(tools, handOff, late);
     });
+    if ('unsubmitted' in answer) return cutOff(answer.unsubmitted, at, messages.length, wire.remoteHost);
     if (isFault(answer) && !isLast) return cutOff(answer, at + 1, messages.length, wire.remoteHost);
     if (isFault(answer)) return { kind: 'unknown', reply: words(null, answer.detail, wire.remoteHost) };
     if (answer.status !== statuses.ok) return refusal(tools, answer.status, at > 0, wire.remoteHost);
@@ -95,17 +91,26 @@ async function submitParts(
   throw new Error('A text has at least one part.');
 }
 
-/** Submits until it is taken, refused for good, lost, or has been tried again `triesMax` times. */
+/** The connection was lost before the part could be submitted, or submitted again after it had been put off. */
+type Unsubmitted = { unsubmitted: WireFault };
+
+/**
+ * Submits until it is taken, refused for good, lost, or has been tried again often enough. The first part is not tried
+ * again, and has had its turn.
+ */
 async function submitPart(
   tools: SubmitTools,
   line: Line,
-  message: ShortMessage,
-  triesMax: number,
+  { message, isFirst }: { message: ShortMessage; isFirst: boolean },
   onLateAnswer: (answer: SmppAnswer) => void,
-) {
+): Promise<SmppAnswer | WireFault | Unsubmitted> {
   const { wire, pace } = line;
+  const triesMax = isFirst ? 0 : laterPartTriesMax;
   // Ends after `triesMax` at the latest.
   for (let tries = 0; ; tries += 1) {
+    if (!isFirst) await tools.rate?.takeTurn()();
+    const broken = wire.brokenBy();
+    if (broken !== null) return { unsubmitted: broken };
     const answer = await wire.ask({ command: 'submit_sm', message }, answerTimeoutMs, onLateAnswer);
     if (isFault(answer)) return answer;
     if (answer.status === statuses.ok) pace.noteAccepted();
@@ -114,7 +119,6 @@ async function submitPart(
     const isPutOff = answer.status !== statuses.ok && readStatus(answer.status).kind === 'deferred';
     if (!isPutOff || tries >= triesMax) return answer;
     await sleep(tools.clock, laterPartPauseMs * 2 ** tries * (0.5 + tools.random() / 2));
-    await tools.rate?.takeTurn()();
   }
 }
 
@@ -141,7 +145,7 @@ function refusal(tools: SubmitTools, status: number, isPartTaken: boolean, remot
   return { kind: 'deferred', reason, retryAfterMs: retryAfterMs * (1 + tools.random()), reply };
 }
 
-/** `submitted` counts the part whose answer was lost. */
+/** `submitted` counts the parts that were taken, and the one whose answer was lost. */
 function cutOff({ detail }: WireFault, submitted: number, parts: number, remote: string): SmsOutcome {
   const reply = words(null, `cut off after ${submitted} of ${parts} parts: ${detail}`, remote);
   return { kind: 'rejected', reason: 'other', reply };
