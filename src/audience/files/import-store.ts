@@ -210,9 +210,12 @@ function toArrayText(values: readonly (string | null)[]): string {
   return `{${parts.join(',')}}`;
 }
 
-/** Until tables are analyzed the planner takes the members of each set for a handful, and pairs them one by one. */
+/**
+ * Until tables are analyzed the planner takes the members of each set for a handful, and pairs them one by one. One that
+ * is being vacuumed or gets an index is left to autovacuum: whoever imports would wait for it, and fail after a while.
+ */
 export async function analyzeAudience(connection: Connection): Promise<void> {
-  await connection.rows(unpreparedStatement('analyze contacts, memberships'), []);
+  await connection.rows(unpreparedStatement('analyze (skip_locked) contacts, memberships'), []);
 }
 
 export type ContactVersion = { id: string; version: string };

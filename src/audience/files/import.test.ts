@@ -370,6 +370,16 @@ test('PostgreSQL knows of thousands that are new as soon as they are there', asy
   expect(await known()).not.toEqual(before);
 });
 
+test('an import ends well while somebody else looks after its tables', async () => {
+  await database.transaction(async (transaction) => {
+    // What vacuum and the making of an index without locks hold.
+    await transaction.rows(
+      unpreparedStatement('lock table contacts, memberships in share update exclusive mode'),
+    );
+    expect((await importFile(manyFile())).counts.created).toBe(manyRows);
+  });
+});
+
 test('two imports of one file at once make everything once, and neither fails', async () => {
   const ended = await Promise.all([importFile(manyFile()), importFile(manyFile())]);
   const total = (field: 'created' | 'unchanged' | 'updated' | 'bad') =>

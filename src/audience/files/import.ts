@@ -108,8 +108,10 @@ export async function importContacts(tools: ImportTools, options: ImportOptions)
       run,
       readBatches(opened.records, createRowReader(columns, properties)),
     );
-    if (outcome.counts.created >= analyzedCreatedMin && !isDryRun)
-      await store.analyzeAudience(tools.database);
+    if (outcome.counts.created >= analyzedCreatedMin && !isDryRun) {
+      // Everything is written: what fails here, a time-out on a slow disk perhaps, costs nothing but plans.
+      await store.analyzeAudience(tools.database).catch(() => undefined);
+    }
     return outcome;
   } catch (cause) {
     // Of the first part of the file: nothing was done yet.
