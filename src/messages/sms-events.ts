@@ -4,6 +4,7 @@ import { type Clock, dateOf, now } from '../platform/clock.ts';
 import type { NewId } from '../platform/ids.ts';
 import type { Log } from '../platform/log.ts';
 import { type Database, DatabaseUnavailableError, type Transaction } from '../platform/postgres/database.ts';
+import { tryLockName } from '../platform/postgres/name-locks.ts';
 import { type ChoreTools, type RunningChore, startChore } from '../platform/queue/chore.ts';
 import { smsRefusals } from './delivery-policies.ts';
 import { applyReportsWithin, type FeedbackTools, type Report } from './feedback.ts';
@@ -79,17 +80,24 @@ export function startSmsEvents(tools: SmsEventTools): RunningChore {
       // keeps whoever holds messages from waiting for contacts.
       const inbound = await applyDue(tools, 'inbound');
       const receipts = await applyDue(tools, 'receipt');
-      return Math.max(inbound, receipts) === appliedMax
-        ? 'at once'
-        : store.findNextSmsEventAt(tools.database);
+      if (inbound === appliedMax || receipts === appliedMax) return 'at once';
+      // What another node has under way is still due, and would be asked for again and again.
+      if (inbound === 'elsewhere') return dateOf(tools.clock.nowMs() + elsewherePauseMs);
+      return store.findNextSmsEventAt(tools.database);
     },
   });
 }
 
+/** Shorter, and nodes do nothing but ask; longer, and what came in while another applied the rest waits for it. */
+const elsewherePauseMs = 200;
+
 type Kind = store.SmsEvent['kind'];
 
+/** `elsewhere`: another node is at it. */
+type Taken = number | 'elsewhere';
+
 /** Returns how many events were looked at. One over which the others would fail is put off by itself. */
-async function applyDue(tools: SmsEventTools, kind: Kind): Promise<number> {
+async function applyDue(tools: SmsEventTools, kind: Kind): Promise<Taken> {
   try {
     return await applyTogether(tools, kind, appliedMax);
   } catch (cause) {
@@ -107,17 +115,31 @@ async function applyOne(tools: SmsEventTools, kind: Kind): Promise<boolean> {
   } catch (cause) {
     if (cause instanceof DatabaseUnavailableError) throw cause;
     await tools.database.transaction(async (transaction) => {
-      const events = await store.takeDueSmsEvents(transaction, kind, now(tools.clock), 1);
-      await putBack(tools, transaction, events);
+      await putBack(tools, transaction, (await takeDue(transaction, tools, kind, 1)) ?? []);
     });
     tools.log.error({ err: cause }, 'an event of a text cannot be applied');
     return true;
   }
 }
 
-async function applyTogether(tools: SmsEventTools, which: Kind, eventsMax: number): Promise<number> {
+/**
+ * Null where another node is applying texts that come in: START and STOP count in the order in which they came, and
+ * one that is told twice at once is answered once.
+ */
+async function takeDue(
+  transaction: Transaction,
+  { clock }: SmsEventTools,
+  kind: Kind,
+  eventsMax: number,
+): Promise<store.SmsEvent[] | null> {
+  if (kind === 'inbound' && !(await tryLockName(transaction, 'texts that come in'))) return null;
+  return store.takeDueSmsEvents(transaction, kind, now(clock), eventsMax);
+}
+
+async function applyTogether(tools: SmsEventTools, which: Kind, eventsMax: number): Promise<Taken> {
   const done = await tools.database.transaction(async (transaction) => {
-    const events = await store.takeDueSmsEvents(transaction, which, now(tools.clock), eventsMax);
+    const events = await takeDue(transaction, tools, which, eventsMax);
+    if (events === null) return null;
     const receipts = events.filter((event) => event.kind === 'receipt');
     const { jobs, named } = await findJobs(transaction, tools, receipts);
     const reports = receipts.flatMap((receipt) => {
@@ -131,15 +153,14 @@ async function applyTogether(tools: SmsEventTools, which: Kind, eventsMax: numbe
       transaction,
       receipts.filter((receipt) => !jobs.has(receipt)),
     );
-    let [haveContactsChanged, hasQueued] = [false, false];
-    for (const { kind, event } of events) {
-      if (kind !== 'inbound') continue;
-      const answered = await answerInbound(transaction, tools, event);
-      haveContactsChanged ||= answered.haveContactsChanged;
-      hasQueued ||= answered.hasQueued;
-    }
-    return { taken: events.length, hasReported: reports.length > 0, haveContactsChanged, hasQueued };
+    const answered = await answerInbound(
+      transaction,
+      tools,
+      events.flatMap(({ kind, event }) => (kind === 'inbound' ? [event] : [])),
+    );
+    return { taken: events.length, hasReported: reports.length > 0, ...answered };
   });
+  if (done === null) return 'elsewhere';
   if (done.hasReported) tools.onCampaignProgress();
   if (done.haveContactsChanged) tools.onContactsChanged();
   if (done.hasQueued) tools.onQueued();

@@ -12,11 +12,11 @@ import { now } from '../platform/clock.ts';
 import { lowestIdAt, type NewId } from '../platform/ids.ts';
 import type { Log } from '../platform/log.ts';
 import type { Transaction } from '../platform/postgres/database.ts';
-import { lockName } from '../platform/postgres/name-locks.ts';
 import { findNumberHolders, type NumberHolder } from '../senders/senders.ts';
 import { submitSms } from './sms-send.ts';
 import { countRecentAnswers, hasRecentAnswer } from './sms-store.ts';
 import { insertMessages } from './store.ts';
+import type { Submission } from './submission.ts';
 
 /**
  * Texts that come in. STOP and its synonyms opt a number out of everything that the organization of the sender would
@@ -32,40 +32,36 @@ export type InboundTools = SuppressionTools & {
 
 export type Answered = { haveContactsChanged: boolean; hasQueued: boolean };
 
-const nothing: Answered = { haveContactsChanged: false, hasQueued: false };
-
+/** In the order in which they came, of which nobody else applies any at the same time. */
 export async function answerInbound(
   transaction: Transaction,
   tools: InboundTools,
-  inbound: InboundSms,
+  texts: readonly InboundSms[],
 ): Promise<Answered> {
-  const keyword = readKeyword(inbound.text);
-  if (keyword === null) return nothing;
-  const holders = await findNumberHolders(transaction, inbound.senderName);
-  if (holders.length === 0)
-    tools.log.warn({ sender: inbound.senderName }, 'a text came in for a sender that nobody has');
-  const answered = { ...nothing };
-  for (const holder of holders) {
-    const { haveContactsChanged, hasQueued } = await answerFor(
-      transaction,
-      tools,
-      holder,
-      inbound.from,
-      keyword,
-    );
-    answered.haveContactsChanged ||= haveContactsChanged;
-    answered.hasQueued ||= hasQueued;
+  let haveContactsChanged = false;
+  const replies: Submission[] = [];
+  for (const inbound of texts) {
+    const keyword = readKeyword(inbound.text);
+    if (keyword === null) continue;
+    const holders = await findNumberHolders(transaction, inbound.senderName);
+    if (holders.length === 0)
+      tools.log.warn({ sender: inbound.senderName }, 'a text came in for a sender that nobody has');
+    for (const holder of holders) {
+      const answered = await answerFor(transaction, tools, holder, { address: inbound.from, keyword });
+      haveContactsChanged ||= answered.haveContactsChanged;
+      if (answered.reply !== null) replies.push(answered.reply);
+    }
   }
-  return answered;
+  await countReplies(transaction, tools, replies);
+  return { haveContactsChanged, hasQueued: replies.length > 0 };
 }
 
 async function answerFor(
   transaction: Transaction,
   tools: InboundTools,
   holder: NumberHolder,
-  address: string,
-  keyword: Keyword,
-): Promise<Answered> {
+  { address, keyword }: { address: string; keyword: Keyword },
+): Promise<{ haveContactsChanged: boolean; reply: Submission | null }> {
   const { organizationId, name: sender } = holder;
   const number = { organizationId, address };
   tools.log.info({ organization_id: organizationId, keyword }, 'a keyword came in');
@@ -75,8 +71,8 @@ async function answerFor(
     tools.answersKeywords &&
     holder.isApproved &&
     (await mayBeAnswered(transaction, tools, { ...number, sender }, keyword));
-  if (isAnswered) await reply(transaction, tools, { ...number, sender }, keyword);
-  return { haveContactsChanged, hasQueued: isAnswered };
+  const reply = isAnswered ? await queueReply(transaction, tools, { ...number, sender }, keyword) : null;
+  return { haveContactsChanged, reply };
 }
 
 /** To one number: enough for somebody who changes their mind, and too few to run up a bill. */
@@ -95,8 +91,6 @@ async function mayBeAnswered(
   to: TextedNumber & { sender: string },
   keyword: Keyword,
 ): Promise<boolean> {
-  // Another worker may have the same text, told twice, at this moment.
-  await lockName(transaction, `answers of ${to.organizationId} to ${to.address}`);
   const since = (ageMs: number) => ({ ...to, sinceMessageId: lowestIdAt(clock.nowMs() - ageMs) });
   const isRepeated =
     keyword === 'help' &&
@@ -138,14 +132,13 @@ async function obey(
   return { isNews: isNews && (keyword === 'stop' || isLifted), haveContactsChanged };
 }
 
-async function reply(
+async function queueReply(
   transaction: Transaction,
   tools: InboundTools,
   to: TextedNumber & { sender: string },
   keyword: Keyword,
-): Promise<void> {
+): Promise<Submission> {
   const { organizationId, address, sender } = to;
-  const at = now(tools.clock);
   const submission = submitSms({
     organizationId,
     sender,
@@ -154,17 +147,31 @@ async function reply(
     category: 'keyword_reply',
     idempotencyKey: null,
   });
-  const quota = await holdQuota(transaction, {
-    channel: 'sms',
-    at,
-    // It is owed, and counts all the same.
-    demands: [{ organizationId, amount: submission.quotaUnits, limit: null }],
-  });
-  await quota.count();
   const recipients = submission.recipients.map((recipient) => ({ ...recipient, field: 'answer' as const }));
   await insertMessages(
     transaction,
     [{ id: tools.newId(), submission: { ...submission, recipients }, sealedAttachments: [] }],
-    at,
+    now(tools.clock),
   );
+  return submission;
+}
+
+/** At the end and all at once: whoever sends for the same organization waits for the rows that this holds. */
+async function countReplies(
+  transaction: Transaction,
+  tools: InboundTools,
+  replies: readonly Submission[],
+): Promise<void> {
+  if (replies.length === 0) return;
+  const quota = await holdQuota(transaction, {
+    channel: 'sms',
+    at: now(tools.clock),
+    demands: replies.map(({ organizationId, quotaUnits }) => ({
+      organizationId,
+      amount: quotaUnits,
+      // It is owed, and counts all the same.
+      limit: null,
+    })),
+  });
+  await quota.count();
 }

@@ -2,6 +2,7 @@
 import { afterEach, describe, expect, test } from 'vitest';
 import { startSmsEvents } from '../../src/messages/messages.ts';
 import { keepProviderIds, uncertainId } from '../../src/messages/provider-ids.ts';
+import { unpreparedStatement } from '../../src/platform/postgres/database.ts';
 import { createIntake } from '../../src/roles/sms-provider.ts';
 import { eventually, rowsOf } from '../support/email-journey.ts';
 import { createSender, startTestServer, type TestServer } from '../support/server.ts';
@@ -20,12 +21,22 @@ async function arrange(): Promise<TestServer> {
   return server;
 }
 
-function apply(server: TestServer): ReturnType<typeof startSmsEvents> {
+const delivered = {
+  providerMessageId: null,
+  reference: null,
+  to: null,
+  senderName: null,
+  status: 'delivered',
+  failure: null,
+  diagnostic: null,
+} as const;
+
+function apply(server: TestServer, { answersKeywords = false } = {}): ReturnType<typeof startSmsEvents> {
   const nothing = () => undefined;
   const chore = startSmsEvents({
     ...server.installation,
     random: Math.random,
-    answersKeywords: false,
+    answersKeywords,
     onCampaignProgress: nothing,
     onContactsChanged: nothing,
     onQueued: nothing,
@@ -63,15 +74,7 @@ test('STOP does not wait behind the receipts of a campaign', async () => {
   const intake = createIntake(server.installation);
   await Promise.all(
     Array.from({ length: receipts }, (_, ordinal) =>
-      intake.takeReceipt({
-        providerMessageId: null,
-        reference: { organizationId, messageId, ordinal },
-        to: null,
-        senderName: null,
-        status: 'delivered',
-        failure: null,
-        diagnostic: null,
-      }),
+      intake.takeReceipt({ ...delivered, reference: { organizationId, messageId, ordinal } }),
     ),
   );
   await intake.takeInbound({
@@ -92,6 +95,40 @@ test('STOP does not wait behind the receipts of a campaign', async () => {
      where r.status = 'delivered'`,
   );
   expect(row).toEqual({ delivered: receipts, is_first: true });
+});
+
+test('STOP that is told to two nodes at once is answered once, and keeps neither from receipts', async () => {
+  const server = await arrange();
+  const intake = createIntake(server.installation);
+  const stop = () =>
+    intake.takeInbound({
+      providerMessageId: null,
+      from: '+14155600007',
+      senderName: '14155550100',
+      text: 'STOP',
+    });
+  await stop();
+  await server.installation.database.transaction(async (transaction) => {
+    await transaction.rows(unpreparedStatement('lock table messages in share mode'));
+    apply(server, { answersKeywords: true });
+    await eventually(
+      () => rowsOf(server, `select from pg_locks where not granted and relation = 'messages'::regclass`),
+      (waiting) => waiting.length === 1,
+    );
+    await stop();
+    await intake.takeReceipt({ ...delivered, providerMessageId: 'unknown' });
+    apply(server, { answersKeywords: true });
+    await eventually(
+      () => rowsOf(server, `select from sms_events where kind = 'receipt' and attempts > 0`),
+      (lookedAt) => lookedAt.length === 1,
+    );
+  });
+  await eventually(
+    () => rowsOf(server, `select from sms_events where kind = 'inbound'`),
+    (events) => events.length === 0,
+  );
+  expect(await rowsOf(server, `select from recipients where field = 'answer'`)).toHaveLength(1);
+  expect(await rowsOf(server, 'select used from quota_usage')).toEqual([{ used: 1 }]);
 });
 
 describe('a receipt under an id that nobody knows', () => {
@@ -130,13 +167,10 @@ describe('a receipt under an id that nobody knows', () => {
   /** Of Acme to that number, and old enough to be matched by these. */
   async function takeReceipt(server: TestServer, providerMessageId: string): Promise<void> {
     await createIntake(server.installation).takeReceipt({
+      ...delivered,
       providerMessageId,
-      reference: null,
       to,
       senderName: 'Acme',
-      status: 'delivered',
-      failure: null,
-      diagnostic: null,
     });
     await rowsOf(server, 'update sms_events set attempts = 3');
   }
