@@ -43,7 +43,7 @@ export async function answerInbound(
   for (const inbound of texts) {
     const keyword = readKeyword(inbound.text);
     if (keyword === null) continue;
-    const holders = await findNumberHolders(transaction, inbound.senderName);
+    const holders = await findHolders(transaction, inbound);
     if (holders.length === 0)
       tools.log.warn({ sender: inbound.senderName }, 'a text came in for a sender that nobody has');
     for (const holder of holders) {
@@ -54,6 +54,15 @@ export async function answerInbound(
   }
   await countReplies(transaction, tools, replies);
   return { haveContactsChanged, hasQueued: replies.length > 0 };
+}
+
+async function findHolders(
+  transaction: Transaction,
+  { senderName, senderNameAsWritten }: InboundSms,
+): Promise<NumberHolder[]> {
+  const holders = await findNumberHolders(transaction, senderName);
+  if (holders.length > 0 || senderNameAsWritten === undefined) return holders;
+  return findNumberHolders(transaction, senderNameAsWritten);
 }
 
 async function answerFor(

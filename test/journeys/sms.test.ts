@@ -325,6 +325,21 @@ describe('a text that comes in', () => {
     expect(answers.filter(({ to }) => to === asker)).toEqual([]);
   });
 
+  test('with STOP is heard by a short code that was taken for a number without its country', async () => {
+    const asker = '+491701234572';
+    await addApprovedSender(server, '19123456');
+    await intake().takeInbound({
+      providerMessageId: null,
+      from: asker,
+      senderName: '6119123456',
+      senderNameAsWritten: '19123456',
+      text: 'STOP',
+    });
+    await allApplied();
+    const barred = await sendSms(server, { to: asker });
+    expect(await smsWithStatus(server, barred, 'failed')).toMatchObject({ error: { code: 'opted_out' } });
+  });
+
   test('for a sender that nobody has changes nothing', async () => {
     await intake().takeInbound({ providerMessageId: null, from: number, senderName: '999', text: 'STOP' });
     await eventually(

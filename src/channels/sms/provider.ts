@@ -90,6 +90,8 @@ export type InboundSms = {
   from: string;
   /** The name of the sender, as it was approved: digits without a plus. */
   senderName: string;
+  /** How the provider wrote that, if it read like a number without its country; it may be a short code all the same. */
+  senderNameAsWritten?: string;
   text: string;
 };
 

@@ -119,6 +119,21 @@ describe('InboundTexts', () => {
     expect(taken).toMatchObject([{ from: number, senderName: number.replace('+', '') }]);
   });
 
+  it.each([
+    ['61', 0, '19123456', '6119123456', '19123456'],
+    ['1', 2, '8005550123', '18005550123', '8005550123'],
+    ['49', 2, '08001234', '498001234', '08001234'],
+    ['49', 0, '72345', '72345', undefined],
+    [null, 0, '19123456', '19123456', undefined],
+  ])(
+    'in country %s, says how a sender of type %i was written: %s',
+    async (country, ton, address, name, written) => {
+      const { taken, texts } = arrange(country);
+      await texts.add(message(Buffer.from('STOP'), { destination: { ton, npi: 1, address } }));
+      expect(taken.map((text) => [text.senderName, text.senderNameAsWritten])).toEqual([[name, written]]);
+    },
+  );
+
   it('puts parts together in whatever order they come, by references of one octet or two', async () => {
     for (const header of [
       (number: number) => [0, 3, 7, 3, number],

@@ -107,11 +107,14 @@ export class InboundTexts {
   }
 
   #textOf(message: ShortMessage, octets: Buffer): InboundSms {
+    const senderName = readSenderName(message.destination, this.#country);
+    const senderNameAsWritten = readSenderName(message.destination, null);
     return {
       // SMPP 3.4 gives inbound texts no identifier.
       providerMessageId: null,
       from: readNumber(message.source, this.#country),
-      senderName: readSenderName(message.destination, this.#country),
+      senderName,
+      ...(senderNameAsWritten === senderName ? {} : { senderNameAsWritten }),
       text: cleanText(decodeOctets(message.dataCoding, octets)),
     };
   }
