@@ -27,6 +27,17 @@ const tons = { unknown: 0, international: 1, national: 2 } as const;
 const countriesWithZero = ['39', '378', '242', '229', '225'];
 
 /**
+ * What else than a 0 is dialled before national numbers, and is no part of them: in Russia and Kazakhstan, Hungary,
+ * Belarus, and Turkmenistan. Numbers may begin with an 8 themselves: then their length tells.
+ */
+const otherPrefixes: ReadonlyMap<string, RegExp> = new Map([
+  ['7', /^8(?=\d{10}$)/],
+  ['36', /^06/],
+  ['375', /^80(?=\d{9}$)/],
+  ['993', /^8(?=\d{8}$)/],
+]);
+
+/**
  * A number in E.164 with its plus if it looks international, or national to the country with that dialling code, else
  * (short codes, national numbers of nobody knows where, names) as it is. Many providers mark international numbers as
  * of unknown type; national ones begin with 0, are short, or are marked.
@@ -53,10 +64,12 @@ function nationalDigitsOf(ton: number, digits: string, country: string): string 
   if (ton !== tons.unknown && ton !== tons.national) return null;
   // North America has ten digits for everybody, and a 1 where others have a 0.
   if (country === '1') return /^1?([2-9]\d{9})$/.exec(digits)?.[1] ?? null;
-  const looksNational = ton === tons.national || digits.startsWith('0') || digits.length <= 10;
+  const prefix = otherPrefixes.get(country) ?? /^0/;
+  const looksNational =
+    ton === tons.national || digits.startsWith('0') || digits.length <= 10 || prefix.test(digits);
   if (!looksNational) return null;
   const hasZero = countriesWithZero.includes(country);
-  const national = hasZero ? digits : digits.replace(/^0/, '');
+  const national = hasZero ? digits : digits.replace(prefix, '');
   const isPlausible = (hasZero ? /^\d{7,12}$/ : /^[1-9]\d{6,11}$/).test(national);
   return isPlausible ? national : null;
 }
