@@ -108,10 +108,7 @@ export async function importContacts(tools: ImportTools, options: ImportOptions)
       run,
       readBatches(opened.records, createRowReader(columns, properties)),
     );
-    if (outcome.counts.created >= analyzedCreatedMin && !isDryRun) {
-      // Everything is written: what fails here, a time-out on a slow disk perhaps, costs nothing but plans.
-      await store.analyzeAudience(tools.database).catch(() => undefined);
-    }
+    if (outcome.counts.created >= analyzedCreatedMin && !isDryRun) await analyze(tools);
     return outcome;
   } catch (cause) {
     // Of the first part of the file: nothing was done yet.
@@ -126,6 +123,16 @@ type EndedImport = Extract<ImportOutcome, { kind: 'ended' }>;
 
 /** So many new contacts change what PostgreSQL should know of the tables; it would look by itself only minutes later. */
 const analyzedCreatedMin = 5_000;
+/**
+ * And again while it is under way, whenever there are so many times as many: until it knows of a set, whoever searches
+ * its members by another set or a text may wait in vain (200,000 members: half a minute, and a time-out).
+ */
+const analyzedAgainFactor = 4;
+
+/** What fails here, a time-out on a slow disk perhaps, costs nothing but plans: the contacts are there. */
+async function analyze({ database }: ImportTools): Promise<void> {
+  await store.analyzeAudience(database).catch(() => undefined);
+}
 
 /** What one import works with. */
 type ImportRun = {
@@ -252,6 +259,7 @@ async function importBatches(
   const counts: ImportCounts = { rows: 0, created: 0, updated: 0, unchanged: 0, bad: 0, keptUnsubscribed: 0 };
   let lastLine = 0;
   let bytes = 0;
+  let analyzedNextAt = analyzedCreatedMin;
   const end = (stop: EndedImport['stop']): EndedImport => {
     const { list: createdLists, tag: createdTags } = sets.created;
     return { kind: 'ended', counts, createdLists, createdTags, lastLine, stop };
@@ -273,6 +281,10 @@ async function importBatches(
       bytes += batch.bytes;
       if (issues.length > 0) await options.onIssues?.(issues);
       options.onProgress?.({ rows: counts.rows, bytes });
+      if (counts.created >= analyzedNextAt && !options.isDryRun) {
+        await analyze(run.tools);
+        analyzedNextAt = analyzedAgainFactor * counts.created;
+      }
     }
   } catch (cause) {
     const standing = lastLine === 0 ? 'before its first rows were written' : `behind row ${lastLine}`;
