@@ -378,8 +378,8 @@ const settle = statement<{ organization_id: string; message_id: string; ordinal:
      handed_off_at = case when s.was_handed_off then coalesce(r.handed_off_at, $5) else r.handed_off_at end,
      ambiguities = r.ambiguities + s.is_ambiguous::integer,
      -- Whoever was reported on meanwhile was handed it, and if only that it is on its way.
-     uncertain = r.uncertain and s.due_at is not null or s.is_ambiguous and r.status in ('sent', 'delayed')
-       and (r.handed_off_at is null or r.uncertain),
+     uncertain = (r.uncertain and s.due_at is not null)
+       or (s.is_ambiguous and r.status in ('sent', 'delayed') and (r.handed_off_at is null or r.uncertain)),
      provider_message_id = coalesce(s.provider_message_id, r.provider_message_id),
      failure_type = case when ${isOvertaken} then r.failure_type else s.failure_type end,
      failure_class = case when ${isOvertaken} then r.failure_class else s.failure_class end,

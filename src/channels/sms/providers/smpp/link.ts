@@ -16,9 +16,10 @@ import type { FarRequest, SmppWire } from './wire.ts';
  * when they like. It is bound in one role, and stays in it.
  *
  * A link is `opening` at first, and for a moment after a connection that had worked was lost; `bound` while it can
- * carry what its role lets it; `failing` from an attempt that did not succeed until one that does; `closed` for good. While it is
- * opening, it is worth waiting for; while it is failing, `trouble` says why not. Between attempts it waits, each time
- * twice as long and with jitter, so that a provider that comes back is not met by all of its customers at once.
+ * carry what its role lets it; `failing` from an attempt that did not succeed until one that does; `closed` for good.
+ * While it is opening, it is worth waiting for; while it is failing, `trouble` says why not. Between attempts it waits,
+ * each time twice as long and with jitter, so that a provider that comes back is not met by all of its customers at
+ * once.
  *
  * A bound connection on which nothing is heard for a while is asked whether it lives (enquire_link, §4.11), since a
  * connection that a firewall has forgotten looks like one on which nothing happens. When the far side unbinds, no
