@@ -22,4 +22,6 @@ create unique index senders_name on senders (organization_id, lower(name));
 -- A number is approved for one organization of the installation at most: whoever answers it answers that one.
 create unique index senders_approved_number on senders (name)
   where status = 'approved' and type <> 'alphanumeric';
+-- Whose a number is or was: for texts that come in, whatever became of the sender.
+create index senders_number on senders (name, organization_id) where type <> 'alphanumeric';
 call wall_off('senders');

@@ -50,7 +50,7 @@ const selectByNumber = statement<{ organization_id: string; status: SenderStatus
 
 /**
  * Whose a number is or was, over all organizations, which only a connection outside of the second wall sees. One that
- * is pending has never been sent from. Looks through the table, which is small, for whoever sends a keyword.
+ * is pending has never been sent from.
  */
 export async function findNumber(
   connection: Connection,
