@@ -93,14 +93,15 @@ async function searchContacts(
   page: Page,
 ): Promise<string[]> {
   const values = [...selection.values];
-  const ranges = rangesOf(search).map(({ column, from: lowest, to }) => {
-    const [lower, upper] = [`$${values.push(lowest)}`, `$${values.push(to)}`];
-    return `c.${column} >= ${lower} and c.${column} < ${upper}`;
-  });
-  const searching = { ...selection, values, ranges, order: pageClause(page, 'c.id', '$2') };
-  if (selection.setParameters.length > 0) return searchMembers(connection, searching, page);
+  const searching = {
+    ...selection,
+    values,
+    ranges: bindRanges(values, search),
+    order: pageClause(page, 'c.id', '$2'),
+  };
+  if (selection.setParameters.length > 0) return searchMembers(connection, searching, search, page);
   // Of each range the first of a page: PostgreSQL chooses whether it reads the range or the primary key.
-  const { fromContacts, order } = searching;
+  const { fromContacts, ranges, order } = searching;
   const found = ranges.map((range) => `(select c.id ${fromContacts} and ${range} ${order} limit $3)`);
   return readIds(
     connection,
@@ -113,13 +114,59 @@ type Searching = Selection & { ranges: readonly string[]; order: string };
 
 /**
  * Among the members of sets PostgreSQL would choose wrongly, since it takes sets and texts to have nothing to do with
- * each other. So a rare text is looked up first, and its contacts are asked for their memberships; of one that is not
- * rare, a page is mostly found among the newest members; and if it is not, all whose text it is are asked.
+ * each other. So all whose text it is are asked for their memberships, from the newest on; of a text that many have,
+ * a page is found sooner among the newest members, mostly.
  */
-async function searchMembers(connection: Connection, searching: Searching, page: Page): Promise<string[]> {
-  const rare = await searchRareMembers(connection, searching);
-  if (rare !== null) return rare;
-  const { pick, values, ranges, order } = searching;
+async function searchMembers(
+  connection: Connection,
+  searching: Searching,
+  search: string,
+  page: Page,
+): Promise<string[]> {
+  const { values, ranges, order } = searching;
+  if (!(await isRare(connection, values[0], search))) {
+    const newest = await searchNewestMembers(connection, searching);
+    if (newest.ids.length > page.limit || newest.isComplete) return newest.ids;
+  }
+  const all = ranges.map((range) => `select c.id ${ofOrganization} and ${range}`).join(' union ');
+  // In their order, so that no more of them are asked than the page needs.
+  const nearestFirst = `select c.id from (${all}) c where true ${order} offset 0`;
+  return readIds(
+    connection,
+    `select c.id from (${nearestFirst}) c ${membershipsOf(searching)} where true ${order} limit $3`,
+    values,
+  );
+}
+
+/**
+ * A text is rare if no column has more contacts whose value begins with it. To find and sort so many takes as long as
+ * to look through the newest members; with fewer, these would seldom hold a page of them.
+ */
+const rareMatchesMax = 30_000;
+
+async function isRare(connection: Connection, organizationId: unknown, search: string): Promise<boolean> {
+  const values = [organizationId];
+  const matches = bindRanges(values, search).map(
+    (range) =>
+      `(select count(*) from (select ${ofOrganization} and ${range} limit ${rareMatchesMax + 1}) matches)`,
+  );
+  const [row] = await connection.rows(
+    unpreparedStatement<{ is_rare: boolean }>(
+      `select greatest(${matches.join(', ')}) <= ${rareMatchesMax} as is_rare`,
+    ),
+    values,
+  );
+  return row?.is_rare === true;
+}
+
+/** How many of the newest members are looked through for a text that is not rare. */
+const searchedNewestMax = 2_500;
+
+/** `isComplete` if there are no more members than those. */
+async function searchNewestMembers(
+  connection: Connection,
+  { pick, values, ranges, order }: Searching,
+): Promise<{ ids: string[]; isComplete: boolean }> {
   const [newest] = await connection.rows(
     unpreparedStatement<{ looked_at: number; ids: string[] }>(
       `with newest as materialized (
@@ -138,45 +185,7 @@ async function searchMembers(connection: Connection, searching: Searching, page:
     values,
   );
   if (newest === undefined) throw new Error('a select of one row returned none');
-  if (newest.ids.length > page.limit || newest.looked_at < searchedNewestMax) return newest.ids;
-  const all = ranges.map((range) => `select c.id ${ofOrganization} and ${range}`).join(' union ');
-  // In their order, so that no more are asked than the page needs.
-  const nearestFirst = `select c.id from (${all}) c where true ${order} offset 0`;
-  const text = `select c.id from (${nearestFirst}) c ${membershipsOf(searching)} where true ${order} limit $3`;
-  return readIds(connection, text, values);
-}
-
-/** How many of the newest members are looked through for a text that is not rare. */
-const searchedNewestMax = 2_500;
-
-/** A text is rare if no column has more contacts whose value begins with it. */
-const rareMatchesMax = 500;
-
-/** Null if the text is not rare. */
-async function searchRareMembers(connection: Connection, searching: Searching): Promise<string[] | null> {
-  const { values, ranges, order } = searching;
-  const matches = ranges.map(
-    (range, index) =>
-      `(select c.id, ${index} as range_number ${ofOrganization} and ${range} limit ${rareMatchesMax + 1})`,
-  );
-  const [found] = await connection.rows(
-    unpreparedStatement<{ is_rare: boolean; ids: string[] }>(
-      `with matched as materialized (${matches.join(' union all ')}),
-       counted as (
-         select coalesce(max(matches), 0) <= ${rareMatchesMax} as is_rare
-         from (select count(*) as matches from matched group by range_number) counts
-       )
-       select is_rare, array(
-         select c.id
-         from (select distinct id from matched) c ${membershipsOf(searching)}
-         where is_rare ${order}
-         limit $3
-       ) as ids
-       from counted`,
-    ),
-    values,
-  );
-  return found?.is_rare === true ? found.ids : null;
+  return { ids: newest.ids, isComplete: newest.looked_at < searchedNewestMax };
 }
 
 /** Asks each contact `c` for its memberships, whatever the planner thinks of the number of members. */
@@ -196,12 +205,16 @@ function membershipsOf({ setParameters }: Searching): string {
 /** Every text that begins with a prefix lies, octet by octet, between the prefix and the prefix with this behind it. */
 const highestCharacter = '\u{10ffff}';
 
-function rangesOf(search: string): { column: string; from: string; to: string }[] {
+/** Conditions on contacts `c`, of which one must hold; adds their bounds to the values. */
+function bindRanges(values: unknown[], search: string): string[] {
   const key = toSearchKey(search);
   return [
     { column: 'email_key', prefix: key },
     { column: 'name_key', prefix: key },
     { column: 'last_name_key', prefix: key },
     { column: 'external_id', prefix: search },
-  ].map(({ column, prefix }) => ({ column, from: prefix, to: `${prefix}${highestCharacter}` }));
+  ].map(({ column, prefix }) => {
+    const [lower, upper] = [`$${values.push(prefix)}`, `$${values.push(`${prefix}${highestCharacter}`)}`];
+    return `c.${column} >= ${lower} and c.${column} < ${upper}`;
+  });
 }
