@@ -125,7 +125,7 @@ async function searchMembers(
 ): Promise<string[]> {
   const { values, ranges, order } = searching;
   if (!(await isRare(connection, values[0], search))) {
-    const newest = await searchNewestMembers(connection, searching);
+    const newest = await searchNewestMembers(connection, searching, page);
     if (newest.ids.length > page.limit || newest.isComplete) return newest.ids;
   }
   const all = ranges.map((range) => `select c.id ${ofOrganization} and ${range}`).join(' union ');
@@ -142,7 +142,7 @@ async function searchMembers(
  * A text is rare if no column has more contacts whose value begins with it. To find and sort so many takes as long as
  * to look through the newest members; with fewer, these would seldom hold a page of them.
  */
-const rareMatchesMax = 30_000;
+const rareMatchesMax = 15_000;
 
 async function isRare(connection: Connection, organizationId: unknown, search: string): Promise<boolean> {
   const values = [organizationId];
@@ -162,30 +162,40 @@ async function isRare(connection: Connection, organizationId: unknown, search: s
 /** How many of the newest members are looked through for a text that is not rare. */
 const searchedNewestMax = 2_500;
 
-/** `isComplete` if there are no more members than those. */
+/** `isComplete` if there are no more members than were looked through, which are as few as the page needs. */
 async function searchNewestMembers(
   connection: Connection,
-  { pick, values, ranges, order }: Searching,
+  { pick, values, ranges }: Searching,
+  page: Page,
 ): Promise<{ ids: string[]; isComplete: boolean }> {
-  const [newest] = await connection.rows(
-    unpreparedStatement<{ looked_at: number; ids: string[] }>(
-      `with newest as materialized (
-         select picked.id, looked_at.is_found
-         from (${pick(`${searchedNewestMax}`)}) picked
-         cross join lateral (
-           select (${ranges.join(' or ')}) as is_found
-           from contacts c
-           where c.organization_id = $1 and c.id = picked.id
-           offset 0
-         ) looked_at
+  const newest = pick(`${searchedNewestMax}`);
+  const [found] = await connection.rows(
+    unpreparedStatement<{ ids: string[]; is_complete: boolean }>(
+      `with found as materialized (
+         select array(
+           select picked.id
+           from (${newest}) picked
+           cross join lateral (
+             select
+             from contacts c
+             where c.organization_id = $1 and c.id = picked.id and (${ranges.join(' or ')})
+             offset 0
+           ) match
+           where true ${pageClause(page, 'picked.id', '$2')}
+           limit $3
+         ) as ids
        )
-       select (select count(*) from newest) as looked_at,
-         array(select c.id from newest c where c.is_found ${order} limit $3) as ids`,
+       select ids,
+         case
+           when cardinality(ids) < $3 then (select count(*) from (${newest}) members) < ${searchedNewestMax}
+           else false
+         end as is_complete
+       from found`,
     ),
     values,
   );
-  if (newest === undefined) throw new Error('a select of one row returned none');
-  return { ids: newest.ids, isComplete: newest.looked_at < searchedNewestMax };
+  if (found === undefined) throw new Error('a select of one row returned none');
+  return { ids: found.ids, isComplete: found.is_complete };
 }
 
 /** Asks each contact `c` for its memberships, whatever the planner thinks of the number of members. */
