@@ -55,7 +55,7 @@ function secondsSince(startedAtMs: number): string {
 const filters: Readonly<Record<string, (n: number, contacts: number) => string>> = {
   'no filter': () => '',
   'page in the middle': (n, contacts) =>
-    `after=${idOfFilled('contact', Math.floor((contacts * n) / 100) + 2)}`,
+    `after=${idOfFilled('contact', Math.floor((contacts * n) / variantsCount) + 2)}`,
   email: (n) => `email=nobody${n}@example.com`,
   external_id: (n, contacts) => `external_id=crm-${Math.floor((contacts * n) / variantsCount) + 1}`,
   phone_number: (n) => `phone_number=${encodeURIComponent(`+49150${10_000_000 + n * 1_009}`)}`,

@@ -23,7 +23,7 @@ export async function listContacts(
   const ids =
     filter.search === undefined
       ? await readIds(connection, selection.pick('$3'), selection.values)
-      : await searchContacts(connection, selection, filter.search, page);
+      : await searchContacts(connection, selection, { organizationId, search: filter.search, page });
   return findContacts(connection, organizationId, ids, page.before === null ? 'newest' : 'oldest');
 }
 
@@ -89,8 +89,7 @@ function selectContacts(organizationId: string, filter: ContactFilter, page: Pag
 async function searchContacts(
   connection: Connection,
   selection: Selection,
-  search: string,
-  page: Page,
+  { organizationId, search, page }: { organizationId: string; search: string; page: Page },
 ): Promise<string[]> {
   const values = [...selection.values];
   const searching = {
@@ -99,7 +98,10 @@ async function searchContacts(
     ranges: bindRanges(values, search),
     order: pageClause(page, 'c.id', '$2'),
   };
-  if (selection.setParameters.length > 0) return searchMembers(connection, searching, search, page);
+  if (selection.setParameters.length > 0) {
+    const isRare = await isRareText(connection, organizationId, search);
+    return searchMembers(connection, searching, { isRare, page });
+  }
   // Of each range the first of a page: PostgreSQL chooses whether it reads the range or the primary key.
   const { fromContacts, ranges, order } = searching;
   const found = ranges.map((range) => `(select c.id ${fromContacts} and ${range} ${order} limit $3)`);
@@ -120,11 +122,10 @@ type Searching = Selection & { ranges: readonly string[]; order: string };
 async function searchMembers(
   connection: Connection,
   searching: Searching,
-  search: string,
-  page: Page,
+  { isRare, page }: { isRare: boolean; page: Page },
 ): Promise<string[]> {
   const { values, ranges, order } = searching;
-  if (!(await isRare(connection, values[0], search))) {
+  if (!isRare) {
     const newest = await searchNewestMembers(connection, searching, page);
     if (newest.ids.length > page.limit || newest.isComplete) return newest.ids;
   }
@@ -144,8 +145,8 @@ async function searchMembers(
  */
 const rareMatchesMax = 15_000;
 
-async function isRare(connection: Connection, organizationId: unknown, search: string): Promise<boolean> {
-  const values = [organizationId];
+async function isRareText(connection: Connection, organizationId: string, search: string): Promise<boolean> {
+  const values: unknown[] = [organizationId];
   const matches = bindRanges(values, search).map(
     (range) =>
       `(select count(*) from (select ${ofOrganization} and ${range} limit ${rareMatchesMax + 1}) matches)`,

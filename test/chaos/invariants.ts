@@ -178,6 +178,19 @@ function checkStatuses(
   );
 }
 
+/** What the queue and its workers must have left behind when all is sent: nothing. */
+export const queueLeftovers: Readonly<Record<string, string>> = {
+  'a job claimed by a worker that is no more': `
+    select message_id, claimed_by
+    from delivery_queue
+    where claimed_by is not null and claimed_by not in (select epoch from workers)`,
+  'a marker of a worker that is no more': `
+    select epoch, batch
+    from hand_offs
+    where epoch not in (select epoch from workers)`,
+  'a job left in the queue': 'select message_id, due_at, claimed_by, attempts, crashes from delivery_queue',
+};
+
 /** Each returns what must not be. */
 const emptyQueries: Readonly<Record<string, string>> = {
   'a quota that is not the sum of its messages': `
@@ -214,15 +227,7 @@ const emptyQueries: Readonly<Record<string, string>> = {
     where not exists (
       select from delivery_queue q where q.organization_id = a.organization_id and q.message_id = a.message_id
     )`,
-  'a job claimed by a worker that is no more': `
-    select message_id, claimed_by
-    from delivery_queue
-    where claimed_by is not null and claimed_by not in (select epoch from workers)`,
-  'a marker of a worker that is no more': `
-    select epoch, batch
-    from hand_offs
-    where epoch not in (select epoch from workers)`,
-  'a job left in the queue': 'select message_id, due_at, claimed_by, attempts, crashes from delivery_queue',
+  ...queueLeftovers,
 };
 
 function countDeliveries(deliveries: readonly Delivery[]): Map<string, number> {

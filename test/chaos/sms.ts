@@ -4,7 +4,7 @@ import { killMany } from './campaign.ts';
 import { emptyQueue, type Hurry } from './end.ts';
 import type { Victim } from './faults.ts';
 import { createInstallation, type Installation } from './installation.ts';
-import { checkAcceptance, type Expect, expectInto } from './invariants.ts';
+import { checkAcceptance, type Expect, expectInto, queueLeftovers } from './invariants.ts';
 import { createLedger, type Ledger, runLoad, type Send } from './load.ts';
 import {
   type AnswerFate,
@@ -417,13 +417,5 @@ const emptyQueries: Readonly<Record<string, string>> = {
     ) u using (organization_id)
     where m.segments is distinct from u.used`,
   'told, and never applied': 'select kind, event, due_at, attempts from sms_events',
-  'a job claimed by a worker that is no more': `
-    select message_id, claimed_by
-    from delivery_queue
-    where claimed_by is not null and claimed_by not in (select epoch from workers)`,
-  'a marker of a worker that is no more': `
-    select epoch, batch
-    from hand_offs
-    where epoch not in (select epoch from workers)`,
-  'a job left in the queue': 'select message_id, due_at, claimed_by, attempts, crashes from delivery_queue',
+  ...queueLeftovers,
 };

@@ -80,6 +80,13 @@ async function sourcesTo(recipient: string): Promise<Buffer[]> {
   return rows.map(({ source }) => source);
 }
 
+async function untilQueueIsEmpty(messageId: string): Promise<void> {
+  await eventually(
+    () => queueOf(server, messageId),
+    (jobs) => jobs.length === 0,
+  );
+}
+
 async function turnIntoCampaignCopy(messageId: string): Promise<void> {
   await rowsOf(server, "update messages set class = 'campaign' where id = $1", [messageId]);
   await rowsOf(server, 'update delivery_queue set lane = 1 where message_id = $1', [messageId]);
@@ -318,10 +325,7 @@ describe('when a worker dies', () => {
     await turnIntoCampaignCopy(id);
     await dieWith([id], { isAnnounced: true });
     deliver();
-    await eventually(
-      () => queueOf(server, id),
-      (jobs) => jobs.length === 0,
-    );
+    await untilQueueIsEmpty(id);
     const recipients = await rowsOf(
       server,
       'select status, uncertain, ambiguities from recipients where message_id = $1',
@@ -342,10 +346,7 @@ describe('when a worker dies', () => {
     );
     await dieWith([id], { isAnnounced: true });
     deliver();
-    await eventually(
-      () => queueOf(server, id),
-      (jobs) => jobs.length === 0,
-    );
+    await untilQueueIsEmpty(id);
     const recipients = await rowsOf(
       server,
       'select status, uncertain, failure_class, diagnostic from recipients where message_id = $1',
