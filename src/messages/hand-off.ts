@@ -70,7 +70,7 @@ export function beginShift(tools: HandOffTools, lease: Lease, bell: Bell, stoppi
       shift: begin(),
     })),
     budget: createByteBudget(contentBytesMax),
-    markers: createMarkers(tools.database, lease.epoch),
+    markers: createMarkers(tools, lease.epoch),
     checkedAtMs: new WeakMap(),
     settlements: createBatcher({
       itemsMax: 500,

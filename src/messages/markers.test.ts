@@ -1,5 +1,6 @@
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest';
 import { createTestDatabase, type TestDatabase } from '../../test/support/test-database.ts';
+import { systemClock } from '../platform/clock.ts';
 import {
   type Database,
   DatabaseUnavailableError,
@@ -62,13 +63,13 @@ async function listMarkers() {
 }
 
 test('hand-offs that are announced at once share a marker, which names the claim of each', async () => {
-  const markers = createMarkers(database, epoch);
+  const markers = createMarkers({ database, clock: systemClock }, epoch);
   expect(await Promise.all([aJob(1), aJob(2)].map((job) => markers.set(job)))).toEqual([true, true]);
   expect(await listMarkers()).toEqual([{ ordinals: [1, 2], claims: [101, 102] }]);
 });
 
 test('a marker stands until the outcomes of all its jobs are written, and goes with the next one', async () => {
-  const markers = createMarkers(database, epoch);
+  const markers = createMarkers({ database, clock: systemClock }, epoch);
   const [first, second, third, fourth] = [aJob(1), aJob(2), aJob(3), aJob(4)];
   await Promise.all([markers.set(first), markers.set(second)]);
   markers.clear(first);
@@ -82,7 +83,7 @@ test('a marker stands until the outcomes of all its jobs are written, and goes w
 
 test('a worker that was buried announces nothing', async () => {
   await database.rows(unpreparedStatement('delete from workers where epoch = $1'), [epoch]);
-  expect(await createMarkers(database, epoch).set(aJob(1))).toBe(false);
+  expect(await createMarkers({ database, clock: systemClock }, epoch).set(aJob(1))).toBe(false);
   expect(await listMarkers()).toEqual([]);
 });
 
@@ -91,9 +92,12 @@ describe('when a marker could not be committed', () => {
     let isDown = false;
     const markers = createMarkers(
       {
-        ...database,
-        transactionByIndex: (work) =>
-          isDown ? Promise.reject(new DatabaseUnavailableError('away')) : database.transactionByIndex(work),
+        database: {
+          ...database,
+          transactionByIndex: (work) =>
+            isDown ? Promise.reject(new DatabaseUnavailableError('away')) : database.transactionByIndex(work),
+        },
+        clock: systemClock,
       },
       epoch,
     );

