@@ -7,6 +7,8 @@ import {
   type FilledEmail,
   listChunks,
   parseAddress,
+  planSignatures,
+  type SignaturePlan,
   signEmail,
   trackHtml,
   writeReturnPath,
@@ -23,7 +25,8 @@ import type { StoredEmailContent, StoredEmailDetails } from './submission.ts';
 export type BuiltEmail = {
   compiled: CompiledEmail;
   sender: { envelope: string; domain: SendingDomain };
-  createdAt: Date;
+  /** The time in a signature is that of acceptance, like the date: a retry is the same to the octet. */
+  signatures: SignaturePlan | 'unreadable' | null;
   /** Null where all copies are the same. */
   personal: PersonalParts | null;
   /** Where all copies are the same: the one copy, signed, and made once it is asked for. */
@@ -78,7 +81,10 @@ export async function buildEmail(
   return {
     compiled,
     sender: { envelope: from.envelope, domain },
-    createdAt: message.createdAt,
+    signatures:
+      domain.signer === null || domain.signer === 'unreadable'
+        ? domain.signer
+        : planSignatures(domain.signer, message.createdAt),
     personal:
       message.isPersonalised || isTracked
         ? {
@@ -90,13 +96,23 @@ export async function buildEmail(
         : null,
     sharedCopy: null,
     bodyDigest: null,
-    sizeBytes: compiled.body.reduce((sum, piece) => sum + lengthOf(piece), 1),
+    sizeBytes: measureBody(compiled.body),
     // A campaign's recipients may still be about to be written.
     facts: { isShared: message.isPersonalised || message.recipientCount > 1, hasAttachments },
   };
 }
 
-function lengthOf(piece: CompiledEmail['body'][number]): number {
+function measureBody({ written, reduced }: CompiledEmail['body']): number {
+  let bytes = 1;
+  for (const [index, piece] of written.entries()) {
+    bytes += lengthOf(piece);
+    const other = reduced?.[index] ?? piece;
+    if (other !== piece) bytes += lengthOf(other);
+  }
+  return bytes;
+}
+
+function lengthOf(piece: CompiledEmail['body']['written'][number]): number {
   return typeof piece === 'string' || piece instanceof Uint8Array ? piece.length : piece.written.length;
 }
 
@@ -132,21 +148,13 @@ async function makeSharedCopy(built: BuiltEmail): Promise<Uint8Array[]> {
   return signCopy(built, filled);
 }
 
-function isShared(body: CompiledEmail['body']): boolean {
-  return body.every((piece) => typeof piece === 'string' || piece instanceof Uint8Array);
-}
-
-/** The time in the signature is that of acceptance, like the date: a retry is the same to the octet. */
 async function signCopy(built: BuiltEmail, filled: FilledEmail): Promise<Uint8Array[]> {
-  const { signer } = built.sender.domain;
-  if (signer === 'unreadable') throw new Error('the DKIM key cannot be read');
-  if (signer === null) return listChunks(filled);
-  if (isShared(built.compiled.body)) built.bodyDigest ??= digestBody(filled.body);
-  const signed = await signEmail(signer, filled, {
-    signedAt: built.createdAt,
-    ...(built.bodyDigest !== null && { bodyDigest: built.bodyDigest }),
-  });
-  return listChunks(signed);
+  const { signatures } = built;
+  if (signatures === 'unreadable') throw new Error('the DKIM key cannot be read');
+  if (signatures === null) return listChunks(filled);
+  // Without holes in it the body is the same for all.
+  if (built.compiled.body.reduced === null) built.bodyDigest ??= digestBody(filled.body);
+  return listChunks(await signEmail(signatures, filled, built.bodyDigest ?? undefined));
 }
 
 /** Which copies get a return path of their own; all others return to their sender. */

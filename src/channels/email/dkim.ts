@@ -9,6 +9,7 @@ import {
   type CanonicalField,
   canonicaliseHeader,
   digestBody,
+  digestReducedBody,
   reduceWhiteSpace,
   selectFields,
 } from './dkim-canonical.ts';
@@ -140,34 +141,82 @@ const closedIfPresent = ['content-transfer-encoding', 'list-unsubscribe', 'list-
 const traceFieldPattern = /^(?:return-path|received|dkim-signature|authentication-results|arc-.*)$/;
 
 /**
- * The same message with DKIM-Signature as its first field. `signedAt` becomes t= in whole seconds: a message tried
- * again with the same one is the same to the octet. `bodyDigest` is what `digestBody` says of the body, for copies
- * that share one. The RSA operation runs in the thread pool, so that several at once use all cores. Throws if From is
- * not at the domain of the signer.
+ * What the signatures of one message's copies have in common. Copies mostly have the same fields, so that what follows
+ * from the names of the last one's is kept.
+ */
+export type SignaturePlan = { signer: DkimSigner; signedAt: Date; frame: SignatureFrame | null };
+
+type SignatureFrame = {
+  /** Of the fields that it was made for, in their order. */
+  names: readonly string[];
+  /** Which of them are signed, in the order of h=. */
+  signedFields: readonly number[];
+  /** The field up to the digest of the body, as it is sent and as a verifier sees it. */
+  written: string;
+  canonical: string;
+};
+
+/** `signedAt` becomes t= in whole seconds: a message tried again with the same one is the same to the octet. */
+export function planSignatures(signer: DkimSigner, signedAt: Date): SignaturePlan {
+  return { signer, signedAt, frame: null };
+}
+
+/**
+ * The same message with DKIM-Signature as its first field. `bodyDigest` is what `digestBody` says of the body, for
+ * copies that share one. The RSA operation runs in the thread pool, so that several at once use all cores. Throws if
+ * From is not at the domain of the signer.
  */
 export async function signEmail(
-  signer: DkimSigner,
+  plan: SignaturePlan,
   filled: FilledEmail,
-  options: { signedAt: Date; bodyDigest?: string },
+  bodyDigest: string = digestFilled(filled),
 ): Promise<FilledEmail> {
   const fields = canonicaliseHeader(filled.header);
-  assertSender(signer, fields);
-  const names = listSignedNames(fields);
+  assertSender(plan.signer, fields);
+  const frame = frameOf(plan, fields);
+  let signed = '';
+  for (const index of frame.signedFields) signed += `${fields[index]?.text ?? ''}\r\n`;
+  // The form in which a verifier sees the field that is written below, with an empty b= (RFC 6376 §3.7).
+  signed += `${frame.canonical}${bodyDigest}; b=`;
+  const signature = await signAscii(plan.signer, signed);
+  const field = `${frame.written}${bodyDigest};${foldSignature(signature)}\r\n`;
+  return { ...filled, header: field + filled.header };
+}
+
+function digestFilled({ body, reducedBody }: FilledEmail): string {
+  return reducedBody === null ? digestBody(body) : digestReducedBody(reducedBody);
+}
+
+function frameOf(plan: SignaturePlan, fields: readonly CanonicalField[]): SignatureFrame {
+  const { frame } = plan;
+  const isSame =
+    frame?.names.length === fields.length && fields.every(({ name }, index) => name === frame.names[index]);
+  return isSame ? frame : (plan.frame = makeFrame(plan, fields));
+}
+
+/** SHA-256 in base64. */
+const digestLength = 44;
+
+function makeFrame({ signer, signedAt }: SignaturePlan, fields: readonly CanonicalField[]): SignatureFrame {
+  const names = fields.map(({ name }) => name);
+  const signedNames = listSignedNames(names);
   const words = [
     'v=1;',
     'a=rsa-sha256;',
     'c=relaxed/relaxed;',
     `d=${signer.domain};`,
     `s=${signer.selector};`,
-    `t=${Math.floor(options.signedAt.getTime() / 1_000)};`,
-    ...foldNames(names),
-    `bh=${options.bodyDigest ?? digestBody(filled.body)};`,
+    `t=${Math.floor(signedAt.getTime() / 1_000)};`,
+    ...foldNames(signedNames),
   ];
-  // The form in which a verifier sees the field that is written below, with an empty b= (RFC 6376 §3.7).
-  const signed = `${selectFields(fields, names)}dkim-signature:${words.join(' ')} b=`;
-  const signature = await signAscii(signer, signed);
-  const field = writeField('DKIM-Signature', [...words, ...cutWords(`b=${signature.toString('base64')}`)]);
-  return { header: Buffer.concat([encodeAscii(field), filled.header]), body: filled.body };
+  // Any digest is as long as another, so that the field is folded in the same way.
+  const written = writeField('DKIM-Signature', [...words, `bh=${'0'.repeat(digestLength)};`]);
+  return {
+    names,
+    signedFields: selectFields(names, signedNames),
+    written: written.slice(0, -(digestLength + ';\r\n'.length)),
+    canonical: `dkim-signature:${words.join(' ')} bh=`,
+  };
 }
 
 /** The last wall between organizations: a domain's key vouches for nobody else's mail. */
@@ -178,8 +227,8 @@ function assertSender(signer: DkimSigner, fields: readonly CanonicalField[]): vo
   }
 }
 
-function listSignedNames(fields: readonly CanonicalField[]): string[] {
-  const present = fields.map(({ name }) => name).filter(isSignable);
+function listSignedNames(names: readonly string[]): string[] {
+  const present = names.filter(isSignable);
   return [...present, ...closedFields, ...closedIfPresent.filter((name) => present.includes(name))];
 }
 
@@ -206,10 +255,13 @@ function foldNames(names: readonly string[]): string[] {
   return [...words, word];
 }
 
-function cutWords(text: string): string[] {
-  return Array.from({ length: Math.ceil(text.length / wordLengthMax) }, (_none, index) =>
-    text.slice(index * wordLengthMax, (index + 1) * wordLengthMax),
-  );
+/** The b= tag, in lines of its own. */
+function foldSignature(signature: Buffer): string {
+  const tag = `b=${signature.toString('base64')}`;
+  let folded = '';
+  for (let at = 0; at < tag.length; at += wordLengthMax)
+    folded += `\r\n ${tag.slice(at, at + wordLengthMax)}`;
+  return folded;
 }
 
 function signAscii(signer: DkimSigner, text: string): Promise<Buffer> {

@@ -10,7 +10,9 @@ export {
   type DkimSigner,
   generateDkimKeyPair,
   openDkimSigner,
+  planSignatures,
   publishesDkimKey,
+  type SignaturePlan,
   signEmail,
 } from './dkim.ts';
 export {

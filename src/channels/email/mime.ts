@@ -24,7 +24,14 @@ import {
   writeParameter,
   writeTextField,
 } from './headers.ts';
-import { type Piece, compileHoles, encodeAscii, fillPieces, joinPieces } from './pieces.ts';
+import {
+  type CompiledPieces,
+  type Piece,
+  compileHoles,
+  encodeAscii,
+  fillPieces,
+  joinPieces,
+} from './pieces.ts';
 import { countEscaped, encodeQuotedPrintable, normaliseLineEnds } from './quoted-printable.ts';
 
 export type EmailAttachment = {
@@ -64,16 +71,18 @@ export type CompiledEmail = {
   /** The header in pieces: a copy with fields of its own takes all others from here. */
   fields: HeaderFields;
   /** The finished header, where no placeholder is in it. */
-  header: Uint8Array | null;
-  body: readonly Piece[];
+  header: string | null;
+  body: CompiledPieces;
 };
 
 /** One copy. The whole message is the header, an empty line and the body: `listChunks`. */
 export type FilledEmail = {
-  /** All header fields, each with its CRLF, without the empty line. */
-  header: Uint8Array;
+  /** All header fields in ASCII, each with its CRLF, without the empty line. */
+  header: string;
   /** Ends in CRLF. Chunks are shared between copies: nobody may write to them. */
   body: readonly Uint8Array[];
+  /** The body with its white space reduced (`reduceLines`), where that costs less than reading it again. */
+  reducedBody: readonly Uint8Array[] | null;
 };
 
 /** The most that a subject may have; one that passes it with its values is cut. */
@@ -112,21 +121,19 @@ export function fillEmail(
   values: Values,
   personal: PersonalHeaders | null = null,
 ): FilledEmail | 'too_large' {
-  const body = fillPieces(compiled.body, values);
-  if (body === 'too_large') return body;
-  if (personal === null && compiled.header !== null) return { header: compiled.header, body };
+  const filled = fillPieces(compiled.body, values);
+  if (filled === 'too_large') return filled;
+  const { chunks: body, reducedChunks: reducedBody } = filled;
+  if (personal === null && compiled.header !== null) return { header: compiled.header, body, reducedBody };
   const fields = personal === null ? compiled.fields : replaceFields(compiled.fields, personal);
   const subject = compiled.subject === null ? null : fillSubject(compiled.subject, values);
-  return { header: joinFields(fields, writeSubject(subject)), body };
+  return { header: joinFields(fields, writeSubject(subject)), body, reducedBody };
 }
 
-/** The whole message in order, with what is written about it (a DKIM signature) in front of its header. */
-export function listChunks(filled: FilledEmail, traceHeader: Uint8Array | null = null): Uint8Array[] {
-  const header = traceHeader === null ? [filled.header] : [traceHeader, filled.header];
-  return [...header, emptyLine, ...filled.body];
+/** The whole message in order. */
+export function listChunks({ header, body }: FilledEmail): Uint8Array[] {
+  return [encodeAscii(`${header}\r\n`), ...body];
 }
-
-const emptyLine = encodeAscii('\r\n');
 
 function compileLiteral(text: string): CompiledText {
   return { literals: [text], placeholders: [] };
@@ -198,9 +205,9 @@ function replaceFields(fields: HeaderFields, personal: PersonalHeaders): HeaderF
 }
 
 /** The order never changes. */
-function joinFields(fields: HeaderFields, subject: string): Uint8Array {
+function joinFields(fields: HeaderFields, subject: string): string {
   const { from, to, others, date, messageId, extra, content } = fields;
-  return encodeAscii(from + to + others + subject + date + messageId + extra + content);
+  return from + to + others + subject + date + messageId + extra + content;
 }
 
 function writeSubject(subject: string | null): string {

@@ -1,4 +1,5 @@
 import { type CompiledText, type Placeholder, type Values, findValue } from '../placeholders.ts';
+import { reduceLines } from './dkim-canonical.ts';
 import { encodeQuotedPrintable, normaliseLineEnds, softBreak } from './quoted-printable.ts';
 
 /** A literal, already encoded: a string where it is small, its octets where copies share it; or a hole. */
@@ -13,6 +14,16 @@ export type Hole = {
   written: string;
   /** The same for all holes that one value goes into in one way; null if there is no other. */
   source: string | null;
+};
+
+const tab = 0x09;
+const space = 0x20;
+
+/** The pieces of a body, neighbouring literals joined. */
+export type CompiledPieces = {
+  written: readonly Piece[];
+  /** The same with their lines reduced, for the signatures of copies; null if there are no holes. */
+  reduced: readonly Piece[] | null;
 };
 
 /**
@@ -55,45 +66,80 @@ function listRepeated(sources: readonly string[]): Set<string> {
 }
 
 /** Neighbouring literals become one, and large ones, or all if there are no holes, become octets to be shared. */
-export function joinPieces(pieces: readonly Piece[]): Piece[] {
+export function joinPieces(pieces: readonly Piece[]): CompiledPieces {
   const joined: Piece[] = [];
   for (const piece of pieces) {
     const last = joined.at(-1);
     if (typeof piece === 'string' && typeof last === 'string') joined[joined.length - 1] = last + piece;
     else joined.push(piece);
   }
-  const sharedMin = joined.some(isHole) ? sharedBytesMin : 0;
-  return joined.map((piece) =>
-    typeof piece === 'string' && piece.length >= sharedMin ? encodeAscii(piece) : piece,
-  );
+  const hasHoles = joined.some(isHole);
+  const written = joined.map((piece) => shareLarge(piece, hasHoles ? sharedBytesMin : 0));
+  return { written, reduced: hasHoles ? written.map(reducePiece) : null };
+}
+
+function shareLarge(piece: Piece, sharedMin: number): Piece {
+  return typeof piece === 'string' && piece.length >= sharedMin ? encodeAscii(piece) : piece;
+}
+
+/**
+ * Each by itself: what is in front of another piece ends in a line end or in text, and never in white space, about
+ * which the next one would have a say.
+ */
+function reducePiece(piece: Piece): Piece {
+  if (typeof piece === 'string') return reduceLines(piece);
+  // Most are files in base64, which are not worth a second copy to look at.
+  if (!(piece instanceof Uint8Array) || !(piece.includes(tab) || piece.includes(space))) return piece;
+  const text = Buffer.from(piece.buffer, piece.byteOffset, piece.length).toString('latin1');
+  const reduced = reduceLines(text);
+  return reduced === text ? piece : encodeAscii(reduced);
 }
 
 function isHole(piece: Piece): piece is Hole {
   return typeof piece !== 'string' && !(piece instanceof Uint8Array);
 }
 
+/** The octets of one copy; reduced, they are the same chunks where nothing had to be. */
+export type FilledPieces = { chunks: Uint8Array[]; reducedChunks: Uint8Array[] | null };
+
 /** The octets of one copy, or `too_large` if its values take more than 8 MiB. */
-export function fillPieces(pieces: readonly Piece[], values: Values): Uint8Array[] | 'too_large' {
+export function fillPieces({ written, reduced }: CompiledPieces, values: Values): FilledPieces | 'too_large' {
   const chunks: Uint8Array[] = [];
+  const reducedChunks: Uint8Array[] = [];
   const encode = createValueEncoder(values);
   let text = '';
+  let reducedText = '';
+  let isReduced = true;
   let personalBytes = 0;
-  for (const piece of pieces) {
-    if (typeof piece === 'string') {
-      text += piece;
-    } else if (piece instanceof Uint8Array) {
-      if (text !== '') chunks.push(encodeAscii(text));
+  const flush = () => {
+    if (text === '') return;
+    const chunk = encodeAscii(text);
+    chunks.push(chunk);
+    reducedChunks.push(isReduced ? chunk : encodeAscii(reducedText));
+    text = '';
+    reducedText = '';
+    isReduced = true;
+  };
+  for (const [index, piece] of written.entries()) {
+    const literal = reduced?.[index] ?? piece;
+    if (piece instanceof Uint8Array) {
+      flush();
       chunks.push(piece);
-      text = '';
-    } else {
-      const filled = fillHole(piece, encode(piece));
-      personalBytes += filled.length;
-      if (personalBytes > personalBytesMax) return 'too_large';
-      text += filled;
+      reducedChunks.push(literal as Uint8Array);
+      continue;
     }
+    const part = typeof piece === 'string' ? piece : fillHole(piece, encode(piece));
+    if (typeof piece !== 'string') {
+      personalBytes += part.length;
+      if (personalBytes > personalBytesMax) return 'too_large';
+    }
+    const reducedPart = typeof literal === 'string' ? literal : reduceLines(part);
+    text += part;
+    reducedText += reducedPart;
+    isReduced &&= part === reducedPart;
   }
-  if (text !== '') chunks.push(encodeAscii(text));
-  return chunks;
+  flush();
+  return { chunks, reducedChunks: reduced === null ? null : reducedChunks };
 }
 
 function fillHole(hole: Hole, value: string | null): string {
