@@ -68,7 +68,8 @@ export function digestBody(body: readonly Uint8Array[]): string {
  * of a body. White space at the end of the text itself is left.
  */
 export function reduceLines(text: string): string {
-  return /\t| [ \r]/.test(text) ? text.replace(/[\t ]+/g, ' ').replaceAll(' \r\n', '\r\n') : text;
+  if (!hasRuns(text) && !text.includes(' \r\n')) return text;
+  return text.replace(/[\t ]+/g, ' ').replaceAll(' \r\n', '\r\n');
 }
 
 /** `digestBody` of a body that ends in CRLF, and whose lines are reduced already. */

@@ -193,7 +193,7 @@ describe('the digest of a body', () => {
         if (reducedBody !== null) expect(digestReducedBody(reducedBody)).toBe(wanted);
         expect(reducedBody === null).toBe(![changes.text, changes.html].some((part) => part?.includes('{{')));
       }),
-      { numRuns: 500 },
+      { numRuns: 200 },
     );
   });
 

@@ -108,17 +108,16 @@ export function fillPieces({ written, reduced }: CompiledPieces, values: Values)
   const reducedChunks: Uint8Array[] = [];
   const encode = createValueEncoder(values);
   let text = '';
-  let reducedText = '';
-  let isReduced = true;
+  // Null as long as it is the same.
+  let reducedText: string | null = null;
   let personalBytes = 0;
   const flush = () => {
     if (text === '') return;
     const chunk = encodeAscii(text);
     chunks.push(chunk);
-    reducedChunks.push(isReduced ? chunk : encodeAscii(reducedText));
+    reducedChunks.push(reducedText === null ? chunk : encodeAscii(reducedText));
     text = '';
-    reducedText = '';
-    isReduced = true;
+    reducedText = null;
   };
   for (const [index, piece] of written.entries()) {
     const literal = reduced?.[index] ?? piece;
@@ -134,9 +133,9 @@ export function fillPieces({ written, reduced }: CompiledPieces, values: Values)
       if (personalBytes > personalBytesMax) return 'too_large';
     }
     const reducedPart = typeof literal === 'string' ? literal : reduceLines(part);
+    if (reducedText !== null) reducedText += reducedPart;
+    else if (part !== reducedPart) reducedText = text + reducedPart;
     text += part;
-    reducedText += reducedPart;
-    isReduced &&= part === reducedPart;
   }
   flush();
   return { chunks, reducedChunks: reduced === null ? null : reducedChunks };
