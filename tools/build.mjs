@@ -24,7 +24,9 @@ const foldersOfSources = {
 };
 
 const { metafile } = await build({
-  entryPoints: ['main.ts', 'roles/body-thread.ts'].map((file) => path.join(source, file)),
+  entryPoints: ['main.ts', 'roles/body-thread.ts', 'roles/signing-thread.ts'].map((file) =>
+    path.join(source, file),
+  ),
   outdir: output,
   entryNames: '[name]',
   bundle: true,

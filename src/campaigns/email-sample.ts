@@ -75,7 +75,7 @@ function measureEmail(message: PreparedMessage, rendered: EmailText, at: Date): 
       attachments: [],
       headers: [],
     },
-    { personalised: false },
+    { personalised: false, isSigned: false },
   );
   const filled = fillEmail(compiled, {});
   if (filled === 'too_large') throw new Error('what has no values cannot become too large by them');

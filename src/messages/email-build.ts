@@ -9,6 +9,7 @@ import {
   parseAddress,
   planSignatures,
   type SignaturePlan,
+  type SignText,
   signEmail,
   trackHtml,
   writeReturnPath,
@@ -41,6 +42,7 @@ export type BuiltEmail = {
 export type BuildTools = {
   database: Database;
   secrets: Secrets;
+  signText: SignText;
   /** What links in mail begin with, unless the sending domain has a host of its own for them. */
   publicUrl: string;
 };
@@ -77,14 +79,19 @@ export async function buildEmail(
     })),
     headers: [],
   };
-  const compiled = compileEmail(content, { personalised: message.isPersonalised || (isTracked && 'html') });
+  const { signer } = domain;
+  const signatures =
+    signer === null || signer === 'unreadable'
+      ? signer
+      : planSignatures(tools.signText, signer, message.createdAt);
+  const compiled = compileEmail(content, {
+    personalised: message.isPersonalised || (isTracked && 'html'),
+    isSigned: signatures !== null,
+  });
   return {
     compiled,
     sender: { envelope: from.envelope, domain },
-    signatures:
-      domain.signer === null || domain.signer === 'unreadable'
-        ? domain.signer
-        : planSignatures(domain.signer, message.createdAt),
+    signatures,
     personal:
       message.isPersonalised || isTracked
         ? {

@@ -55,7 +55,7 @@ test('every error that a module of the program exports is listed in the descript
 });
 
 /** Modules that run something when they are imported. */
-const entries = ['main.ts', 'roles/body-thread.ts'];
+const entries = ['main.ts', 'roles/body-thread.ts', 'roles/signing-thread.ts'];
 
 async function exportedErrors(): Promise<ErrorDefinition[]> {
   const source = path.resolve(import.meta.dirname, '..');

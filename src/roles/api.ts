@@ -1,5 +1,4 @@
 import path from 'node:path';
-import { pathToFileURL } from 'node:url';
 import { projectDirectory } from '../config.ts';
 import { clearingChannel } from '../audience/jobs.ts';
 import { audienceRoutes } from '../audience/routes.ts';
@@ -32,6 +31,7 @@ import { galleryPages, templateRoutes } from '../templates/routes.ts';
 import { openGallery } from '../templates/templates.ts';
 import { documentationPages } from './documentation.ts';
 import { type Installation, publicUrlOf } from './installation.ts';
+import { threadEntryOf } from './thread-entry.ts';
 import { smsCallbacks } from './sms-provider.ts';
 import { textFormats } from './text-formats.ts';
 
@@ -88,7 +88,11 @@ export async function startApi(
   const wakeSegments = createWaker(installation, segmentChannel);
   const onCampaignProgress = createThrottle(clock, countingMs, createWaker(installation, campaignChannel));
   const recorder = createEngagementRecorder({ ...installation, onCampaignProgress });
-  const bodyThread = createBodyThread({ entry: bodyThreadEntry(), schemas: schemasOf(routes), log });
+  const bodyThread = createBodyThread({
+    entry: threadEntryOf('body-thread'),
+    schemas: schemasOf(routes),
+    log,
+  });
 
   const server = await startHttpServer({
     host: config.host,
@@ -171,11 +175,6 @@ function schemasOf(routes: readonly Route[]) {
   return Object.fromEntries(
     routes.flatMap((route) => (route.body === null ? [] : [[routeKey(route), route.body]])),
   );
-}
-
-/** Threads run what was built: the sources are TypeScript, which a bare thread cannot load. */
-function bodyThreadEntry(): URL {
-  return pathToFileURL(path.resolve(import.meta.dirname, '../../dist/body-thread.js'));
 }
 
 async function findUnreadiness({ database }: Installation): Promise<string | null> {

@@ -1,4 +1,4 @@
-import type { EmailProvider } from '../channels/email/email.ts';
+import { createSigningThreads, type EmailProvider } from '../channels/email/email.ts';
 import { createSandboxProvider } from '../channels/email/providers/sandbox/sandbox.ts';
 import { createMxProvider } from '../channels/email/providers/mx/mx.ts';
 import { createSmtpProvider } from '../channels/email/providers/smtp/smtp.ts';
@@ -35,6 +35,7 @@ import { keepMessage, tidySandbox } from '../sandbox/sandbox.ts';
 import { hostname } from 'node:os';
 import { type Installation, publicUrlOf } from './installation.ts';
 import { createSmsProvider } from './sms-provider.ts';
+import { threadEntryOf } from './thread-entry.ts';
 
 export type Worker = { stop: () => Promise<void> };
 
@@ -47,6 +48,10 @@ export async function startWorker(installation: Installation): Promise<Worker> {
   const bounceIntake = await startBounceIntake(installation, onCampaignProgress);
   const emailProvider = createEmailProvider(installation, onCampaignProgress);
   const smsProvider = createSmsProvider(installation);
+  const signingThreads = createSigningThreads({
+    entry: threadEntryOf('signing-thread'),
+    log: installation.log,
+  });
   const wakeDelivery = createWaker(installation, deliveryChannel);
   campaigns = startCampaigns({
     ...installation,
@@ -62,6 +67,7 @@ export async function startWorker(installation: Installation): Promise<Worker> {
       createEmailDelivery({
         ...installation,
         emailProvider,
+        signText: signingThreads.sign,
         deliverability: createDeliverability({
           ...installation,
           areDomainsLookedUp: config.areDomainsLookedUp,
@@ -96,7 +102,7 @@ export async function startWorker(installation: Installation): Promise<Worker> {
         bounceIntake?.stop(),
         delivery.stop(),
       ]);
-      await Promise.all([emailProvider.close(), smsProvider.close()]);
+      await Promise.all([emailProvider.close(), smsProvider.close(), signingThreads.stop()]);
     },
   };
 }

@@ -30,6 +30,7 @@ import {
   settled,
   type ShiftedClock,
 } from '../support/email-journey.ts';
+import { signHere } from '../support/sign-here.ts';
 import { createSender, startTestServer, type TestServer } from '../support/server.ts';
 
 const minuteMs = 60_000;
@@ -62,6 +63,7 @@ function deliver(more: { emailProvider?: EmailProvider; database?: Database } = 
         ...tools,
         emailProvider: more.emailProvider ?? createEmailProvider(server.installation),
         deliverability: createDeliverability({ ...server.installation, areDomainsLookedUp: false }),
+        signText: signHere,
         returnPaths: 'never',
         publicUrl: 'http://127.0.0.1:8025',
       }),

@@ -2,6 +2,7 @@ import { createHash, generateKeyPairSync } from 'node:crypto';
 import fc from 'fast-check';
 import { dkimVerify } from 'mailauth/lib/dkim/verify.js';
 import { beforeAll, describe, expect, it } from 'vitest';
+import { signHere } from '../../../test/support/sign-here.ts';
 import {
   type DkimKeyPair,
   type DkimSigner,
@@ -46,7 +47,10 @@ function content(changes: Partial<EmailContent> = {}): EmailContent {
 }
 
 function fill(changes: Partial<EmailContent>, values: Record<string, string> | null = null): FilledEmail {
-  const filled = fillEmail(compileEmail(content(changes), { personalised: values !== null }), values ?? {});
+  const filled = fillEmail(
+    compileEmail(content(changes), { personalised: values !== null, isSigned: true }),
+    values ?? {},
+  );
   if (filled === 'too_large') throw new Error('too large');
   return filled;
 }
@@ -56,7 +60,7 @@ async function signMessage(changes: Partial<EmailContent>): Promise<string> {
 }
 
 function sign(filled: FilledEmail): Promise<FilledEmail> {
-  return signEmail(planSignatures(signer, signedAt), filled);
+  return signEmail(planSignatures(signHere, signer, signedAt), filled);
 }
 
 function write(filled: FilledEmail): string {
@@ -280,7 +284,7 @@ describe('a signed message', () => {
         value: 'y',
       })),
     });
-    const { header } = await signEmail(planSignatures(long, signedAt), filled);
+    const { header } = await signEmail(planSignatures(signHere, long, signedAt), filled);
     const signature = header.split('\r\nFrom:')[0]!;
     expect(signature.split('\r\n').filter((line) => line.length > 78)).toEqual([]);
   });
@@ -377,7 +381,7 @@ describe('a signed message', () => {
 
   it('is the same to the octet when it is tried again in the same second, and another in another one', async () => {
     const again = async (at: string) =>
-      write(await signEmail(planSignatures(signer, new Date(at)), fill({})));
+      write(await signEmail(planSignatures(signHere, signer, new Date(at)), fill({})));
     expect(await again('2026-11-21T11:41:50.999Z')).toBe(await signMessage({}));
     expect(await again('2026-11-21T11:41:51.000Z')).not.toBe(await signMessage({}));
   });
@@ -385,7 +389,7 @@ describe('a signed message', () => {
   it('takes a digest that was made before, and is the same with it', async () => {
     const filled = fill({});
     const bodyDigest = digestBody(filled.body);
-    const plan = planSignatures(signer, signedAt);
+    const plan = planSignatures(signHere, signer, signedAt);
     expect(await signEmail(plan, filled, bodyDigest)).toEqual(await sign(filled));
     const wrong = await signEmail(plan, filled, digestBody([]));
     expect(await verify(write(wrong))).toEqual([`neutral ${domain}`]);
@@ -394,7 +398,7 @@ describe('a signed message', () => {
   it('is the same whichever was signed before it: with other fields, or the same in another order', async () => {
     const tags = ['X-A', 'x-b', 'X-A', 'X-C'].map((name, index) => ({ name, value: `${index}` }));
     const headers = [[], tags, [...tags].reverse(), unsubscribe, tags, tags.slice(1)];
-    const plan = planSignatures(signer, signedAt);
+    const plan = planSignatures(signHere, signer, signedAt);
     for (const filled of headers.map((list) => fill({ headers: list }))) {
       const message = write(await signEmail(plan, filled));
       expect(message).toBe(write(await sign(filled)));

@@ -3,7 +3,7 @@
  * we write. PKCS #1 v1.5 has nothing random in it, so that the same message signed at the same instant is the same
  * to the octet.
  */
-import { type KeyObject, createPrivateKey, generateKeyPair, sign } from 'node:crypto';
+import { type KeyObject, createPrivateKey, generateKeyPair } from 'node:crypto';
 import { parseDomain } from './address.ts';
 import {
   type CanonicalField,
@@ -15,7 +15,7 @@ import {
 } from './dkim-canonical.ts';
 import { writeField } from './headers.ts';
 import type { FilledEmail } from './mime.ts';
-import { encodeAscii } from './pieces.ts';
+import type { SignText } from './signing-threads.ts';
 
 /** RFC 8301 §3.2: what signers should use. Larger keys sign six times slower and do not fit in one UDP answer. */
 const modulusBits = 2_048;
@@ -144,7 +144,12 @@ const traceFieldPattern = /^(?:return-path|received|dkim-signature|authenticatio
  * What the signatures of one message's copies have in common. Copies mostly have the same fields, so that what follows
  * from the names of the last one's is kept.
  */
-export type SignaturePlan = { signer: DkimSigner; signedAt: Date; frame: SignatureFrame | null };
+export type SignaturePlan = {
+  signText: SignText;
+  signer: DkimSigner;
+  signedAt: Date;
+  frame: SignatureFrame | null;
+};
 
 type SignatureFrame = {
   /** Of the fields that it was made for, in their order. */
@@ -157,14 +162,13 @@ type SignatureFrame = {
 };
 
 /** `signedAt` becomes t= in whole seconds: a message tried again with the same one is the same to the octet. */
-export function planSignatures(signer: DkimSigner, signedAt: Date): SignaturePlan {
-  return { signer, signedAt, frame: null };
+export function planSignatures(signText: SignText, signer: DkimSigner, signedAt: Date): SignaturePlan {
+  return { signText, signer, signedAt, frame: null };
 }
 
 /**
  * The same message with DKIM-Signature as its first field. `bodyDigest` is what `digestBody` says of the body, for
- * copies that share one. The RSA operation runs in the thread pool, so that several at once use all cores. Throws if
- * From is not at the domain of the signer.
+ * copies that share one. Throws if From is not at the domain of the signer.
  */
 export async function signEmail(
   plan: SignaturePlan,
@@ -178,7 +182,7 @@ export async function signEmail(
   for (const index of frame.signedFields) signed += `${fields[index]?.text ?? ''}\r\n`;
   // The form in which a verifier sees the field that is written below, with an empty b= (RFC 6376 §3.7).
   signed += `${frame.canonical}${bodyDigest}; b=`;
-  const signature = await signAscii(plan.signer, signed);
+  const signature = await plan.signText(plan.signer.key, signed);
   const field = `${frame.written}${bodyDigest};${foldSignature(signature)}\r\n`;
   return { ...filled, header: field + filled.header };
 }
@@ -262,13 +266,4 @@ function foldSignature(signature: Buffer): string {
   for (let at = 0; at < tag.length; at += wordLengthMax)
     folded += `\r\n ${tag.slice(at, at + wordLengthMax)}`;
   return folded;
-}
-
-function signAscii(signer: DkimSigner, text: string): Promise<Buffer> {
-  return new Promise((resolve, reject) => {
-    sign('sha256', encodeAscii(text), signer.key, (error, signature) => {
-      if (error === null) resolve(signature);
-      else reject(error);
-    });
-  });
 }

@@ -30,6 +30,7 @@ export type { EmailHandOff, EmailProvider } from './provider.ts';
 export { findMxRoute, type MxRoute } from './providers/mx/route.ts';
 export { makeTextPart } from './text-part.ts';
 export { type EmailText, renderEmail } from './rendering.ts';
+export { createSigningThreads, type SignText } from './signing-threads.ts';
 export { readReturnPathToken, writeReturnPath } from './return-path.ts';
 export { type BounceReport, readReport, type ReportedRecipient } from './reports.ts';
 export {

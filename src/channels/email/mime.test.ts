@@ -45,7 +45,7 @@ function compose(
   values: Values | null = null,
   personal?: PersonalHeaders,
 ): string {
-  const compiled = compileEmail(content(changes), { personalised: values !== null });
+  const compiled = compileEmail(content(changes), { personalised: values !== null, isSigned: true });
   const filled = fillEmail(compiled, values ?? {}, personal ?? null);
   if (filled === 'too_large') throw new Error('too large');
   const message = Buffer.concat(listChunks(filled)).toString('latin1');
@@ -321,7 +321,7 @@ describe('a composed message', () => {
     ['content type', { attachments: [attachment({ contentType: 'a/b\r\nX: y' })] }],
     ['content id', { attachments: [attachment({ contentId: 'a>\r\nX: y' })] }],
   ])('is not made at all from a broken %s', (_, changes) => {
-    expect(() => compileEmail(content(changes), { personalised: false })).toThrow();
+    expect(() => compileEmail(content(changes), { personalised: false, isSigned: false })).toThrow();
   });
 
   it('leaves out the levels that it does not need, and keeps their order', () => {
@@ -481,7 +481,10 @@ describe('a personalised message', () => {
 
   it('fills its html alone where that is all that differs', () => {
     const text = '{{a}} {{a}}';
-    const compiled = compileEmail(content({ subject: text, text, html: text }), { personalised: 'html' });
+    const compiled = compileEmail(content({ subject: text, text, html: text }), {
+      personalised: 'html',
+      isSigned: false,
+    });
     const filled = fillEmail(compiled, { a: '<ü>' });
     const message = Buffer.concat(listChunks(filled as FilledEmail)).toString('latin1');
     const root = readPart(message);
@@ -510,7 +513,7 @@ describe('a personalised message', () => {
   it('shares its files between the copies', () => {
     const compiled = compileEmail(
       content({ text: '{{a}}', attachments: [attachment({ content: Buffer.alloc(100_000) })] }),
-      { personalised: true },
+      { personalised: true, isSigned: false },
     );
     const copies = [fillEmail(compiled, { a: '1' }), fillEmail(compiled, { a: '2' })];
     const files = copies.map((copy) =>
@@ -523,9 +526,13 @@ describe('a personalised message', () => {
   it('stops before values without end fill the memory', () => {
     const compiled = compileEmail(content({ text: '{{a}}'.repeat(100_000), subject: '{{a}}'.repeat(190) }), {
       personalised: true,
+      isSigned: false,
     });
     expect(fillEmail(compiled, { a: 'x'.repeat(1_000_000) })).toBe('too_large');
-    const short = compileEmail(content({ subject: '{{a}}'.repeat(190) }), { personalised: true });
+    const short = compileEmail(content({ subject: '{{a}}'.repeat(190) }), {
+      personalised: true,
+      isSigned: false,
+    });
     const filled = fillEmail(short, { a: '😀'.repeat(100_000) });
     expect(filled === 'too_large' ? 0 : filled.header.length).toBeLessThan(6_000);
   });

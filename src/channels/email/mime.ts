@@ -90,12 +90,13 @@ const subjectLengthMax = 998;
 
 /**
  * Builds what all copies share. With `personalised`, placeholders in subject, html and text become holes, or with
- * `html` those of the html alone; elsewhere they are text like any other. Throws if an address, an id or a header
- * can't be written, which is the mistake of a caller that has not checked them.
+ * `html` those of the html alone; elsewhere they are text like any other. With `isSigned` it is made ready for the
+ * signatures of copies. Throws if an address, an id or a header can't be written, which is the mistake of a caller
+ * that has not checked them.
  */
 export function compileEmail(
   content: EmailContent,
-  options: { personalised: boolean | 'html' },
+  options: { personalised: boolean | 'html'; isSigned: boolean },
 ): CompiledEmail {
   const compile = options.personalised === true ? compileText : compileLiteral;
   const compileHtml = options.personalised === false ? compileLiteral : compileText;
@@ -108,7 +109,7 @@ export function compileEmail(
     subject,
     fields,
     header: isFixed ? joinFields(fields, writeSubject(content.subject)) : null,
-    body: joinPieces(endsInLineEnd(root.body) ? root.body : [...root.body, '\r\n']),
+    body: joinPieces(endsInLineEnd(root.body) ? root.body : [...root.body, '\r\n'], options),
   };
 }
 

@@ -22,7 +22,7 @@ const space = 0x20;
 /** The pieces of a body, neighbouring literals joined. */
 export type CompiledPieces = {
   written: readonly Piece[];
-  /** The same with their lines reduced, for the signatures of copies; null if there are no holes. */
+  /** The same with their lines reduced, for the signatures of copies; null if there are none, or no holes. */
   reduced: readonly Piece[] | null;
 };
 
@@ -66,7 +66,7 @@ function listRepeated(sources: readonly string[]): Set<string> {
 }
 
 /** Neighbouring literals become one, and large ones, or all if there are no holes, become octets to be shared. */
-export function joinPieces(pieces: readonly Piece[]): CompiledPieces {
+export function joinPieces(pieces: readonly Piece[], { isSigned }: { isSigned: boolean }): CompiledPieces {
   const joined: Piece[] = [];
   for (const piece of pieces) {
     const last = joined.at(-1);
@@ -75,7 +75,7 @@ export function joinPieces(pieces: readonly Piece[]): CompiledPieces {
   }
   const hasHoles = joined.some(isHole);
   const written = joined.map((piece) => shareLarge(piece, hasHoles ? sharedBytesMin : 0));
-  return { written, reduced: hasHoles ? written.map(reducePiece) : null };
+  return { written, reduced: hasHoles && isSigned ? written.map(reducePiece) : null };
 }
 
 function shareLarge(piece: Piece, sharedMin: number): Piece {
@@ -132,9 +132,11 @@ export function fillPieces({ written, reduced }: CompiledPieces, values: Values)
       personalBytes += part.length;
       if (personalBytes > personalBytesMax) return 'too_large';
     }
-    const reducedPart = typeof literal === 'string' ? literal : reduceLines(part);
-    if (reducedText !== null) reducedText += reducedPart;
-    else if (part !== reducedPart) reducedText = text + reducedPart;
+    if (reduced !== null) {
+      const reducedPart = typeof literal === 'string' ? literal : reduceLines(part);
+      if (reducedText !== null) reducedText += reducedPart;
+      else if (part !== reducedPart) reducedText = text + reducedPart;
+    }
     text += part;
   }
   flush();

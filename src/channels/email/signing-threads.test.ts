@@ -1,0 +1,100 @@
+import { build } from 'esbuild';
+import { generateKeyPairSync, verify } from 'node:crypto';
+import { mkdtemp, readdir, readFile, rm } from 'node:fs/promises';
+import os from 'node:os';
+import path from 'node:path';
+import { pathToFileURL } from 'node:url';
+import { afterAll, beforeAll, expect, test } from 'vitest';
+import { silentLog } from '../../platform/log.ts';
+import { createSigningThreads, type SigningThreads } from './signing-threads.ts';
+
+const [first, second] = [rsaPair(), rsaPair()];
+const notRsa = generateKeyPairSync('ed25519').privateKey;
+
+let directory: string;
+let entry: URL;
+let threads: SigningThreads;
+
+beforeAll(async () => {
+  directory = await mkdtemp(path.join(os.tmpdir(), 'postillion-signing-'));
+  const outfile = path.join(directory, 'entry.cjs');
+  await build({
+    stdin: {
+      contents: `import { parentPort } from 'node:worker_threads';
+        import { serveSigningThread } from './signing-threads.ts';
+        parentPort.on('message', ({ items }) => {
+          if (items.some(({ text }) => text === 'exit')) process.exit(3);
+          if (items.some(({ text }) => text === 'spin')) for (;;);
+        });
+        serveSigningThread();`,
+      resolveDir: import.meta.dirname,
+    },
+    outfile,
+    bundle: true,
+    platform: 'node',
+    format: 'cjs',
+    logLevel: 'error',
+  });
+  entry = pathToFileURL(outfile);
+  threads = createSigningThreads({ entry, log: silentLog });
+});
+
+afterAll(async () => {
+  await threads.stop();
+  await rm(directory, { recursive: true, force: true });
+});
+
+function rsaPair() {
+  return generateKeyPairSync('rsa', { modulusLength: 2_048 });
+}
+
+test('each text gets its own signature, by its own key, however many are asked for at once', async () => {
+  const wanted = Array.from({ length: 60 }, (_none, index) => ({
+    pair: index % 3 === 0 ? second : first,
+    text: `text ${index}`,
+  }));
+  const signatures = await Promise.all(wanted.map(({ pair, text }) => threads.sign(pair.privateKey, text)));
+  const verdicts = wanted.map(({ pair, text }, index) =>
+    verify('sha256', Buffer.from(text), pair.publicKey, signatures[index]!),
+  );
+  expect(verdicts).toEqual(wanted.map(() => true));
+});
+
+test('a key that cannot sign fails by itself', async () => {
+  const outcomes = await Promise.allSettled([
+    threads.sign(notRsa, 'a'),
+    ...Array.from({ length: 11 }, () => threads.sign(first.privateKey, 'b')),
+  ]);
+  expect(outcomes.map(({ status }) => status)).toEqual([
+    'rejected',
+    ...Array.from({ length: 11 }, () => 'fulfilled'),
+  ]);
+});
+
+test('a thread that dies rejects what it was signing, and the next text is signed', async () => {
+  await expect(threads.sign(first.privateKey, 'exit')).rejects.toThrow('ended');
+  const signature = await threads.sign(first.privateKey, 'after');
+  expect(verify('sha256', Buffer.from('after'), first.publicKey, signature)).toBe(true);
+});
+
+test('threads that are stopped reject what they were signing, what waits and what is asked for later', async () => {
+  const stopped = createSigningThreads({ entry, log: silentLog });
+  const texts = Array.from({ length: 50 }, () => stopped.sign(first.privateKey, 'spin'));
+  const outcomes = Promise.allSettled(texts);
+  await new Promise((resolve) => setImmediate(resolve));
+  await stopped.stop();
+  expect((await outcomes).map(({ status }) => status)).toEqual(texts.map(() => 'rejected'));
+  await expect(stopped.sign(first.privateKey, 'later')).rejects.toThrow('ended');
+});
+
+test.runIf(process.platform === 'linux')('threads that sign stand back behind all others', async () => {
+  await threads.sign(first.privateKey, 'text');
+  const niceness = await Promise.all(
+    (await readdir('/proc/self/task')).map(async (thread) => {
+      const stat = await readFile(`/proc/self/task/${thread}/stat`, 'utf8').catch(() => '');
+      // The nineteenth field (proc(5)); the second one, a name, may have blanks in it.
+      return Number(stat.slice(stat.lastIndexOf(')') + 2).split(' ')[16]);
+    }),
+  );
+  expect(niceness.some((each) => each === os.getPriority() + 10)).toBe(true);
+});

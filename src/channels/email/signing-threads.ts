@@ -1,0 +1,155 @@
+import { type KeyObject, sign } from 'node:crypto';
+import { readlinkSync } from 'node:fs';
+import os from 'node:os';
+import { parentPort, Worker } from 'node:worker_threads';
+import type { Log } from '../../platform/log.ts';
+
+/**
+ * RSA signatures in threads of their own, one for each core. The RSA operation is most of what a signed message costs.
+ * In the thread pool of Node.js it has everybody's priority: while signatures queue there, each answer of PostgreSQL
+ * and of the remote server waits for a core, and the cores then for them. These threads stand back, and take what the
+ * others leave.
+ */
+export type SigningThreads = {
+  sign: SignText;
+  /** Rejects what is still to be signed. */
+  stop: () => Promise<void>;
+};
+
+/** The signature (RSA with SHA-256, PKCS #1 v1.5) of an ASCII text. Rejects if it cannot be made. */
+export type SignText = (key: KeyObject, text: string) => Promise<Buffer>;
+
+/** Of two busy threads on one core, the one that is nicer by ten gets a tenth (sched(7)). */
+const niceness = 10;
+
+/** Signatures of one trip, a few milliseconds of work. More would keep the first waiting for the last. */
+const batchItemsMax = 4;
+
+type Task = { keys: KeyObject[]; items: { keyIndex: number; text: string }[] };
+/** For each item its signature, or why there is none. */
+type Answer = { results: (Uint8Array | string)[] };
+
+type Waiting = {
+  key: KeyObject;
+  text: string;
+  resolve: (signature: Buffer) => void;
+  reject: (cause: Error) => void;
+};
+
+type Thread = { worker: Worker; underWay: Waiting[] };
+
+/** `entry` is a module that calls `serveSigningThread`. A thread is started when it is first needed. */
+export function createSigningThreads(options: { entry: URL; log: Log }): SigningThreads {
+  const threadsMax = os.availableParallelism();
+  const threads = new Set<Thread>();
+  let waiting: Waiting[] = [];
+  let isScheduled = false;
+  let isStopped = false;
+
+  const start = (): Thread => {
+    const thread: Thread = { worker: new Worker(options.entry), underWay: [] };
+    thread.worker.on('message', ({ results }: Answer) => {
+      const answered = thread.underWay;
+      thread.underWay = [];
+      thread.worker.unref();
+      handOut();
+      answered.forEach(({ resolve, reject }, index) => {
+        const result = results[index] ?? 'the thread left it out';
+        if (typeof result === 'string') reject(new Error(`no signature: ${result}`));
+        else resolve(Buffer.from(result.buffer, result.byteOffset, result.byteLength));
+      });
+    });
+    thread.worker.on('error', (cause) => {
+      options.log.error({ err: cause }, 'a thread for signatures failed');
+    });
+    thread.worker.on('exit', () => {
+      threads.delete(thread);
+      rejectAll(thread.underWay);
+      handOut();
+    });
+    threads.add(thread);
+    return thread;
+  };
+
+  const findFreeThread = (): Thread | undefined => {
+    for (const thread of threads) if (thread.underWay.length === 0) return thread;
+    return threads.size < threadsMax ? start() : undefined;
+  };
+
+  const handOut = () => {
+    isScheduled = false;
+    while (waiting.length > 0 && !isStopped) {
+      const thread = findFreeThread();
+      if (thread === undefined) return;
+      const share = Math.min(batchItemsMax, Math.ceil(waiting.length / threadsMax));
+      thread.underWay = waiting.slice(0, share);
+      waiting = waiting.slice(share);
+      thread.worker.ref();
+      thread.worker.postMessage(makeTask(thread.underWay));
+    }
+  };
+
+  return {
+    sign: (key, text) =>
+      new Promise((resolve, reject) => {
+        if (isStopped) {
+          reject(endedError());
+          return;
+        }
+        waiting.push({ key, text, resolve, reject });
+        if (isScheduled) return;
+        isScheduled = true;
+        // What is asked for in the same turn of the event loop is shared out among the threads.
+        setImmediate(handOut);
+      }),
+    stop: async () => {
+      isStopped = true;
+      rejectAll(waiting.splice(0));
+      await Promise.all([...threads].map(({ worker }) => worker.terminate()));
+    },
+  };
+}
+
+/** A key travels once with all that it signs. */
+function makeTask(batch: readonly Waiting[]): Task {
+  const keys = [...new Set(batch.map(({ key }) => key))];
+  return { keys, items: batch.map(({ key, text }) => ({ keyIndex: keys.indexOf(key), text })) };
+}
+
+function rejectAll(batch: readonly Waiting[]): void {
+  for (const { reject } of batch) reject(endedError());
+}
+
+function endedError(): Error {
+  return new Error('the thread for signatures ended');
+}
+
+/** The thread's side: called once by its entry module. */
+export function serveSigningThread(): void {
+  standBack();
+  parentPort?.on('message', ({ keys, items }: Task) => {
+    const answer: Answer = { results: items.map(({ keyIndex, text }) => signText(keys[keyIndex], text)) };
+    parentPort?.postMessage(answer);
+  });
+}
+
+/** A key that cannot sign must not take down what it travels with. */
+function signText(key: KeyObject | undefined, text: string): Uint8Array | string {
+  if (key === undefined) return 'it came without its key';
+  try {
+    return sign('sha256', Buffer.from(text, 'latin1'), key);
+  } catch (cause) {
+    return cause instanceof Error ? cause.message : String(cause);
+  }
+}
+
+/** Linux keeps a priority for each thread. Elsewhere it is the process's, and stays. */
+function standBack(): void {
+  if (process.platform !== 'linux') return;
+  try {
+    const threadId = Number(readlinkSync('/proc/thread-self').split('/').at(-1));
+    os.setPriority(threadId, Math.min(os.getPriority() + niceness, os.constants.priority.PRIORITY_LOW));
+  } catch {
+    // Without /proc nobody can say which thread this is; it signs all the same.
+  }
+}
