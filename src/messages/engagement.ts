@@ -78,7 +78,7 @@ export function createEngagementRecorder(tools: EngagementTools): EngagementReco
   const batcher = createBatcher<Engagement, undefined>({
     itemsMax: batchItemsMax,
     concurrency: 1,
-    linger: { clock, lingerMs },
+    linger: { clock, lingerMs, itemsEnough: batchItemsMax },
     run: async (engagements) => {
       await write(engagements);
       return engagements.map(() => undefined);

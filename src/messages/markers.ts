@@ -29,6 +29,7 @@ const batchItemsMax = 500;
  * sixth of the worker's and of PostgreSQL's processor time.
  */
 const batchLingerMs = 2;
+const batchItemsEnough = 64;
 
 export function createMarkers(
   { database, clock }: { database: Database; clock: Clock },
@@ -43,7 +44,7 @@ export function createMarkers(
   const announcements: Batcher<Job, boolean> = createBatcher({
     itemsMax: batchItemsMax,
     concurrency: 1,
-    linger: { clock, lingerMs: batchLingerMs },
+    linger: { clock, lingerMs: batchLingerMs, itemsEnough: batchItemsEnough },
     run: async (jobs) => {
       lastBatch += 1;
       const batch = lastBatch;

@@ -106,13 +106,13 @@ test('it is idle only when nothing waits and nothing is under way', async () => 
   expect(batcher.size()).toBe(0);
 });
 
-test('a batch that is not full is held open for its time, also behind another one, and a full one is not', async () => {
+test('a batch is held open for its time, also behind another one, and one with enough is not', async () => {
   const clock = createManualClock();
   const batches: number[][] = [];
   const batcher = createBatcher<number, number>({
-    itemsMax: 3,
+    itemsMax: 5,
     concurrency: 1,
-    linger: { clock, lingerMs: 20 },
+    linger: { clock, lingerMs: 20, itemsEnough: 3 },
     run: (items) => {
       batches.push(items);
       return Promise.resolve(items);

@@ -19,8 +19,8 @@ export type BatcherOptions<Item, Result> = {
   itemsMax: number;
   /** Batches under way at once, each on a connection of its own. */
   concurrency: number;
-  /** Where batches are worth a wait: how long one that is not full is held open for more, behind others too. */
-  linger?: { clock: Clock; lingerMs: number };
+  /** Where batches are worth a wait: how long one with less than enough is held open for more, behind others too. */
+  linger?: { clock: Clock; lingerMs: number; itemsEnough: number };
   /** Must return one result an item, in their order. */
   run: (items: Item[]) => Promise<readonly Result[]>;
 };
@@ -74,7 +74,7 @@ export function createBatcher<Item, Result>(options: BatcherOptions<Item, Result
 
   const schedule = () => {
     if (waiting.length === 0 || running >= options.concurrency) return;
-    if (options.linger !== undefined && waiting.length >= options.itemsMax) {
+    if (options.linger !== undefined && waiting.length >= options.linger.itemsEnough) {
       start();
       return;
     }
