@@ -5,10 +5,12 @@ import { parentPort, Worker } from 'node:worker_threads';
 import type { Log } from '../../platform/log.ts';
 
 /**
- * RSA signatures in threads of their own, one for each core. The RSA operation is most of what a signed message costs.
- * In the thread pool of Node.js it has everybody's priority: while signatures queue there, each answer of PostgreSQL
- * and of the remote server waits for a core, and the cores then for them. These threads stand back, and take what the
- * others leave.
+ * RSA signatures in threads of their own. The RSA operation is most of what a signed message costs. In the thread pool
+ * of Node.js it has everybody's priority: while signatures queue there, each answer of PostgreSQL and of the remote
+ * server waits for a core, and the cores then for them. These threads stand back behind the others.
+ *
+ * A thread that ends is not replaced, and what it had is signed in the pool; without any thread the pool signs it all.
+ * No message is to blame for it.
  */
 export type SigningThreads = {
   sign: SignText;
@@ -16,11 +18,14 @@ export type SigningThreads = {
   stop: () => Promise<void>;
 };
 
-/** The signature (RSA with SHA-256, PKCS #1 v1.5) of an ASCII text. Rejects if it cannot be made. */
+/** The signature (RSA with SHA-256, PKCS #1 v1.5) of an ASCII text. Rejects if the key cannot make one. */
 export type SignText = (key: KeyObject, text: string) => Promise<Buffer>;
 
 /** Of two busy threads on one core, the one that is nicer by ten gets a tenth (sched(7)). */
 const niceness = 10;
+
+/** What one main thread sends keeps no more of them busy. */
+const threadsMax = 8;
 
 /** Signatures of one trip, a few milliseconds of work. More would keep the first waiting for the last. */
 const batchItemsMax = 4;
@@ -40,18 +45,21 @@ type Thread = { worker: Worker; underWay: Waiting[] };
 
 /** `entry` is a module that calls `serveSigningThread`. A thread is started when it is first needed. */
 export function createSigningThreads(options: { entry: URL; log: Log }): SigningThreads {
-  const threadsMax = os.availableParallelism();
+  const { log } = options;
   const threads = new Set<Thread>();
+  let placesLeft = Math.min(os.availableParallelism(), threadsMax);
   let waiting: Waiting[] = [];
   let isScheduled = false;
   let isStopped = false;
 
   const start = (): Thread => {
     const thread: Thread = { worker: new Worker(options.entry), underWay: [] };
+    placesLeft -= 1;
     thread.worker.on('message', ({ results }: Answer) => {
       const answered = thread.underWay;
       thread.underWay = [];
       thread.worker.unref();
+      // The next ones first, so that the thread works while these are sent.
       handOut();
       answered.forEach(({ resolve, reject }, index) => {
         const result = results[index] ?? 'the thread left it out';
@@ -60,11 +68,12 @@ export function createSigningThreads(options: { entry: URL; log: Log }): Signing
       });
     });
     thread.worker.on('error', (cause) => {
-      options.log.error({ err: cause }, 'a thread for signatures failed');
+      log.error({ err: cause }, 'a thread for signatures failed');
     });
     thread.worker.on('exit', () => {
       threads.delete(thread);
-      rejectAll(thread.underWay);
+      if (isStopped) rejectAll(thread.underWay);
+      else signAllInPool(thread.underWay);
       handOut();
     });
     threads.add(thread);
@@ -73,20 +82,28 @@ export function createSigningThreads(options: { entry: URL; log: Log }): Signing
 
   const findFreeThread = (): Thread | undefined => {
     for (const thread of threads) if (thread.underWay.length === 0) return thread;
-    return threads.size < threadsMax ? start() : undefined;
+    if (placesLeft === 0) return undefined;
+    try {
+      return start();
+    } catch (cause) {
+      log.error({ err: cause }, 'a thread for signatures cannot be started');
+      placesLeft = 0;
+      return undefined;
+    }
   };
 
   const handOut = () => {
     isScheduled = false;
+    const share = Math.min(batchItemsMax, Math.ceil(waiting.length / (threads.size + placesLeft)));
     while (waiting.length > 0 && !isStopped) {
       const thread = findFreeThread();
-      if (thread === undefined) return;
-      const share = Math.min(batchItemsMax, Math.ceil(waiting.length / threadsMax));
+      if (thread === undefined) break;
       thread.underWay = waiting.slice(0, share);
       waiting = waiting.slice(share);
       thread.worker.ref();
       thread.worker.postMessage(makeTask(thread.underWay));
     }
+    if (threads.size === 0) signAllInPool(waiting.splice(0));
   };
 
   return {
@@ -116,12 +133,21 @@ function makeTask(batch: readonly Waiting[]): Task {
   return { keys, items: batch.map(({ key, text }) => ({ keyIndex: keys.indexOf(key), text })) };
 }
 
+function signAllInPool(batch: readonly Waiting[]): void {
+  for (const { key, text, resolve, reject } of batch) {
+    sign('sha256', Buffer.from(text, 'latin1'), key, (error, signature) => {
+      if (error === null) resolve(signature);
+      else reject(error);
+    });
+  }
+}
+
 function rejectAll(batch: readonly Waiting[]): void {
   for (const { reject } of batch) reject(endedError());
 }
 
 function endedError(): Error {
-  return new Error('the thread for signatures ended');
+  return new Error('nothing is signed any more');
 }
 
 /** The thread's side: called once by its entry module. */
