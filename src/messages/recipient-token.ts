@@ -29,13 +29,14 @@ export function writeRecipientTokens(secrets: Secrets, recipient: JobKey): Recor
   if (!isUuid(organizationId) || !isUuid(messageId)) throw new Error('a token needs UUIDs');
   if (!Number.isInteger(ordinal) || ordinal < 0 || ordinal > ordinalMax)
     throw new Error('a token needs the ordinal of a recipient');
-  const bytes = Buffer.allocUnsafe(namedBytes);
+  const bytes = Buffer.allocUnsafe(tokenBytes);
   bytes.write((organizationId + messageId).replaceAll('-', ''), 'hex');
   bytes.writeUInt32BE(ordinal, 2 * uuidBytes);
-  // Each part is whole groups of three bytes: encoded by itself it is the same.
-  const named = bytes.toString('base64url');
   const digest = digestOf(secrets, recipient);
-  const write = (purpose: TokenPurpose) => named + signatureOf(digest, purpose).toString('base64url');
+  const write = (purpose: TokenPurpose) => {
+    signatureOf(digest, purpose).copy(bytes, namedBytes);
+    return bytes.toString('base64url');
+  };
   return { tracking: write('tracking'), unsubscribe: write('unsubscribe') };
 }
 

@@ -1,47 +1,34 @@
-import { build } from 'esbuild';
 import { generateKeyPairSync, verify } from 'node:crypto';
-import { mkdtemp, readdir, readFile, rm } from 'node:fs/promises';
+import { readdir, readFile } from 'node:fs/promises';
 import os from 'node:os';
-import path from 'node:path';
-import { pathToFileURL } from 'node:url';
 import { afterAll, beforeAll, expect, test } from 'vitest';
+import { buildThreadEntry, type ThreadEntry } from '../../../test/support/thread-entry.ts';
 import { silentLog } from '../../platform/log.ts';
 import { createSigningThreads, type SigningThreads } from './signing-threads.ts';
 
 const [first, second] = [rsaPair(), rsaPair()];
 const notRsa = generateKeyPairSync('ed25519').privateKey;
 
-let directory: string;
-let entry: URL;
+let entry: ThreadEntry;
 let threads: SigningThreads;
 
 beforeAll(async () => {
-  directory = await mkdtemp(path.join(os.tmpdir(), 'postillion-signing-'));
-  const outfile = path.join(directory, 'entry.cjs');
-  await build({
-    stdin: {
-      contents: `import { parentPort } from 'node:worker_threads';
-        import { serveSigningThread } from './signing-threads.ts';
-        parentPort.on('message', ({ items }) => {
-          if (items.some(({ text }) => text === 'exit')) process.exit(3);
-          if (items.some(({ text }) => text === 'spin')) for (;;);
-        });
-        serveSigningThread();`,
-      resolveDir: import.meta.dirname,
-    },
-    outfile,
-    bundle: true,
-    platform: 'node',
-    format: 'cjs',
-    logLevel: 'error',
-  });
-  entry = pathToFileURL(outfile);
-  threads = createSigningThreads({ entry, log: silentLog });
+  entry = await buildThreadEntry(
+    `import { parentPort } from 'node:worker_threads';
+    import { serveSigningThread } from './signing-threads.ts';
+    parentPort.on('message', ({ items }) => {
+      if (items.some(({ text }) => text === 'exit')) process.exit(3);
+      if (items.some(({ text }) => text === 'spin')) for (;;);
+    });
+    serveSigningThread();`,
+    import.meta.dirname,
+  );
+  threads = createSigningThreads({ entry: entry.url, log: silentLog });
 });
 
 afterAll(async () => {
   await threads.stop();
-  await rm(directory, { recursive: true, force: true });
+  await entry.remove();
 });
 
 function rsaPair() {
@@ -72,7 +59,7 @@ test('a key that cannot sign fails by itself', async () => {
 });
 
 test.each([
-  ['die', () => entry],
+  ['die', () => entry.url],
   ['cannot be loaded', () => new URL('file:///nowhere/entry.js')],
   // The constructor of a thread throws.
   ['cannot be started', () => 'no entry' as unknown as URL],
@@ -90,7 +77,7 @@ test.each([
 });
 
 test('threads that are stopped reject what they were signing, what waits and what is asked for later', async () => {
-  const stopped = createSigningThreads({ entry, log: silentLog });
+  const stopped = createSigningThreads({ entry: entry.url, log: silentLog });
   const texts = Array.from({ length: 50 }, () => stopped.sign(first.privateKey, 'spin'));
   const outcomes = Promise.allSettled(texts);
   await new Promise((resolve) => setImmediate(resolve));

@@ -1,11 +1,7 @@
-import { build } from 'esbuild';
 import { randomBytes } from 'node:crypto';
-import { mkdtemp, rm } from 'node:fs/promises';
-import os from 'node:os';
-import path from 'node:path';
-import { pathToFileURL } from 'node:url';
 import { Type } from 'typebox';
 import { afterAll, beforeAll, expect, test } from 'vitest';
+import { buildThreadEntry, type ThreadEntry } from '../../../test/support/thread-entry.ts';
 import { silentLog } from '../log.ts';
 import { readBody } from './body-reader.ts';
 import { type BodyThread, createBodyThread } from './body-threads.ts';
@@ -32,29 +28,20 @@ const schema = Type.Object(
   { additionalProperties: false },
 );
 
-let directory: string;
+let entry: ThreadEntry;
 let thread: BodyThread;
 
 beforeAll(async () => {
-  directory = await mkdtemp(path.join(os.tmpdir(), 'postillion-body-thread-'));
-  const outfile = path.join(directory, 'entry.cjs');
-  await build({
-    stdin: {
-      contents: `import { serveBodyThread } from './body-threads.ts'; serveBodyThread({ mortal: ${mortalFormat} });`,
-      resolveDir: import.meta.dirname,
-    },
-    outfile,
-    bundle: true,
-    platform: 'node',
-    format: 'cjs',
-    logLevel: 'error',
-  });
-  thread = createBodyThread({ entry: pathToFileURL(outfile), schemas: { letter: schema }, log: silentLog });
+  entry = await buildThreadEntry(
+    `import { serveBodyThread } from './body-threads.ts'; serveBodyThread({ mortal: ${mortalFormat} });`,
+    import.meta.dirname,
+  );
+  thread = createBodyThread({ entry: entry.url, schemas: { letter: schema }, log: silentLog });
 });
 
 afterAll(async () => {
   await thread.stop();
-  await rm(directory, { recursive: true, force: true });
+  await entry.remove();
 });
 
 function bodyOf(value: unknown): Buffer {
