@@ -1,5 +1,5 @@
 import { type Static, Type } from 'typebox';
-import { isContentId, isContentType } from '../channels/email/email.ts';
+import { isContentId, isContentType, writeFilename } from '../channels/email/email.ts';
 import { failureClasses } from '../channels/outcome.ts';
 import { instant, literals } from '../platform/http/shapes.ts';
 import type { TextFormat } from '../platform/http/validation.ts';
@@ -10,7 +10,7 @@ export const messageFormats: Record<string, TextFormat> = {
   'content-id': { test: isContentId, mustBe: 'printable ASCII without spaces or angle brackets' },
   'file-name': {
     // Control characters in a header are an attack; the path is nobody's business.
-    test: (text) => !/[\p{Cc}]/u.test(text) && text.trim() !== '',
+    test: (text) => !/[\p{Cc}]/u.test(text) && writeFilename(text) !== '',
     mustBe: 'a file name without control characters',
   },
 };
@@ -23,7 +23,8 @@ const attachmentInput = Type.Object(
       minLength: 1,
       maxLength: 255,
       format: 'file-name',
-      description: 'With its extension.',
+      description:
+        'With its extension. Programs, scripts and documents with macros are refused, by the name as it would be saved.',
     }),
     content: Type.Unsafe<Uint8Array>(
       Type.String({ contentEncoding: 'base64', description: 'The file, in Base64.' }),

@@ -59,6 +59,30 @@ describe('an attachment', () => {
     'a.ﬀ.e\u0000xe',
     'a.{20d04fe0-3aea-1069-a2d8-08002b30309d}',
     '=?utf-8?B?ZXZpbC5leGU=?=',
+    'invoice.exe\u2028',
+    'invoice.exe\u2029',
+    'invoice.exe\u0085',
+    'invoice.exe.\u2028.',
+    'invoice.exe\u1680',
+    'invoice.exe\u3000\u2007',
+    'invoice.exe\ue000',
+    'invoice.exe\uf029',
+    'invoice.exe\u0301',
+    'invoice.ex\u0065\u0327',
+    'invoice.EXÉ',
+    'setup.MSİ',
+    'setup.msı',
+    'a.e*xe',
+    'a.ex\\e',
+    'a.ex/e',
+    'a%2eexe',
+    'a.ex%65',
+    'a.exe%20',
+    'a.exe%00.pdf',
+    "utf-8''a%2Eexe",
+    '＝?utf-8?B?ZXZpbC5leGU=?=',
+    ...'elf so out lua cgi jsx ts docm xlsm pptm iqy slk rdp one'.split(' ').map((type) => `x.${type}`),
+    ...'dotm xltm potm ppsm xlam onepkg tsx dylib'.split(' ').map((type) => `x.${type}`),
   ])('named %j is refused', (filename) => {
     expect(isRefusedAttachment(filename, harmless)).toBe(true);
   });
@@ -79,6 +103,17 @@ describe('an attachment', () => {
     'archive.zip',
     'key.crt',
     'Übersicht 2026.xlsx',
+    'logo.svg',
+    'mail.htm',
+    'mail.xhtml',
+    '100%.pdf',
+    '50%25 off.pdf',
+    'résumé.doc',
+    'قائمة\u200f.pdf',
+    'a\u2028b.pdf',
+    'x.docx',
+    'x.one.pdf',
+    'film.m2ts',
     '表.xlsx',
   ])('named %j is not refused', (filename) => {
     expect(isRefusedAttachment(filename, harmless)).toBe(false);
@@ -92,16 +127,22 @@ describe('an attachment', () => {
     'application/x-sh',
     ' text/vbscript ',
     'application/x-sh ; not a parameter',
+    'application/vnd.ms-word.document.macroEnabled.12',
+    'application/onenote',
+    'text/x-lua',
   ])('of the type %j is refused', (contentType) => {
     expect(isRefusedAttachment('a.pdf', contentType)).toBe(true);
   });
 
   it('is refused however invisible characters, dots and spaces are strewn over its name', () => {
     const noise = fc.string({
-      unit: fc.constantFrom('\u200b', '\u202e', '\u2060', '\u0007', '\u00ad'),
+      unit: fc.constantFrom('\u200b', '\u202e', '\u2060', '\u00ad', '\ue000', '\u0301'),
       maxLength: 3,
     });
-    const tail = fc.string({ unit: fc.constantFrom('.', ' ', '\u200b', '\u00a0'), maxLength: 5 });
+    const tail = fc.string({
+      unit: fc.constantFrom('.', ' ', '\u200b', '\u00a0', '\u2028', '\u0007', '\u1680'),
+      maxLength: 5,
+    });
     fc.assert(
       fc.property(
         noise,

@@ -1,6 +1,12 @@
 /** The front door of the email channel. */
 export { parseAddress, parseDomain, type EmailAddress } from './address.ts';
-export { isContentId, isContentType, isRefusedAttachment, resolveContentType } from './attachment.ts';
+export {
+  isContentId,
+  isContentType,
+  isRefusedAttachment,
+  resolveContentType,
+  writeFilename,
+} from './attachment.ts';
 export { readCalendar, readInvitationMethod } from './calendar.ts';
 export { digestBody } from './dkim-canonical.ts';
 export {

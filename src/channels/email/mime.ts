@@ -11,7 +11,7 @@
 import { createHash } from 'node:crypto';
 import { type CompiledText, type Values, compileText, fillText } from '../placeholders.ts';
 import { parseAddress } from './address.ts';
-import { isContentId } from './attachment.ts';
+import { isContentId, writeFilename } from './attachment.ts';
 import { encodeBase64Lines } from './base64.ts';
 import { readInvitationMethod } from './calendar.ts';
 import { type ContentType, parseContentType } from './content-type.ts';
@@ -367,7 +367,8 @@ function hasShortLines(text: string): boolean {
 type CompiledAttachment = Part & { attachment: EmailAttachment };
 
 function compileAttachment(attachment: EmailAttachment): CompiledAttachment {
-  const { filename, contentId } = attachment;
+  const { contentId } = attachment;
+  const filename = writeFilename(attachment.filename);
   if (contentId !== null && !isContentId(contentId)) throw new Error('not a Content-ID');
   const disposition = contentId === null ? 'attachment' : 'inline';
   return {
