@@ -160,7 +160,7 @@ export type Setting = {
   about: string;
 };
 
-type SettingName = keyof typeof settings;
+export type SettingName = keyof typeof settings;
 
 export type Config = {
   /** Null: the embedded PostgreSQL. */

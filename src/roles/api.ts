@@ -17,6 +17,7 @@ import {
   type Admission,
   type HttpLimits,
   type HttpServer,
+  type HttpServerOptions,
   startHttpServer,
 } from '../platform/http/server.ts';
 import { createValidation } from '../platform/http/validation.ts';
@@ -31,6 +32,7 @@ import { galleryPages, templateRoutes } from '../templates/routes.ts';
 import { openGallery } from '../templates/templates.ts';
 import { documentationPages } from './documentation.ts';
 import { type Installation, publicUrlOf } from './installation.ts';
+import { startListening } from './listening.ts';
 import { threadEntryOf } from './thread-entry.ts';
 import { smsCallbacks } from './sms-provider.ts';
 import { textFormats } from './text-formats.ts';
@@ -72,7 +74,7 @@ export function listRoutes(installation: Installation, loadGallery = openGallery
 const countingMs = 1_000;
 
 /**
- * Serves the API until it is stopped. Throws if the port cannot be had. Servers of one process may share a
+ * Serves the API until it is stopped. Throws a ListenError if the port cannot be had. Servers of one process may share a
  * `validation`, and with it the schemas that are compiled.
  */
 export async function startApi(
@@ -94,7 +96,7 @@ export async function startApi(
     log,
   });
 
-  const server = await startHttpServer({
+  const serverOptions: HttpServerOptions = {
     host: config.host,
     port: config.port,
     trustedProxies: config.trustedProxies,
@@ -123,7 +125,11 @@ export async function startApi(
     admit: createDoorman(keyring, rateLimiter),
     findUnreadiness: () => findUnreadiness(installation),
     limits,
-  });
+  };
+  const { host, port } = config;
+  const server = await startListening({ host, port, hostSetting: 'HOST', portSetting: 'PORT' }, () =>
+    startHttpServer(serverOptions),
+  );
   return {
     url: server.url,
     stop: () => stopApi(server, [bodyThread.stop, keyring.flush, rateLimiter.flush, recorder.stop]),

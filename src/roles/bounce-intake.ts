@@ -1,8 +1,9 @@
 import { hostname } from 'node:os';
 import { acceptsReturnPath, takeBounce } from '../messages/messages.ts';
 import type { Installation } from './installation.ts';
+import { startListening } from './listening.ts';
 
-/** Listens for bounces and complaints if a port is set. Throws if that cannot be had. */
+/** Listens for bounces and complaints if a port is set. Throws a ListenError if that cannot be had. */
 export async function startBounceIntake(
   installation: Installation,
   onCampaignProgress: () => void,
@@ -12,11 +13,19 @@ export async function startBounceIntake(
   // Most installations have a listener on one worker, or on none.
   const { startInboundListener } = await import('../channels/email/inbound/listener.ts');
   const tools = { ...installation, random: Math.random, onCampaignProgress };
-  return startInboundListener({
-    ...config.bounceListener,
-    hostName: config.bounceHost ?? hostname(),
-    log,
-    accepts: (recipient) => acceptsReturnPath(tools, recipient),
-    receive: (mail) => takeBounce(tools, mail),
-  });
+  const { host, port } = config.bounceListener;
+  const settings = {
+    hostSetting: 'POSTILLION_BOUNCE_LISTEN',
+    portSetting: 'POSTILLION_BOUNCE_PORT',
+  } as const;
+  return startListening({ host, port, ...settings }, () =>
+    startInboundListener({
+      host,
+      port,
+      hostName: config.bounceHost ?? hostname(),
+      log,
+      accepts: (recipient) => acceptsReturnPath(tools, recipient),
+      receive: (mail) => takeBounce(tools, mail),
+    }),
+  );
 }

@@ -2,7 +2,7 @@ import { randomBytes } from 'node:crypto';
 import { mkdir, readFile, writeFile } from 'node:fs/promises';
 import { isIPv6 } from 'node:net';
 import path from 'node:path';
-import { createApiKey, createOrganization, hasOrganizations } from '../accounts/accounts.ts';
+import { createApiKey, createOrganization, hasOrganization, hasOrganizations } from '../accounts/accounts.ts';
 import { parseDomain } from '../channels/email/email.ts';
 import type { Config } from '../config.ts';
 import { type InstanceHosts, sandboxDomain, verifyByOperator } from '../domains/domains.ts';
@@ -15,7 +15,7 @@ import {
   type DatabaseAddress,
   DatabaseUnavailableError,
   openDatabase,
-  rowsOf,
+  type Transaction,
   unpreparedStatement,
 } from '../platform/postgres/database.ts';
 import { startEmbeddedPostgres } from '../platform/postgres/embedded.ts';
@@ -142,30 +142,47 @@ export function publicUrlOf({ publicUrl, host, port }: Config): string {
 /** The organization of a fresh installation: something to send with at once. */
 export type FirstOrganization = { organizationId: string; key: string; domain: string; sender: string };
 
-/** Null if there are organizations already. Several nodes may start at once: one of them makes it. */
-export async function createFirstOrganization(installation: Installation): Promise<FirstOrganization | null> {
-  const { database } = installation;
-  if (await hasOrganizations(database)) return null;
-  const lock = await database.connectAlone('postillion-first-start');
-  try {
-    await rowsOf(
-      lock,
-      unpreparedStatement("select pg_advisory_lock(hashtextextended('postillion first start', 0))"),
-    );
-    if (await hasOrganizations(database)) return null;
-    const organization = await createOrganization(installation, 'My organization');
-    const { key } = await createApiKey(installation, {
-      organizationId: organization.id,
-      name: 'First key',
-      scopes: ['full_access'],
-      expiresAt: null,
+/**
+ * Makes the first organization with its key, or says that there are organizations already. Several nodes may start at
+ * once: one of them makes it. All of it is one transaction: of an organization whose key nobody has seen nothing is
+ * left.
+ */
+export async function createFirstOrganization(
+  installation: Installation,
+): Promise<FirstOrganization | 'exists'> {
+  const { database, config } = installation;
+  let made: FirstOrganization | null = null;
+  return whileRestarting(config, async () => {
+    // The answer to a commit may have been lost with the connection.
+    if (made !== null && (await hasOrganization(database, made.organizationId))) return made;
+    if (await hasOrganizations(database)) return 'exists';
+    return database.transaction(async (transaction) => {
+      await transaction.rows(
+        unpreparedStatement("select pg_advisory_xact_lock(hashtextextended('postillion first start', 0))"),
+      );
+      if (await hasOrganizations(transaction)) return 'exists';
+      made = await insertFirstOrganization({ ...installation, database: within(database, transaction) });
+      return made;
     });
-    await verifyByOperator(installation, { organizationId: organization.id, name: sandboxDomain });
-    const wanted = { organizationId: organization.id, name: sandboxSender, type: null };
-    const added = await addSender(installation, wanted);
-    if (added.kind === 'added') await approveSender(installation, added.sender.id);
-    return { organizationId: organization.id, key, domain: sandboxDomain, sender: sandboxSender };
-  } finally {
-    await lock.end();
-  }
+  });
+}
+
+/** For functions that open a transaction of their own: they take part in this one instead. */
+function within(database: Database, transaction: Transaction): Database {
+  return { ...database, rows: transaction.rows, transaction: (work) => work(transaction) };
+}
+
+async function insertFirstOrganization(installation: Installation): Promise<FirstOrganization> {
+  const organization = await createOrganization(installation, 'My organization');
+  const { key } = await createApiKey(installation, {
+    organizationId: organization.id,
+    name: 'First key',
+    scopes: ['full_access'],
+    expiresAt: null,
+  });
+  await verifyByOperator(installation, { organizationId: organization.id, name: sandboxDomain });
+  const wanted = { organizationId: organization.id, name: sandboxSender, type: null };
+  const added = await addSender(installation, wanted);
+  if (added.kind === 'added') await approveSender(installation, added.sender.id);
+  return { organizationId: organization.id, key, domain: sandboxDomain, sender: sandboxSender };
 }

@@ -1,5 +1,7 @@
+import { hasOrganizations } from '../accounts/accounts.ts';
 import type { Config } from '../config.ts';
 import { systemClock } from '../platform/clock.ts';
+import type { HttpServer } from '../platform/http/server.ts';
 import { createLog, type Log } from '../platform/log.ts';
 import { findDurabilityProblems } from '../platform/postgres/durability.ts';
 import {
@@ -24,25 +26,30 @@ export async function serve(config: Config, role: Role): Promise<void> {
     role === 'worker' ? null : import('./api.ts'),
     role === 'api' ? null : import('./worker.ts'),
   ]);
+  let serving: HttpServer | undefined;
   let working: Worker | undefined;
   try {
     // Once more if PostgreSQL is gone: a process that fails here and lives on would be taken for one that serves.
     await whileRestarting(config, () => warnOfDurability(installation, log));
-    const first = await whileRestarting(config, () => createFirstOrganization(installation));
+    serving = await api?.startApi(installation);
     working = await worker?.startWorker(installation);
-    const serving = await api?.startApi(installation);
-    if (serving !== undefined) greet(config.publicUrl ?? serving.url, config, first);
+    // Only now, since the key is seen once: whatever else can fail has not failed.
+    if (serving !== undefined)
+      greet(config.publicUrl ?? serving.url, config, await findFirstOrganization(installation));
     log.info(
       { url: serving?.url, email_provider: config.emailProvider, sms_provider: config.smsProvider },
       'ready',
     );
 
     log.info({ signal: await asked }, 'stopping');
-    await serving?.stop();
   } finally {
-    await working?.stop();
-    await installation.close();
-    log.flush();
+    try {
+      await serving?.stop();
+    } finally {
+      await working?.stop();
+      await installation.close();
+      log.flush();
+    }
   }
 }
 
@@ -71,12 +78,31 @@ function whenAskedToStop(): Promise<NodeJS.Signals> {
   });
 }
 
+/**
+ * Makes the first organization where its key can be shown: on a terminal, or with the embedded database wherever the
+ * output goes. A database of one's own is one in earnest, and the output that no person reads is kept in a log.
+ */
+async function findFirstOrganization(
+  installation: Installation,
+): Promise<FirstOrganization | 'exists' | 'none'> {
+  if (installation.config.databaseUrl === null || process.stdout.isTTY)
+    return createFirstOrganization(installation);
+  return (await hasOrganizations(installation.database)) ? 'exists' : 'none';
+}
+
 /** For the person in front of the terminal: standard output is not the log. */
-function greet(url: string, config: Config, first: FirstOrganization | null): void {
+function greet(url: string, config: Config, first: FirstOrganization | 'exists' | 'none'): void {
   const lines = [`Postillion serves ${url}/v1`, `Documentation: ${url}/docs`];
   if (config.emailProvider === 'sandbox' || config.smsProvider === 'sandbox')
     lines.push(`Sandbox inbox: ${url}/sandbox`);
-  if (first === null) {
+  if (first === 'none') {
+    lines.push(
+      '',
+      'There is no organization yet. Make one, and a key for it:',
+      'bin/postillion org create --name NAME',
+      'bin/postillion key create --org ORGANIZATION',
+    );
+  } else if (first === 'exists') {
     lines.push('', 'More keys: bin/postillion org list, bin/postillion key create --org ORGANIZATION');
   } else {
     lines.push(

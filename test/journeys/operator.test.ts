@@ -10,9 +10,9 @@ import { addSuppressions } from '../../src/audience/audience.ts';
 import { systemClock } from '../../src/platform/clock.ts';
 import { createSecrets } from '../../src/platform/secrets.ts';
 import { createIds } from '../../src/platform/ids.ts';
-import { type DatabaseAddress, openDatabase } from '../../src/platform/postgres/database.ts';
+import { openDatabase } from '../../src/platform/postgres/database.ts';
 import { databasesDirectory } from '../support/temporary-directory.ts';
-import { createTestDatabase, type TestDatabase } from '../support/test-database.ts';
+import { createTestDatabase, databaseUrlOf, type TestDatabase } from '../support/test-database.ts';
 
 const program = path.resolve(import.meta.dirname, '../../bin/postillion');
 const unknownId = '0199c0de-0000-7000-8000-000000000000';
@@ -28,7 +28,7 @@ const servers: ChildProcess[] = [];
 beforeAll(async () => {
   testDatabase = await createTestDatabase();
   own = {
-    DATABASE_URL: urlOf(testDatabase.address),
+    DATABASE_URL: databaseUrlOf(testDatabase.address),
     POSTILLION_SECRET: 'a secret of the tests, and of nothing else',
   };
   const database = openDatabase({ address: testDatabase.address, connectionsMax: 1 });
@@ -47,11 +47,6 @@ afterEach(async () => {
 });
 
 afterAll(() => testDatabase.drop());
-
-function urlOf(address: DatabaseAddress): string {
-  if ('url' in address) return address.url;
-  return `postgres://${address.user}@/${address.database}?host=${encodeURIComponent(address.host)}`;
-}
 
 /** Nothing of the settings that the tests themselves were started with gets through. */
 function environmentOf(settings: Environment): NodeJS.ProcessEnv {

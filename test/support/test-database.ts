@@ -54,6 +54,12 @@ export function addressOf(server: DatabaseAddress, database: string): DatabaseAd
   return { url: url.href };
 }
 
+/** For `DATABASE_URL`. */
+export function databaseUrlOf(address: DatabaseAddress): string {
+  if ('url' in address) return address.url;
+  return `postgres://${address.user}@/${address.database}?host=${encodeURIComponent(address.host)}`;
+}
+
 /** What `pg.Client` takes. Port and TLS are given for the socket, or the environment's would count. */
 export function clientConfigOf(address: DatabaseAddress): pg.ClientConfig {
   return 'url' in address ? { connectionString: address.url } : { ...address, port: 5432, ssl: false };
