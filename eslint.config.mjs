@@ -1,4 +1,5 @@
 import tseslint from 'typescript-eslint';
+import { closedPredicates } from './tools/closed-predicates.mjs';
 
 export default tseslint.config(
   { ignores: ['dist/', 'data/', 'coverage/'] },
@@ -24,6 +25,13 @@ export default tseslint.config(
         { name: 'Date', message: 'Take the time from a Clock (platform/clock.ts).' },
       ],
     },
+  },
+  {
+    // Where statements are composed; elsewhere an `and` before an expression is a sentence.
+    files: ['src/**/*store.ts', 'src/segments/{,nodes/}*.ts', 'src/messages/contact-engagement.ts'],
+    ignores: ['**/*.test.ts'],
+    plugins: { local: { rules: { 'closed-predicates': closedPredicates } } },
+    rules: { 'local/closed-predicates': 'error' },
   },
   {
     files: ['**/*.test.ts', 'test/**/*.ts', 'bench/**/*.ts', 'tools/**/*.ts'],

@@ -1,5 +1,6 @@
 import { cursorOf, type Page, pageClause } from '../platform/http/pagination.ts';
 import { type Connection, unpreparedStatement } from '../platform/postgres/database.ts';
+import { allOf, anyOf, type Predicate, toPredicate } from '../platform/postgres/predicate.ts';
 import { type ContactRow, findContacts } from './contact-store.ts';
 import { toSearchKey } from './contact-values.ts';
 
@@ -59,13 +60,13 @@ function selectContacts(organizationId: string, filter: ContactFilter, page: Pag
     ['phone_number', filter.phoneNumber],
   ] as const;
   const conditions = identifiers.flatMap(([column, value]) =>
-    value === undefined ? [] : [`and c.${column} = ${bind(value)}`],
+    value === undefined ? [] : [toPredicate(`c.${column} = ${bind(value)}`)],
   );
   const isBySets = filter.setIds.length > 0 && conditions.length === 0;
   const [first, id] = isBySets ? ['memberships c', 'c.contact_id'] : ['contacts c', 'c.id'];
   const setParameters = filter.setIds.map(bind);
   const joinedParameters = isBySets ? setParameters.slice(1) : setParameters;
-  if (isBySets) conditions.push(`and c.set_id = ${setParameters[0] ?? ''}`);
+  if (isBySets) conditions.push(toPredicate(`c.set_id = ${setParameters[0] ?? ''}`));
   const joins = joinedParameters.map(
     (setParameter, index) =>
       `join memberships m${index}
@@ -77,11 +78,11 @@ function selectContacts(organizationId: string, filter: ContactFilter, page: Pag
     pick: (limit) =>
       `select ${id} as id
        from ${first} ${joins.join(' ')}
-       where c.organization_id = $1 ${conditions.join(' ')} ${pageClause(page, id, '$2')}
+       where c.organization_id = $1 and ${allOf(conditions)} ${pageClause(page, id, '$2')}
        limit ${limit}`,
     values,
     setParameters: isBySets ? setParameters : [],
-    fromContacts: `from contacts c ${joins.join(' ')} where c.organization_id = $1 ${conditions.join(' ')}`,
+    fromContacts: `from contacts c ${joins.join(' ')} where c.organization_id = $1 and ${allOf(conditions)}`,
   };
 }
 
@@ -112,7 +113,7 @@ async function searchContacts(
   );
 }
 
-type Searching = Selection & { ranges: readonly string[]; order: string };
+type Searching = Selection & { ranges: readonly Predicate[]; order: string };
 
 /**
  * Among the members of sets PostgreSQL would choose wrongly, since it takes sets and texts to have nothing to do with
@@ -179,7 +180,7 @@ async function searchNewestMembers(
            cross join lateral (
              select
              from contacts c
-             where c.organization_id = $1 and c.id = picked.id and (${ranges.join(' or ')})
+             where c.organization_id = $1 and c.id = picked.id and ${anyOf(ranges)}
              offset 0
            ) match
            where true ${pageClause(page, 'picked.id', '$2')}
@@ -217,7 +218,7 @@ function membershipsOf({ setParameters }: Searching): string {
 const highestCharacter = '\u{10ffff}';
 
 /** Conditions on contacts `c`, of which one must hold; adds their bounds to the values. */
-function bindRanges(values: unknown[], search: string): string[] {
+function bindRanges(values: unknown[], search: string): Predicate[] {
   const key = toSearchKey(search);
   return [
     { column: 'email_key', prefix: key },
@@ -226,6 +227,6 @@ function bindRanges(values: unknown[], search: string): string[] {
     { column: 'external_id', prefix: search },
   ].map(({ column, prefix }) => {
     const [lower, upper] = [`$${values.push(prefix)}`, `$${values.push(`${prefix}${highestCharacter}`)}`];
-    return `c.${column} >= ${lower} and c.${column} < ${upper}`;
+    return toPredicate(`c.${column} >= ${lower} and c.${column} < ${upper}`);
   });
 }

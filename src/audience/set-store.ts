@@ -1,5 +1,6 @@
 import { cursorOf, type Page, pageClause } from '../platform/http/pagination.ts';
 import { type Connection, statement, unpreparedStatement } from '../platform/postgres/database.ts';
+import { type Predicate, toPredicate } from '../platform/postgres/predicate.ts';
 import { toSearchKey } from './contact-values.ts';
 import type { SetKind, SetPatch } from './schema.ts';
 
@@ -437,17 +438,17 @@ export async function findHeldSets(
  */
 export async function syncMembers(
   transaction: Connection,
-  predicate: { text: string; values: readonly unknown[] },
+  predicate: { text: Predicate; values: readonly unknown[] },
   { isPartial }: { isPartial: boolean },
 ): Promise<{ joined: number; left: number }> {
   const among = (column: string) =>
-    isPartial ? `and ${column} = any ($3::uuid[])` : 'and $3::uuid[] is null';
+    toPredicate(isPartial ? `${column} = any ($3::uuid[])` : '$3::uuid[] is null');
   const [row] = await transaction.rows(
     unpreparedStatement<{ joined: number; left: number }>(
       `with matching as materialized (
          select contact.id
          from contacts contact
-         where contact.organization_id = $1 ${among('contact.id')} and ${predicate.text}
+         where contact.organization_id = $1 and ${among('contact.id')} and ${predicate.text}
        ), joined as (
          insert into memberships (organization_id, set_id, contact_id)
          select $1, $2, matching.id
@@ -461,7 +462,7 @@ export async function syncMembers(
          returning 1
        ), gone as (
          delete from memberships m
-         where m.organization_id = $1 and m.set_id = $2 ${among('m.contact_id')}
+         where m.organization_id = $1 and m.set_id = $2 and ${among('m.contact_id')}
            and not exists (select from matching where matching.id = m.contact_id)
          returning 1
        )

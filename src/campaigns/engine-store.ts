@@ -5,6 +5,7 @@ import {
   statement,
   unpreparedStatement,
 } from '../platform/postgres/database.ts';
+import { allOf, type Predicate, toPredicate } from '../platform/postgres/predicate.ts';
 import { type AudienceIds, audienceFields, includedAndExcluded } from './audience-fields.ts';
 import type { CampaignChannel } from './channel.ts';
 
@@ -45,8 +46,10 @@ type RunningRow = AudienceIds & {
 };
 
 /** Of those that are under way; one that missed its time waits for a person. */
-const isUnderWay = `status in ('queued', 'sending', 'paused') and deleted_at is null
-  and pause_reason is distinct from 'schedule_missed'`;
+const isUnderWay = toPredicate(
+  `status in ('queued', 'sending', 'paused') and deleted_at is null
+    and pause_reason is distinct from 'schedule_missed'`,
+);
 
 const selectUnderWay = statement<{ organization_id: string; id: string }>(
   'campaigns_select_under_way',
@@ -216,7 +219,7 @@ export function valuesOfMeant({ organizationId, channel, sets }: Meant): unknown
  */
 export function judgedCandidates(
   { channel: { addressColumns } }: Meant,
-  { columns = [], where = 'true' }: { columns?: readonly string[]; where?: string } = {},
+  { columns = [], where = allOf([]) }: { columns?: readonly string[]; where?: Predicate } = {},
 ): string {
   const { key } = addressColumns;
   return `candidates as (
@@ -289,7 +292,7 @@ export async function freezeFirstSlice(
 ): Promise<{ frozen: FrozenAudience; through: string } | null> {
   const [row] = await connection.rows(
     unpreparedStatement<JudgedRow & { through: string }>(
-      `with ${judgedCandidates(meant, { where: 'm.contact_id <= $6' })}, last as (
+      `with ${judgedCandidates(meant, { where: toPredicate('m.contact_id <= $6') })}, last as (
          select id from judged where exclusion is null order by id offset $7::integer - 1 limit 1
        ), looked_at as (
          select judged.*, last.id as through from judged join last on judged.id <= last.id
@@ -314,7 +317,7 @@ export async function freezeAudience(
   const { contactId, firstSlice, sliceSize } = behind;
   const [row] = await connection.rows(
     unpreparedStatement<JudgedRow>(
-      `with ${judgedCandidates(meant, { where: `m.contact_id > $6` })}, counted as (
+      `with ${judgedCandidates(meant, { where: toPredicate('m.contact_id > $6') })}, counted as (
          select ${countJudged}, array_agg(id order by id) filter (where exclusion is null) as ids from judged
        ), frozen as (
          insert into campaign_slices (organization_id, campaign_id, number, contact_ids)

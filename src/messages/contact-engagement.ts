@@ -1,4 +1,5 @@
 import { lowestIdAt } from '../platform/ids.ts';
+import { allOf, type Predicate, toPredicate } from '../platform/postgres/predicate.ts';
 
 /** What can be asked of a contact's email: whether any of its messages came this far. */
 export const engagementActions = ['delivered', 'opened', 'clicked', 'bounced'] as const;
@@ -17,14 +18,14 @@ const reportedWithinMs = 90 * 86_400_000;
  * too. Whoever unsubscribed or complained had the message. A delivery has no time of its own that later statuses
  * leave alone: the hand-off stands for it.
  */
-const actions: Readonly<Record<EngagementAction, { condition: string; at: string }>> = {
+const actions: Readonly<Record<EngagementAction, { condition: Predicate; at: string }>> = {
   delivered: {
-    condition: "r.status in ('delivered', 'opened', 'clicked', 'complained', 'unsubscribed')",
+    condition: toPredicate("r.status in ('delivered', 'opened', 'clicked', 'complained', 'unsubscribed')"),
     at: 'coalesce(r.handed_off_at, r.status_at)',
   },
-  opened: { condition: 'r.opened_at is not null', at: 'r.opened_at' },
-  clicked: { condition: 'r.clicked_at is not null', at: 'r.clicked_at' },
-  bounced: { condition: "r.status = 'bounced'", at: 'r.status_at' },
+  opened: { condition: toPredicate('r.opened_at is not null'), at: 'r.opened_at' },
+  clicked: { condition: toPredicate('r.clicked_at is not null'), at: 'r.clicked_at' },
+  bounced: { condition: toPredicate("r.status = 'bounced'"), at: 'r.status_at' },
 };
 
 export type Engagement = {
@@ -39,7 +40,7 @@ export type Engagement = {
 export type ContactColumns = { organizationId: string; id: string; addressKey: string };
 
 /**
- * SQL that is true where the action was seen on an email to a contact; never null. `bind` makes a value a parameter and
+ * True where the action was seen on an email to a contact; never null. `bind` makes a value a parameter and
  * returns its placeholder.
  *
  * A campaign's recipients are contacts: they are found by the index recipients_contact, whatever became of their
@@ -51,21 +52,24 @@ export function hasEngaged(
   { action, since, messageId }: Engagement,
   contact: ContactColumns,
   bind: (value: unknown) => string,
-): string {
+): Predicate {
   const { condition, at } = actions[action];
-  const conditions = [`r.organization_id = ${contact.organizationId}`, condition];
+  const conditions = [toPredicate(`r.organization_id = ${contact.organizationId}`), condition];
   if (messageId === null) {
-    conditions.push(`r.address_key = ${contact.addressKey} collate "default"`);
-    if (since !== null) conditions.push(`r.message_id >= ${bind(lowestMessageId(since))}::uuid`);
+    conditions.push(toPredicate(`r.address_key = ${contact.addressKey} collate "default"`));
+    if (since !== null) conditions.push(toPredicate(`r.message_id >= ${bind(lowestMessageId(since))}::uuid`));
   } else {
-    conditions.push(`r.message_id = ${bind(messageId)}::uuid`, `r.contact_id = ${contact.id}`);
+    conditions.push(
+      toPredicate(`r.message_id = ${bind(messageId)}::uuid`),
+      toPredicate(`r.contact_id = ${contact.id}`),
+    );
   }
-  if (since !== null) conditions.push(`${at} > ${bind(since.toISOString())}::timestamptz`);
-  return `exists (
+  if (since !== null) conditions.push(toPredicate(`${at} > ${bind(since.toISOString())}::timestamptz`));
+  return toPredicate(`exists (
       select
       from recipients r
-      where ${conditions.join('\n        and ')}
-    )`;
+      where ${allOf(conditions)}
+    )`);
 }
 
 function lowestMessageId(since: Date): string {

@@ -6,6 +6,7 @@ import {
   statement,
   unpreparedStatement,
 } from '../platform/postgres/database.ts';
+import { toPredicate } from '../platform/postgres/predicate.ts';
 import { unburiedWorker } from '../platform/queue/lease.ts';
 import type { DropReason, RecipientStatus } from './schema.ts';
 import { emailStatusOfRecipients, rankOf, smsStatusOfRecipients } from './status.ts';
@@ -335,12 +336,14 @@ export type Settlement = {
 };
 
 /** It was put off before, and is on its way now: `sent` ranks below `delayed`, but follows it here. */
-const isTakenAtLast = `(s.status = 'sent' and r.status = 'delayed')`;
+const isTakenAtLast = toPredicate(`s.status = 'sent' and r.status = 'delayed'`);
 
-const isRaised = `(${rankOf('s.status')} > ${rankOf('r.status')} or ${isTakenAtLast})`;
+const isRaised = toPredicate(`${rankOf('s.status')} > ${rankOf('r.status')} or ${isTakenAtLast}`);
 
 /** A report has said more of the recipient meanwhile, and what it said stays; a hand-off cut off says nothing. */
-const isOvertaken = `(s.status is null or (${rankOf('s.status')} < ${rankOf('r.status')} and not ${isTakenAtLast}))`;
+const isOvertaken = toPredicate(
+  `s.status is null or (${rankOf('s.status')} < ${rankOf('r.status')} and not ${isTakenAtLast})`,
+);
 
 const settle = statement<{ organization_id: string; message_id: string; ordinal: number }>(
   'queue_settle',

@@ -1,6 +1,7 @@
 import type { Channel } from '../accounts/accounts.ts';
 import { cursorOf, type Page, pageClause } from '../platform/http/pagination.ts';
 import { type Connection, statement, unpreparedStatement } from '../platform/postgres/database.ts';
+import { allOf, type Predicate, toPredicate } from '../platform/postgres/predicate.ts';
 import type { dropReasons, RecipientStatus } from './schema.ts';
 import type { RecipientField, Submission } from './submission.ts';
 
@@ -241,27 +242,27 @@ export async function listMessages(
 ): Promise<MessageRow[]> {
   const { organizationId, channel, filter, page } = wanted;
   const values: unknown[] = [organizationId, channel, cursorOf(page), page.limit + 1];
-  const conditions: string[] = [];
+  const conditions: Predicate[] = [];
   const add = (value: unknown, condition: (parameter: string) => string) => {
     values.push(value);
-    conditions.push(condition(`$${values.length}`));
+    conditions.push(toPredicate(condition(`$${values.length}`)));
   };
-  if (filter.status !== undefined) add(filter.status, (parameter) => `and m.status = ${parameter}`);
-  if (filter.category !== undefined) add(filter.category, (parameter) => `and m.category = ${parameter}`);
+  if (filter.status !== undefined) add(filter.status, (parameter) => `m.status = ${parameter}`);
+  if (filter.category !== undefined) add(filter.category, (parameter) => `m.category = ${parameter}`);
   if (filter.search !== undefined) {
     const bindRange = (prefix: string): Range => ({
       from: `$${values.push(toSearchKey(prefix))}`,
       to: `$${values.push(`${toSearchKey(prefix)}${highestCharacter}`)}`,
     });
     const ranges = { text: bindRange(filter.search.text), address: bindRange(filter.search.address) };
-    conditions.push(`and m.id in (${searchedIds(ranges, page)})`);
+    conditions.push(toPredicate(`m.id in (${searchedIds(ranges, page)})`));
   }
   return connection.rows(
     unpreparedStatement<MessageRow>(
       `select ${messageColumns}
        from messages m
        where m.organization_id = $1 and m.channel = $2 and m.class = 'transactional'
-         ${conditions.join(' ')}
+         and ${allOf(conditions)}
          ${pageClause(page, 'm.id', '$3')}
        limit $4`,
     ),

@@ -1,3 +1,4 @@
+import { allOf, anyOf, negate, type Predicate } from '../platform/postgres/predicate.ts';
 import { type Condition, type Group, listLeaves } from './conditions.ts';
 import type { Compiler } from './leaf.ts';
 
@@ -10,25 +11,25 @@ export type { Compiler } from './leaf.ts';
  * What is one contact's own is compared in plain expressions. Memberships and messages are `exists`, which at the top
  * of a `where`, and in groups of `all` and `none` there, PostgreSQL turns into joins.
  */
-export function compileConditions(condition: Condition, compiler: Compiler): string {
+export function compileConditions(condition: Condition, compiler: Compiler): Predicate {
   return condition.kind === 'leaf' ? condition.compile(compiler) : compileGroup(condition, compiler);
 }
 
 /** Each leaf by itself, in the order of `explainConditions`. */
-export function compileLeaves(condition: Condition, compiler: Compiler): string[] {
+export function compileLeaves(condition: Condition, compiler: Compiler): Predicate[] {
   return listLeaves(condition).map((leaf) => leaf.compile(compiler));
 }
 
-function compileGroup({ match, conditions }: Group, compiler: Compiler): string {
-  const parts = conditions.map((condition) => `(${compileConditions(condition, compiler)})`);
+function compileGroup({ match, conditions }: Group, compiler: Compiler): Predicate {
+  const parts = conditions.map((condition) => compileConditions(condition, compiler));
   switch (match) {
     case 'all':
-      return parts.join(' and ');
+      return allOf(parts);
     case 'any':
-      return parts.join(' or ');
+      return anyOf(parts);
     case 'none':
       // Turned round one by one: of a negated `or`, PostgreSQL would make no joins.
-      return parts.map((part) => `not ${part}`).join(' and ');
+      return allOf(parts.map(negate));
   }
 }
 
@@ -37,7 +38,7 @@ export function compilePredicate(
   condition: Condition,
   first: readonly unknown[],
   at: Date,
-): { text: string; values: unknown[] } {
+): { text: Predicate; values: unknown[] } {
   const values = [...first];
   const text = compileConditions(condition, { bind: (value) => `$${values.push(value)}`, at });
   return { text, values };

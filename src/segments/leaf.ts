@@ -1,3 +1,4 @@
+import type { Predicate } from '../platform/postgres/predicate.ts';
 import type { Members, Reading } from './reading.ts';
 
 /** What a statement is compiled with. */
@@ -15,8 +16,8 @@ export type Reference = { kind: 'list' | 'tag' | 'segment' | 'property'; id: str
 export type Leaf = {
   /** The fields as they were given. */
   given: Readonly<Record<string, unknown>>;
-  /** SQL over `contact`, a row of contacts: true or false, and never null. */
-  compile: (compiler: Compiler) => string;
+  /** Over `contact`, a row of contacts: true or false, and never null. */
+  compile: (compiler: Compiler) => Predicate;
   references: readonly Reference[];
   /** Its answer changes as time passes, with nothing else changing. */
   isTimeBound: boolean;

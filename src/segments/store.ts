@@ -1,5 +1,6 @@
 import { cursorOf, type Page, pageClause } from '../platform/http/pagination.ts';
 import { type Connection, unpreparedStatement } from '../platform/postgres/database.ts';
+import type { Predicate } from '../platform/postgres/predicate.ts';
 import { lockName, tryLockName } from '../platform/postgres/name-locks.ts';
 import type { SegmentStatus } from './schema.ts';
 
@@ -383,7 +384,7 @@ export async function markStale(
 /** Counts the contacts for which a condition holds, and shows the newest of them. `values` begin with the organization. */
 export async function countMatching(
   transaction: Connection,
-  condition: { text: string; values: readonly unknown[] },
+  condition: { text: Predicate; values: readonly unknown[] },
   sampleSize: number,
 ): Promise<{ count: number; sampleIds: string[] }> {
   const [row] = await transaction.rows(
@@ -404,7 +405,7 @@ export async function countMatching(
 /** Which of the expressions are true for a contact, and whether it is a member; null if there is no such contact. */
 export async function testContact(
   connection: Connection,
-  wanted: { expressions: readonly string[]; values: readonly unknown[] },
+  wanted: { expressions: readonly Predicate[]; values: readonly unknown[] },
 ): Promise<{ isMember: boolean; truths: boolean[] } | null> {
   const [row] = await connection.rows(
     unpreparedStatement<{ is_member: boolean; truths: boolean[] }>(

@@ -1,5 +1,6 @@
 import { channels } from '../../accounts/accounts.ts';
 import { consentStates } from '../../audience/audience.ts';
+import { toPredicate } from '../../platform/postgres/predicate.ts';
 import type { LeafType } from '../leaf.ts';
 import { readOneOf, refuseOtherMembers, takeMember } from '../reading.ts';
 
@@ -21,7 +22,9 @@ export const consentCondition: LeafType = {
     const isUnsubscribed = (operator === 'is') === (value === 'unsubscribed');
     return {
       compile: ({ bind }) =>
-        `${isUnsubscribed ? '' : 'not '}${bind(channel)}::text = any (contact.unsubscribed_channels)`,
+        toPredicate(
+          `${isUnsubscribed ? '' : 'not '}${bind(channel)}::text = any (contact.unsubscribed_channels)`,
+        ),
       references: [],
       isTimeBound: false,
       readsMessages: false,

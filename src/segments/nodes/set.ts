@@ -1,4 +1,5 @@
 import type { SetKind } from '../../audience/audience.ts';
+import { negate, type Predicate, toPredicate } from '../../platform/postgres/predicate.ts';
 import type { LeafType } from '../leaf.ts';
 import {
   addIssue,
@@ -34,7 +35,10 @@ export function setCondition(kind: SetKind): LeafType {
       const ids = idsPlace && readItems(reading, idsPlace, idsMax, readSetId);
       if (operator === null || ids === null) return null;
       return {
-        compile: ({ bind }) => (operator === 'in' ? '' : 'not ') + isMemberOfAny(bind(ids)),
+        compile: ({ bind }) => {
+          const isMember = isMemberOfAny(bind(ids));
+          return operator === 'in' ? isMember : negate(isMember);
+        },
         references: ids.map((id) => ({ kind, id })),
         isTimeBound: false,
         readsMessages: false,
@@ -44,12 +48,12 @@ export function setCondition(kind: SetKind): LeafType {
 }
 
 /** By the primary key of memberships, or for single contacts by memberships_contact. */
-function isMemberOfAny(ids: string): string {
-  return `exists (
+function isMemberOfAny(ids: string): Predicate {
+  return toPredicate(`exists (
       select
       from memberships membership
       where membership.organization_id = contact.organization_id
         and membership.set_id = any (${ids}::uuid[])
         and membership.contact_id = contact.id
-    )`;
+    )`);
 }

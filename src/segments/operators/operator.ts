@@ -1,3 +1,4 @@
+import { type Predicate, toPredicate } from '../../platform/postgres/predicate.ts';
 import type { Compiler } from '../leaf.ts';
 import {
   type Members,
@@ -20,6 +21,11 @@ export type Comparison = {
   compile: (value: string, compiler: Compiler) => string;
   /** Its answer changes as time passes. */
   isTimeBound: boolean;
+};
+
+/** One whose answer is never null: a condition of its own. */
+export type ReadComparison = Omit<Comparison, 'compile'> & {
+  compile: (value: string, compiler: Compiler) => Predicate;
 };
 
 /** The operators of one type of value. */
@@ -55,15 +61,14 @@ export function operatorsOf(type: ValueType): string[] {
 }
 
 /**
- * Reads `operator` and `value` of a condition, and refuses every other field that is not among `otherNames`. The
- * comparison that is returned compiles to SQL that is never null.
+ * Reads `operator` and `value` of a condition, and refuses every other field that is not among `otherNames`.
  */
 export function readComparison(
   reading: Reading,
   members: Members,
   type: ValueType,
   otherNames: readonly string[],
-): Comparison | null {
+): ReadComparison | null {
   const place = takeMember(reading, members, 'operator');
   const operator = place === null ? null : readOneOf(reading, place, operatorsOf(type));
   if (operator === null) {
@@ -75,7 +80,10 @@ export function readComparison(
   if (positiveComparison === null) return null;
   const { compile, isTimeBound } = positiveComparison;
   const answer = positive === operator ? 'is true' : 'is not true';
-  return { compile: (value, compiler) => `(${compile(value, compiler)}) ${answer}`, isTimeBound };
+  return {
+    compile: (value, compiler) => toPredicate(`(${compile(value, compiler)}) ${answer}`),
+    isTimeBound,
+  };
 }
 
 function readPositive(
