@@ -130,9 +130,10 @@ export const settings = {
   },
   POSTILLION_SANDBOX_ACCESS: {
     type: 'choice',
-    choices: ['loopback', 'any'],
-    default: 'loopback',
-    about: 'Who may look at /sandbox: only this machine, or everyone who reaches the port.',
+    choices: ['loopback', 'token', 'any'],
+    default: '',
+    about:
+      'Who may look at /sandbox: token, whoever has the link that a start prints; loopback, also what asks directly from this machine; any, everyone who reaches the port. Empty: loopback, and token where POSTILLION_PUBLIC_URL or POSTILLION_TRUSTED_PROXIES is set.',
   },
   POSTILLION_DATABASE_CONNECTIONS: {
     type: 'count',
@@ -185,13 +186,15 @@ export type Config = {
   smsProvider: SmsProviderName;
   smppUrl: string | null;
   twilioUrl: string | null;
-  isSandboxPublic: boolean;
+  sandboxAccess: SandboxAccessName;
   databaseConnectionsMax: number;
   usePreparedStatements: boolean;
   logLevel: (typeof settings)['LOG_LEVEL']['choices'][number];
 };
 
 export type EmailProviderName = (typeof settings)['POSTILLION_EMAIL_PROVIDER']['choices'][number];
+
+export type SandboxAccessName = (typeof settings)['POSTILLION_SANDBOX_ACCESS']['choices'][number];
 
 export type SmsProviderName = (typeof settings)['POSTILLION_SMS_PROVIDER']['choices'][number];
 
@@ -265,13 +268,17 @@ export function readConfig(environment: Readonly<Record<string, string | undefin
   if (secret !== '' && secret.length < 32)
     problems.push('POSTILLION_SECRET must have at least 32 characters');
 
+  const trustedProxies = listOf(read('POSTILLION_TRUSTED_PROXIES'));
+  // What others can reach is not opened by an address, which a proxy on this machine lends to everybody.
+  const guessedAccess = publicUrl === '' && trustedProxies.length === 0 ? 'loopback' : 'token';
+
   const config: Config = {
     databaseUrl: databaseUrl || null,
     dataDirectory: path.resolve(projectDirectory, read('POSTILLION_DATA_DIR')),
     port: Number(read('PORT')),
     host: read('HOST'),
     publicUrl: publicUrl || null,
-    trustedProxies: listOf(read('POSTILLION_TRUSTED_PROXIES')),
+    trustedProxies,
     secret: secret || null,
     emailProvider: emailProvider as EmailProviderName, // One of the choices, or a problem.
     smtpUrl: smtpUrl || null,
@@ -291,7 +298,7 @@ export function readConfig(environment: Readonly<Record<string, string | undefin
     smsProvider: smsProvider as SmsProviderName, // One of the choices, or a problem.
     smppUrl: smppUrl || null,
     twilioUrl: twilioUrl || null,
-    isSandboxPublic: read('POSTILLION_SANDBOX_ACCESS') === 'any',
+    sandboxAccess: (read('POSTILLION_SANDBOX_ACCESS') || guessedAccess) as SandboxAccessName, // As above.
     databaseConnectionsMax: Number(read('POSTILLION_DATABASE_CONNECTIONS')),
     usePreparedStatements: read('POSTILLION_PREPARED_STATEMENTS') === 'on',
     logLevel: read('LOG_LEVEL') as Config['logLevel'], // One of the choices, or a problem.

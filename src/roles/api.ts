@@ -31,7 +31,7 @@ import { senderRoutes } from '../senders/routes.ts';
 import { galleryPages, templateRoutes } from '../templates/routes.ts';
 import { openGallery } from '../templates/templates.ts';
 import { documentationPages } from './documentation.ts';
-import { type Installation, publicUrlOf } from './installation.ts';
+import { type Installation, publicUrlOf, sandboxAccessOf } from './installation.ts';
 import { startListening } from './listening.ts';
 import { threadEntryOf } from './thread-entry.ts';
 import { smsCallbacks } from './sms-provider.ts';
@@ -117,7 +117,7 @@ export async function startApi(
       ...smsCallbacks(installation),
       ...galleryPages({ readGallery: loadGallery, directory: galleryDirectory }),
       ...(config.emailProvider === 'sandbox' || config.smsProvider === 'sandbox'
-        ? sandboxPages({ database, isPublic: config.isSandboxPublic })
+        ? sandboxPages({ database, access: sandboxAccessOf(installation), publicUrl: config.publicUrl })
         : []),
     ],
     validation,

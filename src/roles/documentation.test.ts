@@ -15,6 +15,8 @@ const request: PageRequest = {
   query: {},
   remoteAddress: '127.0.0.1',
   host: '127.0.0.1',
+  localPort: 8025,
+  httpVersion: '1.1',
   isForwarded: false,
   method: 'GET',
   form: new URLSearchParams(),

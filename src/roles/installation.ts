@@ -22,6 +22,7 @@ import { startEmbeddedPostgres } from '../platform/postgres/embedded.ts';
 import { migrate } from '../platform/postgres/migrate.ts';
 import { createPartitions } from '../platform/postgres/partitions.ts';
 import { createSecrets, type Secrets } from '../platform/secrets.ts';
+import { type SandboxAccess, sandboxToken } from '../sandbox/sandbox.ts';
 import { addSender, approveSender, sandboxSender } from '../senders/senders.ts';
 
 /** What every role stands on. */
@@ -137,6 +138,22 @@ export function publicUrlOf({ publicUrl, host, port }: Config): string {
   // What listens on all addresses is found by none of these names.
   const name = host === '0.0.0.0' || host === '::' ? 'localhost' : host;
   return `http://${isIPv6(name) ? `[${name}]` : name}:${port}`;
+}
+
+export function sandboxAccessOf({ config, secrets }: Installation): SandboxAccess {
+  return { mode: config.sandboxAccess, token: sandboxToken(secrets) };
+}
+
+/** Null where nothing is sent into the sandbox, which is not served then. `url` is how browsers reach the API. */
+export function sandboxLinkOf(installation: Installation, url: string): string | null {
+  const { emailProvider, smsProvider } = installation.config;
+  if (emailProvider !== 'sandbox' && smsProvider !== 'sandbox') return null;
+  return `${url}/sandbox?token=${sandboxAccessOf(installation).token}`;
+}
+
+/** With a database of one's own, output that nobody reads is kept in a log, where no secret belongs. */
+export function mayPrintSecrets({ databaseUrl }: Config): boolean {
+  return databaseUrl === null || process.stdout.isTTY;
 }
 
 /** The organization of a fresh installation: something to send with at once. */

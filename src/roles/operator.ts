@@ -23,6 +23,7 @@ import { migrate } from '../platform/postgres/migrate.ts';
 import type { Finding } from './finding.ts';
 import type { Installation } from './installation.ts';
 import { addContactCommands } from './operator-contacts.ts';
+import { addSandboxCommands } from './operator-sandbox.ts';
 import { addSenderCommands } from './operator-senders.ts';
 import {
   addCommand,
@@ -52,6 +53,7 @@ export function addOperatorCommands(program: Command): void {
   addContactCommands(program);
   addDomainCommands(program.command('domain').description('Sending domains.'));
   addSenderCommands(program.command('sender').description('Names and numbers that texts are sent from.'));
+  addSandboxCommands(program.command('sandbox').description('The inbox of what is sent into the sandbox.'));
   addSuppressionCommands(
     program.command('suppression').description('Addresses that must not be written to any more.'),
   );

@@ -8,7 +8,9 @@ import {
   createFirstOrganization,
   type FirstOrganization,
   type Installation,
+  mayPrintSecrets,
   openInstallation,
+  sandboxLinkOf,
   whileRestarting,
 } from './installation.ts';
 import type { Worker } from './worker.ts';
@@ -35,7 +37,7 @@ export async function serve(config: Config, role: Role): Promise<void> {
     working = await worker?.startWorker(installation);
     // Only now, since the key is seen once: whatever else can fail has not failed.
     if (serving !== undefined)
-      greet(config.publicUrl ?? serving.url, config, await findFirstOrganization(installation));
+      greet(config.publicUrl ?? serving.url, installation, await findFirstOrganization(installation));
     log.info(
       { url: serving?.url, email_provider: config.emailProvider, sms_provider: config.smsProvider },
       'ready',
@@ -85,16 +87,18 @@ function whenAskedToStop(): Promise<NodeJS.Signals> {
 async function findFirstOrganization(
   installation: Installation,
 ): Promise<FirstOrganization | 'exists' | 'none'> {
-  if (installation.config.databaseUrl === null || process.stdout.isTTY)
-    return createFirstOrganization(installation);
+  if (mayPrintSecrets(installation.config)) return createFirstOrganization(installation);
   return (await hasOrganizations(installation.database)) ? 'exists' : 'none';
 }
 
 /** For the person in front of the terminal: standard output is not the log. */
-function greet(url: string, config: Config, first: FirstOrganization | 'exists' | 'none'): void {
+function greet(url: string, installation: Installation, first: FirstOrganization | 'exists' | 'none'): void {
   const lines = [`Postillion serves ${url}/v1`, `Documentation: ${url}/docs`];
-  if (config.emailProvider === 'sandbox' || config.smsProvider === 'sandbox')
-    lines.push(`Sandbox inbox: ${url}/sandbox`);
+  const link = sandboxLinkOf(installation, url);
+  if (link !== null)
+    lines.push(
+      `Sandbox inbox: ${mayPrintSecrets(installation.config) ? link : `${url}/sandbox (the link to it: bin/postillion sandbox link)`}`,
+    );
   if (first === 'none') {
     lines.push(
       '',

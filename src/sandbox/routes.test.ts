@@ -4,7 +4,7 @@ import http from 'node:http';
 import { afterAll, beforeAll, beforeEach, expect, test } from 'vitest';
 import { startTestServer, type TestServer } from '../../test/support/server.ts';
 import { unpreparedStatement } from '../platform/postgres/database.ts';
-import { type KeptMessage, keepMessage } from './sandbox.ts';
+import { type KeptMessage, keepMessage, sandboxToken } from './sandbox.ts';
 
 let server: TestServer;
 
@@ -215,13 +215,42 @@ test('to a rebound name the sandbox looks as if it did not exist', async () => {
   ]) {
     expect(await getAs('evil.example', `/sandbox${path}`)).toEqual(unknown);
   }
-  for (const host of ['localhost:8025', '[::1]']) {
+  const { port } = new URL(server.url);
+  for (const host of [`localhost:${port}`, `[::1]:${port}`]) {
     expect((await getAs(host, '/sandbox/messages')).status).toBe(200);
   }
 });
 
+test('behind a public URL the sandbox opens with the token of the link, which a cookie then keeps', async () => {
+  const guarded = await startTestServer({
+    sandboxAccess: 'token',
+    publicUrl: 'https://mail.example.com/post',
+  });
+  const ask = (path: string, headers = {}) => fetch(`${guarded.url}${path}`, { headers });
+  try {
+    expect((await ask('/sandbox')).status).toBe(404);
+    expect((await ask('/sandbox?token=nonsense')).status).toBe(404);
+    expect((await ask('/sandbox/messages')).status).toBe(404);
+
+    const token = sandboxToken(guarded.installation.secrets);
+    const opened = await ask(`/sandbox?token=${token}`);
+    expect(opened.status).toBe(200);
+    const cookie = opened.headers.get('set-cookie') ?? '';
+    expect(cookie).toMatch(/; Path=\/post\/sandbox; HttpOnly; SameSite=Strict; Secure$/);
+    const [pair = ''] = cookie.split(';');
+    for (const path of ['/sandbox', '/sandbox/page.js', '/sandbox/messages']) {
+      expect((await ask(path, { cookie: pair })).status).toBe(200);
+      expect((await ask(path, { authorization: `Bearer ${token}` })).status).toBe(200);
+    }
+    // Set by the link alone.
+    expect((await ask('/sandbox', { cookie: pair })).headers.get('set-cookie')).toBeNull();
+  } finally {
+    await guarded.stop();
+  }
+});
+
 test('a public sandbox answers under any name', async () => {
-  const open = await startTestServer({ isSandboxPublic: true });
+  const open = await startTestServer({ sandboxAccess: 'any' });
   try {
     const request = http.get(`${open.url}/sandbox`, { headers: { host: 'anything.example' } });
     const [response] = (await once(request, 'response')) as [http.IncomingMessage];

@@ -11,9 +11,14 @@ import { readSandboxPage, respond } from './page.ts';
 import { type ParsedSource, parseHead, parseSource } from './parsed-source.ts';
 import * as store from './store.ts';
 import { createTurns } from './turns.ts';
-import { isWelcome, type SandboxAccess } from './visitor.ts';
+import { isLinkOpened, isWelcome, type SandboxAccess, tokenCookie } from './visitor.ts';
 
-export type SandboxTools = SandboxAccess & { database: Database };
+export type SandboxTools = {
+  database: Database;
+  access: SandboxAccess;
+  /** How browsers reach this installation, if it is known. */
+  publicUrl: string | null;
+};
 
 /**
  * What went through the sandbox, as a page and as JSON. To whoever is not welcome these paths look as if they did
@@ -23,7 +28,7 @@ export function sandboxPages(tools: SandboxTools): Page[] {
   const files = readSandboxPage();
   const viewer = createViewer(tools.database);
   const pages: Record<string, (request: PageRequest) => Promise<PageResponse>> = {
-    '/sandbox': () => Promise.resolve(files.html),
+    '/sandbox': (request) => Promise.resolve(respondPage(request, files.html, tools)),
     '/sandbox/page.css': () => Promise.resolve(files.css),
     '/sandbox/page.js': () => Promise.resolve(files.script),
     '/sandbox/messages': async ({ query }) => respondJson(await viewer.list(readListQuery(query))),
@@ -35,10 +40,19 @@ export function sandboxPages(tools: SandboxTools): Page[] {
   return Object.entries(pages).map(([path, handle]) => ({
     path,
     handle: (request) => {
-      if (!isWelcome(request, tools)) throw new PublicError(notFound, 'There is no such route.');
+      if (!isWelcome(request, tools.access)) throw new PublicError(notFound, 'There is no such route.');
       return handle(request);
     },
   }));
+}
+
+/**
+ * Answered at once, and not by leading to the address without the token: a browser that comes from another site's
+ * page would not send the new cookie along.
+ */
+function respondPage(request: PageRequest, page: PageResponse, tools: SandboxTools): PageResponse {
+  if (!isLinkOpened(request, tools.access)) return page;
+  return { ...page, headers: { ...page.headers, 'set-cookie': tokenCookie(tools.access, tools.publicUrl) } };
 }
 
 /** What is parsed of messages is kept, since the page asks for the same ones again and again. */

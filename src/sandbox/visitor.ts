@@ -1,18 +1,79 @@
 import net from 'node:net';
 import type { PageRequest } from '../platform/http/route.ts';
-
-export type SandboxAccess = { isPublic: boolean };
+import { isEqualDigest, type Secrets, sha256 } from '../platform/secrets.ts';
 
 /**
- * Whether the sandbox may be shown to whoever asks. Unless it is public, the request has to come from this machine,
- * not through a proxy that runs on it, and has to name it: a page on the web that lets its own name resolve to
- * 127.0.0.1 makes the visitor's browser ask from here, but under that name (DNS rebinding).
+ * Who may look at the sandbox. Whoever has the token may, from anywhere: it is in the link that a start prints.
+ *
+ * `loopback` also lets in what asks directly from this machine. Of a proxy on this machine, every request comes from
+ * there too, so that an address alone proves nothing: what speaks HTTP/1.0 (nginx before 1.29.7 does, unless told
+ * otherwise), carries a header that proxies add, or asks for another port than ours, is not direct. A proxy that does
+ * none of the three and forwards TCP or HTTP/1.1 without a word cannot be told from a program on this machine. For
+ * it there is POSTILLION_PUBLIC_URL: with that, or with trusted proxies, the default is `token`.
+ *
+ * `token` lets in nobody else, and `any` everybody.
  */
-export function isWelcome(request: PageRequest, { isPublic }: SandboxAccess): boolean {
-  if (isPublic) return true;
-  const name = hostNameOf(request.host);
-  if (name === null || request.isForwarded || !isLoopback(request.remoteAddress)) return false;
-  return name === 'localhost' || isLoopback(name);
+export type SandboxAccess = {
+  mode: 'loopback' | 'token' | 'any';
+  /** As `sandboxToken` makes it. */
+  token: string;
+};
+
+/** The same at every start and on every node, so that a link stays good for as long as the secret. */
+export function sandboxToken(secrets: Secrets): string {
+  return secrets.keyedHash('', 'sandbox token').subarray(0, tokenBytes).toString('hex');
+}
+
+/** As long as a UUID, all of it random: nobody guesses it, and a link stays short enough to be copied. */
+const tokenBytes = 16;
+
+export function isWelcome(request: PageRequest, { mode, token }: SandboxAccess): boolean {
+  return mode === 'any' || (mode === 'loopback' && isDirect(request)) || isToken(givenToken(request), token);
+}
+
+/** Whether the token stands in the address, where it came with a link. */
+export function isLinkOpened({ query }: PageRequest, { token }: SandboxAccess): boolean {
+  return isToken(query.token ?? '', token);
+}
+
+const cookieName = 'postillion_sandbox';
+
+/**
+ * What keeps a browser welcome after it opened the link. `Strict` sends it with nothing that another site began, and
+ * the path with nothing but the sandbox. `publicUrl` tells whether there is a path before it, and TLS.
+ */
+export function tokenCookie({ token }: SandboxAccess, publicUrl: string | null): string {
+  const base = publicUrl === null ? null : new URL(publicUrl);
+  const path = `${base?.pathname.replace(/\/$/, '') ?? ''}/sandbox`;
+  const secure = base?.protocol === 'https:' ? '; Secure' : '';
+  return `${cookieName}=${token}; Path=${path}; HttpOnly; SameSite=Strict${secure}`;
+}
+
+/** A program gives it as `Authorization: Bearer …` or in the address, a browser as the cookie. */
+function givenToken({ query, header }: PageRequest): string {
+  const bearer = /^Bearer +(\S+)$/i.exec(header('authorization') ?? '')?.[1];
+  const cookie = (header('cookie') ?? '')
+    .split(';')
+    .map((pair) => pair.trim())
+    .find((pair) => pair.startsWith(`${cookieName}=`));
+  return query.token ?? bearer ?? cookie?.slice(cookieName.length + 1) ?? '';
+}
+
+/** Compared as digests: how long it takes tells nothing of how much is right. */
+function isToken(given: string, token: string): boolean {
+  return isEqualDigest(sha256(given), sha256(token));
+}
+
+/**
+ * The host has to name this machine: a page on the web that lets its own name resolve to 127.0.0.1 makes the visitor's
+ * browser ask from here, but under that name (DNS rebinding).
+ */
+function isDirect(request: PageRequest): boolean {
+  if (request.isForwarded || request.httpVersion === '1.0' || !isLoopback(request.remoteAddress))
+    return false;
+  const host = parseHost(request.host);
+  if (host?.port !== request.localPort) return false;
+  return host.name === 'localhost' || isLoopback(host.name);
 }
 
 /** 127.0.0.0/8 and ::1 (RFC 6890), bare or in brackets, and IPv4 as a socket for both families shows it. */
@@ -23,8 +84,13 @@ function isLoopback(address: string): boolean {
   return net.isIPv4(ipv4) && ipv4.startsWith('127.');
 }
 
-/** The name in a `Host` header (RFC 9110 §7.2) without its port, or null for what is no host. */
-function hostNameOf(host: string): string | null {
-  const match = /^(\[[0-9a-f:.]{2,45}\]|[a-z0-9.-]{1,253})(?::\d{1,5})?$/i.exec(host);
-  return match?.[1]?.toLowerCase() ?? null;
+const httpPort = 80;
+
+/** Name and port of a `Host` header (RFC 9110 §7.2), or null for what is no host. */
+function parseHost(host: string): { name: string; port: number } | null {
+  const match = /^(\[[0-9a-f:.]{2,45}\]|[a-z0-9.-]{1,253})(?::(\d{1,5}))?$/i.exec(host);
+  const [, name, port] = match ?? [];
+  return name === undefined
+    ? null
+    : { name: name.toLowerCase(), port: port === undefined ? httpPort : Number(port) };
 }

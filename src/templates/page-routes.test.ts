@@ -21,6 +21,7 @@ async function ask(route: string, params: Record<string, string> = {}, query: Re
       purpose: '',
     },
     ...{ remoteAddress: '203.0.113.9', host: 'example.com', isForwarded: true },
+    ...{ localPort: 8025, httpVersion: '1.1' },
   });
 }
 

@@ -190,6 +190,27 @@ test('on the embedded database commands count for the running server at once, an
   }
 }, 90_000);
 
+test('the link to the sandbox opens what is served', async () => {
+  const { server, url } = await startServer({ ...own, POSTILLION_SANDBOX_ACCESS: 'token' });
+  const link = async (settings: Environment) =>
+    (await runJson(settings, 'sandbox', 'link')) as unknown as { url: string };
+  const { url: shown } = await link({ ...own, POSTILLION_PUBLIC_URL: 'https://mail.example.com' });
+  expect(shown).toMatch(/^https:\/\/mail\.example\.com\/sandbox\?token=[0-9a-f]{32}$/);
+  expect(await link(own)).toEqual({
+    url: shown.replace('https://mail.example.com', 'http://127.0.0.1:8025'),
+  });
+  expect((await fetch(`${url}/sandbox`)).status).toBe(404);
+  expect((await fetch(shown.replace('https://mail.example.com', url))).status).toBe(200);
+  server.kill('SIGTERM');
+
+  const real = { POSTILLION_SMTP_URL: 'smtp://127.0.0.1', POSTILLION_SMPP_URL: 'smpp://a:b@127.0.0.1' };
+  expect(await run({ ...own, ...real }, 'sandbox', 'link')).toEqual({
+    exitCode: 1,
+    output: '',
+    errors: 'Nothing is sent into the sandbox: real providers are set for email and texts.\n',
+  });
+});
+
 test('a key is listed without what it opens, and is revoked by its id', async () => {
   const { id, key } = await runJson(
     own,

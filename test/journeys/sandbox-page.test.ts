@@ -5,7 +5,7 @@ import type { AddressInfo } from 'node:net';
 import type { Browser, BrowserContextOptions, Page } from 'playwright-core';
 import { afterAll, afterEach, beforeAll, beforeEach, expect, test } from 'vitest';
 import { unpreparedStatement } from '../../src/platform/postgres/database.ts';
-import { type KeptMessage, keepMessage } from '../../src/sandbox/sandbox.ts';
+import { type KeptMessage, keepMessage, sandboxToken } from '../../src/sandbox/sandbox.ts';
 import { describeInBrowser } from '../support/browser.ts';
 import { startTestServer, type TestServer } from '../support/server.ts';
 
@@ -96,6 +96,29 @@ describeInBrowser('the sandbox page', (getBrowser) => {
       expect.stringContaining('dot.gif'),
       expect.stringContaining('terms.txt'),
     ]);
+  });
+
+  test('opens by the link with its token, and keeps the token out of the address', async () => {
+    const guarded = await startTestServer({ sandboxAccess: 'token' });
+    try {
+      await keepMessage(guarded.installation, {
+        organizationId: guarded.organizationId,
+        channel: 'email',
+        messageId: guarded.installation.newId(),
+        recipient: 'ada@example.com',
+        sender: 'bounce@postillion.test',
+        outcome: 'delivered',
+        source: Buffer.from('Subject: Guarded\r\nContent-Type: text/html\r\n\r\n<h1>Hello</h1>\r\n'),
+      });
+      await page.goto(`${guarded.url}/sandbox?token=${sandboxToken(guarded.installation.secrets)}`);
+      await page.frameLocator('iframe').getByRole('heading', { name: 'Hello' }).waitFor();
+      expect(page.url()).toMatch(new RegExp(`^${guarded.url}/sandbox#`));
+      expect(await page.evaluate('document.cookie')).toBe('');
+      await page.reload();
+      await page.frameLocator('iframe').getByRole('heading', { name: 'Hello' }).waitFor();
+    } finally {
+      await guarded.stop();
+    }
   });
 
   test('finds by recipient and by channel, and goes back in time', async () => {

@@ -104,13 +104,17 @@ export type PageRequest = {
   /** A header of the request, by its name in lower case. */
   header: (name: string) => string | undefined;
   remoteAddress: string;
+  /** The port on this machine that the connection came in at. */
+  localPort: number;
+  /** `1.0` or `1.1`. */
+  httpVersion: string;
   /** The `Host` header, which the client is free to invent. */
   host: string;
   /** The same goes for what it calls itself. */
   userAgent: string;
   /** What a browser says when it asks before anybody wants to see it: `prefetch`. Empty otherwise. */
   purpose: string;
-  /** A proxy says that it passed the request on. */
+  /** A header says that a proxy passed the request on; that there is none does not say the opposite. */
   isForwarded: boolean;
 };
 

@@ -504,7 +504,12 @@ function answerUnparsable(this: FastifyInstance, cause: Error & { code?: string 
   setTimeout(() => socket.destroy(), lingerMs).unref();
 }
 
-const forwardingHeaders = ['forwarded', 'x-forwarded-for', 'x-real-ip', 'via'];
+/**
+ * What proxies, tunnels and content delivery networks add: the standard ones (RFC 7239, RFC 9110 §7.6.3, RFC 8586), and
+ * those of nginx's and Apache's documentation, Cloudflare, Akamai, Fastly, Fly, Amazon, Azure, Google and Envoy.
+ */
+const forwardingHeader =
+  /^(forwarded|via|cdn-loop|true-client-ip|client-ip|x-(real-ip|client-ip|cluster-client-ip|remote-(addr|ip)|original-(host|forwarded-for|url|uri)|amzn-trace-id|cloud-trace-context|proxy-.+|arr-.+|azure-.+|envoy-.+|forwarded(-.+)?)|(cf|fastly|fly|akamai)-.+)$/;
 
 /** A form of a few fields. */
 const formBytesMax = 4_096;
@@ -530,10 +535,12 @@ function addPage(app: FastifyInstance, page: Page, budget: ByteBudget): void {
           return Array.isArray(value) ? value.join(', ') : value;
         },
         remoteAddress: request.socket.remoteAddress ?? '',
+        localPort: request.socket.localPort ?? 0,
+        httpVersion: request.raw.httpVersion,
         host: headers.host ?? '',
         userAgent: headers['user-agent'] ?? '',
         purpose: purposeHeaders.flatMap((name) => headers[name] ?? []).join(' '),
-        isForwarded: forwardingHeaders.some((name) => headers[name] !== undefined),
+        isForwarded: Object.keys(headers).some((name) => forwardingHeader.test(name)),
       });
       return reply.code(response.statusCode).headers(response.headers).send(response.body);
     },

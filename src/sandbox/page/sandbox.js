@@ -436,7 +436,16 @@ function filterSoon(delayMs) {
   typingTimer = setTimeout(() => void attempt(() => refresh(true)), delayMs);
 }
 
+/** The token of the link is in a cookie by now; an address without it can be shown around. */
+function dropToken() {
+  const url = new URL(location.href);
+  if (!url.searchParams.has('token')) return;
+  url.searchParams.delete('token');
+  history.replaceState(history.state, '', url);
+}
+
 async function start() {
+  dropToken();
   byId('first-email').textContent = [
     `curl -X POST ${new URL('v1/email/send', document.baseURI).href} \\`,
     `  -H 'Authorization: Bearer YOUR_KEY' \\`,

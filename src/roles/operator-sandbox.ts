@@ -1,0 +1,21 @@
+import type { Command } from 'commander';
+import { type Installation, publicUrlOf, sandboxLinkOf } from './installation.ts';
+import { addCommand, type CommandOutcome, onInstallation } from './operator-command.ts';
+
+export function addSandboxCommands(group: Command): void {
+  addCommand(group, 'link', 'Show the link that opens the sandbox, with its token.').action(
+    onInstallation(runSandboxLink),
+  );
+}
+
+function runSandboxLink(installation: Installation): Promise<CommandOutcome> {
+  const url = sandboxLinkOf(installation, publicUrlOf(installation.config));
+  return Promise.resolve(
+    url === null
+      ? {
+          kind: 'refused',
+          problem: 'Nothing is sent into the sandbox: real providers are set for email and texts.',
+        }
+      : { kind: 'done', json: { url }, text: url },
+  );
+}
