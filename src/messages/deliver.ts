@@ -1,6 +1,6 @@
 import type { Channel } from '../accounts/accounts.ts';
 import { type Bell, createBell } from '../platform/bell.ts';
-import { dateOf } from '../platform/clock.ts';
+import { dateOf, sleep } from '../platform/clock.ts';
 import { type Lease, takeLease } from '../platform/queue/lease.ts';
 import { listenForWakes } from '../platform/queue/wake.ts';
 import { beginShift, handOffJob, type HandOffTools, logFailure, type Post, type Shift } from './hand-off.ts';
@@ -47,7 +47,14 @@ const idleMs = 5_000;
  */
 const jobsPerHandOff = 8;
 const stopMaxMs = 60_000;
-const pauseAfterFailureMs = 500;
+/**
+ * Between failures in a row, doubled each time. Shorter: a database in trouble gets a lease and a claim more often.
+ * Longer: mail waits after the trouble is over.
+ */
+const pauseAfterFailureMinMs = 500;
+const pauseAfterFailureMaxMs = idleMs;
+/** A worker that went on for so long has got over its last failure. */
+const recoveredAfterMs = 30_000;
 
 export function startDelivery(tools: DeliveryTools): Delivery {
   const stopping = new AbortController();
@@ -79,8 +86,10 @@ function announce({ news, bell }: Office): void {
 }
 
 async function workUntilStopped(office: Office): Promise<void> {
-  const { tools, bell, stopping } = office;
+  const { tools, stopping } = office;
+  let pauseMs = 0;
   while (!stopping.aborted) {
+    const begunAtMs = tools.clock.monotonicMs();
     try {
       const lease = await takeLease({
         ...tools,
@@ -96,9 +105,16 @@ async function workUntilStopped(office: Office): Promise<void> {
       }
     } catch (cause) {
       logFailure(tools.log, cause);
-      await bell.wait(pauseAfterFailureMs);
+      const hasRecovered = tools.clock.monotonicMs() - begunAtMs >= recoveredAfterMs;
+      pauseMs = hasRecovered ? pauseAfterFailureMinMs : pauseAfterFailure(pauseMs);
+      // Not a wait for the bell: giving a lease back rings it, and so does everything that is accepted meanwhile.
+      await sleep(tools.clock, pauseMs, stopping).catch(() => undefined);
     }
   }
+}
+
+function pauseAfterFailure(lastPauseMs: number): number {
+  return Math.min(Math.max(lastPauseMs * 2, pauseAfterFailureMinMs), pauseAfterFailureMaxMs);
 }
 
 /**
@@ -115,12 +131,21 @@ async function endLease(tools: DeliveryTools, lease: Lease): Promise<void> {
 
 type LaneNumber = 0 | 1;
 
-/** Transactional messages, or campaigns: where its scan of the organizations stands, and what waits in memory. */
+/**
+ * Transactional messages, or campaigns: where its scan of the organizations stands, and what waits in memory.
+ *
+ * A claim sees a limited number of organizations, so that a scan of all of them may take several claims. When a
+ * scan ends, another one follows if this one found anything, or if news came while it was under way: they may be of
+ * an organization that it had passed. Else the lane rests until there is news or something falls due.
+ */
 type Lane = {
   number: LaneNumber;
+  /** The last that the scan has seen; `firstOrganization` between two scans. */
   lastOrganizationId: string;
-  /** The last claim found as much as it asked for, or has not seen every organization yet. */
+  /** A scan is to begin, or is under way. */
   mayHaveMore: boolean;
+  isScannedAgain: boolean;
+  /** When the first of what the last scan saw falls due, or what was put off since. */
   nextDueAtMs: number;
   ready: store.Job[];
 };
@@ -132,6 +157,7 @@ function openLane(number: LaneNumber): Lane {
     number,
     lastOrganizationId: firstOrganization,
     mayHaveMore: true,
+    isScannedAgain: false,
     nextDueAtMs: Infinity,
     ready: [],
   };
@@ -174,7 +200,10 @@ async function takeTurn(office: Office, desk: Desk): Promise<void> {
   const { tools, bell, news } = office;
   if (news.isFresh) {
     news.isFresh = false;
-    for (const { lane } of listLanes(desk)) lane.mayHaveMore = true;
+    for (const { lane } of listLanes(desk)) {
+      lane.isScannedAgain = lane.lastOrganizationId !== firstOrganization;
+      lane.mayHaveMore = true;
+    }
   }
   const nowMs = tools.clock.nowMs();
   // Transactional messages first: they find room also where campaigns have taken theirs.
@@ -234,6 +263,8 @@ function pauseOf(counter: Counter, nowMs: number): number {
 async function claimInto(desk: Desk, { counter, lane }: Place): Promise<void> {
   const { tools, lease } = desk.shift;
   desk.lastClaimNumber += 1;
+  // Before the claim: a job that is put off while it runs may fall due before all that it sees.
+  if (lane.lastOrganizationId === firstOrganization) lane.nextDueAtMs = Infinity;
   const claim = await store.claimDueJobs(tools.database, {
     epoch: lease.epoch,
     claimNumber: desk.lastClaimNumber,
@@ -243,11 +274,14 @@ async function claimInto(desk: Desk, { counter, lane }: Place): Promise<void> {
     itemsMax: admittedTo(counter, lane),
     afterOrganizationId: lane.lastOrganizationId,
   });
-  const isFirstPart = lane.lastOrganizationId === firstOrganization;
-  const nextDueAtMs = claim.nextDueAt?.getTime() ?? Infinity;
-  lane.nextDueAtMs = isFirstPart ? nextDueAtMs : Math.min(lane.nextDueAtMs, nextDueAtMs);
-  // Nothing is left only if one claim has seen every organization and found nothing due.
-  lane.mayHaveMore = claim.jobs.length > 0 || !isFirstPart || !claim.isScanOver;
+  lane.nextDueAtMs = Math.min(lane.nextDueAtMs, claim.nextDueAt?.getTime() ?? Infinity);
+  lane.isScannedAgain ||= claim.jobs.length > 0;
+  if (claim.isScanOver) {
+    lane.mayHaveMore = lane.isScannedAgain;
+    lane.isScannedAgain = false;
+  } else {
+    lane.mayHaveMore = true;
+  }
   lane.lastOrganizationId = claim.isScanOver ? firstOrganization : claim.lastOrganizationId;
   desk.hasSuspects ||= claim.hasSuspects;
   const remaining = await dropUnwanted(desk.shift, claim.jobs);

@@ -32,16 +32,20 @@ function startFollowing(tools: ChoreTools) {
   );
   // From one organization to the next, so that none waits behind those that always have changes.
   let after: string | null = null;
+  let hasFoundAny = false;
+  let hasWorked = false;
   return startChore(tools, {
     name: 'following changes',
     channel: segmentChannel,
     work: async (signal) => {
       const ids = await store.findChangedOrganizations(tools.database, after, organizationsMax);
-      const wasBehindSome = after !== null;
+      // What was found or done in the whole round counts: there may be more organizations than one look shows.
+      if (after === null) hasFoundAny = hasWorked = false;
       after = ids.length === organizationsMax ? (ids.at(-1) ?? null) : null;
-      const hasWorked = await rounds.go(ids, signal);
-      if (hasWorked || wasBehindSome || after !== null) return 'at once';
-      return ids.length > 0 ? dateOf(tools.clock.nowMs() + busyPauseMs) : null;
+      hasFoundAny ||= ids.length > 0;
+      hasWorked = (await rounds.go(ids, signal)) || hasWorked;
+      if (hasWorked || after !== null) return 'at once';
+      return hasFoundAny ? dateOf(tools.clock.nowMs() + busyPauseMs) : null;
     },
   });
 }

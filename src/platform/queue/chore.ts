@@ -1,5 +1,5 @@
 import { createBell } from '../bell.ts';
-import type { Clock } from '../clock.ts';
+import { type Clock, sleep } from '../clock.ts';
 import type { Log } from '../log.ts';
 import type { Database } from '../postgres/database.ts';
 import { listenForWakes } from './wake.ts';
@@ -32,15 +32,15 @@ export function startChore(tools: ChoreTools, chore: Chore): RunningChore {
   const listening = listenForWakes(tools, chore.channel, stopping.signal, bell.ring);
   const working = (async () => {
     while (!stopping.signal.aborted) {
-      let pauseMs = pauseAfterFailureMs;
       try {
-        pauseMs = pauseUntil(tools.clock, await chore.work(stopping.signal));
+        const pauseMs = pauseUntil(tools.clock, await chore.work(stopping.signal));
+        if (pauseMs > 0) await bell.wait(Math.min(pauseMs, idleMs));
       } catch (cause) {
-        if (!stopping.signal.aborted) {
-          tools.log.warn({ err: cause, chore: chore.name }, 'a chore was interrupted');
-        }
+        if (stopping.signal.aborted) break;
+        tools.log.warn({ err: cause, chore: chore.name }, 'a chore was interrupted');
+        // Not a wait for the bell: whoever makes work would have what always fails tried again at once.
+        await sleep(tools.clock, pauseAfterFailureMs, stopping.signal).catch(ignore);
       }
-      if (pauseMs > 0) await bell.wait(Math.min(pauseMs, idleMs));
     }
   })();
   return {
@@ -53,8 +53,17 @@ export function startChore(tools: ChoreTools, chore: Chore): RunningChore {
   };
 }
 
+/** What is due and was not done is another node's at this moment, or cannot be done now: asking at once would spin. */
+const overduePauseMs = 100;
+
 /** Timers may ring a little early, when nothing would be due yet. */
 function pauseUntil(clock: Clock, nextAt: 'at once' | Date | null): number {
   if (nextAt === 'at once') return 0;
-  return nextAt === null ? idleMs : Math.max(nextAt.getTime() - clock.nowMs(), 0) + 1;
+  if (nextAt === null) return idleMs;
+  const remainingMs = nextAt.getTime() - clock.nowMs();
+  return remainingMs > 0 ? remainingMs + 1 : overduePauseMs;
+}
+
+function ignore(): void {
+  // A pause that is cut short is over.
 }

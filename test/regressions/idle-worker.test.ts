@@ -1,0 +1,257 @@
+/** Workers that have nothing to do, or cannot do it, must be quiet, and still hear of what comes meanwhile. */
+import { afterAll, afterEach, beforeAll, expect, test } from 'vitest';
+import {
+  createDeliverability,
+  createEmailDelivery,
+  deliveryChannel,
+  startDelivery,
+} from '../../src/messages/messages.ts';
+import { silentLog } from '../../src/platform/log.ts';
+import {
+  type Connection,
+  type Database,
+  DatabaseUnavailableError,
+  type Statement,
+} from '../../src/platform/postgres/database.ts';
+import { startChore } from '../../src/platform/queue/chore.ts';
+import { createEmailProvider } from '../../src/roles/worker.ts';
+import { startSegmentUpkeep } from '../../src/segments/jobs.ts';
+import { eventually, queueOf, rowsOf, send } from '../support/email-journey.ts';
+import { createManualClock, type ManualClock } from '../support/manual-clock.ts';
+import { startTestServer, type TestServer } from '../support/server.ts';
+import { signHere } from '../support/sign-here.ts';
+
+/** More than two claims of 200 see. */
+const organizations = 450;
+const hourMs = 3_600_000;
+
+let server: TestServer;
+let stops: (() => Promise<void>)[] = [];
+
+beforeAll(async () => {
+  server = await startTestServer();
+});
+afterAll(() => server.stop());
+afterEach(async () => {
+  await Promise.all(stops.map((stop) => stop()));
+  stops = [];
+  await rowsOf(server, 'truncate delivery_queue, hand_offs, contact_changes');
+});
+
+/** An organization's job each, due in an hour; these ids come after those of every organization made today. */
+async function deferForMany(): Promise<void> {
+  await rowsOf(
+    server,
+    `insert into delivery_queue
+       (organization_id, message_id, ordinal, channel, lane, due_at, accepted_at, content_bytes)
+     select id, id, 0, 'email', 0, now() + interval '1 hour', now(), 100
+     from generate_series(1, $1) as n, cast('ffffffff' || lpad(to_hex(n), 24, '0') as uuid) as id`,
+    [organizations],
+  );
+}
+
+type Watcher = {
+  onStatement: (text: string, values: readonly unknown[]) => void | Promise<void>;
+  onNotified?: () => void;
+};
+
+/** The same database, which tells of every statement before it runs, and of what listeners hear. */
+function watched({ onStatement, onNotified }: Watcher): Database {
+  const { database } = server.installation;
+  const watch = (connection: Connection): Connection => ({
+    rows: async <Row>(given: Statement<Row>, values: readonly unknown[] = []): Promise<Row[]> => {
+      await onStatement(given.text, values);
+      return connection.rows(given, values);
+    },
+  });
+  return {
+    ...database,
+    ...watch(database),
+    transaction: (work) => database.transaction((own) => work({ ...own, ...watch(own) })),
+    transactionByIndex: (work) => database.transactionByIndex((own) => work({ ...own, ...watch(own) })),
+    connectAlone: async (name) => {
+      const client = await database.connectAlone(name);
+      if (name === 'postillion-listener' && onNotified !== undefined) client.on('notification', onNotified);
+      return client;
+    },
+  };
+}
+
+function deliver(database: Database, clock: ManualClock): void {
+  const tools = { ...server.installation, database, clock };
+  const delivery = startDelivery({
+    ...tools,
+    random: () => 0.5,
+    onCampaignProgress: () => undefined,
+    channels: [
+      createEmailDelivery({
+        ...tools,
+        emailProvider: createEmailProvider(server.installation),
+        deliverability: createDeliverability({ ...server.installation, areDomainsLookedUp: false }),
+        signText: signHere,
+        returnPaths: 'never',
+        publicUrl: 'http://127.0.0.1:8025',
+      }),
+    ],
+  });
+  stops.push(delivery.stop);
+}
+
+const isClaim = (text: string) => text.startsWith('with recursive claimant');
+/** A minute ahead, so that what is accepted during a test is due. */
+const startClock = () => createManualClock(server.installation.clock.nowMs() + 60_000);
+
+/** Notifies until a listener that may only be on its way has heard of it. */
+async function notifyUntil(hasHeard: () => boolean): Promise<void> {
+  await eventually(() => rowsOf(server, 'select pg_notify($1, $2)', [deliveryChannel, '']), hasHeard);
+}
+
+test('a worker rests when what many organizations have is not due yet', async () => {
+  await deferForMany();
+  let claims = 0;
+  let notifications = 0;
+  const clock = startClock();
+  const database = watched({
+    onStatement: (text) => {
+      if (isClaim(text)) claims += 1;
+    },
+    onNotified: () => {
+      notifications += 1;
+    },
+  });
+  deliver(database, clock);
+  // A scan is three claims of transactional mail and one of campaigns. One at the beginning, one as listening begins.
+  await clock.whenWaiting(1);
+  expect(claims).toBeLessThanOrEqual(2 * (3 + 1));
+  // Whatever it has heard meanwhile, it rests again.
+  await notifyUntil(() => notifications > 0);
+  await clock.whenWaiting(1);
+  const before = claims;
+  clock.advance(5_001);
+  await clock.whenWaiting(1);
+  expect(claims - before).toBeGreaterThan(0);
+  expect(claims - before).toBeLessThanOrEqual(2 * (3 + 1));
+});
+
+test('what is accepted while a scan is under way is claimed, though its organization was passed', async () => {
+  await deferForMany();
+  let messageId: string | null = null;
+  let notifications = 0;
+  const database = watched({
+    onStatement: async (text, [, afterOrganizationId]) => {
+      const isLaterPart = isClaim(text) && String(afterOrganizationId).startsWith('ffffffff');
+      if (!isLaterPart || messageId !== null) return;
+      messageId = '';
+      messageId = await send(server);
+      await notifyUntil(() => notifications > 0);
+    },
+    onNotified: () => {
+      notifications += 1;
+    },
+  });
+  const clock = startClock();
+  deliver(database, clock);
+  // It stands still: only the notification can have the job found.
+  const isFound = ([job]: readonly { claimed_by: number | null }[]) => job?.claimed_by !== null;
+  const ask = async () =>
+    messageId === null || messageId === '' ? [{ claimed_by: null }] : queueOf(server, messageId);
+  await eventually(ask, isFound);
+  // What is written together waits for its time.
+  await eventually(
+    () => {
+      clock.advance(50);
+      return ask();
+    },
+    (jobs) => jobs.length === 0,
+  );
+});
+
+test('a claim that always fails is tried again after pauses that grow, whatever is accepted meanwhile', async () => {
+  let notifications = 0;
+  const pauses: number[] = [];
+  const manual = startClock();
+  const clock: ManualClock = {
+    ...manual,
+    after: (delayMs, callback) => {
+      // The time that a worker gives what is under way to end, which is nothing here.
+      if (delayMs < 60_000) pauses.push(delayMs);
+      return manual.after(delayMs, callback);
+    },
+  };
+  const database = watched({
+    onStatement: (text) => {
+      if (isClaim(text)) throw new DatabaseUnavailableError('the claim fails');
+    },
+    onNotified: () => {
+      notifications += 1;
+    },
+  });
+  deliver(database, clock);
+  const untilFailed = (times: number) =>
+    eventually(
+      () => pauses.length,
+      (count) => count === times,
+    );
+  for (let failures = 1; failures <= 6; failures += 1) {
+    await untilFailed(failures);
+    const before = notifications;
+    await notifyUntil(() => notifications > before);
+    expect(pauses).toHaveLength(failures);
+    clock.advance(pauses.at(-1) ?? 0);
+  }
+  await untilFailed(7);
+  expect(pauses).toEqual([500, 1_000, 2_000, 4_000, 5_000, 5_000, 5_000]);
+});
+
+test('a chore that fails is not tried again by a wake, and what is overdue for others is not asked for without pause', async () => {
+  const clock = startClock();
+  let works = 0;
+  const chore = startChore(
+    { database: server.installation.database, clock, log: silentLog },
+    {
+      name: 'failing',
+      channel: 'postillion_test_chore',
+      work: () => {
+        works += 1;
+        if (works === 1) return Promise.reject(new Error('it fails'));
+        return Promise.resolve(works === 2 ? new Date(clock.nowMs() - hourMs) : null);
+      },
+    },
+  );
+  stops.push(chore.stop);
+  await clock.whenWaiting(1);
+  chore.wake();
+  clock.advance(4_999);
+  expect(works).toBe(1);
+  clock.advance(1);
+  // The wake was remembered; the pause after it is that of what is overdue.
+  await eventually(
+    () => works,
+    (count) => count >= 2,
+  );
+});
+
+test('segments of many organizations that cannot be followed at present are left alone for a while', async () => {
+  await rowsOf(
+    server,
+    `insert into contact_changes (organization_id, id, contact_ids)
+     select gen_random_uuid(), gen_random_uuid(), array[gen_random_uuid()] from generate_series(1, 250)`,
+  );
+  let looks = 0;
+  const clock = startClock();
+  const database = watched({
+    onStatement: (text) => {
+      if (text.startsWith('with recursive changed')) looks += 1;
+    },
+  });
+  const failing: Database = {
+    ...database,
+    transaction: () => Promise.reject(new Error('it cannot be followed')),
+  };
+  const upkeep = startSegmentUpkeep({ database: failing, clock, log: silentLog });
+  stops.push(upkeep.stop);
+  // Following and computing both wait.
+  await clock.whenWaiting(2);
+  // Three looks see 250 organizations; listening begins once more.
+  expect(looks).toBeLessThanOrEqual(2 * 3);
+});
