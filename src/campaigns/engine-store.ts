@@ -3,6 +3,7 @@ import {
   type Connection,
   type Statement,
   statement,
+  type Transaction,
   unpreparedStatement,
 } from '../platform/postgres/database.ts';
 import { allOf, type Predicate, toPredicate } from '../platform/postgres/predicate.ts';
@@ -354,17 +355,15 @@ function toFrozenAudience(row: JudgedRow | undefined): FrozenAudience {
  * A million contacts are sorted in memory, if it is there, and no request waits for them. Reading their memberships in
  * the order of an index takes half as long as hashing them, which the planner takes for cheaper.
  */
-export async function allowForLargeAudience(
-  connection: Connection,
-  statementTimeoutMs: number,
-): Promise<void> {
-  await connection.rows(
-    unpreparedStatement(
-      `select set_config('work_mem', '128MB', true), set_config('enable_hashagg', 'off', true),
-         set_config('statement_timeout', $1, true)`,
+export async function allowForLargeAudience(transaction: Transaction, statementMaxMs: number): Promise<void> {
+  await Promise.all([
+    transaction.allowTime(statementMaxMs),
+    transaction.rows(
+      unpreparedStatement(
+        "select set_config('work_mem', '128MB', true), set_config('enable_hashagg', 'off', true)",
+      ),
     ),
-    [`${statementTimeoutMs}`],
-  );
+  ]);
 }
 
 /** Adds what was frozen to what was before; `through` is null for the last of it. */

@@ -139,7 +139,11 @@ async function acceptTogether(tools: AcceptTools, candidates: Candidate[]): Prom
   try {
     return await acceptInTransaction(tools, candidates);
   } catch (cause) {
-    if (cause instanceof DatabaseUnavailableError) return settleUnknown(tools, candidates, cause);
+    if (cause instanceof DatabaseUnavailableError) {
+      return cause.mayBeCarriedOut
+        ? settleUnknown(tools, candidates, cause)
+        : candidates.map(() => ({ kind: 'failed', cause }));
+    }
     if (candidates.length === 1) return [{ kind: 'failed', cause }];
     const outcomes: BatchOutcome[] = [];
     for (const candidate of candidates) outcomes.push(...(await acceptTogether(tools, [candidate])));
@@ -167,23 +171,27 @@ async function settleUnknown(
   );
 }
 
-/** A restarting PostgreSQL is back within a second or two; longer than this no client should wait. */
-const lookUpsMax = 6;
+/**
+ * A restarting PostgreSQL is back within a second or two; longer than this no client should wait. One that does not
+ * answer takes three seconds for each look-up.
+ */
+const lookUpMaxMs = 5_000;
 const lookUpPauseMs = 500;
 
 async function findWhenBack(
   tools: AcceptTools,
   wanted: readonly { organizationId: string; id: string }[],
 ): Promise<Set<string>> {
-  for (let lookUp = 1; lookUp <= lookUpsMax; lookUp += 1) {
+  const giveUpAtMs = tools.clock.monotonicMs() + lookUpMaxMs;
+  for (;;) {
     try {
       return await store.findMessageIds(tools.database, wanted);
     } catch (cause) {
       if (!(cause instanceof DatabaseUnavailableError)) throw cause;
-      if (lookUp < lookUpsMax) await sleep(tools.clock, lookUpPauseMs);
+      if (tools.clock.monotonicMs() + lookUpPauseMs >= giveUpAtMs) return new Set();
+      await sleep(tools.clock, lookUpPauseMs);
     }
   }
-  return new Set();
 }
 
 function acceptedResponse(id: string): StoredResponse {

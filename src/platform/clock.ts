@@ -47,6 +47,26 @@ export function parseTimestamp(text: string): number | null {
   return dateOf(midnightMs).toISOString().startsWith(day) ? epochMs : null;
 }
 
+/** What `work` resolves to, or `otherwise` if the time is over first; then nobody waits for it any more. */
+export async function within<Result, Otherwise>(
+  clock: Clock,
+  maxMs: number,
+  work: Promise<Result>,
+  otherwise: Otherwise,
+): Promise<Result | Otherwise> {
+  let cancel: () => void = () => undefined;
+  const timeout = new Promise<Otherwise>((resolve) => {
+    cancel = clock.after(maxMs, () => {
+      resolve(otherwise);
+    });
+  });
+  try {
+    return await Promise.race([work, timeout]);
+  } finally {
+    cancel();
+  }
+}
+
 /** Resolves after `delayMs`, or rejects with the signal's reason when it aborts first. */
 export function sleep(clock: Clock, delayMs: number, signal?: AbortSignal): Promise<void> {
   return new Promise((resolve, reject) => {

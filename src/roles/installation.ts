@@ -52,6 +52,10 @@ export async function openInstallation(
       address,
       connectionsMax: config.databaseConnectionsMax,
       usePreparedStatements: config.usePreparedStatements,
+      onSilence: (isSilent) => {
+        if (isSilent) log.error('PostgreSQL does not answer: requests get 503 until it does');
+        else log.info('PostgreSQL answers again');
+      },
     });
     if (options.migrate) {
       const applied = await whileRestarting(config, () => migrate(database));

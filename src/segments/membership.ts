@@ -182,7 +182,7 @@ async function compute(
 ): Promise<void> {
   const { organizationId, id } = segment;
   const startedAtMs = tools.clock.monotonicMs();
-  await store.limitStatements(transaction, computeTimeoutMs);
+  await transaction.allowTime(computeTimeoutMs);
   const context = await loadContext(transaction, organizationId, [segment]);
   const { hasChanged, condition } = await refresh(tools, transaction, segment, context, null);
   const workMs = tools.clock.monotonicMs() - startedAtMs;

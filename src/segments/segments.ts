@@ -200,7 +200,7 @@ export async function previewConditions(
     const reading = await readConditions(transaction, organizationId, conditions);
     if (!reading.ok) return { kind: 'invalid', issues: reading.issues };
     if (!(await store.tryLockPreview(transaction, organizationId))) return { kind: 'busy' };
-    await store.limitStatements(transaction, previewTimeoutMs);
+    await transaction.allowTime(previewTimeoutMs);
     const predicate = compilePredicate(reading.condition, [organizationId], now(tools.clock));
     const { count, sampleIds } = await store.countMatching(transaction, predicate, sampleSize);
     const sample = await listContactsByIds(transaction, organizationId, sampleIds);

@@ -422,10 +422,3 @@ export async function testContact(
   );
   return row === undefined ? null : { isMember: row.is_member, truths: row.truths };
 }
-
-/** For the statements that follow in the transaction: one that takes longer is ended. */
-export async function limitStatements(transaction: Connection, timeoutMs: number): Promise<void> {
-  await transaction.rows(unpreparedStatement("select set_config('statement_timeout', $1, true)"), [
-    `${timeoutMs}`,
-  ]);
-}

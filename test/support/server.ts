@@ -8,7 +8,7 @@ import type { HttpLimits } from '../../src/platform/http/server.ts';
 import { createValidation } from '../../src/platform/http/validation.ts';
 import { createIds } from '../../src/platform/ids.ts';
 import { silentLog } from '../../src/platform/log.ts';
-import { openDatabase } from '../../src/platform/postgres/database.ts';
+import { type DatabaseAddress, openDatabase } from '../../src/platform/postgres/database.ts';
 import { createPartitions } from '../../src/platform/postgres/partitions.ts';
 import { createSecrets } from '../../src/platform/secrets.ts';
 import { startApi } from '../../src/roles/api.ts';
@@ -26,6 +26,8 @@ export type TestServerOptions = Partial<Config> & {
   worker?: boolean;
   clock?: Clock;
   limits?: Partial<HttpLimits>;
+  /** Instead of a database of the run's own server; the caller removes it. */
+  database?: DatabaseAddress;
 };
 
 export type TestServer = {
@@ -55,8 +57,14 @@ export type TestResponse<Body> = { status: number; headers: Headers; body: Body;
 
 /** Takes about as long as cloning the database, 100 ms. */
 export async function startTestServer(options: TestServerOptions = {}): Promise<TestServer> {
-  const { worker: hasWorker = false, clock = systemClock, limits = {}, ...settings } = options;
-  const testDatabase = await createTestDatabase();
+  const {
+    worker: hasWorker = false,
+    clock = systemClock,
+    limits = {},
+    database: given,
+    ...settings
+  } = options;
+  const testDatabase = given ? { address: given, drop: () => Promise.resolve() } : await createTestDatabase();
   const database = openDatabase({
     address: testDatabase.address,
     connectionsMax: settings.databaseConnectionsMax ?? connectionsMax,

@@ -2,7 +2,7 @@ import fastify, { type FastifyInstance, type FastifyReply, type FastifyRequest }
 import type { IncomingMessage } from 'node:http';
 import type { Socket } from 'node:net';
 import { type ByteBudget, createByteBudget } from '../byte-budget.ts';
-import type { Clock } from '../clock.ts';
+import { type Clock, within } from '../clock.ts';
 import { isUuid, type NewId } from '../ids.ts';
 import type { Log } from '../log.ts';
 import { DatabaseUnavailableError, isConflict, isStatementTimeout } from '../postgres/database.ts';
@@ -565,10 +565,19 @@ function textsOnly(query: Readonly<Record<string, unknown>>): Record<string, str
   );
 }
 
+/** Whoever asks whether to send requests here has others to send them to. */
+const readinessMaxMs = 2_000;
+
 function addHealth(app: FastifyInstance, options: HttpServerOptions, state: ServerState): void {
   app.get('/healthz', async (_request, reply) => reply.send({ status: 'ok' }));
+  // One look at a time: those that do not come to an end must not pile up.
+  let looking: Promise<string | null> | null = null;
+  const findUnreadiness = () => {
+    looking ??= options.findUnreadiness().finally(() => (looking = null));
+    return within(options.clock, readinessMaxMs, looking, 'the database does not answer');
+  };
   app.get('/readyz', async (_request, reply) => {
-    const unreadiness = state.isStopping ? 'stopping' : await options.findUnreadiness();
+    const unreadiness = state.isStopping ? 'stopping' : await findUnreadiness();
     return unreadiness === null
       ? reply.send({ status: 'ready' })
       : reply.code(503).send({ status: 'not ready', reason: unreadiness });

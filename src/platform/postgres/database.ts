@@ -1,4 +1,6 @@
 import pg from 'pg';
+import { type Clock, sleep, systemClock, within } from '../clock.ts';
+import { type AnswerWatch, createAnswerWatch, type ProbeResult } from './answer-watch.ts';
 
 /** A statement with a name is prepared once a connection; `Row` is the shape of what it returns. */
 export type Statement<Row> = { readonly text: string; readonly name?: string; readonly row?: Row };
@@ -27,6 +29,11 @@ export type Transaction = Connection & {
    * fails, so does the commit. Nothing may follow it.
    */
   commit: () => Promise<void>;
+  /**
+   * How long each of the statements that follow in this transaction may take, before PostgreSQL ends it; null is
+   * without limit.
+   */
+  allowTime: (statementMaxMs: number | null) => Promise<void>;
 };
 
 export type Database = Connection & {
@@ -44,6 +51,12 @@ export type Database = Connection & {
   ) => Promise<Result>;
   /** A connection of its own, outside the pool: for advisory locks and `listen`. The caller ends it. */
   connectAlone: (applicationName: string) => Promise<pg.Client>;
+  /**
+   * Ends such a connection, which must have nothing to wait for but notifications, once it does not answer although
+   * PostgreSQL does: it was forgotten on the way, and would be silent for ever. While PostgreSQL answers nobody it is
+   * left alone, since what it holds is still held.
+   */
+  watchOver: (client: pg.Client) => void;
   close: () => Promise<void>;
 };
 
@@ -57,11 +70,21 @@ export type DatabaseOptions = {
   applicationName?: string;
   /** False where a pooler in transaction mode stands between, which loses prepared statements. */
   usePreparedStatements?: boolean;
+  clock?: Clock;
+  /** Told when PostgreSQL stops answering, and when it answers again. */
+  onSilence?: (isSilent: boolean) => void;
 };
 
-/** No connection could be had, or it broke: the statement may or may not have been carried out. */
+/** No connection could be had, or it broke, or PostgreSQL does not answer. */
 export class DatabaseUnavailableError extends Error {
   override readonly name = 'DatabaseUnavailableError';
+  /** False where certainly nothing was changed: no statement was sent, or a transaction without its commit. */
+  readonly mayBeCarriedOut: boolean;
+
+  constructor(message: string, options: { cause?: unknown; mayBeCarriedOut?: boolean } = {}) {
+    super(message, 'cause' in options ? { cause: options.cause } : {});
+    this.mayBeCarriedOut = options.mayBeCarriedOut ?? true;
+  }
 }
 
 /** The NOLOGIN role that migrations create: it owns nothing and does not bypass row-level security. */
@@ -70,18 +93,46 @@ const tenantRole = 'postillion_tenant';
 /** A waiting request is better refused with 503 than left hanging. */
 const connectTimeoutMs = 3_000;
 
+/** Nothing on a request path may take long; jobs that may raise it for their own transaction. */
+const statementTimeoutMs = 30_000;
+
+/**
+ * How much longer than a statement may take its answer is waited for, on a connection that alone has fallen silent: the
+ * largest message has to get there first, also by a slow network.
+ */
+const answerGraceMs = 30_000;
+
 const sessionSettings = [
-  // Nothing on a request path may take long; jobs that may raise it for their own transaction.
-  'statement_timeout=30000',
+  `statement_timeout=${statementTimeoutMs}`,
   'lock_timeout=10000',
   // A process that stops inside a transaction must not hold its locks for ever.
   'idle_in_transaction_session_timeout=60000',
+  // What a machine that lost its power held is free within half a minute, and not after the system's two hours.
+  'tcp_keepalives_idle=15',
+  'tcp_keepalives_interval=5',
+  'tcp_keepalives_count=3',
+  'tcp_user_timeout=30000',
 ];
+
+/** The same from this side: with Node.js's ten probes a second apart, a cut connection ends after 20 s without use. */
+const keepAlive = { keepAlive: true, keepAliveInitialDelayMillis: 10_000 };
 
 export function openDatabase(options: DatabaseOptions): Database {
   const usePreparedStatements = options.usePreparedStatements ?? true;
+  const clock = options.clock ?? systemClock;
+  const probe = () => askOnce(options.address, clock);
+  const watch = createAnswerWatch<pg.ClientBase>({
+    clock,
+    probe,
+    cut: (client) => {
+      end(client, new DatabaseUnavailableError('PostgreSQL did not answer in time'));
+    },
+    answerMaxMs: statementTimeoutMs + answerGraceMs,
+    onChange: options.onSilence ?? (() => undefined),
+  });
   const pool = new pg.Pool({
     ...clientConfig(options.address, options.applicationName ?? 'postillion'),
+    ...keepAlive,
     max: options.connectionsMax,
     pipeline: true,
     connectionTimeoutMillis: connectTimeoutMs,
@@ -94,7 +145,7 @@ export function openDatabase(options: DatabaseOptions): Database {
 
   let tenantRoleLookup: Promise<boolean> | undefined;
   const hasTenantRole = () => {
-    tenantRoleLookup ??= isMemberOfTenantRole(pool).catch((cause: unknown) => {
+    tenantRoleLookup ??= isMemberOfTenantRole(pool, watch).catch((cause: unknown) => {
       tenantRoleLookup = undefined;
       throw asDatabaseError(cause);
     });
@@ -111,18 +162,22 @@ export function openDatabase(options: DatabaseOptions): Database {
   ): Promise<Result> => {
     // Before a connection is taken, since the first answer needs one too: all of them could wait for it in vain.
     const role = organizationIds !== null && (await hasTenantRole()) ? tenantRole : 'none';
-    const client = await connect(pool);
+    const client = await connect(pool, watch);
     shareWrite(client);
     // Sent without waiting: if it fails, so does every statement behind it on the same connection.
-    const opening: Promise<unknown>[] = [client.query(opener)];
+    const opening: Promise<unknown>[] = [ask(watch, client, { text: opener })];
     if (organizationIds !== null) {
-      opening.push(client.query({ ...prepare(enterTenantRole), values: [role, organizationIds.join(',')] }));
+      opening.push(
+        ask(watch, client, { ...prepare(enterTenantRole), values: [role, organizationIds.join(',')] }),
+      );
     }
     for (const sent of opening) sent.catch(() => undefined);
 
+    let isCommitSent = false;
     let isCommitted = false;
     const commit = async () => {
-      const { command } = await client.query('commit').catch((cause: unknown) => {
+      isCommitSent = true;
+      const { command } = await ask(watch, client, { text: 'commit' }).catch((cause: unknown) => {
         throw asDatabaseError(cause);
       });
       // PostgreSQL answers ROLLBACK to the commit of a transaction in which a statement failed.
@@ -131,8 +186,12 @@ export function openDatabase(options: DatabaseOptions): Database {
     };
     const transaction: Transaction = {
       rows: <Row>(given: Statement<Row>, values: readonly unknown[] = []) =>
-        runOn<Row>(client, prepare(given), values),
+        runOn<Row>(watch, client, prepare(given), values),
       commit,
+      allowTime: async (statementMaxMs) => {
+        watch.allow(client, statementMaxMs === null ? Infinity : statementMaxMs + answerGraceMs);
+        await transaction.rows(limitStatements, [`${statementMaxMs ?? 0}`]);
+      },
     };
 
     try {
@@ -145,7 +204,7 @@ export function openDatabase(options: DatabaseOptions): Database {
         client.release();
       } else {
         // A connection whose rollback fails is of no further use.
-        await client.query('rollback').then(
+        await ask(watch, client, { text: 'rollback' }).then(
           () => {
             client.release();
           },
@@ -154,15 +213,17 @@ export function openDatabase(options: DatabaseOptions): Database {
           },
         );
       }
-      throw asDatabaseError(cause);
+      throw isCommitSent ? asDatabaseError(cause) : asNotCarriedOut(asDatabaseError(cause));
+    } finally {
+      watch.allow(client, null);
     }
   };
 
   return {
     rows: async <Row>(given: Statement<Row>, values: readonly unknown[] = []) => {
-      const client = await connect(pool);
+      const client = await connect(pool, watch);
       try {
-        const rows = await runOn<Row>(client, prepare(given), values);
+        const rows = await runOn<Row>(watch, client, prepare(given), values);
         client.release();
         return rows;
       } catch (cause) {
@@ -176,8 +237,8 @@ export function openDatabase(options: DatabaseOptions): Database {
     connectAlone: async (applicationName) => {
       const client = new pg.Client({
         ...clientConfig(options.address, applicationName),
+        ...keepAlive,
         connectionTimeoutMillis: connectTimeoutMs,
-        keepAlive: true,
       });
       client.on('error', () => undefined);
       try {
@@ -186,6 +247,9 @@ export function openDatabase(options: DatabaseOptions): Database {
         throw noConnection(cause);
       }
       return client;
+    },
+    watchOver: (client) => {
+      void keepAsking(client, clock, probe);
     },
     close: () => pool.end(),
   };
@@ -207,18 +271,71 @@ const enterTenantRole = statement(
   "select set_config('role', $1, true), set_config('postillion.organization_ids', $2, true)",
 );
 
+const limitStatements = unpreparedStatement("select set_config('statement_timeout', $1, true)");
+
 /** Without the role (see migration 1) row-level security stays off, and `doctor` says so. */
-async function isMemberOfTenantRole(pool: pg.Pool): Promise<boolean> {
-  const client = await connect(pool);
+async function isMemberOfTenantRole(pool: pg.Pool, watch: AnswerWatch<pg.ClientBase>): Promise<boolean> {
+  const client = await connect(pool, watch);
   try {
-    const { rowCount } = await client.query(
-      "select from pg_roles where rolname = $1 and pg_has_role(session_user, oid, 'member')",
-      [tenantRole],
-    );
+    const { rowCount } = await ask(watch, client, {
+      text: "select from pg_roles where rolname = $1 and pg_has_role(session_user, oid, 'member')",
+      values: [tenantRole],
+    });
     return rowCount === 1;
   } finally {
     client.release();
   }
+}
+
+/** A trivial question on an open connection that is not answered for so long will not be answered at all. */
+const probeMaxMs = 3_000;
+
+/** Also a refusal, for instance for want of connections, is an answer. */
+async function askOnce(address: DatabaseAddress, clock: Clock): Promise<ProbeResult> {
+  const client = new pg.Client(clientConfig(address, 'postillion-watch'));
+  client.on('error', () => undefined);
+  const asked = client
+    .connect()
+    .then(() => client.query('select 1'))
+    .then(
+      (): ProbeResult => 'answers',
+      (cause: unknown): ProbeResult => (cause instanceof pg.DatabaseError ? 'answers' : 'refuses'),
+    );
+  const result = await within<ProbeResult, ProbeResult>(clock, probeMaxMs, asked, 'silent');
+  client.connection.stream.destroy();
+  return result;
+}
+
+/** More often is more statements for nothing; less often, a connection that is gone is found out later. */
+const heartbeatMs = 15_000;
+
+/** Runs until the connection has ended. */
+async function keepAsking(client: pg.Client, clock: Clock, probe: () => Promise<ProbeResult>): Promise<void> {
+  const ended = new AbortController();
+  client.once('end', () => {
+    ended.abort();
+  });
+  while (!ended.signal.aborted) {
+    try {
+      await sleep(clock, heartbeatMs, ended.signal);
+    } catch {
+      return;
+    }
+    const heartbeat = { isAnswered: false };
+    const note = () => (heartbeat.isAnswered = true);
+    const answered = client.query('select 1').then(note, note);
+    while (!(await within(clock, probeMaxMs, answered, false))) {
+      const result = await probe();
+      // Others are answered, and this one meanwhile was not.
+      if (result !== 'silent' && !heartbeat.isAnswered)
+        end(client, new Error('connection terminated: no answer'));
+    }
+  }
+}
+
+/** At once: ending politely would wait for the very answer that does not come. */
+function end(client: pg.ClientBase, cause: Error): void {
+  (client as pg.Client).connection.stream.destroy(cause); // A pooled client is one too; its type hides it.
 }
 
 function clientConfig(address: DatabaseAddress, applicationName: string): pg.ClientConfig {
@@ -247,7 +364,9 @@ const getTypeParser: typeof pg.types.getTypeParser = (oid: number, format?: 'tex
   return pg.types.getTypeParser(oid, format);
 };
 
-async function connect(pool: pg.Pool): Promise<pg.PoolClient> {
+async function connect(pool: pg.Pool, watch: AnswerWatch<pg.ClientBase>): Promise<pg.PoolClient> {
+  // Nobody is made to wait for what the last caller has found out.
+  if (watch.isSilent()) throw noConnection(new Error('PostgreSQL does not answer'));
   try {
     return await pool.connect();
   } catch (cause) {
@@ -256,17 +375,38 @@ async function connect(pool: pg.Pool): Promise<pg.PoolClient> {
 }
 
 function noConnection(cause: unknown): DatabaseUnavailableError {
-  return new DatabaseUnavailableError('no connection to PostgreSQL', { cause });
+  return new DatabaseUnavailableError('no connection to PostgreSQL', { cause, mayBeCarriedOut: false });
+}
+
+function asNotCarriedOut(cause: unknown): unknown {
+  return cause instanceof DatabaseUnavailableError && cause.mayBeCarriedOut
+    ? new DatabaseUnavailableError(cause.message, { cause, mayBeCarriedOut: false })
+    : cause;
+}
+
+/** Every statement of the pool goes through here, so that none waits for ever. */
+async function ask(
+  watch: AnswerWatch<pg.ClientBase>,
+  client: pg.ClientBase,
+  query: { name?: string; text: string; values?: unknown[] },
+): Promise<pg.QueryResult> {
+  const answered = watch.sent(client);
+  try {
+    return await client.query(query);
+  } finally {
+    answered();
+  }
 }
 
 async function runOn<Row>(
+  watch: AnswerWatch<pg.ClientBase>,
   client: pg.ClientBase,
   prepared: { name?: string; text: string },
   values: readonly unknown[],
 ): Promise<Row[]> {
   shareWrite(client);
   try {
-    const result = await client.query({ ...prepared, values: values as unknown[] });
+    const result = await ask(watch, client, { ...prepared, values: values as unknown[] });
     return result.rows as Row[];
   } catch (cause) {
     throw asDatabaseError(cause);
@@ -286,13 +426,18 @@ function shareWrite(client: pg.ClientBase): void {
   });
 }
 
-/** Runs a statement on a connection outside the pool. */
+/** Runs a statement on a connection outside the pool, and waits for it as long as it takes. */
 export async function rowsOf<Row>(
   client: pg.ClientBase,
   given: Statement<Row>,
   values: readonly unknown[] = [],
 ): Promise<Row[]> {
-  return runOn<Row>(client, { text: given.text }, values);
+  try {
+    const result = await client.query({ text: given.text, values: values as unknown[] });
+    return result.rows as Row[];
+  } catch (cause) {
+    throw asDatabaseError(cause);
+  }
 }
 
 /**

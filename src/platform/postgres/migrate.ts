@@ -24,11 +24,8 @@ export async function migrate(database: Database): Promise<Migration[]> {
     const text = await readFile(migration.file, 'utf8');
     const isNew = await database.transaction(async (transaction) => {
       // Another node's migration may take its time; this one's statements may not wait for others' locks.
-      await transaction.rows(
-        unpreparedStatement(
-          "select set_config('statement_timeout', '0', true), set_config('lock_timeout', '0', true)",
-        ),
-      );
+      await transaction.allowTime(null);
+      await transaction.rows(unpreparedStatement("select set_config('lock_timeout', '0', true)"));
       await transaction.rows(unpreparedStatement('select pg_advisory_xact_lock($1)'), [migrationLock]);
       await transaction.rows(
         unpreparedStatement(`create table if not exists schema_migrations (

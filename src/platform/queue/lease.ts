@@ -66,6 +66,7 @@ export async function takeLease(options: LeaseOptions): Promise<Lease> {
   holder.on('error', lose);
   try {
     const epoch = await register(holder, options.clock);
+    database.watchOver(holder);
     const guarding = guard(options, epoch, lost.signal);
     log.info({ epoch }, 'worker lease taken');
     return {
@@ -146,7 +147,11 @@ async function guardOnce(options: LeaseOptions, ownEpoch: number, round: AbortCo
       client.on('end', () => {
         reject(new Error('the guardian lost its connection'));
       });
-      void startWatching(client, watch).catch(reject);
+      void startWatching(client, watch)
+        .then(() => {
+          options.database.watchOver(client);
+        })
+        .catch(reject);
     });
     await broken;
   });

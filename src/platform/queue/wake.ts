@@ -78,6 +78,7 @@ async function listenOnce(
   try {
     client.on('notification', onWake);
     await rowsOf(client, unpreparedStatement(`listen ${channel}`));
+    database.watchOver(client);
     onWake();
     if (!signal.aborted) await ended;
   } finally {

@@ -1,0 +1,213 @@
+import { afterAll, beforeAll, expect, test } from 'vitest';
+import { createManualClock, type ManualClock } from '../../../test/support/manual-clock.ts';
+import { startSilentProxy } from '../../../test/support/silent-proxy.ts';
+import { createTestDatabase, type TestDatabase } from '../../../test/support/test-database.ts';
+import { createAnswerWatch, type ProbeResult } from './answer-watch.ts';
+import { DatabaseUnavailableError, openDatabase, unpreparedStatement } from './database.ts';
+
+type Waiting = { name: string };
+
+function setUp() {
+  const clock = createManualClock();
+  const cut: string[] = [];
+  const changes: boolean[] = [];
+  const probes: ((result: ProbeResult) => void)[] = [];
+  const watch = createAnswerWatch<Waiting>({
+    clock,
+    probe: () =>
+      new Promise((resolve) => {
+        probes.push(resolve);
+      }),
+    cut: ({ name }) => cut.push(name),
+    answerMaxMs: 60_000,
+    onChange: (isSilent) => changes.push(isSilent),
+  });
+  const answerProbe = async (result: ProbeResult) => {
+    probes.shift()?.(result);
+    // A few turns of the promises in between.
+    for (let turn = 0; turn < 5; turn += 1) await Promise.resolve();
+  };
+  return { clock, cut, changes, probes, watch, answerProbe };
+}
+
+test('nobody is asked while answers come in time', () => {
+  const { clock, cut, probes, watch } = setUp();
+  for (let round = 0; round < 20; round += 1) {
+    const answered = watch.sent({ name: 'a' });
+    clock.advance(3_000);
+    answered();
+  }
+  clock.advance(100_000);
+  expect([cut, probes]).toEqual([[], []]);
+});
+
+test('a statement that takes long is left alone while PostgreSQL answers others', async () => {
+  const { clock, cut, probes, watch, answerProbe } = setUp();
+  watch.sent({ name: 'slow' });
+  for (let asked = 0; asked < 10; asked += 1) {
+    clock.advance(5_000);
+    expect(probes).toHaveLength(1);
+    await answerProbe('answers');
+  }
+  expect([cut, watch.isSilent()]).toEqual([[], false]);
+});
+
+test('when PostgreSQL answers nobody, all that wait are cut, and nobody else waits until it answers again', async () => {
+  const { clock, cut, changes, watch, answerProbe } = setUp();
+  watch.sent({ name: 'a' });
+  watch.sent({ name: 'b' });
+  clock.advance(4_500);
+  watch.sent({ name: 'later' });
+  await answerProbe('silent');
+  expect([cut, watch.isSilent(), changes]).toEqual([['a', 'b'], true, [true]]);
+  clock.advance(1_000);
+  await answerProbe('silent');
+  expect(new Set(cut)).toEqual(new Set(['a', 'b', 'later']));
+  clock.advance(1_000);
+  await answerProbe('answers');
+  expect([watch.isSilent(), changes]).toEqual([false, [true, false]]);
+});
+
+test('a connection that alone has fallen silent is cut once no statement may take so long', async () => {
+  const { clock, cut, watch, answerProbe } = setUp();
+  const [usual, patient, without] = [{ name: 'usual' }, { name: 'patient' }, { name: 'without limit' }];
+  watch.allow(patient, 100_000);
+  watch.allow(without, Infinity);
+  for (const connection of [usual, patient, without]) watch.sent(connection);
+  const passSeconds = async (seconds: number) => {
+    for (let second = 0; second < seconds; second += 1) {
+      clock.advance(1_000);
+      await answerProbe('answers');
+    }
+  };
+  await passSeconds(59);
+  expect(cut).toEqual([]);
+  await passSeconds(2);
+  expect([...new Set(cut)]).toEqual(['usual']);
+  await passSeconds(40);
+  expect([...new Set(cut)]).toEqual(['usual', 'patient']);
+});
+
+test('each answer begins the wait for the next one anew', () => {
+  const { clock, probes, watch } = setUp();
+  const connection = { name: 'a' };
+  const answers = [watch.sent(connection), watch.sent(connection), watch.sent(connection)];
+  for (const answered of answers) {
+    clock.advance(3_000);
+    answered();
+  }
+  clock.advance(10_000);
+  expect(probes).toEqual([]);
+});
+
+let testDatabase: TestDatabase;
+
+beforeAll(async () => {
+  testDatabase = await createTestDatabase();
+});
+
+afterAll(() => testDatabase.drop());
+
+const one = unpreparedStatement('select 1 as one');
+
+/** Second by second, so that whatever sets a timer does so in its turn. */
+async function passTimeUntil(clock: ManualClock, over: Promise<unknown>): Promise<void> {
+  let isOver = false;
+  void over.then(() => (isOver = true));
+  while (!isOver) {
+    clock.advance(1_000);
+    await new Promise((resolve) => setImmediate(resolve));
+  }
+}
+
+test('behind a network that swallows everything, whoever waits is told, and it works again by itself', async () => {
+  const proxy = await startSilentProxy(testDatabase.address);
+  const clock = createManualClock();
+  const changes: boolean[] = [];
+  const changed: (() => void)[] = [];
+  const database = openDatabase({
+    address: proxy.address,
+    connectionsMax: 2,
+    clock,
+    onSilence: (isSilent) => {
+      changes.push(isSilent);
+      changed.shift()?.();
+    },
+  });
+  const whenChanged = () =>
+    new Promise<void>((resolve) => {
+      changed.push(resolve);
+    });
+  await Promise.all([database.rows(one), database.rows(one)]);
+  proxy.fallSilent();
+  const outcomes = [
+    database.rows(one),
+    // Of this one nobody knows whether it was committed, and of that one everybody does.
+    database.transaction((transaction) => Promise.all([transaction.rows(one), transaction.commit()])),
+  ].map((work) => work.catch((cause: unknown) => cause));
+  await passTimeUntil(clock, Promise.all(outcomes));
+  for (const outcome of await Promise.all(outcomes)) {
+    expect(outcome).toBeInstanceOf(DatabaseUnavailableError);
+    expect(outcome).toMatchObject({ mayBeCarriedOut: true });
+  }
+  // At once, without another wait.
+  await expect(database.rows(one)).rejects.toMatchObject({ mayBeCarriedOut: false });
+
+  const speaking = whenChanged();
+  proxy.speak();
+  clock.advance(1_000);
+  await speaking;
+  expect(await database.rows(one)).toEqual([{ one: 1 }]);
+  expect(changes).toEqual([true, false]);
+  await database.close();
+  await proxy.stop();
+});
+
+test('a transaction that is cut before its commit was certainly not carried out', async () => {
+  const proxy = await startSilentProxy(testDatabase.address);
+  const clock = createManualClock();
+  const database = openDatabase({ address: proxy.address, connectionsMax: 1, clock });
+  await database.rows(one);
+  const cut = database
+    .transaction(async (transaction) => {
+      proxy.fallSilent();
+      await transaction.rows(one);
+    })
+    .catch((cause: unknown) => cause);
+  await passTimeUntil(clock, cut);
+  expect(await cut).toMatchObject({ name: 'DatabaseUnavailableError', mayBeCarriedOut: false });
+  await database.close();
+  await proxy.stop();
+});
+
+test('a connection outside the pool that was forgotten on the way ends; while nobody is answered it does not', async () => {
+  const proxy = await startSilentProxy(testDatabase.address);
+  const clock = createManualClock();
+  const database = openDatabase({ address: proxy.address, connectionsMax: 1, clock });
+  const client = await database.connectAlone('alone');
+  let hasEnded = false;
+  const ended = new Promise<void>((resolve) => {
+    client.once('end', () => {
+      hasEnded = true;
+      resolve();
+    });
+  });
+  database.watchOver(client);
+  proxy.fallSilent();
+  await clock.whenWaiting(1);
+  clock.advance(15_000);
+  for (let look = 1; look <= 3; look += 1) {
+    await clock.whenWaiting(1);
+    clock.advance(3_000);
+    await proxy.whenConnected(1 + look);
+    clock.advance(3_000);
+  }
+  expect(hasEnded).toBe(false);
+  proxy.forgetConnections();
+  proxy.speak();
+  await clock.whenWaiting(1);
+  clock.advance(3_000);
+  await ended;
+  await database.close();
+  await proxy.stop();
+});

@@ -1,0 +1,109 @@
+import type { Clock } from '../clock.ts';
+
+/**
+ * PostgreSQL can stop answering without ending a single connection: its processes are stopped or starved, or the
+ * network between drops everything without a word. A statement would then wait for hours, and with it whoever asked.
+ *
+ * - **Overdue.** A connection has owed an answer for `overdueMs`. Perhaps its statement just takes long: PostgreSQL is
+ *   asked something trivial on a new connection.
+ * - **Silent.** That was not answered either. Every connection that waits is ended, so that each caller gets its error,
+ *   and until PostgreSQL answers again nobody is made to wait for it: `isSilent` is true.
+ * - **Late.** PostgreSQL answers others, and one connection has waited for longer than any statement may take. That
+ *   connection alone is ended.
+ *
+ * It does not say what became of the statements: one that was sent may have been carried out.
+ */
+export type AnswerWatch<Waiting extends object> = {
+  /** Something was sent; call the result once it was answered. */
+  sent: (connection: Waiting) => () => void;
+  /** From now on this connection may owe an answer for so long; null is the usual time. */
+  allow: (connection: Waiting, answerMaxMs: number | null) => void;
+  isSilent: () => boolean;
+};
+
+/** `refuses`: nobody is there, which connections that wait will mostly notice by themselves. */
+export type ProbeResult = 'answers' | 'refuses' | 'silent';
+
+export type AnswerWatchOptions<Waiting extends object> = {
+  clock: Clock;
+  /** Asks PostgreSQL on a new connection, and takes no longer than a few seconds over it. */
+  probe: () => Promise<ProbeResult>;
+  /** Ends the connection; whatever waits on it gets its error. */
+  cut: (connection: Waiting) => void;
+  /** How long an answer may take on a connection of which nothing else was said. */
+  answerMaxMs: number;
+  /** Told when PostgreSQL falls silent, and when it answers again. */
+  onChange: (isSilent: boolean) => void;
+};
+
+/** Shorter would ask PostgreSQL about every slow statement; longer keeps callers waiting. */
+const overdueMs = 4_000;
+/** How often connections that wait are looked at, and how soon the end of a silence is noticed. */
+const lookEveryMs = 1_000;
+
+export function createAnswerWatch<Waiting extends object>(
+  options: AnswerWatchOptions<Waiting>,
+): AnswerWatch<Waiting> {
+  const { clock, probe, cut, answerMaxMs, onChange } = options;
+  /** `sinceMs` is when its present wait began: with the first of what was sent, or with the last answer. */
+  const waiting = new Map<Waiting, { unanswered: number; sinceMs: number }>();
+  const allowances = new WeakMap<Waiting, number>();
+  let isSilent = false;
+  let isLooking = false;
+  let isProbing = false;
+  let probedAtMs = Number.NEGATIVE_INFINITY;
+
+  const ask = async () => {
+    isProbing = true;
+    const askedAtMs = clock.monotonicMs();
+    const result = await probe().catch((): ProbeResult => 'refuses');
+    isProbing = false;
+    probedAtMs = clock.monotonicMs();
+    const wasSilent = isSilent;
+    isSilent = result === 'silent';
+    if (isSilent !== wasSilent) onChange(isSilent);
+    if (result === 'answers') return;
+    for (const [connection, { sinceMs }] of waiting) {
+      if (sinceMs <= askedAtMs) cut(connection);
+    }
+  };
+
+  const look = () => {
+    const nowMs = clock.monotonicMs();
+    let isOverdue = false;
+    for (const [connection, { sinceMs }] of waiting) {
+      const waitedMs = nowMs - sinceMs;
+      if (waitedMs >= (allowances.get(connection) ?? answerMaxMs)) cut(connection);
+      else if (waitedMs >= overdueMs) isOverdue = true;
+    }
+    const isDue = isSilent || (isOverdue && nowMs - probedAtMs >= overdueMs);
+    if (isDue && !isProbing) void ask();
+    isLooking = false;
+    lookAgain();
+  };
+
+  const lookAgain = () => {
+    if (isLooking || (waiting.size === 0 && !isSilent)) return;
+    isLooking = true;
+    clock.after(lookEveryMs, look);
+  };
+
+  return {
+    sent: (connection) => {
+      const wait = waiting.get(connection) ?? { unanswered: 0, sinceMs: clock.monotonicMs() };
+      wait.unanswered += 1;
+      waiting.set(connection, wait);
+      lookAgain();
+      return () => {
+        wait.unanswered -= 1;
+        wait.sinceMs = clock.monotonicMs();
+        if (wait.unanswered === 0) waiting.delete(connection);
+      };
+    },
+    allow: (connection, allowedMs) => {
+      if (allowedMs === null) allowances.delete(connection);
+      else allowances.set(connection, allowedMs);
+    },
+    isSilent: () => isSilent,
+  };
+}

@@ -1,0 +1,92 @@
+/** A proxy on loopback between a program and PostgreSQL that can fall silent, as a cut network does. */
+import { once } from 'node:events';
+import { type AddressInfo, connect, createServer, type Socket } from 'node:net';
+import type { DatabaseAddress } from '../../src/platform/postgres/database.ts';
+
+export type SilentProxy = {
+  /** For `openDatabase`, in place of the real one. */
+  address: { url: string };
+  /**
+   * From now on nothing gets through, of connections old or new, and nobody is told. Resolves once what was on its
+   * way is there.
+   */
+  fallSilent: () => void;
+  /** Everything that was held back gets through, in its order. */
+  speak: () => void;
+  /** The connections there are stay silent for ever; new ones work. */
+  forgetConnections: () => void;
+  /** Resolves when so many connections have been made in all. */
+  whenConnected: (count: number) => Promise<void>;
+  stop: () => Promise<void>;
+};
+
+export async function startSilentProxy(database: DatabaseAddress): Promise<SilentProxy> {
+  let pairs: [Socket, Socket][] = [];
+  const forgotten: [Socket, Socket][] = [];
+  let isSilent = false;
+  let connections = 0;
+  let expectations: { count: number; resolve: () => void }[] = [];
+  const server = createServer((client) => {
+    const upstream = connectTo(database);
+    const pair: [Socket, Socket] = [client, upstream];
+    pairs.push(pair);
+    for (const [one, other] of [pair, [upstream, client]] as const) {
+      one.on('error', () => undefined);
+      one.on('data', (bytes: Buffer) => other.write(bytes));
+      one.on('close', () => {
+        if (!forgotten.includes(pair)) other.destroy();
+      });
+      if (isSilent) one.pause();
+    }
+    connections += 1;
+    for (const { resolve } of expectations.filter(({ count }) => connections >= count)) resolve();
+    expectations = expectations.filter(({ count }) => connections < count);
+  });
+  server.listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  const { port } = server.address() as AddressInfo;
+  const pauseAll = () => {
+    for (const socket of pairs.flat()) socket.pause();
+  };
+  return {
+    address: { url: urlOf(database, port) },
+    fallSilent: () => {
+      isSilent = true;
+      pauseAll();
+    },
+    speak: () => {
+      isSilent = false;
+      for (const socket of pairs.flat()) socket.resume();
+    },
+    forgetConnections: () => {
+      pauseAll();
+      forgotten.push(...pairs);
+      pairs = [];
+    },
+    whenConnected: (count) =>
+      connections >= count
+        ? Promise.resolve()
+        : new Promise((resolve) => {
+            expectations.push({ count, resolve });
+          }),
+    stop: async () => {
+      for (const socket of [...pairs, ...forgotten].flat()) socket.destroy();
+      server.close();
+      await once(server, 'close');
+    },
+  };
+}
+
+function connectTo(database: DatabaseAddress): Socket {
+  if (!('url' in database)) return connect(`${database.host}/.s.PGSQL.5432`);
+  const { hostname, port } = new URL(database.url);
+  return connect(Number(port || '5432'), hostname);
+}
+
+function urlOf(database: DatabaseAddress, port: number): string {
+  if (!('url' in database)) return `postgres://${database.user}@127.0.0.1:${port}/${database.database}`;
+  const url = new URL(database.url);
+  url.hostname = '127.0.0.1';
+  url.port = `${port}`;
+  return url.href;
+}
