@@ -1,5 +1,6 @@
 import type { Channel } from '../accounts/accounts.ts';
 import { parseAddress } from '../channels/email/email.ts';
+import { isLongerThan } from '../platform/characters.ts';
 import { showKey } from '../platform/http/json-text.ts';
 import { parseDateValue } from './date-value.ts';
 import type { ContactInput, Property, PropertyType, PropertyValue } from './schema.ts';
@@ -67,7 +68,7 @@ export function mergeContact(
     properties: mergeProperties(present.properties, input.properties ?? {}, properties, issues),
     unsubscribedChannels: mergeConsent(present.unsubscribedChannels, input.consent ?? {}),
   };
-  if (JSON.stringify(values.properties).length > propertiesLengthMax) {
+  if (isLongerThan(JSON.stringify(values.properties), propertiesLengthMax)) {
     issues.push(`properties must have at most ${propertiesLengthMax} characters in all`);
   }
   if (values.externalId === null && values.email === null && values.phoneNumber === null) {

@@ -77,7 +77,7 @@ export type ChannelWords = {
   arrival: string;
   /** How long what was put off is tried again: `three days`. */
   retriedFor: string;
-  /** What a copy has that cannot be sent: `more than 30 MB`. */
+  /** What a copy has that cannot be sent: `more than 1,600 characters`. */
   unfit: string;
 };
 

@@ -1,5 +1,5 @@
 import { type TProperties, Type } from 'typebox';
-import { makeTextPart, parseAddress } from '../channels/email/email.ts';
+import { makeTextPart, parseAddress, subjectLengthMax } from '../channels/email/email.ts';
 import type { Values } from '../channels/placeholders.ts';
 import { findTracking } from '../domains/domains.ts';
 import { findMessageSender, type StoredEmailContent, type StoredEmailDetails } from '../messages/messages.ts';
@@ -13,7 +13,7 @@ import { renderEmailSample, submitEmailTest } from './email-sample.ts';
 const contentFields = {
   subject: optionalText({
     minLength: 1,
-    maxLength: 998,
+    maxLength: subjectLengthMax,
     format: 'single-line',
     description: 'Needed unless the template has one. Supports `{{variables}}`, as the bodies do.',
   }),
@@ -121,7 +121,7 @@ export const emailCampaigns: CampaignChannel = {
     taker: 'the next mail server',
     arrival: 'the next mail server took it',
     retriedFor: 'three days',
-    unfit: 'more than 30 MB',
+    unfit: 'more than 998 characters of subject, or more than 30 MB',
   },
   defaultsOf: (content) => inputsOf(content).variables ?? {},
   prepare: prepareEmail,

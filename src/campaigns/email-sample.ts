@@ -42,10 +42,11 @@ export function renderEmailSample(message: PreparedMessage, copy: SampleCopy): S
 function renderCopy(message: PreparedMessage, { values, publicUrl }: SampleCopy): EmailText | null {
   const { html, text } = contentOf(message);
   // Nobody is unsubscribed by a copy that is none of anybody's.
-  return renderEmail(
+  const rendering = renderEmail(
     { subject: message.subject, html, text },
     { ...values, [unsubscribePlaceholder]: sampleUrlOf(publicUrl) },
   );
+  return rendering.kind === 'rendered' ? rendering.email : null;
 }
 
 function sampleUrlOf(publicUrl: string): string {
@@ -78,7 +79,7 @@ function measureEmail(message: PreparedMessage, rendered: EmailText, at: Date): 
     { personalised: false, isSigned: false },
   );
   const filled = fillEmail(compiled, {});
-  if (filled === 'too_large') throw new Error('what has no values cannot become too large by them');
+  if (typeof filled === 'string') throw new Error('what has no values cannot become too large by them');
   return listChunks(filled).reduce((sum, { length }) => sum + length, 0);
 }
 

@@ -12,6 +12,7 @@ import {
   type SignText,
   signEmail,
   trackHtml,
+  type UnfitCopy,
   writeReturnPath,
 } from '../channels/email/email.ts';
 import type { SendingDomain } from '../domains/domains.ts';
@@ -133,11 +134,11 @@ export async function makeCopy(
   tools: { secrets: Secrets },
   built: BuiltEmail,
   job: Job,
-): Promise<Uint8Array[] | 'too_large'> {
+): Promise<Uint8Array[] | UnfitCopy> {
   if (built.personal !== null) {
     const { values, headers } = describeCopy(tools.secrets, built.personal, job);
     const filled = fillEmail(built.compiled, values, headers);
-    return filled === 'too_large' ? filled : signCopy(built, filled);
+    return typeof filled === 'string' ? filled : signCopy(built, filled);
   }
   built.sharedCopy ??= makeSharedCopy(built);
   try {
@@ -151,7 +152,7 @@ export async function makeCopy(
 
 async function makeSharedCopy(built: BuiltEmail): Promise<Uint8Array[]> {
   const filled = fillEmail(built.compiled, {});
-  if (filled === 'too_large') throw new Error('what has no values cannot become too large by them');
+  if (typeof filled === 'string') throw new Error('what has no values cannot become too large by them');
   return signCopy(built, filled);
 }
 

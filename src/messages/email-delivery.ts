@@ -1,5 +1,5 @@
 import { LRUCache } from 'lru-cache';
-import { type EmailProvider, parseAddress } from '../channels/email/email.ts';
+import { type EmailProvider, parseAddress, type UnfitCopy } from '../channels/email/email.ts';
 import type { SendOutcome } from '../channels/outcome.ts';
 import { type DomainName, loadSendingDomains, type SendingDomain } from '../domains/domains.ts';
 import type { Clock } from '../platform/clock.ts';
@@ -186,14 +186,8 @@ async function handOff(shift: EmailShift, job: store.Job, permit: HandOffPermit)
   const { facts } = built;
   if (built.sender.domain.signer === 'unreadable') return { kind: 'outcome', outcome: unreadableKey, facts };
   const content = await makeCopy(tools, built, job);
-  if (content === 'too_large') {
-    return {
-      kind: 'failed',
-      reason: 'message_too_large',
-      diagnostic: 'The message is too large with its values.',
-      facts,
-    };
-  }
+  if (typeof content === 'string')
+    return { kind: 'failed', reason: 'message_too_large', diagnostic: unfitDiagnostics[content], facts };
   const outcome = await tools.emailProvider.handOff({
     reference: job,
     envelopeFrom: envelopeSenderOf(tools, built, job),
@@ -203,6 +197,11 @@ async function handOff(shift: EmailShift, job: store.Job, permit: HandOffPermit)
   });
   return { kind: 'outcome', outcome, facts };
 }
+
+const unfitDiagnostics: Readonly<Record<UnfitCopy, string>> = {
+  too_large: 'The message is too large with its values.',
+  subject_too_long: 'The subject has more than 998 characters with its values.',
+};
 
 /** Another node may have the right secret, and the operator may mend this one's. */
 const unreadableKey: SendOutcome = {

@@ -145,13 +145,9 @@ function buildSubmission(
   parts: EmailRequest & { from: EmailAddress; recipients: Recipient[] },
 ): Submission | PublicError {
   const { organizationId, body, template, from, idempotencyKey } = parts;
-  const rendered = renderEmail(sourceOf(body, template), body.variables ?? {});
-  if (rendered === null) {
-    return new PublicError(
-      validationError,
-      'subject, html and text must be at most 30 MB with their variables replaced',
-    );
-  }
+  const rendering = renderEmail(sourceOf(body, template), body.variables ?? {});
+  if (rendering.kind === 'too_long') return new PublicError(validationError, rendering.issue);
+  const { email: rendered } = rendering;
 
   const attachments = body.attachments ?? [];
   const content: StoredEmailContent = {

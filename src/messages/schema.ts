@@ -1,5 +1,5 @@
 import { type Static, Type } from 'typebox';
-import { isContentId, isContentType, writeFilename } from '../channels/email/email.ts';
+import { isContentId, isContentType, subjectLengthMax, writeFilename } from '../channels/email/email.ts';
 import { failureClasses } from '../channels/outcome.ts';
 import { instant, literals } from '../platform/http/shapes.ts';
 import type { TextFormat } from '../platform/http/validation.ts';
@@ -79,9 +79,10 @@ export const emailSendBody = Type.Object(
     subject: Type.Optional(
       Type.String({
         minLength: 1,
-        maxLength: 998,
+        maxLength: subjectLengthMax,
         format: 'single-line',
-        description: 'Required with `html` or `text`. Supports `{{variables}}`.',
+        description:
+          'Required with `html` or `text`. Supports `{{variables}}`, and has as many characters at most with them replaced.',
       }),
     ),
     html: Type.Optional(Type.String({ minLength: 1, description: 'HTML body. Supports `{{variables}}`.' })),

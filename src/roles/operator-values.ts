@@ -1,5 +1,6 @@
 import { InvalidArgumentError } from 'commander';
 import { type Channel, channels, scopeBundles, scopes } from '../accounts/accounts.ts';
+import { isLongerThan } from '../platform/characters.ts';
 import { parseTimestamp } from '../platform/clock.ts';
 import { isUuid } from '../platform/ids.ts';
 
@@ -12,7 +13,7 @@ const nameLengthMax = 255;
 
 export function parseName(text: string): string {
   const name = text.trim();
-  if (name === '' || name.length > nameLengthMax || /\p{Cc}/u.test(name)) {
+  if (name === '' || isLongerThan(name, nameLengthMax) || /\p{Cc}/u.test(name)) {
     throw new InvalidArgumentError(
       `It must have 1 to ${nameLengthMax} characters, and no control characters.`,
     );

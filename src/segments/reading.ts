@@ -1,3 +1,4 @@
+import { isLongerThan } from '../platform/characters.ts';
 import { isUuid } from '../platform/ids.ts';
 import { isStorableText, showKey } from '../platform/http/json-text.ts';
 import { parseDateValue } from '../audience/audience.ts';
@@ -72,12 +73,6 @@ export function readText(reading: Reading, { value, path }: Place): string | nul
     return addIssue(reading, `${path} must not contain NUL or unpaired surrogates`);
   }
   return value;
-}
-
-/** A character outside the basic plane has two code units and is one all the same. */
-function isLongerThan(text: string, charactersMax: number): boolean {
-  if (text.length <= charactersMax) return false;
-  return text.length > 2 * charactersMax || [...text].length > charactersMax;
 }
 
 export function readOneOf<Value extends string>(

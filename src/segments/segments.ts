@@ -10,6 +10,7 @@ import {
   setReadiness,
   updateSet,
 } from '../audience/audience.ts';
+import { isLongerThan } from '../platform/characters.ts';
 import { findCampaignMessages } from '../messages/messages.ts';
 import { type Clock, now } from '../platform/clock.ts';
 import type { NewId } from '../platform/ids.ts';
@@ -43,7 +44,7 @@ export async function readConditions(
   organizationId: string,
   conditions: unknown,
 ): Promise<ConditionReading> {
-  if (JSON.stringify(conditions).length > conditionsLengthMax) {
+  if (isLongerThan(JSON.stringify(conditions), conditionsLengthMax)) {
     return { ok: false, issues: [`conditions must have at most ${conditionsLengthMax} characters in all`] };
   }
   const { setIds, campaignIds } = collectMentionedNames(conditions);

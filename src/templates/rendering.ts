@@ -1,4 +1,9 @@
-import { type EmailText, insertPreviewText, renderEmail } from '../channels/email/email.ts';
+import {
+  type EmailRendering,
+  type EmailText,
+  insertPreviewText,
+  renderEmail,
+} from '../channels/email/email.ts';
 import { compileText, listPlaceholders, type Values } from '../channels/placeholders.ts';
 import type { TemplateContent } from './store.ts';
 
@@ -13,12 +18,15 @@ export function toEmailText({ subject, html, text, previewText }: TemplateConten
 
 export type RenderedTemplate = EmailText & { missingVariables: string[] };
 
-/** As an email would have it, and the names that no value was given for; null if it grows past 30 MB. */
-export function renderTemplate(content: TemplateContent, values: Values): RenderedTemplate | null {
-  const rendered = renderEmail(toEmailText(content), values);
-  if (rendered === null) return null;
+export type TemplateRendering =
+  { kind: 'rendered'; template: RenderedTemplate } | Extract<EmailRendering, { kind: 'too_long' }>;
+
+/** As an email would have it, and the names that no value was given for. */
+export function renderTemplate(content: TemplateContent, values: Values): TemplateRendering {
+  const rendering = renderEmail(toEmailText(content), values);
+  if (rendering.kind === 'too_long') return rendering;
   const missingVariables = listVariables(content).filter((name) => !Object.hasOwn(values, name));
-  return { ...rendered, missingVariables };
+  return { kind: 'rendered', template: { ...rendering.email, missingVariables } };
 }
 
 /** The names of all placeholders, each once, in the order of their appearance. */

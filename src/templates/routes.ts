@@ -163,13 +163,8 @@ function customRoutes(tools: TemplateTools): Route[] {
       handle: async ({ caller: { organizationId }, params: { id }, body }) => {
         const rendered = await previewTemplate(database, { organizationId, id }, body.variables ?? {});
         if (rendered === 'not_found') throw resourceNotFound();
-        if (rendered === 'too_long') {
-          throw new PublicError(
-            validationError,
-            'subject, html and text must be at most 30 MB with their variables replaced',
-          );
-        }
-        const { missingVariables, ...content } = rendered;
+        if (rendered.kind === 'too_long') throw new PublicError(validationError, rendered.issue);
+        const { missingVariables, ...content } = rendered.template;
         return json({ ...content, missing_variables: missingVariables });
       },
     }),

@@ -1,4 +1,5 @@
 import { type Static, Type } from 'typebox';
+import { subjectLengthMax } from '../channels/email/email.ts';
 import { instant, optionalText, textOrNull } from '../platform/http/shapes.ts';
 import type { TextFormat } from '../platform/http/validation.ts';
 import { isUuid } from '../platform/ids.ts';
@@ -25,7 +26,7 @@ const templateName = Type.String({ minLength: 1, maxLength: templateNameLengthMa
 const contentFields = {
   subject: optionalText({
     minLength: 1,
-    maxLength: 998,
+    maxLength: subjectLengthMax,
     format: 'single-line',
     description: 'Taken where an email has none of its own.',
   }),

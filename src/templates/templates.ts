@@ -1,10 +1,11 @@
 import { findHolder, type Holder } from '../audience/audience.ts';
 import { type EmailText, makeTextPart } from '../channels/email/email.ts';
 import type { Values } from '../channels/placeholders.ts';
+import { isLongerThan } from '../platform/characters.ts';
 import { type Clock, now } from '../platform/clock.ts';
 import { isUuid, type NewId } from '../platform/ids.ts';
 import type { Database, Transaction } from '../platform/postgres/database.ts';
-import { listVariables, type RenderedTemplate, renderTemplate, toEmailText } from './rendering.ts';
+import { listVariables, renderTemplate, type TemplateRendering, toEmailText } from './rendering.ts';
 import type { TemplateBody, TemplatePatch } from './schema.ts';
 import * as store from './store.ts';
 
@@ -94,7 +95,7 @@ function checkContent(
   const variables = listVariables(content);
   if (variables.length > variablesMax)
     return { kind: 'invalid', issue: `a template must have at most ${variablesMax} different placeholders` };
-  if (variables.join('').length > variablesLengthMax)
+  if (isLongerThan(variables.join(''), variablesLengthMax))
     return {
       kind: 'invalid',
       issue: `the names of a template's placeholders must be at most ${variablesLengthMax} characters altogether`,
@@ -155,8 +156,8 @@ export async function previewTemplate(
   database: Database,
   template: store.TemplateKey,
   values: Values,
-): Promise<RenderedTemplate | 'not_found' | 'too_long'> {
+): Promise<TemplateRendering | 'not_found'> {
   const content = await loadContent(database, template);
   if (content === null) return 'not_found';
-  return renderTemplate(content, values) ?? 'too_long';
+  return renderTemplate(content, values);
 }

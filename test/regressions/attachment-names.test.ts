@@ -102,7 +102,7 @@ async function writeAndRead(filename: string): Promise<string> {
     { personalised: false, isSigned: false },
   );
   const filled = fillEmail(compiled, {});
-  if (filled === 'too_large') throw new Error('too large');
+  if (typeof filled === 'string') throw new Error(filled);
   const parsed = await PostalMime.parse(Buffer.concat(listChunks(filled)));
   return parsed.attachments[0]?.filename ?? '';
 }

@@ -51,7 +51,7 @@ function fill(changes: Partial<EmailContent>, values: Record<string, string> | n
     compileEmail(content(changes), { personalised: values !== null, isSigned: true }),
     values ?? {},
   );
-  if (filled === 'too_large') throw new Error('too large');
+  if (typeof filled === 'string') throw new Error(filled);
   return filled;
 }
 

@@ -9,6 +9,7 @@
  *     mixed( related( alternative( text, html, invitation ), inline images ), attachments )
  */
 import { createHash } from 'node:crypto';
+import { codeUnitsMax, isLongerThan } from '../../platform/characters.ts';
 import { type CompiledText, type Values, compileText, fillText } from '../placeholders.ts';
 import { parseAddress } from './address.ts';
 import { isContentId, writeFilename } from './attachment.ts';
@@ -33,6 +34,7 @@ import {
   joinPieces,
 } from './pieces.ts';
 import { countEscaped, encodeQuotedPrintable, normaliseLineEnds } from './quoted-printable.ts';
+import { subjectLengthMax } from './rendering.ts';
 
 export type EmailAttachment = {
   filename: string;
@@ -85,8 +87,8 @@ export type FilledEmail = {
   reducedBody: readonly Uint8Array[] | null;
 };
 
-/** The most that a subject may have; one that passes it with its values is cut. */
-const subjectLengthMax = 998;
+/** Why a copy cannot be written with its values: a field that is cut would say something else than its author. */
+export type UnfitCopy = 'too_large' | 'subject_too_long';
 
 /**
  * Builds what all copies share. With `personalised`, placeholders in subject, html and text become holes, or with
@@ -114,20 +116,22 @@ export function compileEmail(
 }
 
 /**
- * One copy of the message, at the cost of its personal parts; `too_large` if its values take more than 8 MiB.
- * `personal` stands in for header fields of the content that was compiled.
+ * One copy of the message, at the cost of its personal parts; `too_large` if its values take more than 8 MiB, and
+ * `subject_too_long` if they make more than 998 characters of the subject. `personal` stands in for header fields of
+ * the content that was compiled.
  */
 export function fillEmail(
   compiled: CompiledEmail,
   values: Values,
   personal: PersonalHeaders | null = null,
-): FilledEmail | 'too_large' {
+): FilledEmail | UnfitCopy {
   const filled = fillPieces(compiled.body, values);
   if (filled === 'too_large') return filled;
   const { chunks: body, reducedChunks: reducedBody } = filled;
   if (personal === null && compiled.header !== null) return { header: compiled.header, body, reducedBody };
   const fields = personal === null ? compiled.fields : replaceFields(compiled.fields, personal);
   const subject = compiled.subject === null ? null : fillSubject(compiled.subject, values);
+  if (compiled.subject !== null && subject === null) return 'subject_too_long';
   return { header: joinFields(fields, writeSubject(subject)), body, reducedBody };
 }
 
@@ -140,23 +144,10 @@ function compileLiteral(text: string): CompiledText {
   return { literals: [text], placeholders: [] };
 }
 
-function fillSubject(subject: CompiledText, values: Values): string {
-  const filled = fillText(subject, values, 'none', subjectLengthMax);
-  if (filled !== null) return filled;
-  // Each part is cut before they are joined, so that long values behind many placeholders stay bounded.
-  const cut = Object.fromEntries(
-    subject.placeholders
-      .filter(({ name }) => Object.hasOwn(values, name))
-      .map(({ name }) => [name, String(values[name]).slice(0, subjectLengthMax)]),
-  );
-  return cutText(fillText(subject, cut, 'none', Infinity) ?? '', subjectLengthMax);
-}
-
-/** At most so many UTF-16 units, and never half a character. */
-function cutText(text: string, lengthMax: number): string {
-  return /[\ud800-\udbff]/.test(text.charAt(lengthMax - 1))
-    ? text.slice(0, lengthMax - 1)
-    : text.slice(0, lengthMax);
+/** Null if it grows too long. */
+function fillSubject(subject: CompiledText, values: Values): string | null {
+  const filled = fillText(subject, values, 'none', codeUnitsMax(subjectLengthMax));
+  return filled === null || isLongerThan(filled, subjectLengthMax) ? null : filled;
 }
 
 /** Message-IDs are made by the service: a dot-atom on both sides (RFC 5322 §3.6.4). */

@@ -1,39 +1,51 @@
+import { codeUnitsMax, isLongerThan } from '../../platform/characters.ts';
 import { compileText, fillText, type Values } from '../placeholders.ts';
 
 /** What an email says; HTML, text or both. */
 export type EmailText = { subject: string | null; html: string | null; text: string | null };
 
+/** The most characters that a subject may have, as it is written and with its values. */
+export const subjectLengthMax = 998;
+
 /** An email may grow by its variables up to the size that a request may have at all. */
 const renderedLengthMax = 30 * 1_048_576;
 
-/**
- * Replaces the placeholders: values are escaped in HTML, and literal in subject and text. Null if any of them grows
- * past 30 MB.
- */
-export function renderEmail({ subject, html, text }: EmailText, values: Values): EmailText | null {
-  const rendered = [
-    render(subject, values, 'none'),
-    render(html, values, 'html'),
-    render(text, values, 'none'),
-  ];
-  const [renderedSubject = null, renderedHtml = null, renderedText = null] = rendered.map(
-    (part) => part.text,
-  );
-  if (rendered.some(({ isTooLong }) => isTooLong)) return null;
-  // A value may hold line ends; a header may not.
-  return {
-    subject: renderedSubject?.replace(/[\r\n]+/g, ' ') ?? null,
-    html: renderedHtml,
-    text: renderedText,
+/** `issue` is a phrase that begins with the field that has grown too long. */
+export type EmailRendering = { kind: 'rendered'; email: EmailText } | { kind: 'too_long'; issue: string };
+
+const fields = ['subject', 'html', 'text'] as const satisfies (keyof EmailText)[];
+
+const limits: Readonly<Record<keyof EmailText, string>> = {
+  subject: `${subjectLengthMax} characters`,
+  html: '30 MB',
+  text: '30 MB',
+};
+
+/** Replaces the placeholders: values are escaped in HTML, and literal in subject and text. */
+export function renderEmail(written: EmailText, values: Values): EmailRendering {
+  const email: EmailText = {
+    subject: written.subject === null ? null : fillSubject(written.subject, values),
+    html: written.html === null ? null : fillBody(written.html, values, 'html'),
+    text: written.text === null ? null : fillBody(written.text, values, 'none'),
   };
+  const grown = fields.find((field) => written[field] !== null && email[field] === null);
+  return grown === undefined
+    ? { kind: 'rendered', email }
+    : {
+        kind: 'too_long',
+        issue: `${grown} must be at most ${limits[grown]} with its variables replaced`,
+      };
 }
 
-function render(
-  text: string | null,
-  values: Values,
-  escape: 'html' | 'none',
-): { text: string | null; isTooLong: boolean } {
-  if (!text?.includes('{{')) return { text, isTooLong: false };
-  const filled = fillText(compileText(text), values, escape, renderedLengthMax);
-  return { text: filled, isTooLong: filled === null };
+/** Null if it grows too long. */
+function fillSubject(subject: string, values: Values): string | null {
+  const filled = fillText(compileText(subject), values, 'none', codeUnitsMax(subjectLengthMax));
+  if (filled === null || isLongerThan(filled, subjectLengthMax)) return null;
+  // A value may hold line ends; a header may not.
+  return filled.replace(/[\r\n]+/g, ' ');
+}
+
+/** Null if it grows too long. */
+function fillBody(body: string, values: Values, escape: 'html' | 'none'): string | null {
+  return body.includes('{{') ? fillText(compileText(body), values, escape, renderedLengthMax) : body;
 }

@@ -1,7 +1,8 @@
+import { codeUnitsMax, isLongerThan } from '../../platform/characters.ts';
 import { type CompiledText, compileText, fillText, type Values } from '../placeholders.ts';
 import { readAlphabet, type TextEncoding } from './alphabet.ts';
 
-/** After replacement, in characters as people count them in other places: UTF-16 code units. */
+/** As it is written and after replacement, in characters: code points. What it weighs on its way is alphabet.ts. */
 export const smsLengthMax = 1_600;
 
 /** A text that is compiled once for all of its recipients. */
@@ -13,8 +14,9 @@ export function compileSms(body: string): CompiledSms {
 
 /** Replaces the placeholders by values, as they are. Null if nothing is left, or more than may be sent. */
 export function fillSms(compiled: CompiledSms, values: Values): string | null {
-  const text = fillText(compiled, values, 'none', smsLengthMax)?.toWellFormed().replaceAll('\0', '') ?? '';
-  return text === '' || text.length > smsLengthMax ? null : text;
+  const filled = fillText(compiled, values, 'none', codeUnitsMax(smsLengthMax));
+  const text = filled?.toWellFormed().replaceAll('\0', '') ?? '';
+  return text === '' || isLongerThan(text, smsLengthMax) ? null : text;
 }
 
 /** What a text takes of a quota; none for one that cannot be sent. */

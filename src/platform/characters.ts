@@ -1,0 +1,23 @@
+/**
+ * Lengths as the API counts them: in code points, of which an emoji has one and not the two code units that
+ * JavaScript gives it. Schemas count the same way.
+ */
+
+/** Whether a text has more characters than that; of a very long one it looks at no more than the length. */
+export function isLongerThan(text: string, charactersMax: number): boolean {
+  if (text.length <= charactersMax) return false;
+  if (text.length > codeUnitsMax(charactersMax)) return true;
+  return countCharacters(text) > charactersMax;
+}
+
+/** As many code units as so many characters can have. */
+export function codeUnitsMax(charactersMax: number): number {
+  return 2 * charactersMax;
+}
+
+function countCharacters(text: string): number {
+  let count = 0;
+  // Ends with the text: a code point has at least one code unit.
+  for (let at = 0; at < text.length; at += (text.codePointAt(at) ?? 0) > 0xffff ? 2 : 1) count += 1;
+  return count;
+}
