@@ -46,8 +46,8 @@ type Client = {
   ask: (line: string) => Promise<string>;
 };
 
-async function dial(port: number): Promise<Client> {
-  const socket = connect(port, '127.0.0.1');
+async function dial(port: number, localAddress = '127.0.0.1'): Promise<Client> {
+  const socket = connect({ port, host: '127.0.0.1', localAddress });
   open.push(async () => socket.destroy());
   let text = '';
   let end: Error | null = null;
@@ -82,8 +82,8 @@ async function dial(port: number): Promise<Client> {
   return { socket, reply, ask };
 }
 
-async function greet(port: number): Promise<Client> {
-  const client = await dial(port);
+async function greet(port: number, localAddress?: string): Promise<Client> {
+  const client = await dial(port, localAddress);
   expect(await client.reply()).toMatch(/^220 bounces\.example\.test /);
   expect(await client.ask('EHLO client.example.test')).toMatch(/^250-/);
   return client;
@@ -363,23 +363,99 @@ test('a command without an end is not waited for', async () => {
   expect(await client.reply()).toMatch(/^421 /);
 });
 
-test('the fifty-first connection is told to come back later', async () => {
-  const { port } = await arrange();
-  await Promise.all(Array.from({ length: 50 }, () => greet(port)));
-  const client = await dial(port);
-  expect(await client.reply()).toMatch(/^421 /);
+/** Nobody's silence ends anything while a test runs. */
+const patient = { idleMs: 60_000, stepMs: 60_000, patienceMs: 60_000, lifetimeMs: 60_000, stopMs: 1_000 };
+
+test('silent connections of one address shut nobody else out, and not even its own for long', async () => {
+  const { port, received } = await arrange({ timeouts: patient });
+  const silent = await Promise.all(Array.from({ length: 20 }, () => greet(port)));
+  for (let at = 0; at < 30; at += 1) expect(await (await dial(port)).reply()).toMatch(/^421 4\.3\.2 /);
+  const other = await greet(port, '127.0.0.2');
+  await beginData(other);
+  expect(await other.ask('x\r\n.')).toMatch(/^250 /);
+  expect(received).toHaveLength(1);
+  expect(await silent[0]!.ask('NOOP')).toMatch(/^250 /);
+
+  const hasty = await arrange({ timeouts: { ...patient, patienceMs: 0 } });
+  const first = await greet(hasty.port);
+  await Promise.all(Array.from({ length: 19 }, () => greet(hasty.port)));
+  await greet(hasty.port);
+  expect(await first.reply()).toMatch(/^421 4\.3\.2 /);
+});
+
+test('a few addresses that hold everything give way to one that has nothing, which keeps what it has', async () => {
+  const { port, received } = await arrange({ timeouts: patient });
+  const hold = (count: number, address: string) =>
+    Promise.all(Array.from({ length: count }, () => greet(port, address)));
+  await hold(18, '127.0.0.1');
+  await hold(17, '127.0.0.2');
+  // In the middle of a message, where an octet now and then would keep others out for as long.
+  for (const client of await hold(15, '127.0.0.3')) await beginData(client);
+  const other = await greet(port, '127.0.0.4');
+  await beginData(other);
+  for (const address of ['127.0.0.1', '127.0.0.2', '127.0.0.3', '127.0.0.5']) {
+    await Promise.all(
+      Array.from({ length: 20 }, async () => {
+        await (await dial(port, address)).reply();
+      }),
+    );
+  }
+  expect(await other.ask('x\r\n.')).toMatch(/^250 /);
+  expect(received).toHaveLength(1);
+});
+
+test('where fifty addresses hold one place each, one that is silent for too long gives way', async () => {
+  for (const [patienceMs, reply] of [
+    [60_000, /^421 4\.3\.2 /],
+    [0, /^220 /],
+  ] as const) {
+    const { port } = await arrange({ timeouts: { ...patient, patienceMs } });
+    await Promise.all(Array.from({ length: 50 }, (_, at) => greet(port, `127.0.1.${at + 1}`)));
+    expect(await (await dial(port, '127.0.2.1')).reply()).toMatch(reply);
+  }
+});
+
+test('who waits for our answer is not silent', async () => {
+  const begun = createGate();
+  const gate = createGate();
+  const { port } = await arrange({
+    timeouts: { ...patient, patienceMs: 0, stepMs: 60_000 },
+    receive: async () => {
+      begun.open();
+      await gate.passed;
+    },
+  });
+  const waiting = await greet(port);
+  await beginData(waiting);
+  const answer = waiting.ask('x\r\n.');
+  await begun.passed;
+  for (let at = 0; at < 30; at += 1) await (await dial(port)).reply();
+  gate.open();
+  expect(await answer).toMatch(/^250 /);
 });
 
 test('who says nothing is sent away', async () => {
-  const { port } = await arrange({ timeouts: { idleMs: 50, lifetimeMs: 60_000, stopMs: 1_000 } });
+  const { port } = await arrange({ timeouts: { ...patient, idleMs: 50 } });
   const client = await dial(port);
   const first = await client.reply();
   // The greeting itself may come first, or too late for so short a time.
   expect(first.startsWith('421 ') ? first : await client.reply()).toMatch(/^421 /);
 });
 
+test('who says something and takes no step is sent away', async () => {
+  const { port } = await arrange({ timeouts: { ...patient, stepMs: 300 } });
+  const client = await greet(port);
+  const talk = async () => {
+    for (;;) {
+      const reply = await client.ask('NOOP');
+      if (!reply.startsWith('250')) return reply;
+    }
+  };
+  expect(await talk()).toMatch(/^421 4\.4\.2 /);
+});
+
 test('no connection lives for ever, even if it always has something to say', async () => {
-  const { port } = await arrange({ timeouts: { idleMs: 60_000, lifetimeMs: 300, stopMs: 1_000 } });
+  const { port } = await arrange({ timeouts: { ...patient, lifetimeMs: 300 } });
   const client = await greet(port);
   const talk = async () => {
     for (;;) await client.ask('NOOP');
@@ -413,7 +489,7 @@ test('what is under way when the listener is stopped is answered; nothing more i
 test('a message that never ends does not keep the listener from stopping', async () => {
   const { port, stop } = await arrange({
     receive: () => new Promise(() => undefined),
-    timeouts: { idleMs: 60_000, lifetimeMs: 60_000, stopMs: 50 },
+    timeouts: { ...patient, stopMs: 50 },
   });
   const client = await greet(port);
   await beginData(client);
@@ -425,7 +501,7 @@ test('a message that never ends does not keep the listener from stopping', async
 });
 
 test('a client that never closes its side is cut off all the same', async () => {
-  const { port, stop } = await arrange({ timeouts: { idleMs: 60_000, lifetimeMs: 60_000, stopMs: 50 } });
+  const { port, stop } = await arrange({ timeouts: { ...patient, stopMs: 50 } });
   const socket = connect({ port, host: '127.0.0.1', allowHalfOpen: true });
   open.push(async () => socket.destroy());
   await once(socket, 'data');

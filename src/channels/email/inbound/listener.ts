@@ -1,4 +1,5 @@
-import type { Socket } from 'node:net';
+import { createServer, type Server, type Socket } from 'node:net';
+import ipaddr from 'ipaddr.js';
 import {
   SMTPServer,
   type SMTPServerAddress,
@@ -9,6 +10,7 @@ import {
 import { systemClock } from '../../../platform/clock.ts';
 import type { Log } from '../../../platform/log.ts';
 import { parseAddress } from '../address.ts';
+import { createPlaces, type Place } from './places.ts';
 
 /**
  * The door through which bounces and complaints come back: an SMTP server for a few known addresses, and nothing else.
@@ -20,7 +22,8 @@ import { parseAddress } from '../address.ts';
  *
  * It does not: relay, authenticate anyone, ask DNS about its clients, or speak TLS. There is no certificate that it
  * could offer, since its name is each installation's own, and senders of bounces use TLS where it is offered without
- * insisting on it. Anybody can connect, so that everything here has a limit.
+ * insisting on it. Anybody can connect, so that everything here has a limit: connections are let in by `places.ts`,
+ * before the SMTP server hears of them, and each has deadlines for its next step and for its whole life.
  */
 
 export type InboundMail = {
@@ -47,6 +50,10 @@ export type InboundListenerOptions = {
 export type InboundTimeouts = {
   /** Without an octet from the client. Shorter cuts off slow senders; RFC 5321 §4.5.3.2.7 would have five minutes. */
   idleMs: number;
+  /** Without a step: a MAIL, a RCPT, a kilobyte of a message. Else a client could hold a place by saying nothing much. */
+  stepMs: number;
+  /** Of a client that says nothing while another one has no place. */
+  patienceMs: number;
   /** Of a connection altogether, or else a client could hold it with an octet a minute. */
   lifetimeMs: number;
   /** For what is under way when the listener is stopped. */
@@ -59,7 +66,13 @@ export type InboundListener = {
   stop: () => Promise<void>;
 };
 
-const usualTimeouts: InboundTimeouts = { idleMs: 60_000, lifetimeMs: 600_000, stopMs: 5_000 };
+const usualTimeouts: InboundTimeouts = {
+  idleMs: 60_000,
+  stepMs: 60_000,
+  patienceMs: 5_000,
+  lifetimeMs: 600_000,
+  stopMs: 5_000,
+};
 
 /** What is announced. A bounce with the whole of a large message in it is refused, rather than read for minutes. */
 const messageBytesMax = 10_485_760;
@@ -67,11 +80,18 @@ const messageBytesMax = 10_485_760;
 /** What is kept of each message; fifty connections hold fifty times as much. */
 const keptBytesMax = 1_048_576;
 
-/** Large providers open a dozen at once; each costs a descriptor and at most what is kept of a message. */
+/** Each costs a descriptor and at most what is kept of a message. */
 const connectionsMax = 50;
 
-/** Refused connections that have not gone away yet come on top; beyond these the system drops them. */
-const socketsMax = 2 * connectionsMax;
+/** Large providers open a dozen at once. */
+const connectionsPerNetworkMax = 20;
+
+/** Connections that were told to come back later, and are given the time to hear it; beyond these they are just closed. */
+const leavingMax = 50;
+const leavingMs = 1_000;
+
+/** More of a message than that is a step. */
+const stepBytes = 1_024;
 
 const recipientsMax = 100;
 const messagesPerConnectionMax = 100;
@@ -93,6 +113,8 @@ type ListenerState = {
   usages: WeakMap<SMTPServerSession, Usage>;
   /** By session: messages that are being read or received. */
   underWay: Map<string, Promise<void>>;
+  /** By the address and port of the client. */
+  places: Map<string, Place>;
   /** Called whenever one of them has been answered. */
   onAnswered: () => void;
 };
@@ -104,19 +126,20 @@ export async function startInboundListener(options: InboundListenerOptions): Pro
     options,
     usages: new WeakMap(),
     underWay: new Map(),
+    places: new Map(),
     onAnswered: () => undefined,
   };
   const server = new SMTPServer(serverOptions(state, timeouts));
-  const sockets = limitSockets(server, timeouts);
-  await listen(server, options);
+  const door = openDoor(server, state, timeouts);
+  await listen(door.server, options);
   // From here on it is single connections that fail, which is nothing to stop for.
   server.on('error', (error: NodeJS.ErrnoException) => {
     options.log.debug({ code: error.code }, 'inbound connection failed');
   });
-  const address = server.server.address();
+  const address = door.server.address();
   return {
     port: typeof address === 'object' && address !== null ? address.port : options.port,
-    stop: () => stopListener(server, state, sockets, timeouts.stopMs),
+    stop: () => stopListener(server, state, door, timeouts.stopMs),
   };
 }
 
@@ -131,16 +154,18 @@ function serverOptions(state: ListenerState, timeouts: InboundTimeouts): SMTPSer
     disableReverseLookup: true,
     hideENHANCEDSTATUSCODES: false,
     logger: false,
-    maxClients: connectionsMax,
     maxRecipients: recipientsMax,
     maxCommandLength: commandBytesMax,
     socketTimeout: timeouts.idleMs,
     closeTimeout: timeouts.stopMs,
     onMailFrom: (_address, session, callback) => {
+      noteStep(state, session);
       callback(countMessage(state, session));
     },
     onRcptTo: (address, session, callback) => {
-      judgeRecipient(state, address, session).then(callback).catch(logFault(state, session));
+      whileOurTurn(state, session, judgeRecipient(state, address, session))
+        .then(callback)
+        .catch(logFault(state, session));
     },
     onData: (stream, session, callback) => {
       const answered = takeMessage(state, stream, session)
@@ -218,7 +243,9 @@ async function takeMessage(
   const { log, receive } = state.options;
   // The session's own list is emptied for the next message.
   const recipients = session.envelope.rcptTo.map((address) => toRecipient(state, address));
-  const source = await readBeginning(stream);
+  const source = await readBeginning(stream, () => {
+    noteStep(state, session);
+  });
   const line = { session: session.id, bytes: stream.byteLength, recipients: recipients.length };
   if (source === null) {
     log.info({ ...line, decision: 'cut_off' }, 'inbound mail');
@@ -229,7 +256,9 @@ async function takeMessage(
     return null;
   }
   try {
-    for (const recipient of recipients) if (recipient !== null) await receive({ recipient, source });
+    for (const recipient of recipients) {
+      if (recipient !== null) await whileOurTurn(state, session, receive({ recipient, source }));
+    }
   } catch (cause) {
     log.warn({ ...line, decision: 'put_off', err: cause }, 'inbound mail');
     return refuse(451, 'Try again later');
@@ -242,11 +271,17 @@ async function takeMessage(
  * The first 1 MB of what is read to its end; null if the client went away before that. It is copied into one buffer:
  * a client may send an octet at a time, and a list of a million pieces costs a hundred times what is in them.
  */
-function readBeginning(stream: SMTPServerDataStream): Promise<Uint8Array | null> {
+function readBeginning(stream: SMTPServerDataStream, onStep: () => void): Promise<Uint8Array | null> {
   return new Promise((resolve) => {
     let kept = Buffer.allocUnsafe(16_384);
     let length = 0;
+    let sinceStep = 0;
     stream.on('data', (chunk: Buffer) => {
+      sinceStep += chunk.length;
+      if (sinceStep >= stepBytes) {
+        sinceStep = 0;
+        onStep();
+      }
       const added = chunk.subarray(0, keptBytesMax - length);
       if (length + added.length > kept.length) {
         const larger = Buffer.allocUnsafe(Math.min(keptBytesMax, 2 * (length + added.length)));
@@ -268,7 +303,7 @@ function readBeginning(stream: SMTPServerDataStream): Promise<Uint8Array | null>
   });
 }
 
-function listen(server: SMTPServer, options: InboundListenerOptions): Promise<void> {
+function listen(server: Server, options: InboundListenerOptions): Promise<void> {
   return new Promise((resolve, reject) => {
     server.once('error', reject);
     server.listen(options.port, options.host, () => {
@@ -278,26 +313,121 @@ function listen(server: SMTPServer, options: InboundListenerOptions): Promise<vo
   });
 }
 
-/** Every open socket, each with an end to its life. */
-function limitSockets(server: SMTPServer, { lifetimeMs }: InboundTimeouts): Set<Socket> {
+type Door = { server: Server; sockets: ReadonlySet<Socket> };
+
+/** Where connections come in: those that get a place go on to the SMTP server, the others hear 421. */
+function openDoor(smtp: SMTPServer, state: ListenerState, timeouts: InboundTimeouts): Door {
   const sockets = new Set<Socket>();
-  server.server.maxConnections = socketsMax;
-  server.server.on('connection', (socket) => {
-    sockets.add(socket);
-    const cancel = systemClock.after(lifetimeMs, () => socket.destroy());
+  const leaving = new Set<Socket>();
+  const { hostName } = state.options;
+  const places = createPlaces({
+    placesMax: connectionsMax,
+    placesPerNetworkMax: connectionsPerNetworkMax,
+    patienceMs: timeouts.patienceMs,
+  });
+  const socketsByPlace = new Map<Place, Socket>();
+
+  const sendAway = (socket: Socket, reply: string) => {
+    if (leaving.size >= leavingMax) {
+      socket.destroy();
+      return;
+    }
+    leaving.add(socket);
+    socket.end(`${reply}\r\n`);
+    const cancel = systemClock.after(leavingMs, () => socket.destroy());
     socket.once('close', () => {
       cancel();
+      leaving.delete(socket);
+    });
+    socket.resume();
+  };
+  const tooMany = `421 4.3.2 ${hostName} Too many connections, try again later`;
+
+  const server = createServer((socket) => {
+    sockets.add(socket);
+    socket.on('error', () => undefined);
+    socket.once('close', () => {
       sockets.delete(socket);
     });
+    const taken = places.take(socket, systemClock.monotonicMs());
+    if (taken === null) {
+      sendAway(socket, tooMany);
+      return;
+    }
+    const { place, displaced } = taken;
+    const loser = displaced === null ? undefined : socketsByPlace.get(displaced);
+    if (loser !== undefined) sendAway(loser, tooMany);
+    const key = keyOfClient(socket);
+    const cancels = [
+      systemClock.after(timeouts.lifetimeMs, () => socket.destroy()),
+      watchSteps(place, timeouts.stepMs, () => {
+        sendAway(socket, `421 4.4.2 ${hostName} Timeout`);
+      }),
+    ];
+    state.places.set(key, place);
+    socketsByPlace.set(place, socket);
+    socket.once('close', () => {
+      for (const cancel of cancels) cancel();
+      places.leave(place);
+      socketsByPlace.delete(place);
+      if (state.places.get(key) === place) state.places.delete(key);
+    });
+    smtp.server.emit('connection', socket);
   });
-  return sockets;
+  return { server, sockets };
+}
+
+/** Calls once the client has been waited for so long. Returns what ends the watch. */
+function watchSteps(place: Place, stepMs: number, onTooLong: () => void): () => void {
+  let cancel: () => void = () => undefined;
+  const watch = (afterMs: number) => {
+    cancel = systemClock.after(afterMs, () => {
+      const waitedMs = place.isOurTurn ? 0 : systemClock.monotonicMs() - place.waitedSinceMs;
+      if (waitedMs >= stepMs) onTooLong();
+      else watch(stepMs - waitedMs);
+    });
+  };
+  watch(stepMs);
+  return () => {
+    cancel();
+  };
+}
+
+function keyOfClient({
+  remoteAddress = '',
+  remotePort,
+}: Pick<Socket, 'remoteAddress' | 'remotePort'>): string {
+  const address = ipaddr.isValid(remoteAddress) ? ipaddr.process(remoteAddress).toString() : remoteAddress;
+  return `${address} ${remotePort}`;
+}
+
+function noteStep(state: ListenerState, session: SMTPServerSession): void {
+  const place = state.places.get(keyOfClient(session));
+  if (place !== undefined) place.waitedSinceMs = systemClock.monotonicMs();
+}
+
+/** What the client has to wait for is not its own silence. */
+async function whileOurTurn<Result>(
+  state: ListenerState,
+  session: SMTPServerSession,
+  work: Promise<Result>,
+): Promise<Result> {
+  const place = state.places.get(keyOfClient(session));
+  if (place === undefined) return work;
+  place.isOurTurn = true;
+  try {
+    return await work;
+  } finally {
+    place.isOurTurn = false;
+    place.waitedSinceMs = systemClock.monotonicMs();
+  }
 }
 
 /** Connections without a message are told at once, the others when theirs has been answered. */
 async function stopListener(
   server: SMTPServer,
   state: ListenerState,
-  sockets: ReadonlySet<Socket>,
+  door: Door,
   stopMs: number,
 ): Promise<void> {
   const endIdleConnections = () => {
@@ -307,8 +437,12 @@ async function stopListener(
   };
   state.onAnswered = endIdleConnections;
   const closed = new Promise<void>((resolve) => {
-    server.close(resolve);
+    door.server.close(() => {
+      resolve();
+    });
   });
+  // It listens to nothing itself: from here on it answers every command with 421.
+  server.close();
   endIdleConnections();
   let cancel: () => void = () => undefined;
   const timedOut = new Promise<void>((resolve) => {
@@ -316,5 +450,5 @@ async function stopListener(
   });
   await Promise.race([Promise.all([closed, ...state.underWay.values()]), timedOut]);
   cancel();
-  for (const socket of sockets) socket.destroy();
+  for (const socket of door.sockets) socket.destroy();
 }
