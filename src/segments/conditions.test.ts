@@ -157,7 +157,7 @@ const refusals: [unknown, string[]][] = [
   [property('__proto__', 'eq', 'x'), ['conditions.key is not a defined property']],
   [
     { ...property('nope', 'eq', 'x'), kez: 1 },
-    ['conditions.key is not a defined property', 'conditions.kez is not a known field'],
+    ['conditions.key is not a defined property', 'conditions.kez is not a known field (did you mean key?)'],
   ],
   [
     property('score', 'contains', 'x'),

@@ -1,6 +1,7 @@
 import { isLongerThan } from '../platform/characters.ts';
 import { isUuid } from '../platform/ids.ts';
 import { isStorableText, showKey } from '../platform/http/json-text.ts';
+import { didYouMean } from '../platform/suggestion.ts';
 import { parseDateValue } from '../audience/audience.ts';
 import type { PropertyType, SetKind } from '../audience/audience.ts';
 import type { CampaignMessage } from '../messages/messages.ts';
@@ -59,7 +60,10 @@ export function findMember(members: Members, name: string): Place | null {
 /** A typo in the name of a field must not quietly describe other people. */
 export function refuseOtherMembers(reading: Reading, members: Members, names: readonly string[]): void {
   for (const name of Object.keys(members.fields)) {
-    if (!names.includes(name)) addIssue(reading, `${members.path}.${showKey(name)} is not a known field`);
+    if (names.includes(name)) continue;
+    if (reading.issues.length >= issuesMax) return;
+    const hint = didYouMean(name, names);
+    addIssue(reading, `${members.path}.${showKey(name)} is not a known field${hint}`);
   }
 }
 

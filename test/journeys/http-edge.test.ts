@@ -364,7 +364,7 @@ describe('a field', () => {
     ['the status', { status: 'delivered' }, 'status is not a known field'],
     ['verified', { verified: true }, 'verified is not a known field'],
     ['an id', { id: unknownId }, 'id is not a known field'],
-    ['a typo', { subjet: 'Hello' }, 'subjet is not a known field'],
+    ['a typo', { subjet: 'Hello' }, 'subjet is not a known field (did you mean subject?)'],
     ['a field of every object', { constructor: 1 }, 'constructor is not a known field'],
   ])('that is %s is refused with 422 and nothing is coerced', async (_name, change, issue) => {
     const { status, body } = await server.request('POST', '/v1/email/send', { ...letter, ...change });

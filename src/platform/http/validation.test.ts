@@ -34,6 +34,18 @@ test.each<[string, TSchema, unknown, string]>([
   ['additionalProperties', letter, { to: ['@'], organization_id: 1 }, 'organization_id is not a known field'],
   ['below', letter, { to: ['@'], lines: [{}] }, 'lines[0].quantity is required'],
   ['below', letter, { to: ['@'], lines: [{ quantity: 1, x: 1 }] }, 'lines[0].x is not a known field'],
+  [
+    'additionalProperties',
+    letter,
+    { to: ['@'], Subjet: '' },
+    'Subjet is not a known field (did you mean subject?)',
+  ],
+  [
+    'below',
+    letter,
+    { to: ['@'], lines: [{ quantity: 1, qantity: 1 }] },
+    'lines[0].qantity is not a known field (did you mean quantity?)',
+  ],
   ['type', field(Type.String()), { field: 1 }, 'field must be a string'],
   ['type', field(Type.Integer()), { field: '5' }, 'field must be an integer'],
   ['type', field(Type.Integer()), { field: true }, 'field must be an integer'],

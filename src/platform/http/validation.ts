@@ -2,6 +2,7 @@ import { Ajv, type AnySchema, type ErrorObject, type KeywordDefinition, type Val
 import type { TSchema } from 'typebox';
 import { parseTimestamp } from '../clock.ts';
 import { isUuid } from '../ids.ts';
+import { didYouMean } from '../suggestion.ts';
 import { isStorableText, showKey } from './json-text.ts';
 
 /**
@@ -37,6 +38,8 @@ export function createValidation(formats: Readonly<Record<string, TextFormat>>):
   const ajv = new Ajv({
     // Clients want to see all that is wrong at once. The structure of a body is bounded before it gets here.
     allErrors: true,
+    // An unknown field is told with the one that was meant, which the schema around it knows.
+    verbose: true,
     coerceTypes: false,
     removeAdditional: false,
     useDefaults: true,
@@ -96,13 +99,15 @@ function decodeBase64(text: string): Uint8Array | null {
 }
 
 const issuesMax = 50;
+/** Names that differ only where they are cut off or made readable are one issue; nobody looks through all of them. */
+const errorsLookedAtMax = 1_000;
 
 function describeErrors(
   errors: readonly ErrorObject[],
   formats: Readonly<Record<string, TextFormat>>,
 ): string[] {
   const issues = new Set<string>();
-  for (const error of errors) {
+  for (const error of errors.slice(0, errorsLookedAtMax)) {
     if (issues.size >= issuesMax) break;
     const issue = describeError(error, formats);
     if (issue !== null) issues.add(issue);
@@ -120,7 +125,7 @@ function describeError(error: ErrorObject, formats: Readonly<Record<string, Text
     case 'required':
       return `${member(params.missingProperty)} is required`;
     case 'additionalProperties':
-      return `${member(params.additionalProperty)} is not a known field`;
+      return `${member(params.additionalProperty)} is not a known field${suggestField(error)}`;
     case 'type':
       return `${field} must be ${withArticle(String(params.type))}`;
     case 'format':
@@ -155,6 +160,13 @@ function describeError(error: ErrorObject, formats: Readonly<Record<string, Text
     default:
       return `${field} is not valid`;
   }
+}
+
+/** Where names are free, as those of variables are, there is none that was meant. */
+function suggestField({ params, parentSchema }: ErrorObject): string {
+  const { properties } = (parentSchema ?? {}) as { properties?: Record<string, unknown> }; // JSON Schema's own.
+  const given = String((params as Record<string, unknown>).additionalProperty);
+  return didYouMean(given, Object.keys(properties ?? {}));
 }
 
 /** `/to/1/name` as `to[1].name`. */

@@ -1,0 +1,38 @@
+import { closestMatch } from 'leven';
+
+/** `fromName`, `From-Name` and `from_name` are the same word in different spellings. */
+function toPlain(name: string): string {
+  return name.toLowerCase().replaceAll(/[-_ ]/g, '');
+}
+
+function sortLetters(name: string): string {
+  return [...name].sort().join('');
+}
+
+/** A word with more wrong letters than these is another word, and a guess would lead astray. */
+const mistakesMax = 2;
+/** Of this many letters one may be wrong: among three-letter words nearly everything is near. */
+const lettersForMistake = 3;
+
+/**
+ * The known name that somebody is likely to have meant, or null if none is near. `given` may be of any length and
+ * come from strangers: a name that is not about as long as a known one costs no comparison.
+ */
+export function suggestName(given: string, known: readonly string[]): string | null {
+  const longest = Math.max(0, ...known.map((name) => name.length));
+  if (given.length > 2 * longest + mistakesMax) return null;
+  const plain = toPlain(given);
+  const byPlain = new Map(known.map((name) => [toPlain(name), name]));
+  const maxDistance = Math.min(mistakesMax, Math.floor(plain.length / lettersForMistake));
+  // The same letters in another order are a slip of the fingers, which a distance counts as two: "form" and "from".
+  const nearest =
+    closestMatch(plain, [...byPlain.keys()], { maxDistance }) ??
+    [...byPlain.keys()].find((name) => sortLetters(name) === sortLetters(plain));
+  return (nearest === undefined ? undefined : byPlain.get(nearest)) ?? null;
+}
+
+/** ` (did you mean from_name?)`, to stand after what is wrong; empty if nothing is near. */
+export function didYouMean(given: string, known: readonly string[]): string {
+  const suggestion = suggestName(given, known);
+  return suggestion === null ? '' : ` (did you mean ${suggestion}?)`;
+}
