@@ -13,6 +13,7 @@ import {
   listApiKeys,
   listOrganizations,
   loadSendingPlans,
+  quotaRenewsOn,
   type QuotaDemand,
   resolveScopes,
   revokeApiKey,
@@ -56,6 +57,7 @@ test('a fresh installation has no organization, and lists those it has newest fi
     quotas: { email: null, sms: null, push: null, chatapp: null },
     limits: { domains: null, segments: null, events: null },
     suspendedChannels: [],
+    guardSuspension: null,
     hasReputationGuard: true,
     reputationWarnedAt: null,
   });
@@ -108,7 +110,7 @@ test('a channel that is suspended twice is suspended once, and resumed by one wo
   await updateOrganization(tools, id, { resume: ['email', 'push'] });
   expect(await suspendedOf()).toEqual(['sms']);
   expect(await loadSendingPlans(database, [id], 'sms')).toEqual([
-    { organizationId: id, quota: null, isSuspended: true },
+    { organizationId: id, quota: null, isSuspended: true, guardSuspension: null },
   ]);
   expect((await loadSendingPlans(database, [id], 'email'))[0]?.isSuspended).toBe(false);
 });
@@ -244,6 +246,30 @@ test('a demand that does not fit takes nothing, and a smaller one behind it stil
   expect(await hold([{ organizationId, amount: 1, limit: 10 }])).toEqual([false]);
 });
 
+test('each demand is told what was used before it', async () => {
+  const organizationId = await anOrganization();
+  const other = await anOrganization();
+  await hold([{ organizationId, amount: 3, limit: 10 }]);
+  const demands = [
+    { organizationId, amount: 6, limit: 10 },
+    { organizationId, amount: 2, limit: 10 },
+    { organizationId: other, amount: 2, limit: null },
+    { organizationId, amount: 1, limit: 10 },
+  ];
+  const verdict = await database.transaction((transaction) =>
+    holdQuota(transaction, { channel: 'email', at: new Date(clock.nowMs()), demands }),
+  );
+  expect(verdict).toMatchObject({ fits: [true, false, true, true], used: [3, 9, 0, 9] });
+});
+
+test.each([
+  ['2026-11-22T13:00:00Z', '2026-12-01'],
+  ['2026-12-31T23:59:59.999Z', '2027-01-01'],
+  ['2028-02-29T00:00:00Z', '2028-03-01'],
+])('the quota of %s begins anew at %s', (at, renewal) => {
+  expect(quotaRenewsOn(new Date(at))).toBe(renewal);
+});
+
 test('however many transactions ask at once, a quota is used up exactly', async () => {
   const [organizationId, other] = [await anOrganization(), await anOrganization()];
   // Both organizations in either order: whoever locked them as they came would deadlock.
@@ -293,7 +319,7 @@ test('a month begins in UTC with a quota of its own', async () => {
   const demand = { organizationId, amount: 10, limit: 10 };
   expect(await hold([demand], new Date('2026-11-30T23:59:59.999Z'))).toEqual([true]);
   expect(await hold([demand], new Date('2026-11-30T23:59:59.999Z'))).toEqual([false]);
-  expect(await hold([demand], new Date('2026-12-01T00:00:00.000Z'))).toEqual([true]);
+  expect(await hold([demand], new Date('2026-12-01'))).toEqual([true]);
   expect((await usageOf(organizationId)).map(({ month }) => month)).toEqual(['2026-11-01', '2026-12-01']);
 });
 

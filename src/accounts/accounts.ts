@@ -8,7 +8,7 @@ import * as store from './store.ts';
 
 export { createKeyring, type Keyring, type Grant } from './keyring.ts';
 export { channels, resolveScopes, scopeBundles, scopes } from './schema.ts';
-export type { ApiKey, Channel, Organization, Plan, PlanChange, Scope } from './schema.ts';
+export type { ApiKey, Channel, GuardSuspension, Organization, Plan, PlanChange, Scope } from './schema.ts';
 export {
   hasOrganization,
   hasOrganizations,
@@ -87,8 +87,13 @@ function toBase62(bytes: Uint8Array): string {
 /** One organization's wish to send: how much of the month's quota it takes. */
 export type QuotaDemand = { organizationId: string; amount: number; limit: number | null };
 
-/** Which demands fit, in their order; `count` adds those that do to what was used. */
-export type QuotaVerdict = { fits: boolean[]; count: () => Promise<void> };
+/** For each demand, in their order, whether it fits; `count` adds those that do to what was used. */
+export type QuotaVerdict = {
+  fits: boolean[];
+  /** What was used of the quota before each demand; 0 for those without a limit. */
+  used: number[];
+  count: () => Promise<void>;
+};
 
 /**
  * Holds demands against the month's quotas, in their order. A demand that does not fit takes nothing, so that a
@@ -112,19 +117,21 @@ export async function holdQuota(
 
   const unlimitedAdditions = new Map<string, number>();
   const limitedAdditions = new Map<string, number>();
-  const fits = demands.map(({ organizationId, amount, limit }) => {
+  const judged = demands.map(({ organizationId, amount, limit }) => {
     const additions = limit === null ? unlimitedAdditions : limitedAdditions;
     const added = additions.get(organizationId) ?? 0;
-    if (limit !== null && (used.get(organizationId) ?? 0) + added + amount > limit) return false;
+    const usedBefore = limit === null ? 0 : (used.get(organizationId) ?? 0) + added;
+    if (limit !== null && usedBefore + amount > limit) return { fits: false, used: usedBefore };
     additions.set(organizationId, added + amount);
-    return true;
+    return { fits: true, used: usedBefore };
   });
 
   const countIn = async (additions: ReadonlyMap<string, number>, shard: number) => {
     if (additions.size > 0) await store.insertUsage(transaction, { channel, month, shard, additions });
   };
   return {
-    fits,
+    fits: judged.map(({ fits }) => fits),
+    used: judged.map((one) => one.used),
     count: async () => {
       await Promise.all([
         countIn(unlimitedAdditions, chooseFreeShard(holding.at)),
@@ -164,6 +171,12 @@ export async function openQuota(
 
 function monthOf(at: Date): string {
   return `${at.toISOString().slice(0, 7)}-01`;
+}
+
+/** The day on which the quota of the month of `at` begins anew, such as `2026-12-01`: months are those of UTC. */
+export function quotaRenewsOn(at: Date): string {
+  const [year, month] = [at.getUTCFullYear(), at.getUTCMonth() + 1];
+  return month === 12 ? `${year + 1}-01-01` : `${year}-${String(month + 1).padStart(2, '0')}-01`;
 }
 
 /** The shard in which organizations with a limit are counted, under a lock; the others use those above it. */

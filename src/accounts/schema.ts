@@ -47,11 +47,16 @@ export type Plan = {
   /** How many of each an organization may have. */
   limits: Record<LimitedNoun, number | null>;
   suspendedChannels: Channel[];
+  /** Set where the reputation guard is what suspends it for email; null where that is the operator. */
+  guardSuspension: GuardSuspension | null;
   /** Whether too many bounces or complaints suspend it for email by themselves. */
   hasReputationGuard: boolean;
   /** When its bounces or complaints last came near to that. */
   reputationWarnedAt: Date | null;
 };
+
+/** When the reputation guard suspended an organization, and what it had seen of the day before. */
+export type GuardSuspension = { at: Date; sent: number; bounced: number; complained: number };
 
 export type LimitedNoun = 'domains' | 'segments' | 'events';
 

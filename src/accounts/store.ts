@@ -1,5 +1,5 @@
 import { type Connection, statement, unpreparedStatement } from '../platform/postgres/database.ts';
-import type { ApiKey, Channel, Organization, Plan, PlanChange } from './schema.ts';
+import type { ApiKey, Channel, GuardSuspension, Organization, Plan, PlanChange } from './schema.ts';
 
 export async function insertOrganization(connection: Connection, organization: Organization): Promise<void> {
   await connection.rows(
@@ -56,6 +56,10 @@ export async function updateOrganization(
   for (const [noun, limit] of Object.entries(change.limits ?? {}))
     columns.push([`${noun.slice(0, -1)}_limit`, limit]);
 
+  // What the operator says of a channel is the operator's from now on, whoever said it before.
+  if (change.suspend?.includes('email') || change.resume?.includes('email'))
+    for (const column of guardColumns) columns.push([column, null]);
+
   const assignments = columns.map(([column], index) => `${column} = $${index + 5}, `).join('');
   const rows = await connection.rows(
     unpreparedStatement(
@@ -79,20 +83,28 @@ export async function updateOrganization(
   return rows.length === 1;
 }
 
+const guardColumns = ['guard_suspended_at', 'guard_sent', 'guard_bounced', 'guard_complained'] as const;
+
 /** Returns whether it was suspended by this: neither before, nor forbidden by the operator. */
 export async function suspendForReputation(
   connection: Connection,
   organizationId: string,
-  at: Date,
+  suspension: GuardSuspension,
 ): Promise<boolean> {
   const rows = await connection.rows(
     unpreparedStatement(
       `update organizations
-       set suspended_channels = array_append(suspended_channels, 'email'), updated_at = $2
+       set
+         suspended_channels = array_append(suspended_channels, 'email'),
+         updated_at = $2,
+         guard_suspended_at = $2,
+         guard_sent = $3,
+         guard_bounced = $4,
+         guard_complained = $5
        where id = $1 and has_reputation_guard and not 'email' = any (suspended_channels)
        returning id`,
     ),
-    [organizationId, at],
+    [organizationId, suspension.at, suspension.sent, suspension.bounced, suspension.complained],
   );
   return rows.length === 1;
 }
@@ -217,12 +229,19 @@ export async function loadLimits(connection: Connection, organizationId: string)
   };
 }
 
-export type SendingPlan = { organizationId: string; quota: number | null; isSuspended: boolean };
+export type SendingPlan = {
+  organizationId: string;
+  quota: number | null;
+  isSuspended: boolean;
+  /** Set where it is suspended by the reputation guard, and not by the operator. */
+  guardSuspension: GuardSuspension | null;
+};
 
-const selectSendingPlans = statement<{ id: string; quota: number | null; is_suspended: boolean }>(
-  'accounts_select_sending_plans',
+const selectSendingPlans = statement<GuardRow & { id: string; quota: number | null; is_suspended: boolean }>(
+  'accounts_select_sending_plans_and_guard',
   `select
      id,
+     suspended_channels, guard_suspended_at, guard_sent, guard_bounced, guard_complained,
      case $2
        when 'email' then email_quota
        when 'sms' then sms_quota
@@ -240,7 +259,12 @@ export async function loadSendingPlans(
   channel: Channel,
 ): Promise<SendingPlan[]> {
   const rows = await connection.rows(selectSendingPlans, [organizationIds, channel]);
-  return rows.map((row) => ({ organizationId: row.id, quota: row.quota, isSuspended: row.is_suspended }));
+  return rows.map((row) => ({
+    organizationId: row.id,
+    quota: row.quota,
+    isSuspended: row.is_suspended,
+    guardSuspension: channel === 'email' ? guardSuspensionOf(row) : null,
+  }));
 }
 
 const addUsage = statement(
@@ -306,7 +330,26 @@ export async function lockUsage(
   return new Map(rows.map((row) => [row.organization_id, row.used]));
 }
 
-type OrganizationRow = {
+type GuardRow = {
+  suspended_channels: Channel[];
+  guard_suspended_at: Date | null;
+  guard_sent: number | null;
+  guard_bounced: number | null;
+  guard_complained: number | null;
+};
+
+/** What is left of a suspension that the previous release has lifted counts no more. */
+function guardSuspensionOf(row: GuardRow): GuardSuspension | null {
+  if (row.guard_suspended_at === null || !row.suspended_channels.includes('email')) return null;
+  return {
+    at: row.guard_suspended_at,
+    sent: row.guard_sent ?? 0,
+    bounced: row.guard_bounced ?? 0,
+    complained: row.guard_complained ?? 0,
+  };
+}
+
+type OrganizationRow = GuardRow & {
   id: string;
   name: string;
   requests_per_window: number;
@@ -318,7 +361,6 @@ type OrganizationRow = {
   domain_limit: number | null;
   segment_limit: number | null;
   event_limit: number | null;
-  suspended_channels: Channel[];
   has_reputation_guard: boolean;
   reputation_warned_at: Date | null;
   created_at: Date;
@@ -326,7 +368,7 @@ type OrganizationRow = {
 
 const organizationColumns = `id, name, requests_per_window, events_per_window, email_quota, sms_quota, push_quota,
   chatapp_quota, domain_limit, segment_limit, event_limit, suspended_channels, has_reputation_guard,
-  reputation_warned_at, created_at`;
+  reputation_warned_at, guard_suspended_at, guard_sent, guard_bounced, guard_complained, created_at`;
 
 function planOf(row: OrganizationRow): Plan {
   return {
@@ -335,6 +377,7 @@ function planOf(row: OrganizationRow): Plan {
     quotas: { email: row.email_quota, sms: row.sms_quota, push: row.push_quota, chatapp: row.chatapp_quota },
     limits: { domains: row.domain_limit, segments: row.segment_limit, events: row.event_limit },
     suspendedChannels: row.suspended_channels,
+    guardSuspension: guardSuspensionOf(row),
     hasReputationGuard: row.has_reputation_guard,
     reputationWarnedAt: row.reputation_warned_at,
   };

@@ -1,5 +1,5 @@
 import { loadSendingPlans } from '../accounts/accounts.ts';
-import { sendingSuspended } from '../messages/messages.ts';
+import { findSuspension } from '../messages/messages.ts';
 import { type Clock, dateOf, now, parseTimestamp } from '../platform/clock.ts';
 import { badRequest, PublicError, resourceNotFound, validationError } from '../platform/http/errors.ts';
 import {
@@ -207,9 +207,7 @@ async function takeSendable(
   const message = await takePrepared(transaction, channel, campaign);
   if (message instanceof PublicError) return message;
   const [plan] = await loadSendingPlans(transaction, [campaign.organization_id], channel.channel);
-  return plan?.isSuspended
-    ? new PublicError(sendingSuspended, `${sendingSuspended.when} Contact the operator.`)
-    : message;
+  return findSuspension(channel.channel, plan) ?? message;
 }
 
 async function takePrepared(

@@ -2,7 +2,7 @@ import { type Channel, holdQuota, loadSendingPlans, type SendingPlan } from '../
 import { createBatcher } from '../platform/batcher.ts';
 import { type Clock, dateOf, sleep } from '../platform/clock.ts';
 import { groupBy } from '../platform/grouping.ts';
-import { badRequest, defineError, overloaded, PublicError } from '../platform/http/errors.ts';
+import { badRequest, overloaded, PublicError } from '../platform/http/errors.ts';
 import {
   claimKeys,
   keepResponses,
@@ -15,6 +15,7 @@ import {
 import type { NewId } from '../platform/ids.ts';
 import { type Database, DatabaseUnavailableError, type Transaction } from '../platform/postgres/database.ts';
 import type { Secrets } from '../platform/secrets.ts';
+import { findSuspension, quotaExceeded } from './refusals.ts';
 import { type OwnSenders, senderRuleOf } from './sender-rules.ts';
 import * as store from './store.ts';
 import type { Submission } from './submission.ts';
@@ -28,17 +29,6 @@ import type { Submission } from './submission.ts';
  * one of them, each is tried alone. If the connection breaks while a commit is under way, nobody knows whether it
  * took place: then the message ids are looked up, and only what is not there is answered with 503.
  */
-
-export const sendingSuspended = defineError(
-  403,
-  'sending_suspended',
-  'Sending is suspended for the organization because of its bounce or complaint rate.',
-);
-export const monthlyQuotaExceeded = defineError(
-  429,
-  'monthly_quota_exceeded',
-  'The monthly quota of the channel is used up; retrying does not help until the next month or a larger plan.',
-);
 
 export type AcceptTools = {
   database: Database;
@@ -218,7 +208,7 @@ async function acceptInTransaction(
     const verdicts = judge(candidates, keyStates, facts);
     const accepted = candidates.filter((_candidate, index) => verdicts[index] === 'accept');
     const quota = await holdQuotas(transaction, accepted, facts, at);
-    const stored = accepted.filter((candidate) => quota.fitting.has(candidate));
+    const stored = accepted.filter((candidate) => !quota.refused.has(candidate));
     isAnyStored = stored.length > 0;
     if (isAnyStored) await write(transaction, stored, { at, expiredBefore, count: quota.count });
 
@@ -226,9 +216,10 @@ async function acceptInTransaction(
       const verdict = verdicts[index];
       if (verdict === undefined) throw new Error('every candidate has a verdict');
       if (verdict !== 'accept') return verdict;
-      return quota.fitting.has(candidate)
+      const excess = quota.refused.get(candidate);
+      return excess === undefined
         ? { kind: 'response', response: acceptedResponse(candidate.id), isReplay: false }
-        : { kind: 'refused', error: quotaExceeded() };
+        : { kind: 'refused', error: excess };
     });
   });
   if (isAnyStored) tools.onQueued();
@@ -270,7 +261,8 @@ function factsOf(facts: Facts, { channel }: Submission): ChannelFacts {
   return found;
 }
 
-type HeldQuotas = { fitting: ReadonlySet<Candidate>; count: () => Promise<void> };
+/** Those whose quota does not suffice, with what they are told. */
+type HeldQuotas = { refused: ReadonlyMap<Candidate, PublicError>; count: () => Promise<void> };
 
 async function holdQuotas(
   transaction: Transaction,
@@ -279,22 +271,24 @@ async function holdQuotas(
   at: Date,
 ): Promise<HeldQuotas> {
   const byChannel = groupBy(accepted, (candidate) => submissionOf(candidate).channel);
-  const fitting = new Set<Candidate>();
+  const refused = new Map<Candidate, PublicError>();
   const counts: (() => Promise<void>)[] = [];
   // One after the other, in one order: nobody waits for a channel's quota who holds that of a later one.
   for (const [channel, candidates] of [...byChannel].sort(([first], [second]) => (first < second ? -1 : 1))) {
-    const { fits, count } = await holdQuota(transaction, {
-      channel,
-      at,
-      demands: candidates.map((candidate) => demandOf(submissionOf(candidate), facts)),
-    });
+    const demands = candidates.map((candidate) => demandOf(submissionOf(candidate), facts));
+    const { fits, used, count } = await holdQuota(transaction, { channel, at, demands });
     for (const [index, candidate] of candidates.entries()) {
-      if (fits[index] === true) fitting.add(candidate);
+      if (fits[index] === true) continue;
+      const { amount: needed = 0, limit } = demands[index] ?? {};
+      refused.set(
+        candidate,
+        quotaExceeded(channel, { used: used[index] ?? 0, limit: limit ?? 0, needed, at }),
+      );
     }
     counts.push(count);
   }
   return {
-    fitting,
+    refused,
     count: async () => {
       await Promise.all(counts.map((count) => count()));
     },
@@ -324,13 +318,7 @@ function findRefusal(prepared: Submission | PublicError, facts: Facts): PublicEr
   const { plans, senders } = factsOf(facts, prepared);
   if (!senders.has({ organizationId, name: senderName }))
     return new PublicError(badRequest, senderRuleOf(channel).describeOther(senderName));
-  return plans.get(organizationId)?.isSuspended
-    ? new PublicError(sendingSuspended, `${sendingSuspended.when} Contact the operator.`)
-    : null;
-}
-
-function quotaExceeded(): PublicError {
-  return new PublicError(monthlyQuotaExceeded, monthlyQuotaExceeded.when);
+  return findSuspension(channel, plans.get(organizationId));
 }
 
 function demandOf(submission: Submission, facts: Facts) {

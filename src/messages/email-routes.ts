@@ -6,7 +6,7 @@ import { paginationParameters, readPage, toList } from '../platform/http/paginat
 import { defineRoute, json, type Route } from '../platform/http/route.ts';
 import { idParameter, listOf } from '../platform/http/shapes.ts';
 import { loadEmailTemplate } from '../templates/templates.ts';
-import { monthlyQuotaExceeded, sendingSuspended } from './accept.ts';
+import { monthlyQuotaExceeded, sendingSuspended } from './refusals.ts';
 import { attachmentRejected, prepareEmail } from './email-send.ts';
 import { showEmail } from './email-record.ts';
 import { emailRecord, emailSendBody, messageStatuses } from './schema.ts';

@@ -12,7 +12,7 @@ import {
   badRequest,
   defineError,
   PublicError,
-  resourceNotFound,
+  referenceNotFound,
   validationError,
 } from '../platform/http/errors.ts';
 import type { ScopedKey } from '../platform/http/idempotency.ts';
@@ -118,7 +118,7 @@ function checkInvitation(
 
 function checkTemplate(body: EmailSendBody, template: EmailText | null): PublicError | null {
   if (body.template_id === undefined) return null;
-  if (template === null) return resourceNotFound();
+  if (template === null) return referenceNotFound('template_id', 'template', body.template_id);
   return body.subject === undefined && template.subject === null
     ? new PublicError(validationError, 'subject is required with a template that has none')
     : null;

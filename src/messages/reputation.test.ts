@@ -2,11 +2,13 @@ import { afterAll, beforeAll, beforeEach, expect, test } from 'vitest';
 import { createManualClock, type ManualClock } from '../../test/support/manual-clock.ts';
 import { createTestDatabase, type TestDatabase } from '../../test/support/test-database.ts';
 import { createOrganization, loadSendingPlans, updateOrganization } from '../accounts/accounts.ts';
+import { now } from '../platform/clock.ts';
 import { createIds } from '../platform/ids.ts';
 import { type Log, silentLog } from '../platform/log.ts';
 import { type Database, openDatabase, unpreparedStatement } from '../platform/postgres/database.ts';
 import type { Failure } from './queue-store.ts';
 import { countFates, forgiveReputation, judgeReputation } from './reputation.ts';
+import { findSuspension } from './refusals.ts';
 import type { RecipientStatus } from './schema.ts';
 
 let testDatabase: TestDatabase;
@@ -90,6 +92,41 @@ test('bounces past a tenth of a day suspend the organization, with a warning on 
   expect([await isSuspended(), warnings.length]).toEqual([false, 1]);
   await count({ status: 'bounced', failure: hardBounce }, 60);
   expect([await isSuspended(), warnings.length]).toEqual([true, 2]);
+});
+
+test('whoever is suspended is told by whom, with what was seen, until the operator takes it into their own hands', async () => {
+  const refusal = async () => {
+    const [plan] = await loadSendingPlans(database, [organizationId], 'email');
+    return findSuspension('email', plan)?.message;
+  };
+  expect(await refusal()).toBeUndefined();
+  await count({ status: 'delivered' }, 1_400);
+  await count({ status: 'complained', wasHandedOff: false }, 1);
+  await count({ status: 'bounced', failure: hardBounce }, 161);
+  expect(await refusal()).toBe(
+    `Sending email is suspended for this organization by the reputation guard, since ${now(clock).toISOString()}: ` +
+      'of 1,561 emails within a day 161 (10.31 %) went to addresses that do not exist, and 1 (0.06 %) brought a ' +
+      'complaint; the limits are 10 % and 0.5 %. Remove such addresses, then ask the operator to lift it.',
+  );
+  const tools = { database, clock, newId: newIdOf() };
+  const byOperator =
+    'Sending email is suspended for this organization by the operator. Ask the operator to lift it.';
+  await updateOrganization(tools, organizationId, { suspend: ['sms'] });
+  expect(await refusal()).not.toBe(byOperator);
+  await updateOrganization(tools, organizationId, { suspend: ['email'] });
+  expect(await refusal()).toBe(byOperator);
+  await updateOrganization(tools, organizationId, { resume: ['email'] });
+  expect(await refusal()).toBeUndefined();
+});
+
+test('what the previous release has lifted and then suspended is told as lifted, and the operator is asked', async () => {
+  await count({ status: 'bounced', failure: hardBounce }, 600);
+  const run = (text: string) => database.rows(unpreparedStatement(text), [organizationId]);
+  await run(`update organizations set suspended_channels = '{sms}' where id = $1`);
+  const [plan] = await loadSendingPlans(database, [organizationId], 'email');
+  expect(plan).toMatchObject({ isSuspended: false, guardSuspension: null });
+  const [sms] = await loadSendingPlans(database, [organizationId], 'sms');
+  expect(findSuspension('sms', sms)?.message).toMatch(/^Sending SMS is suspended .* by the operator/);
 });
 
 test('complaints count against what was handed off before', async () => {

@@ -16,7 +16,8 @@ const dayMs = 24 * 60 * 60 * 1_000;
 
 /** Below it a handful of typing errors would be a rate. */
 const sentMin = 500;
-const limits = {
+/** Shares of what was handed off. */
+export const reputationLimits = {
   suspend: { bounced: 0.1, complained: 0.005 },
   warn: { bounced: 0.05, complained: 0.001 },
 } as const;
@@ -61,7 +62,7 @@ async function guard(
   const at = dateOf(atMs);
   const hasChanged =
     verdict === 'suspend'
-      ? await suspendForReputation(transaction, organizationId, at)
+      ? await suspendForReputation(transaction, organizationId, { at, ...day })
       : await warnOfReputation(transaction, organizationId, { at, since: dateOf(atMs - dayMs) });
   if (!hasChanged) return;
   const message =
@@ -80,8 +81,8 @@ export function judgeReputation({
   if (sent < sentMin) return 'good';
   const passes = (limit: { bounced: number; complained: number }) =>
     bounced / sent > limit.bounced || complained / sent > limit.complained;
-  if (passes(limits.suspend)) return 'suspend';
-  return passes(limits.warn) ? 'warn' : 'good';
+  if (passes(reputationLimits.suspend)) return 'suspend';
+  return passes(reputationLimits.warn) ? 'warn' : 'good';
 }
 
 /** The operator has lifted a suspension: what came before is forgiven. */

@@ -4,7 +4,7 @@ import { idempotencyErrors } from '../platform/http/idempotency.ts';
 import { paginationParameters, readPage, toList } from '../platform/http/pagination.ts';
 import { defineRoute, json, type Route } from '../platform/http/route.ts';
 import { idParameter, listOf, literals } from '../platform/http/shapes.ts';
-import { monthlyQuotaExceeded, sendingSuspended } from './accept.ts';
+import { monthlyQuotaExceeded, sendingSuspended } from './refusals.ts';
 import type { MessageRouteTools } from './route-tools.ts';
 import { showSms } from './sms-record.ts';
 import { smsRecord, smsSendBody, smsStatuses } from './sms-schema.ts';

@@ -6,6 +6,7 @@ import {
   type Channel,
   createApiKey,
   createOrganization,
+  type GuardSuspension,
   hasOrganization,
   listApiKeys,
   listOrganizations,
@@ -224,12 +225,12 @@ async function runOrganizationList(
   const hasMore = found.length > limit;
   const table = formatTable(
     ['ID', 'NAME', 'REQUESTS/MIN', 'EMAIL', 'SMS', 'PUSH', 'CHATAPP', 'SUSPENDED'],
-    organizations.map(({ id, name, requestsPerWindow, quotas, suspendedChannels }) => [
+    organizations.map(({ id, name, requestsPerWindow, quotas, suspendedChannels, guardSuspension }) => [
       id,
       name,
       `${requestsPerWindow}`,
       ...[quotas.email, quotas.sms, quotas.push, quotas.chatapp].map((quota) => `${quota ?? 'unlimited'}`),
-      suspendedChannels.join(', '),
+      suspendedChannels.map((channel) => showSuspended(channel, guardSuspension)).join(', '),
     ]),
   );
   return done(
@@ -242,6 +243,7 @@ async function runOrganizationList(
         quotas: organization.quotas,
         limits: organization.limits,
         suspended_channels: organization.suspendedChannels,
+        guard_suspension: organization.guardSuspension,
         reputation_guard: organization.hasReputationGuard ? 'on' : 'off',
         reputation_warned_at: organization.reputationWarnedAt,
         created_at: organization.createdAt,
@@ -250,6 +252,11 @@ async function runOrganizationList(
     },
     hasMore ? `${table}\nThere are more: --after ${organizations.at(-1)?.id ?? ''}` : table,
   );
+}
+
+/** The reputation guard suspends for email alone; all else is the operator's own doing. */
+function showSuspended(channel: Channel, guardSuspension: GuardSuspension | null): string {
+  return channel === 'email' && guardSuspension !== null ? 'email (by the reputation guard)' : channel;
 }
 
 async function runKeyCreate(

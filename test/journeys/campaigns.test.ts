@@ -483,7 +483,10 @@ describe('sending', () => {
     const id = await aReady();
     expect((await ask('POST', `/email/campaigns/${id}/send`)).status).toBe(400);
     const typo = await send(id, { schedule_at: inFuture() });
-    expect([typo.status, typo.body.message]).toEqual([422, 'schedule_at is not a known field (did you mean scheduled_at?)']);
+    expect([typo.status, typo.body.message]).toEqual([
+      422,
+      'schedule_at is not a known field (did you mean scheduled_at?)',
+    ]);
     expect((await read(id)).status).toBe('draft');
   });
 

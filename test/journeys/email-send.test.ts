@@ -197,7 +197,11 @@ describe('a request is refused with every problem by its field, and nothing is s
     [
       'a template that does not exist',
       { text: undefined, template_id: '01930000-0000-7000-8000-000000000000' },
-      { status: 404, name: 'not_found', message: /./ },
+      {
+        status: 404,
+        name: 'not_found',
+        message: /^template_id is not a template of this organization: 0193/,
+      },
     ],
     ['a NUL', { text: 'a\0b' }, invalid('text must not contain NUL or unpaired surrogates')],
     [
@@ -328,7 +332,11 @@ describe('the account', () => {
 
   test('a suspended organization sends nothing until it is resumed', async () => {
     const { organizationId, key, from } = await createLimited({ suspend: ['email'] });
-    await expectRefusal(anEmail({ from }), sendingSuspended, authorize({ key }));
+    await expectRefusal(
+      anEmail({ from }),
+      { ...sendingSuspended, message: /^Sending email is suspended for this organization by the operator\./ },
+      authorize({ key }),
+    );
     await updateOrganization(server.installation, organizationId, { resume: ['email'] });
     expect((await post(server, anEmail({ from }), authorize({ key }))).status).toBe(202);
   });
@@ -342,9 +350,21 @@ describe('the account', () => {
     const { key, from } = await createLimited({ quotas: { email: 5 } });
     const sendTo = (count: number) => anEmail({ from, to: many(count) });
     expect((await post(server, sendTo(3), authorize({ key }))).status).toBe(202);
-    await expectRefusal(sendTo(3), monthlyQuotaExceeded, authorize({ key }));
+    const told = (words: string) => ({ ...monthlyQuotaExceeded, message: new RegExp(`^${words}`) });
+    await expectRefusal(
+      sendTo(3),
+      told(
+        'The monthly email quota does not suffice: 3 of 5 recipients are used, and this message takes 3. ' +
+          'It begins anew on \\d{4}-\\d\\d-01 \\(UTC\\)',
+      ),
+      authorize({ key }),
+    );
     expect((await post(server, sendTo(2), authorize({ key }))).status).toBe(202);
-    await expectRefusal(sendTo(1), monthlyQuotaExceeded, authorize({ key }));
+    await expectRefusal(
+      sendTo(1),
+      told('The monthly email quota is used up: 5 of 5 recipients are used, and this message takes 1\\.'),
+      authorize({ key }),
+    );
   });
 
   test('of many at once exactly as many are accepted as the quota has room for', async () => {

@@ -159,6 +159,9 @@ test('1,600 characters are sent, a number with a plus is a sender, and each segm
   const fitting = await postSms(server, anSms({ body: 'ж'.repeat(134) }));
   await updateOrganization(server.installation, server.organizationId, { quotas: { sms: null } });
   expect([refused.status, refused.body.name]).toEqual([429, 'monthly_quota_exceeded']);
+  expect(refused.body.message).toContain(
+    `: ${(before + 11).toLocaleString('en-US')} of ${(before + 13).toLocaleString('en-US')} segments are used, and this message takes 3.`,
+  );
   expect(fitting.status).toBe(202);
   expect(await readSms(server, fitting.body.id)).toMatchObject({ encoding: 'ucs2', segments: 2 });
 });

@@ -241,8 +241,8 @@ describe('an email from a template', () => {
     const attempts: [object, number, string][] = [
       [templated(id), 422, 'subject is required with a template that has none'],
       [templated(id, { subject: 'x', html: '<p>x</p>' }), 422, 'template_id must not be combined'],
-      [templated(unknownId), 404, 'does not exist'],
-      [templated('nonsense'), 404, 'does not exist'],
+      [templated(unknownId), 404, `template_id is not a template of this organization: ${unknownId}`],
+      [templated('nonsense'), 404, 'template_id is not a template of this organization: nonsense'],
       [templated(unknownId, { from: 'a@nobody.example' }), 404, 'does not exist'],
       [templated(id, { subject: 'x', from: 'a@nobody.example' }), 400, 'nobody.example'],
     ];
@@ -256,7 +256,10 @@ describe('an email from a template', () => {
       templated(id, { subject: 'x', from: 'a@elsewhere.example' }),
       authorize(other),
     );
-    expect(theirs.status).toBe(404);
+    expect([theirs.status, theirs.body.message]).toEqual([
+      404,
+      `template_id is not a template of this organization: ${id}`,
+    ]);
   });
 
   test('is sent once for one idempotency key, also after the template was deleted', async () => {

@@ -1,3 +1,5 @@
+import { showKey } from './json-text.ts';
+
 /** An error that clients may see: part of the public interface, listed in the documentation of its routes. */
 export type ErrorDefinition = { readonly statusCode: number; readonly name: string; readonly when: string };
 
@@ -63,6 +65,14 @@ export function toEnvelope(error: PublicError): ErrorEnvelope {
 /** One sentence for an id that is unknown, malformed or somebody else's, so that the three cannot be told apart. */
 export function resourceNotFound(): PublicError {
   return new PublicError(notFound, 'The requested resource does not exist.');
+}
+
+/**
+ * For an id in a body that names nothing: which field, what it should have named, and the id as it was given. Ids that
+ * are unknown, malformed or somebody else's are told alike.
+ */
+export function referenceNotFound(field: string, kind: string, id: string): PublicError {
+  return new PublicError(notFound, `${field} is not a ${kind} of this organization: ${showKey(id)}`);
 }
 
 /** A client that is refused for want of room should be back soon, but not at once. */
