@@ -150,7 +150,7 @@ export const settings = {
     type: 'choice',
     choices: ['debug', 'info', 'warn', 'error', 'fatal', 'silent'],
     default: 'info',
-    about: 'What is logged, as JSON lines on standard error.',
+    about: 'What is logged on standard error: in words on a terminal, as JSON lines elsewhere.',
   },
 } as const satisfies Record<string, Setting>;
 
@@ -263,6 +263,8 @@ export function readConfig(environment: Readonly<Record<string, string | undefin
   const bounceListen = read('POSTILLION_BOUNCE_LISTEN');
   const addressChecks = read('POSTILLION_ADDRESS_CHECKS');
   const databaseUrl = read('DATABASE_URL');
+  if (databaseUrl !== '' && !/^postgres(ql)?:\/\//.test(databaseUrl))
+    problems.push('DATABASE_URL must be like postgres://user:password@host:5432/name');
   const secret = read('POSTILLION_SECRET');
   if (databaseUrl !== '' && secret === '') problems.push('POSTILLION_SECRET is required with DATABASE_URL');
   if (secret !== '' && secret.length < 32)

@@ -1,5 +1,8 @@
 import { Command, Option } from 'commander';
 import { ConfigError, readConfig, readEnvironment } from './config.ts';
+import { DatabaseUnavailableError } from './platform/postgres/database.ts';
+import { DatabaseProblem } from './roles/database-problem.ts';
+import { describeFailure } from './roles/failure.ts';
 import { addOperatorCommands } from './roles/operator.ts';
 import type { Role } from './roles/serve.ts';
 
@@ -22,12 +25,25 @@ program
 
 addOperatorCommands(program);
 
+/** Enough for the output to be written. */
+const lingerMs = 1_000;
+
 try {
   await program.parseAsync();
 } catch (cause) {
-  const isKnown = cause instanceof ConfigError || (cause instanceof Error && 'code' in cause);
-  const text =
-    cause instanceof Error ? (isKnown ? cause.message : (cause.stack ?? cause.message)) : String(cause);
-  process.stderr.write(`${text}\n`);
+  process.stderr.write(`${describe(cause)}\n`);
   process.exitCode = 1;
+}
+if (process.exitCode === 1) {
+  // What is no PostgreSQL may hold on to a connection that the client has given up.
+  setTimeout(() => process.exit(), lingerMs).unref();
+}
+
+/** What has a cause outside of the program is a sentence; of a fault in the program the stack is wanted. */
+function describe(cause: unknown): string {
+  if (cause instanceof DatabaseProblem || cause instanceof DatabaseUnavailableError)
+    return describeFailure(cause);
+  if (!(cause instanceof Error)) return String(cause);
+  const isKnown = cause instanceof ConfigError || 'code' in cause;
+  return isKnown ? cause.message : (cause.stack ?? cause.message);
 }

@@ -9,12 +9,9 @@ export type LogLevel = 'debug' | 'info' | 'warn' | 'error' | 'fatal' | 'silent';
 const bufferBytes = 4_096;
 const flushIntervalMs = 250;
 
-export function createLog(level: LogLevel, role: string): Log & { flush: () => void } {
-  const destination = pino.destination({ dest: 2, minLength: bufferBytes, sync: false });
-  const timer = setInterval(() => {
-    destination.flush();
-  }, flushIntervalMs);
-  timer.unref();
+/** JSON lines on standard error, or lines for people if that is a terminal. */
+export async function createLog(level: LogLevel, role: string): Promise<Log & { flush: () => void }> {
+  const { destination, flush } = process.stderr.isTTY ? await openTerminal() : openStream();
   const logger = pino(
     {
       level,
@@ -26,10 +23,40 @@ export function createLog(level: LogLevel, role: string): Log & { flush: () => v
     },
     destination,
   );
-  return Object.assign(logger, {
-    flush: () => {
-      destination.flushSync();
-    },
+  return Object.assign(logger, { flush });
+}
+
+function openStream() {
+  const destination = pino.destination({ dest: 2, minLength: bufferBytes, sync: false });
+  const timer = setInterval(() => {
+    destination.flush();
+  }, flushIntervalMs);
+  timer.unref();
+  const flush = () => {
+    destination.flushSync();
+  };
+  return { destination, flush };
+}
+
+/** Written at once: a person waits for each line, and nobody measures how many there can be. */
+async function openTerminal() {
+  const format = await createTerminalFormat(process.stderr.hasColors());
+  const write = (line: string) => {
+    process.stderr.write(format(line));
+  };
+  return { destination: { write }, flush: () => undefined };
+}
+
+/** Makes a JSON line of the log one for people. Loaded where it is needed only: elsewhere it would be time to start. */
+async function createTerminalFormat(hasColors: boolean): Promise<(line: string) => string> {
+  // In the bundle, a package in CommonJS has no names of its own.
+  const { default: pretty } = await import('pino-pretty');
+  return pretty.prettyFactory({
+    colorize: hasColors,
+    singleLine: true,
+    translateTime: 'SYS:HH:MM:ss',
+    // All lines on one terminal are of the same process.
+    ignore: 'pid,hostname,role',
   });
 }
 

@@ -14,7 +14,8 @@ import { pendingMigrations } from '../platform/postgres/migrate.ts';
 import { examineDirectDelivery } from './doctor-delivery.ts';
 import { type Finding, ok, problem, warning } from './finding.ts';
 import { type Installation, openInstallation, publicUrlOf } from './installation.ts';
-import { describeFailure } from './operator-command.ts';
+import { asDatabaseProblem } from './database-problem.ts';
+import { describeFailure } from './failure.ts';
 import { createSmsProvider } from './sms-provider.ts';
 import { createEmailProvider } from './worker.ts';
 
@@ -97,7 +98,9 @@ async function examineDatabase(installation: Installation): Promise<Finding[]> {
   try {
     findings.push(await examineVersion(installation));
   } catch (cause) {
-    return [unreachableDatabase(installation.config, cause)];
+    const { databaseUrl } = installation.config;
+    const found = databaseUrl === null ? cause : await asDatabaseProblem(cause, databaseUrl);
+    return [unreachableDatabase(installation.config, found)];
   }
   for (const [subject, examination] of databaseExaminations) {
     try {

@@ -19,11 +19,13 @@ import {
   unpreparedStatement,
 } from '../platform/postgres/database.ts';
 import { startEmbeddedPostgres } from '../platform/postgres/embedded.ts';
-import { migrate } from '../platform/postgres/migrate.ts';
+import { migrate, type Migration } from '../platform/postgres/migrate.ts';
 import { createPartitions } from '../platform/postgres/partitions.ts';
 import { createSecrets, type Secrets } from '../platform/secrets.ts';
 import { type SandboxAccess, sandboxToken } from '../sandbox/sandbox.ts';
 import { addSender, approveSender, sandboxSender } from '../senders/senders.ts';
+import { asDatabaseProblem, DatabaseProblem, refuseOldServer } from './database-problem.ts';
+import { describeFailure } from './failure.ts';
 
 /** What every role stands on. */
 export type Installation = {
@@ -47,19 +49,20 @@ export async function openInstallation(
   options: { migrate: boolean } = { migrate: true },
 ): Promise<Installation> {
   const { address, stop } = await findPostgres(config, log);
+  const database = openDatabase({
+    address,
+    connectionsMax: config.databaseConnectionsMax,
+    usePreparedStatements: config.usePreparedStatements,
+    onSilence: (isSilent) => {
+      if (isSilent) log.error('PostgreSQL does not answer: requests get 503 until it does');
+      else log.info('PostgreSQL answers again');
+    },
+  });
   try {
-    const database = openDatabase({
-      address,
-      connectionsMax: config.databaseConnectionsMax,
-      usePreparedStatements: config.usePreparedStatements,
-      onSilence: (isSilent) => {
-        if (isSilent) log.error('PostgreSQL does not answer: requests get 503 until it does');
-        else log.info('PostgreSQL answers again');
-      },
-    });
     if (options.migrate) {
+      if (config.databaseUrl !== null) await refuseOldServer(database);
       const applied = await whileRestarting(config, () => migrate(database));
-      for (const { name } of applied) log.info({ migration: name }, 'schema brought up to date');
+      logMigrations(applied, log);
       // After a long time off, the months of its partitions may be over.
       await whileRestarting(config, () => createPartitions(database, now(systemClock)));
     }
@@ -80,9 +83,18 @@ export async function openInstallation(
       },
     };
   } catch (cause) {
+    // Not waited for: what does not answer may not answer to this either. Left open, it would keep the process for a minute.
+    database.close().catch(() => undefined);
     await stop();
-    throw cause;
+    throw config.databaseUrl === null ? cause : await asDatabaseProblem(cause, config.databaseUrl);
   }
+}
+
+/** A fresh database takes all of them: one line, not one for each. */
+function logMigrations(applied: readonly Migration[], log: Log): void {
+  const last = applied.at(-1);
+  if (last === undefined) return;
+  log.info({ migrations: applied.length, newest: last.name }, 'schema brought up to date');
 }
 
 const restartTriesMax = 10;
@@ -119,8 +131,12 @@ async function findPostgres(
   if (config.databaseUrl !== null) {
     return { address: { url: config.databaseUrl }, stop: () => Promise.resolve() };
   }
-  const embedded = await startEmbeddedPostgres({ dataDirectory: config.dataDirectory, logger: log });
-  return { address: embedded.connection, stop: embedded.stop };
+  try {
+    const embedded = await startEmbeddedPostgres({ dataDirectory: config.dataDirectory, logger: log });
+    return { address: embedded.connection, stop: embedded.stop };
+  } catch (cause) {
+    throw new DatabaseProblem(`The embedded PostgreSQL does not start. ${describeFailure(cause)}`, { cause });
+  }
 }
 
 /** Made once; whoever loses it loses what was encrypted with it. */

@@ -2,6 +2,8 @@ import type { Command } from 'commander';
 import { readConfig, readEnvironment, settings } from '../config.ts';
 import { systemClock } from '../platform/clock.ts';
 import { createLog, type Log, silentLog } from '../platform/log.ts';
+import { asDatabaseProblem } from './database-problem.ts';
+import { describeFailure } from './failure.ts';
 import { type Installation, openInstallation } from './installation.ts';
 
 /**
@@ -43,6 +45,8 @@ export function onInstallation<Arguments extends unknown[]>(
       const installation = await openInstallation(config, log, options);
       try {
         return await work(installation, ...values);
+      } catch (cause) {
+        throw config.databaseUrl === null ? cause : await asDatabaseProblem(cause, config.databaseUrl);
       } finally {
         await installation.close();
       }
@@ -60,7 +64,7 @@ export async function runCommand(
   work: (log: Log) => Promise<CommandOutcome>,
 ): Promise<void> {
   const isJson = command.opts<{ json?: boolean }>().json === true;
-  const { log, flush } = createCommandLog();
+  const { log, flush } = await createCommandLog();
   const stopWatching = options.isLong ? () => undefined : endWhenStuck(isJson);
   try {
     print(isJson, await work(log));
@@ -89,22 +93,13 @@ function printError(isJson: boolean, problem: string): void {
   else process.stderr.write(`${problem}\n`);
 }
 
-/** An error in one sentence, with the reason that stands behind it. */
-export function describeFailure(cause: unknown): string {
-  if (!(cause instanceof Error)) return String(cause);
-  // Of several attempts (IPv6, then IPv4) the error of the whole has no words.
-  const parts = cause instanceof AggregateError && cause.message === '' ? (cause.errors as unknown[]) : [];
-  const text = parts.length > 0 ? parts.map(describeFailure).join(', ') : cause.message || cause.name;
-  return cause.cause === undefined ? text : `${text}: ${describeFailure(cause.cause)}`;
-}
-
 /** Silent, so that a terminal shows the result only, unless somebody wants to see more. */
-function createCommandLog(): { log: Log; flush: () => void } {
+async function createCommandLog(): Promise<{ log: Log; flush: () => void }> {
   const wanted = readEnvironment(process.env).LOG_LEVEL?.trim();
   // One that does not exist is reported with the other settings.
   const level = settings.LOG_LEVEL.choices.find((choice) => choice === wanted);
   if (level === undefined) return { log: silentLog, flush: () => undefined };
-  const log = createLog(level, 'operator');
+  const log = await createLog(level, 'operator');
   return { log, flush: log.flush };
 }
 

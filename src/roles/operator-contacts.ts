@@ -16,7 +16,8 @@ import type { Clock } from '../platform/clock.ts';
 import { createWaker } from '../platform/queue/wake.ts';
 import { segmentChannel } from '../segments/jobs.ts';
 import type { Installation } from './installation.ts';
-import { addCommand, type CommandOutcome, describeFailure, onInstallation } from './operator-command.ts';
+import { describeFailure } from './failure.ts';
+import { addCommand, type CommandOutcome, onInstallation } from './operator-command.ts';
 import { parseOrganizationId } from './operator-values.ts';
 
 /**

@@ -4,6 +4,8 @@ import { systemClock } from '../platform/clock.ts';
 import type { HttpServer } from '../platform/http/server.ts';
 import { createLog, type Log } from '../platform/log.ts';
 import { findDurabilityProblems } from '../platform/postgres/durability.ts';
+import { asDatabaseProblem } from './database-problem.ts';
+import { composeGreeting, type Sandbox } from './greeting.ts';
 import {
   createFirstOrganization,
   type FirstOrganization,
@@ -19,8 +21,8 @@ export type Role = 'all' | 'api' | 'worker';
 
 /** Serves until a signal asks to stop; resolves when everything has ended in good order. */
 export async function serve(config: Config, role: Role): Promise<void> {
-  const log = createLog(config.logLevel, role);
   const asked = whenAskedToStop();
+  const log = await createLog(config.logLevel, role);
   // What a role does not need is not loaded, and what it needs is loaded while PostgreSQL is looked for: after a
   // crash the way to the first answer is mostly this.
   const [installation, api, worker] = await Promise.all([
@@ -36,14 +38,15 @@ export async function serve(config: Config, role: Role): Promise<void> {
     serving = await api?.startApi(installation);
     working = await worker?.startWorker(installation);
     // Only now, since the key is seen once: whatever else can fail has not failed.
-    if (serving !== undefined)
-      greet(config.publicUrl ?? serving.url, installation, await findFirstOrganization(installation));
+    await greet(installation, serving?.url ?? null);
     log.info(
       { url: serving?.url, email_provider: config.emailProvider, sms_provider: config.smsProvider },
       'ready',
     );
 
     log.info({ signal: await asked }, 'stopping');
+  } catch (cause) {
+    throw config.databaseUrl === null ? cause : await asDatabaseProblem(cause, config.databaseUrl);
   } finally {
     try {
       await serving?.stop();
@@ -91,37 +94,22 @@ async function findFirstOrganization(
   return (await hasOrganizations(installation.database)) ? 'exists' : 'none';
 }
 
-/** For the person in front of the terminal: standard output is not the log. */
-function greet(url: string, installation: Installation, first: FirstOrganization | 'exists' | 'none'): void {
-  const lines = [`Postillion serves ${url}/v1`, `Documentation: ${url}/docs`];
+async function greet(installation: Installation, listeningUrl: string | null): Promise<void> {
+  const { emailProvider, smsProvider, publicUrl } = installation.config;
+  const url = publicUrl ?? listeningUrl;
+  const api =
+    listeningUrl === null || url === null
+      ? null
+      : {
+          url,
+          sandbox: findSandbox(installation, url),
+          organization: await findFirstOrganization(installation),
+        };
+  process.stdout.write(composeGreeting({ api, emailProvider, smsProvider }));
+}
+
+function findSandbox(installation: Installation, url: string): Sandbox {
   const link = sandboxLinkOf(installation, url);
-  if (link !== null)
-    lines.push(
-      `Sandbox inbox: ${mayPrintSecrets(installation.config) ? link : `${url}/sandbox (the link to it: bin/postillion sandbox link)`}`,
-    );
-  if (first === 'none') {
-    lines.push(
-      '',
-      'There is no organization yet. Make one, and a key for it:',
-      'bin/postillion org create --name NAME',
-      'bin/postillion key create --org ORGANIZATION',
-    );
-  } else if (first === 'exists') {
-    lines.push('', 'More keys: bin/postillion org list, bin/postillion key create --org ORGANIZATION');
-  } else {
-    lines.push(
-      '',
-      `Organization: ${first.organizationId}`,
-      `API key:      ${first.key}`,
-      `Domain:       ${first.domain} (verified)`,
-      `SMS sender:   ${first.sender} (approved)`,
-      'The key is shown only now. Send a first email:',
-      '',
-      `curl -X POST ${url}/v1/email/send \\`,
-      `  -H 'Authorization: Bearer ${first.key}' \\`,
-      `  -H 'Content-Type: application/json' \\`,
-      `  -d '{"from":"hello@${first.domain}","from_name":"Hello","to":["you@example.com"],"subject":"It works","html":"<h1>It works</h1>"}'`,
-    );
-  }
-  process.stdout.write(`\n${lines.join('\n')}\n\n`);
+  if (link === null) return { kind: 'none' };
+  return mayPrintSecrets(installation.config) ? { kind: 'shown', link } : { kind: 'hidden' };
 }

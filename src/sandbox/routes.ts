@@ -39,6 +39,7 @@ export function sandboxPages(tools: SandboxTools): Page[] {
   };
   return Object.entries(pages).map(([path, handle]) => ({
     path,
+    isPolled: path === '/sandbox/messages',
     handle: (request) => {
       if (!isWelcome(request, tools.access)) throw new PublicError(notFound, 'There is no such route.');
       return handle(request);

@@ -92,6 +92,8 @@ export type Page = {
   path: string;
   /** Of what is posted; 4 kB where nothing is said. */
   formBytesMax?: number;
+  /** A page of ours asks for it every other second: what succeeds is logged with `debug`, or it would be all of the log. */
+  isPolled?: boolean;
   handle: (request: PageRequest) => Promise<PageResponse>;
 };
 

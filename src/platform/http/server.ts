@@ -222,7 +222,8 @@ function uncount(request: FastifyRequest, state: ServerState): void {
 
 function logRequest(request: FastifyRequest, reply: FastifyReply, options: HttpServerOptions): void {
   const { config } = request.routeOptions;
-  options.log.info(
+  const isQuiet = config.page?.isPolled === true && reply.raw.writableFinished && reply.statusCode < 400;
+  options.log[isQuiet ? 'debug' : 'info'](
     {
       request_id: request.id,
       organization_id: request.caller?.organizationId,

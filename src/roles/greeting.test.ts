@@ -1,0 +1,44 @@
+import { expect, test } from 'vitest';
+import { composeGreeting } from './greeting.ts';
+
+const first = { organizationId: 'org-1', key: 'pst_secret', domain: 'postillion.test', sender: 'Demo' };
+const api = {
+  url: 'http://127.0.0.1:8025',
+  sandbox: { kind: 'shown', link: 'http://127.0.0.1:8025/sandbox?token=abc' },
+  organization: first,
+} as const;
+const sandboxes = { emailProvider: 'sandbox', smsProvider: 'sandbox' } as const;
+
+test('a first start tells where everything is, and gives a request to paste', () => {
+  const greeting = composeGreeting({ api, ...sandboxes });
+  expect(greeting).toContain('Postillion serves http://127.0.0.1:8025/v1\n');
+  expect(greeting).toContain('Sandbox inbox: http://127.0.0.1:8025/sandbox?token=abc\n');
+  expect(greeting).toContain('API key:      pst_secret\n');
+  expect(greeting).toMatch(/\n {2}-d '\{"from":"hello@postillion\.test",.*\}'\n\n$/);
+});
+
+test('a later start names no key, and one without an organization says how to make one', () => {
+  expect(composeGreeting({ api: { ...api, organization: 'exists' }, ...sandboxes })).not.toContain('pst_');
+  expect(composeGreeting({ api: { ...api, organization: 'none' }, ...sandboxes })).toContain(
+    'bin/postillion org create --name NAME\n',
+  );
+});
+
+test('how email and texts leave is said, and of a sandbox that is not served nothing', () => {
+  const greeting = composeGreeting({
+    api: { ...api, sandbox: { kind: 'none' } },
+    emailProvider: 'mx',
+    smsProvider: 'twilio',
+  });
+  expect(greeting).toContain(
+    "\nEmail goes straight to the recipients' servers, texts leave through Twilio. ",
+  );
+  expect(greeting).not.toMatch(/sandbox/i);
+});
+
+test('a worker says that it delivers', () => {
+  const greeting = composeGreeting({ api: null, emailProvider: 'smtp', smsProvider: 'sandbox' });
+  expect(greeting).toBe(
+    '\nPostillion delivers, and serves nothing. Email leaves through your SMTP server, texts stay in the sandbox.\nCtrl-C stops it.\n\n',
+  );
+});
