@@ -238,7 +238,7 @@ export type SendingPlan = {
 };
 
 const selectSendingPlans = statement<GuardRow & { id: string; quota: number | null; is_suspended: boolean }>(
-  'accounts_select_sending_plans_and_guard',
+  'accounts_select_sending_plans',
   `select
      id,
      suspended_channels, guard_suspended_at, guard_sent, guard_bounced, guard_complained,

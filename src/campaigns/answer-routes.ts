@@ -1,4 +1,10 @@
-import { type Acceptor, monthlyQuotaExceeded, sendingSuspended } from '../messages/messages.ts';
+import {
+  type Acceptor,
+  missingVariablesHeader,
+  monthlyQuotaExceeded,
+  sendingSuspended,
+  tellMissingVariables,
+} from '../messages/messages.ts';
 import {
   badRequest,
   notFound,
@@ -128,13 +134,18 @@ function sampleRoutes(tools: AnswerRouteTools, channel: CampaignChannel): Route[
         'is. If the quota ends in between, `ids` has those that were accepted.',
       params: idParameter,
       body: testBody(channel),
-      success: { statusCode: 202, schema: testRecord, when: 'Accepted for delivery.' },
+      success: {
+        statusCode: 202,
+        schema: testRecord,
+        when: 'Accepted for delivery.',
+        headers: missingVariablesHeader,
+      },
       errors: [badRequest, notFound, sendingSuspended, monthlyQuotaExceeded, serviceUnavailable],
       handle: async ({ caller: { organizationId }, params: { id }, body }) => {
         const wanted = { to: body.to, contactId: body.contact_id ?? null };
-        const ids = await sendTest(tools, { organizationId, channel, id }, wanted);
-        if (ids instanceof PublicError) throw ids;
-        return json({ ids });
+        const sent = await sendTest(tools, { organizationId, channel, id }, wanted);
+        if (sent instanceof PublicError) throw sent;
+        return json({ ids: sent.ids }, tellMissingVariables(sent.missingVariables));
       },
     }),
   ];

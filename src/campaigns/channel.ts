@@ -60,9 +60,18 @@ export type CampaignChannel = {
   renderSample: (message: PreparedMessage, copy: SampleCopy) => Sample | null;
   /** What an address of `POST /:id/test` must be: a format of `createValidation`. */
   addressFormat: string;
+  /** What is likely to be a mistake in a campaign as it is written, ready to be sent or not. */
+  findOversights: (
+    transaction: Transaction,
+    organizationId: string,
+    content: CampaignContent,
+  ) => Promise<Oversight[]>;
   /** The same copy as a transactional message to one address that `addressFormat` lets through. */
   submitTest: (message: PreparedMessage, copy: TestCopy) => Submission | null;
 };
+
+/** `no_unsubscribe_link`: readers can unsubscribe by their mail client alone. */
+export type Oversight = 'no_unsubscribe_link';
 
 export type QuotaMeter = (values: Values) => number;
 

@@ -8,7 +8,7 @@ import type { Transaction } from '../platform/postgres/database.ts';
 import { keepTemplate, listVariables, type TemplateContent, toEmailText } from '../templates/templates.ts';
 import type { CampaignChannel, CampaignContent, PreparableCampaign, Preparation } from './channel.ts';
 import { categoryInput, pickValues, variablesInput, variablesOrNull } from './content-fields.ts';
-import { renderEmailSample, submitEmailTest } from './email-sample.ts';
+import { hasUnsubscribeLink, renderEmailSample, submitEmailTest } from './email-sample.ts';
 
 const contentFields = {
   subject: optionalText({
@@ -142,6 +142,10 @@ export const emailCampaigns: CampaignChannel = {
     }),
   },
   emptySample: { subject: null, html: null, text: null, links: [], size_bytes: null },
+  findOversights: async (transaction, organizationId, content) => {
+    const source = await readSource(transaction, { organizationId, content });
+    return source.kind === 'found' && !hasUnsubscribeLink(source.content) ? ['no_unsubscribe_link'] : [];
+  },
   renderSample: renderEmailSample,
   submitTest: submitEmailTest,
 };

@@ -8,7 +8,7 @@ import {
   renderEmail,
   unsubscribePlaceholder,
 } from '../channels/email/email.ts';
-import { compileText, listPlaceholders } from '../channels/placeholders.ts';
+import { compileText } from '../channels/placeholders.ts';
 import {
   linkPaths,
   type StoredEmailContent,
@@ -90,8 +90,7 @@ export function findWarnings(
   links: readonly string[],
 ): string[] {
   const warnings: string[] = [];
-  const parts = [written.html, written.text].filter((part) => part !== null);
-  if (!parts.some((part) => listPlaceholders(compileText(part)).includes(unsubscribePlaceholder)))
+  if (!hasUnsubscribeLink(written))
     warnings.push(
       `There is no {{${unsubscribePlaceholder}}} in it: readers can unsubscribe by their mail client alone.`,
     );
@@ -100,6 +99,17 @@ export function findWarnings(
     warnings.push('The HTML has more than 102 kB: Gmail shows its beginning alone.');
   if (rendered.text === null) warnings.push('There is no text part, and none can be made of the HTML.');
   return [...warnings, ...links.flatMap(findLinkWarnings)];
+}
+
+/** Every copy has the header that mail clients show a button for; a link in the content is for the author to add. */
+export function hasUnsubscribeLink({ html, text }: { html: string | null; text: string | null }): boolean {
+  return [html, text].some(
+    (part) =>
+      part !== null &&
+      // Most content that names it nowhere need not be cut up.
+      part.includes(unsubscribePlaceholder) &&
+      compileText(part).placeholders.some(({ name }) => name === unsubscribePlaceholder),
+  );
 }
 
 function findLinkWarnings(link: string): string[] {
@@ -141,6 +151,8 @@ export function submitEmailTest(message: PreparedMessage, copy: TestCopy): Submi
     recipients: [{ field: 'to', address: to.address, addressKey: to.normalised, dropReason: null }],
     attachments: [],
     quotaUnits: 1,
+    // The answer to a test tells them for all of its messages.
+    missingVariables: [],
     idempotencyKey: null,
   };
 }

@@ -13,7 +13,8 @@ import {
 import type { NewId } from '../platform/ids.ts';
 import type { Database, Transaction } from '../platform/postgres/database.ts';
 import { emptyInputs, findInputIssues, mergeInput } from './campaign-input.ts';
-import type { CampaignChannel, PreparedMessage } from './channel.ts';
+import type { CampaignChannel, Oversight, PreparedMessage } from './channel.ts';
+import { tellOversights } from './oversights.ts';
 import { holdUsed, keyOf, prepareCampaign, queueCampaign, stopCampaign } from './queueing.ts';
 import type { CampaignInput } from './schema.ts';
 import { findRefusal, type Trigger } from './states.ts';
@@ -31,12 +32,15 @@ export type CampaignPlace = { organizationId: string; channel: CampaignChannel }
 
 export type CampaignReference = CampaignPlace & { id: string };
 
-/** Makes a draft and returns its id, or the rule that the input breaks. */
+/** What was done, and what is likely to be a mistake in the campaign as it is now. */
+export type Written = { id: string; oversights: readonly Oversight[] };
+
+/** Makes a draft, or returns the rule that the input breaks. */
 export async function createCampaign(
   tools: CampaignTools,
   { organizationId, channel }: CampaignPlace,
   input: CampaignInput & { name: string },
-): Promise<string | PublicError> {
+): Promise<Written | PublicError> {
   return tools.database.asOrganizations([organizationId], async (transaction) => {
     const values = mergeInput(channel, emptyInputs, input);
     const issues = await findInputIssues(transaction, { organizationId, channel, input, merged: values });
@@ -51,7 +55,7 @@ export async function createCampaign(
       name: input.name,
       at: now(tools.clock),
     });
-    return id;
+    return { id, oversights: await channel.findOversights(transaction, organizationId, values.content) };
   });
 }
 
@@ -60,8 +64,8 @@ export async function updateCampaign(
   tools: CampaignTools,
   reference: CampaignReference,
   input: CampaignInput,
-): Promise<PublicError | null> {
-  const { channel } = reference;
+): Promise<Written | PublicError> {
+  const { channel, organizationId, id } = reference;
   return tools.database.asOrganizations([reference.organizationId], async (transaction) => {
     const campaign = await takeForMove(transaction, reference, 'update');
     if (campaign instanceof PublicError) return campaign;
@@ -86,7 +90,7 @@ export async function updateCampaign(
       name: changed.name,
       at: now(tools.clock),
     });
-    return null;
+    return { id, oversights: await channel.findOversights(transaction, organizationId, values.content) };
   });
 }
 
@@ -124,7 +128,8 @@ export async function sendCampaign(
       await store.markScheduled(transaction, { ...keyOf(campaign), scheduledAt: time, at });
       await holdUsed(transaction, reference.channel, campaign);
     }
-    return null;
+    const { organizationId, channel } = reference;
+    return tellOversights(await channel.findOversights(transaction, organizationId, campaign.content));
   });
 }
 
@@ -169,7 +174,7 @@ export async function cancelCampaign(
     if (campaign instanceof PublicError) return campaign;
     await store.markCancelled(transaction, { ...keyOf(campaign), at });
     await stopCampaign(transaction, { ...keyOf(campaign), messageId: campaign.message_id });
-    return null;
+    return {};
   });
 }
 
@@ -222,14 +227,14 @@ async function takePrepared(
 }
 
 /**
- * Moves a campaign and answers with its id, once for a key: the answer is kept in the transaction of the move, and is
+ * Moves a campaign and answers with its id and the headers that the move has, once for a key: the answer is kept in the transaction of the move, and is
  * looked for before anything else. What is refused leaves the key free.
  */
 async function moveOnce(
   tools: CampaignTools,
   reference: CampaignReference,
   key: ScopedKey | null,
-  move: (transaction: Transaction, at: Date) => Promise<PublicError | null>,
+  move: (transaction: Transaction, at: Date) => Promise<PublicError | Record<string, string>>,
 ): Promise<MoveOutcome> {
   const at = now(tools.clock);
   const expiredBefore = dateOf(at.getTime() - retentionMs);
@@ -240,9 +245,9 @@ async function moveOnce(
       if (state?.kind === 'replay') return { kind: 'response', response: state.response, isReplay: true };
       if (state !== undefined && state.kind !== 'free')
         return { kind: 'refused', error: keyConflict(state.kind) };
-      const refusal = await move(transaction, at);
-      if (refusal !== null) return { kind: 'refused', error: refusal };
-      const response = { statusCode: 200, text: JSON.stringify({ id: reference.id }) };
+      const headers = await move(transaction, at);
+      if (headers instanceof PublicError) return { kind: 'refused', error: headers };
+      const response = { statusCode: 200, text: JSON.stringify({ id: reference.id }), headers };
       if (key !== null) await keepResponses(transaction, [{ key, response }], { at, expiredBefore });
       return { kind: 'response', response, isReplay: false };
     },

@@ -100,14 +100,14 @@ async function countMissing(
   await answers.savePoint(transaction);
   try {
     const counts = await answers.countWithoutValue(transaction, meant, asked);
-    return preparation.message.variableNames
-      .filter((name) => !hasDefault(name))
-      .map((name) => ({
-        name,
-        // What is neither a field nor a property nobody has.
-        contacts: counts.get(name) ?? audience,
-      }))
-      .filter(({ contacts }) => contacts > 0);
+    return (
+      preparation.message.variableNames
+        .filter((name) => !hasDefault(name))
+        // What is neither a field nor a property nobody has: it is told of an empty audience, too.
+        .map((name) => ({ name, contacts: counts.get(name) ?? audience, isHadByNobody: !counts.has(name) }))
+        .filter(({ contacts, isHadByNobody }) => contacts > 0 || isHadByNobody)
+        .map(({ name, contacts }) => ({ name, contacts }))
+    );
   } catch (cause) {
     if (!isStatementTimeout(cause)) throw cause;
     await answers.returnToSavePoint(transaction);

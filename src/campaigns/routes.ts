@@ -15,7 +15,9 @@ import {
   resumeCampaign,
   sendCampaign,
   updateCampaign,
+  type Written,
 } from './lifecycle.ts';
+import { oversightsHeader, tellOversights } from './oversights.ts';
 import { showCampaign } from './record.ts';
 import {
   campaignBody,
@@ -53,15 +55,19 @@ function draftRoutes(tools: CampaignRouteTools, channel: CampaignChannel): Route
       description:
         'As a draft, which needs a name alone. What else is missing is said when it is to be sent.',
       body: campaignBody(channel),
-      success: { statusCode: 201, schema: campaignReference, when: 'The id of the draft.' },
+      success: {
+        statusCode: 201,
+        schema: campaignReference,
+        when: 'The id of the draft.',
+        headers: oversightsHeader,
+      },
       handle: async ({ caller: { organizationId }, body }) => {
-        const id = await createCampaign(
+        const written = await createCampaign(
           tools,
           { organizationId, channel },
           body as CampaignInput & { name: string },
         );
-        if (id instanceof PublicError) throw id;
-        return json({ id });
+        return answerWritten(written);
       },
     }),
     defineRoute({
@@ -131,12 +137,10 @@ function draftRoutes(tools: CampaignRouteTools, channel: CampaignChannel): Route
         'scheduled one must remain ready to be sent.',
       params: idParameter,
       body: campaignPatch(channel),
-      success: { statusCode: 200, schema: campaignReference, when: 'Its id.' },
+      success: { statusCode: 200, schema: campaignReference, when: 'Its id.', headers: oversightsHeader },
       errors: [notFound, badRequest],
       handle: async ({ caller: { organizationId }, params: { id }, body }) => {
-        const refusal = await updateCampaign(tools, { organizationId, channel, id }, body);
-        if (refusal !== null) throw refusal;
-        return json({ id });
+        return answerWritten(await updateCampaign(tools, { organizationId, channel, id }, body));
       },
     }),
     defineRoute({
@@ -159,6 +163,11 @@ function draftRoutes(tools: CampaignRouteTools, channel: CampaignChannel): Route
   ];
 }
 
+function answerWritten(written: Written | PublicError): RouteResponse {
+  if (written instanceof PublicError) throw written;
+  return json({ id: written.id }, tellOversights(written.oversights));
+}
+
 function messagesOf(rows: readonly store.CampaignRow[]): string[] {
   return rows.flatMap(({ message_id: id }) => (id === null ? [] : [id]));
 }
@@ -179,7 +188,7 @@ function moveRoutes(tools: CampaignRouteTools, channel: CampaignChannel): Route[
       params: idParameter,
       body: sendBody,
       isIdempotent: true,
-      success,
+      success: { ...success, headers: oversightsHeader },
       errors: [badRequest, notFound, sendingSuspended, ...idempotencyErrors],
       handle: async ({ caller: { organizationId }, params: { id }, body, idempotencyKey }) => {
         const scheduledAt = body.scheduled_at ?? null;

@@ -80,6 +80,7 @@ export const smsCampaigns: CampaignChannel = {
     segments: Type.Union([Type.Integer(), Type.Null()], { description: 'Each counts as a text of its own.' }),
   },
   emptySample: { from: null, body: null, encoding: null, segments: null },
+  findOversights: () => Promise.resolve([]),
   renderSample: renderSmsSample,
   submitTest: submitSmsTest,
 };

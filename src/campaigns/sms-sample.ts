@@ -51,5 +51,14 @@ export function submitSmsTest(message: PreparedMessage, copy: TestCopy): Submiss
   if (text === null) return null;
   const { organizationId, to } = copy;
   const { sender, category } = message;
-  return submitSms({ organizationId, sender, to, text, category, idempotencyKey: null });
+  return submitSms({
+    organizationId,
+    sender,
+    to,
+    text,
+    category,
+    // The answer to a test tells them for all of its messages.
+    missingVariables: [],
+    idempotencyKey: null,
+  });
 }

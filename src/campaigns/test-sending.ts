@@ -8,13 +8,14 @@ import { loadSample, type SampleTools } from './sampling.ts';
 /**
  * Sends a campaign as it reads now to a few addresses, as transactional mail: nothing of it is counted with the
  * campaign. Returns the ids of the messages, one an address. If some of them are refused, for the quota for instance,
- * those before them are on their way; only if all are, that is an error.
+ * those before them are on their way; only if all are, that is an error. `missingVariables` are the names that stay
+ * as written in these copies.
  */
 export async function sendTest(
   tools: SampleTools & { acceptor: Acceptor },
   reference: CampaignReference,
   { to, contactId }: { to: readonly string[]; contactId: string | null },
-): Promise<string[] | PublicError> {
+): Promise<{ ids: string[]; missingVariables: string[] } | PublicError> {
   const { organizationId, channel } = reference;
   const sample = await loadSample(tools, reference, contactId);
   if (sample instanceof PublicError) return sample;
@@ -34,7 +35,9 @@ export async function sendTest(
     outcome.kind === 'response' ? [(JSON.parse(outcome.response.text) as { id: string }).id] : [],
   );
   const refused = outcomes.find((outcome) => outcome.kind === 'refused');
-  return ids.length === 0 && refused !== undefined ? refused.error : ids;
+  if (ids.length === 0 && refused !== undefined) return refused.error;
+  const { variableNames } = preparation.message;
+  return { ids, missingVariables: variableNames.filter((name) => !Object.hasOwn(values, name)) };
 }
 
 function unfit({ words }: CampaignChannel): PublicError {

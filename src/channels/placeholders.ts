@@ -108,6 +108,19 @@ export function listPlaceholders(compiled: CompiledText): string[] {
   return [...new Set(compiled.placeholders.map((placeholder) => placeholder.name))];
 }
 
+/** More than that nobody reads, and names are as long as their author likes. */
+const missingMax = 50;
+
+/** The distinct names that no value is given for, in the order of their first appearance; the first fifty at most. */
+export function listMissing({ placeholders }: CompiledText, values: Values): string[] {
+  const missing = new Set<string>();
+  for (const { name } of placeholders) {
+    if (missing.size >= missingMax) break;
+    if (!Object.hasOwn(values, name)) missing.add(name);
+  }
+  return [...missing];
+}
+
 const htmlSpecial = /[&<>"']/;
 const htmlSpecials = /[&<>"']/g;
 const htmlEntities: Readonly<Record<string, string>> = {

@@ -15,6 +15,7 @@ import {
 import type { NewId } from '../platform/ids.ts';
 import { type Database, DatabaseUnavailableError, type Transaction } from '../platform/postgres/database.ts';
 import type { Secrets } from '../platform/secrets.ts';
+import { tellMissingVariables } from './missing-variables.ts';
 import { findSuspension, quotaExceeded } from './refusals.ts';
 import { type OwnSenders, senderRuleOf } from './sender-rules.ts';
 import * as store from './store.ts';
@@ -154,9 +155,9 @@ async function settleUnknown(
     ),
   );
   if (present.size > 0) tools.onQueued();
-  return candidates.map(({ id }) =>
-    present.has(id)
-      ? { kind: 'response', response: acceptedResponse(id), isReplay: false }
+  return candidates.map((candidate) =>
+    present.has(candidate.id)
+      ? { kind: 'response', response: acceptedResponse(candidate), isReplay: false }
       : { kind: 'failed', cause },
   );
 }
@@ -184,8 +185,12 @@ async function findWhenBack(
   }
 }
 
-function acceptedResponse(id: string): StoredResponse {
-  return { statusCode: 202, text: JSON.stringify({ id }) };
+function acceptedResponse(candidate: Candidate): StoredResponse {
+  return {
+    statusCode: 202,
+    text: JSON.stringify({ id: candidate.id }),
+    headers: tellMissingVariables(submissionOf(candidate).missingVariables),
+  };
 }
 
 async function acceptInTransaction(
@@ -218,7 +223,7 @@ async function acceptInTransaction(
       if (verdict !== 'accept') return verdict;
       const excess = quota.refused.get(candidate);
       return excess === undefined
-        ? { kind: 'response', response: acceptedResponse(candidate.id), isReplay: false }
+        ? { kind: 'response', response: acceptedResponse(candidate), isReplay: false }
         : { kind: 'refused', error: excess };
     });
   });
@@ -347,9 +352,10 @@ async function write(
     context.count(),
     keepResponses(
       transaction,
-      stored.flatMap(({ id, idempotencyKey }) =>
-        idempotencyKey === null ? [] : [{ key: idempotencyKey, response: acceptedResponse(id) }],
-      ),
+      stored.flatMap((candidate) => {
+        const { idempotencyKey: key } = candidate;
+        return key === null ? [] : [{ key, response: acceptedResponse(candidate) }];
+      }),
       { at, expiredBefore },
     ),
     ...store.insertLargeParts(transaction, messages),

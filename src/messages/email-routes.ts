@@ -6,6 +6,7 @@ import { paginationParameters, readPage, toList } from '../platform/http/paginat
 import { defineRoute, json, type Route } from '../platform/http/route.ts';
 import { idParameter, listOf } from '../platform/http/shapes.ts';
 import { loadEmailTemplate } from '../templates/templates.ts';
+import { missingVariablesHeader } from './missing-variables.ts';
 import { monthlyQuotaExceeded, sendingSuspended } from './refusals.ts';
 import { attachmentRejected, prepareEmail } from './email-send.ts';
 import { showEmail } from './email-record.ts';
@@ -34,6 +35,7 @@ export function emailRoutes({ database, acceptor }: MessageRouteTools): Route[] 
         statusCode: 202,
         schema: Type.Object({ id: Type.String({ format: 'uuid' }) }),
         when: 'Accepted for delivery.',
+        headers: missingVariablesHeader,
       },
       errors: [
         badRequest,

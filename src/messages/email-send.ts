@@ -147,7 +147,7 @@ function buildSubmission(
   const { organizationId, body, template, from, idempotencyKey } = parts;
   const rendering = renderEmail(sourceOf(body, template), body.variables ?? {});
   if (rendering.kind === 'too_long') return new PublicError(validationError, rendering.issue);
-  const { email: rendered } = rendering;
+  const { email: rendered, missingVariables } = rendering;
 
   const attachments = body.attachments ?? [];
   const content: StoredEmailContent = {
@@ -181,6 +181,7 @@ function buildSubmission(
     recipients: markDuplicates(parts.recipients),
     attachments: attachments.map((attachment) => attachment.content),
     quotaUnits: parts.recipients.length,
+    missingVariables,
     idempotencyKey,
   };
 }

@@ -154,6 +154,7 @@ async function queueReply(
     to: address,
     text: defaultReplies[keyword],
     category: 'keyword_reply',
+    missingVariables: [],
     idempotencyKey: null,
   });
   const recipients = submission.recipients.map((recipient) => ({ ...recipient, field: 'answer' as const }));

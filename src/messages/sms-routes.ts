@@ -4,6 +4,7 @@ import { idempotencyErrors } from '../platform/http/idempotency.ts';
 import { paginationParameters, readPage, toList } from '../platform/http/pagination.ts';
 import { defineRoute, json, type Route } from '../platform/http/route.ts';
 import { idParameter, listOf, literals } from '../platform/http/shapes.ts';
+import { missingVariablesHeader } from './missing-variables.ts';
 import { monthlyQuotaExceeded, sendingSuspended } from './refusals.ts';
 import type { MessageRouteTools } from './route-tools.ts';
 import { showSms } from './sms-record.ts';
@@ -31,6 +32,7 @@ export function smsRoutes({ database, acceptor }: MessageRouteTools): Route[] {
         statusCode: 202,
         schema: Type.Object({ id: Type.String({ format: 'uuid' }) }),
         when: 'Accepted for delivery.',
+        headers: missingVariablesHeader,
       },
       errors: [badRequest, sendingSuspended, monthlyQuotaExceeded, ...idempotencyErrors],
       handle: async ({ caller: { organizationId }, body, idempotencyKey }) => {

@@ -1,4 +1,5 @@
 import { compileSms, countSegments, fillSms, smsLengthMax, trimSenderName } from '../channels/sms/sms.ts';
+import { listMissing } from '../channels/placeholders.ts';
 import { PublicError, validationError } from '../platform/http/errors.ts';
 import type { ScopedKey } from '../platform/http/idempotency.ts';
 import type { SmsSendBody } from './sms-schema.ts';
@@ -8,7 +9,9 @@ export type SmsRequest = { organizationId: string; body: SmsSendBody; idempotenc
 
 /** Turns a request into a submission, or into the rule that it breaks. What needs the account comes later (accept.ts). */
 export function prepareSms({ organizationId, body, idempotencyKey }: SmsRequest): Submission | PublicError {
-  const text = fillSms(compileSms(body.body), body.variables ?? {});
+  const variables = body.variables ?? {};
+  const compiled = compileSms(body.body);
+  const text = fillSms(compiled, variables);
   if (text === null) {
     return new PublicError(
       validationError,
@@ -21,6 +24,7 @@ export function prepareSms({ organizationId, body, idempotencyKey }: SmsRequest)
     to: body.to,
     text,
     category: body.category ?? null,
+    missingVariables: listMissing(compiled, variables),
     idempotencyKey,
   });
 }
@@ -32,9 +36,10 @@ export function submitSms(sms: {
   to: string;
   text: string;
   category: string | null;
+  missingVariables: readonly string[];
   idempotencyKey: ScopedKey | null;
 }): Submission {
-  const { organizationId, sender, to, text, category, idempotencyKey } = sms;
+  const { organizationId, sender, to, text, category, missingVariables, idempotencyKey } = sms;
   const { encoding, segments } = countSegments(text);
   const details: StoredSmsDetails = { encoding, segments };
   const content: StoredSmsContent = { text };
@@ -53,6 +58,7 @@ export function submitSms(sms: {
     recipients: [{ field: 'to', address: to, addressKey: to, dropReason: null }],
     attachments: [],
     quotaUnits: segments,
+    missingVariables,
     idempotencyKey,
   };
 }

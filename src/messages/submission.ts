@@ -39,6 +39,8 @@ export type Submission = {
   attachments: readonly Uint8Array[];
   /** What it takes of the month's quota: the recipients of an email, as they were submitted; the segments of an SMS. */
   quotaUnits: number;
+  /** Names of placeholders that stay as written; the first of them. */
+  missingVariables: readonly string[];
   idempotencyKey: ScopedKey | null;
 };
 

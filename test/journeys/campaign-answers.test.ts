@@ -421,6 +421,16 @@ describe('a preview', () => {
     const shown = await preview(id);
     expect(shown.missing_variables).toEqual([{ name: 'coupon', contacts: 1 }]);
     expect(shown.html).toBe('<p>Ann {{coupon}} Here</p>');
+    const sent = await server.request('POST', `/v1/email/campaigns/${id}/test`, { to: ['me@example.com'] });
+    expect([sent.status, sent.headers.get('postillion-missing-variables')]).toEqual([202, 'coupon']);
+  });
+
+  test('names a variable that nobody can have a value for, although nobody is there yet', async () => {
+    const id = await aCampaign({ html: '<p>{{first_name}} {{coupon}}</p>' });
+    expect(await preview(id)).toMatchObject({
+      audience: 0,
+      missing_variables: [{ name: 'coupon', contacts: 0 }],
+    });
   });
 
   test('is refused while another one of the organization counts', async () => {

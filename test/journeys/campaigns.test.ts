@@ -833,3 +833,51 @@ describe('an idempotency key', () => {
     expect((await cancel(id, { 'idempotency-key': key })).body.name).toBe('invalid_idempotency_key');
   });
 });
+
+describe('an email campaign without a link to unsubscribe by', () => {
+  const warningsOf = ({ status, headers }: { status: number; headers: Headers }) => [
+    status,
+    headers.get('postillion-warnings'),
+  ];
+  const link = '<a href="{{unsubscribe_url}}">No more</a>';
+  const bare = 'no_unsubscribe_link';
+
+  test('says so when it is created, changed, scheduled and sent, and is sent all the same', async () => {
+    const content = {
+      name: unique(),
+      from: 'news@postillion.test',
+      subject: 'News',
+      list_ids: [await aList()],
+    };
+    const created = await ask<{ id: string }>('POST', '/email/campaigns', {
+      ...content,
+      html: '<p>News</p>',
+    });
+    expect(warningsOf(created)).toEqual([201, bare]);
+    const { id } = created.body;
+    expect(warningsOf(await patch(id, { html: `<p>{{unsubscribe_url</p>` }))).toEqual([200, bare]);
+    expect(warningsOf(await patch(id, { html: link }))).toEqual([200, null]);
+    expect(
+      warningsOf(await patch(id, { html: '<p>News</p>', text: 'Leave: {{ unsubscribe_url }}' })),
+    ).toEqual([200, null]);
+    expect(warningsOf(await patch(id, { text: null }))).toEqual([200, bare]);
+    expect(warningsOf(await send(id, { scheduled_at: inFuture() }))).toEqual([200, bare]);
+    const key = { 'idempotency-key': unique('key') };
+    expect(warningsOf(await send(id, {}, key))).toEqual([200, bare]);
+    expect(warningsOf(await send(id, {}, key))).toEqual([200, bare]);
+    expect((await read(id)).status).toBe('queued');
+  });
+
+  test('is judged by its template, and not before there is any content', async () => {
+    expect(warningsOf(await ask('POST', '/email/campaigns', { name: unique() }))).toEqual([201, null]);
+    for (const [html, warning] of [
+      ['<p>Hello</p>', bare],
+      [link, null],
+    ]) {
+      const body = { name: unique(), template_id: await aTemplate({ html }) };
+      expect(warningsOf(await ask('POST', '/email/campaigns', body))).toEqual([201, warning]);
+    }
+    const text = { name: unique(), body: 'News' };
+    expect(warningsOf(await ask('POST', '/sms/campaigns', text))).toEqual([201, null]);
+  });
+});

@@ -166,11 +166,19 @@ test('1,600 characters are sent, a number with a plus is a sender, and each segm
   expect(await readSms(server, fitting.body.id)).toMatchObject({ encoding: 'ucs2', segments: 2 });
 });
 
+test('a variable that nobody gave is told in a header', async () => {
+  const body = 'Hello {{name}}, {{code}} {{name}}';
+  const response = await postSms(server, anSms({ body, variables: { code: '1' } }));
+  expect([response.status, Object.keys(response.body)]).toEqual([202, ['id']]);
+  expect(response.headers.get('postillion-missing-variables')).toBe('name');
+});
+
 test('an idempotency key sends once, and belongs to its endpoint', async () => {
   const headers = { 'idempotency-key': 'sms-1' };
   const first = await postSms(server, anSms(), headers);
   const second = await postSms(server, anSms(), headers);
   expect(second.text).toBe(first.text);
+  expect(second.headers.get('postillion-missing-variables')).toBeNull();
   expect(second.headers.get('idempotent-replayed')).toBe('true');
   expect((await postSms<ErrorBody>(server, anSms({ body: 'Other' }), headers)).status).toBe(409);
 });

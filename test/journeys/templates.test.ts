@@ -243,7 +243,7 @@ describe('an email from a template', () => {
       [templated(id, { subject: 'x', html: '<p>x</p>' }), 422, 'template_id must not be combined'],
       [templated(unknownId), 404, `template_id is not a template of this organization: ${unknownId}`],
       [templated('nonsense'), 404, 'template_id is not a template of this organization: nonsense'],
-      [templated(unknownId, { from: 'a@nobody.example' }), 404, 'does not exist'],
+      [templated(unknownId, { from: 'a@nobody.example' }), 404, 'template_id is not a template'],
       [templated(id, { subject: 'x', from: 'a@nobody.example' }), 400, 'nobody.example'],
     ];
     for (const [body, status, message] of attempts) {
@@ -270,5 +270,25 @@ describe('an email from a template', () => {
     const second = await post(server, templated(id), headers);
     expect([second.status, second.text]).toEqual([first.status, first.text]);
     expect(second.headers.get('idempotent-replayed')).toBe('true');
+    expect(second.headers.get('postillion-missing-variables')).toBe('name, code');
+  });
+
+  test('tells the variables that nobody gave in a header, and nothing where all are given', async () => {
+    const { id } = await aTemplate({ preview_text: 'Soon, {{when}}' });
+    const told = async (body: object) => {
+      const response = await post(server, body);
+      expect([response.status, Object.keys(response.body)]).toEqual([202, ['id']]);
+      return response.headers.get('postillion-missing-variables');
+    };
+    // The preview text stands at the beginning of the HTML.
+    expect(await told(templated(id))).toBe('name, when, code');
+    expect(await told(templated(id, { variables: { name: '{{more}}', constructor: 'x' } }))).toBe(
+      'when, code',
+    );
+    expect(await told(templated(id, { variables: { name: '', when: 0, code: false } }))).toBeNull();
+    expect(await told(anEmail({ subject: '{{ a.b }}', text: '{{a.b}} {{{c}}} {{unsubscribe_url}}' }))).toBe(
+      'a.b, c, unsubscribe_url',
+    );
+    expect(await told(anEmail({ text: '{{not a name}} {{}} {single}' }))).toBeNull();
   });
 });

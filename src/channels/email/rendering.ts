@@ -1,5 +1,5 @@
 import { codeUnitsMax, isLongerThan } from '../../platform/characters.ts';
-import { compileText, fillText, type Values } from '../placeholders.ts';
+import { type CompiledText, compileText, fillText, listMissing, type Values } from '../placeholders.ts';
 
 /** What an email says; HTML, text or both. */
 export type EmailText = { subject: string | null; html: string | null; text: string | null };
@@ -10,8 +10,12 @@ export const subjectLengthMax = 998;
 /** An email may grow by its variables up to the size that a request may have at all. */
 const renderedLengthMax = 30 * 1_048_576;
 
-/** `issue` is a phrase that begins with the field that has grown too long. */
-export type EmailRendering = { kind: 'rendered'; email: EmailText } | { kind: 'too_long'; issue: string };
+/**
+ * `missingVariables` are names that stay as written, since no value was given: the first of them, each once. `issue`
+ * is a phrase that begins with the field that has grown too long.
+ */
+export type EmailRendering =
+  { kind: 'rendered'; email: EmailText; missingVariables: string[] } | { kind: 'too_long'; issue: string };
 
 const fields = ['subject', 'html', 'text'] as const satisfies (keyof EmailText)[];
 
@@ -23,14 +27,20 @@ const limits: Readonly<Record<keyof EmailText, string>> = {
 
 /** Replaces the placeholders: values are escaped in HTML, and literal in subject and text. */
 export function renderEmail(written: EmailText, values: Values): EmailRendering {
+  const missing = new Set<string>();
+  const compile = (part: string) => {
+    const compiled = compileText(part);
+    for (const name of listMissing(compiled, values)) missing.add(name);
+    return compiled;
+  };
   const email: EmailText = {
-    subject: written.subject === null ? null : fillSubject(written.subject, values),
-    html: written.html === null ? null : fillBody(written.html, values, 'html'),
-    text: written.text === null ? null : fillBody(written.text, values, 'none'),
+    subject: written.subject === null ? null : fillSubject(compile(written.subject), values),
+    html: written.html === null ? null : fillBody(compile(written.html), values, 'html'),
+    text: written.text === null ? null : fillBody(compile(written.text), values, 'none'),
   };
   const grown = fields.find((field) => written[field] !== null && email[field] === null);
   return grown === undefined
-    ? { kind: 'rendered', email }
+    ? { kind: 'rendered', email, missingVariables: [...missing] }
     : {
         kind: 'too_long',
         issue: `${grown} must be at most ${limits[grown]} with its variables replaced`,
@@ -38,14 +48,16 @@ export function renderEmail(written: EmailText, values: Values): EmailRendering 
 }
 
 /** Null if it grows too long. */
-function fillSubject(subject: string, values: Values): string | null {
-  const filled = fillText(compileText(subject), values, 'none', codeUnitsMax(subjectLengthMax));
+function fillSubject(subject: CompiledText, values: Values): string | null {
+  const filled = fillText(subject, values, 'none', codeUnitsMax(subjectLengthMax));
   if (filled === null || isLongerThan(filled, subjectLengthMax)) return null;
   // A value may hold line ends; a header may not.
   return filled.replace(/[\r\n]+/g, ' ');
 }
 
 /** Null if it grows too long. */
-function fillBody(body: string, values: Values, escape: 'html' | 'none'): string | null {
-  return body.includes('{{') ? fillText(compileText(body), values, escape, renderedLengthMax) : body;
+function fillBody(body: CompiledText, values: Values, escape: 'html' | 'none'): string | null {
+  return body.placeholders.length === 0
+    ? (body.literals[0] ?? '')
+    : fillText(body, values, escape, renderedLengthMax);
 }

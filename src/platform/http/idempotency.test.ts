@@ -42,7 +42,7 @@ beforeEach(() => {
   };
 });
 
-const response = { statusCode: 202, text: '{ "id" : "1" }' };
+const response = { statusCode: 202, text: '{ "id" : "1" }', headers: { 'x-told': 'a, b' } };
 
 function claim(transaction: Connection, keys: readonly ScopedKey[] = [key]): Promise<KeyState[]> {
   return claimKeys(transaction, keys, { expiredBefore: dateOf(clock.nowMs() - retentionMs) });
@@ -150,7 +150,7 @@ test('after a day a key is free again and takes a new response; before that it i
   clock.advance(1);
   expect(await stateOf()).toEqual([{ kind: 'free' }]);
   await carryOut('{"id":"2"}');
-  expect(await stateOf()).toEqual([{ kind: 'replay', response: { statusCode: 202, text: '{"id":"2"}' } }]);
+  expect(await stateOf()).toEqual([{ kind: 'replay', response: { ...response, text: '{"id":"2"}' } }]);
 });
 
 test('housekeeping removes keys of more than a day ago, and no others', async () => {

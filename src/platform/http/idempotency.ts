@@ -49,7 +49,8 @@ export function readIdempotencyKey(header: string | string[] | undefined): strin
 /** A key in its scope: one organization, one endpoint (method and route pattern). */
 export type ScopedKey = { organizationId: string; endpoint: string; key: string; fingerprint: Buffer };
 
-export type StoredResponse = { statusCode: number; text: string };
+/** `headers` are those that the answer has besides what every answer has; names in lower case. */
+export type StoredResponse = { statusCode: number; text: string; headers: Readonly<Record<string, string>> };
 
 export type KeyState =
   | { kind: 'free' }
@@ -69,9 +70,10 @@ const selectKeys = statement<{
   fingerprint: Buffer;
   status_code: number;
   response: string;
+  headers: Record<string, string> | null;
 }>(
   'idempotency_select_keys',
-  `select wanted.position, kept.fingerprint, kept.status_code, kept.response
+  `select wanted.position, kept.fingerprint, kept.status_code, kept.response, kept.headers
    from unnest($1::uuid[], $2::text[], $3::text[]) with ordinality as wanted (organization_id, endpoint, key, position)
    join idempotency_keys kept using (organization_id, endpoint, key)
    where kept.created_at > $4`,
@@ -102,7 +104,10 @@ export async function claimKeys(
     const row = keptByPosition.get(index + 1);
     if (row !== undefined) {
       return row.fingerprint.equals(fingerprint)
-        ? { kind: 'replay', response: { statusCode: row.status_code, text: row.response } }
+        ? {
+            kind: 'replay',
+            response: { statusCode: row.status_code, text: row.response, headers: row.headers ?? {} },
+          }
         : { kind: 'different_request' };
     }
     return locks[index]?.is_locked === true ? { kind: 'free' } : { kind: 'concurrent' };
@@ -128,16 +133,17 @@ export function keyConflict(kind: 'concurrent' | 'different_request'): PublicErr
 const insertKeys = statement(
   'idempotency_insert_keys',
   `insert into idempotency_keys as kept
-     (organization_id, endpoint, key, fingerprint, status_code, response, created_at)
-   select organization_id, endpoint, key, decode(fingerprint, 'hex'), status_code, response, $7
-   from unnest($1::uuid[], $2::text[], $3::text[], $4::text[], $5::smallint[], $6::text[])
-     as response (organization_id, endpoint, key, fingerprint, status_code, response)
+     (organization_id, endpoint, key, fingerprint, status_code, response, headers, created_at)
+   select organization_id, endpoint, key, decode(fingerprint, 'hex'), status_code, response, headers::jsonb, $8
+   from unnest($1::uuid[], $2::text[], $3::text[], $4::text[], $5::smallint[], $6::text[], $7::text[])
+     as response (organization_id, endpoint, key, fingerprint, status_code, response, headers)
    on conflict (organization_id, endpoint, key) do update
    set fingerprint = excluded.fingerprint,
      status_code = excluded.status_code,
      response = excluded.response,
+     headers = excluded.headers,
      created_at = excluded.created_at
-   where kept.created_at <= $8`,
+   where kept.created_at <= $9`,
 );
 
 /** Keeps responses under keys that `claimKeys` found free in the same transaction. */
@@ -154,6 +160,9 @@ export async function keepResponses(
     responses.map(({ key }) => key.fingerprint.toString('hex')),
     responses.map(({ response }) => response.statusCode),
     responses.map(({ response }) => response.text),
+    responses.map(({ response: { headers } }) =>
+      Object.keys(headers).length === 0 ? null : JSON.stringify(headers),
+    ),
     time.at,
     time.expiredBefore,
   ]);

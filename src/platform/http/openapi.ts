@@ -267,6 +267,12 @@ function describeResponses(route: Route): OpenApiOperation['responses'] {
       headers: {
         ...headerReferences('x-request-id', ...rateHeaders),
         ...(route.isIdempotent && headerReferences('Idempotent-Replayed')),
+        ...Object.fromEntries(
+          Object.entries(route.success.headers ?? {}).map(([name, description]) => [
+            name,
+            { description, schema: { type: 'string' } },
+          ]),
+        ),
       },
       content: { 'application/json': { schema: toPortableSchema(route.success.schema) } },
     },

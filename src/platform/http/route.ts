@@ -16,7 +16,8 @@ export type RouteRequest<Params, Query, Body> = {
 
 /** `body` is written as JSON; a replayed response goes out as it was stored, byte for byte. */
 export type RouteResponse =
-  { kind: 'json'; body: unknown } | { kind: 'stored'; response: StoredResponse; isReplay: boolean };
+  | { kind: 'json'; body: unknown; headers: Readonly<Record<string, string>> }
+  | { kind: 'stored'; response: StoredResponse; isReplay: boolean };
 
 /** One operation of the API: what the server checks, what the documentation says, and what answers. */
 export type Route = {
@@ -34,7 +35,13 @@ export type Route = {
   /** A request without a body is one with an empty object. */
   isBodyOptional: boolean;
   isIdempotent: boolean;
-  success: { statusCode: 200 | 201 | 202; schema: TSchema; when: string };
+  success: {
+    statusCode: 200 | 201 | 202;
+    schema: TSchema;
+    when: string;
+    /** What the answer may have besides the headers of every answer: names in lower case, and what they say. */
+    headers?: Readonly<Record<string, string>>;
+  };
   errors: readonly ErrorDefinition[];
   handle: (request: RouteRequest<unknown, unknown, unknown>) => Promise<RouteResponse>;
 };
@@ -76,8 +83,8 @@ export function defineRoute<
   };
 }
 
-export function json(body: unknown): RouteResponse {
-  return { kind: 'json', body };
+export function json(body: unknown, headers: Readonly<Record<string, string>> = {}): RouteResponse {
+  return { kind: 'json', body, headers };
 }
 
 /** The key of a route in tables: idempotency scopes, schemas of the body thread, documentation. */

@@ -423,10 +423,17 @@ function scopeKey(
 function sendResponse(reply: FastifyReply, route: Route, response: RouteResponse): FastifyReply {
   reply.header('content-type', 'application/json; charset=utf-8');
   if (response.kind === 'json') {
-    return reply.code(route.success.statusCode).send(JSON.stringify(response.body));
+    return reply
+      .headers({ ...response.headers })
+      .code(route.success.statusCode)
+      .send(JSON.stringify(response.body));
   }
   if (response.isReplay) reply.header('idempotent-replayed', 'true');
-  return reply.code(response.response.statusCode).send(response.response.text);
+  const { statusCode, text, headers } = response.response;
+  return reply
+    .headers({ ...headers })
+    .code(statusCode)
+    .send(text);
 }
 
 function sendError(reply: FastifyReply, error: PublicError): void {
