@@ -84,7 +84,6 @@ async function fillSegment({ database, organizationId }: BenchInstallation): Pro
     ),
     [organizationId, segmentId],
   );
-  await database.rows(unpreparedStatement('analyze memberships'));
 }
 
 const segmentId = '01999999-0000-7000-8000-000000000001';

@@ -196,7 +196,6 @@ async function queueRecipients(
     ),
     [organizationId, ids, lane],
   );
-  await database.rows(unpreparedStatement('analyze delivery_queue, recipients, messages'));
 }
 
 async function sendByNodemailer(port: number): Promise<Run> {

@@ -19,6 +19,7 @@ import {
 import { type Clock, now } from '../platform/clock.ts';
 import type { NewId } from '../platform/ids.ts';
 import type { Database, Transaction } from '../platform/postgres/database.ts';
+import { continueByIndex } from '../platform/postgres/lookup.ts';
 import { tryLockName } from '../platform/postgres/name-locks.ts';
 import type { CampaignChannel, CampaignChannels, QuotaMeter } from './channel.ts';
 import * as store from './engine-store.ts';
@@ -281,6 +282,7 @@ async function expand(
     chosenAt: frozenAt,
     at,
   });
+  await continueByIndex(transaction);
   await noteRecipientChanges(
     transaction,
     tools.newId,

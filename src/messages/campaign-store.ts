@@ -1,22 +1,28 @@
-import { type Connection, statement, unpreparedStatement } from '../platform/postgres/database.ts';
+import {
+  type Connection,
+  type Database,
+  statement,
+  unpreparedStatement,
+} from '../platform/postgres/database.ts';
+import { hasKeyOf } from '../platform/postgres/lookup.ts';
 import type { Channel } from '../accounts/accounts.ts';
 import type { Values } from '../channels/placeholders.ts';
-import type { MessageKey } from './queue-store.ts';
+import { inOneRoundTrip, type MessageKey } from './queue-store.ts';
 
 const selectStopped = statement<{ id: string }>(
   'messages_select_stopped',
   `select m.id
    from unnest($1::uuid[], $2::uuid[]) as wanted (organization_id, id)
-   join messages m using (organization_id, id)
+   join messages m on ${hasKeyOf('m', 'wanted', ['id'])}
    where m.is_stopped`,
 );
 
 /** The ids of those messages that nobody more is to be handed. */
 export async function findStoppedMessages(
-  connection: Connection,
+  database: Database,
   messages: readonly MessageKey[],
 ): Promise<Set<string>> {
-  const rows = await connection.rows(selectStopped, [
+  const rows = await inOneRoundTrip(database, selectStopped, [
     messages.map(({ organizationId }) => organizationId),
     messages.map(({ messageId }) => messageId),
   ]);

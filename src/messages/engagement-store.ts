@@ -1,5 +1,6 @@
 import type { Values } from '../channels/placeholders.ts';
 import { type Connection, statement, unpreparedStatement } from '../platform/postgres/database.ts';
+import { hasKeyOf } from '../platform/postgres/lookup.ts';
 import type { JobKey, MessageKey } from './queue-store.ts';
 import type { RecipientStatus } from './schema.ts';
 import { rankOf } from './status.ts';
@@ -8,9 +9,11 @@ const lockTransactional = statement<{ id: string }>(
   'engagement_lock_transactional',
   `select m.id
    from messages m
-   join unnest($1::uuid[], $2::uuid[]) as wanted (organization_id, id) using (organization_id, id)
-   where m.class = 'transactional'
-   order by m.organization_id, m.id
+   join unnest($1::uuid[], $2::uuid[]) as wanted (organization_id, id)
+     on ${hasKeyOf('m', 'wanted', ['id'])}
+   -- Not by the index on the status of transactional messages, which "= 'transactional'" would allow.
+   where m.class <> 'campaign'
+   order by wanted.organization_id, wanted.id
    for no key update of m`,
 );
 
@@ -39,9 +42,9 @@ const lockAll = statement<{
   `select r.organization_id, r.message_id, r.ordinal, r.handed_off_at
    from recipients r
    join unnest($1::uuid[], $2::uuid[], $3::integer[]) as wanted (organization_id, message_id, ordinal)
-     using (organization_id, message_id, ordinal)
+     on ${hasKeyOf('r', 'wanted', ['message_id', 'ordinal'])}
    where r.drop_reason is null
-   order by r.organization_id, r.message_id, r.ordinal
+   order by wanted.organization_id, wanted.message_id, wanted.ordinal
    for no key update of r`,
 );
 
@@ -81,8 +84,7 @@ const applyAll = statement<{ organization_id: string; message_id: string; ordina
    from unnest(
      $1::uuid[], $2::uuid[], $3::integer[], $4::timestamptz[], $5::timestamptz[], $6::timestamptz[], $7::text[]
    ) as engaged (organization_id, message_id, ordinal, opened_at, clicked_at, machine_engaged_at, status)
-   where r.organization_id = engaged.organization_id and r.message_id = engaged.message_id
-     and r.ordinal = engaged.ordinal
+   where ${hasKeyOf('r', 'engaged', ['message_id', 'ordinal'])}
      and (
        (r.opened_at is null and engaged.opened_at is not null)
        or (r.clicked_at is null and engaged.clicked_at is not null)

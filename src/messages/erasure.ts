@@ -10,6 +10,7 @@ import {
 import { dateOf, now } from '../platform/clock.ts';
 import { lowestIdAt, type NewId } from '../platform/ids.ts';
 import type { Transaction } from '../platform/postgres/database.ts';
+import { continueByIndex } from '../platform/postgres/lookup.ts';
 import { type ChoreTools, startChore } from '../platform/queue/chore.ts';
 import { forgetCopies, forgetMessages } from '../sandbox/sandbox.ts';
 import * as store from './erasure-store.ts';
@@ -57,6 +58,7 @@ async function eraseNext(tools: ErasureTools, transaction: Transaction, at: Date
   const erased = await store.eraseRecipients(transaction, recipients, recipientsMax);
   const idsOf = (isCampaign: boolean) =>
     erased.filter((recipient) => recipient.isCampaign === isCampaign).map(({ messageId }) => messageId);
+  await continueByIndex(transaction);
   await noteRecipientChanges(transaction, tools.newId, erased);
   await store.eraseMessages(transaction, organizationId, idsOf(false));
   await forgetMessages(transaction, organizationId, idsOf(false));

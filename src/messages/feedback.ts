@@ -1,6 +1,7 @@
 import type { Channel } from '../accounts/accounts.ts';
 import { now } from '../platform/clock.ts';
 import type { Database, Transaction } from '../platform/postgres/database.ts';
+import { continueByIndex } from '../platform/postgres/lookup.ts';
 import type { NewId } from '../platform/ids.ts';
 import type { SuppressionTools } from '../audience/audience.ts';
 import { policyOf } from './delivery-policies.ts';
@@ -47,6 +48,7 @@ export async function applyReportsWithin(
   reports: readonly Report[],
 ): Promise<void> {
   const at = now(tools.clock);
+  await continueByIndex(transaction);
   await store.lockMessagesOf(transaction, uniqueMessages(reports.map(({ job }) => job)));
   const strongest = strongestReports(reports);
   if (policyOf(channel).isReportedById)

@@ -7,9 +7,13 @@ import {
   unpreparedStatement,
 } from '../platform/postgres/database.ts';
 import { toPredicate } from '../platform/postgres/predicate.ts';
+import { hasKeyOf } from '../platform/postgres/lookup.ts';
 import { unburiedWorker } from '../platform/queue/lease.ts';
 import type { DropReason, RecipientStatus } from './schema.ts';
 import { emailStatusOfRecipients, rankOf, smsStatusOfRecipients } from './status.ts';
+
+/** After the organization. */
+const recipientKey = ['message_id', 'ordinal'] as const;
 
 /** Which recipient of which message: the key of a row in the queue. */
 export type JobKey = { organizationId: string; messageId: string; ordinal: number };
@@ -109,7 +113,7 @@ const claimDue = statement<ClaimRow>(
      update delivery_queue q
      set claimed_by = $5, claim_number = $6
      from due
-     where q.organization_id = due.organization_id and q.message_id = due.message_id and q.ordinal = due.ordinal
+     where ${hasKeyOf('q', 'due', recipientKey)}
      returning q.organization_id, q.message_id, q.ordinal, q.channel, q.lane, q.accepted_at, q.content_bytes,
        q.attempts, q.ambiguities, q.crashes, q.claim_number
    ), seen as (
@@ -121,15 +125,18 @@ const claimDue = statement<ClaimRow>(
          else (select organization_id from active where due_at <= $3 order by position offset $4 - 1 limit 1)
        end as last_organization_id,
        (select min(due_at) from active where due_at > $3) as next_due_at,
-       exists (
-         select from delivery_queue
+       -- In their order, which only the index of the suspects has: others would be read through to find none.
+       (
+         select true from delivery_queue
          where claimed_by is null and set_aside_at is null and crashes >= ${suspectCrashes} and due_at <= $3
            and lane < 2
-       ) as has_suspects
+         order by due_at
+         limit 1
+       ) is not null as has_suspects
    )
    select seen.*, claimed.*, r.contact_id, r.address, r.address_key, r.variables
    from seen
-   left join (claimed join recipients r using (organization_id, message_id, ordinal)) on true`,
+   left join (claimed join recipients r on ${hasKeyOf('r', 'claimed', recipientKey)}) on true`,
 );
 
 type JobRow = {
@@ -361,7 +368,7 @@ const settle = statement<{ organization_id: string; message_id: string; ordinal:
    ), done as (
      delete from delivery_queue q
      using settlement s
-     where q.organization_id = s.organization_id and q.message_id = s.message_id and q.ordinal = s.ordinal
+     where ${hasKeyOf('q', 's', recipientKey)}
        and q.claimed_by = $4 and s.due_at is null
      returning s.*
    ), requeued as (
@@ -369,7 +376,7 @@ const settle = statement<{ organization_id: string; message_id: string; ordinal:
      set claimed_by = null, claim_number = null, due_at = s.due_at, attempts = s.attempts, crashes = s.crashes,
        ambiguities = q.ambiguities + s.is_ambiguous::integer, set_aside_at = s.set_aside_at
      from settlement s
-     where q.organization_id = s.organization_id and q.message_id = s.message_id and q.ordinal = s.ordinal
+     where ${hasKeyOf('q', 's', recipientKey)}
        and q.claimed_by = $4 and s.due_at is not null
      returning s.*
    )
@@ -391,7 +398,7 @@ const settle = statement<{ organization_id: string; message_id: string; ordinal:
      diagnostic = case when ${isOvertaken} then r.diagnostic else s.diagnostic end,
      remote = case when ${isOvertaken} then r.remote else s.remote end
    from (select * from done union all select * from requeued) s
-   where r.organization_id = s.organization_id and r.message_id = s.message_id and r.ordinal = s.ordinal
+   where ${hasKeyOf('r', 's', recipientKey)}
      and (s.status is not null or s.is_ambiguous or s.drop_reason is not null)
    returning r.organization_id, r.message_id, r.ordinal`,
 );
@@ -434,8 +441,9 @@ const lockMessages = statement(
   'messages_lock',
   `select
    from messages m
-   join unnest($1::uuid[], $2::uuid[]) as wanted (organization_id, id) using (organization_id, id)
-   order by m.organization_id, m.id
+   join unnest($1::uuid[], $2::uuid[]) as wanted (organization_id, id)
+     on ${hasKeyOf('m', 'wanted', ['id'])}
+   order by wanted.organization_id, wanted.id
    for no key update of m`,
 );
 
@@ -453,8 +461,8 @@ const lockRecipients = statement(
   `select
    from recipients r
    join unnest($1::uuid[], $2::uuid[], $3::integer[]) as wanted (organization_id, message_id, ordinal)
-     using (organization_id, message_id, ordinal)
-   order by r.organization_id, r.message_id, r.ordinal
+     on ${hasKeyOf('r', 'wanted', recipientKey)}
+   order by wanted.organization_id, wanted.message_id, wanted.ordinal
    for no key update of r`,
 );
 
@@ -473,21 +481,31 @@ const refreshStatus = statement(
   `update messages m
    set status = fresh.status, updated_at = $3
    from (
-     select r.organization_id, r.message_id,
-       case changed.channel when 'sms' then ${smsStatusOfRecipients} else ${emailStatusOfRecipients} end as status
-     from recipients r
-     join (
-       select distinct changed.organization_id, changed.message_id, of_class.channel
-       from unnest($1::uuid[], $2::uuid[]) as changed (organization_id, message_id)
-       join messages of_class on of_class.organization_id = changed.organization_id and of_class.id = changed.message_id
-       where of_class.class = 'transactional'
-     ) changed using (organization_id, message_id)
-     group by r.organization_id, r.message_id, changed.channel
+     select changed.organization_id, changed.message_id, of_recipients.status
+     from unnest($1::uuid[], $2::uuid[]) as changed (organization_id, message_id)
+     -- A limit keeps each of these a search by key, one for each message, whatever the planner takes the tables for.
+     cross join lateral (
+       select of_class.channel
+       from messages of_class
+       where ${hasKeyOf('of_class', 'changed', [['id', 'message_id']])}
+         -- "= 'transactional'" would allow the index on their status, which is not made for this.
+         and of_class.class <> 'campaign'
+       limit 1
+     ) of_class
+     cross join lateral (
+       select case of_class.channel when 'sms' then ${smsStatusOfRecipients} else ${emailStatusOfRecipients} end as status
+       from recipients r
+       where ${hasKeyOf('r', 'changed', ['message_id'])}
+       having count(*) > 0
+     ) of_recipients
    ) fresh
-   where m.organization_id = fresh.organization_id and m.id = fresh.message_id`,
+   where ${hasKeyOf('m', 'fresh', [['id', 'message_id']])}`,
 );
 
-/** Brings the status of messages up to date with their recipients; campaigns have none, and too many of those. */
+/**
+ * Brings the status of messages, each named once, up to date with their recipients; campaigns have none, and too many
+ * of those.
+ */
 export async function refreshMessages(
   connection: Connection,
   messages: readonly MessageKey[],
@@ -501,10 +519,10 @@ const deleteAttachments = statement(
   'messages_delete_attachments',
   `delete from attachment_contents a
    using unnest($1::uuid[], $2::uuid[]) as finished (organization_id, message_id)
-   where a.organization_id = finished.organization_id and a.message_id = finished.message_id
+   where ${hasKeyOf('a', 'finished', ['message_id'])}
      and not exists (
        select from delivery_queue q
-       where q.organization_id = a.organization_id and q.message_id = a.message_id
+       where ${hasKeyOf('q', 'finished', ['message_id'])}
      )`,
 );
 
@@ -543,8 +561,13 @@ const selectDeliverable = statement<{
   `select m.organization_id, m.id, m.sender, m.subject, m.details, c.content, m.recipient_count,
      m.class = 'campaign' as is_personalised, m.created_at
    from unnest($1::uuid[], $2::uuid[]) as wanted (organization_id, id)
-   join messages m using (organization_id, id)
-   join message_contents c on c.organization_id = m.organization_id and c.message_id = m.id`,
+   -- A limit keeps each a search by its own key: all three ids are equal, and might be compared in any order.
+   cross join lateral (
+     select * from messages where ${hasKeyOf('messages', 'wanted', ['id'])} limit 1
+   ) m
+   cross join lateral (
+     select content from message_contents c where ${hasKeyOf('c', 'wanted', [['message_id', 'id']])} limit 1
+   ) c`,
 );
 
 export async function loadDeliverableMessages(
@@ -608,8 +631,7 @@ const applyReports = statement<{ organization_id: string; message_id: string; or
      organization_id, message_id, ordinal, status, failure_type, failure_class, smtp_code, enhanced_code,
      diagnostic, remote
    )
-   where r.organization_id = report.organization_id and r.message_id = report.message_id
-     and r.ordinal = report.ordinal
+   where ${hasKeyOf('r', 'report', recipientKey)}
      and r.drop_reason is null
      and (
        ${rankOf('report.status')} > ${rankOf('r.status')}
@@ -651,9 +673,9 @@ export async function findAddressKeys(
       ordinal: number;
       address_key: string;
     }>(
-      `select organization_id, message_id, ordinal, address_key
+      `select r.organization_id, r.message_id, r.ordinal, r.address_key
        from unnest($1::uuid[], $2::uuid[], $3::integer[]) as job (organization_id, message_id, ordinal)
-       join recipients using (organization_id, message_id, ordinal)`,
+       join recipients r on ${hasKeyOf('r', 'job', recipientKey)}`,
     ),
     keyColumns(jobs),
   );
@@ -742,7 +764,7 @@ export function textOfKey({ organizationId, messageId, ordinal }: JobKey): strin
 }
 
 /** One statement in a transaction of its own, for the sake of its plan. */
-function inOneRoundTrip<Row>(
+export function inOneRoundTrip<Row>(
   database: Database,
   given: Statement<Row>,
   values: readonly unknown[],

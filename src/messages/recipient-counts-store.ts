@@ -1,4 +1,5 @@
 import { type Connection, statement, unpreparedStatement } from '../platform/postgres/database.ts';
+import { hasKeyOf } from '../platform/postgres/lookup.ts';
 import type { MessageKey } from './queue-store.ts';
 import { fateOfRecipient, type RecipientFate } from './status.ts';
 
@@ -8,7 +9,7 @@ const insertAll = statement(
    select changed.organization_id, changed.id, changed.message_id, array_agg(changed.slice)
    from unnest($1::uuid[], $2::uuid[], $3::uuid[], $4::integer[])
      as changed (organization_id, id, message_id, slice)
-   join messages m on m.organization_id = changed.organization_id and m.id = changed.message_id
+   join messages m on ${hasKeyOf('m', 'changed', [['id', 'message_id']])}
    where m.class = 'campaign'
    group by changed.organization_id, changed.id, changed.message_id`,
 );
@@ -77,8 +78,8 @@ const lockAll = statement(
   `select
    from recipient_counts n
    join unnest($1::uuid[], $2::uuid[], $3::integer[]) as wanted (organization_id, message_id, slice)
-     using (organization_id, message_id, slice)
-   order by n.organization_id, n.message_id, n.slice
+     on ${hasKeyOf('n', 'wanted', ['message_id', 'slice'])}
+   order by wanted.organization_id, wanted.message_id, wanted.slice
    for update of n`,
 );
 
@@ -103,7 +104,8 @@ const recountAll = statement(
      failed = fresh.failed, complained = fresh.complained, unsubscribed = fresh.unsubscribed,
      opened = fresh.opened, clicked = fresh.clicked, dropped = fresh.dropped, uncertain = fresh.uncertain,
      unconfirmed = fresh.unconfirmed, fates = fresh.fates
-   from unnest($1::uuid[], $2::uuid[], $3::integer[]) as wanted (organization_id, message_id, slice)
+   from unnest($1::uuid[], $2::uuid[], $3::integer[], $4::integer[], $6::integer[])
+     as wanted (organization_id, message_id, slice, first_ordinal, end_ordinal)
    cross join lateral (
      select
        coalesce(sum(handed_off), 0) as handed_off,
@@ -127,14 +129,13 @@ const recountAll = statement(
          count(handed_off_at) as handed_off, count(opened_at) as opened, count(clicked_at) as clicked,
          count(*) filter (where uncertain and status in ('sent', 'delayed')) as uncertain
        from recipients r
-       where r.organization_id = wanted.organization_id
-         and r.message_id = wanted.message_id
-         and r.ordinal >= wanted.slice * $4
-         and r.ordinal < (wanted.slice + 1) * $4
+       where ${hasKeyOf('r', 'wanted', ['message_id'])}
+         and r.ordinal >= wanted.first_ordinal
+         and r.ordinal < wanted.end_ordinal
        group by fate
      ) by_fate
    ) fresh
-   where n.organization_id = wanted.organization_id and n.message_id = wanted.message_id and n.slice = wanted.slice`,
+   where ${hasKeyOf('n', 'wanted', ['message_id', 'slice'])}`,
 );
 
 export async function recount(
@@ -142,7 +143,12 @@ export async function recount(
   slices: readonly Slice[],
   { sliceSize, ordinalsMax }: { sliceSize: number; ordinalsMax: number },
 ): Promise<void> {
-  await connection.rows(recountAll, [...sliceColumns(slices), sliceSize, ordinalsMax]);
+  await connection.rows(recountAll, [
+    ...sliceColumns(slices),
+    slices.map(({ slice }) => slice * sliceSize),
+    ordinalsMax,
+    slices.map(({ slice }) => (slice + 1) * sliceSize),
+  ]);
 }
 
 function sliceColumns(slices: readonly Slice[]): [string[], string[], number[]] {

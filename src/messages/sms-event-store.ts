@@ -1,5 +1,5 @@
 import type { InboundSms, SmsReceipt } from '../channels/sms/sms.ts';
-import { type Connection, statement } from '../platform/postgres/database.ts';
+import { type Connection, statement, unpreparedStatement } from '../platform/postgres/database.ts';
 import type { JobKey } from './queue-store.ts';
 
 /** What a provider told, until it has been applied. */
@@ -96,13 +96,13 @@ export async function findNextSmsEventAt(connection: Connection): Promise<Date |
   return row?.due_at ?? null;
 }
 
-const selectUncertain = statement<{
+/** Planned anew each time: one of an empty partition would look through all recipients of the organization. */
+const selectUncertain = unpreparedStatement<{
   position: number;
   organization_id: string;
   message_id: string;
   ordinal: number;
 }>(
-  'recipients_select_uncertain',
   `select wanted.position, cut_off.organization_id, cut_off.message_id, cut_off.ordinal
    from unnest($1::text[], $2::text[]) with ordinality as wanted (number, sender, position)
    join senders s on s.name = wanted.sender

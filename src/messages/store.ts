@@ -211,11 +211,11 @@ export type MessageRow = {
 const messageColumns =
   'm.id, m.status, m.sender, m.subject, m.category, m.template_id, m.details, m.created_at, m.updated_at';
 
-const selectMessage = statement<MessageRow>(
-  'messages_select',
+/** Planned anew each time, as the next one is: a plan that was made while the month was empty would read all of it. */
+const selectMessage = unpreparedStatement<MessageRow>(
   `select ${messageColumns}
    from messages m
-   where m.organization_id = $1 and m.id = $2 and m.channel = $3 and m.class = 'transactional'`,
+   where m.organization_id = $1 and m.id = $2 and m.channel = $3 and m.class <> 'campaign'`,
 );
 
 export async function findMessage(
@@ -324,8 +324,7 @@ export type RecipientRow = FateRow & {
   drop_reason: (typeof dropReasons)[number] | null;
 };
 
-const selectRecipients = statement<RecipientRow>(
-  'messages_select_recipients',
+const selectRecipients = unpreparedStatement<RecipientRow>(
   `select message_id, field, address, status, status_at, drop_reason, ${fateColumns}
    from recipients
    where organization_id = $1 and message_id = any ($2::uuid[])

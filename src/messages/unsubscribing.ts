@@ -12,6 +12,7 @@ import {
 import { now } from '../platform/clock.ts';
 import type { NewId } from '../platform/ids.ts';
 import type { Database, Transaction } from '../platform/postgres/database.ts';
+import { continueByIndex } from '../platform/postgres/lookup.ts';
 import * as store from './engagement-store.ts';
 import { type JobKey, raiseStatuses } from './queue-store.ts';
 import { noteRecipientChanges } from './recipient-counts.ts';
@@ -103,6 +104,7 @@ async function unsubscribe(
       { organizationId: key.organizationId, address: recipient.addressKey, reason: 'unsubscribe' },
     ]);
   }
+  await continueByIndex(transaction);
   const changed = await raiseStatuses(transaction, [{ job: key, status: 'unsubscribed', failure: null }], at);
   await noteRecipientChanges(transaction, tools.newId, changed);
 }

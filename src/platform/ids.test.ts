@@ -7,15 +7,16 @@ function millisecondsOf(id: string): number {
   return Number.parseInt(id.replaceAll('-', '').slice(0, 12), 16);
 }
 
-test('every id is a UUIDv7 and greater than the one before it, whatever the clock does', () => {
-  const steps = fc.array(fc.integer({ min: -5_000, max: 5_000 }), { maxLength: 200 });
+test('every id is a UUIDv7 and greater than the one before it, also when the clock is put right', () => {
+  const steps = fc.array(fc.integer({ min: -9_000, max: 9_000 }), { maxLength: 200 });
   fc.assert(
     fc.property(steps, (movesMs) => {
       const clock = createManualClock();
       const newId = createIds(clock);
       let last = newId();
       for (const moveMs of movesMs) {
-        clock.setWallTime(clock.nowMs() + moveMs);
+        // Ten seconds behind the highest that it has shown, and it counts as one that had been far ahead.
+        clock.setWallTime(Math.max(clock.nowMs() + moveMs, millisecondsOf(last) - 10_000));
         const id = newId();
         expect(id).toMatch(/^[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$/);
         expect(id > last).toBe(true);
@@ -23,6 +24,19 @@ test('every id is a UUIDv7 and greater than the one before it, whatever the cloc
       }
     }),
   );
+});
+
+test('ids are of the present again once a clock that was far ahead is back', () => {
+  const clock = createManualClock();
+  const newId = createIds(clock);
+  const before = newId();
+  const presentMs = clock.nowMs();
+  clock.setWallTime(presentMs + 10 * 366 * 86_400_000);
+  newId();
+  clock.setWallTime(presentMs + 1_000);
+  const [first, second] = [newId(), newId()];
+  expect(millisecondsOf(first)).toBe(presentMs + 1_000);
+  expect(before < first && first < second).toBe(true);
 });
 
 test('fifty thousand ids of one millisecond go up and carry that millisecond', () => {

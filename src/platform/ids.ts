@@ -9,7 +9,13 @@ export type NewId = () => string;
 const randomPageBytes = 8_192;
 const randomBytesPerId = 16;
 
-/** The clock may stand still or go back: ids made by one process go up all the same. */
+/** A clock that is put right goes back by less; one that had been far ahead, by more. */
+const backwardMsMax = 10_000;
+
+/**
+ * The clock may stand still or go back a little: ids made by one process go up all the same. They follow a clock that
+ * goes far back, since they would be of the future else, where there are no partitions for them, until it is reached.
+ */
 export function createIds(clock: Clock): NewId {
   let lastMs = 0;
   let sequence = 0;
@@ -24,7 +30,7 @@ export function createIds(clock: Clock): NewId {
     offset += randomBytesPerId;
 
     const nowMs = Math.trunc(clock.nowMs());
-    if (nowMs > lastMs) {
+    if (nowMs > lastMs || nowMs < lastMs - backwardMsMax) {
       lastMs = nowMs;
       // 31 of 32 bits: the other half of the counter's range is left for the ids of one millisecond.
       sequence = new DataView(random.buffer, random.byteOffset).getUint32(0) >>> 1;

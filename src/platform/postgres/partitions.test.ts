@@ -82,6 +82,15 @@ test('after months of standing still there is room for the present again, and wh
   expect(await placeOf('2026-11-01T00:00:00Z')).toBe('diary_2026_11');
 });
 
+test('a clock that was far ahead for a while leaves no month without a partition', async () => {
+  await createPartitions(database, new Date('2035-06-10T00:00:00Z'));
+  expect(await placeOf('2035-07-01T00:00:00Z')).toBe('diary_2035_07');
+  await createPartitions(database, new Date('2027-12-10T00:00:00Z'));
+  await createPartitions(database, new Date('2028-02-10T00:00:00Z'));
+  expect(await placeOf('2028-01-31T23:59:59Z')).toBe('diary_2028_01');
+  expect(await placeOf('2028-05-01T00:00:00Z')).toBe('diary_2028_05');
+});
+
 test('a new month is filled like the one before it', async () => {
   await database.rows(
     unpreparedStatement('create table ledger (id uuid primary key, sum integer) partition by range (id)'),
