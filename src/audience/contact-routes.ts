@@ -14,7 +14,7 @@ import { defineRoute, json, type Route } from '../platform/http/route.ts';
 import { deletedOf, idParameter, listOf } from '../platform/http/shapes.ts';
 import { createContact, deleteContacts, listContacts, readContact, updateContact } from './contacts.ts';
 import type { AudienceRouteTools } from './route-tools.ts';
-import { contactBody, contactIdsBody, contactPatch, contactRecord } from './schema.ts';
+import { bulkDeletion, contactBody, contactIdsBody, contactPatch, contactRecord } from './schema.ts';
 
 const segmentNotReady = defineError(409, 'segment_not_ready', 'The segment is still being computed.');
 
@@ -25,6 +25,7 @@ export function contactRoutes(tools: AudienceRouteTools): Route[] {
     defineRoute({
       method: 'POST',
       path: '/contacts',
+      operationId: 'createContact',
       scope: 'contacts:write',
       tag,
       summary: 'Create a contact',
@@ -48,6 +49,7 @@ export function contactRoutes(tools: AudienceRouteTools): Route[] {
     defineRoute({
       method: 'GET',
       path: '/contacts',
+      operationId: 'listContacts',
       scope: 'contacts:read',
       tag,
       summary: 'List contacts',
@@ -105,6 +107,7 @@ export function contactRoutes(tools: AudienceRouteTools): Route[] {
     defineRoute({
       method: 'GET',
       path: '/contacts/:id',
+      operationId: 'getContact',
       scope: 'contacts:read',
       tag,
       summary: 'Read a contact',
@@ -120,6 +123,7 @@ export function contactRoutes(tools: AudienceRouteTools): Route[] {
     defineRoute({
       method: 'PATCH',
       path: '/contacts/:id',
+      operationId: 'updateContact',
       scope: 'contacts:write',
       tag,
       summary: 'Change a contact',
@@ -146,6 +150,7 @@ export function contactRoutes(tools: AudienceRouteTools): Route[] {
     defineRoute({
       method: 'DELETE',
       path: '/contacts/:id',
+      operationId: 'deleteContact',
       scope: 'contacts:write',
       tag,
       summary: 'Delete a contact and erase what is known of it',
@@ -165,6 +170,7 @@ export function contactRoutes(tools: AudienceRouteTools): Route[] {
     defineRoute({
       method: 'POST',
       path: '/contacts/bulk-delete',
+      operationId: 'bulkDeleteContacts',
       scope: 'contacts:write',
       tag,
       summary: 'Delete up to 1,000 contacts',
@@ -172,11 +178,7 @@ export function contactRoutes(tools: AudienceRouteTools): Route[] {
       body: contactIdsBody,
       success: {
         statusCode: 200,
-        schema: Type.Object({
-          object: Type.Literal('bulk_delete'),
-          deleted_count: Type.Integer(),
-          not_found_ids: Type.Array(Type.String()),
-        }),
+        schema: bulkDeletion,
         when: 'Those that were there are deleted.',
       },
       handle: async ({ caller: { organizationId }, body }) => {

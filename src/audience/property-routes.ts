@@ -22,6 +22,7 @@ export function propertyRoutes(tools: AudienceRouteTools): Route[] {
     defineRoute({
       method: 'POST',
       path: '/properties',
+      operationId: 'createProperty',
       scope: 'contacts:write',
       tag,
       summary: 'Define a property of contacts',
@@ -46,6 +47,7 @@ export function propertyRoutes(tools: AudienceRouteTools): Route[] {
     defineRoute({
       method: 'GET',
       path: '/properties',
+      operationId: 'listProperties',
       scope: 'contacts:read',
       tag,
       summary: 'List the properties of contacts',
@@ -76,6 +78,7 @@ export function propertyRoutes(tools: AudienceRouteTools): Route[] {
     defineRoute({
       method: 'GET',
       path: '/properties/:id',
+      operationId: 'getProperty',
       scope: 'contacts:read',
       tag,
       summary: 'Read a property',
@@ -93,6 +96,7 @@ export function propertyRoutes(tools: AudienceRouteTools): Route[] {
     defineRoute({
       method: 'PATCH',
       path: '/properties/:id',
+      operationId: 'updateProperty',
       scope: 'contacts:write',
       tag,
       summary: 'Change a property',
@@ -116,6 +120,7 @@ export function propertyRoutes(tools: AudienceRouteTools): Route[] {
     defineRoute({
       method: 'DELETE',
       path: '/properties/:id',
+      operationId: 'deleteProperty',
       scope: 'contacts:write',
       tag,
       summary: 'Delete a property and its values',

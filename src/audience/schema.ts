@@ -1,7 +1,7 @@
 import { type Static, Type } from 'typebox';
 import { type Channel, channels } from '../accounts/accounts.ts';
 import { parseAddress } from '../channels/email/email.ts';
-import { instant, literals, optionalText, textOrNull } from '../platform/http/shapes.ts';
+import { instant, literals, optionalText, scalar, textOrNull } from '../platform/http/shapes.ts';
 import type { TextFormat } from '../platform/http/validation.ts';
 
 /** Why an address must not be written to any more. */
@@ -82,6 +82,10 @@ export const propertyTextLengthMax = 1_000;
 
 const id = Type.String({ format: 'uuid' });
 
+const consentState = literals(consentStates, { title: 'ConsentState' });
+
+const propertyType = literals(propertyTypes, { title: 'PropertyType' });
+
 const consent = <State>(state: State) =>
   Object.fromEntries(channels.map((channel) => [channel, state])) as Record<Channel, State>;
 
@@ -115,7 +119,8 @@ const contactFields = {
     ),
   ),
   consent: Type.Optional(
-    Type.Object(consent(Type.Optional(literals(consentStates))), {
+    Type.Object(consent(Type.Optional(consentState)), {
+      title: 'ConsentInput',
       additionalProperties: false,
       description: 'Whether campaigns may write to the contact, by channel; `subscribed` at first.',
     }),
@@ -131,42 +136,45 @@ export const contactBody = Type.Object(
     list_ids: setIds('Lists that the contact is added to.'),
     tag_ids: setIds('Tags that the contact gets.'),
   },
-  { additionalProperties: false },
+  { title: 'CreateContactRequest', additionalProperties: false },
 );
 
 /** Body of `PATCH /contacts/:id`. */
-export const contactPatch = Type.Object(contactFields, { additionalProperties: false });
+export const contactPatch = Type.Object(contactFields, {
+  title: 'UpdateContactRequest',
+  additionalProperties: false,
+});
 
 export type ContactInput = Static<typeof contactPatch>;
 
 export type ContactBody = Static<typeof contactBody>;
 
-export const contactRecord = Type.Object({
-  id,
-  external_id: textOrNull,
-  email: textOrNull,
-  phone_number: textOrNull,
-  first_name: textOrNull,
-  last_name: textOrNull,
-  locale: textOrNull,
-  timezone: textOrNull,
-  properties: Type.Record(
-    Type.String(),
-    Type.Unsafe<PropertyValue>({ type: ['string', 'number', 'boolean'] }),
-  ),
-  consent: Type.Object(consent(literals(consentStates))),
-  list_ids: Type.Array(id),
-  tag_ids: Type.Array(id),
-  created_at: instant,
-  updated_at: instant,
-});
+export const contactRecord = Type.Object(
+  {
+    id,
+    external_id: textOrNull,
+    email: textOrNull,
+    phone_number: textOrNull,
+    first_name: textOrNull,
+    last_name: textOrNull,
+    locale: textOrNull,
+    timezone: textOrNull,
+    properties: Type.Record(Type.String(), scalar, { description: 'Values by the keys of properties.' }),
+    consent: Type.Object(consent(consentState), { title: 'Consent' }),
+    list_ids: Type.Array(id),
+    tag_ids: Type.Array(id),
+    created_at: instant,
+    updated_at: instant,
+  },
+  { title: 'Contact' },
+);
 
 export type ContactRecord = Static<typeof contactRecord>;
 
 /** Body of whatever speaks of several contacts at once. */
 export const contactIdsBody = Type.Object(
   { contact_ids: Type.Array(id, { minItems: 1, maxItems: 1_000 }) },
-  { additionalProperties: false },
+  { title: 'ContactIdsRequest', additionalProperties: false },
 );
 
 const setName = (maxLength: number) =>
@@ -174,34 +182,49 @@ const setName = (maxLength: number) =>
 
 const description = optionalText({ maxLength: 1_000 });
 
-export const listBody = Type.Object({ name: setName(255), description }, { additionalProperties: false });
+export const listBody = Type.Object(
+  { name: setName(255), description },
+  { title: 'CreateListRequest', additionalProperties: false },
+);
 export const listPatch = Type.Object(
   { name: Type.Optional(setName(255)), description },
-  { additionalProperties: false },
+  { title: 'UpdateListRequest', additionalProperties: false },
 );
-export const tagBody = Type.Object({ name: setName(100) }, { additionalProperties: false });
-export const tagPatch = Type.Object({ name: Type.Optional(setName(100)) }, { additionalProperties: false });
+export const tagBody = Type.Object(
+  { name: setName(100) },
+  { title: 'CreateTagRequest', additionalProperties: false },
+);
+export const tagPatch = Type.Object(
+  { name: Type.Optional(setName(100)) },
+  { title: 'UpdateTagRequest', additionalProperties: false },
+);
 
 export type SetPatch = { name?: string; description?: string | null };
 
 const contactCount = Type.Integer({ description: 'How many contacts it has.' });
 
-export const tagRecord = Type.Object({
-  id,
-  name: Type.String(),
-  contact_count: contactCount,
-  created_at: instant,
-  updated_at: instant,
-});
+export const tagRecord = Type.Object(
+  {
+    id,
+    name: Type.String(),
+    contact_count: contactCount,
+    created_at: instant,
+    updated_at: instant,
+  },
+  { title: 'Tag' },
+);
 
-export const listRecord = Type.Object({
-  id,
-  name: Type.String(),
-  description: textOrNull,
-  contact_count: contactCount,
-  created_at: instant,
-  updated_at: instant,
-});
+export const listRecord = Type.Object(
+  {
+    id,
+    name: Type.String(),
+    description: textOrNull,
+    contact_count: contactCount,
+    created_at: instant,
+    updated_at: instant,
+  },
+  { title: 'List' },
+);
 
 export const propertyBody = Type.Object(
   {
@@ -211,10 +234,10 @@ export const propertyBody = Type.Object(
       description: 'What the property is called in requests; never changes.',
     }),
     name: Type.String({ minLength: 1, maxLength: 255, format: 'not-blank' }),
-    type: literals(propertyTypes),
+    type: propertyType,
     description,
   },
-  { additionalProperties: false },
+  { title: 'CreatePropertyRequest', additionalProperties: false },
 );
 
 /** `key` and `type` never change: giving the present ones again is no error. */
@@ -222,24 +245,48 @@ export const propertyPatch = Type.Object(
   {
     key: Type.Optional(Type.String({ maxLength: 50 })),
     name: Type.Optional(Type.String({ minLength: 1, maxLength: 255, format: 'not-blank' })),
-    type: Type.Optional(literals(propertyTypes)),
+    type: Type.Optional(propertyType),
     description,
   },
-  { additionalProperties: false },
+  { title: 'UpdatePropertyRequest', additionalProperties: false },
 );
 
 export type PropertyBody = Static<typeof propertyBody>;
 
 export type PropertyPatch = Static<typeof propertyPatch>;
 
-export const propertyRecord = Type.Object({
-  id,
-  key: Type.String(),
-  name: Type.String(),
-  type: literals(propertyTypes),
-  description: textOrNull,
-  created_at: instant,
-  updated_at: instant,
-});
+export const propertyRecord = Type.Object(
+  {
+    id,
+    key: Type.String(),
+    name: Type.String(),
+    type: propertyType,
+    description: textOrNull,
+    created_at: instant,
+    updated_at: instant,
+  },
+  { title: 'Property' },
+);
+
+/** What `POST /contacts/bulk-delete` answers. */
+export const bulkDeletion = Type.Object(
+  {
+    object: Type.Literal('bulk_delete'),
+    deleted_count: Type.Integer(),
+    not_found_ids: Type.Array(id),
+  },
+  { title: 'BulkDeletion' },
+);
+
+/** What adding contacts to a set answers, and removing them. */
+export const membershipChange = Type.Object(
+  {
+    object: Type.Literal('membership_change'),
+    changed: Type.Integer(),
+    unchanged: Type.Integer(),
+    not_found_ids: Type.Array(id),
+  },
+  { title: 'MembershipChange' },
+);
 
 export type PropertyRecord = Static<typeof propertyRecord>;

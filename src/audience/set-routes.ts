@@ -4,7 +4,16 @@ import { paginationParameters, readPage, toList } from '../platform/http/paginat
 import { defineRoute, json, type Route } from '../platform/http/route.ts';
 import { deletedOf, idParameter, listOf } from '../platform/http/shapes.ts';
 import type { AudienceRouteTools } from './route-tools.ts';
-import { contactIdsBody, listBody, listPatch, listRecord, tagBody, tagPatch, tagRecord } from './schema.ts';
+import {
+  contactIdsBody,
+  listBody,
+  listPatch,
+  listRecord,
+  membershipChange,
+  tagBody,
+  tagPatch,
+  tagRecord,
+} from './schema.ts';
 import { changeMembers, createSet, deleteSet, updateSet } from './sets.ts';
 import * as store from './set-store.ts';
 
@@ -13,23 +22,31 @@ export function setRoutes(tools: AudienceRouteTools): Route[] {
   return [
     ...routesOf(tools, {
       kind: 'list',
+      noun: 'List',
       path: '/lists',
       tag: 'Lists',
       body: listBody,
       patch: listPatch,
       record: listRecord,
       show: (row): Static<typeof listRecord> => ({ ...showSet(row), description: row.description }),
-      membership: { join: 'Add contacts to a list', leave: 'Remove contacts from a list' },
+      membership: {
+        join: { operationId: 'addContactsToList', summary: 'Add contacts to a list' },
+        leave: { operationId: 'removeContactsFromList', summary: 'Remove contacts from a list' },
+      },
     }),
     ...routesOf(tools, {
       kind: 'tag',
+      noun: 'Tag',
       path: '/tags',
       tag: 'Tags',
       body: tagBody,
       patch: tagPatch,
       record: tagRecord,
       show: (row): Static<typeof tagRecord> => showSet(row),
-      membership: { join: 'Give contacts a tag', leave: 'Take a tag from contacts' },
+      membership: {
+        join: { operationId: 'addTagToContacts', summary: 'Give contacts a tag' },
+        leave: { operationId: 'removeTagFromContacts', summary: 'Take a tag from contacts' },
+      },
     }),
   ];
 }
@@ -46,21 +63,16 @@ function showSet(row: store.SetRow) {
 
 type Noun = {
   kind: 'list' | 'tag';
+  /** In names of operations. */
+  noun: 'List' | 'Tag';
   path: string;
   tag: string;
   body: TObject;
   patch: TObject;
   record: TObject;
   show: (row: store.SetRow) => object;
-  membership: Record<'join' | 'leave', string>;
+  membership: Record<'join' | 'leave', { operationId: string; summary: string }>;
 };
-
-const membershipChange = Type.Object({
-  object: Type.Literal('membership_change'),
-  changed: Type.Integer(),
-  unchanged: Type.Integer(),
-  not_found_ids: Type.Array(Type.String()),
-});
 
 function routesOf(tools: AudienceRouteTools, noun: Noun): Route[] {
   const { database } = tools;
@@ -69,6 +81,7 @@ function routesOf(tools: AudienceRouteTools, noun: Noun): Route[] {
     defineRoute({
       method: 'POST',
       path,
+      operationId: `create${noun.noun}`,
       scope: 'contacts:write',
       tag,
       summary: `Create a ${kind}`,
@@ -85,6 +98,7 @@ function routesOf(tools: AudienceRouteTools, noun: Noun): Route[] {
     defineRoute({
       method: 'GET',
       path,
+      operationId: `list${noun.noun}s`,
       scope: 'contacts:read',
       tag,
       summary: `List the ${kind}s`,
@@ -116,6 +130,7 @@ function routesOf(tools: AudienceRouteTools, noun: Noun): Route[] {
     defineRoute({
       method: 'GET',
       path: `${path}/:id`,
+      operationId: `get${noun.noun}`,
       scope: 'contacts:read',
       tag,
       summary: `Read a ${kind}`,
@@ -133,6 +148,7 @@ function routesOf(tools: AudienceRouteTools, noun: Noun): Route[] {
     defineRoute({
       method: 'PATCH',
       path: `${path}/:id`,
+      operationId: `update${noun.noun}`,
       scope: 'contacts:write',
       tag,
       summary: `Change a ${kind}`,
@@ -150,6 +166,7 @@ function routesOf(tools: AudienceRouteTools, noun: Noun): Route[] {
     defineRoute({
       method: 'DELETE',
       path: `${path}/:id`,
+      operationId: `delete${noun.noun}`,
       scope: 'contacts:write',
       tag,
       summary: `Delete a ${kind}`,
@@ -174,9 +191,10 @@ function routesOf(tools: AudienceRouteTools, noun: Noun): Route[] {
       defineRoute({
         method: change === 'join' ? 'POST' : 'DELETE',
         path: `${path}/:id/contacts`,
+        operationId: noun.membership[change].operationId,
         scope: 'contacts:write',
         tag,
-        summary: noun.membership[change],
+        summary: noun.membership[change].summary,
         description: 'At most 1,000 contacts at a time. Repeating it changes nothing.',
         params: idParameter,
         body: contactIdsBody,

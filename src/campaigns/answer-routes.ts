@@ -40,11 +40,12 @@ export function answerRoutes(tools: AnswerRouteTools, channel: CampaignChannel):
 }
 
 function recipientRoutes(tools: AnswerRouteTools, channel: CampaignChannel): Route[] {
-  const { path, tag, addressColumns } = channel;
+  const { path, tag, noun, addressColumns } = channel;
   return [
     defineRoute({
       method: 'GET',
       path: `${path}/:id/recipients`,
+      operationId: `list${noun}Recipients`,
       scope: 'campaigns:read',
       tag,
       summary: 'List the recipients of a campaign',
@@ -70,6 +71,7 @@ function recipientRoutes(tools: AnswerRouteTools, channel: CampaignChannel): Rou
     defineRoute({
       method: 'GET',
       path: `${path}/:id/recipients/:contact_id`,
+      operationId: `explain${noun}Recipient`,
       scope: 'campaigns:read',
       tag,
       summary: 'Explain why a contact got a campaign, or did not',
@@ -96,11 +98,12 @@ function recipientRoutes(tools: AnswerRouteTools, channel: CampaignChannel): Rou
 }
 
 function sampleRoutes(tools: AnswerRouteTools, channel: CampaignChannel): Route[] {
-  const { path, tag } = channel;
+  const { path, tag, noun } = channel;
   return [
     defineRoute({
       method: 'POST',
       path: `${path}/:id/preview`,
+      operationId: `preview${noun}`,
       scope: 'campaigns:read',
       tag,
       summary: 'Count the audience of a campaign and show a copy, without sending anything',
@@ -126,6 +129,7 @@ function sampleRoutes(tools: AnswerRouteTools, channel: CampaignChannel): Route[
     defineRoute({
       method: 'POST',
       path: `${path}/:id/test`,
+      operationId: `test${noun}`,
       scope: 'campaigns:send',
       tag,
       summary: 'Send a campaign to a few addresses of your own',

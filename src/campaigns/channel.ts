@@ -12,6 +12,8 @@ export type CampaignChannel = {
   channel: Channel;
   /** Below `/v1`. */
   path: string;
+  /** How one is called in names of operations and schemas: `EmailCampaign`. */
+  noun: string;
   /** How a deleted one is called: `email_campaign`. */
   object: string;
   /** Of the operations in the API's description. */

@@ -20,7 +20,10 @@ export const variablesInput = optional<Values>('object', {
   description: 'What stands for `{{name}}` where a contact has no value of its own.',
 });
 
-export const variablesOrNull = Type.Unsafe<Values | null>({ type: ['object', 'null'] });
+export const variablesOrNull = Type.Unsafe<Values | null>({
+  type: ['object', 'null'],
+  additionalProperties: { type: ['string', 'number', 'boolean'] },
+});
 
 /** Those of the values that a content asks for: each of them is looked at for each copy. */
 export function pickValues(values: Values, names: readonly string[]): Values {

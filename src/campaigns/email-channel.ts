@@ -81,6 +81,7 @@ const variablesMax = 1_000;
 export const emailCampaigns: CampaignChannel = {
   channel: 'email',
   path: '/email/campaigns',
+  noun: 'EmailCampaign',
   object: 'email_campaign',
   tag: 'Email campaigns',
   contentFields,

@@ -44,11 +44,12 @@ export function campaignRoutes(tools: CampaignRouteTools, channel: CampaignChann
 
 function draftRoutes(tools: CampaignRouteTools, channel: CampaignChannel): Route[] {
   const { database } = tools;
-  const { path, tag } = channel;
+  const { path, tag, noun } = channel;
   return [
     defineRoute({
       method: 'POST',
       path,
+      operationId: `create${noun}`,
       scope: 'campaigns:write',
       tag,
       summary: 'Create a campaign',
@@ -73,6 +74,7 @@ function draftRoutes(tools: CampaignRouteTools, channel: CampaignChannel): Route
     defineRoute({
       method: 'GET',
       path,
+      operationId: `list${noun}s`,
       scope: 'campaigns:read',
       tag,
       summary: 'List the campaigns',
@@ -109,6 +111,7 @@ function draftRoutes(tools: CampaignRouteTools, channel: CampaignChannel): Route
     defineRoute({
       method: 'GET',
       path: `${path}/:id`,
+      operationId: `get${noun}`,
       scope: 'campaigns:read',
       tag,
       summary: 'Read a campaign and what became of it',
@@ -129,6 +132,7 @@ function draftRoutes(tools: CampaignRouteTools, channel: CampaignChannel): Route
     defineRoute({
       method: 'PATCH',
       path: `${path}/:id`,
+      operationId: `update${noun}`,
       scope: 'campaigns:write',
       tag,
       summary: 'Change a campaign',
@@ -146,6 +150,7 @@ function draftRoutes(tools: CampaignRouteTools, channel: CampaignChannel): Route
     defineRoute({
       method: 'DELETE',
       path: `${path}/:id`,
+      operationId: `delete${noun}`,
       scope: 'campaigns:write',
       tag,
       summary: 'Delete a campaign',
@@ -173,12 +178,13 @@ function messagesOf(rows: readonly store.CampaignRow[]): string[] {
 }
 
 function moveRoutes(tools: CampaignRouteTools, channel: CampaignChannel): Route[] {
-  const { path, tag } = channel;
+  const { path, tag, noun } = channel;
   const success = { statusCode: 200, schema: campaignReference, when: 'Its id.' } as const;
   return [
     defineRoute({
       method: 'POST',
       path: `${path}/:id/send`,
+      operationId: `send${noun}`,
       scope: 'campaigns:send',
       tag,
       summary: 'Send or schedule a campaign',
@@ -201,6 +207,7 @@ function moveRoutes(tools: CampaignRouteTools, channel: CampaignChannel): Route[
     defineRoute({
       method: 'POST',
       path: `${path}/:id/cancel`,
+      operationId: `cancel${noun}`,
       scope: 'campaigns:send',
       tag,
       summary: 'Cancel a campaign',
@@ -216,6 +223,7 @@ function moveRoutes(tools: CampaignRouteTools, channel: CampaignChannel): Route[
     defineRoute({
       method: 'POST',
       path: `${path}/:id/resume`,
+      operationId: `resume${noun}`,
       scope: 'campaigns:send',
       tag,
       summary: 'Send a campaign that missed its schedule',

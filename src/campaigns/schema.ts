@@ -1,6 +1,6 @@
 import { type Static, type TObject, type TProperties, type TSchema, Type } from 'typebox';
 import { paginationParameters } from '../platform/http/pagination.ts';
-import { instant, literals } from '../platform/http/shapes.ts';
+import { instant, literals, referenceOf } from '../platform/http/shapes.ts';
 import { type AudienceField, audienceFields, audienceKinds } from './audience-fields.ts';
 import type { CampaignChannel } from './channel.ts';
 import { campaignStatuses } from './states.ts';
@@ -37,15 +37,18 @@ export type CampaignInput = { name?: string } & Partial<Record<AudienceField, st
   Record<string, unknown>;
 
 /** Body of `POST /<channel>/campaigns`. */
-export function campaignBody({ contentFields }: CampaignChannel): TObject {
-  return Type.Object({ name, ...audienceInputs, ...contentFields }, { additionalProperties: false });
+export function campaignBody({ noun, contentFields }: CampaignChannel): TObject {
+  return Type.Object(
+    { name, ...audienceInputs, ...contentFields },
+    { title: `Create${noun}Request`, additionalProperties: false },
+  );
 }
 
 /** Body of `PATCH /<channel>/campaigns/:id`. */
-export function campaignPatch({ contentFields }: CampaignChannel): TObject {
+export function campaignPatch({ noun, contentFields }: CampaignChannel): TObject {
   return Type.Object(
     { name: Type.Optional(name), ...audienceInputs, ...contentFields },
-    { additionalProperties: false },
+    { title: `Update${noun}Request`, additionalProperties: false },
   );
 }
 
@@ -59,8 +62,10 @@ export const sendBody = Type.Object(
       }),
     ),
   },
-  { additionalProperties: false },
+  { title: 'SendCampaignRequest', additionalProperties: false },
 );
+
+const campaignStatus = literals(campaignStatuses, { title: 'CampaignStatus' });
 
 /** Query of `GET /<channel>/campaigns`. */
 export const campaignQuery = Type.Object(
@@ -69,25 +74,31 @@ export const campaignQuery = Type.Object(
     search: Type.Optional(
       Type.String({ minLength: 1, maxLength: 255, description: 'Part of the name, in whatever case.' }),
     ),
-    status: Type.Optional(literals(campaignStatuses)),
+    status: Type.Optional(campaignStatus),
   },
   { additionalProperties: false },
 );
 
 /** What create, update, send, cancel and resume answer. */
-export const campaignReference = Type.Object({ id: Type.String({ format: 'uuid' }) });
+export const campaignReference = referenceOf('CampaignReference');
 
 const count = (description: string) => Type.Integer({ description });
+
+/** Who is left out of an audience, by the first reason that is found. */
+export const exclusions = Type.Object(
+  {
+    unsubscribed: Type.Integer(),
+    suppressed: Type.Integer(),
+    no_address: Type.Integer(),
+    duplicate: count('With an address that another contact of the audience has as well.'),
+  },
+  { title: 'CampaignExclusions' },
+);
 
 const stats = Type.Object(
   {
     audience: count('How many people it is for, those excluded not counted.'),
-    excluded: Type.Object({
-      unsubscribed: Type.Integer(),
-      suppressed: Type.Integer(),
-      no_address: Type.Integer(),
-      duplicate: count('With an address that another contact of the audience has as well.'),
-    }),
+    excluded: exclusions,
     pending: count('Nothing final is known of them yet.'),
     sent: count('Handed off to whoever carries them.'),
     delivered: Type.Integer(),
@@ -103,6 +114,7 @@ const stats = Type.Object(
     cancelled: count('Not handed off when the campaign was cancelled.'),
   },
   {
+    title: 'CampaignStats',
     description:
       'The audience is counted while the campaign is `queued`, and does not change afterwards; of a large one the first thousand are written to while the others are still counted.',
   },
@@ -114,41 +126,47 @@ const nullable = (schema: TSchema, description?: string) =>
   Type.Union([schema, Type.Null()], description === undefined ? {} : { description });
 
 /** The inputs of the channel come between what a campaign is called and what became of it. */
-function recordOf(contentRecord: TProperties): TObject {
-  return Type.Object({
-    id: Type.String({ format: 'uuid' }),
-    name: Type.String(),
-    status: literals(campaignStatuses),
-    ...contentRecord,
-    ...Object.fromEntries(
-      audienceFields.map((field) => [
-        field,
-        Type.Array(Type.String(), { description: `Ids of ${audienceKinds[field]}s.` }),
-      ]),
-    ),
-    scheduled_at: nullable(instant),
-    queued_at: nullable(instant),
-    started_at: nullable(instant, 'When the first of them was handed off.'),
-    completed_at: nullable(instant),
-    cancelled_at: nullable(instant),
-    pause_reason: nullable(
-      literals(['sending_suspended', 'quota_exceeded', 'schedule_missed']),
-      'One that missed its schedule waits for `resume`; the others go on by themselves.',
-    ),
-    failure_reason: nullable(Type.String()),
-    created_at: instant,
-    updated_at: instant,
-    stats,
-  });
+function recordOf(title: string, contentRecord: TProperties): TObject {
+  return Type.Object(
+    {
+      id: Type.String({ format: 'uuid' }),
+      name: Type.String(),
+      status: campaignStatus,
+      ...contentRecord,
+      ...Object.fromEntries(
+        audienceFields.map((field) => [
+          field,
+          Type.Array(Type.String({ format: 'uuid' }), { description: `Ids of ${audienceKinds[field]}s.` }),
+        ]),
+      ),
+      scheduled_at: nullable(instant),
+      queued_at: nullable(instant),
+      started_at: nullable(instant, 'When the first of them was handed off.'),
+      completed_at: nullable(instant),
+      cancelled_at: nullable(instant),
+      pause_reason: nullable(
+        literals(['sending_suspended', 'quota_exceeded', 'schedule_missed'], {
+          title: 'CampaignPauseReason',
+        }),
+        'One that missed its schedule waits for `resume`; the others go on by themselves.',
+      ),
+      failure_reason: nullable(Type.String()),
+      created_at: instant,
+      updated_at: instant,
+      stats,
+    },
+    { title },
+  );
 }
 
-export function campaignRecord({ contentRecord }: CampaignChannel): TObject {
-  return recordOf(contentRecord);
+export function campaignRecord({ noun, contentRecord }: CampaignChannel): TObject {
+  return recordOf(noun, contentRecord);
 }
 
 /** As it stands in a list: without its bodies. */
-export function listedCampaignRecord({ contentRecord, bodyFields }: CampaignChannel): TObject {
+export function listedCampaignRecord({ noun, contentRecord, bodyFields }: CampaignChannel): TObject {
   return recordOf(
+    `Listed${noun}`,
     Object.fromEntries(Object.entries(contentRecord).filter(([field]) => !bodyFields.includes(field))),
   );
 }

@@ -1,8 +1,8 @@
 import { type TProperties, Type } from 'typebox';
 import { compileText, listPlaceholders, type Values } from '../channels/placeholders.ts';
 import { compileSms, countSegments, fillSms, smsLengthMax, trimSenderName } from '../channels/sms/sms.ts';
-import { findMessageSender, type StoredSmsContent } from '../messages/messages.ts';
-import { literals, optionalText, textOrNull } from '../platform/http/shapes.ts';
+import { findMessageSender, smsEncoding, type StoredSmsContent } from '../messages/messages.ts';
+import { optionalText, textOrNull } from '../platform/http/shapes.ts';
 import type { Transaction } from '../platform/postgres/database.ts';
 import { findApprovedSenders } from '../senders/senders.ts';
 import type {
@@ -41,6 +41,7 @@ function inputsOf(content: CampaignContent): SmsInputs {
 export const smsCampaigns: CampaignChannel = {
   channel: 'sms',
   path: '/sms/campaigns',
+  noun: 'SmsCampaign',
   object: 'sms_campaign',
   tag: 'SMS campaigns',
   contentFields,
@@ -76,7 +77,7 @@ export const smsCampaigns: CampaignChannel = {
   sampleRecord: {
     from: textOrNull,
     body: textOrNull,
-    encoding: Type.Union([literals(['gsm7', 'ucs2']), Type.Null()]),
+    encoding: Type.Union([smsEncoding, Type.Null()]),
     segments: Type.Union([Type.Integer(), Type.Null()], { description: 'Each counts as a text of its own.' }),
   },
   emptySample: { from: null, body: null, encoding: null, segments: null },

@@ -40,6 +40,7 @@ export function domainRoutes(tools: DomainRouteTools): Route[] {
     defineRoute({
       method: 'POST',
       path: '/email/domains',
+      operationId: 'registerDomain',
       scope: 'domains:write',
       tag,
       summary: 'Register a sending domain',
@@ -80,6 +81,7 @@ export function domainRoutes(tools: DomainRouteTools): Route[] {
     defineRoute({
       method: 'GET',
       path: '/email/domains',
+      operationId: 'listDomains',
       scope: 'domains:read',
       tag,
       summary: 'List sending domains',
@@ -97,6 +99,7 @@ export function domainRoutes(tools: DomainRouteTools): Route[] {
     defineRoute({
       method: 'GET',
       path: '/email/domains/:id',
+      operationId: 'getDomain',
       scope: 'domains:read',
       tag,
       summary: 'Read a sending domain and the state of its DNS records',
@@ -109,6 +112,7 @@ export function domainRoutes(tools: DomainRouteTools): Route[] {
     defineRoute({
       method: 'DELETE',
       path: '/email/domains/:id',
+      operationId: 'deleteDomain',
       scope: 'domains:write',
       tag,
       summary: 'Delete a sending domain',
@@ -128,6 +132,7 @@ export function domainRoutes(tools: DomainRouteTools): Route[] {
     defineRoute({
       method: 'POST',
       path: '/email/domains/:id/verify',
+      operationId: 'verifyDomain',
       scope: 'domains:write',
       tag,
       summary: 'Look for the DNS records of a domain now',

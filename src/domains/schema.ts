@@ -43,46 +43,52 @@ export const domainBody = Type.Object(
     open_tracking: Type.Optional(Type.Boolean({ description: 'Whether opens are tracked by default.' })),
     click_tracking: Type.Optional(Type.Boolean({ description: 'Whether clicks are tracked by default.' })),
   },
-  { additionalProperties: false },
+  { title: 'RegisterDomainRequest', additionalProperties: false },
 );
 
 export type DomainBody = Static<typeof domainBody>;
 
-const dnsRecord = Type.Object({
-  record: literals(recordKinds),
-  type: literals(['TXT', 'MX', 'CNAME']),
-  name: Type.String(),
-  value: Type.String(),
-  priority: Type.Union([Type.Integer(), Type.Null()]),
-  required: Type.Boolean(),
-  status: literals(['pending', 'verified', 'failed']),
-  found: Type.Array(Type.String(), { description: 'What was really there at the last check.' }),
-  last_checked_at: Type.Union([instant, Type.Null()], {
-    description: 'When the DNS last gave an answer, be it that there is nothing.',
-  }),
-});
+const dnsRecord = Type.Object(
+  {
+    record: literals(recordKinds, { title: 'DnsRecordPurpose' }),
+    type: literals(['TXT', 'MX', 'CNAME']),
+    name: Type.String(),
+    value: Type.String(),
+    priority: Type.Union([Type.Integer(), Type.Null()]),
+    required: Type.Boolean(),
+    status: literals(['pending', 'verified', 'failed'], { title: 'DnsRecordStatus' }),
+    found: Type.Array(Type.String(), { description: 'What was really there at the last check.' }),
+    last_checked_at: Type.Union([instant, Type.Null()], {
+      description: 'When the DNS last gave an answer, be it that there is nothing.',
+    }),
+  },
+  { title: 'DnsRecord' },
+);
 
-export const domainRecord = Type.Object({
-  id: Type.String({ format: 'uuid' }),
-  name: Type.String(),
-  status: literals(['pending', 'verified']),
-  records: Type.Array(dnsRecord, { description: 'What to publish in the DNS.' }),
-  return_path_subdomain: Type.String(),
-  tracking_subdomain: textOrNull,
-  open_tracking: Type.Boolean(),
-  click_tracking: Type.Boolean(),
-  health: Type.Object(
-    {
-      state: literals(['ok', 'degraded']),
-      since: Type.Union([instant, Type.Null()]),
-      issues: Type.Array(Type.String()),
-    },
-    { description: 'Whether a verified domain still has its records.' },
-  ),
-  last_checked_at: Type.Union([instant, Type.Null()]),
-  verified_at: Type.Union([instant, Type.Null()]),
-  created_at: instant,
-  updated_at: instant,
-});
+export const domainRecord = Type.Object(
+  {
+    id: Type.String({ format: 'uuid' }),
+    name: Type.String(),
+    status: literals(['pending', 'verified'], { title: 'DomainStatus' }),
+    records: Type.Array(dnsRecord, { description: 'What to publish in the DNS.' }),
+    return_path_subdomain: Type.String(),
+    tracking_subdomain: textOrNull,
+    open_tracking: Type.Boolean(),
+    click_tracking: Type.Boolean(),
+    health: Type.Object(
+      {
+        state: literals(['ok', 'degraded']),
+        since: Type.Union([instant, Type.Null()]),
+        issues: Type.Array(Type.String()),
+      },
+      { title: 'DomainHealth', description: 'Whether a verified domain still has its records.' },
+    ),
+    last_checked_at: Type.Union([instant, Type.Null()]),
+    verified_at: Type.Union([instant, Type.Null()]),
+    created_at: instant,
+    updated_at: instant,
+  },
+  { title: 'Domain' },
+);
 
 export type DomainRecord = Static<typeof domainRecord>;

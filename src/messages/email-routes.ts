@@ -10,7 +10,7 @@ import { missingVariablesHeader } from './missing-variables.ts';
 import { monthlyQuotaExceeded, sendingSuspended } from './refusals.ts';
 import { attachmentRejected, prepareEmail } from './email-send.ts';
 import { showEmail } from './email-record.ts';
-import { emailRecord, emailSendBody, messageStatuses } from './schema.ts';
+import { emailRecord, emailSendBody, messageReference, messageStatus } from './schema.ts';
 import type { MessageRouteTools } from './route-tools.ts';
 import * as store from './store.ts';
 
@@ -22,6 +22,7 @@ export function emailRoutes({ database, acceptor }: MessageRouteTools): Route[] 
     defineRoute({
       method: 'POST',
       path: '/email/send',
+      operationId: 'sendEmail',
       scope: 'email:send',
       tag: 'Email',
       summary: 'Send a transactional email',
@@ -33,7 +34,7 @@ export function emailRoutes({ database, acceptor }: MessageRouteTools): Route[] 
       isIdempotent: true,
       success: {
         statusCode: 202,
-        schema: Type.Object({ id: Type.String({ format: 'uuid' }) }),
+        schema: messageReference,
         when: 'Accepted for delivery.',
         headers: missingVariablesHeader,
       },
@@ -61,6 +62,7 @@ export function emailRoutes({ database, acceptor }: MessageRouteTools): Route[] 
     defineRoute({
       method: 'GET',
       path: '/email',
+      operationId: 'listEmails',
       scope: 'email:read',
       tag: 'Email',
       summary: 'List sent emails with their delivery status',
@@ -75,9 +77,7 @@ export function emailRoutes({ database, acceptor }: MessageRouteTools): Route[] 
               description: 'Beginning of the subject or of an address.',
             }),
           ),
-          status: Type.Optional(
-            Type.Unsafe<(typeof messageStatuses)[number]>(Type.String({ enum: [...messageStatuses] })),
-          ),
+          status: Type.Optional(messageStatus),
           category: Type.Optional(Type.String({ minLength: 1, maxLength: 100 })),
         },
         { additionalProperties: false },
@@ -109,6 +109,7 @@ export function emailRoutes({ database, acceptor }: MessageRouteTools): Route[] 
     defineRoute({
       method: 'GET',
       path: '/email/:id',
+      operationId: 'getEmail',
       scope: 'email:read',
       tag: 'Email',
       summary: 'Read one email and what became of each recipient',

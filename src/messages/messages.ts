@@ -35,6 +35,7 @@ export { showFate } from './email-record.ts';
 export { campaignDropReasons, type DropReason, fateFields, messageFormats } from './schema.ts';
 export { insertCampaignMessage } from './store.ts';
 export type { StoredEmailContent, StoredEmailDetails, StoredSmsContent, Submission } from './submission.ts';
+export { smsEncoding } from './sms-schema.ts';
 export { submitSms } from './sms-send.ts';
 export {
   type AddressColumns,

@@ -1,7 +1,7 @@
 import { type Static, Type } from 'typebox';
 import { isContentId, isContentType, subjectLengthMax, writeFilename } from '../channels/email/email.ts';
 import { failureClasses } from '../channels/outcome.ts';
-import { instant, literals } from '../platform/http/shapes.ts';
+import { instant, literals, referenceOf, scalar } from '../platform/http/shapes.ts';
 import type { TextFormat } from '../platform/http/validation.ts';
 
 /** Text formats of this room's schemas, to be handed to `createValidation`. */
@@ -45,16 +45,15 @@ const attachmentInput = Type.Object(
       }),
     ),
   },
-  { additionalProperties: false },
+  { title: 'EmailAttachmentInput', additionalProperties: false },
 );
 
 /** What placeholders are replaced by, by their names. */
 export const variablesInput = (description: string) =>
-  Type.Record(
-    Type.String({ pattern: '^[A-Za-z_][A-Za-z0-9_.]*$', maxLength: 255 }),
-    Type.Unsafe<string | number | boolean>({ type: ['string', 'number', 'boolean'] }),
-    { description, additionalProperties: false },
-  );
+  Type.Record(Type.String({ pattern: '^[A-Za-z_][A-Za-z0-9_.]*$', maxLength: 255 }), scalar, {
+    description,
+    additionalProperties: false,
+  });
 
 export const categoryInput = Type.String({
   minLength: 1,
@@ -98,7 +97,7 @@ export const emailSendBody = Type.Object(
     attachments: Type.Optional(Type.Array(attachmentInput, { maxItems: 10 })),
     category: Type.Optional(categoryInput),
   },
-  { additionalProperties: false },
+  { title: 'SendEmailRequest', additionalProperties: false },
 );
 
 export type EmailSendBody = Static<typeof emailSendBody>;
@@ -136,17 +135,25 @@ export const messageStatuses = ['queued', 'sent', 'partially_delivered', 'delive
 
 export type MessageStatus = (typeof messageStatuses)[number];
 
+export const messageStatus = literals(messageStatuses, {
+  title: 'EmailStatus',
+  description: 'What the statuses of all its recipients come to.',
+});
+
 const optional = <Schema extends ReturnType<typeof Type.String>>(schema: Schema) =>
   Type.Union([schema, Type.Null()]);
 
-const bounce = Type.Object({
-  type: literals(['hard', 'soft']),
-  class: literals(failureClasses),
-  smtp_code: Type.Union([Type.Integer(), Type.Null()]),
-  enhanced_code: optional(Type.String()),
-  diagnostic: optional(Type.String()),
-  remote_mta: optional(Type.String()),
-});
+const bounce = Type.Object(
+  {
+    type: literals(['hard', 'soft']),
+    class: literals(failureClasses, { title: 'FailureClass' }),
+    smtp_code: Type.Union([Type.Integer(), Type.Null()]),
+    enhanced_code: optional(Type.String()),
+    diagnostic: optional(Type.String()),
+    remote_mta: optional(Type.String()),
+  },
+  { title: 'Bounce' },
+);
 
 /** What is known of a recipient besides its status, of whatever message. */
 export const fateFields = {
@@ -158,43 +165,55 @@ export const fateFields = {
   clicked_at: optional(instant),
 };
 
-const emailRecipient = Type.Object({
-  email: Type.Union([Type.String(), Type.Null()], {
-    description: 'Null once it was erased together with its contact.',
-  }),
-  status: literals(recipientStatuses),
-  status_at: instant,
-  dropped: Type.Boolean({
-    description: 'The address failed a check after acceptance and was not written to.',
-  }),
-  drop_reason: Type.Union([literals(dropReasons), Type.Null()]),
-  ...fateFields,
-});
+const emailRecipient = Type.Object(
+  {
+    email: Type.Union([Type.String(), Type.Null()], {
+      description: 'Null once it was erased together with its contact.',
+    }),
+    status: literals(recipientStatuses, { title: 'EmailRecipientStatus' }),
+    status_at: instant,
+    dropped: Type.Boolean({
+      description: 'The address failed a check after acceptance and was not written to.',
+    }),
+    drop_reason: Type.Union([literals(dropReasons, { title: 'EmailDropReason' }), Type.Null()]),
+    ...fateFields,
+  },
+  { title: 'EmailRecipient' },
+);
 
-const attachment = Type.Object({
-  filename: Type.String(),
-  content_type: Type.String(),
-  size: Type.Integer({ description: 'Bytes.' }),
-  content_id: optional(Type.String()),
-});
+const attachment = Type.Object(
+  {
+    filename: Type.String(),
+    content_type: Type.String(),
+    size: Type.Integer({ description: 'Bytes.' }),
+    content_id: optional(Type.String()),
+  },
+  { title: 'EmailAttachment' },
+);
 
 /** Record of `GET /email/:id`. */
-export const emailRecord = Type.Object({
-  id: Type.String({ format: 'uuid' }),
-  from: Type.String(),
-  from_name: optional(Type.String()),
-  reply_to: optional(Type.String()),
-  subject: optional(Type.String({ description: 'As it was sent, variables replaced.' })),
-  template_id: optional(Type.String()),
-  category: optional(Type.String()),
-  to: Type.Array(emailRecipient),
-  cc: Type.Array(emailRecipient),
-  bcc: Type.Array(emailRecipient),
-  attachments: Type.Array(attachment),
-  status: literals(messageStatuses),
-  created_at: instant,
-  updated_at: instant,
-});
+export const emailRecord = Type.Object(
+  {
+    id: Type.String({ format: 'uuid' }),
+    from: Type.String(),
+    from_name: optional(Type.String()),
+    reply_to: optional(Type.String()),
+    subject: optional(Type.String({ description: 'As it was sent, variables replaced.' })),
+    template_id: optional(Type.String()),
+    category: optional(Type.String()),
+    to: Type.Array(emailRecipient),
+    cc: Type.Array(emailRecipient),
+    bcc: Type.Array(emailRecipient),
+    attachments: Type.Array(attachment),
+    status: messageStatus,
+    created_at: instant,
+    updated_at: instant,
+  },
+  { title: 'EmailMessage' },
+);
+
+/** What `POST /email/send` and `POST /sms/send` answer. */
+export const messageReference = referenceOf('MessageReference');
 
 export type EmailRecord = Static<typeof emailRecord>;
 export type EmailRecipientRecord = Static<typeof emailRecipient>;

@@ -3,12 +3,13 @@ import { badRequest, notFound, resourceNotFound } from '../platform/http/errors.
 import { idempotencyErrors } from '../platform/http/idempotency.ts';
 import { paginationParameters, readPage, toList } from '../platform/http/pagination.ts';
 import { defineRoute, json, type Route } from '../platform/http/route.ts';
-import { idParameter, listOf, literals } from '../platform/http/shapes.ts';
+import { idParameter, listOf } from '../platform/http/shapes.ts';
 import { missingVariablesHeader } from './missing-variables.ts';
 import { monthlyQuotaExceeded, sendingSuspended } from './refusals.ts';
 import type { MessageRouteTools } from './route-tools.ts';
 import { showSms } from './sms-record.ts';
-import { smsRecord, smsSendBody, smsStatuses } from './sms-schema.ts';
+import { messageReference } from './schema.ts';
+import { smsRecord, smsSendBody, smsStatus } from './sms-schema.ts';
 import { prepareSms } from './sms-send.ts';
 import { joinSmsParts } from './sms-store.ts';
 import * as store from './store.ts';
@@ -20,6 +21,7 @@ export function smsRoutes({ database, acceptor }: MessageRouteTools): Route[] {
     defineRoute({
       method: 'POST',
       path: '/sms/send',
+      operationId: 'sendSms',
       scope: 'sms:send',
       tag: 'SMS',
       summary: 'Send a transactional SMS',
@@ -30,7 +32,7 @@ export function smsRoutes({ database, acceptor }: MessageRouteTools): Route[] {
       isIdempotent: true,
       success: {
         statusCode: 202,
-        schema: Type.Object({ id: Type.String({ format: 'uuid' }) }),
+        schema: messageReference,
         when: 'Accepted for delivery.',
         headers: missingVariablesHeader,
       },
@@ -45,6 +47,7 @@ export function smsRoutes({ database, acceptor }: MessageRouteTools): Route[] {
     defineRoute({
       method: 'GET',
       path: '/sms',
+      operationId: 'listSms',
       scope: 'sms:read',
       tag: 'SMS',
       summary: 'List sent SMS with their delivery status',
@@ -59,7 +62,7 @@ export function smsRoutes({ database, acceptor }: MessageRouteTools): Route[] {
               description: 'Beginning of the sender or of the recipient, with or without a plus.',
             }),
           ),
-          status: Type.Optional(literals(smsStatuses)),
+          status: Type.Optional(smsStatus),
           category: Type.Optional(Type.String({ minLength: 1, maxLength: 100 })),
         },
         { additionalProperties: false },
@@ -87,6 +90,7 @@ export function smsRoutes({ database, acceptor }: MessageRouteTools): Route[] {
     defineRoute({
       method: 'GET',
       path: '/sms/:id',
+      operationId: 'getSms',
       scope: 'sms:read',
       tag: 'SMS',
       summary: 'Read one SMS and what became of it',

@@ -20,7 +20,7 @@ export const smsSendBody = Type.Object(
     variables: Type.Optional(variablesInput('Replace `{{name}}` in the body.')),
     category: Type.Optional(categoryInput),
   },
-  { additionalProperties: false },
+  { title: 'SendSmsRequest', additionalProperties: false },
 );
 
 export type SmsSendBody = Static<typeof smsSendBody>;
@@ -37,34 +37,46 @@ export const smsStatuses = [
 
 export type SmsStatus = (typeof smsStatuses)[number];
 
+export const smsStatus = literals(smsStatuses, {
+  title: 'SmsStatus',
+  description:
+    '`sending` while an attempt was made and is not over, `sent` when the provider has it, the others when the ' +
+    'end is known.',
+});
+
 const orNull = <Schema extends ReturnType<typeof Type.String>>(schema: Schema) =>
   Type.Union([schema, Type.Null()]);
 
+export const smsEncoding = literals(['gsm7', 'ucs2'], { title: 'SmsEncoding' });
+
+const smsError = Type.Object(
+  { code: Type.String(), message: Type.String() },
+  { title: 'SmsError', description: 'Why it did not arrive.' },
+);
+
 /** Record of `GET /sms/:id`. */
-export const smsRecord = Type.Object({
-  id: Type.String({ format: 'uuid' }),
-  from: Type.String(),
-  to: orNull(Type.String({ description: 'Null once it was erased together with its contact.' })),
-  body: orNull(Type.String({ description: 'As it was sent, variables replaced; null once it was erased.' })),
-  category: orNull(Type.String()),
-  status: Type.Unsafe<SmsStatus>(
-    Type.String({
-      enum: [...smsStatuses],
-      description:
-        '`sending` while an attempt was made and is not over, `sent` when the provider has it, the others when the ' +
-        'end is known.',
+export const smsRecord = Type.Object(
+  {
+    id: Type.String({ format: 'uuid' }),
+    from: Type.String(),
+    to: orNull(Type.String({ description: 'Null once it was erased together with its contact.' })),
+    body: orNull(
+      Type.String({ description: 'As it was sent, variables replaced; null once it was erased.' }),
+    ),
+    category: orNull(Type.String()),
+    status: smsStatus,
+    encoding: smsEncoding,
+    segments: Type.Integer({ description: 'What it takes of the quota.' }),
+    error: Type.Union([smsError, Type.Null()]),
+    uncertain: Type.Boolean({
+      description: 'A hand-off was cut off before its answer, and nothing has settled it yet.',
     }),
-  ),
-  encoding: literals(['gsm7', 'ucs2']),
-  segments: Type.Integer({ description: 'What it takes of the quota.' }),
-  error: Type.Union([Type.Object({ code: Type.String(), message: Type.String() }), Type.Null()]),
-  uncertain: Type.Boolean({
-    description: 'A hand-off was cut off before its answer, and nothing has settled it yet.',
-  }),
-  created_at: instant,
-  sent_at: orNull(instant),
-  delivered_at: orNull(instant),
-  updated_at: instant,
-});
+    created_at: instant,
+    sent_at: orNull(instant),
+    delivered_at: orNull(instant),
+    updated_at: instant,
+  },
+  { title: 'SmsMessage' },
+);
 
 export type SmsRecord = Static<typeof smsRecord>;

@@ -32,6 +32,67 @@ test('every route is described once, under a name and a scope of its own', () =>
   }
 });
 
+test('operations are called by a verb and its object', () => {
+  const verbs =
+    /^(add|bulkDelete|cancel|copy|create|delete|explain|get|list|preview|register|remove|render|resume|send|test|update|verify)[A-Z][A-Za-z]+$/;
+  expect(routes.map(({ operationId }) => operationId).filter((id) => !verbs.test(id))).toEqual([]);
+});
+
+test('every body and every answer is a named schema', () => {
+  const schemas = Object.values(document.paths).flatMap((methods) =>
+    Object.values(methods).flatMap(({ requestBody, responses }) => [
+      ...(requestBody === undefined ? [] : [requestBody.content['application/json'].schema]),
+      ...Object.entries(responses).flatMap(([status, response]) =>
+        status.startsWith('2') && 'content' in response ? [response.content['application/json'].schema] : [],
+      ),
+    ]),
+  );
+  expect(schemas.length).toBeGreaterThan(routes.length);
+  expect(schemas.filter((schema) => !('$ref' in schema))).toEqual([]);
+});
+
+test('every value has a type, and every reference leads somewhere', () => {
+  const text = JSON.stringify(document);
+  const referred = [...text.matchAll(/"#\/components\/(\w+)\/([\w-]+)"/g)];
+  expect(referred.length).toBeGreaterThan(100);
+  for (const [, kind, name] of referred) expect(document.components).toHaveProperty([kind!, name!]);
+
+  const untyped: string[] = [];
+  for (const [name, schema] of Object.entries(document.components.schemas))
+    collectUntyped(schema, name, untyped);
+  for (const [path, methods] of Object.entries(document.paths)) {
+    for (const { parameters = [] } of Object.values(methods)) {
+      for (const { name, schema } of parameters) collectUntyped(schema, `${path} ${name}`, untyped);
+    }
+  }
+  expect(untyped).toEqual([]);
+});
+
+/** Objects without a word of what is in them are as untyped as values that may be anything. */
+function collectUntyped(schema: unknown, place: string, untyped: string[]): void {
+  if (typeof schema !== 'object' || schema === null) return;
+  const { $ref, type, properties, items, prefixItems, anyOf, oneOf, allOf, additionalProperties } =
+    schema as Record<string, unknown>; // Each of them is looked at before it is used.
+  const alternatives = [anyOf, oneOf, allOf].filter(Array.isArray).flat() as unknown[];
+  const isObject = type === 'object' || (Array.isArray(type) && type.includes('object'));
+  const isArray = type === 'array' || (Array.isArray(type) && type.includes('array'));
+  if ($ref === undefined && type === undefined && alternatives.length === 0) untyped.push(place);
+  if (
+    isObject &&
+    alternatives.length === 0 &&
+    properties === undefined &&
+    typeof additionalProperties !== 'object'
+  ) {
+    untyped.push(place);
+  }
+  if (isArray && typeof items !== 'object' && !Array.isArray(prefixItems)) untyped.push(`${place}[]`);
+  for (const [index, inner] of alternatives.entries()) collectUntyped(inner, `${place}|${index}`, untyped);
+  for (const [name, inner] of Object.entries(properties ?? {}))
+    collectUntyped(inner, `${place}.${name}`, untyped);
+  collectUntyped(items, `${place}[]`, untyped);
+  collectUntyped(additionalProperties, `${place}{}`, untyped);
+}
+
 test('what every route takes can be validated', () => {
   const validation = createValidation(textFormats);
   const schemas = routes.flatMap(({ params, query, body }) => [params, query, body]);

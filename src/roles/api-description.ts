@@ -1,13 +1,31 @@
 import { readFileSync } from 'node:fs';
 import path from 'node:path';
 import { projectDirectory } from '../config.ts';
-import { type ApiInfo, describeRoutes, type OpenApiDocument } from '../platform/http/openapi.ts';
+import {
+  type ApiInfo,
+  describeRoutes,
+  type Example,
+  type OpenApiDocument,
+} from '../platform/http/openapi.ts';
+import { describeConditions } from '../segments/segments.ts';
 import { listRoutes } from './api.ts';
 import type { Installation } from './installation.ts';
 
 /** The whole API as OpenAPI. Needs no database: the table is read, and no route is run. */
 export function describeApi(): OpenApiDocument {
-  return describeRoutes(listRoutes(noInstallation), { ...info, version: readVersion() });
+  return describeRoutes(listRoutes(noInstallation), {
+    ...info,
+    version: readVersion(),
+    examples: readExamples(),
+    schemas: describeConditions(),
+  });
+}
+
+/** Requests that were made to a running server, and its answers: test/journeys/api-examples.test.ts records them. */
+export const examplesFile = path.join(projectDirectory, 'docs', 'api-examples.json');
+
+function readExamples(): Record<string, Example[]> {
+  return JSON.parse(readFileSync(examplesFile, 'utf8')) as Record<string, Example[]>; // Our own file.
 }
 
 /** Stands where handlers would find their tools; whatever is made of it must not be run. */
@@ -18,7 +36,7 @@ function readVersion(): string {
   return (manifest as { version: string }).version; // Our own file.
 }
 
-const info: Omit<ApiInfo, 'version'> = {
+const info: Omit<ApiInfo, 'version' | 'examples' | 'schemas'> = {
   title: 'Postillion',
   description: [
     'Email, SMS, push and chat-app messages over one HTTP API.',
@@ -51,65 +69,4 @@ const info: Omit<ApiInfo, 'version'> = {
     },
     { name: 'SMS campaigns', description: 'One text to many contacts, as email campaigns are.' },
   ],
-  examples: {
-    'POST /contacts': {
-      'Somebody new': {
-        external_id: 'user-1042',
-        email: 'ada@example.com',
-        first_name: 'Ada',
-        locale: 'en-GB',
-        timezone: 'Europe/London',
-        consent: { sms: 'unsubscribed' },
-      },
-    },
-    'POST /email/campaigns': {
-      'News for a list': {
-        name: 'March',
-        from: 'news@postillion.test',
-        from_name: 'News',
-        subject: 'News for {{first_name}}',
-        html: '<h1>Spring, {{first_name}}</h1><p><a href="{{unsubscribe_url}}">No more of this</a></p>',
-        variables: { first_name: 'you' },
-        list_ids: ['0198c0de-0000-7000-8000-000000000001'],
-      },
-    },
-    'POST /sms/campaigns': {
-      'A sale for a list': {
-        name: 'Sale',
-        from: 'Postillion',
-        body: '{{first_name}}, everything is half the price until Sunday.',
-        variables: { first_name: 'Dear customer' },
-        list_ids: ['0198c0de-0000-7000-8000-000000000001'],
-      },
-    },
-    'POST /email/campaigns/:id/send': {
-      'At once': {},
-      'When its time comes': { scheduled_at: '2026-11-21T10:00:00+01:00' },
-    },
-    'POST /properties': { 'A property': { key: 'plan', name: 'Plan', type: 'string' } },
-    'POST /email/domains': { 'A domain': { name: 'mail.example.com' } },
-    'POST /email/send': {
-      'A short email': {
-        from: 'hello@postillion.test',
-        from_name: 'Hello',
-        to: ['you@example.com'],
-        subject: 'It works',
-        html: '<h1>It works</h1>',
-      },
-      'With variables, a copy and an attachment': {
-        from: 'billing@postillion.test',
-        from_name: 'Billing',
-        to: ['ada@example.com'],
-        cc: ['accounts@example.com'],
-        reply_to: 'support@postillion.test',
-        subject: 'Invoice {{number}}',
-        text: 'Dear {{name}}, your invoice is attached.',
-        variables: { name: 'Ada', number: 1042 },
-        attachments: [
-          { filename: 'invoice.txt', content: 'SW52b2ljZSAxMDQyCg==', content_type: 'text/plain' },
-        ],
-        category: 'invoices',
-      },
-    },
-  },
 };

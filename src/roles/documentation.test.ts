@@ -76,6 +76,7 @@ test('a field inside of a list or of a nullable object is shown by its path, and
   const route = defineRoute({
     method: 'POST',
     path: '/teas',
+    operationId: 'brewTea',
     scope: 'teas:write',
     tag: 'Teas',
     summary: 'Brew',
@@ -87,7 +88,14 @@ test('a field inside of a list or of a nullable object is shown by its path, and
     handle: () => Promise.resolve(json({})),
   });
   const { html } = renderDocumentation(
-    describeRoutes([route], { title: 'Teas', version: '1', description: '', tags: [], examples: {} }),
+    describeRoutes([route], {
+      title: 'Teas',
+      version: '1',
+      description: '',
+      tags: [],
+      examples: {},
+      schemas: {},
+    }),
   );
   expect(html).toContain(
     '<tr><td><code>pots[].size</code> <span class="required">required</span></td><td>integer</td><td>At least 1, at most 9.</td></tr>',
@@ -102,6 +110,7 @@ test('what a description or an example holds is text on the page, and nothing el
   const route = defineRoute({
     method: 'POST',
     path: '/x',
+    operationId: 'createX',
     scope: evil,
     tag: evil,
     summary: evil,
@@ -116,7 +125,18 @@ test('what a description or an example holds is text on the page, and nothing el
       version: evil,
       description: evil,
       tags: [{ name: evil, description: evil }],
-      examples: { 'POST /x': { [evil]: { text: `it's ${evil}` } } },
+      examples: {
+        createX: [
+          {
+            title: evil,
+            path: '/v1/x',
+            body: { text: `it's ${evil}` },
+            status: 200,
+            answer: { [evil]: evil },
+          },
+        ],
+      },
+      schemas: {},
     }),
   );
   expect(html).not.toContain('<img');

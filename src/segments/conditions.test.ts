@@ -1,8 +1,15 @@
+import { Ajv2020 } from 'ajv/dist/2020.js';
 import fc from 'fast-check';
+import { Type } from 'typebox';
 import { expect, test } from 'vitest';
+import { propertyTypes } from '../audience/schema.ts';
+import { parseTimestamp } from '../platform/clock.ts';
+import { describeRoutes } from '../platform/http/openapi.ts';
+import { defineRoute, json } from '../platform/http/route.ts';
 import { createValidation } from '../platform/http/validation.ts';
+import { isUuid } from '../platform/ids.ts';
 import { compileLeaves } from './compile.ts';
-import { conditionsSchema } from './condition-schema.ts';
+import { conditionsSchema, describeConditions } from './condition-schema.ts';
 import {
   collectMentionedNames,
   type Condition,
@@ -278,6 +285,118 @@ test('the schema of a body lets trees through to be parsed, and nothing but obje
   const validate = createValidation({}).compile(conditionsSchema);
   expect(validate(all(7))).toEqual([]);
   expect(validate([])).toEqual(['the body must be an object']);
+});
+
+/** What the description of the API says of conditions, compiled by a validator that knows nothing of ours. */
+const isDescribed = (() => {
+  const route = defineRoute({
+    method: 'POST',
+    path: '/conditions',
+    operationId: 'readConditions',
+    scope: 'contacts:read',
+    tag: 'Conditions',
+    summary: 'Read conditions',
+    body: Type.Object({ conditions: conditionsSchema }),
+    success: { statusCode: 200, schema: Type.Object({}), when: 'Read.' },
+    handle: () => Promise.resolve(json({})),
+  });
+  const { components } = describeRoutes([route], {
+    title: '',
+    version: '',
+    description: '',
+    tags: [],
+    examples: {},
+    schemas: describeConditions(),
+  });
+  const ajv = new Ajv2020({
+    strictTypes: false,
+    formats: {
+      uuid: isUuid,
+      date: (text) => /^\d{4}-\d\d-\d\d$/.test(text) && parseTimestamp(`${text}T00:00:00Z`) !== null,
+      'date-time': (text) => parseTimestamp(text) !== null,
+    },
+  });
+  ajv.addVocabulary(['discriminator', 'components']);
+  return ajv.compile({ $ref: '#/components/schemas/Condition', components });
+})();
+
+/** Issues that no schema can find: they take arithmetic, or what the organization has. */
+const beyondSchemas =
+  /is not a known (list|tag|segment|campaign)|is not a defined property|nested deeper|conditions that are no groups|end before it begins|ten years|NUL or unpaired/;
+
+/** Whether the reader has nothing to say that a schema could, if the properties have the right types. */
+function isWellFormed(input: unknown): boolean {
+  const keys = collectMentionedNames(input).propertyKeys;
+  const typings = keys.reduce<(typeof propertyTypes)[number][][]>(
+    (known, _key) => known.flatMap((types) => propertyTypes.map((type) => [...types, type])),
+    [[]],
+  );
+  return typings.some((types) => {
+    const properties = new Map(
+      keys.map((key, index) => [key, { id: id(11), number: 1, type: types[index]! }] as const),
+    );
+    return issuesOf(input, { ...context, properties }).every((issue) => beyondSchemas.test(issue));
+  });
+}
+
+test('what is refused by a schema of the description is refused by the reader, and the other way round', () => {
+  const disagreeing = [...refusals.map(([input]) => input), mixed].filter(
+    // JSON has neither undefined nor numbers that are not finite.
+    (input) =>
+      !/null|undefined/.test(String(JSON.stringify(input))) && isDescribed(input) !== isWellFormed(input),
+  );
+  expect(disagreeing).toEqual([]);
+});
+
+test('schema and reader agree on conditions of any fields', () => {
+  const values = fc.constantFrom<unknown>(
+    ...['x', '', 5, 1.5, true, null, '2026-11-21', '2026-11-21T10:00:00Z', '2026-13-01', id(1), id(0xca)],
+    ...[['a'], [], [1, 2], [2, 1], [1], [1, 2, 3], ['2026-01-01', '2026-02-01T00:00:00Z'], [id(1)], ['a', 1]],
+    ...[day(3), day(0), day(1.5), day(3, 'month'), { value: 3 }, { ...day(3), more: 1 }],
+  );
+  const forms = Object.entries(leafTypes).flatMap(([type, leaf]) =>
+    leaf.forms.map(({ fields }) => ({ type, fields })),
+  );
+  const known = (field: string, schema: { enum?: unknown }) =>
+    Array.isArray(schema.enum)
+      ? fc.constantFrom(...(schema.enum as unknown[]))
+      : field === 'key'
+        ? fc.constantFrom('plan', 'score')
+        : values;
+  const leaf = fc
+    .constantFrom(...forms)
+    .chain(({ type, fields }) =>
+      fc
+        .record(
+          Object.fromEntries(
+            Object.entries(fields).map(([field, schema]) => [
+              field,
+              fc.oneof({ arbitrary: known(field, schema), weight: 9 }, { arbitrary: values, weight: 1 }),
+            ]),
+          ),
+          { requiredKeys: [] },
+        )
+        .chain((record) =>
+          fc.constantFrom({ type, ...record }, { type, ...record }, { type, ...record, more: 1 }),
+        ),
+    );
+  const verdicts = new Map<boolean, number>();
+  fc.assert(
+    fc.property(
+      fc.oneof(
+        leaf,
+        fc.array(leaf, { maxLength: 2 }).map((leaves) => all(...leaves)),
+      ),
+      (input) => {
+        const verdict = isDescribed(input);
+        verdicts.set(verdict, (verdicts.get(verdict) ?? 0) + 1);
+        return verdict === isWellFormed(input);
+      },
+    ),
+    { numRuns: 2_000 },
+  );
+  expect(verdicts.get(true)).toBeGreaterThan(100);
+  expect(verdicts.get(false)).toBeGreaterThan(100);
 });
 
 test('what is wrong in many places is told fifty times at most', () => {

@@ -1,3 +1,4 @@
+import type { Schema } from '../platform/http/openapi.ts';
 import type { Predicate } from '../platform/postgres/predicate.ts';
 import type { Members, Reading } from './reading.ts';
 
@@ -25,10 +26,19 @@ export type Leaf = {
   readsMessages: boolean;
 };
 
+export type LeafForm = {
+  fields: Readonly<Record<string, Schema>>;
+  optional?: readonly string[];
+};
+
 /** One type of condition: a file under `nodes/`, and a line in the registry. */
 export type LeafType = {
-  /** For the documentation: its fields besides `type`, in a phrase. */
+  /** For the documentation: what it says of a contact, in a sentence or two. */
   description: string;
+  /** How it is called among the schemas of the API: `FieldCondition`. */
+  title: string;
+  /** The forms that it may have: the schemas of its fields besides `type`, all of them required unless named. */
+  forms: readonly LeafForm[];
   /** For the documentation: a condition of this type. */
   example: Readonly<Record<string, unknown>>;
   /** Reads the fields besides `type`. Null if anything is wrong, which then stands among the issues. */

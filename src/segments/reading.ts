@@ -1,6 +1,7 @@
 import { isLongerThan } from '../platform/characters.ts';
 import { isUuid } from '../platform/ids.ts';
 import { isStorableText, showKey } from '../platform/http/json-text.ts';
+import type { Schema } from '../platform/http/openapi.ts';
 import { didYouMean } from '../platform/suggestion.ts';
 import { parseDateValue } from '../audience/audience.ts';
 import type { PropertyType, SetKind } from '../audience/audience.ts';
@@ -67,6 +68,9 @@ export function refuseOtherMembers(reading: Reading, members: Members, names: re
   }
 }
 
+/** What `readText` takes. */
+export const textSchema: Schema = { type: 'string', minLength: 1, maxLength: textLengthMax };
+
 export function readText(reading: Reading, { value, path }: Place): string | null {
   if (typeof value !== 'string') return addIssue(reading, `${path} must be a string`);
   if (value === '') return addIssue(reading, `${path} must not be empty`);
@@ -88,12 +92,25 @@ export function readOneOf<Value extends string>(
   return found ?? addIssue(reading, `${path} must be one of ${allowed.join(', ')}`);
 }
 
+/** What `readNumber` takes. */
+export const numberSchema: Schema = { type: 'number' };
+
 export function readNumber(reading: Reading, { value, path }: Place): number | null {
   if (typeof value !== 'number' || !Number.isFinite(value)) {
     return addIssue(reading, `${path} must be a number`);
   }
   return value;
 }
+
+/** What `readDate` takes. */
+export const dateSchema: Schema = {
+  title: 'DateValue',
+  anyOf: [
+    { type: 'string', format: 'date' },
+    { type: 'string', format: 'date-time' },
+  ],
+  description: 'A date such as `2026-11-21`, which is midnight UTC, or a time with an offset or Z.',
+};
 
 /** A value of a date property, as date-value.ts writes it. */
 export function readDate(reading: Reading, { value, path }: Place): string | null {
@@ -104,10 +121,18 @@ export function readDate(reading: Reading, { value, path }: Place): string | nul
   );
 }
 
+/** What `readUuid` takes. */
+export const uuidSchema: Schema = { type: 'string', format: 'uuid' };
+
 /** In lower case. */
 export function readUuid(reading: Reading, { value, path }: Place): string | null {
   if (typeof value !== 'string' || !isUuid(value)) return addIssue(reading, `${path} must be a UUID`);
   return value.toLowerCase();
+}
+
+/** What `readItems` takes. */
+export function itemsSchema(items: Schema, itemsMax: number): Schema {
+  return { type: 'array', items, minItems: 1, maxItems: itemsMax };
 }
 
 /** Reads every item, so that all that is wrong is listed at once. */
@@ -125,6 +150,18 @@ export function readItems<Item>(
   );
   const read = items.filter((item) => item !== null);
   return read.length === items.length ? read : null;
+}
+
+/** What `readRange` takes; that it does not end before it begins is beyond a schema. */
+export function rangeSchema(bound: Schema): Schema {
+  return {
+    type: 'array',
+    prefixItems: [bound, bound],
+    items: false,
+    minItems: 2,
+    maxItems: 2,
+    description: 'From and to, both inclusive.',
+  };
 }
 
 /** `[from, to]`, both inclusive. */
@@ -150,6 +187,16 @@ const units = Object.keys(unitsMs) as (keyof typeof unitsMs)[];
 
 /** Nothing here is older; and a time that far back is still one that PostgreSQL can tell. */
 const periodDaysMax = 3_650;
+
+/** What `readPeriodMs` takes; that it is at most ten years is beyond a schema. */
+export const periodSchema: Schema = {
+  title: 'Period',
+  type: 'object',
+  required: ['value', 'unit'],
+  properties: { value: { type: 'integer', minimum: 1 }, unit: { type: 'string', enum: units } },
+  additionalProperties: false,
+  description: `A length of time, at most ten years (${periodDaysMax} days).`,
+};
 
 /** `{ value, unit }`: a length of time in milliseconds, at most ten years. */
 export function readPeriodMs(reading: Reading, place: Place): number | null {

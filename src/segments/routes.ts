@@ -1,5 +1,4 @@
 import { Type } from 'typebox';
-import { contactRecord } from '../audience/audience.ts';
 import {
   badRequest,
   conflict,
@@ -18,6 +17,7 @@ import { isStatementTimeout } from '../platform/postgres/database.ts';
 import {
   explanationRecord,
   previewBody,
+  previewRecord,
   segmentBody,
   segmentPatch,
   type SegmentRecord,
@@ -56,6 +56,7 @@ export function segmentRoutes(tools: SegmentRouteTools): Route[] {
     defineRoute({
       method: 'POST',
       path: '/segments',
+      operationId: 'createSegment',
       scope: 'contacts:write',
       tag,
       summary: 'Create a segment',
@@ -73,6 +74,7 @@ export function segmentRoutes(tools: SegmentRouteTools): Route[] {
     defineRoute({
       method: 'GET',
       path: '/segments',
+      operationId: 'listSegments',
       scope: 'contacts:read',
       tag,
       summary: 'List the segments',
@@ -103,6 +105,7 @@ export function segmentRoutes(tools: SegmentRouteTools): Route[] {
     defineRoute({
       method: 'POST',
       path: '/segments/preview',
+      operationId: 'previewSegment',
       scope: 'contacts:read',
       tag,
       summary: 'Count the contacts that conditions describe',
@@ -110,10 +113,7 @@ export function segmentRoutes(tools: SegmentRouteTools): Route[] {
       body: previewBody,
       success: {
         statusCode: 200,
-        schema: Type.Object({
-          contact_count: Type.Integer(),
-          sample: Type.Array(contactRecord, { description: 'The newest of them, ten at most.' }),
-        }),
+        schema: previewRecord,
         when: 'How many there are.',
       },
       errors: [serviceUnavailable],
@@ -132,6 +132,7 @@ export function segmentRoutes(tools: SegmentRouteTools): Route[] {
     defineRoute({
       method: 'GET',
       path: '/segments/:id',
+      operationId: 'getSegment',
       scope: 'contacts:read',
       tag,
       summary: 'Read a segment',
@@ -149,6 +150,7 @@ export function segmentRoutes(tools: SegmentRouteTools): Route[] {
     defineRoute({
       method: 'GET',
       path: '/segments/:id/contacts/:contact_id',
+      operationId: 'explainSegmentMembership',
       scope: 'contacts:read',
       tag,
       summary: 'Explain why a contact is in a segment, or is not',
@@ -172,6 +174,7 @@ export function segmentRoutes(tools: SegmentRouteTools): Route[] {
     defineRoute({
       method: 'PATCH',
       path: '/segments/:id',
+      operationId: 'updateSegment',
       scope: 'contacts:write',
       tag,
       summary: 'Change a segment',
@@ -189,6 +192,7 @@ export function segmentRoutes(tools: SegmentRouteTools): Route[] {
     defineRoute({
       method: 'DELETE',
       path: '/segments/:id',
+      operationId: 'deleteSegment',
       scope: 'contacts:write',
       tag,
       summary: 'Delete a segment',

@@ -1,6 +1,7 @@
 import { type Static, Type } from 'typebox';
+import { contactRecord } from '../audience/audience.ts';
 import { instant, literals, textOrNull } from '../platform/http/shapes.ts';
-import { conditionsSchema } from './condition-schema.ts';
+import { conditionsSchema, explainedConditionsSchema } from './condition-schema.ts';
 
 export const segmentStatuses = ['computing', 'ready', 'failed'] as const;
 
@@ -13,7 +14,7 @@ const description = Type.Optional(Type.Unsafe<string | null>({ type: ['string', 
 /** Body of `POST /segments`. What conditions hold is checked in conditions.ts. */
 export const segmentBody = Type.Object(
   { name, description, conditions: conditionsSchema },
-  { additionalProperties: false },
+  { title: 'CreateSegmentRequest', additionalProperties: false },
 );
 
 export type SegmentBody = Static<typeof segmentBody>;
@@ -21,39 +22,54 @@ export type SegmentBody = Static<typeof segmentBody>;
 /** Body of `PATCH /segments/:id`. */
 export const segmentPatch = Type.Object(
   { name: Type.Optional(name), description, conditions: Type.Optional(conditionsSchema) },
-  { additionalProperties: false },
+  { title: 'UpdateSegmentRequest', additionalProperties: false },
 );
 
 export type SegmentPatch = Static<typeof segmentPatch>;
 
 /** Body of `POST /segments/preview`. */
-export const previewBody = Type.Object({ conditions: conditionsSchema }, { additionalProperties: false });
+export const previewBody = Type.Object(
+  { conditions: conditionsSchema },
+  { title: 'PreviewSegmentRequest', additionalProperties: false },
+);
+
+/** What `POST /segments/preview` answers. */
+export const previewRecord = Type.Object(
+  {
+    contact_count: Type.Integer(),
+    sample: Type.Array(contactRecord, { description: 'The newest of them, ten at most.' }),
+  },
+  { title: 'SegmentPreview' },
+);
 
 const id = Type.String({ format: 'uuid' });
 
-export const segmentRecord = Type.Object({
-  id,
-  name: Type.String(),
-  description: textOrNull,
-  conditions: conditionsSchema,
-  status: literals(segmentStatuses),
-  contact_count: Type.Integer({ description: 'How many contacts it has, as far as they were computed.' }),
-  computed_at: Type.Union([instant, Type.Null()], {
-    description: 'When all contacts were last looked at; those that change are looked at as they do.',
-  }),
-  created_at: instant,
-  updated_at: instant,
-});
+export const segmentRecord = Type.Object(
+  {
+    id,
+    name: Type.String(),
+    description: textOrNull,
+    conditions: conditionsSchema,
+    status: literals(segmentStatuses, { title: 'SegmentStatus' }),
+    contact_count: Type.Integer({ description: 'How many contacts it has, as far as they were computed.' }),
+    computed_at: Type.Union([instant, Type.Null()], {
+      description: 'When all contacts were last looked at; those that change are looked at as they do.',
+    }),
+    created_at: instant,
+    updated_at: instant,
+  },
+  { title: 'Segment' },
+);
 
 export type SegmentRecord = Static<typeof segmentRecord>;
 
-export const explanationRecord = Type.Object({
-  segment_id: id,
-  contact_id: id,
-  is_member: Type.Boolean({ description: 'Whether the segment has the contact at present.' }),
-  holds: Type.Boolean({ description: 'Whether the conditions hold for the contact now.' }),
-  conditions: Type.Unsafe<Readonly<Record<string, unknown>>>({
-    type: 'object',
-    description: 'The conditions, each with `holds`.',
-  }),
-});
+export const explanationRecord = Type.Object(
+  {
+    segment_id: id,
+    contact_id: id,
+    is_member: Type.Boolean({ description: 'Whether the segment has the contact at present.' }),
+    holds: Type.Boolean({ description: 'Whether the conditions hold for the contact now.' }),
+    conditions: explainedConditionsSchema,
+  },
+  { title: 'SegmentExplanation' },
+);

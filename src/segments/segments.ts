@@ -28,6 +28,7 @@ import { type ExplainedCondition, explainConditions } from './explain.ts';
 import type { SegmentBody, SegmentPatch } from './schema.ts';
 import * as store from './store.ts';
 
+export { describeConditions } from './condition-schema.ts';
 export { tryLockPreview } from './store.ts';
 
 export type SegmentTools = { database: Database; clock: Clock; newId: NewId };

@@ -12,6 +12,7 @@ export function senderRoutes({ database }: { database: Database }): Route[] {
     defineRoute({
       method: 'GET',
       path: '/sms/senders',
+      operationId: 'listSmsSenders',
       scope: 'sms:read',
       tag: 'SMS senders',
       summary: 'List the approved senders',

@@ -2,7 +2,7 @@ import { type Static, Type } from 'typebox';
 import { badRequest, notFound, resourceNotFound } from '../platform/http/errors.ts';
 import { type Page, paginationParameters, readPage, toList } from '../platform/http/pagination.ts';
 import { defineRoute, json, type Route } from '../platform/http/route.ts';
-import { idParameter, instant, listOf } from '../platform/http/shapes.ts';
+import { idParameter, instant, listOf, referenceOf } from '../platform/http/shapes.ts';
 import {
   type FilterName,
   filterNames,
@@ -13,12 +13,15 @@ import {
 import { templateNameLengthMax } from './schema.ts';
 import { createTemplate, type TemplateTools } from './templates.ts';
 
-const category = Type.Object({ id: Type.String({ format: 'uuid' }), name: Type.String() });
+const category = Type.Object(
+  { id: Type.String({ format: 'uuid' }), name: Type.String() },
+  { title: 'GalleryCategory' },
+);
 
 const filterFields = <Schema>(schema: Schema) =>
   Object.fromEntries(filterNames.map((name) => [name, schema])) as Record<FilterName, Schema>;
 
-const categoriesRecord = Type.Object(filterFields(Type.Array(category)));
+const categoriesRecord = Type.Object(filterFields(Type.Array(category)), { title: 'GalleryCategories' });
 
 const listedFields = {
   id: Type.String({ format: 'uuid' }),
@@ -30,19 +33,22 @@ const listedFields = {
   updated_at: instant,
 };
 
-const listedRecord = Type.Object(listedFields);
+const listedRecord = Type.Object(listedFields, { title: 'ListedGalleryTemplate' });
 
-const galleryTemplateRecord = Type.Object({
-  ...listedFields,
-  subject: Type.String(),
-  preview_text: Type.String(),
-  html: Type.String(),
-  text: Type.String(),
-  variables: Type.Array(Type.String(), { description: 'The names of its placeholders.' }),
-  sample_variables: Type.Record(Type.String(), Type.String(), {
-    description: 'What they may be replaced by, to try it out.',
-  }),
-});
+const galleryTemplateRecord = Type.Object(
+  {
+    ...listedFields,
+    subject: Type.String(),
+    preview_text: Type.String(),
+    html: Type.String(),
+    text: Type.String(),
+    variables: Type.Array(Type.String(), { description: 'The names of its placeholders.' }),
+    sample_variables: Type.Record(Type.String(), Type.String(), {
+      description: 'What they may be replaced by, to try it out.',
+    }),
+  },
+  { title: 'GalleryTemplate' },
+);
 
 const idsFilter = (what: string) =>
   Type.Optional(
@@ -71,7 +77,7 @@ const copyBody = Type.Object(
       }),
     ),
   },
-  { additionalProperties: false },
+  { title: 'CopyGalleryTemplateRequest', additionalProperties: false },
 );
 
 export type GalleryRouteTools = TemplateTools & {
@@ -101,6 +107,7 @@ export function galleryRoutes(tools: GalleryRouteTools): Route[] {
     defineRoute({
       method: 'GET',
       path: '/templates/gallery',
+      operationId: 'listGalleryTemplates',
       scope: 'templates:read',
       tag,
       summary: 'Browse the gallery',
@@ -138,6 +145,7 @@ export function galleryRoutes(tools: GalleryRouteTools): Route[] {
     defineRoute({
       method: 'GET',
       path: '/templates/gallery/categories',
+      operationId: 'listGalleryCategories',
       scope: 'templates:read',
       tag,
       summary: 'List the values that the gallery can be filtered by',
@@ -147,6 +155,7 @@ export function galleryRoutes(tools: GalleryRouteTools): Route[] {
     defineRoute({
       method: 'GET',
       path: '/templates/gallery/:id',
+      operationId: 'getGalleryTemplate',
       scope: 'templates:read',
       tag,
       summary: 'Read a gallery template',
@@ -169,6 +178,7 @@ export function galleryRoutes(tools: GalleryRouteTools): Route[] {
     defineRoute({
       method: 'POST',
       path: '/templates/gallery/:id/copy',
+      operationId: 'copyGalleryTemplate',
       scope: 'templates:write',
       tag,
       summary: 'Copy a gallery template into your own',
@@ -177,7 +187,7 @@ export function galleryRoutes(tools: GalleryRouteTools): Route[] {
       isBodyOptional: true,
       success: {
         statusCode: 201,
-        schema: Type.Object({ id: Type.String({ format: 'uuid' }) }),
+        schema: referenceOf('TemplateReference'),
         when: 'The id of the new template.',
       },
       errors: [notFound],

@@ -48,6 +48,7 @@ function customRoutes(tools: TemplateTools): Route[] {
     defineRoute({
       method: 'POST',
       path: '/templates',
+      operationId: 'createTemplate',
       scope: 'templates:write',
       tag,
       summary: 'Create a template',
@@ -62,6 +63,7 @@ function customRoutes(tools: TemplateTools): Route[] {
     defineRoute({
       method: 'GET',
       path: '/templates',
+      operationId: 'listTemplates',
       scope: 'templates:read',
       tag,
       summary: 'List the templates',
@@ -96,6 +98,7 @@ function customRoutes(tools: TemplateTools): Route[] {
     defineRoute({
       method: 'GET',
       path: '/templates/:id',
+      operationId: 'getTemplate',
       scope: 'templates:read',
       tag,
       summary: 'Read a template',
@@ -113,6 +116,7 @@ function customRoutes(tools: TemplateTools): Route[] {
     defineRoute({
       method: 'PATCH',
       path: '/templates/:id',
+      operationId: 'updateTemplate',
       scope: 'templates:write',
       tag,
       summary: 'Change a template',
@@ -129,6 +133,7 @@ function customRoutes(tools: TemplateTools): Route[] {
     defineRoute({
       method: 'DELETE',
       path: '/templates/:id',
+      operationId: 'deleteTemplate',
       scope: 'templates:write',
       tag,
       summary: 'Delete a template',
@@ -151,6 +156,7 @@ function customRoutes(tools: TemplateTools): Route[] {
     defineRoute({
       method: 'POST',
       path: '/templates/:id/render',
+      operationId: 'renderTemplate',
       scope: 'templates:read',
       tag,
       summary: 'Show what an email from a template would say',

@@ -1,6 +1,6 @@
 import { type Static, Type } from 'typebox';
 import { subjectLengthMax } from '../channels/email/email.ts';
-import { instant, optionalText, textOrNull } from '../platform/http/shapes.ts';
+import { instant, optionalText, scalar, textOrNull } from '../platform/http/shapes.ts';
 import type { TextFormat } from '../platform/http/validation.ts';
 import { isUuid } from '../platform/ids.ts';
 
@@ -47,7 +47,7 @@ const contentFields = {
 /** Body of `POST /templates`. That there is HTML or text is checked in templates.ts. */
 export const templateBody = Type.Object(
   { name: templateName, ...contentFields },
-  { additionalProperties: false },
+  { title: 'CreateTemplateRequest', additionalProperties: false },
 );
 
 export type TemplateBody = Static<typeof templateBody>;
@@ -55,7 +55,7 @@ export type TemplateBody = Static<typeof templateBody>;
 /** Body of `PATCH /templates/:id`. */
 export const templatePatch = Type.Object(
   { name: Type.Optional(templateName), ...contentFields },
-  { additionalProperties: false },
+  { title: 'UpdateTemplateRequest', additionalProperties: false },
 );
 
 export type TemplatePatch = Static<typeof templatePatch>;
@@ -72,11 +72,14 @@ const listedFields = {
 };
 
 /** As it stands in a list: without its bodies. */
-export const listedTemplateRecord = Type.Object(listedFields);
+export const listedTemplateRecord = Type.Object(listedFields, { title: 'ListedTemplate' });
 
 export type ListedTemplateRecord = Static<typeof listedTemplateRecord>;
 
-export const templateRecord = Type.Object({ ...listedFields, html: textOrNull, text: textOrNull });
+export const templateRecord = Type.Object(
+  { ...listedFields, html: textOrNull, text: textOrNull },
+  { title: 'Template' },
+);
 
 export type TemplateRecord = Static<typeof templateRecord>;
 
@@ -84,19 +87,21 @@ export type TemplateRecord = Static<typeof templateRecord>;
 export const renderBody = Type.Object(
   {
     variables: Type.Optional(
-      Type.Record(
-        Type.String({ pattern: '^[A-Za-z_][A-Za-z0-9_.]*$', maxLength: 255 }),
-        Type.Unsafe<string | number | boolean>({ type: ['string', 'number', 'boolean'] }),
-        { additionalProperties: false, description: 'Values by the names of placeholders.' },
-      ),
+      Type.Record(Type.String({ pattern: '^[A-Za-z_][A-Za-z0-9_.]*$', maxLength: 255 }), scalar, {
+        additionalProperties: false,
+        description: 'Values by the names of placeholders.',
+      }),
     ),
   },
-  { additionalProperties: false },
+  { title: 'RenderTemplateRequest', additionalProperties: false },
 );
 
-export const renderedRecord = Type.Object({
-  subject: textOrNull,
-  html: textOrNull,
-  text: textOrNull,
-  missing_variables: Type.Array(Type.String(), { description: 'Names for which no value was given.' }),
-});
+export const renderedRecord = Type.Object(
+  {
+    subject: textOrNull,
+    html: textOrNull,
+    text: textOrNull,
+    missing_variables: Type.Array(Type.String(), { description: 'Names for which no value was given.' }),
+  },
+  { title: 'RenderedTemplate' },
+);

@@ -523,6 +523,7 @@ function createHeldRoute() {
   const route = defineRoute({
     method: 'GET',
     path: '/held',
+    operationId: 'hold',
     scope: 'email:read',
     tag: 'Test',
     summary: 'Held',
@@ -548,6 +549,7 @@ test('an error of ours leaks nothing: no SQL, no path, no stack, no name', async
   const route = defineRoute({
     method: 'GET',
     path: '/broken',
+    operationId: 'break',
     scope: 'email:read',
     tag: 'Test',
     summary: 'Broken',
@@ -676,6 +678,7 @@ test('no line of the log holds a key, a body or an address', async () => {
   const route = defineRoute({
     method: 'POST',
     path: '/letters',
+    operationId: 'sendLetter',
     scope: 'email:send',
     tag: 'Test',
     summary: 'Letters',

@@ -7,13 +7,15 @@ import { paginationParameters } from './pagination.ts';
 import { defineRoute, json } from './route.ts';
 
 const handle = () => Promise.resolve(json({}));
-const success = { statusCode: 200, schema: Type.Object({ id: Type.String() }), when: 'Done.' } as const;
+const kettle = Type.Object({ id: Type.String() }, { title: 'Kettle' });
+const success = { statusCode: 200, schema: kettle, when: 'Done.' } as const;
 const kettleTooHot = defineError(409, 'kettle_too_hot', 'The kettle must cool down first.');
 
 const routes = [
   defineRoute({
     method: 'GET',
     path: '/kettles',
+    operationId: 'listKettles',
     scope: 'kettles:read',
     tag: 'Kettles',
     summary: 'List kettles',
@@ -24,6 +26,7 @@ const routes = [
   defineRoute({
     method: 'PATCH',
     path: '/kettles/:id/lid-of/:pot_id',
+    operationId: 'updateLid',
     scope: 'kettles:write',
     tag: 'Kettles',
     summary: 'Change a lid',
@@ -45,7 +48,25 @@ const info: ApiInfo = {
     { name: 'Pots', description: 'Nobody has any.' },
     { name: 'Kettles', description: 'For tea.' },
   ],
-  examples: { 'PATCH /kettles/:id/lid-of/:pot_id': { 'A new name': { name: 'Whistle' } } },
+  examples: {
+    updateLid: [
+      {
+        title: 'A new name',
+        path: '/v1/kettles/k1/lid-of/p1',
+        body: { name: 'Whistle' },
+        status: 200,
+        answer: { id: 'k1' },
+      },
+      {
+        title: 'A kettle on the fire',
+        path: '/v1/kettles/k2/lid-of/p1',
+        body: { name: 'Whistle' },
+        status: 409,
+        answer: { status_code: 409, name: 'kettle_too_hot', message: 'Wait for a minute.' },
+      },
+    ],
+  },
+  schemas: {},
 };
 
 const document = describeRoutes(routes, info);
@@ -78,8 +99,8 @@ test('every parameter is described where it is sent, with formats that other too
     { name: 'color', in: 'query', required: true, schema: { type: 'string', pattern: '\\S' } },
   ]);
   expect(patch.parameters).toEqual([
-    { name: 'id', in: 'path', required: true, schema: { type: 'string', format: 'uuid' } },
-    { name: 'pot_id', in: 'path', required: true, schema: { type: 'string' } },
+    { name: 'id', in: 'path', required: true, schema: { type: 'string', format: 'uuid' }, example: 'k1' },
+    { name: 'pot_id', in: 'path', required: true, schema: { type: 'string' }, example: 'p1' },
     expect.objectContaining({ name: 'Idempotency-Key', in: 'header', required: false }),
   ]);
 });
@@ -143,10 +164,15 @@ test('errors of one status stand together, each with its envelope; those that me
   expect(patch.responses[409]).toMatchObject({
     content: {
       'application/json': {
-        schema: { $ref: '#/components/schemas/Error' },
+        schema: {
+          allOf: [{ $ref: '#/components/schemas/Error' }, { properties: { status_code: { const: 409 } } }],
+        },
         examples: {
           conflict: { value: { status_code: 409, name: 'conflict', message: conflict.when } },
-          kettle_too_hot: { value: { status_code: 409, name: 'kettle_too_hot', message: kettleTooHot.when } },
+          kettle_too_hot: {
+            summary: 'A kettle on the fire',
+            value: { status_code: 409, name: 'kettle_too_hot', message: 'Wait for a minute.' },
+          },
         },
       },
     },
@@ -170,7 +196,55 @@ test('headers are described where they are sent', () => {
 
 test('the scope of a route is the role that its security asks for, and its operation has a name', () => {
   expect(patch.security).toEqual([{ apiKey: ['kettles:write'] }]);
-  expect([list.operationId, patch.operationId]).toEqual(['getKettles', 'patchKettlesByIdLidOfByPotId']);
+  expect([list.operationId, patch.operationId]).toEqual(['listKettles', 'updateLid']);
+});
+
+test('a schema with a title is described once, and referred to', () => {
+  const reference = { $ref: '#/components/schemas/Kettle' };
+  for (const { responses } of [list, patch]) {
+    expect(responses[200]).toMatchObject({ content: { 'application/json': { schema: reference } } });
+  }
+  expect(document.components.schemas.Kettle).toEqual({
+    type: 'object',
+    required: ['id'],
+    properties: { id: { type: 'string' } },
+  });
+});
+
+test('a schema may be described by more than requests are validated against, and refer to itself', () => {
+  const tree = Type.Object({ leaves: Type.Unsafe({ type: 'object', title: 'Tree' }) });
+  const route = { ...routes[0]!, success: { ...success, schema: tree } };
+  const { components } = describeRoutes([route], {
+    ...info,
+    schemas: {
+      Tree: {
+        oneOf: [
+          { title: 'Leaf', type: 'string' },
+          { type: 'array', items: { $ref: '#/components/schemas/Tree' } },
+        ],
+      },
+    },
+  });
+  expect(components.schemas).toMatchObject({
+    Tree: {
+      oneOf: [{ $ref: '#/components/schemas/Leaf' }, { items: { $ref: '#/components/schemas/Tree' } }],
+    },
+    Leaf: { type: 'string' },
+  });
+});
+
+test('two schemas that differ cannot have the same name', () => {
+  const other = Type.Object({ size: Type.Integer() }, { title: 'Kettle' });
+  const route = { ...routes[0]!, success: { ...success, schema: other } };
+  expect(() => describeRoutes([...routes, route], info)).toThrow('two schemas that differ are called Kettle');
+});
+
+test('an example of a request to another route is refused', () => {
+  const [example] = info.examples.updateLid!;
+  const examples = { listKettles: [{ ...example!, path: '/v1/pots' }] };
+  expect(() => describeRoutes(routes, { ...info, examples })).toThrow(
+    '/v1/pots is no request of listKettles',
+  );
 });
 
 test('only tags that a route has are listed', () => {

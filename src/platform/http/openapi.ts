@@ -14,7 +14,7 @@ import {
 } from './errors.ts';
 import { idempotencyErrors } from './idempotency.ts';
 import { pageSizeMax } from './pagination.ts';
-import { type Route, routeKey } from './route.ts';
+import type { Route } from './route.ts';
 
 /**
  * The description of the API in the form of OpenAPI 3.1.1, made from the very table that the server serves: the
@@ -28,8 +28,24 @@ export type ApiInfo = {
   description: string;
   /** In the order in which a reader meets them; a tag that no route has is left out. */
   tags: readonly { name: string; description: string }[];
-  /** By `routeKey`: what a client sends, under a title. Only for routes that have a body. */
-  examples: Readonly<Record<string, Readonly<Record<string, unknown>>>>;
+  /** By the id of the operation, in the order in which they are shown: those that succeed and those that do not. */
+  examples: Readonly<Record<string, readonly Example[]>>;
+  /**
+   * By title, schemas that say more than those that requests are validated against: they are described in their place.
+   * Within them, what has a title becomes a named schema of its own.
+   */
+  schemas: Readonly<Record<string, Schema>>;
+};
+
+/** A request as it was made, and what was answered. */
+export type Example = {
+  title: string;
+  /** With its query: `/v1/contacts?limit=2`. */
+  path: string;
+  /** Undefined where nothing was sent. */
+  body?: unknown;
+  status: number;
+  answer: unknown;
 };
 
 /** JSON Schema 2020-12, or a reference to a component. */
@@ -56,6 +72,7 @@ export type OpenApiParameter = {
   required: boolean;
   description?: string;
   schema: Schema;
+  example?: string | number;
 };
 
 export type OpenApiOperation = {
@@ -115,6 +132,8 @@ const sharedErrors: readonly ErrorDefinition[] = [
 export function describeRoutes(routes: readonly Route[], info: ApiInfo): OpenApiDocument {
   const used = new Set(routes.map(({ tag }) => tag));
   const unnamed = [...used].filter((tag) => !info.tags.some(({ name }) => name === tag)).sort();
+  const schemas = createNamedSchemas(info.schemas);
+  const paths = describePaths(routes, info, schemas.place);
   return {
     openapi: '3.1.1',
     info: {
@@ -131,7 +150,7 @@ export function describeRoutes(routes: readonly Route[], info: ApiInfo): OpenApi
         .map(({ name, description }) => ({ name, description })),
       ...unnamed.map((name) => ({ name, description: '' })),
     ],
-    paths: describePaths(routes, info),
+    paths,
     components: {
       securitySchemes: {
         apiKey: {
@@ -141,9 +160,9 @@ export function describeRoutes(routes: readonly Route[], info: ApiInfo): OpenApi
         },
       },
       headers: sharedHeaders,
-      schemas: { Error: errorSchema(listErrors(routes)) },
+      schemas: { Error: errorSchema(listErrors(routes)), ...schemas.list() },
       responses: Object.fromEntries(
-        sharedErrors.map((error) => [error.name, errorResponse(error.statusCode, [error])]),
+        sharedErrors.map((error) => [error.name, errorResponse(error.statusCode, [error], [])]),
       ),
     },
   };
@@ -173,19 +192,36 @@ function sortErrors(errors: Iterable<ErrorDefinition>): ErrorDefinition[] {
   );
 }
 
-function describePaths(routes: readonly Route[], info: ApiInfo): OpenApiDocument['paths'] {
+/** Gives the schema as other tools read it, with references to the named ones in it. */
+type PlaceSchema = (schema: TSchema) => Schema;
+
+function describePaths(
+  routes: readonly Route[],
+  info: ApiInfo,
+  placeSchema: PlaceSchema,
+): OpenApiDocument['paths'] {
   const paths: OpenApiDocument['paths'] = {};
   for (const route of routes) {
-    const path = `/v1${route.path.replaceAll(/:(\w+)/g, '{$1}')}`;
-    paths[path] = { ...paths[path], [route.method.toLowerCase()]: describeOperation(route, info) };
+    const path = pathOf(route);
+    const operation = describeOperation(route, info.examples[route.operationId] ?? [], placeSchema);
+    paths[path] = { ...paths[path], [route.method.toLowerCase()]: operation };
   }
   return paths;
 }
 
-function describeOperation(route: Route, info: ApiInfo): OpenApiOperation {
-  const parameters = describeParameters(route);
+function pathOf(route: Route): string {
+  return `/v1${route.path.replaceAll(/:(\w+)/g, '{$1}')}`;
+}
+
+function describeOperation(
+  route: Route,
+  examples: readonly Example[],
+  placeSchema: PlaceSchema,
+): OpenApiOperation {
+  const successes = examples.filter(({ status }) => status < 400);
+  const parameters = describeParameters(route, successes[0], placeSchema);
   return {
-    operationId: operationIdOf(route),
+    operationId: route.operationId,
     tags: [route.tag],
     summary: route.summary,
     ...(route.description !== undefined && { description: route.description }),
@@ -196,74 +232,85 @@ function describeOperation(route: Route, info: ApiInfo): OpenApiOperation {
         required: !route.isBodyOptional,
         content: {
           'application/json': {
-            schema: toPortableSchema(route.body),
-            ...describeExamples(info.examples[routeKey(route)]),
+            schema: placeSchema(route.body),
+            ...describeExamples(successes, ({ body }) => body),
           },
         },
       },
     }),
-    responses: describeResponses(route),
+    responses: describeResponses(route, examples, placeSchema),
   };
 }
 
-/** `POST /email/send` as `postEmailSend`, `GET /email/:id` as `getEmailById`: unique because routes are. */
-function operationIdOf(route: Route): string {
-  const words = route.path
-    .split('/')
-    .filter((part) => part !== '')
-    .flatMap((part) => (part.startsWith(':') ? ['by', ...part.slice(1).split('_')] : part.split(/[-_]/)));
-  return (
-    route.method.toLowerCase() + words.map((word) => word.charAt(0).toUpperCase() + word.slice(1)).join('')
-  );
+/** The request and the answer of one example have the same key. */
+function describeExamples(examples: readonly Example[], pick: (example: Example) => unknown) {
+  const described = examples.flatMap((example, index) => {
+    const value = pick(example);
+    return value === undefined ? [] : [[`example${index + 1}`, { summary: example.title, value }] as const];
+  });
+  return described.length === 0 ? {} : { examples: Object.fromEntries(described) };
 }
 
-function describeExamples(examples: Readonly<Record<string, unknown>> | undefined) {
-  if (examples === undefined) return {};
-  return {
-    examples: Object.fromEntries(
-      Object.entries(examples).map(([summary, value], index) => [`example${index + 1}`, { summary, value }]),
-    ),
+function describeParameters(
+  route: Route,
+  example: Example | undefined,
+  placeSchema: PlaceSchema,
+): OpenApiParameter[] {
+  const given = example === undefined ? {} : readParameters(route, example.path);
+  const parametersOf = (schema: TObject | null, place: 'path' | 'query'): OpenApiParameter[] => {
+    if (schema === null) return [];
+    const required = new Set(schema.required ?? []);
+    return Object.entries(schema.properties).map(([name, property]) => {
+      const { description, ...rest } = placeSchema(property);
+      const value = given[name];
+      return {
+        name,
+        in: place,
+        required: place === 'path' || required.has(name),
+        ...(typeof description === 'string' && { description }),
+        schema: rest,
+        ...(value !== undefined && { example: rest.type === 'integer' ? Number(value) : value }),
+      };
+    });
   };
-}
-
-function describeParameters(route: Route): OpenApiParameter[] {
   return [
     ...parametersOf(route.params, 'path'),
     ...parametersOf(route.query, 'query'),
-    ...(route.isIdempotent
-      ? [
-          {
-            name: 'Idempotency-Key',
-            in: 'header' as const,
-            required: false,
-            description:
-              'Any unique text. Whoever repeats the request with the same key within 24 hours gets the first answer again, and nothing is done twice.',
-            schema: { type: 'string', minLength: 1, maxLength: 256 },
-          },
-        ]
-      : []),
+    ...(route.isIdempotent ? [idempotencyParameter] : []),
   ];
 }
 
-function parametersOf(schema: TObject | null, place: 'path' | 'query'): OpenApiParameter[] {
-  if (schema === null) return [];
-  const required = new Set(schema.required ?? []);
-  return Object.entries(schema.properties).map(([name, property]) => {
-    const { description, ...rest } = toPortableSchema(property);
-    return {
-      name,
-      in: place,
-      required: place === 'path' || required.has(name),
-      ...(typeof description === 'string' && { description }),
-      schema: rest,
-    };
-  });
+const idempotencyParameter: OpenApiParameter = {
+  name: 'Idempotency-Key',
+  in: 'header',
+  required: false,
+  description:
+    'Any unique text. Whoever repeats the request with the same key within 24 hours gets the first answer again, and nothing is done twice.',
+  schema: { type: 'string', minLength: 1, maxLength: 256 },
+  example: 'order-1042-confirmation',
+};
+
+/** What stands in the path and in the query of a request, by the names of the parameters. */
+function readParameters(route: Route, requested: string): Record<string, string | undefined> {
+  const [pathname = '', query = ''] = requested.split('?');
+  const names = [...route.path.matchAll(/:(\w+)/g)].map(([, name = '']) => name);
+  const values = new RegExp(`^${pathOf(route).replaceAll(/\{\w+\}/g, '([^/]+)')}$`).exec(pathname);
+  if (values === null) throw new Error(`${requested} is no request of ${route.operationId}`);
+  return {
+    ...Object.fromEntries(names.map((name, index) => [name, values[index + 1]])),
+    ...Object.fromEntries(new URLSearchParams(query)),
+  };
 }
 
-function describeResponses(route: Route): OpenApiOperation['responses'] {
+function describeResponses(
+  route: Route,
+  examples: readonly Example[],
+  placeSchema: PlaceSchema,
+): OpenApiOperation['responses'] {
+  const { success } = route;
   const responses: OpenApiOperation['responses'] = {
-    [route.success.statusCode]: {
-      description: route.success.when,
+    [success.statusCode]: {
+      description: success.when,
       headers: {
         ...headerReferences('x-request-id', ...rateHeaders),
         ...(route.isIdempotent && headerReferences('Idempotent-Replayed')),
@@ -274,7 +321,15 @@ function describeResponses(route: Route): OpenApiOperation['responses'] {
           ]),
         ),
       },
-      content: { 'application/json': { schema: toPortableSchema(route.success.schema) } },
+      content: {
+        'application/json': {
+          schema: placeSchema(success.schema),
+          ...describeExamples(
+            examples.filter(({ status }) => status === success.statusCode),
+            ({ answer }) => answer,
+          ),
+        },
+      },
     },
   };
   const byStatus = new Map<number, ErrorDefinition[]>();
@@ -283,16 +338,21 @@ function describeResponses(route: Route): OpenApiOperation['responses'] {
   }
   for (const [statusCode, errors] of byStatus) {
     const [first] = errors;
+    const recorded = examples.filter(({ status }) => status === statusCode);
     responses[statusCode] =
-      errors.length === 1 && first !== undefined && sharedErrors.includes(first)
+      errors.length === 1 && first !== undefined && sharedErrors.includes(first) && recorded.length === 0
         ? { $ref: `#/components/responses/${first.name}` }
-        : errorResponse(statusCode, errors);
+        : errorResponse(statusCode, errors, recorded);
   }
   return responses;
 }
 
-/** The names are an open set, so that they are told in words and examples, and not as an `enum`. */
-function errorResponse(statusCode: number, errors: readonly ErrorDefinition[]): OpenApiResponse {
+/** `recorded` are requests that were answered so; of the other errors the example says what they mean. */
+function errorResponse(
+  statusCode: number,
+  errors: readonly ErrorDefinition[],
+  recorded: readonly Example[],
+): OpenApiResponse {
   const hasRetryAfter = statusCode === 429 || statusCode === 503;
   return {
     description: errors.map(({ name, when }) => `\`${name}\`: ${when}`).join('\n\n'),
@@ -304,13 +364,37 @@ function errorResponse(statusCode: number, errors: readonly ErrorDefinition[]): 
     ),
     content: {
       'application/json': {
-        schema: { $ref: '#/components/schemas/Error' },
+        schema: {
+          allOf: [
+            { $ref: '#/components/schemas/Error' },
+            {
+              type: 'object',
+              properties: {
+                status_code: { type: 'integer', const: statusCode },
+                name: openEnum(errors.map(({ name }) => name)),
+              },
+            },
+          ],
+        },
         examples: Object.fromEntries(
-          errors.map(({ name, when }) => [name, { value: { status_code: statusCode, name, message: when } }]),
+          errors.flatMap(({ name, when }): [string, { summary?: string; value: unknown }][] => {
+            const examples = recorded.filter(({ answer }) => isRecord(answer) && answer.name === name);
+            return examples.length === 0
+              ? [[name, { value: { status_code: statusCode, name, message: when } }]]
+              : examples.map(({ title, answer }, index) => [
+                  index === 0 ? name : `${name}_${index + 1}`,
+                  { summary: title, value: answer },
+                ]);
+          }),
         ),
       },
     },
   };
+}
+
+/** Known texts of a set that may grow: a client that checks answers must not fail on a new one. */
+function openEnum(values: readonly string[]): Schema {
+  return { anyOf: [{ type: 'string', enum: [...new Set(values)] }, { type: 'string' }] };
 }
 
 function errorSchema(errors: readonly ErrorDefinition[]): Schema {
@@ -320,7 +404,7 @@ function errorSchema(errors: readonly ErrorDefinition[]): Schema {
     properties: {
       status_code: { type: 'integer', description: 'The HTTP status.' },
       name: {
-        type: 'string',
+        ...openEnum(errors.map(({ name }) => name).sort()),
         description: 'What programs go by. New names may come: fall back to `status_code`.',
       },
       message: {
@@ -371,16 +455,82 @@ const portableFormats: Readonly<Record<string, Schema>> = {
   'not-blank': { type: 'string', pattern: '\\S' },
 };
 
-/** Plain JSON: what TypeBox keeps beside the schema is dropped, and formats are translated. */
-function toPortableSchema(schema: TSchema): Schema {
-  return JSON.parse(JSON.stringify(schema), (_key, value: unknown) => {
-    if (!isRecord(value) || typeof value.format !== 'string') return value;
-    const portable = portableFormats[value.format];
-    if (portable === undefined) return value;
-    const { format: _format, ...rest } = value;
-    return { ...rest, ...portable };
-  }) as Schema; // A schema's JSON is an object, and stays one.
+/** Keywords with a schema in them, with a list of schemas, and with schemas by name. */
+const schemaKeywords = ['items', 'additionalProperties', 'propertyNames'];
+const schemaListKeywords = ['anyOf', 'oneOf', 'allOf', 'prefixItems'];
+const schemaMapKeywords = ['properties', 'patternProperties'];
+
+/** Takes schemas with a `title` out of where they stand, each once, and leaves references to them. */
+function createNamedSchemas(definitions: Readonly<Record<string, Schema>>) {
+  const named = new Map<string, { source: string; schema: Schema }>();
+
+  const place = (schema: Schema): Schema => {
+    const { title, ...untitled } = schema;
+    if (typeof title !== 'string') return placeInside(schema);
+    const source = JSON.stringify(untitled);
+    const known = named.get(title);
+    if (known === undefined) {
+      // Entered before what it consists of: a reader meets the whole first.
+      const entry = { source, schema: {} };
+      named.set(title, entry);
+      entry.schema = placeInside(definitions[title] ?? untitled);
+    } else if (known.source !== source) {
+      throw new Error(`two schemas that differ are called ${title}`);
+    }
+    return { $ref: `#/components/schemas/${title}` };
+  };
+
+  const placeInside = (schema: Schema): Schema =>
+    toPortable(
+      Object.fromEntries(
+        Object.entries(schema).map(([keyword, value]) => [keyword, placeKeyword(keyword, value)]),
+      ),
+    );
+
+  const placeKeyword = (keyword: string, value: unknown): unknown => {
+    if (schemaKeywords.includes(keyword)) return isRecord(value) ? place(value) : value;
+    if (schemaListKeywords.includes(keyword) && Array.isArray(value))
+      return value.filter(isRecord).map(place);
+    if (schemaMapKeywords.includes(keyword) && isRecord(value)) {
+      return Object.fromEntries(
+        Object.entries(value).map(([name, inner]) => [name, isRecord(inner) ? place(inner) : inner]),
+      );
+    }
+    return value;
+  };
+
+  return {
+    // Plain JSON: what TypeBox keeps beside the schema is dropped.
+    place: (schema: TSchema): Schema => place(JSON.parse(JSON.stringify(schema)) as Schema),
+    list: () => Object.fromEntries([...named].map(([title, { schema }]) => [title, schema])),
+  };
 }
+
+/** One level of a schema in words that other tools know. */
+function toPortable(schema: Schema): Schema {
+  const { format, patternProperties, ...rest } = schema;
+  const patterns = isRecord(patternProperties) ? Object.entries(patternProperties) : [];
+  const portableFormat = typeof format === 'string' ? portableFormats[format] : undefined;
+  const [pattern, values] = patterns[0] ?? [];
+  if (
+    patterns.length > 1 ||
+    (pattern !== undefined && pattern !== anyName && rest.additionalProperties !== false)
+  ) {
+    throw new Error('only names of one pattern can be described');
+  }
+  return {
+    ...rest,
+    ...(portableFormat ?? (format !== undefined && { format })),
+    ...(pattern !== undefined && {
+      // Few tools read `patternProperties`.
+      additionalProperties: values,
+      ...(pattern !== anyName && { propertyNames: { type: 'string', pattern } }),
+    }),
+  };
+}
+
+/** The pattern of a record that takes every name. */
+const anyName = '^.*$';
 
 function isRecord(value: unknown): value is Record<string, unknown> {
   return typeof value === 'object' && value !== null && !Array.isArray(value);

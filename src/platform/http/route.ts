@@ -24,6 +24,8 @@ export type Route = {
   method: 'GET' | 'POST' | 'PATCH' | 'DELETE';
   /** Below `/v1`, with `:id` for parameters. */
   path: string;
+  /** What generated clients call it, and where the documentation has it: a verb and its object, `listContacts`. */
+  operationId: string;
   scope: string;
   tag: string;
   summary: string;
@@ -51,7 +53,7 @@ export const defaultBodyBytesMax = 1_048_576;
 
 type RouteInput<Params extends TObject, Query extends TObject, Body extends TSchema> = Pick<
   Route,
-  'method' | 'path' | 'scope' | 'tag' | 'summary' | 'success'
+  'method' | 'path' | 'operationId' | 'scope' | 'tag' | 'summary' | 'success'
 > & {
   description?: string;
   params?: Params;

@@ -1,28 +1,63 @@
-import { type TObject, Type } from 'typebox';
+import { type TObject, type TSchema, Type } from 'typebox';
 
-/** Shapes that the schemas of every room are made of. */
+/**
+ * Shapes that the schemas of every room are made of. A schema with a `title` is a named one of the API's description:
+ * described once under `components/schemas`, and referred to from wherever it is used.
+ */
 
-/** A page of a list, as `toList` makes it. */
+/** A page of a list, as `toList` makes it: of `Contact` it is `ContactPage`, and of `ListedTemplate` `TemplatePage`. */
 export const listOf = (item: TObject) =>
-  Type.Object({ object: Type.Literal('list'), has_more: Type.Boolean(), data: Type.Array(item) });
+  Type.Object(
+    {
+      object: Type.Literal('list'),
+      has_more: Type.Boolean({ description: 'Whether there are more in the direction that was asked for.' }),
+      data: Type.Array(item),
+    },
+    { title: `${titleOf(item).replace(/^Listed/, '')}Page` },
+  );
+
+function titleOf(schema: TSchema): string {
+  const title: unknown = Reflect.get(schema, 'title');
+  if (typeof title !== 'string') throw new Error('what a list is of needs a title');
+  return title;
+}
 
 /** The parameters of a path with `:id`. */
 export const idParameter = Type.Object({ id: Type.String({ format: 'uuid' }) });
 
 /** One of these texts. */
-export const literals = <Values extends readonly string[]>(values: Values) =>
-  Type.Unsafe<Values[number]>(Type.String({ enum: [...values] }));
+export const literals = <Values extends readonly string[]>(
+  values: Values,
+  options: { title?: string; description?: string } = {},
+) => Type.Unsafe<Values[number]>(Type.String({ enum: [...values], ...options }));
 
 /** A time, as RFC 3339 writes it. */
 export const instant = Type.String({ format: 'date-time' });
 
 /** What a DELETE answers. */
 export const deletedOf = (resource: string) =>
-  Type.Object({
-    object: Type.Literal(resource),
-    id: Type.String({ format: 'uuid' }),
-    deleted: Type.Literal(true),
-  });
+  Type.Object(
+    {
+      object: Type.Literal(resource),
+      id: Type.String({ format: 'uuid' }),
+      deleted: Type.Literal(true),
+    },
+    { title: `Deleted${toPascalCase(resource)}` },
+  );
+
+/** `email_campaign` as `EmailCampaign`. */
+function toPascalCase(name: string): string {
+  return name
+    .split('_')
+    .map((word) => word.charAt(0).toUpperCase() + word.slice(1))
+    .join('');
+}
+
+/** What an operation answers that made something, and shows it nowhere but under its id. */
+export const referenceOf = (title: string) => Type.Object({ id: Type.String({ format: 'uuid' }) }, { title });
+
+/** What a placeholder or a property may stand for. */
+export const scalar = Type.Unsafe<string | number | boolean>({ type: ['string', 'number', 'boolean'] });
 
 /** A text of an answer, or null. */
 export const textOrNull = Type.Union([Type.String(), Type.Null()]);

@@ -1,7 +1,7 @@
 import { parseDomain } from '../../channels/email/email.ts';
 import type { LeafType } from '../leaf.ts';
 import { instantType } from '../operators/date.ts';
-import { operatorsOf, readComparison, type ValueType } from '../operators/operator.ts';
+import { comparisonFields, groupOperators, readComparison, type ValueType } from '../operators/operator.ts';
 import { textType } from '../operators/text.ts';
 import { readOneOf, refuseOtherMembers, takeMember } from '../reading.ts';
 
@@ -19,13 +19,18 @@ const fields = {
 } as const satisfies Record<string, { column: string; type: ValueType }>;
 
 const names = Object.keys(fields) as (keyof typeof fields)[];
+const instantNames = names.filter((name) => fields[name].type === instantType);
+const textNames = names.filter((name) => !instantNames.includes(name));
 
 /** A field that every contact may have. */
 export const fieldCondition: LeafType = {
-  description:
-    `\`field\` (${names.join(', ')}), \`operator\` and \`value\`. Texts: ${operatorsOf(plainText).join(', ')}; ` +
-    `\`created_at\`: ${operatorsOf(instantType).join(', ')}. ` +
-    'Upper and lower case differ, except in email addresses.',
+  description: 'A field that every contact has. Upper and lower case differ, except in email addresses.',
+  title: 'FieldCondition',
+  forms: [textNames, instantNames].flatMap((ofType) =>
+    groupOperators(ofType.map((name) => fields[name].type)).map((group) => ({
+      fields: { field: { type: 'string', enum: ofType }, ...comparisonFields(group) },
+    })),
+  ),
   example: { type: 'field', field: 'email', operator: 'ends_with', value: '@example.com' },
   read: (reading, members) => {
     const place = takeMember(reading, members, 'field');

@@ -4,6 +4,7 @@ import type { LeafType } from '../leaf.ts';
 import {
   addIssue,
   findMember,
+  periodSchema,
   type Place,
   type Reading,
   readOneOf,
@@ -11,6 +12,7 @@ import {
   readUuid,
   refuseOtherMembers,
   takeMember,
+  uuidSchema,
 } from '../reading.ts';
 
 /** The channels of which it is known what became of a message at a contact's address. */
@@ -19,9 +21,20 @@ const reportedChannels = ['email'] as const;
 /** What became of the messages to a contact. */
 export const messageCondition: LeafType = {
   description:
-    `\`channel\` (${reportedChannels.join(', ')}), \`action\` (${engagementActions.join(', ')}); if only one campaign's ` +
-    'message counts, its `campaign_id`; and, if only what took place lately counts, `within`: ' +
-    '`{ "value": 30, "unit": "day" }`. A click is an open too, and an open a delivery.',
+    "What became of messages to the contact: of all of them, or of one campaign's (`campaign_id`); ever, or lately " +
+    '(`within`). A click is an open too, and an open a delivery.',
+  title: 'MessageCondition',
+  forms: [
+    {
+      fields: {
+        channel: { type: 'string', enum: reportedChannels },
+        action: { type: 'string', enum: engagementActions },
+        campaign_id: uuidSchema,
+        within: periodSchema,
+      },
+      optional: ['campaign_id', 'within'],
+    },
+  ],
   example: { type: 'message', channel: 'email', action: 'opened', within: { value: 30, unit: 'day' } },
   read: (reading, members) => {
     refuseOtherMembers(reading, members, ['type', 'channel', 'action', 'campaign_id', 'within']);

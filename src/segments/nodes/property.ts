@@ -3,7 +3,13 @@ import type { LeafType } from '../leaf.ts';
 import { booleanType } from '../operators/boolean.ts';
 import { dateType } from '../operators/date.ts';
 import { numberType } from '../operators/number.ts';
-import { operatorsOf, readComparison, type ValueType } from '../operators/operator.ts';
+import {
+  comparisonFields,
+  groupOperators,
+  operatorsOf,
+  readComparison,
+  type ValueType,
+} from '../operators/operator.ts';
 import { textType } from '../operators/text.ts';
 import {
   addIssue,
@@ -13,6 +19,7 @@ import {
   type Reading,
   refuseOtherMembers,
   takeMember,
+  textSchema,
 } from '../reading.ts';
 
 /**
@@ -29,13 +36,14 @@ const types: Readonly<Record<PropertyType, { type: ValueType; toSqlValue: (text:
 /** A property that the organization defined. */
 export const propertyCondition: LeafType = {
   description:
-    '`key` of a property, `operator` and `value`, by the type of the property: ' +
+    'A property that you defined, by its `key`. Its type decides which operators there are: ' +
     `${Object.entries(types)
       .map(([name, { type }]) => `${name}: ${operatorsOf(type).join(', ')}`)
-      .join('; ')}. ` +
-    'The value of `in` and `not_in` is an array, that of `between` an array of two, both inclusive, that of ' +
-    '`within_last` and `not_within_last` `{ "value": 30, "unit": "day" }` with minute, hour, day or week. ' +
-    'A date without a time is midnight UTC.',
+      .join('; ')}.`,
+  title: 'PropertyCondition',
+  forms: groupOperators(Object.values(types).map(({ type }) => type)).map((group) => ({
+    fields: { key: textSchema, ...comparisonFields(group) },
+  })),
   example: { type: 'property', key: 'plan', operator: 'in', value: ['pro', 'team'] },
   read: (reading, members) => {
     const place = takeMember(reading, members, 'key');

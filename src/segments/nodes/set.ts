@@ -3,6 +3,7 @@ import { negate, type Predicate, toPredicate } from '../../platform/postgres/pre
 import type { LeafType } from '../leaf.ts';
 import {
   addIssue,
+  itemsSchema,
   type Place,
   readItems,
   readOneOf,
@@ -10,10 +11,19 @@ import {
   type Reading,
   refuseOtherMembers,
   takeMember,
+  uuidSchema,
 } from '../reading.ts';
 
 /** More of them are a list, and belong into one. */
 const idsMax = 100;
+
+const operators = ['in', 'not_in'] as const;
+
+const titles: Readonly<Record<SetKind, string>> = {
+  list: 'ListCondition',
+  tag: 'TagCondition',
+  segment: 'SegmentCondition',
+};
 
 /** Whether a contact belongs to any of these sets. */
 export function setCondition(kind: SetKind): LeafType {
@@ -23,7 +33,11 @@ export function setCondition(kind: SetKind): LeafType {
     return reading.findSetKind(id) === kind ? id : addIssue(reading, `${place.path} is not a known ${kind}`);
   };
   return {
-    description: '`operator` (in: a member of any of them; not_in: of none) and `ids`, at most 100.',
+    description: `Whether the contact is in any of these ${kind}s (\`in\`), or in none (\`not_in\`).`,
+    title: titles[kind],
+    forms: [
+      { fields: { operator: { type: 'string', enum: operators }, ids: itemsSchema(uuidSchema, idsMax) } },
+    ],
     example: { type: kind, operator: 'in', ids: ['0198c0de-0000-7000-8000-000000000001'] },
     read: (reading, members) => {
       refuseOtherMembers(reading, members, ['type', 'operator', 'ids']);
@@ -31,7 +45,7 @@ export function setCondition(kind: SetKind): LeafType {
         takeMember(reading, members, 'operator'),
         takeMember(reading, members, 'ids'),
       ];
-      const operator = operatorPlace && readOneOf(reading, operatorPlace, ['in', 'not_in']);
+      const operator = operatorPlace && readOneOf(reading, operatorPlace, operators);
       const ids = idsPlace && readItems(reading, idsPlace, idsMax, readSetId);
       if (operator === null || ids === null) return null;
       return {

@@ -1,11 +1,14 @@
-import { type Place, readNumber, readRange, type Reading } from '../reading.ts';
-import { comparison, type ValueType } from './operator.ts';
+import { numberSchema, rangeSchema, readNumber, readRange } from '../reading.ts';
+import { comparison, type OperandReader, type ValueType } from './operator.ts';
 
-const withNumber = (operator: '=' | '>' | '>=' | '<' | '<=') => (reading: Reading, operand: Place) => {
-  const number = readNumber(reading, operand);
-  if (number === null) return null;
-  return comparison((value, { bind }) => `${value} ${operator} ${bind(number)}::numeric`);
-};
+const withNumber = (operator: '=' | '>' | '>=' | '<' | '<='): OperandReader => ({
+  schema: numberSchema,
+  read: (reading, operand) => {
+    const number = readNumber(reading, operand);
+    if (number === null) return null;
+    return comparison((value, { bind }) => `${value} ${operator} ${bind(number)}::numeric`);
+  },
+});
 
 /** Values of SQL type `numeric`, which holds what JSON holds to the last digit. */
 export const numberType: ValueType = {
@@ -15,12 +18,15 @@ export const numberType: ValueType = {
     gte: withNumber('>='),
     lt: withNumber('<'),
     lte: withNumber('<='),
-    between: (reading, operand) => {
-      const range = readRange(reading, operand, readNumber, (from, to) => from <= to);
-      if (range === null) return null;
-      return comparison(
-        (value, { bind }) => `${value} between ${bind(range.from)}::numeric and ${bind(range.to)}::numeric`,
-      );
+    between: {
+      schema: rangeSchema(numberSchema),
+      read: (reading, operand) => {
+        const range = readRange(reading, operand, readNumber, (from, to) => from <= to);
+        if (range === null) return null;
+        return comparison(
+          (value, { bind }) => `${value} between ${bind(range.from)}::numeric and ${bind(range.to)}::numeric`,
+        );
+      },
     },
   },
   withoutValue: {},

@@ -1,3 +1,4 @@
+import type { Schema } from '../../platform/http/openapi.ts';
 import { type Predicate, toPredicate } from '../../platform/postgres/predicate.ts';
 import type { Compiler } from '../leaf.ts';
 import {
@@ -28,9 +29,15 @@ export type ReadComparison = Omit<Comparison, 'compile'> & {
   compile: (value: string, compiler: Compiler) => Predicate;
 };
 
+/** What an operator takes as its `value`: read, and described. That the two agree is tested. */
+export type OperandReader = {
+  schema: Schema;
+  read: (reading: Reading, operand: Place) => Comparison | null;
+};
+
 /** The operators of one type of value. */
 export type ValueType = {
-  withValue: Readonly<Record<string, (reading: Reading, operand: Place) => Comparison | null>>;
+  withValue: Readonly<Record<string, OperandReader>>;
   withoutValue: Readonly<Record<string, Comparison>>;
   /** By the negative operator, the one whose answer it turns round. */
   negations: Readonly<Record<string, string>>;
@@ -58,6 +65,40 @@ export function operatorsOf(type: ValueType): string[] {
     const negative = negatives.get(operator);
     return negative === undefined ? [operator] : [operator, negative];
   });
+}
+
+/** Operators that take the same `value`, or none where `operand` is null. */
+export type OperatorGroup = { operators: string[]; operand: Schema | null };
+
+/** All operators of a value that is of one of these types, in the order in which a person is told them. */
+export function groupOperators(types: readonly ValueType[]): OperatorGroup[] {
+  const operands = new Map<string, Map<string, Schema | null>>();
+  for (const type of types) {
+    for (const operator of operatorsOf(type)) {
+      const positive = type.negations[operator] ?? operator;
+      const operand = type.withValue[positive]?.schema ?? null;
+      const ofOperator = operands.get(operator) ?? new Map<string, Schema | null>();
+      operands.set(operator, ofOperator.set(JSON.stringify(operand), operand));
+    }
+  }
+  const groups = new Map<string, OperatorGroup>();
+  for (const [operator, alternatives] of operands) {
+    const key = [...alternatives.keys()].join();
+    const given = [...alternatives.values()].filter((operand) => operand !== null);
+    const operand = given.length > 1 ? { anyOf: given } : (given[0] ?? null);
+    const group = groups.get(key) ?? { operators: [], operand };
+    group.operators.push(operator);
+    groups.set(key, group);
+  }
+  return [...groups.values()];
+}
+
+/** The fields of a condition that `readComparison` reads, for one group of operators. */
+export function comparisonFields({ operators, operand }: OperatorGroup): Record<string, Schema> {
+  return {
+    operator: { type: 'string', enum: operators },
+    ...(operand !== null && { value: operand }),
+  };
 }
 
 /**
@@ -93,12 +134,12 @@ function readPositive(
   operator: string,
   otherNames: readonly string[],
 ): Comparison | null {
-  const readOperand = type.withValue[operator];
-  if (readOperand === undefined) {
+  const operandReader = type.withValue[operator];
+  if (operandReader === undefined) {
     refuseOtherMembers(reading, members, [...otherNames, 'operator']);
     return type.withoutValue[operator] ?? isSet;
   }
   refuseOtherMembers(reading, members, [...otherNames, 'operator', 'value']);
   const operand = takeMember(reading, members, 'value');
-  return operand === null ? null : readOperand(reading, operand);
+  return operand === null ? null : operandReader.read(reading, operand);
 }

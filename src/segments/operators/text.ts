@@ -1,5 +1,5 @@
-import { type Place, type Reading, readItems, readText } from '../reading.ts';
-import { comparison, type ValueType } from './operator.ts';
+import { itemsSchema, type Place, type Reading, readItems, readText, textSchema } from '../reading.ts';
+import { comparison, type OperandReader, type ValueType } from './operator.ts';
 
 /** More of them are a list, and belong into one. */
 const textsMax = 500;
@@ -13,20 +13,25 @@ export function textType(toKey: (text: string) => string): ValueType {
     const text = readText(reading, operand);
     return text === null ? null : toKey(text);
   };
-  const withText =
-    (compile: (value: string, key: string) => string) => (reading: Reading, operand: Place) => {
+  const withText = (compile: (value: string, key: string) => string): OperandReader => ({
+    schema: textSchema,
+    read: (reading, operand) => {
       const key = readKey(reading, operand);
       if (key === null) return null;
       return comparison((value, { bind }) => compile(value, `${bind(key)}::text`));
-    };
+    },
+  });
   return {
     withValue: {
       eq: withText((value, key) => `${value} = ${key}`),
-      in: (reading, operand) => {
-        const keys = readItems(reading, operand, textsMax, readKey);
-        return keys === null
-          ? null
-          : comparison((value, { bind }) => `${value} = any (${bind(keys)}::text[])`);
+      in: {
+        schema: itemsSchema(textSchema, textsMax),
+        read: (reading, operand) => {
+          const keys = readItems(reading, operand, textsMax, readKey);
+          return keys === null
+            ? null
+            : comparison((value, { bind }) => `${value} = any (${bind(keys)}::text[])`);
+        },
       },
       // None of these is a pattern: what means something in one would have to be escaped.
       contains: withText((value, key) => `strpos(${value}, ${key}) > 0`),
