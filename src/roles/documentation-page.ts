@@ -15,7 +15,8 @@ import type {
  */
 
 /** `styleHash` is what a Content-Security-Policy calls the page's style sheet: `sha256-…`. */
-export function renderDocumentation(document: OpenApiDocument): { html: string; styleHash: string } {
+export function renderDocumentation(given: OpenApiDocument): { html: string; styleHash: string } {
+  const document = withoutReferences(given);
   const operations = listOperations(document);
   const { title, version, description } = document.info;
   const html = `<!doctype html>
@@ -50,6 +51,21 @@ ${renderFields(document.components.schemas.Error ?? {})}
 </html>
 `;
   return { html, styleHash: `sha256-${createHash('sha256').update(styleSheet).digest('base64')}` };
+}
+
+/** Named schemas stand where they are used; one that contains itself does so once. */
+function withoutReferences(document: OpenApiDocument): OpenApiDocument {
+  const { schemas } = document.components;
+  const resolve = (value: unknown, within: readonly string[]): unknown => {
+    if (Array.isArray(value)) return value.map((item) => resolve(item, within));
+    const record = recordOf(value);
+    if (record === null) return value;
+    const name = stringOf(record.$ref).replace('#/components/schemas/', '');
+    const schema = schemas[name];
+    if (schema !== undefined) return within.includes(name) ? {} : resolve(schema, [...within, name]);
+    return Object.fromEntries(Object.entries(record).map(([key, inner]) => [key, resolve(inner, within)]));
+  };
+  return { ...document, paths: resolve(document.paths, []) as OpenApiDocument['paths'] };
 }
 
 type PlacedOperation = OpenApiOperation & { method: string; path: string };
