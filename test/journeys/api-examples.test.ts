@@ -1,0 +1,570 @@
+/**
+ * The examples of the API's description: requests that are made here to a running server, and what it answers. They
+ * are kept in docs/api-examples.json, and compared with it; `npm run generate:examples` writes it anew. What differs
+ * from run to run (ids, times, keys) is replaced by what always is the same.
+ */
+import { Ajv2020 } from 'ajv/dist/2020.js';
+import { afterAll, beforeAll, expect, test } from 'vitest';
+import type { DomainRecord } from '../../src/domains/schema.ts';
+import { verifyByOperator } from '../../src/domains/domains.ts';
+import { parseTimestamp } from '../../src/platform/clock.ts';
+import type { Example, Schema } from '../../src/platform/http/openapi.ts';
+import type { Route } from '../../src/platform/http/route.ts';
+import { isUuid } from '../../src/platform/ids.ts';
+import { describeApi, examplesFile } from '../../src/roles/api-description.ts';
+import { listRoutes } from '../../src/roles/api.ts';
+import type { Installation } from '../../src/roles/installation.ts';
+import { textFormats } from '../../src/roles/text-formats.ts';
+import { createStableTexts } from '../support/stable-texts.ts';
+import { startDnsServer, type TestDnsServer } from '../support/dns-server.ts';
+import { authorize, eventually, rowsOf, settled } from '../support/email-journey.ts';
+import { createSender, startTestServer, type TestServer } from '../support/server.ts';
+import { addApprovedSender, readSms } from '../support/sms-journey.ts';
+
+const routes = listRoutes({} as Installation);
+const nothing = '01934c1e-9f3a-7cc0-8b1a-0123456789ab';
+const dayMs = 86_400_000;
+
+let server: TestServer;
+let dns: TestDnsServer;
+const examples = new Map<string, Example[]>();
+
+beforeAll(async () => {
+  dns = await startDnsServer();
+  server = await startTestServer({
+    worker: true,
+    dnsServers: [dns.address],
+    bounceHost: 'mail.example.net',
+    publicUrl: 'https://postillion.example.net',
+  });
+  await addApprovedSender(server, 'Acme');
+  await recordEverything();
+}, 120_000);
+
+afterAll(async () => {
+  await server.stop();
+  await dns.stop();
+});
+
+test('every route has an example that succeeds, and one of its most telling error', () => {
+  const lacking = routes.flatMap(({ operationId }) => {
+    const statuses = (examples.get(operationId) ?? []).map(({ status }) => status);
+    return [
+      ...(statuses.some((status) => status < 400) ? [] : [`${operationId} succeeds`]),
+      ...(statuses.some((status) => status >= 400) ? [] : [`${operationId} is refused`]),
+    ];
+  });
+  expect(lacking, 'Say in recordEverything() what a request looks like with which').toEqual([]);
+});
+
+test('what is sent and answered is what the description says', () => {
+  const document = describeApi();
+  const ajv = new Ajv2020({
+    strict: false,
+    formats: {
+      ...Object.fromEntries(Object.entries(textFormats).map(([name, { test: isOne }]) => [name, isOne])),
+      uuid: isUuid,
+      'date-time': (text) => parseTimestamp(text) !== null,
+      date: (text) => /^\d{4}-\d\d-\d\d$/.test(text),
+    },
+  });
+  ajv.addSchema({ $id: 'api', components: document.components });
+  const check = (schema: Schema, value: unknown) => {
+    const validate = ajv.compile(JSON.parse(JSON.stringify(schema).replaceAll('"#/', '"api#/')) as Schema);
+    return validate(value) ? [] : [JSON.stringify(validate.errors)];
+  };
+  const operations = Object.values(document.paths).flatMap((methods) => Object.values(methods));
+  for (const { operationId, requestBody, responses } of operations) {
+    for (const { body, status, answer, title } of examples.get(operationId) ?? []) {
+      const about = `${operationId}: ${title}`;
+      const given = responses[status];
+      if (given === undefined) throw new Error(`${about} is answered with ${status}, which is not described`);
+      const response =
+        '$ref' in given ? document.components.responses[given.$ref.split('/').at(-1) ?? ''] : given;
+      expect([about, ...check(response!.content['application/json'].schema, answer)]).toEqual([about]);
+      if (status >= 400 || body === undefined) continue;
+      expect(requestBody, about).toBeDefined();
+      expect([about, ...check(requestBody!.content['application/json'].schema, body)]).toEqual([about]);
+    }
+  }
+});
+
+test('the examples that were committed are those of this program', async () => {
+  const recorded = Object.fromEntries(
+    routes.flatMap(({ operationId }) => {
+      const given = examples.get(operationId);
+      return given === undefined ? [] : [[operationId, given]];
+    }),
+  );
+  await expect(`${JSON.stringify(recorded, null, 2)}\n`).toMatchFileSnapshot(examplesFile);
+});
+
+const texts = createStableTexts();
+
+type Request = { body?: unknown; headers?: Readonly<Record<string, string>> };
+
+/** Makes one request, and keeps it with its answer, of which it returns the body. */
+async function record<Body = { id: string }>(
+  operationId: string,
+  title: string,
+  path: string,
+  { body, headers }: Request = {},
+): Promise<Body> {
+  const route = routeOf(operationId);
+  texts.begin();
+  const response = await server.request<Body>(route.method, `/v1${path}`, body, headers);
+  const example = texts.replace({
+    title,
+    path: `/v1${path}`,
+    ...(body !== undefined && { body }),
+    status: response.status,
+    answer: response.body,
+  });
+  examples.set(operationId, [...(examples.get(operationId) ?? []), example]);
+  return response.body;
+}
+
+function routeOf(operationId: string): Route {
+  const route = routes.find((candidate) => candidate.operationId === operationId);
+  if (route === undefined) throw new Error(`there is no operation ${operationId}`);
+  return route;
+}
+
+async function recordEverything(): Promise<void> {
+  await recordProperties();
+  const audience = await recordSets();
+  const contacts = await recordContacts(audience);
+  await recordMembers(audience, contacts);
+  const segmentId = await recordSegments(audience, contacts);
+  await recordDomains();
+  await recordEmail();
+  await recordSms();
+  await recordTemplates();
+  const scheduledAt = new Date(Date.now() + 2 * dayMs).toISOString();
+  texts.keep(scheduledAt, '2026-11-23T09:00:00.000Z');
+  await recordCampaigns('Email', '/email/campaigns', { ...audience, ...contacts, segmentId, scheduledAt });
+  await recordCampaigns('Sms', '/sms/campaigns', { ...audience, ...contacts, segmentId, scheduledAt });
+  await recordDeletions(audience, contacts);
+}
+
+async function recordProperties(): Promise<void> {
+  const plan = { key: 'plan', name: 'Plan', type: 'string', description: 'What the customer pays for.' };
+  const { id } = await record('createProperty', 'A text', '/properties', { body: plan });
+  await record('createProperty', 'A key that is in use', '/properties', { body: plan });
+  await record('getProperty', 'A property', `/properties/${id}`);
+  await record('getProperty', 'One that does not exist', `/properties/${nothing}`);
+  await record('updateProperty', 'Another name', `/properties/${id}`, { body: { name: 'Current plan' } });
+  await record('updateProperty', 'A type that would change', `/properties/${id}`, {
+    body: { type: 'number' },
+  });
+  await record('listProperties', 'All of them', '/properties');
+  await record('listProperties', 'A page that is too large', '/properties?limit=1000');
+  const { id: old } = await create('/properties', { key: 'fax', name: 'Fax', type: 'string' });
+  await record('deleteProperty', 'A property', `/properties/${old}`);
+  await record('deleteProperty', 'One that was deleted before', `/properties/${old}`);
+}
+
+type Audience = { listId: string; oldListId: string; tagId: string; oldTagId: string };
+
+async function recordSets(): Promise<Audience> {
+  const { id: listId } = await record('createList', 'A list', '/lists', {
+    body: { name: 'Newsletter', description: 'Once a month.' },
+  });
+  await record('createList', 'A name that is in use', '/lists', { body: { name: 'newsletter' } });
+  await record('getList', 'A list', `/lists/${listId}`);
+  await record('getList', 'One that does not exist', `/lists/${nothing}`);
+  const { id: oldListId } = await create('/lists', { name: 'Workshops' });
+  await record('updateList', 'Another name', `/lists/${oldListId}`, { body: { name: 'Workshops 2025' } });
+  await record('updateList', 'A name that is in use', `/lists/${oldListId}`, {
+    body: { name: 'Newsletter' },
+  });
+  await record('listLists', 'Those with a word in their name', '/lists?search=news');
+  await record('listLists', 'Both cursors', `/lists?after=${listId}&before=${oldListId}`);
+
+  const { id: tagId } = await record('createTag', 'A tag', '/tags', { body: { name: 'customer' } });
+  await record('createTag', 'A name that is in use', '/tags', { body: { name: 'Customer' } });
+  await record('getTag', 'A tag', `/tags/${tagId}`);
+  await record('getTag', 'One that does not exist', `/tags/${nothing}`);
+  const { id: oldTagId } = await create('/tags', { name: 'beta' });
+  await record('updateTag', 'Another name', `/tags/${oldTagId}`, { body: { name: 'beta tester' } });
+  await record('updateTag', 'A name that is in use', `/tags/${oldTagId}`, { body: { name: 'customer' } });
+  await record('listTags', 'All of them', '/tags');
+  await record('listTags', 'A cursor that is no id', '/tags?after=yesterday');
+  return { listId, oldListId, tagId, oldTagId };
+}
+
+type Contacts = { adaId: string; graceId: string; oldId: string };
+
+async function recordContacts({ listId, tagId }: Audience): Promise<Contacts> {
+  const { id: adaId } = await record('createContact', 'Somebody new', '/contacts', {
+    body: {
+      external_id: 'user-1042',
+      email: 'ada@example.com',
+      phone_number: '+447700900123',
+      first_name: 'Ada',
+      last_name: 'Lovelace',
+      locale: 'en-GB',
+      timezone: 'Europe/London',
+      properties: { plan: 'pro' },
+      list_ids: [listId],
+      tag_ids: [tagId],
+    },
+  });
+  await record('createContact', 'An address that another contact has', '/contacts', {
+    body: { email: 'ADA@example.com' },
+  });
+  await record('createContact', 'Several things at once that are wrong', '/contacts', {
+    body: { email: 'ada', phone_number: '0770', properties: { plan: 'pro' }, newsletter: true },
+  });
+  const { id: graceId } = await create('/contacts', {
+    email: 'grace@example.com',
+    phone_number: '+12025550147',
+    first_name: 'Grace',
+    consent: { sms: 'unsubscribed' },
+  });
+  const { id: oldId } = await create('/contacts', { external_id: 'user-0007' });
+  await record('getContact', 'A contact', `/contacts/${adaId}`);
+  await record('getContact', 'One that does not exist', `/contacts/${nothing}`);
+  await record('updateContact', 'Another plan, and no texts any more', `/contacts/${adaId}`, {
+    body: { properties: { plan: 'team' }, consent: { sms: 'unsubscribed' } },
+  });
+  await record('updateContact', 'A property that is not defined', `/contacts/${adaId}`, {
+    body: { properties: { colour: 'green' } },
+  });
+  await request('PATCH', `/contacts/${adaId}`, { consent: { sms: 'subscribed' } });
+  await record('listContacts', 'The members of a list', `/contacts?limit=2&list_id=${listId}`);
+  await record('listContacts', 'A page that is too large', '/contacts?limit=1000');
+  return { adaId, graceId, oldId };
+}
+
+async function recordMembers({ listId, tagId }: Audience, { graceId }: Contacts): Promise<void> {
+  const body = { contact_ids: [graceId, nothing] };
+  for (const [add, remove, path] of [
+    ['addContactsToList', 'removeContactsFromList', `/lists/${listId}/contacts`],
+    ['addTagToContacts', 'removeTagFromContacts', `/tags/${tagId}/contacts`],
+  ] as const) {
+    await record(add, 'Two contacts, of which one does not exist', path, { body });
+    await record(add, 'Nobody', path, { body: { contact_ids: [] } });
+    await record(remove, 'A contact', path, { body: { contact_ids: [graceId] } });
+    await record(remove, 'From one that does not exist', path.replace(/[\w-]{36}/, nothing), { body });
+    await request('POST', path, body);
+  }
+}
+
+async function recordSegments({ listId }: Audience, { adaId }: Contacts): Promise<string> {
+  const conditions = {
+    type: 'group',
+    match: 'all',
+    conditions: [
+      { type: 'list', operator: 'in', ids: [listId] },
+      {
+        type: 'group',
+        match: 'any',
+        conditions: [
+          { type: 'property', key: 'plan', operator: 'in', value: ['pro', 'team'] },
+          { type: 'field', field: 'email', operator: 'ends_with', value: '@example.org' },
+        ],
+      },
+    ],
+  };
+  const body = { name: 'Paying readers', description: 'Get the long version.', conditions };
+  const { id } = await record('createSegment', 'Readers who pay, or are of one company', '/segments', {
+    body,
+  });
+  await record('createSegment', 'A property that is not defined', '/segments', {
+    body: { name: 'Green', conditions: { type: 'property', key: 'colour', operator: 'eq', value: 'green' } },
+  });
+  await ready(id);
+  await record('getSegment', 'A segment', `/segments/${id}`);
+  await record('getSegment', 'One that does not exist', `/segments/${nothing}`);
+  await record('listSegments', 'All of them', '/segments');
+  await record('listSegments', 'Both cursors', `/segments?after=${id}&before=${id}`);
+  await record('previewSegment', 'How many these would be', '/segments/preview', { body: { conditions } });
+  await record('previewSegment', 'An operator that texts do not have', '/segments/preview', {
+    body: { conditions: { type: 'property', key: 'plan', operator: 'gt', value: 5 } },
+  });
+  await record('explainSegmentMembership', 'A member', `/segments/${id}/contacts/${adaId}`);
+  await record('explainSegmentMembership', 'Nobody', `/segments/${id}/contacts/${nothing}`);
+  const { id: usingId } = await create('/segments', {
+    name: 'Others',
+    conditions: { type: 'segment', operator: 'not_in', ids: [id] },
+  });
+  await ready(usingId);
+  await record('deleteSegment', 'One that another segment uses', `/segments/${id}`);
+  await record('deleteSegment', 'A segment', `/segments/${usingId}`);
+  await record('updateSegment', 'Another name', `/segments/${id}`, { body: { name: 'Readers who pay' } });
+  await record('updateSegment', 'Itself', `/segments/${id}`, {
+    body: { conditions: { type: 'segment', operator: 'in', ids: [id] } },
+  });
+  return id;
+}
+
+function ready(segmentId: string) {
+  return eventually(
+    () => server.request<{ status: string }>('GET', `/v1/segments/${segmentId}`),
+    ({ body }) => body.status === 'ready',
+  );
+}
+
+async function recordDomains(): Promise<void> {
+  const other = await createSender(server.installation, 'elsewhere.example');
+  await verifyByOperator(server.installation, {
+    organizationId: other.organizationId,
+    name: 'taken.example',
+  });
+  const domain = await record<DomainRecord>('registerDomain', 'A domain', '/email/domains', {
+    body: { name: 'news.example.org', tracking_subdomain: 'click', open_tracking: true },
+  });
+  await record('registerDomain', 'One that belongs to another organization', '/email/domains', {
+    body: { name: 'mail.taken.example' },
+  });
+  await record('getDomain', 'A domain whose records are not found yet', `/email/domains/${domain.id}`);
+  await record('getDomain', 'One that does not exist', `/email/domains/${nothing}`);
+  publish(domain);
+  await record('verifyDomain', 'A domain whose records are there', `/email/domains/${domain.id}/verify`);
+  await record('verifyDomain', 'One that does not exist', `/email/domains/${nothing}/verify`);
+  await record('listDomains', 'The newest', '/email/domains?limit=1');
+  await record('listDomains', 'A page that is too large', '/email/domains?limit=1000');
+  await record('deleteDomain', 'A domain', `/email/domains/${domain.id}`);
+  await record('deleteDomain', 'One that was deleted before', `/email/domains/${domain.id}`);
+}
+
+function publish({ records }: DomainRecord): void {
+  const byName = new Map<string, Parameters<TestDnsServer['set']>[1]>();
+  for (const { type, name, value, priority } of records) {
+    const more =
+      type === 'MX'
+        ? { MX: [[priority ?? 10, value]] satisfies [number, string][] }
+        : type === 'CNAME'
+          ? { CNAME: value }
+          : { TXT: [value] };
+    byName.set(name, { ...byName.get(name), ...more });
+  }
+  for (const [name, published] of byName) dns.set(name, published);
+}
+
+async function recordEmail(): Promise<void> {
+  const short = {
+    from: 'hello@postillion.test',
+    from_name: 'Hello',
+    to: ['you@example.com'],
+    subject: 'It works',
+    html: '<h1>It works</h1>',
+  };
+  const { id: shortId } = await record('sendEmail', 'A short email', '/email/send', { body: short });
+  await settled(server, shortId);
+  const { id } = await record('sendEmail', 'With variables, a copy and an attachment', '/email/send', {
+    body: {
+      from: 'billing@postillion.test',
+      from_name: 'Billing',
+      to: ['ada@example.com', 'bounced@simulator.postillion.test'],
+      cc: ['accounts@example.com'],
+      reply_to: 'support@postillion.test',
+      subject: 'Invoice {{number}}',
+      text: 'Dear {{name}}, your invoice is attached.',
+      variables: { name: 'Ada', number: 1042 },
+      attachments: [{ filename: 'invoice.txt', content: 'SW52b2ljZSAxMDQyCg==', content_type: 'text/plain' }],
+      category: 'invoices',
+    },
+  });
+  await settled(server, id);
+  await record('sendEmail', 'From a domain that is not verified', '/email/send', {
+    body: { ...short, from: 'hello@example.org' },
+  });
+  await record('sendEmail', 'With a file that could be run', '/email/send', {
+    body: { ...short, attachments: [{ filename: 'setup.exe', content: 'TVo=' }] },
+  });
+  await record('sendEmail', 'A template that does not exist', '/email/send', {
+    body: { ...short, html: undefined, template_id: nothing },
+  });
+  await record('sendEmail', 'An address that is none', '/email/send', { body: { ...short, to: ['you'] } });
+  await record('getEmail', 'An email that reached two of three', `/email/${id}`);
+  await record('getEmail', 'One that does not exist', `/email/${nothing}`);
+  await record('listEmails', 'Those of a category', '/email?limit=1&category=invoices');
+  await record('listEmails', 'Both cursors', `/email?after=${id}&before=${shortId}`);
+}
+
+async function recordSms(): Promise<void> {
+  const body = {
+    from: 'Acme',
+    to: '+447700900123',
+    body: 'Your code is {{code}}.',
+    variables: { code: 4711 },
+  };
+  const { id } = await record('sendSms', 'A code', '/sms/send', { body });
+  await record('sendSms', 'From a sender that is not approved', '/sms/send', {
+    body: { ...body, from: 'Umbrella' },
+  });
+  await record('sendSms', 'A number without its country', '/sms/send', {
+    body: { ...body, to: '07700900123' },
+  });
+  // A receipt may be faster than the outcome that it speaks of.
+  await eventually(
+    () => readSms(server, id),
+    ({ status, sent_at: sentAt }) => status === 'delivered' && sentAt !== null,
+  );
+  await record('getSms', 'A text that arrived', `/sms/${id}`);
+  await record('getSms', 'One that does not exist', `/sms/${nothing}`);
+  await record('listSms', 'Those that arrived', '/sms?status=delivered');
+  await record('listSms', 'A status that there is not', '/sms?status=opened');
+  await record('listSmsSenders', 'All of them', '/sms/senders');
+  await record('listSmsSenders', 'A page that is too large', '/sms/senders?limit=1000');
+}
+
+type Listed = { data: { id: string }[] };
+
+async function recordTemplates(): Promise<void> {
+  const gallery = await record<Listed>(
+    'listGalleryTemplates',
+    'By name',
+    '/templates/gallery?limit=1&search=basket',
+  );
+  await record('listGalleryTemplates', 'A filter that is no id', '/templates/gallery?template_types=welcome');
+  await record('listGalleryCategories', 'All of them', '/templates/gallery/categories');
+  await record('listGalleryCategories', 'Without a key that is valid', '/templates/gallery/categories', {
+    headers: authorize({ key: 'pst_wrong' }),
+  });
+  const galleryId = gallery.data[0]?.id ?? '';
+  await record('getGalleryTemplate', 'A template', `/templates/gallery/${galleryId}`);
+  await record('getGalleryTemplate', 'One that does not exist', `/templates/gallery/${nothing}`);
+  await record('copyGalleryTemplate', 'Under a name of its own', `/templates/gallery/${galleryId}/copy`, {
+    body: { name: 'Basket, second reminder' },
+  });
+  await record('copyGalleryTemplate', 'One that does not exist', `/templates/gallery/${nothing}/copy`);
+
+  const content = { subject: 'Welcome, {{first_name}}', html: '<h1>Hello {{first_name}}</h1>' };
+  const { id } = await record('createTemplate', 'A template', '/templates', {
+    body: { name: 'Welcome', ...content },
+  });
+  await record('createTemplate', 'One without any content', '/templates', { body: { name: 'Empty' } });
+  await record('getTemplate', 'A template', `/templates/${id}`);
+  await record('getTemplate', 'One that does not exist', `/templates/${nothing}`);
+  await record('updateTemplate', 'Another subject', `/templates/${id}`, {
+    body: { subject: 'Hello, {{first_name}}' },
+  });
+  await record('updateTemplate', 'A name that is too long', `/templates/${id}`, {
+    body: { name: 'x'.repeat(101) },
+  });
+  await record('renderTemplate', 'For one reader', `/templates/${id}/render`, {
+    body: { variables: { first_name: 'Ada' } },
+  });
+  await record('renderTemplate', 'One that does not exist', `/templates/${nothing}/render`, { body: {} });
+  await record('listTemplates', 'The newest', '/templates?limit=1');
+  await record('listTemplates', 'A page that is too large', '/templates?limit=1000');
+  await record('deleteTemplate', 'A template', `/templates/${id}`);
+  await record('deleteTemplate', 'One that was deleted before', `/templates/${id}`);
+}
+
+type CampaignMaterial = Audience & Contacts & { segmentId: string; scheduledAt: string };
+
+type CampaignState = { status: string; stats: { audience: number; delivered: number } };
+
+/** `noun` is the channel in the ids of operations; the two have the same ones. */
+async function recordCampaigns(
+  noun: 'Email' | 'Sms',
+  path: string,
+  material: CampaignMaterial,
+): Promise<void> {
+  const { listId, segmentId, tagId, adaId, graceId, scheduledAt } = material;
+  const content =
+    noun === 'Email'
+      ? {
+          from: 'news@postillion.test',
+          from_name: 'News',
+          subject: 'News for {{first_name}}',
+          html: '<h1>Spring, {{first_name}}</h1><p><a href="{{unsubscribe_url}}">No more of this</a></p>',
+        }
+      : { from: 'Acme', body: '{{first_name}}, everything is half the price until Sunday.' };
+  const testAddress = noun === 'Email' ? 'you@example.com' : '+447700900999';
+  const [one, many] = [`${noun}Campaign`, `${noun}Campaigns`];
+
+  const { id } = await record(`create${one}`, 'Everything that it needs', path, {
+    body: { name: 'March', ...content, variables: { first_name: 'you' }, list_ids: [listId] },
+  });
+  await record(`create${one}`, 'A list that does not exist', path, {
+    body: { name: 'April', list_ids: [nothing] },
+  });
+  await record(`update${one}`, 'Without those who are in a segment', `${path}/${id}`, {
+    body: { name: 'March, all but customers', exclude_segment_ids: [segmentId] },
+  });
+  await record(`preview${one}`, 'As one contact gets it', `${path}/${id}/preview`, {
+    body: { contact_id: graceId },
+  });
+  await record(`preview${one}`, 'One that does not exist', `${path}/${nothing}/preview`);
+  await record(`test${one}`, 'To oneself', `${path}/${id}/test`, { body: { to: [testAddress] } });
+  await record(`test${one}`, 'To nobody', `${path}/${id}/test`, { body: { to: [] } });
+  await request('PATCH', `${path}/${id}`, { exclude_segment_ids: null });
+
+  await record(`send${one}`, 'When its time comes', `${path}/${id}/send`, {
+    body: { scheduled_at: scheduledAt },
+  });
+  await record(`send${one}`, 'At once', `${path}/${id}/send`, { body: {} });
+  await sentToAll(path, id);
+  // One that was sent within a second may never have been seen to be under way.
+  await rowsOf(server, 'update campaigns set started_at = coalesce(started_at, completed_at) where id = $1', [
+    id,
+  ]);
+  await record(`send${one}`, 'One that was sent', `${path}/${id}/send`, { body: {} });
+  await record(`update${one}`, 'One that was sent', `${path}/${id}`, { body: { name: 'April' } });
+  await record(`get${one}`, 'What became of a campaign', `${path}/${id}`);
+  await record(`get${one}`, 'One that does not exist', `${path}/${nothing}`);
+  await record(`list${one}Recipients`, 'All of them', `${path}/${id}/recipients`);
+  await record(`list${one}Recipients`, 'A status that there is not', `${path}/${id}/recipients?status=lost`);
+  const [who, whoId] =
+    noun === 'Email' ? ['Somebody who got it', adaId] : ['Somebody who did not want it', graceId];
+  await record(`explain${one}Recipient`, who, `${path}/${id}/recipients/${whoId}`);
+  await record(`explain${one}Recipient`, 'Nobody', `${path}/${id}/recipients/${nothing}`);
+
+  const { id: nextId } = await create(path, { name: 'April', ...content, tag_ids: [tagId] });
+  await record(`cancel${one}`, 'A draft', `${path}/${nextId}/cancel`);
+  await request('POST', `${path}/${nextId}/send`, { scheduled_at: scheduledAt });
+  await record(`list${many}`, 'Those that are scheduled', `${path}?limit=1&status=scheduled`);
+  await record(`list${many}`, 'A status that there is not', `${path}?status=done`);
+  await record(`cancel${one}`, 'A scheduled one', `${path}/${nextId}/cancel`);
+  await record(`resume${one}`, 'One that was cancelled', `${path}/${nextId}/resume`);
+  await record(`delete${one}`, 'A campaign', `${path}/${nextId}`);
+  await record(`delete${one}`, 'One that was deleted before', `${path}/${nextId}`);
+
+  const { id: missedId } = await create(path, { name: 'May', ...content, tag_ids: [tagId] });
+  // Its time came while the service was down.
+  await rowsOf(
+    server,
+    "update campaigns set status = 'paused', pause_reason = 'schedule_missed' where id = $1",
+    [missedId],
+  );
+  await record(`resume${one}`, 'One that missed its schedule', `${path}/${missedId}/resume`);
+  await sentToAll(path, missedId);
+}
+
+function sentToAll(path: string, id: string) {
+  return eventually(
+    () => server.request<CampaignState>('GET', `/v1${path}/${id}`),
+    ({ body: { status, stats } }) => status === 'sent' && stats.delivered === stats.audience,
+  );
+}
+
+async function recordDeletions(audience: Audience, { adaId, graceId, oldId }: Contacts): Promise<void> {
+  await record('deleteList', 'One that a segment uses', `/lists/${audience.listId}`);
+  await record('deleteList', 'A list', `/lists/${audience.oldListId}`);
+  await record('deleteTag', 'A tag', `/tags/${audience.oldTagId}`);
+  await record('deleteTag', 'One that was deleted before', `/tags/${audience.oldTagId}`);
+  await record('bulkDeleteContacts', 'Two contacts, of which one does not exist', '/contacts/bulk-delete', {
+    body: { contact_ids: [oldId, nothing] },
+  });
+  await record('bulkDeleteContacts', 'Nobody', '/contacts/bulk-delete', { body: { contact_ids: [] } });
+  await record('deleteContact', 'A contact', `/contacts/${graceId}`);
+  await record('deleteContact', 'One that was deleted before', `/contacts/${graceId}`);
+  await request('DELETE', `/contacts/${adaId}`);
+}
+
+/** A request that is no example. */
+async function request(method: string, path: string, body?: unknown): Promise<void> {
+  const { status, text } = await server.request(method, `/v1${path}`, body);
+  if (status >= 400) throw new Error(text);
+}
+
+async function create(path: string, body: unknown): Promise<{ id: string }> {
+  const response = await server.request<{ id: string }>('POST', `/v1${path}`, body);
+  if (response.status !== 201) throw new Error(response.text);
+  return response.body;
+}
