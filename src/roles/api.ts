@@ -21,6 +21,8 @@ import {
   startHttpServer,
 } from '../platform/http/server.ts';
 import { createValidation } from '../platform/http/validation.ts';
+import { examineTenantWall } from '../platform/postgres/tenant-wall.ts';
+import { unpreparedStatement } from '../platform/postgres/database.ts';
 import { pendingMigrations } from '../platform/postgres/migrate.ts';
 import { createWaker } from '../platform/queue/wake.ts';
 import { createThrottle } from '../platform/throttle.ts';
@@ -183,10 +185,21 @@ function schemasOf(routes: readonly Route[]) {
   );
 }
 
-async function findUnreadiness({ database }: Installation): Promise<string | null> {
+/** Nobody's: only whether it may look counts. */
+const nobody = '00000000-0000-0000-0000-000000000000';
+
+/** What keeps requests from being served, looked for as they would be: under the role of the second wall. */
+export async function findUnreadiness({ database }: Pick<Installation, 'database'>): Promise<string | null> {
   try {
     const pending = await pendingMigrations(database);
-    return pending.length === 0 ? null : 'the schema is not up to date';
+    if (pending.length > 0) return 'the schema is not up to date';
+    const wall = await examineTenantWall(database);
+    if (wall.kind === 'unreachable')
+      return `the role postillion_tenant may not use ${wall.tables.length} tables: run "bin/postillion migrate"`;
+    await database.asOrganizations([nobody], (transaction) =>
+      transaction.rows(unpreparedStatement('select from organizations limit 1')),
+    );
+    return null;
   } catch {
     return 'the database cannot be reached';
   }

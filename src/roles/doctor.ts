@@ -3,13 +3,13 @@ import { type Config, ConfigError, readConfig } from '../config.ts';
 import { now } from '../platform/clock.ts';
 import type { Log } from '../platform/log.ts';
 import {
-  examineTenantWall,
   findMissingPartitions,
   readServerTimeMs,
   readServerVersion,
   serverVersionMin,
 } from '../platform/postgres/condition.ts';
 import { findDurabilityProblems } from '../platform/postgres/durability.ts';
+import { examineTenantWall } from '../platform/postgres/tenant-wall.ts';
 import { pendingMigrations } from '../platform/postgres/migrate.ts';
 import { examineDirectDelivery } from './doctor-delivery.ts';
 import { type Finding, ok, problem, warning } from './finding.ts';
@@ -165,13 +165,13 @@ async function examineWall({ database }: Installation): Promise<Finding> {
       return warning(
         'second wall',
         'there is no role postillion_tenant that the database user may enter: row-level security stays off, and only the statements themselves keep organizations apart',
-        'Run "create role postillion_tenant nologin" and "grant postillion_tenant to" the database user before the first migration.',
+        'Run "bin/postillion migrate" as a database user with createrole. Where that user may not have it, have an administrator run "create role postillion_tenant nologin" and "grant postillion_tenant to" that user first.',
       );
     case 'unreachable':
       return problem(
         'second wall',
-        `the role postillion_tenant may not read ${wall.tables.join(', ')}: requests will fail`,
-        'Grant it select, insert, update and delete on these tables (on organizations only select).',
+        `the role postillion_tenant may not use ${wall.tables.join(', ')}: requests will fail`,
+        'Run "bin/postillion migrate" as the owner of these tables: it grants what is missing.',
       );
   }
 }

@@ -4,6 +4,7 @@ import { systemClock } from '../platform/clock.ts';
 import type { HttpServer } from '../platform/http/server.ts';
 import { createLog, type Log } from '../platform/log.ts';
 import { findDurabilityProblems } from '../platform/postgres/durability.ts';
+import { examineTenantWall } from '../platform/postgres/tenant-wall.ts';
 import { asDatabaseProblem } from './database-problem.ts';
 import { composeGreeting, type Sandbox } from './greeting.ts';
 import {
@@ -35,6 +36,7 @@ export async function serve(config: Config, role: Role): Promise<void> {
   try {
     // Once more if PostgreSQL is gone: a process that fails here and lives on would be taken for one that serves.
     await whileRestarting(config, () => warnOfDurability(installation, log));
+    await whileRestarting(config, () => warnOfWall(installation, log));
     serving = await api?.startApi(installation);
     working = await worker?.startWorker(installation);
     // Only now, since the key is seen once: whatever else can fail has not failed.
@@ -66,6 +68,17 @@ async function warnOfDurability({ database }: Installation, log: Log): Promise<v
   for (const { setting, value, danger } of await findDurabilityProblems(database)) {
     log.error({ setting, value }, `PostgreSQL is not safe: ${setting} is ${value}, and ${danger}`);
   }
+}
+
+/** Requests are served without it as well, or fail for want of grants: `doctor` says how to mend either. */
+async function warnOfWall({ database }: Installation, log: Log): Promise<void> {
+  const { kind } = await examineTenantWall(database);
+  if (kind === 'missing') {
+    log.error(
+      'there is no role postillion_tenant to enter: only the statements themselves keep organizations apart; run doctor',
+    );
+  }
+  if (kind === 'unreachable') log.error('the role postillion_tenant lacks grants: requests fail; run doctor');
 }
 
 /** Resolves at the first signal. One that comes later, from somebody who has lost patience, ends the process. */

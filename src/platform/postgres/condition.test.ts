@@ -1,13 +1,8 @@
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { createTestDatabase, type TestDatabase } from '../../../test/support/test-database.ts';
 import { dateOf, systemClock } from '../clock.ts';
-import {
-  examineTenantWall,
-  findMissingPartitions,
-  readServerTimeMs,
-  readServerVersion,
-  serverVersionMin,
-} from './condition.ts';
+import { findMissingPartitions, readServerTimeMs, readServerVersion, serverVersionMin } from './condition.ts';
+import { examineTenantWall } from './tenant-wall.ts';
 import { type Connection, type Database, openDatabase, unpreparedStatement } from './database.ts';
 import { findDurabilityProblems } from './durability.ts';
 

@@ -28,38 +28,6 @@ export async function readServerTimeMs(connection: Connection): Promise<number> 
 }
 
 /**
- * The second wall between organizations. `missing`: there is no role that the user of this connection may enter,
- * so that the wall stays off. `unreachable`: there is one, and it may not read these tables, so that requests fail.
- */
-export type TenantWall =
-  { kind: 'standing' } | { kind: 'missing' } | { kind: 'unreachable'; tables: string[] };
-
-export async function examineTenantWall(connection: Connection): Promise<TenantWall> {
-  const [role] = await connection.rows(
-    unpreparedStatement<{ is_member: boolean }>(
-      `select pg_has_role(session_user, oid, 'member') as is_member
-       from pg_roles
-       where rolname = 'postillion_tenant'`,
-    ),
-  );
-  if (role?.is_member !== true) return { kind: 'missing' };
-  const rows = await connection.rows(
-    unpreparedStatement<{ name: string }>(
-      `select relname as name
-       from pg_class
-       where relnamespace = current_schema()::regnamespace
-         and relrowsecurity
-         and not relispartition
-         and not has_table_privilege('postillion_tenant', oid, 'select')
-       order by 1`,
-    ),
-  );
-  return rows.length === 0
-    ? { kind: 'standing' }
-    : { kind: 'unreachable', tables: rows.map(({ name }) => name) };
-}
-
-/**
  * The monthly partitions that are not there, from the month of `at` on, so many months in all. A table without
  * room for the present month refuses new rows.
  */

@@ -88,7 +88,7 @@ export class DatabaseUnavailableError extends Error {
 }
 
 /** The NOLOGIN role that migrations create: it owns nothing and does not bypass row-level security. */
-const tenantRole = 'postillion_tenant';
+export const tenantRole = 'postillion_tenant';
 
 /** A waiting request is better refused with 503 than left hanging. */
 const connectTimeoutMs = 3_000;
@@ -143,15 +143,6 @@ export function openDatabase(options: DatabaseOptions): Database {
   // Nor may one that breaks between two statements of a transaction: the next statement tells.
   pool.on('connect', (client) => client.on('error', () => undefined));
 
-  let tenantRoleLookup: Promise<boolean> | undefined;
-  const hasTenantRole = () => {
-    tenantRoleLookup ??= isMemberOfTenantRole(pool, watch).catch((cause: unknown) => {
-      tenantRoleLookup = undefined;
-      throw asDatabaseError(cause);
-    });
-    return tenantRoleLookup;
-  };
-
   const prepare = <Row>({ name, text }: Statement<Row>) =>
     usePreparedStatements && name !== undefined ? { name, text } : { text };
 
@@ -160,16 +151,12 @@ export function openDatabase(options: DatabaseOptions): Database {
     organizationIds: readonly string[] | null,
     work: (transaction: Transaction) => Promise<Result>,
   ): Promise<Result> => {
-    // Before a connection is taken, since the first answer needs one too: all of them could wait for it in vain.
-    const role = organizationIds !== null && (await hasTenantRole()) ? tenantRole : 'none';
     const client = await connect(pool, watch);
     shareWrite(client);
     // Sent without waiting: if it fails, so does every statement behind it on the same connection.
     const opening: Promise<unknown>[] = [ask(watch, client, { text: opener })];
     if (organizationIds !== null) {
-      opening.push(
-        ask(watch, client, { ...prepare(enterTenantRole), values: [role, organizationIds.join(',')] }),
-      );
+      opening.push(ask(watch, client, { ...prepare(enterTenantRole), values: [organizationIds.join(',')] }));
     }
     for (const sent of opening) sent.catch(() => undefined);
 
@@ -266,27 +253,25 @@ const beginPlainly = 'begin';
 const beginByIndex =
   'begin; set local plan_cache_mode = force_generic_plan; set local enable_seqscan = off; set local enable_hashjoin = off; set local enable_mergejoin = off; set local cpu_operator_cost = 0';
 
+/**
+ * Whether there is the role, and the user may enter it, is asked each time, which takes microseconds: it may be gone
+ * after a restore, and come back while servers run. Without it row-level security stays off, and `doctor` says so.
+ */
+export const canEnterTenantRole = `pg_has_role(
+  session_user,
+  to_regrole('${tenantRole}'),
+  -- Whoever creates a role from PostgreSQL 16 on is a member of it, and may not enter it for that alone.
+  case when current_setting('server_version_num')::integer < 160000 then 'member' else 'set' end
+)`;
+
 /** Both settings last until the end of the transaction; session-wide ones would leak through the pool. */
 const enterTenantRole = statement(
   'enter_tenant_role',
-  "select set_config('role', $1, true), set_config('postillion.organization_ids', $2, true)",
+  `select set_config('role', case when ${canEnterTenantRole} then '${tenantRole}' else 'none' end, true),
+     set_config('postillion.organization_ids', $1, true)`,
 );
 
 const limitStatements = unpreparedStatement("select set_config('statement_timeout', $1, true)");
-
-/** Without the role (see migration 1) row-level security stays off, and `doctor` says so. */
-async function isMemberOfTenantRole(pool: pg.Pool, watch: AnswerWatch<pg.ClientBase>): Promise<boolean> {
-  const client = await connect(pool, watch);
-  try {
-    const { rowCount } = await ask(watch, client, {
-      text: "select from pg_roles where rolname = $1 and pg_has_role(session_user, oid, 'member')",
-      values: [tenantRole],
-    });
-    return rowCount === 1;
-  } finally {
-    client.release();
-  }
-}
 
 /** A trivial question on an open connection that is not answered for so long will not be answered at all. */
 const probeMaxMs = 3_000;

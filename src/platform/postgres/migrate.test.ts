@@ -43,10 +43,11 @@ test('a migrated database lacks nothing, and migrating it again changes nothing'
   expect(await describeSchema()).toEqual(before);
 });
 
-test('in an empty database everything is pending, numbered without gaps, and applied in that order', async () => {
+test('in an empty database everything is pending, each number once, and applied in that order', async () => {
   await emptySchema();
   const pending = await pendingMigrations(database);
-  expect(pending.map(({ version }) => version)).toEqual(pending.map((_migration, index) => index + 1));
+  const versions = pending.map(({ version }) => version);
+  expect(versions).toEqual([...new Set(versions)].sort((a, b) => a - b));
   expect(await migrate(database)).toEqual(pending);
   expect(await pendingMigrations(database)).toEqual([]);
 });

@@ -1,6 +1,7 @@
 import { readdir, readFile } from 'node:fs/promises';
 import path from 'node:path';
 import { type Connection, type Database, unpreparedStatement } from './database.ts';
+import { mendTenantWall } from './tenant-wall.ts';
 
 /** `migrations/` at the project's root: the same distance from `src/` and from `dist/`. */
 const migrationsDirectory = path.resolve(import.meta.dirname, '../../../migrations');
@@ -15,7 +16,8 @@ export type Migration = { version: number; name: string; file: string };
 
 /**
  * Brings the schema up to date and returns what was applied. Several nodes may call it at once: one does the
- * work, the others wait for it. Each migration is a transaction of its own and is never run twice.
+ * work, the others wait for it. Each migration is a transaction of its own and is never run twice. What a restore into
+ * another cluster has left out of the second wall is mended as well, as far as the user may.
  */
 export async function migrate(database: Database): Promise<Migration[]> {
   const applied: Migration[] = [];
@@ -49,6 +51,8 @@ export async function migrate(database: Database): Promise<Migration[]> {
     });
     if (isNew) applied.push(migration);
   }
+  // Also where nothing was pending: a database that was restored has all of its schema, and not the role.
+  await mendTenantWall(database);
   return applied;
 }
 

@@ -1,0 +1,103 @@
+import {
+  canEnterTenantRole,
+  type Connection,
+  type Database,
+  tenantRole,
+  unpreparedStatement,
+} from './database.ts';
+
+/**
+ * The second wall between organizations: row-level security, under the role that requests enter. Migrations make the
+ * policies, which belong to the tables and come back with a dump. The role belongs to the cluster: a database that is
+ * restored into another one has the policies, and neither the role nor the grants to it. So they are looked at, and
+ * mended, whenever the schema is brought up to date, also when no migration is pending.
+ *
+ * - `standing`: requests run under the role, and it may do on each table what they need.
+ * - `missing`: there is no role that the user of this connection may enter. Requests run without the wall.
+ * - `unreachable`: they enter the role, and it may not do on these tables what they need. They fail.
+ */
+export type TenantWall =
+  { kind: 'standing' } | { kind: 'missing' } | { kind: 'unreachable'; tables: string[] };
+
+/** What the role needs, as `wall_off` (migration 1) and migration 2 grant it: a table and a privilege a row. */
+const neededPrivileges = `
+  select c.oid, c.oid::regclass::text as name, needed.privilege
+  from pg_class c
+  cross join unnest(array['select', 'insert', 'update', 'delete']) as needed (privilege)
+  where c.relnamespace = current_schema()::regnamespace
+    and not c.relispartition
+    and c.relkind in ('r', 'p')
+    and (c.relrowsecurity or (c.relname = 'organizations' and needed.privilege = 'select'))`;
+
+export async function examineTenantWall(connection: Connection): Promise<TenantWall> {
+  const [role] = await connection.rows(
+    unpreparedStatement<{ can_enter: boolean | null }>(`select ${canEnterTenantRole} as can_enter`),
+  );
+  if (role?.can_enter !== true) return { kind: 'missing' };
+  const rows = await connection.rows(
+    unpreparedStatement<{ name: string }>(
+      `select distinct name
+       from (${neededPrivileges}) needed
+       where not has_table_privilege('${tenantRole}', oid, privilege)
+       order by 1`,
+    ),
+  );
+  return rows.length === 0
+    ? { kind: 'standing' }
+    : { kind: 'unreachable', tables: rows.map(({ name }) => name) };
+}
+
+/** A statement of its own for each, since what the user may not do must not undo what it may. */
+const mends = [
+  `do $$
+   begin
+     if to_regrole('${tenantRole}') is null then
+       create role ${tenantRole} nologin;
+     end if;
+   exception
+     -- Roles belong to the whole cluster: another database's migration may be creating it at this moment.
+     when duplicate_object or unique_violation or insufficient_privilege then null;
+   end
+   $$`,
+  `do $$
+   begin
+     if to_regrole('${tenantRole}') is not null and not ${canEnterTenantRole} then
+       execute format('grant ${tenantRole} to %I', session_user);
+     end if;
+   exception
+     when unique_violation or insufficient_privilege then null;
+   end
+   $$`,
+  `do $$
+   declare
+     missing record;
+   begin
+     if to_regrole('${tenantRole}') is null then
+       return;
+     end if;
+     for missing in
+       select oid::regclass as name, string_agg(privilege, ', ') as privileges
+       from (${neededPrivileges}) needed
+       where not has_table_privilege('${tenantRole}', oid, privilege)
+       group by oid
+     loop
+       begin
+         execute format('grant %s on %s to ${tenantRole}', missing.privileges, missing.name);
+       exception
+         when insufficient_privilege then null;
+       end;
+     end loop;
+   end
+   $$`,
+];
+
+/**
+ * Makes the role, lets the user of this connection enter it, and grants it what is missing, as far as the user may;
+ * says how the wall stands then. Where it stands, nothing is written. Two nodes may do it at once.
+ */
+export async function mendTenantWall(database: Database): Promise<TenantWall> {
+  const found = await examineTenantWall(database);
+  if (found.kind === 'standing') return found;
+  for (const mend of mends) await database.rows(unpreparedStatement(mend));
+  return examineTenantWall(database);
+}
