@@ -1,4 +1,6 @@
 import { createHash } from 'node:crypto';
+import { readFileSync } from 'node:fs';
+import path from 'node:path';
 import type {
   OpenApiDocument,
   OpenApiOperation,
@@ -9,16 +11,20 @@ import type {
 } from '../platform/http/openapi.ts';
 
 /**
- * The documentation as one page that needs no script, no font and no other file, so that it can be read offline
- * and under the strictest policy. Of the ready-made viewers redoc 3 and Scalar need Node.js 22; swagger-ui-dist is
- * 1.7 MB of script with an eval in it, rapidoc 0.9 MB with another and with styles of its own making.
+ * The documentation as one page that needs no font and no other file, so that it can be read offline and under a
+ * strict policy. All of it is there without its script, which adds searching, copying, and a mark at the place where
+ * the reader is. Of the ready-made viewers redoc 3 and Scalar need Node.js 22; swagger-ui-dist is 1.7 MB of script with
+ * an eval in it, rapidoc 0.9 MB with another and with styles of its own making.
  */
 
-/** `styleHash` is what a Content-Security-Policy calls the page's style sheet: `sha256-…`. */
-export function renderDocumentation(given: OpenApiDocument): { html: string; styleHash: string } {
-  const document = withoutReferences(given);
+/** What a Content-Security-Policy calls the page's own style sheet and script: `sha256-…`. */
+export type RenderedDocumentation = { html: string; styleHash: string; scriptHash: string };
+
+export function renderDocumentation(document: OpenApiDocument): RenderedDocumentation {
   const operations = listOperations(document);
   const { title, version, description } = document.info;
+  const script = readFileSync(path.join(import.meta.dirname, 'documentation-script.js'), 'utf8');
+  const schemas = Object.entries(document.components.schemas).filter(([name]) => name !== 'Error');
   const html = `<!doctype html>
 <html lang="en">
 <head>
@@ -31,14 +37,23 @@ export function renderDocumentation(given: OpenApiDocument): { html: string; sty
 <body>
 <nav aria-label="Contents">
 <p class="brand"><a href="#top">${escapeHtml(title)}</a> <small>${escapeHtml(version)}</small></p>
+<button type="button" id="menu" aria-expanded="true" aria-controls="contents" hidden>Contents</button>
+<div id="contents">
+<label for="search" class="search" hidden>Search <input id="search" type="search" autocomplete="off" placeholder="A path, a field, a word"></label>
+<p id="found" role="status"></p>
 ${document.tags.map(({ name }) => renderContents(name, operations)).join('\n')}
-<h2><a href="#errors">Errors</a></h2>
+<div><h2><a href="#errors">Errors</a></h2></div>
+<div><h2><a href="#schemas">Schemas</a></h2>
+<ul>
+${schemas.map(([name]) => `<li><a href="#${schemaAnchorOf(name)}">${escapeHtml(name)}</a></li>`).join('\n')}
+</ul></div>
 <p><a href="openapi.json">openapi.json</a></p>
+</div>
 </nav>
 <main id="top">
 <h1>${escapeHtml(title)} API</h1>
 ${renderProse(description)}
-<p>In the examples <code>$URL</code> is the address of this installation and <code>$KEY</code> an API key.</p>
+<p>In the examples <code>$URL</code> is the address of this installation and <code>$KEY</code> an API key. What is answered was recorded from a running server.</p>
 ${document.tags.map((tag) => renderTag(tag, operations, document)).join('\n')}
 <section id="errors">
 <h2>Errors</h2>
@@ -46,26 +61,35 @@ ${renderProse(stringOf(document.components.schemas.Error?.description))}
 <h3>Form</h3>
 ${renderFields(document.components.schemas.Error ?? {})}
 </section>
+<section id="schemas">
+<h2>Schemas</h2>
+${schemas.map(([name, schema]) => renderSchema(name, schema)).join('\n')}
+</section>
 </main>
+<script>${script}</script>
 </body>
 </html>
 `;
-  return { html, styleHash: `sha256-${createHash('sha256').update(styleSheet).digest('base64')}` };
+  return { html, styleHash: hashOf(styleSheet), scriptHash: hashOf(script) };
 }
 
-/** Named schemas stand where they are used; one that contains itself does so once. */
-function withoutReferences(document: OpenApiDocument): OpenApiDocument {
-  const { schemas } = document.components;
-  const resolve = (value: unknown, within: readonly string[]): unknown => {
-    if (Array.isArray(value)) return value.map((item) => resolve(item, within));
-    const record = recordOf(value);
-    if (record === null) return value;
-    const name = stringOf(record.$ref).replace('#/components/schemas/', '');
-    const schema = schemas[name];
-    if (schema !== undefined) return within.includes(name) ? {} : resolve(schema, [...within, name]);
-    return Object.fromEntries(Object.entries(record).map(([key, inner]) => [key, resolve(inner, within)]));
-  };
-  return { ...document, paths: resolve(document.paths, []) as OpenApiDocument['paths'] };
+function hashOf(text: string): string {
+  return `sha256-${createHash('sha256').update(text).digest('base64')}`;
+}
+
+function schemaAnchorOf(name: string): string {
+  return `schema-${escapeHtml(name)}`;
+}
+
+function renderSchema(name: string, schema: Schema): string {
+  const variants = alternativesOf(schema);
+  const values = Array.isArray(schema.enum) || variants.length > 0 ? `<p>${describeType(schema)}</p>` : '';
+  const forms = variants.filter((variant) => recordOf(variant.properties) !== null).map(renderFields);
+  return `<article id="${schemaAnchorOf(name)}">
+<h3>${escapeHtml(name)}</h3>
+${renderProse(stringOf(schema.description))}
+${forms.length > 0 ? `<p>One of these forms:</p>\n${forms.join('\n')}` : values || renderFields(schema)}
+</article>`;
 }
 
 type PlacedOperation = OpenApiOperation & { method: string; path: string };
@@ -87,7 +111,7 @@ function renderContents(tag: string, operations: readonly PlacedOperation[]): st
       ({ operationId, summary }) =>
         `<li><a href="#${escapeHtml(operationId)}">${escapeHtml(summary)}</a></li>`,
     );
-  return `<h2><a href="#${anchorOf(tag)}">${escapeHtml(tag)}</a></h2>\n<ul>\n${items.join('\n')}\n</ul>`;
+  return `<div><h2><a href="#${anchorOf(tag)}">${escapeHtml(tag)}</a></h2>\n<ul>\n${items.join('\n')}\n</ul></div>`;
 }
 
 function renderTag(
@@ -118,12 +142,34 @@ function renderOperation(operation: PlacedOperation, document: OpenApiDocument):
 ${renderProse(description)}
 <p class="scope">Scope: ${(security?.apiKey ?? []).map((scope) => `<code>${escapeHtml(scope)}</code>`).join(', ')}</p>
 ${renderParameters(parameters)}
-${requestBody === undefined ? '' : `<h4>Body</h4>\n${renderFields(requestBody.content['application/json'].schema)}`}
+${requestBody === undefined ? '' : `<h4>Body</h4>\n${renderBody(requestBody.content['application/json'].schema, document)}`}
 <h4>Example</h4>
-<pre tabindex="0"><code>${escapeHtml(renderCurl(operation))}</code></pre>
+${renderCode(renderCurl(operation))}
 <h4>Answers</h4>
 ${renderResponses(operation, document)}
 </article>`;
+}
+
+/** The fields of a named schema, and where it is described by itself. */
+function renderBody(schema: Schema, document: OpenApiDocument): string {
+  const name = schemaNameOf(schema);
+  const named = name === null ? undefined : document.components.schemas[name];
+  return named === undefined
+    ? renderFields(schema)
+    : `<p>${describeType(schema)}</p>\n${renderFields(named)}`;
+}
+
+function renderCode(text: string): string {
+  return `<div class="code"><button type="button" class="copy" hidden>Copy</button><pre tabindex="0"><code>${escapeHtml(text)}</code></pre></div>`;
+}
+
+function renderExamples({ content }: OpenApiResponse): string {
+  return Object.entries(content['application/json'].examples ?? {})
+    .map(
+      ([name, { summary = name, value }]) =>
+        `<details><summary>${escapeHtml(summary)}</summary>\n${renderCode(JSON.stringify(value, null, 2))}\n</details>`,
+    )
+    .join('\n');
 }
 
 function renderParameters(parameters: readonly OpenApiParameter[]): string {
@@ -145,10 +191,8 @@ function renderResponses(operation: PlacedOperation, document: OpenApiDocument):
       const response = resolveResponse(given, document);
       const schema = response.content['application/json'].schema;
       const isSuccess = status.startsWith('2');
-      const fields = isSuccess
-        ? `<details><summary>Fields</summary>\n${renderFields(schema)}\n</details>`
-        : '';
-      return `<div class="answer"><p class="status ${isSuccess ? 'good' : 'bad'}">${status}</p><div>${renderProse(response.description)}${fields}</div></div>`;
+      const fields = isSuccess ? `<p>${describeType(schema)}</p>` : '';
+      return `<div class="answer"><p class="status ${isSuccess ? 'good' : 'bad'}">${status}</p><div>${renderProse(response.description)}${fields}${renderExamples(response)}</div></div>`;
     })
     .join('\n');
 }
@@ -160,9 +204,19 @@ function resolveResponse(given: OpenApiResponse | Reference, document: OpenApiDo
   return response;
 }
 
+const unknownId = '0199c0de-0000-7000-8000-000000000000';
+
 /** The first example that the description has, or a request without a body. */
 function renderCurl({ method, path, parameters = [], requestBody }: PlacedOperation): string {
-  const filled = path.replaceAll(/\{(\w+)\}/g, '0199c0de-0000-7000-8000-000000000000');
+  const exampleOf = (place: string) =>
+    parameters.flatMap(({ name, in: given, example }) =>
+      given === place && example !== undefined ? [[name, String(example)] as [string, string]] : [],
+    );
+  const values = new Map(exampleOf('path'));
+  const query = new URLSearchParams(exampleOf('query')).toString();
+  const filled =
+    path.replaceAll(/\{(\w+)\}/g, (_, name: string) => values.get(name) ?? unknownId) +
+    (query === '' ? '' : `?${query}`);
   const lines = [
     method === 'GET' ? `curl "$URL${filled}"` : `curl -X ${method} "$URL${filled}"`,
     `  -H "Authorization: Bearer $KEY"`,
@@ -217,18 +271,43 @@ ${rows.join('\n')}
 
 function renderRow(name: string, type: string, isRequired: boolean, about: string): string {
   const mark = isRequired ? ' <span class="required">required</span>' : '';
-  return `<tr><td><code>${escapeHtml(name)}</code>${mark}</td><td>${escapeHtml(type)}</td><td>${renderSpans(about)}</td></tr>`;
+  return `<tr><td><code>${escapeHtml(name)}</code>${mark}</td><td>${type}</td><td>${renderSpans(about)}</td></tr>`;
 }
 
+/** As HTML, with links to the named schemas. */
 function describeType(schema: Schema): string {
-  const variants = Array.isArray(schema.anyOf) ? (schema.anyOf as unknown[]) : null;
-  if (variants !== null) return variants.map((variant) => describeType(recordOf(variant) ?? {})).join(' or ');
-  if ('const' in schema) return JSON.stringify(schema.const);
-  const items = recordOf(schema.items);
-  if (items !== null) return `list of ${describeType(items)}`;
-  const type = stringOf(schema.type) || 'any';
+  const name = schemaNameOf(schema);
+  if (name !== null) return `<a href="#${schemaAnchorOf(name)}">${escapeHtml(name)}</a>`;
+  const variants = alternativesOf(schema);
+  if (variants.length > 0) return variants.map(describeType).join(' or ');
+  if ('const' in schema) return escapeHtml(JSON.stringify(schema.const));
+  if (Array.isArray(schema.enum))
+    return schema.enum.map((value) => escapeHtml(JSON.stringify(value))).join(' or ');
+  const types = Array.isArray(schema.type) ? schema.type : [schema.type];
+  return types.map((type) => describeSingleType(stringOf(type), schema)).join(' or ');
+}
+
+function describeSingleType(type: string, schema: Schema): string {
+  if (type === 'array') {
+    const [items] = (Array.isArray(schema.prefixItems) ? schema.prefixItems : [schema.items]) as unknown[]; // Of any JSON.
+    return `list of ${describeType(recordOf(items) ?? {})}`;
+  }
+  const values = recordOf(schema.additionalProperties);
+  if (type === 'object' && values !== null) return `object of ${describeType(values)}`;
   const format = stringOf(schema.format) || (schema.contentEncoding === undefined ? '' : 'Base64');
-  return format === '' ? type : `${type} (${format})`;
+  return escapeHtml(format === '' || type !== 'string' ? type : `${type} (${format})`);
+}
+
+/** What `#/components/schemas/Contact` refers to. */
+function schemaNameOf(schema: Schema): string | null {
+  const prefix = '#/components/schemas/';
+  const reference = stringOf(schema.$ref);
+  return reference.startsWith(prefix) ? reference.slice(prefix.length) : null;
+}
+
+function alternativesOf({ anyOf, oneOf }: Schema): Schema[] {
+  const given: unknown[] = Array.isArray(oneOf) ? oneOf : Array.isArray(anyOf) ? anyOf : [];
+  return given.map(recordOf).filter((variant) => variant !== null);
 }
 
 const limitWords: readonly [keyword: string, describe: (value: string) => string][] = [
@@ -244,15 +323,10 @@ const limitWords: readonly [keyword: string, describe: (value: string) => string
 
 function describeLimits(schema: Schema): string {
   const inner = withoutNull(schema);
-  const values = Array.isArray(inner.enum) ? (inner.enum as unknown[]) : [];
   const limits = limitWords.flatMap(([keyword, describe]) =>
     inner[keyword] === undefined ? [] : [describe(String(inner[keyword] as number | string | boolean))],
   );
-  const parts = [
-    ...(values.length > 0 ? [`One of ${values.map((value) => `\`${String(value)}\``).join(', ')}`] : []),
-    ...(limits.length > 0 ? [limits.join(', ').replace(/^a/, 'A')] : []),
-  ];
-  return parts.map((part) => `${part}.`).join(' ');
+  return limits.length > 0 ? `${limits.join(', ').replace(/^a/, 'A')}.` : '';
 }
 
 /** `X` of `X or null`; any other schema as it is. */
@@ -316,6 +390,13 @@ nav .brand { margin: 0; font-size: 1.1rem; font-weight: 700; }
 nav h2 { margin: 1.25rem 0 0.25rem; font-size: 0.95rem; }
 nav ul { list-style: none; margin: 0; padding: 0; }
 nav li { padding: 0.15rem 0; }
+nav a[aria-current] { color: var(--text); font-weight: 700; }
+nav [hidden], main [hidden] { display: none; }
+nav input { width: 100%; padding: 0.4rem 0.5rem; border: 1px solid var(--line); border-radius: 6px; background: var(--back); color: inherit; font: inherit; }
+nav button, .copy { padding: 0.2rem 0.6rem; border: 1px solid var(--line); border-radius: 6px; background: var(--back); color: inherit; font: inherit; font-size: 0.8rem; cursor: pointer; }
+#menu { display: none; }
+.code { position: relative; margin: 0.5rem 0; }
+.copy { position: absolute; top: 0.5rem; right: 0.5rem; }
 small, .scope, th { color: var(--muted); }
 main { padding: 2rem clamp(1rem, 4vw, 3.5rem) 6rem; max-width: 62rem; width: 100%; }
 h1 { margin: 0 0 1rem; font-size: 2rem; line-height: 1.2; }
@@ -346,7 +427,10 @@ td:nth-child(2) { min-width: 7rem; }
 summary { cursor: pointer; color: var(--link); }
 @media (max-width: 52rem) {
   body { display: block; }
-  nav { position: static; height: auto; border-right: 0; border-bottom: 1px solid var(--line); }
+  nav { position: sticky; z-index: 1; height: auto; max-height: 100vh; padding: 0.6rem 1rem; border-right: 0; border-bottom: 1px solid var(--line); }
+  nav .brand { display: inline-block; margin-right: 1rem; }
+  html { scroll-padding-top: 4rem; }
+  #menu:not([hidden]) { display: inline-block; }
   h1 { font-size: 1.6rem; }
   thead { position: absolute; clip-path: inset(50%); }
   tr { display: block; padding: 0.5rem 0; border-bottom: 1px solid var(--line); }

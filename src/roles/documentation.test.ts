@@ -9,6 +9,7 @@ import { defineRoute, json, type PageRequest } from '../platform/http/route.ts';
 import { describeApi } from './api-description.ts';
 import { documentationPages } from './documentation.ts';
 import { renderDocumentation } from './documentation-page.ts';
+import { describeInBrowser } from '../../test/support/browser.ts';
 
 const request: PageRequest = {
   params: {},
@@ -50,11 +51,11 @@ test('/openapi.json is the description that was generated and committed', async 
   expect(await response.json()).toMatchObject({ openapi: '3.1.1', info: { title: 'Postillion' } });
 });
 
-test('/docs may run no script, be framed by nobody, and load nothing', async () => {
+test('/docs may run its own script alone, be framed by nobody, and load nothing', async () => {
   const { headers } = await fetch(`${url}/docs`);
   const policy = headers.get('content-security-policy');
   expect(policy).toMatch(
-    /^default-src 'none'; style-src 'sha256-[\w+/]+=*'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'$/,
+    /^default-src 'none'; style-src 'sha256-[\w+/]+=*'; script-src 'sha256-[\w+/]+=*'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'$/,
   );
   expect(headers.get('x-content-type-options')).toBe('nosniff');
 });
@@ -173,3 +174,59 @@ test.skipIf(!existsSync(chromiumPath))(
     }
   },
 );
+
+test('no value of the page is of any type', () => {
+  const { html } = renderDocumentation(describeApi());
+  const types = [...html.matchAll(/<tr><td>.*?<\/td><td>(.*?)<\/td>/g)].map(([, type]) => type);
+  expect(types.length).toBeGreaterThan(300);
+  expect(
+    types.filter(
+      (type) => type === '' || /\b(any|undefined)\b/.test(type!.replaceAll(/&quot;.*?&quot;/g, '')),
+    ),
+  ).toEqual([]);
+});
+
+test('every link within the page leads somewhere', () => {
+  const { html } = renderDocumentation(describeApi());
+  const anchors = new Set([...html.matchAll(/ id="([^"]+)"/g)].map(([, id]) => id));
+  const targets = [...html.matchAll(/href="#([^"]+)"/g)].map(([, id]) => id);
+  expect(targets.filter((id) => !anchors.has(id))).toEqual([]);
+});
+
+describeInBrowser('the documentation in a browser', (getBrowser) => {
+  const open = async (viewport: { width: number; height: number }) => {
+    const page = await getBrowser().newPage({ viewport });
+    await page.goto(`${url}/docs`);
+    return page;
+  };
+
+  test('a search leaves what has all of its words', async () => {
+    const page = await open({ width: 1280, height: 800 });
+    await page.getByRole('searchbox').fill('drop_reason recipients');
+    await page.locator('#listEmailCampaignRecipients').waitFor();
+    expect(await page.locator('#sendEmail').isVisible()).toBe(false);
+    expect(await page.locator('nav a[href="#createContact"]').isVisible()).toBe(false);
+    await page.getByRole('searchbox').fill('');
+    await page.locator('#sendEmail').waitFor();
+    await page.close();
+  });
+
+  test('the menu marks where the reader is', async () => {
+    const page = await open({ width: 1280, height: 800 });
+    await page.locator('#deleteTag').scrollIntoViewIfNeeded();
+    await page.goto(`${url}/docs#deleteTag`);
+    await page.locator('nav a[aria-current][href="#deleteTag"]').waitFor();
+    await page.close();
+  });
+
+  test('the menu is folded on a phone, and folds again when a place is chosen', async () => {
+    const page = await open({ width: 390, height: 844 });
+    const link = page.locator('nav a[href="#createContact"]');
+    expect(await link.isVisible()).toBe(false);
+    await page.getByRole('button', { name: 'Contents' }).click();
+    await link.click();
+    expect(await link.isVisible()).toBe(false);
+    expect(new URL(page.url()).hash).toBe('#createContact');
+    await page.close();
+  });
+});

@@ -3,7 +3,7 @@ import path from 'node:path';
 import { projectDirectory } from '../config.ts';
 import type { OpenApiDocument } from '../platform/http/openapi.ts';
 import type { Page } from '../platform/http/route.ts';
-import { renderDocumentation } from './documentation-page.ts';
+import { type RenderedDocumentation, renderDocumentation } from './documentation-page.ts';
 
 /** The description of the API for programs and for people, from the file that was generated and committed. */
 export function documentationPages(): Page[] {
@@ -28,14 +28,14 @@ export function documentationPages(): Page[] {
     {
       path: '/docs',
       handle: async () => {
-        const { html, styleHash } = await load();
+        const { html, styleHash, scriptHash } = await load();
         return {
           statusCode: 200,
           headers: {
             ...commonHeaders,
             'content-type': 'text/html; charset=utf-8',
-            // No script at all; the one style sheet is named by its digest.
-            'content-security-policy': `default-src 'none'; style-src '${styleHash}'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'`,
+            // The one style sheet and the one script are named by their digests.
+            'content-security-policy': `default-src 'none'; style-src '${styleHash}'; script-src '${scriptHash}'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'`,
             'referrer-policy': 'no-referrer',
           },
           body: html,
@@ -47,7 +47,7 @@ export function documentationPages(): Page[] {
 
 const commonHeaders = { 'x-content-type-options': 'nosniff', 'cache-control': 'no-cache' };
 
-type Documentation = { text: string; html: string; styleHash: string };
+type Documentation = RenderedDocumentation & { text: string };
 
 async function loadDocumentation(): Promise<Documentation> {
   const text = await readFile(path.join(projectDirectory, 'openapi.json'), 'utf8');
