@@ -40,7 +40,13 @@ export const settings = {
     type: 'text',
     default: '',
     about:
-      'At least 32 characters that encrypt what is kept secret at rest; the same on all nodes. Empty with the embedded PostgreSQL: made at the first start and kept in POSTILLION_DATA_DIR. Required with DATABASE_URL.',
+      'At least 32 characters that encrypt what is kept secret at rest; the same on all nodes, and always that of the database. Empty with the embedded PostgreSQL: made at the first start and kept in POSTILLION_DATA_DIR. Required with DATABASE_URL.',
+  },
+  POSTILLION_NEXT_SECRET: {
+    type: 'text',
+    default: '',
+    about:
+      'While the secret is being replaced, the one that "secret rotate" is to take; a process that has both settings starts with whichever fits. Empty: "secret rotate" makes one. See docs/operating.md.',
   },
   POSTILLION_EMAIL_PROVIDER: {
     type: 'choice',
@@ -172,6 +178,8 @@ export type Config = {
   publicUrl: string | null;
   trustedProxies: string[];
   secret: string | null;
+  /** Only beside a secret. */
+  nextSecret: string | null;
   emailProvider: EmailProviderName;
   smtpUrl: string | null;
   mx: { port: number; mayUsePrivateAddresses: boolean; domainsRequiringTls: string[] };
@@ -269,6 +277,11 @@ export function readConfig(environment: Readonly<Record<string, string | undefin
   if (databaseUrl !== '' && secret === '') problems.push('POSTILLION_SECRET is required with DATABASE_URL');
   if (secret !== '' && secret.length < 32)
     problems.push('POSTILLION_SECRET must have at least 32 characters');
+  const nextSecret = read('POSTILLION_NEXT_SECRET');
+  if (nextSecret !== '' && nextSecret.length < 32)
+    problems.push('POSTILLION_NEXT_SECRET must have at least 32 characters');
+  if (nextSecret !== '' && secret === '')
+    problems.push('POSTILLION_NEXT_SECRET is of use only beside POSTILLION_SECRET');
 
   const trustedProxies = listOf(read('POSTILLION_TRUSTED_PROXIES'));
   // What others can reach is not opened by an address, which a proxy on this machine lends to everybody.
@@ -282,6 +295,7 @@ export function readConfig(environment: Readonly<Record<string, string | undefin
     publicUrl: publicUrl || null,
     trustedProxies,
     secret: secret || null,
+    nextSecret: nextSecret || null,
     emailProvider: emailProvider as EmailProviderName, // One of the choices, or a problem.
     smtpUrl: smtpUrl || null,
     mx: {

@@ -43,6 +43,7 @@ export { deleteSetWithin } from './sets.ts';
 export {
   addSuppressions,
   areSuppressed,
+  countRecognisedSuppressions,
   eraseSuppressedAddresses,
   readSuppression,
   removeSuppression,

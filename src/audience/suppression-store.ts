@@ -154,3 +154,19 @@ export async function clearAddresses(
     ],
   );
 }
+
+/** Of any organizations: as many as tell one secret from another. */
+export async function sampleSuppressions(
+  connection: Connection,
+): Promise<{ organizationId: string; address: string; addressHash: Buffer }[]> {
+  const rows = await connection.rows(
+    unpreparedStatement<{ organization_id: string; address: string; address_hash: Buffer }>(
+      'select organization_id, address, address_hash from suppressions where address is not null limit 100',
+    ),
+  );
+  return rows.map((row) => ({
+    organizationId: row.organization_id,
+    address: row.address,
+    addressHash: row.address_hash,
+  }));
+}

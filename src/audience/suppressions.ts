@@ -1,7 +1,7 @@
 import type { Channel } from '../accounts/accounts.ts';
 import { type Clock, now } from '../platform/clock.ts';
 import type { Connection } from '../platform/postgres/database.ts';
-import type { Secrets } from '../platform/secrets.ts';
+import { isEqualDigest, type Secrets } from '../platform/secrets.ts';
 import type { Suppression, SuppressionReason } from './schema.ts';
 import * as store from './suppression-store.ts';
 
@@ -118,4 +118,19 @@ export async function eraseSuppressedAddresses(
       addressHash: hashAddress(tools.secrets, address),
     })),
   );
+}
+
+/**
+ * Of a sample of the suppressions whose address is still known, how many these secrets recognise: for an installation
+ * that does not know yet which secret is its own.
+ */
+export async function countRecognisedSuppressions(
+  connection: Connection,
+  secrets: Secrets,
+): Promise<{ tried: number; recognised: number }> {
+  const sample = await store.sampleSuppressions(connection);
+  const recognised = sample.filter(({ addressHash, ...address }) =>
+    isEqualDigest(addressHash, hashAddress(secrets, address)),
+  );
+  return { tried: sample.length, recognised: recognised.length };
 }

@@ -85,6 +85,26 @@ function openSigner(
   }
 }
 
+/**
+ * Of a sample of the private keys that are stored, how many these secrets open: for an installation that does not know
+ * yet which secret is its own.
+ */
+export async function countOpenDomainKeys(
+  connection: Connection,
+  secrets: Secrets,
+): Promise<{ tried: number; recognised: number }> {
+  const sample = await store.sampleKeyPairs(connection);
+  const open = sample.filter((sealed) => {
+    try {
+      openPrivateKey(secrets, sealed);
+      return true;
+    } catch {
+      return false;
+    }
+  });
+  return { tried: sample.length, recognised: open.length };
+}
+
 export type VerificationOutcome =
   { kind: 'verified'; id: string; name: string } | { kind: 'invalid_name' } | { kind: 'taken'; by: string };
 

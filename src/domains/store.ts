@@ -387,6 +387,21 @@ export async function findSendingDomains(
   }));
 }
 
+/** Of any organizations: as many as tell one secret from another. */
+export async function sampleKeyPairs(
+  connection: Connection,
+): Promise<{ selector: string; privateKeySealed: Buffer }[]> {
+  const rows = await connection.rows(
+    unpreparedStatement<{ dkim_selector: string; dkim_private_key_sealed: Buffer }>(
+      `select dkim_selector, dkim_private_key_sealed
+       from domains
+       where dkim_selector is not null and dkim_private_key_sealed is not null
+       limit 100`,
+    ),
+  );
+  return rows.map((row) => ({ selector: row.dkim_selector, privateKeySealed: row.dkim_private_key_sealed }));
+}
+
 /** The organization whose verified domain has its return path at this host; read off domains_verified_name. */
 export async function findReturnPathOwner(connection: Connection, host: string): Promise<string | null> {
   const [row] = await connection.rows(

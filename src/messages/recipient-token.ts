@@ -32,7 +32,7 @@ export function writeRecipientTokens(secrets: Secrets, recipient: JobKey): Recor
   const bytes = Buffer.allocUnsafe(tokenBytes);
   bytes.write((organizationId + messageId).replaceAll('-', ''), 'hex');
   bytes.writeUInt32BE(ordinal, 2 * uuidBytes);
-  const digest = digestOf(secrets, recipient);
+  const digest = secrets.sign(signedText(recipient), hashPurpose);
   const write = (purpose: TokenPurpose) => {
     signatureOf(digest, purpose).copy(bytes, namedBytes);
     return bytes.toString('base64url');
@@ -51,13 +51,17 @@ export function readRecipientToken(secrets: Secrets, purpose: TokenPurpose, toke
     messageId: readUuid(bytes, uuidBytes),
     ordinal,
   };
-  const signature = signatureOf(digestOf(secrets, recipient), purpose);
-  return isEqualDigest(bytes.subarray(namedBytes), signature) ? recipient : null;
+  const signature = bytes.subarray(namedBytes);
+  const isOurs = secrets.isSigned(signedText(recipient), hashPurpose, (digest) =>
+    isEqualDigest(signature, signatureOf(digest, purpose)),
+  );
+  return isOurs ? recipient : null;
 }
 
-function digestOf(secrets: Secrets, { organizationId, messageId, ordinal }: JobKey): Buffer {
-  const text = `${organizationId}\n${messageId}\n${ordinal}`.toLowerCase();
-  return secrets.keyedHash(text, 'recipient token');
+const hashPurpose = 'recipient token';
+
+function signedText({ organizationId, messageId, ordinal }: JobKey): string {
+  return `${organizationId}\n${messageId}\n${ordinal}`.toLowerCase();
 }
 
 function signatureOf(digest: Buffer, purpose: TokenPurpose): Buffer {

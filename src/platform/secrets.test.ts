@@ -1,6 +1,15 @@
 import fc from 'fast-check';
 import { expect, test } from 'vitest';
-import { createSecrets, isEqualDigest, sha256 } from './secrets.ts';
+import { randomBytes } from 'node:crypto';
+import {
+  createKeyRing,
+  createSecrets,
+  type DataKey,
+  dataKeyBytes,
+  deriveDataKey,
+  isEqualDigest,
+  sha256,
+} from './secrets.ts';
 
 const secret = 'a secret of the tests, and of nothing else';
 const secrets = createSecrets(secret);
@@ -61,4 +70,69 @@ test('digests are equal byte for byte or not at all, and of different length nev
   expect(isEqualDigest(digest, Buffer.from(digest))).toBe(true);
   expect(isEqualDigest(digest, sha256('Text'))).toBe(false);
   expect(isEqualDigest(digest, digest.subarray(0, 31))).toBe(false);
+});
+
+const first: DataKey = { id: 1, bytes: deriveDataKey(secret), usableFromMs: 0 };
+const second: DataKey = { id: 2, bytes: randomBytes(dataKeyBytes), usableFromMs: 1_000 };
+const third: DataKey = { id: 3, bytes: randomBytes(dataKeyBytes), usableFromMs: 2_000 };
+const isSignature = (expected: Buffer) => (signature: Buffer) => isEqualDigest(signature, expected);
+
+test('what was sealed and signed before keys had ids is read by the first key, and the other way round', () => {
+  const ring = createKeyRing([first], () => 0);
+  expect(ring.decrypt(secrets.encrypt(Buffer.from('old'), 'c'), 'c').toString()).toBe('old');
+  expect(secrets.decrypt(ring.encrypt(Buffer.from('new'), 'c'), 'c').toString()).toBe('new');
+  expect(ring.isSigned('text', 'p', isSignature(secrets.keyedHash('text', 'p')))).toBe(true);
+});
+
+test('a new key is read at once, and used only from its time on', () => {
+  let nowMs = 999;
+  const writer = createKeyRing([second, first], () => nowMs);
+  const reader = createKeyRing([first], () => 0);
+  const before = writer.encrypt(Buffer.from('text'), 'c');
+  expect(reader.decrypt(before, 'c').toString()).toBe('text');
+  expect(reader.isSigned('text', 'p', isSignature(writer.sign('text', 'p')))).toBe(true);
+
+  nowMs = 1_000;
+  const after = writer.encrypt(Buffer.from('text'), 'c');
+  expect(() => reader.decrypt(after, 'c')).toThrow('the key 2, which this process does not know');
+  expect(reader.isSigned('text', 'p', isSignature(writer.sign('text', 'p')))).toBe(false);
+  reader.replaceKeys([first, second]);
+  expect(reader.decrypt(after, 'c').toString()).toBe('text');
+  expect(reader.isSigned('text', 'p', isSignature(writer.sign('text', 'p')))).toBe(true);
+});
+
+test('whatever any key has sealed or signed is read by all of them together, in the same context only', () => {
+  for (const keys of [[first], [first, second], [first, second, third]]) {
+    const ring = createKeyRing([third, first, second], () => 5_000);
+    const old = createKeyRing(keys, () => 5_000);
+    const sealed = old.encrypt(Buffer.from('text'), 'c');
+    expect(ring.decrypt(sealed, 'c').toString()).toBe('text');
+    expect(() => ring.decrypt(sealed, 'd')).toThrow();
+    const signature = old.sign('text', 'p');
+    expect(ring.isSigned('text', 'p', isSignature(signature))).toBe(true);
+    expect(ring.isSigned('text', 'q', isSignature(signature))).toBe(false);
+    expect(ring.isSigned('other', 'p', isSignature(signature))).toBe(false);
+  }
+});
+
+test('a hash that rows are found by is the same under whatever keys came later', () => {
+  const hash = secrets.keyedHash('+14155550100', 'suppression');
+  expect(createKeyRing([third, second, first], () => 9_000).keyedHash('+14155550100', 'suppression')).toEqual(
+    hash,
+  );
+});
+
+test('a changed bit is found out in what a later key has sealed, its number included', () => {
+  const ring = createKeyRing([first, second, third], () => 5_000);
+  const sealed = ring.encrypt(Buffer.from('text'), 'c');
+  for (let bit = 0; bit < sealed.length * 8; bit += 1) {
+    const changed = Buffer.from(sealed);
+    changed[bit >> 3] = changed[bit >> 3]! ^ (1 << (bit & 7));
+    expect(() => ring.decrypt(changed, 'c')).toThrow();
+  }
+});
+
+test('keys without the first one are none', () => {
+  expect(() => createKeyRing([second], () => 0)).toThrow('the first data key is missing');
+  expect(() => createKeyRing([{ ...first, bytes: randomBytes(63) }], () => 0)).toThrow('wrong length');
 });

@@ -5,52 +5,139 @@ import {
   createHmac,
   createSecretKey,
   hkdfSync,
+  type KeyObject,
   randomBytes,
   timingSafeEqual,
 } from 'node:crypto';
 
-/** Keys derived from the installation's one secret, a separate one for each purpose (RFC 5869). */
+/**
+ * What is sealed, signed and hashed under the data keys of the installation. They are numbered from 1; the newest that
+ * is in use seals and signs, and every key that ever did stays, so that what is stored or was sent can be read.
+ * Where the keys come from, and how a new one is made, is in `secret-keys.ts`.
+ */
 export type Secrets = {
   /** AES-256-GCM under a fresh nonce; `context` is authenticated with it and must be the same to decrypt. */
   encrypt: (plaintext: Uint8Array, context: string) => Buffer;
-  /** Throws if the bytes, the context or the secret are not those of `encrypt`. */
+  /** Throws if the bytes or the context are not those of `encrypt`, or if the key is none of the installation. */
   decrypt: (sealed: Uint8Array, context: string) => Buffer;
-  /** HMAC-SHA-256: equal inputs can be matched, but nothing can be read back or guessed without the secret. */
+  /**
+   * HMAC-SHA-256 under the first key, whatever keys came later: equal inputs give equal hashes for ever, so that rows
+   * can be found by them (a blind index), but nothing can be read back or guessed without the key. Two keys would need
+   * two looks at every place, and one that was forgotten would lift an opt-out.
+   */
   keyedHash: (text: string, purpose: string) => Buffer;
+  /** HMAC-SHA-256 under the newest key: for what comes back and is only checked. */
+  sign: (text: string, purpose: string) => Buffer;
+  /**
+   * Whether any key has signed the text: `isMatch` is asked about the signature of each key, the newest first, and
+   * compares in constant time the part of it that came back.
+   */
+  isSigned: (text: string, purpose: string, isMatch: (signature: Buffer) => boolean) => boolean;
 };
 
 /** 256 bits in hexadecimal or base64 are the usual; anything shorter than this can be guessed. */
 export const secretLengthMin = 32;
 
+/** A data key: `bytes` are two keys of 32, one to encrypt and one to hash. */
+export type DataKey = {
+  /** From 1 to `dataKeyIdMax`. */
+  id: number;
+  bytes: Buffer;
+  /** When it begins to seal and to sign. Before that every process can learn to read it. */
+  usableFromMs: number;
+};
+
+/** A byte names it in what it seals. */
+export const dataKeyIdMax = 255;
+export const dataKeyBytes = 64;
+
 const nonceBytes = 12;
 const tagBytes = 16;
 
-export function createSecrets(secret: string): Secrets {
-  if (secret.length < secretLengthMin) {
-    throw new Error(`POSTILLION_SECRET must have at least ${secretLengthMin} characters`);
-  }
-  const encryptionKey = deriveKey(secret, 'encryption at rest');
-  // As a key object, and the text in one piece: 4.6 µs a hash instead of 6.2.
-  const hashKey = createSecretKey(deriveKey(secret, 'keyed hashes'));
+/**
+ * Before what a key from the second on has sealed, and followed by its id. What the first has sealed begins with its
+ * nonce, as everything did when there was only one.
+ */
+const sealMark = Buffer.from('PSK');
+const headerBytes = sealMark.length + 1;
+
+type OpenedKey = { id: number; usableFromMs: number; encryptionKey: KeyObject; hashKey: KeyObject };
+
+/** Secrets whose keys can be replaced while they are in use. */
+export type KeyRing = Secrets & {
+  /** Throws if the first key is not among them. */
+  replaceKeys: (keys: readonly DataKey[]) => void;
+};
+
+/** @throws if the first key is not among them */
+export function createKeyRing(keys: readonly DataKey[], nowMs: () => number): KeyRing {
+  let opened = openKeys(keys);
+
+  /** The newest in use; the first is from the beginning. */
+  const currentKey = (): OpenedKey => {
+    const atMs = opened.length === 1 ? Number.NEGATIVE_INFINITY : nowMs();
+    return opened.find(({ id, usableFromMs }) => id === 1 || usableFromMs <= atMs) ?? firstOf(opened);
+  };
+  const hash = ({ hashKey }: OpenedKey, text: string, purpose: string) =>
+    createHmac('sha256', hashKey).update(`${purpose}\0${text}`).digest();
 
   return {
     encrypt: (plaintext, context) => {
-      const nonce = randomBytes(nonceBytes);
-      const cipher = createCipheriv('aes-256-gcm', encryptionKey, nonce);
-      cipher.setAAD(Buffer.from(context));
-      return Buffer.concat([nonce, cipher.update(plaintext), cipher.final(), cipher.getAuthTag()]);
+      const key = currentKey();
+      const sealed = seal(key.encryptionKey, plaintext, context);
+      return key.id === 1 ? sealed : Buffer.concat([sealMark, Buffer.of(key.id), sealed]);
     },
     decrypt: (sealed, context) => {
-      const nonce = sealed.subarray(0, nonceBytes);
-      const tag = sealed.subarray(sealed.length - tagBytes);
-      const decipher = createDecipheriv('aes-256-gcm', encryptionKey, nonce, { authTagLength: tagBytes });
-      decipher.setAAD(Buffer.from(context));
-      decipher.setAuthTag(tag);
-      const plaintext = decipher.update(sealed.subarray(nonceBytes, sealed.length - tagBytes));
-      decipher.final();
-      return plaintext;
+      const id = namedKeyOf(sealed);
+      const named = id === null ? undefined : opened.find((key) => key.id === id);
+      if (named !== undefined) {
+        try {
+          return unseal(named.encryptionKey, sealed.subarray(headerBytes), context);
+        } catch {
+          // A nonce of the first key may look like that, once in four thousand million times.
+        }
+      }
+      try {
+        return unseal(firstOf(opened).encryptionKey, sealed, context);
+      } catch (cause) {
+        if (id === null || named !== undefined) throw cause;
+        throw new Error(`it is sealed under the key ${id}, which this process does not know`, { cause });
+      }
     },
-    keyedHash: (text, purpose) => createHmac('sha256', hashKey).update(`${purpose}\0${text}`).digest(),
+    keyedHash: (text, purpose) => hash(firstOf(opened), text, purpose),
+    sign: (text, purpose) => hash(currentKey(), text, purpose),
+    isSigned: (text, purpose, isMatch) => opened.some((key) => isMatch(hash(key, text, purpose))),
+    replaceKeys: (replacement) => {
+      opened = openKeys(replacement);
+    },
+  };
+}
+
+/** Secrets of the one key that is derived from a secret, as installations had before keys had ids. */
+export function createSecrets(secret: string): Secrets {
+  return createKeyRing([{ id: 1, bytes: deriveDataKey(secret), usableFromMs: 0 }], () => 0);
+}
+
+/**
+ * The key that installations derived from their secret (HKDF, RFC 5869) before keys were random. Throws for a secret
+ * that can be guessed.
+ */
+export function deriveDataKey(secret: string): Buffer {
+  return Buffer.concat([
+    deriveKey(secret, 'encryption at rest', dataKeyBytes / 2),
+    deriveKey(secret, 'keyed hashes', dataKeyBytes / 2),
+  ]);
+}
+
+/** What opens the data keys that are sealed under a secret. */
+export type SecretSeal = { seal: (key: DataKey) => Buffer; open: (keyId: number, sealed: Buffer) => Buffer };
+
+/** Throws for a secret that can be guessed; `open` throws for what another secret has sealed, or for another key. */
+export function createSecretSeal(secret: string): SecretSeal {
+  const sealingKey = createSecretKey(deriveKey(secret, 'sealing of data keys', 32));
+  return {
+    seal: ({ id, bytes }) => seal(sealingKey, bytes, `data key ${id}`),
+    open: (keyId, sealed) => unseal(sealingKey, sealed, `data key ${keyId}`),
   };
 }
 
@@ -63,6 +150,53 @@ export function isEqualDigest(first: Uint8Array, second: Uint8Array): boolean {
   return first.length === second.length && timingSafeEqual(first, second);
 }
 
-function deriveKey(secret: string, purpose: string): Buffer {
-  return Buffer.from(hkdfSync('sha256', secret, 'postillion', purpose, 32));
+/** The newest first. As key objects: 4.6 µs a hash instead of 6.2. */
+function openKeys(keys: readonly DataKey[]): [OpenedKey, ...OpenedKey[]] {
+  const opened = keys
+    .map(({ id, bytes, usableFromMs }) => {
+      if (bytes.length !== dataKeyBytes) throw new Error(`the data key ${id} has a wrong length`);
+      return {
+        id,
+        usableFromMs,
+        encryptionKey: createSecretKey(bytes.subarray(0, dataKeyBytes / 2)),
+        hashKey: createSecretKey(bytes.subarray(dataKeyBytes / 2)),
+      };
+    })
+    .sort((one, other) => other.id - one.id);
+  if (opened.at(-1)?.id !== 1) throw new Error('the first data key is missing');
+  return opened as [OpenedKey, ...OpenedKey[]]; // It has the first key at least.
+}
+
+function firstOf(opened: readonly [OpenedKey, ...OpenedKey[]]): OpenedKey {
+  return opened.at(-1) ?? opened[0];
+}
+
+function namedKeyOf(sealed: Uint8Array): number | null {
+  if (sealed.length < headerBytes || !sealMark.equals(sealed.subarray(0, sealMark.length))) return null;
+  return sealed[sealMark.length] ?? null;
+}
+
+function seal(key: KeyObject, plaintext: Uint8Array, context: string): Buffer {
+  const nonce = randomBytes(nonceBytes);
+  const cipher = createCipheriv('aes-256-gcm', key, nonce);
+  cipher.setAAD(Buffer.from(context));
+  return Buffer.concat([nonce, cipher.update(plaintext), cipher.final(), cipher.getAuthTag()]);
+}
+
+function unseal(key: KeyObject, sealed: Uint8Array, context: string): Buffer {
+  const nonce = sealed.subarray(0, nonceBytes);
+  const tag = sealed.subarray(sealed.length - tagBytes);
+  const decipher = createDecipheriv('aes-256-gcm', key, nonce, { authTagLength: tagBytes });
+  decipher.setAAD(Buffer.from(context));
+  decipher.setAuthTag(tag);
+  const plaintext = decipher.update(sealed.subarray(nonceBytes, sealed.length - tagBytes));
+  decipher.final();
+  return plaintext;
+}
+
+function deriveKey(secret: string, purpose: string, length: number): Buffer {
+  if (secret.length < secretLengthMin) {
+    throw new Error(`POSTILLION_SECRET must have at least ${secretLengthMin} characters`);
+  }
+  return Buffer.from(hkdfSync('sha256', secret, 'postillion', purpose, length));
 }

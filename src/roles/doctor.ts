@@ -13,9 +13,12 @@ import { examineTenantWall } from '../platform/postgres/tenant-wall.ts';
 import { pendingMigrations } from '../platform/postgres/migrate.ts';
 import { examineDirectDelivery } from './doctor-delivery.ts';
 import { type Finding, ok, problem, warning } from './finding.ts';
-import { type Installation, openInstallation, publicUrlOf } from './installation.ts';
 import { asDatabaseProblem } from './database-problem.ts';
 import { describeFailure } from './failure.ts';
+import { createSecrets } from '../platform/secrets.ts';
+import { type Foundation, type Installation, openFoundation, publicUrlOf } from './installation.ts';
+import { examineSecret } from './installation-secret.ts';
+import { generateSecret } from './secret-file.ts';
 import { createSmsProvider } from './sms-provider.ts';
 import { createEmailProvider } from './worker.ts';
 
@@ -44,12 +47,14 @@ export async function examine(
   const findings = [ok('settings', describeSettings(config)), examineLinks(config)];
   if (config.databaseUrl === null) findings.push(await examineDisk(config.dataDirectory));
 
-  let installation: Installation;
+  let foundation: Foundation;
   try {
-    installation = await openInstallation(config, log, { migrate: false });
+    foundation = await openFoundation(config, log, { migrate: false });
   } catch (cause) {
     return [...findings, unreachableDatabase(config, cause)];
   }
+  // Providers are only asked whether they are there, for which no secret is needed: one that fits nothing will do.
+  const installation: Installation = { ...foundation, secrets: createSecrets(generateSecret()) };
   try {
     findings.push(
       ...(await examineDatabase(installation)),
@@ -116,8 +121,44 @@ async function examineDatabase(installation: Installation): Promise<Finding[]> {
 const databaseExaminations: [subject: string, (installation: Installation) => Promise<Finding[]>][] = [
   ['durability', examineDurability],
   ['schema', examineSchema],
+  ['secret', examineSecretHere],
   ['clock', examineClock],
 ];
+
+async function examineSecretHere(installation: Installation): Promise<Finding[]> {
+  const condition = await examineSecret(installation);
+  switch (condition.kind) {
+    case 'fits': {
+      const { opened, sealed } = condition;
+      const isRotating = sealed.length > 1;
+      const found = `number ${opened.secretId}, the one that the database was used with`;
+      return [
+        isRotating
+          ? warning(
+              'secret',
+              `${found}; it is being replaced, and ${sealed.map(({ secretId }) => secretId).join(' and ')} both fit`,
+              'Once every process has the new one, run "bin/postillion secret retire" with the number of the old one.',
+            )
+          : ok('secret', found),
+      ];
+    }
+    case 'unused':
+      return [ok('secret', 'nothing was encrypted yet: the first start takes one up')];
+    case 'not_taken_up':
+      return condition.misfits === 0
+        ? [ok('secret', 'fits what is stored; the next start writes down that it is the one')]
+        : [
+            warning(
+              'secret',
+              `fits some of what is stored, and ${condition.misfits} of a sample of it belong to another one`,
+              'If there was another POSTILLION_SECRET, find out which of the two knows the suppressions, before you start the server.',
+            ),
+          ];
+    case 'lost':
+    case 'wrong':
+      return [problem('secret', condition.problem, 'Nothing starts before that, and no secret is made.')];
+  }
+}
 
 async function examineVersion({ database }: Installation): Promise<Finding> {
   const { text, major } = await readServerVersion(database);

@@ -1,7 +1,4 @@
-import { randomBytes } from 'node:crypto';
-import { mkdir, readFile, writeFile } from 'node:fs/promises';
 import { isIPv6 } from 'node:net';
-import path from 'node:path';
 import { createApiKey, createOrganization, hasOrganization, hasOrganizations } from '../accounts/accounts.ts';
 import { parseDomain } from '../channels/email/email.ts';
 import type { Config } from '../config.ts';
@@ -21,11 +18,12 @@ import {
 import { startEmbeddedPostgres } from '../platform/postgres/embedded.ts';
 import { migrate, type Migration } from '../platform/postgres/migrate.ts';
 import { createPartitions } from '../platform/postgres/partitions.ts';
-import { createSecrets, type Secrets } from '../platform/secrets.ts';
 import { type SandboxAccess, sandboxToken } from '../sandbox/sandbox.ts';
+import type { KeyRing, Secrets } from '../platform/secrets.ts';
 import { addSender, approveSender, sandboxSender } from '../senders/senders.ts';
 import { asDatabaseProblem, DatabaseProblem, refuseOldServer } from './database-problem.ts';
 import { describeFailure } from './failure.ts';
+import { openSecrets } from './installation-secret.ts';
 
 /** What every role stands on. */
 export type Installation = {
@@ -42,12 +40,33 @@ export type Installation = {
   close: () => Promise<void>;
 };
 
-/** Finds or starts PostgreSQL, and brings its schema up to date unless told otherwise. */
+/** An installation whose secret was not looked at. */
+export type Foundation = Omit<Installation, 'secrets'>;
+
+/**
+ * Finds or starts PostgreSQL, brings its schema up to date, and opens the secret. Throws a ConfigError if the secret
+ * is not that of the database.
+ */
 export async function openInstallation(
   config: Config,
   log: Log,
   options: { migrate: boolean } = { migrate: true },
-): Promise<Installation> {
+): Promise<Installation & { secrets: KeyRing }> {
+  const foundation = await openFoundation(config, log, options);
+  try {
+    return { ...foundation, secrets: await whileRestarting(config, () => openSecrets(foundation)) };
+  } catch (cause) {
+    await foundation.close();
+    throw config.databaseUrl === null ? cause : await asDatabaseProblem(cause, config.databaseUrl);
+  }
+}
+
+/** All of that but the secret: for what must work although there is none. */
+export async function openFoundation(
+  config: Config,
+  log: Log,
+  options: { migrate: boolean },
+): Promise<Foundation> {
   const { address, stop } = await findPostgres(config, log);
   const database = openDatabase({
     address,
@@ -72,7 +91,6 @@ export async function openInstallation(
       database,
       resolver,
       hosts: instanceHostsOf(config),
-      secrets: createSecrets(config.secret ?? (await keepOwnSecret(config.dataDirectory))),
       clock: systemClock,
       newId: createIds(systemClock),
       log,
@@ -137,19 +155,6 @@ async function findPostgres(
   } catch (cause) {
     throw new DatabaseProblem(`The embedded PostgreSQL does not start. ${describeFailure(cause)}`, { cause });
   }
-}
-
-/** Made once; whoever loses it loses what was encrypted with it. */
-async function keepOwnSecret(dataDirectory: string): Promise<string> {
-  await mkdir(dataDirectory, { recursive: true });
-  const file = path.join(dataDirectory, 'secret');
-  try {
-    // Exclusive, so that of two processes at their first start one wins and both use its secret.
-    await writeFile(file, randomBytes(32).toString('hex'), { mode: 0o600, flag: 'wx', flush: true });
-  } catch (cause) {
-    if (!(cause instanceof Error && 'code' in cause && cause.code === 'EEXIST')) throw cause;
-  }
-  return (await readFile(file, 'utf8')).trim();
 }
 
 /** Where browsers find this installation; links in what it sends and answers begin with it. */

@@ -1,10 +1,10 @@
 import type { Command } from 'commander';
-import { readConfig, readEnvironment, settings } from '../config.ts';
+import { type Config, readConfig, readEnvironment, settings } from '../config.ts';
 import { systemClock } from '../platform/clock.ts';
 import { createLog, type Log, silentLog } from '../platform/log.ts';
 import { asDatabaseProblem } from './database-problem.ts';
 import { describeFailure } from './failure.ts';
-import { type Installation, openInstallation } from './installation.ts';
+import { type Foundation, type Installation, openFoundation, openInstallation } from './installation.ts';
 
 /**
  * What every operator command does alike: it opens the installation, beside a running server or without one, does
@@ -34,15 +34,33 @@ export function addCommand(parent: Command, nameAndArguments: string, descriptio
     });
 }
 
+type CommandOptions = { migrate: boolean; isLong: boolean };
+
 /** The action of a command that works on the installation, its schema brought up to date. */
 export function onInstallation<Arguments extends unknown[]>(
   work: (installation: Installation, ...values: Arguments) => Promise<CommandOutcome>,
-  options: { migrate: boolean; isLong: boolean } = { migrate: true, isLong: false },
+  options: CommandOptions = { migrate: true, isLong: false },
+) {
+  return onOpened(openInstallation, work, options);
+}
+
+/** The action of a command that must work although the secret of the installation is lost, or another one. */
+export function onFoundation<Arguments extends unknown[]>(
+  work: (foundation: Foundation, ...values: Arguments) => Promise<CommandOutcome>,
+  options: CommandOptions = { migrate: true, isLong: false },
+) {
+  return onOpened(openFoundation, work, options);
+}
+
+function onOpened<Opened extends { close: () => Promise<void> }, Arguments extends unknown[]>(
+  open: (config: Config, log: Log, options: CommandOptions) => Promise<Opened>,
+  work: (opened: Opened, ...values: Arguments) => Promise<CommandOutcome>,
+  options: CommandOptions,
 ) {
   return async function (this: Command, ...values: Arguments): Promise<void> {
     await runCommand(this, options, async (log) => {
       const config = readConfig(readEnvironment(process.env));
-      const installation = await openInstallation(config, log, options);
+      const installation = await open(config, log, options);
       try {
         return await work(installation, ...values);
       } catch (cause) {

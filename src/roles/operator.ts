@@ -22,14 +22,16 @@ import { forgiveReputation } from '../messages/messages.ts';
 import { dateOf } from '../platform/clock.ts';
 import { migrate } from '../platform/postgres/migrate.ts';
 import type { Finding } from './finding.ts';
-import type { Installation } from './installation.ts';
+import type { Foundation, Installation } from './installation.ts';
 import { addContactCommands } from './operator-contacts.ts';
 import { addSandboxCommands } from './operator-sandbox.ts';
+import { addSecretCommands } from './operator-secret.ts';
 import { addSenderCommands } from './operator-senders.ts';
 import {
   addCommand,
   type CommandOutcome,
   formatTable,
+  onFoundation,
   onInstallation,
   runCommand,
 } from './operator-command.ts';
@@ -58,8 +60,9 @@ export function addOperatorCommands(program: Command): void {
   addSuppressionCommands(
     program.command('suppression').description('Addresses that must not be written to any more.'),
   );
+  addSecretCommands(program.command('secret').description('What POSTILLION_SECRET is, and its replacement.'));
   addCommand(program, 'migrate', 'Bring the schema of the database up to date; serve does the same.').action(
-    onInstallation(runMigrate, { migrate: false, isLong: true }),
+    onFoundation(runMigrate, { migrate: false, isLong: true }),
   );
   addCommand(program, 'doctor', 'Look at everything that Postillion stands on, and say what to mend.').action(
     runDoctor,
@@ -395,7 +398,7 @@ async function runSuppressionShow(
   );
 }
 
-async function runMigrate({ database }: Installation): Promise<CommandOutcome> {
+async function runMigrate({ database }: Foundation): Promise<CommandOutcome> {
   const applied = (await migrate(database)).map(({ name }) => name);
   return done(
     { applied },

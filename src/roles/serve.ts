@@ -16,6 +16,7 @@ import {
   sandboxLinkOf,
   whileRestarting,
 } from './installation.ts';
+import { watchSecretKeys } from './installation-secret.ts';
 import type { Worker } from './worker.ts';
 
 export type Role = 'all' | 'api' | 'worker';
@@ -33,6 +34,7 @@ export async function serve(config: Config, role: Role): Promise<void> {
   ]);
   let serving: HttpServer | undefined;
   let working: Worker | undefined;
+  const watching = watchSecretKeys(installation, installation.secrets);
   try {
     // Once more if PostgreSQL is gone: a process that fails here and lives on would be taken for one that serves.
     await whileRestarting(config, () => warnOfDurability(installation, log));
@@ -54,6 +56,7 @@ export async function serve(config: Config, role: Role): Promise<void> {
       await serving?.stop();
     } finally {
       await working?.stop();
+      await watching.stop();
       await installation.close();
       log.flush();
     }

@@ -19,7 +19,7 @@ export type SandboxAccess = {
   token: string;
 };
 
-/** The same at every start and on every node, so that a link stays good for as long as the secret. */
+/** The same at every start and on every node, so that a link stays good; a rotation of the secret changes nothing. */
 export function sandboxToken(secrets: Secrets): string {
   return secrets.keyedHash('', 'sandbox token').subarray(0, tokenBytes).toString('hex');
 }

@@ -10,7 +10,7 @@ import { createIds } from '../../src/platform/ids.ts';
 import { silentLog } from '../../src/platform/log.ts';
 import { type DatabaseAddress, openDatabase } from '../../src/platform/postgres/database.ts';
 import { createPartitions } from '../../src/platform/postgres/partitions.ts';
-import { createSecrets } from '../../src/platform/secrets.ts';
+import { createSecrets, type Secrets } from '../../src/platform/secrets.ts';
 import { startApi } from '../../src/roles/api.ts';
 import { type Installation, instanceHostsOf } from '../../src/roles/installation.ts';
 import { textFormats } from '../../src/roles/text-formats.ts';
@@ -28,6 +28,7 @@ export type TestServerOptions = Partial<Config> & {
   limits?: Partial<HttpLimits>;
   /** Instead of a database of the run's own server; the caller removes it. */
   database?: DatabaseAddress;
+  secrets?: Secrets;
 };
 
 export type TestServer = {
@@ -61,6 +62,7 @@ export async function startTestServer(options: TestServerOptions = {}): Promise<
     worker: hasWorker = false,
     clock = systemClock,
     limits = {},
+    secrets = createSecrets(secret),
     database: given,
     ...settings
   } = options;
@@ -76,7 +78,7 @@ export async function startTestServer(options: TestServerOptions = {}): Promise<
   const installation: Installation = {
     config,
     database,
-    secrets: createSecrets(secret),
+    secrets,
     clock,
     newId,
     log: silentLog,

@@ -20,6 +20,7 @@ export type ReturnPathToken = {
   isSignedFor: (secrets: Secrets, organizationId: string) => boolean;
 };
 
+const purpose = 'return path';
 const prefix = 'bounce-';
 const uuidBytes = 16;
 const ordinalBytes = 4;
@@ -56,7 +57,8 @@ export function writeReturnPath(
   const bytes = Buffer.alloc(tokenBytes);
   bytes.write(messageId.replaceAll('-', ''), 'hex');
   bytes.writeUInt32BE(ordinal, uuidBytes);
-  signatureOf(secrets, organizationId, reference).copy(bytes, uuidBytes + ordinalBytes);
+  const signature = secrets.sign(signedText(organizationId, reference), purpose);
+  signature.copy(bytes, uuidBytes + ordinalBytes, 0, signatureBytes);
   const address = `${prefix}${encodeBase32(bytes)}@${host}`;
   if (address.length > addressLengthMax) throw new Error('the host of a return path is too long');
   return address;
@@ -79,13 +81,14 @@ export function readReturnPathToken(localPart: string): ReturnPathToken | null {
   return {
     reference,
     isSignedFor: (secrets, organizationId) =>
-      isEqualDigest(signature, signatureOf(secrets, organizationId, reference)),
+      secrets.isSigned(signedText(organizationId, reference), purpose, (digest) =>
+        isEqualDigest(signature, digest.subarray(0, signatureBytes)),
+      ),
   };
 }
 
-function signatureOf(secrets: Secrets, organizationId: string, reference: ReturnPathReference): Buffer {
-  const text = `${organizationId}\n${reference.messageId.toLowerCase()}\n${reference.ordinal}`;
-  return secrets.keyedHash(text, 'return path').subarray(0, signatureBytes);
+function signedText(organizationId: string, reference: ReturnPathReference): string {
+  return `${organizationId}\n${reference.messageId.toLowerCase()}\n${reference.ordinal}`;
 }
 
 function writeUuid(bytes: Buffer): string {

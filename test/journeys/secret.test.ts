@@ -1,0 +1,286 @@
+/** The program beside a database whose secret it has not, and what it takes to replace a secret. */
+import { type ChildProcess, execFile, spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { existsSync } from 'node:fs';
+import { chmod, mkdtemp, readdir, readFile, rename, rm, writeFile } from 'node:fs/promises';
+import path from 'node:path';
+import { afterEach, beforeEach, expect, test } from 'vitest';
+import { createApiKey, createOrganization } from '../../src/accounts/accounts.ts';
+import { addSuppressions } from '../../src/audience/audience.ts';
+import { sandboxDomain, verifyByOperator } from '../../src/domains/domains.ts';
+import { systemClock } from '../../src/platform/clock.ts';
+import { createIds } from '../../src/platform/ids.ts';
+import { type Database, openDatabase, unpreparedStatement } from '../../src/platform/postgres/database.ts';
+import { createSecrets } from '../../src/platform/secrets.ts';
+import { addSender, approveSender } from '../../src/senders/senders.ts';
+import { eventually } from '../support/email-journey.ts';
+import { databasesDirectory } from '../support/temporary-directory.ts';
+import { createTestDatabase, databaseUrlOf, type TestDatabase } from '../support/test-database.ts';
+
+const program = path.resolve(import.meta.dirname, '../../bin/postillion');
+const own = 'the secret of this database, and of nothing else';
+const another = 'another secret, as somebody might set by mistake';
+const number = '+4915112345678';
+
+type Settings = Readonly<Record<string, string>>;
+type Ended = { exitCode: number | null; output: string; errors: string };
+
+let testDatabase: TestDatabase;
+let database: Database;
+let directory: string;
+const processes: ChildProcess[] = [];
+
+beforeEach(async () => {
+  testDatabase = await createTestDatabase();
+  database = openDatabase({ address: testDatabase.address, connectionsMax: 2 });
+  directory = await mkdtemp(path.join(databasesDirectory(), 'postillion-secret-'));
+  // As root, PostgreSQL runs as another user, who has to pass here.
+  await chmod(directory, 0o711);
+});
+afterEach(async () => {
+  for (const child of processes.splice(0)) await end(child, 'SIGKILL');
+  await database.close();
+  await testDatabase.drop();
+  await rm(directory, { recursive: true, force: true });
+});
+
+async function end(child: ChildProcess, signal: NodeJS.Signals): Promise<void> {
+  if (child.exitCode !== null || child.signalCode !== null) return;
+  child.kill(signal);
+  await once(child, 'exit');
+}
+
+const withSecret = (secret: string, more: Settings = {}): Settings => ({
+  DATABASE_URL: databaseUrlOf(testDatabase.address),
+  POSTILLION_DATA_DIR: directory,
+  POSTILLION_SECRET: secret,
+  ...more,
+});
+
+function environmentOf(settings: Settings): NodeJS.ProcessEnv {
+  return { PATH: process.env.PATH, PORT: '0', ...settings };
+}
+
+function run(settings: Settings, ...words: string[]): Promise<Ended> {
+  return new Promise((resolve) => {
+    const options = { env: environmentOf(settings), timeout: 120_000 };
+    execFile(process.execPath, [program, ...words], options, (error, output, errors) => {
+      resolve({ exitCode: error === null ? 0 : Number(error.code), output, errors });
+    });
+  });
+}
+
+async function runJson(settings: Settings, ...words: string[]): Promise<Record<string, unknown>> {
+  const { exitCode, output, errors } = await run(settings, ...words, '--json');
+  if (exitCode !== 0) throw new Error(`${words.join(' ')}: ${output}${errors}`);
+  return JSON.parse(output) as Record<string, unknown>;
+}
+
+/** Until it is ready, or has ended. */
+async function serve(
+  settings: Settings,
+  role = 'all',
+): Promise<{ child: ChildProcess; url: string | undefined; key: string | undefined } & Ended> {
+  const child = spawn(process.execPath, [program, 'serve', '--role', role], {
+    env: environmentOf(settings),
+    stdio: ['ignore', 'pipe', 'pipe'],
+  });
+  processes.push(child);
+  let [output, errors] = ['', ''];
+  child.stdout.on('data', (chunk) => (output += String(chunk)));
+  const ready = new Promise<void>((resolve) => {
+    child.stderr.on('data', (chunk) => {
+      errors += String(chunk);
+      if (errors.includes('"msg":"ready"')) resolve();
+    });
+  });
+  await Promise.race([ready, once(child, 'close')]);
+  if (child.exitCode === null && role !== 'worker' && !output.includes('/v1'))
+    await once(child.stdout, 'data');
+  return {
+    child,
+    url: /Postillion serves (\S+)\/v1/.exec(output)?.[1],
+    key: /API key: +(\S+)/.exec(output)?.[1],
+    exitCode: child.exitCode,
+    output,
+    errors,
+  };
+}
+
+/** What is for a person to read, without the lines of the log. */
+function sentencesIn(errors: string): string[] {
+  return errors.split('\n').filter((line) => line !== '' && !line.startsWith('{'));
+}
+
+/** An organization with a key, whose number has opted out, from before secrets were checked. */
+async function createOptedOut(): Promise<{ org: string; key: string }> {
+  const tools = { database, clock: systemClock, newId: createIds(systemClock), secrets: createSecrets(own) };
+  const { id: organizationId } = await createOrganization(tools, 'Acme');
+  const scopes = ['full_access'];
+  const { key } = await createApiKey(tools, { organizationId, name: 'K', scopes, expiresAt: null });
+  const added = await addSender(tools, { organizationId, name: 'Acme', type: null });
+  if (added.kind !== 'added') throw new Error(`the sender is ${added.kind}`);
+  await approveSender(tools, added.sender.id);
+  const addresses = [{ organizationId, address: number, reason: 'unsubscribe' as const }];
+  await addSuppressions(database, tools, 'sms', addresses);
+  return { org: organizationId, key };
+}
+
+const suppression = (settings: Settings, what: 'add' | 'show', org: string) =>
+  runJson(settings, 'suppression', what, '--org', org, '--channel', 'sms', '--address', number);
+
+/** What became of a text: its status, and the code of its error. */
+async function text(url: string, key: string, from = 'Acme'): Promise<unknown> {
+  const headers = { authorization: `Bearer ${key}`, 'content-type': 'application/json' };
+  const body = JSON.stringify({ from, to: number, body: 'Hello' });
+  const sent = await fetch(`${url}/v1/sms/send`, { method: 'POST', headers, body });
+  const { id } = (await sent.json()) as { id: string };
+  type Sms = { status: string; error: { code: string } | null };
+  const { status, error } = await eventually(
+    async () => (await (await fetch(`${url}/v1/sms/${id}`, { headers })).json()) as Sms,
+    (sms) => !['queued', 'sent'].includes(sms.status),
+  );
+  return [status, error?.code];
+}
+
+const optedOut = ['failed', 'opted_out'];
+
+test('beside another secret nothing starts and nothing is sent, in whatever role, and doctor says so', async () => {
+  const { org, key } = await createOptedOut();
+  const right = await serve(withSecret(own));
+  expect(await text(right.url!, key)).toEqual(optedOut);
+
+  const wrong = withSecret(another);
+  for (const refused of await Promise.all(['all', 'api', 'worker'].map((role) => serve(wrong, role)))) {
+    expect(refused).toMatchObject({ exitCode: 1, output: '' });
+    expect(sentencesIn(refused.errors)).toEqual([
+      expect.stringMatching(/^POSTILLION_SECRET is not the secret of this database: set it to the one/),
+    ]);
+  }
+  const commands = [
+    ['suppression', 'show', '--org', org, '--channel', 'sms', '--address', number],
+    ['domain', 'verify', org, 'mail.example.com'],
+    ['contacts', 'export', '--org', org, path.join(directory, 'contacts.csv')],
+    ['secret', 'rotate'],
+  ];
+  for (const refused of await Promise.all(commands.map((words) => run(wrong, ...words)))) {
+    expect(refused).toMatchObject({ exitCode: 1, output: '' });
+    expect(refused.errors).toMatch(/^POSTILLION_SECRET is not the secret of this database.*\n$/);
+  }
+  const [doctor, migration] = await Promise.all([run(wrong, 'doctor'), run(wrong, 'migrate')]);
+  expect(doctor.exitCode).toBe(1);
+  expect(doctor.output).toMatch(/^problem +secret +POSTILLION_SECRET is not the secret of this database/m);
+  expect(migration.exitCode, 'which needs no secret').toBe(0);
+}, 120_000);
+
+test('an installation from before secrets were checked starts with its own one only, and keeps its opt-outs', async () => {
+  const { org } = await createOptedOut();
+  expect((await serve(withSecret(another))).exitCode, 'told by a suppression').toBe(1);
+  const tools = { database, clock: systemClock, newId: createIds(systemClock), secrets: createSecrets(own) };
+  await verifyByOperator(tools, { organizationId: org, name: sandboxDomain });
+  await database.rows(unpreparedStatement('update suppressions set address = null'));
+  expect((await serve(withSecret(another))).exitCode, 'told by the key of a domain').toBe(1);
+
+  expect(await suppression(withSecret(own), 'show', org)).toMatchObject({ suppressed: true });
+  expect((await run(withSecret(own), 'doctor')).output).toMatch(/^ok +secret +number 1/m);
+  await database.rows(unpreparedStatement('delete from suppressions'));
+  await database.rows(unpreparedStatement('delete from domains'));
+  expect((await serve(withSecret(another))).exitCode, 'told although nothing is stored').toBe(1);
+}, 120_000);
+
+test('of two nodes that start on a fresh database with different secrets one serves, and the other refuses', async () => {
+  const started = await Promise.all([serve(withSecret(own), 'api'), serve(withSecret(another), 'api')]);
+  expect(started.map(({ exitCode }) => exitCode).sort()).toEqual([1, null]);
+  const refused = started.find(({ exitCode }) => exitCode === 1)!;
+  expect(sentencesIn(refused.errors)).toEqual([
+    expect.stringContaining('is not the secret of this database') as string,
+  ]);
+});
+
+test('a rotation: the old secret fits until it is retired, whatever the order in which nodes get the new one', async () => {
+  const { org, key } = await createOptedOut();
+  const old = await serve(withSecret(own));
+
+  const { id, retiring, secret } = await runJson(withSecret(own), 'secret', 'rotate');
+  expect([id, retiring]).toEqual([2, 1]);
+  const next = secret as string;
+  expect(next).toMatch(/^[0-9a-f]{64}$/);
+  const refused = await run(withSecret(own), 'secret', 'rotate');
+  expect(refused).toMatchObject({ exitCode: 1, output: '' });
+  expect(refused.errors).toContain('A rotation is under way');
+  expect((await run(withSecret(own), 'doctor')).output).toMatch(
+    /^warning +secret +number 1.*being replaced/m,
+  );
+
+  // With the old one, the new one, and both.
+  const both = withSecret(own, { POSTILLION_NEXT_SECRET: next });
+  for (const settings of [withSecret(own), withSecret(next), both]) {
+    expect(await suppression(settings, 'show', org)).toMatchObject({ suppressed: true });
+  }
+  const renewed = await serve(withSecret(next));
+  for (const { url } of [old, renewed]) expect(await text(url!, key)).toEqual(optedOut);
+
+  expect((await run(withSecret(own), 'secret', 'retire', '1')).errors).toContain('is the one that was given');
+  expect(await runJson(withSecret(next), 'secret', 'retire', '1')).toEqual({ id: 1, retired: true });
+  expect((await serve(withSecret(own))).exitCode).toBe(1);
+  for (const settings of [withSecret(next), both]) {
+    expect(await suppression(settings, 'show', org)).toMatchObject({ suppressed: true });
+  }
+  expect(await text(old.url!, key), 'a node that runs goes on').toEqual(optedOut);
+  expect(await runJson(withSecret(next), 'secret', 'list')).toMatchObject({
+    data: [{ id: 2, is_given: true, keys: [{ id: 1 }, { id: 2 }] }],
+  });
+}, 120_000);
+
+test('a rotation to a secret of the operator, and one that is taken back', async () => {
+  const { org } = await createOptedOut();
+  const both = withSecret(own, { POSTILLION_NEXT_SECRET: another });
+  expect(await runJson(both, 'secret', 'rotate')).toEqual({ id: 2, retiring: 1 });
+  expect(await suppression(withSecret(another), 'show', org)).toMatchObject({ suppressed: true });
+  expect(await runJson(withSecret(own), 'secret', 'retire', '2')).toEqual({ id: 2, retired: true });
+  await expect(suppression(withSecret(another), 'show', org)).rejects.toThrow(
+    'is not the secret of this database',
+  );
+  expect(await suppression(withSecret(own), 'show', org)).toMatchObject({ suppressed: true });
+}, 120_000);
+
+test('with the embedded database: a lost file, another file, and a rotation beside the server', async () => {
+  const settings: Settings = { POSTILLION_DATA_DIR: directory };
+  const file = path.join(directory, 'secret');
+  const aside = path.join(directory, 'aside');
+  const first = await serve(settings);
+  expect(first.key, 'shown wherever the output goes').toMatch(/^pst_/);
+  const key = first.key!;
+  await suppression(settings, 'add', /Organization: +(\S+)/.exec(first.output)![1]!);
+  expect(await text(first.url!, key, 'Postillion')).toEqual(optedOut);
+
+  const before = await readFile(file, 'utf8');
+  expect(await runJson(settings, 'secret', 'rotate')).toEqual({ id: 2, file });
+  expect(await readFile(file, 'utf8')).not.toBe(before);
+  expect((await readdir(directory)).filter((name) => name.startsWith('secret'))).toEqual(['secret']);
+  expect(await text(first.url!, key, 'Postillion')).toEqual(optedOut);
+  await end(first.child, 'SIGTERM');
+
+  await rename(file, aside);
+  const lost = await serve(settings);
+  expect(lost.exitCode).toBe(1);
+  expect(sentencesIn(lost.errors)).toEqual([
+    expect.stringMatching(/secret is missing, which holds the secret of this database: put it back/),
+  ]);
+  const doctor = await run(settings, 'doctor');
+  expect(doctor.exitCode).toBe(1);
+  expect(doctor.output).toMatch(/^problem +secret +\S+ is missing/m);
+  expect((await run(settings, 'org', 'list')).exitCode).toBe(1);
+  expect(existsSync(file), 'none is made').toBe(false);
+
+  await writeFile(file, before);
+  const outdated = await serve(settings);
+  expect(outdated.exitCode).toBe(1);
+  expect(sentencesIn(outdated.errors)[0]).toMatch(/^The secret in \S+ is not that of this database/);
+
+  await rename(aside, file);
+  const again = await serve(settings);
+  expect(again.key).toBeUndefined();
+  expect(await text(again.url!, key, 'Postillion')).toEqual(optedOut);
+  await end(again.child, 'SIGTERM');
+}, 120_000);
