@@ -129,7 +129,7 @@ test('the plan that is loaded for a channel is that of the channel', async () =>
   expect(quotas).toEqual([1, 2, 3, null]);
 });
 
-test('a key is pst_ and 256 bits in base62, and of it only the digest and the beginning are stored', async () => {
+test('a key is pst_, 256 bits and a checksum in base62, and of it only the digest and the beginning are stored', async () => {
   const organizationId = await anOrganization();
   const keys = await Promise.all(
     Array.from({ length: 50 }, () =>
@@ -137,7 +137,7 @@ test('a key is pst_ and 256 bits in base62, and of it only the digest and the be
     ),
   );
   expect(new Set(keys.map(({ key }) => key)).size).toBe(50);
-  for (const { key } of keys) expect(key).toMatch(/^pst_[0-9A-Za-z]{43}$/);
+  for (const { key } of keys) expect(key).toMatch(/^pst_[0-9A-Za-z]{49}$/);
 
   const { id, key } = keys[0]!;
   const [row] = await database.rows(

@@ -1,8 +1,8 @@
-import { randomBytes } from 'node:crypto';
 import { type Clock, now } from '../platform/clock.ts';
 import type { NewId } from '../platform/ids.ts';
 import type { Connection, Database } from '../platform/postgres/database.ts';
 import { sha256 } from '../platform/secrets.ts';
+import { generateApiKey } from './api-key.ts';
 import { type Channel, isScopeOrBundle, type Organization, type PlanChange } from './schema.ts';
 import * as store from './store.ts';
 
@@ -53,7 +53,7 @@ export async function createApiKey(
   if (unknownScopes.length > 0) throw new RangeError(`unknown scopes: ${unknownScopes.join(', ')}`);
 
   const id = tools.newId();
-  const key = `pst_${toBase62(randomBytes(32))}`;
+  const key = generateApiKey();
   await store.insertApiKey(tools.database, {
     ...wanted,
     id,
@@ -71,18 +71,6 @@ export async function revokeApiKey(tools: AccountTools, keyId: string): Promise<
 
 /** `pst_` and eight characters: enough to tell keys apart, and 208 of the 256 bits stay unknown. */
 const prefixLength = 12;
-
-const base62 = '0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz';
-
-function toBase62(bytes: Uint8Array): string {
-  let number = BigInt(`0x${Buffer.from(bytes).toString('hex')}`);
-  let digits = '';
-  while (number > 0n) {
-    digits = base62.charAt(Number(number % 62n)) + digits;
-    number /= 62n;
-  }
-  return digits.padStart(43, '0');
-}
 
 /** One organization's wish to send: how much of the month's quota it takes. */
 export type QuotaDemand = { organizationId: string; amount: number; limit: number | null };

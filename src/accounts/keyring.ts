@@ -1,9 +1,11 @@
 import { LRUCache } from 'lru-cache';
+import { createBatcher } from '../platform/batcher.ts';
 import { type Clock, dateOf } from '../platform/clock.ts';
 import { overloaded } from '../platform/http/errors.ts';
 import type { Log } from '../platform/log.ts';
 import type { Database } from '../platform/postgres/database.ts';
 import { sha256 } from '../platform/secrets.ts';
+import { hasFormOfApiKey } from './api-key.ts';
 import { resolveScopes, type Scope } from './schema.ts';
 import * as store from './store.ts';
 
@@ -21,8 +23,10 @@ export type KeyringOutcome = Grant | 'unauthorized' | 'too_many_wrong_keys';
 /** Tells what an API key opens, without asking the database at each request. */
 export type Keyring = {
   /**
-   * `address` is the client's: wrong keys are limited per address before the database is asked. Rejects with a
-   * PublicError (503) when too many unknown keys of one address come at once, and with a DatabaseUnavailableError.
+   * `address` is the client's. An address that tried many wrong keys waits longer for those that are not known yet, and
+   * gets its wrong ones answered with `too_many_wrong_keys`; a right one is found all the same, since behind one
+   * address there may be a whole office. Rejects with a PublicError (503) when more keys wait than could be looked up,
+   * and with a DatabaseUnavailableError.
    */
   find: (key: string, address: string) => Promise<KeyringOutcome>;
   /** Writes down when keys were last used. */
@@ -32,14 +36,18 @@ export type Keyring = {
 /** A revoked key works no longer than this anywhere. Shorter asks the database more often. */
 const freshForMs = 4_000;
 const keysMax = 10_000;
-/** Wrong keys an address may try in a minute. Fewer would lock out an office with one stale key in a loop. */
+/**
+ * Wrong keys of an address that are looked up one by one in a minute; further ones wait for a statement that they
+ * share. More would let one address take more of the database.
+ */
 const wrongKeysPerMinute = 120;
+/** Of keys that share a statement: 50 of them a second at most, whatever comes, and each with so many keys. */
+const sharedLookUps = { lingerMs: 20, itemsMax: 500 };
+/** Beyond them 503. They are what a statement a second or two can look up, and more than the server lets in at once. */
+const waitingMax = 2_000;
 const addressesMax = 50_000;
 /** `last_used_at` is for people: a minute's precision is enough and spares a write a request. */
 const touchIntervalMs = 60_000;
-
-/** The form of every key that was ever made: anything else needs no look-up. */
-const keyPattern = /^pst_[0-9A-Za-z]{43}$/;
 
 type Known = { grant: Grant | null; expiresAtMs: number; loadedAtMs: number; touchedAtMs: number };
 
@@ -53,10 +61,7 @@ export function createKeyring(tools: { database: Database; clock: Clock; log: Lo
   const addresses = new LRUCache<string, Address>({ max: addressesMax });
   let touched: { organizationId: string; id: string }[] = [];
 
-  const load = async (digest: Buffer, cacheKey: string): Promise<Known | null> => {
-    // Before the question: a slow answer is as old as this.
-    const loadedAtMs = clock.monotonicMs();
-    const found = await store.findGrant(database, digest);
+  const remember = (found: store.KeyGrant | null, cacheKey: string, loadedAtMs: number): Known | null => {
     if (found === null) {
       known.delete(cacheKey);
       return null;
@@ -81,6 +86,28 @@ export function createKeyring(tools: { database: Database; clock: Clock; log: Lo
     return entry;
   };
 
+  const load = async (digest: Buffer, cacheKey: string): Promise<Known | null> => {
+    // Before the question: a slow answer is as old as this.
+    const loadedAtMs = clock.monotonicMs();
+    const [found = null] = await store.findGrants(database, [digest]);
+    return remember(found, cacheKey, loadedAtMs);
+  };
+
+  /** Of addresses with many wrong keys. */
+  const shared = createBatcher<{ digest: Buffer; cacheKey: string }, Known | null>({
+    itemsMax: sharedLookUps.itemsMax,
+    concurrency: 1,
+    linger: { clock, lingerMs: sharedLookUps.lingerMs, itemsEnough: Number.POSITIVE_INFINITY },
+    run: async (items) => {
+      const loadedAtMs = clock.monotonicMs();
+      const found = await store.findGrants(
+        database,
+        items.map(({ digest }) => digest),
+      );
+      return items.map(({ cacheKey }, index) => remember(found[index] ?? null, cacheKey, loadedAtMs));
+    },
+  });
+
   /** Requests that arrive together with the same key share one look-up. */
   const loadOnce = (digest: Buffer, cacheKey: string) => {
     let pending = loading.get(cacheKey);
@@ -101,17 +128,23 @@ export function createKeyring(tools: { database: Database; clock: Clock; log: Lo
   };
 
   /** Each look-up under way may turn out to be for a wrong key: many at once get no further than one by one. */
-  const lookUp = async (digest: Buffer, cacheKey: string, from: Address): Promise<Known | null> => {
+  const lookUp = async (
+    digest: Buffer,
+    cacheKey: string,
+    from: Address,
+  ): Promise<Known | 'unauthorized' | 'too_many_wrong_keys'> => {
     const underWay = loading.get(cacheKey);
-    if (underWay !== undefined) return underWay;
+    if (underWay !== undefined) return (await underWay) ?? 'unauthorized';
     if (from.wrongKeys + from.lookUps >= wrongKeysPerMinute) {
-      throw overloaded('Too many API keys are being checked at the moment.');
+      if (shared.size() >= waitingMax) throw overloaded('Too many API keys are being checked at the moment.');
+      return (await shared.add({ digest, cacheKey })) ?? 'too_many_wrong_keys';
     }
     from.lookUps += 1;
     try {
       const entry = await loadOnce(digest, cacheKey);
-      if (entry === null) from.wrongKeys += 1;
-      return entry;
+      if (entry !== null) return entry;
+      from.wrongKeys += 1;
+      return 'unauthorized';
     } finally {
       from.lookUps -= 1;
     }
@@ -125,14 +158,14 @@ export function createKeyring(tools: { database: Database; clock: Clock; log: Lo
 
   return {
     find: async (key, address) => {
-      if (!keyPattern.test(key)) return 'unauthorized';
+      if (!hasFormOfApiKey(key)) return 'unauthorized';
       const digest = sha256(key);
       const cacheKey = digest.toString('base64');
       let entry: Known | null | undefined = known.get(cacheKey);
       if (entry === undefined) {
-        const from = addressOf(address);
-        if (from.wrongKeys >= wrongKeysPerMinute) return 'too_many_wrong_keys';
-        entry = await lookUp(digest, cacheKey, from);
+        const found = await lookUp(digest, cacheKey, addressOf(address));
+        if (typeof found === 'string') return found;
+        entry = found;
       } else if (clock.monotonicMs() - entry.loadedAtMs > freshForMs) {
         entry = await loadOnce(digest, cacheKey);
       }

@@ -176,25 +176,37 @@ export async function revokeApiKey(connection: Connection, keyId: string, revoke
 
 export type KeyGrant = { key: ApiKey; requestsPerWindow: number; eventsPerWindow: number };
 
-const selectGrant = statement<ApiKeyRow & { requests_per_window: number; events_per_window: number }>(
-  'accounts_select_grant',
+const selectGrants = statement<
+  ApiKeyRow & { requests_per_window: number; events_per_window: number; position: number }
+>(
+  'accounts_select_grants',
   `select
+     wanted.position,
      k.organization_id, k.id, k.name, k.prefix, k.scopes, k.expires_at, k.revoked_at, k.last_used_at, k.created_at,
      o.requests_per_window, o.events_per_window
-   from api_keys k
-   join organizations o on o.id = k.organization_id
-   where k.key_sha256 = $1`,
+   from unnest($1::text[]) with ordinality as wanted (key_sha256, position)
+   join api_keys k on k.key_sha256 = decode(wanted.key_sha256, 'hex')
+   join organizations o on o.id = k.organization_id`,
 );
 
-/** The one look-up before the organization is known: by the unique digest of the key. */
-export async function findGrant(connection: Connection, keySha256: Buffer): Promise<KeyGrant | null> {
-  const [row] = await connection.rows(selectGrant, [keySha256]);
-  if (row === undefined) return null;
-  return {
-    key: apiKeyOf(row),
-    requestsPerWindow: row.requests_per_window,
-    eventsPerWindow: row.events_per_window,
-  };
+/**
+ * For each digest what its key opens, or null. The one look-up before the organization is known: by the unique digest
+ * of the key.
+ */
+export async function findGrants(
+  connection: Connection,
+  digests: readonly Buffer[],
+): Promise<(KeyGrant | null)[]> {
+  const grants: (KeyGrant | null)[] = digests.map(() => null);
+  const rows = await connection.rows(selectGrants, [digests.map((digest) => digest.toString('hex'))]);
+  for (const row of rows) {
+    grants[row.position - 1] = {
+      key: apiKeyOf(row),
+      requestsPerWindow: row.requests_per_window,
+      eventsPerWindow: row.events_per_window,
+    };
+  }
+  return grants;
 }
 
 export async function touchApiKeys(

@@ -1,0 +1,38 @@
+import { randomBytes } from 'node:crypto';
+import { crc32 } from 'node:zlib';
+
+/**
+ * API keys as text: `pst_`, 256 random bits in base62, and six more characters that are the CRC-32 of all before them,
+ * as in the tokens of GitHub. Who mistypes a key or makes one up is told without a look-up; the checksum keeps no
+ * secret, since anybody can compute it.
+ */
+
+const prefix = 'pst_';
+const randomLength = 43;
+const checksumLength = 6;
+/** Keys from before there were checksums are valid for as long as they are not revoked. */
+const pattern = new RegExp(`^${prefix}[0-9A-Za-z]{${randomLength}}(?:[0-9A-Za-z]{${checksumLength}})?$`);
+
+export function generateApiKey(): string {
+  const unchecked = `${prefix}${toBase62(BigInt(`0x${randomBytes(32).toString('hex')}`), randomLength)}`;
+  return `${unchecked}${checksumOf(unchecked)}`;
+}
+
+/** Whether it may be a key of an installation. What is none needs no look-up. */
+export function hasFormOfApiKey(text: string): boolean {
+  if (!pattern.test(text)) return false;
+  const unchecked = text.slice(0, prefix.length + randomLength);
+  return text === unchecked || text === `${unchecked}${checksumOf(unchecked)}`;
+}
+
+function checksumOf(unchecked: string): string {
+  return toBase62(BigInt(crc32(unchecked)), checksumLength);
+}
+
+const base62 = '0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz';
+
+function toBase62(number: bigint, length: number): string {
+  let digits = '';
+  for (let rest = number; rest > 0n; rest /= 62n) digits = base62.charAt(Number(rest % 62n)) + digits;
+  return digits.padStart(length, '0');
+}
