@@ -52,7 +52,8 @@ search.addEventListener('input', () => {
 });
 
 for (const button of document.querySelectorAll('.copy')) {
-  button.hidden = false;
+  // Browsers lend the clipboard to pages by HTTPS, and of this machine.
+  button.hidden = navigator.clipboard === undefined;
   button.addEventListener('click', async () => {
     await navigator.clipboard.writeText(button.nextElementSibling.textContent);
     button.textContent = 'Copied';
