@@ -12,7 +12,7 @@ import { createEngagementRecorder, engagementPages, messageRoutes } from '../mes
 import { createBodyThread } from '../platform/http/body-threads.ts';
 import { forbidden, PublicError, rateLimitExceeded, unauthorized } from '../platform/http/errors.ts';
 import { createRateLimiter, type RateLimiter } from '../platform/http/rate-limit.ts';
-import { type Route, routeKey } from '../platform/http/route.ts';
+import { type PageRequest, type Route, routeKey } from '../platform/http/route.ts';
 import {
   type Admission,
   type HttpLimits,
@@ -32,9 +32,11 @@ import { sandboxPages } from '../sandbox/routes.ts';
 import { senderRoutes } from '../senders/routes.ts';
 import { galleryPages, templateRoutes } from '../templates/routes.ts';
 import { openGallery } from '../templates/templates.ts';
+import { isWelcome } from '../sandbox/sandbox.ts';
 import { documentationPages } from './documentation.ts';
-import { type Installation, publicUrlOf, sandboxAccessOf } from './installation.ts';
+import { hasSandbox, type Installation, publicUrlOf, sandboxAccessOf } from './installation.ts';
 import { startListening } from './listening.ts';
+import { fitNavigation, startPage } from './start-page.ts';
 import { threadEntryOf } from './thread-entry.ts';
 import { smsCallbacks } from './sms-provider.ts';
 import { textFormats } from './text-formats.ts';
@@ -92,6 +94,8 @@ export async function startApi(
   const wakeSegments = createWaker(installation, segmentChannel);
   const onCampaignProgress = createThrottle(clock, countingMs, createWaker(installation, campaignChannel));
   const recorder = createEngagementRecorder({ ...installation, onCampaignProgress });
+  const access = sandboxAccessOf(installation);
+  const isSandboxOpen = (request: PageRequest) => hasSandbox(config) && isWelcome(request, access);
   const bodyThread = createBodyThread({
     entry: threadEntryOf('body-thread'),
     schemas: schemasOf(routes),
@@ -107,7 +111,8 @@ export async function startApi(
     newId,
     routes,
     pages: [
-      ...documentationPages(),
+      startPage(isSandboxOpen),
+      ...documentationPages(isSandboxOpen),
       ...engagementPages({
         ...installation,
         recorder,
@@ -117,10 +122,12 @@ export async function startApi(
         },
       }),
       ...smsCallbacks(installation),
-      ...galleryPages({ readGallery: loadGallery, directory: galleryDirectory }),
-      ...(config.emailProvider === 'sandbox' || config.smsProvider === 'sandbox'
-        ? sandboxPages({ database, access: sandboxAccessOf(installation), publicUrl: config.publicUrl })
-        : []),
+      ...galleryPages({
+        readGallery: loadGallery,
+        directory: galleryDirectory,
+        fitPage: (html, request) => fitNavigation(html, isSandboxOpen(request)),
+      }),
+      ...(hasSandbox(config) ? sandboxPages({ database, access, publicUrl: config.publicUrl }) : []),
     ],
     validation,
     bodyThread,

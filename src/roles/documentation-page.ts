@@ -36,6 +36,7 @@ export function renderDocumentation(document: OpenApiDocument): RenderedDocument
 </head>
 <body>
 <nav aria-label="Contents">
+<p class="places"><a href="./">Start</a> <a href="sandbox">Sandbox</a> <a href="gallery">Gallery</a></p>
 <p class="brand"><a href="#top">${escapeHtml(title)}</a> <small>${escapeHtml(version)}</small></p>
 <button type="button" id="menu" aria-expanded="true" aria-controls="contents" hidden>Contents</button>
 <div id="contents">
@@ -386,6 +387,7 @@ body { margin: 0; display: grid; grid-template-columns: 17rem minmax(0, 1fr); ba
 a { color: var(--link); text-decoration: none; }
 a:hover { text-decoration: underline; }
 nav { position: sticky; top: 0; height: 100vh; overflow-y: auto; padding: 1.5rem; border-right: 1px solid var(--line); background: var(--panel); font-size: 0.9rem; }
+nav .places { display: flex; gap: 0.75rem; margin: 0 0 0.75rem; }
 nav .brand { margin: 0; font-size: 1.1rem; font-weight: 700; }
 nav h2 { margin: 1.25rem 0 0.25rem; font-size: 0.95rem; }
 nav ul { list-style: none; margin: 0; padding: 0; }

@@ -14,6 +14,7 @@ import { describeInBrowser } from '../../test/support/browser.ts';
 const request: PageRequest = {
   params: {},
   query: {},
+  repeatedQuery: [],
   remoteAddress: '127.0.0.1',
   host: '127.0.0.1',
   localPort: 8025,
@@ -25,7 +26,7 @@ const request: PageRequest = {
   userAgent: '',
   purpose: '',
 };
-const pages = new Map(documentationPages().map((page) => [page.path, page]));
+const pages = new Map(documentationPages(() => true).map((page) => [page.path, page]));
 let server: Server;
 let url: string;
 

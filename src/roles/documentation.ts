@@ -4,9 +4,10 @@ import { projectDirectory } from '../config.ts';
 import type { OpenApiDocument } from '../platform/http/openapi.ts';
 import type { Page } from '../platform/http/route.ts';
 import { type RenderedDocumentation, renderDocumentation } from './documentation-page.ts';
+import { fitNavigation, type IsSandboxOpen } from './start-page.ts';
 
 /** The description of the API for programs and for people, from the file that was generated and committed. */
-export function documentationPages(): Page[] {
+export function documentationPages(isSandboxOpen: IsSandboxOpen): Page[] {
   let documentation: Promise<Documentation> | undefined;
   // Read when somebody first asks for it; a failure is asked for again.
   const load = () => {
@@ -27,7 +28,7 @@ export function documentationPages(): Page[] {
     },
     {
       path: '/docs',
-      handle: async () => {
+      handle: async (request) => {
         const { html, styleHash, scriptHash } = await load();
         return {
           statusCode: 200,
@@ -38,7 +39,7 @@ export function documentationPages(): Page[] {
             'content-security-policy': `default-src 'none'; style-src '${styleHash}'; script-src '${scriptHash}'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'`,
             'referrer-policy': 'no-referrer',
           },
-          body: html,
+          body: fitNavigation(html, isSandboxOpen(request)),
         };
       },
     },

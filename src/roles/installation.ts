@@ -165,14 +165,18 @@ export function publicUrlOf({ publicUrl, host, port }: Config): string {
   return `http://${isIPv6(name) ? `[${name}]` : name}:${port}`;
 }
 
+/** Whether anything is sent into the sandbox; it is served nowhere else. */
+export function hasSandbox({ emailProvider, smsProvider }: Config): boolean {
+  return emailProvider === 'sandbox' || smsProvider === 'sandbox';
+}
+
 export function sandboxAccessOf({ config, secrets }: Installation): SandboxAccess {
   return { mode: config.sandboxAccess, token: sandboxToken(secrets) };
 }
 
 /** Null where nothing is sent into the sandbox, which is not served then. `url` is how browsers reach the API. */
 export function sandboxLinkOf(installation: Installation, url: string): string | null {
-  const { emailProvider, smsProvider } = installation.config;
-  if (emailProvider !== 'sandbox' && smsProvider !== 'sandbox') return null;
+  if (!hasSandbox(installation.config)) return null;
   return `${url}/sandbox?token=${sandboxAccessOf(installation).token}`;
 }
 

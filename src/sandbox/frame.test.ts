@@ -1,5 +1,6 @@
 import fc from 'fast-check';
 import { expect, test } from 'vitest';
+import { noAddresses } from './addresses.ts';
 import { buildFrame } from './frame.ts';
 
 const logo = {
@@ -12,7 +13,15 @@ const dataUrl = 'data:image/png;base64,AQID';
 const trap = '\n<base target="_blank">';
 
 const frameOf = (html: string, attachments = [logo]) =>
-  buildFrame({ from: null, subject: null, headers: [], text: null, html, attachments });
+  buildFrame({
+    from: null,
+    subject: null,
+    addresses: noAddresses,
+    headers: [],
+    text: null,
+    html,
+    attachments,
+  });
 
 test.each([
   ['<img src="cid:logo@postillion.test" alt=x>', `<img src="${dataUrl}" alt=x>`],

@@ -43,6 +43,13 @@ test('a message is shown as its recipient would see it', async () => {
   expect(await parseSource('email', order)).toEqual({
     from: 'Shop@postillion.test',
     subject: 'Grüße',
+    addresses: {
+      from: [{ name: 'Jörg', address: 'Shop@postillion.test' }],
+      to: [{ name: '', address: 'someone.else@example.com' }],
+      cc: [],
+      bcc: [],
+      reply_to: [],
+    },
     headers: [
       { name: 'From', value: '=?utf-8?q?J=C3=B6rg?= <Shop@postillion.test>' },
       { name: 'To', value: 'someone.else@example.com' },

@@ -1,10 +1,12 @@
 import PostalMime, { type Attachment, type Email } from 'postal-mime';
+import { type Addresses, listAddresses, noAddresses } from './addresses.ts';
 
 /** What a person wants to see of a message. Everything in it comes from outside. */
 export type ParsedSource = {
   /** The address of the `From` header. */
   from: string | null;
   subject: string | null;
+  addresses: Addresses;
   /** As they stand in the source, in their order, folded lines joined. */
   headers: { name: string; value: string }[];
   html: string | null;
@@ -30,15 +32,16 @@ export async function parseSource(channel: string, source: Buffer): Promise<Pars
 export async function parseHead(channel: string, beginning: Buffer): Promise<ParsedSource> {
   if (channel !== 'email') return nothing;
   const end = beginning.indexOf('\r\n\r\n');
-  const { from, subject, headers } = toParsedSource(
+  const { from, subject, addresses, headers } = toParsedSource(
     await parseMail(end === -1 ? beginning : beginning.subarray(0, end + 4)),
   );
-  return { ...nothing, from, subject, headers };
+  return { ...nothing, from, subject, addresses, headers };
 }
 
 const nothing: ParsedSource = {
   from: null,
   subject: null,
+  addresses: noAddresses,
   headers: [],
   html: null,
   text: null,
@@ -67,6 +70,13 @@ function toParsedSource(email: Email): ParsedSource {
   return {
     from: email.from?.address ?? null,
     subject: email.subject ?? null,
+    addresses: {
+      from: listAddresses(email.from && [email.from]),
+      to: listAddresses(email.to),
+      cc: listAddresses(email.cc),
+      bcc: listAddresses(email.bcc),
+      reply_to: listAddresses(email.replyTo),
+    },
     headers: email.headers.map(({ originalKey, value }) => ({ name: originalKey, value })),
     html: withoutAddedLineEnd(email.html),
     text: withoutAddedLineEnd(email.text),

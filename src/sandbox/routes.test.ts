@@ -72,6 +72,15 @@ test('the list shows of a message who, what and what became of it', async () => 
         outcome: 'delivered',
         from: 'shop@postillion.test',
         to: 'ada@example.com',
+        addresses: {
+          from: [{ name: 'Shop', address: 'shop@postillion.test' }],
+          to: [],
+          cc: [],
+          // It is in no header, so that nobody else saw it.
+          bcc: [{ name: '', address: 'ada@example.com' }],
+          reply_to: [],
+        },
+        return_path: 'bounce@postillion.test',
         created_at: expect.stringMatching(/^\d{4}-\d\d-\d\dT.*Z$/),
         subject: 'It works',
         headers: [
@@ -111,8 +120,192 @@ test('only the channel that was asked for is listed, and what is no email is tex
   await keep();
   await keep({ channel: 'sms', recipient: '+15550100', sender: 'Shop', source: Buffer.from('Code 1234') });
   expect((await list('?channel=sms')).data).toMatchObject([
-    { channel: 'sms', from: 'Shop', to: '+15550100', subject: null, text: 'Code 1234', headers: [] },
+    {
+      channel: 'sms',
+      from: 'Shop',
+      to: '+15550100',
+      addresses: null,
+      return_path: null,
+      subject: null,
+      text: 'Code 1234',
+      headers: [],
+    },
   ]);
+});
+
+test('who got a copy openly, and who blindly, is told from the headers', async () => {
+  const source = Buffer.from(
+    'From: Shop <shop@postillion.test>\r\nTo: Ada <ADA@example.com>, team: bob@example.com;\r\nCc: cy@example.com\r\nReply-To: help@postillion.test\r\n\r\nHello\r\n',
+  );
+  await keep({ source, recipient: 'dora@example.com' });
+  await keep({ source });
+  const { data } = await list();
+  const openly = {
+    to: [
+      { name: 'Ada', address: 'ADA@example.com' },
+      { name: '', address: 'bob@example.com' },
+    ],
+    cc: [{ name: '', address: 'cy@example.com' }],
+    reply_to: [{ name: '', address: 'help@postillion.test' }],
+  };
+  expect(data).toMatchObject([
+    { to: 'ada@example.com', addresses: { ...openly, bcc: [] } },
+    { to: 'dora@example.com', addresses: { ...openly, bcc: [{ name: '', address: 'dora@example.com' }] } },
+  ]);
+});
+
+test('a search looks into subjects and texts, however they are encoded, and past the first hundred', async () => {
+  const text = Buffer.from('Dein Code für heute: 4711').toString('base64');
+  const encoded = await keep({
+    source: Buffer.from(
+      `Subject: =?utf-8?q?Gr=C3=BC=C3=9Fe?=\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Transfer-Encoding: base64\r\n\r\n${text}\r\n`,
+    ),
+  });
+  const page = await keep({
+    source: Buffer.from(
+      'Subject: Page\r\nContent-Type: text/html\r\n\r\n<style>.hidden{}</style><p class="inside">Hello <b>W</b>orld</p>\r\n',
+    ),
+  });
+  const code = await keep({
+    channel: 'sms',
+    recipient: '+15550100',
+    source: Buffer.from('Your code is 1234'),
+  });
+  for (let count = 0; count < 220; count += 1) await keep({ source: mailOf(`Later ${count}`) });
+  const find = async (query: string) => messageIds(await list(`?${query}`));
+  expect(await find('search=GRÜSSE')).toEqual([]);
+  expect(await find('search=GRÜße')).toEqual([encoded]);
+  expect(await find('search=für heute: 4711')).toEqual([encoded]);
+  expect(await find('search=hello world')).toEqual([page]);
+  expect(await find('search=inside')).toEqual([]);
+  expect(await find('search=hidden')).toEqual([]);
+  expect(await find('search=code')).toEqual([code, encoded]);
+  expect(await find('search=code&channel=email')).toEqual([encoded]);
+  expect(await find('search=%2B1555')).toEqual([code]);
+
+  const first = await list('?search=later&limit=100');
+  const second = await list(`?search=later&limit=100&after=${first.data[99]!.id}`);
+  const third = await list(`?search=later&limit=100&after=${second.data[99]!.id}`);
+  expect([first, second, third].map(({ data, has_more }) => [data.length, has_more])).toEqual([
+    [100, true],
+    [100, true],
+    [20, false],
+  ]);
+});
+
+test('one message is deleted by its id, and others by the filters of the list', async () => {
+  const other = await keep({ organizationId: randomUUID(), recipient: 'bob@example.com' });
+  await keep({ recipient: 'ADA@example.com', source: mailOf('Reset your password') });
+  await keep({ channel: 'sms', recipient: '+15550100', source: Buffer.from('Code 1234') });
+  const one = await keep({ recipient: 'ada@example.com', source: mailOf('Welcome') });
+  const remove = async (query: string) => (await server.request('DELETE', `/sandbox/messages${query}`)).body;
+
+  const { id } = (await list('?search=welcome')).data[0]!;
+  expect(await remove(`/${id}`)).toEqual({ id, deleted: true });
+  expect(await remove(`/${id}`)).toMatchObject({ name: 'not_found' });
+  expect(messageIds(await list())).not.toContain(one);
+
+  expect(await remove('?to=ada@example.com&search=invoice')).toEqual({ deleted: 0 });
+  expect(await remove('?to=ada@example.com&search=PASSWORD')).toEqual({ deleted: 1 });
+  expect(await remove('?channel=sms')).toEqual({ deleted: 1 });
+  expect(messageIds(await list())).toEqual([other]);
+  expect(await remove('')).toEqual({ deleted: 1 });
+  expect((await list()).data).toEqual([]);
+});
+
+test.each([
+  'recipient=ada@example.com',
+  'To=ada@example.com',
+  'to=ada@example.com&to=bob@example.com',
+  'channel=email&subject=x',
+  'channel=fax',
+  '__proto__=x',
+])('?%s deletes nothing, and lists nothing', async (query) => {
+  await keep();
+  for (const method of ['GET', 'DELETE']) {
+    const { status, body } = await server.request(method, `/sandbox/messages?${query}`);
+    expect([status, (body as { name: string }).name]).toEqual([422, 'validation_error']);
+  }
+  expect((await list()).data).toHaveLength(1);
+});
+
+test('pages do not apply to what is deleted', async () => {
+  await keep();
+  expect((await server.request('DELETE', '/sandbox/messages?limit=1')).status).toBe(422);
+  expect((await list()).data).toHaveLength(1);
+});
+
+test.each([
+  { 'sec-fetch-site': 'cross-site', origin: 'https://evil.example' },
+  { 'sec-fetch-site': 'same-site' },
+  { origin: 'https://evil.example' },
+  { origin: 'http://127.0.0.1:1' },
+  { origin: 'null' },
+])('a page from elsewhere deletes nothing: %o', async (headers) => {
+  await keep();
+  const { id } = (await list()).data[0]!;
+  for (const path of ['', `/${id}`]) {
+    const { status } = await server.request('DELETE', `/sandbox/messages${path}`, undefined, headers);
+    expect(status).toBe(403);
+  }
+  expect((await list()).data).toHaveLength(1);
+  const own = { 'sec-fetch-site': 'same-origin', origin: server.url };
+  expect((await server.request('DELETE', `/sandbox/messages/${id}`, undefined, own)).status).toBe(200);
+});
+
+test('an attachment is shown if nothing in it can run, and saved if not', async () => {
+  const part = (type: string, name: string, body: string) =>
+    `--b\r\nContent-Type: ${type}\r\nContent-Disposition: attachment; filename="${name}"\r\n\r\n${body}\r\n`;
+  await keep({
+    source: Buffer.from(
+      'Content-Type: multipart/mixed; boundary=b\r\n\r\n' +
+        part('text/html', 'page.html', '<script>alert(1)</script>') +
+        part('image/svg+xml', 'logo.svg', '<svg onload="alert(1)"/>') +
+        part('application/pdf', '../../"evil".pdf', '%PDF') +
+        part('IMAGE/PNG', '=?utf-8?q?Gr=C3=BC=C3=9Fe.png?=', 'png') +
+        '--b--\r\n',
+    ),
+  });
+  const { id } = (await list()).data[0]!;
+  const get = async (path: string) => {
+    const { status, headers, text } = await server.request(
+      'GET',
+      `/sandbox/messages/${id}/attachments/${path}`,
+    );
+    return {
+      status,
+      type: headers.get('content-type'),
+      disposition: headers.get('content-disposition'),
+      headers,
+      text,
+    };
+  };
+  expect(await get('0')).toMatchObject({
+    type: 'text/plain; charset=utf-8',
+    disposition: `inline; filename="page.html"; filename*=UTF-8''page.html`,
+    // The parser ends text with a line feed; what Postillion sends is in Base64, and comes out as it was.
+    text: '<script>alert(1)</script>\n',
+  });
+  for (const [index, name] of [
+    ['1', 'logo.svg'],
+    ['0?download=1', 'page.html'],
+  ]) {
+    expect(await get(index!)).toMatchObject({
+      type: 'application/octet-stream',
+      disposition: `attachment; filename="${name}"; filename*=UTF-8''${name}`,
+    });
+  }
+  expect((await get('2')).disposition).toMatch(
+    /^attachment; filename="[^"/\\]*"; filename\*=UTF-8''[\w.%-]*$/,
+  );
+  const picture = await get('3');
+  expect(picture).toMatchObject({
+    type: 'image/png',
+    disposition: `inline; filename="Gr__e.png"; filename*=UTF-8''Gr%C3%BC%C3%9Fe.png`,
+  });
+  expect(picture.headers.get('x-content-type-options')).toBe('nosniff');
+  expect(picture.headers.get('content-security-policy')).toMatch(/^default-src 'none';.*; sandbox$/);
+  for (const index of ['4', '-1', '00001', 'x']) expect((await get(index)).status).toBe(404);
 });
 
 test('of a large message the list has the headers, and its own page everything', async () => {
@@ -171,7 +364,7 @@ test('the HTML of a message is served with everything forbidden', async () => {
   const { headers, text } = await server.request('GET', `/sandbox/messages/${id}/html`);
   expect(headers.get('content-type')).toBe('text/html; charset=utf-8');
   expect(headers.get('content-security-policy')).toMatch(
-    /^default-src 'none'; style-src 'unsafe-inline'; img-src data:; .*; sandbox$/,
+    /^default-src 'none'; style-src 'unsafe-inline'; img-src data:; .*; sandbox allow-popups allow-popups-to-escape-sandbox$/,
   );
   expect(text).toContain('<p>Hi</p>');
 });
@@ -236,7 +429,7 @@ test('behind a public URL the sandbox opens with the token of the link, which a 
     const opened = await ask(`/sandbox?token=${token}`);
     expect(opened.status).toBe(200);
     const cookie = opened.headers.get('set-cookie') ?? '';
-    expect(cookie).toMatch(/; Path=\/post\/sandbox; HttpOnly; SameSite=Strict; Secure$/);
+    expect(cookie).toMatch(/; Path=\/post\/; HttpOnly; SameSite=Strict; Secure$/);
     const [pair = ''] = cookie.split(';');
     for (const path of ['/sandbox', '/sandbox/page.js', '/sandbox/messages']) {
       expect((await ask(path, { cookie: pair })).status).toBe(200);

@@ -1,17 +1,19 @@
 import { setImmediate } from 'node:timers/promises';
 import { LRUCache } from 'lru-cache';
-import { notFound, PublicError, resourceNotFound, validationError } from '../platform/http/errors.ts';
+import { forbidden, notFound, PublicError, resourceNotFound } from '../platform/http/errors.ts';
 import { isUuid } from '../platform/ids.ts';
-import { frameContentPolicy } from '../platform/http/page-response.ts';
 import type { Page, PageRequest, PageResponse } from '../platform/http/route.ts';
-import { isUnstorable } from '../platform/http/validation.ts';
 import type { Database } from '../platform/postgres/database.ts';
+import { addBlindCopy } from './addresses.ts';
+import { respondAttachment, shownTypeOf } from './attachment-response.ts';
 import { buildFrame } from './frame.ts';
-import { readSandboxPage, respond } from './page.ts';
+import { messageContentPolicy, readSandboxPage, respond } from './page.ts';
 import { type ParsedSource, parseHead, parseSource } from './parsed-source.ts';
+import { readDeletionQuery, readListQuery, type SandboxQuery } from './query.ts';
+import { isMatch } from './search.ts';
 import * as store from './store.ts';
 import { createTurns } from './turns.ts';
-import { isLinkOpened, isWelcome, type SandboxAccess, tokenCookie } from './visitor.ts';
+import { isLinkOpened, isOwnOrigin, isWelcome, type SandboxAccess, tokenCookie } from './visitor.ts';
 
 export type SandboxTools = {
   database: Database;
@@ -27,22 +29,53 @@ export type SandboxTools = {
 export function sandboxPages(tools: SandboxTools): Page[] {
   const files = readSandboxPage();
   const viewer = createViewer(tools.database);
-  const pages: Record<string, (request: PageRequest) => Promise<PageResponse>> = {
-    '/sandbox': (request) => Promise.resolve(respondPage(request, files.html, tools)),
-    '/sandbox/page.css': () => Promise.resolve(files.css),
-    '/sandbox/page.js': () => Promise.resolve(files.script),
-    '/sandbox/messages': async ({ query }) => respondJson(await viewer.list(readListQuery(query))),
-    '/sandbox/messages/:id': async (request) => respondJson(await viewer.show(readId(request))),
-    '/sandbox/messages/:id/html': async (request) => respondFrame(await viewer.frame(readId(request))),
-    '/sandbox/messages/:id/source': async (request) =>
-      respondSource(await viewer.find(readId(request)), request.query.download === '1'),
-  };
-  return Object.entries(pages).map(([path, handle]) => ({
-    path,
-    isPolled: path === '/sandbox/messages',
+  const messagesPath = '/sandbox/messages';
+  const messagePath = `${messagesPath}/:id`;
+  const pages: Page[] = [
+    { path: '/sandbox', handle: (request) => Promise.resolve(respondPage(request, files.html, tools)) },
+    { path: '/sandbox/page.css', handle: () => Promise.resolve(files.css) },
+    { path: '/sandbox/page.js', handle: () => Promise.resolve(files.script) },
+    {
+      path: messagesPath,
+      isPolled: true,
+      handle: async (request) => respondJson(await viewer.list(readListQuery(request))),
+    },
+    {
+      method: 'DELETE',
+      path: messagesPath,
+      handle: async (request) => respondJson(await viewer.deleteListed(readDeletionQuery(request))),
+    },
+    { path: messagePath, handle: async (request) => respondJson(await viewer.show(readId(request))) },
+    {
+      method: 'DELETE',
+      path: messagePath,
+      handle: async (request) => respondJson(await viewer.deleteOne(readId(request))),
+    },
+    {
+      path: `${messagePath}/html`,
+      handle: async (request) => respondFrame(await viewer.frame(readId(request))),
+    },
+    {
+      path: `${messagePath}/source`,
+      handle: async (request) =>
+        respondSource(await viewer.find(readId(request)), request.query.download === '1'),
+    },
+    {
+      path: `${messagePath}/attachments/:index`,
+      handle: async (request) =>
+        respondAttachment(
+          await viewer.attachment(readId(request), readIndex(request)),
+          request.query.download === '1',
+        ),
+    },
+  ];
+  return pages.map((page) => ({
+    ...page,
     handle: (request) => {
       if (!isWelcome(request, tools.access)) throw new PublicError(notFound, 'There is no such route.');
-      return handle(request);
+      if (page.method === 'DELETE' && !isOwnOrigin(request, tools.publicUrl))
+        throw new PublicError(forbidden, 'A page of another site must not delete messages.');
+      return page.handle(request);
     },
   }));
 }
@@ -62,9 +95,22 @@ const parsedCharactersMax = 16 * 1_048_576;
 /** Each may hold a message of the largest size, and what was parsed of it, in memory. */
 const waitingMax = 200;
 
+/** A search reads the newest messages one by one, in turn with all other requests; more would keep them waiting. */
+const searchedMax = 2_000;
+const searchBatch = 100;
+
 type Listing = Omit<ParsedSource, 'attachments'> & {
-  attachments: { filename: string | null; content_type: string; size: number; content_id: string | null }[];
+  attachments: {
+    filename: string | null;
+    content_type: string;
+    size: number;
+    content_id: string | null;
+    /** Whether a browser may show it, or only save it. */
+    can_be_shown: boolean;
+  }[];
 };
+
+type Listed = { message: store.ListedMessage; listing: Listing };
 
 function createViewer(database: Database) {
   const inTurn = createTurns(waitingMax);
@@ -88,19 +134,62 @@ function createViewer(database: Database) {
     return listing;
   };
 
+  const readListed = (message: store.ListedMessage) =>
+    message.isTruncated ? parseHead(message.channel, message.source).then(toListing) : readListing(message);
+
+  /** The page of messages, newest first, with whatever follows it cut off; `limit` counts those that match. */
+  const listMatching = async (query: SandboxQuery) => {
+    if (query.search === null) return listPage(query);
+    const found: Listed[] = [];
+    let { after } = query;
+    for (let lookedAt = 0; lookedAt < searchedMax && found.length <= query.limit; lookedAt += searchBatch) {
+      const rows = await store.listSandboxMessages(database, { ...query, after, limit: searchBatch });
+      for (const message of rows) {
+        const listing = await readListed(message);
+        if (isMatch(query.search, message, listing)) found.push({ message, listing });
+      }
+      after = rows.at(-1)?.id ?? null;
+      if (rows.length < searchBatch) break;
+    }
+    return { listed: found.slice(0, query.limit), hasMore: found.length > query.limit };
+  };
+  const listPage = async (query: SandboxQuery) => {
+    const rows = await store.listSandboxMessages(database, { ...query, limit: query.limit + 1 });
+    const listed: Listed[] = [];
+    for (const message of rows.slice(0, query.limit))
+      listed.push({ message, listing: await readListed(message) });
+    return { listed, hasMore: rows.length > query.limit };
+  };
+
   return {
     find: (id: string) => inTurn(() => find(id)),
-    list: (page: store.SandboxPage) =>
+    list: (query: SandboxQuery) =>
       inTurn(async () => {
-        const rows = await store.listSandboxMessages(database, { ...page, limit: page.limit + 1 });
-        const data = [];
-        for (const message of rows.slice(0, page.limit)) {
-          const listing = message.isTruncated
-            ? toListing(await parseHead(message.channel, message.source))
-            : await readListing(message);
-          data.push(showMessage(message, listing, message.isTruncated));
-        }
-        return { object: 'list', has_more: rows.length > page.limit, data };
+        const { listed, hasMore } = await listMatching(query);
+        const data = listed.map(({ message, listing }) => showMessage(message, listing, message.isTruncated));
+        return { object: 'list', has_more: hasMore, data };
+      }),
+    deleteListed: (query: SandboxQuery) =>
+      inTurn(async () => {
+        const ids =
+          query.search === null
+            ? null
+            : (await listMatching({ ...query, limit: searchedMax })).listed.map(({ message }) => message.id);
+        return { deleted: await store.deleteListedMessages(database, { ...query, ids }) };
+      }),
+    deleteOne: (id: string) =>
+      inTurn(async () => {
+        const all = { channel: null, recipient: null };
+        if ((await store.deleteListedMessages(database, { ...all, ids: [id] })) === 0)
+          throw resourceNotFound();
+        return { id, deleted: true };
+      }),
+    attachment: (id: string, index: number) =>
+      inTurn(async () => {
+        const { channel, source } = await find(id);
+        const attachment = (await parseSource(channel, source)).attachments[index];
+        if (attachment === undefined) throw resourceNotFound();
+        return attachment;
       }),
     show: (id: string) =>
       inTurn(async () => {
@@ -123,12 +212,14 @@ function toListing(parsed: ParsedSource): Listing {
       content_type: contentType,
       size: content.byteLength,
       content_id: contentId,
+      can_be_shown: shownTypeOf(contentType) !== null,
     })),
   };
 }
 
 function showMessage(message: store.SandboxMessage, listing: Listing, isTruncated: boolean) {
-  const { from, subject, headers, html, text, attachments } = listing;
+  const { from, subject, addresses, headers, html, text, attachments } = listing;
+  const isEmail = message.channel === 'email';
   return {
     id: message.id,
     organization_id: message.organizationId,
@@ -137,6 +228,8 @@ function showMessage(message: store.SandboxMessage, listing: Listing, isTruncate
     outcome: message.outcome,
     from: from ?? message.sender,
     to: message.recipient,
+    addresses: isEmail ? addBlindCopy(addresses, message.recipient) : null,
+    return_path: isEmail ? message.sender : null,
     created_at: message.createdAt.toISOString(),
     subject,
     headers,
@@ -152,7 +245,7 @@ function respondJson(body: unknown): PageResponse {
 }
 
 function respondFrame(html: string): PageResponse {
-  const response = respond('text/html; charset=utf-8', html, frameContentPolicy);
+  const response = respond('text/html; charset=utf-8', html, messageContentPolicy);
   // Browsers look up the hosts of links ahead of time, and a name can say whose message is being looked at.
   return { ...response, headers: { ...response.headers, 'x-dns-prefetch-control': 'off' } };
 }
@@ -172,33 +265,8 @@ function readId({ params }: PageRequest): string {
   return id;
 }
 
-const channels = ['email', 'sms', 'push', 'chatapp'];
-const defaultLimit = '20';
-const limitMax = 100;
-/** No address is longer: 64 octets, an at sign, 255 octets (RFC 5321 §4.5.3.1), with room for a full push token. */
-const recipientLengthMax = 4_096;
-
-/** Throws a PublicError (422) that names everything wrong with the query. */
-function readListQuery(query: PageRequest['query']): store.SandboxPage {
-  const { channel = '', to = '', search = '', after = '', limit = '' } = query;
-  const page = /^\d{1,3}$/.test(limit || defaultLimit) ? Number(limit || defaultLimit) : 0;
-  const issues = [
-    channel === '' || channels.includes(channel) ? null : `channel must be one of ${channels.join(', ')}`,
-    isRecipient(to) ? null : 'to must be an address',
-    isRecipient(search) ? null : 'search must be a part of an address',
-    after === '' || isUuid(after) ? null : 'after must be a UUID',
-    page >= 1 && page <= limitMax ? null : `limit must be a number from 1 to ${limitMax}`,
-  ].filter((issue) => issue !== null);
-  if (issues.length > 0) throw new PublicError(validationError, issues.join(', '));
-  return {
-    channel: channel || null,
-    recipient: to || null,
-    recipientPart: search || null,
-    after: after || null,
-    limit: page,
-  };
-}
-
-function isRecipient(text: string): boolean {
-  return text.length <= recipientLengthMax && !isUnstorable(text);
+function readIndex({ params }: PageRequest): number {
+  const { index = '' } = params;
+  if (!/^\d{1,4}$/.test(index)) throw resourceNotFound();
+  return Number(index);
 }

@@ -3,7 +3,7 @@ import type { NewId } from '../platform/ids.ts';
 import type { Connection, Database } from '../platform/postgres/database.ts';
 import * as store from './store.ts';
 
-export { type SandboxAccess, sandboxToken } from './visitor.ts';
+export { isWelcome, type SandboxAccess, sandboxToken } from './visitor.ts';
 
 /** What a sandbox provider was given. */
 export type KeptMessage = {

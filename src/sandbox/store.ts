@@ -51,8 +51,6 @@ export type SandboxPage = {
   channel: string | null;
   /** The whole address, in whatever case. */
   recipient: string | null;
-  /** A part of the recipient's address, in whatever case. */
-  recipientPart: string | null;
   after: string | null;
   limit: number;
 };
@@ -83,7 +81,6 @@ export async function listSandboxMessages(
          from sandbox_messages
          where ($1::text is null or channel = $1)
            and ($2::text is null or lower(recipient) = lower($2))
-           and ($7::text is null or position(lower($7) in lower(recipient)) > 0)
            and ($3::uuid is null or id < $3)
          order by id desc
          limit $4
@@ -96,7 +93,7 @@ export async function listSandboxMessages(
          from newest
        )
        select organization_id, id, channel, message_id, recipient, sender, outcome, created_at, is_truncated,
-         case when is_truncated then substring(source for $8) else source end as source
+         case when is_truncated then substring(source for $7) else source end as source
        from weighed
        order by id desc`,
     ),
@@ -107,7 +104,6 @@ export async function listSandboxMessages(
       page.limit,
       listedSourceBytesMax,
       listedSourcesBytesMax,
-      page.recipientPart,
       headBytes,
     ],
   );
@@ -127,6 +123,27 @@ export async function findSandboxMessage(
     [id],
   );
   return row === undefined ? null : { ...toMessage(row), source: row.source };
+}
+
+/** Deletes what a page without limit would list; `ids` narrows it to these. Returns how many there were. */
+export async function deleteListedMessages(
+  connection: Connection,
+  page: Pick<SandboxPage, 'channel' | 'recipient'> & { ids: readonly string[] | null },
+): Promise<number> {
+  const [row] = await connection.rows(
+    unpreparedStatement<{ count: number }>(
+      `with deleted as (
+         delete from sandbox_messages
+         where ($1::text is null or channel = $1)
+           and ($2::text is null or lower(recipient) = lower($2))
+           and ($3::uuid[] is null or id = any ($3))
+         returning id
+       )
+       select count(*) as count from deleted`,
+    ),
+    [page.channel, page.recipient, page.ids],
+  );
+  return row?.count ?? 0;
 }
 
 /** Keeps the newest and forgets the others. */

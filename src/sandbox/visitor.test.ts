@@ -7,6 +7,7 @@ import { isLinkOpened, isWelcome, sandboxToken, tokenCookie } from './visitor.ts
 const local: PageRequest = {
   params: {},
   query: {},
+  repeatedQuery: [],
   remoteAddress: '127.0.0.1',
   host: '127.0.0.1:8025',
   localPort: 8025,
@@ -148,9 +149,12 @@ test('the token is that of the secret, at every start', () => {
 });
 
 test.each([
-  [null, 'Path=/sandbox; HttpOnly; SameSite=Strict'],
-  ['http://mail.example.com', 'Path=/sandbox; HttpOnly; SameSite=Strict'],
-  ['https://example.com/post/', 'Path=/post/sandbox; HttpOnly; SameSite=Strict; Secure'],
-])('the cookie goes to the sandbox and nowhere else, behind %s', (publicUrl, attributes) => {
-  expect(tokenCookie(loopback, publicUrl)).toBe(`postillion_sandbox=${token}; ${attributes}`);
-});
+  [null, 'Path=/; HttpOnly; SameSite=Strict'],
+  ['http://mail.example.com', 'Path=/; HttpOnly; SameSite=Strict'],
+  ['https://example.com/post/', 'Path=/post/; HttpOnly; SameSite=Strict; Secure'],
+])(
+  'the cookie goes to the pages of the installation and nowhere else, behind %s',
+  (publicUrl, attributes) => {
+    expect(tokenCookie(loopback, publicUrl)).toBe(`postillion_sandbox=${token}; ${attributes}`);
+  },
+);

@@ -39,12 +39,13 @@ export function isLinkOpened({ query }: PageRequest, { token }: SandboxAccess): 
 const cookieName = 'postillion_sandbox';
 
 /**
- * What keeps a browser welcome after it opened the link. `Strict` sends it with nothing that another site began, and
- * the path with nothing but the sandbox. `publicUrl` tells whether there is a path before it, and TLS.
+ * What keeps a browser welcome after it opened the link. `Strict` sends it with nothing that another site began. It
+ * goes to all pages of the installation, since they lead to the sandbox only whoever may look at it; `publicUrl` tells
+ * whether there is a path before them, and TLS.
  */
 export function tokenCookie({ token }: SandboxAccess, publicUrl: string | null): string {
   const base = publicUrl === null ? null : new URL(publicUrl);
-  const path = `${base?.pathname.replace(/\/$/, '') ?? ''}/sandbox`;
+  const path = `${base?.pathname.replace(/\/$/, '') ?? ''}/`;
   const secure = base?.protocol === 'https:' ? '; Secure' : '';
   return `${cookieName}=${token}; Path=${path}; HttpOnly; SameSite=Strict${secure}`;
 }
@@ -74,6 +75,19 @@ function isDirect(request: PageRequest): boolean {
   const host = parseHost(request.host);
   if (host?.port !== request.localPort) return false;
   return host.name === 'localhost' || isLoopback(host.name);
+}
+
+/**
+ * Whether what changes something was asked for by a page of this installation, or by no page at all. Browsers ask
+ * before they send a DELETE from another site, and are not told that they may; this holds even if one did not.
+ */
+export function isOwnOrigin({ header, host }: PageRequest, publicUrl: string | null): boolean {
+  const site = header('sec-fetch-site');
+  if (site !== undefined) return site === 'same-origin' || site === 'none';
+  const origin = header('origin');
+  if (origin === undefined) return true;
+  if (publicUrl !== null && origin === new URL(publicUrl).origin) return true;
+  return URL.canParse(origin) && new URL(origin).host === host;
 }
 
 /** 127.0.0.0/8 and ::1 (RFC 6890), bare or in brackets, and IPv4 as a socket for both families shows it. */

@@ -5,7 +5,11 @@ import { galleryPages } from './page-routes.ts';
 
 const directory = path.resolve(import.meta.dirname, '../../test/support/gallery-fixture');
 
-const pages = galleryPages({ readGallery: openGallery(directory), directory });
+const pages = galleryPages({
+  readGallery: openGallery(directory),
+  directory,
+  fitPage: (html) => html,
+});
 
 async function ask(route: string, params: Record<string, string> = {}, query: Record<string, string> = {}) {
   const page = pages.find((candidate) => candidate.path === route);
@@ -21,7 +25,7 @@ async function ask(route: string, params: Record<string, string> = {}, query: Re
       purpose: '',
     },
     ...{ remoteAddress: '203.0.113.9', host: 'example.com', isForwarded: true },
-    ...{ localPort: 8025, httpVersion: '1.1' },
+    ...{ localPort: 8025, httpVersion: '1.1', repeatedQuery: [] },
   });
 }
 

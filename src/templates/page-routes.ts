@@ -12,6 +12,8 @@ export type GalleryPageTools = {
   readGallery: () => Promise<Gallery>;
   /** The folder that it reads. */
   directory: string;
+  /** The page as whoever asks may see it: its navigation leads to what else is served. */
+  fitPage: (html: string, request: PageRequest) => string;
 };
 
 /**
@@ -21,7 +23,8 @@ export type GalleryPageTools = {
 export function galleryPages(tools: GalleryPageTools): Page[] {
   const files = readGalleryPage();
   const pages: Record<string, (request: PageRequest) => Promise<PageResponse>> = {
-    '/gallery': () => Promise.resolve(files.html),
+    '/gallery': (request) =>
+      Promise.resolve({ ...files.html, body: tools.fitPage(String(files.html.body), request) }),
     '/gallery/page.css': () => Promise.resolve(files.css),
     '/gallery/page.js': () => Promise.resolve(files.script),
     '/gallery/templates.json': async () => respondListing(await tools.readGallery()),

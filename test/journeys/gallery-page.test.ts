@@ -349,7 +349,11 @@ function startPageServer(): Promise<HttpServer> {
     clock: systemClock,
     newId: createIds(systemClock),
     routes: [],
-    pages: galleryPages({ readGallery: openGallery(directory), directory }),
+    pages: galleryPages({
+      readGallery: openGallery(directory),
+      directory,
+      fitPage: (html) => html,
+    }),
     validation: createValidation({}),
     bodyThread: { read: () => Promise.reject(new Error('no thread')), stop: () => Promise.resolve() },
     admit: () => Promise.reject(new Error('no routes')),

@@ -97,7 +97,7 @@ export function routeKey(route: Pick<Route, 'method' | 'path'>): string {
 /** A page outside of the API: no key, no version, its own rules of access. */
 export type Page = {
   /** What is asked for by GET can be asked about by HEAD. */
-  method?: 'GET' | 'POST';
+  method?: 'GET' | 'POST' | 'DELETE';
   path: string;
   /** Of what is posted; 4 kB where nothing is said. */
   formBytesMax?: number;
@@ -110,6 +110,8 @@ export type PageRequest = {
   method: string;
   params: Readonly<Record<string, string>>;
   query: Readonly<Record<string, string>>;
+  /** Parameters that were given more than once, and are not in `query`. */
+  repeatedQuery: readonly string[];
   /** What was posted, read as a form whatever its content type says. */
   form: URLSearchParams;
   /** A header of the request, by its name in lower case. */

@@ -534,6 +534,7 @@ function addPage(app: FastifyInstance, page: Page, budget: ByteBudget): void {
         method: request.method,
         params: request.params as Record<string, string>,
         query: textsOnly(request.query as Record<string, unknown>),
+        repeatedQuery: repeatedOf(request.query as Record<string, unknown>),
         form:
           method === 'GET'
             ? new URLSearchParams()
@@ -575,6 +576,10 @@ function textsOnly(query: Readonly<Record<string, unknown>>): Record<string, str
 
 /** Whoever asks whether to send requests here has others to send them to. */
 const readinessMaxMs = 2_000;
+
+function repeatedOf(query: Readonly<Record<string, unknown>>): string[] {
+  return Object.keys(query).filter((name) => typeof query[name] !== 'string');
+}
 
 function addHealth(app: FastifyInstance, options: HttpServerOptions, state: ServerState): void {
   app.get('/healthz', async (_request, reply) => reply.send({ status: 'ok' }));

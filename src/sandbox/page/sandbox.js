@@ -22,6 +22,14 @@ const shownCharactersMax = 500_000;
 
 const tabNames = ['html', 'text', 'headers', 'source', 'attachments'];
 
+/** What is no email has one text and nothing around it. */
+const tabsOf = ({ channel }) => (channel === 'email' ? tabNames : ['text', 'source']);
+
+const channelNames = { email: 'Email', sms: 'SMS', push: 'Push', chatapp: 'Chat app' };
+
+/** How long a button waits for the second click that deletes. */
+const askingMs = 4_000;
+
 const byId = (id) => document.getElementById(id);
 
 const state = {
@@ -53,8 +61,8 @@ function urlOf(path, query = {}) {
   return url;
 }
 
-async function fetchJson(path, query) {
-  const response = await fetch(urlOf(path, query));
+async function fetchJson(path, query, method = 'GET') {
+  const response = await fetch(urlOf(path, query), { method });
   const body = await response.json();
   if (!response.ok) throw Object.assign(new Error(body.message), { status: response.status });
   return body;
@@ -114,6 +122,9 @@ function settleList() {
   byId('empty').hidden = !isBare;
   document.querySelector('.inbox').hidden = isBare;
   byId('no-match').hidden = state.messages.length > 0 || isBare;
+  byId('delete-all').hidden = state.messages.length === 0;
+  if (!byId('delete-all').classList.contains('is-asking'))
+    byId('delete-all').textContent = isFiltered ? 'Delete all that match' : 'Delete all';
   byId('older').hidden = !state.hasMore || state.messages.length >= listedMax;
   settlePlaceholder();
   markChosen();
@@ -220,17 +231,43 @@ function show(message) {
   byId('message').hidden = false;
   document.querySelector('.tabs').hidden = false;
   byId('subject').textContent =
-    message.subject ?? (message.channel === 'email' ? '(no subject)' : message.channel);
+    message.subject ?? (message.channel === 'email' ? '(no subject)' : channelNames[message.channel]);
   byId('envelope').replaceChildren(
-    envelopeEntry('From', message.from),
-    envelopeEntry('To', message.to),
+    ...envelopeOf(message),
     envelopeEntry('At', fullFormat.format(new Date(message.created_at))),
     badgeOf(message.outcome),
   );
   const count = byId('attachment-count');
   count.hidden = message.attachments.length === 0;
   count.textContent = message.attachments.length;
+  byId('delete').hidden = false;
+  const tabs = tabsOf(message);
+  for (const name of tabNames) byId(`tab-${name}`).hidden = !tabs.includes(name);
+  byId('tab-text').textContent = message.channel === 'email' ? 'Text' : 'Message';
   showTab(preferredTab(message));
+}
+
+/** Whom it came to first: that is this copy. Then what the message itself says, as everybody sees it who got one. */
+function envelopeOf({ channel, from, to, addresses, return_path: returnPath }) {
+  if (channel !== 'email') return [envelopeEntry('From', from), envelopeEntry('To', to)];
+  const headers = [
+    ['From', addresses.from],
+    ['To', addresses.to],
+    ['Cc', addresses.cc],
+    ['Bcc', addresses.bcc],
+    ['Reply to', addresses.reply_to],
+  ];
+  return [
+    envelopeEntry('Delivered to', to),
+    ...headers
+      .filter(([, list]) => list.length > 0)
+      .map(([name, list]) => envelopeEntry(name, list.map(addressText).join(', '))),
+    envelopeEntry('Return path', returnPath),
+  ];
+}
+
+function addressText({ name, address }) {
+  return name === '' ? address : `${name} <${address}>`;
 }
 
 function showMissing() {
@@ -238,6 +275,7 @@ function showMissing() {
   byId('empty').hidden = true;
   byId('message').hidden = false;
   document.querySelector('.tabs').hidden = true;
+  byId('delete').hidden = true;
   byId('subject').textContent = 'This message is not here any more';
   byId('envelope').replaceChildren();
   byId('panel').replaceChildren(hint('The sandbox keeps the newest messages only.'));
@@ -248,9 +286,10 @@ function envelopeEntry(name, value) {
 }
 
 /** The tab that was asked for last, unless this message has no HTML to show in it. */
-function preferredTab({ html }) {
+function preferredTab(message) {
   const wanted = state.tab ?? 'html';
-  return wanted === 'html' && html === null ? 'text' : wanted;
+  if (!tabsOf(message).includes(wanted)) return 'text';
+  return wanted === 'html' && message.html === null ? 'text' : wanted;
 }
 
 function showTab(current) {
@@ -276,26 +315,51 @@ const panels = {
     return [make('table', {}, make('tbody', {}, ...rows))];
   },
   source: sourcePanel,
-  attachments: ({ attachments }) => {
+  attachments: ({ id, attachments }) => {
     if (attachments.length === 0) return [hint('This message has no attachments.')];
-    const entries = attachments.map(({ filename, content_type, size, content_id }) =>
+    const entries = attachments.map(({ filename, content_type, size, content_id, can_be_shown }, index) =>
       make(
         'li',
         {},
         make('b', {}, filename ?? '(no name)'),
         make('span', { class: 'hint' }, `${content_type}, ${sizeText(size)}`),
         ...(content_id === null ? [] : [make('span', { class: 'hint' }, `inline as cid:${content_id}`)]),
+        attachmentActions(`messages/${id}/attachments/${index}`, filename ?? '(no name)', can_be_shown),
       ),
     );
     return [make('ul', { class: 'attachments' }, ...entries)];
   },
 };
 
+/** What could run in a browser is saved, and never opened. */
+function attachmentActions(path, filename, canBeShown) {
+  const open = make(
+    'a',
+    {
+      href: urlOf(path).href,
+      target: '_blank',
+      rel: 'noopener noreferrer',
+      'aria-label': `Open ${filename}`,
+    },
+    'Open',
+  );
+  const save = make(
+    'a',
+    { href: urlOf(path, { download: '1' }).href, download: '', 'aria-label': `Save ${filename}` },
+    'Save',
+  );
+  return make('span', { class: 'actions' }, ...(canBeShown ? [open] : []), save);
+}
+
 function htmlPanel(message) {
   if (message.html === null) return [hint('This message has no HTML part.')];
   const address = urlOf(`messages/${message.id}/html`).href;
-  // No exception in `sandbox`: no script, form, pop-up or navigation of this page.
-  const frame = make('iframe', { sandbox: '', title: 'HTML of the message', referrerpolicy: 'no-referrer' });
+  // No script, form or navigation of this page. A link opens a window, and that is a page like any other.
+  const frame = make('iframe', {
+    sandbox: 'allow-popups allow-popups-to-escape-sandbox',
+    title: 'HTML of the message',
+    referrerpolicy: 'no-referrer',
+  });
   const widths = [
     { name: 'Desktop', isPhoneWide: false },
     { name: 'Phone', isPhoneWide: true },
@@ -323,7 +387,11 @@ function htmlPanel(message) {
       { class: 'switch', role: 'group', 'aria-label': 'Width of the frame' },
       ...widths.map(({ button }) => button),
     ),
-    make('span', { class: 'hint' }, 'Scripts, links, forms and pictures from elsewhere are off.'),
+    make(
+      'span',
+      { class: 'hint' },
+      'Links open in a new tab. Scripts, forms and pictures from elsewhere are off.',
+    ),
     make('a', { href: address, target: '_blank', rel: 'noopener noreferrer' }, 'Open alone'),
   );
   return [bar, frame];
@@ -382,11 +450,12 @@ function sizeText(bytes) {
 }
 
 function walkTabs(event) {
-  const at = tabNames.findIndex((name) => event.target.id === `tab-${name}`);
+  const tabs = tabsOf(state.shown);
+  const at = tabs.findIndex((name) => event.target.id === `tab-${name}`);
   const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
   if (at === -1 || step === undefined) return;
   event.preventDefault();
-  const name = tabNames[(at + step + tabNames.length) % tabNames.length];
+  const name = tabs[(at + step + tabs.length) % tabs.length];
   byId(`tab-${name}`).focus();
   chooseTab(name);
 }
@@ -404,6 +473,47 @@ function say(text, isTrouble) {
   const status = byId('status');
   status.textContent = text;
   status.classList.toggle('is-trouble', isTrouble);
+}
+
+/** The first click asks, the second deletes: nothing brings a message back. */
+function deleteOnSecondClick(button, work) {
+  let timer;
+  let label = '';
+  const stopAsking = () => {
+    clearTimeout(timer);
+    button.classList.remove('is-asking');
+    button.textContent = label;
+  };
+  button.addEventListener('click', () => {
+    if (button.classList.contains('is-asking')) {
+      stopAsking();
+      void attempt(work);
+      return;
+    }
+    label = button.textContent;
+    button.classList.add('is-asking');
+    button.textContent = `${label}? Click again`;
+    timer = setTimeout(stopAsking, askingMs);
+  });
+}
+
+async function deleteChosen() {
+  const id = state.chosenId;
+  await fetchJson(`messages/${id}`, {}, 'DELETE');
+  say('Deleted', false);
+  await leaveChosen();
+}
+
+async function deleteListed() {
+  const { deleted } = await fetchJson('messages', state.filters, 'DELETE');
+  say(deleted === 1 ? '1 message deleted' : `${deleted} messages deleted`, false);
+  await leaveChosen();
+}
+
+async function leaveChosen() {
+  history.replaceState(null, '', location.pathname);
+  await choose('');
+  await refresh(true);
 }
 
 /** Tells of what went wrong, until it works again. */
@@ -469,6 +579,8 @@ async function start() {
     event.preventDefault();
     filterSoon(0);
   });
+  deleteOnSecondClick(byId('delete'), deleteChosen);
+  deleteOnSecondClick(byId('delete-all'), deleteListed);
   byId('messages').addEventListener('keydown', walkList);
   for (const name of tabNames) byId(`tab-${name}`).addEventListener('click', () => chooseTab(name));
   document.querySelector('.tabs').addEventListener('keydown', walkTabs);
