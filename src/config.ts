@@ -96,7 +96,7 @@ export const settings = {
     choices: ['on', 'off'],
     default: '',
     about:
-      'Whether the domain of each recipient is looked up in the DNS before a message leaves. Empty: on for mx, and for smtp where POSTILLION_DNS_SERVERS is set; a relay looks for itself.',
+      'Whether the domain of each recipient is looked up in the DNS before a message leaves. Empty: on for smtp and mx, off for the sandbox. Set off where the name servers know your own network only: they would deny all others.',
   },
   POSTILLION_BOUNCE_HOST: {
     type: 'text',
@@ -306,9 +306,7 @@ export function readConfig(environment: Readonly<Record<string, string | undefin
     mailHost: hostOf('POSTILLION_MAIL_HOST') ?? bounceHost,
     dnsServers,
     areDomainsLookedUp:
-      addressChecks === ''
-        ? emailProvider === 'mx' || (emailProvider === 'smtp' && dnsServers.length > 0)
-        : addressChecks === 'on',
+      addressChecks === '' ? emailProvider === 'smtp' || emailProvider === 'mx' : addressChecks === 'on',
     bounceHost,
     bounceListener: bouncePort === '' ? null : { host: bounceListen, port: Number(bouncePort) },
     smsProvider: smsProvider as SmsProviderName, // One of the choices, or a problem.

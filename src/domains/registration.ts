@@ -6,7 +6,7 @@ import { loadLimits } from '../accounts/accounts.ts';
 import { nextCheckAtMs } from './findings.ts';
 import { createSealedKeyPair } from './key-pair.ts';
 import { hasRoomForReturnPath, type InstanceHosts } from './records.ts';
-import { type DomainBody, parseSendingDomain } from './schema.ts';
+import { defaultReturnPathSubdomain, type DomainBody, parseSendingDomain } from './schema.ts';
 import * as store from './store.ts';
 
 /** RFC 1035 §2.3.4, without the length octets of the wire form. */
@@ -23,6 +23,8 @@ export type RegistrationOutcome =
   | { kind: 'own_host' }
   /** With its return path or tracking subdomain before it, it would be no name any more. */
   | { kind: 'too_long' }
+  /** A CNAME stands alone at its name (RFC 1034 §3.6.2): beside the MX of the return path neither would be found. */
+  | { kind: 'same_subdomain' }
   | { kind: 'limit_reached' }
   | { kind: 'busy' };
 
@@ -39,8 +41,9 @@ export async function registerDomain(
   if (name === null) throw new Error('the schema lets no such name through');
   const ownHosts = [tools.hosts.bounceHost, tools.hosts.trackingHost];
   if (ownHosts.some((host) => name === host || name.endsWith(`.${host}`))) return { kind: 'own_host' };
-  const returnPathSubdomain = body.return_path_subdomain ?? 'send';
+  const returnPathSubdomain = body.return_path_subdomain ?? defaultReturnPathSubdomain;
   const trackingSubdomain = body.tracking_subdomain ?? null;
+  if (trackingSubdomain === returnPathSubdomain) return { kind: 'same_subdomain' };
   const trackingHostLength = trackingSubdomain === null ? 0 : trackingSubdomain.length + 1 + name.length;
   if (!hasRoomForReturnPath({ name, returnPathSubdomain }) || trackingHostLength > domainLengthMax)
     return { kind: 'too_long' };

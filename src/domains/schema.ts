@@ -28,6 +28,9 @@ function isSubdomain(text: string): boolean {
   return text.length <= 100 && text.split('.').every((label) => labelPattern.test(label));
 }
 
+/** Where bounces come back to when a registration does not say. */
+export const defaultReturnPathSubdomain = 'send';
+
 const subdomain = (description: string) => Type.String({ format: 'subdomain', description });
 
 /** Body of `POST /email/domains`. */
@@ -37,7 +40,7 @@ export const domainBody = Type.Object(
     return_path_subdomain: Type.Optional(subdomain('Where bounces come back to; `send` when omitted.')),
     tracking_subdomain: Type.Optional(
       Type.Union([subdomain('Where tracked links point to.'), Type.Null()], {
-        description: 'Where tracked links point to.',
+        description: 'Where tracked links point to; another name than `return_path_subdomain`.',
       }),
     ),
     open_tracking: Type.Optional(Type.Boolean({ description: 'Whether opens are tracked by default.' })),

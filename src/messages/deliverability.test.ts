@@ -78,3 +78,18 @@ test('a check that takes too long drops nobody', async () => {
   clock.advance(3_001);
   expect(await checked).toBeNull();
 });
+
+test('name servers that say nothing at all hold nobody up for long', async () => {
+  const silent = Array.from({ length: 21 }, (_, at) => `silent${at}.test`);
+  for (const domain of silent) dns.fail(domain, 'silent');
+  const clock = createManualClock();
+  const { findFault } = createDeliverability({ resolver, clock, areDomainsLookedUp: true });
+  const checks = silent.slice(0, 20).map(findFault);
+  clock.advance(3_001);
+  expect(await Promise.all(checks)).toEqual(Array.from({ length: 20 }, () => null));
+  // The clock stands still: nobody could be waited for.
+  expect(await findFault('silent20.test')).toBeNull();
+  expect(await findFault('nowhere.test')).toBeNull();
+  clock.advance(30_000);
+  expect(await findFault('nowhere.test')).toBe('invalid_domain');
+});

@@ -25,6 +25,12 @@ export type DeliverabilityTools = {
 /** A place for a hand-off is taken meanwhile. Whoever has slow name servers is found out by the attempt instead. */
 const waitMaxMs = 3_000;
 
+/** After so many domains in a row that were waited for in vain it is the name servers that are silent, and not theirs. */
+const inVainMax = 20;
+
+/** For so long nobody is waited for then. Longer lets more bad addresses through once they answer again. */
+const silenceMs = 30_000;
+
 export function createDeliverability(tools: DeliverabilityTools): Deliverability {
   const { resolver, clock, areDomainsLookedUp } = tools;
   // Made once: the library makes the set anew whenever it is asked, at a millisecond each.
@@ -33,15 +39,34 @@ export function createDeliverability(tools: DeliverabilityTools): Deliverability
     const route = await findMxRoute(resolver, domain, () => 0);
     return route.kind === 'route' ? findUnreachability(resolver, route) : faultOfRoute(route);
   };
+  const silence = createSilence(clock);
   return {
     findFault: async (domain) => {
       if (isListed(disposableDomains, domain)) return 'disposable';
-      if (!areDomainsLookedUp) return null;
-      return within(clock, lookUp(domain));
+      if (!areDomainsLookedUp || silence.lasts()) return null;
+      const fault = await within(clock, lookUp(domain));
+      silence.note(fault === 'too_late');
+      return fault === 'too_late' ? null : fault;
     },
     prepare: (domain) => {
       // The resolver keeps the answers, and does not reject.
-      if (areDomainsLookedUp) void lookUp(domain);
+      if (areDomainsLookedUp && !silence.lasts()) void lookUp(domain);
+    },
+  };
+}
+
+/**
+ * Whether the name servers keep silent: a hand-off that waits for each domain in vain would slow all mail down to a
+ * few messages a second. Once a silence is over, a single domain that is waited for in vain begins the next.
+ */
+function createSilence(clock: Clock) {
+  let inVain = 0;
+  let untilMs = -Infinity;
+  return {
+    lasts: () => clock.monotonicMs() < untilMs,
+    note: (isInVain: boolean) => {
+      inVain = isInVain ? inVain + 1 : 0;
+      if (inVain >= inVainMax) untilMs = clock.monotonicMs() + silenceMs;
     },
   };
 }
@@ -81,11 +106,14 @@ function isListed(domains: ReadonlySet<string>, domain: string): boolean {
   return labels.slice(0, -1).some((_label, index) => domains.has(labels.slice(index).join('.')));
 }
 
-async function within(clock: Clock, looking: Promise<DropReason | null>): Promise<DropReason | null> {
+async function within(
+  clock: Clock,
+  looking: Promise<DropReason | null>,
+): Promise<DropReason | null | 'too_late'> {
   let cancel: () => void = () => undefined;
-  const timeout = new Promise<null>((resolve) => {
+  const timeout = new Promise<'too_late'>((resolve) => {
     cancel = clock.after(waitMaxMs, () => {
-      resolve(null);
+      resolve('too_late');
     });
   });
   try {

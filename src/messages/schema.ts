@@ -67,6 +67,7 @@ export const emailSendBody = Type.Object(
   {
     from: address('On a verified domain of the organization.'),
     from_name: Type.String({
+      minLength: 1,
       maxLength: 256,
       format: 'single-line',
       description: 'The name shown beside it.',

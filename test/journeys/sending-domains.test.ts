@@ -218,6 +218,20 @@ test.each([
   expect(body.message).toContain(field);
 });
 
+test.each([{ return_path_subdomain: 'mail', tracking_subdomain: 'mail' }, { tracking_subdomain: 'send' }])(
+  '%j is refused: two records of one name would hide each other',
+  async (more) => {
+    const { status, body } = await server.request<ErrorBody>('POST', '/v1/email/domains', {
+      name: 'twice.example',
+      ...more,
+    });
+    expect([status, body.message]).toEqual([
+      422,
+      'tracking_subdomain must not be the same as return_path_subdomain, which is send when omitted',
+    ]);
+  },
+);
+
 test('a name that leaves no room for the return path before it cannot be registered', async () => {
   const long = `${'a'.repeat(60)}.${'b'.repeat(60)}.${'c'.repeat(58)}.example`;
   expect(await register({ name: long })).toMatchObject({ status: 200 });

@@ -7,10 +7,13 @@ import type { PropertyValue } from '../schema.ts';
  * plus. `unguardText` takes off what was put on, so that what is exported is imported again as it was.
  */
 
-/** `=`, `+`, `-`, `@`, a tab or a line end, and apostrophes in front of them: the latter, so that each text has its way back. */
-const formulaPattern = /^'*[=+\-@\t\r\n]/;
+/**
+ * `=`, `+`, `-`, `@`, each also in the full width that East Asian spreadsheets read as the same, a tab or a line end,
+ * and apostrophes in front of them: the latter, so that each text has its way back.
+ */
+const formulaPattern = /^'*[=+\-@＝＋－＠\t\r\n]/;
 
-const guardedPattern = /^'+[=+\-@\t\r\n]/;
+const guardedPattern = /^'+[=+\-@＝＋－＠\t\r\n]/;
 
 export function guardText(text: string): string {
   return formulaPattern.test(text) ? `'${text}` : text;

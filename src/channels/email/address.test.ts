@@ -4,7 +4,10 @@ import { parseAddress } from './address.ts';
 
 const atext = fc.constantFrom(..."abcXYZ019!#$%&'*+-/=?^_`{|}~");
 const atom = fc.string({ unit: atext, minLength: 1, maxLength: 20 });
-const localParts = fc.array(atom, { minLength: 1, maxLength: 3 }).map((atoms) => atoms.join('.'));
+const localParts = fc
+  .array(atom, { minLength: 1, maxLength: 3 })
+  .map((atoms) => atoms.join('.'))
+  .filter((text) => !text.includes('=?'));
 const labels = fc
   .string({ unit: fc.constantFrom(...'abcXYZ019'), minLength: 1, maxLength: 20 })
   .filter((label) => !/^xn/i.test(label));
@@ -74,6 +77,8 @@ describe('an address', () => {
     'a(comment)@example.com',
     'a@example.com(comment)',
     '=?utf-8?q?a=40b.com?=@example.com@x.com',
+    '=?utf-8?q?a=40b.com?=@example.com',
+    'a=?x?=b@example.com',
     '.a@example.com',
     'a.@example.com',
     'a..b@example.com',

@@ -24,6 +24,9 @@ const domainLengthMax = 253;
 /** RFC 5321 §4.1.2, Dot-string: runs of atext with single dots between them. */
 const dotStringPattern = /^[\w!#$%&'*+\-/=?^`{|}~]+(?:\.[\w!#$%&'*+\-/=?^`{|}~]+)*$/;
 
+/** RFC 2047 §2. A dot-atom may be one, and a reader that decodes it sees another address. */
+const encodedWordPattern = /=\?.*\?=/;
+
 const labelPattern = /^[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?$/;
 
 /**
@@ -36,6 +39,7 @@ export function parseAddress(text: string): EmailAddress | null {
   const at = text.indexOf('@');
   const localPart = text.slice(0, Math.max(at, 0));
   if (localPart.length > localPartLengthMax || !dotStringPattern.test(localPart)) return null;
+  if (encodedWordPattern.test(localPart)) return null;
   const domain = parseDomain(text.slice(at + 1));
   if (domain === null) return null;
   const envelope = `${localPart}@${domain}`;
