@@ -1,5 +1,5 @@
 import { loadSendingPlans } from '../accounts/accounts.ts';
-import { findSuspension } from '../messages/messages.ts';
+import { findSuspension, hasHandedOff } from '../messages/messages.ts';
 import { type Clock, dateOf, now, parseTimestamp } from '../platform/clock.ts';
 import { badRequest, PublicError, resourceNotFound, validationError } from '../platform/http/errors.ts';
 import {
@@ -14,6 +14,7 @@ import type { NewId } from '../platform/ids.ts';
 import type { Database, Transaction } from '../platform/postgres/database.ts';
 import { emptyInputs, findInputIssues, mergeInput } from './campaign-input.ts';
 import type { CampaignChannel, Oversight, PreparedMessage } from './channel.ts';
+import * as engine from './engine-store.ts';
 import { tellOversights } from './oversights.ts';
 import { holdUsed, keyOf, prepareCampaign, queueCampaign, stopCampaign } from './queueing.ts';
 import type { CampaignInput } from './schema.ts';
@@ -172,6 +173,13 @@ export async function cancelCampaign(
   return moveOnce(tools, reference, idempotencyKey, async (transaction, at) => {
     const campaign = await takeForMove(transaction, reference, 'cancel');
     if (campaign instanceof PublicError) return campaign;
+    const { organization_id: organizationId, message_id: messageId, status } = campaign;
+    if (
+      status === 'queued' &&
+      messageId !== null &&
+      (await hasHandedOff(transaction, { organizationId, messageId }))
+    )
+      await engine.markStarted(transaction, keyOf(campaign), at);
     await store.markCancelled(transaction, { ...keyOf(campaign), at });
     await stopCampaign(transaction, { ...keyOf(campaign), messageId: campaign.message_id });
     return {};

@@ -157,6 +157,7 @@ type Campaign = {
   status: string;
   pause_reason: string | null;
   failure_reason: string | null;
+  started_at: Date | null;
   candidates: number;
   audience: number;
   excluded_unsubscribed: number;
@@ -228,6 +229,43 @@ async function handOffAll(campaign: Key): Promise<void> {
   );
   await countChangedRecipients(tools);
 }
+
+test('a small campaign that is delivered and counted within one step has a start all the same', async () => {
+  const list = await makeSet('list');
+  await makeContacts(3, list);
+  const campaign = await queueCampaign({ lists: [list] });
+  await advanceFully(campaign);
+
+  let isDelivered = false;
+  const transaction: Database['transaction'] = (work) =>
+    database.transaction((within) =>
+      work({
+        ...within,
+        rows: async (statement, values) => {
+          const rows = await within.rows(statement, values);
+          if (!isDelivered && statement.name === 'recipient_counts_select_handed_off') {
+            isDelivered = true;
+            await handOffAll(campaign);
+          }
+          return rows;
+        },
+      }),
+    );
+  await advanceCampaign({ ...tools, database: { ...database, transaction } }, campaign);
+  expect(isDelivered).toBe(true);
+  expect(await read(campaign)).toMatchObject({ status: 'sent', started_at: expect.any(Date) as Date });
+});
+
+test('a campaign that fails right after its first mail has begun', async () => {
+  const list = await makeSet('list');
+  await makeContacts(3, list);
+  const campaign = await queueCampaign({ lists: [list] });
+  await advanceFully(campaign);
+  await handOffAll(campaign);
+  obstacle = 'The sending domain was deleted.';
+  await advanceCampaign(tools, campaign);
+  expect(await read(campaign)).toMatchObject({ status: 'failed', started_at: expect.any(Date) as Date });
+});
 
 test('a campaign goes to everybody in its sets and not in the excluded ones, each once, and says why not', async () => {
   const [news, vip, blocked] = [await makeSet('list'), await makeSet('tag'), await makeSet('list')];

@@ -102,6 +102,8 @@ export async function advanceCampaign(tools: RunningTools, campaign: store.Campa
     const frozenAt = running?.frozenAt ?? null;
     if (running === null || frozenAt === null) return 'waits';
     const at = now(tools.clock);
+    // Before it may be paused or fail: what was begun was begun.
+    await noteStart(transaction, running, at);
     const plan = await loadPlan(transaction, running);
     if (running.status === 'paused') return resumeIfAllowed(tools, transaction, running, plan, at);
     if (plan.isSuspended) return pause(transaction, running, 'sending_suspended', at);
@@ -114,10 +116,10 @@ export async function advanceCampaign(tools: RunningTools, campaign: store.Campa
       await store.saveProgress(transaction, running, { expanded, admitted });
     isAdmitted = admitted > running.admitted;
     if (admission.isQuotaUsedUp) return pause(transaction, running, 'quota_exceeded', at);
-    if (running.status === 'queued' && (await hasHandedOff(transaction, running)))
-      await store.markStarted(transaction, running, at);
     const areAllAdmitted = isFrozen(running) && admitted === running.audience;
     if (areAllAdmitted && (await isOver(transaction, running, at))) {
+      // The last of a small campaign may have been handed off, and counted, since this step began.
+      await noteStart(transaction, running, at);
       await store.markSent(transaction, running, at);
       await releaseUsed(transaction, running);
       return 'waits';
@@ -126,6 +128,12 @@ export async function advanceCampaign(tools: RunningTools, campaign: store.Campa
   });
   if (isAdmitted) tools.onAdmitted();
   return step;
+}
+
+/** From the first hand-off that was counted on, it is sending. */
+async function noteStart(transaction: Transaction, running: store.RunningCampaign, at: Date): Promise<void> {
+  if (running.status === 'queued' && (await hasHandedOff(transaction, running)))
+    await store.markStarted(transaction, running, at);
 }
 
 /** Nobody is left to be written to, and everybody has been counted. */

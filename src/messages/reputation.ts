@@ -1,4 +1,5 @@
 import { suspendForReputation, warnOfReputation } from '../accounts/accounts.ts';
+import { isSimulated } from '../channels/email/email.ts';
 import { type Clock, dateOf } from '../platform/clock.ts';
 import type { Log } from '../platform/log.ts';
 import type { Connection, Transaction } from '../platform/postgres/database.ts';
@@ -31,7 +32,9 @@ export async function countFates(
   fates: readonly (RecipientFate & { wasHandedOff: boolean })[],
 ): Promise<void> {
   const counts = new Map<string, store.FateCounts>();
-  for (const { job, status, failure, wasHandedOff } of fates) {
+  for (const { job, addressKey, status, failure, wasHandedOff } of fates) {
+    // Neither way: what is rehearsed suspends nobody, and hides no bounce among many that were no mail at all.
+    if (isSimulated(addressKey)) continue;
     const isBounced = status === 'bounced' && failure?.type === 'hard';
     const isComplained = status === 'complained';
     if (!wasHandedOff && !isBounced && !isComplained) continue;

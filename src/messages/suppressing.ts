@@ -1,4 +1,5 @@
 import { addSuppressions, type SuppressionReason, type SuppressionTools } from '../audience/audience.ts';
+import { isSimulated } from '../channels/email/email.ts';
 import type { Transaction } from '../platform/postgres/database.ts';
 import type { Failure } from './queue-store.ts';
 import * as store from './queue-store.ts';
@@ -7,7 +8,8 @@ import type { RecipientStatus } from './schema.ts';
 /**
  * Who must not be written to again. An address that does not exist is suppressed at its first bounce, and so is
  * whoever complained; one that cannot take mail at the moment, after a run of messages that all ended so; and a
- * message that was refused for what it is says nothing about the address.
+ * message that was refused for what it is says nothing about the address. The simulator's addresses have the same
+ * outcome every time: none of it suppresses them.
  */
 export type RecipientFate = {
   job: store.JobKey;
@@ -27,6 +29,7 @@ export async function suppressByFate(
   const suppressed: { fate: RecipientFate; reason: SuppressionReason }[] = [];
   const soft: RecipientFate[] = [];
   for (const fate of fates) {
+    if (isSimulated(fate.addressKey)) continue;
     if (fate.status === 'complained') suppressed.push({ fate, reason: 'complaint' });
     else if (fate.status === 'bounced' && fate.failure?.type === 'hard')
       suppressed.push({ fate, reason: 'hard_bounce' });

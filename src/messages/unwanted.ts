@@ -5,6 +5,7 @@ import {
   isAddressed,
   type SuppressionTools,
 } from '../audience/audience.ts';
+import { isSimulatedSuppression } from '../channels/email/email.ts';
 import type { Database } from '../platform/postgres/database.ts';
 import { findStoppedMessages } from './campaign-store.ts';
 import { groupBy } from '../platform/grouping.ts';
@@ -44,7 +45,10 @@ async function findObjectionsOn(
     ),
     findCampaignObjections(tools.database, channel, jobs),
   ]);
-  const barred = jobs.filter((job, index) => suppressed[index] === true && !objections.has(job));
+  const barred = jobs.filter(
+    (job, index) =>
+      (suppressed[index] === true || isSimulatedSuppression(job.addressKey)) && !objections.has(job),
+  );
   const answers = await findAnswers(tools.database, barred);
   for (const job of barred) {
     if (!answers.has(job)) objections.set(job, 'suppressed');

@@ -1,5 +1,6 @@
 import type { RecipientReference, RemoteReply, SendOutcome } from '../../../outcome.ts';
 import type { EmailHandOff, EmailProvider } from '../../provider.ts';
+import { readSimulatorName, simulatorDomain } from '../../simulator.ts';
 
 /** What the sandbox keeps of a message that was handed to it. */
 export type SandboxDelivery = {
@@ -19,14 +20,12 @@ export type SandboxTools = {
   reportComplaint: (reference: RecipientReference) => Promise<void>;
 };
 
-const simulatorDomain = 'simulator.postillion.test';
-
 /** More would only fill the database's connections. */
 const handOffsMax = 64;
 
 /**
- * Delivers into a built-in inbox, and nowhere else. Addresses at `simulator.postillion.test` choose the outcome by
- * their local part (`bounced@`, or `bounced+anything@` to have more than one); every other address is delivered to.
+ * Delivers into a built-in inbox, and nowhere else. Addresses of the simulator choose the outcome; every other address
+ * is delivered to. `suppressed@` never gets here: it is dropped before, as an address that is suppressed would be.
  */
 export function createSandboxProvider(tools: SandboxTools): EmailProvider {
   let isClosed = false;
@@ -64,9 +63,7 @@ export function createSandboxProvider(tools: SandboxTools): EmailProvider {
 }
 
 function chooseOutcome(recipient: string): SimulatedOutcome {
-  const [localPart = '', domain = ''] = recipient.toLowerCase().split('@');
-  if (domain !== simulatorDomain) return 'delivered';
-  const [name = ''] = localPart.split('+');
+  const name = readSimulatorName(recipient);
   return simulatedOutcomes.find((outcome) => outcome === name) ?? 'delivered';
 }
 
