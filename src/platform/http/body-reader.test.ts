@@ -4,8 +4,10 @@ import { connect, type AddressInfo, type Socket } from 'node:net';
 import { gzipSync } from 'node:zlib';
 import { Type } from 'typebox';
 import { afterAll, beforeAll, expect, test } from 'vitest';
-import { type ByteBudget, createByteBudget } from '../byte-budget.ts';
+import { createManualClock } from '../../../test/support/manual-clock.ts';
 import { sha256 } from '../secrets.ts';
+import { createShares, type Shares } from '../shares.ts';
+import { defaultArrivalLimits } from './arrival.ts';
 import { collectBody, readBody } from './body-reader.ts';
 import { PublicError } from './errors.ts';
 import { canonicalJson } from './json-text.ts';
@@ -43,7 +45,10 @@ test('the fingerprint covers what was sent, before Base64 was decoded, in any or
 type Outcome = { kind: 'collected'; text: string } | { kind: 'refused'; error: unknown };
 
 let server: Server;
-let budget: ByteBudget = createByteBudget(1_000_000);
+let bytes: Shares = createShares(1_000_000);
+const clock = createManualClock();
+/** The last request whose body is collected. */
+let collecting: IncomingMessage;
 let outcomes: Promise<Outcome>[] = [];
 /** Runs before the body is collected. */
 let beforeCollecting: (request: IncomingMessage) => Promise<void> = () => Promise.resolve();
@@ -51,19 +56,30 @@ let beforeCollecting: (request: IncomingMessage) => Promise<void> = () => Promis
 beforeAll(async () => {
   server = createServer((request, response) => {
     const outcome = beforeCollecting(request)
-      .then(() => collectBody(request, { bytesMax: 200_000, budget }))
+      .then(() =>
+        collectBody(request, {
+          bytesMax: 200_000,
+          clock,
+          arrival: defaultArrivalLimits,
+          bytes,
+          holder: String(request.headers.holder),
+        }),
+      )
       .then(
-        ({ bytes, release }): Outcome => {
+        ({ blocks, length, release }): Outcome => {
           release();
-          return { kind: 'collected', text: bytes.toString('latin1') };
+          const text = Buffer.concat(blocks).toString('latin1');
+          expect(text).toHaveLength(length);
+          return { kind: 'collected', text };
         },
         (error: unknown): Outcome => ({ kind: 'refused', error }),
       );
     outcomes.push(outcome);
+    collecting = request;
     server.emit('collecting');
     void outcome.then((known) => {
       const error = known.kind === 'refused' && known.error instanceof PublicError ? known.error : null;
-      response.writeHead(error?.definition.statusCode ?? 200).end(error?.message ?? 'ok');
+      response.writeHead(error?.definition.statusCode ?? 200, error?.headers).end(error?.message ?? 'ok');
     });
   });
   server.listen(0, '127.0.0.1');
@@ -128,8 +144,8 @@ test('a compressed body is refused, whatever it would unfold to', async () => {
   expect(await ask('content-encoding: identity\r\ncontent-length: 2\r\n', '{}')).toMatch(/^HTTP\/1.1 200 /);
 });
 
-test('large bodies share a budget, and who finds none left is told to come back', async () => {
-  budget = createByteBudget(250_000);
+test('large bodies share what there is, and who finds nothing left is told to come back', async () => {
+  bytes = createShares(250_000);
   const held = open();
   held.write('POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 150000\r\n\r\nx');
   await once(server, 'collecting');
@@ -141,14 +157,79 @@ test('large bodies share a budget, and who finds none left is told to come back'
   held.destroy();
 });
 
-test('a request without a body takes nothing of the budget', async () => {
-  budget = createByteBudget(0);
+test('of one holder large bodies leave room for those of another', async () => {
+  bytes = createShares(600_000);
+  const held = Array.from({ length: 3 }, open);
+  for (const [index, socket] of held.entries()) {
+    socket.write('POST / HTTP/1.1\r\nhost: x\r\nholder: greedy\r\ncontent-length: 150000\r\n\r\nx');
+    if (index < 2) await once(server, 'collecting');
+    else expect(String(await once(socket, 'data'))).toMatch(/^HTTP\/1.1 503 /);
+  }
+  const body = 'x'.repeat(150_000);
+  expect(await ask('holder: other\r\ncontent-length: 150000\r\n', body)).toMatch(/^HTTP\/1.1 200 /);
+  for (const socket of held) socket.destroy();
+  await Promise.all(outcomes);
+});
+
+test('a body in chunks takes what it has become, and is refused where there is no more', async () => {
+  bytes = createShares(150_000);
+  const inChunks = (length: number) => `${length.toString(16)}\r\n${'x'.repeat(length)}\r\n0\r\n\r\n`;
+  expect(await ask('transfer-encoding: chunked\r\n', inChunks(100_000))).toMatch(/^HTTP\/1.1 200 /);
+  expect(await ask('transfer-encoding: chunked\r\n', inChunks(140_000))).toMatch(/^HTTP\/1.1 503 /);
+  expect(bytes.take('other', 150_000)).not.toBeNull();
+});
+
+test.each(['one octet', 'one octet a second'])(
+  'a body of which %s comes is late after ten seconds',
+  async (what) => {
+    const late = open();
+    late.write('POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 1000\r\n\r\nx');
+    await once(server, 'collecting');
+    await clock.whenWaiting(1);
+    let isAnswered = false;
+    const answered = once(late, 'data').then(([answer]) => {
+      isAnswered = true;
+      return String(answer);
+    });
+    for (let second = 1; second <= 9; second += 1) {
+      if (what === 'one octet a second') {
+        const before = collecting.socket.bytesRead;
+        late.write('x');
+        while (collecting.socket.bytesRead === before) await new Promise((resolve) => setImmediate(resolve));
+      }
+      clock.advance(1_000);
+    }
+    expect(isAnswered).toBe(false);
+    clock.advance(1_001);
+    expect(await answered).toMatch(/^HTTP\/1.1 408 .*connection: close/is);
+    await once(late, 'close');
+  },
+);
+
+test('a body that keeps coming may take as long as its length needs', async () => {
+  bytes = createShares(1_000_000);
+  const slow = open();
+  slow.write('POST / HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: 160000\r\n\r\n');
+  await once(server, 'collecting');
+  await clock.whenWaiting(1);
+  for (let sent = 0; sent < 160_000; sent += 40_000) {
+    const before = collecting.socket.bytesRead;
+    slow.write('x'.repeat(40_000));
+    while (collecting.socket.bytesRead < before + 40_000)
+      await new Promise((resolve) => setImmediate(resolve));
+    if (sent < 120_000) clock.advance(3_500);
+  }
+  expect(await outcomes.at(-1)).toMatchObject({ kind: 'collected' });
+});
+
+test('a request without a body takes nothing of the bytes', async () => {
+  bytes = createShares(0);
   expect(await ask('')).toMatch(/^HTTP\/1.1 200 /);
   expect(await outcomes.at(-1)).toEqual({ kind: 'collected', text: '' });
 });
 
 test('a client that leaves in the middle of its body gives its bytes back', async () => {
-  budget = createByteBudget(150_000);
+  bytes = createShares(150_000);
   const leaving = open();
   leaving.write('POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 150000\r\n\r\nx');
   await once(server, 'collecting');
@@ -157,11 +238,11 @@ test('a client that leaves in the middle of its body gives its bytes back', asyn
     kind: 'refused',
     error: { definition: { statusCode: 400 } },
   });
-  expect(budget.take(150_000)).not.toBeNull();
+  expect(bytes.take('other', 150_000)).not.toBeNull();
 });
 
 test('a client that left before its body was asked for leaves nobody waiting', async () => {
-  budget = createByteBudget(150_000);
+  bytes = createShares(150_000);
   beforeCollecting = (request) =>
     new Promise((resolve) => {
       request.once('close', resolve);
@@ -174,7 +255,7 @@ test('a client that left before its body was asked for leaves nobody waiting', a
     kind: 'refused',
     error: { definition: { statusCode: 400 } },
   });
-  expect(budget.take(150_000)).not.toBeNull();
+  expect(bytes.take('other', 150_000)).not.toBeNull();
   beforeCollecting = () => Promise.resolve();
   outcomes = [];
 });

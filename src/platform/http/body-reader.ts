@@ -1,8 +1,10 @@
 import { isUtf8 } from 'node:buffer';
 import type { IncomingMessage } from 'node:http';
-import type { ByteBudget } from '../byte-budget.ts';
+import type { Clock } from '../clock.ts';
 import { sha256 } from '../secrets.ts';
-import { badRequest, overloaded, payloadTooLarge, PublicError } from './errors.ts';
+import type { Shares } from '../shares.ts';
+import { type ArrivalLimits, watchArrival } from './arrival.ts';
+import { badRequest, overloaded, payloadTooLarge, PublicError, requestTimeout } from './errors.ts';
 import { canonicalJson, defaultJsonLimits, readJson } from './json-text.ts';
 import type { Validator } from './validation.ts';
 
@@ -26,61 +28,99 @@ export function readBody(bytes: Buffer, validate: Validator, wantsCanonical: boo
   return issues.length > 0 ? { kind: 'invalid', issues } : { kind: 'valid', value: reading.value, canonical };
 }
 
-/** Bodies up to this size are bounded by the number of requests and need no budget. */
+/** Bodies up to this size are bounded by the number of requests and need no share of the bytes. */
 const smallBodyBytesMax = 65_536;
 
-export type CollectedBody = { bytes: Buffer; release: () => void };
+/** What is taken at first of a body that does not say how long it is; it grows by its own length each time. */
+const firstShareBytes = 131_072;
+
+/** The body as it came, in pieces that belong to nothing else, so that they can be handed to a thread. */
+export type CollectedBody = { blocks: readonly Buffer[]; length: number; release: () => void };
+
+export type CollectTools = {
+  bytesMax: number;
+  clock: Clock;
+  arrival: ArrivalLimits;
+  /** Bytes of large bodies in memory, of which each holder has a share. */
+  bytes: Shares;
+  holder: string;
+};
 
 /**
- * Collects a request's body. Rejects with 400 for a compressed one (it could unfold to any size), 413 past
- * `bytesMax` (as soon as that is known, which with a Content-Length is before the first byte), and 503 when too
- * much is in memory already. What a refused client still sends is read and thrown away, so that it sees the answer.
+ * Collects a request's body. Rejects with 400 for a compressed one (it could unfold to any size), 408 for one that
+ * does not keep coming, 413 past `bytesMax` (as soon as that is known, which with a Content-Length is before the first
+ * byte), and 503 when this holder has too much in memory already.
  */
-export async function collectBody(
-  request: IncomingMessage,
-  limits: { bytesMax: number; budget: ByteBudget },
-): Promise<CollectedBody> {
-  const refuse = (error: PublicError): never => {
-    request.resume();
-    throw error;
-  };
+export async function collectBody(request: IncomingMessage, tools: CollectTools): Promise<CollectedBody> {
   const encoding = request.headers['content-encoding'];
   if (encoding !== undefined && encoding !== 'identity') {
-    return refuse(new PublicError(badRequest, 'Compressed request bodies are not accepted.'));
+    throw new PublicError(badRequest, 'Compressed request bodies are not accepted.');
   }
-  const tooLarge = () =>
-    new PublicError(payloadTooLarge, `The request body must be at most ${limits.bytesMax} bytes.`);
   const declared = declaredBytes(request);
-  if (declared !== null && declared > limits.bytesMax) return refuse(tooLarge());
-
-  const reserved = declared ?? limits.bytesMax;
-  const release = reserved <= smallBodyBytesMax ? () => undefined : limits.budget.take(reserved);
-  if (release === null) return refuse(overloaded('Too many large requests are being read at the moment.'));
-
+  if (declared === 0) return { blocks: [], length: 0, release: () => undefined };
+  if (declared !== null && declared > tools.bytesMax) throw tooLarge(tools.bytesMax);
+  const room = reserve(declared, tools);
   try {
-    return { bytes: await receive(request, limits.bytesMax, tooLarge), release };
+    return { ...(await receive(request, tools, room.has)), release: room.release };
   } catch (cause) {
-    release();
-    request.resume();
+    room.release();
     throw cause;
   }
 }
 
 /** How long the body says that it is; null where it comes in chunks. With neither header there is none (RFC 9112 §6.3). */
-function declaredBytes({ headers }: IncomingMessage): number | null {
+export function declaredBytes({ headers }: IncomingMessage): number | null {
   if (headers['transfer-encoding'] !== undefined) return null;
   return Number(headers['content-length'] ?? '0');
 }
 
+function tooLarge(bytesMax: number): PublicError {
+  return new PublicError(payloadTooLarge, `The request body must be at most ${bytesMax} bytes.`);
+}
+
+/** A declared length is taken at once, so that what there is no room for is refused before it is sent. */
+function reserve(
+  declared: number | null,
+  { bytes, holder }: CollectTools,
+): { has: (received: number) => boolean; release: () => void } {
+  let reserved = declared ?? smallBodyBytesMax;
+  let share = reserved <= smallBodyBytesMax ? null : bytes.take(holder, reserved);
+  if (reserved > smallBodyBytesMax && share === null) throw noRoom();
+  return {
+    has: (received) => {
+      if (received <= reserved) return true;
+      if (share === null) {
+        share = bytes.take(holder, firstShareBytes);
+        reserved = firstShareBytes;
+        return share !== null;
+      }
+      if (!share.grow(reserved)) return false;
+      reserved *= 2;
+      return true;
+    },
+    release: () => share?.release(),
+  };
+}
+
+function noRoom(): PublicError {
+  return overloaded('Too many large requests are being read at the moment.');
+}
+
+/** Allocated as the body comes, so that one that was only announced costs nothing. */
+const blockBytesMax = 1_048_576;
+
 /** Not `for await`: leaving such a loop early destroys the request, and with it the way for the answer. */
-function receive(request: IncomingMessage, bytesMax: number, tooLarge: () => Error): Promise<Buffer> {
+function receive(
+  request: IncomingMessage,
+  tools: CollectTools,
+  hasRoom: (received: number) => boolean,
+): Promise<{ blocks: Buffer[]; length: number }> {
   return new Promise((resolve, reject) => {
-    const chunks: Buffer[] = [];
-    let received = 0;
+    const body = createBlocks();
     const onData = (chunk: Buffer) => {
-      received += chunk.length;
-      if (received > bytesMax) finish(tooLarge());
-      else chunks.push(chunk);
+      if (body.length() + chunk.length > tools.bytesMax) finish(tooLarge(tools.bytesMax));
+      else if (!hasRoom(body.length() + chunk.length)) finish(noRoom());
+      else body.add(chunk);
     };
     const onEnd = () => {
       finish(null);
@@ -88,13 +128,47 @@ function receive(request: IncomingMessage, bytesMax: number, tooLarge: () => Err
     const onClose = () => {
       finish(new PublicError(badRequest, 'The request ended before its body did.'));
     };
+    const onLate = () => {
+      finish(new PublicError(requestTimeout, requestTimeout.when, { connection: 'close' }));
+    };
     const finish = (cause: Error | null) => {
+      stopWatching();
       request.off('data', onData).off('end', onEnd).off('close', onClose);
       if (cause !== null) reject(cause);
-      else resolve(chunks.length === 1 && chunks[0] ? chunks[0] : Buffer.concat(chunks, received));
+      else resolve({ blocks: body.blocks(), length: body.length() });
     };
     request.on('data', onData).on('end', onEnd).on('close', onClose);
+    const stopWatching = watchArrival(request, tools.clock, tools.arrival, onLate);
     // A client that left while its key was looked up: the event is over, and would be waited for in vain.
     if (request.destroyed) onClose();
   });
+}
+
+/**
+ * Copies what comes into blocks of its own: the chunks share their memory with whatever else the connection brought, and
+ * one copy of the whole at the end would hold everybody else up.
+ */
+function createBlocks(): { add: (chunk: Buffer) => void; blocks: () => Buffer[]; length: () => number } {
+  const full: Buffer[] = [];
+  let block = Buffer.alloc(0);
+  let used = 0;
+  let length = 0;
+  return {
+    add: (chunk) => {
+      length += chunk.length;
+      for (let start = 0; start < chunk.length;) {
+        if (used === block.length) {
+          if (used > 0) full.push(block);
+          // As much again as there is: most bodies come in one piece, and need no more than that.
+          block = Buffer.allocUnsafeSlow(Math.min(length, blockBytesMax));
+          used = 0;
+        }
+        const copied = chunk.copy(block, used, start);
+        used += copied;
+        start += copied;
+      }
+    },
+    blocks: () => (used === 0 ? full : [...full, block.subarray(0, used)]),
+    length: () => length,
+  };
 }

@@ -72,21 +72,33 @@ test.each([
   const validate = createValidation({ mortal: inlineFormat }).compile(schema);
   for (const wantsCanonical of [false, true]) {
     const inline = readBody(Buffer.from(bytes), validate, wantsCanonical);
-    const threaded = await thread.read(Buffer.from(bytes), 'letter', wantsCanonical);
+    const threaded = await thread.read([Buffer.from(bytes)], 'letter', wantsCanonical);
     expect(withPlainBytes(threaded)).toEqual(withPlainBytes(inline));
   }
 });
 
 test('a slice of a shared buffer is read without taking the buffer from its owner', async () => {
   const shared = Buffer.concat([Buffer.from('before'), bodyOf({ name: 'Ann' }), Buffer.from('after')]);
-  const reading = await thread.read(shared.subarray(6, -5), 'letter', false);
+  const reading = await thread.read([shared.subarray(6, -5)], 'letter', false);
   expect(reading).toMatchObject({ kind: 'valid', value: { name: 'Ann' } });
   expect(shared.toString()).toBe('before{"name":"Ann"}after');
 });
 
+test('a body that comes in blocks, the last of them not full, reads as the whole does', async () => {
+  const whole = bodyOf({ name: 'Ann', files: [{ content: randomBytes(200_000).toString('base64') }] });
+  const blocks: Buffer[] = [];
+  for (let start = 0; start < whole.length; start += 100_000) {
+    const block = Buffer.allocUnsafeSlow(100_000);
+    blocks.push(block.subarray(0, whole.copy(block, 0, start, start + 100_000)));
+  }
+  const inBlocks = await thread.read(blocks, 'letter', true);
+  expect(withPlainBytes(inBlocks)).toEqual(withPlainBytes(await thread.read([whole], 'letter', true)));
+  expect(inBlocks.kind).toBe('valid');
+});
+
 test('bodies read at once get their own answers', async () => {
   const names = Array.from({ length: 50 }, (_, index) => `name ${index}`);
-  const readings = await Promise.all(names.map((name) => thread.read(bodyOf({ name }), 'letter', false)));
+  const readings = await Promise.all(names.map((name) => thread.read([bodyOf({ name })], 'letter', false)));
   expect(readings.map((reading) => reading.kind === 'valid' && reading.value)).toEqual(
     names.map((name) => ({ name })),
   );
@@ -96,15 +108,15 @@ test.each(['exit', 'throw', 'fill'])(
   'a body over which the thread dies (%s) rejects, with those that wait behind it, and the next one is read',
   async (name) => {
     const outcomes = await Promise.allSettled([
-      thread.read(bodyOf({ name }), 'letter', false),
-      thread.read(bodyOf({ name: 'Ann' }), 'letter', false),
+      thread.read([bodyOf({ name })], 'letter', false),
+      thread.read([bodyOf({ name: 'Ann' })], 'letter', false),
     ]);
     expect(outcomes.map(({ status }) => status)).toEqual(['rejected', 'rejected']);
-    expect(await thread.read(bodyOf({ name: 'Ann' }), 'letter', false)).toMatchObject({ kind: 'valid' });
+    expect(await thread.read([bodyOf({ name: 'Ann' })], 'letter', false)).toMatchObject({ kind: 'valid' });
   },
 );
 
 test('a thread that is stopped rejects what it was reading', async () => {
-  const reading = thread.read(bodyOf({ name: 'spin' }), 'letter', false);
+  const reading = thread.read([bodyOf({ name: 'spin' })], 'letter', false);
   await Promise.all([expect(reading).rejects.toThrow('ended'), thread.stop()]);
 });

@@ -10,7 +10,7 @@ import { createValidation, type TextFormat, type Validator } from './validation.
  */
 export type BodyThread = {
   /** Rejects if the thread died over it. */
-  read: (bytes: Buffer, schemaKey: string, wantsCanonical: boolean) => Promise<BodyReading>;
+  read: (blocks: readonly Buffer[], schemaKey: string, wantsCanonical: boolean) => Promise<BodyReading>;
   stop: () => Promise<void>;
 };
 
@@ -20,7 +20,7 @@ export const largeBodyBytesMin = 262_144;
 /** Enough for a body of 30 MB as bytes, text and values at once; a hostile one kills the thread, not the server. */
 const heapMegabytesMax = 384;
 
-type Task = { id: number; bytes: Uint8Array; schemaKey: string; wantsCanonical: boolean };
+type Task = { id: number; blocks: Uint8Array[]; schemaKey: string; wantsCanonical: boolean };
 type Answer = { id: number; reading: BodyReading };
 
 /** `entry` is a module that calls `serveBodyThread`. The thread is started when it is first needed. */
@@ -60,15 +60,18 @@ export function createBodyThread(options: {
   };
 
   return {
-    read: (bytes, schemaKey, wantsCanonical) =>
+    read: (blocks, schemaKey, wantsCanonical) =>
       new Promise<BodyReading>((resolve, reject) => {
         worker ??= start();
         worker.ref();
         lastId += 1;
         waiting.set(lastId, { resolve, reject });
-        const own = ownBytes(bytes);
-        const task: Task = { id: lastId, bytes: own, schemaKey, wantsCanonical };
-        worker.postMessage(task, [own.buffer]);
+        const own = blocks.map(ownBytes);
+        const task: Task = { id: lastId, blocks: own, schemaKey, wantsCanonical };
+        worker.postMessage(
+          task,
+          own.map(({ buffer }) => buffer),
+        );
       }),
     stop: async () => {
       await worker?.terminate();
@@ -76,11 +79,12 @@ export function createBodyThread(options: {
   };
 }
 
-/** Only a buffer that belongs to nothing else may be handed over. */
-function ownBytes(bytes: Buffer): Uint8Array<ArrayBuffer> {
-  return bytes.buffer instanceof ArrayBuffer && bytes.byteLength === bytes.buffer.byteLength
-    ? new Uint8Array(bytes.buffer)
-    : new Uint8Array(bytes);
+/** Collected blocks belong to nothing else (body-reader.ts), though they may not be full; what is a slice is copied. */
+function ownBytes(block: Buffer): Uint8Array<ArrayBuffer> {
+  const { buffer, byteOffset, byteLength } = block;
+  return buffer instanceof ArrayBuffer && byteOffset === 0 && buffer.byteLength > Buffer.poolSize
+    ? new Uint8Array(buffer, 0, byteLength)
+    : new Uint8Array(block);
 }
 
 /** The thread's side: called once by its entry module, with the formats that its schemas use. */
@@ -89,12 +93,12 @@ export function serveBodyThread(formats: Readonly<Record<string, TextFormat>>): 
   const validation = createValidation(formats);
   const validators = new Map<string, Validator>();
 
-  parentPort?.on('message', ({ id, bytes, schemaKey, wantsCanonical }: Task) => {
+  parentPort?.on('message', ({ id, blocks, schemaKey, wantsCanonical }: Task) => {
     const schema = schemas[schemaKey];
     if (schema === undefined) throw new Error(`no schema ${schemaKey}`);
     const validate = validators.get(schemaKey) ?? validation.compile(schema);
     validators.set(schemaKey, validate);
-    const reading = readBody(Buffer.from(bytes.buffer), validate, wantsCanonical);
+    const reading = readBody(Buffer.concat(blocks), validate, wantsCanonical);
     const answer: Answer = { id, reading };
     parentPort?.postMessage(answer, reading.kind === 'valid' ? decodedBuffers(reading.value) : []);
   });

@@ -23,6 +23,11 @@ export const unauthorized = defineError(
 );
 export const forbidden = defineError(403, 'forbidden', 'The API key lacks the permission for this action.');
 export const notFound = defineError(404, 'not_found', 'The resource does not exist.');
+export const requestTimeout = defineError(
+  408,
+  'request_timeout',
+  'The request took too long to arrive; send it again, on a new connection.',
+);
 export const conflict = defineError(409, 'conflict', 'The request conflicts with the current state.');
 export const payloadTooLarge = defineError(413, 'payload_too_large', 'The body exceeds the size limit.');
 export const validationError = defineError(422, 'validation_error', 'The request failed validation.');

@@ -7,6 +7,7 @@ import {
   internalServerError,
   notFound,
   payloadTooLarge,
+  requestTimeout,
   rateLimitExceeded,
   serviceUnavailable,
   unauthorized,
@@ -173,7 +174,7 @@ export function listRouteErrors(route: Route): ErrorDefinition[] {
   const errors = new Set<ErrorDefinition>(universalErrors);
   if (route.params !== null) errors.add(notFound);
   if (route.query !== null || route.body !== null) errors.add(validationError);
-  if (route.body !== null) errors.add(badRequest).add(payloadTooLarge);
+  if (route.body !== null) errors.add(badRequest).add(requestTimeout).add(payloadTooLarge);
   if (route.isIdempotent) for (const error of idempotencyErrors) errors.add(error);
   for (const error of route.errors) errors.add(error);
   return sortErrors(errors);

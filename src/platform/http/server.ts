@@ -1,13 +1,14 @@
 import fastify, { type FastifyInstance, type FastifyReply, type FastifyRequest } from 'fastify';
-import type { IncomingMessage } from 'node:http';
+import { type IncomingMessage, STATUS_CODES } from 'node:http';
 import type { Socket } from 'node:net';
-import { type ByteBudget, createByteBudget } from '../byte-budget.ts';
 import { type Clock, within } from '../clock.ts';
 import { isUuid, type NewId } from '../ids.ts';
 import type { Log } from '../log.ts';
 import { DatabaseUnavailableError, isConflict, isStatementTimeout } from '../postgres/database.ts';
 import { sha256 } from '../secrets.ts';
-import { type BodyReading, collectBody, readBody } from './body-reader.ts';
+import { createShares, type Share, type Shares } from '../shares.ts';
+import { type ArrivalLimits, defaultArrivalLimits, watchArrival } from './arrival.ts';
+import { type BodyReading, type CollectedBody, collectBody, declaredBytes, readBody } from './body-reader.ts';
 import { type BodyThread, largeBodyBytesMin } from './body-threads.ts';
 import {
   badRequest,
@@ -15,6 +16,7 @@ import {
   notFound,
   overloaded,
   PublicError,
+  requestTimeout,
   resourceNotFound,
   serviceUnavailable,
   toEnvelope,
@@ -32,6 +34,12 @@ import { isUnstorable, type Validation, type Validator } from './validation.ts';
  * (429), scope (403), body size and form (413, 400), idempotency header (400), schema (422). What is left reaches
  * the route. Nothing of a refused body is kept, and every answer, also to a request that Node.js could not even
  * parse, is the error envelope.
+ *
+ * A request holds a place only while it makes progress. While its body arrives it holds one of the places for that, and
+ * must keep coming (arrival.ts); it is worked on in a place of another kind. Of both, and of the bytes of large bodies,
+ * an organization has a share (shares.ts), so that nobody can take all of them: a thousand requests that send `{` and
+ * nothing more used to silence everybody for two minutes. So has an address of the connections, whose headers must be
+ * there in `headersTimeoutMs`, and of the places for bodies of pages, which have no key.
  */
 
 export type Admission = { rate: RateVerdict | null; result: Caller | PublicError };
@@ -56,24 +64,29 @@ export type HttpServerOptions = {
 };
 
 export type HttpLimits = {
-  /** Beyond them 503. More would only wait for the database, and be answered too late. */
+  /**
+   * Beyond them 503; an organization alone can have half of them. More would only wait for the database, and be answered
+   * too late.
+   */
   requestsMax: number;
-  /** Bytes of large bodies in memory at once; each costs up to eight times its size while it is worked on. */
+  /** Bodies that are arriving, those of pages counted for themselves. More is memory: up to 64 kB each. */
+  arrivingMax: number;
+  /** Bytes of large bodies in memory at once; each costs several times its size while it is worked on. */
   largeBodyBytesMax: number;
   connectionsMax: number;
   headersTimeoutMs: number;
-  /** A 30 MB body needs 2 Mbit/s to arrive in time. */
-  requestTimeoutMs: number;
+  arrival: ArrivalLimits;
   /** How long a stopping server goes on answering, closing each connection behind its answer. */
   drainMs: number;
 };
 
 export const defaultHttpLimits: HttpLimits = {
-  requestsMax: 1_000,
-  largeBodyBytesMax: 80 * 1_048_576,
+  requestsMax: 2_000,
+  arrivingMax: 2_000,
+  largeBodyBytesMax: 128 * 1_048_576,
   connectionsMax: 8_192,
   headersTimeoutMs: 15_000,
-  requestTimeoutMs: 120_000,
+  arrival: defaultArrivalLimits,
   drainMs: 1_000,
 };
 
@@ -87,12 +100,13 @@ export type HttpServer = {
 /** Throws if the port cannot be had. */
 export async function startHttpServer(options: HttpServerOptions): Promise<HttpServer> {
   const limits = { ...defaultHttpLimits, ...options.limits };
-  const state: ServerState = { requests: 0, isStopping: false };
+  const state: ServerState = { admissions: 0, isStopping: false };
   const app = fastify({
     // The server writes its own lines, one a request.
     logger: false,
     genReqId: () => options.newId(),
-    requestTimeout: limits.requestTimeoutMs,
+    // Of a request as a whole. Bodies have deadlines of their own, which end sooner.
+    requestTimeout: limits.headersTimeoutMs + 2 * limits.arrival.wholeMaxMs,
     trustProxy: options.trustedProxies.length > 0 ? [...options.trustedProxies] : false,
     http: {
       headersTimeout: limits.headersTimeoutMs,
@@ -116,10 +130,18 @@ export async function startHttpServer(options: HttpServerOptions): Promise<HttpS
     app.server.emit('request', request, response);
   });
 
+  shareConnections(app, limits.connectionsMax);
   addLifecycle(app, options, limits, state);
   addBodyParsers(app);
-  const tools = { ...options, budget: createByteBudget(limits.largeBodyBytesMax) };
-  for (const page of options.pages) addPage(app, page, tools.budget);
+  const tools: RouteTools = {
+    ...options,
+    arrival: limits.arrival,
+    places: createShares(limits.requestsMax),
+    arriving: createShares(limits.arrivingMax),
+    bytes: createShares(limits.largeBodyBytesMax),
+  };
+  const pageTools: PageTools = { ...tools, arriving: createShares(limits.arrivingMax) };
+  for (const page of options.pages) addPage(app, page, pageTools);
   addHealth(app, options, state);
   for (const route of options.routes) {
     const checks = compileChecks(route, options.validation);
@@ -127,20 +149,13 @@ export async function startHttpServer(options: HttpServerOptions): Promise<HttpS
       method: route.method,
       url: `/v1${route.path}`,
       config: { route },
-      handler: async (request, reply) => {
-        try {
-          return await runRoute(tools, route, checks, request, reply);
-        } finally {
-          uncount(request, state);
-        }
-      },
+      handler: (request, reply) => runRoute(tools, route, checks, request, reply),
     });
   }
   app.setNotFoundHandler((_request, reply) => {
     sendError(reply, new PublicError(notFound, 'There is no such route.'));
   });
   app.setErrorHandler((cause, request, reply) => {
-    uncount(request, state);
     sendError(reply, toPublicError(cause, request, options.log));
   });
 
@@ -158,8 +173,8 @@ export async function startHttpServer(options: HttpServerOptions): Promise<HttpS
   };
 }
 
-/** `requests` are those whose answer is still being worked on. */
-type ServerState = { requests: number; isStopping: boolean };
+/** `admissions` are requests of which it is not known yet whose they are. */
+type ServerState = { admissions: number; isStopping: boolean };
 
 declare module 'fastify' {
   // eslint-disable-next-line @typescript-eslint/consistent-type-definitions -- an interface can be extended, a type cannot
@@ -167,7 +182,6 @@ declare module 'fastify' {
     caller: Caller | null;
     startedAtMs: number;
     errorName: string | null;
-    isCounted: boolean;
   }
   // eslint-disable-next-line @typescript-eslint/consistent-type-definitions -- as above
   interface FastifyContextConfig {
@@ -185,7 +199,6 @@ function addLifecycle(
   app.decorateRequest('caller', null);
   app.decorateRequest('startedAtMs', 0);
   app.decorateRequest('errorName', null);
-  app.decorateRequest('isCounted', false);
 
   app.addHook('onRequest', async (request, reply) => {
     request.startedAtMs = options.clock.monotonicMs();
@@ -194,18 +207,19 @@ function addLifecycle(
     reply.raw.once('close', () => {
       logRequest(request, reply, options);
     });
+    limitLeftovers(request, reply, options.clock, limits.arrival);
     if (request.raw.headers.host === undefined && request.raw.httpVersion === '1.1') {
       throw new PublicError(badRequest, 'The request has no Host header.');
     }
     const { route } = request.routeOptions.config;
     if (route === undefined) return;
-    if (state.requests >= limits.requestsMax) {
-      request.raw.resume();
-      throw overloaded('Too many requests are being processed at the moment.');
+    if (state.admissions >= limits.requestsMax) throw tooManyRequests();
+    state.admissions += 1;
+    try {
+      await admit(request, reply, route, options);
+    } finally {
+      state.admissions -= 1;
     }
-    state.requests += 1;
-    request.isCounted = true;
-    await admit(request, reply, route, options);
   });
   app.addHook('onSend', (_request, reply, payload, done) => {
     // Also behind what was begun earlier: a connection that is kept alive would keep the server from ending.
@@ -214,10 +228,37 @@ function addLifecycle(
   });
 }
 
-/** The request is over as far as its work goes, be it that an answer was found or an error. */
-function uncount(request: FastifyRequest, state: ServerState): void {
-  if (request.isCounted) state.requests -= 1;
-  request.isCounted = false;
+/** Each address may have as many connections as are left for the others. */
+function shareConnections(app: FastifyInstance, connectionsMax: number): void {
+  const connections = createShares(connectionsMax);
+  app.server.on('connection', (socket: Socket) => {
+    const place = connections.take(socket.remoteAddress ?? '', 1);
+    if (place === null) socket.destroy();
+    else socket.once('close', place.release);
+  });
+}
+
+/**
+ * What a client still sends when it has its answer is read and thrown away, so that it gets to see the answer, as long
+ * as it keeps coming.
+ */
+function limitLeftovers(
+  { raw }: FastifyRequest,
+  reply: FastifyReply,
+  clock: Clock,
+  arrival: ArrivalLimits,
+): void {
+  reply.raw.once('finish', () => {
+    if (raw.complete) return;
+    raw.socket.once(
+      'close',
+      watchArrival(raw, clock, arrival, () => raw.socket.destroy()),
+    );
+  });
+}
+
+function tooManyRequests(): PublicError {
+  return overloaded('Too many requests are being processed at the moment.');
 }
 
 function logRequest(request: FastifyRequest, reply: FastifyReply, options: HttpServerOptions): void {
@@ -255,11 +296,7 @@ async function admit(
       'ratelimit-reset': admission.rate.resetSeconds,
     });
   }
-  if (admission.result instanceof PublicError) {
-    // The body that is on its way is read and dropped, so that the client gets to see the answer.
-    request.raw.resume();
-    throw admission.result;
-  }
+  if (admission.result instanceof PublicError) throw admission.result;
   request.caller = admission.result;
 }
 
@@ -299,7 +336,13 @@ function compileChecks(route: Route, validation: Validation): Checks {
   };
 }
 
-type RouteTools = HttpServerOptions & { budget: ByteBudget };
+/** `holder` of a share is an organization. */
+type RouteTools = HttpServerOptions & {
+  arrival: ArrivalLimits;
+  places: Shares;
+  arriving: Shares;
+  bytes: Shares;
+};
 
 async function runRoute(
   tools: RouteTools,
@@ -310,16 +353,16 @@ async function runRoute(
 ): Promise<FastifyReply> {
   const { caller } = request;
   if (caller === null) throw new Error('a route was reached without admission');
-  if (checks.params !== null && checks.params(request.params).length > 0) {
-    request.raw.resume();
-    throw resourceNotFound();
-  }
+  if (checks.params !== null && checks.params(request.params).length > 0) throw resourceNotFound();
   const query = checkQuery(checks.query, request.query);
 
-  const collected = await collectBody(request.raw, { bytesMax: route.bodyBytesMax, budget: tools.budget });
+  const collected = await collectInPlace(tools, request, route.bodyBytesMax, caller.organizationId);
+  let place: Share | null = null;
   try {
+    place = tools.places.take(caller.organizationId, 1);
+    if (place === null) throw tooManyRequests();
     const key = route.isIdempotent ? readIdempotencyKey(request.headers['idempotency-key']) : null;
-    const body = await readRouteBody(tools, route, checks, collected.bytes, key !== null);
+    const body = await readRouteBody(tools, route, checks, collected, key !== null);
     const response = await route.handle({
       caller,
       params: lowerIds(request.params),
@@ -329,7 +372,26 @@ async function runRoute(
     });
     return sendResponse(reply, route, response);
   } finally {
+    place?.release();
     collected.release();
+  }
+}
+
+/** Holds one of the places for bodies that arrive until it is there. */
+async function collectInPlace(
+  tools: Pick<RouteTools, 'arriving' | 'bytes' | 'arrival' | 'clock'>,
+  { raw }: FastifyRequest,
+  bytesMax: number,
+  holder: string,
+): Promise<CollectedBody> {
+  const place = declaredBytes(raw) === 0 ? null : tools.arriving.take(holder, 1);
+  if (declaredBytes(raw) !== 0 && place === null) {
+    throw overloaded('Too many requests are arriving at the moment.');
+  }
+  try {
+    return await collectBody(raw, { ...tools, bytesMax, holder });
+  } finally {
+    place?.release();
   }
 }
 
@@ -364,17 +426,20 @@ async function readRouteBody(
   tools: RouteTools,
   route: Route,
   checks: Checks,
-  bytes: Buffer,
+  body: CollectedBody,
   wantsCanonical: boolean,
 ): Promise<{ value: unknown; canonical: Buffer | null }> {
   if (checks.body === null) {
     return { value: undefined, canonical: wantsCanonical ? sha256(canonicalJson(null)) : null };
   }
-  const given = bytes.length === 0 && route.isBodyOptional ? emptyObject : bytes;
   const reading =
-    given.length < largeBodyBytesMin
-      ? readBody(given, checks.body, wantsCanonical)
-      : await readLargeBody(tools, given, routeKey(route), wantsCanonical);
+    body.length < largeBodyBytesMin
+      ? readBody(
+          body.length === 0 && route.isBodyOptional ? emptyObject : Buffer.concat(body.blocks),
+          checks.body,
+          wantsCanonical,
+        )
+      : await readLargeBody(tools, body.blocks, routeKey(route), wantsCanonical);
   switch (reading.kind) {
     case 'valid':
       return reading;
@@ -389,12 +454,12 @@ const emptyObject = Buffer.from('{}');
 
 async function readLargeBody(
   tools: RouteTools,
-  bytes: Buffer,
+  blocks: readonly Buffer[],
   schemaKey: string,
   wantsCanonical: boolean,
 ): Promise<BodyReading> {
   try {
-    return await tools.bodyThread.read(bytes, schemaKey, wantsCanonical);
+    return await tools.bodyThread.read(blocks, schemaKey, wantsCanonical);
   } catch (cause) {
     tools.log.error({ err: cause }, 'a large body could not be read');
     throw overloaded('The request body could not be read.');
@@ -496,12 +561,10 @@ function answerUnparsable(this: FastifyInstance, cause: Error & { code?: string 
     socket.destroy();
     return;
   }
-  const error =
-    cause.code === 'HPE_HEADER_OVERFLOW'
-      ? new PublicError(unauthorized, 'The request headers are too large to hold a valid API key.')
-      : new PublicError(badRequest, 'The request is not valid HTTP or took too long to arrive.');
+  const error = errorOfUnparsable(cause.code);
   const body = JSON.stringify(toEnvelope(error));
-  const status = error.definition.statusCode === 401 ? '401 Unauthorized' : '400 Bad Request';
+  const { statusCode } = error.definition;
+  const status = `${statusCode} ${STATUS_CODES[statusCode] ?? ''}`;
   socket.removeAllListeners('data');
   socket.on('data', () => undefined);
   socket.resume();
@@ -510,6 +573,15 @@ function answerUnparsable(this: FastifyInstance, cause: Error & { code?: string 
       `content-length: ${Buffer.byteLength(body)}\r\nx-request-id: unparsed\r\nconnection: close\r\n\r\n${body}`,
   );
   setTimeout(() => socket.destroy(), lingerMs).unref();
+}
+
+function errorOfUnparsable(code: string | undefined): PublicError {
+  if (code === 'HPE_HEADER_OVERFLOW') {
+    return new PublicError(unauthorized, 'The request headers are too large to hold a valid API key.');
+  }
+  return code === 'ERR_HTTP_REQUEST_TIMEOUT'
+    ? new PublicError(requestTimeout, requestTimeout.when)
+    : new PublicError(badRequest, 'The request is not valid HTTP.');
 }
 
 /**
@@ -522,7 +594,10 @@ const forwardingHeader =
 /** A form of a few fields. */
 const formBytesMax = 4_096;
 
-function addPage(app: FastifyInstance, page: Page, budget: ByteBudget): void {
+/** The places of the API's bodies are not these: the holder of one is an address. */
+type PageTools = Pick<RouteTools, 'arriving' | 'bytes' | 'arrival' | 'clock'>;
+
+function addPage(app: FastifyInstance, page: Page, tools: PageTools): void {
   const method = page.method ?? 'GET';
   app.route({
     method,
@@ -538,7 +613,7 @@ function addPage(app: FastifyInstance, page: Page, budget: ByteBudget): void {
         form:
           method === 'GET'
             ? new URLSearchParams()
-            : await readForm(request.raw, page.formBytesMax ?? formBytesMax, budget),
+            : await readForm(tools, request, page.formBytesMax ?? formBytesMax),
         header: (name) => {
           const value = headers[name];
           return Array.isArray(value) ? value.join(', ') : value;
@@ -559,13 +634,13 @@ function addPage(app: FastifyInstance, page: Page, budget: ByteBudget): void {
 const purposeHeaders = ['sec-purpose', 'purpose', 'x-purpose', 'x-moz'];
 
 async function readForm(
-  request: IncomingMessage,
+  tools: PageTools,
+  request: FastifyRequest,
   bytesMax: number,
-  budget: ByteBudget,
 ): Promise<URLSearchParams> {
-  const { bytes, release } = await collectBody(request, { bytesMax, budget });
+  const { blocks, release } = await collectInPlace(tools, request, bytesMax, request.ip);
   release();
-  return new URLSearchParams(bytes.toString('utf8'));
+  return new URLSearchParams(Buffer.concat(blocks).toString('utf8'));
 }
 
 function textsOnly(query: Readonly<Record<string, unknown>>): Record<string, string> {
