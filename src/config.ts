@@ -3,6 +3,7 @@ import path from 'node:path';
 import { parseEnv } from 'node:util';
 import { parseDomain } from './channels/email/email.ts';
 import { parseDnsServer } from './platform/dns/dns.ts';
+import { suggestName } from './platform/suggestion.ts';
 
 /** Every setting, once: the documentation and `.env.example` are written from this table. */
 export const settings = {
@@ -198,6 +199,8 @@ export type Config = {
   databaseConnectionsMax: number;
   usePreparedStatements: boolean;
   logLevel: (typeof settings)['LOG_LEVEL']['choices'][number];
+  /** Names that begin like ours and are no settings of this release; they are told and change nothing. */
+  unknownSettings: string[];
 };
 
 export type EmailProviderName = (typeof settings)['POSTILLION_EMAIL_PROVIDER']['choices'][number];
@@ -213,6 +216,12 @@ export class ConfigError extends Error {
 
 /** The project's own folder: the same distance from `src/` and from `dist/`. */
 export const projectDirectory = path.resolve(import.meta.dirname, '..');
+
+/** That of `package.json`. */
+export function readVersion(): string {
+  const manifest: unknown = JSON.parse(readFileSync(path.join(projectDirectory, 'package.json'), 'utf8'));
+  return (manifest as { version: string }).version; // Our own file.
+}
 
 /** The environment over the `.env` file in the project's folder. */
 export function readEnvironment(environment: NodeJS.ProcessEnv): Record<string, string | undefined> {
@@ -235,6 +244,10 @@ export function readConfig(environment: Readonly<Record<string, string | undefin
     if (problem !== null) problems.push(problem);
     return text;
   };
+
+  const unknown = findUnknownSettings(environment);
+  for (const { name, meant } of unknown.filter(({ isTypo }) => isTypo))
+    problems.push(`There is no setting ${name} (did you mean ${meant ?? ''}?)`);
 
   const smtpUrl = read('POSTILLION_SMTP_URL');
   const emailProvider = read('POSTILLION_EMAIL_PROVIDER') || (smtpUrl === '' ? 'sandbox' : 'smtp');
@@ -316,9 +329,32 @@ export function readConfig(environment: Readonly<Record<string, string | undefin
     databaseConnectionsMax: Number(read('POSTILLION_DATABASE_CONNECTIONS')),
     usePreparedStatements: read('POSTILLION_PREPARED_STATEMENTS') === 'on',
     logLevel: read('LOG_LEVEL') as Config['logLevel'], // One of the choices, or a problem.
+    unknownSettings: unknown.map(({ name }) => name),
   };
   if (problems.length > 0) throw new ConfigError(problems.join('\n'));
   return config;
+}
+
+const prefix = 'POSTILLION_';
+
+/**
+ * What begins like a setting and is none. One that is a slip away from a setting which is not set is taken for a
+ * typing error, and refused: what it was meant to change would quietly stay as it is, such as mail that is to leave
+ * and is kept in the sandbox. Any other may belong to a newer release that was rolled back, and must not keep this one
+ * from starting. An empty value is none.
+ */
+function findUnknownSettings(
+  environment: Readonly<Record<string, string | undefined>>,
+): { name: string; meant: string | null; isTypo: boolean }[] {
+  const known = Object.keys(settings);
+  const isSet = (name: string) => (environment[name]?.trim() ?? '') !== '';
+  // The prefix itself may be misspelt.
+  const ours = known.filter((name) => name.startsWith(prefix));
+  return Object.keys(environment)
+    .filter((name) => isSet(name) && !known.includes(name))
+    .map((name) => ({ name, meant: suggestName(name, ours) }))
+    .filter(({ name, meant }) => name.startsWith(prefix) || meant !== null)
+    .map(({ name, meant }) => ({ name, meant, isTypo: meant !== null && !isSet(meant) }));
 }
 
 function guessSmsProvider(smppUrl: string, twilioUrl: string): SmsProviderName {

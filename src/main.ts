@@ -1,5 +1,5 @@
 import { Command, Option } from 'commander';
-import { ConfigError, readConfig, readEnvironment } from './config.ts';
+import { ConfigError, readConfig, readEnvironment, readVersion } from './config.ts';
 import { DatabaseUnavailableError } from './platform/postgres/database.ts';
 import { DatabaseProblem } from './roles/database-problem.ts';
 import { describeFailure } from './roles/failure.ts';
@@ -8,6 +8,7 @@ import type { Role } from './roles/serve.ts';
 
 const program = new Command('postillion')
   .description('A self-hosted messaging service. Settings come from the environment and from .env.')
+  .version(readVersion(), '--version', 'print the version')
   .showHelpAfterError();
 
 program

@@ -10,6 +10,7 @@ export { createKeyring, type Keyring, type Grant } from './keyring.ts';
 export { channels, resolveScopes, scopeBundles, scopes } from './schema.ts';
 export type { ApiKey, Channel, GuardSuspension, Organization, Plan, PlanChange, Scope } from './schema.ts';
 export {
+  findOrganizations,
   hasOrganization,
   hasOrganizations,
   listApiKeys,

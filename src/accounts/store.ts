@@ -1,3 +1,4 @@
+import { isUuid } from '../platform/ids.ts';
 import { type Connection, statement, unpreparedStatement } from '../platform/postgres/database.ts';
 import type { ApiKey, Channel, GuardSuspension, Organization, Plan, PlanChange } from './schema.ts';
 
@@ -20,6 +21,24 @@ export async function hasOrganization(connection: Connection, organizationId: st
     organizationId,
   ]);
   return rows.length === 1;
+}
+
+/** The one with that id; or else those with that name in whatever case, a few at most: no two need be called alike. */
+export async function findOrganizations(
+  connection: Connection,
+  idOrName: string,
+): Promise<{ id: string; name: string }[]> {
+  const asId = isUuid(idOrName) ? idOrName : null;
+  return connection.rows(
+    unpreparedStatement<{ id: string; name: string }>(
+      `select id, name
+       from organizations
+       where id = $1::uuid or ($1 is null and lower(name) = lower($2))
+       order by id desc
+       limit 5`,
+    ),
+    [asId, idOrName.trim()],
+  );
 }
 
 export async function listOrganizations(

@@ -40,6 +40,7 @@ export {
   updateSet,
 } from './set-store.ts';
 export { deleteSetWithin } from './sets.ts';
+export { listSuppressions, type ListedSuppression } from './suppression-store.ts';
 export {
   addSuppressions,
   areSuppressed,

@@ -138,24 +138,24 @@ export async function markSetDeleted(connection: Connection, set: SetKey, at: Da
   );
 }
 
-/** The kinds of those sets that there are, and whether their members were computed; kept from being deleted if asked for. */
+/** The kinds and names of those sets that there are, and whether their members were computed; kept from being deleted if asked for. */
 export async function findSets(
   connection: Connection,
   organizationId: string,
   ids: readonly string[],
   options: { areKept: boolean } = { areKept: false },
-): Promise<Map<string, { kind: SetKind; isReady: boolean }>> {
+): Promise<Map<string, { kind: SetKind; name: string; isReady: boolean }>> {
   if (ids.length === 0) return new Map();
   const rows = await connection.rows(
-    unpreparedStatement<{ id: string; kind: SetKind; is_ready: boolean }>(
-      `select id, kind, is_ready
+    unpreparedStatement<{ id: string; kind: SetKind; name: string; is_ready: boolean }>(
+      `select id, kind, name, is_ready
        from contact_sets
        where organization_id = $1 and id = any ($2::uuid[]) and deleted_at is null
        ${options.areKept ? 'order by id for key share' : ''}`,
     ),
     [organizationId, ids],
   );
-  return new Map(rows.map(({ id, kind, is_ready: isReady }) => [id, { kind, isReady }]));
+  return new Map(rows.map(({ id, kind, name, is_ready: isReady }) => [id, { kind, name, isReady }]));
 }
 
 /** Lists and tags of these contacts, oldest first. */

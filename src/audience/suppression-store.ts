@@ -1,4 +1,4 @@
-import { channels } from '../accounts/accounts.ts';
+import { type Channel, channels } from '../accounts/accounts.ts';
 import { type Connection, statement, unpreparedStatement } from '../platform/postgres/database.ts';
 import type { Suppression, SuppressionReason } from './schema.ts';
 
@@ -131,6 +131,49 @@ export async function findSuppression(
   if (row === undefined) return null;
   const { address, reason, created_at: createdAt, opted_out_at: optedOutAt } = row;
   return { address, reason, createdAt, optedOutAt };
+}
+
+export type ListedSuppression = Suppression & { channel: Channel; addressHash: Buffer; position: string };
+
+/**
+ * Newest first, those after `after`; read off suppressions_newest. An address that has two reasons is listed once, by
+ * when the first of them came.
+ */
+export async function listSuppressions(
+  connection: Connection,
+  wanted: { organizationId: string; channel: Channel; after: ListedSuppression | null; limit: number },
+): Promise<ListedSuppression[]> {
+  const { organizationId, channel, after, limit } = wanted;
+  const rows = await connection.rows(
+    unpreparedStatement<{
+      address_hash: Buffer;
+      address: string | null;
+      reason: SuppressionReason;
+      created_at: Date;
+      opted_out_at: Date | null;
+      position: string;
+    }>(
+      // The position keeps the microseconds that a Date has no room for.
+      `select address_hash, address, reason, created_at, created_at::text as position,
+         case when reason = 'unsubscribe' then created_at else opted_out_at end as opted_out_at
+       from suppressions
+       where organization_id = $1 and channel = $2
+         and ($3::timestamptz is null
+           or created_at <= $3 and (created_at < $3 or address_hash > decode($4, 'hex')))
+       order by created_at desc, address_hash
+       limit $5`,
+    ),
+    [organizationId, channel, after?.position ?? null, after?.addressHash.toString('hex') ?? null, limit],
+  );
+  return rows.map((row) => ({
+    channel,
+    addressHash: row.address_hash,
+    address: row.address,
+    reason: row.reason,
+    createdAt: row.created_at,
+    optedOutAt: row.opted_out_at,
+    position: row.position,
+  }));
 }
 
 /** On whatever channel. */

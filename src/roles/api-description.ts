@@ -1,6 +1,6 @@
 import { readFileSync } from 'node:fs';
 import path from 'node:path';
-import { projectDirectory } from '../config.ts';
+import { projectDirectory, readVersion } from '../config.ts';
 import {
   type ApiInfo,
   describeRoutes,
@@ -30,11 +30,6 @@ function readExamples(): Record<string, Example[]> {
 
 /** Stands where handlers would find their tools; whatever is made of it must not be run. */
 const noInstallation = {} as Installation;
-
-function readVersion(): string {
-  const manifest: unknown = JSON.parse(readFileSync(path.join(projectDirectory, 'package.json'), 'utf8'));
-  return (manifest as { version: string }).version; // Our own file.
-}
 
 const info: Omit<ApiInfo, 'version' | 'examples' | 'schemas'> = {
   title: 'Postillion',

@@ -44,7 +44,7 @@ export async function examine(
       warning('database', 'not looked at', 'Mend the settings first.'),
     ];
   }
-  const findings = [ok('settings', describeSettings(config)), examineLinks(config)];
+  const findings = [...examineSettings(config), examineLinks(config)];
   if (config.databaseUrl === null) findings.push(await examineDisk(config.dataDirectory));
 
   let foundation: Foundation;
@@ -66,6 +66,19 @@ export async function examine(
     await installation.close();
   }
   return findings;
+}
+
+function examineSettings(config: Config): Finding[] {
+  return [
+    ok('settings', describeSettings(config)),
+    ...config.unknownSettings.map((name) =>
+      warning(
+        'settings',
+        `there is no setting ${name} in this release: it changes nothing`,
+        'See docs/settings.md for those that there are, and take this one out.',
+      ),
+    ),
+  ];
 }
 
 function describeSettings(config: Config): string {

@@ -1,4 +1,6 @@
+import { existsSync } from 'node:fs';
 import { isIPv6 } from 'node:net';
+import path from 'node:path';
 import { createApiKey, createOrganization, hasOrganization, hasOrganizations } from '../accounts/accounts.ts';
 import { parseDomain } from '../channels/email/email.ts';
 import type { Config } from '../config.ts';
@@ -54,11 +56,19 @@ export async function openInstallation(
 ): Promise<Installation & { secrets: KeyRing }> {
   const foundation = await openFoundation(config, log, options);
   try {
-    return { ...foundation, secrets: await whileRestarting(config, () => openSecrets(foundation)) };
+    return await openSecretsOf(foundation);
   } catch (cause) {
     await foundation.close();
     throw config.databaseUrl === null ? cause : await asDatabaseProblem(cause, config.databaseUrl);
   }
+}
+
+/** Needs the schema: what is known of the secret is in the database. Throws as `openInstallation` does. */
+export async function openSecretsOf(foundation: Foundation): Promise<Installation & { secrets: KeyRing }> {
+  return {
+    ...foundation,
+    secrets: await whileRestarting(foundation.config, () => openSecrets(foundation)),
+  };
 }
 
 /** All of that but the secret: for what must work although there is none. */
@@ -113,6 +123,11 @@ function logMigrations(applied: readonly Migration[], log: Log): void {
   const last = applied.at(-1);
   if (last === undefined) return;
   log.info({ migrations: applied.length, newest: last.name }, 'schema brought up to date');
+}
+
+/** Whether there is anything to open. With a database of one's own that is not known before it is asked. */
+export function hasInstallation({ databaseUrl, dataDirectory }: Config): boolean {
+  return databaseUrl !== null || existsSync(path.join(dataDirectory, 'postgres'));
 }
 
 const restartTriesMax = 10;

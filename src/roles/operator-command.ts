@@ -1,10 +1,18 @@
 import type { Command } from 'commander';
-import { type Config, readConfig, readEnvironment, settings } from '../config.ts';
-import { systemClock } from '../platform/clock.ts';
+import { readConfig, readEnvironment, settings } from '../config.ts';
+import { now, systemClock } from '../platform/clock.ts';
 import { createLog, type Log, silentLog } from '../platform/log.ts';
+import { migrate, pendingMigrations } from '../platform/postgres/migrate.ts';
+import { createPartitions } from '../platform/postgres/partitions.ts';
 import { asDatabaseProblem } from './database-problem.ts';
 import { describeFailure } from './failure.ts';
-import { type Foundation, type Installation, openFoundation, openInstallation } from './installation.ts';
+import {
+  type Foundation,
+  hasInstallation,
+  type Installation,
+  openFoundation,
+  openSecretsOf,
+} from './installation.ts';
 
 /**
  * What every operator command does alike: it opens the installation, beside a running server or without one, does
@@ -16,7 +24,11 @@ import { type Foundation, type Installation, openFoundation, openInstallation } 
 /** What a command says: as an object, and as text for people. */
 export type Report = { json: Record<string, unknown>; text: string };
 
-export type CommandOutcome = ({ kind: 'done' | 'failed' } & Report) | { kind: 'refused'; problem: string };
+export type CommandOutcome =
+  | ({ kind: 'done' | 'failed' } & Report)
+  | { kind: 'refused'; problem: string }
+  /** The command has printed its result itself, part by part. */
+  | { kind: 'written' };
 
 /** A command under `parent`, with `--json` and with errors in the form that it asks for. */
 export function addCommand(parent: Command, nameAndArguments: string, description: string): Command {
@@ -34,42 +46,73 @@ export function addCommand(parent: Command, nameAndArguments: string, descriptio
     });
 }
 
-type CommandOptions = { migrate: boolean; isLong: boolean };
+/**
+ * What a command needs of the schema. `current`: that of this release, which the command never makes by itself, since
+ * processes of the release before may still run. `begins`: the same, but in an empty database it is made, so that
+ * there is a way to begin. `any`: nothing.
+ */
+type SchemaNeed = 'current' | 'begins' | 'any';
 
-/** The action of a command that works on the installation, its schema brought up to date. */
+type CommandOptions = { schema: SchemaNeed; isLong: boolean };
+
+/** The action of a command that works on the installation. */
 export function onInstallation<Arguments extends unknown[]>(
   work: (installation: Installation, ...values: Arguments) => Promise<CommandOutcome>,
-  options: CommandOptions = { migrate: true, isLong: false },
+  options: CommandOptions = { schema: 'current', isLong: false },
 ) {
-  return onOpened(openInstallation, work, options);
+  return onOpened(openSecretsOf, work, options);
 }
 
 /** The action of a command that must work although the secret of the installation is lost, or another one. */
 export function onFoundation<Arguments extends unknown[]>(
   work: (foundation: Foundation, ...values: Arguments) => Promise<CommandOutcome>,
-  options: CommandOptions = { migrate: true, isLong: false },
+  options: CommandOptions = { schema: 'current', isLong: false },
 ) {
-  return onOpened(openFoundation, work, options);
+  return onOpened((foundation) => Promise.resolve(foundation), work, options);
 }
 
-function onOpened<Opened extends { close: () => Promise<void> }, Arguments extends unknown[]>(
-  open: (config: Config, log: Log, options: CommandOptions) => Promise<Opened>,
+function onOpened<Opened, Arguments extends unknown[]>(
+  complete: (foundation: Foundation) => Promise<Opened>,
   work: (opened: Opened, ...values: Arguments) => Promise<CommandOutcome>,
   options: CommandOptions,
 ) {
   return async function (this: Command, ...values: Arguments): Promise<void> {
     await runCommand(this, options, async (log) => {
       const config = readConfig(readEnvironment(process.env));
-      const installation = await open(config, log, options);
+      if (options.schema === 'current' && !hasInstallation(config)) {
+        return {
+          kind: 'refused',
+          problem: `There is no installation in ${config.dataDirectory} yet. "npm start" or "bin/postillion org create" begins one.`,
+        };
+      }
+      const foundation = await openFoundation(config, log, { migrate: false });
       try {
-        return await work(installation, ...values);
+        const problem = await prepareSchema(foundation, options.schema);
+        if (problem !== null) return { kind: 'refused', problem };
+        return await work(await complete(foundation), ...values);
       } catch (cause) {
         throw config.databaseUrl === null ? cause : await asDatabaseProblem(cause, config.databaseUrl);
       } finally {
-        await installation.close();
+        await foundation.close();
       }
     });
   };
+}
+
+/** What is wrong with the schema, in a sentence; null if the command may begin. */
+async function prepareSchema({ database, clock }: Foundation, need: SchemaNeed): Promise<string | null> {
+  if (need === 'any') return null;
+  const pending = await pendingMigrations(database);
+  if (pending.length === 0) return null;
+  const isEmpty = pending.some(({ version }) => version === 1);
+  if (isEmpty && need === 'begins') {
+    await migrate(database);
+    await createPartitions(database, now(clock));
+    return null;
+  }
+  return isEmpty
+    ? 'The database has no schema yet. Run "bin/postillion migrate", or start the server, which does the same.'
+    : `The database lacks ${pending.length === 1 ? 'a migration' : `${pending.length} migrations`} of this release. Run "bin/postillion migrate", or start the server, which does the same.`;
 }
 
 /**
@@ -97,9 +140,11 @@ export async function runCommand(
 }
 
 function print(isJson: boolean, outcome: CommandOutcome): void {
+  if (outcome.kind === 'written') return;
   if (outcome.kind === 'refused') {
     printError(isJson, outcome.problem);
-    process.exitCode = 1;
+    // Some refusals have set a code of their own.
+    process.exitCode ??= 1;
     return;
   }
   process.stdout.write(`${isJson ? JSON.stringify(outcome.json) : outcome.text}\n`);

@@ -1,24 +1,23 @@
 import { once } from 'node:events';
-import { createReadStream, createWriteStream } from 'node:fs';
+import { createReadStream } from 'node:fs';
 import { stat } from 'node:fs/promises';
-import type { Writable } from 'node:stream';
 import { type Command, InvalidArgumentError } from 'commander';
-import { hasOrganization } from '../accounts/accounts.ts';
-import {
-  importContacts,
-  type ImportOutcome,
-  type ImportProgress,
-  openExport,
-  type RowIssue,
-  writeRecord,
-} from '../audience/audience.ts';
-import type { Clock } from '../platform/clock.ts';
+import { importContacts, type ImportOutcome, type RowIssue, writeRecord } from '../audience/audience.ts';
 import { createWaker } from '../platform/queue/wake.ts';
 import { segmentChannel } from '../segments/jobs.ts';
 import type { Installation } from './installation.ts';
 import { describeFailure } from './failure.ts';
 import { addCommand, type CommandOutcome, onInstallation } from './operator-command.ts';
-import { parseOrganizationId } from './operator-values.ts';
+import { runExport } from './operator-export.ts';
+import { openFile, type TextFile } from './operator-files.ts';
+import { onOrganization, organizationHelp } from './operator-organization.ts';
+import {
+  formatCount,
+  interruptedExitCode,
+  listenForInterruption,
+  startProgress,
+} from './operator-progress.ts';
+import { parseOrganization } from './operator-values.ts';
 
 /**
  * `contacts import` and `contacts export`. Files are read and written a part at a time, whatever their size. While
@@ -28,7 +27,7 @@ export function addContactCommands(program: Command): void {
   const group = program.command('contacts').description('Contacts out of CSV files, and into them.');
   addCommand(group, 'import', 'Create and update contacts from a CSV file.')
     .argument('<file>', 'path of the file, or - for standard input')
-    .requiredOption('--org <org>', 'id of the organization', parseOrganizationId)
+    .requiredOption('--org <org>', organizationHelp, parseOrganization)
     .option('--list <name-or-id>', 'add everybody to a list, made if there is none; repeatable', collectText)
     .option('--tag <name-or-id>', 'give everybody a tag, made if there is none; repeatable', collectText)
     .option('--map <column=field>', 'what a column holds; repeatable', collectMapping)
@@ -36,16 +35,36 @@ export function addContactCommands(program: Command): void {
     .option('--report <file>', 'write all that is wrong with bad rows into a CSV file')
     .option('--resubscribe', 'let "subscribed" count for those who have unsubscribed')
     .option('--dry-run', 'read and check everything, and write nothing')
-    .action(onInstallation(runImport, longRunning));
+    .action(
+      onInstallation(
+        (installation, file: string, options: ImportArguments) =>
+          onOrganization(installation, options.org, (org) =>
+            runImport(installation, file, { ...options, org }),
+          ),
+        longRunning,
+      ),
+    );
   addCommand(group, 'export', 'Write contacts into a CSV file.')
     .argument('[file]', 'path of the file; without it, or with -, standard output')
-    .requiredOption('--org <org>', 'id of the organization', parseOrganizationId)
+    .requiredOption('--org <org>', organizationHelp, parseOrganization)
     .option('--list <name-or-id>', 'only members of a list; repeatable', collectText)
     .option('--tag <name-or-id>', 'only those with a tag; repeatable', collectText)
-    .action(onInstallation(runExport, longRunning));
+    .action(
+      onInstallation(async (installation, given: string | undefined, options: ExportArguments) => {
+        const file = given === undefined || given === '-' ? null : given;
+        if (file === null && options.json === true)
+          return refuse('With --json, name a file: standard output is for the result then.');
+        const { list: lists = [], tag: tags = [] } = options;
+        return onOrganization(installation, options.org, (organizationId) =>
+          runExport(installation, { organizationId, file, lists, tags }),
+        );
+      }, longRunning),
+    );
 }
 
-const longRunning = { migrate: true, isLong: true };
+type ExportArguments = { org: string; list?: string[]; tag?: string[]; json?: boolean };
+
+const longRunning = { schema: 'current', isLong: true } as const;
 
 function collectText(text: string, collected: string[] = []): string[] {
   if (text.trim() === '') throw new InvalidArgumentError('It must not be empty.');
@@ -78,9 +97,6 @@ type ImportArguments = {
 
 /** So that a script tells "some rows were bad" from "it could not be done". */
 const badRowsExitCode = 2;
-/** What shells have for a program that ended because of SIGINT. */
-const interruptedExitCode = 130;
-
 /** More would scroll away what happened; all of them go into the file of `--report`. */
 const shownIssuesMax = 100;
 
@@ -90,21 +106,14 @@ async function runImport(
   options: ImportArguments,
 ): Promise<CommandOutcome> {
   const { org: organizationId, dryRun: isDryRun = false } = options;
-  if (!(await hasOrganization(installation.database, organizationId))) {
-    return refuse(`There is no organization ${organizationId}. "bin/postillion org list" shows them.`);
-  }
   const opened = await openSource(file);
   if (typeof opened === 'string') return refuse(opened);
   const report = options.report === undefined ? null : await openReport(options.report);
   if (typeof report === 'string') return refuse(report);
 
-  const interruption = new AbortController();
-  const interrupt = () => {
-    interruption.abort();
-  };
-  // A second one ends the process at once: nothing is lost by that either.
-  process.once('SIGINT', interrupt).once('SIGTERM', interrupt);
-  const display = startDisplay(installation.clock, opened.sizeBytes);
+  const interruption = listenForInterruption();
+  const display = startProgress(installation.clock);
+  const { sizeBytes } = opened;
   const shown: RowIssue[] = [];
   try {
     const outcome = await importContacts(installation, {
@@ -117,7 +126,9 @@ async function runImport(
       isDryRun,
       resubscribes: options.resubscribe ?? false,
       signal: interruption.signal,
-      onProgress: display.update,
+      onProgress: ({ rows, bytes }) => {
+        display.update({ rows, share: sizeBytes === null || sizeBytes === 0 ? null : bytes / sizeBytes });
+      },
       // Each by a waker of its own, which does not wait; batches are far enough apart.
       onChanged: () => {
         createWaker(installation, segmentChannel)();
@@ -133,7 +144,7 @@ async function runImport(
     return describeImport(outcome, { isDryRun, shown });
   } finally {
     display.end();
-    process.off('SIGINT', interrupt).off('SIGTERM', interrupt);
+    interruption.ignore();
     await report?.end();
   }
 }
@@ -157,42 +168,8 @@ async function openSource(file: string): Promise<Source | string> {
   }
 }
 
-type TextFile = { write: (text: string) => Promise<void>; end: () => Promise<void> };
-
-/** Each part is awaited, so that no more than one stands in memory. */
-function writeTo(stream: Writable): TextFile {
-  // The write that met it says so.
-  stream.on('error', () => undefined);
-  return {
-    write: (text) =>
-      new Promise((resolve, reject) => {
-        stream.write(text, (cause) => {
-          if (cause) reject(cause);
-          else resolve();
-        });
-      }),
-    end: () =>
-      new Promise((resolve) => {
-        stream.end(resolve);
-      }),
-  };
-}
-
-/** Only its owner may read it: contacts are nobody else's business. */
-const privateMode = 0o600;
-
-async function openTarget(file: string): Promise<TextFile | string> {
-  const stream = createWriteStream(file, { mode: privateMode });
-  try {
-    await once(stream, 'ready');
-    return writeTo(stream);
-  } catch (cause) {
-    return `${file} cannot be written: ${describeFailure(cause)}.`;
-  }
-}
-
 async function openReport(file: string): Promise<TextFile | string> {
-  const report = await openTarget(file);
+  const report = await openFile(file);
   if (typeof report !== 'string') await report.write('row,column,reason\n');
   return report;
 }
@@ -210,7 +187,7 @@ function describeImport(
   { isDryRun, shown }: { isDryRun: boolean; shown: readonly RowIssue[] },
 ): CommandOutcome {
   if (outcome.kind === 'refused') return outcome;
-  const { counts, createdLists, createdTags, lastLine, stop } = outcome;
+  const { counts, sharedLists, sharedTags, createdLists, createdTags, lastLine, stop } = outcome;
   const problem = stop?.kind === 'unreadable' ? stop.problem : null;
   if (stop?.kind === 'interrupted') process.exitCode = interruptedExitCode;
   else if (counts.bad > 0) process.exitCode = badRowsExitCode;
@@ -222,6 +199,8 @@ function describeImport(
     unchanged: counts.unchanged,
     bad: counts.bad,
     kept_unsubscribed: counts.keptUnsubscribed,
+    lists: sharedLists,
+    tags: sharedTags,
     created_lists: createdLists,
     created_tags: createdTags,
     dry_run: isDryRun,
@@ -235,9 +214,11 @@ function describeImport(
     `${formatCount(rows)} rows: ${formatCount(created)} created, ${formatCount(updated)} updated, ${formatCount(unchanged)} unchanged, ${formatCount(bad)} bad.`,
     keptUnsubscribed > 0 &&
       `${formatCount(keptUnsubscribed)} say "subscribed" of somebody who has unsubscribed, and was left so (see --resubscribe).`,
+    ...sharedLists.map(({ id, name }) => `List ${name}: ${id}`),
+    ...sharedTags.map(({ id, name }) => `Tag ${name}: ${id}`),
     createdLists.length > 0 && `Lists made: ${showNames(createdLists)}.`,
     createdTags.length > 0 && `Tags made: ${showNames(createdTags)}.`,
-    stop !== null && [problem, `It ended behind row ${lastLine}.`].filter(Boolean).join(' '),
+    stop !== null && [problem, `It ended after row ${lastLine}.`].filter(Boolean).join(' '),
     stop !== null && 'What was written is kept: running it again over the whole file makes nothing twice.',
   ];
   const text = sentences.filter((sentence) => sentence !== false).join('\n');
@@ -249,105 +230,6 @@ const shownNamesMax = 20;
 function showNames(names: readonly string[]): string {
   const shown = names.slice(0, shownNamesMax).join(', ');
   return names.length > shownNamesMax ? `${shown} and ${names.length - shownNamesMax} more` : shown;
-}
-
-function formatCount(count: number): string {
-  return count.toLocaleString('en-US');
-}
-
-type Display = {
-  update: (progress: ImportProgress) => void;
-  /** A line above the bar. */
-  print: (line: string) => void;
-  end: () => void;
-};
-
-const redrawMs = 200;
-
-/** On standard error: a bar where that is a terminal, nothing but the lines elsewhere. */
-function startDisplay(clock: Clock, sizeBytes: number | null): Display {
-  const { stderr } = process;
-  const startedAtMs = clock.monotonicMs();
-  let progress: ImportProgress = { rows: 0, bytes: 0 };
-  const clear = () => {
-    if (stderr.isTTY) stderr.write('\r\u001b[K');
-  };
-  const draw = () => {
-    clear();
-    if (stderr.isTTY) stderr.write(formatProgress(progress, sizeBytes, clock.monotonicMs() - startedAtMs));
-  };
-  // Also keeps the process alive while it waits for a database that is away.
-  const redrawing = setInterval(draw, redrawMs);
-  return {
-    update: (latest) => {
-      progress = latest;
-    },
-    print: (line) => {
-      clear();
-      stderr.write(`${line}\n`);
-    },
-    end: () => {
-      clearInterval(redrawing);
-      clear();
-    },
-  };
-}
-
-const barWidth = 30;
-
-function formatProgress(
-  { rows, bytes }: ImportProgress,
-  sizeBytes: number | null,
-  elapsedMs: number,
-): string {
-  const perSecond = elapsedMs > 0 ? Math.round((rows * 1_000) / elapsedMs) : 0;
-  const soFar = `${formatCount(rows)} rows, ${formatCount(perSecond)} a second`;
-  if (sizeBytes === null || sizeBytes === 0) return soFar;
-  const share = Math.min(bytes / sizeBytes, 1);
-  const bar = '#'.repeat(Math.round(share * barWidth)).padEnd(barWidth, '.');
-  const leftSeconds = share > 0 ? Math.ceil((elapsedMs * (1 / share - 1)) / 1_000) : null;
-  const left = leftSeconds === null ? '' : `, ${leftSeconds} s left`;
-  return `[${bar}] ${Math.floor(share * 100)} %  ${soFar}${left}`;
-}
-
-type ExportArguments = { org: string; list?: string[]; tag?: string[]; json?: boolean };
-
-async function runExport(
-  installation: Installation,
-  given: string | undefined,
-  options: ExportArguments,
-): Promise<CommandOutcome> {
-  const { org: organizationId } = options;
-  const file = given === '-' ? undefined : given;
-  if (file === undefined && options.json === true) {
-    return refuse('With --json, name a file: standard output is for the result then.');
-  }
-  if (!(await hasOrganization(installation.database, organizationId))) {
-    return refuse(`There is no organization ${organizationId}. "bin/postillion org list" shows them.`);
-  }
-  const opened = await openExport(installation.database, {
-    organizationId,
-    lists: options.list ?? [],
-    tags: options.tag ?? [],
-  });
-  if (opened.kind === 'refused') return opened;
-  const target = file === undefined ? writeTo(process.stdout) : await openTarget(file);
-  if (typeof target === 'string') return refuse(target);
-  let exported = 0;
-  await target.write(opened.head);
-  for await (const lines of opened.pages) {
-    await target.write(lines.map((line) => `\n${line}`).join(''));
-    exported += lines.length;
-  }
-  // What is printed as the result, here nothing, ends the last line.
-  if (file === undefined) return { kind: 'done', json: {}, text: '' };
-  await target.write('\n');
-  await target.end();
-  return {
-    kind: 'done',
-    json: { exported, file },
-    text: `${formatCount(exported)} contacts written into ${file}.`,
-  };
 }
 
 function refuse(problem: string): CommandOutcome {

@@ -23,7 +23,7 @@ import { generateSecret, replaceSecretFile, secretFileOf } from './secret-file.t
 /** Adds the commands that show and replace the secret of the installation. */
 export function addSecretCommands(group: Command): void {
   addCommand(group, 'list', 'List the secrets that fit the database; never the secrets themselves.').action(
-    onFoundation(runSecretList, { migrate: false, isLong: false }),
+    onFoundation(runSecretList, { schema: 'any', isLong: false }),
   );
   addCommand(
     group,

@@ -1,25 +1,29 @@
 import { type Command, InvalidArgumentError, Option } from 'commander';
-import { hasOrganization } from '../accounts/accounts.ts';
 import { type SenderType, senderTypes } from '../channels/sms/sms.ts';
 import { isUuid } from '../platform/ids.ts';
 import { addSender, approveSender, listSenders, rejectSender, type SenderRow } from '../senders/senders.ts';
 import type { Installation } from './installation.ts';
 import { addCommand, type CommandOutcome, formatTable, onInstallation } from './operator-command.ts';
-import { parseOrganizationId, parsePageSize } from './operator-values.ts';
+import { onOrganization, organizationHelp } from './operator-organization.ts';
+import { parseOrganization, parsePageSize } from './operator-values.ts';
 
 const defaultPageSize = 100;
 
 /** What organizations may send texts from is for the operator to say, whose contracts with carriers it is. */
 export function addSenderCommands(group: Command): void {
   addCommand(group, 'add', 'Add a sender to an organization; it has to be approved before it is used.')
-    .requiredOption('--org <org>', 'id of the organization', parseOrganizationId)
+    .requiredOption('--org <org>', organizationHelp, parseOrganization)
     .requiredOption('--name <name>', 'up to 11 characters with a letter, or a number of up to 15 digits')
     .addOption(
       new Option('--type <type>', 'guessed when left out: a number is taken for a long code').choices(
         senderTypes,
       ),
     )
-    .action(onInstallation(runSenderAdd));
+    .action(
+      onInstallation((installation, options: SenderOptions) =>
+        onOrganization(installation, options.org, (org) => runSenderAdd(installation, { ...options, org })),
+      ),
+    );
   addCommand(group, 'approve', 'Let an organization send from a sender.')
     .argument('<sender-id>', 'its id', parseSenderId)
     .action(onInstallation(runSenderApprove));
@@ -27,9 +31,13 @@ export function addSenderCommands(group: Command): void {
     .argument('<sender-id>', 'its id', parseSenderId)
     .action(onInstallation(runSenderReject));
   addCommand(group, 'list', 'List the senders of an organization, newest first, whatever their status.')
-    .requiredOption('--org <org>', 'id of the organization', parseOrganizationId)
+    .requiredOption('--org <org>', organizationHelp, parseOrganization)
     .option('--limit <number>', 'how many at most', parsePageSize, defaultPageSize)
-    .action(onInstallation(runSenderList));
+    .action(
+      onInstallation((installation, options: ListOptions) =>
+        onOrganization(installation, options.org, (org) => runSenderList(installation, { ...options, org })),
+      ),
+    );
 }
 
 function parseSenderId(text: string): string {
@@ -43,22 +51,17 @@ function refuse(problem: string): CommandOutcome {
   return { kind: 'refused', problem };
 }
 
-function refuseOrganization(id: string): CommandOutcome {
-  return refuse(`There is no organization ${id}. "bin/postillion org list" shows them.`);
-}
-
 function refuseSender(id: string): CommandOutcome {
   return refuse(`There is no sender ${id}. "bin/postillion sender list" shows those of an organization.`);
 }
 
-async function runSenderAdd(
-  installation: Installation,
-  options: { org: string; name: string; type?: SenderType },
-): Promise<CommandOutcome> {
+type SenderOptions = { org: string; name: string; type?: SenderType };
+
+type ListOptions = { org: string; limit: number };
+
+async function runSenderAdd(installation: Installation, options: SenderOptions): Promise<CommandOutcome> {
   const { org: organizationId, name } = options;
   const type = options.type ?? null;
-  if (!(await hasOrganization(installation.database, organizationId)))
-    return refuseOrganization(organizationId);
   const outcome = await addSender(installation, { organizationId, name, type });
   switch (outcome.kind) {
     case 'added': {
@@ -122,10 +125,8 @@ async function runSenderReject(installation: Installation, id: string): Promise<
 
 async function runSenderList(
   installation: Installation,
-  { org: organizationId, limit }: { org: string; limit: number },
+  { org: organizationId, limit }: ListOptions,
 ): Promise<CommandOutcome> {
-  if (!(await hasOrganization(installation.database, organizationId)))
-    return refuseOrganization(organizationId);
   const found = await listSenders(installation.database, organizationId, limit + 1);
   const senders = found.slice(0, limit);
   const hasMore = found.length > limit;

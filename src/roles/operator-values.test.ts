@@ -8,6 +8,7 @@ import {
   parseInstant,
   parseKeyId,
   parseName,
+  parseOrganization,
   parseOrganizationId,
   parsePageSize,
   parseScopes,
@@ -29,6 +30,8 @@ test('what is given several times adds up, and the last word on one channel coun
 
 test('ids are read in either case, and scopes with blanks and repetitions', () => {
   expect(parseOrganizationId(id)).toBe(id.toLowerCase());
+  expect(parseOrganization(id)).toBe(id.toLowerCase());
+  expect(parseOrganization(' Acme ')).toBe('Acme');
   expect(parseScopes(' email:send, read_only,email:send,')).toEqual(['email:send', 'read_only']);
   expect(parseInstant('2030-01-31T12:00:00+01:00')).toBe(Date.UTC(2030, 0, 31, 11));
   expect(parseName(' Ada ')).toBe('Ada');

@@ -3,6 +3,7 @@ import { type Channel, channels, scopeBundles, scopes } from '../accounts/accoun
 import { isLongerThan } from '../platform/characters.ts';
 import { parseTimestamp } from '../platform/clock.ts';
 import { isUuid } from '../platform/ids.ts';
+import { didYouMean } from '../platform/suggestion.ts';
 
 /**
  * What operators type, as typed values. Each function throws commander's InvalidArgumentError with a sentence on
@@ -19,6 +20,11 @@ export function parseName(text: string): string {
     );
   }
   return name;
+}
+
+/** An id, or a name: which one it is, and whose, is looked up. */
+export function parseOrganization(text: string): string {
+  return isUuid(text) ? text.toLowerCase() : parseName(text);
 }
 
 export function parseOrganizationId(text: string): string {
@@ -42,12 +48,16 @@ export function parseScopes(text: string): string[] {
   const known: readonly string[] = [...Object.keys(scopeBundles), ...scopes];
   const unknown = names.filter((name) => !known.includes(name));
   if (unknown.length > 0) {
-    throw new InvalidArgumentError(
-      `There is no scope ${unknown.join(', ')}. Scopes are ${known.join(', ')}.`,
-    );
+    const shown = unknown.map((name) => `${name}${didYouMean(name, known)}`).join(', ');
+    throw new InvalidArgumentError(`There is no scope ${shown}. ${listScopes()}`);
   }
-  if (names.length === 0) throw new InvalidArgumentError('It must name at least one scope.');
+  if (names.length === 0) throw new InvalidArgumentError(`It must name at least one scope. ${listScopes()}`);
   return names;
+}
+
+/** For help and for errors. */
+export function listScopes(): string {
+  return `Scopes are ${scopes.join(', ')}; ${Object.keys(scopeBundles).join(', ')} stand for several of them.`;
 }
 
 /** Milliseconds since 1970. Whether it lies in the future, only the clock can say. */
@@ -63,7 +73,10 @@ export function parseInstant(text: string): number {
 
 export function parseChannel(text: string): Channel {
   const channel = channels.find((name) => name === text);
-  if (channel === undefined) throw new InvalidArgumentError(`It must be one of ${channels.join(', ')}.`);
+  if (channel === undefined) {
+    const hint = didYouMean(text, channels);
+    throw new InvalidArgumentError(`It must be one of ${channels.join(', ')}${hint}.`);
+  }
   return channel;
 }
 

@@ -7,7 +7,6 @@ import {
   createApiKey,
   createOrganization,
   type GuardSuspension,
-  hasOrganization,
   listApiKeys,
   listOrganizations,
   type PlanChange,
@@ -26,6 +25,8 @@ import type { Foundation, Installation } from './installation.ts';
 import { addContactCommands } from './operator-contacts.ts';
 import { addSandboxCommands } from './operator-sandbox.ts';
 import { addSecretCommands } from './operator-secret.ts';
+import { onNamedOrganization, onOrganization, organizationHelp } from './operator-organization.ts';
+import { addSuppressionList } from './operator-suppressions.ts';
 import { addSenderCommands } from './operator-senders.ts';
 import {
   addCommand,
@@ -39,10 +40,12 @@ import {
   collectChannel,
   collectLimit,
   collectQuota,
+  listScopes,
   parseChannel,
   parseInstant,
   parseKeyId,
   parseName,
+  parseOrganization,
   parseOrganizationId,
   parsePageSize,
   parseScopes,
@@ -62,7 +65,7 @@ export function addOperatorCommands(program: Command): void {
   );
   addSecretCommands(program.command('secret').description('What POSTILLION_SECRET is, and its replacement.'));
   addCommand(program, 'migrate', 'Bring the schema of the database up to date; serve does the same.').action(
-    onFoundation(runMigrate, { migrate: false, isLong: true }),
+    onFoundation(runMigrate, { schema: 'any', isLong: true }),
   );
   addCommand(program, 'doctor', 'Look at everything that Postillion stands on, and say what to mend.').action(
     runDoctor,
@@ -74,9 +77,10 @@ const defaultPageSize = 100;
 function addOrganizationCommands(group: Command): void {
   addCommand(group, 'create', 'Create an organization.')
     .requiredOption('--name <name>', 'as people know it', parseName)
-    .action(onInstallation(runOrganizationCreate));
+    .action(onInstallation(runOrganizationCreate, { schema: 'begins', isLong: false }));
   addCommand(group, 'update', 'Change the plan of an organization.')
-    .argument('<org>', 'id of the organization', parseOrganizationId)
+    .argument('[org]', 'the same as --org', parseOrganization)
+    .option('--org <org>', organizationHelp, parseOrganization)
     .option('--requests-per-window <number>', 'requests in 60 seconds', parseWindowLimit)
     .option('--events-per-window <number>', 'events in 60 seconds', parseWindowLimit)
     .option(
@@ -93,7 +97,13 @@ function addOrganizationCommands(group: Command): void {
         'whether too many bounces or complaints suspend it for email by themselves',
       ).choices(['on', 'off']),
     )
-    .action(onInstallation(runOrganizationUpdate));
+    .action(
+      onInstallation((installation, named: string | undefined, options: PlanOptions & { org?: string }) =>
+        onNamedOrganization(installation, [named, options.org], (id) =>
+          runOrganizationUpdate(installation, id, options),
+        ),
+      ),
+    );
   addCommand(group, 'list', 'List organizations, newest first.')
     .option('--limit <number>', 'how many at most', parsePageSize, defaultPageSize)
     .option('--after <org>', 'only those older than this one', parseOrganizationId)
@@ -102,15 +112,24 @@ function addOrganizationCommands(group: Command): void {
 
 function addKeyCommands(group: Command): void {
   addCommand(group, 'create', 'Create an API key and show it: the only time that it is seen.')
-    .requiredOption('--org <org>', 'id of its organization', parseOrganizationId)
+    .requiredOption('--org <org>', organizationHelp, parseOrganization)
     .option('--name <name>', 'what it is for', parseName, 'API key')
-    .option('--scopes <scopes>', 'separated by commas', parseScopes, ['full_access'])
+    .option('--scopes <scopes>', 'separated by commas; see below', parseScopes, ['full_access'])
     .option('--expires-at <time>', 'RFC 3339 with an offset; without it, it never expires', parseInstant)
-    .action(onInstallation(runKeyCreate));
+    .addHelpText('after', `\n${listScopes()}`)
+    .action(
+      onInstallation((installation, options: KeyOptions) =>
+        onOrganization(installation, options.org, (org) => runKeyCreate(installation, { ...options, org })),
+      ),
+    );
   addCommand(group, 'list', 'List the API keys of an organization, newest first.')
-    .requiredOption('--org <org>', 'id of the organization', parseOrganizationId)
+    .requiredOption('--org <org>', organizationHelp, parseOrganization)
     .option('--limit <number>', 'how many at most', parsePageSize, defaultPageSize)
-    .action(onInstallation(runKeyList));
+    .action(
+      onInstallation((installation, options: { org: string; limit: number }) =>
+        onOrganization(installation, options.org, (org) => runKeyList(installation, { ...options, org })),
+      ),
+    );
   addCommand(group, 'revoke', 'Revoke an API key; every node refuses it within five seconds.')
     .argument('<key-id>', 'its id, not the key itself', parseKeyId)
     .action(onInstallation(runKeyRevoke));
@@ -118,20 +137,33 @@ function addKeyCommands(group: Command): void {
 
 function addDomainCommands(group: Command): void {
   addCommand(group, 'verify', "Mark a domain as verified by the operator's word, without a look at its DNS.")
-    .argument('<org>', 'id of the organization', parseOrganizationId)
+    .usage('--org <org> <domain>')
+    .option('--org <org>', organizationHelp, parseOrganization)
     .argument('<domain>', 'for example mail.example.com')
-    .action(onInstallation(runDomainVerify));
+    .argument(
+      '[domain-after-org]',
+      'the domain, where the organization is the first argument in place of --org',
+    )
+    .action(
+      onInstallation((installation, first: string, second: string | undefined, options: { org?: string }) =>
+        onNamedOrganization(
+          installation,
+          [options.org, second === undefined ? undefined : first],
+          (organizationId) => runDomainVerify(installation, organizationId, second ?? first),
+        ),
+      ),
+    );
 }
 
 function addSuppressionCommands(group: Command): void {
   const add = (name: string, description: string, run: SuppressionCommand) =>
     addCommand(group, name, description)
-      .requiredOption('--org <org>', 'id of the organization', parseOrganizationId)
+      .requiredOption('--org <org>', organizationHelp, parseOrganization)
       .requiredOption('--channel <channel>', 'email or sms', parseChannel)
       .requiredOption('--address <address>', 'the email address, or the phone number in E.164')
       .action(
         onInstallation(async (installation, options: SuppressionOptions) => {
-          const { org: organizationId, channel } = options;
+          const { channel } = options;
           if (channel !== 'email' && channel !== 'sms')
             return refuse(`Suppressions of ${channel} come with that channel; use email or sms.`);
           const address = normalise(channel, options.address);
@@ -139,14 +171,15 @@ function addSuppressionCommands(group: Command): void {
             const wanted = channel === 'email' ? 'an email address' : 'a phone number in E.164';
             return refuse(`${options.address} is not ${wanted}.`);
           }
-          if (!(await hasOrganization(installation.database, organizationId)))
-            return refuseOrganization(organizationId);
-          return run(installation, { organizationId, channel, address });
+          return onOrganization(installation, options.org, (organizationId) =>
+            run(installation, { organizationId, channel, address }),
+          );
         }),
       );
   add('add', 'Let nothing more be sent to an address.', runSuppressionAdd);
   add('remove', 'Let an address be written to again.', runSuppressionRemove);
   add('show', 'Tell whether an address is suppressed, since when and why.', runSuppressionShow);
+  addSuppressionList(group);
 }
 
 function normalise(channel: 'email' | 'sms', address: string): string | undefined {
@@ -160,10 +193,6 @@ function refuse(problem: string): CommandOutcome {
 
 function done(json: Record<string, unknown>, text: string): CommandOutcome {
   return { kind: 'done', json, text };
-}
-
-function refuseOrganization(id: string): CommandOutcome {
-  return refuse(`There is no organization ${id}. "bin/postillion org list" shows them.`);
 }
 
 async function runOrganizationCreate(
@@ -200,7 +229,7 @@ async function runOrganizationUpdate(
   if (both.length > 0) return refuse(`Either suspend or resume ${both.join(', ')}, not both.`);
   // Before it may send again: else the bounces that led to the suspension would lead to the next one at once.
   if (resume?.includes('email')) await forgiveReputation(installation.database, id);
-  if (!(await updateOrganization(installation, id, change))) return refuseOrganization(id);
+  await updateOrganization(installation, id, change);
   // A campaign may have to be paused, or may go on.
   await wakeOnce(installation.database, campaignChannel);
   return done(
@@ -262,16 +291,13 @@ function showSuspended(channel: Channel, guardSuspension: GuardSuspension | null
   return channel === 'email' && guardSuspension !== null ? 'email (by the reputation guard)' : channel;
 }
 
-async function runKeyCreate(
-  installation: Installation,
-  options: { org: string; name: string; scopes: string[]; expiresAt?: number },
-): Promise<CommandOutcome> {
+type KeyOptions = { org: string; name: string; scopes: string[]; expiresAt?: number };
+
+async function runKeyCreate(installation: Installation, options: KeyOptions): Promise<CommandOutcome> {
   const { org: organizationId, name, scopes, expiresAt: expiresAtMs } = options;
   if (expiresAtMs !== undefined && expiresAtMs <= installation.clock.nowMs()) {
     return refuse('The time of --expires-at is over already.');
   }
-  if (!(await hasOrganization(installation.database, organizationId)))
-    return refuseOrganization(organizationId);
   const expiresAt = expiresAtMs === undefined ? null : dateOf(expiresAtMs);
   const { id, key } = await createApiKey(installation, { organizationId, name, scopes, expiresAt });
   return done({ id, key }, `Id:  ${id}\nKey: ${key}\nThe key is shown only now.`);
@@ -282,8 +308,6 @@ async function runKeyList(
   options: { org: string; limit: number },
 ): Promise<CommandOutcome> {
   const { org: organizationId, limit } = options;
-  if (!(await hasOrganization(installation.database, organizationId)))
-    return refuseOrganization(organizationId);
   const found = await listApiKeys(installation.database, organizationId, limit + 1);
   const keys = found.slice(0, limit);
   const table = formatTable(
@@ -333,8 +357,6 @@ async function runDomainVerify(
   organizationId: string,
   domain: string,
 ): Promise<CommandOutcome> {
-  if (!(await hasOrganization(installation.database, organizationId)))
-    return refuseOrganization(organizationId);
   const outcome = await verifyByOperator(installation, { organizationId, name: domain });
   switch (outcome.kind) {
     case 'verified':

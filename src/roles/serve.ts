@@ -39,6 +39,8 @@ export async function serve(config: Config, role: Role): Promise<void> {
     // Once more if PostgreSQL is gone: a process that fails here and lives on would be taken for one that serves.
     await whileRestarting(config, () => warnOfDurability(installation, log));
     await whileRestarting(config, () => warnOfWall(installation, log));
+    for (const setting of config.unknownSettings)
+      log.warn({ setting }, 'there is no such setting in this release: it changes nothing');
     serving = await api?.startApi(installation);
     working = await worker?.startWorker(installation);
     // Only now, since the key is seen once: whatever else can fail has not failed.

@@ -1,11 +1,11 @@
 /** Contacts out of a CSV file and into one, as an operator does it: the built program, as processes of their own. */
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
+import { lstat, mkdtemp, readdir, readFile, rm, stat, symlink, writeFile } from 'node:fs/promises';
 import os from 'node:os';
 import path from 'node:path';
 import { text } from 'node:stream/consumers';
-import { afterAll, afterEach, beforeAll, beforeEach, expect, test, vi } from 'vitest';
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test, vi } from 'vitest';
 import { createOrganization } from '../../src/accounts/accounts.ts';
 import { systemClock } from '../../src/platform/clock.ts';
 import { createIds } from '../../src/platform/ids.ts';
@@ -237,3 +237,107 @@ test('what is exported comes back through standard input as it was', async () =>
   expect((await run('export', '--org', org, '-')).output).toBe(exported.output);
   expect(await run('export', '--org', org, '--json')).toMatchObject({ exitCode: 1 });
 }, 60_000);
+
+test('the ids of the lists that everybody was added to are told, made or not', async () => {
+  const file = path.resolve(import.meta.dirname, '../../examples/customers.csv');
+  const first = await run('import', '--org', org, '--list', 'Customers', '--tag', 'imported', file);
+  expect(first).toMatchObject({ exitCode: 0, errors: '' });
+  const [list] = await database.rows(
+    unpreparedStatement<{ id: string; contact_count: number }>(
+      `select id from contact_sets where organization_id = $1 and kind = 'list' and name = 'Customers'`,
+    ),
+    [org],
+  );
+  expect(first.output).toContain(`List Customers: ${list!.id}\n`);
+  expect(first.output).toMatch(/^5 rows: 5 created, .*\nList Customers: .*\nTag imported: /);
+  const again = await run('import', '--org', org, '--list', list!.id, '--list', 'customers', '--json', file);
+  expect(JSON.parse(again.output)).toMatchObject({
+    unchanged: 5,
+    lists: [{ id: list!.id, name: 'Customers' }],
+    tags: [],
+    created_lists: [],
+  });
+  const dry = await run('import', '--org', org, '--list', 'None yet', '--dry-run', '--json', file);
+  expect(JSON.parse(dry.output)).toMatchObject({ lists: [], created_lists: ['None yet'] });
+}, 60_000);
+
+describe('an export to a file', () => {
+  let place: string;
+
+  beforeEach(async () => {
+    place = await mkdtemp(path.join(folder, 'export-'));
+    const rows = Array.from({ length: 2_500 }, (_none, index) => `x${index},m${index}@b.test\n`).join('');
+    expect(
+      (await run('import', '--org', org, await write('these.csv', `external_id,email\n${rows}`))).exitCode,
+    ).toBe(0);
+  });
+
+  test('that is interrupted leaves what was there, and nothing beside it', async () => {
+    const target = path.join(place, 'people.csv');
+    await writeFile(target, 'what was there');
+    const holder = openDatabase({ address: testDatabase.address, connectionsMax: 1 });
+    const ended = await holder.transaction(async (transaction) => {
+      await transaction.rows(unpreparedStatement('lock table contacts in access exclusive mode'));
+      const { child, ended: end } = start(['export', '--org', org, target]);
+      await vi.waitFor(async () => {
+        expect(await readdir(place)).toHaveLength(2);
+      }, 20_000);
+      child.kill('SIGINT');
+      return { end };
+    });
+    await holder.close();
+    expect(await ended.end).toMatchObject({
+      exitCode: 130,
+      output: '',
+      errors: expect.stringMatching(
+        /^The export was interrupted after \S+ contacts, and .* is as it was\.\n$/,
+      ) as string,
+    });
+    expect(await readdir(place)).toEqual(['people.csv']);
+    expect(await readFile(target, 'utf8')).toBe('what was there');
+  }, 60_000);
+
+  test('that cannot be finished leaves what was there, and nothing beside it', async () => {
+    const target = path.join(place, 'people.csv');
+    await writeFile(target, 'what was there');
+    const { child, ended } = start(['export', '--org', org, target]);
+    await vi.waitFor(async () => {
+      expect(await readdir(place)).not.toEqual(['people.csv']);
+    }, 20_000);
+    await database.rows(
+      unpreparedStatement(
+        'select pg_terminate_backend(pid) from pg_stat_activity where datname = current_database() and pid <> pg_backend_pid()',
+      ),
+    );
+    // Either it was done by then, or it has failed: never half.
+    const { exitCode } = await ended;
+    expect(await readdir(place)).toEqual(['people.csv']);
+    const lines = (await readFile(target, 'utf8')).trimEnd().split('\n').length;
+    expect([exitCode, lines]).toEqual(exitCode === 0 ? [0, 2_501] : [1, 1]);
+    expect(child.exitCode).toBe(exitCode);
+  }, 60_000);
+
+  test('replaces the file that a link leads to, and is written into a device as it stands', async () => {
+    const target = path.join(place, 'people.csv');
+    await writeFile(target, 'what was there', { mode: 0o644 });
+    await symlink(target, path.join(place, 'link.csv'));
+    const linked = await run('export', '--org', org, path.join(place, 'link.csv'));
+    expect(linked).toMatchObject({
+      exitCode: 0,
+      output: expect.stringContaining('2,500 contacts') as string,
+    });
+    expect((await lstat(path.join(place, 'link.csv'))).isSymbolicLink()).toBe(true);
+    expect((await readFile(target, 'utf8')).split('\n')).toHaveLength(2_502);
+    expect((await stat(target)).mode & 0o777).toBe(0o600);
+    expect((await readdir(place)).sort()).toEqual(['link.csv', 'people.csv']);
+    expect(await run('export', '--org', org, '/dev/null')).toMatchObject({ exitCode: 0 });
+    expect((await stat('/dev/null')).isCharacterDevice()).toBe(true);
+    for (const [wrong, problem] of [
+      [place, 'it is a folder'],
+      [path.join(place, 'no/such/folder.csv'), 'ENOENT'],
+    ] as const) {
+      const refused = await run('export', '--org', org, wrong);
+      expect([refused.exitCode, refused.errors]).toEqual([1, expect.stringContaining(problem)]);
+    }
+  }, 60_000);
+});

@@ -4,7 +4,7 @@ import type { Properties } from '../contact-values.ts';
 import { joinTexts, writeRecord } from './csv-writer.ts';
 import { columnNameOf, importFields } from './import-columns.ts';
 import { resolveSets } from './import-sets.ts';
-import { type ExportedRow, listForExport, listSetNames } from './import-store.ts';
+import { countForExport, type ExportedRow, listForExport, listSetNames } from './import-store.ts';
 import { loadProperties } from '../property-store.ts';
 import type { Property, PropertyValue } from '../schema.ts';
 
@@ -24,7 +24,13 @@ export type ExportOptions = {
 export type OpenedExport =
   | { kind: 'refused'; problem: string }
   /** Lines without their ends, those of a page together. */
-  | { kind: 'opened'; head: string; pages: AsyncGenerator<string[], void, undefined> };
+  | {
+      kind: 'opened';
+      head: string;
+      pages: AsyncGenerator<string[], void, undefined>;
+      /** How many contacts there are at the moment; of a million, a fraction of a second. */
+      count: () => Promise<number>;
+    };
 
 export async function openExport(database: Database, options: ExportOptions): Promise<OpenedExport> {
   const { organizationId, lists, tags } = options;
@@ -46,6 +52,10 @@ export async function openExport(database: Database, options: ExportOptions): Pr
     kind: 'opened',
     head: writeHead(inOrder, properties),
     pages: readPages(database, { organizationId, setIds, shape: { properties: inOrder, sets } }),
+    count: () =>
+      database.asOrganizations([organizationId], (transaction) =>
+        countForExport(transaction, { organizationId, setIds }),
+      ),
   };
 }
 

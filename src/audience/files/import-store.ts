@@ -396,3 +396,37 @@ export async function listForExport(
     ? connection.rows(exportAll, values)
     : connection.rows(exportMembers, [...values, setId, otherSetIds]);
 }
+
+/** How many `listForExport` will go through: read off the primary key of contacts, or of memberships. */
+export async function countForExport(
+  connection: Connection,
+  wanted: { organizationId: string; setIds: readonly string[] },
+): Promise<number> {
+  const [setId, ...otherSetIds] = wanted.setIds;
+  const counting =
+    setId === undefined
+      ? connection.rows(
+          unpreparedStatement<{ count: number }>(
+            'select count(*)::integer as count from contacts where organization_id = $1',
+          ),
+          [wanted.organizationId],
+        )
+      : connection.rows(
+          unpreparedStatement<{ count: number }>(
+            `select count(*)::integer as count
+             from memberships m
+             where m.organization_id = $1 and m.set_id = $2
+               and not exists (
+                 select
+                 from unnest($3::uuid[]) as other (set_id)
+                 where not exists (
+                   select
+                   from memberships o
+                   where o.organization_id = $1 and o.set_id = other.set_id and o.contact_id = m.contact_id
+                 )
+               )`,
+          ),
+          [wanted.organizationId, setId, otherSetIds],
+        );
+  return (await counting)[0]?.count ?? 0;
+}

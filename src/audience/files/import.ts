@@ -18,6 +18,7 @@ import { createRowReader, type ImportRow, type RowIssue, type RowReader } from '
 import { createdSetsMax, createImportSets, type ImportSets, resolveSets } from './import-sets.ts';
 import * as store from './import-store.ts';
 import { loadProperties } from '../property-store.ts';
+import { findSets } from '../set-store.ts';
 import { audienceFormats, listBody, tagBody } from '../schema.ts';
 
 /**
@@ -67,6 +68,9 @@ export type ImportOutcome =
   | {
       kind: 'ended';
       counts: ImportCounts;
+      /** Those that everybody was added to, as far as they are there: in a dry run, without those that it would make. */
+      sharedLists: readonly SharedSet[];
+      sharedTags: readonly SharedSet[];
       /** Names. */
       createdLists: readonly string[];
       createdTags: readonly string[];
@@ -75,6 +79,8 @@ export type ImportOutcome =
       /** Why it ended before the end of the file; null if it did not. */
       stop: { kind: 'interrupted' } | { kind: 'unreadable'; problem: string } | null;
     };
+
+export type SharedSet = { id: string; name: string };
 
 /** Whatever was written is kept; the message says how far that was. */
 export class ImportBrokenError extends Error {
@@ -104,10 +110,8 @@ export async function importContacts(tools: ImportTools, options: ImportOptions)
       sharedSetIds: shared.ids,
       expectsNew: false,
     };
-    const outcome = await importBatches(
-      run,
-      readBatches(opened.records, createRowReader(columns, properties)),
-    );
+    const ended = await importBatches(run, readBatches(opened.records, createRowReader(columns, properties)));
+    const outcome = { ...ended, ...(await nameSharedSets(tools.database, organizationId, shared.ids)) };
     if (outcome.counts.created >= analyzedCreatedMin && !isDryRun) await analyze(tools);
     return outcome;
   } catch (cause) {
@@ -119,7 +123,24 @@ export async function importContacts(tools: ImportTools, options: ImportOptions)
   }
 }
 
-type EndedImport = Extract<ImportOutcome, { kind: 'ended' }>;
+/** By their ids, which say nothing to a person. */
+async function nameSharedSets(
+  database: Database,
+  organizationId: string,
+  ids: readonly string[],
+): Promise<{ sharedLists: SharedSet[]; sharedTags: SharedSet[] }> {
+  const found = await database.asOrganizations([organizationId], (transaction) =>
+    findSets(transaction, organizationId, ids),
+  );
+  const sharedOf = (kind: 'list' | 'tag') =>
+    ids.flatMap((id) => {
+      const set = found.get(id);
+      return set?.kind === kind ? [{ id, name: set.name }] : [];
+    });
+  return { sharedLists: sharedOf('list'), sharedTags: sharedOf('tag') };
+}
+
+type EndedImport = Omit<Extract<ImportOutcome, { kind: 'ended' }>, 'sharedLists' | 'sharedTags'>;
 
 /** So many new contacts change what PostgreSQL should know of the tables; it would look by itself only minutes later. */
 const analyzedCreatedMin = 5_000;

@@ -1,0 +1,273 @@
+/** What commands have in common: how organizations are named, typing errors, schemas, and long lists. */
+import { execFile } from 'node:child_process';
+import { randomBytes } from 'node:crypto';
+import { mkdtemp, readdir, readFile, rm } from 'node:fs/promises';
+import os from 'node:os';
+import path from 'node:path';
+import { afterAll, beforeAll, expect, test } from 'vitest';
+import { createOrganization } from '../../src/accounts/accounts.ts';
+import { addSuppressions, eraseSuppressedAddresses } from '../../src/audience/audience.ts';
+import { systemClock } from '../../src/platform/clock.ts';
+import { createIds } from '../../src/platform/ids.ts';
+import { type Database, openDatabase, unpreparedStatement } from '../../src/platform/postgres/database.ts';
+import { createSecrets } from '../../src/platform/secrets.ts';
+import { addressOf, createTestDatabase, databaseUrlOf, type TestDatabase } from '../support/test-database.ts';
+
+const root = path.resolve(import.meta.dirname, '../..');
+const program = path.join(root, 'bin/postillion');
+const secret = 'a secret of the tests, and of nothing else';
+
+type Environment = Record<string, string>;
+type Ended = { exitCode: number; output: string; errors: string };
+
+let testDatabase: TestDatabase;
+let database: Database;
+let own: Environment;
+let acme: string;
+const tools = { clock: systemClock, secrets: createSecrets(secret), newId: createIds(systemClock) };
+
+beforeAll(async () => {
+  testDatabase = await createTestDatabase();
+  database = openDatabase({ address: testDatabase.address, connectionsMax: 2 });
+  own = { DATABASE_URL: databaseUrlOf(testDatabase.address), POSTILLION_SECRET: secret };
+  acme = await anOrganization('Acme & Söhne');
+});
+
+afterAll(async () => {
+  await database.close();
+  await testDatabase.drop();
+});
+
+async function anOrganization(name: string): Promise<string> {
+  return (await createOrganization({ ...tools, database }, name)).id;
+}
+
+function run(settings: Environment, ...words: string[]): Promise<Ended> {
+  return new Promise((resolve) => {
+    const options = { env: { PATH: process.env.PATH, ...settings }, timeout: 60_000 };
+    execFile(process.execPath, [program, ...words], options, (error, output, errors) => {
+      resolve({ exitCode: error === null ? 0 : Number(error.code), output, errors });
+    });
+  });
+}
+
+async function runJson(...words: string[]): Promise<Record<string, unknown>> {
+  const { output, errors } = await run(own, ...words, '--json');
+  expect(errors).toBe('');
+  return JSON.parse(output) as Record<string, unknown>;
+}
+
+const errorOf = async (...words: string[]) => (await runJson(...words)).error as string;
+
+test('the version is that of the package', async () => {
+  const { version } = JSON.parse(await readFile(path.join(root, 'package.json'), 'utf8')) as {
+    version: string;
+  };
+  expect(await run({}, '--version')).toEqual({ exitCode: 0, output: `${version}\n`, errors: '' });
+});
+
+test('a typing error is answered with what was meant', async () => {
+  const misspelt: [string[], string][] = [
+    [['sreve'], 'Did you mean serve?'],
+    [['org', 'lst'], 'Did you mean list?'],
+    [['org', 'list', '--limt', '5'], 'Did you mean --limit?'],
+    [['key', 'create', '--org', acme, '--scopes', 'email:sent'], 'email:sent (did you mean email:send?)'],
+    [
+      ['key', 'create', '--org', acme, '--scopes', 'email:sent'],
+      'Scopes are email:send, email:read, sms:send',
+    ],
+    [['org', 'update', acme, '--suspend', 'emial'], 'chatapp (did you mean email?)'],
+  ];
+  const ended = await Promise.all(misspelt.map(([words]) => run(own, ...words)));
+  for (const [index, { exitCode, errors }] of ended.entries()) {
+    expect(errors).toContain(misspelt[index]![1]);
+    expect(exitCode).toBe(1);
+  }
+  const help = await run({}, 'key', 'create', '--help');
+  expect(help.output).toMatch(/Scopes are email:send.*events:send; full_access, sending_access, read_only/s);
+}, 60_000);
+
+test('an organization is named by its id or its name, everywhere alike', async () => {
+  const names = [acme, acme.toUpperCase(), 'Acme & Söhne', ' ACME & söhne '];
+  for (const name of names) {
+    const made = await runJson('key', 'create', '--org', name, '--name', 'By name');
+    expect(made).toEqual({ id: expect.any(String) as string, key: expect.stringMatching(/^pst_/) as string });
+  }
+  const [, , name = ''] = names;
+  expect(await runJson('key', 'list', '--org', name)).toMatchObject({ data: names.map(() => ({})) });
+  for (const words of [['--org', name], [name], [acme], [acme, '--org', acme]])
+    expect(await runJson('org', 'update', ...words, '--limit', 'domains=5')).toMatchObject({ id: acme });
+  expect(await runJson('domain', 'verify', '--org', name, 'one.example')).toMatchObject({
+    name: 'one.example',
+  });
+  expect(await runJson('domain', 'verify', acme, 'two.example')).toMatchObject({ name: 'two.example' });
+  expect(await runJson('sender', 'add', '--org', name, '--name', 'Acme')).toMatchObject({ name: 'Acme' });
+  expect(await runJson('sender', 'list', '--org', name)).toMatchObject({ data: [{ name: 'Acme' }] });
+
+  expect(await errorOf('org', 'update', '--limit', 'domains=5')).toMatch(/^Name the organization: --org/);
+  expect(await errorOf('domain', 'verify', 'two.example')).toMatch(/^Name the organization: --org/);
+  expect(await errorOf('domain', 'verify', '--org', name, acme, 'two.example')).toMatch(/^Name one org/);
+  expect(await errorOf('key', 'list', '--org', 'Acme')).toBe(
+    'There is no organization Acme. "bin/postillion org list" shows them.',
+  );
+}, 90_000);
+
+test('a name that several organizations have is refused, with their ids', async () => {
+  const twins = [await anOrganization('Twin'), await anOrganization('twin')];
+  // One that is called like another's id does not take its place.
+  const impostor = await anOrganization(acme);
+  const error = await errorOf('key', 'create', '--org', 'TWIN');
+  for (const id of twins) expect(error).toContain(id);
+  expect(await runJson('org', 'update', acme, '--limit', 'domains=6')).toMatchObject({ id: acme });
+  expect(await runJson('org', 'update', impostor, '--limit', 'domains=6')).toMatchObject({ id: impostor });
+}, 60_000);
+
+test('a misspelt setting is refused, one of another release is told and changes nothing', async () => {
+  const [typo, brand, foreign, beside] = await Promise.all([
+    run({ ...own, POSTILLION_SMTP_ULR: 'smtp://mail.example' }, 'org', 'list'),
+    run({ ...own, POSTILION_SMTP_URL: 'smtp://mail.example' }, 'org', 'list'),
+    run({ ...own, POSTILLION_FUTURE_FEATURE: 'on', POSTILLION_SMTP_ULR: ' ' }, 'org', 'list'),
+    run({ ...own, POSTILLION_SMTP_URL: 'smtp://127.0.0.1:1', POSTILLION_SMTP_URLS: 'x' }, 'org', 'list'),
+  ]);
+  expect(typo).toMatchObject({
+    exitCode: 1,
+    output: '',
+    errors: 'There is no setting POSTILLION_SMTP_ULR (did you mean POSTILLION_SMTP_URL?)\n',
+  });
+  expect(brand.errors).toContain('There is no setting POSTILION_SMTP_URL');
+  expect([foreign.exitCode, foreign.errors, beside.exitCode, beside.errors]).toEqual([0, '', 0, '']);
+  const doctor = await run({ ...own, POSTILLION_FUTURE_FEATURE: 'on' }, 'doctor');
+  expect(doctor.output).toMatch(/^warning +settings +there is no setting POSTILLION_FUTURE_FEATURE in/m);
+}, 60_000);
+
+/** A database without anything in it, on the same server. */
+async function withEmptyDatabase(work: (settings: Environment) => Promise<void>): Promise<void> {
+  const name = `test_empty_${process.pid}_${randomBytes(6).toString('hex')}`;
+  await database.rows(unpreparedStatement(`create database ${name} template template0`));
+  try {
+    await work({ ...own, DATABASE_URL: databaseUrlOf(addressOf(testDatabase.address, name)) });
+  } finally {
+    await database.rows(unpreparedStatement(`drop database ${name} (force)`));
+  }
+}
+
+test('an empty database is begun by org create, by migrate, and by no other command', async () => {
+  await withEmptyDatabase(async (settings) => {
+    for (const words of [
+      ['org', 'list'],
+      ['key', 'list', '--org', 'Acme'],
+    ]) {
+      expect(await run(settings, ...words)).toMatchObject({
+        exitCode: 1,
+        output: '',
+        errors: expect.stringMatching(
+          /^The database has no schema yet\. Run "bin\/postillion migrate"/,
+        ) as string,
+      });
+    }
+    expect(await run(settings, 'org', 'create', '--name', 'First')).toMatchObject({ exitCode: 0 });
+    expect((await run(settings, 'org', 'list')).output).toContain('First');
+  });
+}, 90_000);
+
+test('a database that lacks migrations is left as it is, until migrate is asked for', async () => {
+  const behind = await createTestDatabase();
+  const old = openDatabase({ address: behind.address, connectionsMax: 1 });
+  try {
+    const versions = async () =>
+      (await old.rows(unpreparedStatement<{ version: number }>('select version from schema_migrations')))
+        .length;
+    await old.rows(
+      unpreparedStatement(
+        'delete from schema_migrations where version = (select max(version) from schema_migrations)',
+      ),
+    );
+    const before = await versions();
+    const settings = { ...own, DATABASE_URL: databaseUrlOf(behind.address) };
+    for (const words of [
+      ['org', 'list'],
+      ['org', 'create', '--name', 'New'],
+    ]) {
+      expect(await run(settings, ...words)).toMatchObject({
+        exitCode: 1,
+        errors: expect.stringMatching(/^The database lacks a migration of this release\. Run /) as string,
+      });
+    }
+    expect(await versions()).toBe(before);
+  } finally {
+    await old.close();
+    await behind.drop();
+  }
+}, 60_000);
+
+test('where nothing was begun, looking around makes nothing', async () => {
+  const folder = await mkdtemp(path.join(os.tmpdir(), 'postillion-nothing-'));
+  try {
+    const ended = await run({ POSTILLION_DATA_DIR: folder }, 'org', 'list');
+    expect(ended).toMatchObject({
+      exitCode: 1,
+      errors: expect.stringMatching(/^There is no installation in .* yet\. "npm start"/) as string,
+    });
+    expect(await readdir(folder)).toEqual([]);
+  } finally {
+    await rm(folder, { recursive: true, force: true });
+  }
+});
+
+type Listed = {
+  data: { channel: string; address: string | null; erased: boolean; reason: string; address_hash: string }[];
+  has_more: boolean;
+};
+
+test('suppressions are listed newest first, by channel, and all of them without a limit', async () => {
+  const [org, rival] = [await anOrganization('Lister'), await anOrganization('Rival')];
+  const addAt = (organizationId: string, channel: 'email' | 'sms', addresses: string[], at: number) =>
+    addSuppressions(database, { ...tools, clock: { ...systemClock, nowMs: () => at } }, channel, [
+      ...addresses.map((address) => ({ organizationId, address, reason: 'operator' as const })),
+    ]);
+  const addresses = Array.from({ length: 2_500 }, (_none, index) => `m${index}@example.com`);
+  // All in one instant, as an import leaves them, and across two pages of what is read at once.
+  await addAt(org, 'email', addresses, 1_700_000_000_000);
+  await addAt(org, 'email', ['newest@example.com', 'gone@example.com'], 1_800_000_000_000);
+  await addAt(org, 'sms', ['+4915112345678'], 1_600_000_000_000);
+  await addAt(rival, 'email', ['theirs@example.com', 'm1@example.com'], 1_900_000_000_000);
+  await eraseSuppressedAddresses(database, tools, [{ organizationId: org, address: 'gone@example.com' }]);
+
+  const list = async (...words: string[]) =>
+    (await runJson('suppression', 'list', '--org', 'Lister', ...words)) as unknown as Listed;
+  const few = await list('--limit', '3');
+  expect(few.has_more).toBe(true);
+  expect(
+    few.data
+      .map(({ address }) => address ?? 'erased')
+      .slice(0, 2)
+      .sort(),
+  ).toEqual(['erased', 'newest@example.com']);
+  const erased = few.data.find((row) => row.erased);
+  expect(erased).toMatchObject({
+    address: null,
+    address_hash: expect.stringMatching(/^[0-9a-f]{64}$/) as string,
+  });
+
+  const all = await list('--all');
+  expect(all.has_more).toBe(false);
+  expect(
+    all.data
+      .map(({ address }) => address)
+      .filter((address) => address !== null)
+      .sort(),
+  ).toEqual([...addresses, 'newest@example.com', '+4915112345678'].sort());
+  expect(all.data.at(-1)).toMatchObject({ channel: 'sms', reason: 'operator' });
+  expect(await list('--channel', 'sms')).toMatchObject({
+    data: [{ address: '+4915112345678' }],
+    has_more: false,
+  });
+  expect(await list('--channel', 'push', '--all')).toEqual({ data: [], has_more: false });
+
+  const table = await run(own, 'suppression', 'list', '--org', 'Lister', '--all');
+  expect(table.output.trimEnd().split('\n')).toHaveLength(1 + all.data.length);
+  expect(table.output).toContain(`(erased, ${erased!.address_hash.slice(0, 12)}…)`);
+  expect((await run(own, 'suppression', 'list', '--org', 'Lister', '--channel', 'sms')).output).toMatch(
+    /^CHANNEL +ADDRESS +REASON +SINCE +OPTED OUT\nsms +\+4915112345678 +operator +2020-09-13T12:26:40.000Z\n$/,
+  );
+}, 60_000);
