@@ -1,7 +1,7 @@
 import { lowestIdAt } from '../platform/ids.ts';
 import { allOf, type Predicate, toPredicate } from '../platform/postgres/predicate.ts';
 
-/** What can be asked of a contact's email: whether any of its messages came this far. */
+/** What can be asked of what was sent to a contact: whether any of its messages came this far. */
 export const engagementActions = ['delivered', 'opened', 'clicked', 'bounced'] as const;
 
 export type EngagementAction = (typeof engagementActions)[number];
@@ -40,13 +40,13 @@ export type Engagement = {
 export type ContactColumns = { organizationId: string; id: string; addressKey: string };
 
 /**
- * True where the action was seen on an email to a contact; never null. `bind` makes a value a parameter and
+ * True where the action was seen on a message to a contact; never null. `bind` makes a value a parameter and
  * returns its placeholder.
  *
  * A campaign's recipients are contacts: they are found by the index recipients_contact, whatever became of their
  * addresses since. Those of other messages are addresses, whoever has them now. An address is found by the index
- * recipients_address, whose collation is the database's. Only emails have addresses like that, so that the channel need
- * not be looked up.
+ * recipients_address, whose collation is the database's. No address of an email is a phone number, so that the channel
+ * need not be looked up.
  */
 export function hasEngaged(
   { action, since, messageId }: Engagement,

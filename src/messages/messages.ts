@@ -12,7 +12,7 @@ export {
   listCampaignRecipients,
 } from './campaign-recipients.ts';
 export { type Delivery, deliveryChannel, type DeliveryTools, startDelivery } from './deliver.ts';
-export { engagementActions, hasEngaged } from './contact-engagement.ts';
+export { type EngagementAction, engagementActions, hasEngaged } from './contact-engagement.ts';
 export { readReportToken, writeReportToken } from './recipient-token.ts';
 export { createSmsDelivery } from './sms-delivery.ts';
 export { createSmsIntake, smsEventChannel, startSmsEvents } from './sms-events.ts';

@@ -244,7 +244,8 @@ const refusals: [unknown, string[]][] = [
   ],
   // Messages
   [{ type: 'message' }, ['conditions.channel is required', 'conditions.action is required']],
-  [message({ channel: 'sms' }), ['conditions.channel must be one of email']],
+  [message({ channel: 'push' }), ['conditions.channel must be one of email, sms']],
+  [message({ channel: 'sms' }), ['conditions.action must be one of delivered, bounced']],
   [message({ action: 'sent' }), ['conditions.action must be one of delivered, opened, clicked, bounced']],
   [message({ campaign_id: 'x' }), ['conditions.campaign_id must be a UUID']],
   [message({ campaign_id: null }), ['conditions.campaign_id must be a UUID']],
@@ -257,7 +258,7 @@ const refusals: [unknown, string[]][] = [
       'conditions.within.value must be an integer',
     ],
   ],
-  [message({ channel: 'fax', campaign_id: id(0xcb) }), ['conditions.channel must be one of email']],
+  [message({ channel: 'fax', campaign_id: id(0xcb) }), ['conditions.channel must be one of email, sms']],
   [message({ within: null }), ['conditions.within must be an object']],
   [message({ operator: 'is' }), ['conditions.operator is not a known field']],
 ];

@@ -1,4 +1,10 @@
-import { type CampaignMessage, engagementActions, hasEngaged } from '../../messages/messages.ts';
+import type { Channel } from '../../accounts/accounts.ts';
+import {
+  type CampaignMessage,
+  type EngagementAction,
+  engagementActions,
+  hasEngaged,
+} from '../../messages/messages.ts';
 import { dateOf } from '../../platform/clock.ts';
 import type { LeafType } from '../leaf.ts';
 import {
@@ -15,26 +21,40 @@ import {
   uuidSchema,
 } from '../reading.ts';
 
-/** The channels of which it is known what became of a message at a contact's address. */
-const reportedChannels = ['email'] as const;
+/**
+ * What is known of the messages of a channel at a contact's address. Nobody sees whether a text was read; it is
+ * `delivered` by its receipt, and `bounced` where the receipt says that it could not be.
+ */
+const actionsByChannel = {
+  email: engagementActions,
+  sms: ['delivered', 'bounced'],
+} as const satisfies Partial<Record<Channel, readonly EngagementAction[]>>;
+
+type ReportedChannel = keyof typeof actionsByChannel;
+
+const reportedChannels: readonly ReportedChannel[] = ['email', 'sms'];
+
+/** Where a contact's address on the channel stands, as recipients are found by it. */
+const addressColumns: Readonly<Record<ReportedChannel, string>> = {
+  email: 'contact.email_key',
+  sms: 'contact.phone_number',
+};
 
 /** What became of the messages to a contact. */
 export const messageCondition: LeafType = {
   description:
     "What became of messages to the contact: of all of them, or of one campaign's (`campaign_id`); ever, or lately " +
-    '(`within`). A click is an open too, and an open a delivery.',
+    '(`within`). A click is an open too, and an open a delivery. Of texts there are deliveries and bounces alone.',
   title: 'MessageCondition',
-  forms: [
-    {
-      fields: {
-        channel: { type: 'string', enum: reportedChannels },
-        action: { type: 'string', enum: engagementActions },
-        campaign_id: uuidSchema,
-        within: periodSchema,
-      },
-      optional: ['campaign_id', 'within'],
+  forms: reportedChannels.map((channel) => ({
+    fields: {
+      channel: { type: 'string', enum: [channel] },
+      action: { type: 'string', enum: actionsByChannel[channel] },
+      campaign_id: uuidSchema,
+      within: periodSchema,
     },
-  ],
+    optional: ['campaign_id', 'within'],
+  })),
   example: { type: 'message', channel: 'email', action: 'opened', within: { value: 30, unit: 'day' } },
   read: (reading, members) => {
     refuseOtherMembers(reading, members, ['type', 'channel', 'action', 'campaign_id', 'within']);
@@ -43,7 +63,8 @@ export const messageCondition: LeafType = {
       takeMember(reading, members, 'action'),
     ];
     const channel = channelPlace && readOneOf(reading, channelPlace, reportedChannels);
-    const action = actionPlace && readOneOf(reading, actionPlace, engagementActions);
+    const known: readonly EngagementAction[] = actionsByChannel[channel ?? 'email'];
+    const action = actionPlace && readOneOf(reading, actionPlace, known);
     const campaignPlace = findMember(members, 'campaign_id');
     const campaignMessage = campaignPlace && readCampaign(reading, campaignPlace, channel);
     const withinPlace = findMember(members, 'within');
@@ -59,7 +80,11 @@ export const messageCondition: LeafType = {
             since: withinMs === null ? null : dateOf(at.getTime() - withinMs),
             messageId: campaignMessage?.messageId ?? null,
           },
-          { organizationId: 'contact.organization_id', id: 'contact.id', addressKey: 'contact.email_key' },
+          {
+            organizationId: 'contact.organization_id',
+            id: 'contact.id',
+            addressKey: addressColumns[channel],
+          },
           bind,
         ),
       references: [],
@@ -73,7 +98,7 @@ export const messageCondition: LeafType = {
 function readCampaign(
   reading: Reading,
   place: Place,
-  channel: (typeof reportedChannels)[number] | null,
+  channel: ReportedChannel | null,
 ): CampaignMessage | null {
   const id = readUuid(reading, place);
   if (id === null) return null;
