@@ -73,6 +73,6 @@ test('a test is a transactional text, which takes of the quota what it has of se
     quotaUnits: 2,
     recipients: [{ field: 'to', address: '+14155550123', addressKey: '+14155550123', dropReason: null }],
   });
-  expect(JSON.parse(submission?.content ?? '')).toEqual({ text: `Hello ${'ö'.repeat(155)}` });
+  expect(JSON.parse(String(submission?.content))).toEqual({ text: `Hello ${'ö'.repeat(155)}` });
   expect(submitSmsTest(aMessage('{{name}}'), { ...copy, values: { name: '' } })).toBeNull();
 });

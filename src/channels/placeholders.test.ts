@@ -1,6 +1,6 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { compileText, fillText, listPlaceholders } from './placeholders.ts';
+import { compileText, fillOnce, fillText, listMissing, listPlaceholders } from './placeholders.ts';
 
 function fill(
   text: string,
@@ -95,5 +95,46 @@ describe('text replacement', () => {
 
   it('lists each name once, in the order of the text', () => {
     expect(listPlaceholders(compileText('{{b}} {{a}} {{{b}}} {{ c'))).toEqual(['b', 'a']);
+  });
+});
+
+describe('a text that is filled once', () => {
+  const piece = fc.constantFrom(
+    '{',
+    '{{',
+    '{{{',
+    '}',
+    '}}',
+    '}}}',
+    'a',
+    'b',
+    ' ',
+    '<',
+    '{{a}}',
+    '{{{a}}}',
+    '{{b}}',
+  );
+  it('is what it is when it is cut first, whatever it holds', () => {
+    fc.assert(
+      fc.property(
+        fc.array(piece, { maxLength: 60 }),
+        fc.constantFrom('html', 'none'),
+        fc.integer({ min: 0, max: 200 }),
+        (pieces, escape, lengthMax) => {
+          const text = pieces.join('');
+          const values = { a: '<{{b}}>' };
+          const compiled = compileText(text);
+          const filled = fillOnce(text, values, escape, lengthMax);
+          expect(filled.text).toBe(fillText(compiled, values, escape, lengthMax));
+          if (filled.text !== null) expect(filled.missing).toEqual(listMissing(compiled, values));
+        },
+      ),
+    );
+  });
+
+  it('may have more placeholders than fit into memory one by one', () => {
+    const count = 3_000_000;
+    expect(fillOnce('{{a}}'.repeat(count), { a: 'é' }, 'html', count).text).toBe('é'.repeat(count));
+    expect(fillOnce('{{a}}'.repeat(count), { a: 'éé' }, 'html', count).text).toBeNull();
   });
 });

@@ -3,12 +3,13 @@ import { groupBy } from '../platform/grouping.ts';
 import { badRequest, notFound, payloadTooLarge, resourceNotFound } from '../platform/http/errors.ts';
 import { idempotencyErrors } from '../platform/http/idempotency.ts';
 import { paginationParameters, readPage, toList } from '../platform/http/pagination.ts';
-import { defineRoute, json, type Route } from '../platform/http/route.ts';
+import { defineRoute, json, type Route, type RouteResponse } from '../platform/http/route.ts';
 import { idParameter, listOf } from '../platform/http/shapes.ts';
 import { loadEmailTemplate } from '../templates/templates.ts';
+import type { AcceptOutcome } from './accept.ts';
 import { missingVariablesHeader } from './missing-variables.ts';
 import { monthlyQuotaExceeded, sendingSuspended } from './refusals.ts';
-import { attachmentRejected, prepareEmail } from './email-send.ts';
+import { attachmentRejected, fromThread, prepareEmail, type PreparedEmail } from './email-send.ts';
 import { showEmail } from './email-record.ts';
 import { emailRecord, emailSendBody, messageReference, messageStatus } from './schema.ts';
 import type { MessageRouteTools } from './route-tools.ts';
@@ -47,16 +48,19 @@ export function emailRoutes({ database, acceptor }: MessageRouteTools): Route[] 
         monthlyQuotaExceeded,
         ...idempotencyErrors,
       ],
-      handle: async ({ caller, body, idempotencyKey }) => {
+      handle: async ({ caller, body, prepared: fromLargeBody, idempotencyKey }) => {
         const { organizationId } = caller;
+        if (fromLargeBody !== null) {
+          // As `prepareLargeEmail` made it.
+          const submission = fromThread(fromLargeBody as PreparedEmail, { organizationId, idempotencyKey });
+          return toResponse(await acceptor.accept(submission, idempotencyKey));
+        }
         const template =
           body.template_id === undefined
             ? null
             : await loadEmailTemplate(database, { organizationId, id: body.template_id });
         const prepared = prepareEmail({ organizationId, body, template, idempotencyKey });
-        const outcome = await acceptor.accept(prepared, idempotencyKey);
-        if (outcome.kind === 'refused') throw outcome.error;
-        return { kind: 'stored', response: outcome.response, isReplay: outcome.isReplay };
+        return toResponse(await acceptor.accept(prepared, idempotencyKey));
       },
     }),
     defineRoute({
@@ -129,4 +133,9 @@ export function emailRoutes({ database, acceptor }: MessageRouteTools): Route[] 
       },
     }),
   ];
+}
+
+function toResponse(outcome: AcceptOutcome): RouteResponse {
+  if (outcome.kind === 'refused') throw outcome.error;
+  return { kind: 'stored', response: outcome.response, isReplay: outcome.isReplay };
 }

@@ -11,6 +11,7 @@ import {
 import {
   badRequest,
   defineError,
+  type ErrorDefinition,
   PublicError,
   referenceNotFound,
   validationError,
@@ -57,6 +58,33 @@ export function prepareEmail(request: EmailRequest): Submission | PublicError {
     checkTemplate(body, template) ??
     buildSubmission({ ...request, from, recipients })
   );
+}
+
+/** What a large body becomes in the thread that read it. `idempotencyKey` and organization are those of the request. */
+export type PreparedEmail =
+  | { kind: 'submission'; submission: Omit<Submission, 'organizationId' | 'idempotencyKey'> }
+  | { kind: 'refused'; definition: ErrorDefinition; message: string };
+
+/** Null for one that names a template, which the thread does not have. */
+export function prepareLargeEmail(body: EmailSendBody): PreparedEmail | null {
+  if (body.template_id !== undefined) return null;
+  const prepared = prepareEmail({ organizationId: '', body, template: null, idempotencyKey: null });
+  if (prepared instanceof PublicError) {
+    return { kind: 'refused', definition: prepared.definition, message: prepared.message };
+  }
+  const { organizationId: _organizationId, idempotencyKey: _idempotencyKey, ...submission } = prepared;
+  const content = new TextEncoder().encode(String(submission.content));
+  return { kind: 'submission', submission: { ...submission, content } };
+}
+
+/** What became of a body in the thread, as `prepareEmail` would have given it. */
+export function fromThread(
+  prepared: PreparedEmail,
+  request: Pick<EmailRequest, 'organizationId' | 'idempotencyKey'>,
+): Submission | PublicError {
+  return prepared.kind === 'refused'
+    ? new PublicError(prepared.definition, prepared.message)
+    : { ...prepared.submission, ...request };
 }
 
 function checkCounts(body: EmailSendBody): PublicError | null {

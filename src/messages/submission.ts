@@ -33,8 +33,8 @@ export type Submission = {
   templateId: string | null;
   /** What else a person may read of the message, by channel, as JSON: `StoredEmailDetails`. */
   details: string;
-  /** What the channel needs besides to build the message, as JSON: `StoredEmailContent`. */
-  content: string;
+  /** What the channel needs besides to build the message, as JSON (bytes of it in UTF-8): `StoredEmailContent`. */
+  content: string | Uint8Array;
   recipients: readonly SubmittedRecipient[];
   attachments: readonly Uint8Array[];
   /** What it takes of the month's quota: the recipients of an email, as they were submitted; the segments of an SMS. */

@@ -1,5 +1,5 @@
 import { codeUnitsMax, isLongerThan } from '../../platform/characters.ts';
-import { type CompiledText, compileText, fillText, listMissing, type Values } from '../placeholders.ts';
+import { fillOnce, type Values } from '../placeholders.ts';
 
 /** What an email says; HTML, text or both. */
 export type EmailText = { subject: string | null; html: string | null; text: string | null };
@@ -28,15 +28,16 @@ const limits: Readonly<Record<keyof EmailText, string>> = {
 /** Replaces the placeholders: values are escaped in HTML, and literal in subject and text. */
 export function renderEmail(written: EmailText, values: Values): EmailRendering {
   const missing = new Set<string>();
-  const compile = (part: string) => {
-    const compiled = compileText(part);
-    for (const name of listMissing(compiled, values)) missing.add(name);
-    return compiled;
+  const fill = (part: string, escape: 'html' | 'none', lengthMax: number) => {
+    const filled = fillOnce(part, values, escape, lengthMax);
+    for (const name of filled.missing) missing.add(name);
+    return filled.text;
   };
+  const { subject, html, text } = written;
   const email: EmailText = {
-    subject: written.subject === null ? null : fillSubject(compile(written.subject), values),
-    html: written.html === null ? null : fillBody(compile(written.html), values, 'html'),
-    text: written.text === null ? null : fillBody(compile(written.text), values, 'none'),
+    subject: subject && tidySubject(fill(subject, 'none', codeUnitsMax(subjectLengthMax))),
+    html: html && fill(html, 'html', renderedLengthMax),
+    text: text && fill(text, 'none', renderedLengthMax),
   };
   const grown = fields.find((field) => written[field] !== null && email[field] === null);
   return grown === undefined
@@ -47,17 +48,9 @@ export function renderEmail(written: EmailText, values: Values): EmailRendering 
       };
 }
 
-/** Null if it grows too long. */
-function fillSubject(subject: CompiledText, values: Values): string | null {
-  const filled = fillText(subject, values, 'none', codeUnitsMax(subjectLengthMax));
+/** Null if it has grown too long. */
+function tidySubject(filled: string | null): string | null {
   if (filled === null || isLongerThan(filled, subjectLengthMax)) return null;
   // A value may hold line ends; a header may not.
   return filled.replace(/[\r\n]+/g, ' ');
-}
-
-/** Null if it grows too long. */
-function fillBody(body: CompiledText, values: Values, escape: 'html' | 'none'): string | null {
-  return body.placeholders.length === 0
-    ? (body.literals[0] ?? '')
-    : fillText(body, values, escape, renderedLengthMax);
 }

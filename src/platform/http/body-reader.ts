@@ -8,9 +8,12 @@ import { badRequest, overloaded, payloadTooLarge, PublicError, requestTimeout } 
 import { canonicalJson, defaultJsonLimits, readJson } from './json-text.ts';
 import type { Validator } from './validation.ts';
 
-/** A body that was read, and checked against its schema. */
+/**
+ * A body that was read, and checked against its schema. `prepared` is what a preparation made of a large one in its
+ * thread; then there is no `value`, which would have to be copied.
+ */
 export type BodyReading =
-  | { kind: 'valid'; value: unknown; canonical: Buffer | null }
+  | { kind: 'valid'; value: unknown; canonical: Buffer | null; prepared?: unknown }
   | { kind: 'invalid'; issues: string[] }
   | { kind: 'malformed'; problem: string };
 

@@ -33,10 +33,10 @@ let thread: BodyThread;
 
 beforeAll(async () => {
   entry = await buildThreadEntry(
-    `import { serveBodyThread } from './body-threads.ts'; serveBodyThread({ mortal: ${mortalFormat} });`,
+    `import { serveBodyThread } from './body-threads.ts'; serveBodyThread({ mortal: ${mortalFormat} }, { shout: ({ name }) => name === 'as it is' ? null : { loud: new TextEncoder().encode(name.toUpperCase()) } });`,
     import.meta.dirname,
   );
-  thread = createBodyThread({ entry: entry.url, schemas: { letter: schema }, log: silentLog });
+  thread = createBodyThread({ entry: entry.url, schemas: { letter: schema, shout: schema }, log: silentLog });
 });
 
 afterAll(async () => {
@@ -94,6 +94,17 @@ test('a body that comes in blocks, the last of them not full, reads as the whole
   const inBlocks = await thread.read(blocks, 'letter', true);
   expect(withPlainBytes(inBlocks)).toEqual(withPlainBytes(await thread.read([whole], 'letter', true)));
   expect(inBlocks.kind).toBe('valid');
+});
+
+test('what a route makes of a body is made in the thread, and comes back instead of the body', async () => {
+  const read = (name: string) => thread.read([bodyOf({ name })], 'shout', true);
+  expect(withPlainBytes(await read('ann'))).toMatchObject({
+    kind: 'valid',
+    value: null,
+    prepared: { loud: `bytes ${Buffer.from('ANN').toString('hex')}` },
+  });
+  expect(await read('as it is')).toMatchObject({ kind: 'valid', value: { name: 'as it is' } });
+  expect(await read('wrong')).toMatchObject({ kind: 'invalid' });
 });
 
 test('bodies read at once get their own answers', async () => {

@@ -87,8 +87,20 @@ function ownBytes(block: Buffer): Uint8Array<ArrayBuffer> {
     : new Uint8Array(block);
 }
 
-/** The thread's side: called once by its entry module, with the formats that its schemas use. */
-export function serveBodyThread(formats: Readonly<Record<string, TextFormat>>): void {
+/**
+ * What a route makes of a valid body before it looks at anything else, where that costs time that grows with the body.
+ * The result can be sent between threads; null where the route needs the body itself.
+ */
+export type BodyPreparation = (value: unknown) => object | null;
+
+/**
+ * The thread's side: called once by its entry module, with the formats that its schemas use, and with preparations by
+ * the key of their route.
+ */
+export function serveBodyThread(
+  formats: Readonly<Record<string, TextFormat>>,
+  preparations: Readonly<Record<string, BodyPreparation>> = {},
+): void {
   const { schemas } = workerData as { schemas: Record<string, TSchema> };
   const validation = createValidation(formats);
   const validators = new Map<string, Validator>();
@@ -98,13 +110,20 @@ export function serveBodyThread(formats: Readonly<Record<string, TextFormat>>): 
     if (schema === undefined) throw new Error(`no schema ${schemaKey}`);
     const validate = validators.get(schemaKey) ?? validation.compile(schema);
     validators.set(schemaKey, validate);
-    const reading = readBody(Buffer.concat(blocks), validate, wantsCanonical);
+    const read = readBody(Buffer.concat(blocks), validate, wantsCanonical);
+    const prepare = preparations[schemaKey];
+    const prepared = read.kind === 'valid' && prepare !== undefined ? prepare(read.value) : null;
+    const reading: BodyReading =
+      read.kind === 'valid' && prepared !== null ? { ...read, value: null, prepared } : read;
     const answer: Answer = { id, reading };
-    parentPort?.postMessage(answer, reading.kind === 'valid' ? decodedBuffers(reading.value) : []);
+    parentPort?.postMessage(
+      answer,
+      reading.kind === 'valid' ? decodedBuffers(reading.prepared ?? reading.value) : [],
+    );
   });
 }
 
-/** What validation decoded out of the body: handed over instead of copied. */
+/** Bytes that validation decoded out of the body, or that were made of it: handed over instead of copied. */
 function decodedBuffers(value: unknown): ArrayBuffer[] {
   if (value instanceof Uint8Array) return value.buffer instanceof ArrayBuffer ? [value.buffer] : [];
   if (typeof value !== 'object' || value === null) return [];

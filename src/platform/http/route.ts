@@ -10,6 +10,8 @@ export type RouteRequest<Params, Query, Body> = {
   params: Params;
   query: Query;
   body: Body;
+  /** What the route's preparation made of a large body, whose `body` is then null; else null. */
+  prepared: unknown;
   /** Set where the route is idempotent and the client sent a key. */
   idempotencyKey: ScopedKey | null;
 };

@@ -368,6 +368,7 @@ async function runRoute(
       params: lowerIds(request.params),
       query,
       body: body.value,
+      prepared: body.prepared ?? null,
       idempotencyKey: key === null ? null : scopeKey(caller, route, request.params, key, body.canonical),
     });
     return sendResponse(reply, route, response);
@@ -428,7 +429,7 @@ async function readRouteBody(
   checks: Checks,
   body: CollectedBody,
   wantsCanonical: boolean,
-): Promise<{ value: unknown; canonical: Buffer | null }> {
+): Promise<{ value: unknown; canonical: Buffer | null; prepared?: unknown }> {
   if (checks.body === null) {
     return { value: undefined, canonical: wantsCanonical ? sha256(canonicalJson(null)) : null };
   }

@@ -1,0 +1,116 @@
+/**
+ * 28 MB of `{{a}}` held everybody up while they were read, filled and written as JSON. What a large body costs is paid
+ * in the thread that reads it, and comes out as it would of a small one.
+ */
+import { afterAll, beforeAll, expect, test } from 'vitest';
+import { emailSendBody } from '../../src/messages/schema.ts';
+import { prepareLargeEmail } from '../../src/messages/email-send.ts';
+import { createBodyThread, largeBodyBytesMin } from '../../src/platform/http/body-threads.ts';
+import { silentLog } from '../../src/platform/log.ts';
+import { unpreparedStatement } from '../../src/platform/postgres/database.ts';
+import { threadEntryOf } from '../../src/roles/thread-entry.ts';
+import { startTestServer, type TestServer } from '../support/server.ts';
+
+let server: TestServer;
+
+beforeAll(async () => {
+  server = await startTestServer();
+});
+
+afterAll(() => server.stop());
+
+const letter = {
+  from: 'hello@postillion.test',
+  from_name: 'Hello',
+  to: ['ann@example.com', 'ANN@example.com', 'bob@example.com'],
+  subject: 'Hello {{a}}',
+  html: '<p>{{a}} {{{a}}} {{missing}}</p>',
+  text: '{{a}} "quoted" é\u2028',
+  variables: { a: '<Ann & "co">' },
+  attachments: [{ filename: 'a.txt', content: Buffer.from('attached').toString('base64') }],
+};
+const padding = 'x {{a}} '.repeat(largeBodyBytesMin / 8);
+
+type Stored = { subject: string; details: unknown; content: { html: string; text: string }; sizes: number[] };
+
+async function send(
+  body: object,
+  key: string,
+): Promise<{ status: number; body: { id: string; message: string } }> {
+  return server.request('POST', '/v1/email/send', body, { 'idempotency-key': key });
+}
+
+async function readStored(id: string): Promise<Stored | undefined> {
+  const [row] = await server.installation.database.rows(
+    unpreparedStatement<Stored>(
+      `select m.subject, m.details, c.content,
+         array(
+           select octet_length(a.sealed) from attachment_contents a where a.message_id = m.id order by a.ordinal
+         ) as sizes
+       from messages m
+       join message_contents c on c.organization_id = m.organization_id and c.message_id = m.id
+       where m.id = $1`,
+    ),
+    [id],
+  );
+  return row;
+}
+
+test('a large body is stored as a small one is, with its values, files and key', async () => {
+  const [small, large] = [
+    await send(letter, 'small'),
+    await send({ ...letter, text: `${letter.text}${padding}` }, 'large'),
+  ];
+  expect([small.status, large.status]).toEqual([202, 202]);
+  const [ofSmall, ofLarge] = [await readStored(small.body.id), await readStored(large.body.id)];
+  expect(ofLarge).toEqual({
+    ...ofSmall,
+    content: {
+      ...ofSmall!.content,
+      text: `${ofSmall!.content.text}${padding.replaceAll('{{a}}', letter.variables.a)}`,
+    },
+  });
+  const again = await send({ ...letter, text: `${letter.text}${padding}` }, 'large');
+  expect(again.body).toEqual(large.body);
+  expect((await send({ ...letter, text: `${letter.text}${padding}!` }, 'large')).status).toBe(409);
+});
+
+test.each([
+  ['a rule that it breaks', { to: [] }, 400, /At least one recipient/],
+  ['a field that is wrong', { subject: 5 }, 422, /subject must be a string/],
+  [
+    'a file that is refused',
+    { attachments: [{ filename: 'a.exe', content: 'YQ==' }] },
+    400,
+    /nothing was sent/,
+  ],
+  ['values that make it too long', { variables: { a: 'x'.repeat(1_000) } }, 422, /at most 30 MB/],
+])('a large body with %s is refused as a small one is', async (_name, change, status, message) => {
+  const refused = await send({ ...letter, subject: 'Hello', text: padding, ...change }, 'refused');
+  expect([refused.status, refused.body.message]).toEqual([status, expect.stringMatching(message)]);
+});
+
+test('nothing of a large body comes to the main thread as text: bytes alone, that are handed over', async () => {
+  const thread = createBodyThread({
+    entry: threadEntryOf('body-thread'),
+    schemas: { 'POST /email/send': emailSendBody },
+    log: silentLog,
+  });
+  const body = Buffer.from(JSON.stringify({ ...letter, text: padding, html: padding }));
+  const reading = await thread.read([body], 'POST /email/send', true);
+  await thread.stop();
+  if (reading.kind !== 'valid') throw new Error('it is valid');
+  expect(reading.value).toBeNull();
+  expect(longestText(reading)).toBeLessThan(1_000);
+});
+
+function longestText(value: unknown): number {
+  if (typeof value === 'string') return value.length;
+  if (typeof value !== 'object' || value === null || value instanceof Uint8Array) return 0;
+  return Math.max(0, ...Object.values(value).map(longestText));
+}
+
+test('a body that names a template, which the thread does not have, comes as it is', () => {
+  const { html: _html, text: _text, attachments: _attachments, ...rest } = letter;
+  expect(prepareLargeEmail({ ...rest, template_id: 'x' })).toBeNull();
+});
