@@ -7,7 +7,7 @@ import type { RecipientField, Submission } from './submission.ts';
 
 export type NewMessage = { id: string; submission: Submission; sealedAttachments: readonly Buffer[] };
 
-/** Text in an array parameter is escaped character by character; from here on it is sent by itself. */
+/** Text in an array parameter is escaped character by character; from here on it is sent by itself, and so are bytes. */
 const largeContentLengthMin = 65_536;
 
 const lanes = { transactional: 0, campaign: 1 } as const;
@@ -105,8 +105,9 @@ function toSearchKey(text: string): string {
   return text.slice(0, searchKeyLengthMax).toWellFormed().toLowerCase();
 }
 
-function isLarge(submission: Submission): boolean {
-  return submission.content.length >= largeContentLengthMin;
+/** Bytes in an array parameter would be written as those of a `bytea`, which is no JSON. */
+function isLarge({ content }: Submission): boolean {
+  return typeof content !== 'string' || content.length >= largeContentLengthMin;
 }
 
 const insertContent = unpreparedStatement(

@@ -75,6 +75,17 @@ test('a large body is stored as a small one is, with its values, files and key',
   expect((await send({ ...letter, text: `${letter.text}${padding}!` }, 'large')).status).toBe(409);
 });
 
+test('a body that is large by its files alone is stored with its short text', async () => {
+  const attachments = [
+    { filename: 'a.bin', content: Buffer.alloc(largeBodyBytesMin, 'postillion').toString('base64') },
+  ];
+  const [small, large] = [await send(letter, 'short'), await send({ ...letter, attachments }, 'files')];
+  expect([small.status, large.status]).toEqual([202, 202]);
+  const [ofSmall, ofLarge] = [await readStored(small.body.id), await readStored(large.body.id)];
+  expect(ofLarge?.content).toEqual(ofSmall?.content);
+  expect(ofLarge?.sizes).toEqual([ofSmall!.sizes[0]! - 'attached'.length + largeBodyBytesMin]);
+});
+
 test.each([
   ['a rule that it breaks', { to: [] }, 400, /At least one recipient/],
   ['a field that is wrong', { subject: 5 }, 422, /subject must be a string/],
