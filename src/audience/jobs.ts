@@ -2,7 +2,7 @@ import { dateOf, now } from '../platform/clock.ts';
 import type { Transaction } from '../platform/postgres/database.ts';
 import { type ChoreTools, startChore } from '../platform/queue/chore.ts';
 import * as properties from './property-store.ts';
-import { removeMembersOfDeleted } from './set-store.ts';
+import { removeMembersOfDeleted, takeDeletedSet } from './set-store.ts';
 
 /** The channel on which a deletion wakes whoever clears up behind it. */
 export const clearingChannel = 'postillion_clearing';
@@ -20,7 +20,7 @@ export function startClearing(tools: ChoreTools): { stop: () => Promise<void> } 
     name: 'clearing up behind deletions',
     channel: clearingChannel,
     work: async () => {
-      const hadMembers = await removeMembersOfDeleted(database, membersMax);
+      const hadMembers = await database.transaction(removeSomeMembers);
       const hadValues = await database.transaction((transaction) =>
         forgetSomeValues(transaction, now(clock)),
       );
@@ -31,12 +31,24 @@ export function startClearing(tools: ChoreTools): { stop: () => Promise<void> } 
   });
 }
 
+/** Returns whether there was a set that was deleted. */
+async function removeSomeMembers(transaction: Transaction): Promise<boolean> {
+  const set = await takeDeletedSet(transaction);
+  if (set === null) return false;
+  await transaction.asOrganizations([set.organizationId], () =>
+    removeMembersOfDeleted(transaction, set, membersMax),
+  );
+  return true;
+}
+
 /** Returns whether there was a property to be forgotten. */
 async function forgetSomeValues(transaction: Transaction, at: Date): Promise<boolean> {
   const deletedBefore = dateOf(at.getTime() - writersDoneMs);
   const property = await properties.takeDeletedProperty(transaction, deletedBefore);
   if (property === null) return false;
-  const until = await properties.forgetValues(transaction, property, contactsMax);
-  await properties.markForgotten(transaction, property, until, at);
+  await transaction.asOrganizations([property.organizationId], async () => {
+    const until = await properties.forgetValues(transaction, property, contactsMax);
+    await properties.markForgotten(transaction, property, until, at);
+  });
   return true;
 }

@@ -269,24 +269,38 @@ export async function deleteMembers(
 }
 
 /**
- * Removes members of one set that was deleted, and the set itself when there are no more. Returns false if there
- * was none. Another node that does the same takes another set.
+ * Takes a set that was deleted, of any organization; another node that asks before the transaction ends gets another
+ * one. Null if there is none.
  */
-export async function removeMembersOfDeleted(connection: Connection, limit: number): Promise<boolean> {
-  const rows = await connection.rows(
+export async function takeDeletedSet(
+  transaction: Connection,
+): Promise<{ organizationId: string; id: string } | null> {
+  const [row] = await transaction.rows(
+    unpreparedStatement<{ organization_id: string; id: string }>(
+      `select organization_id, id
+       from contact_sets
+       where deleted_at is not null
+       order by deleted_at
+       limit 1
+       for update skip locked`,
+    ),
+  );
+  return row === undefined ? null : { organizationId: row.organization_id, id: row.id };
+}
+
+/** Removes members of a set that was deleted, and the set itself when there are no more. */
+export async function removeMembersOfDeleted(
+  transaction: Connection,
+  set: { organizationId: string; id: string },
+  limit: number,
+): Promise<void> {
+  await transaction.rows(
     unpreparedStatement(
-      `with condemned as (
-         select organization_id, id
-         from contact_sets
-         where deleted_at is not null
-         order by deleted_at
-         limit 1
-         for update skip locked
-       ), leaving as (
+      `with leaving as (
          select m.organization_id, m.set_id, m.contact_id
          from memberships m
-         join condemned on condemned.organization_id = m.organization_id and condemned.id = m.set_id
-         limit $1
+         where m.organization_id = $1 and m.set_id = $2
+         limit $3
        ), gone as (
          delete from memberships m
          using leaving
@@ -295,21 +309,17 @@ export async function removeMembersOfDeleted(connection: Connection, limit: numb
            and m.contact_id = leaving.contact_id
        ), removed as (
          delete from contact_sets s
-         using condemned
-         where s.organization_id = condemned.organization_id
-           and s.id = condemned.id
+         where s.organization_id = $1
+           and s.id = $2
            and not exists (select from leaving)
          returning s.organization_id, s.id
-       ), uncounted as (
-         delete from membership_counts n
-         using removed
-         where n.organization_id = removed.organization_id and n.set_id = removed.id
        )
-       select from condemned`,
+       delete from membership_counts n
+       using removed
+       where n.organization_id = removed.organization_id and n.set_id = removed.id`,
     ),
-    [limit],
+    [set.organizationId, set.id, limit],
   );
-  return rows.length > 0;
 }
 
 /** What a holder uses: as long as it does, none of it can be deleted. */

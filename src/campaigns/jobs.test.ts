@@ -68,10 +68,10 @@ async function start(): Promise<void> {
   campaigns = startCampaigns({
     database: {
       ...database,
-      transaction: (work) => {
+      asOrganizations: (ids, work) => {
         transactions += 1;
         clock.advance(transactionMs);
-        return database.transaction(work);
+        return database.asOrganizations(ids, work);
       },
       connectAlone: () => Promise.reject(new Error('nobody notifies')),
     },

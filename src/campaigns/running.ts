@@ -71,7 +71,7 @@ const freezeTimeoutMs = 10 * 60_000;
 /** Step 1, which may take many seconds; the others wait for it. */
 export async function freezeCampaign(tools: RunningTools, campaign: store.CampaignKey): Promise<Step> {
   try {
-    return await tools.database.transaction(async (transaction) => {
+    return await tools.database.asOrganizations([campaign.organizationId], async (transaction) => {
       // Not its row: whoever cancels it meanwhile need not wait until all are counted.
       if (!(await tryLockName(transaction, `freezing of campaign ${campaign.id}`))) return 'waits';
       const running = await store.findRunning(transaction, campaign);
@@ -97,7 +97,7 @@ function isFrozen({ frozenAt, frozenThrough }: store.RunningCampaign): boolean {
 /** Steps 2 to 4, a little of each. */
 export async function advanceCampaign(tools: RunningTools, campaign: store.CampaignKey): Promise<Step> {
   let isAdmitted = false;
-  const step = await tools.database.transaction(async (transaction) => {
+  const step = await tools.database.asOrganizations([campaign.organizationId], async (transaction) => {
     const running = await store.holdRunning(transaction, campaign);
     const frozenAt = running?.frozenAt ?? null;
     if (running === null || frozenAt === null) return 'waits';

@@ -22,7 +22,7 @@ const latenessMaxMs = 60 * 60_000;
  * Returns whether it was there to be queued.
  */
 export async function queueDueCampaign(tools: SchedulingTools, key: engine.CampaignKey): Promise<boolean> {
-  return tools.database.transaction(async (transaction) => {
+  return tools.database.asOrganizations([key.organizationId], async (transaction) => {
     const at = now(tools.clock);
     const campaign = await lockDueCampaign(transaction, key, at);
     if (campaign === null) return false;

@@ -49,29 +49,35 @@ export async function registerDomain(
     return { kind: 'too_long' };
   return tools.database.transaction(async (transaction): Promise<RegistrationOutcome> => {
     if (!(await store.tryLockRegistration(transaction, organizationId))) return { kind: 'busy' };
-    const held = await store.findDomainByName(transaction, { organizationId, name });
+    const asOwner = <Result>(work: () => Promise<Result>) =>
+      transaction.asOrganizations([organizationId], work);
+    const held = await asOwner(() => store.findDomainByName(transaction, { organizationId, name }));
     if (held !== null) return { kind: 'registered', domain: held };
     const related = await store.findRelatedVerified(transaction, { organizationId, name });
     if (related.length > 0) return { kind: 'unavailable' };
-    const { domains: limit } = await loadLimits(transaction, organizationId);
-    if (limit !== null && (await store.holdsDomains(transaction, organizationId, limit)))
-      return { kind: 'limit_reached' };
+    const isLimitReached = await asOwner(async () => {
+      const { domains: limit } = await loadLimits(transaction, organizationId);
+      return limit !== null && (await store.holdsDomains(transaction, organizationId, limit));
+    });
+    if (isLimitReached) return { kind: 'limit_reached' };
     // A tenth of a second of arithmetic in the thread pool, within the transaction because its lock is what makes
     // others wait their turn, and only where a domain is really made.
     const dkim = await createSealedKeyPair(tools);
     const at = now(tools.clock);
-    const domain = await store.insertDomain(transaction, {
-      organizationId,
-      id: tools.newId(),
-      name,
-      returnPathSubdomain,
-      trackingSubdomain,
-      openTracking: body.open_tracking ?? false,
-      clickTracking: body.click_tracking ?? false,
-      dkim,
-      nextCheckAt: dateOf(nextCheckAtMs(at.getTime(), at.getTime())),
-      createdAt: at,
-    });
+    const domain = await asOwner(() =>
+      store.insertDomain(transaction, {
+        organizationId,
+        id: tools.newId(),
+        name,
+        returnPathSubdomain,
+        trackingSubdomain,
+        openTracking: body.open_tracking ?? false,
+        clickTracking: body.click_tracking ?? false,
+        dkim,
+        nextCheckAt: dateOf(nextCheckAtMs(at.getTime(), at.getTime())),
+        createdAt: at,
+      }),
+    );
     return { kind: 'registered', domain };
   });
 }

@@ -40,18 +40,22 @@ export async function checkDomain(tools: CheckTools, domain: store.DomainRow): P
 
   return tools.database.transaction(async (transaction): Promise<CheckOutcome> => {
     await store.lockVerification(transaction);
-    const current = await store.findDomain(transaction, key);
+    const asOwner = <Result>(work: () => Promise<Result>) =>
+      transaction.asOrganizations([key.organizationId], work);
+    const current = await asOwner(() => store.findDomain(transaction, key));
     if (current === null) return { kind: 'gone' };
     const findings = updateFindings(current.findings, observations, at);
     const isVerified = current.status === 'verified';
     const isDegraded = isVerified && listIssues(expected, findings).length > 0;
-    const saved = await store.saveCheck(transaction, {
-      ...key,
-      findings,
-      checkedAt: at,
-      nextCheckAt: dateOf(nextCheckAtMs(current.created_at.getTime(), at.getTime())),
-      degradedSince: isDegraded ? (current.degraded_since ?? at) : null,
-    });
+    const saved = await asOwner(() =>
+      store.saveCheck(transaction, {
+        ...key,
+        findings,
+        checkedAt: at,
+        nextCheckAt: dateOf(nextCheckAtMs(current.created_at.getTime(), at.getTime())),
+        degradedSince: isDegraded ? (current.degraded_since ?? at) : null,
+      }),
+    );
     if (isVerified) return { kind: 'checked', domain: saved ?? current };
 
     const related = await store.findRelatedVerified(transaction, {
@@ -60,8 +64,10 @@ export async function checkDomain(tools: CheckTools, domain: store.DomainRow): P
     });
     if (related.length > 0) return { kind: 'unavailable' };
     if (!isComplete(expected, findings)) return { kind: 'checked', domain: saved ?? current };
-    await store.markVerified(transaction, key, at);
-    const verified = await store.findDomain(transaction, key);
+    const verified = await asOwner(async () => {
+      await store.markVerified(transaction, key, at);
+      return store.findDomain(transaction, key);
+    });
     return verified === null ? { kind: 'gone' } : { kind: 'checked', domain: verified };
   });
 }

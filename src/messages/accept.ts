@@ -176,7 +176,10 @@ async function findWhenBack(
   const giveUpAtMs = tools.clock.monotonicMs() + lookUpMaxMs;
   for (;;) {
     try {
-      return await store.findMessageIds(tools.database, wanted);
+      return await tools.database.asOrganizations(
+        wanted.map(({ organizationId }) => organizationId),
+        (transaction) => store.findMessageIds(transaction, wanted),
+      );
     } catch (cause) {
       if (!(cause instanceof DatabaseUnavailableError)) throw cause;
       if (tools.clock.monotonicMs() + lookUpPauseMs >= giveUpAtMs) return new Set();

@@ -210,8 +210,10 @@ test('what is noted while the database is away is written once it is back', asyn
   const recorder = createEngagementRecorder({
     database: {
       ...database,
-      transactionByIndex: (work) =>
-        isAway ? Promise.reject(new DatabaseUnavailableError('away')) : database.transactionByIndex(work),
+      asOrganizationsByIndex: (ids, work) =>
+        isAway
+          ? Promise.reject(new DatabaseUnavailableError('away'))
+          : database.asOrganizationsByIndex(ids, work),
     },
     clock,
     newId,
@@ -234,7 +236,7 @@ test('a recorder that stops gives up on a database that is away, and keeps nobod
   const recorder = createEngagementRecorder({
     database: {
       ...database,
-      transactionByIndex: () => Promise.reject(new DatabaseUnavailableError('away')),
+      asOrganizationsByIndex: () => Promise.reject(new DatabaseUnavailableError('away')),
     },
     clock,
     newId,

@@ -106,7 +106,8 @@ export async function recordEngagements(
   const at = now(tools.clock);
   const byRecipient = groupBy(engagements, ({ recipient }) => textOfKey(recipient));
   const recipients = [...byRecipient.values()].flatMap(([first]) => (first ? [first.recipient] : []));
-  await tools.database.transactionByIndex(async (transaction) => {
+  const organizationIds = [...new Set(recipients.map(({ organizationId }) => organizationId))];
+  await tools.database.asOrganizationsByIndex(organizationIds, async (transaction) => {
     const transactional = await store.lockTransactionalMessages(transaction, uniqueMessages(recipients));
     const present = await store.lockRecipients(transaction, recipients);
     const engaged = present.map(({ handedOffAt, ...recipient }) =>

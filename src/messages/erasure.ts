@@ -1,4 +1,5 @@
 import {
+  type Erasure,
   eraseSuppressedAddresses,
   findNextErasureAt,
   finishErasure,
@@ -44,10 +45,28 @@ export function startErasing(tools: ErasureTools): { stop: () => Promise<void> }
   });
 }
 
-/** Returns whether there was one to be erased. */
+/** Returns whether there was one to be erased. Whose it is, is known once it is taken. */
 async function eraseNext(tools: ErasureTools, transaction: Transaction, at: Date): Promise<boolean> {
   const erasure = await takeDueErasure(transaction, at);
   if (erasure === null) return false;
+  const { organizationId, address } = erasure;
+  const erased = await transaction.asOrganizations([organizationId], () =>
+    erase(tools, transaction, erasure, at),
+  );
+  const idsOf = (isCampaign: boolean) =>
+    erased.filter((recipient) => recipient.isCampaign === isCampaign).map(({ messageId }) => messageId);
+  await forgetMessages(transaction, organizationId, idsOf(false));
+  await forgetCopies(transaction, organizationId, idsOf(true), address);
+  return true;
+}
+
+/** Erases some more of an address, and says when the next of it is to be erased. Returns the recipients that had it. */
+async function erase(
+  tools: ErasureTools,
+  transaction: Transaction,
+  erasure: Erasure,
+  at: Date,
+): Promise<store.ErasedRecipient[]> {
   const { organizationId, address } = erasure;
   const recipients = {
     organizationId,
@@ -56,25 +75,22 @@ async function eraseNext(tools: ErasureTools, transaction: Transaction, at: Date
     beforeMessageId: lowestIdAt(erasure.requestedAt.getTime() + 1),
   };
   const erased = await store.eraseRecipients(transaction, recipients, recipientsMax);
-  const idsOf = (isCampaign: boolean) =>
-    erased.filter((recipient) => recipient.isCampaign === isCampaign).map(({ messageId }) => messageId);
   await continueByIndex(transaction);
   await noteRecipientChanges(transaction, tools.newId, erased);
-  await store.eraseMessages(transaction, organizationId, idsOf(false));
-  await forgetMessages(transaction, organizationId, idsOf(false));
-  await forgetCopies(transaction, organizationId, idsOf(true), address);
-  if (erased.length === recipientsMax) return true;
+  const emptied = erased.flatMap(({ isCampaign, messageId }) => (isCampaign ? [] : [messageId]));
+  await store.eraseMessages(transaction, organizationId, emptied);
+  if (erased.length === recipientsMax) return erased;
   if (await store.hasPendingRecipients(transaction, recipients)) {
     await postponeErasure(transaction, erasure, dateOf(at.getTime() + pendingRetryMs));
-    return true;
+    return erased;
   }
   const lastLookAtMs = erasure.requestedAt.getTime() + lastLookMs;
   if (at.getTime() < lastLookAtMs) {
     await postponeErasure(transaction, erasure, dateOf(lastLookAtMs));
-    return true;
+    return erased;
   }
   // What was delivered meanwhile may have bounced.
   await eraseSuppressedAddresses(transaction, tools, [erasure]);
   await finishErasure(transaction, erasure);
-  return true;
+  return erased;
 }

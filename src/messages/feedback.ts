@@ -47,6 +47,24 @@ export async function applyReportsWithin(
   channel: Channel,
   reports: readonly Report[],
 ): Promise<void> {
+  const organizationIds = [...new Set(reports.map(({ job }) => job.organizationId))];
+  const changedFates = await transaction.asOrganizations(organizationIds, () =>
+    raise(transaction, tools, channel, reports),
+  );
+  await countFates(
+    transaction,
+    tools,
+    changedFates.map((fate) => ({ ...fate, wasHandedOff: false })),
+  );
+}
+
+/** Returns what became of those recipients whose status changed, where the channel judges addresses by it. */
+async function raise(
+  transaction: Transaction,
+  tools: Omit<FeedbackTools, 'onCampaignProgress'>,
+  channel: Channel,
+  reports: readonly Report[],
+): Promise<RecipientFate[]> {
   const at = now(tools.clock);
   await continueByIndex(transaction);
   await store.lockMessagesOf(transaction, uniqueMessages(reports.map(({ job }) => job)));
@@ -59,17 +77,11 @@ export async function applyReportsWithin(
   const changed = await store.raiseStatuses(transaction, strongest, at);
   await store.refreshMessages(transaction, uniqueMessages(changed), at);
   await noteRecipientChanges(transaction, tools.newId, changed);
-  if (!policyOf(channel).judgesAddresses) return;
+  if (!policyOf(channel).judgesAddresses) return [];
   const fates = await findFates(transaction, strongest);
   await suppressByFate(transaction, tools, fates);
   const changedKeys = new Set(changed.map(store.textOfKey));
-  await countFates(
-    transaction,
-    tools,
-    fates
-      .filter(({ job }) => changedKeys.has(store.textOfKey(job)))
-      .map((fate) => ({ ...fate, wasHandedOff: false })),
-  );
+  return fates.filter(({ job }) => changedKeys.has(store.textOfKey(job)));
 }
 
 /** One a recipient: of several rows for one, an update takes any. */

@@ -47,17 +47,20 @@ export async function countChangedRecipients(tools: { database: Database; newId:
   return tools.database.transactionByIndex(async (transaction) => {
     const { changes, slices } = await store.takeChanges(transaction, changesMax);
     const counted = slices.slice(0, slicesMax);
-    if (counted.length > 0) {
-      await store.lockCounts(transaction, counted);
-      // A statement of its own, so that it sees what was committed before the locks were to be had.
-      await store.recount(transaction, counted, { sliceSize, ordinalsMax });
-    }
     const left = slices.slice(slicesMax);
-    await noteRecipientChanges(
-      transaction,
-      tools.newId,
-      left.map(({ slice, ...message }) => ({ ...message, ordinal: slice * sliceSize })),
-    );
+    const organizationIds = [...new Set(slices.map(({ organizationId }) => organizationId))];
+    await transaction.asOrganizations(organizationIds, async () => {
+      if (counted.length > 0) {
+        await store.lockCounts(transaction, counted);
+        // A statement of its own, so that it sees what was committed before the locks were to be had.
+        await store.recount(transaction, counted, { sliceSize, ordinalsMax });
+      }
+      await noteRecipientChanges(
+        transaction,
+        tools.newId,
+        left.map(({ slice, ...message }) => ({ ...message, ordinal: slice * sliceSize })),
+      );
+    });
     return { hasCounted: counted.length > 0, hasMore: left.length > 0 || changes === changesMax };
   });
 }

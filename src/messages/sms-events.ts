@@ -242,12 +242,11 @@ async function findCutOff(
 
 /** Providers give the same id to another text now and then: a receipt for another number is none of this one. */
 async function dropStrangers(transaction: Transaction, jobs: Map<Receipt, JobKey>): Promise<void> {
-  const numbers = new Map(
-    (await findAddressKeys(transaction, [...jobs.values()])).map((recipient) => [
-      textOfKey(recipient),
-      recipient.addressKey,
-    ]),
+  const organizationIds = [...new Set([...jobs.values()].map(({ organizationId }) => organizationId))];
+  const recipients = await transaction.asOrganizations(organizationIds, () =>
+    findAddressKeys(transaction, [...jobs.values()]),
   );
+  const numbers = new Map(recipients.map((recipient) => [textOfKey(recipient), recipient.addressKey]));
   for (const [receipt, job] of jobs) {
     const number = numbers.get(textOfKey(job));
     if (number !== undefined && !isSameNumber(number, receipt.event.to)) jobs.delete(receipt);

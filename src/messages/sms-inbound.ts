@@ -47,7 +47,9 @@ export async function answerInbound(
     if (holders.length === 0)
       tools.log.warn({ sender: inbound.senderName }, 'a text came in for a sender that nobody has');
     for (const holder of holders) {
-      const answered = await answerFor(transaction, tools, holder, { address: inbound.from, keyword });
+      const answered = await transaction.asOrganizations([holder.organizationId], () =>
+        answerFor(transaction, tools, holder, { address: inbound.from, keyword }),
+      );
       haveContactsChanged ||= answered.haveContactsChanged;
       if (answered.reply !== null) replies.push(answered.reply);
     }
@@ -173,15 +175,15 @@ async function countReplies(
   replies: readonly Submission[],
 ): Promise<void> {
   if (replies.length === 0) return;
-  const quota = await holdQuota(transaction, {
-    channel: 'sms',
-    at: now(tools.clock),
-    demands: replies.map(({ organizationId, quotaUnits }) => ({
-      organizationId,
-      amount: quotaUnits,
-      // It is owed, and counts all the same.
-      limit: null,
-    })),
+  const demands = replies.map(({ organizationId, quotaUnits }) => ({
+    organizationId,
+    amount: quotaUnits,
+    // It is owed, and counts all the same.
+    limit: null,
+  }));
+  const organizationIds = [...new Set(demands.map(({ organizationId }) => organizationId))];
+  await transaction.asOrganizations(organizationIds, async () => {
+    const quota = await holdQuota(transaction, { channel: 'sms', at: now(tools.clock), demands });
+    await quota.count();
   });
-  await quota.count();
 }

@@ -54,7 +54,7 @@ const retryFailedMs = 600_000;
 /** Follows the oldest changes of an organization. Returns false if there were none, or another node is at it. */
 export async function followChanges(tools: MembershipTools, organizationId: string): Promise<boolean> {
   try {
-    return await tools.database.transaction(async (transaction) => {
+    return await tools.database.asOrganizations([organizationId], async (transaction) => {
       if (!(await store.tryLockMembers(transaction, organizationId))) return false;
       const contactIds = await takeContactChanges(transaction, organizationId, followedMax);
       if (contactIds.length === 0) return false;
@@ -128,7 +128,7 @@ async function failSegment(tools: MembershipTools, { segment, cause }: RefreshEr
     { err: cause, organization_id: organizationId, segment_id: id },
     'the members of a segment could not be found',
   );
-  await tools.database.transaction(async (transaction) => {
+  await tools.database.asOrganizations([organizationId], async (transaction) => {
     await setReadiness(transaction, { organizationId, ids: [id], isReady: false });
     const nextAt = dateOf(tools.clock.nowMs() + retryFailedMs);
     await store.markFailed(transaction, { ...segment, nextAt });
@@ -150,7 +150,7 @@ export async function computeNext(
   signal: AbortSignal,
 ): Promise<boolean> {
   try {
-    return await tools.database.transaction(async (transaction) => {
+    return await tools.database.asOrganizations([organizationId], async (transaction) => {
       await store.lockMembers(transaction, organizationId);
       const segments = usedFirst(await store.listKeptSegments(transaction, organizationId));
       const due = segments.find(isDue(tools.clock.nowMs()));

@@ -641,8 +641,11 @@ describe('without a worker', () => {
         clock: { ...time, nowMs, monotonicMs },
         database: {
           ...database,
-          transaction: <Result>(work: Parameters<typeof database.transaction<Result>>[0]) =>
-            database.transaction<Result>((transaction) =>
+          asOrganizations: <Result>(
+            ids: readonly string[],
+            work: Parameters<typeof database.asOrganizations<Result>>[1],
+          ) =>
+            database.asOrganizations<Result>(ids, (transaction) =>
               work({
                 ...transaction,
                 rows: async (statement, values) => {

@@ -16,6 +16,7 @@ import { type Installation, instanceHostsOf } from '../../src/roles/installation
 import { textFormats } from '../../src/roles/text-formats.ts';
 import { startWorker } from '../../src/roles/worker.ts';
 import { createTestDatabase } from './test-database.ts';
+import { watchTenantWall } from './wall-watch.ts';
 
 /**
  * Settings are those of the program, less what depends on the machine: with `smtpUrl` mail leaves by SMTP, without
@@ -94,8 +95,11 @@ export async function startTestServer(options: TestServerOptions = {}): Promise<
     // The template has partitions for the time at which it was made, and not for a test's own.
     if (options.clock !== undefined) await createPartitions(database, now(clock));
     const { organizationId, key } = await createSender(installation);
-    const api = await startApi(installation, { drainMs: 0, ...limits }, validation);
-    const worker = hasWorker ? await startWorker(installation) : null;
+    // Not what tests look at tables with: they see all of them.
+    const watch = await watchTenantWall(database);
+    const watched = { ...installation, database: watch.database };
+    const api = await startApi(watched, { drainMs: 0, ...limits }, validation);
+    const worker = hasWorker ? await startWorker(watched) : null;
     return {
       url: api.url,
       organizationId,
@@ -105,6 +109,9 @@ export async function startTestServer(options: TestServerOptions = {}): Promise<
       stop: async () => {
         await Promise.all([api.stop(), worker?.stop()]);
         await installation.close();
+        const breaches = watch.breaches();
+        if (breaches.length > 0)
+          throw new Error(`run outside of the second wall, see wall-watch.ts: ${breaches.join('\n')}`);
       },
     };
   } catch (cause) {

@@ -74,7 +74,9 @@ async function* readPages(
 ): AsyncGenerator<string[], void, undefined> {
   const { organizationId, setIds, shape } = wanted;
   const readPage = (after: string | null) =>
-    listForExport(database, { organizationId, setIds, after, limit: pageRowsMax });
+    database.asOrganizations([organizationId], (transaction) =>
+      listForExport(transaction, { organizationId, setIds, after, limit: pageRowsMax }),
+    );
   let rows = await readPage(null);
   // Ends because each page begins behind the one before it.
   for (let last = rows.at(-1); last !== undefined; last = rows.at(-1)) {

@@ -412,8 +412,8 @@ test('what the API creates, changes and deletes meanwhile is neither lost nor ma
   // Between what an import has read and what it writes, somebody else commits.
   const meddling: Database = {
     ...database,
-    transaction: (work) =>
-      database.transaction((transaction) =>
+    asOrganizations: (ids, work) =>
+      database.asOrganizations(ids, (transaction) =>
         work({
           ...transaction,
           rows: async (statement, values) => {

@@ -402,8 +402,7 @@ async function carryOut(run: ImportRun, rows: readonly ImportRow[]): Promise<Pla
   let unavailable = 0;
   for (;;) {
     try {
-      // Not behind the second wall: see import-store.ts.
-      return await tools.database.transaction((transaction) =>
+      return await tools.database.asOrganizations([options.organizationId], (transaction) =>
         options.isDryRun ? planRows(run, transaction, rows) : writeRows(run, transaction, rows),
       );
     } catch (cause) {

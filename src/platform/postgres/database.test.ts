@@ -10,6 +10,7 @@ import {
 } from '../../../test/support/test-database.ts';
 import { createIds } from '../ids.ts';
 import {
+  type Connection,
   type Database,
   DatabaseUnavailableError,
   openDatabase,
@@ -190,6 +191,51 @@ test('for no organization at all nothing is seen', async () => {
   await createTenant(1);
   expect(await database.asOrganizations([], (transaction) => transaction.rows(usageOfEverybody))).toEqual([]);
   await observer.query('delete from quota_usage');
+});
+
+test('a part of a transaction is held to the organizations that it is for, and what follows is not', async () => {
+  const [mine, other] = [await createTenant(1), await createTenant(2)];
+  const single = openDatabase({ address: testDatabase.address, connectionsMax: 1 });
+  const idsOf = (rows: { organization_id: string }[]) => rows.map((row) => row.organization_id);
+  const seen = await single.transaction(async (transaction) => {
+    const all = idsOf(await transaction.rows(usageOfEverybody));
+    const part = await transaction.asOrganizations([mine, other], async () => [
+      idsOf(await transaction.rows(usageOfEverybody)),
+      await transaction.asOrganizations([other], async () => idsOf(await transaction.rows(usageOfEverybody))),
+      idsOf(await transaction.rows(usageOfEverybody)),
+    ]);
+    // What goes wrong in a part without PostgreSQL's doing leaves it as well.
+    await transaction.asOrganizations([mine], () => Promise.reject(new Error('no'))).catch(() => undefined);
+    return [all, ...part, idsOf(await transaction.rows(usageOfEverybody))];
+  });
+  expect(seen).toEqual([[mine, other], [mine, other], [other], [mine, other], [mine, other]]);
+  await single.close();
+  await observer.query('delete from quota_usage');
+});
+
+test('the plans of an organization are made for as many rows as without the wall', async () => {
+  const organizationId = newId();
+  await observer.query(
+    `insert into contacts (organization_id, id, external_id, email, email_key, created_at, updated_at)
+     select $1, gen_random_uuid(), n::text, n || '@example.com', n || '@example.com', now(), now()
+     from generate_series(1, 2000) n`,
+    [organizationId],
+  );
+  await observer.query('analyze contacts');
+  const rowsOfPlan = unpreparedStatement<Record<string, string>>(
+    `explain select from contacts where organization_id = '${organizationId}'`,
+  );
+  const estimate = async (connection: Connection) => {
+    const lines = (await connection.rows(rowsOfPlan)).flatMap((row) => Object.values(row));
+    return Number(/rows=(\d+)/.exec(lines[0]!)![1]);
+  };
+  const [outside, behind] = [
+    await estimate(database),
+    await database.asOrganizations([organizationId], estimate),
+  ];
+  expect(outside).toBeGreaterThan(1_000);
+  expect(behind / outside).toBeGreaterThan(0.9);
+  await observer.query('delete from contacts');
 });
 
 test('role and organizations end with the transaction: the next user of the connection has neither', async () => {

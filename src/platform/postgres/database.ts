@@ -34,6 +34,15 @@ export type Transaction = Connection & {
    * without limit.
    */
   allowTime: (statementMaxMs: number | null) => Promise<void>;
+  /**
+   * Runs a part of the transaction behind the second wall (see `Database`): for what learns only by a statement of its
+   * own whom it works for. Nothing that is not part of `work` may be sent meanwhile. The settings that `work` makes for
+   * the transaction stay.
+   */
+  asOrganizations: <Result>(
+    organizationIds: readonly string[],
+    work: () => Promise<Result>,
+  ) => Promise<Result>;
 };
 
 export type Database = Connection & {
@@ -43,9 +52,16 @@ export type Database = Connection & {
   transactionByIndex: <Result>(work: (transaction: Transaction) => Promise<Result>) => Promise<Result>;
   /**
    * Like `transaction`, behind the second wall: under a role that row-level security holds to the rows of these
-   * organizations, whatever the statements say.
+   * organizations, whatever the statements say. Everything that works on data of organizations does it here, be it for a
+   * request or in the background, but for the few statements that serve all of them at once: finding who has work,
+   * claiming and settling hand-offs, finding whose a number or a provider's id is.
    */
   asOrganizations: <Result>(
+    organizationIds: readonly string[],
+    work: (transaction: Transaction) => Promise<Result>,
+  ) => Promise<Result>;
+  /** `asOrganizations` with the plans of `transactionByIndex`. */
+  asOrganizationsByIndex: <Result>(
     organizationIds: readonly string[],
     work: (transaction: Transaction) => Promise<Result>,
   ) => Promise<Result>;
@@ -154,12 +170,15 @@ export function openDatabase(options: DatabaseOptions): Database {
     const client = await connect(pool, watch);
     shareWrite(client);
     // Sent without waiting: if it fails, so does every statement behind it on the same connection.
-    const opening: Promise<unknown>[] = [ask(watch, client, { text: opener })];
-    if (organizationIds !== null) {
-      opening.push(ask(watch, client, { ...prepare(enterTenantRole), values: [organizationIds.join(',')] }));
-    }
-    for (const sent of opening) sent.catch(() => undefined);
+    const enter = (ids: readonly string[] | null) => {
+      const entering =
+        ids === null ? prepare(leaveTenantRole) : { ...prepare(enterTenantRole), values: [ids.join(',')] };
+      ask(watch, client, entering).catch(() => undefined);
+    };
+    ask(watch, client, { text: opener }).catch(() => undefined);
+    if (organizationIds !== null) enter(organizationIds);
 
+    let entered = organizationIds;
     let isCommitSent = false;
     let isCommitted = false;
     const commit = async () => {
@@ -178,6 +197,18 @@ export function openDatabase(options: DatabaseOptions): Database {
       allowTime: async (statementMaxMs) => {
         watch.allow(client, statementMaxMs === null ? Infinity : statementMaxMs + answerGraceMs);
         await transaction.rows(limitStatements, [`${statementMaxMs ?? 0}`]);
+      },
+      asOrganizations: async (ids, part) => {
+        const outer = entered;
+        enter(ids);
+        entered = ids;
+        try {
+          return await part();
+        } finally {
+          // Where a statement has failed this fails as well, and nothing follows it.
+          enter(outer);
+          entered = outer;
+        }
       },
     };
 
@@ -221,6 +252,7 @@ export function openDatabase(options: DatabaseOptions): Database {
     transaction: (work) => begin(beginPlainly, null, work),
     transactionByIndex: (work) => begin(beginByIndex, null, work),
     asOrganizations: (organizationIds, work) => begin(beginPlainly, organizationIds, work),
+    asOrganizationsByIndex: (organizationIds, work) => begin(beginByIndex, organizationIds, work),
     connectAlone: async (applicationName) => {
       const client = new pg.Client({
         ...clientConfig(options.address, applicationName),
@@ -269,6 +301,12 @@ const enterTenantRole = statement(
   'enter_tenant_role',
   `select set_config('role', case when ${canEnterTenantRole} then '${tenantRole}' else 'none' end, true),
      set_config('postillion.organization_ids', $1, true)`,
+);
+
+/** For what follows a part of a transaction that was held to its organizations. */
+const leaveTenantRole = statement(
+  'leave_tenant_role',
+  "select set_config('role', 'none', true), set_config('postillion.organization_ids', '', true)",
 );
 
 const limitStatements = unpreparedStatement("select set_config('statement_timeout', $1, true)");

@@ -1,0 +1,150 @@
+/**
+ * Watches the second wall: every statement of the API and the workers that names a table of organizations and is run
+ * outside of their role must stand in the list below, with the reason why it cannot be run behind the wall. So what is
+ * new is run as its organization, or somebody says here why not.
+ */
+import {
+  type Connection,
+  type Database,
+  type Statement,
+  type Transaction,
+  unpreparedStatement,
+} from '../../src/platform/postgres/database.ts';
+
+const whose = 'Whose it is, is what it finds out.';
+const whoHasWork =
+  'Finds who has work, or when somebody will have: of all organizations, and nothing but that.';
+const housekeeping = 'Deletes what is old, of everybody.';
+const claimed =
+  'For a batch of hand-offs that were claimed together, of whatever organizations: named by their keys.';
+const settled =
+  'Settles a batch of hand-offs of whatever organizations: named by their keys, in one round trip.';
+
+/** Why a statement is run outside of the wall, by its name or by how its text begins. */
+export const outsideTheWall: Readonly<Record<string, string>> = {
+  accounts_select_grant: whose,
+  'update api_keys k set last_used_at':
+    'Notes the use of keys of whatever organizations, some seconds of it at once.',
+  'update organizations set suspended_channels':
+    'A suspension is nothing that an organization may lift: it has no right to write its row.',
+  'update organizations set reputation_warned_at': 'It has no right to write its row.',
+
+  'with recursive changed (organization_id)': whoHasWork,
+  'select organization_id from (select organization_id, compute_at from segments': whoHasWork,
+  'select min(compute_at) as compute_at from segments': whoHasWork,
+  campaigns_select_under_way: whoHasWork,
+  "select organization_id, id from campaigns where status = 'scheduled'": whoHasWork,
+  'select min(scheduled_at) as next_at from campaigns': whoHasWork,
+  'select organization_id, id from contact_sets where deleted_at is not null': whoHasWork,
+  'select organization_id, id, number, forgotten_until from contact_properties where deleted_at <= $1':
+    whoHasWork,
+  'select min(deleted_at) as deleted_at from contact_properties': whoHasWork,
+  'select organization_id, address, requested_at from erasures where due_at': whoHasWork,
+  'select min(due_at) as due_at from erasures': whoHasWork,
+  'update domains set next_check_at = $2 where (organization_id, id) in': whoHasWork,
+  'select next_check_at from domains': whoHasWork,
+  recipient_changes_take: whoHasWork,
+
+  'select name from domains where organization_id <> $1':
+    'A domain is verified for one organization alone: it asks the others.',
+  'select organization_id from domains where status': whose,
+  provider_ids_select: whose,
+  senders_select_by_number: whose,
+  provider_ids_insert: "A provider's id names one message of all organizations.",
+
+  'delete from idempotency_keys where created_at': housekeeping,
+  'delete from reputation_counts where hour': housekeeping,
+  provider_ids_delete_old: housekeeping,
+
+  queue_claim_due: 'Claims for all organizations in turns.',
+  'with announced as': 'What a worker that died had announced, of whatever organizations.',
+  accounts_select_sending_plans: claimed,
+  audience_select_barred_: claimed,
+  audience_select_suppressed: claimed,
+  domains_select_sending: claimed,
+  senders_select_approved: claimed,
+  messages_select_deliverable: claimed,
+  messages_select_stopped: claimed,
+  'select job.position from unnest($1::uuid[], $2::uuid[], $3::integer[])': claimed,
+  queue_settle: settled,
+  messages_lock: settled,
+  messages_refresh_status: settled,
+  messages_delete_attachments: settled,
+  recipient_changes_insert: settled,
+  audience_upsert_suppressions: settled,
+  reputation_add: settled,
+  'select coalesce(sum(sent), 0)::integer as sent': 'After a settlement or a report, whether to suspend.',
+};
+
+export type WallWatch = {
+  /** The database as the program is to have it. */
+  database: Database;
+  /** What was run outside of the wall and is not in the list, each once. */
+  breaches: () => string[];
+};
+
+let wallPattern: Promise<RegExp> | undefined;
+
+/** The tables are those of the template: the same in each test of a process. */
+export async function watchTenantWall(database: Database): Promise<WallWatch> {
+  wallPattern ??= patternOf(database);
+  const namesWalledTable = await wallPattern;
+  const breaches = new Set<string>();
+  const note = ({ name, text }: Statement<unknown>) => {
+    const bare = bareTextOf(text);
+    if (!namesWalledTable.test(bare)) return;
+    const isKnown = Object.keys(outsideTheWall).some((known) => (name ?? bare).startsWith(known));
+    if (!isKnown) breaches.add(name ?? bare);
+  };
+  const watchConnection = (connection: Connection): Connection => ({
+    rows: (statement, values) => {
+      note(statement);
+      return connection.rows(statement, values);
+    },
+  });
+  const watchTransaction = (transaction: Transaction): Transaction => {
+    let behindWall = 0;
+    const watched = watchConnection(transaction);
+    return {
+      ...transaction,
+      rows: (statement, values) => (behindWall > 0 ? transaction : watched).rows(statement, values),
+      asOrganizations: (organizationIds, work) =>
+        transaction.asOrganizations(organizationIds, async () => {
+          behindWall += 1;
+          try {
+            return await work();
+          } finally {
+            behindWall -= 1;
+          }
+        }),
+    };
+  };
+  return {
+    // All else, also what a test puts into its place later, is that of the database.
+    database: Object.assign(Object.create(database) as Database, {
+      ...watchConnection(database),
+      transaction: (work) => database.transaction((transaction) => work(watchTransaction(transaction))),
+      transactionByIndex: (work) =>
+        database.transactionByIndex((transaction) => work(watchTransaction(transaction))),
+    } satisfies Partial<Database>),
+    breaches: () => [...breaches],
+  };
+}
+
+/** A table after a word that is followed by one, so that columns of the same name are none. */
+async function patternOf(database: Database): Promise<RegExp> {
+  const tables = await database.rows(
+    unpreparedStatement<{ name: string }>(
+      `select relname as name
+       from pg_class
+       where relrowsecurity and relnamespace = current_schema()::regnamespace and not relispartition`,
+    ),
+  );
+  const names = tables.map(({ name }) => name).join('|');
+  return new RegExp(`\\b(?:from|join|into|update|using|only) (?:${names})\\b`);
+}
+
+/** Without comments, on one line. */
+export function bareTextOf(sql: string): string {
+  return sql.replaceAll(/--.*$/gm, '').replaceAll(/\s+/g, ' ').trim();
+}
