@@ -56,7 +56,11 @@ export async function buildEmail(
   const details = message.details as StoredEmailDetails; // As email-send.ts stored them.
   const stored = message.content as StoredEmailContent;
   const hasAttachments = details.attachments.length > 0;
-  const sealed = hasAttachments ? await loadSealedAttachments(tools.database, message) : [];
+  const sealed = hasAttachments
+    ? await tools.database.asOrganizations([message.organizationId], (transaction) =>
+        loadSealedAttachments(transaction, message),
+      )
+    : [];
   const from = parseAddress(message.sender);
   if (from === null) throw new Error('a sender that was accepted is an address');
 

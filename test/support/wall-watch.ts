@@ -50,6 +50,7 @@ export const outsideTheWall: Readonly<Record<string, string>> = {
   'select organization_id from domains where status': whose,
   provider_ids_select: whose,
   senders_select_by_number: whose,
+  'select wanted.position, cut_off.organization_id': whose,
   provider_ids_insert: "A provider's id names one message of all organizations.",
 
   'delete from idempotency_keys where created_at': housekeeping,
@@ -57,6 +58,7 @@ export const outsideTheWall: Readonly<Record<string, string>> = {
   provider_ids_delete_old: housekeeping,
 
   queue_claim_due: 'Claims for all organizations in turns.',
+  'with claimant as': 'Claims what is tried alone, of whatever organization.',
   'with announced as': 'What a worker that died had announced, of whatever organizations.',
   accounts_select_sending_plans: claimed,
   audience_select_barred_: claimed,
@@ -68,6 +70,8 @@ export const outsideTheWall: Readonly<Record<string, string>> = {
   'select job.position from unnest($1::uuid[], $2::uuid[], $3::integer[])': claimed,
   queue_settle: settled,
   messages_lock: settled,
+  recipients_lock: settled,
+  'select wanted.position from unnest($1::uuid[], $2::text[]) with ordinality': settled,
   messages_refresh_status: settled,
   messages_delete_attachments: settled,
   recipient_changes_insert: settled,
