@@ -237,8 +237,8 @@ test('a small campaign that is delivered and counted within one step has a start
   await advanceFully(campaign);
 
   let isDelivered = false;
-  const transaction: Database['transaction'] = (work) =>
-    database.transaction((within) =>
+  const asOrganizations: Database['asOrganizations'] = (ids, work) =>
+    database.asOrganizations(ids, (within) =>
       work({
         ...within,
         rows: async (statement, values) => {
@@ -251,7 +251,7 @@ test('a small campaign that is delivered and counted within one step has a start
         },
       }),
     );
-  await advanceCampaign({ ...tools, database: { ...database, transaction } }, campaign);
+  await advanceCampaign({ ...tools, database: { ...database, asOrganizations } }, campaign);
   expect(isDelivered).toBe(true);
   expect(await read(campaign)).toMatchObject({ status: 'sent', started_at: expect.any(Date) as Date });
 });

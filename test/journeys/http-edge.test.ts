@@ -95,7 +95,6 @@ function envelope(statusCode: number, name: string) {
 test.each([
   ['GET', '/v1/nothing', undefined],
   ['GET', '/v1', undefined],
-  ['GET', '/', undefined],
   ['GET', '/nothing', undefined],
   ['GET', '/v2/email', undefined],
   ['PUT', '/v1/email/send', letter],
