@@ -30,7 +30,7 @@ const contentFields = {
   from_name: optionalText({
     minLength: 1,
     maxLength: 256,
-    format: 'single-line',
+    format: 'filled-line',
     description: 'The name shown beside it.',
   }),
   reply_to: optionalText({ format: 'email', description: 'Where answers go.' }),

@@ -69,7 +69,7 @@ export const emailSendBody = Type.Object(
     from_name: Type.String({
       minLength: 1,
       maxLength: 256,
-      format: 'single-line',
+      format: 'filled-line',
       description: 'The name shown beside it.',
     }),
     to: Type.Array(address('A recipient.'), { description: 'With `cc` and `bcc` at most 50 addresses.' }),

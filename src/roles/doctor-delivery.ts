@@ -1,6 +1,7 @@
 import { connect } from 'node:net';
 import { hostname } from 'node:os';
 import { examineVerifiedDomains, sandboxDomain } from '../domains/domains.ts';
+import { createDeliverability } from '../messages/messages.ts';
 import type { Clock } from '../platform/clock.ts';
 import type { DnsAnswer } from '../platform/dns/dns.ts';
 import { readNetworkTimeSkewMs } from '../platform/network-time.ts';
@@ -20,6 +21,35 @@ export async function examineDirectDelivery(installation: Installation): Promise
     examineWorldTime(installation),
   ]);
   return findings.flat();
+}
+
+/**
+ * Whether the checks of addresses would let mail to well-known domains pass. Name servers that know the names of one
+ * network only deny all others, and every recipient would be dropped.
+ */
+export async function examineAddressChecks(installation: Installation): Promise<Finding[]> {
+  const { resolver, clock, config } = installation;
+  if (!config.areDomainsLookedUp) return [];
+  const checks = createDeliverability({ resolver, clock, areDomainsLookedUp: true });
+  const looks = await Promise.all(
+    wellKnownDomains.map(async (domain) => ({
+      domain,
+      fault: await checks.findFault(domain),
+      // From the cache: without a fault this is either a domain that takes mail, or a lookup that failed.
+      isAnswered: (await resolver.mx(domain)).kind !== 'failed',
+    })),
+  );
+  if (looks.some(({ fault, isAnswered }) => fault === null && isAnswered))
+    return [ok('recipients', 'the name servers know the domains of recipients')];
+  const denied = looks.flatMap(({ domain, fault }) => (fault === null ? [] : [`${domain} (${fault})`]));
+  if (denied.length === 0) return [unanswered('recipients', wellKnownDomains.join(', '))];
+  return [
+    warning(
+      'recipients',
+      `the name servers deny domains that everybody writes to, and recipients there would be dropped: ${denied.join(', ')}`,
+      'Name servers that know the whole DNS in POSTILLION_DNS_SERVERS; where there are none, set POSTILLION_ADDRESS_CHECKS=off.',
+    ),
+  ];
 }
 
 /** Large providers: whoever reaches none of them reaches nobody. */

@@ -11,7 +11,7 @@ import {
 import { findDurabilityProblems } from '../platform/postgres/durability.ts';
 import { examineTenantWall } from '../platform/postgres/tenant-wall.ts';
 import { pendingMigrations } from '../platform/postgres/migrate.ts';
-import { examineDirectDelivery } from './doctor-delivery.ts';
+import { examineAddressChecks, examineDirectDelivery } from './doctor-delivery.ts';
 import { type Finding, ok, problem, warning } from './finding.ts';
 import { asDatabaseProblem } from './database-problem.ts';
 import { describeFailure } from './failure.ts';
@@ -61,7 +61,9 @@ export async function examine(
       await examineEmailProvider(installation),
       await examineSmsProvider(installation),
     );
-    if (config.emailProvider === 'mx') findings.push(...(await tryDirectDelivery(installation)));
+    findings.push(...(await tryToExamine('recipients', examineAddressChecks, installation)));
+    if (config.emailProvider === 'mx')
+      findings.push(...(await tryToExamine('delivery', examineDirectDelivery, installation)));
   } finally {
     await installation.close();
   }
@@ -121,12 +123,7 @@ async function examineDatabase(installation: Installation): Promise<Finding[]> {
     return [unreachableDatabase(installation.config, found)];
   }
   for (const [subject, examination] of databaseExaminations) {
-    try {
-      findings.push(...(await examination(installation)));
-    } catch (cause) {
-      const found = `could not be looked at: ${describeFailure(cause)}`;
-      findings.push(problem(subject, found, 'Mend the others, and look again.'));
-    }
+    findings.push(...(await tryToExamine(subject, examination, installation)));
   }
   return findings;
 }
@@ -301,12 +298,16 @@ async function examineSmsProvider(installation: Installation): Promise<Finding> 
     : ok('sms', `${name} can be reached`);
 }
 
-async function tryDirectDelivery(installation: Installation): Promise<Finding[]> {
+async function tryToExamine(
+  subject: string,
+  examination: (installation: Installation) => Promise<Finding[]>,
+  installation: Installation,
+): Promise<Finding[]> {
   try {
-    return await examineDirectDelivery(installation);
+    return await examination(installation);
   } catch (cause) {
     const found = `could not be looked at: ${describeFailure(cause)}`;
-    return [problem('delivery', found, 'Mend the others, and look again.')];
+    return [problem(subject, found, 'Mend the others, and look again.')];
   }
 }
 

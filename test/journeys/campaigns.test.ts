@@ -220,6 +220,8 @@ describe('a draft', () => {
     [{ subject: 'a\r\nBcc: x' }, 'subject must be a single line'],
     [{ from: 'nobody' }, 'from must be an email address'],
     [{ from_name: 'x'.repeat(257) }, 'from_name must be at most 256 characters'],
+    [{ from_name: ' ' }, 'from_name must be a single line that is not blank'],
+    [{ from_name: '' }, 'from_name must not be empty'],
     [{ reply_to: 7 }, 'reply_to must be a string or a null'],
     [{ template_id: 'x' }, 'template_id must be a UUID'],
     [{ html: '' }, 'html must not be empty'],

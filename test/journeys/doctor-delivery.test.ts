@@ -1,7 +1,7 @@
 /** What the doctor says of direct delivery, with a world of its own around it. */
 import { afterAll, beforeAll, beforeEach, expect, test } from 'vitest';
 import { createResolver } from '../../src/platform/dns/dns.ts';
-import { examineDirectDelivery } from '../../src/roles/doctor-delivery.ts';
+import { examineAddressChecks, examineDirectDelivery } from '../../src/roles/doctor-delivery.ts';
 import { type DnsNameRecords, startDnsServer, type TestDnsServer } from '../support/dns-server.ts';
 import { createSender, startTestServer, type TestServer } from '../support/server.ts';
 import { type SmtpSink, startSmtpSink } from '../support/smtp-sink.ts';
@@ -120,4 +120,49 @@ test('a sending domain whose records are not in the DNS', async () => {
 test('a name server that fails is no answer', async () => {
   dns.fail(host, 'SERVFAIL');
   expect(levelsOf(await examine())).toMatchObject({ PTR: 'warning', bounces: 'warning' });
+});
+
+/** What is said of the recipients' domains; `null` where nothing is. */
+async function examineRecipients(areDomainsLookedUp = true) {
+  const { installation } = server;
+  const resolver = createResolver({ servers: [dns.address], clock: installation.clock });
+  try {
+    const config = { ...installation.config, areDomainsLookedUp };
+    const findings = await examineAddressChecks({ ...installation, config, resolver });
+    return findings.map(({ level, found }) => ({ level, found }))[0] ?? null;
+  } finally {
+    resolver.close();
+  }
+}
+
+test('name servers that know one of the domains that everybody writes to are fit for address checks', async () => {
+  expect(await examineRecipients()).toMatchObject({ level: 'ok' });
+});
+
+test('name servers that know the names of one network only would have every recipient dropped', async () => {
+  dns.remove('gmail.com');
+  expect(await examineRecipients()).toEqual({
+    level: 'warning',
+    found:
+      'the name servers deny domains that everybody writes to, and recipients there would be dropped: ' +
+      'gmail.com (invalid_domain), outlook.com (invalid_domain), yahoo.com (invalid_domain)',
+  });
+  expect(await examineRecipients(false), 'where nothing is looked up').toBeNull();
+});
+
+test('a domain that is denied counts where the other lookups fail, and lookups that fail alone drop nobody', async () => {
+  dns.fail('outlook.com', 'SERVFAIL');
+  dns.fail('yahoo.com', 'SERVFAIL');
+  try {
+    dns.remove('gmail.com');
+    expect((await examineRecipients())?.found).toMatch(/dropped: gmail\.com \(invalid_domain\)$/);
+    dns.fail('gmail.com', 'SERVFAIL');
+    expect(await examineRecipients()).toEqual({
+      level: 'warning',
+      found: 'the DNS does not answer for gmail.com, outlook.com, yahoo.com',
+    });
+  } finally {
+    dns.remove('outlook.com');
+    dns.remove('yahoo.com');
+  }
 });

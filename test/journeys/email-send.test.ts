@@ -156,6 +156,11 @@ describe('a request is refused with every problem by its field, and nothing is s
       invalid('organization_id is not a known field'),
     ],
     ['an empty from_name', { from_name: '' }, invalid('from_name must not be empty')],
+    [
+      'a from_name of blanks',
+      { from_name: ' \t\u00a0' },
+      invalid('from_name must be a single line that is not blank'),
+    ],
     ['no from_name', { from_name: undefined }, invalid('from_name is required')],
     ['malformed from', { from: 'hello' }, invalid('from must be an email address')],
     ['malformed to', { to: ['ann@example.com', 'ann@'] }, invalid('to[1] must be an email address')],
@@ -463,7 +468,11 @@ describe('on the wire', () => {
   test.each<[string, Record<string, unknown>, string]>([
     ['subject', { subject: 'a\r\nBcc: eve@example.com' }, 'subject must be a single line'],
     ['subject, LF', { subject: 'a\nb' }, 'subject must be a single line'],
-    ['from_name', { from_name: 'a\rBcc: eve@example.com' }, 'from_name must be a single line'],
+    [
+      'from_name',
+      { from_name: 'a\rBcc: eve@example.com' },
+      'from_name must be a single line that is not blank',
+    ],
     ['category', { category: 'a\r\nX: y' }, 'category must be a single line'],
     ['reply_to', { reply_to: 'a@example.com\r\nBcc: eve@example.com' }, 'reply_to must be an email address'],
     ['from', { from: 'hello@postillion.test\r\nX: y' }, 'from must be an email address'],

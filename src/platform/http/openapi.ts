@@ -453,6 +453,7 @@ function headerReferences(...names: readonly (keyof typeof sharedHeaders)[]): Re
 const portableFormats: Readonly<Record<string, Schema>> = {
   'page-size': { type: 'integer', minimum: 1, maximum: pageSizeMax, default: 20 },
   'single-line': { type: 'string', pattern: '^[^\\r\\n]*$' },
+  'filled-line': { type: 'string', pattern: '^[^\\r\\n]*\\S[^\\r\\n]*$' },
   'not-blank': { type: 'string', pattern: '\\S' },
 };
 

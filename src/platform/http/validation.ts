@@ -22,6 +22,11 @@ const ownFormats: Record<string, TextFormat> = {
     mustBe: 'an ISO 8601 time with an offset or Z',
   },
   'single-line': { test: (text) => !/[\r\n]/.test(text), mustBe: 'a single line' },
+  'filled-line': {
+    // That it must not be empty is said by `minLength`, and once is enough.
+    test: (text) => !/[\r\n]/.test(text) && (text === '' || text.trim() !== ''),
+    mustBe: 'a single line that is not blank',
+  },
   'not-blank': { test: (text) => text.trim() !== '', mustBe: 'a text that is not blank' },
 };
 
