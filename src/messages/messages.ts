@@ -1,5 +1,6 @@
 /** The front door: one message, from acceptance to what became of each recipient. */
 export { type Acceptor, type AcceptTools, createAcceptor } from './accept.ts';
+export { bringForward } from './bring-forward.ts';
 export { missingVariablesHeader, tellMissingVariables } from './missing-variables.ts';
 export { findSuspension, monthlyQuotaExceeded, sendingSuspended } from './refusals.ts';
 export {

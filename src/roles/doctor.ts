@@ -240,7 +240,7 @@ async function examinePartitions({ database, clock }: Installation): Promise<Fin
   );
 }
 
-/** Schedules and leases go by the database, expiry of keys and rate windows by the node. */
+/** All goes by the database's clock; this machine's own tells whether that one is right, and judges certificates. */
 const skewMsAccepted = 1_000;
 const skewMsMax = 30_000;
 
@@ -249,7 +249,8 @@ async function examineClock({ database, clock }: Installation): Promise<Finding[
   const serverMs = await readServerTimeMs(database);
   const skewMs = Math.round(serverMs - (askedAtMs + clock.nowMs()) / 2);
   const found = `this machine and the database are ${Math.abs(skewMs)} ms apart`;
-  const advice = 'Let both machines take their time from NTP.';
+  const advice =
+    "Let both machines take their time from NTP. Messages, schedules and what is deleted by its age go by the database's clock.";
   if (Math.abs(skewMs) <= skewMsAccepted) return [ok('clock', found)];
   return [Math.abs(skewMs) <= skewMsMax ? warning('clock', found, advice) : problem('clock', found, advice)];
 }

@@ -5,10 +5,11 @@ import { createApiKey, createOrganization, hasOrganization, hasOrganizations } f
 import { parseDomain } from '../channels/email/email.ts';
 import type { Config } from '../config.ts';
 import { type InstanceHosts, sandboxDomain, verifyByOperator } from '../domains/domains.ts';
-import { type Clock, now, sleep, systemClock } from '../platform/clock.ts';
+import { type Clock, sleep, systemClock } from '../platform/clock.ts';
 import { createResolver, type Resolver } from '../platform/dns/dns.ts';
 import { createIds, type NewId } from '../platform/ids.ts';
 import type { Log } from '../platform/log.ts';
+import { type AnchoredClock, startAnchoredClock } from '../platform/postgres/anchored-clock.ts';
 import {
   type Database,
   type DatabaseAddress,
@@ -19,7 +20,7 @@ import {
 } from '../platform/postgres/database.ts';
 import { startEmbeddedPostgres } from '../platform/postgres/embedded.ts';
 import { migrate, type Migration } from '../platform/postgres/migrate.ts';
-import { createPartitions } from '../platform/postgres/partitions.ts';
+import { createPartitions, withPartitionsOnDemand } from '../platform/postgres/partitions.ts';
 import { type SandboxAccess, sandboxToken } from '../sandbox/sandbox.ts';
 import type { KeyRing, Secrets } from '../platform/secrets.ts';
 import { addSender, approveSender, sandboxSender } from '../senders/senders.ts';
@@ -87,35 +88,49 @@ export async function openFoundation(
       else log.info('PostgreSQL answers again');
     },
   });
+  let anchored: AnchoredClock | undefined;
   try {
     if (options.migrate) {
       if (config.databaseUrl !== null) await refuseOldServer(database);
       const applied = await whileRestarting(config, () => migrate(database));
       logMigrations(applied, log);
-      // After a long time off, the months of its partitions may be over.
-      await whileRestarting(config, () => createPartitions(database, now(systemClock)));
     }
-    const resolver = createResolver({ servers: config.dnsServers, clock: systemClock });
+    // What changes nothing dates nothing either, and compares the clocks.
+    if (options.migrate) anchored = await whileRestarting(config, () => anchorClock(database, log));
+    const clock = anchored ?? systemClock;
+    const resolver = createResolver({ servers: config.dnsServers, clock });
     return {
       config,
-      database,
+      database: withPartitionsOnDemand(database, clock),
       resolver,
       hosts: instanceHostsOf(config),
-      clock: systemClock,
-      newId: createIds(systemClock),
+      clock,
+      newId: createIds(clock),
       log,
       close: async () => {
         resolver.close();
+        await anchored?.stop();
         await database.close();
         await stop();
       },
     };
   } catch (cause) {
     // Not waited for: what does not answer may not answer to this either. Left open, it would keep the process for a minute.
+    anchored?.stop().catch(() => undefined);
     database.close().catch(() => undefined);
     await stop();
     throw config.databaseUrl === null ? cause : await asDatabaseProblem(cause, config.databaseUrl);
   }
+}
+
+/** It makes partitions at once: after a long time off, the months of those that there are may be over. */
+function anchorClock(database: Database, log: Log): Promise<AnchoredClock> {
+  return startAnchoredClock({
+    database,
+    base: systemClock,
+    log,
+    makeRoom: (at) => createPartitions(database, at),
+  });
 }
 
 /** A fresh database takes all of them: one line, not one for each. */

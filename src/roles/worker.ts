@@ -6,6 +6,7 @@ import type { Config } from '../config.ts';
 import { startDomainChecks } from '../domains/jobs.ts';
 import {
   applyReports,
+  bringForward,
   createDeliverability,
   createEmailDelivery,
   createSmsDelivery,
@@ -171,6 +172,7 @@ function tidyRegularly(installation: Installation): () => Promise<void> {
 
   async function tidy() {
     await createPartitions(database, dateOf(clock.nowMs()));
+    await bringForward(installation);
     await deleteExpiredKeys(database, dateOf(clock.nowMs() - retentionMs));
     await deleteOldRateWindows(database, dateOf(clock.nowMs() - 10 * 60_000));
     await deleteOldReputation(database, clock.nowMs());

@@ -9,7 +9,7 @@ import { createValidation } from '../../src/platform/http/validation.ts';
 import { createIds } from '../../src/platform/ids.ts';
 import { silentLog } from '../../src/platform/log.ts';
 import { type DatabaseAddress, openDatabase } from '../../src/platform/postgres/database.ts';
-import { createPartitions } from '../../src/platform/postgres/partitions.ts';
+import { createPartitions, withPartitionsOnDemand } from '../../src/platform/postgres/partitions.ts';
 import { createSecrets, type Secrets } from '../../src/platform/secrets.ts';
 import { startApi } from '../../src/roles/api.ts';
 import { type Installation, instanceHostsOf } from '../../src/roles/installation.ts';
@@ -68,10 +68,13 @@ export async function startTestServer(options: TestServerOptions = {}): Promise<
     ...settings
   } = options;
   const testDatabase = given ? { address: given, drop: () => Promise.resolve() } : await createTestDatabase();
-  const database = openDatabase({
-    address: testDatabase.address,
-    connectionsMax: settings.databaseConnectionsMax ?? connectionsMax,
-  });
+  const database = withPartitionsOnDemand(
+    openDatabase({
+      address: testDatabase.address,
+      connectionsMax: settings.databaseConnectionsMax ?? connectionsMax,
+    }),
+    clock,
+  );
   const newId = createIds(clock);
   const emailProvider = settings.smtpUrl ? 'smtp' : 'sandbox';
   const config: Config = { ...defaultConfig, emailProvider, ...settings };

@@ -507,6 +507,11 @@ export function isConflict(error: unknown): boolean {
   return ['40001', '40P01', '55P03'].includes(sqlState(error) ?? '');
 }
 
+/** Whether a row found no partition of its table. By the place in PostgreSQL, since its words are translated. */
+export function isPartitionMissing(error: unknown): boolean {
+  return error instanceof pg.DatabaseError && error.code === '23514' && error.routine === 'ExecFindPartition';
+}
+
 function isConnectionLoss(error: Error): boolean {
   return 'syscall' in error || /connection (terminated|error)|not queryable|was closed/i.test(error.message);
 }

@@ -1,10 +1,11 @@
-import { type Database, unpreparedStatement } from './database.ts';
+import { type Clock, now } from '../clock.ts';
+import { type Connection, type Database, isPartitionMissing, unpreparedStatement } from './database.ts';
 
 /** So many months ahead: as long as no housekeeping may run before there is no room for new rows. */
 const monthsAhead = 4;
 
 /** Makes the partitions that the coming months need, for every partitioned table of the schema. */
-export async function createPartitions(database: Database, at: Date): Promise<void> {
+export async function createPartitions(database: Connection, at: Date): Promise<void> {
   const tables = await database.rows(
     unpreparedStatement<{ name: string }>(
       `select c.oid::regclass::text as name
@@ -21,4 +22,28 @@ export async function createPartitions(database: Database, at: Date): Promise<vo
       monthsAhead,
     ]);
   }
+}
+
+/**
+ * The same database, whose transactions find room: one that fails for want of a partition is carried out once more,
+ * after those of this time were made. Housekeeping makes them months before; this is for an installation that had none,
+ * or that lost one.
+ */
+export function withPartitionsOnDemand(database: Database, clock: Clock): Database {
+  const withRoom = async <Result>(run: () => Promise<Result>): Promise<Result> => {
+    try {
+      return await run();
+    } catch (cause) {
+      if (!isPartitionMissing(cause)) throw cause;
+      await createPartitions(database, now(clock));
+      return run();
+    }
+  };
+  return {
+    ...database,
+    transaction: (work) => withRoom(() => database.transaction(work)),
+    transactionByIndex: (work) => withRoom(() => database.transactionByIndex(work)),
+    asOrganizations: (organizationIds, work) =>
+      withRoom(() => database.asOrganizations(organizationIds, work)),
+  };
 }
