@@ -14,6 +14,7 @@ import { startWorker } from '../../src/roles/worker.ts';
 import { createShiftedClock, eventually, queueOf, rowsOf, send, settled } from '../support/email-journey.ts';
 import { createSender, startTestServer, type TestServer } from '../support/server.ts';
 import { createTestDatabase, databaseUrlOf, type TestDatabase } from '../support/test-database.ts';
+import { watchTenantWall } from '../support/wall-watch.ts';
 
 const monthsMs = 5 * 31 * 24 * 60 * 60_000;
 
@@ -158,10 +159,12 @@ test('what was accepted while the clock of the database was ahead is delivered a
   expect(job!.due_at.getTime()).toBeGreaterThan(aMinuteFromNow());
   await setDatabaseClock(world, 0);
   await world.clock.exchange();
-  const { stop } = await startWorker(accepting.installation);
+  const watch = await watchTenantWall(accepting.installation.database);
+  const { stop } = await startWorker({ ...accepting.installation, database: watch.database });
   ends.push(stop);
   base.putForward(30_000);
   expect((await settled(accepting, id)).to[0]).toMatchObject({ status: 'delivered' });
+  expect(watch.breaches()).toEqual([]);
 });
 
 test('of what waits, only what a clock that was ahead put off is brought forward', async () => {

@@ -56,6 +56,7 @@ export const outsideTheWall: Readonly<Record<string, string>> = {
   'delete from idempotency_keys where created_at': housekeeping,
   'delete from reputation_counts where hour': housekeeping,
   provider_ids_delete_old: housekeeping,
+  'with ahead as': 'Brings forward what a clock that was ahead put off, of everybody.',
 
   queue_claim_due: 'Claims for all organizations in turns.',
   'with claimant as': 'Claims what is tried alone, of whatever organization.',
