@@ -153,7 +153,7 @@ async function stopApi(server: HttpServer, endings: readonly (() => Promise<unkn
 
 /** Key, then rate limit, then scope. */
 function createDoorman(keyring: Keyring, rateLimiter: RateLimiter) {
-  return async (request: { authorization: string; address: string; scope: string }): Promise<Admission> => {
+  return async (request: Parameters<HttpServerOptions['admit']>[0]): Promise<Admission> => {
     const grant = await keyring.find(request.authorization, request.address);
     if (grant === 'unauthorized') return { rate: null, result: new PublicError(unauthorized, keyHelp) };
     if (grant === 'too_many_wrong_keys') {
@@ -176,7 +176,7 @@ function createDoorman(keyring: Keyring, rateLimiter: RateLimiter) {
       );
       return { rate, result: error };
     }
-    if (!scopes.has(request.scope as Scope)) {
+    if (request.scope !== null && !scopes.has(request.scope as Scope)) {
       return { rate, result: new PublicError(forbidden, `The API key lacks the scope ${request.scope}.`) };
     }
     return { rate, result: { organizationId } };

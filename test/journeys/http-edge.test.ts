@@ -14,8 +14,14 @@ import {
   revokeApiKey,
   updateOrganization,
 } from '../../src/accounts/accounts.ts';
+import { listRoutes } from '../../src/roles/api.ts';
 import { systemClock } from '../../src/platform/clock.ts';
-import { resourceNotFound } from '../../src/platform/http/errors.ts';
+import {
+  PublicError,
+  rateLimitExceeded,
+  resourceNotFound,
+  unauthorized,
+} from '../../src/platform/http/errors.ts';
 import { defineRoute, json, type Route } from '../../src/platform/http/route.ts';
 import { type HttpServer, type HttpServerOptions, startHttpServer } from '../../src/platform/http/server.ts';
 import { createValidation } from '../../src/platform/http/validation.ts';
@@ -115,6 +121,52 @@ test.each(['TRACE', 'PROPFIND', 'PURGE', 'LOCK'])('%s is a method of no route', 
   const answer = await sendRaw(head(method, '/v1/email', authorized()));
   expect(answer.body).toEqual(envelope(404, 'not_found'));
   expect(answer.headers['x-request-id']).toBeTruthy();
+});
+
+test.each([
+  ['PUT', '/v1/email/send', 'There is no PUT /v1/email/send; there is POST.', 'POST'],
+  ['GET', '/v1/email/send', 'There is no GET /v1/email/send; there is POST.', 'POST'],
+  ['DELETE', '/v1/email', 'There is no DELETE /v1/email; there is GET.', 'GET, HEAD'],
+  [
+    'PUT',
+    `/v1/contacts/${unknownId}?a=b`,
+    'There is no PUT /v1/contacts/:id; there are GET, PATCH and DELETE.',
+    'GET, HEAD, PATCH, DELETE',
+  ],
+  ['PUT', '/v1/cont%61cts', 'There is no PUT /v1/contacts; there are GET and POST.', 'GET, HEAD, POST'],
+  ['PATCH', '/v1/contacts/bulk-delete', 'There is no PATCH /v1/contacts/bulk-delete; there is POST.', 'POST'],
+  ['GET', '/v1/contacts/', 'The requested resource does not exist.', null],
+  ['GET', '/v1/contacts//', 'There is no such route.', null],
+  ['GET', `/v1/email/${unknownId}/nothing`, 'There is no such route.', null],
+  ['GET', `/v1/email/${'a/'.repeat(4_000)}`, 'There is no such route.', null],
+  ['GET', `/v1/email/${unknownId}`, 'The requested resource does not exist.', null],
+])('%s %s: the 404 names the methods that there are', async (method, path, message, allowed) => {
+  const { body, headers } = await server.request(method, path);
+  expect(body).toEqual({ status_code: 404, name: 'not_found', message });
+  expect(headers.get('allow')).toBe(allowed);
+});
+
+test('every method that a 404 names is there, on every path', async () => {
+  const paths = [...new Set(listRoutes(server.installation).map(({ path }) => path))];
+  expect(paths.length).toBeGreaterThan(40);
+  for (const path of paths) {
+    const url = `/v1${path.replaceAll(/:\w+/g, unknownId)}`;
+    const { status, headers, body } = await server.request<{ message: string }>('PUT', url);
+    expect([status, body.message], path).toEqual([
+      404,
+      expect.stringContaining(`There is no PUT /v1${path};`),
+    ]);
+    const methods = listRoutes(server.installation).flatMap((route) =>
+      route.path === path ? [route.method] : [],
+    );
+    const named = (headers.get('allow') ?? '').split(', ');
+    expect(named.filter((method) => method !== 'HEAD').sort(), path).toEqual(methods.sort());
+    if (!named.includes('HEAD')) continue;
+    const { body: answered } = await server.request('GET', url);
+    const { status: headStatus } = await server.request('HEAD', url);
+    const { status_code: statusCode = 200 } = answered as { status_code?: number };
+    expect(headStatus, `HEAD ${path}`).toBe(statusCode);
+  }
 });
 
 test.each([
@@ -346,6 +398,62 @@ describe('the order of checks', () => {
     expect(answers.at(-1)!.body).toEqual(envelope(429, 'rate_limit_exceeded'));
     clock.advance(44_500);
     expect((await limited.request('GET', '/v1/email', undefined, key)).status).toBe(200);
+  });
+
+  test('counts what reaches no route as well, and limits it', async () => {
+    clock.advance(60_000 - (clock.nowMs() % 60_000));
+    const key = await aKey(['email:send'], 9);
+    const lines = Object.entries(key).map(([name, value]) => `${name}: ${value}`);
+    const raw = (method: string, path: string) => sendRaw(head(method, path, ...lines), limited);
+    const long = `content-length: ${40 * 1_048_576}`;
+    const answers = [
+      await raw('GET', '/v1/nothing'),
+      await raw('GET', '/v1'),
+      await raw('GET', `${limited.url}/%76%31/nothing`),
+      await raw('PUT', '/v1/email/send'),
+      await raw('PROPFIND', '/v1/email'),
+      await raw('GET', '/v1/email/%zz'),
+      await sendRaw(head('GET', '/v1/email', ...lines).replace('host: x\r\n', ''), limited),
+      await sendRaw(
+        head('POST', '/v1/email/send', ...lines, 'content-type: application/json', long),
+        limited,
+      ),
+      await sendRaw(head('POST', '/v1/email/send', ...lines, 'content-type: text/plain', long), limited),
+      await raw('GET', '/v1/nothing'),
+    ];
+    expect(
+      answers.map(({ status, headers }) => [
+        status,
+        headers['ratelimit-limit'],
+        headers['ratelimit-remaining'],
+        headers['ratelimit-reset'],
+      ]),
+    ).toEqual([
+      [404, '9', '8', '60'],
+      [404, '9', '7', '60'],
+      [404, '9', '6', '60'],
+      [404, '9', '5', '60'],
+      [404, '9', '4', '60'],
+      [404, '9', '3', '60'],
+      [400, '9', '2', '60'],
+      [413, '9', '1', '60'],
+      [400, '9', '0', '60'],
+      [429, '9', '0', '60'],
+    ]);
+  });
+
+  test('tells nothing of limits where it knows no organization, and lets nobody try keys there', async () => {
+    const from = { ...wrongKey };
+    const { status, headers } = await limited.request('GET', '/v1/nothing', undefined, from);
+    expect([status, headers.get('ratelimit-limit')]).toEqual([404, null]);
+    for (const [path, key] of [
+      ['/v1/nothing', ''],
+      ['/nothing', (await aKey(['email:send'], 5)).authorization!],
+      ['/healthz', (await aKey(['email:send'], 5)).authorization!],
+    ] as const) {
+      const answer = await limited.request('GET', path, undefined, { authorization: key });
+      expect(answer.headers.get('ratelimit-limit'), path).toBeNull();
+    }
   });
 });
 
@@ -672,6 +780,30 @@ test('what a client says of its own address is believed from trusted proxies alo
     await stub.stop();
   }
   expect(seen).toEqual(['127.0.0.1', '127.0.0.1', '203.0.113.9']);
+});
+
+test('wrong keys count where there is no route too, and who tried too many is told so', async () => {
+  const asked: unknown[] = [];
+  let result = new PublicError(unauthorized, 'Wrong.');
+  const stub = await startStub([], {
+    admit: (request) => {
+      asked.push(request);
+      return Promise.resolve({ rate: null, result });
+    },
+  });
+  expect((await stub.request('/v1/nothing')).body).toEqual(envelope(404, 'not_found'));
+  expect((await stub.request('/v1/%zz')).body).toEqual(envelope(404, 'not_found'));
+  result = new PublicError(rateLimitExceeded, 'Too many.', { 'retry-after': '60' });
+  for (const path of ['/v1/nothing', '/v1/%zz']) {
+    const { body, headers } = await stub.request(path);
+    expect(body).toEqual(envelope(429, 'rate_limit_exceeded'));
+    expect(headers['retry-after']).toBe('60');
+  }
+  expect(asked).toEqual(Array(4).fill({ authorization: '', address: '127.0.0.1', scope: null }));
+  expect((await stub.request('/nothing')).status).toBe(404);
+  expect((await stub.request('/v1nothing')).status).toBe(404);
+  expect(asked).toHaveLength(4);
+  await stub.stop();
 });
 
 test('no line of the log holds a key, a body or an address', async () => {

@@ -25,6 +25,14 @@ import {
 } from './errors.ts';
 import { readIdempotencyKey, type ScopedKey } from './idempotency.ts';
 import { canonicalJson, showKey } from './json-text.ts';
+import {
+  createKnownPaths,
+  describeMethods,
+  type KnownPath,
+  type KnownPaths,
+  listAllowed,
+  pathOf,
+} from './known-paths.ts';
 import type { RateVerdict } from './rate-limit.ts';
 import { type Caller, type Page, type Route, routeKey, type RouteResponse } from './route.ts';
 import { isUnstorable, type Validation, type Validator } from './validation.ts';
@@ -56,8 +64,8 @@ export type HttpServerOptions = {
   pages: readonly Page[];
   validation: Validation;
   bodyThread: BodyThread;
-  /** Who is asking, whether they ask too often, and whether they may. */
-  admit: (request: { authorization: string; address: string; scope: string }) => Promise<Admission>;
+  /** Who is asking, whether they ask too often, and whether they may: anybody with a key where no scope is asked for. */
+  admit: (request: { authorization: string; address: string; scope: string | null }) => Promise<Admission>;
   /** Null when requests can be served, else what is missing. */
   findUnreadiness: () => Promise<string | null>;
   limits?: Partial<HttpLimits>;
@@ -121,7 +129,14 @@ export async function startHttpServer(options: HttpServerOptions): Promise<HttpS
     clientErrorHandler: answerUnparsable,
     frameworkErrors: (cause, request, reply) => {
       reply.header('x-request-id', request.id);
-      sendError(reply, mapFrameworkError(cause));
+      void admitIfApi(request, reply, null, { options, limits, state })
+        .then(
+          () => mapFrameworkError(cause),
+          (failure: unknown) => toPublicError(failure, request, options.log),
+        )
+        .then((error) => {
+          sendError(reply, error);
+        });
     },
   });
   app.server.maxConnections = limits.connectionsMax;
@@ -136,6 +151,9 @@ export async function startHttpServer(options: HttpServerOptions): Promise<HttpS
   const tools: RouteTools = {
     ...options,
     arrival: limits.arrival,
+    knownPaths: createKnownPaths(
+      options.routes.map(({ method, path }) => ({ method, path: `${apiPrefix}${path}` })),
+    ),
     places: createShares(limits.requestsMax),
     arriving: createShares(limits.arrivingMax),
     bytes: createShares(limits.largeBodyBytesMax),
@@ -147,13 +165,17 @@ export async function startHttpServer(options: HttpServerOptions): Promise<HttpS
     const checks = compileChecks(route, options.validation);
     app.route({
       method: route.method,
-      url: `/v1${route.path}`,
+      url: `${apiPrefix}${route.path}`,
       config: { route },
       handler: (request, reply) => runRoute(tools, route, checks, request, reply),
     });
   }
-  app.setNotFoundHandler((_request, reply) => {
-    sendError(reply, new PublicError(notFound, 'There is no such route.'));
+  app.setNotFoundHandler((request, reply) => {
+    const path = tools.knownPaths.find(request.url);
+    sendError(
+      reply,
+      path === null ? new PublicError(notFound, 'There is no such route.') : noSuchMethod(request, path),
+    );
   });
   app.setErrorHandler((cause, request, reply) => {
     sendError(reply, toPublicError(cause, request, options.log));
@@ -172,6 +194,9 @@ export async function startHttpServer(options: HttpServerOptions): Promise<HttpS
     },
   };
 }
+
+/** What every path of the API begins with. */
+const apiPrefix = '/v1';
 
 /** `admissions` are requests of which it is not known yet whose they are. */
 type ServerState = { admissions: number; isStopping: boolean };
@@ -208,18 +233,13 @@ function addLifecycle(
       logRequest(request, reply, options);
     });
     limitLeftovers(request, reply, options.clock, limits.arrival);
-    if (request.raw.headers.host === undefined && request.raw.httpVersion === '1.1') {
-      throw new PublicError(badRequest, 'The request has no Host header.');
-    }
-    const { route } = request.routeOptions.config;
-    if (route === undefined) return;
-    if (state.admissions >= limits.requestsMax) throw tooManyRequests();
-    state.admissions += 1;
-    try {
-      await admit(request, reply, route, options);
-    } finally {
-      state.admissions -= 1;
-    }
+    const isHostless = request.raw.headers.host === undefined && request.raw.httpVersion === '1.1';
+    await admitIfApi(request, reply, isHostless ? null : (request.routeOptions.config.route ?? null), {
+      options,
+      limits,
+      state,
+    });
+    if (isHostless) throw new PublicError(badRequest, 'The request has no Host header.');
   });
   app.addHook('onSend', (_request, reply, payload, done) => {
     // Also behind what was begun earlier: a connection that is kept alive would keep the server from ending.
@@ -278,16 +298,43 @@ function logRequest(request: FastifyRequest, reply: FastifyReply, options: HttpS
   );
 }
 
+type AdmissionTools = { options: HttpServerOptions; limits: HttpLimits; state: ServerState };
+
+/**
+ * A request that reaches no route counts for the organization that it comes from as any other does, and tells what is
+ * left of the limit. Without a key that is right it is refused for what it lacks besides: there is no organization then.
+ */
+async function admitIfApi(
+  request: FastifyRequest,
+  reply: FastifyReply,
+  route: Route | null,
+  { options, limits, state }: AdmissionTools,
+): Promise<void> {
+  if (route === null && !isBelowApi(request.raw.url ?? '')) return;
+  if (state.admissions >= limits.requestsMax) throw tooManyRequests();
+  state.admissions += 1;
+  try {
+    await admit(request, reply, route, options);
+  } finally {
+    state.admissions -= 1;
+  }
+}
+
+function isBelowApi(url: string): boolean {
+  const path = pathOf(url);
+  return path === apiPrefix || path.startsWith(`${apiPrefix}/`);
+}
+
 async function admit(
   request: FastifyRequest,
   reply: FastifyReply,
-  route: Route,
+  route: Route | null,
   options: HttpServerOptions,
 ): Promise<void> {
   const admission = await options.admit({
     authorization: readAuthorization(request.raw),
     address: request.ip,
-    scope: route.scope,
+    scope: route?.scope ?? null,
   });
   if (admission.rate !== null) {
     reply.headers({
@@ -296,8 +343,9 @@ async function admit(
       'ratelimit-reset': admission.rate.resetSeconds,
     });
   }
-  if (admission.result instanceof PublicError) throw admission.result;
-  request.caller = admission.result;
+  const { result } = admission;
+  if (!(result instanceof PublicError)) request.caller = result;
+  else if (route !== null || result.definition !== unauthorized) throw result;
 }
 
 /** The key of `Authorization: Bearer <key>`, or an empty text; of two such headers neither is believed. */
@@ -339,6 +387,7 @@ function compileChecks(route: Route, validation: Validation): Checks {
 /** `holder` of a share is an organization. */
 type RouteTools = HttpServerOptions & {
   arrival: ArrivalLimits;
+  knownPaths: KnownPaths;
   places: Shares;
   arriving: Shares;
   bytes: Shares;
@@ -353,7 +402,13 @@ async function runRoute(
 ): Promise<FastifyReply> {
   const { caller } = request;
   if (caller === null) throw new Error('a route was reached without admission');
-  if (checks.params !== null && checks.params(request.params).length > 0) throw resourceNotFound();
+  if (checks.params !== null && checks.params(request.params).length > 0) {
+    // `GET /email/send`: the router takes the name of another path for an id.
+    const path = tools.knownPaths.find(request.url);
+    throw path === null || path.pattern === `${apiPrefix}${route.path}`
+      ? resourceNotFound()
+      : noSuchMethod(request, path);
+  }
   const query = checkQuery(checks.query, request.query);
 
   const collected = await collectInPlace(tools, request, route.bodyBytesMax, caller.organizationId);
@@ -376,6 +431,11 @@ async function runRoute(
     place?.release();
     collected.release();
   }
+}
+
+/** A 404 as for any path that is not there, and no 405; sentence and `allow` say what there is instead. */
+function noSuchMethod({ method }: FastifyRequest, path: KnownPath): PublicError {
+  return new PublicError(notFound, describeMethods(method, path), { allow: listAllowed(path) });
 }
 
 /** Holds one of the places for bodies that arrive until it is there. */
