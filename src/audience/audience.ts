@@ -1,5 +1,12 @@
 /** What the other rooms may know of the audience. */
-export { type ContactBar, findBarredContacts, isAddressed, takeContactChanges } from './contact-store.ts';
+export {
+  type ContactBar,
+  findBarredContacts,
+  insertChangesOfRecipients,
+  isAddressed,
+  type MessagedContact,
+  takeContactChanges,
+} from './contact-store.ts';
 export { type Consent, findConsentHolder, leaveList, setConsent } from './consents.ts';
 export { listContactsByIds } from './contacts.ts';
 export { type DateBounds, dateBounds, parseDateValue } from './date-value.ts';
@@ -29,11 +36,13 @@ export {
 export {
   findHeldSets,
   findHolder,
+  findMessageReaders,
   findSets,
   type Held,
   type Holder,
   insertSet,
   listMemberLists,
+  markMessageReader,
   replaceHolds,
   setReadiness,
   syncMembers,

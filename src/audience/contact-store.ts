@@ -5,6 +5,8 @@ import {
   statement,
   unpreparedStatement,
 } from '../platform/postgres/database.ts';
+import type { NewId } from '../platform/ids.ts';
+import { hasKeyOf } from '../platform/postgres/lookup.ts';
 import { type ContactValues, searchKeysOf } from './contact-values.ts';
 import type { PropertyValue } from './schema.ts';
 
@@ -265,6 +267,59 @@ export async function insertContactChange(
   change: ContactKey & { contactIds: readonly string[] },
 ): Promise<void> {
   await connection.rows(insertChange, [change.organizationId, change.id, change.contactIds]);
+}
+
+/** Whom a message went to: the contact if it was a campaign's, and the normalised address that it had then. */
+export type MessagedContact = { organizationId: string; contactId: string | null; addressKey: string };
+
+/** Finds contacts by their primary key and by the indexes of their addresses. */
+const insertRecipientChanges = statement(
+  'audience_insert_recipient_changes',
+  `with messaged as (
+     select *
+     from unnest($1::uuid[], $2::uuid[], $3::uuid[], $4::text[])
+       as messaged (organization_id, change_id, contact_id, address_key)
+   ), changed as (
+     select m.organization_id, m.change_id, c.id
+     from messaged m
+     join contacts c on ${hasKeyOf('c', 'm', [['id', 'contact_id']])}
+     union
+     select m.organization_id, m.change_id, c.id
+     from messaged m
+     join contacts c on ${hasKeyOf('c', 'm', [['email_key', 'address_key']])}
+     union
+     select m.organization_id, m.change_id, c.id
+     from messaged m
+     join contacts c on ${hasKeyOf('c', 'm', [['phone_number', 'address_key']])}
+   )
+   insert into contact_changes (organization_id, id, contact_ids)
+   select organization_id, change_id, array_agg(id)
+   from changed
+   group by organization_id, change_id
+   returning organization_id`,
+);
+
+/**
+ * Tells whoever keeps segments that something became of messages to these contacts, in one row an organization: to
+ * those that they were sent for, and to those that have the addresses now. Returns whether there are any such contacts.
+ * In a transaction by index.
+ */
+export async function insertChangesOfRecipients(
+  transaction: Connection,
+  newId: NewId,
+  messaged: readonly MessagedContact[],
+): Promise<boolean> {
+  const changeIds = new Map<string, string>();
+  for (const { organizationId } of messaged) {
+    if (!changeIds.has(organizationId)) changeIds.set(organizationId, newId());
+  }
+  const rows = await transaction.rows(insertRecipientChanges, [
+    messaged.map(({ organizationId }) => organizationId),
+    messaged.map(({ organizationId }) => changeIds.get(organizationId)),
+    messaged.map(({ contactId }) => contactId),
+    messaged.map(({ addressKey }) => addressKey),
+  ]);
+  return rows.length > 0;
 }
 
 export async function insertErasures(

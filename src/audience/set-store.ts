@@ -425,6 +425,43 @@ export async function setReadiness(
   );
 }
 
+const selectReaders = statement<{ organization_id: string }>(
+  'audience_select_message_readers',
+  `select wanted.organization_id
+   from unnest($1::uuid[]) as wanted (organization_id)
+   -- A limit keeps each a look-up in contact_sets_reading, which holds no others.
+   cross join lateral (
+     select
+     from contact_sets s
+     where s.organization_id = wanted.organization_id and s.reads_messages and s.deleted_at is null
+     limit 1
+   ) reader`,
+);
+
+/** Those of these organizations, each named once, that have a segment that reads messages. */
+export async function findMessageReaders(
+  connection: Connection,
+  organizationIds: readonly string[],
+): Promise<ReadonlySet<string>> {
+  const rows = await connection.rows(selectReaders, [organizationIds]);
+  return new Set(rows.map(({ organization_id }) => organization_id));
+}
+
+/** Says whether a segment reads messages: from then on whoever changes recipients tells of them. */
+export async function markMessageReader(
+  connection: Connection,
+  { organizationId, id, readsMessages }: { organizationId: string; id: string; readsMessages: boolean },
+): Promise<void> {
+  await connection.rows(
+    unpreparedStatement(
+      `update contact_sets
+       set reads_messages = $3
+       where organization_id = $1 and id = $2 and reads_messages <> $3`,
+    ),
+    [organizationId, id, readsMessages],
+  );
+}
+
 /** The kinds of all sets that any segment or campaign of the organization uses. */
 export async function findHeldSets(
   connection: Connection,

@@ -1,7 +1,13 @@
 import type { Values } from '../channels/placeholders.ts';
 import { type Connection, statement, unpreparedStatement } from '../platform/postgres/database.ts';
 import { hasKeyOf } from '../platform/postgres/lookup.ts';
-import type { JobKey, MessageKey } from './queue-store.ts';
+import {
+  type ChangedRecipient,
+  type ChangedRow,
+  type JobKey,
+  type MessageKey,
+  toChanged,
+} from './queue-store.ts';
 import type { RecipientStatus } from './schema.ts';
 import { rankOf } from './status.ts';
 
@@ -70,7 +76,7 @@ export type EngagedRecipient = JobKey & {
   status: RecipientStatus | null;
 };
 
-const applyAll = statement<{ organization_id: string; message_id: string; ordinal: number }>(
+const applyAll = statement<ChangedRow>(
   'engagement_apply',
   `update recipients r
    set
@@ -90,7 +96,7 @@ const applyAll = statement<{ organization_id: string; message_id: string; ordina
        or (r.clicked_at is null and engaged.clicked_at is not null)
        or (r.machine_engaged_at is null and engaged.machine_engaged_at is not null)
      )
-   returning r.organization_id, r.message_id, r.ordinal`,
+   returning r.organization_id, r.message_id, r.ordinal, r.contact_id, r.address_key`,
 );
 
 /** For recipients that are locked, each of them once. Returns those of whom it was news. */
@@ -98,7 +104,7 @@ export async function applyEngagements(
   transaction: Connection,
   engaged: readonly EngagedRecipient[],
   at: Date,
-): Promise<JobKey[]> {
+): Promise<ChangedRecipient[]> {
   const rows = await transaction.rows(applyAll, [
     ...keyColumns(engaged),
     engaged.map(({ openedAt }) => openedAt),
@@ -107,11 +113,7 @@ export async function applyEngagements(
     engaged.map(({ status }) => status),
     at,
   ]);
-  return rows.map((row) => ({
-    organizationId: row.organization_id,
-    messageId: row.message_id,
-    ordinal: row.ordinal,
-  }));
+  return rows.map(toChanged);
 }
 
 function keyColumns(recipients: readonly JobKey[]): [string[], string[], number[]] {

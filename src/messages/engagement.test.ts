@@ -219,6 +219,7 @@ test('what is noted while the database is away is written once it is back', asyn
     newId,
     log: silentLog,
     onCampaignProgress: () => undefined,
+    onContactsChanged: () => undefined,
   });
   recorder.note(open(recipient!, 10));
   await clock.whenWaiting(1);
@@ -242,6 +243,7 @@ test('a recorder that stops gives up on a database that is away, and keeps nobod
     newId,
     log: silentLog,
     onCampaignProgress: () => undefined,
+    onContactsChanged: () => undefined,
   });
   recorder.note(open({ organizationId, messageId: newId(), ordinal: 0 }, 10));
   clock.advance(250);

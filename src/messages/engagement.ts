@@ -5,10 +5,11 @@ import type { NewId } from '../platform/ids.ts';
 import type { Log } from '../platform/log.ts';
 import { type Database, DatabaseUnavailableError, isConflict } from '../platform/postgres/database.ts';
 import * as store from './engagement-store.ts';
-import { uniqueMessages } from './feedback.ts';
+import { type FeedbackListeners, uniqueMessages } from './feedback.ts';
 import { isTooQuick } from './machine-engagement.ts';
 import { type JobKey, refreshMessages, textOfKey } from './queue-store.ts';
 import { noteRecipientChanges } from './recipient-counts.ts';
+import { findListeners, tellOfContacts } from './told-contacts.ts';
 
 /**
  * Opens and clicks, written down some thousand at a time. Nobody waits for it: a reader is passed on at once, and an
@@ -22,13 +23,11 @@ export type Engagement = {
   at: Date;
 };
 
-export type EngagementTools = {
+export type EngagementTools = FeedbackListeners & {
   database: Database;
   clock: Clock;
   newId: NewId;
   log: Log;
-  /** Told after every commit that may have changed recipients of a campaign. */
-  onCampaignProgress: () => void;
 };
 
 export type EngagementRecorder = {
@@ -59,8 +58,9 @@ export function createEngagementRecorder(tools: EngagementTools): EngagementReco
     // Ends with the tries.
     for (let tries = 1; ; tries += 1) {
       try {
-        await recordEngagements(tools, engagements);
+        const haveContactsChanged = await recordEngagements(tools, engagements);
         tools.onCampaignProgress();
+        if (haveContactsChanged) tools.onContactsChanged();
         if (lost > 0) log.warn({ lost }, 'opens and clicks are written again; some were lost');
         lost = 0;
         return;
@@ -98,24 +98,37 @@ export function createEngagementRecorder(tools: EngagementTools): EngagementReco
   };
 }
 
-/** Writes what is news, and nothing of those who were dropped. A machine is noted, and counts as nobody's open. */
+/**
+ * Writes what is news, and nothing of those who were dropped. A machine is noted, and counts as nobody's open. Returns
+ * whether segments are to look at contacts again.
+ */
 export async function recordEngagements(
   tools: Pick<EngagementTools, 'database' | 'clock' | 'newId'>,
   engagements: readonly Engagement[],
-): Promise<void> {
+): Promise<boolean> {
   const at = now(tools.clock);
   const byRecipient = groupBy(engagements, ({ recipient }) => textOfKey(recipient));
   const recipients = [...byRecipient.values()].flatMap(([first]) => (first ? [first.recipient] : []));
   const organizationIds = [...new Set(recipients.map(({ organizationId }) => organizationId))];
-  await tools.database.asOrganizationsByIndex(organizationIds, async (transaction) => {
+  return tools.database.asOrganizationsByIndex(organizationIds, async (transaction) => {
     const transactional = await store.lockTransactionalMessages(transaction, uniqueMessages(recipients));
     const present = await store.lockRecipients(transaction, recipients);
     const engaged = present.map(({ handedOffAt, ...recipient }) =>
       sumUp(recipient, handedOffAt, byRecipient.get(textOfKey(recipient)) ?? []),
     );
-    const changed = await store.applyEngagements(transaction, engaged, at);
+    const byPeople = new Set(engaged.filter(({ status }) => status !== null).map(textOfKey));
+    const [changed, listeners] = await Promise.all([
+      store.applyEngagements(transaction, engaged, at),
+      findListeners(transaction, byPeople.size === 0 ? [] : engaged),
+    ]);
     const isTransactional = ({ messageId }: JobKey) => transactional.has(messageId);
-    await Promise.all([
+    const [isTold] = await Promise.all([
+      tellOfContacts(
+        transaction,
+        tools.newId,
+        listeners,
+        changed.filter((recipient) => byPeople.has(textOfKey(recipient))),
+      ),
       refreshMessages(transaction, uniqueMessages(changed.filter(isTransactional)), at),
       noteRecipientChanges(
         transaction,
@@ -123,6 +136,7 @@ export async function recordEngagements(
         changed.filter((recipient) => !isTransactional(recipient)),
       ),
     ]);
+    return isTold;
   });
 }
 

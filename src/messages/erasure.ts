@@ -16,6 +16,7 @@ import { type ChoreTools, startChore } from '../platform/queue/chore.ts';
 import { forgetCopies, forgetMessages } from '../sandbox/sandbox.ts';
 import * as store from './erasure-store.ts';
 import { noteRecipientChanges } from './recipient-counts.ts';
+import { findListeners, tellOfContacts } from './told-contacts.ts';
 
 export type ErasureTools = ChoreTools & SuppressionTools & { newId: NewId };
 
@@ -77,6 +78,11 @@ async function erase(
   const erased = await store.eraseRecipients(transaction, recipients, recipientsMax);
   await continueByIndex(transaction);
   await noteRecipientChanges(transaction, tools.newId, erased);
+  if (erased.length > 0) {
+    // Somebody may have the address again: what was sent to it before is no longer theirs.
+    const holder = { organizationId, contactId: null, addressKey: address };
+    await tellOfContacts(transaction, tools.newId, await findListeners(transaction, [holder]), [holder]);
+  }
   const emptied = erased.flatMap(({ isCampaign, messageId }) => (isCampaign ? [] : [messageId]));
   await store.eraseMessages(transaction, organizationId, emptied);
   if (erased.length === recipientsMax) return erased;

@@ -25,6 +25,7 @@ beforeAll(async () => {
     clock: systemClock,
     newId,
     onCampaignProgress: () => undefined,
+    onContactsChanged: () => undefined,
     secrets: createSecrets('a secret of the tests, and of nothing else'),
     log: silentLog,
     random: () => 0.5,

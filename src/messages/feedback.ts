@@ -10,6 +10,7 @@ import { noteRecipientChanges } from './recipient-counts.ts';
 import { countFates, type ReputationTools } from './reputation.ts';
 import { statusRanks } from './status.ts';
 import { type RecipientFate, suppressByFate } from './suppressing.ts';
+import { findListeners, isToldOf, tellOfContacts } from './told-contacts.ts';
 
 /**
  * Feedback: what is heard of a recipient after the hand-off. Reports come late, twice and out of order; each is
@@ -20,12 +21,19 @@ import { type RecipientFate, suppressByFate } from './suppressing.ts';
 export type Report = store.ReportedChange;
 
 export type FeedbackTools = SuppressionTools &
-  ReputationTools & {
+  ReputationTools &
+  FeedbackListeners & {
     database: Database;
     newId: NewId;
-    /** Told after every commit that may have changed recipients of a campaign. */
-    onCampaignProgress: () => void;
   };
+
+/** Who is told of changes after their commit. */
+export type FeedbackListeners = {
+  /** Of those that may have changed recipients of a campaign. */
+  onCampaignProgress: () => void;
+  /** Of those that changed what segments ask of contacts. */
+  onContactsChanged: () => void;
+};
 
 /**
  * A report that changes nothing is not counted again; but whoever it speaks of is suppressed all the same, since an
@@ -36,19 +44,25 @@ export async function applyReports(
   channel: Channel,
   reports: readonly Report[],
 ): Promise<void> {
-  await tools.database.transaction((transaction) => applyReportsWithin(transaction, tools, channel, reports));
+  const haveContactsChanged = await tools.database.transaction((transaction) =>
+    applyReportsWithin(transaction, tools, channel, reports),
+  );
   tools.onCampaignProgress();
+  if (haveContactsChanged) tools.onContactsChanged();
 }
 
-/** The same as a part of a transaction; `onCampaignProgress` is left to whoever commits it. */
+/**
+ * The same as a part of a transaction; `onCampaignProgress` is left to whoever commits it, and so is
+ * `onContactsChanged` if it returns true.
+ */
 export async function applyReportsWithin(
   transaction: Transaction,
-  tools: Omit<FeedbackTools, 'onCampaignProgress'>,
+  tools: Omit<FeedbackTools, keyof FeedbackListeners>,
   channel: Channel,
   reports: readonly Report[],
-): Promise<void> {
+): Promise<boolean> {
   const organizationIds = [...new Set(reports.map(({ job }) => job.organizationId))];
-  const changedFates = await transaction.asOrganizations(organizationIds, () =>
+  const { changedFates, haveContactsChanged } = await transaction.asOrganizations(organizationIds, () =>
     raise(transaction, tools, channel, reports),
   );
   await countFates(
@@ -56,15 +70,16 @@ export async function applyReportsWithin(
     tools,
     changedFates.map((fate) => ({ ...fate, wasHandedOff: false })),
   );
+  return haveContactsChanged;
 }
 
 /** Returns what became of those recipients whose status changed, where the channel judges addresses by it. */
 async function raise(
   transaction: Transaction,
-  tools: Omit<FeedbackTools, 'onCampaignProgress'>,
+  tools: Omit<FeedbackTools, keyof FeedbackListeners>,
   channel: Channel,
   reports: readonly Report[],
-): Promise<RecipientFate[]> {
+): Promise<{ changedFates: RecipientFate[]; haveContactsChanged: boolean }> {
   const at = now(tools.clock);
   await continueByIndex(transaction);
   await store.lockMessagesOf(transaction, uniqueMessages(reports.map(({ job }) => job)));
@@ -74,14 +89,26 @@ async function raise(
       transaction,
       strongest.map(({ job }) => job),
     );
-  const changed = await store.raiseStatuses(transaction, strongest, at);
+  const told = strongest.filter(({ status }) => isToldOf(status)).map(({ job }) => job);
+  const [changed, listeners] = await Promise.all([
+    store.raiseStatuses(transaction, strongest, at),
+    findListeners(transaction, told),
+  ]);
   await store.refreshMessages(transaction, uniqueMessages(changed), at);
   await noteRecipientChanges(transaction, tools.newId, changed);
-  if (!policyOf(channel).judgesAddresses) return [];
+  const toldKeys = new Set(told.map(store.textOfKey));
+  const haveContactsChanged = await tellOfContacts(
+    transaction,
+    tools.newId,
+    listeners,
+    changed.filter((recipient) => toldKeys.has(store.textOfKey(recipient))),
+  );
+  if (!policyOf(channel).judgesAddresses) return { changedFates: [], haveContactsChanged };
   const fates = await findFates(transaction, strongest);
   await suppressByFate(transaction, tools, fates);
   const changedKeys = new Set(changed.map(store.textOfKey));
-  return fates.filter(({ job }) => changedKeys.has(store.textOfKey(job)));
+  const changedFates = fates.filter(({ job }) => changedKeys.has(store.textOfKey(job)));
+  return { changedFates, haveContactsChanged };
 }
 
 /** One a recipient: of several rows for one, an update takes any. */

@@ -22,7 +22,7 @@ export { createEmailDelivery } from './email-delivery.ts';
 export { createDeliverability, type Deliverability } from './deliverability.ts';
 export type { ReturnPathPolicy } from './email-build.ts';
 export { erasureChannel, startErasing } from './erasure.ts';
-export { applyReports, type FeedbackTools, type Report } from './feedback.ts';
+export { applyReports, type FeedbackListeners, type FeedbackTools, type Report } from './feedback.ts';
 export { acceptsReturnPath, type BounceTools, takeBounce } from './bounces.ts';
 export { linkPaths } from './personal-copy.ts';
 export {

@@ -18,6 +18,9 @@ const recipientKey = ['message_id', 'ordinal'] as const;
 /** Which recipient of which message: the key of a row in the queue. */
 export type JobKey = { organizationId: string; messageId: string; ordinal: number };
 
+/** A recipient of whom something was written: the contact if it is a campaign's, and the normalised address. */
+export type ChangedRecipient = JobKey & { contactId: string | null; addressKey: string };
+
 /** One recipient that is still to be written to, claimed by a worker. */
 export type Job = JobKey & {
   channel: Channel;
@@ -352,7 +355,7 @@ const isOvertaken = toPredicate(
   `s.status is null or (${rankOf('s.status')} < ${rankOf('r.status')} and not ${isTakenAtLast})`,
 );
 
-const settle = statement<{ organization_id: string; message_id: string; ordinal: number }>(
+const settle = statement<ChangedRow>(
   'queue_settle',
   `with settlement as (
      select *
@@ -400,7 +403,7 @@ const settle = statement<{ organization_id: string; message_id: string; ordinal:
    from (select * from done union all select * from requeued) s
    where ${hasKeyOf('r', 's', recipientKey)}
      and (s.status is not null or s.is_ambiguous or s.drop_reason is not null)
-   returning r.organization_id, r.message_id, r.ordinal`,
+   returning r.organization_id, r.message_id, r.ordinal, r.contact_id, r.address_key`,
 );
 
 /**
@@ -411,7 +414,7 @@ export async function settleJobs(
   connection: Connection,
   settlements: readonly Settlement[],
   claim: { epoch: number; at: Date },
-): Promise<JobKey[]> {
+): Promise<ChangedRecipient[]> {
   const rows = await connection.rows(settle, [
     ...keyColumns(settlements.map(({ job }) => job)),
     claim.epoch,
@@ -432,7 +435,7 @@ export async function settleJobs(
     settlements.map(({ requeue }) => requeue?.crashes),
     settlements.map(({ requeue }) => requeue?.setAsideAt),
   ]);
-  return rows.map(toKey);
+  return rows.map(toChanged);
 }
 
 export type MessageKey = { organizationId: string; messageId: string };
@@ -605,7 +608,7 @@ export type ReportedChange = {
   failure: Failure | null;
 };
 
-const applyReports = statement<{ organization_id: string; message_id: string; ordinal: number }>(
+const applyReports = statement<ChangedRow>(
   'recipients_apply_reports',
   `update recipients r
    set
@@ -638,7 +641,7 @@ const applyReports = statement<{ organization_id: string; message_id: string; or
        -- It says that a hand-off took place that nobody was sure of, or whose outcome is still to be written.
        or (report.status = 'sent' and r.status in ('sent', 'delayed') and (r.uncertain or r.handed_off_at is null))
      )
-   returning r.organization_id, r.message_id, r.ordinal`,
+   returning r.organization_id, r.message_id, r.ordinal, r.contact_id, r.address_key`,
 );
 
 /** Raises statuses by reports; returns those that changed. A dropped recipient gets none. */
@@ -646,7 +649,7 @@ export async function raiseStatuses(
   connection: Connection,
   reports: readonly ReportedChange[],
   at: Date,
-): Promise<JobKey[]> {
+): Promise<ChangedRecipient[]> {
   const rows = await connection.rows(applyReports, [
     ...keyColumns(reports.map(({ job }) => job)),
     at,
@@ -658,7 +661,7 @@ export async function raiseStatuses(
     reports.map(({ failure }) => failure?.diagnostic),
     reports.map(({ failure }) => failure?.remote),
   ]);
-  return rows.map(toKey);
+  return rows.map(toChanged);
 }
 
 /** The normalised addresses of recipients, for suppressing them. */
@@ -741,6 +744,19 @@ export async function findSoftRuns(
     ],
   );
   return new Set(rows.map(({ position }) => position - 1));
+}
+
+/** For `toChanged`. */
+export type ChangedRow = {
+  organization_id: string;
+  message_id: string;
+  ordinal: number;
+  contact_id: string | null;
+  address_key: string;
+};
+
+export function toChanged(row: ChangedRow): ChangedRecipient {
+  return { ...toKey(row), contactId: row.contact_id, addressKey: row.address_key };
 }
 
 function toKey(row: { organization_id: string; message_id: string; ordinal: number }): JobKey {

@@ -90,6 +90,7 @@ function toolsWith(connections: Database): WriterTools & FeedbackTools {
     random: () => 0.5,
     secrets: createSecrets('a secret of the tests, and of nothing else'),
     onCampaignProgress: () => undefined,
+    onContactsChanged: () => undefined,
   };
 }
 

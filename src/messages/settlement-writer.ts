@@ -9,7 +9,7 @@ import {
   type Transaction,
 } from '../platform/postgres/database.ts';
 import type { Lease } from '../platform/queue/lease.ts';
-import { uniqueMessages } from './feedback.ts';
+import { type FeedbackListeners, uniqueMessages } from './feedback.ts';
 import { policyOf } from './delivery-policies.ts';
 import { keepProviderIds, type ProviderId, uncertainId } from './provider-ids.ts';
 import * as store from './queue-store.ts';
@@ -17,16 +17,16 @@ import { noteRecipientChanges } from './recipient-counts.ts';
 import { countFates } from './reputation.ts';
 import { settleAmbiguity, type settleCrash } from './settlement.ts';
 import { suppressByFate } from './suppressing.ts';
+import { findListeners, isToldOf, tellOfContacts } from './told-contacts.ts';
 
 /** What writing outcomes needs. */
-export type WriterTools = SuppressionTools & {
-  database: Database;
-  log: Log;
-  newId: NewId;
-  random: () => number;
-  /** Told after every commit that changed recipients of a campaign. */
-  onCampaignProgress: () => void;
-};
+export type WriterTools = SuppressionTools &
+  FeedbackListeners & {
+    database: Database;
+    log: Log;
+    newId: NewId;
+    random: () => number;
+  };
 
 /** `message` is null where nothing is known of it, so that nothing may be left out. */
 export type Settled = { settlement: store.Settlement; message: MessageFacts | null };
@@ -96,7 +96,7 @@ async function writeSettlements(tools: WriterTools, epoch: number, items: readon
         )
         .map(({ settlement }) => settlement.job),
     );
-  await tools.database.transactionByIndex(async (transaction) => {
+  const haveContactsChanged = await tools.database.transactionByIndex(async (transaction) => {
     await store.lockMessagesOf(
       transaction,
       // What a provider reports may be applied at this very moment, and holds messages before it writes recipients.
@@ -107,16 +107,26 @@ async function writeSettlements(tools: WriterTools, epoch: number, items: readon
       transaction,
       settlements.map(({ job }) => job).filter(({ channel }) => policyOf(channel).isReportedById),
     );
-    const changed = new Set(
-      (await store.settleJobs(transaction, settlements, { epoch, at })).map(store.textOfKey),
-    );
+    const told = settlements.filter(({ status }) => isToldOf(status)).map(({ job }) => job);
+    const [changedRecipients, listeners] = await Promise.all([
+      store.settleJobs(transaction, settlements, { epoch, at }),
+      findListeners(transaction, told),
+    ]);
+    const changed = new Set(changedRecipients.map(store.textOfKey));
+    const toldKeys = new Set(told.map(store.textOfKey));
     const changedSettlements = settlements.filter(({ job }) => changed.has(store.textOfKey(job)));
     const changedJobs = changedSettlements.map(({ job }) => job).filter(({ isCampaign }) => !isCampaign);
     const changedOfCampaigns = changedSettlements
       .map(({ job }) => job)
       .filter(({ isCampaign }) => isCampaign);
     // Sent at once, the commit behind them, unless a bounce has to be looked into.
-    await Promise.all([
+    const [isTold] = await Promise.all([
+      tellOfContacts(
+        transaction,
+        tools.newId,
+        listeners,
+        changedRecipients.filter((recipient) => toldKeys.has(store.textOfKey(recipient))),
+      ),
       store.refreshMessages(transaction, uniqueMessages(changedJobs), at),
       noteRecipientChanges(transaction, tools.newId, changedOfCampaigns),
       store.deleteFinishedAttachments(
@@ -130,7 +140,9 @@ async function writeSettlements(tools: WriterTools, epoch: number, items: readon
       ),
       actOnFates(transaction, tools, changedSettlements),
     ]);
+    return isTold;
   });
+  if (haveContactsChanged) tools.onContactsChanged();
   if (settlements.some(({ job }) => job.isCampaign)) tools.onCampaignProgress();
 }
 

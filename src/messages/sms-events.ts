@@ -146,7 +146,8 @@ async function applyTogether(tools: SmsEventTools, which: Kind, eventsMax: numbe
       const job = jobs.get(receipt);
       return job === undefined ? [] : [toReport(job, receipt.event)];
     });
-    if (reports.length > 0) await applyReportsWithin(transaction, tools, 'sms', reports);
+    const areContactsTold =
+      reports.length > 0 && (await applyReportsWithin(transaction, tools, 'sms', reports));
     await keepProviderIds(transaction, named, now(tools.clock));
     await putBack(
       tools,
@@ -158,11 +159,11 @@ async function applyTogether(tools: SmsEventTools, which: Kind, eventsMax: numbe
       tools,
       events.flatMap(({ kind, event }) => (kind === 'inbound' ? [event] : [])),
     );
-    return { taken: events.length, hasReported: reports.length > 0, ...answered };
+    return { taken: events.length, hasReported: reports.length > 0, areContactsTold, ...answered };
   });
   if (done === null) return 'elsewhere';
   if (done.hasReported) tools.onCampaignProgress();
-  if (done.haveContactsChanged) tools.onContactsChanged();
+  if (done.haveContactsChanged || done.areContactsTold) tools.onContactsChanged();
   if (done.hasQueued) tools.onQueued();
   return done.taken;
 }

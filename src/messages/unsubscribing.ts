@@ -17,6 +17,7 @@ import * as store from './engagement-store.ts';
 import { type JobKey, raiseStatuses } from './queue-store.ts';
 import { noteRecipientChanges } from './recipient-counts.ts';
 import type { StoredEmailDetails } from './submission.ts';
+import { findListeners, tellOfContacts } from './told-contacts.ts';
 
 /**
  * What a recipient of a campaign says about further mail, by a link in it or a button of the mail client. It is said
@@ -107,6 +108,8 @@ async function unsubscribe(
   await continueByIndex(transaction);
   const changed = await raiseStatuses(transaction, [{ job: key, status: 'unsubscribed', failure: null }], at);
   await noteRecipientChanges(transaction, tools.newId, changed);
+  // Whoever unsubscribes has the mail, be it that nothing was known of its delivery.
+  await tellOfContacts(transaction, tools.newId, await findListeners(transaction, changed), changed);
 }
 
 async function resubscribe(

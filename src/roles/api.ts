@@ -93,7 +93,11 @@ export async function startApi(
   const rateLimiter = createRateLimiter(installation);
   const wakeSegments = createWaker(installation, segmentChannel);
   const onCampaignProgress = createThrottle(clock, countingMs, createWaker(installation, campaignChannel));
-  const recorder = createEngagementRecorder({ ...installation, onCampaignProgress });
+  const recorder = createEngagementRecorder({
+    ...installation,
+    onCampaignProgress,
+    onContactsChanged: wakeSegments,
+  });
   const access = sandboxAccessOf(installation);
   const isSandboxOpen = (request: PageRequest) => hasSandbox(config) && isWelcome(request, access);
   const bodyThread = createBodyThread({

@@ -1,18 +1,18 @@
 import { hostname } from 'node:os';
-import { acceptsReturnPath, takeBounce } from '../messages/messages.ts';
+import { acceptsReturnPath, type FeedbackListeners, takeBounce } from '../messages/messages.ts';
 import type { Installation } from './installation.ts';
 import { startListening } from './listening.ts';
 
 /** Listens for bounces and complaints if a port is set. Throws a ListenError if that cannot be had. */
 export async function startBounceIntake(
   installation: Installation,
-  onCampaignProgress: () => void,
+  feedback: FeedbackListeners,
 ): Promise<{ port: number; stop: () => Promise<void> } | null> {
   const { config, log } = installation;
   if (config.bounceListener === null) return null;
   // Most installations have a listener on one worker, or on none.
   const { startInboundListener } = await import('../channels/email/inbound/listener.ts');
-  const tools = { ...installation, random: Math.random, onCampaignProgress };
+  const tools = { ...installation, random: Math.random, ...feedback };
   const { host, port } = config.bounceListener;
   const settings = {
     hostSetting: 'POSTILLION_BOUNCE_LISTEN',

@@ -15,6 +15,7 @@ import {
   startSmsEvents,
   deleteOldReputation,
   deliveryChannel,
+  type FeedbackListeners,
   type ReturnPathPolicy,
   startDelivery,
   startErasing,
@@ -46,8 +47,10 @@ export async function startWorker(installation: Installation): Promise<Worker> {
   let campaigns: RunningChore | null = null;
   const wakeCampaigns = () => campaigns?.wake();
   const onCampaignProgress = createThrottle(installation.clock, campaignProgressMs, wakeCampaigns);
-  const bounceIntake = await startBounceIntake(installation, onCampaignProgress);
-  const emailProvider = createEmailProvider(installation, onCampaignProgress);
+  const onContactsChanged = createWaker(installation, segmentChannel);
+  const feedback = { onCampaignProgress, onContactsChanged };
+  const bounceIntake = await startBounceIntake(installation, feedback);
+  const emailProvider = createEmailProvider(installation, feedback);
   const smsProvider = createSmsProvider(installation);
   const signingThreads = createSigningThreads({
     entry: threadEntryOf('signing-thread'),
@@ -63,7 +66,7 @@ export async function startWorker(installation: Installation): Promise<Worker> {
   const delivery = startDelivery({
     ...installation,
     random: Math.random,
-    onCampaignProgress,
+    ...feedback,
     channels: [
       createEmailDelivery({
         ...installation,
@@ -89,8 +92,7 @@ export async function startWorker(installation: Installation): Promise<Worker> {
       ...installation,
       random: Math.random,
       answersKeywords: !smsProvider.answersKeywords,
-      onCampaignProgress,
-      onContactsChanged: createWaker(installation, segmentChannel),
+      ...feedback,
       onQueued: wakeDelivery,
     }),
   ];
@@ -120,7 +122,7 @@ function returnPathPolicyOf({ bounceHost, bounceListener, emailProvider }: Confi
 /** The registry: a new provider is a folder and a line here. */
 export function createEmailProvider(
   installation: Installation,
-  onCampaignProgress: () => void = () => undefined,
+  feedback: FeedbackListeners = { onCampaignProgress: () => undefined, onContactsChanged: () => undefined },
 ): EmailProvider {
   const { config, clock } = installation;
   switch (config.emailProvider) {
@@ -129,7 +131,7 @@ export function createEmailProvider(
         keep: ({ reference, ...kept }) =>
           keepMessage(installation, { ...kept, ...reference, channel: 'email' }),
         reportComplaint: (job) =>
-          applyReports({ ...installation, random: Math.random, onCampaignProgress }, 'email', [
+          applyReports({ ...installation, random: Math.random, ...feedback }, 'email', [
             { job, status: 'complained', failure: null },
           ]),
       });

@@ -1,6 +1,7 @@
 import {
   findHeldSets,
   loadProperties,
+  markMessageReader,
   setReadiness,
   syncMembers,
   takeContactChanges,
@@ -33,8 +34,10 @@ import * as store from './store.ts';
  * A segment is *computed* when its conditions are new: all contacts are looked at, and its members are made those for
  * whom the conditions hold. From then on it is *followed*: every transaction that changes contacts leaves a row in
  * `contact_changes`, and only these contacts are looked at again, for all segments of the organization, those that
- * others use before their users. Conditions that speak of time or of messages change without any contact changing:
- * their segments are computed again now and then, and again only those who came or went are written.
+ * others use before their users. So does every transaction that writes what became of a message, in organizations with
+ * a segment that reads messages: the computation marks such a segment. Conditions that speak of time change without
+ * anything being written: their segments are computed again now and then, and again only those who came or went are
+ * written.
  *
  * One node at a time keeps the members of an organization, under an advisory lock that ends with its transaction;
  * whoever computes waits for it, and whoever follows passes on. A change is taken off in the transaction that follows
@@ -138,10 +141,17 @@ async function failSegment(tools: MembershipTools, { segment, cause }: RefreshEr
 
 /** A million contacts take seconds; a hundred conditions on messages may take minutes. */
 const computeTimeoutMs = 300_000;
-/** Segments that change by themselves are computed so often, as long as that costs less than a twentieth of a core. */
+/** Segments that change with time are computed so often, as long as that costs less than a twentieth of a core. */
 const againMs = 60_000;
 const restsPerWork = 20;
 const restMaxMs = 3_600_000;
+/**
+ * A segment that reads messages is computed once more after it was marked, since what was written by transactions that
+ * had not seen the mark yet is told by nobody. None of those takes that long.
+ */
+const unmarkedMs = 60_000;
+/** And daily, for what nodes of a release that tells nothing wrote while another took their place. */
+const retoldMs = 86_400_000;
 
 /** Computes the segment of an organization that is due. Returns false if there is none. */
 export async function computeNext(
@@ -186,17 +196,26 @@ async function compute(
   const context = await loadContext(transaction, organizationId, [segment]);
   const { hasChanged, condition } = await refresh(tools, transaction, segment, context, null);
   const workMs = tools.clock.monotonicMs() - startedAtMs;
-  const pauseMs = Math.min(Math.max(againMs, workMs * restsPerWork), restMaxMs);
   const at = now(tools.clock);
   // In the order in which requests lock them: the set before the segment.
   await setReadiness(transaction, { organizationId, ids: [id], isReady: true });
+  await markMessageReader(transaction, { organizationId, id, readsMessages: readsMessages(condition) });
+  const pauseMs = pauseAfter(segment, condition, workMs);
   const isCurrent = await store.markComputed(transaction, {
     ...segment,
     at,
-    nextAt: isTimeBound(condition) || readsMessages(condition) ? dateOf(at.getTime() + pauseMs) : null,
+    nextAt: pauseMs === null ? null : dateOf(at.getTime() + pauseMs),
   });
   if (!isCurrent) throw new SupersededError();
   if (hasChanged || !segment.isReady) await store.computeUsers(transaction, segment, at);
+}
+
+/** Until everything is looked at again; null where changes say all that there is to know. */
+function pauseAfter(segment: store.KeptSegment, condition: Condition, workMs: number): number | null {
+  const pausesMs = [];
+  if (isTimeBound(condition)) pausesMs.push(Math.min(Math.max(againMs, workMs * restsPerWork), restMaxMs));
+  if (readsMessages(condition)) pausesMs.push(segment.isToldOfMessages ? retoldMs : unmarkedMs);
+  return pausesMs.length === 0 ? null : Math.min(...pausesMs);
 }
 
 /** Ends a long statement when the signal comes: what it did is undone, and done again by whoever comes next. */

@@ -252,6 +252,8 @@ export type KeptSegment = SegmentKey & {
   /** Whether its members are those of its conditions, as far as changes were followed. */
   isReady: boolean;
   computeAt: Date | null;
+  /** Whether its contacts are told of when something becomes of a message to them. */
+  isToldOfMessages: boolean;
   /** The segments that its conditions speak of. */
   usedIds: string[];
 };
@@ -267,9 +269,10 @@ export async function listKeptSegments(
       revision: number;
       is_ready: boolean;
       compute_at: Date | null;
+      reads_messages: boolean;
       used_ids: string[];
     }>(
-      `select g.id, g.conditions, g.revision, s.is_ready, g.compute_at,
+      `select g.id, g.conditions, g.revision, s.is_ready, g.compute_at, s.reads_messages,
          array(
            select h.held_id
            from holds h
@@ -288,6 +291,7 @@ export async function listKeptSegments(
     revision: row.revision,
     isReady: row.is_ready,
     computeAt: row.compute_at,
+    isToldOfMessages: row.reads_messages,
     usedIds: row.used_ids,
   }));
 }

@@ -528,7 +528,12 @@ describe('a deleted contact', () => {
   /** What a server says of the only recipient afterwards. */
   function reportBounce(messageId: string, email: string): Promise<void> {
     return applyReports(
-      { ...server.installation, random: Math.random, onCampaignProgress: () => undefined },
+      {
+        ...server.installation,
+        random: Math.random,
+        onCampaignProgress: () => undefined,
+        onContactsChanged: () => undefined,
+      },
       'email',
       [
         {

@@ -58,6 +58,7 @@ function deliver(more: { emailProvider?: EmailProvider; database?: Database } = 
     ...tools,
     random: () => 0.5,
     onCampaignProgress: () => undefined,
+    onContactsChanged: () => undefined,
     channels: [
       createEmailDelivery({
         ...tools,
@@ -180,7 +181,12 @@ describe('in the sandbox', () => {
     const id = await send(server, { to: [address] });
     await settled(server, id);
     await applyReports(
-      { ...server.installation, random: Math.random, onCampaignProgress: () => undefined },
+      {
+        ...server.installation,
+        random: Math.random,
+        onCampaignProgress: () => undefined,
+        onContactsChanged: () => undefined,
+      },
       'email',
       [
         {
@@ -613,7 +619,12 @@ test('an outcome that comes after a report leaves what the report said', async (
     remote: 'mx.example.com',
   };
   await applyReports(
-    { ...server.installation, random: Math.random, onCampaignProgress: () => undefined },
+    {
+      ...server.installation,
+      random: Math.random,
+      onCampaignProgress: () => undefined,
+      onContactsChanged: () => undefined,
+    },
     'email',
     [{ job, status: 'failed', failure }],
   );

@@ -83,6 +83,7 @@ function deliver(database: Database, clock: ManualClock): void {
     ...tools,
     random: () => 0.5,
     onCampaignProgress: () => undefined,
+    onContactsChanged: () => undefined,
     channels: [
       createEmailDelivery({
         ...tools,

@@ -76,6 +76,8 @@ export const outsideTheWall: Readonly<Record<string, string>> = {
   messages_refresh_status: settled,
   messages_delete_attachments: settled,
   recipient_changes_insert: settled,
+  audience_select_message_readers: settled,
+  audience_insert_recipient_changes: settled,
   audience_upsert_suppressions: settled,
   reputation_add: settled,
   'select coalesce(sum(sent), 0)::integer as sent': 'After a settlement or a report, whether to suspend.',
