@@ -9,8 +9,10 @@ import { domainChannel } from '../domains/jobs.ts';
 import { domainRoutes } from '../domains/routes.ts';
 import { createAcceptor, deliveryChannel, erasureChannel } from '../messages/messages.ts';
 import { createEngagementRecorder, engagementPages, messageRoutes } from '../messages/routes.ts';
+import { dateOf } from '../platform/clock.ts';
 import { createBodyThread } from '../platform/http/body-threads.ts';
 import { forbidden, PublicError, rateLimitExceeded, unauthorized } from '../platform/http/errors.ts';
+import { isKeyUsed, retentionMs } from '../platform/http/idempotency.ts';
 import { createRateLimiter, type RateLimiter } from '../platform/http/rate-limit.ts';
 import { type PageRequest, type Route, routeKey } from '../platform/http/route.ts';
 import {
@@ -136,6 +138,10 @@ export async function startApi(
     validation,
     bodyThread,
     admit: createDoorman(keyring, rateLimiter),
+    isKeyUsed: (key) =>
+      database.asOrganizations([key.organizationId], (transaction) =>
+        isKeyUsed(transaction, key, { expiredBefore: dateOf(clock.nowMs() - retentionMs) }),
+      ),
     findUnreadiness: () => findUnreadiness(installation),
     limits,
   };

@@ -883,3 +883,45 @@ describe('an email campaign without a link to unsubscribe by', () => {
     expect(warningsOf(await ask('POST', '/sms/campaigns', text))).toEqual([201, null]);
   });
 });
+
+describe('the body of a request that has no fields', () => {
+  const pullCancel = (id: string, body: unknown, headers: Record<string, string> = {}) =>
+    ask<ErrorBody>('POST', `/email/campaigns/${id}/cancel`, body, headers);
+
+  test.each([
+    ['[]', 422, 'the body must be an object'],
+    ['null', 422, 'the body must be an object'],
+    ['1', 422, 'the body must be an object'],
+    ['{"a":1}', 422, 'a is not a known field'],
+    ['{"a":', 400, 'The request is malformed: the body is not valid JSON.'],
+  ])('of cancel and resume is checked: %s', async (body, status, message) => {
+    const id = await aScheduled();
+    for (const move of ['cancel', 'resume']) {
+      const response = await ask<ErrorBody>('POST', `/email/campaigns/${id}/${move}`, body);
+      expect([move, response.status, response.body.message]).toEqual([move, status, message]);
+    }
+    expect((await read(id)).status).toBe('scheduled');
+  });
+
+  test('may be missing, whatever its content type, and is then that of {}', async () => {
+    const id = await aScheduled();
+    const key = { 'idempotency-key': unique() };
+    expect((await pullCancel(id, undefined, { ...key, 'content-type': 'text/plain' })).status).toBe(200);
+    const replay = await pullCancel(id, {}, key);
+    expect([replay.status, replay.headers.get('idempotent-replayed')]).toEqual([200, 'true']);
+    expect((await pullCancel(id, 'a=b', { 'content-type': 'text/plain' })).status).toBe(400);
+  });
+
+  test('with anything in it is another request than the one that its key was used with', async () => {
+    const id = await aScheduled();
+    const key = { 'idempotency-key': unique() };
+    expect((await pullCancel(id, { a: 1 }, key)).status, 'a free key').toBe(422);
+    expect((await cancel(id, key)).status).toBe(200);
+    for (const body of [{ a: 1 }, [], 'null']) {
+      const { status, body: answer } = await pullCancel(id, body, key);
+      expect([status, answer.name]).toEqual([409, 'invalid_idempotent_request']);
+    }
+    expect((await pullCancel(id, '{', key)).status, 'malformed').toBe(400);
+    expect((await send(id, { a: 1 }, key)).status, 'another endpoint').toBe(422);
+  });
+});

@@ -357,6 +357,7 @@ function startPageServer(): Promise<HttpServer> {
     validation: createValidation({}),
     bodyThread: { read: () => Promise.reject(new Error('no thread')), stop: () => Promise.resolve() },
     admit: () => Promise.reject(new Error('no routes')),
+    isKeyUsed: () => Promise.resolve(false),
     findUnreadiness: () => Promise.resolve(null),
     limits: { drainMs: 0 },
   });

@@ -611,6 +611,7 @@ async function startStub(
     validation: createValidation({}),
     bodyThread: { read: () => Promise.reject(new Error('no thread')), stop: () => Promise.resolve() },
     admit: () => Promise.resolve({ rate: null, result: { organizationId: unknownId } }),
+    isKeyUsed: () => Promise.resolve(false),
     findUnreadiness: () => Promise.resolve(null),
     ...options,
     limits: { drainMs: 0, ...options.limits },

@@ -408,3 +408,15 @@ describe('the periodic check', () => {
     });
   });
 });
+
+test('verifying takes no body or an empty object, and nothing else', async () => {
+  const { body: domain } = await register({ name: 'bodiless.example' });
+  const path = `/v1/email/domains/${domain.id}/verify`;
+  expect((await server.request('POST', path, {})).status).toBe(200);
+  for (const [body, status] of [
+    ['{', 400],
+    ['[]', 422],
+    ['{"a":1}', 422],
+  ] as const)
+    expect((await server.request('POST', path, body)).status, body).toBe(status);
+});

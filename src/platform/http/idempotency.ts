@@ -114,6 +114,25 @@ export async function claimKeys(
   });
 }
 
+const selectKey = statement(
+  'idempotency_select_key',
+  `select from idempotency_keys
+   where organization_id = $1 and endpoint = $2 and key = $3 and created_at > $4`,
+);
+
+/**
+ * Whether an answer is kept under a key: for requests that are refused before they could claim it, and that cannot be
+ * those which were answered.
+ */
+export async function isKeyUsed(
+  transaction: Connection,
+  { organizationId, endpoint, key }: Omit<ScopedKey, 'fingerprint'>,
+  time: { expiredBefore: Date },
+): Promise<boolean> {
+  const rows = await transaction.rows(selectKey, [organizationId, endpoint, key, time.expiredBefore]);
+  return rows.length > 0;
+}
+
 /** The error for a key that stands in the way. */
 export function keyConflict(kind: 'concurrent' | 'different_request'): PublicError {
   return kind === 'concurrent'

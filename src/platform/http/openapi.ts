@@ -15,7 +15,7 @@ import {
 } from './errors.ts';
 import { idempotencyErrors } from './idempotency.ts';
 import { pageSizeMax } from './pagination.ts';
-import type { Route } from './route.ts';
+import { emptyBody, type Route } from './route.ts';
 
 /**
  * The description of the API in the form of OpenAPI 3.1.1, made from the very table that the server serves: the
@@ -228,17 +228,18 @@ function describeOperation(
     ...(route.description !== undefined && { description: route.description }),
     security: [{ apiKey: [route.scope] }],
     ...(parameters.length > 0 && { parameters }),
-    ...(route.body !== null && {
-      requestBody: {
-        required: !route.isBodyOptional,
-        content: {
-          'application/json': {
-            schema: placeSchema(route.body),
-            ...describeExamples(successes, ({ body }) => body),
+    ...(route.body !== null &&
+      route.body !== emptyBody && {
+        requestBody: {
+          required: !route.isBodyOptional,
+          content: {
+            'application/json': {
+              schema: placeSchema(route.body),
+              ...describeExamples(successes, ({ body }) => body),
+            },
           },
         },
-      },
-    }),
+      }),
     responses: describeResponses(route, examples, placeSchema),
   };
 }

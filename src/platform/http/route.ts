@@ -1,4 +1,4 @@
-import type { Static, TObject, TSchema } from 'typebox';
+import { type Static, type TObject, type TSchema, Type } from 'typebox';
 import type { ErrorDefinition } from './errors.ts';
 import type { ScopedKey, StoredResponse } from './idempotency.ts';
 
@@ -34,6 +34,7 @@ export type Route = {
   description?: string;
   params: TObject | null;
   query: TObject | null;
+  /** Null where a body would mean nothing, and none is read: GET and DELETE. `emptyBody` of a POST without fields. */
   body: TSchema | null;
   bodyBytesMax: number;
   /** A request without a body is one with an empty object. */
@@ -49,6 +50,9 @@ export type Route = {
   errors: readonly ErrorDefinition[];
   handle: (request: RouteRequest<unknown, unknown, unknown>) => Promise<RouteResponse>;
 };
+
+/** Of a POST that needs none: no body, or an object without fields. Both are the same request. */
+export const emptyBody = Type.Object({}, { additionalProperties: false });
 
 /** Bodies are small unless a route says otherwise. */
 export const defaultBodyBytesMax = 1_048_576;
@@ -73,13 +77,14 @@ export function defineRoute<
   Query extends TObject = TObject,
   Body extends TSchema = TSchema,
 >(input: RouteInput<Params, Query, Body>): Route {
+  const hasEmptyBody = input.method === 'POST' && input.body === undefined;
   return {
     ...input,
     params: input.params ?? null,
     query: input.query ?? null,
-    body: input.body ?? null,
+    body: input.body ?? (hasEmptyBody ? emptyBody : null),
     bodyBytesMax: input.bodyBytesMax ?? defaultBodyBytesMax,
-    isBodyOptional: input.isBodyOptional ?? false,
+    isBodyOptional: input.isBodyOptional ?? hasEmptyBody,
     isIdempotent: input.isIdempotent ?? false,
     errors: input.errors ?? [],
     // The server hands over only what these very schemas let through.

@@ -23,7 +23,7 @@ import {
   unauthorized,
   validationError,
 } from './errors.ts';
-import { readIdempotencyKey, type ScopedKey } from './idempotency.ts';
+import { keyConflict, readIdempotencyKey, type ScopedKey } from './idempotency.ts';
 import { canonicalJson, showKey } from './json-text.ts';
 import {
   createKnownPaths,
@@ -34,7 +34,7 @@ import {
   pathOf,
 } from './known-paths.ts';
 import type { RateVerdict } from './rate-limit.ts';
-import { type Caller, type Page, type Route, routeKey, type RouteResponse } from './route.ts';
+import { type Caller, emptyBody, type Page, type Route, routeKey, type RouteResponse } from './route.ts';
 import { isUnstorable, type Validation, type Validator } from './validation.ts';
 
 /**
@@ -66,6 +66,8 @@ export type HttpServerOptions = {
   bodyThread: BodyThread;
   /** Who is asking, whether they ask too often, and whether they may: anybody with a key where no scope is asked for. */
   admit: (request: { authorization: string; address: string; scope: string | null }) => Promise<Admission>;
+  /** Whether an answer to an earlier request is kept under this key. */
+  isKeyUsed: (key: Omit<ScopedKey, 'fingerprint'>) => Promise<boolean>;
   /** Null when requests can be served, else what is missing. */
   findUnreadiness: () => Promise<string | null>;
   limits?: Partial<HttpLimits>;
@@ -207,6 +209,8 @@ declare module 'fastify' {
     caller: Caller | null;
     startedAtMs: number;
     errorName: string | null;
+    /** A content type other than JSON, or none: an error only if there is a body. */
+    hasOtherType: boolean;
   }
   // eslint-disable-next-line @typescript-eslint/consistent-type-definitions -- as above
   interface FastifyContextConfig {
@@ -224,6 +228,7 @@ function addLifecycle(
   app.decorateRequest('caller', null);
   app.decorateRequest('startedAtMs', 0);
   app.decorateRequest('errorName', null);
+  app.decorateRequest('hasOtherType', false);
 
   app.addHook('onRequest', async (request, reply) => {
     request.startedAtMs = options.clock.monotonicMs();
@@ -367,11 +372,18 @@ function addBodyParsers(app: FastifyInstance): void {
   });
   app.addContentTypeParser('*', (request, payload, done) => {
     const { route, page } = request.routeOptions.config;
-    const isApi = route !== undefined;
+    // Whether there is a body at all is seen at its end where no length is declared.
+    const bytes = declaredBytes(request.raw);
+    const isRefused = route !== undefined && bytes !== null && bytes > 0;
+    request.hasOtherType = route !== undefined;
     // Forms come in two types, and mail providers post without any.
-    if (page === undefined) payload.resume();
-    done(isApi ? new PublicError(badRequest, 'The Content-Type must be application/json.') : null);
+    if (page === undefined && (route === undefined || isRefused)) payload.resume();
+    done(isRefused ? wrongContentType() : null);
   });
+}
+
+function wrongContentType(): PublicError {
+  return new PublicError(badRequest, 'The Content-Type must be application/json.');
 }
 
 type Checks = { params: Validator | null; query: Validator | null; body: Validator | null };
@@ -417,7 +429,9 @@ async function runRoute(
     place = tools.places.take(caller.organizationId, 1);
     if (place === null) throw tooManyRequests();
     const key = route.isIdempotent ? readIdempotencyKey(request.headers['idempotency-key']) : null;
+    if (collected.length > 0 && request.hasOtherType) throw wrongContentType();
     const body = await readRouteBody(tools, route, checks, collected, key !== null);
+    if (body.kind === 'invalid') throw await refuseBody(tools, route, caller, key, body.issues);
     const response = await route.handle({
       caller,
       params: lowerIds(request.params),
@@ -489,9 +503,10 @@ async function readRouteBody(
   checks: Checks,
   body: CollectedBody,
   wantsCanonical: boolean,
-): Promise<{ value: unknown; canonical: Buffer | null; prepared?: unknown }> {
+): Promise<Exclude<BodyReading, { kind: 'malformed' }>> {
   if (checks.body === null) {
-    return { value: undefined, canonical: wantsCanonical ? sha256(canonicalJson(null)) : null };
+    const canonical = wantsCanonical ? sha256(canonicalJson(null)) : null;
+    return { kind: 'valid', value: undefined, canonical };
   }
   const reading =
     body.length < largeBodyBytesMin
@@ -501,14 +516,27 @@ async function readRouteBody(
           wantsCanonical,
         )
       : await readLargeBody(tools, body.blocks, routeKey(route), wantsCanonical);
-  switch (reading.kind) {
-    case 'valid':
-      return reading;
-    case 'invalid':
-      throw new PublicError(validationError, reading.issues.join(', '));
-    case 'malformed':
-      throw new PublicError(badRequest, `The request is malformed: ${reading.problem}.`);
-  }
+  if (reading.kind === 'malformed')
+    throw new PublicError(badRequest, `The request is malformed: ${reading.problem}.`);
+  return reading;
+}
+
+/**
+ * Of a request that may have no fields, one with fields is by that alone another than the one that its key was used
+ * with. Other routes see that their fields are right before they look at the key.
+ */
+async function refuseBody(
+  tools: RouteTools,
+  route: Route,
+  { organizationId }: Caller,
+  key: string | null,
+  issues: readonly string[],
+): Promise<PublicError> {
+  const isKeyUsed =
+    key !== null &&
+    route.body === emptyBody &&
+    (await tools.isKeyUsed({ organizationId, endpoint: routeKey(route), key }));
+  return isKeyUsed ? keyConflict('different_request') : new PublicError(validationError, issues.join(', '));
 }
 
 const emptyObject = Buffer.from('{}');
