@@ -3,6 +3,7 @@ import { benchAudience } from './audience.ts';
 import { benchCampaign } from './campaign.ts';
 import { benchDeliver } from './deliver.ts';
 import { benchImport } from './import.ts';
+import { benchLargeBody } from './large-body.ts';
 import { stopAllOnExit } from './processes.ts';
 import { benchSms } from './sms.ts';
 
@@ -16,6 +17,7 @@ const benchmarks: Readonly<Record<string, (options: { isSigned: boolean }) => Pr
   campaign: benchCampaign,
   deliver: benchDeliver,
   import: benchImport,
+  'large-body': benchLargeBody,
   sms: benchSms,
 };
 
