@@ -82,7 +82,7 @@ export function createAcceptor(tools: AcceptTools): Acceptor {
         keysUnderWay.add(keyText);
       }
       try {
-        const outcome = await batcher.add(toCandidate(tools, prepared, idempotencyKey));
+        const outcome = await batcher.add(await toCandidate(tools, prepared, idempotencyKey));
         if (outcome.kind === 'failed') throw outcome.cause;
         return outcome;
       } finally {
@@ -104,21 +104,18 @@ type Candidate = {
   sealedAttachments: Buffer[];
 };
 
-function toCandidate(
+async function toCandidate(
   tools: AcceptTools,
   prepared: Submission | PublicError,
   idempotencyKey: ScopedKey | null,
-): Candidate {
+): Promise<Candidate> {
   const id = tools.newId();
   const attachments = prepared instanceof PublicError ? [] : prepared.attachments;
-  return {
-    id,
-    prepared,
-    idempotencyKey,
-    sealedAttachments: attachments.map((content, ordinal) =>
-      tools.secrets.encrypt(content, attachmentContext(id, ordinal)),
-    ),
-  };
+  const sealedAttachments: Buffer[] = [];
+  for (const [ordinal, content] of attachments.entries()) {
+    sealedAttachments.push(await tools.secrets.encryptInSteps(content, attachmentContext(id, ordinal)));
+  }
+  return { id, prepared, idempotencyKey, sealedAttachments };
 }
 
 /** Ties the sealed bytes to their place, so that they cannot be put in another message's. */

@@ -1,7 +1,8 @@
 import {
   type CompiledEmail,
-  compileEmail,
-  digestBody,
+  compileEmailInSteps,
+  digestBodyInSteps,
+  type EmailAttachment,
   type EmailContent,
   fillEmail,
   type FilledEmail,
@@ -18,6 +19,7 @@ import {
 import type { SendingDomain } from '../domains/domains.ts';
 import type { Database } from '../platform/postgres/database.ts';
 import type { Secrets } from '../platform/secrets.ts';
+import { runInSteps } from '../platform/steps.ts';
 import { attachmentContext } from './accept.ts';
 import { describeCopy, linkBaseOf, type PersonalParts } from './personal-copy.ts';
 import { type DeliverableMessage, type Job, loadSealedAttachments } from './queue-store.ts';
@@ -61,6 +63,11 @@ export async function buildEmail(
         loadSealedAttachments(transaction, message),
       )
     : [];
+  const attachments: EmailAttachment[] = [];
+  for (const [ordinal, attachment] of details.attachments.entries()) {
+    const content = await unseal(tools.secrets, message.messageId, ordinal, sealed[ordinal]);
+    attachments.push({ ...attachment, content });
+  }
   const from = parseAddress(message.sender);
   if (from === null) throw new Error('a sender that was accepted is an address');
 
@@ -78,10 +85,7 @@ export async function buildEmail(
     subject: message.subject,
     html,
     text: stored.text,
-    attachments: details.attachments.map((attachment, ordinal) => ({
-      ...attachment,
-      content: unseal(tools.secrets, message.messageId, ordinal, sealed[ordinal]),
-    })),
+    attachments,
     headers: [],
   };
   const { signer } = domain;
@@ -89,10 +93,12 @@ export async function buildEmail(
     signer === null || signer === 'unreadable'
       ? signer
       : planSignatures(tools.signText, signer, message.createdAt);
-  const compiled = compileEmail(content, {
-    personalised: message.isPersonalised || (isTracked && 'html'),
-    isSigned: signatures !== null,
-  });
+  const compiled = await runInSteps(
+    compileEmailInSteps(content, {
+      personalised: message.isPersonalised || (isTracked && 'html'),
+      isSigned: signatures !== null,
+    }),
+  );
   return {
     compiled,
     sender: { envelope: from.envelope, domain },
@@ -128,9 +134,14 @@ function lengthOf(piece: CompiledEmail['body']['written'][number]): number {
   return typeof piece === 'string' || piece instanceof Uint8Array ? piece.length : piece.written.length;
 }
 
-function unseal(secrets: Secrets, messageId: string, ordinal: number, sealed: Buffer | undefined): Buffer {
+function unseal(
+  secrets: Secrets,
+  messageId: string,
+  ordinal: number,
+  sealed: Buffer | undefined,
+): Promise<Buffer> {
   if (sealed === undefined) throw new Error(`attachment ${ordinal} of message ${messageId} is not stored`);
-  return secrets.decrypt(sealed, attachmentContext(messageId, ordinal));
+  return secrets.decryptInSteps(sealed, attachmentContext(messageId, ordinal));
 }
 
 /** The copy of one recipient, signed, in chunks. */
@@ -165,7 +176,9 @@ async function signCopy(built: BuiltEmail, filled: FilledEmail): Promise<Uint8Ar
   if (signatures === 'unreadable') throw new Error('the DKIM key cannot be read');
   if (signatures === null) return listChunks(filled);
   // Without holes in it the body is the same for all.
-  if (built.compiled.body.reduced === null) built.bodyDigest ??= digestBody(filled.body);
+  if (built.compiled.body.reduced === null) {
+    built.bodyDigest ??= await runInSteps(digestBodyInSteps(filled.body));
+  }
   return listChunks(await signEmail(signatures, filled, built.bodyDigest ?? undefined));
 }
 

@@ -9,6 +9,7 @@ import {
   randomBytes,
   timingSafeEqual,
 } from 'node:crypto';
+import { runAtOnce, runInSteps, stepBytesMax, type Steps } from './steps.ts';
 
 /**
  * What is sealed, signed and hashed under the data keys of the installation. They are numbered from 1; the newest that
@@ -20,6 +21,9 @@ export type Secrets = {
   encrypt: (plaintext: Uint8Array, context: string) => Buffer;
   /** Throws if the bytes or the context are not those of `encrypt`, or if the key is none of the installation. */
   decrypt: (sealed: Uint8Array, context: string) => Buffer;
+  /** The same for megabytes: others take their turns meanwhile. */
+  encryptInSteps: (plaintext: Uint8Array, context: string) => Promise<Buffer>;
+  decryptInSteps: (sealed: Uint8Array, context: string) => Promise<Buffer>;
   /**
    * HMAC-SHA-256 under the first key, whatever keys came later: equal inputs give equal hashes for ever, so that rows
    * can be found by them (a blind index), but nothing can be read back or guessed without the key. Two keys would need
@@ -81,29 +85,35 @@ export function createKeyRing(keys: readonly DataKey[], nowMs: () => number): Ke
   const hash = ({ hashKey }: OpenedKey, text: string, purpose: string) =>
     createHmac('sha256', hashKey).update(`${purpose}\0${text}`).digest();
 
-  return {
-    encrypt: (plaintext, context) => {
-      const key = currentKey();
-      const sealed = seal(key.encryptionKey, plaintext, context);
-      return key.id === 1 ? sealed : Buffer.concat([sealMark, Buffer.of(key.id), sealed]);
-    },
-    decrypt: (sealed, context) => {
-      const id = namedKeyOf(sealed);
-      const named = id === null ? undefined : opened.find((key) => key.id === id);
-      if (named !== undefined) {
-        try {
-          return unseal(named.encryptionKey, sealed.subarray(headerBytes), context);
-        } catch {
-          // A nonce of the first key may look like that, once in four thousand million times.
-        }
-      }
+  const encrypt = (plaintext: Uint8Array, context: string): Steps<Buffer> => {
+    const { id, encryptionKey } = currentKey();
+    const header = id === 1 ? Buffer.alloc(0) : Buffer.concat([sealMark, Buffer.of(id)]);
+    return seal(encryptionKey, plaintext, context, header);
+  };
+  function* decrypt(sealed: Uint8Array, context: string): Steps<Buffer> {
+    const keys = opened;
+    const id = namedKeyOf(sealed);
+    const named = id === null ? undefined : keys.find((key) => key.id === id);
+    if (named !== undefined) {
       try {
-        return unseal(firstOf(opened).encryptionKey, sealed, context);
-      } catch (cause) {
-        if (id === null || named !== undefined) throw cause;
-        throw new Error(`it is sealed under the key ${id}, which this process does not know`, { cause });
+        return yield* unseal(named.encryptionKey, sealed.subarray(headerBytes), context);
+      } catch {
+        // A nonce of the first key may look like that, once in four thousand million times.
       }
-    },
+    }
+    try {
+      return yield* unseal(firstOf(keys).encryptionKey, sealed, context);
+    } catch (cause) {
+      if (id === null || named !== undefined) throw cause;
+      throw new Error(`it is sealed under the key ${id}, which this process does not know`, { cause });
+    }
+  }
+
+  return {
+    encrypt: (plaintext, context) => runAtOnce(encrypt(plaintext, context)),
+    decrypt: (sealed, context) => runAtOnce(decrypt(sealed, context)),
+    encryptInSteps: (plaintext, context) => runInSteps(encrypt(plaintext, context)),
+    decryptInSteps: (sealed, context) => runInSteps(decrypt(sealed, context)),
     keyedHash: (text, purpose) => hash(firstOf(opened), text, purpose),
     sign: (text, purpose) => hash(currentKey(), text, purpose),
     isSigned: (text, purpose, isMatch) => opened.some((key) => isMatch(hash(key, text, purpose))),
@@ -136,8 +146,8 @@ export type SecretSeal = { seal: (key: DataKey) => Buffer; open: (keyId: number,
 export function createSecretSeal(secret: string): SecretSeal {
   const sealingKey = createSecretKey(deriveKey(secret, 'sealing of data keys', 32));
   return {
-    seal: ({ id, bytes }) => seal(sealingKey, bytes, `data key ${id}`),
-    open: (keyId, sealed) => unseal(sealingKey, sealed, `data key ${keyId}`),
+    seal: ({ id, bytes }) => runAtOnce(seal(sealingKey, bytes, `data key ${id}`, Buffer.alloc(0))),
+    open: (keyId, sealed) => runAtOnce(unseal(sealingKey, sealed, `data key ${keyId}`)),
   };
 }
 
@@ -176,20 +186,36 @@ function namedKeyOf(sealed: Uint8Array): number | null {
   return sealed[sealMark.length] ?? null;
 }
 
-function seal(key: KeyObject, plaintext: Uint8Array, context: string): Buffer {
+/** `header` goes before it as it is. GCM makes as many bytes as it is given (NIST SP 800-38D §5.2.1). */
+function* seal(key: KeyObject, plaintext: Uint8Array, context: string, header: Buffer): Steps<Buffer> {
   const nonce = randomBytes(nonceBytes);
   const cipher = createCipheriv('aes-256-gcm', key, nonce);
   cipher.setAAD(Buffer.from(context));
-  return Buffer.concat([nonce, cipher.update(plaintext), cipher.final(), cipher.getAuthTag()]);
+  const start = header.length + nonceBytes;
+  const sealed = Buffer.alloc(start + plaintext.length + tagBytes);
+  header.copy(sealed);
+  nonce.copy(sealed, header.length);
+  for (let at = 0; at < plaintext.length; at += stepBytesMax) {
+    if (at > 0) yield;
+    cipher.update(plaintext.subarray(at, at + stepBytesMax)).copy(sealed, start + at);
+  }
+  cipher.final();
+  cipher.getAuthTag().copy(sealed, start + plaintext.length);
+  return sealed;
 }
 
-function unseal(key: KeyObject, sealed: Uint8Array, context: string): Buffer {
+function* unseal(key: KeyObject, sealed: Uint8Array, context: string): Steps<Buffer> {
   const nonce = sealed.subarray(0, nonceBytes);
   const tag = sealed.subarray(sealed.length - tagBytes);
   const decipher = createDecipheriv('aes-256-gcm', key, nonce, { authTagLength: tagBytes });
   decipher.setAAD(Buffer.from(context));
   decipher.setAuthTag(tag);
-  const plaintext = decipher.update(sealed.subarray(nonceBytes, sealed.length - tagBytes));
+  const encrypted = sealed.subarray(nonceBytes, sealed.length - tagBytes);
+  const plaintext = Buffer.alloc(encrypted.length);
+  for (let at = 0; at < encrypted.length; at += stepBytesMax) {
+    if (at > 0) yield;
+    decipher.update(encrypted.subarray(at, at + stepBytesMax)).copy(plaintext, at);
+  }
   decipher.final();
   return plaintext;
 }

@@ -2,12 +2,17 @@
  * 28 MB of `{{a}}` held everybody up while they were read, filled and written as JSON. What a large body costs is paid
  * in the thread that reads it, and comes out as it would of a small one.
  */
+import { createHash } from 'node:crypto';
 import { afterAll, beforeAll, expect, test } from 'vitest';
+import { encodeBase64LinesInSteps } from '../../src/channels/email/base64.ts';
+import { digestBodyInSteps } from '../../src/channels/email/dkim-canonical.ts';
 import { emailSendBody } from '../../src/messages/schema.ts';
 import { prepareLargeEmail } from '../../src/messages/email-send.ts';
 import { createBodyThread, largeBodyBytesMin } from '../../src/platform/http/body-threads.ts';
 import { silentLog } from '../../src/platform/log.ts';
 import { unpreparedStatement } from '../../src/platform/postgres/database.ts';
+import { createSecrets } from '../../src/platform/secrets.ts';
+import { stepBytesMax, type Steps } from '../../src/platform/steps.ts';
 import { threadEntryOf } from '../../src/roles/thread-entry.ts';
 import { startTestServer, type TestServer } from '../support/server.ts';
 
@@ -114,6 +119,42 @@ test('nothing of a large body comes to the main thread as text: bytes alone, tha
   expect(reading.value).toBeNull();
   expect(longestText(reading)).toBeLessThan(1_000);
 });
+
+test('a large file is sealed, opened, encoded and digested in steps, between which others take their turns', async () => {
+  const content = Buffer.alloc(6 * stepBytesMax + 1, 'postillion');
+  const secrets = createSecrets('a secret of the tests, which nobody has to guess');
+  const [sealed, turnsOfSealing] = await countTurns(secrets.encryptInSteps(content, 'file'));
+  const [opened, turnsOfOpening] = await countTurns(secrets.decryptInSteps(sealed, 'file'));
+  expect([opened.equals(content), secrets.decrypt(sealed, 'file').equals(content)]).toEqual([true, true]);
+  const encoding = countSteps(encodeBase64LinesInSteps(content));
+  expect(Buffer.from(Buffer.from(encoding.result).toString('latin1'), 'base64').equals(content)).toBe(true);
+  const digesting = countSteps(digestBodyInSteps([content]));
+  expect(digesting.result).toBe(createHash('sha256').update(content).update('\r\n').digest('base64'));
+  for (const turns of [turnsOfSealing, turnsOfOpening, encoding.steps, digesting.steps]) {
+    expect(turns).toBeGreaterThanOrEqual(5);
+  }
+});
+
+/** How many turns of the event loop others had until it was done. */
+async function countTurns<Result>(work: Promise<Result>): Promise<[Result, number]> {
+  let turns = 0;
+  let isDone = false;
+  const settled = work.finally(() => {
+    isDone = true;
+  });
+  while (!isDone) {
+    await new Promise((resolve) => setImmediate(resolve));
+    turns += 1;
+  }
+  return [await settled, turns];
+}
+
+function countSteps<Result>(work: Steps<Result>): { result: Result; steps: number } {
+  for (let steps = 0; ; steps += 1) {
+    const step = work.next();
+    if (step.done === true) return { result: step.value, steps };
+  }
+}
 
 function longestText(value: unknown): number {
   if (typeof value === 'string') return value.length;

@@ -1,3 +1,5 @@
+import { runAtOnce, stepBytesMax, type Steps } from '../../platform/steps.ts';
+
 /** RFC 2045 §6.8: 57 bytes make a line of 76 characters. */
 const lineBytes = 57;
 const groupsInLine = lineBytes / 3;
@@ -21,12 +23,19 @@ function buildUnits(texts: readonly string[]): Uint16Array {
  * once: 22 MB take 57 ms, the built-in encoding called once a line 89 ms, and broken by a pattern 113 ms.
  */
 export function encodeBase64Lines(bytes: Uint8Array): Uint8Array {
+  return runAtOnce(encodeBase64LinesInSteps(bytes));
+}
+
+const linesInStep = Math.floor(stepBytesMax / lineBytes);
+
+export function* encodeBase64LinesInSteps(bytes: Uint8Array): Steps<Uint8Array> {
   if (bytes.length === 0) return new Uint8Array(0);
   const linesWhole = Math.floor(bytes.length / lineBytes);
   const units = new Uint16Array(linesWhole * unitsInLine);
   let from = 0;
   let to = 0;
   for (let line = 0; line < linesWhole; line += 1) {
+    if (line > 0 && line % linesInStep === 0) yield;
     for (let group = 0; group < groupsInLine; group += 1) {
       const bits = ((bytes[from] ?? 0) << 16) | ((bytes[from + 1] ?? 0) << 8) | (bytes[from + 2] ?? 0);
       units[to] = pairs[bits >> 12] ?? 0;

@@ -8,6 +8,7 @@
  * line; one without the other is text.
  */
 import { type Hash, createHash } from 'node:crypto';
+import { runAtOnce, stepBytesMax, type Steps } from '../../platform/steps.ts';
 
 const tab = 0x09;
 const lineFeed = 0x0a;
@@ -41,6 +42,11 @@ const blockBytesMax = 2 * pageBytes;
  * made to take long, such as line ends only, 7 ms.
  */
 export function digestBody(body: readonly Uint8Array[]): string {
+  return runAtOnce(digestBodyInSteps(body));
+}
+
+/** The same in steps. */
+export function* digestBodyInSteps(body: readonly Uint8Array[]): Steps<string> {
   const canon: Canon = {
     hash: createHash('sha256'),
     block: Buffer.allocUnsafe(blockBytesMax),
@@ -52,6 +58,7 @@ export function digestBody(body: readonly Uint8Array[]): string {
   };
   for (const chunk of body) {
     for (let at = 0; at < chunk.length; at += pageBytes) {
+      if (at > 0 && at % stepBytesMax === 0) yield;
       const length = Math.min(pageBytes, chunk.length - at);
       addPage(canon, Buffer.from(chunk.buffer, chunk.byteOffset + at, length));
     }

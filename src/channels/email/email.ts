@@ -9,7 +9,7 @@ export {
   writeFilename,
 } from './attachment.ts';
 export { readCalendar, readInvitationMethod } from './calendar.ts';
-export { digestBody } from './dkim-canonical.ts';
+export { digestBodyInSteps } from './dkim-canonical.ts';
 export {
   dkimRecordName,
   dkimRecordValue,
@@ -24,6 +24,7 @@ export {
 } from './dkim.ts';
 export {
   compileEmail,
+  compileEmailInSteps,
   fillEmail,
   listChunks,
   type CompiledEmail,

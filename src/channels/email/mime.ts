@@ -9,11 +9,12 @@
  *     mixed( related( alternative( text, html, invitation ), inline images ), attachments )
  */
 import { createHash } from 'node:crypto';
+import { runAtOnce, type Steps } from '../../platform/steps.ts';
 import { codeUnitsMax, isLongerThan } from '../../platform/characters.ts';
 import { type CompiledText, type Values, compileText, fillText } from '../placeholders.ts';
 import { parseAddress } from './address.ts';
 import { isContentId, writeFilename } from './attachment.ts';
-import { encodeBase64Lines } from './base64.ts';
+import { encodeBase64Lines, encodeBase64LinesInSteps } from './base64.ts';
 import { readInvitationMethod } from './calendar.ts';
 import { type ContentType, parseContentType } from './content-type.ts';
 import {
@@ -77,6 +78,8 @@ export type CompiledEmail = {
   body: CompiledPieces;
 };
 
+export type CompileOptions = { personalised: boolean | 'html'; isSigned: boolean };
+
 /** One copy. The whole message is the header, an empty line and the body: `listChunks`. */
 export type FilledEmail = {
   /** All header fields in ASCII, each with its CRLF, without the empty line. */
@@ -96,13 +99,15 @@ export type UnfitCopy = 'too_large' | 'subject_too_long';
  * signatures of copies. Throws if an address, an id or a header can't be written, which is the mistake of a caller
  * that has not checked them.
  */
-export function compileEmail(
-  content: EmailContent,
-  options: { personalised: boolean | 'html'; isSigned: boolean },
-): CompiledEmail {
+export function compileEmail(content: EmailContent, options: CompileOptions): CompiledEmail {
+  return runAtOnce(compileEmailInSteps(content, options));
+}
+
+/** The same in steps, of which attachments make the most. */
+export function* compileEmailInSteps(content: EmailContent, options: CompileOptions): Steps<CompiledEmail> {
   const compile = options.personalised === true ? compileText : compileLiteral;
   const compileHtml = options.personalised === false ? compileLiteral : compileText;
-  const root = compileParts(content, { plain: compile, html: compileHtml });
+  const root = yield* compileParts(content, { plain: compile, html: compileHtml });
   const subject = content.subject === null ? null : compile(content.subject);
   const fields = writeFields(content, `MIME-Version: 1.0\r\n${root.header}`);
   const isFixed = subject === null || subject.placeholders.length === 0;
@@ -249,11 +254,12 @@ function writeExtraField(header: EmailHeader): string {
 /** A body part (RFC 2045 §2.5): its Content fields, and a body that does not end in the CRLF of the boundary. */
 type Part = { header: string; body: readonly Piece[] };
 
-function compileParts(
+function* compileParts(
   content: EmailContent,
   compile: Readonly<Record<'plain' | 'html', (text: string) => CompiledText>>,
-): Part {
-  const files = content.attachments.map(compileAttachment);
+): Steps<Part> {
+  const files: CompiledAttachment[] = [];
+  for (const attachment of content.attachments) files.push(yield* compileAttachment(attachment));
   const isInline = (file: CompiledAttachment) => content.html !== null && file.attachment.contentId !== null;
   const boundaries = createBoundaries(content.messageId);
   const bodies = [
@@ -357,7 +363,7 @@ function hasShortLines(text: string): boolean {
 
 type CompiledAttachment = Part & { attachment: EmailAttachment };
 
-function compileAttachment(attachment: EmailAttachment): CompiledAttachment {
+function* compileAttachment(attachment: EmailAttachment): Steps<CompiledAttachment> {
   const { contentId } = attachment;
   const filename = writeFilename(attachment.filename);
   if (contentId !== null && !isContentId(contentId)) throw new Error('not a Content-ID');
@@ -370,7 +376,7 @@ function compileAttachment(attachment: EmailAttachment): CompiledAttachment {
       contentId === null ? '' : `Content-ID: <${contentId}>\r\n`,
       `Content-Disposition: ${disposition}${writeParameter('filename', filename)}\r\n`,
     ].join(''),
-    body: [encodeBase64Lines(attachment.content)],
+    body: [yield* encodeBase64LinesInSteps(attachment.content)],
   };
 }
 
