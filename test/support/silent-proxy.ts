@@ -11,6 +11,8 @@ export type SilentProxy = {
    * way is there.
    */
   fallSilent: () => void;
+  /** Connections that are made from now on get nowhere; those there are work on. */
+  swallowNewConnections: () => void;
   /** Everything that was held back gets through, in its order. */
   speak: () => void;
   /** The connections there are stay silent for ever; new ones work. */
@@ -53,6 +55,9 @@ export async function startSilentProxy(database: DatabaseAddress): Promise<Silen
     fallSilent: () => {
       isSilent = true;
       pauseAll();
+    },
+    swallowNewConnections: () => {
+      isSilent = true;
     },
     speak: () => {
       isSilent = false;

@@ -1,9 +1,17 @@
+import { once } from 'node:events';
+import { type AddressInfo, createServer } from 'node:net';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { createManualClock, type ManualClock } from '../../../test/support/manual-clock.ts';
 import { startSilentProxy } from '../../../test/support/silent-proxy.ts';
 import { createTestDatabase, type TestDatabase } from '../../../test/support/test-database.ts';
 import { createAnswerWatch, type ProbeResult } from './answer-watch.ts';
-import { DatabaseUnavailableError, openDatabase, unpreparedStatement } from './database.ts';
+import {
+  askOnce,
+  type Database,
+  DatabaseUnavailableError,
+  openDatabase,
+  unpreparedStatement,
+} from './database.ts';
 
 type Waiting = { name: string };
 
@@ -35,7 +43,7 @@ test('nobody is asked while answers come in time', () => {
   for (let round = 0; round < 20; round += 1) {
     const answered = watch.sent({ name: 'a' });
     clock.advance(3_000);
-    answered();
+    answered(true);
   }
   clock.advance(100_000);
   expect([cut, probes]).toEqual([[], []]);
@@ -88,13 +96,46 @@ test('a connection that alone has fallen silent is cut once no statement may tak
   expect([...new Set(cut)]).toEqual(['usual', 'patient']);
 });
 
+test.each(['silent', 'refuses'] as const)(
+  'nobody is cut on a probe that is %s while other connections are answered',
+  async (result) => {
+    const { clock, cut, changes, watch, answerProbe } = setUp();
+    watch.sent({ name: 'slow' });
+    for (let second = 0; second < 20; second += 1) {
+      const answered = watch.sent({ name: 'other' });
+      clock.advance(1_000);
+      answered(true);
+      await answerProbe(result);
+    }
+    expect([cut, changes, watch.isSilent()]).toEqual([[], [], false]);
+    // An error of this side is no answer.
+    const lost = watch.sent({ name: 'lost' });
+    for (let second = 0; second < 10; second += 1) {
+      clock.advance(1_000);
+      if (second === 8) lost(false);
+      await answerProbe(result);
+    }
+    expect(cut).toContain('slow');
+  },
+);
+
+test('nobody is cut because this process cannot ask', async () => {
+  const { clock, cut, watch, answerProbe } = setUp();
+  watch.sent({ name: 'slow' });
+  for (let second = 0; second < 50; second += 1) {
+    clock.advance(1_000);
+    await answerProbe('unclear');
+  }
+  expect([cut, watch.isSilent()]).toEqual([[], false]);
+});
+
 test('each answer begins the wait for the next one anew', () => {
   const { clock, probes, watch } = setUp();
   const connection = { name: 'a' };
   const answers = [watch.sent(connection), watch.sent(connection), watch.sent(connection)];
   for (const answered of answers) {
     clock.advance(3_000);
-    answered();
+    answered(true);
   }
   clock.advance(10_000);
   expect(probes).toEqual([]);
@@ -210,4 +251,83 @@ test('a connection outside the pool that was forgotten on the way ends; while no
   await ended;
   await database.close();
   await proxy.stop();
+});
+
+test.each(['other callers are answered', 'an idle connection is'])(
+  'a long job goes on where no new connection is to be had, and %s',
+  async (reason) => {
+    const proxy = await startSilentProxy(testDatabase.address);
+    const clock = createManualClock();
+    const changes: boolean[] = [];
+    const database = openDatabase({
+      address: proxy.address,
+      connectionsMax: 2,
+      clock,
+      onSilence: (isSilent) => changes.push(isSilent),
+    });
+    const direct = openDatabase({ address: testDatabase.address, connectionsMax: 2 });
+    const lock = unpreparedStatement('select pg_advisory_xact_lock(740522, 1)');
+    await Promise.all([database.rows(one), database.rows(one)]);
+    proxy.swallowNewConnections();
+    const { job } = await direct.transaction(async (holder) => {
+      await holder.rows(lock);
+      let running: Promise<unknown> = Promise.resolve();
+      await new Promise<void>((begun) => {
+        running = database
+          .transaction(async (transaction) => {
+            await transaction.allowTime(null);
+            const locked = transaction.rows(lock);
+            begun();
+            await locked;
+            return 'done';
+          })
+          .catch((cause: unknown) => cause);
+      });
+      if (reason.startsWith('other')) {
+        for (let second = 0; second < 20; second += 1) {
+          clock.advance(1_000);
+          await database.rows(one);
+        }
+      } else {
+        clock.advance(4_000);
+        await untilIdleWasAsked(direct);
+        clock.advance(3_900);
+      }
+      return { job: running };
+    });
+    expect(await job).toBe('done');
+    expect(changes).toEqual([]);
+    await database.close();
+    await direct.close();
+    await proxy.stop();
+  },
+);
+
+/** PostgreSQL has answered it; a few more round trips, so that the answer is there as well. */
+async function untilIdleWasAsked(direct: Database): Promise<void> {
+  const asked = unpreparedStatement(
+    "select from pg_stat_activity where datname = current_database() and query = 'select 1' and state = 'idle'",
+  );
+  while ((await direct.rows(asked)).length === 0);
+  for (let round = 0; round < 20; round += 1) await direct.rows(one);
+}
+
+test('a server that has no more connections to give away is there', async () => {
+  const clock = createManualClock();
+  const full = createServer((socket) => {
+    const text = 'SFATAL\0VFATAL\0C53300\0Msorry, too many clients already\0\0';
+    const length = Buffer.alloc(4);
+    length.writeUInt32BE(text.length + 4);
+    socket.once('data', () => socket.end(Buffer.concat([Buffer.from('E'), length, Buffer.from(text)])));
+  });
+  full.listen(0, '127.0.0.1');
+  await once(full, 'listening');
+  const { port } = full.address() as AddressInfo;
+  expect(await askOnce({ url: `postgres://nobody@127.0.0.1:${port}/none` }, clock)).toBe('answers');
+  full.close();
+  await once(full, 'close');
+  expect(await askOnce({ url: `postgres://nobody@127.0.0.1:${port}/none` }, clock)).toBe('refuses');
+  const missing = { host: '/nonexistent', user: 'nobody', database: 'none' };
+  expect(await askOnce(missing, clock)).toBe('refuses');
+  expect(await askOnce({ url: 'postgres://nobody@name.invalid/none' }, clock)).toBe('unclear');
 });

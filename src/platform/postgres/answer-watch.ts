@@ -5,8 +5,9 @@ import type { Clock } from '../clock.ts';
  * network between drops everything without a word. A statement would then wait for hours, and with it whoever asked.
  *
  * - **Overdue.** A connection has owed an answer for `overdueMs`. Perhaps its statement just takes long: PostgreSQL is
- *   asked something trivial on a new connection.
- * - **Silent.** That was not answered either. Every connection that waits is ended, so that each caller gets its error,
+ *   asked something trivial on another connection.
+ * - **Silent.** That was not answered either, and nothing else was meanwhile: a server or pooler that has no more
+ *   connections to give away may well answer on those that it gave away before. Every connection that waits is ended, so that each caller gets its error,
  *   and until PostgreSQL answers again nobody is made to wait for it: `isSilent` is true.
  * - **Late.** PostgreSQL answers others, and one connection has waited for longer than any statement may take. That
  *   connection alone is ended.
@@ -14,19 +15,22 @@ import type { Clock } from '../clock.ts';
  * It does not say what became of the statements: one that was sent may have been carried out.
  */
 export type AnswerWatch<Waiting extends object> = {
-  /** Something was sent; call the result once it was answered. */
-  sent: (connection: Waiting) => () => void;
+  /** Something was sent; call the result once the wait is over: true if PostgreSQL answered, be it with an error. */
+  sent: (connection: Waiting) => (isAnswered: boolean) => void;
   /** From now on this connection may owe an answer for so long; null is the usual time. */
   allow: (connection: Waiting, answerMaxMs: number | null) => void;
   isSilent: () => boolean;
 };
 
-/** `refuses`: nobody is there, which connections that wait will mostly notice by themselves. */
-export type ProbeResult = 'answers' | 'refuses' | 'silent';
+/**
+ * - `refuses`: no server is there, which connections that wait will mostly notice by themselves.
+ * - `unclear`: this process could not ask, for want of file descriptors or of an address for the server's name.
+ */
+export type ProbeResult = 'answers' | 'refuses' | 'silent' | 'unclear';
 
 export type AnswerWatchOptions<Waiting extends object> = {
   clock: Clock;
-  /** Asks PostgreSQL on a new connection, and takes no longer than a few seconds over it. */
+  /** Asks PostgreSQL on a connection that owes no answer, and takes no longer than a few seconds over it. */
   probe: () => Promise<ProbeResult>;
   /** Ends the connection; whatever waits on it gets its error. */
   cut: (connection: Waiting) => void;
@@ -40,6 +44,11 @@ export type AnswerWatchOptions<Waiting extends object> = {
 const overdueMs = 4_000;
 /** How often connections that wait are looked at, and how soon the end of a silence is noticed. */
 const lookEveryMs = 1_000;
+/**
+ * A refusal comes at once. An answer that is not older than this still disproves it: a pooler that is being replaced
+ * refuses new connections and serves those that it has. Longer would leave callers waiting for a server that is gone.
+ */
+const recentMs = 3_000;
 
 export function createAnswerWatch<Waiting extends object>(
   options: AnswerWatchOptions<Waiting>,
@@ -52,17 +61,19 @@ export function createAnswerWatch<Waiting extends object>(
   let isLooking = false;
   let isProbing = false;
   let probedAtMs = Number.NEGATIVE_INFINITY;
+  let answeredAtMs = Number.NEGATIVE_INFINITY;
 
   const ask = async () => {
     isProbing = true;
     const askedAtMs = clock.monotonicMs();
-    const result = await probe().catch((): ProbeResult => 'refuses');
+    const result = await probe().catch((): ProbeResult => 'unclear');
     isProbing = false;
     probedAtMs = clock.monotonicMs();
     const wasSilent = isSilent;
-    isSilent = result === 'silent';
+    const isOtherAnswered = answeredAtMs >= Math.min(askedAtMs, probedAtMs - recentMs);
+    isSilent = result === 'silent' && !isOtherAnswered;
     if (isSilent !== wasSilent) onChange(isSilent);
-    if (result === 'answers') return;
+    if (result === 'answers' || result === 'unclear' || isOtherAnswered) return;
     for (const [connection, { sinceMs }] of waiting) {
       if (sinceMs <= askedAtMs) cut(connection);
     }
@@ -94,9 +105,10 @@ export function createAnswerWatch<Waiting extends object>(
       wait.unanswered += 1;
       waiting.set(connection, wait);
       lookAgain();
-      return () => {
+      return (isAnswered) => {
         wait.unanswered -= 1;
         wait.sinceMs = clock.monotonicMs();
+        if (isAnswered) answeredAtMs = wait.sinceMs;
         if (wait.unanswered === 0) waiting.delete(connection);
       };
     },

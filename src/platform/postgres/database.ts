@@ -136,7 +136,32 @@ const keepAlive = { keepAlive: true, keepAliveInitialDelayMillis: 10_000 };
 export function openDatabase(options: DatabaseOptions): Database {
   const usePreparedStatements = options.usePreparedStatements ?? true;
   const clock = options.clock ?? systemClock;
-  const probe = () => askOnce(options.address, clock);
+  let isIdleAsked = false;
+  /** On a connection that the pool has already: there may be no other to be had, and all be well. */
+  const askIdle = async (): Promise<ProbeResult> => {
+    if (isIdleAsked || pool.idleCount === 0) return 'unclear';
+    isIdleAsked = true;
+    try {
+      const client = await pool.connect();
+      const cause = await ask(watch, client, { text: 'select 1' }).then(
+        () => undefined,
+        (error: unknown) => error,
+      );
+      client.release(cause !== undefined);
+      return cause === undefined || cause instanceof pg.DatabaseError ? 'answers' : 'unclear';
+    } catch {
+      return 'unclear';
+    } finally {
+      isIdleAsked = false;
+    }
+  };
+  const probe = async (): Promise<ProbeResult> => {
+    const [result, idle] = await Promise.all([
+      askOnce(options.address, clock),
+      within<ProbeResult, ProbeResult>(clock, probeMaxMs, askIdle(), 'unclear'),
+    ]);
+    return idle === 'answers' ? idle : result;
+  };
   const watch = createAnswerWatch<pg.ClientBase>({
     clock,
     probe,
@@ -315,19 +340,31 @@ const limitStatements = unpreparedStatement("select set_config('statement_timeou
 const probeMaxMs = 3_000;
 
 /** Also a refusal, for instance for want of connections, is an answer. */
-async function askOnce(address: DatabaseAddress, clock: Clock): Promise<ProbeResult> {
+export async function askOnce(address: DatabaseAddress, clock: Clock): Promise<ProbeResult> {
   const client = new pg.Client(clientConfig(address, 'postillion-watch'));
   client.on('error', () => undefined);
   const asked = client
     .connect()
     .then(() => client.query('select 1'))
-    .then(
-      (): ProbeResult => 'answers',
-      (cause: unknown): ProbeResult => (cause instanceof pg.DatabaseError ? 'answers' : 'refuses'),
-    );
+    .then((): ProbeResult => 'answers', resultOfFailure);
   const result = await within<ProbeResult, ProbeResult>(clock, probeMaxMs, asked, 'silent');
   client.connection.stream.destroy();
   return result;
+}
+
+const refusals = ['ECONNREFUSED', 'ENOENT'];
+/** As good as no answer: that is what the machines in between say of a server that is off. */
+const unreachables = ['EHOSTUNREACH', 'EHOSTDOWN', 'ENETUNREACH', 'ETIMEDOUT'];
+
+function resultOfFailure(cause: unknown): ProbeResult {
+  // For instance too many connections (53300).
+  if (cause instanceof pg.DatabaseError) return 'answers';
+  // Of a name with several addresses each has its error.
+  const causes: unknown[] = cause instanceof AggregateError ? cause.errors : [cause];
+  const areAllOf = (codes: readonly string[]) =>
+    causes.every((each) => each instanceof Error && 'code' in each && codes.includes(String(each.code)));
+  if (areAllOf(refusals)) return 'refuses';
+  return areAllOf([...refusals, ...unreachables]) ? 'silent' : 'unclear';
 }
 
 /** More often is more statements for nothing; less often, a connection that is gone is found out later. */
@@ -351,7 +388,7 @@ async function keepAsking(client: pg.Client, clock: Clock, probe: () => Promise<
     while (!(await within(clock, probeMaxMs, answered, false))) {
       const result = await probe();
       // Others are answered, and this one meanwhile was not.
-      if (result !== 'silent' && !heartbeat.isAnswered)
+      if ((result === 'answers' || result === 'refuses') && !heartbeat.isAnswered)
         end(client, new Error('connection terminated: no answer'));
     }
   }
@@ -416,9 +453,12 @@ async function ask(
 ): Promise<pg.QueryResult> {
   const answered = watch.sent(client);
   try {
-    return await client.query(query);
-  } finally {
-    answered();
+    const result = await client.query(query);
+    answered(true);
+    return result;
+  } catch (cause) {
+    answered(cause instanceof pg.DatabaseError);
+    throw cause;
   }
 }
 
