@@ -101,7 +101,8 @@ export async function startApi(
     onContactsChanged: wakeSegments,
   });
   const access = sandboxAccessOf(installation);
-  const isSandboxOpen = (request: PageRequest) => hasSandbox(config) && isWelcome(request, access);
+  const isSandboxOpen = async (request: PageRequest) =>
+    hasSandbox(config) && (await isWelcome(request, access));
   const bodyThread = createBodyThread({
     entry: threadEntryOf('body-thread'),
     schemas: schemasOf(routes),
@@ -131,7 +132,7 @@ export async function startApi(
       ...galleryPages({
         readGallery: loadGallery,
         directory: galleryDirectory,
-        fitPage: (html, request) => fitNavigation(html, isSandboxOpen(request)),
+        fitPage: async (html, request) => fitNavigation(html, await isSandboxOpen(request)),
       }),
       ...(hasSandbox(config) ? sandboxPages({ database, access, publicUrl: config.publicUrl }) : []),
     ],

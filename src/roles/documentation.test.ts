@@ -17,6 +17,8 @@ const request: PageRequest = {
   repeatedQuery: [],
   remoteAddress: '127.0.0.1',
   host: '127.0.0.1',
+  remotePort: 50_000,
+  localAddress: '127.0.0.1',
   localPort: 8025,
   httpVersion: '1.1',
   isForwarded: false,
@@ -26,7 +28,7 @@ const request: PageRequest = {
   userAgent: '',
   purpose: '',
 };
-const pages = new Map(documentationPages(() => true).map((page) => [page.path, page]));
+const pages = new Map(documentationPages(() => Promise.resolve(true)).map((page) => [page.path, page]));
 let server: Server;
 let url: string;
 

@@ -39,7 +39,7 @@ export function documentationPages(isSandboxOpen: IsSandboxOpen): Page[] {
             'content-security-policy': `default-src 'none'; style-src '${styleHash}'; script-src '${scriptHash}'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'`,
             'referrer-policy': 'no-referrer',
           },
-          body: fitNavigation(html, isSandboxOpen(request)),
+          body: fitNavigation(html, await isSandboxOpen(request)),
         };
       },
     },

@@ -2,7 +2,7 @@ import { respondDocument } from '../platform/http/page-response.ts';
 import type { Page, PageRequest } from '../platform/http/route.ts';
 
 /** Whether whoever asks may look at the sandbox; others are not told of it. */
-export type IsSandboxOpen = (request: PageRequest) => boolean;
+export type IsSandboxOpen = (request: PageRequest) => Promise<boolean>;
 
 /** As the navigation of every page writes it. */
 const sandboxLink = '<a href="sandbox">Sandbox</a>';
@@ -16,10 +16,8 @@ export function fitNavigation(html: string, isSandboxOpen: boolean): string {
 export function startPage(isSandboxOpen: IsSandboxOpen): Page {
   return {
     path: '/',
-    handle: (request) =>
-      Promise.resolve(
-        respondDocument(renderStartPage(isSandboxOpen(request)), { statusCode: 200, style: styleSheet }),
-      ),
+    handle: async (request) =>
+      respondDocument(renderStartPage(await isSandboxOpen(request)), { statusCode: 200, style: styleSheet }),
   };
 }
 

@@ -71,8 +71,9 @@ export function sandboxPages(tools: SandboxTools): Page[] {
   ];
   return pages.map((page) => ({
     ...page,
-    handle: (request) => {
-      if (!isWelcome(request, tools.access)) throw new PublicError(notFound, 'There is no such route.');
+    handle: async (request) => {
+      if (!(await isWelcome(request, tools.access)))
+        throw new PublicError(notFound, 'There is no such route.');
       if (page.method === 'DELETE' && !isOwnOrigin(request, tools.publicUrl))
         throw new PublicError(forbidden, 'A page of another site must not delete messages.');
       return page.handle(request);

@@ -2,7 +2,7 @@ import fc from 'fast-check';
 import { expect, test } from 'vitest';
 import type { PageRequest } from '../platform/http/route.ts';
 import { createSecrets } from '../platform/secrets.ts';
-import { isLinkOpened, isWelcome, sandboxToken, tokenCookie } from './visitor.ts';
+import { isDirect, isLinkOpened, isWelcome, sandboxToken, tokenCookie } from './visitor.ts';
 
 const local: PageRequest = {
   params: {},
@@ -10,6 +10,8 @@ const local: PageRequest = {
   repeatedQuery: [],
   remoteAddress: '127.0.0.1',
   host: '127.0.0.1:8025',
+  remotePort: 50_000,
+  localAddress: '127.0.0.1',
   localPort: 8025,
   httpVersion: '1.1',
   isForwarded: false,
@@ -28,7 +30,7 @@ const withHeader = (name: string, value: string) => ({
 test.each(['127.0.0.1', '127.8.9.10', '::1', '::ffff:127.0.0.1'])(
   'whoever asks from %s is on this machine',
   (remoteAddress) => {
-    expect(isWelcome({ ...local, remoteAddress }, loopback)).toBe(true);
+    expect(isDirect({ ...local, remoteAddress })).toBe(true);
   },
 );
 
@@ -42,19 +44,19 @@ test.each([
   '128.0.0.1',
   '',
 ])('whoever asks from "%s" is not', (remoteAddress) => {
-  expect(isWelcome({ ...local, remoteAddress }, loopback)).toBe(false);
+  expect(isDirect({ ...local, remoteAddress })).toBe(false);
 });
 
 test.each(['localhost:8025', 'LOCALHOST:8025', '127.0.0.1:8025', '127.1.2.3:8025', '[::1]:8025'])(
   'the host %s names this machine',
   (host) => {
-    expect(isWelcome({ ...local, host }, loopback)).toBe(true);
+    expect(isDirect({ ...local, host })).toBe(true);
   },
 );
 
 test.each(['localhost', '127.0.0.1', '[::1]'])('the host %s means port 80', (host) => {
-  expect(isWelcome({ ...local, host }, loopback)).toBe(false);
-  expect(isWelcome({ ...local, host, localPort: 80 }, loopback)).toBe(true);
+  expect(isDirect({ ...local, host })).toBe(false);
+  expect(isDirect({ ...local, host, localPort: 80 })).toBe(true);
 });
 
 test.each([
@@ -74,21 +76,38 @@ test.each([
   '127.1',
 ])('the host "%s" does not, as in a rebound name', (host) => {
   for (const localPort of [80, 443, 8025]) {
-    expect(isWelcome({ ...local, host, localPort }, loopback)).toBe(false);
-    expect(isWelcome({ ...local, host: `${host}:8025` }, loopback)).toBe(false);
+    expect(isDirect({ ...local, host, localPort })).toBe(false);
+    expect(isDirect({ ...local, host: `${host}:8025` })).toBe(false);
   }
 });
 
 test('what came through a proxy on this machine did not come from this machine', () => {
-  expect(isWelcome({ ...local, isForwarded: true }, loopback)).toBe(false);
-  expect(isWelcome({ ...local, httpVersion: '1.0' }, loopback)).toBe(false);
-  expect(isWelcome({ ...local, host: 'localhost:9000' }, loopback)).toBe(false);
+  expect(isDirect({ ...local, isForwarded: true })).toBe(false);
+  expect(isDirect({ ...local, httpVersion: '1.0' })).toBe(false);
+  expect(isDirect({ ...local, host: 'localhost:9000' })).toBe(false);
 });
+
+test.each([
+  ['upgrade', 'websocket'],
+  ['upgrade', ''],
+  ['connection', 'upgrade'],
+  ['connection', 'keep-alive, Upgrade'],
+  ['connection', 'close, X-Forwarded-For'],
+])('what has the header %s: "%s" is not direct', (name, value) => {
+  expect(isDirect({ ...local, ...withHeader(name, value) })).toBe(false);
+});
+
+test.each(['keep-alive', 'Keep-Alive', 'close', 'keep-alive, close', ''])(
+  'programs say "Connection: %s" themselves',
+  (value) => {
+    expect(isDirect({ ...local, ...withHeader('connection', value) })).toBe(true);
+  },
+);
 
 test('no registrable name passes for this machine', () => {
   fc.assert(
     fc.property(fc.domain(), (domain) => {
-      expect(isWelcome({ ...local, host: `${domain}:8025` }, loopback)).toBe(false);
+      expect(isDirect({ ...local, host: `${domain}:8025` })).toBe(false);
     }),
   );
 });
@@ -101,45 +120,45 @@ const distant: PageRequest = {
   httpVersion: '1.0',
 };
 
-test('whoever has the token is welcome from anywhere, whichever way it comes', () => {
+test('whoever has the token is welcome from anywhere, whichever way it comes', async () => {
   for (const mode of ['loopback', 'token'] as const) {
     const access = { mode, token };
-    expect(isWelcome(distant, access)).toBe(false);
+    expect(await isWelcome(distant, access)).toBe(false);
     for (const given of [
       { query: { token } },
       withHeader('authorization', `Bearer ${token}`),
       withHeader('cookie', `a=b; postillion_sandbox=${token}; c=d`),
     ]) {
-      expect(isWelcome({ ...distant, ...given }, access)).toBe(true);
+      expect(await isWelcome({ ...distant, ...given }, access)).toBe(true);
     }
   }
 });
 
-test('no other text is the token', () => {
+test('no other text is the token', async () => {
   const access = { mode: 'token', token } as const;
   const wrong = fc.oneof(
     fc.string(),
     fc.nat(token.length - 1).map((length) => token.slice(0, length)),
     fc.constantFrom(`${token}0`, token.toUpperCase(), ` ${token}`, `0${token}`),
   );
-  fc.assert(
-    fc.property(wrong, (given) => {
+  await fc.assert(
+    fc.asyncProperty(wrong, async (given) => {
       fc.pre(given !== token);
-      expect(isWelcome({ ...distant, query: { token: given } }, access)).toBe(false);
-      expect(isWelcome({ ...distant, ...withHeader('cookie', `postillion_sandbox=${given}0`) }, access)).toBe(
-        false,
-      );
+      expect(await isWelcome({ ...distant, query: { token: given } }, access)).toBe(false);
+      expect(
+        await isWelcome({ ...distant, ...withHeader('cookie', `postillion_sandbox=${given}0`) }, access),
+      ).toBe(false);
       expect(isLinkOpened({ ...distant, query: { token: given } }, access)).toBe(false);
     }),
   );
 });
 
-test('with `token`, being on this machine is not enough', () => {
-  expect(isWelcome(local, { mode: 'token', token })).toBe(false);
+test('with `token`, being on this machine is not enough', async () => {
+  expect(await isWelcome(local, { mode: 'token', token })).toBe(false);
 });
 
-test('a public sandbox is for everyone', () => {
-  expect(isWelcome(distant, { mode: 'any', token })).toBe(true);
+test('a public sandbox is for everyone', async () => {
+  expect(await isWelcome(distant, { mode: 'any', token })).toBe(true);
 });
 
 test('the token is that of the secret, at every start', () => {

@@ -1,15 +1,17 @@
 import net from 'node:net';
 import type { PageRequest } from '../platform/http/route.ts';
 import { isEqualDigest, type Secrets, sha256 } from '../platform/secrets.ts';
+import { isOwnSocket } from './socket-owner.ts';
 
 /**
  * Who may look at the sandbox. Whoever has the token may, from anywhere: it is in the link that a start prints.
  *
  * `loopback` also lets in what asks directly from this machine. Of a proxy on this machine, every request comes from
  * there too, so that an address alone proves nothing: what speaks HTTP/1.0 (nginx before 1.29.7 does, unless told
- * otherwise), carries a header that proxies add, or asks for another port than ours, is not direct. A proxy that does
- * none of the three and forwards TCP or HTTP/1.1 without a word cannot be told from a program on this machine. For
- * it there is POSTILLION_PUBLIC_URL: with that, or with trusted proxies, the default is `token`.
+ * otherwise), carries a header that proxies add or pass on, or asks for another port than ours, is not direct. Nor is,
+ * on Linux, what comes from a socket of another user, since proxies run as users of their own. One that runs as ours or
+ * as root, and forwards TCP or HTTP/1.1 without a word, cannot be told from a program on this machine. For it there is
+ * POSTILLION_PUBLIC_URL: with that, or with trusted proxies, the default is `token`.
  *
  * `token` lets in nobody else, and `any` everybody.
  */
@@ -27,8 +29,9 @@ export function sandboxToken(secrets: Secrets): string {
 /** As long as a UUID, all of it random: nobody guesses it, and a link stays short enough to be copied. */
 const tokenBytes = 16;
 
-export function isWelcome(request: PageRequest, { mode, token }: SandboxAccess): boolean {
-  return mode === 'any' || (mode === 'loopback' && isDirect(request)) || isToken(givenToken(request), token);
+export async function isWelcome(request: PageRequest, { mode, token }: SandboxAccess): Promise<boolean> {
+  if (mode === 'any' || isToken(givenToken(request), token)) return true;
+  return mode === 'loopback' && isDirect(request) && (await isOfOwnUser(request));
 }
 
 /** Whether the token stands in the address, where it came with a link. */
@@ -66,15 +69,35 @@ function isToken(given: string, token: string): boolean {
 }
 
 /**
+ * Whether nothing in the request itself says that it came through a proxy or from elsewhere.
+ *
  * The host has to name this machine: a page on the web that lets its own name resolve to 127.0.0.1 makes the visitor's
  * browser ask from here, but under that name (DNS rebinding).
  */
-function isDirect(request: PageRequest): boolean {
+export function isDirect(request: PageRequest): boolean {
   if (request.isForwarded || request.httpVersion === '1.0' || !isLoopback(request.remoteAddress))
     return false;
+  if (isSwitching(request)) return false;
   const host = parseHost(request.host);
   if (host?.port !== request.localPort) return false;
   return host.name === 'localhost' || isLoopback(host.name);
+}
+
+/**
+ * `Upgrade`, or a `Connection` that is more than a wish to keep or to close it: a browser or a program has nothing to
+ * ask for that way, and a proxy that is set up for WebSockets writes it into every request.
+ */
+function isSwitching({ header }: PageRequest): boolean {
+  if (header('upgrade') !== undefined) return true;
+  const options = (header('connection') ?? '').split(',').map((option) => option.trim().toLowerCase());
+  return options.some((option) => !['', 'keep-alive', 'close'].includes(option));
+}
+
+/** Where that cannot be found out, the other rules have to do. */
+async function isOfOwnUser(request: PageRequest): Promise<boolean> {
+  const { remoteAddress, remotePort, localAddress, localPort } = request;
+  const theirs = { address: remoteAddress, port: remotePort };
+  return (await isOwnSocket(theirs, { address: localAddress, port: localPort })) ?? true;
 }
 
 /**

@@ -8,7 +8,7 @@ const directory = path.resolve(import.meta.dirname, '../../test/support/gallery-
 const pages = galleryPages({
   readGallery: openGallery(directory),
   directory,
-  fitPage: (html) => html,
+  fitPage: (html) => Promise.resolve(html),
 });
 
 async function ask(route: string, params: Record<string, string> = {}, query: Record<string, string> = {}) {
@@ -25,7 +25,13 @@ async function ask(route: string, params: Record<string, string> = {}, query: Re
       purpose: '',
     },
     ...{ remoteAddress: '203.0.113.9', host: 'example.com', isForwarded: true },
-    ...{ localPort: 8025, httpVersion: '1.1', repeatedQuery: [] },
+    ...{
+      remotePort: 50_000,
+      localAddress: '203.0.113.1',
+      localPort: 8025,
+      httpVersion: '1.1',
+      repeatedQuery: [],
+    },
   });
 }
 

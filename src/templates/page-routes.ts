@@ -13,7 +13,7 @@ export type GalleryPageTools = {
   /** The folder that it reads. */
   directory: string;
   /** The page as whoever asks may see it: its navigation leads to what else is served. */
-  fitPage: (html: string, request: PageRequest) => string;
+  fitPage: (html: string, request: PageRequest) => Promise<string>;
 };
 
 /**
@@ -23,8 +23,10 @@ export type GalleryPageTools = {
 export function galleryPages(tools: GalleryPageTools): Page[] {
   const files = readGalleryPage();
   const pages: Record<string, (request: PageRequest) => Promise<PageResponse>> = {
-    '/gallery': (request) =>
-      Promise.resolve({ ...files.html, body: tools.fitPage(String(files.html.body), request) }),
+    '/gallery': async (request) => ({
+      ...files.html,
+      body: await tools.fitPage(String(files.html.body), request),
+    }),
     '/gallery/page.css': () => Promise.resolve(files.css),
     '/gallery/page.js': () => Promise.resolve(files.script),
     '/gallery/templates.json': async () => respondListing(await tools.readGallery()),

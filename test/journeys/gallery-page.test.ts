@@ -352,7 +352,7 @@ function startPageServer(): Promise<HttpServer> {
     pages: galleryPages({
       readGallery: openGallery(directory),
       directory,
-      fitPage: (html) => html,
+      fitPage: (html) => Promise.resolve(html),
     }),
     validation: createValidation({}),
     bodyThread: { read: () => Promise.reject(new Error('no thread')), stop: () => Promise.resolve() },

@@ -8,8 +8,9 @@ import { once } from 'node:events';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { readConfig } from '../../src/config.ts';
 import { keepMessage, sandboxToken } from '../../src/sandbox/sandbox.ts';
-import { describeWithNginx } from '../support/nginx.ts';
+import { describeWithNginx, hasOwnUser } from '../support/nginx.ts';
 import { startTestServer, type TestServer } from '../support/server.ts';
+import { startTcpForwarder } from '../support/tcp-forwarder.ts';
 
 let server: TestServer;
 
@@ -75,8 +76,48 @@ test.each([
   }
 });
 
+/** Of these one of the two others says what it is: whose the connection is, on Linux. */
+const knowsOwners = process.platform === 'linux' && hasOwnUser;
+if (!knowsOwners)
+  console.log('Skipped, because it takes Linux and root to run as another user: proxies that say nothing');
+
+test.skipIf(!knowsOwners)('a forwarder of TCP that runs as a user of its own opens nothing', async () => {
+  const port = Number(new URL(server.url).port);
+  const nobody = 65_534;
+  const forwarder = await startTcpForwarder({ port, uid: nobody });
+  const ask = async (method: string, path: string, headers = {}) => {
+    const target = { host: '127.0.0.1', port: forwarder.port, method, path };
+    const request = http.request({ ...target, headers: { host: `localhost:${port}`, ...headers } });
+    request.end();
+    const [response] = (await once(request, 'response')) as [http.IncomingMessage];
+    return { status: response.statusCode, body: (await response.toArray()).join('') };
+  };
+  try {
+    expect((await ask('GET', '/healthz')).status).toBe(200);
+    for (const path of paths) expect([path, (await ask('GET', path)).status]).toEqual([path, 404]);
+    expect((await ask('DELETE', '/sandbox/messages')).status).toBe(404);
+    for (const path of ['/', '/docs', '/gallery']) {
+      expect((await ask('GET', path)).body).not.toContain('href="sandbox"');
+    }
+    const authorization = `Bearer ${sandboxToken(server.installation.secrets)}`;
+    const listed = await ask('GET', '/sandbox/messages', { authorization });
+    expect(listed.body).toContain('ada@example.com');
+  } finally {
+    await forwarder.stop();
+  }
+});
+
+const webSockets =
+  'proxy_http_version 1.1; proxy_set_header Upgrade $http_upgrade; proxy_set_header Connection "upgrade";';
+
 describeWithNginx('through nginx', (start) => {
+  const silent: Record<string, () => string> = {
+    'as it is from 1.29.7 on': () =>
+      `proxy_pass ${server.url}; proxy_http_version 1.1; proxy_set_header Connection '';`,
+  };
   const configurations = {
+    'set up for WebSockets': () => `proxy_pass ${server.url}; ${webSockets}`,
+    ...(knowsOwners ? silent : {}),
     'with nothing but proxy_pass': () => `proxy_pass ${server.url};`,
     "with the client's Host": () => `proxy_pass ${server.url}; proxy_set_header Host $http_host;`,
     'with HTTP/1.1 and a header': () =>
@@ -97,6 +138,8 @@ describeWithNginx('through nginx', (start) => {
             expect([path, answer.status]).toEqual([path, 404]);
             expect(answer.body).not.toContain('ada@example.com');
           }
+          const deletion = await nginx.request('/sandbox/messages', { method: 'DELETE', headers: { host } });
+          expect(deletion.status).toBe(404);
         }
         const token = sandboxToken(server.installation.secrets);
         const opened = await nginx.request(`/sandbox?token=${token}`);

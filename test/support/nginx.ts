@@ -86,14 +86,17 @@ async function startNginx(executable: string, location: string): Promise<Nginx> 
   return { stop, request: (target, options = {}) => ask(socketPath, target, options) };
 }
 
-/** One process that stays in front, and writes into its folder only. */
+/** Nobody but root can give its workers another user, and has to, as every distribution does. */
+export const hasOwnUser = process.getuid?.() === 0;
+
+/** Writes into its folder only. */
 function configuration(folder: string, socketPath: string, location: string): string {
   const temporary = ['client_body', 'proxy', 'fastcgi', 'uwsgi', 'scgi']
     .map((name) => `${name}_temp_path ${folder}/${name};`)
     .join('\n');
   return `daemon off;
-master_process off;
-pid ${folder}/pid;
+worker_processes 1;
+${hasOwnUser ? 'user www-data;\n' : ''}pid ${folder}/pid;
 events {}
 http {
 access_log off;
@@ -138,6 +141,7 @@ function canConnect(socketPath: string): Promise<boolean> {
 
 async function end(child: ChildProcess): Promise<void> {
   if (child.exitCode !== null || child.signalCode !== null) return;
-  child.kill('SIGKILL');
+  // Not SIGKILL, which would leave the workers.
+  child.kill('SIGTERM');
   await once(child, 'exit');
 }

@@ -124,7 +124,9 @@ export type PageRequest = {
   /** A header of the request, by its name in lower case. */
   header: (name: string) => string | undefined;
   remoteAddress: string;
-  /** The port on this machine that the connection came in at. */
+  remotePort: number;
+  /** Address and port on this machine that the connection came in at. */
+  localAddress: string;
   localPort: number;
   /** `1.0` or `1.1`. */
   httpVersion: string;

@@ -708,6 +708,8 @@ function addPage(app: FastifyInstance, page: Page, tools: PageTools): void {
           return Array.isArray(value) ? value.join(', ') : value;
         },
         remoteAddress: request.socket.remoteAddress ?? '',
+        remotePort: request.socket.remotePort ?? 0,
+        localAddress: request.socket.localAddress ?? '',
         localPort: request.socket.localPort ?? 0,
         httpVersion: request.raw.httpVersion,
         host: headers.host ?? '',
