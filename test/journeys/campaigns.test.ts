@@ -525,8 +525,8 @@ describe('sending', () => {
     expect(responses.map(({ status }) => status).sort()).toEqual([200, ...Array<number>(9).fill(400)]);
     const messages = await rowsOf(
       server,
-      "select from messages where class = 'campaign' and details::text like $1",
-      [`%${list}%`],
+      "select from messages where organization_id = $2 and class = 'campaign' and details::text like $1",
+      [`%${list}%`, server.organizationId],
     );
     expect(messages).toHaveLength(1);
   });

@@ -215,8 +215,9 @@ describe('in the sandbox', () => {
     const lasting = () =>
       rowsOf(
         server,
-        `select (select count(*) from suppressions) as suppressed,
-           (select jsonb_agg(c order by hour, shard) from reputation_counts c) as counted`,
+        `select (select count(*) from suppressions where organization_id = $1) as suppressed,
+           (select jsonb_agg(c order by hour, shard) from reputation_counts c where organization_id = $1) as counted`,
+        [server.organizationId],
       );
     const before = await lasting();
     // A run of soft bounces suppresses others from the fifth on.

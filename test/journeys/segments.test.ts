@@ -158,9 +158,11 @@ test.each([
 });
 
 test('a plan limits how many there are', async () => {
-  const [{ count }] = (await rowsOf<{ count: number }>(server, 'select count(*) from segments')) as [
-    { count: number },
-  ];
+  const [{ count }] = (await rowsOf<{ count: number }>(
+    server,
+    'select count(*) from segments where organization_id = $1',
+    [server.organizationId],
+  )) as [{ count: number }];
   await updateOrganization(server.installation, server.organizationId, { limits: { segments: count + 1 } });
   const responses = await Promise.all(
     Array.from({ length: 5 }, () => ask('POST', '/segments', { name: 'One', conditions: named('x') })),

@@ -90,9 +90,11 @@ test('STOP does not wait behind the receipts of a campaign', async () => {
   );
   const [row] = await rowsOf<{ delivered: number; is_first: boolean }>(
     server,
-    `select count(*) as delivered, min(r.status_at) >= (select created_at from suppressions) as is_first
+    `select count(*) as delivered,
+       min(r.status_at) >= (select created_at from suppressions where organization_id = $1) as is_first
      from recipients r
-     where r.status = 'delivered'`,
+     where r.organization_id = $1 and r.status = 'delivered'`,
+    [server.organizationId],
   );
   expect(row).toEqual({ delivered: receipts, is_first: true });
 });
@@ -127,8 +129,13 @@ test('STOP that is told to two nodes at once is answered once, and keeps neither
     () => rowsOf(server, `select from sms_events where kind = 'inbound'`),
     (events) => events.length === 0,
   );
-  expect(await rowsOf(server, `select from recipients where field = 'answer'`)).toHaveLength(1);
-  expect(await rowsOf(server, 'select used from quota_usage')).toEqual([{ used: 1 }]);
+  const own = [server.organizationId];
+  expect(
+    await rowsOf(server, `select from recipients where organization_id = $1 and field = 'answer'`, own),
+  ).toHaveLength(1);
+  expect(await rowsOf(server, 'select used from quota_usage where organization_id = $1', own)).toEqual([
+    { used: 1 },
+  ]);
 });
 
 describe('a receipt under an id that nobody knows', () => {

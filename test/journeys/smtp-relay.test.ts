@@ -167,7 +167,8 @@ describe('what the server answers', () => {
     );
     const [row] = await rowsOf(
       server,
-      "select provider_message_id from recipients where address = 'fine@example.com'",
+      "select provider_message_id from recipients where organization_id = $1 and address = 'fine@example.com'",
+      [server.organizationId],
     );
     expect(row).toEqual({ provider_message_id: 'ABC123' });
   });

@@ -286,7 +286,10 @@ describe('one click', () => {
     });
     await server.request('DELETE', `/v1/contacts/${contact.id}`);
     const path = `/u/${tokens[0]!.unsubscribe}`;
-    const suppressions = () => rowsOf<{ reason: string }>(server, 'select reason from suppressions');
+    const suppressions = () =>
+      rowsOf<{ reason: string }>(server, 'select reason from suppressions where organization_id = $1', [
+        server.organizationId,
+      ]);
     await visit(path, { method: 'POST', body: oneClick, headers: form });
     expect(await suppressions()).toEqual([{ reason: 'unsubscribe' }]);
     expect(await (await visit(path)).text()).toContain('You are unsubscribed');

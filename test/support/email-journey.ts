@@ -3,6 +3,7 @@ import { setTimeout as delay } from 'node:timers/promises';
 import type { EmailRecipientRecord, EmailRecord } from '../../src/messages/schema.ts';
 import { type Clock, systemClock } from '../../src/platform/clock.ts';
 import { unpreparedStatement } from '../../src/platform/postgres/database.ts';
+import { neighbourId } from './neighbour.ts';
 import type { TestResponse, TestServer } from './server.ts';
 
 export type ErrorBody = { status_code: number; name: string; message: string };
@@ -95,8 +96,13 @@ export function rowsOf<Row>(
   return server.installation.database.rows(unpreparedStatement<Row>(text), values);
 }
 
+/** Of all organizations but the neighbour. */
 export async function countOf(server: TestServer, table: 'messages' | 'recipients' | 'delivery_queue') {
-  const [row] = await rowsOf<{ count: number }>(server, `select count(*) from ${table}`);
+  const [row] = await rowsOf<{ count: number }>(
+    server,
+    `select count(*) from ${table} where organization_id <> $1`,
+    [neighbourId],
+  );
   return row!.count;
 }
 

@@ -7,11 +7,12 @@ import { chmod, lstat, mkdtemp, readdir, readFile, realpath, rm } from 'node:fs/
 import path from 'node:path';
 import pg from 'pg';
 import type { TestProject } from 'vitest/node';
-import { type DatabaseAddress, openDatabase } from '../../src/platform/postgres/database.ts';
+import { type Database, type DatabaseAddress, openDatabase } from '../../src/platform/postgres/database.ts';
 import { startEmbeddedPostgres } from '../../src/platform/postgres/embedded.ts';
 import { migrate } from '../../src/platform/postgres/migrate.ts';
 import { databasesDirectories, databasesDirectory } from './temporary-directory.ts';
-import { addressOf, clientConfigOf, templateName } from './test-database.ts';
+import { plantNeighbour } from './neighbour.ts';
+import { addressOf, clientConfigOf, sharedTemplateName, templateName } from './test-database.ts';
 
 declare module 'vitest' {
   // eslint-disable-next-line @typescript-eslint/consistent-type-definitions -- only interfaces can be merged into
@@ -62,16 +63,26 @@ export default async function startPostgresForTests(project: TestProject): Promi
 async function createTemplate(server: DatabaseAddress): Promise<void> {
   await dropTemplate(server);
   await runOn(server, `create database ${templateName}`);
-  const database = openDatabase({ address: addressOf(server, templateName), connectionsMax: 1 });
+  await prepare(addressOf(server, templateName), migrate);
+  await runOn(server, `create database ${sharedTemplateName} template ${templateName}`);
+  await prepare(addressOf(server, sharedTemplateName), plantNeighbour);
+}
+
+async function prepare(
+  address: DatabaseAddress,
+  work: (database: Database) => Promise<unknown>,
+): Promise<void> {
+  const database = openDatabase({ address, connectionsMax: 1 });
   try {
-    await migrate(database);
+    await work(database);
   } finally {
     await database.close();
   }
 }
 
 async function dropTemplate(server: DatabaseAddress): Promise<void> {
-  await runOn(server, `drop database if exists ${templateName} (force)`);
+  for (const name of [sharedTemplateName, templateName])
+    await runOn(server, `drop database if exists ${name} (force)`);
 }
 
 async function runOn(server: DatabaseAddress, text: string): Promise<void> {

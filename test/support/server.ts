@@ -1,4 +1,7 @@
-/** A whole installation in this process, for tests that cross rooms: a database of its own, the API and a key. */
+/**
+ * A whole installation in this process, for tests that cross rooms: a database of its own, the API and a key, beside an
+ * organization whose data clash with those of the test (neighbour.ts).
+ */
 import { createApiKey, createOrganization } from '../../src/accounts/accounts.ts';
 import { type Config, readConfig } from '../../src/config.ts';
 import { sandboxDomain, verifyByOperator } from '../../src/domains/domains.ts';
@@ -67,7 +70,9 @@ export async function startTestServer(options: TestServerOptions = {}): Promise<
     database: given,
     ...settings
   } = options;
-  const testDatabase = given ? { address: given, drop: () => Promise.resolve() } : await createTestDatabase();
+  const testDatabase = given
+    ? { address: given, drop: () => Promise.resolve() }
+    : await createTestDatabase({ hasNeighbour: true });
   const database = withPartitionsOnDemand(
     openDatabase({
       address: testDatabase.address,

@@ -6,6 +6,8 @@ import { inject } from 'vitest';
 import { type DatabaseAddress, sqlState } from '../../src/platform/postgres/database.ts';
 
 export const templateName = 'postillion_template';
+/** The same with a hostile neighbour (neighbour.ts). */
+export const sharedTemplateName = 'postillion_shared_template';
 
 /** Autovacuum may be looking at the template; it is asked to go and does so within a second. */
 const cloneAttemptsMax = 50;
@@ -20,11 +22,15 @@ export type TestDatabase = {
   drop: () => Promise<void>;
 };
 
-/** Clones the migrated template under a name that no other test uses. Takes 40 to 80 ms. */
-export async function createTestDatabase(): Promise<TestDatabase> {
+/**
+ * Clones the migrated template under a name that no other test uses. Takes 40 to 80 ms. With a neighbour there is an
+ * organization already, whose data clash with those of the test.
+ */
+export async function createTestDatabase({ hasNeighbour = false } = {}): Promise<TestDatabase> {
   const server = inject('databaseServer');
   const name = `test_${process.pid}_${randomBytes(6).toString('hex')}`;
-  await withClient(server, (client) => clone(client, name));
+  const template = hasNeighbour ? sharedTemplateName : templateName;
+  await withClient(server, (client) => clone(client, name, template));
   return {
     address: addressOf(server, name),
     drop: () =>
@@ -34,10 +40,10 @@ export async function createTestDatabase(): Promise<TestDatabase> {
   };
 }
 
-async function clone(client: pg.Client, name: string): Promise<void> {
+async function clone(client: pg.Client, name: string, template: string): Promise<void> {
   for (let attempt = 1; ; attempt += 1) {
     try {
-      await client.query(`create database ${name} template ${templateName} strategy wal_log`);
+      await client.query(`create database ${name} template ${template} strategy wal_log`);
       return;
     } catch (cause) {
       if (sqlState(cause) !== objectInUse || attempt === cloneAttemptsMax) throw cause;
