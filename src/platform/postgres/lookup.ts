@@ -1,4 +1,5 @@
 import { type Transaction, statement } from './database.ts';
+import { type Predicate, toPredicate } from './predicate.ts';
 
 /**
  * SQL: a row of an organization's table has the key that another row names. Like the plain comparison of the columns,
@@ -14,12 +15,14 @@ export function hasKeyOf(
   row: string,
   given: string,
   columns: readonly (string | readonly [own: string, given: string])[],
-): string {
+): Predicate {
   const others = columns.map((column) => {
     const [own, other] = typeof column === 'string' ? [column, column] : column;
     return `${row}.${own} = ${given}.${other}`;
   });
-  return [`${row}.organization_id = any (array[${given}.organization_id])`, ...others].join(' and ');
+  return toPredicate(
+    [`${row}.organization_id = any (array[${given}.organization_id])`, ...others].join(' and '),
+  );
 }
 
 const setByIndex = statement(
