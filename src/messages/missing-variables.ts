@@ -14,15 +14,20 @@ export const missingVariablesHeader = {
 
 /** Proxies refuse headers of some thousand bytes, and the message was sent. */
 const headerLengthMax = 1_000;
+/** A longer name is left out, so that it does not hide all those after it. */
+const nameLengthMax = 100;
 
 /** Names are letters, digits, dots and underscores, so that nothing in them can break out of a header. */
 export function tellMissingVariables(names: readonly string[]): Record<string, string> {
   if (names.length === 0) return {};
-  let told = '';
+  const told: string[] = [];
+  let length = 0;
   for (const name of names) {
-    const longer = told === '' ? name : `${told}, ${name}`;
-    if (longer.length > headerLengthMax) return { [header]: told === '' ? '...' : `${told}, ...` };
-    told = longer;
+    if (name.length > nameLengthMax) continue;
+    length += name.length + 2;
+    if (length > headerLengthMax) break;
+    told.push(name);
   }
-  return { [header]: told };
+  if (told.length < names.length) told.push('...');
+  return { [header]: told.join(', ') };
 }
