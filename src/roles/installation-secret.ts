@@ -20,7 +20,7 @@ import {
   type KeyRing,
   secretLengthMin,
 } from '../platform/secrets.ts';
-import type { Foundation } from './installation.ts';
+import type { Foundation } from './foundation.ts';
 import { makeSecretFile, readSecretFile, secretFileOf } from './secret-file.ts';
 
 /**

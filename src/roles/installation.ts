@@ -5,9 +5,9 @@ import { createApiKey, createOrganization, hasOrganization, hasOrganizations } f
 import { parseDomain } from '../channels/email/email.ts';
 import type { Config } from '../config.ts';
 import { type InstanceHosts, sandboxDomain, verifyByOperator } from '../domains/domains.ts';
-import { type Clock, sleep, systemClock } from '../platform/clock.ts';
-import { createResolver, type Resolver } from '../platform/dns/dns.ts';
-import { createIds, type NewId } from '../platform/ids.ts';
+import { sleep, systemClock } from '../platform/clock.ts';
+import { createResolver } from '../platform/dns/dns.ts';
+import { createIds } from '../platform/ids.ts';
 import type { Log } from '../platform/log.ts';
 import { type AnchoredClock, startAnchoredClock } from '../platform/postgres/anchored-clock.ts';
 import {
@@ -26,25 +26,11 @@ import type { KeyRing, Secrets } from '../platform/secrets.ts';
 import { addSender, approveSender, sandboxSender } from '../senders/senders.ts';
 import { asDatabaseProblem, DatabaseProblem, refuseOldServer } from './database-problem.ts';
 import { describeFailure } from './failure.ts';
+import type { Foundation } from './foundation.ts';
 import { openSecrets } from './installation-secret.ts';
 
 /** What every role stands on. */
-export type Installation = {
-  config: Config;
-  database: Database;
-  secrets: Secrets;
-  clock: Clock;
-  newId: NewId;
-  log: Log;
-  resolver: Resolver;
-  /** What other people's DNS records point to. */
-  hosts: InstanceHosts;
-  /** Closes the database, and stops the embedded PostgreSQL unless another process uses it. */
-  close: () => Promise<void>;
-};
-
-/** An installation whose secret was not looked at. */
-export type Foundation = Omit<Installation, 'secrets'>;
+export type Installation = Foundation & { secrets: Secrets };
 
 /**
  * Finds or starts PostgreSQL, brings its schema up to date, and opens the secret. Throws a ConfigError if the secret

@@ -6,13 +6,8 @@ import { migrate, pendingMigrations } from '../platform/postgres/migrate.ts';
 import { createPartitions } from '../platform/postgres/partitions.ts';
 import { asDatabaseProblem } from './database-problem.ts';
 import { describeFailure } from './failure.ts';
-import {
-  type Foundation,
-  hasInstallation,
-  type Installation,
-  openFoundation,
-  openSecretsOf,
-} from './installation.ts';
+import type { Foundation } from './foundation.ts';
+import { hasInstallation, type Installation, openFoundation, openSecretsOf } from './installation.ts';
 
 /**
  * What every operator command does alike: it opens the installation, beside a running server or without one, does

@@ -9,7 +9,8 @@ import {
   type RotationOutcome,
   rotateSecret,
 } from '../platform/secret-keys.ts';
-import type { Foundation, Installation } from './installation.ts';
+import type { Foundation } from './foundation.ts';
+import type { Installation } from './installation.ts';
 import { secretsAtHand } from './installation-secret.ts';
 import {
   addCommand,

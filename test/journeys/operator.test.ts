@@ -216,7 +216,7 @@ test('a key is listed without what it opens, and is revoked by its id', async ()
     own,
     ...['key', 'create', '--org', org, '--name', 'Short-lived', '--expires-at', '2999-12-31T23:59:59+01:00'],
   );
-  expect(key).toMatch(/^pst_[0-9A-Za-z]{43}$/);
+  expect(key).toMatch(/^pst_[0-9A-Za-z]{49}$/);
   expect(await runJson(own, 'key', 'revoke', id)).toEqual({ id, revoked: true });
   const list = await run(own, 'key', 'list', '--org', org, '--json');
   expect(list.output).not.toContain(key);

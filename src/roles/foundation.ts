@@ -1,0 +1,21 @@
+import type { Config } from '../config.ts';
+import type { InstanceHosts } from '../domains/domains.ts';
+import type { Clock } from '../platform/clock.ts';
+import type { Resolver } from '../platform/dns/dns.ts';
+import type { NewId } from '../platform/ids.ts';
+import type { Log } from '../platform/log.ts';
+import type { Database } from '../platform/postgres/database.ts';
+
+/** An installation whose secret was not looked at. */
+export type Foundation = {
+  config: Config;
+  database: Database;
+  clock: Clock;
+  newId: NewId;
+  log: Log;
+  resolver: Resolver;
+  /** What other people's DNS records point to. */
+  hosts: InstanceHosts;
+  /** Closes the database, and stops the embedded PostgreSQL unless another process uses it. */
+  close: () => Promise<void>;
+};
