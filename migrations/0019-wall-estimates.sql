@@ -1,7 +1,8 @@
 -- Owner: platform (the policies of all tables that have an organization), segments. What works in the background is
 -- held to its organization by row-level security as well; until now only requests were.
--- Locks: access exclusive on each of these tables for a moment, while its policy is replaced. The previous release may
--- run beside it: the policies let the same rows through.
+-- Locks: access exclusive on all of these tables for a moment, while their policies are replaced. It waits, in short
+-- tries, while a backup (pg_dump) runs, which reads all of them. The previous release may run beside it: the policies
+-- let the same rows through.
 
 -- Every statement names its organization, and the policy says it once more. The planner took the two for independent
 -- of each other: the contacts of an organization for a single one, and one index as good as any other. Of a first
@@ -37,6 +38,15 @@ do $$
 declare
   tenant_table regclass;
 begin
+  -- All of them before anything is done that would be done in vain.
+  execute (
+    select format(
+      'lock table %s in access exclusive mode',
+      string_agg(polrelid::regclass::text, ', ' order by polrelid)
+    )
+    from pg_policy
+    where polname = 'own_organization'
+  );
   for tenant_table in
     select polrelid::regclass from pg_policy where polname = 'own_organization' order by polrelid
   loop

@@ -1,7 +1,11 @@
 -- Owner: platform (create_monthly_partitions); messages (the partitions of messages, recipients, message_contents).
 -- Partitions of which rows are found by their primary key before anything is known of them, and that leave no gap.
--- Locks: the three tables for a moment, while their empty partitions are detached and attached. The previous release
+-- Locks: access exclusive on the three tables and their partitions for a moment, while empty partitions are detached
+-- and attached. It waits, in short tries, while a backup (pg_dump) runs, which reads all of them. The previous release
 -- makes and uses partitions as before.
+
+-- All at once, in the order in which a message is accepted, and before anything is done that would be done in vain.
+lock table messages, message_contents, recipients in access exclusive mode;
 
 -- Of two indexes that cost the same PostgreSQL takes the one that was made last (get_relation_info in plancat.c). In an
 -- empty partition all cost the same, so that with the primary key made first, a recipient was looked for among all

@@ -1,5 +1,6 @@
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { createTestDatabase, type TestDatabase } from '../../../test/support/test-database.ts';
+import { createManualClock } from '../../../test/support/manual-clock.ts';
 import { type Database, openDatabase, unpreparedStatement } from './database.ts';
 import { migrate, pendingMigrations } from './migrate.ts';
 
@@ -71,4 +72,53 @@ test('a migration that fails leaves nothing behind, and is tried again', async (
   await database.rows(unpreparedStatement('drop table organizations'));
   expect((await migrate(database))[0]).toEqual(first);
   expect(await pendingMigrations(database)).toEqual([]);
+});
+
+/** Applied by hand: as if the last release had not known it. */
+async function forgetPartitionsByKey(): Promise<void> {
+  await database.rows(unpreparedStatement('delete from schema_migrations where version = 22'));
+  await database.rows(unpreparedStatement('drop procedure create_month_partition'));
+}
+
+test('a migration whose tables are being read waits for them, in tries between which nobody is held up', async () => {
+  await forgetPartitionsByKey();
+  const clock = createManualClock();
+  const reader = openDatabase({ address: testDatabase.address, connectionsMax: 2 });
+  const { applied } = await reader.transaction(async (reading) => {
+    await reading.rows(unpreparedStatement('lock table recipients in access share mode'));
+    const migrated = migrate(database, clock).then(
+      (migrations) => migrations,
+      (cause: unknown) => cause,
+    );
+    await Promise.race([clock.whenWaiting(1), migrated]);
+    // Whoever writes gets through now, also who has what the migration wants and wants the rest of it.
+    await reading.rows(unpreparedStatement('lock table messages in row exclusive mode nowait'));
+    return { applied: migrated };
+  });
+  clock.advance(3_000);
+  expect(await applied).toMatchObject([{ version: 22 }]);
+  await reader.close();
+});
+
+test('a migration that gets no lock for two minutes says which it is and who is in the way', async () => {
+  await forgetPartitionsByKey();
+  const clock = createManualClock();
+  const backup = openDatabase({
+    address: testDatabase.address,
+    connectionsMax: 1,
+    applicationName: 'nightly backup',
+  });
+  await backup.transaction(async (reading) => {
+    await reading.rows(unpreparedStatement('lock table recipients in access share mode'));
+    const failed = migrate(database, clock).catch((cause: unknown) => cause);
+    await Promise.race([clock.whenWaiting(1), failed]);
+    clock.advance(120_000);
+    expect(await failed).toMatchObject({
+      message: expect.stringMatching(
+        /^Migration 0022-partitions-by-key waits for a lock .*process \d+ \(nightly backup\)/,
+      ) as unknown,
+    });
+  });
+  await backup.close();
+  expect(await migrate(database)).toMatchObject([{ version: 22 }]);
 });

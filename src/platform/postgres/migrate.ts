@@ -1,6 +1,7 @@
 import { readdir, readFile } from 'node:fs/promises';
 import path from 'node:path';
-import { type Connection, type Database, unpreparedStatement } from './database.ts';
+import { type Clock, sleep, systemClock } from '../clock.ts';
+import { type Connection, type Database, isConflict, unpreparedStatement } from './database.ts';
 import { mendTenantWall } from './tenant-wall.ts';
 
 /** `migrations/` at the project's root: the same distance from `src/` and from `dist/`. */
@@ -9,51 +10,100 @@ const migrationsDirectory = path.resolve(import.meta.dirname, '../../../migratio
 /** Any constant: whoever holds it is migrating this database. */
 const migrationLock = 7_405_212_001;
 
-/** A migration that waits longer for a lock would hold up every statement that queues behind it. */
-const lockTimeoutMs = 5_000;
+/**
+ * A migration that waits longer for a lock would hold up every statement that queues for it. Shorter than two of
+ * PostgreSQL's `deadlock_timeout` (1 s), an autovacuum in the way would not be told to go.
+ */
+const lockTimeoutMs = 2_000;
+/** What was held up meanwhile gets its turn. */
+const lockPauseMs = 3_000;
+/** Transactions of the service are over by then; commands other than `migrate` are given up after three minutes. */
+const lockWaitMaxMs = 120_000;
 
 export type Migration = { version: number; name: string; file: string };
 
 /**
  * Brings the schema up to date and returns what was applied. Several nodes may call it at once: one does the
  * work, the others wait for it. Each migration is a transaction of its own and is never run twice. What a restore into
- * another cluster has left out of the second wall is mended as well, as far as the user may.
+ * another cluster has left out of the second wall is mended as well, as far as the user may. A lock that others hold is
+ * tried for again and again for two minutes; then an error says who is in the way.
  */
-export async function migrate(database: Database): Promise<Migration[]> {
+export async function migrate(database: Database, clock: Clock = systemClock): Promise<Migration[]> {
   const applied: Migration[] = [];
   // Looked at first without a lock: nearly every start finds nothing to do, and should not pay for finding it.
   for (const migration of await pendingMigrations(database)) {
     const text = await readFile(migration.file, 'utf8');
-    const isNew = await database.transaction(async (transaction) => {
-      // Another node's migration may take its time; this one's statements may not wait for others' locks.
-      await transaction.allowTime(null);
-      await transaction.rows(unpreparedStatement("select set_config('lock_timeout', '0', true)"));
-      await transaction.rows(unpreparedStatement('select pg_advisory_xact_lock($1)'), [migrationLock]);
-      await transaction.rows(
-        unpreparedStatement(`create table if not exists schema_migrations (
-          version integer primary key,
-          name text not null,
-          applied_at timestamptz not null default now()
-        )`),
-      );
-      await transaction.rows(unpreparedStatement("select set_config('lock_timeout', $1, true)"), [
-        `${lockTimeoutMs}`,
-      ]);
-      const recorded = await transaction.rows(
-        unpreparedStatement(
-          'insert into schema_migrations (version, name) values ($1, $2) on conflict do nothing returning version',
-        ),
-        [migration.version, migration.name],
-      );
-      if (recorded.length === 0) return false;
-      await transaction.rows(unpreparedStatement(text));
-      return true;
-    });
+    const isNew = await apply(database, migration, text, clock);
     if (isNew) applied.push(migration);
   }
   // Also where nothing was pending: a database that was restored has all of its schema, and not the role.
   await mendTenantWall(database);
   return applied;
+}
+
+/** Whether it was this node that applied it. */
+async function apply(database: Database, migration: Migration, text: string, clock: Clock): Promise<boolean> {
+  const giveUpAtMs = clock.monotonicMs() + lockWaitMaxMs;
+  for (;;) {
+    try {
+      return await applyOnce(database, migration, text);
+    } catch (cause) {
+      if (!isConflict(cause)) throw cause;
+      // Without the cause: its words, "canceling statement due to lock timeout", say less.
+      if (clock.monotonicMs() >= giveUpAtMs) throw new Error(await describeWait(database, migration));
+    }
+    await sleep(clock, lockPauseMs);
+  }
+}
+
+function applyOnce(database: Database, migration: Migration, text: string): Promise<boolean> {
+  return database.transaction(async (transaction) => {
+    // Another node's migration may take its time; this one's statements may not wait for others' locks.
+    await transaction.allowTime(null);
+    await transaction.rows(unpreparedStatement("select set_config('lock_timeout', '0', true)"));
+    await transaction.rows(unpreparedStatement('select pg_advisory_xact_lock($1)'), [migrationLock]);
+    await transaction.rows(
+      unpreparedStatement(`create table if not exists schema_migrations (
+        version integer primary key,
+        name text not null,
+        applied_at timestamptz not null default now()
+      )`),
+    );
+    await transaction.rows(unpreparedStatement("select set_config('lock_timeout', $1, true)"), [
+      `${lockTimeoutMs}`,
+    ]);
+    const recorded = await transaction.rows(
+      unpreparedStatement(
+        'insert into schema_migrations (version, name) values ($1, $2) on conflict do nothing returning version',
+      ),
+      [migration.version, migration.name],
+    );
+    if (recorded.length === 0) return false;
+    await transaction.rows(unpreparedStatement(text));
+    return true;
+  });
+}
+
+/** The oldest transactions that hold a lock on one of the tables; of connections of other users some columns are null. */
+const lockHolders = unpreparedStatement<{ pid: number; name: string | null }>(
+  `select pid, coalesce(nullif(application_name, ''), backend_type) as name
+   from pg_stat_activity
+   where datname = current_database() and pid <> pg_backend_pid() and pid in (
+     select l.pid
+     from pg_locks l
+     join pg_class c on c.oid = l.relation
+     where l.granted and l.database = (select oid from pg_database where datname = current_database())
+       and c.relnamespace = current_schema()::regnamespace
+   )
+   order by xact_start nulls last
+   limit 3`,
+);
+
+async function describeWait(database: Database, { name }: Migration): Promise<string> {
+  const holders = await database.rows(lockHolders);
+  const suspects = holders.map((holder) => `process ${holder.pid} (${holder.name ?? 'of another user'})`);
+  const found = suspects.length === 0 ? '' : `; locks are held by ${suspects.join(', ')}`;
+  return `Migration ${name} waits for a lock that another transaction holds${found}. Wait until a backup or a long transaction is over, or end it, and migrate again: nothing was changed by this migration.`;
 }
 
 /** What this release needs and the database does not have yet; throws as `Connection.rows` does. */
