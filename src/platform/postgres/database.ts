@@ -68,7 +68,7 @@ export type Database = Connection & {
   /** A connection of its own, outside the pool: for advisory locks and `listen`. The caller ends it. */
   connectAlone: (applicationName: string) => Promise<pg.Client>;
   /**
-   * Ends such a connection, which must have nothing to wait for but notifications, once it does not answer although
+   * Ends such a connection, of which no statement may take longer than `heartbeatMs`, once it does not answer although
    * PostgreSQL does: it was forgotten on the way, and would be silent for ever. While PostgreSQL answers nobody it is
    * left alone, since what it holds is still held.
    */

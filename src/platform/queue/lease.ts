@@ -65,8 +65,9 @@ export async function takeLease(options: LeaseOptions): Promise<Lease> {
   holder.on('end', lose);
   holder.on('error', lose);
   try {
-    const epoch = await register(holder, options.clock);
+    // Before the first statement: the network may be cut while it is on its way.
     database.watchOver(holder);
+    const epoch = await register(holder, options.clock);
     const guarding = guard(options, epoch, lost.signal);
     log.info({ epoch }, 'worker lease taken');
     return {

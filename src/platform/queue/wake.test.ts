@@ -1,6 +1,7 @@
 import { EventEmitter, once } from 'node:events';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { createManualClock } from '../../../test/support/manual-clock.ts';
+import { startSilentProxy } from '../../../test/support/silent-proxy.ts';
 import { createTestDatabase, type TestDatabase } from '../../../test/support/test-database.ts';
 import { systemClock } from '../clock.ts';
 import { silentLog } from '../log.ts';
@@ -148,4 +149,58 @@ test('a notification that cannot be sent disturbs nobody', async () => {
   });
   expect(await warned).toMatchObject({ channel: 'away' });
   await away.close();
+});
+
+test('a connection that is lost before it listens is found out, and another one listens', async () => {
+  const proxy = await startSilentProxy(testDatabase.address);
+  const clock = createManualClock();
+  const cut = openDatabase({ address: proxy.address, connectionsMax: 1, clock });
+  let connections = 0;
+  const stop = new AbortController();
+  let ended: Promise<void> = Promise.resolve();
+  let isLost: () => void = () => undefined;
+  const lost = new Promise<void>((resolve) => {
+    isLost = resolve;
+  });
+  await new Promise<void>((woken) => {
+    ended = listenForWakes(
+      {
+        database: {
+          ...cut,
+          connectAlone: async (name) => {
+            const client = await cut.connectAlone(name);
+            connections += 1;
+            if (connections === 1) {
+              proxy.forgetConnections();
+              client.once('end', isLost);
+            }
+            return client;
+          },
+        },
+        clock,
+        log: silentLog,
+      },
+      'test_lost_early',
+      stop.signal,
+      woken,
+    );
+    const pass = async () => {
+      // The heartbeat, and its time to be answered.
+      for (const delayMs of [15_000, 3_000]) {
+        await clock.whenWaiting(1);
+        clock.advance(delayMs);
+      }
+      await lost;
+      while (connections < 2) {
+        clock.advance(500);
+        await new Promise((resolve) => setImmediate(resolve));
+      }
+    };
+    void pass();
+  });
+  expect(connections).toBe(2);
+  stop.abort();
+  await ended;
+  await cut.close();
+  await proxy.stop();
 });

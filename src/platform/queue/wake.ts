@@ -68,6 +68,8 @@ async function listenOnce(
   onWake: () => void,
 ): Promise<void> {
   const client = await database.connectAlone('postillion-listener');
+  // Before the first statement: the network may be cut while it is on its way.
+  database.watchOver(client);
   const ended = new Promise<void>((resolve) => {
     client.once('end', resolve);
   });
@@ -78,7 +80,6 @@ async function listenOnce(
   try {
     client.on('notification', onWake);
     await rowsOf(client, unpreparedStatement(`listen ${channel}`));
-    database.watchOver(client);
     onWake();
     if (!signal.aborted) await ended;
   } finally {
