@@ -56,6 +56,7 @@ export {
   countRecognisedSuppressions,
   eraseSuppressedAddresses,
   readSuppression,
+  rehashSuppressions,
   removeSuppression,
   type SuppressedAddress,
   type SuppressionTools,

@@ -1,5 +1,10 @@
 import { type Channel, channels } from '../accounts/accounts.ts';
-import { type Connection, statement, unpreparedStatement } from '../platform/postgres/database.ts';
+import {
+  type Connection,
+  statement,
+  type Transaction,
+  unpreparedStatement,
+} from '../platform/postgres/database.ts';
 import type { Suppression, SuppressionReason } from './schema.ts';
 
 const upsertSuppressions = statement(
@@ -198,18 +203,110 @@ export async function clearAddresses(
   );
 }
 
-/** Of any organizations: as many as tell one secret from another. */
-export async function sampleSuppressions(
+export type StoredSuppression = {
+  organizationId: string;
+  channel: string;
+  addressHash: Buffer;
+  address: string | null;
+};
+
+/** Of all organizations, by their key, those after `after`. */
+export async function readSuppressionBatch(
   connection: Connection,
-): Promise<{ organizationId: string; address: string; addressHash: Buffer }[]> {
+  after: StoredSuppression | null,
+  limit: number,
+): Promise<StoredSuppression[]> {
   const rows = await connection.rows(
-    unpreparedStatement<{ organization_id: string; address: string; address_hash: Buffer }>(
-      'select organization_id, address, address_hash from suppressions where address is not null limit 100',
+    unpreparedStatement<{
+      organization_id: string;
+      channel: string;
+      address_hash: Buffer;
+      address: string | null;
+    }>(
+      `select organization_id, channel, address_hash, address
+       from suppressions
+       where $1::uuid is null
+         or (organization_id, channel, address_hash) > ($1, $2::text, decode($3::text, 'hex'))
+       order by organization_id, channel, address_hash
+       limit $4`,
     ),
+    [
+      after?.organizationId ?? null,
+      after?.channel ?? null,
+      after?.addressHash.toString('hex') ?? null,
+      limit,
+    ],
   );
   return rows.map((row) => ({
     organizationId: row.organization_id,
-    address: row.address,
+    channel: row.channel,
     addressHash: row.address_hash,
+    address: row.address,
   }));
+}
+
+/** Until the transaction ends nobody else writes suppressions; they are read meanwhile. */
+export async function lockSuppressions(transaction: Transaction): Promise<void> {
+  await transaction.rows(unpreparedStatement('lock table suppressions in share row exclusive mode'));
+}
+
+/**
+ * Gives suppressions another hash. Where there is one under that hash already, the two become one: of their reasons
+ * the first that is not an opt-out, and the first opt-out beside it. An address that was erased there stays erased.
+ */
+export async function moveSuppressions(
+  transaction: Transaction,
+  moves: readonly { from: StoredSuppression; addressHash: Buffer }[],
+): Promise<void> {
+  await transaction.rows(
+    unpreparedStatement(
+      `with moved as (
+         delete from suppressions s
+         using unnest($1::uuid[], $2::text[], $3::text[], $4::text[])
+           as move (organization_id, channel, old_hash, new_hash)
+         where s.organization_id = move.organization_id
+           and s.channel = move.channel
+           and s.address_hash = decode(move.old_hash, 'hex')
+         returning s.organization_id, s.channel, decode(move.new_hash, 'hex') as address_hash, s.address, s.reason,
+           s.created_at, s.opted_out_at
+       ), merged as (
+         select organization_id, channel, address_hash, min(address) as address,
+           (array_agg(reason order by created_at) filter (where reason <> 'unsubscribe'))[1] as reason,
+           min(created_at) filter (where reason <> 'unsubscribe') as created_at,
+           min(case when reason = 'unsubscribe' then created_at else opted_out_at end) as opted_out_at
+         from moved
+         group by organization_id, channel, address_hash
+       )
+       insert into suppressions as s
+         (organization_id, channel, address_hash, address, reason, created_at, opted_out_at)
+       select organization_id, channel, address_hash, address, coalesce(reason, 'unsubscribe'),
+         coalesce(created_at, opted_out_at), case when reason is not null then opted_out_at end
+       from merged
+       on conflict (organization_id, channel, address_hash) do update
+       set
+         reason = case
+           when s.reason = 'unsubscribe' then excluded.reason
+           when excluded.reason = 'unsubscribe' or s.created_at <= excluded.created_at then s.reason
+           else excluded.reason
+         end,
+         created_at = case
+           when (s.reason = 'unsubscribe') = (excluded.reason = 'unsubscribe')
+             then least(s.created_at, excluded.created_at)
+           when s.reason = 'unsubscribe' then excluded.created_at
+           else s.created_at
+         end,
+         opted_out_at = case
+           when s.reason = 'unsubscribe' and excluded.reason = 'unsubscribe' then null
+           else least(
+             case when s.reason = 'unsubscribe' then s.created_at else s.opted_out_at end,
+             case when excluded.reason = 'unsubscribe' then excluded.created_at else excluded.opted_out_at end)
+         end`,
+    ),
+    [
+      moves.map(({ from }) => from.organizationId),
+      moves.map(({ from }) => from.channel),
+      moves.map(({ from }) => from.addressHash.toString('hex')),
+      moves.map(({ addressHash }) => addressHash.toString('hex')),
+    ],
+  );
 }

@@ -1,6 +1,6 @@
 import type { Channel } from '../accounts/accounts.ts';
 import { type Clock, now } from '../platform/clock.ts';
-import type { Connection } from '../platform/postgres/database.ts';
+import type { Connection, Transaction } from '../platform/postgres/database.ts';
 import { isEqualDigest, type Secrets } from '../platform/secrets.ts';
 import type { Suppression, SuppressionReason } from './schema.ts';
 import * as store from './suppression-store.ts';
@@ -120,17 +120,53 @@ export async function eraseSuppressedAddresses(
   );
 }
 
-/**
- * Of a sample of the suppressions whose address is still known, how many these secrets recognise: for an installation
- * that does not know yet which secret is its own.
- */
+/** Under a secret: `erased` have no address any more, so that nothing tells what they were hashed under. */
+export type SuppressionCensus = { recognised: number; misfits: number; erased: number };
+
+/** Larger lets a big installation hold more in memory, smaller takes more round trips. */
+const censusBatch = 1_000;
+
+/** Reads all suppressions, in batches, and counts those that these secrets recognise. */
 export async function countRecognisedSuppressions(
   connection: Connection,
   secrets: Secrets,
-): Promise<{ tried: number; recognised: number }> {
-  const sample = await store.sampleSuppressions(connection);
-  const recognised = sample.filter(({ addressHash, ...address }) =>
-    isEqualDigest(addressHash, hashAddress(secrets, address)),
-  );
-  return { tried: sample.length, recognised: recognised.length };
+): Promise<SuppressionCensus> {
+  return visitSuppressions(connection, secrets, () => Promise.resolve());
+}
+
+/**
+ * Hashes those anew whose address is known and which these secrets do not recognise; what is under the right hash
+ * already is merged with them. Nobody else writes suppressions until the transaction ends.
+ */
+export async function rehashSuppressions(transaction: Transaction, secrets: Secrets): Promise<void> {
+  await store.lockSuppressions(transaction);
+  await visitSuppressions(transaction, secrets, (moves) => store.moveSuppressions(transaction, moves));
+}
+
+/** Ends at the last key. What a move puts further on is met again there, and is right by then. */
+async function visitSuppressions(
+  connection: Connection,
+  secrets: Secrets,
+  onMisfits: (misfits: { from: store.StoredSuppression; addressHash: Buffer }[]) => Promise<void>,
+): Promise<SuppressionCensus> {
+  const census = { recognised: 0, misfits: 0, erased: 0 };
+  let after: store.StoredSuppression | null = null;
+  for (;;) {
+    const batch: store.StoredSuppression[] = await store.readSuppressionBatch(connection, after, censusBatch);
+    const moves = [];
+    for (const from of batch) {
+      const { organizationId, address } = from;
+      if (address === null) {
+        census.erased += 1;
+        continue;
+      }
+      const addressHash = hashAddress(secrets, { organizationId, address });
+      if (isEqualDigest(from.addressHash, addressHash)) census.recognised += 1;
+      else moves.push({ from, addressHash });
+    }
+    census.misfits += moves.length;
+    if (moves.length > 0) await onMisfits(moves);
+    after = batch.at(-1) ?? null;
+    if (after === null || batch.length < censusBatch) return census;
+  }
 }

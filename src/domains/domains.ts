@@ -85,24 +85,36 @@ function openSigner(
   }
 }
 
-/**
- * Of a sample of the private keys that are stored, how many these secrets open: for an installation that does not know
- * yet which secret is its own.
- */
+/** Larger holds more in memory, smaller takes more round trips. */
+const keyPairBatch = 500;
+
+/** Reads all private keys that are stored, in batches, and counts those that these secrets open. */
 export async function countOpenDomainKeys(
   connection: Connection,
   secrets: Secrets,
-): Promise<{ tried: number; recognised: number }> {
-  const sample = await store.sampleKeyPairs(connection);
-  const open = sample.filter((sealed) => {
-    try {
-      openPrivateKey(secrets, sealed);
-      return true;
-    } catch {
-      return false;
-    }
-  });
-  return { tried: sample.length, recognised: open.length };
+): Promise<{ recognised: number; misfits: number }> {
+  const census = { recognised: 0, misfits: 0 };
+  let afterId: string | null = null;
+  // Ends at the last id.
+  for (;;) {
+    const batch: Awaited<ReturnType<typeof store.readKeyPairBatch>> = await store.readKeyPairBatch(
+      connection,
+      afterId,
+      keyPairBatch,
+    );
+    for (const sealed of batch) census[canOpen(secrets, sealed) ? 'recognised' : 'misfits'] += 1;
+    afterId = batch.at(-1)?.id ?? null;
+    if (afterId === null || batch.length < keyPairBatch) return census;
+  }
+}
+
+function canOpen(secrets: Secrets, sealed: { selector: string; privateKeySealed: Buffer }): boolean {
+  try {
+    openPrivateKey(secrets, sealed);
+    return true;
+  } catch {
+    return false;
+  }
 }
 
 export type VerificationOutcome =

@@ -387,19 +387,28 @@ export async function findSendingDomains(
   }));
 }
 
-/** Of any organizations: as many as tell one secret from another. */
-export async function sampleKeyPairs(
+/** Of all organizations, by id, those after `afterId`. */
+export async function readKeyPairBatch(
   connection: Connection,
-): Promise<{ selector: string; privateKeySealed: Buffer }[]> {
+  afterId: string | null,
+  limit: number,
+): Promise<{ id: string; selector: string; privateKeySealed: Buffer }[]> {
   const rows = await connection.rows(
-    unpreparedStatement<{ dkim_selector: string; dkim_private_key_sealed: Buffer }>(
-      `select dkim_selector, dkim_private_key_sealed
+    unpreparedStatement<{ id: string; dkim_selector: string; dkim_private_key_sealed: Buffer }>(
+      `select id, dkim_selector, dkim_private_key_sealed
        from domains
        where dkim_selector is not null and dkim_private_key_sealed is not null
-       limit 100`,
+         and ($1::uuid is null or id > $1)
+       order by id
+       limit $2`,
     ),
+    [afterId, limit],
   );
-  return rows.map((row) => ({ selector: row.dkim_selector, privateKeySealed: row.dkim_private_key_sealed }));
+  return rows.map((row) => ({
+    id: row.id,
+    selector: row.dkim_selector,
+    privateKeySealed: row.dkim_private_key_sealed,
+  }));
 }
 
 /** The organization whose verified domain has its return path at this host; read off domains_verified_name. */

@@ -99,15 +99,18 @@ function openAll(seal: SecretSeal, { keys }: SealedKeys): DataKey[] | null {
 
 /**
  * Makes `bytes` the first key, sealed under the secret, unless the database has keys already, and returns what it has
- * afterwards. The caller's transaction has nothing before it.
+ * afterwards. `prepare` is called before, under the lock, if there are none. The caller's transaction has nothing
+ * before it.
  */
 export async function takeUpSecret(
   transaction: Transaction,
   taking: { secret: string; bytes: Buffer; at: Date },
+  prepare: () => Promise<void> = () => Promise.resolve(),
 ): Promise<SealedKeys[]> {
   await lock(transaction);
   const present = await readSealedKeys(transaction);
   if (present.length > 0) return present;
+  await prepare();
   const key = { id: 1, bytes: taking.bytes, usableFromMs: taking.at.getTime() };
   await insertKeys(transaction, { secretId: 1, secret: taking.secret, keys: [key] }, taking.at);
   return readSealedKeys(transaction);

@@ -15,10 +15,10 @@ import { examineAddressChecks, examineDirectDelivery } from './doctor-delivery.t
 import { type Finding, ok, problem, warning } from './finding.ts';
 import { asDatabaseProblem } from './database-problem.ts';
 import { describeFailure } from './failure.ts';
-import { createSecrets } from '../platform/secrets.ts';
+import { createKeyRing, createSecrets } from '../platform/secrets.ts';
 import type { Foundation } from './foundation.ts';
 import { type Installation, openFoundation, publicUrlOf } from './installation.ts';
-import { examineSecret } from './installation-secret.ts';
+import { examineSecret, type StoredUnderSecrets, tryOnWhatIsStored } from './installation-secret.ts';
 import { generateSecret } from './secret-file.ts';
 import { createSmsProvider } from './sms-provider.ts';
 import { createEmailProvider } from './worker.ts';
@@ -143,7 +143,12 @@ async function examineSecretHere(installation: Installation): Promise<Finding[]>
       const { opened, sealed } = condition;
       const isRotating = sealed.length > 1;
       const found = `number ${opened.secretId}, the one that the database was used with`;
+      const stored = await tryOnWhatIsStored(
+        installation.database,
+        createKeyRing(opened.keys, () => 0),
+      );
       return [
+        ...describeMisfits(stored),
         isRotating
           ? warning(
               'secret',
@@ -155,20 +160,45 @@ async function examineSecretHere(installation: Installation): Promise<Finding[]>
     }
     case 'unused':
       return [ok('secret', 'nothing was encrypted yet: the first start takes one up')];
-    case 'not_taken_up':
-      return condition.misfits === 0
+    case 'not_taken_up': {
+      const { misfits } = condition.stored.suppressions;
+      if (condition.problem !== null)
+        return [problem('secret', condition.problem, 'See "The secret" in docs/operating.md.')];
+      return misfits === 0
         ? [ok('secret', 'fits what is stored; the next start writes down that it is the one')]
         : [
-            warning(
+            problem(
               'secret',
-              `fits some of what is stored, and ${condition.misfits} of a sample of it belong to another one`,
-              'If there was another POSTILLION_SECRET, find out which of the two knows the suppressions, before you start the server.',
+              `fits what is stored, but for ${misfits} suppressions that were hashed under another one and are not recognised`,
+              'The next start hashes them anew and takes the secret up.',
             ),
           ];
+    }
     case 'lost':
     case 'wrong':
       return [problem('secret', condition.problem, 'Nothing starts before that, and no secret is made.')];
   }
+}
+
+function describeMisfits({ suppressions, domainKeys }: StoredUnderSecrets): Finding[] {
+  const findings: Finding[] = [];
+  if (suppressions.misfits > 0)
+    findings.push(
+      problem(
+        'secret',
+        `${suppressions.misfits} suppressions were hashed under another one and are not recognised`,
+        'Run "bin/postillion secret adopt", which hashes them anew.',
+      ),
+    );
+  if (domainKeys.misfits > 0)
+    findings.push(
+      problem(
+        'secret',
+        `${domainKeys.misfits} DKIM keys were sealed under another one and cannot be opened`,
+        'Nothing is sent from their domains: delete these domains and register them again.',
+      ),
+    );
+  return findings;
 }
 
 async function examineVersion({ database }: Installation): Promise<Finding> {

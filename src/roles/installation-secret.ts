@@ -1,8 +1,9 @@
 import { hasOrganizations } from '../accounts/accounts.ts';
-import { countRecognisedSuppressions } from '../audience/audience.ts';
+import { countRecognisedSuppressions, rehashSuppressions } from '../audience/audience.ts';
 import { type Config, ConfigError } from '../config.ts';
 import { countOpenDomainKeys } from '../domains/domains.ts';
 import { now } from '../platform/clock.ts';
+import type { Connection } from '../platform/postgres/database.ts';
 import { type RunningChore, startChore } from '../platform/queue/chore.ts';
 import {
   newDataKeyBytes,
@@ -19,6 +20,7 @@ import {
   deriveDataKey,
   type KeyRing,
   secretLengthMin,
+  type Secrets,
 } from '../platform/secrets.ts';
 import type { Foundation } from './foundation.ts';
 import { makeSecretFile, readSecretFile, secretFileOf } from './secret-file.ts';
@@ -33,8 +35,8 @@ export type SecretCondition =
   | { kind: 'fits'; opened: OpenedKeys; sealed: SealedKeys[] }
   /** Nothing was ever sealed or hashed here: the first start takes up a secret. */
   | { kind: 'unused' }
-  /** In use since before keys were kept in the database; the secret, if there is one to try it on, opens it. */
-  | { kind: 'not_taken_up'; secret: string; misfits: number }
+  /** In use since before keys were kept in the database. `problem` is why the secret is not taken up by itself. */
+  | { kind: 'not_taken_up'; secret: string; stored: StoredUnderSecrets; problem: string | null }
   | { kind: 'lost' | 'wrong'; problem: string };
 
 /** Looks, and changes nothing. The schema may be missing, or be that of an older release. */
@@ -47,17 +49,19 @@ export async function examineSecret(foundation: Foundation): Promise<SecretCondi
   if (sealed.length > 0) return { kind: 'wrong', problem: wrongSecret(config) };
   if (!(await isInUse(foundation))) return { kind: 'unused' };
   if (secret === undefined) return { kind: 'lost', problem: lostSecret(config) };
-  const { recognised, misfits } = await tryOnWhatIsStored(foundation, secret);
-  return recognised === 0 && misfits > 0
-    ? { kind: 'wrong', problem: wrongSecret(config) }
-    : { kind: 'not_taken_up', secret, misfits };
+  const stored = await tryOnWhatIsStored(foundation.database, createSecrets(secret));
+  return { kind: 'not_taken_up', secret, stored, problem: findObstacle(config, stored) };
 }
 
 /**
  * The keys of the installation; at the first start its secret is taken up, and made where the data directory is to
- * keep it. Throws a ConfigError, a sentence on what to do, if the secret is not that of the database or is lost.
+ * keep it. Throws a ConfigError, a sentence on what to do, if the secret is not that of the database or is lost, or if
+ * taking it up would lose something and the operator has not accepted that.
  */
-export async function openSecrets(foundation: Foundation): Promise<KeyRing> {
+export async function openSecrets(
+  foundation: Foundation,
+  options: { acceptsLosses: boolean } = { acceptsLosses: false },
+): Promise<KeyRing> {
   const { clock, log } = foundation;
   const condition = await examineSecret(foundation);
   switch (condition.kind) {
@@ -66,26 +70,33 @@ export async function openSecrets(foundation: Foundation): Promise<KeyRing> {
     case 'lost':
     case 'wrong':
       throw new ConfigError(condition.problem);
-    case 'not_taken_up':
-      if (condition.misfits > 0) {
-        log.warn(
-          { misfits: condition.misfits },
-          'some of what is stored was sealed or hashed under another secret, and stays unreadable',
-        );
-      }
-      return takeUp(foundation, condition.secret, deriveDataKey(condition.secret));
+    case 'not_taken_up': {
+      const { secret, stored, problem } = condition;
+      if (problem !== null && !options.acceptsLosses) throw new ConfigError(problem);
+      const { misfits } = stored.suppressions;
+      if (misfits > 0)
+        log.warn({ misfits }, 'suppressions that were hashed under another secret are hashed anew');
+      return takeUp(foundation, secret, deriveDataKey(secret), misfits > 0);
+    }
     case 'unused': {
       const [secret = await makeSecretFile(secretFileOf(foundation.config.dataDirectory))] =
         await secretsAtHand(foundation.config);
-      return takeUp(foundation, secret, newDataKeyBytes());
+      return takeUp(foundation, secret, newDataKeyBytes(), false);
     }
   }
 }
 
-async function takeUp(foundation: Foundation, secret: string, bytes: Buffer): Promise<KeyRing> {
+async function takeUp(
+  foundation: Foundation,
+  secret: string,
+  bytes: Buffer,
+  hasMisfits: boolean,
+): Promise<KeyRing> {
   const { config, clock, database } = foundation;
   const sealed = await database.transaction((transaction) =>
-    takeUpSecret(transaction, { secret, bytes, at: now(clock) }),
+    takeUpSecret(transaction, { secret, bytes, at: now(clock) }, async () => {
+      if (hasMisfits) await rehashSuppressions(transaction, createSecrets(secret));
+    }),
   );
   // Another process may have been first, with another secret.
   const opened = openSealedKeys(sealed, [secret]);
@@ -148,16 +159,33 @@ async function isInUse({ database }: Foundation): Promise<boolean> {
   return table?.exists === true && (await hasOrganizations(database));
 }
 
-/** Of a sample of what was stored under a secret, how much belongs to this one. */
-async function tryOnWhatIsStored(
-  { database }: Foundation,
-  secret: string,
-): Promise<{ recognised: number; misfits: number }> {
-  const secrets = createSecrets(secret);
-  const domainKeys = await countOpenDomainKeys(database, secrets);
-  const suppressions = await countRecognisedSuppressions(database, secrets);
-  const recognised = domainKeys.recognised + suppressions.recognised;
-  return { recognised, misfits: domainKeys.tried + suppressions.tried - recognised };
+export type StoredUnderSecrets = {
+  suppressions: { recognised: number; misfits: number; erased: number };
+  domainKeys: { recognised: number; misfits: number };
+};
+
+/** Of all that is stored under a secret, how much belongs to this one. Read in batches. */
+export async function tryOnWhatIsStored(
+  connection: Connection,
+  secrets: Secrets,
+): Promise<StoredUnderSecrets> {
+  return {
+    suppressions: await countRecognisedSuppressions(connection, secrets),
+    domainKeys: await countOpenDomainKeys(connection, secrets),
+  };
+}
+
+/** Why a secret is not taken up by itself; null if nothing is lost by it. */
+function findObstacle(config: Config, { suppressions, domainKeys }: StoredUnderSecrets): string | null {
+  const recognised = suppressions.recognised + domainKeys.recognised;
+  const { misfits, erased } = suppressions;
+  if (recognised === 0 && misfits + domainKeys.misfits > 0) return wrongSecret(config);
+  const goOn = 'To go on without what does not fit, run "bin/postillion secret adopt --accept-losses".';
+  if (recognised === 0 && erased > 0)
+    return `Nothing stored can tell whether the secret is that of this database: it has ${erased} suppressions, all of erased addresses, which would not be recognised under another one. If it is the right one, run "bin/postillion secret adopt --accept-losses".`;
+  // Of several secrets, nothing tells under which one an erased address was hashed.
+  if (domainKeys.misfits === 0 && (misfits === 0 || erased === 0)) return null;
+  return `Part of what is stored belongs to another secret: ${misfits} suppressions whose address is known, which can be hashed anew, ${domainKeys.misfits} DKIM keys, which cannot be opened, and perhaps some of ${erased} suppressions of erased addresses. If the other secret still exists, find out which of the two is the right one. ${goOn}`;
 }
 
 const consequence = 'Nothing is sent without it, since nobody who opted out would be recognised.';

@@ -1,5 +1,6 @@
 import type { Command } from 'commander';
 import { InvalidArgumentError } from 'commander';
+import { rehashSuppressions } from '../audience/audience.ts';
 import { now } from '../platform/clock.ts';
 import { rowsOf, unpreparedStatement } from '../platform/postgres/database.ts';
 import {
@@ -11,7 +12,7 @@ import {
 } from '../platform/secret-keys.ts';
 import type { Foundation } from './foundation.ts';
 import type { Installation } from './installation.ts';
-import { secretsAtHand } from './installation-secret.ts';
+import { openSecrets, secretsAtHand, tryOnWhatIsStored } from './installation-secret.ts';
 import {
   addCommand,
   type CommandOutcome,
@@ -34,6 +35,13 @@ export function addSecretCommands(group: Command): void {
   addCommand(group, 'retire', 'Let a secret fit no longer, once every process has the other one.')
     .argument('<number>', 'as "bin/postillion secret list" shows it', parseSecretId)
     .action(onInstallation(runSecretRetire));
+  addCommand(
+    group,
+    'adopt',
+    'Take the secret up for what was stored before keys were kept in the database, and hash suppressions anew that belong to another one.',
+  )
+    .option('--accept-losses', 'go on although some of what is stored cannot be read or recognised any more')
+    .action(onFoundation(runSecretAdopt, { schema: 'current', isLong: true }));
 }
 
 function parseSecretId(text: string): number {
@@ -163,6 +171,27 @@ async function runSecretRetire(
         `Secret ${secretId} is the one that was given to this command. Run it with the other one, which then stays.`,
       );
   }
+}
+
+async function runSecretAdopt(
+  foundation: Foundation,
+  options: { acceptLosses?: boolean },
+): Promise<CommandOutcome> {
+  const { database } = foundation;
+  const secrets = await openSecrets(foundation, { acceptsLosses: options.acceptLosses === true });
+  // Also where the secret was taken up before.
+  const before = await tryOnWhatIsStored(database, secrets);
+  if (before.suppressions.misfits > 0)
+    await database.transaction((transaction) => rehashSuppressions(transaction, secrets));
+  const { suppressions, domainKeys } = await tryOnWhatIsStored(database, secrets);
+  return {
+    kind: 'done',
+    json: {
+      suppressions: { recognised: suppressions.recognised, erased: suppressions.erased },
+      dkim_keys: { open: domainKeys.recognised, lost: domainKeys.misfits },
+    },
+    text: `The secret is that of this database. It recognises ${suppressions.recognised} suppressions; of ${suppressions.erased} more the address was erased, so that nothing tells. It opens ${domainKeys.recognised} DKIM keys, and ${domainKeys.misfits} are lost.`,
+  };
 }
 
 function describeRefusal(outcome: Exclude<RotationOutcome, { kind: 'rotated' }>): string {
