@@ -187,13 +187,13 @@ export function hasSandbox({ emailProvider, smsProvider }: Config): boolean {
 }
 
 export function sandboxAccessOf({ config, secrets }: Installation): SandboxAccess {
-  return { mode: config.sandboxAccess, token: sandboxToken(secrets) };
+  return { mode: config.sandboxAccess, token: () => sandboxToken(secrets) };
 }
 
 /** Null where nothing is sent into the sandbox, which is not served then. `url` is how browsers reach the API. */
 export function sandboxLinkOf(installation: Installation, url: string): string | null {
   if (!hasSandbox(installation.config)) return null;
-  return `${url}/sandbox?token=${sandboxAccessOf(installation).token}`;
+  return `${url}/sandbox?token=${sandboxAccessOf(installation).token()}`;
 }
 
 /** With a database of one's own, output that nobody reads is kept in a log, where no secret belongs. */

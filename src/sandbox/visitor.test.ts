@@ -1,7 +1,7 @@
 import fc from 'fast-check';
 import { expect, test } from 'vitest';
 import type { PageRequest } from '../platform/http/route.ts';
-import { createSecrets } from '../platform/secrets.ts';
+import { createKeyRing, createSecrets, type DataKey, dataKeyBytes } from '../platform/secrets.ts';
 import { isDirect, isLinkOpened, isWelcome, sandboxToken, tokenCookie } from './visitor.ts';
 
 const local: PageRequest = {
@@ -22,7 +22,7 @@ const local: PageRequest = {
   purpose: '',
 };
 const token = sandboxToken(createSecrets('a secret of the tests, and of nothing else'));
-const loopback = { mode: 'loopback', token } as const;
+const loopback = { mode: 'loopback', token: () => token } as const;
 const withHeader = (name: string, value: string) => ({
   header: (asked: string) => (asked === name ? value : undefined),
 });
@@ -122,7 +122,7 @@ const distant: PageRequest = {
 
 test('whoever has the token is welcome from anywhere, whichever way it comes', async () => {
   for (const mode of ['loopback', 'token'] as const) {
-    const access = { mode, token };
+    const access = { mode, token: () => token };
     expect(await isWelcome(distant, access)).toBe(false);
     for (const given of [
       { query: { token } },
@@ -135,7 +135,7 @@ test('whoever has the token is welcome from anywhere, whichever way it comes', a
 });
 
 test('no other text is the token', async () => {
-  const access = { mode: 'token', token } as const;
+  const access = { mode: 'token', token: () => token } as const;
   const wrong = fc.oneof(
     fc.string(),
     fc.nat(token.length - 1).map((length) => token.slice(0, length)),
@@ -154,17 +154,39 @@ test('no other text is the token', async () => {
 });
 
 test('with `token`, being on this machine is not enough', async () => {
-  expect(await isWelcome(local, { mode: 'token', token })).toBe(false);
+  expect(await isWelcome(local, { mode: 'token', token: () => token })).toBe(false);
 });
 
 test('a public sandbox is for everyone', async () => {
-  expect(await isWelcome(distant, { mode: 'any', token })).toBe(true);
+  expect(await isWelcome(distant, { mode: 'any', token: () => token })).toBe(true);
 });
 
 test('the token is that of the secret, at every start', () => {
   expect(token).toMatch(/^[0-9a-f]{32}$/);
   expect(sandboxToken(createSecrets('a secret of the tests, and of nothing else'))).toBe(token);
   expect(sandboxToken(createSecrets('another secret, just as long as the first'))).not.toBe(token);
+});
+
+test('a rotation of the secret ends the links from before, once its key is in use', async () => {
+  const keyOf = (id: number, usableFromMs: number): DataKey => ({
+    id,
+    bytes: Buffer.alloc(dataKeyBytes, id),
+    usableFromMs,
+  });
+  let nowMs = 1_000;
+  const keyRing = createKeyRing([keyOf(1, 0)], () => nowMs);
+  const access = { mode: 'token', token: () => sandboxToken(keyRing) } as const;
+  const before = sandboxToken(keyRing);
+  keyRing.replaceKeys([keyOf(1, 0), keyOf(2, 2_000)]);
+  expect(await isWelcome({ ...distant, query: { token: before } }, access)).toBe(true);
+
+  nowMs = 2_000;
+  const request = { ...distant, query: { token: before } };
+  expect(await isWelcome(request, access)).toBe(false);
+  expect(isLinkOpened(request, access)).toBe(false);
+  const cookie = withHeader('cookie', `postillion_sandbox=${before}`);
+  expect(await isWelcome({ ...distant, ...cookie }, access)).toBe(false);
+  expect(await isWelcome({ ...distant, query: { token: sandboxToken(keyRing) } }, access)).toBe(true);
 });
 
 test.each([

@@ -17,26 +17,29 @@ import { isOwnSocket } from './socket-owner.ts';
  */
 export type SandboxAccess = {
   mode: 'loopback' | 'token' | 'any';
-  /** As `sandboxToken` makes it. */
-  token: string;
+  /** What `sandboxToken` makes, asked for at each request: it changes while a process runs. */
+  token: () => string;
 };
 
-/** The same at every start and on every node, so that a link stays good; a rotation of the secret changes nothing. */
+/**
+ * The same at every start and on every node, until a rotation of the secret: it is of the newest key in use, and that
+ * of an earlier key is good for nothing, so that a link that leaked can be taken back.
+ */
 export function sandboxToken(secrets: Secrets): string {
-  return secrets.keyedHash('', 'sandbox token').subarray(0, tokenBytes).toString('hex');
+  return secrets.sign('', 'sandbox token').subarray(0, tokenBytes).toString('hex');
 }
 
 /** As long as a UUID, all of it random: nobody guesses it, and a link stays short enough to be copied. */
 const tokenBytes = 16;
 
 export async function isWelcome(request: PageRequest, { mode, token }: SandboxAccess): Promise<boolean> {
-  if (mode === 'any' || isToken(givenToken(request), token)) return true;
+  if (mode === 'any' || isToken(givenToken(request), token())) return true;
   return mode === 'loopback' && isDirect(request) && (await isOfOwnUser(request));
 }
 
 /** Whether the token stands in the address, where it came with a link. */
 export function isLinkOpened({ query }: PageRequest, { token }: SandboxAccess): boolean {
-  return isToken(query.token ?? '', token);
+  return isToken(query.token ?? '', token());
 }
 
 const cookieName = 'postillion_sandbox';
@@ -50,7 +53,7 @@ export function tokenCookie({ token }: SandboxAccess, publicUrl: string | null):
   const base = publicUrl === null ? null : new URL(publicUrl);
   const path = `${base?.pathname.replace(/\/$/, '') ?? ''}/`;
   const secure = base?.protocol === 'https:' ? '; Secure' : '';
-  return `${cookieName}=${token}; Path=${path}; HttpOnly; SameSite=Strict${secure}`;
+  return `${cookieName}=${token()}; Path=${path}; HttpOnly; SameSite=Strict${secure}`;
 }
 
 /** A program gives it as `Authorization: Bearer …` or in the address, a browser as the cookie. */
