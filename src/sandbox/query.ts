@@ -27,17 +27,27 @@ export function readListQuery(request: PageRequest): SandboxQuery {
   return readQuery(request, listFilters);
 }
 
-/** The same for what is deleted, which has no pages. */
+/**
+ * The same for what is deleted, which has no pages. A filter that is given and empty is refused too: a variable of a
+ * test that was never set would delete everything.
+ */
 export function readDeletionQuery(request: PageRequest): SandboxQuery {
-  return readQuery(request, filters);
+  const empty = filters.filter((name) => name !== 'token' && request.query[name]?.trim() === '');
+  const issues = empty.map((name) => `${name} must have a value, or be left out`);
+  return readQuery(request, filters, issues);
 }
 
-function readQuery({ query, repeatedQuery }: PageRequest, known: readonly string[]): SandboxQuery {
+function readQuery(
+  { query, repeatedQuery }: PageRequest,
+  known: readonly string[],
+  furtherIssues: readonly string[] = [],
+): SandboxQuery {
   const { channel = '', to = '', search = '', after = '', limit = defaultLimit } = query;
   const page = /^\d{1,3}$/.test(limit) ? Number(limit) : 0;
   const unknown = [...Object.keys(query), ...repeatedQuery].filter((name) => !known.includes(name));
   const allowed = known.filter((name) => name !== 'token').join(', ');
   const issues = [
+    ...furtherIssues,
     ...unknown.map((name) => `${showKey(name)} is no filter, there are ${allowed}`),
     ...repeatedQuery.filter((name) => known.includes(name)).map((name) => `${name} must be given once`),
     channel === '' || channels.includes(channel) ? null : `channel must be one of ${channels.join(', ')}`,

@@ -229,6 +229,16 @@ test.each([
   expect((await list()).data).toHaveLength(1);
 });
 
+test.each(['to=', 'search=', 'channel=', 'to=%20', 'search=%09%20', 'channel=email&to=', 'to'])(
+  'DELETE ?%s deletes nothing, since a filter without a value is a mistake',
+  async (query) => {
+    await keep();
+    const { status, body } = await server.request('DELETE', `/sandbox/messages?${query}`);
+    expect([status, (body as { name: string }).name]).toEqual([422, 'validation_error']);
+    expect((await list()).data).toHaveLength(1);
+  },
+);
+
 test('pages do not apply to what is deleted', async () => {
   await keep();
   expect((await server.request('DELETE', '/sandbox/messages?limit=1')).status).toBe(422);
