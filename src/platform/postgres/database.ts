@@ -195,12 +195,17 @@ export function openDatabase(options: DatabaseOptions): Database {
     const client = await connect(pool, watch);
     shareWrite(client);
     // Sent without waiting: if it fails, so does every statement behind it on the same connection.
+    let failure: unknown = null;
+    const note = (cause: unknown) => {
+      const converted = asDatabaseError(cause);
+      if (sqlState(converted) !== inFailedTransaction) failure = converted;
+    };
     const enter = (ids: readonly string[] | null) => {
       const entering =
         ids === null ? prepare(leaveTenantRole) : { ...prepare(enterTenantRole), values: [ids.join(',')] };
-      ask(watch, client, entering).catch(() => undefined);
+      ask(watch, client, entering).catch(note);
     };
-    ask(watch, client, { text: opener }).catch(() => undefined);
+    ask(watch, client, { text: opener }).catch(note);
     if (organizationIds !== null) enter(organizationIds);
 
     let entered = organizationIds;
@@ -216,8 +221,16 @@ export function openDatabase(options: DatabaseOptions): Database {
       isCommitted = true;
     };
     const transaction: Transaction = {
-      rows: <Row>(given: Statement<Row>, values: readonly unknown[] = []) =>
-        runOn<Row>(watch, client, prepare(given), values),
+      rows: async <Row>(given: Statement<Row>, values: readonly unknown[] = []) => {
+        try {
+          return await runOn<Row>(watch, client, prepare(given), values);
+        } catch (cause) {
+          // Of statements that were sent together, any may be the first whose failure its caller sees: the one that
+          // says why, or one that PostgreSQL only skipped after it.
+          note(cause);
+          throw failure ?? cause;
+        }
+      },
       commit,
       allowTime: async (statementMaxMs) => {
         watch.allow(client, statementMaxMs === null ? Infinity : statementMaxMs + answerGraceMs);
@@ -528,6 +541,9 @@ function asDatabaseError(cause: unknown): unknown {
 export function sqlState(error: unknown): string | undefined {
   return error instanceof pg.DatabaseError ? error.code : undefined;
 }
+
+/** `in_failed_sql_transaction`: an earlier statement of the transaction failed, and this one was skipped. */
+const inFailedTransaction = '25P02';
 
 export const uniqueViolation = '23505';
 
