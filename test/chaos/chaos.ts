@@ -1,10 +1,11 @@
 import { isDeepStrictEqual, parseArgs } from 'node:util';
 import { runCampaign } from './campaign.ts';
-import { type ChaosReport, type Fault, faults, runChaos } from './run.ts';
+import { type ChaosReport, type Fault, faults, runChaos, usualFaults } from './run.ts';
 import { runSms } from './sms.ts';
 
 /**
- * `npm run chaos -- [--seed N] [--sends 10000] [--kills 200] [--faults api,worker,postgres,all,crash-points]`,,
+ * `npm run chaos -- [--seed N] [--sends 10000] [--kills 200] [--faults api,worker,postgres,all,stopped,cut,bodies,disk,crash-points]
+ *   [--outage-seconds 180]`,
  * `npm run chaos -- --campaign 50000 [--seed N] [--kills 20]`, or
  * `npm run chaos -- --sms 10000 [--seed N] [--kills 20]`
  *
@@ -18,7 +19,8 @@ const { values } = parseArgs({
     kills: { type: 'string' },
     campaign: { type: 'string' },
     sms: { type: 'string' },
-    faults: { type: 'string', default: faults.join(',') },
+    faults: { type: 'string', default: usualFaults.join(',') },
+    'outage-seconds': { type: 'string' },
   },
 });
 const plan = {
@@ -26,6 +28,10 @@ const plan = {
   sends: readCount('sends', values.sends),
   kills: readCount('kills', values.kills ?? ((values.campaign ?? values.sms) === undefined ? '200' : '20')),
   faults: values.faults.split(',').map(readFault),
+  outageMs:
+    values['outage-seconds'] === undefined
+      ? null
+      : readCount('outage-seconds', values['outage-seconds']) * 1_000,
 };
 console.log(`seed ${plan.seed}`);
 
@@ -96,7 +102,8 @@ function elapsed(): string {
 }
 
 /** Returns the exit code. */
-function print({ findings, ledger, kills, recoveries, crashPoints, hurry, evidence }: ChaosReport): number {
+function print(report: ChaosReport): number {
+  const { findings, ledger, kills, outages, recoveries, crashPoints, hurry, evidence } = report;
   const killed = (victim: string) => kills.filter((kill) => kill.victim === victim).length;
   console.table({
     'kills of the API': killed('api'),
@@ -113,6 +120,16 @@ function print({ findings, ledger, kills, recoveries, crashPoints, hurry, eviden
     'retries not waited for': hurry.hurried,
     'jobs set aside, and replayed': hurry.replayed,
   });
+  if (outages.length > 0) {
+    console.table(
+      outages.map(({ fault, what, beganAtMs, endedAtMs, unfinished }) => ({
+        outage: fault,
+        of: what,
+        seconds: Math.round((endedAtMs - beganAtMs) / 1_000),
+        'unfinished requests': [...unfinished].map(([answer, count]) => `${count}: ${answer}`).join(', '),
+      })),
+    );
+  }
   if (crashPoints.length > 0) {
     console.table(
       crashPoints.map(({ name, expected, found }) => ({

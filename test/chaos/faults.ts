@@ -82,21 +82,26 @@ async function killWorker(tools: FaultTools, random: Random): Promise<void> {
   const kill = note(tools, 'worker');
   worker.start();
   // With other faults at the same time, nobody could say whose fault a delay is.
-  if (tools.stage === 'worker') await watchClaims(tools.installation, pid, kill);
+  if (tools.stage === 'worker') {
+    kill.claimsReturnedAfterMs = await watchUntilNone(tools.installation, claimsOfProcess, pid, kill.atMs);
+  }
 }
 
-async function watchClaims({ ask }: Installation, pid: number, kill: Kill): Promise<void> {
-  while (Date.now() - kill.atMs < startLimitMs) {
-    const claims = await ask(
-      'select from delivery_queue join workers on claimed_by = epoch where pid = $1 limit 1',
-      [pid],
-    );
-    if (claims.length === 0) {
-      kill.claimsReturnedAfterMs = Date.now() - kill.atMs;
-      return;
-    }
+const claimsOfProcess =
+  'select from delivery_queue join workers on claimed_by = epoch where pid = $1 limit 1';
+
+/** How long after `fromMs` the query found nothing of that process any more; null if that takes too long. */
+export async function watchUntilNone(
+  { ask }: Installation,
+  query: string,
+  pid: number,
+  fromMs: number,
+): Promise<number | null> {
+  while (Date.now() - fromMs < startLimitMs) {
+    if ((await ask(query, [pid])).length === 0) return Date.now() - fromMs;
     await delay(10);
   }
+  return null;
 }
 
 async function killPostgres(tools: FaultTools): Promise<void> {

@@ -10,6 +10,7 @@ import { verifyByOperator } from '../../src/domains/domains.ts';
 import { systemClock } from '../../src/platform/clock.ts';
 import { createIds } from '../../src/platform/ids.ts';
 import {
+  type DatabaseAddress,
   DatabaseUnavailableError,
   openDatabase,
   unpreparedStatement,
@@ -17,7 +18,9 @@ import {
 import { startEmbeddedPostgres } from '../../src/platform/postgres/embedded.ts';
 import { migrate } from '../../src/platform/postgres/migrate.ts';
 import { createSecrets } from '../../src/platform/secrets.ts';
+import { stopPostgres } from '../support/stopped-postgres.ts';
 import { addSender, approveSender, type SenderTools } from '../../src/senders/senders.ts';
+import { mountSmallDisk, type SmallDisk } from './disk.ts';
 import { createServer, type Server } from './servers.ts';
 import { type Sink, startSink } from './sink.ts';
 
@@ -39,12 +42,17 @@ export type Installation = {
   api: Server;
   workers: [Server, Server];
   sink: Sink;
+  databaseAddress: DatabaseAddress;
+  /** That of the data directory, if it was asked for and could be had. */
+  disk: SmallDisk | null;
   /** Waits while PostgreSQL is away, for at most a minute. */
   ask: <Row>(text: string, values?: readonly unknown[]) => Promise<Row[]>;
   /** For locks; the caller ends it. */
   connectAlone: () => Promise<Client>;
   /** `kill -9` of the server; resolves with the time, in epoch milliseconds, at which a new one took a connection. */
   killPostgres: () => Promise<number>;
+  /** Stops every process of PostgreSQL where it stands; the result lets them go on. */
+  stopPostgres: () => Promise<() => void>;
   /** Ends every process; a second call changes nothing. The directory stays only if it is wanted as evidence. */
   remove: (keepDirectory: boolean) => Promise<void>;
 };
@@ -56,11 +64,13 @@ const suppressedCount = 20;
 /** `prepare` may start more, before the processes, and returns settings for them. */
 export async function createInstallation(
   prepare: (directory: string) => Promise<Readonly<Record<string, string>>> = () => Promise.resolve({}),
+  { hasSmallDisk }: { hasSmallDisk: boolean } = { hasSmallDisk: false },
 ): Promise<Installation> {
   const directory = await mkdtemp(path.join(os.tmpdir(), 'postillion-chaos-'));
   // As root, PostgreSQL runs as another user, who has to pass here.
   await chmod(directory, 0o711);
   const dataDirectory = path.join(directory, 'data');
+  const disk = hasSmallDisk ? await mountSmallDisk(dataDirectory) : null;
   const postgres = await startEmbeddedPostgres({ dataDirectory });
   const database = openDatabase({ address: postgres.connection, connectionsMax: 4 });
   await migrate(database);
@@ -104,6 +114,7 @@ export async function createInstallation(
   const servers = [server('api', 'api'), server('worker', 'worker-1'), server('worker', 'worker-2')] as const;
   const [api, ...workers] = servers;
   let removal: Promise<void> | null = null;
+  let letPostgresGoOn: (() => void) | null = null;
   const connectAlone = () => database.connectAlone('chaos');
 
   return {
@@ -114,6 +125,8 @@ export async function createInstallation(
     api,
     workers,
     sink,
+    databaseAddress: postgres.connection,
+    disk,
     connectAlone,
     ask: <Row>(text: string, values: readonly unknown[] = []) =>
       untilItSucceeds(() => database.rows(unpreparedStatement<Row>(text), values)),
@@ -125,12 +138,18 @@ export async function createInstallation(
       await connection.end().catch(() => undefined);
       return readyAtMs;
     },
+    stopPostgres: async () => {
+      letPostgresGoOn = await stopPostgres(dataDirectory);
+      return letPostgresGoOn;
+    },
     remove: (keepDirectory) => {
       removal ??= (async () => {
+        letPostgresGoOn?.();
         await Promise.all(servers.map((each) => each.kill()));
         await sink.stop();
         await database.close();
         await postgres.stop();
+        await disk?.remove();
         if (!keepDirectory) await rm(directory, { recursive: true, force: true });
       })();
       return removal;

@@ -13,9 +13,11 @@ export type Ledger = {
   connectionsBroken: number;
   /** Requests that had no answer within the limit. */
   hangs: number;
-  /** When requests that were answered with 202 began and ended, in epoch milliseconds. */
-  acceptances: { beganAtMs: number; endedAtMs: number }[];
+  replies: Reply[];
 };
+
+/** One answer, such as `202` or `503 service_unavailable`, and when its request began and ended, in epoch milliseconds. */
+export type Reply = { answer: string; beganAtMs: number; endedAtMs: number };
 
 export type Send = {
   sender: Sender;
@@ -39,13 +41,13 @@ export type LoadPlan = {
 };
 
 export function createLedger(): Ledger {
-  return { sends: [], answers: new Map(), connectionsBroken: 0, hangs: 0, acceptances: [] };
+  return { sends: [], answers: new Map(), connectionsBroken: 0, hangs: 0, replies: [] };
 }
 
 const answerLimitMs = 30_000;
 const retryPauseMs = 100;
-/** A request that is refused for this long will be so for ever. */
-const triesMax = 600;
+/** Longer than any outage, if each refusal comes at once: a request that is refused for this long will be so for ever. */
+const triesMax = 3_000;
 
 /** Goes on until there were so many sends and the faults are over; resolves when everything was accepted. */
 export async function runLoad(
@@ -156,8 +158,8 @@ async function tryToSend(
     const body = (await response.json()) as { id?: string; name?: string };
     const answer = response.status === 202 ? '202' : `${response.status} ${body.name ?? ''}`;
     ledger.answers.set(answer, (ledger.answers.get(answer) ?? 0) + 1);
+    ledger.replies.push({ answer, beganAtMs, endedAtMs: Date.now() });
     if (response.status !== 202) return { kind: response.status < 500 ? 'refused' : 'again' };
-    ledger.acceptances.push({ beganAtMs, endedAtMs: Date.now() });
     return { kind: 'accepted', id: body.id ?? '' };
   } catch (cause) {
     if (cause instanceof DOMException && cause.name === 'TimeoutError') ledger.hangs += 1;

@@ -6,10 +6,23 @@ import { createInstallation, type Installation } from './installation.ts';
 import { checkInvariants, type Findings } from './invariants.ts';
 import { createLedger, drawEmail, type Ledger, runLoad } from './load.ts';
 import { createRandom } from './random.ts';
-import { findRecoveries, type Recovery } from './recoveries.ts';
+import {
+  causeOutages,
+  expectedMs,
+  findOutageViolations,
+  type Outage,
+  type OutageFault,
+  outageFaults,
+  type OutageTools,
+} from './outages.ts';
+import { findOutageRecoveries, findRecoveries, type Recovery } from './recoveries.ts';
 
-export const faults = ['api', 'worker', 'postgres', 'all', 'crash-points'] as const;
+const killingFaults = ['api', 'worker', 'postgres', 'all'] as const;
+type KillingFault = (typeof killingFaults)[number];
+export const faults = [...killingFaults, ...outageFaults, 'crash-points'] as const;
 export type Fault = (typeof faults)[number];
+/** All but the one that needs root and has the data directory in memory. */
+export const usualFaults = faults.filter((fault) => fault !== 'disk');
 
 export type ChaosPlan = {
   seed: number;
@@ -17,12 +30,15 @@ export type ChaosPlan = {
   sends: number;
   kills: number;
   faults: readonly Fault[];
+  /** How long each outage lasts; null, or nothing said, draws it from 10 to 30 s. */
+  outageMs?: number | null;
 };
 
 export type ChaosReport = {
   findings: Findings;
   ledger: Ledger;
   kills: Kill[];
+  outages: Outage[];
   recoveries: Recovery[];
   crashPoints: CrashPointResult[];
   hurry: Hurry;
@@ -41,7 +57,7 @@ const clients = 12;
 
 /** One run from a fresh installation to the comparison of what clients, database and sink say. */
 export async function runChaos(plan: ChaosPlan, events: ChaosEvents): Promise<ChaosReport> {
-  const installation = await createInstallation();
+  const installation = await createInstallation(undefined, { hasSmallDisk: plan.faults.includes('disk') });
   events.onStart(() => installation.remove(false));
   let isClean = false;
   try {
@@ -60,15 +76,27 @@ async function runStages(
 ): Promise<Omit<ChaosReport, 'evidence'>> {
   const ledger = createLedger();
   const kills: Kill[] = [];
+  const outages: Outage[] = [];
   const { api, workers } = installation;
   for (const server of [api, ...workers]) server.start();
   await Promise.all([api, ...workers].map((server) => server.whenReady()));
 
-  const killing = plan.faults.filter((fault) => fault !== 'crash-points');
+  const killing = killingFaults.filter((fault) => plan.faults.includes(fault));
+  const causing = outageFaults.filter((fault) => plan.faults.includes(fault));
+  const sends = plan.sends / (killing.length + causing.length);
   for (const stage of killing) {
-    const share = { sends: plan.sends / killing.length, kills: plan.kills / killing.length };
+    const share = { sends, kills: plan.kills / killing.length };
     onStage(`${stage}: ${Math.round(share.kills)} kills under ${Math.round(share.sends)} sends`);
     await runStage(installation, ledger, kills, { ...share, stage, seed: plan.seed });
+  }
+  for (const fault of causing) {
+    if (fault === 'disk' && installation.disk === null) {
+      onStage('disk: NOT DONE, since no file system could be mounted; it takes root');
+      continue;
+    }
+    onStage(`${fault}: outages under ${Math.round(sends)} sends`);
+    const tools = { installation, ledger, outages, outageMs: plan.outageMs ?? null };
+    await runOutageStage(tools, { fault, sends, seed: plan.seed });
   }
   onStage('waiting for the queue to be empty');
   const hurry = await emptyQueue(installation);
@@ -80,18 +108,23 @@ async function runStages(
   onStage('comparing');
   const findings = await checkInvariants(installation, ledger);
   const deliveries = await installation.sink.readDeliveries();
-  findings.violations.push(...findCrashPointViolations(crashPoints), ...findOwnEnds(installation));
+  findings.violations.push(
+    ...findCrashPointViolations(crashPoints),
+    ...findOwnEnds(installation),
+    ...findOutageViolations(outages, ledger, deliveries),
+  );
   return {
     findings,
     ledger,
     kills,
-    recoveries: findRecoveries(kills, ledger, deliveries),
+    outages,
+    recoveries: [...findRecoveries(kills, ledger, deliveries), ...findOutageRecoveries(outages, ledger)],
     crashPoints,
     hurry,
   };
 }
 
-type Stage = { stage: 'api' | 'worker' | 'postgres' | 'all'; sends: number; kills: number; seed: number };
+type Stage = { stage: KillingFault; sends: number; kills: number; seed: number };
 
 /** The load is spread over the time that the kills are expected to take, and goes on while there are any. */
 async function runStage(
@@ -127,6 +160,29 @@ async function runStage(
   };
   await runLoad(installation, ledger, load, random, killsOver.signal);
   await killing;
+}
+
+/** While bodies are held open, only the organization sends that holds none. */
+async function runOutageStage(
+  tools: OutageTools,
+  { fault, sends, seed }: { fault: OutageFault; sends: number; seed: number },
+): Promise<void> {
+  const { installation, ledger, outageMs } = tools;
+  const over = new AbortController();
+  const causing = causeOutages(tools, fault, createRandom(seed, fault)).finally(() => {
+    over.abort();
+  });
+  const last = installation.senders.at(-1) ?? installation.senders[0];
+  const senders: Installation['senders'] = fault === 'bodies' ? [last] : installation.senders;
+  const random = createRandom(seed, `${fault} load`);
+  const load = {
+    name: fault,
+    sends,
+    clients,
+    draw: (name: string) => drawEmail({ ...installation, senders }, name, random),
+    perSecond: (sends * 1_000) / expectedMs(fault, outageMs),
+  };
+  await Promise.all([causing, runLoad(installation, ledger, load, random, over.signal)]);
 }
 
 function findCrashPointViolations(results: readonly CrashPointResult[]): string[] {

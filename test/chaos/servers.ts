@@ -11,7 +11,8 @@ export type Server = {
   pid: () => number;
   /** Resolves when the present process has said that it is ready. */
   whenReady: () => Promise<void>;
-  start: () => void;
+  /** With these settings over those that it always has. */
+  start: (settings?: Readonly<Record<string, string>>) => void;
   /** `kill -9`; resolves when the process is gone. It is not started again. */
   kill: () => Promise<void>;
   /** How often a process ended that nobody had killed. */
@@ -34,10 +35,10 @@ export function createServer({ role, environment, logFile }: ServerOptions): Ser
   return {
     pid: () => child?.pid ?? 0,
     whenReady: () => ready,
-    start: () => {
+    start: (settings = {}) => {
       const started = spawn(process.execPath, [program, 'serve', '--role', role], {
         // Nothing of the settings that the harness itself was started with gets through.
-        env: { PATH: process.env.PATH, ...environment },
+        env: { PATH: process.env.PATH, ...environment, ...settings },
         stdio: ['ignore', 'ignore', 'pipe'],
       });
       child = started;

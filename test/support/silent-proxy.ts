@@ -17,6 +17,8 @@ export type SilentProxy = {
   speak: () => void;
   /** The connections there are stay silent for ever; new ones work. */
   forgetConnections: () => void;
+  /** As when its keepalives stay unanswered: PostgreSQL ends the connections there are, and the program is not told. */
+  endAtServer: () => void;
   /** Resolves when so many connections have been made in all. */
   whenConnected: (count: number) => Promise<void>;
   stop: () => Promise<void>;
@@ -25,10 +27,12 @@ export type SilentProxy = {
 export async function startSilentProxy(database: DatabaseAddress): Promise<SilentProxy> {
   let pairs: [Socket, Socket][] = [];
   const forgotten: [Socket, Socket][] = [];
+  /** Made in silence: PostgreSQL knows nothing of them, and has no place taken by them. */
+  let unmade: Socket[] = [];
   let isSilent = false;
   let connections = 0;
   let expectations: { count: number; resolve: () => void }[] = [];
-  const server = createServer((client) => {
+  const join = (client: Socket) => {
     const upstream = connectTo(database);
     const pair: [Socket, Socket] = [client, upstream];
     pairs.push(pair);
@@ -38,8 +42,13 @@ export async function startSilentProxy(database: DatabaseAddress): Promise<Silen
       one.on('close', () => {
         if (!forgotten.includes(pair)) other.destroy();
       });
-      if (isSilent) one.pause();
     }
+    client.resume();
+  };
+  const server = createServer({ pauseOnConnect: true }, (client) => {
+    client.on('error', () => undefined);
+    if (isSilent) unmade.push(client);
+    else join(client);
     connections += 1;
     for (const { resolve } of expectations.filter(({ count }) => connections >= count)) resolve();
     expectations = expectations.filter(({ count }) => connections < count);
@@ -49,6 +58,11 @@ export async function startSilentProxy(database: DatabaseAddress): Promise<Silen
   const { port } = server.address() as AddressInfo;
   const pauseAll = () => {
     for (const socket of pairs.flat()) socket.pause();
+  };
+  const forgetConnections = () => {
+    pauseAll();
+    forgotten.push(...pairs);
+    pairs = [];
   };
   return {
     address: { url: urlOf(database, port) },
@@ -62,11 +76,14 @@ export async function startSilentProxy(database: DatabaseAddress): Promise<Silen
     speak: () => {
       isSilent = false;
       for (const socket of pairs.flat()) socket.resume();
+      for (const client of unmade) join(client);
+      unmade = [];
     },
-    forgetConnections: () => {
-      pauseAll();
-      forgotten.push(...pairs);
-      pairs = [];
+    forgetConnections,
+    endAtServer: () => {
+      const ended = pairs;
+      forgetConnections();
+      for (const [, upstream] of ended) upstream.destroy();
     },
     whenConnected: (count) =>
       connections >= count
@@ -75,7 +92,7 @@ export async function startSilentProxy(database: DatabaseAddress): Promise<Silen
             expectations.push({ count, resolve });
           }),
     stop: async () => {
-      for (const socket of [...pairs, ...forgotten].flat()) socket.destroy();
+      for (const socket of [...pairs, ...forgotten, unmade].flat()) socket.destroy();
       server.close();
       await once(server, 'close');
     },
