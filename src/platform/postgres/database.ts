@@ -217,7 +217,7 @@ export function openDatabase(options: DatabaseOptions): Database {
         throw asDatabaseError(cause);
       });
       // PostgreSQL answers ROLLBACK to the commit of a transaction in which a statement failed.
-      if (command !== 'COMMIT') throw new Error('the transaction was rolled back by PostgreSQL');
+      if (command !== 'COMMIT') throw failure ?? new Error('the transaction was rolled back by PostgreSQL');
       isCommitted = true;
     };
     const transaction: Transaction = {
