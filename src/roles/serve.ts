@@ -50,7 +50,7 @@ export async function serve(config: Config, role: Role): Promise<void> {
       'ready',
     );
 
-    log.info({ signal: await asked }, 'stopping');
+    log.info({ signal: await stayUntil(asked) }, 'stopping');
   } catch (cause) {
     throw config.databaseUrl === null ? cause : await asDatabaseProblem(cause, config.databaseUrl);
   } finally {
@@ -62,6 +62,22 @@ export async function serve(config: Config, role: Role): Promise<void> {
       await installation.close();
       log.flush();
     }
+  }
+}
+
+/** The longest that a timer can wait. */
+const timerMsMax = 2_147_483_647;
+
+/**
+ * Keeps the process alive until it is asked to stop. The clock's timers do not, and a worker whose PostgreSQL is gone
+ * and cannot be started yet, for want of disk space for instance, has nothing else.
+ */
+async function stayUntil<Result>(asked: Promise<Result>): Promise<Result> {
+  const staying = setInterval(() => undefined, timerMsMax);
+  try {
+    return await asked;
+  } finally {
+    clearInterval(staying);
   }
 }
 
