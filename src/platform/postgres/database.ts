@@ -195,10 +195,10 @@ export function openDatabase(options: DatabaseOptions): Database {
     const client = await connect(pool, watch);
     shareWrite(client);
     // Sent without waiting: if it fails, so does every statement behind it on the same connection.
-    let failure: unknown = null;
+    let failure: Error | null = null;
     const note = (cause: unknown) => {
       const converted = asDatabaseError(cause);
-      if (sqlState(converted) !== inFailedTransaction) failure = converted;
+      if (converted instanceof Error && sqlState(converted) !== inFailedTransaction) failure = converted;
     };
     const enter = (ids: readonly string[] | null) => {
       const entering =
