@@ -379,6 +379,8 @@ test('doctor names what is unsafe and what cannot be reached, and ends with 1', 
       ...own,
       POSTILLION_SMTP_URL: 'smtp://127.0.0.1:1',
       POSTILLION_SMPP_URL: 'smpp://us:them@127.0.0.1:1',
+      // Else it asks the name servers of the machine.
+      POSTILLION_ADDRESS_CHECKS: 'off',
     }),
     findings({ ...own, DATABASE_URL: 'postgres://127.0.0.1:1/none' }),
     findings({ DATABASE_URL: 'postgres://127.0.0.1:1/none', LOG_LEVEL: 'loud' }),
