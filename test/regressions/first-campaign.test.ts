@@ -19,7 +19,7 @@ test('a worker that starts before the first row finds each recipient of a large 
     server,
     `with campaign as (
        select organization_id, overlay(gen_random_uuid()::text placing left(id::text, 18) from 1)::uuid as id, id as model
-       from messages limit 1
+       from messages where organization_id = $2 limit 1
      ), message as (
        insert into messages (organization_id, id, channel, class, sender, subject, details, recipient_count, created_at, updated_at)
        select c.organization_id, c.id, m.channel, 'campaign', m.sender, m.subject, m.details, $1, now(), now()
@@ -38,7 +38,7 @@ test('a worker that starts before the first row finds each recipient of a large 
        from campaign cross join generate_series(1, $1::integer) as n
      )
      select id from campaign`,
-    [recipients],
+    [recipients, server.organizationId],
   );
   expect(row).toBeDefined();
   await rowsOf(server, "select pg_notify('postillion_deliveries', '')");
