@@ -14,7 +14,7 @@ import { codeUnitsMax, isLongerThan } from '../../platform/characters.ts';
 import { type CompiledText, type Values, compileText, fillText } from '../placeholders.ts';
 import { parseAddress } from './address.ts';
 import { isContentId, writeFilename } from './attachment.ts';
-import { encodeBase64Lines, encodeBase64LinesInSteps } from './base64.ts';
+import { encodeBase64LinesInSteps } from './base64.ts';
 import { readInvitationMethod } from './calendar.ts';
 import { type ContentType, parseContentType } from './content-type.ts';
 import {
@@ -34,8 +34,8 @@ import {
   fillPieces,
   joinPieces,
 } from './pieces.ts';
-import { countEscaped, encodeQuotedPrintable, normaliseLineEnds } from './quoted-printable.ts';
 import { subjectLengthMax } from './rendering.ts';
+import { boundaryMark, encodeTextInSteps } from './text-body.ts';
 
 export type EmailAttachment = {
   filename: string;
@@ -103,7 +103,7 @@ export function compileEmail(content: EmailContent, options: CompileOptions): Co
   return runAtOnce(compileEmailInSteps(content, options));
 }
 
-/** The same in steps, of which attachments make the most. */
+/** The same in steps, of which attachments and large texts make the most. */
 export function* compileEmailInSteps(content: EmailContent, options: CompileOptions): Steps<CompiledEmail> {
   const compile = options.personalised === true ? compileText : compileLiteral;
   const compileHtml = options.personalised === false ? compileLiteral : compileText;
@@ -262,24 +262,17 @@ function* compileParts(
   for (const attachment of content.attachments) files.push(yield* compileAttachment(attachment));
   const isInline = (file: CompiledAttachment) => content.html !== null && file.attachment.contentId !== null;
   const boundaries = createBoundaries(content.messageId);
-  const bodies = [
-    // Without any content an empty text part stands for it: a message has a body.
-    ...(content.text === null && content.html !== null
-      ? []
-      : [compileBody('plain', content.text ?? '', compile.plain)]),
-    ...(content.html === null ? [] : [compileBody('html', content.html, compile.html)]),
-    ...compileInvitation(files),
-  ];
+  const bodies: Part[] = [];
+  // Without any content an empty text part stands for it: a message has a body.
+  if (content.text !== null || content.html === null) {
+    bodies.push(yield* compileBody('plain', content.text ?? '', compile.plain));
+  }
+  if (content.html !== null) bodies.push(yield* compileBody('html', content.html, compile.html));
+  bodies.push(...compileInvitation(files));
   const alternative = joinParts('alternative', boundaries.alternative, bodies);
   const related = joinParts('related', boundaries.related, [alternative, ...files.filter(isInline)]);
   return joinParts('mixed', boundaries.mixed, [related, ...files.filter((file) => !isInline(file))]);
 }
-
-/**
- * `=_` can't occur in quoted-printable or base64 (RFC 2045 §6.7), and text that holds it is never sent as 7bit: no
- * body can contain a boundary. The rest is for those who look for parts without reading the encodings.
- */
-const boundaryMark = '=_';
 
 type Boundaries = { mixed: string; related: string; alternative: string };
 
@@ -308,16 +301,24 @@ function joinParts(subtype: keyof Boundaries, boundary: string, parts: readonly 
   };
 }
 
+const carriageReturn = 0x0d;
+const lineFeed = 0x0a;
+
 function endsInLineEnd(body: readonly Piece[]): boolean {
   const last = body.at(-1);
+  if (last instanceof Uint8Array) return last.at(-2) === carriageReturn && last.at(-1) === lineFeed;
   return typeof last === 'string' && last.endsWith('\r\n');
 }
 
-function compileBody(subtype: 'plain' | 'html', text: string, compile: (text: string) => CompiledText): Part {
+function* compileBody(
+  subtype: 'plain' | 'html',
+  text: string,
+  compile: (text: string) => CompiledText,
+): Steps<Part> {
   const compiled = compile(text);
   const isLiteral = compiled.placeholders.length === 0;
   const { encoding, body } = isLiteral
-    ? encodeText(text)
+    ? yield* encodeTextInSteps(text)
     : {
         encoding: 'quoted-printable',
         body: compileHoles(compiled, subtype === 'html' ? 'html' : 'none'),
@@ -326,39 +327,6 @@ function compileBody(subtype: 'plain' | 'html', text: string, compile: (text: st
     header: `Content-Type: text/${subtype}; charset=utf-8\r\n` + `Content-Transfer-Encoding: ${encoding}\r\n`,
     body,
   };
-}
-
-/** Base64 grows text by 35 %, quoted-printable by 200 % of what it escapes: from this share on base64 is smaller. */
-const escapedShareMax = 0.175;
-
-function encodeText(text: string): { encoding: string; body: Piece[] } {
-  const normalised = normaliseLineEnds(text);
-  if (isSevenBit(normalised)) return { encoding: '7bit', body: [normalised] };
-  const bytes = Buffer.from(normalised);
-  return countEscaped(bytes) <= bytes.length * escapedShareMax
-    ? { encoding: 'quoted-printable', body: [encodeQuotedPrintable(normalised)] }
-    : { encoding: 'base64', body: [encodeBase64Lines(bytes)] };
-}
-
-/** Whether text with CRLF line ends can be sent as it is (RFC 2045 §2.7), and no relay has a reason to alter it. */
-function isSevenBit(text: string): boolean {
-  if (!/^[\t\r\n -~]*$/.test(text) || text.includes(boundaryMark)) return false;
-  if (text.startsWith('From ') || text.includes('\nFrom ')) return false;
-  return hasShortLines(text);
-}
-
-/** RFC 5322 §2.1.1. */
-const lineLengthMax = 998;
-
-function hasShortLines(text: string): boolean {
-  let lineStart = 0;
-  // Ends with the text: every round begins a line further on.
-  for (;;) {
-    const lineEnd = text.indexOf('\r', lineStart);
-    if (lineEnd === -1) return text.length - lineStart <= lineLengthMax;
-    if (lineEnd - lineStart > lineLengthMax) return false;
-    lineStart = lineEnd + 2;
-  }
 }
 
 type CompiledAttachment = Part & { attachment: EmailAttachment };

@@ -162,8 +162,12 @@ function createBlocks(): { add: (chunk: Buffer) => void; blocks: () => Buffer[];
       for (let start = 0; start < chunk.length;) {
         if (used === block.length) {
           if (used > 0) full.push(block);
-          // As much again as there is: most bodies come in one piece, and need no more than that.
-          block = Buffer.allocUnsafeSlow(Math.min(length, blockBytesMax));
+          // As much again as there is: most bodies come in one piece, and need no more than that. Small ones are not
+          // handed to a thread, and may share their memory.
+          block =
+            length <= smallBodyBytesMax
+              ? Buffer.allocUnsafe(length)
+              : Buffer.allocUnsafeSlow(Math.min(length, blockBytesMax));
           used = 0;
         }
         const copied = chunk.copy(block, used, start);
