@@ -176,6 +176,21 @@ test('an address that tried many wrong keys is told so, and its keys that are ri
   expect(await keyring.find(wrongKey(0), '192.0.2.2'), 'another address').toBe('unauthorized');
 });
 
+test('all of a /64 is one client, and an IPv4 address is another one each, however it is written', async () => {
+  for (let index = 0; index < 120; index += 1) {
+    const [ofOne64, mapped] = [`2001:db8:1:2::${index.toString(16)}`, `::ffff:192.0.2.${index + 1}`];
+    expect(await keyring.find(wrongKey(index), ofOne64)).toBe('unauthorized');
+    expect(await keyring.find(wrongKey(1_000 + index), mapped)).toBe('unauthorized');
+  }
+  expect(await answered(keyring.find(wrongKey(120), '2001:db8:1:2:ffff::1'))).toBe('too_many_wrong_keys');
+  expect(await keyring.find(wrongKey(120), '2001:db8:1:3::1'), 'another /64').toBe('unauthorized');
+  expect(await keyring.find(wrongKey(120), '::ffff:192.0.2.121'), 'another IPv4 address').toBe(
+    'unauthorized',
+  );
+  for (let index = 0; index < 119; index += 1) await keyring.find(wrongKey(2_000 + index), '192.0.2.1');
+  expect(await answered(keyring.find(wrongKey(120), '::ffff:192.0.2.1'))).toBe('too_many_wrong_keys');
+});
+
 test('a flood of wrong keys shares few statements, and a right one among them is found', async () => {
   const { key } = await aKey();
   const flood = Array.from({ length: 1_000 }, (_, index) => keyring.find(wrongKey(index), address));

@@ -3,6 +3,7 @@ import { createBatcher } from '../platform/batcher.ts';
 import { type Clock, dateOf } from '../platform/clock.ts';
 import { overloaded } from '../platform/http/errors.ts';
 import type { Log } from '../platform/log.ts';
+import { networkOf } from '../platform/network.ts';
 import type { Database } from '../platform/postgres/database.ts';
 import { sha256 } from '../platform/secrets.ts';
 import { hasFormOfApiKey } from './api-key.ts';
@@ -23,9 +24,9 @@ export type KeyringOutcome = Grant | 'unauthorized' | 'too_many_wrong_keys';
 /** Tells what an API key opens, without asking the database at each request. */
 export type Keyring = {
   /**
-   * `address` is the client's. An address that tried many wrong keys waits longer for those that are not known yet, and
-   * gets its wrong ones answered with `too_many_wrong_keys`; a right one is found all the same, since behind one
-   * address there may be a whole office. Rejects with a PublicError (503) when more keys wait than could be looked up,
+   * `address` is the client's. A network (`networkOf`) that tried many wrong keys waits longer for those that are not
+   * known yet, and gets its wrong ones answered with `too_many_wrong_keys`; a right one is found all the same, since a
+   * whole office may have a single address. Rejects with a PublicError (503) when more keys wait than could be looked up,
    * and with a DatabaseUnavailableError.
    */
   find: (key: string, address: string) => Promise<KeyringOutcome>;
@@ -37,28 +38,28 @@ export type Keyring = {
 const freshForMs = 4_000;
 const keysMax = 10_000;
 /**
- * Wrong keys of an address that are looked up one by one in a minute; further ones wait for a statement that they
- * share. More would let one address take more of the database.
+ * Wrong keys of a network that are looked up one by one in a minute; further ones wait for a statement that they
+ * share. More would let one network take more of the database.
  */
 const wrongKeysPerMinute = 120;
 /** Of keys that share a statement: 50 of them a second at most, whatever comes, and each with so many keys. */
 const sharedLookUps = { lingerMs: 20, itemsMax: 500 };
 /** Beyond them 503. They are what a statement a second or two can look up, and more than the server lets in at once. */
 const waitingMax = 2_000;
-const addressesMax = 50_000;
+const networksMax = 50_000;
 /** `last_used_at` is for people: a minute's precision is enough and spares a write a request. */
 const touchIntervalMs = 60_000;
 
 type Known = { grant: Grant | null; expiresAtMs: number; loadedAtMs: number; touchedAtMs: number };
 
-/** What an address tried in the present minute. */
-type Address = { wrongKeys: number; lookUps: number; windowStartMs: number };
+/** What a network tried in the present minute. */
+type Attempts = { wrongKeys: number; lookUps: number; windowStartMs: number };
 
 export function createKeyring(tools: { database: Database; clock: Clock; log: Log }): Keyring {
   const { database, clock, log } = tools;
   const known = new LRUCache<string, Known>({ max: keysMax });
   const loading = new Map<string, Promise<Known | null>>();
-  const addresses = new LRUCache<string, Address>({ max: addressesMax });
+  const attempts = new LRUCache<string, Attempts>({ max: networksMax });
   let touched: { organizationId: string; id: string }[] = [];
 
   const remember = (found: store.KeyGrant | null, cacheKey: string, loadedAtMs: number): Known | null => {
@@ -93,7 +94,7 @@ export function createKeyring(tools: { database: Database; clock: Clock; log: Lo
     return remember(found, cacheKey, loadedAtMs);
   };
 
-  /** Of addresses with many wrong keys. */
+  /** Of networks with many wrong keys. */
   const shared = createBatcher<{ digest: Buffer; cacheKey: string }, Known | null>({
     itemsMax: sharedLookUps.itemsMax,
     concurrency: 1,
@@ -118,12 +119,12 @@ export function createKeyring(tools: { database: Database; clock: Clock; log: Lo
     return pending;
   };
 
-  const addressOf = (address: string): Address => {
+  const attemptsOf = (network: string): Attempts => {
     const nowMs = clock.monotonicMs();
-    const seen = addresses.get(address);
+    const seen = attempts.get(network);
     if (seen !== undefined && nowMs - seen.windowStartMs <= 60_000) return seen;
     const fresh = { wrongKeys: 0, lookUps: 0, windowStartMs: nowMs };
-    addresses.set(address, fresh);
+    attempts.set(network, fresh);
     return fresh;
   };
 
@@ -131,7 +132,7 @@ export function createKeyring(tools: { database: Database; clock: Clock; log: Lo
   const lookUp = async (
     digest: Buffer,
     cacheKey: string,
-    from: Address,
+    from: Attempts,
   ): Promise<Known | 'unauthorized' | 'too_many_wrong_keys'> => {
     const underWay = loading.get(cacheKey);
     if (underWay !== undefined) return (await underWay) ?? 'unauthorized';
@@ -163,7 +164,7 @@ export function createKeyring(tools: { database: Database; clock: Clock; log: Lo
       const cacheKey = digest.toString('base64');
       let entry: Known | null | undefined = known.get(cacheKey);
       if (entry === undefined) {
-        const found = await lookUp(digest, cacheKey, addressOf(address));
+        const found = await lookUp(digest, cacheKey, attemptsOf(networkOf(address)));
         if (typeof found === 'string') return found;
         entry = found;
       } else if (clock.monotonicMs() - entry.loadedAtMs > freshForMs) {

@@ -8,7 +8,7 @@ export async function startBounceIntake(
   installation: Installation,
   feedback: FeedbackListeners,
 ): Promise<{ port: number; stop: () => Promise<void> } | null> {
-  const { config, log } = installation;
+  const { config, clock, log } = installation;
   if (config.bounceListener === null) return null;
   // Most installations have a listener on one worker, or on none.
   const { startInboundListener } = await import('../channels/email/inbound/listener.ts');
@@ -23,6 +23,7 @@ export async function startBounceIntake(
       host,
       port,
       hostName: config.bounceHost ?? hostname(),
+      clock,
       log,
       accepts: (recipient) => acceptsReturnPath(tools, recipient),
       receive: (mail) => takeBounce(tools, mail),

@@ -10,6 +10,7 @@ import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { type InboundMail, startInboundListener } from '../../src/channels/email/inbound/listener.ts';
 import { type BounceReport, readReport } from '../../src/channels/email/reports.ts';
 import { readReturnPathToken, writeReturnPath } from '../../src/channels/email/return-path.ts';
+import { systemClock } from '../../src/platform/clock.ts';
 import { silentLog } from '../../src/platform/log.ts';
 import { createSecrets } from '../../src/platform/secrets.ts';
 
@@ -149,6 +150,7 @@ describe.skipIf(!canRunPostfix)('a report of a real mail server', () => {
       host: '127.0.0.1',
       port: 0,
       hostName: 'bounces.example.test',
+      clock: systemClock,
       log: silentLog,
       accepts: async (recipient) => waiting.has(recipient),
       receive: async (mail) => waiting.get(mail.recipient)?.(mail),

@@ -143,24 +143,45 @@ test('connections of one address leave room for another', async () => {
   expect(other.answer()).toMatch(/^HTTP\/1.1 200 /);
 });
 
-test('unfinished forms of one address leave room for those of another, and for the API', async () => {
-  const server = await start({ smsProvider: 'sandbox', limits: { arrivingMax: 4 } });
-  const form = ['POST /u/x HTTP/1.1', 'host: x', 'content-length: 20', '', 'a'].join('\r\n');
-  const greedy = Array.from({ length: 6 }, () => open(server));
-  let refused = 0;
-  await new Promise<void>((resolve) => {
-    for (const { socket } of greedy) {
-      socket.once('data', (answer: Buffer) => {
-        expect(answer.toString()).toMatch(/^HTTP\/1.1 503 /);
-        refused += 1;
-        if (refused === 4) resolve();
-      });
-      socket.write(form);
-    }
-  });
-  const other = open(server, '127.0.0.2');
-  other.socket.write(form + 'b'.repeat(19));
-  await once(other.socket, 'data');
-  expect(other.answer()).not.toMatch(/^HTTP\/1.1 503 /);
-  expect((await send(server, server.key, 'postillion.test')).status).toBe(202);
-});
+/** As a proxy that is trusted tells whom a form is from. */
+function beginForm(client: string): string {
+  return ['POST /u/x HTTP/1.1', 'host: x', 'content-length: 20', `x-forwarded-for: ${client}`, '', 'a'].join(
+    '\r\n',
+  );
+}
+
+test.each([
+  ['one address', () => '192.0.2.1', '192.0.2.2'],
+  ['one /64', (index: number) => `2001:db8:1:2::${index}`, '2001:db8:1:3::1'],
+  [
+    'an address that is written in two ways',
+    (index: number) => `${index % 2 ? '::ffff:' : ''}192.0.2.1`,
+    '::ffff:192.0.2.2',
+  ],
+])(
+  'unfinished forms of %s leave room for those of another, and for the API',
+  async (_what, addressOf, other) => {
+    const server = await start({
+      smsProvider: 'sandbox',
+      trustedProxies: ['127.0.0.1'],
+      limits: { arrivingMax: 4 },
+    });
+    const greedy = Array.from({ length: 6 }, () => open(server));
+    let refused = 0;
+    await new Promise<void>((resolve) => {
+      for (const [index, { socket }] of greedy.entries()) {
+        socket.once('data', (answer: Buffer) => {
+          expect(answer.toString()).toMatch(/^HTTP\/1.1 503 /);
+          refused += 1;
+          if (refused === 4) resolve();
+        });
+        socket.write(beginForm(addressOf(index)));
+      }
+    });
+    const client = open(server);
+    client.socket.write(beginForm(other) + 'b'.repeat(19));
+    await once(client.socket, 'data');
+    expect(client.answer()).not.toMatch(/^HTTP\/1.1 503 /);
+    expect((await send(server, server.key, 'postillion.test')).status).toBe(202);
+  },
+);

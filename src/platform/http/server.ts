@@ -4,12 +4,14 @@ import type { Socket } from 'node:net';
 import { type Clock, within } from '../clock.ts';
 import { isUuid, type NewId } from '../ids.ts';
 import type { Log } from '../log.ts';
+import { networkOf } from '../network.ts';
 import { DatabaseUnavailableError, isConflict, isStatementTimeout } from '../postgres/database.ts';
 import { sha256 } from '../secrets.ts';
 import { createShares, type Share, type Shares } from '../shares.ts';
 import { type ArrivalLimits, defaultArrivalLimits, watchArrival } from './arrival.ts';
 import { type BodyReading, type CollectedBody, collectBody, declaredBytes, readBody } from './body-reader.ts';
 import { type BodyThread, largeBodyBytesMin } from './body-threads.ts';
+import { shareConnections } from './connection-shares.ts';
 import {
   badRequest,
   internalServerError,
@@ -46,8 +48,8 @@ import { isUnstorable, type Validation, type Validator } from './validation.ts';
  * A request holds a place only while it makes progress. While its body arrives it holds one of the places for that, and
  * must keep coming (arrival.ts); it is worked on in a place of another kind. Of both, and of the bytes of large bodies,
  * an organization has a share (shares.ts), so that nobody can take all of them: a thousand requests that send `{` and
- * nothing more used to silence everybody for two minutes. So has an address of the connections, whose headers must be
- * there in `headersTimeoutMs`, and of the places for bodies of pages, which have no key.
+ * nothing more used to silence everybody for two minutes. So has a network (network.ts) of the connections, whose headers
+ * must be there in `headersTimeoutMs`, and of the places for bodies of pages, which have no key.
  */
 
 export type Admission = { rate: RateVerdict | null; result: Caller | PublicError };
@@ -147,7 +149,7 @@ export async function startHttpServer(options: HttpServerOptions): Promise<HttpS
     app.server.emit('request', request, response);
   });
 
-  shareConnections(app, limits.connectionsMax);
+  shareConnections(app.server, limits.connectionsMax);
   addLifecycle(app, options, limits, state);
   addBodyParsers(app);
   const tools: RouteTools = {
@@ -250,16 +252,6 @@ function addLifecycle(
     // Also behind what was begun earlier: a connection that is kept alive would keep the server from ending.
     if (state.isStopping) reply.header('connection', 'close');
     done(null, payload);
-  });
-}
-
-/** Each address may have as many connections as are left for the others. */
-function shareConnections(app: FastifyInstance, connectionsMax: number): void {
-  const connections = createShares(connectionsMax);
-  app.server.on('connection', (socket: Socket) => {
-    const place = connections.take(socket.remoteAddress ?? '', 1);
-    if (place === null) socket.destroy();
-    else socket.once('close', place.release);
   });
 }
 
@@ -683,7 +675,7 @@ const forwardingHeader =
 /** A form of a few fields. */
 const formBytesMax = 4_096;
 
-/** The places of the API's bodies are not these: the holder of one is an address. */
+/** The places of the API's bodies are not these: the holder of one is a network. */
 type PageTools = Pick<RouteTools, 'arriving' | 'bytes' | 'arrival' | 'clock'>;
 
 function addPage(app: FastifyInstance, page: Page, tools: PageTools): void {
@@ -729,7 +721,7 @@ async function readForm(
   request: FastifyRequest,
   bytesMax: number,
 ): Promise<URLSearchParams> {
-  const { blocks, release } = await collectInPlace(tools, request, bytesMax, request.ip);
+  const { blocks, release } = await collectInPlace(tools, request, bytesMax, networkOf(request.ip));
   release();
   return new URLSearchParams(Buffer.concat(blocks).toString('utf8'));
 }

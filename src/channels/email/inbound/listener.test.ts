@@ -4,6 +4,8 @@ import fc from 'fast-check';
 import { createTransport } from 'nodemailer';
 import pino from 'pino';
 import { afterEach, expect, test } from 'vitest';
+import { createManualClock } from '../../../../test/support/manual-clock.ts';
+import { systemClock } from '../../../platform/clock.ts';
 import { silentLog } from '../../../platform/log.ts';
 import {
   type InboundListener,
@@ -11,6 +13,7 @@ import {
   type InboundMail,
   startInboundListener,
 } from './listener.ts';
+import { createPlaces } from './places.ts';
 
 const open: (() => Promise<unknown>)[] = [];
 
@@ -26,6 +29,7 @@ async function arrange(
     host: '127.0.0.1',
     port: 0,
     hostName: 'bounces.example.test',
+    clock: systemClock,
     log: silentLog,
     accepts: async (recipient) => !recipient.startsWith('nobody'),
     receive: async (mail) => {
@@ -410,9 +414,110 @@ test('where fifty addresses hold one place each, one that is silent for too long
     [0, /^220 /],
   ] as const) {
     const { port } = await arrange({ timeouts: { ...patient, patienceMs } });
-    await Promise.all(Array.from({ length: 50 }, (_, at) => greet(port, `127.0.1.${at + 1}`)));
-    expect(await (await dial(port, '127.0.2.1')).reply()).toMatch(reply);
+    await Promise.all(Array.from({ length: 50 }, (_, at) => greet(port, `127.${at + 1}.0.1`)));
+    expect(await (await dial(port, '127.100.0.1')).reply()).toMatch(reply);
   }
+});
+
+/** What costs a client nothing, and gets nobody a step further. */
+const idleTalk = [
+  'NOOP',
+  'RSET',
+  'MAIL FROM:<>',
+  'RSET',
+  'EHLO client.example.test',
+  'HELO client.example.test',
+];
+
+/** Says something that is no step, and its answer is waited for, so that it was heard before the clock moves on. */
+async function talkIdly(clients: readonly Client[], turn: number): Promise<void> {
+  await Promise.all(clients.map((client) => client.ask(idleTalk[turn % idleTalk.length]!)));
+}
+
+test('fifty addresses of one /24 that always say something, and never name a recipient, shut nobody out', async () => {
+  const clock = createManualClock();
+  const { port, received } = await arrange({ clock });
+  const all = await Promise.all(Array.from({ length: 50 }, (_, at) => greet(port, `127.0.1.${at + 1}`)));
+  const firstEnded = Promise.race(all.map((client) => once(client.socket, 'close').then(() => client)));
+  const returnMail = async (client: Client) => {
+    await beginData(client);
+    expect(await client.ask('x\r\n.')).toMatch(/^250 /);
+  };
+
+  // Of another /24: at once.
+  await returnMail(await greet(port, '127.0.2.1'));
+  // That took the place of one, which comes back by another address of its own, and gets none for it.
+  const loser = await firstEnded;
+  expect(await loser.reply()).toMatch(/^421 4\.3\.2 /);
+  expect(await (await dial(port, '127.0.1.100')).reply()).toMatch(/^421 4\.3\.2 /);
+
+  // Of their own: as soon as it is seen that they do not get on.
+  for (let turn = 0; turn < 3; turn += 1) {
+    clock.advance(4_000);
+    await talkIdly(
+      all.filter((client) => client !== loser),
+      turn,
+    );
+  }
+  await returnMail(await greet(port, '127.0.1.200'));
+  expect(received).toHaveLength(2);
+});
+
+test('fifty /64s of one /48 count as one site, and a place of theirs is had at once', () => {
+  const places = createPlaces({ placesMax: 50, placesPerNetworkMax: 20, patienceMs: 5_000 });
+  for (let at = 0; at < 50; at += 1) places.take({ remoteAddress: `2001:db8:1:${at.toString(16)}::1` }, 0);
+  const taken = places.take({ remoteAddress: '2001:db8:2::1' }, 1);
+  expect(taken?.displaced?.site).toBe('2001:db8:1::/48');
+  // The site has 49 now, and none of its 65,536 networks gets one more.
+  expect(places.take({ remoteAddress: '2001:db8:1:ffff::1' }, 2)).toBeNull();
+});
+
+test.each([
+  ['commands that are no step', idleTalk],
+  [
+    'one recipient after the other',
+    Array.from({ length: 6 }, (_, at) => `RCPT TO:<a${at}@send.example.test>`),
+  ],
+])('who takes no step is sent away, whatever it says: %s', async (_what, lines) => {
+  const clock = createManualClock();
+  const { port } = await arrange({ clock, timeouts: { ...patient, stepMs: 60_000, lifetimeMs: 600_000 } });
+  const client = await greet(port);
+  await client.ask('MAIL FROM:<>');
+  await client.ask('RCPT TO:<bounce-a@send.example.test>');
+  for (const line of lines) {
+    clock.advance(9_000);
+    expect(await client.ask(line)).toMatch(/^250/);
+  }
+  clock.advance(9_000);
+  expect(await client.reply()).toMatch(/^421 4\.4\.2 /);
+});
+
+test('a slow client that gets on is waited for, and so is one whose messages we take long over', async () => {
+  const clock = createManualClock();
+  const begun = createGate();
+  const gate = createGate();
+  const { port, received } = await arrange({
+    clock,
+    timeouts: { ...patient, stepMs: 60_000, lifetimeMs: 600_000 },
+    receive: async (mail) => {
+      begun.open();
+      await gate.passed;
+      received.push(mail);
+    },
+  });
+  const client = await greet(port);
+  clock.advance(59_000);
+  await beginData(client);
+  clock.advance(59_000);
+  const answer = client.ask(`${'x'.repeat(1_100)}\r\n.`);
+  await begun.passed;
+  clock.advance(130_000);
+  gate.open();
+  expect(await answer).toMatch(/^250 /);
+  clock.advance(59_000);
+  await beginData(client);
+  expect(await client.ask('x\r\n.')).toMatch(/^250 /);
+  expect(received).toHaveLength(2);
 });
 
 test('who waits for our answer is not silent', async () => {

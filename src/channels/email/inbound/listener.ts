@@ -7,7 +7,7 @@ import {
   type SMTPServerOptions,
   type SMTPServerSession,
 } from 'smtp-server';
-import { systemClock } from '../../../platform/clock.ts';
+import type { Clock } from '../../../platform/clock.ts';
 import type { Log } from '../../../platform/log.ts';
 import { parseAddress } from '../address.ts';
 import { createPlaces, type Place } from './places.ts';
@@ -39,6 +39,7 @@ export type InboundListenerOptions = {
   port: number;
   /** Our name in the greeting. */
   hostName: string;
+  clock: Clock;
   log: Log;
   /** Whether there is such a recipient; false is 550 to the sender, and a rejection 451. */
   accepts: (recipient: string) => Promise<boolean>;
@@ -50,7 +51,10 @@ export type InboundListenerOptions = {
 export type InboundTimeouts = {
   /** Without an octet from the client. Shorter cuts off slow senders; RFC 5321 §4.5.3.2.7 would have five minutes. */
   idleMs: number;
-  /** Without a step: a MAIL, a RCPT, a kilobyte of a message. Else a client could hold a place by saying nothing much. */
+  /**
+   * Without a step, which is what a message consists of: its first recipient that is accepted, a kilobyte of it, its end.
+   * Commands are none, or else a client could hold a place with RSET for as long as it likes.
+   */
   stepMs: number;
   /** Of a client that says nothing while another one has no place. */
   patienceMs: number;
@@ -105,8 +109,8 @@ const commandBytesMax = 2_048;
 /** Those that need something we have not, and those that only serve the curious. */
 const disabledCommands = ['AUTH', 'STARTTLS', 'VRFY', 'HELP', 'XCLIENT', 'XFORWARD', 'WIZ', 'SHELL', 'KILL'];
 
-/** What one connection has used of its limits. */
-type Usage = { messages: number; unknownRecipients: number };
+/** What one connection has used of its limits, and whether it has named a recipient since its last message. */
+type Usage = { messages: number; unknownRecipients: number; hasRecipient: boolean };
 
 type ListenerState = {
   options: InboundListenerOptions;
@@ -159,7 +163,6 @@ function serverOptions(state: ListenerState, timeouts: InboundTimeouts): SMTPSer
     socketTimeout: timeouts.idleMs,
     closeTimeout: timeouts.stopMs,
     onMailFrom: (_address, session, callback) => {
-      noteStep(state, session);
       callback(countMessage(state, session));
     },
     onRcptTo: (address, session, callback) => {
@@ -194,7 +197,7 @@ function refuse(responseCode: number, text: string): Error {
 }
 
 function usageOf(state: ListenerState, session: SMTPServerSession): Usage {
-  const usage = state.usages.get(session) ?? { messages: 0, unknownRecipients: 0 };
+  const usage = state.usages.get(session) ?? { messages: 0, unknownRecipients: 0, hasRecipient: false };
   state.usages.set(session, usage);
   return usage;
 }
@@ -216,7 +219,10 @@ async function judgeRecipient(
   const { accepts, log } = state.options;
   const recipient = toRecipient(state, address);
   try {
-    if (recipient !== null && (await accepts(recipient))) return null;
+    if (recipient !== null && (await accepts(recipient))) {
+      noteRecipient(state, session);
+      return null;
+    }
   } catch (cause) {
     log.warn({ session: session.id, err: cause }, 'inbound recipient not judged');
     return refuse(451, 'Try again later');
@@ -226,6 +232,13 @@ async function judgeRecipient(
   return usage.unknownRecipients > unknownRecipientsMax
     ? refuse(421, 'Too many unknown recipients')
     : refuse(550, 'No such recipient here');
+}
+
+/** One step a message: a client that only names recipients, up to a hundred of them, does not get on. */
+function noteRecipient(state: ListenerState, session: SMTPServerSession): void {
+  const usage = usageOf(state, session);
+  if (!usage.hasRecipient) noteStep(state, session);
+  usage.hasRecipient = true;
 }
 
 /** RFC 5321 §4.5.1: `postmaster` is the one address that needs no domain. */
@@ -263,6 +276,8 @@ async function takeMessage(
     log.warn({ ...line, decision: 'put_off', err: cause }, 'inbound mail');
     return refuse(451, 'Try again later');
   }
+  usageOf(state, session).hasRecipient = false;
+  noteStep(state, session);
   log.info({ ...line, decision: 'received' }, 'inbound mail');
   return null;
 }
@@ -319,7 +334,7 @@ type Door = { server: Server; sockets: ReadonlySet<Socket> };
 function openDoor(smtp: SMTPServer, state: ListenerState, timeouts: InboundTimeouts): Door {
   const sockets = new Set<Socket>();
   const leaving = new Set<Socket>();
-  const { hostName } = state.options;
+  const { hostName, clock } = state.options;
   const places = createPlaces({
     placesMax: connectionsMax,
     placesPerNetworkMax: connectionsPerNetworkMax,
@@ -334,7 +349,7 @@ function openDoor(smtp: SMTPServer, state: ListenerState, timeouts: InboundTimeo
     }
     leaving.add(socket);
     socket.end(`${reply}\r\n`);
-    const cancel = systemClock.after(leavingMs, () => socket.destroy());
+    const cancel = clock.after(leavingMs, () => socket.destroy());
     socket.once('close', () => {
       cancel();
       leaving.delete(socket);
@@ -349,7 +364,7 @@ function openDoor(smtp: SMTPServer, state: ListenerState, timeouts: InboundTimeo
     socket.once('close', () => {
       sockets.delete(socket);
     });
-    const taken = places.take(socket, systemClock.monotonicMs());
+    const taken = places.take(socket, clock.monotonicMs());
     if (taken === null) {
       sendAway(socket, tooMany);
       return;
@@ -359,8 +374,8 @@ function openDoor(smtp: SMTPServer, state: ListenerState, timeouts: InboundTimeo
     if (loser !== undefined) sendAway(loser, tooMany);
     const key = keyOfClient(socket);
     const cancels = [
-      systemClock.after(timeouts.lifetimeMs, () => socket.destroy()),
-      watchSteps(place, timeouts.stepMs, () => {
+      clock.after(timeouts.lifetimeMs, () => socket.destroy()),
+      watchSteps(clock, place, timeouts.stepMs, () => {
         sendAway(socket, `421 4.4.2 ${hostName} Timeout`);
       }),
     ];
@@ -378,11 +393,11 @@ function openDoor(smtp: SMTPServer, state: ListenerState, timeouts: InboundTimeo
 }
 
 /** Calls once the client has been waited for so long. Returns what ends the watch. */
-function watchSteps(place: Place, stepMs: number, onTooLong: () => void): () => void {
+function watchSteps(clock: Clock, place: Place, stepMs: number, onTooLong: () => void): () => void {
   let cancel: () => void = () => undefined;
   const watch = (afterMs: number) => {
-    cancel = systemClock.after(afterMs, () => {
-      const waitedMs = place.isOurTurn ? 0 : systemClock.monotonicMs() - place.waitedSinceMs;
+    cancel = clock.after(afterMs, () => {
+      const waitedMs = place.isOurTurn ? 0 : clock.monotonicMs() - place.waitedSinceMs;
       if (waitedMs >= stepMs) onTooLong();
       else watch(stepMs - waitedMs);
     });
@@ -403,10 +418,10 @@ function keyOfClient({
 
 function noteStep(state: ListenerState, session: SMTPServerSession): void {
   const place = state.places.get(keyOfClient(session));
-  if (place !== undefined) place.waitedSinceMs = systemClock.monotonicMs();
+  if (place !== undefined) place.waitedSinceMs = state.options.clock.monotonicMs();
 }
 
-/** What the client has to wait for is not its own silence. */
+/** The time in which the client waits for us does not count; that it was answered is no step of its own. */
 async function whileOurTurn<Result>(
   state: ListenerState,
   session: SMTPServerSession,
@@ -414,12 +429,15 @@ async function whileOurTurn<Result>(
 ): Promise<Result> {
   const place = state.places.get(keyOfClient(session));
   if (place === undefined) return work;
+  const { clock } = state.options;
+  const begunAtMs = clock.monotonicMs();
   place.isOurTurn = true;
   try {
     return await work;
   } finally {
     place.isOurTurn = false;
-    place.waitedSinceMs = systemClock.monotonicMs();
+    const endedAtMs = clock.monotonicMs();
+    place.waitedSinceMs = Math.min(place.waitedSinceMs + endedAtMs - begunAtMs, endedAtMs);
   }
 }
 
@@ -446,7 +464,7 @@ async function stopListener(
   endIdleConnections();
   let cancel: () => void = () => undefined;
   const timedOut = new Promise<void>((resolve) => {
-    cancel = systemClock.after(stopMs, resolve);
+    cancel = state.options.clock.after(stopMs, resolve);
   });
   await Promise.race([Promise.all([closed, ...state.underWay.values()]), timedOut]);
   cancel();

@@ -4,14 +4,15 @@
  *
  * - A network, an IPv4 address or a /64 of IPv6, has so many places at most.
  * - While there are free ones, everybody gets one.
- * - When all are taken, a newcomer gets one of the network that has most of them, as long as it has fewer itself; of
- *   those the one that has been waited for longest. Where all have equally few, only one that has been waited for
- *   too long is given away.
+ * - When all are taken, a newcomer gets one of those who have most of them, as long as it has fewer itself. What counts
+ *   first is what a whole site has, a /24 or a /48, and within a site what a network has: somebody who has many
+ *   networks has them in one site mostly. Of those the one that has been waited for longest gives way.
+ * - Where all have equally few, only one that has been waited for too long is given away.
  *
- * Waited for is a client that has not ended a line since our last answer. One that waits for us is not.
+ * Waited for is a client that has not got on since its last step. The time in which it waits for us does not count.
  */
 import type { Socket } from 'node:net';
-import ipaddr from 'ipaddr.js';
+import { networkOf, siteOf } from '../../../platform/network.ts';
 
 export type PlaceLimits = {
   placesMax: number;
@@ -23,7 +24,8 @@ export type PlaceLimits = {
 
 export type Place = {
   readonly network: string;
-  /** Since when something of the client has been waited for, on the clock that `take` is given. */
+  readonly site: string;
+  /** Since when a step of the client has been waited for, on the clock that `take` is given. */
   waitedSinceMs: number;
   /** Something of the client is being worked on: its silence is ours. */
   isOurTurn: boolean;
@@ -49,29 +51,44 @@ export function createPlaces(limits: PlaceLimits): Places {
     !place.isOurTurn && nowMs - place.waitedSinceMs >= limits.patienceMs;
 
   /** Null where nobody has to give way. */
-  const findVictim = (network: string, nowMs: number): Place | 'none' | null => {
+  const findVictim = (newcomer: Place, nowMs: number): Place | 'none' | null => {
     const all = [...places];
-    const own = all.filter((place) => place.network === network);
-    if (own.length >= limits.placesPerNetworkMax)
-      return findLongestWaitedFor(own.filter((place) => isQuiet(place, nowMs))) ?? 'none';
+    const ofNetwork = all.filter(({ network }) => network === newcomer.network);
+    if (ofNetwork.length >= limits.placesPerNetworkMax)
+      return findLongestWaitedFor(ofNetwork.filter((place) => isQuiet(place, nowMs))) ?? 'none';
     if (all.length < limits.placesMax) return null;
-    const counts = countByNetwork(all);
-    const largest = Math.max(...counts.values());
-    const candidates = all.filter((place) => {
-      const count = counts.get(place.network) ?? 0;
-      if (count > own.length + 1) return count === largest;
-      return isQuiet(place, nowMs) && (count > own.length || place.network === network);
-    });
-    return findLongestWaitedFor(candidates) ?? 'none';
+    const heldByNetwork = countHeld(all, 'network');
+    const heldBySite = countHeld(all, 'site');
+    // Each that is taken from somebody else makes holdings more equal, so that no place goes back and forth.
+    const lead = (place: Place) =>
+      place.site === newcomer.site
+        ? heldByNetwork(place) - heldByNetwork(newcomer)
+        : heldBySite(place) - heldBySite(newcomer);
+    const ofTheLargest = all
+      .filter((place) => lead(place) > 1)
+      .toSorted(
+        (first, second) =>
+          heldBySite(second) - heldBySite(first) ||
+          heldByNetwork(second) - heldByNetwork(first) ||
+          compareWaits(first, second),
+      );
+    const quiet = all.filter(
+      (place) => isQuiet(place, nowMs) && (lead(place) > 0 || place.network === newcomer.network),
+    );
+    return ofTheLargest[0] ?? findLongestWaitedFor(quiet) ?? 'none';
   };
 
   return {
-    take: ({ remoteAddress }, nowMs) => {
-      const network = networkOf(remoteAddress ?? '');
-      const victim = findVictim(network, nowMs);
+    take: ({ remoteAddress = '' }, nowMs) => {
+      const place: Place = {
+        network: networkOf(remoteAddress),
+        site: siteOf(remoteAddress),
+        waitedSinceMs: nowMs,
+        isOurTurn: false,
+      };
+      const victim = findVictim(place, nowMs);
       if (victim === 'none') return null;
       if (victim !== null) places.delete(victim);
-      const place: Place = { network, waitedSinceMs: nowMs, isOurTurn: false };
       places.add(place);
       return { place, displaced: victim };
     },
@@ -81,25 +98,18 @@ export function createPlaces(limits: PlaceLimits): Places {
   };
 }
 
-/** Those that wait for us come last: taking theirs costs a message that was there already. */
 function findLongestWaitedFor(places: readonly Place[]): Place | undefined {
-  return places.toSorted(
-    (first, second) =>
-      Number(first.isOurTurn) - Number(second.isOurTurn) || first.waitedSinceMs - second.waitedSinceMs,
-  )[0];
+  return places.toSorted(compareWaits)[0];
 }
 
-function countByNetwork(places: readonly Place[]): Map<string, number> {
+/** Those that wait for us come last: taking theirs costs a message that was there already. */
+function compareWaits(first: Place, second: Place): number {
+  return Number(first.isOurTurn) - Number(second.isOurTurn) || first.waitedSinceMs - second.waitedSinceMs;
+}
+
+/** How many of the places each one has; `holder` is the network or the site of a place. */
+function countHeld(places: readonly Place[], holder: 'network' | 'site'): (place: Place) => number {
   const counts = new Map<string, number>();
-  for (const { network } of places) counts.set(network, (counts.get(network) ?? 0) + 1);
-  return counts;
-}
-
-/** An IPv4 address, or the /64 of an IPv6 address: less than that nobody is given, so that it says nothing of who it is. */
-export function networkOf(address: string): string {
-  if (!ipaddr.isValid(address)) return address;
-  const parsed = ipaddr.process(address);
-  return parsed.kind() === 'ipv4'
-    ? parsed.toString()
-    : ipaddr.IPv6.networkAddressFromCIDR(`${parsed.toString()}/64`).toString();
+  for (const place of places) counts.set(place[holder], (counts.get(place[holder]) ?? 0) + 1);
+  return (place) => counts.get(place[holder]) ?? 0;
 }

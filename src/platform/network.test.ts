@@ -1,0 +1,31 @@
+import { expect, test } from 'vitest';
+import { networkOf, siteOf } from './network.ts';
+
+test('all of a /64 is one network, and each IPv4 address is one', () => {
+  expect(networkOf('2001:db8:1:2::1')).toBe(networkOf('2001:db8:1:2:ffff:ffff:ffff:ffff'));
+  expect(networkOf('2001:db8:1:2::1')).not.toBe(networkOf('2001:db8:1:3::1'));
+  expect(networkOf('192.0.2.1')).not.toBe(networkOf('192.0.2.2'));
+  expect(networkOf('fe80::1%eth0')).toBe(networkOf('fe80::2%eth1'));
+});
+
+test('all of a /48, or of a /24 of IPv4, is one site', () => {
+  expect(siteOf('2001:db8:1:2::1')).toBe(siteOf('2001:db8:1:ffff::1'));
+  expect(siteOf('2001:db8:1:2::1')).not.toBe(siteOf('2001:db8:2:2::1'));
+  expect(siteOf('192.0.2.1')).toBe(siteOf('192.0.2.255'));
+  expect(siteOf('192.0.2.1')).not.toBe(siteOf('192.0.3.1'));
+});
+
+test('an IPv4 address that is mapped into IPv6 is an IPv4 address, however it is written', () => {
+  for (const mapped of ['::ffff:192.0.2.1', '::FFFF:c000:201', '0:0:0:0:0:ffff:192.0.2.1']) {
+    expect(networkOf(mapped)).toBe(networkOf('192.0.2.1'));
+    expect(siteOf(mapped)).toBe(siteOf('192.0.2.1'));
+  }
+  expect(networkOf('::ffff:192.0.2.1')).not.toBe(networkOf('::ffff:192.0.2.2'));
+});
+
+test('what is no address stays what it is', () => {
+  for (const text of ['', 'localhost', '192.0.2.256', '2001:db8::1::']) {
+    expect(networkOf(text)).toBe(text);
+    expect(siteOf(text)).toBe(text);
+  }
+});

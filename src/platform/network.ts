@@ -1,0 +1,32 @@
+import ipaddr from 'ipaddr.js';
+
+/**
+ * Whom an address belongs to, as far as the address tells: an IPv4 address is its own network, an IPv6 address belongs
+ * to its /64 (RFC 4291 §2.5.1). A client is given no less than that, so that with addresses counted one by one a single
+ * client would have 2^64 of everything. IPv4-mapped IPv6 addresses, as a socket that listens on both tells them, are
+ * IPv4. What is no address is returned as it is.
+ */
+export function networkOf(address: string): string {
+  return prefixOf(address, 32, 64);
+}
+
+/**
+ * The site that a network belongs to: the /48 of an IPv6 address, which one customer of a provider may be given
+ * (RFC 6177), and the /24 of an IPv4 address, the least that is routed by itself.
+ */
+export function siteOf(address: string): string {
+  return prefixOf(address, 24, 48);
+}
+
+function prefixOf(address: string, ipv4Bits: number, ipv6Bits: number): string {
+  // A zone (RFC 4007 §11) names an interface of this machine, and nothing of the client.
+  const withoutZone = address.replace(/%.*$/s, '');
+  if (!ipaddr.isValid(withoutZone)) return address;
+  const parsed = ipaddr.process(withoutZone);
+  if (parsed.kind() === 'ipv6') {
+    const prefix = ipaddr.IPv6.networkAddressFromCIDR(`${parsed.toString()}/${ipv6Bits}`);
+    return `${prefix.toString()}/${ipv6Bits}`;
+  }
+  const prefix = ipaddr.IPv4.networkAddressFromCIDR(`${parsed.toString()}/${ipv4Bits}`);
+  return `${prefix.toString()}/${ipv4Bits}`;
+}
