@@ -1,9 +1,9 @@
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { startDnsServer, type TestDnsServer } from '../../test/support/dns-server.ts';
-import { createManualClock } from '../../test/support/manual-clock.ts';
+import { createManualClock, type ManualClock } from '../../test/support/manual-clock.ts';
 import { systemClock } from '../platform/clock.ts';
 import { createResolver, type Resolver } from '../platform/dns/dns.ts';
-import { createDeliverability } from './deliverability.ts';
+import { createDeliverability, wellKnownDomains } from './deliverability.ts';
 
 let dns: TestDnsServer;
 let resolver: Resolver;
@@ -69,24 +69,94 @@ test('where domains are not looked up, nobody is dropped for the DNS', async () 
   expect(await ask('nowhere.test', false)).toBeNull();
 });
 
-test('a check that takes too long drops nobody', async () => {
+test('a check that takes too long drops nobody, and the next one of the domain does not wait', async () => {
   dns.fail('silent.test', 'silent');
   const clock = createManualClock();
-  const checked = createDeliverability({ resolver, clock, areDomainsLookedUp: true }).findFault(
-    'silent.test',
-  );
+  const { findFault, prepare } = createDeliverability({ resolver, clock, areDomainsLookedUp: true });
+  const checked = findFault('silent.test');
   clock.advance(3_001);
   expect(await checked).toBeNull();
+  // The clock stands still: nobody could be waited for.
+  expect(await findFault('silent.test')).toBeNull();
+
+  dns.fail('prepared.test', 'silent');
+  prepare('prepared.test');
+  clock.advance(3_001);
+  expect(await findFault('prepared.test')).toBeNull();
+  // Others are waited for, and so is what answered late.
+  expect(await findFault('nowhere.test')).toBe('invalid_domain');
+  dns.set('silent.test', { TXT: ['no mail here'] });
+  await resolver.mx('silent.test', { isFresh: true });
+  await resolver.a('silent.test', { isFresh: true });
+  await resolver.aaaa('silent.test', { isFresh: true });
+  expect(await findFault('silent.test')).toBe('no_mx');
+});
+
+/** Domains whose own name servers say nothing. */
+function nameDeadDomains(label: string, count: number): string[] {
+  const domains = Array.from({ length: count }, (_, at) => `${label}${at}.test`);
+  for (const domain of domains) dns.fail(domain, 'silent');
+  return domains;
+}
+
+/** Resolves once what was asked about the name servers is answered, or was not to be answered in time. */
+async function settleQuestion(isAnswered: boolean, clock: ManualClock): Promise<void> {
+  // Lookups of the same name share one question: this one is the last to hear of it.
+  const asAsked = { isFresh: true, isUrgent: true };
+  if (isAnswered) await Promise.all(wellKnownDomains.map((domain) => resolver.mx(domain, asAsked)));
+  else clock.advance(3_001);
+  await new Promise((resolve) => setImmediate(resolve));
+}
+
+test('domains whose own name servers are dead let nobody else go unchecked, however many they are', async () => {
+  for (const domain of wellKnownDomains) dns.set(domain, { MX: [[10, 'mx.good.test']] });
+  const clock = createManualClock();
+  const { findFault } = createDeliverability({ resolver, clock, areDomainsLookedUp: true });
+  for (const round of ['first', 'second']) {
+    const checks = nameDeadDomains(`dead-${round}`, 41).map(findFault);
+    clock.advance(3_001);
+    expect(await Promise.all(checks)).toEqual(Array.from({ length: 41 }, () => null));
+    await settleQuestion(true, clock);
+    expect(await findFault(`nowhere-${round}.test`)).toBe('invalid_domain');
+  }
+});
+
+test('one of the domains that everybody writes to is enough to show that the name servers answer', async () => {
+  const [first, ...others] = wellKnownDomains;
+  dns.set(first!, { MX: [[10, 'mx.good.test']] });
+  for (const domain of others) dns.fail(domain, 'SERVFAIL');
+  const clock = createManualClock();
+  const { findFault } = createDeliverability({ resolver, clock, areDomainsLookedUp: true });
+  const checks = nameDeadDomains('lame', 20).map(findFault);
+  clock.advance(3_001);
+  await Promise.all(checks);
+  await settleQuestion(true, clock);
+  expect(await findFault('nowhere.test')).toBe('invalid_domain');
+});
+
+test('one dead domain counts once, whoever writes to it', async () => {
+  for (const domain of wellKnownDomains) dns.fail(domain, 'silent');
+  const clock = createManualClock();
+  const { findFault } = createDeliverability({ resolver, clock, areDomainsLookedUp: true });
+  const [domain] = nameDeadDomains('alone', 1);
+  const checks = Array.from({ length: 40 }, () => findFault(domain!));
+  clock.advance(3_001);
+  await Promise.all(checks);
+  await settleQuestion(false, clock);
+  expect(await findFault('nowhere.test')).toBe('invalid_domain');
 });
 
 test('name servers that say nothing at all hold nobody up for long', async () => {
-  const silent = Array.from({ length: 21 }, (_, at) => `silent${at}.test`);
+  const silent = [...nameDeadDomains('silent', 21), ...wellKnownDomains];
   for (const domain of silent) dns.fail(domain, 'silent');
   const clock = createManualClock();
   const { findFault } = createDeliverability({ resolver, clock, areDomainsLookedUp: true });
   const checks = silent.slice(0, 20).map(findFault);
   clock.advance(3_001);
   expect(await Promise.all(checks)).toEqual(Array.from({ length: 20 }, () => null));
+  // The name servers are asked for domains that everybody writes to.
+  await clock.whenWaiting(1);
+  await settleQuestion(false, clock);
   // The clock stands still: nobody could be waited for.
   expect(await findFault('silent20.test')).toBeNull();
   expect(await findFault('nowhere.test')).toBeNull();

@@ -19,7 +19,7 @@ export { createSmsDelivery } from './sms-delivery.ts';
 export { createSmsIntake, smsEventChannel, startSmsEvents } from './sms-events.ts';
 export { deleteOldProviderIds, providerIdMaxAgeMs } from './provider-ids.ts';
 export { createEmailDelivery } from './email-delivery.ts';
-export { createDeliverability, type Deliverability } from './deliverability.ts';
+export { createDeliverability, type Deliverability, wellKnownDomains } from './deliverability.ts';
 export type { ReturnPathPolicy } from './email-build.ts';
 export { erasureChannel, startErasing } from './erasure.ts';
 export { applyReports, type FeedbackListeners, type FeedbackTools, type Report } from './feedback.ts';

@@ -1,7 +1,7 @@
 import { connect } from 'node:net';
 import { hostname } from 'node:os';
 import { examineVerifiedDomains, sandboxDomain } from '../domains/domains.ts';
-import { createDeliverability } from '../messages/messages.ts';
+import { createDeliverability, wellKnownDomains } from '../messages/messages.ts';
 import type { Clock } from '../platform/clock.ts';
 import type { DnsAnswer } from '../platform/dns/dns.ts';
 import { readNetworkTimeSkewMs } from '../platform/network-time.ts';
@@ -52,8 +52,6 @@ export async function examineAddressChecks(installation: Installation): Promise<
   ];
 }
 
-/** Large providers: whoever reaches none of them reaches nobody. */
-const wellKnownDomains = ['gmail.com', 'outlook.com', 'yahoo.com'];
 const connectMs = 5_000;
 
 async function examineOutgoingPort({ config, resolver, clock }: Installation): Promise<Finding[]> {

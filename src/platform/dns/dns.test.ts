@@ -799,6 +799,18 @@ describe('lookups at once', () => {
     expect(most).toBe(256);
   });
 
+  it('that are urgent are asked at once, also for a name that waits for its turn', async () => {
+    const peer = await startPeer((query, send) => {
+      if (decode(query).questions?.[0]?.name === 'urgent.test') send(replyTo(query, {}, 3));
+    });
+    const { resolver } = open([peer.address]);
+    const lookups = Array.from({ length: 256 }, (_, index) => resolver.a(`a${index}.test`));
+    lookups.push(resolver.a('urgent.test'));
+    expect(await resolver.a('urgent.test', { isFresh: true, isUrgent: true })).toEqual(noSuchDomain);
+    resolver.close();
+    expect((await Promise.all(lookups)).every(({ kind }) => kind === 'failed')).toBe(true);
+  });
+
   it('beyond what may wait are refused at once', async () => {
     const peer = await startPeer(() => undefined);
     const { resolver } = open([peer.address]);

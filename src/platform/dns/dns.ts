@@ -20,6 +20,8 @@ export { parseDnsServer } from './server-address.ts';
 export type LookupOptions = {
   /** Asks the servers, whatever is cached. */
   isFresh?: boolean;
+  /** Asks at once, however many other lookups wait for their turn. For single questions that others hang on. */
+  isUrgent?: boolean;
 };
 
 /**
@@ -78,9 +80,10 @@ export function createResolver(options: ResolverOptions): Resolver {
     key: string,
     question: Question<T>,
     name: string,
+    { isUrgent = false }: LookupOptions,
     signal: AbortSignal,
   ): Promise<DnsAnswer<T>> => {
-    const leave = await gate.enter(signal);
+    const leave = isUrgent ? () => undefined : await gate.enter(signal);
     // Neither is cached: it speaks of this process, and not of the name.
     if (leave === 'full') return failed('timeout', 'too many lookups wait');
     if (leave === 'aborted') return failed('timeout', String(signal.reason));
@@ -97,6 +100,7 @@ export function createResolver(options: ResolverOptions): Resolver {
     key: string,
     question: Question<T>,
     name: string,
+    options: LookupOptions,
   ): Promise<DnsAnswer<T>> => {
     const controller = new AbortController();
     const limitMs = timeoutMs * lookupTimeouts;
@@ -105,28 +109,29 @@ export function createResolver(options: ResolverOptions): Resolver {
     });
     controllers.add(controller);
     try {
-      return await resolve(key, question, name, controller.signal);
+      return await resolve(key, question, name, options, controller.signal);
     } finally {
       cancelTimer();
       controllers.delete(controller);
-      underWay.delete(key);
     }
   };
 
   const lookUp = async <T extends string | MxRecord>(
     question: Question<T>,
     name: string | null,
-    { isFresh = false }: LookupOptions = {},
+    lookup: LookupOptions = {},
   ): Promise<DnsAnswer<T>> => {
     if (name === null) return { kind: 'absent', reason: 'no_such_domain' };
     if (isClosed) return failed('timeout', closedDetail);
     const key = `${question.type} ${name}`;
+    // What is urgent must not wait for one that waits for its turn itself.
+    const waitingKey = lookup.isUrgent === true ? `urgent ${key}` : key;
     // A lookup under way is asking the servers now, and thus as fresh as one that begins now.
-    const present = (isFresh ? undefined : cache.get(key)) ?? underWay.get(key);
+    const present = (lookup.isFresh === true ? undefined : cache.get(key)) ?? underWay.get(waitingKey);
     // The key names the type, and whatever stands under it was read as records of that type.
     if (present !== undefined) return present as DnsAnswer<T> | Promise<DnsAnswer<T>>;
-    const answer = start(key, question, name);
-    underWay.set(key, answer);
+    const answer = start(key, question, name, lookup).finally(() => underWay.delete(waitingKey));
+    underWay.set(waitingKey, answer);
     return answer;
   };
 
