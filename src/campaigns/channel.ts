@@ -2,6 +2,7 @@ import type { TProperties } from 'typebox';
 import type { Channel } from '../accounts/accounts.ts';
 import type { Values } from '../channels/placeholders.ts';
 import type { AddressColumns, Submission } from '../messages/messages.ts';
+import type { TaskRunner } from '../platform/http/body-threads.ts';
 import type { Transaction } from '../platform/postgres/database.ts';
 
 /**
@@ -59,7 +60,7 @@ export type CampaignChannel = {
   sampleRecord: TProperties;
   emptySample: Readonly<Record<string, unknown>>;
   /** A copy as a person reads it, and what may be wrong with it; null if its values make it unfit to be sent. */
-  renderSample: (message: PreparedMessage, copy: SampleCopy) => Sample | null;
+  renderSample: (runner: TaskRunner, message: PreparedMessage, copy: SampleCopy) => Promise<Sample | null>;
   /** What an address of `POST /:id/test` must be: a format of `createValidation`. */
   addressFormat: string;
   /** What is likely to be a mistake in a campaign as it is written, ready to be sent or not. */
@@ -69,7 +70,7 @@ export type CampaignChannel = {
     content: CampaignContent,
   ) => Promise<Oversight[]>;
   /** The same copy as a transactional message to one address that `addressFormat` lets through. */
-  submitTest: (message: PreparedMessage, copy: TestCopy) => Submission | null;
+  submitTest: (runner: TaskRunner, message: PreparedMessage, copy: TestCopy) => Promise<Submission | null>;
 };
 
 /** `no_unsubscribe_link`: readers can unsubscribe by their mail client alone. */

@@ -1,14 +1,28 @@
 import { type TProperties, Type } from 'typebox';
-import { makeTextPart, parseAddress, subjectLengthMax } from '../channels/email/email.ts';
+import { makeTextPart, mayBeLonger, parseAddress, subjectLengthMax } from '../channels/email/email.ts';
 import type { Values } from '../channels/placeholders.ts';
 import { findTracking } from '../domains/domains.ts';
 import { findMessageSender, type StoredEmailContent, type StoredEmailDetails } from '../messages/messages.ts';
+import { inlineRunner, largeBodyBytesMin, type TaskRunner } from '../platform/http/body-threads.ts';
 import { optional, optionalText, textOrNull } from '../platform/http/shapes.ts';
 import type { Transaction } from '../platform/postgres/database.ts';
-import { keepTemplate, listVariables, type TemplateContent, toEmailText } from '../templates/templates.ts';
-import type { CampaignChannel, CampaignContent, PreparableCampaign, Preparation } from './channel.ts';
+import {
+  keepTemplate,
+  listVariables,
+  type TemplateContent,
+  toEmailText,
+  variablesMax,
+} from '../templates/templates.ts';
+import type {
+  CampaignChannel,
+  CampaignContent,
+  PreparableCampaign,
+  Preparation,
+  PreparedMessage,
+  SampleCopy,
+} from './channel.ts';
 import { categoryInput, pickValues, variablesInput, variablesOrNull } from './content-fields.ts';
-import { hasUnsubscribeLink, renderEmailSample, submitEmailTest } from './email-sample.ts';
+import { hasUnsubscribeLink, renderEmailSampleTask, submitEmailTestTask } from './email-sample.ts';
 
 const contentFields = {
   subject: optionalText({
@@ -74,9 +88,6 @@ function inputsOf(content: CampaignContent): EmailInputs {
 }
 
 const booleanOrNull = Type.Union([Type.Boolean(), Type.Null()]);
-
-/** More names than that are no content. */
-const variablesMax = 1_000;
 
 export const emailCampaigns: CampaignChannel = {
   channel: 'email',
@@ -147,8 +158,10 @@ export const emailCampaigns: CampaignChannel = {
     const source = await readSource(transaction, { organizationId, content });
     return source.kind === 'found' && !hasUnsubscribeLink(source.content) ? ['no_unsubscribe_link'] : [];
   },
-  renderSample: renderEmailSample,
-  submitTest: submitEmailTest,
+  renderSample: (runner, message, copy) =>
+    runnerFor(runner, message, copy).run(renderEmailSampleTask, { message, copy }),
+  submitTest: (runner, message, copy) =>
+    runnerFor(runner, message, copy).run(submitEmailTestTask, { message, copy }),
 };
 
 async function prepareEmail(transaction: Transaction, campaign: PreparableCampaign): Promise<Preparation> {
@@ -169,11 +182,12 @@ async function prepareEmail(transaction: Transaction, campaign: PreparableCampai
     subject,
     previewText: inputs.preview_text ?? source.content.previewText,
   });
-  const variableNames = listVariables({ ...email, previewText: null }).filter((name) => !isReserved(name));
-  if (variableNames.length > variablesMax) {
+  const names = listVariables({ ...email, previewText: null });
+  if (names.length > variablesMax) {
     const issue = `the content must have at most ${variablesMax} different placeholders`;
     return { kind: 'not_ready', issues: [issue] };
   }
+  const variableNames = names.filter((name) => !isReserved(name));
   const details: StoredEmailDetails = {
     fromName: inputs.from_name ?? null,
     replyTo: inputs.reply_to ?? null,
@@ -203,6 +217,18 @@ async function prepareEmail(transaction: Transaction, campaign: PreparableCampai
       variableNames,
     },
   };
+}
+
+/** A copy that may be large is made in the thread. */
+function runnerFor(
+  runner: TaskRunner,
+  { subject, content }: PreparedMessage,
+  { values }: SampleCopy,
+): TaskRunner {
+  // As JSON the content has its placeholders too.
+  return mayBeLonger({ subject, html: content, text: null }, values, largeBodyBytesMin)
+    ? runner
+    : inlineRunner;
 }
 
 /** Filled in for each copy, and no value of anybody's. */

@@ -15,9 +15,22 @@ import {
   type StoredEmailDetails,
   type Submission,
 } from '../messages/messages.ts';
+import type { ThreadTask } from '../platform/http/body-threads.ts';
 import type { PreparedMessage, Sample, SampleCopy, TestCopy } from './channel.ts';
 
 /** What a copy of an email campaign says, before it is sent. */
+
+type CopyInput<Copy extends SampleCopy> = { message: PreparedMessage; copy: Copy };
+
+export const renderEmailSampleTask: ThreadTask<CopyInput<SampleCopy>, Sample | null> = {
+  name: 'render email sample',
+  run: ({ message, copy }) => renderEmailSample(message, copy),
+};
+
+export const submitEmailTestTask: ThreadTask<CopyInput<TestCopy>, Submission | null> = {
+  name: 'submit email test',
+  run: ({ message, copy }) => submitEmailTest(message, copy),
+};
 
 /** Gmail shows no more of the HTML, and puts a link in the place of the rest. */
 const clippedBytes = 102 * 1_024;

@@ -32,21 +32,21 @@ export async function previewCampaign(
     ...counted,
     issues: preparation.kind === 'ready' ? [] : preparation.issues,
     sampleContactId: preparation.kind === 'ready' ? loaded.contactId : null,
-    sample: makeSample(tools, reference, loaded),
+    sample: await makeSample(tools, reference, loaded),
   };
 }
 
-function makeSample(
+async function makeSample(
   tools: SampleTools,
   { channel }: CampaignReference,
   { preparation, values, awaitsSegment }: LoadedSample,
-): Sample {
+): Promise<Sample> {
   const warnings = awaitsSegment
     ? ['A segment is still being computed: its contacts are not all counted here.']
     : [];
   if (preparation.kind === 'not_ready') return { record: channel.emptySample, warnings };
   const copy = { values, publicUrl: tools.publicUrl(), at: now(tools.clock) };
-  const sample = channel.renderSample(preparation.message, copy);
+  const sample = await channel.renderSample(tools.runner, preparation.message, copy);
   if (sample === null) {
     const unfit = `This copy cannot be sent: it has ${channel.words.unfit}.`;
     return { record: channel.emptySample, warnings: [...warnings, unfit] };

@@ -7,6 +7,7 @@ import * as answers from './answer-store.ts';
 import type { Preparation } from './channel.ts';
 import * as engine from './engine-store.ts';
 import type { CampaignReference } from './lifecycle.ts';
+import type { TaskRunner } from '../platform/http/body-threads.ts';
 import { prepareCampaign } from './queueing.ts';
 import { loadVariables } from './running.ts';
 import * as store from './store.ts';
@@ -16,6 +17,7 @@ export type SampleTools = {
   clock: Clock;
   /** What addresses of this installation begin with, without a slash at the end. */
   publicUrl: () => string;
+  runner: TaskRunner;
 };
 
 /** A campaign as it stands now, and what goes into one copy of it. */

@@ -1,5 +1,5 @@
 import { type TProperties, Type } from 'typebox';
-import { compileText, listPlaceholders, type Values } from '../channels/placeholders.ts';
+import { listPlaceholders, type Values } from '../channels/placeholders.ts';
 import { compileSms, countSegments, fillSms, smsLengthMax, trimSenderName } from '../channels/sms/sms.ts';
 import { findMessageSender, smsEncoding, type StoredSmsContent } from '../messages/messages.ts';
 import { optionalText, textOrNull } from '../platform/http/shapes.ts';
@@ -82,8 +82,8 @@ export const smsCampaigns: CampaignChannel = {
   },
   emptySample: { from: null, body: null, encoding: null, segments: null },
   findOversights: () => Promise.resolve([]),
-  renderSample: renderSmsSample,
-  submitTest: submitSmsTest,
+  renderSample: (_runner, message, copy) => Promise.resolve(renderSmsSample(message, copy)),
+  submitTest: (_runner, message, copy) => Promise.resolve(submitSmsTest(message, copy)),
 };
 
 async function prepareSms(
@@ -99,7 +99,7 @@ async function prepareSms(
   if (body === undefined) issues.push('body is required');
   if (sender === null || body === undefined || issues.length > 0) return { kind: 'not_ready', issues };
 
-  const variableNames = listPlaceholders(compileText(body));
+  const variableNames = listPlaceholders([body], Number.POSITIVE_INFINITY);
   const stored: StoredSmsContent = { text: body, defaults: pickValues(variables, variableNames) };
   return {
     kind: 'ready',

@@ -27,7 +27,9 @@ export async function sendTest(
       `The campaign is not ready to be sent: ${preparation.issues.join(', ')}.`,
     );
   const copy = { values, publicUrl: tools.publicUrl(), at: now(tools.clock), organizationId };
-  const submissions = to.map((address) => channel.submitTest(preparation.message, { ...copy, to: address }));
+  const submissions = await Promise.all(
+    to.map((address) => channel.submitTest(tools.runner, preparation.message, { ...copy, to: address })),
+  );
   const outcomes = await Promise.all(
     submissions.map((submission) => tools.acceptor.accept(submission ?? unfit(channel), null)),
   );

@@ -94,7 +94,8 @@ describe('text replacement', () => {
   });
 
   it('lists each name once, in the order of the text', () => {
-    expect(listPlaceholders(compileText('{{b}} {{a}} {{{b}}} {{ c'))).toEqual(['b', 'a']);
+    expect(listPlaceholders(['{{b}} {{a}} {{{b}}} {{ c', '{{a}}{{d}}'], 9)).toEqual(['b', 'a', 'd']);
+    expect(listPlaceholders(['{{b}} {{a}}', '{{c}}'], 2)).toEqual(['b', 'a']);
   });
 });
 

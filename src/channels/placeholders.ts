@@ -149,9 +149,16 @@ export function findValue(placeholder: Placeholder, values: Values, escape: 'htm
   return escape === 'html' && placeholder.escaped ? escapeHtml(value) : value;
 }
 
-/** The distinct names in a text, in the order of their first appearance. */
-export function listPlaceholders(compiled: CompiledText): string[] {
-  return [...new Set(compiled.placeholders.map((placeholder) => placeholder.name))];
+/** The distinct names in texts, in the order of their first appearance; the first `countMax` at most. */
+export function listPlaceholders(texts: readonly string[], countMax: number): string[] {
+  const names = new Set<string>();
+  for (const text of texts) {
+    for (const { placeholder } of scanPlaceholders(text)) {
+      if (names.size >= countMax) return [...names];
+      names.add(placeholder.name);
+    }
+  }
+  return [...names];
 }
 
 /** More than that nobody reads, and names are as long as their author likes. */

@@ -9,7 +9,7 @@ import { loadEmailTemplate } from '../templates/templates.ts';
 import type { AcceptOutcome } from './accept.ts';
 import { missingVariablesHeader } from './missing-variables.ts';
 import { monthlyQuotaExceeded, sendingSuspended } from './refusals.ts';
-import { attachmentRejected, fromThread, prepareEmail, type PreparedEmail } from './email-send.ts';
+import { attachmentRejected, fromThread, prepareFromTemplate, type PreparedEmail } from './email-send.ts';
 import { showEmail } from './email-record.ts';
 import { emailRecord, emailSendBody, messageReference, messageStatus } from './schema.ts';
 import type { MessageRouteTools } from './route-tools.ts';
@@ -18,7 +18,7 @@ import * as store from './store.ts';
 /** About 22 MB of files after Base64 growth. */
 const sendBodyBytesMax = 30 * 1_048_576;
 
-export function emailRoutes({ database, acceptor }: MessageRouteTools): Route[] {
+export function emailRoutes({ database, acceptor, runner }: MessageRouteTools): Route[] {
   return [
     defineRoute({
       method: 'POST',
@@ -59,7 +59,12 @@ export function emailRoutes({ database, acceptor }: MessageRouteTools): Route[] 
           body.template_id === undefined
             ? null
             : await loadEmailTemplate(database, { organizationId, id: body.template_id });
-        const prepared = prepareEmail({ organizationId, body, template, idempotencyKey });
+        const prepared = await prepareFromTemplate(runner, {
+          organizationId,
+          body,
+          template,
+          idempotencyKey,
+        });
         return toResponse(await acceptor.accept(prepared, idempotencyKey));
       },
     }),

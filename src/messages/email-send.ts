@@ -2,6 +2,7 @@ import {
   type EmailAddress,
   type EmailText,
   isRefusedAttachment,
+  mayBeLonger,
   parseAddress,
   readCalendar,
   readInvitationMethod,
@@ -16,6 +17,7 @@ import {
   referenceNotFound,
   validationError,
 } from '../platform/http/errors.ts';
+import { largeBodyBytesMin, type TaskRunner, type ThreadTask } from '../platform/http/body-threads.ts';
 import type { ScopedKey } from '../platform/http/idempotency.ts';
 import type { EmailSendBody } from './schema.ts';
 import type {
@@ -65,10 +67,22 @@ export type PreparedEmail =
   | { kind: 'submission'; submission: Omit<Submission, 'organizationId' | 'idempotencyKey'> }
   | { kind: 'refused'; definition: ErrorDefinition; message: string };
 
-/** Null for one that names a template, which the thread does not have. */
+/** Null for one that names a template, which is looked up before. */
 export function prepareLargeEmail(body: EmailSendBody): PreparedEmail | null {
-  if (body.template_id !== undefined) return null;
-  const prepared = prepareEmail({ organizationId: '', body, template: null, idempotencyKey: null });
+  return body.template_id === undefined ? prepareInThread({ body, template: null }) : null;
+}
+
+/** `prepareEmail` for what its template makes large. */
+export const prepareEmailTask: ThreadTask<
+  { body: EmailSendBody; template: EmailText | null },
+  PreparedEmail
+> = {
+  name: 'prepare email',
+  run: prepareInThread,
+};
+
+function prepareInThread({ body, template }: Pick<EmailRequest, 'body' | 'template'>): PreparedEmail {
+  const prepared = prepareEmail({ organizationId: '', body, template, idempotencyKey: null });
   if (prepared instanceof PublicError) {
     return { kind: 'refused', definition: prepared.definition, message: prepared.message };
   }
@@ -77,14 +91,26 @@ export function prepareLargeEmail(body: EmailSendBody): PreparedEmail | null {
   return { kind: 'submission', submission: { ...submission, content } };
 }
 
+/** The same, in the thread where the values make the template large. */
+export async function prepareFromTemplate(
+  runner: TaskRunner,
+  request: EmailRequest,
+): Promise<Submission | PublicError> {
+  const { body, template } = request;
+  const isLarge = template !== null && mayBeLonger(template, body.variables ?? {}, largeBodyBytesMin);
+  return isLarge
+    ? fromThread(await runner.run(prepareEmailTask, { body, template }), request)
+    : prepareEmail(request);
+}
+
 /** What became of a body in the thread, as `prepareEmail` would have given it. */
 export function fromThread(
   prepared: PreparedEmail,
-  request: Pick<EmailRequest, 'organizationId' | 'idempotencyKey'>,
+  { organizationId, idempotencyKey }: Pick<EmailRequest, 'organizationId' | 'idempotencyKey'>,
 ): Submission | PublicError {
   return prepared.kind === 'refused'
     ? new PublicError(prepared.definition, prepared.message)
-    : { ...prepared.submission, ...request };
+    : { ...prepared.submission, organizationId, idempotencyKey };
 }
 
 function checkCounts(body: EmailSendBody): PublicError | null {

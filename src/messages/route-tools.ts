@@ -1,4 +1,5 @@
+import type { TaskRunner } from '../platform/http/body-threads.ts';
 import type { Database } from '../platform/postgres/database.ts';
 import type { Acceptor } from './accept.ts';
 
-export type MessageRouteTools = { database: Database; acceptor: Acceptor };
+export type MessageRouteTools = { database: Database; acceptor: Acceptor; runner: TaskRunner };

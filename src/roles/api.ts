@@ -10,7 +10,7 @@ import { domainRoutes } from '../domains/routes.ts';
 import { createAcceptor, deliveryChannel, erasureChannel } from '../messages/messages.ts';
 import { createEngagementRecorder, engagementPages, messageRoutes } from '../messages/routes.ts';
 import { dateOf } from '../platform/clock.ts';
-import { createBodyThread } from '../platform/http/body-threads.ts';
+import { createBodyThread, inlineRunner } from '../platform/http/body-threads.ts';
 import { forbidden, PublicError, rateLimitExceeded, unauthorized } from '../platform/http/errors.ts';
 import { isKeyUsed, retentionMs } from '../platform/http/idempotency.ts';
 import { createRateLimiter, type RateLimiter } from '../platform/http/rate-limit.ts';
@@ -46,7 +46,11 @@ import { textFormats } from './text-formats.ts';
 const galleryDirectory = path.join(projectDirectory, 'gallery');
 
 /** Every route of the API: what is served, documented and tested comes from this table. */
-export function listRoutes(installation: Installation, loadGallery = openGallery(galleryDirectory)): Route[] {
+export function listRoutes(
+  installation: Installation,
+  loadGallery = openGallery(galleryDirectory),
+  runner = inlineRunner,
+): Route[] {
   const { database, clock, newId, secrets } = installation;
   const wakeWorkers = createWaker(installation, deliveryChannel);
   const acceptor = createAcceptor({ database, clock, newId, secrets, onQueued: wakeWorkers });
@@ -57,11 +61,12 @@ export function listRoutes(installation: Installation, loadGallery = openGallery
   const campaignTools = {
     ...installation,
     acceptor,
+    runner,
     publicUrl,
     onChanged: createWaker(installation, campaignChannel),
   };
   return [
-    ...messageRoutes({ database, acceptor }),
+    ...messageRoutes({ database, acceptor, runner }),
     ...audienceRoutes({
       ...installation,
       onChanged: wakeSegments,
@@ -70,7 +75,7 @@ export function listRoutes(installation: Installation, loadGallery = openGallery
     }),
     ...segmentRoutes({ ...installation, onChanged: wakeSegments, onDeleted: wakeClearing }),
     ...[...campaignChannels.values()].flatMap((channel) => campaignRoutes(campaignTools, channel)),
-    ...templateRoutes({ ...installation, loadGallery, publicUrl }),
+    ...templateRoutes({ ...installation, loadGallery, publicUrl, runner }),
     ...domainRoutes({ ...installation, onRegistered: wakeDomainChecks }),
     ...senderRoutes({ database }),
   ];
@@ -90,7 +95,12 @@ export async function startApi(
 ): Promise<HttpServer> {
   const { config, log, clock, newId, database } = installation;
   const loadGallery = openGallery(galleryDirectory);
-  const routes = listRoutes(installation, loadGallery);
+  const bodyThread = createBodyThread({
+    entry: threadEntryOf('body-thread'),
+    schemas: () => schemasOf(routes),
+    log,
+  });
+  const routes = listRoutes(installation, loadGallery, bodyThread);
   const keyring = createKeyring(installation);
   const rateLimiter = createRateLimiter(installation);
   const wakeSegments = createWaker(installation, segmentChannel);
@@ -103,12 +113,6 @@ export async function startApi(
   const access = sandboxAccessOf(installation);
   const isSandboxOpen = async (request: PageRequest) =>
     hasSandbox(config) && (await isWelcome(request, access));
-  const bodyThread = createBodyThread({
-    entry: threadEntryOf('body-thread'),
-    schemas: schemasOf(routes),
-    log,
-  });
-
   const serverOptions: HttpServerOptions = {
     host: config.host,
     port: config.port,

@@ -1,6 +1,8 @@
 /** Entry of the thread that reads large request bodies. */
-import { messagePreparations } from '../messages/routes.ts';
+import { campaignTasks } from '../campaigns/routes.ts';
+import { messagePreparations, messageTasks } from '../messages/routes.ts';
 import { serveBodyThread } from '../platform/http/body-threads.ts';
+import { templateTasks } from '../templates/routes.ts';
 import { textFormats } from './text-formats.ts';
 
-serveBodyThread(textFormats, messagePreparations);
+serveBodyThread(textFormats, messagePreparations, [...campaignTasks, ...messageTasks, ...templateTasks]);

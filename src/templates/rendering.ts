@@ -1,10 +1,19 @@
+import type { Static } from 'typebox';
 import {
   type EmailRendering,
   type EmailText,
   insertPreviewText,
+  mayBeLonger,
   renderEmail,
 } from '../channels/email/email.ts';
-import { compileText, listPlaceholders, type Values } from '../channels/placeholders.ts';
+import { listPlaceholders, type Values } from '../channels/placeholders.ts';
+import {
+  inlineRunner,
+  largeBodyBytesMin,
+  type TaskRunner,
+  type ThreadTask,
+} from '../platform/http/body-threads.ts';
+import type { renderedRecord } from './schema.ts';
 import type { TemplateContent } from './store.ts';
 
 /** The email that is made of a template, before its placeholders are replaced: the preview text is in its HTML. */
@@ -16,23 +25,36 @@ export function toEmailText({ subject, html, text, previewText }: TemplateConten
   };
 }
 
-export type RenderedTemplate = EmailText & { missingVariables: string[] };
+/** What an email of a template would say, as the JSON of `POST /templates/:id/render`, which can have 30 MB. */
+export type RenderedTemplate =
+  { kind: 'rendered'; json: Uint8Array } | Extract<EmailRendering, { kind: 'too_long' }>;
 
-export type TemplateRendering =
-  { kind: 'rendered'; template: RenderedTemplate } | Extract<EmailRendering, { kind: 'too_long' }>;
+type RenderingInput = { content: TemplateContent; values: Values };
 
-/** As an email would have it, and the names that no value was given for. */
-export function renderTemplate(content: TemplateContent, values: Values): TemplateRendering {
-  const rendering = renderEmail(toEmailText(content), values);
-  if (rendering.kind === 'too_long') return rendering;
-  const missingVariables = listVariables(content).filter((name) => !Object.hasOwn(values, name));
-  return { kind: 'rendered', template: { ...rendering.email, missingVariables } };
+export const renderTemplateTask: ThreadTask<RenderingInput, RenderedTemplate> = {
+  name: 'render template',
+  run: ({ content, values }) => {
+    const rendering = renderEmail(toEmailText(content), values);
+    if (rendering.kind === 'too_long') return rendering;
+    const record: Static<typeof renderedRecord> = {
+      ...rendering.email,
+      missing_variables: listVariables(content).filter((name) => !Object.hasOwn(values, name)),
+    };
+    return { kind: 'rendered', json: new TextEncoder().encode(JSON.stringify(record)) };
+  },
+};
+
+/** In the thread where the values make the template large. */
+export function renderTemplate(runner: TaskRunner, input: RenderingInput): Promise<RenderedTemplate> {
+  const isLarge = mayBeLonger(input.content, input.values, largeBodyBytesMin);
+  return (isLarge ? runner : inlineRunner).run(renderTemplateTask, input);
 }
 
-/** The names of all placeholders, each once, in the order of their appearance. */
+/** More names than that are no content. */
+export const variablesMax = 1_000;
+
+/** The names of all placeholders, each once, in the order of their appearance; one more than `variablesMax` at most. */
 export function listVariables({ subject, previewText, html, text }: TemplateContent): string[] {
-  const names = [subject, previewText, html, text].flatMap((part) =>
-    part === null ? [] : listPlaceholders(compileText(part)),
-  );
-  return [...new Set(names)];
+  const texts = [subject, previewText, html, text].filter((part) => part !== null);
+  return listPlaceholders(texts, variablesMax + 1);
 }

@@ -8,10 +8,12 @@ import {
   resourceNotFound,
   validationError,
 } from '../platform/http/errors.ts';
+import type { TaskRunner } from '../platform/http/body-threads.ts';
 import { paginationParameters, readPage, toList } from '../platform/http/pagination.ts';
 import { defineRoute, json, type Route } from '../platform/http/route.ts';
 import { deletedOf, idParameter, listOf } from '../platform/http/shapes.ts';
 import { type GalleryRouteTools, galleryRoutes } from './gallery-routes.ts';
+import { renderTemplateTask } from './rendering.ts';
 import {
   listedTemplateRecord,
   type ListedTemplateRecord,
@@ -37,11 +39,13 @@ export { galleryPages } from './page-routes.ts';
 /** 2 MB of HTML and what JSON makes of its quotes and line ends. */
 const bodyBytesMax = 3 * 1_048_576;
 
-export function templateRoutes(tools: GalleryRouteTools): Route[] {
+export const templateTasks = [renderTemplateTask];
+
+export function templateRoutes(tools: GalleryRouteTools & { runner: TaskRunner }): Route[] {
   return [...galleryRoutes(tools), ...customRoutes(tools)];
 }
 
-function customRoutes(tools: TemplateTools): Route[] {
+function customRoutes(tools: TemplateTools & { runner: TaskRunner }): Route[] {
   const { database } = tools;
   const tag = 'Templates';
   return [
@@ -167,11 +171,10 @@ function customRoutes(tools: TemplateTools): Route[] {
       success: { statusCode: 200, schema: renderedRecord, when: 'The content with its variables replaced.' },
       errors: [notFound],
       handle: async ({ caller: { organizationId }, params: { id }, body }) => {
-        const rendered = await previewTemplate(database, { organizationId, id }, body.variables ?? {});
+        const rendered = await previewTemplate(tools, { organizationId, id }, body.variables ?? {});
         if (rendered === 'not_found') throw resourceNotFound();
         if (rendered.kind === 'too_long') throw new PublicError(validationError, rendered.issue);
-        const { missingVariables, ...content } = rendered.template;
-        return json({ ...content, missing_variables: missingVariables });
+        return { kind: 'written', json: rendered.json };
       },
     }),
   ];

@@ -3,21 +3,26 @@ import { type EmailText, makeTextPart } from '../channels/email/email.ts';
 import type { Values } from '../channels/placeholders.ts';
 import { isLongerThan } from '../platform/characters.ts';
 import { type Clock, now } from '../platform/clock.ts';
+import type { TaskRunner } from '../platform/http/body-threads.ts';
 import { isUuid, type NewId } from '../platform/ids.ts';
 import type { Database, Transaction } from '../platform/postgres/database.ts';
-import { listVariables, renderTemplate, type TemplateRendering, toEmailText } from './rendering.ts';
+import {
+  listVariables,
+  type RenderedTemplate,
+  renderTemplate,
+  toEmailText,
+  variablesMax,
+} from './rendering.ts';
 import type { TemplateBody, TemplatePatch } from './schema.ts';
 import * as store from './store.ts';
 
 export { openGallery } from './gallery.ts';
-export { listVariables, toEmailText } from './rendering.ts';
+export { listVariables, toEmailText, variablesMax } from './rendering.ts';
 export { templateFormats } from './schema.ts';
 export type { TemplateContent } from './store.ts';
 
 export type TemplateTools = { database: Database; clock: Clock; newId: NewId };
 
-/** More names than that are no content. */
-const variablesMax = 1_000;
 /** Of all names together. They stand in every item of a list, where one name of 2 MB would be a page of 200 MB. */
 const variablesLengthMax = 32_768;
 
@@ -153,11 +158,10 @@ export async function deleteTemplate(
 
 /** As an email with these values would have it. */
 export async function previewTemplate(
-  database: Database,
+  { database, runner }: { database: Database; runner: TaskRunner },
   template: store.TemplateKey,
   values: Values,
-): Promise<TemplateRendering | 'not_found'> {
+): Promise<RenderedTemplate | 'not_found'> {
   const content = await loadContent(database, template);
-  if (content === null) return 'not_found';
-  return renderTemplate(content, values);
+  return content === null ? 'not_found' : renderTemplate(runner, { content, values });
 }

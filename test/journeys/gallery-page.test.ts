@@ -355,7 +355,7 @@ function startPageServer(): Promise<HttpServer> {
       fitPage: (html) => Promise.resolve(html),
     }),
     validation: createValidation({}),
-    bodyThread: { read: () => Promise.reject(new Error('no thread')), stop: () => Promise.resolve() },
+    bodyThread: { read: () => Promise.reject(new Error('no thread')) },
     admit: () => Promise.reject(new Error('no routes')),
     isKeyUsed: () => Promise.resolve(false),
     findUnreadiness: () => Promise.resolve(null),

@@ -609,7 +609,7 @@ async function startStub(
     routes,
     pages: [],
     validation: createValidation({}),
-    bodyThread: { read: () => Promise.reject(new Error('no thread')), stop: () => Promise.resolve() },
+    bodyThread: { read: () => Promise.reject(new Error('no thread')) },
     admit: () => Promise.resolve({ rate: null, result: { organizationId: unknownId } }),
     isKeyUsed: () => Promise.resolve(false),
     findUnreadiness: () => Promise.resolve(null),

@@ -3,17 +3,25 @@
  * in the thread that reads it, and comes out as it would of a small one.
  */
 import { createHash } from 'node:crypto';
-import { afterAll, beforeAll, expect, test } from 'vitest';
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import type { PreparedMessage } from '../../src/campaigns/channel.ts';
+import { emailCampaigns } from '../../src/campaigns/email-channel.ts';
 import { encodeBase64LinesInSteps } from '../../src/channels/email/base64.ts';
 import { digestBodyInSteps } from '../../src/channels/email/dkim-canonical.ts';
+import { prepareFromTemplate, prepareLargeEmail } from '../../src/messages/email-send.ts';
 import { emailSendBody } from '../../src/messages/schema.ts';
-import { prepareLargeEmail } from '../../src/messages/email-send.ts';
-import { createBodyThread, largeBodyBytesMin } from '../../src/platform/http/body-threads.ts';
+import {
+  createBodyThread,
+  inlineRunner,
+  largeBodyBytesMin,
+  type TaskRunner,
+} from '../../src/platform/http/body-threads.ts';
 import { silentLog } from '../../src/platform/log.ts';
 import { unpreparedStatement } from '../../src/platform/postgres/database.ts';
 import { createSecrets } from '../../src/platform/secrets.ts';
 import { stepBytesMax, type Steps } from '../../src/platform/steps.ts';
 import { threadEntryOf } from '../../src/roles/thread-entry.ts';
+import { renderTemplate } from '../../src/templates/rendering.ts';
 import { startTestServer, type TestServer } from '../support/server.ts';
 
 let server: TestServer;
@@ -91,6 +99,134 @@ test('a body that is large by its files alone is stored with its short text', as
   expect(ofLarge?.sizes).toEqual([ofSmall!.sizes[0]! - 'attached'.length + largeBodyBytesMin]);
 });
 
+describe('a template that its values make large', () => {
+  const html = '<p>{{a}}</p>{{missing}}'.repeat(1_000);
+  const wide = '<'.repeat(largeBodyBytesMin / 1_000);
+  const filled = (value: string) => html.replaceAll('{{a}}', value.replaceAll('<', '&lt;'));
+  let templateId: string;
+
+  beforeAll(async () => {
+    const made = await server.request('POST', '/v1/templates', {
+      name: 'Large',
+      subject: 'Hello {{a}}',
+      html,
+      text: 'Hello',
+    });
+    templateId = (made.body as { id: string }).id;
+  });
+
+  test('is stored as one that stays small is, with its files and key', async () => {
+    const { from, from_name, to, attachments } = letter;
+    const body = { from, from_name, to, attachments, template_id: templateId, subject: 'Hello' };
+    const [small, large] = [
+      await send({ ...body, variables: { a: '<' } }, 'narrow'),
+      await send({ ...body, variables: { a: wide } }, 'wide'),
+    ];
+    expect([small.status, large.status]).toEqual([202, 202]);
+    const [ofSmall, ofLarge] = [await readStored(small.body.id), await readStored(large.body.id)];
+    expect(ofSmall?.content).toMatchObject({ html: filled('<'), text: 'Hello' });
+    expect(ofLarge).toEqual({ ...ofSmall, content: { ...ofSmall!.content, html: filled(wide) } });
+    expect((await send({ ...body, variables: { a: wide } }, 'wide')).body).toEqual(large.body);
+  });
+
+  test('is refused as one that stays small is', async () => {
+    const body = { from: letter.from, from_name: 'Hello', to: ['ann@example.com'], template_id: templateId };
+    const subject = '{{a}}'.repeat(4);
+    const long = await send({ ...body, subject, variables: { a: wide } }, 'long subject');
+    expect([long.status, long.body.message]).toEqual([
+      422,
+      expect.stringMatching(/subject must be at most 998/),
+    ]);
+    const other = { ...body, from: 'hello@other.test', subject: 'Hello' };
+    expect((await send({ ...other, variables: { a: wide } }, 'other sender')).status).toBe(400);
+  });
+
+  test('is shown as one that stays small is', async () => {
+    for (const a of ['<', wide.slice(0, 900)]) {
+      const shown = await server.request('POST', `/v1/templates/${templateId}/render`, { variables: { a } });
+      expect(shown.status).toBe(200);
+      expect(shown.body).toEqual({
+        subject: `Hello ${a}`,
+        html: filled(a),
+        text: 'Hello',
+        missing_variables: ['missing'],
+      });
+    }
+  });
+
+  test('stands in the preview and the test of a campaign as one that stays small does', async () => {
+    const list = await server.request('POST', '/v1/lists', { name: 'Everybody' });
+    const listIds = [(list.body as { id: string }).id];
+    const draft = {
+      name: 'Large',
+      from: letter.from,
+      template_id: templateId,
+      subject: 'Hello',
+      list_ids: listIds,
+    };
+    const longest = 'x'.repeat(255);
+    for (const value of ['y', longest]) {
+      const made = await server.request('POST', '/v1/email/campaigns', {
+        ...draft,
+        variables: { a: value, missing: longest },
+      });
+      const path = `/v1/email/campaigns/${(made.body as { id: string }).id}`;
+      const preview = await server.request('POST', `${path}/preview`, {});
+      const expected = html.replaceAll('{{a}}', value).replaceAll('{{missing}}', longest);
+      const shown = preview.body as { issues: string[]; html: string };
+      expect([preview.status, shown.issues, shown.html === expected]).toEqual([200, [], true]);
+      const tested = await server.request('POST', `${path}/test`, { to: ['ann@example.com'] });
+      const [id] = (tested.body as { ids: string[] }).ids;
+      expect((await readStored(id!))?.content.html === expected).toBe(true);
+    }
+  });
+
+  test('is filled in the thread, and one that stays small is not', async () => {
+    const names: string[] = [];
+    const runner: TaskRunner = {
+      run: (task, input) => {
+        names.push(task.name);
+        return inlineRunner.run(task, input);
+      },
+    };
+    const template = { subject: null, html, text: null };
+    const content = { ...template, previewText: null };
+    const copy = { publicUrl: 'https://example.com', at: new Date(0) };
+    const message = { ...aMessage, content: JSON.stringify({ to: [], cc: [], html, text: null }) };
+    const { html: _html, text: _text, attachments: _attachments, ...rest } = letter;
+    const body = { ...rest, template_id: 'x' };
+    for (const a of ['<', wide]) {
+      const values = { a };
+      const request = {
+        organizationId: 'x',
+        idempotencyKey: null,
+        template,
+        body: { ...body, variables: values },
+      };
+      await prepareFromTemplate(runner, request);
+      await renderTemplate(runner, { content, values });
+      await emailCampaigns.renderSample(runner, message, { ...copy, values });
+      await emailCampaigns.submitTest(runner, message, {
+        ...copy,
+        values,
+        organizationId: 'x',
+        to: 'ann@example.com',
+      });
+    }
+    expect(names).toEqual(['prepare email', 'render template', 'render email sample', 'submit email test']);
+  });
+});
+
+const aMessage: PreparedMessage = {
+  sender: letter.from,
+  subject: 'Hello',
+  category: null,
+  templateId: null,
+  details: JSON.stringify({ fromName: null, replyTo: null, attachments: [] }),
+  content: '',
+  variableNames: ['a'],
+};
+
 test.each([
   ['a rule that it breaks', { to: [] }, 400, /At least one recipient/],
   ['a field that is wrong', { subject: 5 }, 422, /subject must be a string/],
@@ -109,7 +245,7 @@ test.each([
 test('nothing of a large body comes to the main thread as text: bytes alone, that are handed over', async () => {
   const thread = createBodyThread({
     entry: threadEntryOf('body-thread'),
-    schemas: { 'POST /email/send': emailSendBody },
+    schemas: () => ({ 'POST /email/send': emailSendBody }),
     log: silentLog,
   });
   const body = Buffer.from(JSON.stringify({ ...letter, text: padding, html: padding }));

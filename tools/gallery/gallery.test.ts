@@ -78,7 +78,7 @@ function listTags(html: string): Tag[] {
 }
 
 function namesIn(...texts: string[]): string[] {
-  return [...new Set(texts.flatMap((text) => listPlaceholders(compileText(text))))].sort();
+  return listPlaceholders(texts, Number.POSITIVE_INFINITY).sort();
 }
 
 function fillWithSamples(text: string, facts: TemplateFacts, escape: 'html' | 'none'): string {

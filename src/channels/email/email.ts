@@ -38,7 +38,13 @@ export { insertPreviewText } from './preview-text.ts';
 export type { EmailHandOff, EmailProvider } from './provider.ts';
 export { findMxRoute, type MxRoute } from './providers/mx/route.ts';
 export { makeTextPart } from './text-part.ts';
-export { type EmailRendering, type EmailText, renderEmail, subjectLengthMax } from './rendering.ts';
+export {
+  type EmailRendering,
+  type EmailText,
+  mayBeLonger,
+  renderEmail,
+  subjectLengthMax,
+} from './rendering.ts';
 export { createSigningThreads, type SignText } from './signing-threads.ts';
 export { readReturnPathToken, writeReturnPath } from './return-path.ts';
 export { type BounceReport, readReport, type ReportedRecipient } from './reports.ts';

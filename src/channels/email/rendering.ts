@@ -25,6 +25,22 @@ const limits: Readonly<Record<keyof EmailText, string>> = {
   text: '30 MB',
 };
 
+/** Whether the email may be longer than that with its values, as if each of its placeholders had the longest of them. */
+export function mayBeLonger(written: EmailText, values: Values, lengthMax: number): boolean {
+  let valueLength = 0;
+  for (const value of Object.values(values)) valueLength = Math.max(valueLength, String(value).length);
+  let length = 0;
+  for (const text of [written.subject, written.html, written.text]) {
+    length += text?.length ?? 0;
+    let position = text?.indexOf('{{') ?? -1;
+    while (text !== null && position !== -1 && length <= lengthMax) {
+      length += valueLength;
+      position = text.indexOf('{{', position + 2);
+    }
+  }
+  return length > lengthMax;
+}
+
 /** Replaces the placeholders: values are escaped in HTML, and literal in subject and text. */
 export function renderEmail(written: EmailText, values: Values): EmailRendering {
   const missing = new Set<string>();

@@ -4,7 +4,7 @@ import { afterAll, beforeAll, expect, test } from 'vitest';
 import { buildThreadEntry, type ThreadEntry } from '../../../test/support/thread-entry.ts';
 import { silentLog } from '../log.ts';
 import { readBody } from './body-reader.ts';
-import { type BodyThread, createBodyThread } from './body-threads.ts';
+import { type BodyThread, createBodyThread, type ThreadTask } from './body-threads.ts';
 import { createValidation, type TextFormat } from './validation.ts';
 
 /** Formats are code, and so are written once for this thread and once for the other. */
@@ -33,10 +33,14 @@ let thread: BodyThread;
 
 beforeAll(async () => {
   entry = await buildThreadEntry(
-    `import { serveBodyThread } from './body-threads.ts'; serveBodyThread({ mortal: ${mortalFormat} }, { shout: ({ name }) => name === 'as it is' ? null : { loud: new TextEncoder().encode(name.toUpperCase()) } });`,
+    `import { serveBodyThread } from './body-threads.ts'; serveBodyThread({ mortal: ${mortalFormat} }, { shout: ({ name }) => name === 'as it is' ? null : { loud: new TextEncoder().encode(name.toUpperCase()) } }, [{ name: 'double', run: ({ bytes, times }) => { if (times === 0) throw new Error('nothing to double'); if (times < 0) process.exit(3); return { first: bytes, second: bytes, text: 'ab'.repeat(times) }; } }]);`,
     import.meta.dirname,
   );
-  thread = createBodyThread({ entry: entry.url, schemas: { letter: schema, shout: schema }, log: silentLog });
+  thread = createBodyThread({
+    entry: entry.url,
+    schemas: () => ({ letter: schema, shout: schema }),
+    log: silentLog,
+  });
 });
 
 afterAll(async () => {
@@ -105,6 +109,38 @@ test('what a route makes of a body is made in the thread, and comes back instead
   });
   expect(await read('as it is')).toMatchObject({ kind: 'valid', value: { name: 'as it is' } });
   expect(await read('wrong')).toMatchObject({ kind: 'invalid' });
+});
+
+const double: ThreadTask<{ bytes: Uint8Array; times: number }, { first: Uint8Array; text: string }> = {
+  name: 'double',
+  run: () => expect.fail('not in this thread'),
+};
+
+test('a task is run in the thread, its input is kept, and what it gives twice comes back twice', async () => {
+  const bytes = Buffer.from('shared with others');
+  expect(withPlainBytes(await thread.run(double, { bytes, times: 2 }))).toEqual({
+    first: `bytes ${Buffer.from(bytes).toString('hex')}`,
+    second: `bytes ${Buffer.from(bytes).toString('hex')}`,
+    text: 'abab',
+  });
+  expect(bytes.toString()).toBe('shared with others');
+});
+
+test('a task that fails is answered with 503, and takes nothing else with it', async () => {
+  const outcomes = await Promise.allSettled([
+    thread.run(double, { bytes: Buffer.of(), times: 0 }),
+    thread.read([bodyOf({ name: 'Ann' })], 'letter', false),
+    thread.run({ ...double, name: 'unknown' }, { bytes: Buffer.of(), times: 1 }),
+  ]);
+  const refused = { status: 'rejected', reason: { definition: { statusCode: 503 } } };
+  expect(outcomes).toMatchObject([refused, { status: 'fulfilled', value: { kind: 'valid' } }, refused]);
+});
+
+test('a task over which the thread dies is answered with 503, and the next one is run', async () => {
+  await expect(thread.run(double, { bytes: Buffer.of(), times: -1 })).rejects.toMatchObject({
+    definition: { statusCode: 503 },
+  });
+  expect(await thread.run(double, { bytes: Buffer.of(), times: 1 })).toMatchObject({ text: 'ab' });
 });
 
 test('bodies read at once get their own answers', async () => {

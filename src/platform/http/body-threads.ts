@@ -2,17 +2,30 @@ import { parentPort, Worker, workerData } from 'node:worker_threads';
 import type { TSchema } from 'typebox';
 import type { Log } from '../log.ts';
 import { type BodyReading, readBody } from './body-reader.ts';
+import { overloaded } from './errors.ts';
 import { createValidation, type TextFormat, type Validator } from './validation.ts';
 
 /**
  * Large bodies are parsed and validated in a thread of their own: 30 MB of JSON held everybody else's requests up
- * for 305 ms (p99) on the main thread, and for 13 ms this way. The bytes travel there without being copied.
+ * for 305 ms (p99) on the main thread, and for 13 ms this way. The bytes travel there without being copied. What a
+ * small body makes large, such as a template with long values, is made there as well.
  */
-export type BodyThread = {
+export type BodyThread = TaskRunner & {
   /** Rejects if the thread died over it. */
   read: (blocks: readonly Buffer[], schemaKey: string, wantsCanonical: boolean) => Promise<BodyReading>;
   stop: () => Promise<void>;
 };
+
+/** Work for the thread. The name is unique; input and output can be sent between threads. */
+export type ThreadTask<Input extends object, Output> = { name: string; run: (input: Input) => Output };
+
+export type TaskRunner = {
+  /** Rejects with a PublicError (503) if the thread failed over it. */
+  run: <Input extends object, Output>(task: ThreadTask<Input, Output>, input: Input) => Promise<Output>;
+};
+
+/** Runs a task at once, for input that is small. */
+export const inlineRunner: TaskRunner = { run: (task, input) => Promise.resolve(task.run(input)) };
 
 /** From here on a body is worth the trip (2 to 3 ms of parsing). */
 export const largeBodyBytesMin = 262_144;
@@ -20,16 +33,21 @@ export const largeBodyBytesMin = 262_144;
 /** Enough for a body of 30 MB as bytes, text and values at once; a hostile one kills the thread, not the server. */
 const heapMegabytesMax = 384;
 
-type Task = { id: number; blocks: Uint8Array[]; schemaKey: string; wantsCanonical: boolean };
-type Answer = { id: number; reading: BodyReading };
+type Work =
+  | { kind: 'read'; blocks: Uint8Array<ArrayBuffer>[]; schemaKey: string; wantsCanonical: boolean }
+  | { kind: 'task'; name: string; input: object };
+type Answer = { id: number } & ({ result: unknown } | { failure: string });
 
-/** `entry` is a module that calls `serveBodyThread`. The thread is started when it is first needed. */
+/**
+ * `entry` is a module that calls `serveBodyThread`. The thread is started, and the schemas are asked for, when it is
+ * first needed.
+ */
 export function createBodyThread(options: {
   entry: URL;
-  schemas: Readonly<Record<string, TSchema>>;
+  schemas: () => Readonly<Record<string, TSchema>>;
   log: Log;
 }): BodyThread {
-  type Waiting = { resolve: (reading: BodyReading) => void; reject: (cause: Error) => void };
+  type Waiting = { resolve: (result: unknown) => void; reject: (cause: Error) => void };
   const waiting = new Map<number, Waiting>();
   let worker: Worker | null = null;
   let lastId = 0;
@@ -41,11 +59,13 @@ export function createBodyThread(options: {
 
   const start = (): Worker => {
     const started = new Worker(options.entry, {
-      workerData: { schemas: options.schemas },
+      workerData: { schemas: options.schemas() },
       resourceLimits: { maxOldGenerationSizeMb: heapMegabytesMax },
     });
-    started.on('message', ({ id, reading }: Answer) => {
-      waiting.get(id)?.resolve(reading);
+    started.on('message', (answer: Answer) => {
+      const { id } = answer;
+      if ('result' in answer) waiting.get(id)?.resolve(answer.result);
+      else waiting.get(id)?.reject(new Error(answer.failure));
       waiting.delete(id);
       if (waiting.size === 0) started.unref();
     });
@@ -59,20 +79,33 @@ export function createBodyThread(options: {
     return started;
   };
 
+  const give = (work: Work, handedOver: ArrayBuffer[]) =>
+    new Promise<unknown>((resolve, reject) => {
+      worker ??= start();
+      worker.ref();
+      lastId += 1;
+      waiting.set(lastId, { resolve, reject });
+      worker.postMessage({ id: lastId, work }, handedOver);
+    });
+
   return {
-    read: (blocks, schemaKey, wantsCanonical) =>
-      new Promise<BodyReading>((resolve, reject) => {
-        worker ??= start();
-        worker.ref();
-        lastId += 1;
-        waiting.set(lastId, { resolve, reject });
-        const own = blocks.map(ownBytes);
-        const task: Task = { id: lastId, blocks: own, schemaKey, wantsCanonical };
-        worker.postMessage(
-          task,
-          own.map(({ buffer }) => buffer),
-        );
-      }),
+    read: (blocks, schemaKey, wantsCanonical) => {
+      const own = blocks.map(ownBytes);
+      const work: Work = { kind: 'read', blocks: own, schemaKey, wantsCanonical };
+      // As the thread's side answers it.
+      return give(
+        work,
+        own.map(({ buffer }) => buffer),
+      ) as Promise<BodyReading>;
+    },
+    run: async <Input extends object, Output>({ name }: ThreadTask<Input, Output>, input: Input) => {
+      try {
+        return (await give({ kind: 'task', name, input }, [])) as Output; // As the task of that name returned it.
+      } catch (cause) {
+        options.log.error({ err: cause, task: name }, 'large work failed');
+        throw overloaded('The request is too large to be worked on at the moment.');
+      }
+    },
     stop: async () => {
       await worker?.terminate();
     },
@@ -94,38 +127,57 @@ function ownBytes(block: Buffer): Uint8Array<ArrayBuffer> {
 export type BodyPreparation = (value: unknown) => object | null;
 
 /**
- * The thread's side: called once by its entry module, with the formats that its schemas use, and with preparations by
- * the key of their route.
+ * The thread's side: called once by its entry module, with the formats that its schemas use, with preparations by the
+ * key of their route, and with the tasks that may be asked for.
  */
 export function serveBodyThread(
   formats: Readonly<Record<string, TextFormat>>,
   preparations: Readonly<Record<string, BodyPreparation>> = {},
+  tasks: readonly ThreadTask<never, unknown>[] = [],
 ): void {
   const { schemas } = workerData as { schemas: Record<string, TSchema> };
   const validation = createValidation(formats);
   const validators = new Map<string, Validator>();
 
-  parentPort?.on('message', ({ id, blocks, schemaKey, wantsCanonical }: Task) => {
+  const read = ({ blocks, schemaKey, wantsCanonical }: Extract<Work, { kind: 'read' }>): BodyReading => {
     const schema = schemas[schemaKey];
     if (schema === undefined) throw new Error(`no schema ${schemaKey}`);
     const validate = validators.get(schemaKey) ?? validation.compile(schema);
     validators.set(schemaKey, validate);
-    const read = readBody(Buffer.concat(blocks), validate, wantsCanonical);
+    const reading = readBody(Buffer.concat(blocks), validate, wantsCanonical);
     const prepare = preparations[schemaKey];
-    const prepared = read.kind === 'valid' && prepare !== undefined ? prepare(read.value) : null;
-    const reading: BodyReading =
-      read.kind === 'valid' && prepared !== null ? { ...read, value: null, prepared } : read;
-    const answer: Answer = { id, reading };
-    parentPort?.postMessage(
-      answer,
-      reading.kind === 'valid' ? decodedBuffers(reading.prepared ?? reading.value) : [],
-    );
+    const prepared = reading.kind === 'valid' && prepare !== undefined ? prepare(reading.value) : null;
+    return reading.kind === 'valid' && prepared !== null ? { ...reading, value: null, prepared } : reading;
+  };
+
+  const runTask = ({ name, input }: Extract<Work, { kind: 'task' }>): unknown => {
+    const task = tasks.find((one) => one.name === name);
+    if (task === undefined) throw new Error(`no task ${name}`);
+    return task.run(input as never); // `run` of the other side takes no other input.
+  };
+
+  const answer = (id: number, result: unknown) => {
+    parentPort?.postMessage({ id, result } satisfies Answer, [...new Set(listBuffers(result))]);
+  };
+
+  parentPort?.on('message', ({ id, work }: { id: number; work: Work }) => {
+    if (work.kind === 'read') {
+      // Whatever this throws ends the thread: it is known what a body is.
+      answer(id, read(work));
+      return;
+    }
+    try {
+      answer(id, runTask(work));
+    } catch (cause) {
+      const failure = cause instanceof Error ? (cause.stack ?? cause.message) : String(cause);
+      parentPort?.postMessage({ id, failure } satisfies Answer);
+    }
   });
 }
 
-/** Bytes that validation decoded out of the body, or that were made of it: handed over instead of copied. */
-function decodedBuffers(value: unknown): ArrayBuffer[] {
+/** Bytes that validation decoded out of a body, or that were made of it: handed over instead of copied. */
+function listBuffers(value: unknown): ArrayBuffer[] {
   if (value instanceof Uint8Array) return value.buffer instanceof ArrayBuffer ? [value.buffer] : [];
   if (typeof value !== 'object' || value === null) return [];
-  return Object.values(value).flatMap(decodedBuffers);
+  return Object.values(value).flatMap(listBuffers);
 }

@@ -16,9 +16,10 @@ export type RouteRequest<Params, Query, Body> = {
   idempotencyKey: ScopedKey | null;
 };
 
-/** `body` is written as JSON; a replayed response goes out as it was stored, byte for byte. */
+/** `body` is written as JSON, which `written` is already; a replayed response goes out as it was stored, byte for byte. */
 export type RouteResponse =
   | { kind: 'json'; body: unknown; headers: Readonly<Record<string, string>> }
+  | { kind: 'written'; json: Uint8Array }
   | { kind: 'stored'; response: StoredResponse; isReplay: boolean };
 
 /** One operation of the API: what the server checks, what the documentation says, and what answers. */

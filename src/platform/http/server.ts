@@ -65,7 +65,7 @@ export type HttpServerOptions = {
   routes: readonly Route[];
   pages: readonly Page[];
   validation: Validation;
-  bodyThread: BodyThread;
+  bodyThread: Pick<BodyThread, 'read'>;
   /** Who is asking, whether they ask too often, and whether they may: anybody with a key where no scope is asked for. */
   admit: (request: { authorization: string; address: string; scope: string | null }) => Promise<Admission>;
   /** Whether an answer to an earlier request is kept under this key. */
@@ -574,6 +574,7 @@ function sendResponse(reply: FastifyReply, route: Route, response: RouteResponse
       .code(route.success.statusCode)
       .send(JSON.stringify(response.body));
   }
+  if (response.kind === 'written') return reply.code(route.success.statusCode).send(response.json);
   if (response.isReplay) reply.header('idempotent-replayed', 'true');
   const { statusCode, text, headers } = response.response;
   return reply
