@@ -9,6 +9,7 @@ import {
 import { toPredicate } from '../platform/postgres/predicate.ts';
 import { hasKeyOf } from '../platform/postgres/lookup.ts';
 import { unburiedWorker } from '../platform/queue/lease.ts';
+import { stepBytesMax } from '../platform/steps.ts';
 import type { DropReason, RecipientStatus } from './schema.ts';
 import { emailStatusOfRecipients, rankOf, smsStatusOfRecipients } from './status.ts';
 
@@ -591,15 +592,39 @@ export async function loadDeliverableMessages(
   }));
 }
 
-/** The sealed attachments of a message, in their order. */
+const selectSealedBeginnings = unpreparedStatement<{ ordinal: number; bytes: number; beginning: Buffer }>(
+  `select ordinal, octet_length(sealed) as bytes, substring(sealed from 1 for $3) as beginning
+   from attachment_contents
+   where organization_id = $1 and message_id = $2
+   order by ordinal`,
+);
+
+/** Stored uncompressed and in chunks, of which only those are read that are asked for. */
+const selectSealedPart = unpreparedStatement<{ part: Buffer }>(
+  `select substring(sealed from $4 for $5) as part
+   from attachment_contents
+   where organization_id = $1 and message_id = $2 and ordinal = $3`,
+);
+
+/**
+ * The sealed attachments of a message, in their order; those from one on that is deleted meanwhile are left out. Large
+ * ones are read part by part: what comes in one row is converted in one piece.
+ */
 export async function loadSealedAttachments(connection: Connection, message: MessageKey): Promise<Buffer[]> {
-  const rows = await connection.rows(
-    unpreparedStatement<{ sealed: Buffer }>(
-      'select sealed from attachment_contents where organization_id = $1 and message_id = $2 order by ordinal',
-    ),
-    [message.organizationId, message.messageId],
-  );
-  return rows.map(({ sealed }) => sealed);
+  const { organizationId, messageId } = message;
+  const rows = await connection.rows(selectSealedBeginnings, [organizationId, messageId, stepBytesMax]);
+  const attachments: Buffer[] = [];
+  for (const { ordinal, bytes, beginning } of rows) {
+    const parts = [beginning];
+    for (let read = beginning.length; read < bytes; read += stepBytesMax) {
+      const key = [organizationId, messageId, ordinal];
+      const [row] = await connection.rows(selectSealedPart, [...key, read + 1, stepBytesMax]);
+      if (row === undefined) return attachments;
+      parts.push(row.part);
+    }
+    attachments.push(parts.length === 1 ? beginning : Buffer.concat(parts, bytes));
+  }
+  return attachments;
 }
 
 export type ReportedChange = {
