@@ -1,6 +1,6 @@
 import fc from 'fast-check';
 import { expect, test } from 'vitest';
-import { nextPauseMs } from './retry.ts';
+import { dueAfterMs, nextPauseMs, pauseMsMax } from './retry.ts';
 
 const minuteMs = 60_000;
 const middle = 0.5;
@@ -32,4 +32,11 @@ test('what the remote side asks for is obeyed, from a second to an hour', () => 
   expect(asked.map((retryAfterMs) => nextPauseMs(3, retryAfterMs, middle))).toEqual([
     1_000, 1_000, 1_000, 90_000, 3_600_000, 3_600_000, 3_600_000,
   ]);
+});
+
+test('no pause is as long as what is brought forward as the work of a clock that was ahead', () => {
+  for (let attempts = 1; attempts <= 20; attempts += 1)
+    expect(nextPauseMs(attempts, undefined, 1)).toBeLessThan(pauseMsMax);
+  expect(dueAfterMs(1_000, 5_000)).toBe(6_000);
+  expect(dueAfterMs(1_000, 30 * pauseMsMax)).toBe(1_000 + pauseMsMax);
 });

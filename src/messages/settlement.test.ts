@@ -6,6 +6,7 @@ import {
   type SendOutcome,
 } from '../channels/outcome.ts';
 import type { Job } from './queue-store.ts';
+import { pauseMsMax } from './retry.ts';
 import {
   dropJob,
   failJob,
@@ -13,6 +14,7 @@ import {
   settleAmbiguity,
   settleCrash,
   type SettlementContext,
+  settleObjection,
   settleOutcome,
 } from './settlement.ts';
 
@@ -55,6 +57,21 @@ const nothing = {
 function deferral(reason: FailureClass, more: { retryAfterMs?: number } = {}): SendOutcome {
   return { kind: 'deferred', reason, reply, ...more };
 }
+
+test('nothing is put off for longer than what passes for the work of a clock that was ahead', () => {
+  const retryAfterMs = 30 * 24 * hourMs;
+  const settlements = [
+    settleOutcome(aJob(), { kind: 'postponed', retryAfterMs, reply }, context),
+    settleOutcome(aJob(), deferral('mailbox_full', { retryAfterMs }), context),
+    settleAmbiguity(aJob(), context),
+    releaseJob(aJob(), context, retryAfterMs),
+    settleObjection(aJob(), 'suspended', context),
+  ];
+  for (const { requeue } of settlements) {
+    expect(requeue!.dueAt.getTime()).toBeGreaterThan(atMs);
+    expect(requeue!.dueAt.getTime()).toBeLessThanOrEqual(atMs + pauseMsMax);
+  }
+});
 
 test('what was accepted is delivered, under the name that the provider gave it', () => {
   const job = aJob();

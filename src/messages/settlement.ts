@@ -1,7 +1,7 @@
 import type { RemoteReply, SendOutcome } from '../channels/outcome.ts';
 import { type DeliveryPolicy, policyOf, type Refusal } from './delivery-policies.ts';
 import type { Failure, Job, Settlement } from './queue-store.ts';
-import { nextPauseMs } from './retry.ts';
+import { dueAfterMs, nextPauseMs } from './retry.ts';
 import type { DropReason } from './schema.ts';
 import type { Objection } from './unwanted.ts';
 
@@ -53,7 +53,7 @@ function settleDeferral(
 ): Settlement {
   const attempts = job.attempts + 1;
   const failure = toFailure('soft', reason, outcome.reply);
-  const dueAtMs = context.atMs + nextPauseMs(attempts, outcome.retryAfterMs, context.random);
+  const dueAtMs = dueAfterMs(context.atMs, nextPauseMs(attempts, outcome.retryAfterMs, context.random));
   if (isGivenUp(job, dueAtMs))
     return { ...untouched(job), status: 'failed', failure: failureOfGivingUp(job, reason, outcome.reply) };
   return {
@@ -101,7 +101,7 @@ export function settleAmbiguity(job: Job, context: SettlementContext): Settlemen
     isAmbiguous: true,
     requeue: mayRepeat
       ? {
-          dueAt: context.dateOf(context.atMs + ambiguousRetryMs),
+          dueAt: context.dateOf(dueAfterMs(context.atMs, ambiguousRetryMs)),
           attempts: job.attempts + 1,
           crashes: job.crashes,
           setAsideAt: null,
@@ -115,7 +115,7 @@ export function releaseJob(job: Job, context: SettlementContext, pauseMs = 0): S
   return {
     ...untouched(job),
     requeue: {
-      dueAt: context.dateOf(context.atMs + pauseMs),
+      dueAt: context.dateOf(dueAfterMs(context.atMs, pauseMs)),
       attempts: job.attempts,
       crashes: job.crashes,
       setAsideAt: null,

@@ -16,6 +16,7 @@ import {
   uncertainId,
 } from './provider-ids.ts';
 import { findAddressKeys, type JobKey, textOfKey } from './queue-store.ts';
+import { dueAfterMs } from './retry.ts';
 import { toFailure } from './settlement.ts';
 import * as store from './sms-event-store.ts';
 import { answerInbound, type InboundTools } from './sms-inbound.ts';
@@ -309,7 +310,7 @@ async function putBack(
   const later = events.flatMap((event) => {
     const pauseMs = pausesMs[event.attempts];
     if (pauseMs !== undefined)
-      return [{ ...event, attempts: event.attempts + 1, dueAt: dateOf(clock.nowMs() + pauseMs) }];
+      return [{ ...event, attempts: event.attempts + 1, dueAt: dateOf(dueAfterMs(clock.nowMs(), pauseMs)) }];
     const { providerMessageId } = event.event;
     log.warn(
       { kind: event.kind, provider_message_id: providerMessageId },

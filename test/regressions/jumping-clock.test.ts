@@ -202,6 +202,47 @@ test('of what waits, only what a clock that was ahead put off is brought forward
   expect(waiting).toEqual([{ due: 2 * 3003, deferred: 2 * 7, claimed: 2 * 5, told: 1, events: 2 }]);
 });
 
+test('the queue is looked through by its key, a limited number of rows at a time, whatever is known of the table', async () => {
+  const world = await startWorld(systemClock);
+  const server = await startServer(world, false);
+  const { database } = server.installation;
+  await rowsOf(
+    server,
+    `insert into delivery_queue
+       (organization_id, message_id, ordinal, channel, lane, due_at, accepted_at, content_bytes)
+     select '01930000-0000-7000-8000-000000000001', lpad(to_hex(n), 32, '0')::uuid, 0, 'email', 0, now() + accepted,
+       now() + accepted, 1
+     from generate_series(1, 10001) as n
+     cross join lateral (select case when n % 5000 = 0 then interval '5 months' else '0' end as accepted) as kind`,
+  );
+  const plans: string[] = [];
+  await bringForward({
+    ...server.installation,
+    database: {
+      ...database,
+      transactionByIndex: (work) =>
+        database.transactionByIndex((transaction) =>
+          work({
+            ...transaction,
+            rows: async (given, values = []) => {
+              const plan = unpreparedStatement<{ 'QUERY PLAN': string }>(`explain ${given.text}`);
+              plans.push((await transaction.rows(plan, values)).map((row) => row['QUERY PLAN']).join('\n'));
+              return transaction.rows(given, values);
+            },
+          }),
+        ),
+    },
+  });
+  // Three with jobs, of which two had some to bring forward, and one that finds nothing more.
+  const plansOfQueue = plans.filter((plan) => plan.includes('delivery_queue'));
+  expect(plansOfQueue).toHaveLength(6);
+  for (const plan of plansOfQueue) {
+    expect(plan).toMatch(/Index Scan using delivery_queue_pkey on delivery_queue/);
+    expect(plan).not.toMatch(/Sort|Seq Scan on|Materialize|delivery_queue_due/);
+  }
+  expect(await rowsOf(server, 'select from delivery_queue where due_at > clock_timestamp()')).toEqual([]);
+});
+
 test('a send that finds no partition makes it', async () => {
   const world = await startWorld(systemClock);
   const server = await startServer(world, true);

@@ -15,6 +15,7 @@ const whose = 'Whose it is, is what it finds out.';
 const whoHasWork =
   'Finds who has work, or when somebody will have: of all organizations, and nothing but that.';
 const housekeeping = 'Deletes what is old, of everybody.';
+const putForward = 'Brings forward what a clock that was ahead put off, of everybody.';
 const claimed =
   'For a batch of hand-offs that were claimed together, of whatever organizations: named by their keys.';
 const settled =
@@ -56,7 +57,8 @@ export const outsideTheWall: Readonly<Record<string, string>> = {
   'delete from idempotency_keys where created_at': housekeeping,
   'delete from reputation_counts where hour': housekeeping,
   provider_ids_delete_old: housekeeping,
-  'with ahead as': 'Brings forward what a clock that was ahead put off, of everybody.',
+  'select organization_id, message_id, ordinal, claimed_by is null and': putForward,
+  'with ahead as': putForward,
 
   queue_claim_due: 'Claims for all organizations in turns.',
   'with claimant as': 'Claims what is tried alone, of whatever organization.',

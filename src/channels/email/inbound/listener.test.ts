@@ -516,8 +516,37 @@ test('a slow client that gets on is waited for, and so is one whose messages we 
   expect(await answer).toMatch(/^250 /);
   clock.advance(59_000);
   await beginData(client);
+  clock.advance(40_000);
   expect(await client.ask('x\r\n.')).toMatch(/^250 /);
+  clock.advance(40_000);
+  expect(await client.ask('NOOP')).toMatch(/^250 /);
   expect(received).toHaveLength(2);
+});
+
+test('the time in which we look for a recipient is not the time of the client', async () => {
+  const clock = createManualClock();
+  const begun = createGate();
+  const gate = createGate();
+  const { port } = await arrange({
+    clock,
+    timeouts: { ...patient, stepMs: 60_000, lifetimeMs: 600_000 },
+    accepts: async () => {
+      begun.open();
+      await gate.passed;
+      return false;
+    },
+  });
+  const client = await greet(port);
+  await client.ask('MAIL FROM:<>');
+  const answer = client.ask('RCPT TO:<nobody@send.example.test>');
+  await begun.passed;
+  clock.advance(130_000);
+  gate.open();
+  expect(await answer).toMatch(/^550 /);
+  clock.advance(59_000);
+  expect(await client.ask('NOOP')).toMatch(/^250 /);
+  clock.advance(1_000);
+  expect(await client.reply()).toMatch(/^421 4\.4\.2 /);
 });
 
 test('who waits for our answer is not silent', async () => {
