@@ -8,6 +8,7 @@ import {
   createEmailDelivery,
   type Delivery,
   startDelivery,
+  stopMessage,
 } from '../../src/messages/messages.ts';
 import type { Failure } from '../../src/messages/queue-store.ts';
 import type { EmailRecord } from '../../src/messages/schema.ts';
@@ -23,6 +24,7 @@ import {
   addresses,
   createShiftedClock,
   eventually,
+  type QueuedJob,
   queueOf,
   read,
   rowsOf,
@@ -466,7 +468,8 @@ describe('when a worker dies', () => {
 
 describe('what of a campaign waits in the memory of a worker', () => {
   /** Of two recipients the second waits behind the first, until something has happened and time has passed. */
-  async function deliverBoth(between: (contactIds: string[]) => Promise<unknown>) {
+  async function deliverBoth(between: (contactIds: string[], messageId: string) => Promise<unknown>) {
+    let hasHappened = false;
     const { organizationId, installation } = server;
     const contacts = await Promise.all(
       ['first', 'second'].map(async (name) => {
@@ -496,7 +499,11 @@ describe('what of a campaign waits in the memory of a worker', () => {
         concurrency: 1,
         handOff: async (handOff) => {
           if (handedOff.length === 0) {
-            await between(contacts.map(({ id }) => id));
+            await between(
+              contacts.map(({ id }) => id),
+              messageId,
+            );
+            hasHappened = true;
             clock.putForward(3_000);
           }
           const outcome = await sandbox.handOff(handOff);
@@ -505,7 +512,9 @@ describe('what of a campaign waits in the memory of a worker', () => {
         },
       },
     });
-    return { messageId, handedOff };
+    const hasLetGo = (jobs: QueuedJob[]) =>
+      hasHappened && jobs.every(({ claimed_by: claimedBy }) => claimedBy === null);
+    return { messageId, handedOff, hasLetGo };
   }
   const unsubscribe = (contactId: string) =>
     server.request('PATCH', `/v1/contacts/${contactId}`, { consent: { email: 'unsubscribed' } });
@@ -534,14 +543,28 @@ describe('what of a campaign waits in the memory of a worker', () => {
   });
 
   test('goes back to the queue once the organization is suspended', async () => {
-    const { messageId, handedOff } = await deliverBoth(() => suspend('{email}'));
-    const jobs = await eventually(
-      () => queueOf(server, messageId),
-      (found) => found.every(({ claimed_by: claimedBy }) => claimedBy === null),
-    );
+    const { messageId, handedOff, hasLetGo } = await deliverBoth(() => suspend('{email}'));
+    const jobs = await eventually(() => queueOf(server, messageId), hasLetGo);
     await suspend('{}');
     expect(handedOff).toEqual([]);
     expect(jobs).toMatchObject([{ attempts: 0 }, { attempts: 0 }]);
+  });
+
+  test('is handed to nobody once the campaign is cancelled, and its recipients stay as they were', async () => {
+    const { messageId, handedOff, hasLetGo } = await deliverBoth((_contacts, stoppedId) =>
+      server.installation.database.asOrganizations([server.organizationId], (transaction) =>
+        stopMessage(transaction, { organizationId: server.organizationId, messageId: stoppedId }),
+      ),
+    );
+    expect(await eventually(() => queueOf(server, messageId), hasLetGo)).toEqual([]);
+    expect(handedOff).toEqual([]);
+    const recipients = await rowsOf(
+      server,
+      'select status, drop_reason, handed_off_at, uncertain from recipients where message_id = $1',
+      [messageId],
+    );
+    const untouched = { status: 'sent', drop_reason: null, handed_off_at: null, uncertain: false };
+    expect(recipients).toEqual([untouched, untouched]);
   });
 });
 

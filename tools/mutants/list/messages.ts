@@ -1,0 +1,77 @@
+/** Of what is sent: accepted, claimed, handed off, reported on, counted and erased. */
+import type { Mutant } from '../mutant.ts';
+
+export const messages: readonly Mutant[] = [
+  {
+    file: 'src/messages/unwanted.ts',
+    from: 'stopped.has(job.messageId)',
+    to: 'false',
+    tests: ['test/journeys/delivery.test.ts'],
+    named: 'is handed to nobody once the campaign is cancelled',
+    harm: 'a cancelled campaign goes on from the memory of a worker',
+  },
+  {
+    file: 'src/messages/unwanted.ts',
+    from: "if (!answers.has(job)) objections.set(job, 'suppressed');",
+    to: '',
+    tests: ['test/journeys/delivery.test.ts'],
+    named: 'a hard bounce suppresses the address: the next email to it is dropped, at the status it had',
+    harm: 'suppressed addresses are written to',
+  },
+  {
+    file: 'src/messages/unwanted.ts',
+    from: "if (!answers.has(job)) objections.set(job, 'suppressed');",
+    to: "objections.set(job, 'suppressed');",
+    tests: ['test/journeys/sms.test.ts'],
+    named: 'stops texts to its number, is answered, and starts them again',
+    harm: 'the answer to STOP is never sent',
+  },
+  {
+    file: 'src/messages/unwanted.ts',
+    from: "(barred.get(index) ?? (isSuspended ? 'suspended' : undefined))",
+    to: 'barred.get(index)',
+    tests: ['test/journeys/delivery.test.ts'],
+    named: 'goes back to the queue once the organization is suspended',
+    harm: "a suspended organization's campaign goes on from the memory of a worker",
+  },
+  {
+    file: 'src/messages/unwanted.ts',
+    from: "(barred.get(index) ?? (isSuspended ? 'suspended' : undefined))",
+    to: "(isSuspended ? 'suspended' : undefined)",
+    tests: ['src/messages/unwanted.test.ts'],
+    named: 'a campaign goes to nobody who was deleted, lost the address or unsubscribed since',
+    harm: 'a contact that unsubscribed after the freezing is written to',
+  },
+  {
+    file: 'src/messages/suppressing.ts',
+    from: "fate.status === 'bounced' && fate.failure?.type === 'hard'",
+    to: "fate.status === 'bounced'",
+    tests: ['src/messages/feedback.test.ts'],
+    named: 'complaints and hard bounces suppress the address, soft bounces and openings do not',
+    harm: 'a mailbox that was full once is suppressed for ever',
+  },
+  {
+    file: 'src/messages/suppressing.ts',
+    from: "if (fate.status === 'complained') suppressed.push({ fate, reason: 'complaint' });",
+    to: "if (fate.status === 'complained') continue;",
+    tests: ['src/messages/feedback.test.ts'],
+    named: 'complaints and hard bounces suppress the address, soft bounces and openings do not',
+    harm: 'people who complained are written to again',
+  },
+  {
+    file: 'src/messages/suppressing.ts',
+    from: 'const softRunLength = 5;',
+    to: 'const softRunLength = 4;',
+    tests: ['src/messages/feedback.test.ts'],
+    named: 'the fifth soft bounce in a row suppresses the address; a delivery in between begins the run anew',
+    harm: 'a mailbox is suppressed a message too early',
+  },
+  {
+    file: 'src/messages/campaign-store.ts',
+    from: '         update messages\n         set is_stopped = true',
+    to: '         update messages\n         set is_stopped = false',
+    tests: ['test/journeys/delivery.test.ts'],
+    named: 'is handed to nobody once the campaign is cancelled',
+    harm: 'a campaign that was cancelled goes on from what workers have claimed',
+  },
+];
