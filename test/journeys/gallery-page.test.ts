@@ -9,29 +9,33 @@ import { createIds } from '../../src/platform/ids.ts';
 import { silentLog } from '../../src/platform/log.ts';
 import { openGallery } from '../../src/templates/gallery.ts';
 import { galleryPages } from '../../src/templates/page-routes.ts';
-import { describeInBrowser } from '../support/browser.ts';
+import { describeInBrowser, wipePage } from '../support/browser.ts';
 
 const welcomeId = '0198c0de-0000-7000-8000-000000000004';
 const hostileName = '<script>document.title="hacked"</script><img src=x onerror=alert(1)>';
 
 describeInBrowser('the gallery page', (getBrowser) => {
   let server: HttpServer;
+  let sharedPage: Page;
+  /** The one that the tests share, unless a test has opened one of its own. */
   let page: Page;
   const troubles: string[] = [];
 
   beforeAll(async () => {
     server = await startPageServer();
+    sharedPage = await openPage(getBrowser(), troubles);
   });
 
   afterAll(() => server.stop());
 
-  beforeEach(async () => {
+  beforeEach(() => {
     troubles.length = 0;
-    page = await openPage(getBrowser(), troubles);
+    page = sharedPage;
   });
 
   afterEach(async () => {
-    await page.context().close();
+    if (page === sharedPage) await wipePage(page);
+    else await page.context().close();
     expect(troubles).toEqual([]);
   });
 
@@ -168,7 +172,6 @@ describeInBrowser('the gallery page', (getBrowser) => {
   test.each(['light', 'dark'] as const)(
     'shows both widths and both schemes in a %s browser',
     async (preferred) => {
-      await page.context().close();
       page = await openPage(getBrowser(), troubles, { colorScheme: preferred });
       await open('?template=welcome');
       const pressed = async (name: string) =>
@@ -285,7 +288,6 @@ describeInBrowser('the gallery page', (getBrowser) => {
   });
 
   test('has room on a small phone, also for a desktop', async () => {
-    await page.context().close();
     page = await openPage(getBrowser(), troubles, { viewport: { width: 320, height: 640 }, isMobile: true });
     await open();
     await count('4 templates').waitFor();

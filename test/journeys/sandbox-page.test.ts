@@ -7,18 +7,21 @@ import type { Browser, BrowserContextOptions, Page } from 'playwright-core';
 import { afterAll, afterEach, beforeAll, beforeEach, expect, test } from 'vitest';
 import { unpreparedStatement } from '../../src/platform/postgres/database.ts';
 import { type KeptMessage, keepMessage, sandboxToken } from '../../src/sandbox/sandbox.ts';
-import { describeInBrowser } from '../support/browser.ts';
+import { describeInBrowser, wipePage } from '../support/browser.ts';
 import { startTestServer, type TestServer } from '../support/server.ts';
 
 const phone = { width: 390, height: 844 };
 
 describeInBrowser('the sandbox page', (getBrowser) => {
   let server: TestServer;
+  let sharedPage: Page;
+  /** The one that the tests share, unless a test has opened one of its own. */
   let page: Page;
   const troubles: string[] = [];
 
   beforeAll(async () => {
     server = await startTestServer({ worker: true });
+    sharedPage = await openPage(getBrowser(), troubles);
   });
 
   afterAll(() => server.stop());
@@ -26,11 +29,12 @@ describeInBrowser('the sandbox page', (getBrowser) => {
   beforeEach(async () => {
     await server.installation.database.rows(unpreparedStatement('truncate sandbox_messages'));
     troubles.length = 0;
-    page = await openPage(getBrowser(), troubles);
+    page = sharedPage;
   });
 
   afterEach(async () => {
-    await page.context().close();
+    if (page === sharedPage) await wipePage(page);
+    else await page.context().close();
     expect(troubles).toEqual([]);
   });
 
@@ -252,7 +256,6 @@ describeInBrowser('the sandbox page', (getBrowser) => {
   });
 
   test('fits a phone with its navigation, and so do the others', async () => {
-    await page.context().close();
     page = await openPage(getBrowser(), troubles, { viewport: phone });
     for (const path of ['/', '/docs', '/sandbox', '/gallery']) {
       await page.goto(`${server.url}${path}`);
@@ -298,7 +301,6 @@ describeInBrowser('the sandbox page', (getBrowser) => {
   });
 
   test('shows on a phone the list or the message', async () => {
-    await page.context().close();
     page = await openPage(getBrowser(), troubles, { viewport: phone });
     await keep('Subject: One\n\nHello');
     await open();
@@ -313,6 +315,7 @@ describeInBrowser('the sandbox page', (getBrowser) => {
 
   test('asks for news only while somebody can see it', async () => {
     await keep('Subject: First\n\nHello');
+    page = await openPage(getBrowser(), troubles);
     await page.clock.install();
     await open();
     await page.locator('#messages a').waitFor();

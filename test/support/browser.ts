@@ -1,7 +1,7 @@
 /** A real Chromium for tests, wherever the machine has one. */
 import { accessSync, constants, statSync } from 'node:fs';
 import path from 'node:path';
-import { type Browser, chromium } from 'playwright-core';
+import { type Browser, chromium, type Page } from 'playwright-core';
 import { afterAll, beforeAll, describe } from 'vitest';
 
 const names = ['chromium', 'chromium-browser', 'google-chrome', 'google-chrome-stable'];
@@ -74,4 +74,27 @@ export function describeInBrowser(name: string, defineTests: (getBrowser: () => 
       return browser;
     });
   });
+}
+
+/**
+ * Makes of a page that a test has used one like new, for the next: a context and a page of its own cost each test 0.7 s
+ * of processor time, this a tenth of that. A clock that was put into the page stays, and so does who listens to it:
+ * tests that need another clock, or another kind of browser, open a page of their own.
+ */
+export async function wipePage(page: Page): Promise<void> {
+  const context = page.context();
+  for (const other of context.pages()) if (other !== page) await other.close();
+  const session = await context.newCDPSession(page);
+  const { origin } = new URL(page.url());
+  // Of `about:blank`, which has nothing, the origin is null.
+  if (origin !== 'null') {
+    await session.send('DOMStorage.clear', { storageId: { securityOrigin: origin, isLocalStorage: false } });
+    await session.send('Storage.clearDataForOrigin', { origin, storageTypes: 'all' });
+  }
+  await page.goto('about:blank');
+  await page.unrouteAll({ behavior: 'wait' });
+  await Promise.all([context.clearCookies(), context.clearPermissions()]);
+  await session.send('Network.clearBrowserCache');
+  await session.send('Page.resetNavigationHistory');
+  await session.detach();
 }
