@@ -17,7 +17,7 @@ class LongestFirst extends BaseSequencer {
 export default defineConfig({
   test: {
     include: ['src/**/*.test.ts', 'test/**/*.test.ts', 'tools/**/*.test.ts'],
-    globalSetup: ['test/support/postgres-for-tests.ts'],
+    globalSetup: ['test/support/postgres-for-tests.ts', 'test/support/dkim-key-pairs.ts'],
     sequence: { sequencer: LongestFirst },
     pool: 'forks',
     // A process and all modules anew for each file would take as much time as the tests of most files.

@@ -1,4 +1,4 @@
-import { generateDkimKeyPair } from '../channels/email/email.ts';
+import { type DkimKeyPair, generateDkimKeyPair } from '../channels/email/email.ts';
 import type { NewId } from '../platform/ids.ts';
 import type { Secrets } from '../platform/secrets.ts';
 import type { SealedKeyPair } from './store.ts';
@@ -8,7 +8,13 @@ import type { SealedKeyPair } from './store.ts';
  * old signature's name.
  */
 export async function createSealedKeyPair(tools: { secrets: Secrets; newId: NewId }): Promise<SealedKeyPair> {
-  const { privateKey, publicKey } = await generateDkimKeyPair();
+  return sealKeyPair(tools, await generateDkimKeyPair());
+}
+
+export function sealKeyPair(
+  tools: { secrets: Secrets; newId: NewId },
+  { privateKey, publicKey }: DkimKeyPair,
+): SealedKeyPair {
   const selector = `pst${tools.newId().replaceAll('-', '').slice(-12)}`;
   return { selector, publicKey, privateKeySealed: tools.secrets.encrypt(privateKey, sealContext(selector)) };
 }
