@@ -2,7 +2,7 @@ import type { Command } from 'commander';
 import { InvalidArgumentError } from 'commander';
 import { rehashSuppressions } from '../audience/audience.ts';
 import { now } from '../platform/clock.ts';
-import { rowsOf, unpreparedStatement } from '../platform/postgres/database.ts';
+import { unpreparedStatement } from '../platform/postgres/database.ts';
 import {
   openSealedKeys,
   readSealedKeys,
@@ -110,7 +110,7 @@ async function rotateFile(installation: Installation): Promise<CommandOutcome> {
   const file = secretFileOf(config.dataDirectory);
   const alone = await database.connectAlone('postillion-secret-rotate');
   try {
-    const [locked] = await rowsOf(
+    const [locked] = await database.rowsAlone(
       alone,
       unpreparedStatement<{ is_locked: boolean }>(
         "select pg_try_advisory_lock(hashtextextended('postillion secret file', 0)) as is_locked",

@@ -253,6 +253,98 @@ test('a connection outside the pool that was forgotten on the way ends; while no
   await proxy.stop();
 });
 
+test('a statement outside the pool is not waited for either where PostgreSQL does not answer', async () => {
+  const proxy = await startSilentProxy(testDatabase.address);
+  const clock = createManualClock();
+  const database = openDatabase({ address: proxy.address, connectionsMax: 1, clock });
+  const client = await database.connectAlone('alone');
+  expect(await database.rowsAlone(client, one)).toEqual([{ one: 1 }]);
+  proxy.fallSilent();
+  const unanswered = database.rowsAlone(client, one).catch((cause: unknown) => cause);
+  await passTimeUntil(clock, unanswered);
+  expect(await unanswered).toBeInstanceOf(DatabaseUnavailableError);
+  await database.close();
+  await proxy.stop();
+});
+
+const lockOfTest = unpreparedStatement('select pg_advisory_lock(740523, 1)');
+
+/** The look at a wait that is due by then, and its answer; the pool has one connection, and answers in turn. */
+async function passHeartbeats(clock: ManualClock, database: Database, count: number): Promise<void> {
+  for (let heartbeat = 0; heartbeat < count; heartbeat += 1) {
+    clock.advance(15_000);
+    await new Promise((resolve) => setImmediate(resolve));
+    await database.rows(one);
+    await new Promise((resolve) => setImmediate(resolve));
+  }
+}
+
+test('a wait for a lock outside the pool lasts as long as the lock is held', async () => {
+  const clock = createManualClock();
+  const database = openDatabase({ address: testDatabase.address, connectionsMax: 1, clock });
+  const [holder, waiter] = [await database.connectAlone('alone'), await database.connectAlone('alone')];
+  await database.rowsAlone(waiter, unpreparedStatement('set lock_timeout = 0'));
+  await database.rowsAlone(holder, lockOfTest);
+  let isOver = false;
+  const waiting = database.waitAlone(waiter, lockOfTest).finally(() => (isOver = true));
+  await untilSomebodyWaits(database);
+  await passHeartbeats(clock, database, 20);
+  expect(isOver).toBe(false);
+  await holder.end();
+  await waiting;
+  await waiter.end();
+  await database.close();
+});
+
+test('a wait for a lock of which PostgreSQL knows nothing any more ends; while nobody is answered it does not', async () => {
+  const proxy = await startSilentProxy(testDatabase.address);
+  const clock = createManualClock();
+  const database = openDatabase({ address: proxy.address, connectionsMax: 1, clock });
+  const direct = openDatabase({ address: testDatabase.address, connectionsMax: 1 });
+  const holder = await direct.connectAlone('alone');
+  await direct.rowsAlone(holder, lockOfTest);
+  const waiter = await database.connectAlone('alone');
+  let isOver = false;
+  const waiting = database
+    .waitAlone(waiter, lockOfTest)
+    .catch((cause: unknown) => cause)
+    .finally(() => (isOver = true));
+  await untilSomebodyWaits(direct);
+  proxy.fallSilent();
+  for (let round = 0; round < 5; round += 1) {
+    clock.advance(15_000);
+    await passTimeUntil(
+      clock,
+      database.rows(one).catch(() => undefined),
+    );
+  }
+  expect(isOver).toBe(false);
+  proxy.endAtServer();
+  proxy.speak();
+  // Until the pool hears that it is answered again, nobody is made to wait for it.
+  for (let isAnswered = false; !isAnswered;) {
+    clock.advance(1_000);
+    isAnswered = await database.rows(one).then(
+      () => true,
+      () => false,
+    );
+  }
+  await passHeartbeats(clock, database, 4);
+  expect(await waiting).toBeInstanceOf(DatabaseUnavailableError);
+  await holder.end();
+  await Promise.all([database.close(), direct.close()]);
+  await proxy.stop();
+});
+
+/** Until the lock of the test is waited for, or nobody would be disturbed. */
+async function untilSomebodyWaits(database: Database): Promise<void> {
+  const waiting = unpreparedStatement(
+    `select from pg_locks l join pg_database d on d.oid = l.database and d.datname = current_database()
+     where l.locktype = 'advisory' and l.classid = 740523 and not l.granted`,
+  );
+  while ((await database.rows(waiting)).length === 0);
+}
+
 test.each(['other callers are answered', 'an idle connection is'])(
   'a long job goes on where no new connection is to be had, and %s',
   async (reason) => {

@@ -67,6 +67,22 @@ export type Database = Connection & {
   ) => Promise<Result>;
   /** A connection of its own, outside the pool: for advisory locks and `listen`. The caller ends it. */
   connectAlone: (applicationName: string) => Promise<pg.Client>;
+  /** Runs a statement on such a connection, which ends, as those of the pool do, if PostgreSQL does not answer in time. */
+  rowsAlone: <Row>(
+    client: pg.Client,
+    statement: Statement<Row>,
+    values?: readonly unknown[],
+  ) => Promise<Row[]>;
+  /**
+   * Runs a statement that waits for a lock, for as long as that takes. The connection ends once PostgreSQL says that it
+   * is not at work on the statement any more, and no answer has come: it was forgotten on the way. While PostgreSQL
+   * answers nobody it is left alone.
+   */
+  waitAlone: <Row>(
+    client: pg.Client,
+    statement: Statement<Row>,
+    values?: readonly unknown[],
+  ) => Promise<Row[]>;
   /**
    * Ends such a connection, of which no statement may take longer than `heartbeatMs`, once it does not answer although
    * PostgreSQL does: it was forgotten on the way, and would be silent for ever. While PostgreSQL answers nobody it is
@@ -275,18 +291,22 @@ export function openDatabase(options: DatabaseOptions): Database {
     }
   };
 
+  const rows: Database['rows'] = async <Row>(given: Statement<Row>, values: readonly unknown[] = []) => {
+    const client = await connect(pool, watch);
+    try {
+      const found = await runOn<Row>(watch, client, prepare(given), values);
+      client.release();
+      return found;
+    } catch (cause) {
+      client.release(cause instanceof DatabaseUnavailableError);
+      throw cause;
+    }
+  };
+  const rowsAlone: Database['rowsAlone'] = (client, { text }, values = []) =>
+    runOn(watch, client, { text }, values);
+
   return {
-    rows: async <Row>(given: Statement<Row>, values: readonly unknown[] = []) => {
-      const client = await connect(pool, watch);
-      try {
-        const rows = await runOn<Row>(watch, client, prepare(given), values);
-        client.release();
-        return rows;
-      } catch (cause) {
-        client.release(cause instanceof DatabaseUnavailableError);
-        throw cause;
-      }
-    },
+    rows,
     transaction: (work) => begin(beginPlainly, null, work),
     transactionByIndex: (work) => begin(beginByIndex, null, work),
     asOrganizations: (organizationIds, work) => begin(beginPlainly, organizationIds, work),
@@ -304,6 +324,20 @@ export function openDatabase(options: DatabaseOptions): Database {
         throw noConnection(cause);
       }
       return client;
+    },
+    rowsAlone,
+    waitAlone: async <Row>(client: pg.Client, given: Statement<Row>, values: readonly unknown[] = []) => {
+      const [session] = await rowsAlone(client, sessionOfConnection);
+      const over = new AbortController();
+      void keepLooking(client, clock, over.signal, async () => {
+        const [found] = await rows(sessionAtWork, [session?.pid]);
+        return found?.is_at_work === true;
+      });
+      try {
+        return await runUnwatched(client, given, values);
+      } finally {
+        over.abort();
+      }
     },
     watchOver: (client) => {
       void keepAsking(client, clock, probe);
@@ -407,6 +441,34 @@ async function keepAsking(client: pg.Client, clock: Clock, probe: () => Promise<
   }
 }
 
+/** Not as the connection says it: a pooler tells clients numbers of its own. */
+const sessionOfConnection = unpreparedStatement<{ pid: number }>('select pg_backend_pid() as pid');
+
+const sessionAtWork = unpreparedStatement<{ is_at_work: boolean }>(
+  "select exists (select from pg_stat_activity where pid = $1 and state = 'active') as is_at_work",
+);
+
+/** Runs until the signal aborts. Ends the connection if twice in a row PostgreSQL was not at work on its statement. */
+async function keepLooking(
+  client: pg.Client,
+  clock: Clock,
+  signal: AbortSignal,
+  isAtWork: () => Promise<boolean>,
+): Promise<void> {
+  // Once may be a moment before the answer is here.
+  let missed = 0;
+  while (missed < 2) {
+    try {
+      await sleep(clock, heartbeatMs, signal);
+    } catch {
+      return;
+    }
+    // Where nobody is answered, nobody can say.
+    missed = (await isAtWork().catch(() => true)) ? 0 : missed + 1;
+  }
+  if (!signal.aborted) end(client, new Error('connection terminated: its statement is not under way'));
+}
+
 /** At once: ending politely would wait for the very answer that does not come. */
 function end(client: pg.ClientBase, cause: Error): void {
   (client as pg.Client).connection.stream.destroy(cause); // A pooled client is one too; its type hides it.
@@ -503,11 +565,10 @@ function shareWrite(client: pg.ClientBase): void {
   });
 }
 
-/** Runs a statement on a connection outside the pool, and waits for it as long as it takes. */
-export async function rowsOf<Row>(
+async function runUnwatched<Row>(
   client: pg.ClientBase,
   given: Statement<Row>,
-  values: readonly unknown[] = [],
+  values: readonly unknown[],
 ): Promise<Row[]> {
   try {
     const result = await client.query({ text: given.text, values: values as unknown[] });

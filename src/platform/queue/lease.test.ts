@@ -6,9 +6,11 @@ import {
   createTestDatabase,
   type TestDatabase,
 } from '../../../test/support/test-database.ts';
+import { createManualClock } from '../../../test/support/manual-clock.ts';
+import { startSilentProxy } from '../../../test/support/silent-proxy.ts';
 import { systemClock } from '../clock.ts';
 import { silentLog } from '../log.ts';
-import { type Database, openDatabase } from '../postgres/database.ts';
+import { type Database, openDatabase, unpreparedStatement } from '../postgres/database.ts';
 import { type Lease, takeLease } from './lease.ts';
 
 let testDatabase: TestDatabase;
@@ -169,6 +171,49 @@ test('who has ended leaves no connection behind, although the locks that it wait
   }
   for (let left = await countConnections(); left !== expected;) left = await countConnections();
   expect(guardian.lease.signal.aborted).toBe(false);
+});
+
+const one = unpreparedStatement('select 1 as one');
+
+test('a guardian whose first statement is never answered begins anew, and guards', async () => {
+  const proxy = await startSilentProxy(testDatabase.address);
+  const clock = createManualClock();
+  const database = openDatabase({ address: testDatabase.address, connectionsMax: 1, clock });
+  const forgetful = openDatabase({ address: proxy.address, connectionsMax: 1, clock });
+  nodes.push({
+    lease: { epoch: 0, signal: AbortSignal.abort(), release: proxy.stop },
+    database: forgetful,
+    recovered: [],
+  });
+  let connections = 0;
+  const lease = await takeLease({
+    database: {
+      ...database,
+      connectAlone: async (name) => {
+        if (name !== 'postillion-guardian') return database.connectAlone(name);
+        connections += 1;
+        if (connections > 1) return database.connectAlone(name);
+        const client = await forgetful.connectAlone(name);
+        proxy.forgetConnections();
+        return client;
+      },
+    },
+    clock,
+    log: silentLog,
+    recover: () => Promise.resolve(),
+  });
+  nodes.push({ lease, database, recovered: [] });
+  const isGuarded = async () => {
+    const { rowCount } = await observer.query(`select from ${leaseLocks} and l.objid = 0 and l.granted`);
+    return rowCount === 1;
+  };
+  for (let isGuardian = false; !isGuardian; isGuardian = await isGuarded()) {
+    clock.advance(1_000);
+    // Others are answered, so that this connection alone is late; and what looks after them has the time to hear it.
+    for (let answers = 0; answers < 10; answers += 1) await database.rows(one);
+  }
+  expect(connections).toBe(2);
+  expect(lease.signal.aborted).toBe(false);
 });
 
 test('a recovery that fails is tried again until it works', async () => {

@@ -2,7 +2,7 @@ import { hostname } from 'node:os';
 import type { Client } from 'pg';
 import { type Clock, now, sleep } from '../clock.ts';
 import type { Log } from '../log.ts';
-import { type Database, rowsOf, unpreparedStatement } from '../postgres/database.ts';
+import { type Database, unpreparedStatement } from '../postgres/database.ts';
 
 /**
  * A worker's sign of life: a connection of its own that holds an advisory lock on the worker's epoch. PostgreSQL
@@ -67,7 +67,7 @@ export async function takeLease(options: LeaseOptions): Promise<Lease> {
   try {
     // Before the first statement: the network may be cut while it is on its way.
     database.watchOver(holder);
-    const epoch = await register(holder, options.clock);
+    const epoch = await register(options, holder);
     const guarding = guard(options, epoch, lost.signal);
     log.info({ epoch }, 'worker lease taken');
     return {
@@ -80,7 +80,9 @@ export async function takeLease(options: LeaseOptions): Promise<Lease> {
         try {
           // The row stays if this fails, so that whoever guards finds the claims and returns them.
           await options.recover(epoch);
-          await rowsOf(holder, unpreparedStatement('delete from workers where epoch = $1'), [epoch]);
+          await database.rowsAlone(holder, unpreparedStatement('delete from workers where epoch = $1'), [
+            epoch,
+          ]);
         } catch (cause) {
           log.warn({ err: cause, epoch }, 'worker lease not given back in good order');
         }
@@ -94,19 +96,22 @@ export async function takeLease(options: LeaseOptions): Promise<Lease> {
   }
 }
 
-async function register(holder: Client, clock: Clock): Promise<number> {
-  const [next] = await rowsOf(
+async function register({ database, clock }: LeaseOptions, holder: Client): Promise<number> {
+  const [next] = await database.rowsAlone(
     holder,
     unpreparedStatement<{ epoch: number }>("select nextval('worker_epochs') as epoch"),
   );
   if (next === undefined) throw new Error('no worker epoch');
-  await rowsOf(holder, takeLock, [lockClass, next.epoch]);
-  await rowsOf(
+  await database.rowsAlone(holder, takeLock, [lockClass, next.epoch]);
+  await database.rowsAlone(
     holder,
     unpreparedStatement('insert into workers (epoch, host, pid, started_at) values ($1, $2, $3, $4)'),
     [next.epoch, hostname(), process.pid, now(clock)],
   );
-  await rowsOf(holder, unpreparedStatement('select pg_notify($1, $2)'), [joinChannel, `${next.epoch}`]);
+  await database.rowsAlone(holder, unpreparedStatement('select pg_notify($1, $2)'), [
+    joinChannel,
+    `${next.epoch}`,
+  ]);
   return next.epoch;
 }
 
@@ -133,8 +138,9 @@ async function guard(options: LeaseOptions, ownEpoch: number, signal: AbortSigna
 
 /** Becomes the guardian, sooner or later, and stays it until a connection breaks or the round is aborted. */
 async function guardOnce(options: LeaseOptions, ownEpoch: number, round: AbortController): Promise<void> {
+  const { database } = options;
   await withWaitingConnection(options, round.signal, async (client) => {
-    await rowsOf(client, takeLock, [lockClass, guardianLock]);
+    await database.waitAlone(client, takeLock, [lockClass, guardianLock]);
     const watched = new Set([ownEpoch]);
     const broken = new Promise<never>((_resolve, reject) => {
       const watch = (epoch: number) => {
@@ -148,9 +154,9 @@ async function guardOnce(options: LeaseOptions, ownEpoch: number, round: AbortCo
       client.on('end', () => {
         reject(new Error('the guardian lost its connection'));
       });
-      void startWatching(client, watch)
+      void startWatching(database, client, watch)
         .then(() => {
-          options.database.watchOver(client);
+          database.watchOver(client);
         })
         .catch(reject);
     });
@@ -158,23 +164,33 @@ async function guardOnce(options: LeaseOptions, ownEpoch: number, round: AbortCo
   });
 }
 
-async function startWatching(client: Client, watch: (epoch: number) => void): Promise<void> {
+async function startWatching(
+  database: Database,
+  client: Client,
+  watch: (epoch: number) => void,
+): Promise<void> {
   // Listening first: a worker that registers in between is then seen twice, and never missed.
-  await rowsOf(client, unpreparedStatement(`listen ${joinChannel}`));
-  const workers = await rowsOf(client, unpreparedStatement<{ epoch: number }>('select epoch from workers'));
+  await database.rowsAlone(client, unpreparedStatement(`listen ${joinChannel}`));
+  const workers = await database.rowsAlone(
+    client,
+    unpreparedStatement<{ epoch: number }>('select epoch from workers'),
+  );
   for (const { epoch } of workers) watch(epoch);
 }
 
 /** Resolves when the worker is dead and buried. */
 async function watchWorker(options: LeaseOptions, epoch: number, signal: AbortSignal): Promise<void> {
+  const { database } = options;
   await withWaitingConnection(options, signal, async (client) => {
-    await rowsOf(client, takeLock, [lockClass, epoch]);
+    await database.waitAlone(client, takeLock, [lockClass, epoch]);
+    await database.rowsAlone(client, unpreparedStatement('begin'));
     // Claims under way are waited for, and then recovered; later ones wait, and then find no worker.
-    await rowsOf(client, unpreparedStatement('begin'));
-    await rowsOf(client, unpreparedStatement('select from workers where epoch = $1 for update'), [epoch]);
+    await database.waitAlone(client, unpreparedStatement('select from workers where epoch = $1 for update'), [
+      epoch,
+    ]);
     await options.recover(epoch);
-    await rowsOf(client, unpreparedStatement('delete from workers where epoch = $1'), [epoch]);
-    await rowsOf(client, unpreparedStatement('commit'));
+    await database.rowsAlone(client, unpreparedStatement('delete from workers where epoch = $1'), [epoch]);
+    await database.rowsAlone(client, unpreparedStatement('commit'));
     options.log.info({ epoch }, 'claims of an ended worker recovered');
   });
 }
@@ -193,7 +209,8 @@ async function withWaitingConnection(
   signal: AbortSignal,
   work: (client: Client) => Promise<void>,
 ): Promise<void> {
-  const client = await options.database.connectAlone('postillion-guardian');
+  const { database } = options;
+  const client = await database.connectAlone('postillion-guardian');
   // Ending politely would wait for the very statement that is to be interrupted.
   const destroy = () => {
     client.connection.stream.destroy();
@@ -201,7 +218,7 @@ async function withWaitingConnection(
   if (signal.aborted) destroy();
   signal.addEventListener('abort', destroy, { once: true });
   try {
-    await rowsOf(
+    await database.rowsAlone(
       client,
       unpreparedStatement(
         `select set_config('statement_timeout', '0', false), set_config('lock_timeout', '0', false),
@@ -209,7 +226,7 @@ async function withWaitingConnection(
       ),
     );
     // Not every platform can look; there the connection stays until the lock is had.
-    await rowsOf(client, lookAfterClient).catch(ignore);
+    await database.rowsAlone(client, lookAfterClient).catch(ignore);
     await work(client);
   } catch (cause) {
     if (!signal.aborted) throw cause;

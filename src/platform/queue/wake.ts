@@ -1,6 +1,6 @@
 import { type Clock, sleep } from '../clock.ts';
 import type { Log } from '../log.ts';
-import { type Database, rowsOf, statement, unpreparedStatement } from '../postgres/database.ts';
+import { type Database, statement, unpreparedStatement } from '../postgres/database.ts';
 
 const notify = statement('wake_notify', "select pg_notify($1, '')");
 
@@ -79,7 +79,7 @@ async function listenOnce(
   signal.addEventListener('abort', stop, { once: true });
   try {
     client.on('notification', onWake);
-    await rowsOf(client, unpreparedStatement(`listen ${channel}`));
+    await database.rowsAlone(client, unpreparedStatement(`listen ${channel}`));
     onWake();
     if (!signal.aborted) await ended;
   } finally {
