@@ -1,7 +1,7 @@
 import { type DkimSigner, openDkimSigner, parseDomain } from '../channels/email/email.ts';
 import { now } from '../platform/clock.ts';
-import type { Connection } from '../platform/postgres/database.ts';
-import type { Secrets } from '../platform/secrets.ts';
+import { type Connection, DatabaseUnavailableError } from '../platform/postgres/database.ts';
+import { type Secrets, UnknownKeyError } from '../platform/secrets.ts';
 import { createSealedKeyPair, openPrivateKey } from './key-pair.ts';
 import { hasRoomForReturnPath, returnPathHost, trackingHost } from './records.ts';
 import type { DomainTools } from './registration.ts';
@@ -42,6 +42,8 @@ export type SendingDomain = DomainName & {
   trackingHost: string | null;
   /** Null for a domain from before there were keys: its mail goes unsigned. */
   signer: DkimSigner | null | 'unreadable';
+  /** Whether it is unreadable because this process does not know the key that it is sealed under, and others may. */
+  isKeyUnknown: boolean;
 };
 
 /**
@@ -54,9 +56,12 @@ export async function loadSendingDomains(
   wanted: readonly DomainName[],
 ): Promise<SendingDomain[]> {
   const rows = await store.findSendingDomains(connection, wanted);
-  return rows.map((row) => {
+  const toDomain = async (row: (typeof rows)[number]): Promise<SendingDomain> => {
     const { organizationId, name, isReturnPathPublished, trackingSubdomain, dkim } = row;
     return {
+      ...(dkim === null
+        ? { signer: null, isKeyUnknown: false }
+        : await openSigner(tools.secrets, name, dkim)),
       organizationId,
       name,
       isReturnPathPublished,
@@ -64,24 +69,26 @@ export async function loadSendingDomains(
       tracking: { opens: row.openTracking, clicks: row.clickTracking },
       trackingHost:
         trackingSubdomain !== null && row.isTrackingPublished ? trackingHost(name, trackingSubdomain) : null,
-      signer: dkim === null ? null : openSigner(tools.secrets, name, dkim),
     };
-  });
+  };
+  return Promise.all(rows.map(toDomain));
 }
 
-function openSigner(
+async function openSigner(
   secrets: Secrets,
   domain: string,
   dkim: { selector: string; privateKeySealed: Buffer },
-): DkimSigner | 'unreadable' {
+): Promise<Pick<SendingDomain, 'signer' | 'isKeyUnknown'>> {
   try {
-    return openDkimSigner({
-      domain,
-      selector: dkim.selector,
-      privateKey: openPrivateKey(secrets, dkim),
-    });
-  } catch {
-    return 'unreadable';
+    const privateKey = await openPrivateKey(secrets, dkim);
+    return {
+      signer: openDkimSigner({ domain, selector: dkim.selector, privateKey }),
+      isKeyUnknown: false,
+    };
+  } catch (cause) {
+    // Of the look for new keys: it says nothing of this one.
+    if (cause instanceof DatabaseUnavailableError) throw cause;
+    return { signer: 'unreadable', isKeyUnknown: cause instanceof UnknownKeyError };
   }
 }
 
@@ -102,15 +109,18 @@ export async function countOpenDomainKeys(
       afterId,
       keyPairBatch,
     );
-    for (const sealed of batch) census[canOpen(secrets, sealed) ? 'recognised' : 'misfits'] += 1;
+    for (const sealed of batch) census[(await canOpen(secrets, sealed)) ? 'recognised' : 'misfits'] += 1;
     afterId = batch.at(-1)?.id ?? null;
     if (afterId === null || batch.length < keyPairBatch) return census;
   }
 }
 
-function canOpen(secrets: Secrets, sealed: { selector: string; privateKeySealed: Buffer }): boolean {
+async function canOpen(
+  secrets: Secrets,
+  sealed: { selector: string; privateKeySealed: Buffer },
+): Promise<boolean> {
   try {
-    openPrivateKey(secrets, sealed);
+    await openPrivateKey(secrets, sealed);
     return true;
   } catch {
     return false;

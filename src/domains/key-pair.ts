@@ -19,11 +19,12 @@ export function sealKeyPair(
   return { selector, publicKey, privateKeySealed: tools.secrets.encrypt(privateKey, sealContext(selector)) };
 }
 
+/** Rejects as `decryptInSteps` does. */
 export function openPrivateKey(
   secrets: Secrets,
   sealed: { selector: string; privateKeySealed: Buffer },
-): Buffer {
-  return secrets.decrypt(sealed.privateKeySealed, sealContext(sealed.selector));
+): Promise<Buffer> {
+  return secrets.decryptInSteps(sealed.privateKeySealed, sealContext(sealed.selector));
 }
 
 function sealContext(selector: string): string {

@@ -23,6 +23,7 @@ import {
 } from './email-build.ts';
 import { uniqueMessages } from './feedback.ts';
 import * as store from './queue-store.ts';
+import { sealedUnderUnknownKey } from './settlement.ts';
 
 export type EmailDeliveryTools = BuildTools & {
   clock: Clock;
@@ -184,6 +185,7 @@ async function handOff(shift: EmailShift, job: store.Job, permit: HandOffPermit)
     };
   }
   const { facts } = built;
+  if (built.sender.domain.isKeyUnknown) return { kind: 'outcome', outcome: sealedUnderUnknownKey, facts };
   if (built.sender.domain.signer === 'unreadable') return { kind: 'outcome', outcome: unreadableKey, facts };
   const content = await makeCopy(tools, built, job);
   if (typeof content === 'string')

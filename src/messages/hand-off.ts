@@ -7,6 +7,7 @@ import { dateOf } from '../platform/clock.ts';
 import type { Log } from '../platform/log.ts';
 import { DatabaseUnavailableError } from '../platform/postgres/database.ts';
 import type { Lease } from '../platform/queue/lease.ts';
+import { UnknownKeyError } from '../platform/secrets.ts';
 import { type Breaker, createBreaker } from './breaker.ts';
 import {
   type Attempt,
@@ -21,6 +22,7 @@ import {
   dropJob,
   failJob,
   releaseJob,
+  sealedUnderUnknownKey,
   settleAmbiguity,
   settleCrash,
   type SettlementContext,
@@ -145,6 +147,10 @@ async function attempt(shift: Shift, post: Post, job: store.Job): Promise<Settle
     const isStopped = shift.signal.aborted || cause instanceof NotConfirmedError;
     if (!isConfirmed && (isStopped || cause instanceof DatabaseUnavailableError)) {
       return settled(releaseJob(job, context()));
+    }
+    if (!isConfirmed && cause instanceof UnknownKeyError) {
+      logFailure(tools.log, cause);
+      return settled(settleOutcome(job, sealedUnderUnknownKey, context()));
     }
     // A message that cannot be built, or that a provider chokes on, must not come back for ever.
     logFailure(tools.log, cause);

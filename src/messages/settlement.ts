@@ -110,6 +110,24 @@ export function settleAmbiguity(job: Job, context: SettlementContext): Settlemen
   };
 }
 
+/** Shorter asks for the keys more often; longer keeps mail waiting after the process has learned of one. */
+const unknownKeyPauseMs = 60_000;
+
+/**
+ * What is to be sent is sealed under a key that this process does not know. Another one may know it, or this one learn
+ * of it: no attempt was made, and nothing is wrong with the message.
+ */
+export const sealedUnderUnknownKey: SendOutcome<string> = {
+  kind: 'postponed',
+  retryAfterMs: unknownKeyPauseMs,
+  reply: {
+    code: null,
+    enhancedCode: null,
+    diagnostic: 'It is sealed under a key that this process does not know: its secret was retired.',
+    remote: null,
+  },
+};
+
 /** Gives a job back as it was: it was not this message's fault that nothing came of the claim. */
 export function releaseJob(job: Job, context: SettlementContext, pauseMs = 0): Settlement {
   return {

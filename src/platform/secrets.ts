@@ -19,10 +19,11 @@ import { runAtOnce, runInSteps, stepBytesMax, type Steps } from './steps.ts';
 export type Secrets = {
   /** AES-256-GCM under a fresh nonce; `context` is authenticated with it and must be the same to decrypt. */
   encrypt: (plaintext: Uint8Array, context: string) => Buffer;
-  /** Throws if the bytes or the context are not those of `encrypt`, or if the key is none of the installation. */
+  /** Throws an UnknownKeyError, or any other if the bytes or the context are not those of `encrypt`. */
   decrypt: (sealed: Uint8Array, context: string) => Buffer;
   /** The same for megabytes: others take their turns meanwhile. */
   encryptInSteps: (plaintext: Uint8Array, context: string) => Promise<Buffer>;
+  /** Looks for keys that are new before it says that one is unknown. */
   decryptInSteps: (sealed: Uint8Array, context: string) => Promise<Buffer>;
   /**
    * HMAC-SHA-256 under the first key, whatever keys came later: equal inputs give equal hashes for ever, so that rows
@@ -38,6 +39,19 @@ export type Secrets = {
    */
   isSigned: (text: string, purpose: string, isMatch: (signature: Buffer) => boolean) => boolean;
 };
+
+/**
+ * What is to be read names a key that this process does not know. Another process may know it, and this one may learn
+ * of it: it says nothing against what is sealed.
+ */
+export class UnknownKeyError extends Error {
+  override readonly name = 'UnknownKeyError';
+  readonly keyId: number;
+  constructor(keyId: number, cause: unknown) {
+    super(`it is sealed under the key ${keyId}, which this process does not know`, { cause });
+    this.keyId = keyId;
+  }
+}
 
 /** 256 bits in hexadecimal or base64 are the usual; anything shorter than this can be guessed. */
 export const secretLengthMin = 32;
@@ -73,9 +87,30 @@ export type KeyRing = Secrets & {
   replaceKeys: (keys: readonly DataKey[]) => void;
 };
 
-/** @throws if the first key is not among them */
-export function createKeyRing(keys: readonly DataKey[], nowMs: () => number): KeyRing {
+/**
+ * `readKeys` looks for the keys as they are now, or returns null where none can be read; it is asked before a key is
+ * taken for unknown.
+ * @throws if the first key is not among them
+ */
+export function createKeyRing(
+  keys: readonly DataKey[],
+  nowMs: () => number,
+  readKeys: () => Promise<readonly DataKey[] | null> = () => Promise.resolve(null),
+): KeyRing {
   let opened = openKeys(keys);
+  let learning: Promise<void> | null = null;
+
+  const readAnew = async () => {
+    const found = await readKeys();
+    if (found !== null) opened = openKeys(found);
+  };
+  /** Everything that is missing a key at the same time looks once. */
+  const learnKeys = () => {
+    learning ??= readAnew().finally(() => {
+      learning = null;
+    });
+    return learning;
+  };
 
   /** The newest in use; the first is from the beginning. */
   const currentKey = (): OpenedKey => {
@@ -105,7 +140,7 @@ export function createKeyRing(keys: readonly DataKey[], nowMs: () => number): Ke
       return yield* unseal(firstOf(keys).encryptionKey, sealed, context);
     } catch (cause) {
       if (id === null || named !== undefined) throw cause;
-      throw new Error(`it is sealed under the key ${id}, which this process does not know`, { cause });
+      throw new UnknownKeyError(id, cause);
     }
   }
 
@@ -113,7 +148,15 @@ export function createKeyRing(keys: readonly DataKey[], nowMs: () => number): Ke
     encrypt: (plaintext, context) => runAtOnce(encrypt(plaintext, context)),
     decrypt: (sealed, context) => runAtOnce(decrypt(sealed, context)),
     encryptInSteps: (plaintext, context) => runInSteps(encrypt(plaintext, context)),
-    decryptInSteps: (sealed, context) => runInSteps(decrypt(sealed, context)),
+    decryptInSteps: async (sealed, context) => {
+      try {
+        return await runInSteps(decrypt(sealed, context));
+      } catch (cause) {
+        if (!(cause instanceof UnknownKeyError)) throw cause;
+      }
+      await learnKeys();
+      return runInSteps(decrypt(sealed, context));
+    },
     keyedHash: (text, purpose) => hash(firstOf(opened), text, purpose),
     sign: (text, purpose) => hash(currentKey(), text, purpose),
     isSigned: (text, purpose, isMatch) => opened.some((key) => isMatch(hash(key, text, purpose))),

@@ -17,6 +17,7 @@ import {
 import {
   createKeyRing,
   createSecrets,
+  type DataKey,
   deriveDataKey,
   type KeyRing,
   secretLengthMin,
@@ -66,7 +67,7 @@ export async function openSecrets(
   const condition = await examineSecret(foundation);
   switch (condition.kind) {
     case 'fits':
-      return createKeyRing(condition.opened.keys, clock.nowMs);
+      return createKeyRing(condition.opened.keys, clock.nowMs, () => readKeys(foundation));
     case 'lost':
     case 'wrong':
       throw new ConfigError(condition.problem);
@@ -101,7 +102,13 @@ async function takeUp(
   // Another process may have been first, with another secret.
   const opened = openSealedKeys(sealed, [secret]);
   if (opened === null) throw new ConfigError(wrongSecret(config));
-  return createKeyRing(opened.keys, clock.nowMs);
+  return createKeyRing(opened.keys, clock.nowMs, () => readKeys(foundation));
+}
+
+/** Null where the secrets at hand open none any more. */
+export async function readKeys(foundation: Foundation): Promise<DataKey[] | null> {
+  const { opened } = await openStoredKeys(foundation);
+  return opened?.keys ?? null;
 }
 
 /**
@@ -114,8 +121,8 @@ export function watchSecretKeys(foundation: Foundation, ring: KeyRing): RunningC
     name: 'secret keys',
     channel: secretKeysChannel,
     work: async () => {
-      const { opened } = await openStoredKeys(foundation);
-      if (opened !== null) ring.replaceKeys(opened.keys);
+      const keys = await readKeys(foundation);
+      if (keys !== null) ring.replaceKeys(keys);
       else
         log.error(
           'the secret of this process was retired: it goes on with the keys that it knows, and will not start again without the new one',
