@@ -107,7 +107,7 @@ const contactFields = {
   timezone: optionalText({ format: 'timezone', description: 'An IANA time zone.' }),
   properties: Type.Optional(
     Type.Record(
-      Type.String({ maxLength: 50 }),
+      Type.String(),
       Type.Unsafe<PropertyValue | null>({
         type: ['string', 'number', 'boolean', 'null'],
         maxLength: propertyTextLengthMax,

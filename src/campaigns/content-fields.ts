@@ -1,5 +1,5 @@
 import { Type } from 'typebox';
-import type { Values } from '../channels/placeholders.ts';
+import { type Values, valueNamePattern } from '../channels/placeholders.ts';
 import { optional, optionalText } from '../platform/http/shapes.ts';
 
 /** Fields that the contents of campaigns are made of on more than one channel. */
@@ -7,13 +7,13 @@ import { optional, optionalText } from '../platform/http/shapes.ts';
 export const categoryInput = optionalText({
   minLength: 1,
   maxLength: 100,
-  format: 'single-line',
+  format: 'filled-line',
   description: 'A label for analytics.',
 });
 
 export const variablesInput = optional<Values>('object', {
   patternProperties: {
-    '^[A-Za-z_][A-Za-z0-9_.]{0,254}$': { type: ['string', 'number', 'boolean'], maxLength: 10_000 },
+    [valueNamePattern]: { type: ['string', 'number', 'boolean'], maxLength: 10_000 },
   },
   additionalProperties: false,
   maxProperties: 500,

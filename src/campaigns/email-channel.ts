@@ -28,13 +28,13 @@ const contentFields = {
   subject: optionalText({
     minLength: 1,
     maxLength: subjectLengthMax,
-    format: 'single-line',
+    format: 'filled-line',
     description: 'Needed unless the template has one. Supports `{{variables}}`, as the bodies do.',
   }),
   preview_text: optionalText({
     minLength: 1,
     maxLength: 500,
-    format: 'single-line',
+    format: 'filled-line',
     description: "What mail clients show beside the subject; the template's own when left out.",
   }),
   from: optionalText({

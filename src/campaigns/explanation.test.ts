@@ -98,6 +98,28 @@ test('a text arrives on a phone, and until that is known nobody claims it', () =
   );
 });
 
+test('nothing comes before the hand-off that it followed, whatever the clock of a carrier says', () => {
+  const arrived: CampaignRecipient = {
+    ...recipient,
+    shownStatus: 'delivered',
+    handed_off_at: new Date(at(11).getTime() + 700),
+    status_at: at(11),
+  };
+  const { steps } = explain({
+    words: smsCampaigns.words,
+    campaign,
+    standing,
+    recipient: arrived,
+    waiting: null,
+  });
+  expect(steps.map(({ text }) => text)).toEqual([
+    'The audience was frozen, with this contact in it.',
+    'Was handed off.',
+    'It arrived on the phone.',
+  ]);
+  expect(steps.at(-1)!.at).toEqual(at(11));
+});
+
 test('of many sets the first are named', () => {
   const includedBy = Array.from({ length: 7 }, (_, index) => ({ kind: 'tag', name: `T${index}` }) as const);
   expect(reasonFor({ recipient, standing: { ...standing, includedBy } })).toContain(

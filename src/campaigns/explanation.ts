@@ -221,20 +221,23 @@ function frozenStep({ frozenAt }: ExplainedCampaign): Step[] {
 
 function listSteps(facts: Facts, recipient: CampaignRecipient): Step[] {
   const { campaign, words } = facts;
-  const steps = frozenStep(campaign);
+  const later: (Step & { at: Date })[] = [];
   const add = (at: Date | null, text: string) => {
-    if (at !== null) steps.push({ at, text });
+    if (at !== null) later.push({ at, text });
   };
-  add(recipient.handed_off_at, 'Was handed off.');
   add(recipient.opened_at, 'Was opened.');
   add(recipient.clicked_at, 'A link was followed.');
   const { shownStatus } = recipient;
   if (shownStatus === 'delivered') add(recipient.status_at, `${capitalise(words.arrival)}.`);
   if (!toldAlready.has(shownStatus))
     add(shownStatus === 'cancelled' ? campaign.cancelledAt : recipient.status_at, reasonOf(facts, recipient));
-  steps.sort((one, other) => (one.at?.getTime() ?? 0) - (other.at?.getTime() ?? 0));
+  later.sort((one, other) => one.at.getTime() - other.at.getTime());
+  const handedOff =
+    recipient.handed_off_at === null ? [] : [{ at: recipient.handed_off_at, text: 'Was handed off.' }];
   // When it was dropped nobody has noted.
-  return shownStatus === 'dropped' ? [...steps, { at: null, text: reasonOf(facts, recipient) }] : steps;
+  const dropped = shownStatus === 'dropped' ? [{ at: null, text: reasonOf(facts, recipient) }] : [];
+  // A carrier tells when a text arrived by a clock of its own, which may be behind ours.
+  return [...frozenStep(campaign), ...handedOff, ...later, ...dropped];
 }
 
 const toldAlready: ReadonlySet<string> = new Set([

@@ -20,7 +20,7 @@ export function showCampaign(
     ...Object.fromEntries(audienceFields.map((field) => [field, row[field]])),
     scheduled_at: showInstant(row.scheduled_at),
     queued_at: showInstant(row.queued_at),
-    started_at: showInstant(row.started_at),
+    started_at: showInstant(findStart(row, sums)),
     completed_at: showInstant(row.completed_at),
     cancelled_at: showInstant(row.cancelled_at),
     pause_reason: row.pause_reason,
@@ -29,6 +29,15 @@ export function showCampaign(
     updated_at: row.updated_at.toISOString(),
     stats: showStats(row, sums),
   };
+}
+
+/**
+ * What was in flight when a campaign was cancelled, or failed, is counted afterwards, when nobody moves the campaign any
+ * more: it was begun by then.
+ */
+function findStart(row: CampaignRow, sums: RecipientSums | undefined): Date | null {
+  if (row.started_at !== null || (sums?.handedOff ?? 0) === 0) return row.started_at;
+  return row.cancelled_at ?? row.completed_at;
 }
 
 function showInstant(at: Date | null): string | null {

@@ -19,7 +19,7 @@ const contentFields = {
   from: optionalText({
     minLength: 1,
     maxLength: 255,
-    format: 'single-line',
+    format: 'filled-line',
     description: 'The name of an approved sender of the organization; a number with or without its plus.',
   }),
   body: optionalText({

@@ -4,6 +4,9 @@
  * filled in is looked at again.
  */
 
+/** The names that a value may be given for, as a regular expression. No schema of a record has another limit for names. */
+export const valueNamePattern = '^[A-Za-z_][A-Za-z0-9_.]{0,254}$';
+
 /** What a placeholder may be replaced by. Only own properties count: `{{constructor}}` is no value. */
 export type Values = Readonly<Record<string, string | number | boolean>>;
 

@@ -1,6 +1,7 @@
 import { type Static, Type } from 'typebox';
 import { isContentId, isContentType, subjectLengthMax, writeFilename } from '../channels/email/email.ts';
 import { failureClasses } from '../channels/outcome.ts';
+import { valueNamePattern } from '../channels/placeholders.ts';
 import { instant, literals, referenceOf, scalar } from '../platform/http/shapes.ts';
 import type { TextFormat } from '../platform/http/validation.ts';
 
@@ -50,7 +51,7 @@ const attachmentInput = Type.Object(
 
 /** What placeholders are replaced by, by their names. */
 export const variablesInput = (description: string) =>
-  Type.Record(Type.String({ pattern: '^[A-Za-z_][A-Za-z0-9_.]*$', maxLength: 255 }), scalar, {
+  Type.Record(Type.String({ pattern: valueNamePattern }), scalar, {
     description,
     additionalProperties: false,
   });
@@ -58,7 +59,7 @@ export const variablesInput = (description: string) =>
 export const categoryInput = Type.String({
   minLength: 1,
   maxLength: 100,
-  format: 'single-line',
+  format: 'filled-line',
   description: 'A label for analytics.',
 });
 
@@ -80,7 +81,7 @@ export const emailSendBody = Type.Object(
       Type.String({
         minLength: 1,
         maxLength: subjectLengthMax,
-        format: 'single-line',
+        format: 'filled-line',
         description:
           'Required with `html` or `text`. Supports `{{variables}}`, and has as many characters at most with them replaced.',
       }),

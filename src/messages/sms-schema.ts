@@ -8,7 +8,7 @@ export const smsSendBody = Type.Object(
     from: Type.String({
       minLength: 1,
       maxLength: 255,
-      format: 'single-line',
+      format: 'filled-line',
       description: 'The name of an approved sender of the organization; a number with or without its plus.',
     }),
     to: Type.String({ format: 'phone-number', description: 'The recipient, in E.164.' }),

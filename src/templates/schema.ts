@@ -1,5 +1,6 @@
 import { type Static, Type } from 'typebox';
 import { subjectLengthMax } from '../channels/email/email.ts';
+import { valueNamePattern } from '../channels/placeholders.ts';
 import { instant, optionalText, scalar, textOrNull } from '../platform/http/shapes.ts';
 import type { TextFormat } from '../platform/http/validation.ts';
 import { isUuid } from '../platform/ids.ts';
@@ -27,7 +28,7 @@ const contentFields = {
   subject: optionalText({
     minLength: 1,
     maxLength: subjectLengthMax,
-    format: 'single-line',
+    format: 'filled-line',
     description: 'Taken where an email has none of its own.',
   }),
   html: optionalText({ minLength: 1, format: 'template-body', description: 'HTML body, at most 2 MB.' }),
@@ -39,7 +40,7 @@ const contentFields = {
   preview_text: optionalText({
     minLength: 1,
     maxLength: 500,
-    format: 'single-line',
+    format: 'filled-line',
     description: 'What mail clients show beside the subject.',
   }),
 };
@@ -87,7 +88,7 @@ export type TemplateRecord = Static<typeof templateRecord>;
 export const renderBody = Type.Object(
   {
     variables: Type.Optional(
-      Type.Record(Type.String({ pattern: '^[A-Za-z_][A-Za-z0-9_.]*$', maxLength: 255 }), scalar, {
+      Type.Record(Type.String({ pattern: valueNamePattern }), scalar, {
         additionalProperties: false,
         description: 'Values by the names of placeholders.',
       }),

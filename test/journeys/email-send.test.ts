@@ -466,14 +466,21 @@ describe('on the wire', () => {
   const headerOf = (message: SinkMessage) => message.content.toString('latin1').split('\r\n\r\n', 1)[0]!;
 
   test.each<[string, Record<string, unknown>, string]>([
-    ['subject', { subject: 'a\r\nBcc: eve@example.com' }, 'subject must be a single line'],
-    ['subject, LF', { subject: 'a\nb' }, 'subject must be a single line'],
+    ['subject', { subject: 'a\r\nBcc: eve@example.com' }, 'subject must be a single line that is not blank'],
+    ['subject, LF', { subject: 'a\nb' }, 'subject must be a single line that is not blank'],
     [
       'from_name',
       { from_name: 'a\rBcc: eve@example.com' },
       'from_name must be a single line that is not blank',
     ],
-    ['category', { category: 'a\r\nX: y' }, 'category must be a single line'],
+    ['category', { category: 'a\r\nX: y' }, 'category must be a single line that is not blank'],
+    ['subject of blanks', { subject: ' \t\u3000' }, 'subject must be a single line that is not blank'],
+    ['category of blanks', { category: ' ' }, 'category must be a single line that is not blank'],
+    [
+      'name of a value',
+      { variables: { ['a'.repeat(256)]: 'x' } },
+      `variables.${'a'.repeat(60)}… is not an allowed name`,
+    ],
     ['reply_to', { reply_to: 'a@example.com\r\nBcc: eve@example.com' }, 'reply_to must be an email address'],
     ['from', { from: 'hello@postillion.test\r\nX: y' }, 'from must be an email address'],
     ['to', { to: ['a@example.com\r\nRCPT TO:<eve@example.com>'] }, 'to[0] must be an email address'],
@@ -492,7 +499,7 @@ describe('on the wire', () => {
       { attachments: [file({ content_type: 'text/plain\r\nX: y' })] },
       'attachments[0].content_type must be a content type',
     ],
-  ])('a line end in %s is refused, and nothing reaches the wire', async (_field, more, message) => {
+  ])('what must not stand in %s is refused, and nothing reaches the wire', async (_field, more, message) => {
     const before = sink.commands.length;
     const response = await post<ErrorBody>(relayed, anEmail(more));
     expect(response).toMatchObject({ status: 422, body: { name: 'validation_error', message } });

@@ -124,7 +124,7 @@ describe('a draft', () => {
     ['body must not be empty', { body: '' }],
     ['body must be at most 1600 characters', { body: 'x'.repeat(1_601) }],
     ['body must be at most 1600 characters', { body: '😀'.repeat(1_601) }],
-    ['from must be a single line', { from: 'A\nB' }],
+    ['from must be a single line that is not blank', { from: 'A\nB' }],
     ['subject is not a known field', { subject: 'x' }],
     ['variables.name must be a string or a number or a boolean', { variables: { name: null } }],
   ])('is refused where %s', async (message, input) => {

@@ -119,6 +119,18 @@ describe('a text is refused', () => {
     ],
     ['that is empty with its values', { body: '{{a}}', variables: { a: '' } }, 422, 'body must have 1'],
     ['with a value of a wrong type', { variables: { a: null } }, 422, 'variables.a must be'],
+    [
+      'with a category of blanks',
+      { category: '  ' },
+      422,
+      'category must be a single line that is not blank',
+    ],
+    [
+      'with a name of a value that is too long',
+      { variables: { ['a'.repeat(256)]: 1 } },
+      422,
+      'variables.aaa',
+    ],
     ['with a category that is too long', { category: 'a'.repeat(101) }, 422, 'category must'],
     ['with a field that nobody knows', { text: 'Hello' }, 422, 'text is not'],
   ];

@@ -109,7 +109,9 @@ test.each([
   [{ name: ' ' }, 'name must be a text that is not blank'],
   [{ name: 'x'.repeat(101) }, 'name must be at most 100 characters'],
   [{ subject: 'x'.repeat(999) }, 'subject must be at most 998 characters'],
-  [{ subject: 'a\r\nBcc: x' }, 'subject must be a single line'],
+  [{ subject: 'a\r\nBcc: x' }, 'subject must be a single line that is not blank'],
+  [{ subject: '  ' }, 'subject must be a single line that is not blank'],
+  [{ preview_text: '\t' }, 'preview_text must be a single line that is not blank'],
   [{ html: '' }, 'html must not be empty'],
   [{ html: null }, 'one of html and text is required'],
   [{ html: undefined }, 'one of html and text is required'],
@@ -192,7 +194,14 @@ describe('a preview', () => {
 
   test('is refused where it would grow without bounds, or values are none', async () => {
     const { id } = await aTemplate({ html: '{{a}}'.repeat(100_000) });
-    for (const variables of [{ a: 'x'.repeat(1_000) }, { a: null }, { a: {} }, { 'a b': 1 }, []]) {
+    for (const variables of [
+      { a: 'x'.repeat(1_000) },
+      { a: null },
+      { a: {} },
+      { 'a b': 1 },
+      { ['a'.repeat(256)]: 1 },
+      [],
+    ]) {
       expect((await ask('POST', `/templates/${id}/render`, { variables })).status).toBe(422);
     }
     expect((await ask('POST', `/templates/${unknownId}/render`, {})).status).toBe(404);

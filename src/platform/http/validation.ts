@@ -130,7 +130,9 @@ function describeError(error: ErrorObject, formats: Readonly<Record<string, Text
     case 'required':
       return `${member(params.missingProperty)} is required`;
     case 'additionalProperties':
-      return `${member(params.additionalProperty)} is not a known field${suggestField(error)}`;
+      return areNamesFree(error)
+        ? `${member(params.additionalProperty)} is not an allowed name`
+        : `${member(params.additionalProperty)} is not a known field${suggestField(error)}`;
     case 'type':
       return `${field} must be ${withArticle(String(params.type))}`;
     case 'format':
@@ -167,7 +169,11 @@ function describeError(error: ErrorObject, formats: Readonly<Record<string, Text
   }
 }
 
-/** Where names are free, as those of variables are, there is none that was meant. */
+/** As those of variables are: any that fits a pattern is allowed, and there is none that was meant. */
+function areNamesFree({ parentSchema }: ErrorObject): boolean {
+  return Object.hasOwn(parentSchema ?? {}, 'patternProperties');
+}
+
 function suggestField({ params, parentSchema }: ErrorObject): string {
   const { properties } = (parentSchema ?? {}) as { properties?: Record<string, unknown> }; // JSON Schema's own.
   const given = String((params as Record<string, unknown>).additionalProperty);
