@@ -137,6 +137,11 @@ async function runTests(
     ),
   );
   vitest.config.bail = bail ? 1 : 0;
+  // Of a file that this run could not load there would be the results of an earlier one.
+  vitest.state.clearFiles(
+    project,
+    specifications.map(({ moduleId }) => moduleId),
+  );
   let isOverdue = false;
   const deadline = setTimeout(() => {
     isOverdue = true;
@@ -146,7 +151,7 @@ async function runTests(
   }, deadlineMs);
   try {
     const { testModules, unhandledErrors } = await vitest.runTestSpecifications(specifications);
-    // Results of earlier runs are in there too.
+    // Those of other files are in there too.
     const ids = new Set(specifications.map(({ moduleId }) => moduleId));
     const modules = testModules.filter(({ moduleId }) => ids.has(moduleId));
     return { modules, errors: unhandledErrors, isOverdue };
