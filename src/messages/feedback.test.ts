@@ -1,5 +1,5 @@
 import fc from 'fast-check';
-import { afterAll, beforeAll, expect, test } from 'vitest';
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { createTestDatabase, type TestDatabase } from '../../test/support/test-database.ts';
 import { areSuppressed } from '../audience/audience.ts';
 import { systemClock } from '../platform/clock.ts';
@@ -50,7 +50,13 @@ const replacements: Record<RecipientStatus, RecipientStatus[]> = {
 };
 
 async function insertRecipient(
-  more: { status?: RecipientStatus; dropReason?: DropReason; address?: string; uncertain?: boolean } = {},
+  more: {
+    organizationId?: string;
+    status?: RecipientStatus;
+    dropReason?: DropReason;
+    address?: string;
+    uncertain?: boolean;
+  } = {},
 ): Promise<JobKey> {
   const messageId = newId();
   await database.rows(
@@ -65,7 +71,7 @@ async function insertRecipient(
        values ($1, $2, 0, 'to', $4, $4, $5, $3, $6, $7)`,
     ),
     [
-      organizationId,
+      more.organizationId ?? organizationId,
       messageId,
       new Date(0),
       more.address ?? 'ann@example.com',
@@ -74,7 +80,7 @@ async function insertRecipient(
       more.uncertain ?? false,
     ],
   );
-  return { organizationId, messageId, ordinal: 0 };
+  return { organizationId: more.organizationId ?? organizationId, messageId, ordinal: 0 };
 }
 
 type Row = {
@@ -228,6 +234,71 @@ test('the fifth soft bounce in a row suppresses the address; a delivery in betwe
   await insertRecipient({ address: 'recovered@example.com', status: 'delivered' });
   for (let time = 1; time <= 4; time += 1) await bounce('recovered@example.com');
   expect(await isSuppressed('recovered@example.com')).toEqual([false]);
+});
+
+describe('a run of soft bounces', () => {
+  type Message = 'full' | 'given up' | 'spam' | 'delivered at last' | "a neighbour's";
+
+  /**
+   * Messages to one address, the oldest first; each ends before the next one is there. Reports of a neighbour are
+   * applied in the same transactions, which see the rows of both.
+   */
+  async function end(address: string, messages: readonly Message[]): Promise<boolean> {
+    const neighbourId = newId();
+    for (const message of messages) {
+      const isOwn = message !== "a neighbour's";
+      const job = await insertRecipient({ address, organizationId: isOwn ? organizationId : neighbourId });
+      const failure = { ...report(job, 'bounced', 'soft').failure!, class: 'mailbox_full' };
+      const apply = async (own: Omit<Report, 'job'>) => {
+        const other = await insertRecipient({ organizationId: isOwn ? neighbourId : organizationId });
+        await applyReports(tools, 'email', [{ job, ...own }, report(other, 'delivered')]);
+      };
+      switch (message) {
+        case 'full':
+        case "a neighbour's":
+          await apply({ status: 'bounced', failure });
+          break;
+        case 'given up':
+          await apply({ status: 'failed', failure });
+          break;
+        case 'spam':
+          await apply({ status: 'failed', failure: { ...failure, class: 'spam' } });
+          break;
+        case 'delivered at last':
+          await apply({ status: 'delayed', failure });
+          await apply({ status: 'delivered', failure: null });
+          break;
+      }
+    }
+    return (await isSuppressed(address))[0]!;
+  }
+
+  test.each<[string, boolean, Message[]]>([
+    ['has five', true, ['full', 'full', 'full', 'full', 'full']],
+    ['has no fewer', false, ['full', 'full', 'full', 'full']],
+    [
+      'has those that were put off until they were given up',
+      true,
+      ['given up', 'given up', 'given up', 'given up', 'given up'],
+    ],
+    [
+      'goes on past a message that was refused for what it is',
+      true,
+      ['full', 'full', 'spam', 'full', 'full', 'full'],
+    ],
+    [
+      'is ended by a message that was put off and delivered',
+      false,
+      ['full', 'full', 'full', 'delivered at last', 'full'],
+    ],
+    [
+      "has none of another organization's",
+      false,
+      ["a neighbour's", "a neighbour's", "a neighbour's", "a neighbour's", 'full'],
+    ],
+  ])('%s', async (name, isLong, messages) => {
+    expect(await end(`${name.replaceAll(/[^a-z]/g, '-')}@example.com`, messages)).toBe(isLong);
+  });
 });
 
 test('a message that is refused for what it is never suppresses an address, however often', async () => {
