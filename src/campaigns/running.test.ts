@@ -123,6 +123,7 @@ async function queueCampaign(sets: {
   tags?: string[];
   segments?: string[];
   excludedLists?: string[];
+  excludedSegments?: string[];
   variableNames?: string[];
 }): Promise<Key> {
   const key = { organizationId, id: newId(), messageId: newId() };
@@ -137,8 +138,9 @@ async function queueCampaign(sets: {
   ]);
   await run(
     `insert into campaigns (organization_id, id, channel, name, name_key, status, content, list_ids, tag_ids,
-       segment_ids, exclude_list_ids, queued_at, message_id, variable_names, created_at, updated_at)
-     values ($1, $2, 'email', 'News', 'news', 'queued', '{}', $3, $4, $5, $6, now(), $7, $8, now(), now())`,
+       segment_ids, exclude_list_ids, queued_at, message_id, variable_names, exclude_segment_ids, created_at,
+       updated_at)
+     values ($1, $2, 'email', 'News', 'news', 'queued', '{}', $3, $4, $5, $6, now(), $7, $8, $9, now(), now())`,
     [
       organizationId,
       key.id,
@@ -148,9 +150,23 @@ async function queueCampaign(sets: {
       sets.excludedLists ?? [],
       key.messageId,
       sets.variableNames ?? [],
+      sets.excludedSegments ?? [],
     ],
   );
   return key;
+}
+
+/** As `queueing.ts` does it. */
+async function holdSets(campaign: Key, kind: 'list' | 'segment', setIds: readonly string[]): Promise<void> {
+  await run(
+    `insert into holds (organization_id, held_kind, held_id, holder_kind, holder_id)
+     select $1, $2, held_id, 'campaign', $3 from unnest($4::uuid[]) held_id`,
+    [organizationId, kind, campaign.id, setIds],
+  );
+}
+
+function holdsOf(campaign: Key): Promise<unknown[]> {
+  return run('select held_id from holds where holder_id = $1', [campaign.id]);
 }
 
 type Campaign = {
@@ -503,6 +519,103 @@ test('a segment that is still being computed is waited for', async () => {
   await run('update contact_sets set is_ready = true where id = $1', [segment]);
   await advanceFully(campaign);
   expect(await queueOf(campaign)).toHaveLength(1);
+});
+
+test('an excluded segment that is still being computed is waited for, and nobody in it is written to', async () => {
+  const news = await makeSet('list');
+  const segment = await makeSet('segment', { isReady: false });
+  await makeContact({}, [news]);
+  const campaign = await queueCampaign({ lists: [news], excludedSegments: [segment] });
+  expect(await freezeCampaign(tools, campaign)).toBe('waits_briefly');
+  await makeContact({}, [news, segment]);
+  await run('update contact_sets set is_ready = true where id = $1', [segment]);
+  await advanceFully(campaign);
+  expect(await queueOf(campaign)).toHaveLength(1);
+});
+
+test.each<[string, 'segments' | 'excludedSegments']>([
+  ['goes to', 'segments'],
+  ['excludes', 'excludedSegments'],
+])(
+  'a campaign that %s a segment that failed has failed, says so, and lets go of its sets',
+  async (_case, place) => {
+    const [news, segment] = [await makeSet('list'), await makeSet('segment', { isReady: false })];
+    await run(
+      `insert into segments (organization_id, id, conditions, status) values ($1, $2, '{}', 'failed')`,
+      [organizationId, segment],
+    );
+    await makeContact({}, [news]);
+    const campaign = await queueCampaign({ lists: [news], [place]: [segment] });
+    await holdSets(campaign, 'segment', [segment]);
+    await advanceFully(campaign);
+    expect(await read(campaign)).toMatchObject({
+      status: 'failed',
+      failure_reason: 'The members of one of its segments could not be computed.',
+    });
+    expect([await recipientsOf(campaign), await holdsOf(campaign)]).toEqual([[], []]);
+  },
+);
+
+test('changes of contacts from after the queueing are not waited for', async () => {
+  const segment = await makeSet('segment');
+  const contact = await makeContact({}, [segment]);
+  const campaign = await queueCampaign({ segments: [segment] });
+  await run(`update campaigns set queued_at = now() - interval '1 minute' where id = $1`, [campaign.id]);
+  await run('insert into contact_changes (organization_id, id, contact_ids) values ($1, $2, $3)', [
+    organizationId,
+    newId(),
+    [contact],
+  ]);
+  expect(await freezeCampaign(tools, campaign)).toBe('advanced');
+});
+
+test('a campaign that was sent holds nothing any more', async () => {
+  const news = await makeSet('list');
+  await makeContact({}, [news]);
+  const campaign = await queueCampaign({ lists: [news] });
+  await holdSets(campaign, 'list', [news]);
+  await advanceFully(campaign);
+  expect(await holdsOf(campaign)).toHaveLength(1);
+  await handOffAll(campaign);
+  await advanceFully(campaign);
+  expect(await read(campaign)).toMatchObject({ status: 'sent' });
+  expect(await holdsOf(campaign)).toEqual([]);
+});
+
+test('a campaign that missed its time is left to a person', async () => {
+  const news = await makeSet('list');
+  await makeContact({}, [news]);
+  const campaign = await queueCampaign({ lists: [news] });
+  await run(`update campaigns set status = 'paused', pause_reason = 'schedule_missed' where id = $1`, [
+    campaign.id,
+  ]);
+  expect(await advanceFully(campaign)).toBe('waits');
+  expect(await read(campaign)).toMatchObject({ status: 'paused', audience: null });
+});
+
+test('a campaign is not sent while mail of it is put off, nor before everybody was counted', async () => {
+  const news = await makeSet('list');
+  await makeContacts(2, news);
+  const campaign = await queueCampaign({ lists: [news] });
+  await advanceFully(campaign);
+  await run(
+    `update delivery_queue set due_at = now() + interval '6 hours' where message_id = $1 and ordinal = 0`,
+    [campaign.messageId],
+  );
+  await run('delete from delivery_queue where message_id = $1 and ordinal = 1', [campaign.messageId]);
+  await advanceFully(campaign);
+  expect(await read(campaign)).not.toMatchObject({ status: 'sent' });
+
+  await run('delete from delivery_queue where message_id = $1', [campaign.messageId]);
+  await run(
+    'insert into recipient_changes (organization_id, id, message_id, slices) values ($1, $2, $3, $4)',
+    [organizationId, newId(), campaign.messageId, [0]],
+  );
+  await advanceFully(campaign);
+  expect(await read(campaign)).not.toMatchObject({ status: 'sent' });
+  await countChangedRecipients(tools);
+  await advanceFully(campaign);
+  expect(await read(campaign)).toMatchObject({ status: 'sent' });
 });
 
 test('a segment that has changes to follow, from before the campaign was queued, is waited for', async () => {
