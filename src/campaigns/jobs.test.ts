@@ -17,6 +17,9 @@ let clock: ManualClock;
 let campaigns: RunningChore | null = null;
 let transactions = 0;
 let preparations: string[] = [];
+/** Campaigns of which it cannot be said whether they may go on, and how often it was asked. */
+const failing = new Set<string>();
+let failures = 0;
 
 beforeAll(async () => {
   testDatabase = await createTestDatabase();
@@ -27,6 +30,8 @@ beforeEach(async () => {
   clock = createManualClock();
   transactions = 0;
   preparations = [];
+  failing.clear();
+  failures = 0;
   await run(
     'insert into organizations (id, name, email_quota, created_at, updated_at) values ($1, $2, 0, $3, $3)',
     [organizationId, 'Test', now(clock)],
@@ -51,7 +56,11 @@ const email = {
   channel: 'email',
   addressColumns: { address: 'email', key: 'email_key' },
   openMeter: null,
-  findObstacle: () => Promise.resolve(null),
+  findObstacle: (_transaction: unknown, { id }: { id: string }) => {
+    if (!failing.has(id)) return Promise.resolve(null);
+    failures += 1;
+    return Promise.reject(new Error('there is no asking'));
+  },
   prepare: (_transaction: unknown, { id }: { id: string }) => {
     preparations.push(id);
     return Promise.reject(new Error('there is no preparing it'));
@@ -171,4 +180,30 @@ test('a campaign whose time has come and that cannot be queued is tried again ev
   expect(new Set(preparations)).toEqual(new Set([id]));
   expect(preparations.length).toBeGreaterThan(9);
   expect(preparations.length).toBeLessThan(14);
+});
+
+test('a campaign that fails keeps no other from its end, and is tried every five seconds, however often somebody wakes', async () => {
+  const [bad, good] = (await insertCampaigns(2, {
+    frozen_at: now(clock),
+    content_bytes: 100,
+    status: 'sending',
+    audience: 1,
+    expanded: 1,
+    admitted: 1,
+  })) as [string, string];
+  failing.add(bad);
+  await start();
+  for (let second = 0; second < 30; second += 1) {
+    campaigns?.wake();
+    await goOn(1);
+  }
+  const statuses = await run<{ id: string; status: string }>('select id, status from campaigns');
+  expect(new Map(statuses.map(({ id, status }) => [id, status]))).toEqual(
+    new Map([
+      [bad, 'sending'],
+      [good, 'sent'],
+    ]),
+  );
+  expect(failures).toBeGreaterThan(4);
+  expect(failures).toBeLessThan(9);
 });

@@ -1,4 +1,5 @@
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest';
+import { eventually } from '../../test/support/email-journey.ts';
 import { createTestDatabase, type TestDatabase } from '../../test/support/test-database.ts';
 import { systemClock } from '../platform/clock.ts';
 import { createIds } from '../platform/ids.ts';
@@ -174,6 +175,7 @@ type Campaign = {
   pause_reason: string | null;
   failure_reason: string | null;
   started_at: Date | null;
+  frozen_at: Date | null;
   candidates: number;
   audience: number;
   excluded_unsubscribed: number;
@@ -762,6 +764,69 @@ test('what a worker has of a campaign that is stopped while it is paused comes b
   await advanceFully(campaign);
   await database.transaction((transaction) => stopMessage(transaction, campaign));
   expect(await queueOf(campaign)).toEqual([{ ordinal: 0, lane: 1 }]);
+});
+
+/** Of others that wait for a lock, until it is over; by then whoever was to wait does. */
+async function untilSomebodyWaits(): Promise<void> {
+  await eventually(
+    () => run('select from pg_locks where not granted'),
+    (waiting) => waiting.length > 0,
+  );
+}
+
+/** A transaction of somebody else, who has the campaign's row for as long as the work takes. */
+function whileHeld(campaign: Key, statement: string, work: () => Promise<unknown>): Promise<void> {
+  return database.transaction(async (transaction) => {
+    await transaction.rows(unpreparedStatement(statement), [campaign.id]);
+    await work();
+  });
+}
+
+test('a campaign that another node has is left to it', async () => {
+  const news = await makeSet('list');
+  await makeContacts(2, news);
+  const campaign = await queueCampaign({ lists: [news] });
+  await freezeCampaign(tools, campaign);
+  let advancing: Promise<Step> = Promise.resolve('waits');
+  let first: Step | 'had to wait' = 'had to wait';
+  await whileHeld(campaign, 'select from campaigns where id = $1 for update', async () => {
+    advancing = advanceCampaign(tools, campaign);
+    const waiting = untilSomebodyWaits().then(
+      () => 'had to wait' as const,
+      () => 'had to wait' as const,
+    );
+    first = await Promise.race([advancing, waiting]);
+  });
+  await advancing;
+  expect(first).toBe('waits');
+  expect(await recipientsOf(campaign)).toEqual([]);
+});
+
+test('a campaign that is cancelled while its audience is counted gets none', async () => {
+  const news = await makeSet('list');
+  await makeContacts(2, news);
+  const campaign = await queueCampaign({ lists: [news] });
+  let freezing: Promise<Step> = Promise.resolve('waits');
+  await whileHeld(campaign, `update campaigns set status = 'cancelled' where id = $1`, async () => {
+    freezing = freezeCampaign(tools, campaign);
+    await untilSomebodyWaits();
+  });
+  expect(await freezing).toBe('waits_briefly');
+  expect(await read(campaign)).toMatchObject({ status: 'cancelled', frozen_at: null, audience: null });
+  expect(await run('select from campaign_slices where campaign_id = $1', [campaign.id])).toEqual([]);
+});
+
+test('one node at a time counts an audience, and the others wait for what comes of it', async () => {
+  const news = await makeSet('list');
+  await makeContacts(2, news);
+  const campaign = await queueCampaign({ lists: [news] });
+  let freezing: Promise<Step> = Promise.resolve('waits');
+  await whileHeld(campaign, 'select from campaigns where id = $1 for update', async () => {
+    freezing = freezeCampaign(tools, campaign);
+    await untilSomebodyWaits();
+    expect(await freezeCampaign(tools, campaign)).toBe('waits');
+  });
+  expect(await freezing).toBe('advanced');
 });
 
 test('two nodes that advance one campaign at once do its work once', async () => {
