@@ -372,6 +372,11 @@ describe('between the freezing and the row of its own, a contact', () => {
       ]),
     );
     expect(await queueOf(campaign)).toHaveLength(1);
+    await countChangedRecipients(tools);
+    const counts = await run('select dropped from recipient_counts where message_id = $1', [
+      campaign.messageId,
+    ]);
+    expect(counts).toEqual([{ dropped: 1 }]);
   });
 
   test('that takes over an address which was written to already is dropped as a duplicate', async () => {
@@ -704,8 +709,8 @@ test('where copies take different amounts of the quota, it is used as far as the
     admitted: 1,
   });
   expect(await used()).toEqual([2]);
-  // Two are left, and the next takes three.
-  await advanceFully(campaign);
+  // Two are left, and the next takes three: it is not worth going on, and pausing anew.
+  expect(await advanceCampaign(tools, campaign)).toBe('waits');
   expect(await read(campaign)).toMatchObject({ status: 'paused', admitted: 1 });
   await setQuota(9);
   await advanceFully(campaign);

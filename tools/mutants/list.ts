@@ -1,5 +1,7 @@
 /** The mutants of all rooms. */
+import { accounts } from './list/accounts.ts';
+import { campaigns } from './list/campaigns.ts';
 import { messages } from './list/messages.ts';
 import type { Mutant } from './mutant.ts';
 
-export const allMutants: readonly Mutant[] = [...messages];
+export const allMutants: readonly Mutant[] = [...messages, ...campaigns, ...accounts];
