@@ -57,6 +57,7 @@ export {
   eraseSuppressedAddresses,
   readSuppression,
   rehashSuppressions,
+  sampleSuppressions,
   removeSuppression,
   type SuppressedAddress,
   type SuppressionTools,

@@ -9,6 +9,7 @@ import {
   areSuppressed,
   readSuppression,
   removeSuppression,
+  sampleSuppressions,
   type SuppressionTools,
   takeBackOptOut,
 } from './suppressions.ts';
@@ -141,4 +142,41 @@ test('it outlives the erasure of the address, and tells nothing without the secr
     [[own, other]],
   );
   expect(new Set(hashes.map(({ address_hash }) => address_hash.toString('hex'))).size).toBe(hashes.length);
+});
+
+test('a sample reads a limited number of everybody, and leaves nobody out for the many of others', async () => {
+  const sampled = await createTestDatabase();
+  const read = openDatabase({ address: sampled.address, connectionsMax: 1 });
+  const another = { ...tools, secrets: createSecrets('another secret of the tests, and of nothing else') };
+  const insert = (by: SuppressionTools, organizationId: string, count: number) =>
+    addSuppressions(
+      read,
+      by,
+      'email',
+      Array.from({ length: count }, (_, index) => ({
+        organizationId,
+        address: `ann${index}@example.com`,
+        reason: 'operator' as const,
+      })),
+    );
+  const organizations = Array.from({ length: 4 }, () => newId()).sort();
+  await insert(tools, organizations[0]!, 999);
+  expect(await sampleSuppressions(read, tools.secrets)).toEqual({
+    recognised: 999,
+    misfits: 0,
+    erased: 0,
+    isWhole: true,
+  });
+  await insert(another, organizations[1]!, 2_500);
+  await insert(tools, organizations[2]!, 2_001);
+  await insert(another, organizations[3]!, 3);
+  const { recognised, misfits, erased, isWhole } = await sampleSuppressions(read, tools.secrets);
+  // Batches end where they end: of each organization a thousand that follow each other, and what is before them.
+  expect(recognised).toBeGreaterThanOrEqual(999 + 1_000);
+  expect(recognised).toBeLessThan(999 + 2_001);
+  expect(misfits).toBeGreaterThanOrEqual(1_000 + 3);
+  expect(misfits).toBeLessThan(2_500);
+  expect([erased, isWhole]).toEqual([0, false]);
+  await read.close();
+  await sampled.drop();
 });

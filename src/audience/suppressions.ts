@@ -134,6 +134,37 @@ export async function countRecognisedSuppressions(
   return visitSuppressions(connection, secrets, () => Promise.resolve());
 }
 
+/** Statements of a sample: a second or so, however much is stored. */
+const sampleBatchesMax = 100;
+
+/** After every hash: those that are stored have 32 octets. */
+const lastHash = Buffer.alloc(33, 0xff);
+
+/**
+ * As `countRecognisedSuppressions`, of the first thousand of each organization and channel, and of a hundred thousand
+ * altogether. They are in the order of their hashes, so that the first ones are any. `isWhole` is false if there may be
+ * more.
+ */
+export async function sampleSuppressions(
+  connection: Connection,
+  secrets: Secrets,
+): Promise<SuppressionCensus & { isWhole: boolean }> {
+  const census = { recognised: 0, misfits: 0, erased: 0 };
+  let after: store.StoredSuppression | null = null;
+  let isWhole = true;
+  for (let batches = 0; batches < sampleBatchesMax; batches += 1) {
+    const batch: store.StoredSuppression[] = await store.readSuppressionBatch(connection, after, censusBatch);
+    judgeBatch(secrets, batch, census);
+    const [first, last] = [batch[0], batch.at(-1)];
+    if (first === undefined || last === undefined || batch.length < censusBatch)
+      return { ...census, isWhole };
+    const isOfOne = first.organizationId === last.organizationId && first.channel === last.channel;
+    if (isOfOne) isWhole = false;
+    after = isOfOne ? { ...last, addressHash: lastHash } : last;
+  }
+  return { ...census, isWhole: false };
+}
+
 /**
  * Hashes those anew whose address is known and which these secrets do not recognise; what is under the right hash
  * already is merged with them. Nobody else writes suppressions until the transaction ends.
@@ -143,28 +174,41 @@ export async function rehashSuppressions(transaction: Transaction, secrets: Secr
   await visitSuppressions(transaction, secrets, (moves) => store.moveSuppressions(transaction, moves));
 }
 
+/** One that these secrets hash otherwise, and how. */
+type Misfit = { from: store.StoredSuppression; addressHash: Buffer };
+
+/** Adds to the census. */
+function judgeBatch(
+  secrets: Secrets,
+  batch: readonly store.StoredSuppression[],
+  census: SuppressionCensus,
+): Misfit[] {
+  const misfits: Misfit[] = [];
+  for (const from of batch) {
+    const { organizationId, address } = from;
+    if (address === null) {
+      census.erased += 1;
+      continue;
+    }
+    const addressHash = hashAddress(secrets, { organizationId, address });
+    if (isEqualDigest(from.addressHash, addressHash)) census.recognised += 1;
+    else misfits.push({ from, addressHash });
+  }
+  census.misfits += misfits.length;
+  return misfits;
+}
+
 /** Ends at the last key. What a move puts further on is met again there, and is right by then. */
 async function visitSuppressions(
   connection: Connection,
   secrets: Secrets,
-  onMisfits: (misfits: { from: store.StoredSuppression; addressHash: Buffer }[]) => Promise<void>,
+  onMisfits: (misfits: Misfit[]) => Promise<void>,
 ): Promise<SuppressionCensus> {
   const census = { recognised: 0, misfits: 0, erased: 0 };
   let after: store.StoredSuppression | null = null;
   for (;;) {
     const batch: store.StoredSuppression[] = await store.readSuppressionBatch(connection, after, censusBatch);
-    const moves = [];
-    for (const from of batch) {
-      const { organizationId, address } = from;
-      if (address === null) {
-        census.erased += 1;
-        continue;
-      }
-      const addressHash = hashAddress(secrets, { organizationId, address });
-      if (isEqualDigest(from.addressHash, addressHash)) census.recognised += 1;
-      else moves.push({ from, addressHash });
-    }
-    census.misfits += moves.length;
+    const moves = judgeBatch(secrets, batch, census);
     if (moves.length > 0) await onMisfits(moves);
     after = batch.at(-1) ?? null;
     if (after === null || batch.length < censusBatch) return census;

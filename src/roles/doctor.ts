@@ -18,7 +18,7 @@ import { describeFailure } from './failure.ts';
 import { createKeyRing, createSecrets } from '../platform/secrets.ts';
 import type { Foundation } from './foundation.ts';
 import { type Installation, openFoundation, publicUrlOf } from './installation.ts';
-import { examineSecret, type StoredUnderSecrets, tryOnWhatIsStored } from './installation-secret.ts';
+import { examineSecret, type StoredUnderSecrets, tryOnSample } from './installation-secret.ts';
 import { generateSecret } from './secret-file.ts';
 import { createSmsProvider } from './sms-provider.ts';
 import { createEmailProvider } from './worker.ts';
@@ -137,16 +137,16 @@ const databaseExaminations: [subject: string, (installation: Installation) => Pr
 ];
 
 async function examineSecretHere(installation: Installation): Promise<Finding[]> {
-  const condition = await examineSecret(installation);
+  const condition = await examineSecret(installation, tryOnSample);
   switch (condition.kind) {
     case 'fits': {
       const { opened, sealed } = condition;
       const isRotating = sealed.length > 1;
-      const found = `number ${opened.secretId}, the one that the database was used with`;
-      const stored = await tryOnWhatIsStored(
+      const stored = await tryOnSample(
         installation.database,
         createKeyRing(opened.keys, () => 0),
       );
+      const found = `number ${opened.secretId}, the one that the database was used with${describeExtent(stored)}`;
       return [
         ...describeMisfits(stored),
         isRotating
@@ -161,15 +161,21 @@ async function examineSecretHere(installation: Installation): Promise<Finding[]>
     case 'unused':
       return [ok('secret', 'nothing was encrypted yet: the first start takes one up')];
     case 'not_taken_up': {
-      const { misfits } = condition.stored.suppressions;
+      const { stored } = condition;
+      const { misfits } = stored.suppressions;
       if (condition.problem !== null)
         return [problem('secret', condition.problem, 'See "The secret" in docs/operating.md.')];
       return misfits === 0
-        ? [ok('secret', 'fits what is stored; the next start writes down that it is the one')]
+        ? [
+            ok(
+              'secret',
+              `fits what is stored${describeExtent(stored)}; the next start tries it on all, and writes down that it is the one`,
+            ),
+          ]
         : [
             problem(
               'secret',
-              `fits what is stored, but for ${misfits} suppressions that were hashed under another one and are not recognised`,
+              `fits what is stored, but for ${atLeast(stored)}${misfits} suppressions that were hashed under another one and are not recognised`,
               'The next start hashes them anew and takes the secret up.',
             ),
           ];
@@ -180,13 +186,26 @@ async function examineSecretHere(installation: Installation): Promise<Finding[]>
   }
 }
 
-function describeMisfits({ suppressions, domainKeys }: StoredUnderSecrets): Finding[] {
+/** Of what the words are true that stand before it. */
+function describeExtent({ isWhole, suppressions, domainKeys }: StoredUnderSecrets): string {
+  if (isWhole) return '';
+  const tried = suppressions.recognised + suppressions.misfits;
+  const opened = domainKeys.recognised + domainKeys.misfits;
+  return ` (tried on a sample of ${tried} suppressions and ${opened} DKIM keys)`;
+}
+
+function atLeast({ isWhole }: StoredUnderSecrets): string {
+  return isWhole ? '' : 'at least ';
+}
+
+function describeMisfits(stored: StoredUnderSecrets): Finding[] {
+  const { suppressions, domainKeys } = stored;
   const findings: Finding[] = [];
   if (suppressions.misfits > 0)
     findings.push(
       problem(
         'secret',
-        `${suppressions.misfits} suppressions were hashed under another one and are not recognised`,
+        `${atLeast(stored)}${suppressions.misfits} suppressions were hashed under another one and are not recognised`,
         'Run "bin/postillion secret adopt", which hashes them anew.',
       ),
     );
@@ -194,7 +213,7 @@ function describeMisfits({ suppressions, domainKeys }: StoredUnderSecrets): Find
     findings.push(
       problem(
         'secret',
-        `${domainKeys.misfits} DKIM keys were sealed under another one and cannot be opened`,
+        `${atLeast(stored)}${domainKeys.misfits} DKIM keys were sealed under another one and cannot be opened`,
         'Nothing is sent from their domains: delete these domains and register them again.',
       ),
     );

@@ -1,5 +1,5 @@
 import { hasOrganizations } from '../accounts/accounts.ts';
-import { countRecognisedSuppressions, rehashSuppressions } from '../audience/audience.ts';
+import { countRecognisedSuppressions, rehashSuppressions, sampleSuppressions } from '../audience/audience.ts';
 import { type Config, ConfigError } from '../config.ts';
 import { countOpenDomainKeys } from '../domains/domains.ts';
 import { now } from '../platform/clock.ts';
@@ -40,8 +40,14 @@ export type SecretCondition =
   | { kind: 'not_taken_up'; secret: string; stored: StoredUnderSecrets; problem: string | null }
   | { kind: 'lost' | 'wrong'; problem: string };
 
-/** Looks, and changes nothing. The schema may be missing, or be that of an older release. */
-export async function examineSecret(foundation: Foundation): Promise<SecretCondition> {
+/**
+ * Looks, and changes nothing. The schema may be missing, or be that of an older release. `tryOn` is how a secret that is
+ * not taken up yet is compared with what is stored.
+ */
+export async function examineSecret(
+  foundation: Foundation,
+  tryOn: (connection: Connection, secrets: Secrets) => Promise<StoredUnderSecrets>,
+): Promise<SecretCondition> {
   const { config } = foundation;
   const { sealed, secrets, opened } = await openStoredKeys(foundation);
   const [secret] = secrets;
@@ -50,7 +56,7 @@ export async function examineSecret(foundation: Foundation): Promise<SecretCondi
   if (sealed.length > 0) return { kind: 'wrong', problem: wrongSecret(config) };
   if (!(await isInUse(foundation))) return { kind: 'unused' };
   if (secret === undefined) return { kind: 'lost', problem: lostSecret(config) };
-  const stored = await tryOnWhatIsStored(foundation.database, createSecrets(secret));
+  const stored = await tryOn(foundation.database, createSecrets(secret));
   return { kind: 'not_taken_up', secret, stored, problem: findObstacle(config, stored) };
 }
 
@@ -64,7 +70,8 @@ export async function openSecrets(
   options: { acceptsLosses: boolean } = { acceptsLosses: false },
 ): Promise<KeyRing> {
   const { clock, log } = foundation;
-  const condition = await examineSecret(foundation);
+  // All of it: what a sample missed would be hashed under no secret that anybody has, and people who opted out written to.
+  const condition = await examineSecret(foundation, tryOnWhatIsStored);
   switch (condition.kind) {
     case 'fits':
       return createKeyRing(condition.opened.keys, clock.nowMs, () => readKeys(foundation));
@@ -167,19 +174,32 @@ async function isInUse({ database }: Foundation): Promise<boolean> {
 }
 
 export type StoredUnderSecrets = {
+  /** False where only a part was tried. */
+  isWhole: boolean;
   suppressions: { recognised: number; misfits: number; erased: number };
   domainKeys: { recognised: number; misfits: number };
 };
 
-/** Of all that is stored under a secret, how much belongs to this one. Read in batches. */
+/** Of all that is stored under a secret, how much belongs to this one. Read in batches: half a minute a million. */
 export async function tryOnWhatIsStored(
   connection: Connection,
   secrets: Secrets,
 ): Promise<StoredUnderSecrets> {
   return {
+    isWhole: true,
     suppressions: await countRecognisedSuppressions(connection, secrets),
     domainKeys: await countOpenDomainKeys(connection, secrets),
   };
+}
+
+/** DKIM keys of a sample, by five hundred. */
+const sampledKeyBatchesMax = 10;
+
+/** The same of a part, which takes seconds at most. */
+export async function tryOnSample(connection: Connection, secrets: Secrets): Promise<StoredUnderSecrets> {
+  const suppressions = await sampleSuppressions(connection, secrets);
+  const domainKeys = await countOpenDomainKeys(connection, secrets, sampledKeyBatchesMax);
+  return { isWhole: suppressions.isWhole && domainKeys.isWhole, suppressions, domainKeys };
 }
 
 /** Why a secret is not taken up by itself; null if nothing is lost by it. */

@@ -230,7 +230,9 @@ test('opt-outs from a time under another secret are recognised after the first s
   await suppressUnder('a third one'.padEnd(40, '.'), org, 'operator', [both[2]]);
   expect(await isSuppressed(org, ['optout3@example.com'])).toEqual([false]);
   const doctor = await run(withSecret(own), 'doctor');
-  expect(doctor.output).toMatch(/^problem +secret +fits what is stored, but for 2305 suppressions/m);
+  expect(doctor.output).toMatch(
+    /^problem +secret +fits what is stored, but for at least \d{3,4} suppressions/m,
+  );
 
   expect((await serve(withSecret(own), 'api')).exitCode).toBeNull();
   expect((await isSuppressed(org, [...many, ...both])).filter((is) => !is)).toEqual([]);
@@ -242,7 +244,9 @@ test('opt-outs from a time under another secret are recognised after the first s
     { address: both[1], reason: 'operator', opted_out_at: expect.any(Date) as Date },
     { address: both[2], reason: 'operator', opted_out_at: expect.any(Date) as Date },
   ]);
-  expect((await run(withSecret(own), 'doctor')).output).toMatch(/^ok +secret +number 1/m);
+  expect((await run(withSecret(own), 'doctor')).output).toMatch(
+    /^ok +secret +number 1, .* \(tried on a sample of 1\d{3} suppressions and \d DKIM keys\)$/m,
+  );
 }, 120_000);
 
 test('what another secret has taken with it is lost only if the operator says so, and doctor goes on to say it', async () => {
