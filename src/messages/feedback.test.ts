@@ -301,6 +301,27 @@ describe('a run of soft bounces', () => {
   });
 });
 
+test('what is reported counts once towards a suspension, and as no hand-off', async () => {
+  const [ownId, neighbourId] = [newId(), newId()];
+  const insert = (id: string) => insertRecipient({ organizationId: id, address: `${id}@example.com` });
+  const bounced = await insert(ownId);
+  const [complained, deferred, other] = [await insert(ownId), await insert(ownId), await insert(neighbourId)];
+  const reports = [
+    report(bounced, 'bounced', 'hard'),
+    report(complained, 'complained'),
+    report(deferred, 'bounced', 'soft'),
+    report(other, 'delivered'),
+  ];
+  for (let time = 1; time <= 3; time += 1) await applyReports(tools, 'email', reports);
+  const counts = await database.rows(
+    unpreparedStatement<{ organization_id: string; sent: number; bounced: number; complained: number }>(
+      'select organization_id, sent, bounced, complained from reputation_counts where organization_id = any ($1)',
+    ),
+    [[ownId, neighbourId]],
+  );
+  expect(counts).toEqual([{ organization_id: ownId, sent: 0, bounced: 1, complained: 1 }]);
+});
+
 test('a message that is refused for what it is never suppresses an address, however often', async () => {
   const address = 'strict@example.com';
   for (let time = 1; time <= 7; time += 1) {

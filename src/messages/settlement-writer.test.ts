@@ -32,6 +32,53 @@ function run<Row>(text: string, values: readonly unknown[] = []): Promise<Row[]>
   return database.rows(unpreparedStatement<Row>(text), values);
 }
 
+/** An email to so many addresses, with an attachment, all of which a worker has claimed. */
+async function insertClaimedEmail(count: number): Promise<Job[]> {
+  const messageId = newId();
+  const addressOf = (ordinal: number) => `a${ordinal}-${messageId}@example.com`;
+  await run(
+    `with message as (
+       insert into messages
+         (organization_id, id, channel, class, sender, details, recipient_count, created_at, updated_at)
+       values ($1, $2, 'email', 'transactional', 'a@postillion.test', '{}', $3, now(), now())
+     ), attachment as (
+       insert into attachment_contents (organization_id, message_id, ordinal, sealed) values ($1, $2, 0, 'sealed')
+     ), queued as (
+       insert into delivery_queue
+         (organization_id, message_id, ordinal, channel, lane, due_at, accepted_at, content_bytes, claimed_by,
+           claim_number)
+       select $1, $2, ordinal, 'email', 0, now(), now(), 100, $4, 1
+       from generate_series(0, $3::integer - 1) ordinal
+     )
+     insert into recipients (organization_id, message_id, ordinal, field, address, address_key, status_at)
+     select $1, $2, ordinal, 'to', 'a' || ordinal || '-' || $2 || '@example.com',
+       'a' || ordinal || '-' || $2 || '@example.com', now()
+     from generate_series(0, $3::integer - 1) ordinal`,
+    [organizationId, messageId, count, epoch],
+  );
+  return Array.from({ length: count }, (_, ordinal) => ({
+    ...aJob,
+    messageId,
+    ordinal,
+    channel: 'email',
+    address: addressOf(ordinal),
+    addressKey: addressOf(ordinal),
+  }));
+}
+
+const aJob: Omit<Job, 'messageId' | 'ordinal' | 'address' | 'addressKey' | 'channel'> = {
+  organizationId,
+  isCampaign: false,
+  contactId: null,
+  variables: null,
+  acceptedAt: dateOf(systemClock.nowMs()),
+  contentBytes: 100,
+  attempts: 0,
+  ambiguities: 0,
+  crashes: 0,
+  claimNumber: 1,
+};
+
 /** A campaign by SMS to so many numbers, all of which a worker has claimed. */
 async function insertClaimed(count: number): Promise<Job[]> {
   const messageId = newId();
@@ -54,27 +101,19 @@ async function insertClaimed(count: number): Promise<Job[]> {
     [organizationId, messageId, count, epoch],
   );
   return Array.from({ length: count }, (_, ordinal) => ({
-    organizationId,
+    ...aJob,
     messageId,
     ordinal,
     channel: 'sms',
     isCampaign: true,
-    contactId: null,
     address: `+1415${5_600_000 + ordinal}`,
     addressKey: `+1415${5_600_000 + ordinal}`,
-    variables: null,
-    acceptedAt: dateOf(systemClock.nowMs()),
-    contentBytes: 100,
-    attempts: 0,
-    ambiguities: 0,
-    crashes: 0,
-    claimNumber: 1,
   }));
 }
 
-function toSettled(job: Job, outcome: SendOutcome<string>): Settled {
+function toSettled(job: Job, outcome: SendOutcome<string>, message: Settled['message'] = null): Settled {
   const context = { atMs: systemClock.nowMs(), random: 0.5, dateOf };
-  return { settlement: settleOutcome(job, outcome, context), message: null };
+  return { settlement: settleOutcome(job, outcome, context), message };
 }
 
 const reply = { code: null, enhancedCode: null, diagnostic: 'connection lost', remote: null };
@@ -158,4 +197,75 @@ test('a text that was said to be on its way before its hand-off was cut off is n
     { status: 'sent', uncertain: true, is_handed_off: true },
     { status: 'sent', uncertain: false, is_handed_off: true },
   ]);
+});
+
+const noSuchMailbox: SendOutcome = { kind: 'rejected', reason: 'mailbox_not_found', reply };
+
+test('what a worker settles after it has lost the claim is not written, not counted, and suppresses nobody', async () => {
+  const [kept, lost] = (await insertClaimedEmail(2)) as [Job, Job];
+  const messageId = kept.messageId;
+  await run('update delivery_queue set claimed_by = $2 where message_id = $1 and ordinal = 1', [
+    messageId,
+    epoch + 1,
+  ]);
+  await writeUntilSettled(
+    toolsWith(database),
+    lease,
+    [kept, lost].map((job) => toSettled(job, noSuchMailbox)),
+  );
+  expect(
+    await run('select ordinal, status from recipients where message_id = $1 order by ordinal', [messageId]),
+  ).toEqual([
+    { ordinal: 0, status: 'bounced' },
+    { ordinal: 1, status: 'sent' },
+  ]);
+  expect(await run('select ordinal from delivery_queue where message_id = $1', [messageId])).toEqual([
+    { ordinal: 1 },
+  ]);
+  expect(
+    await run('select sent, bounced from reputation_counts where organization_id = $1', [organizationId]),
+  ).toEqual([{ sent: 1, bounced: 1 }]);
+  expect((await run('select from suppressions where organization_id = $1', [organizationId])).length).toBe(1);
+});
+
+test('attachments are kept as long as somebody waits for them, and no longer', async () => {
+  const accepted: SendOutcome<string> = { kind: 'accepted', providerMessageId: 'x', reply: null };
+  const facts = { isShared: true, hasAttachments: true };
+  const [first, second] = (await insertClaimedEmail(2)) as [Job, Job];
+  const countKept = async () =>
+    (await run('select from attachment_contents where message_id = $1', [first.messageId])).length;
+  await writeUntilSettled(toolsWith(database), lease, [toSettled(first, accepted, facts)]);
+  expect(await countKept()).toBe(1);
+  await writeUntilSettled(toolsWith(database), lease, [toSettled(second, accepted, facts)]);
+  expect(await countKept()).toBe(0);
+});
+
+test('what is settled of a message that could not be read takes nothing of its batch with it', async () => {
+  const [unread] = (await insertClaimedEmail(1)) as [Job];
+  const [read] = (await insertClaimedEmail(1)) as [Job];
+  const facts = { isShared: false, hasAttachments: true };
+  const written = await writeUntilSettled(toolsWith(database), lease, [
+    toSettled(unread, noSuchMailbox),
+    toSettled(read, noSuchMailbox, facts),
+  ]);
+  expect(written).toEqual([true, true]);
+  expect(
+    await run('select status from recipients where message_id = any ($1::uuid[])', [
+      [unread.messageId, read.messageId],
+    ]),
+  ).toEqual([{ status: 'bounced' }, { status: 'bounced' }]);
+  expect(await run('select from attachment_contents where message_id = $1', [unread.messageId])).toEqual([]);
+});
+
+test('a campaign is counted again after each outcome and each report, and the counting is woken', async () => {
+  const [job, other] = (await insertClaimed(2)) as [Job, Job];
+  let woken = 0;
+  const tools = { ...toolsWith(database), onCampaignProgress: () => (woken += 1) };
+  const takeChanges = async () =>
+    (await run('delete from recipient_changes where message_id = $1 returning 1', [job.messageId])).length;
+  const outcome: SendOutcome<string> = { kind: 'accepted', providerMessageId: newId(), reply: null };
+  await writeUntilSettled(tools, lease, [toSettled(job, outcome)]);
+  expect([await takeChanges(), woken]).toEqual([1, 1]);
+  await applyReports(tools, 'sms', [{ job: other, status: 'delivered', failure: null }]);
+  expect([await takeChanges(), woken]).toEqual([1, 2]);
 });

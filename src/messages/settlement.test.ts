@@ -182,6 +182,19 @@ test('a campaign is never repeated after a hand-off that was cut off', () => {
   expect(settlement).toMatchObject({ isAmbiguous: true, wasHandedOff: true, status: null, requeue: null });
 });
 
+test('a text is never repeated after a hand-off that was cut off', () => {
+  const settlement = settleAmbiguity(aJob({ channel: 'sms', address: '+14155552671' }), context);
+  expect(settlement).toMatchObject({ isAmbiguous: true, wasHandedOff: true, status: null, requeue: null });
+});
+
+test('a recipient of a campaign that took three workers down has failed, and no earlier', () => {
+  const [first, second, third] = [0, 1, 2].map((crashes) =>
+    settleCrash(aJob({ isCampaign: true, crashes }), context),
+  );
+  expect([first!.requeue, second!.requeue]).toMatchObject([{ setAsideAt: null }, { setAsideAt: null }]);
+  expect(third).toMatchObject({ status: 'failed', failure: { class: 'other' }, requeue: null });
+});
+
 test('a job that took three workers down is set aside, and no earlier', () => {
   const setAside = [0, 1, 2].map((crashes) => settleCrash(aJob({ crashes }), context).requeue);
   expect(setAside).toEqual([
