@@ -39,8 +39,14 @@ export default async function startPostgresForTests(project: TestProject): Promi
   try {
     // Nothing here has to outlive the machine.
     const unsafe = { fsync: 'off', full_page_writes: 'off', synchronous_commit: 'off' };
-    // Each database that is made goes through the log, which is in memory too.
-    const settings = { ...unsafe, max_wal_size: '256MB' };
+    // A database that is made is copied file by file, and not through the log as well.
+    const unlogged = { wal_level: 'minimal', max_wal_senders: '0', max_wal_size: '256MB' };
+    // Each database that is dropped has all of the buffers looked through, which are large on a large machine.
+    const small = { shared_buffers: '128MB' };
+    // What plans are made of must not depend on when something last looked at a table: a test that needs statistics
+    // analyzes. Nor should it hold a template that is to be cloned.
+    const quiet = { autovacuum: 'off' };
+    const settings = { ...unsafe, ...unlogged, ...small, ...quiet };
     const postgres = await startEmbeddedPostgres({ dataDirectory: directory, settings });
     const teardown = async () => {
       await postgres.stop();

@@ -43,7 +43,7 @@ export async function createTestDatabase({ hasNeighbour = false } = {}): Promise
 async function clone(client: pg.Client, name: string, template: string): Promise<void> {
   for (let attempt = 1; ; attempt += 1) {
     try {
-      await client.query(`create database ${name} template ${template} strategy wal_log`);
+      await client.query(`create database ${name} template ${template} strategy file_copy`);
       return;
     } catch (cause) {
       if (sqlState(cause) !== objectInUse || attempt === cloneAttemptsMax) throw cause;
