@@ -173,6 +173,62 @@ test('who has ended leaves no connection behind, although the locks that it wait
   expect(guardian.lease.signal.aborted).toBe(false);
 });
 
+test('a worker is known once its lock is held, and not before: a guardian would take it for dead', async () => {
+  await startGuardian();
+  const { rows } = await observer.query<{ last: string }>("select nextval('worker_epochs') as last");
+  const epoch = Number(rows[0]!.last) + 1;
+  // Whoever holds its lock keeps it between its two steps.
+  const inTheWay = new pg.Client(clientConfigOf(testDatabase.address));
+  await inTheWay.connect();
+  await inTheWay.query('select pg_advisory_lock(740521, $1)', [epoch]);
+  const starting = startNode();
+  await whenGuarded([epoch]);
+  expect(await listEpochs()).not.toContain(epoch);
+  await inTheWay.end();
+  const worker = await starting;
+  expect(worker.lease.epoch).toBe(epoch);
+  expect(await listEpochs()).toContain(epoch);
+  await whenGuarded([epoch]);
+  expect(nodes.flatMap(({ recovered }) => recovered)).toEqual([]);
+});
+
+test('a burial waits for what its worker has under way, and recovers that too', async () => {
+  const seen: number[] = [];
+  await startNode(async (epoch) => {
+    const { rowCount } = await observer.query('select from hand_offs where epoch = $1', [epoch]);
+    seen.push(rowCount ?? 0);
+  });
+  const worker = await startNode();
+  const { epoch } = worker.lease;
+  await whenGuarded([epoch]);
+  // A statement of the worker's, which holds its row, and outlives it.
+  const outliving = new pg.Client(clientConfigOf(testDatabase.address));
+  await outliving.connect();
+  await outliving.query('begin');
+  await outliving.query('select from workers where epoch = $1 for share', [epoch]);
+  await terminateHolder(epoch);
+  const isBurialWaiting = async () => {
+    const { rowCount } = await observer.query(
+      `select from pg_stat_activity
+       where application_name = 'postillion-guardian' and datname = current_database()
+         and $1 = any (pg_blocking_pids(pid))`,
+      [(outliving as pg.Client & { processID: number }).processID],
+    );
+    return rowCount === 1;
+  };
+  for (let isWaiting = false; !isWaiting; isWaiting = await isBurialWaiting());
+  await outliving.query(
+    `insert into hand_offs (epoch, batch, organization_ids, message_ids, ordinals, claim_numbers)
+     values ($1, 1, '{}', '{}', '{}', '{}')`,
+    [epoch],
+  );
+  await outliving.query('commit');
+  await outliving.end();
+  await whenRecovered(epoch);
+  expect(seen).toEqual([1]);
+  await observer.query('delete from hand_offs');
+});
+
 const one = unpreparedStatement('select 1 as one');
 
 test('a guardian whose first statement is never answered begins anew, and guards', async () => {
