@@ -41,7 +41,7 @@ type Shown = {
   text: string | null;
   truncated: boolean;
 };
-type ShownList = { object: string; has_more: boolean; data: Shown[] };
+type ShownList = { object: string; has_more: boolean; next: string | null; data: Shown[] };
 
 const list = async (query = '') => (await server.request<ShownList>('GET', `/sandbox/messages${query}`)).body;
 const messageIds = ({ data }: ShownList) => data.map(({ message_id }) => message_id);
@@ -63,6 +63,7 @@ test('the list shows of a message who, what and what became of it', async () => 
   expect(body).toEqual({
     object: 'list',
     has_more: false,
+    next: null,
     data: [
       {
         id: expect.any(String),
@@ -191,6 +192,29 @@ test('a search looks into subjects and texts, however they are encoded, and past
     [100, true],
     [20, false],
   ]);
+});
+
+test('a search looks through a few megabytes at a time, and misses nothing on its pages', async () => {
+  const bulk = (words: string) =>
+    Buffer.from(`Subject: Bulk\r\n\r\n${words}\r\n${`${'Hay '.repeat(240)}\r\n`.repeat(1_000)}`);
+  const kept = [await keep({ source: mailOf('A small one with a needle') })];
+  for (let count = 0; count < 11; count += 1)
+    kept.unshift(await keep({ source: bulk(count % 5 === 0 ? 'A needle' : 'Hay') }));
+  const matching = kept.filter((_, at) => at === 11 || (10 - at) % 5 === 0);
+  const pages = [];
+  let next: string | null = '';
+  while (next !== null) {
+    const page: ShownList = await list(`?search=NEEDLE&limit=100${next === '' ? '' : `&after=${next}`}`);
+    expect(page.has_more).toBe(page.next !== null);
+    pages.push(messageIds(page));
+    next = page.next;
+  }
+  expect(pages.flat()).toEqual(matching);
+  // Five of a megabyte each, and what is left.
+  expect(pages).toHaveLength(3);
+  const one = await list('?search=needle&limit=1');
+  expect([messageIds(one), one.has_more]).toEqual([matching.slice(0, 1), true]);
+  expect(messageIds(await list(`?search=needle&limit=1&after=${one.next}`))).toEqual(matching.slice(1, 2));
 });
 
 test('one message is deleted by its id, and others by the filters of the list', async () => {

@@ -96,8 +96,12 @@ const parsedCharactersMax = 16 * 1_048_576;
 /** Each may hold a message of the largest size, and what was parsed of it, in memory. */
 const waitingMax = 200;
 
-/** A search reads the newest messages one by one, in turn with all other requests; more would keep them waiting. */
+/**
+ * What one request searches, in messages and in octets of their sources: a second or two of work, in turn with all other
+ * requests. More would keep the sandbox waiting for longer; less takes more requests to look through everything.
+ */
 const searchedMax = 2_000;
+const searchedBytesMax = 4 * 1_048_576;
 const searchBatch = 100;
 
 type Listing = Omit<ParsedSource, 'attachments'> & {
@@ -112,6 +116,9 @@ type Listing = Omit<ParsedSource, 'attachments'> & {
 };
 
 type Listed = { message: store.ListedMessage; listing: Listing };
+
+/** `next` is what the next page comes after; null if there is none. */
+type Found = { listed: Listed[]; next: string | null };
 
 function createViewer(database: Database) {
   const inTurn = createTurns(waitingMax);
@@ -138,44 +145,64 @@ function createViewer(database: Database) {
   const readListed = (message: store.ListedMessage) =>
     message.isTruncated ? parseHead(message.channel, message.source).then(toListing) : readListing(message);
 
-  /** The page of messages, newest first, with whatever follows it cut off; `limit` counts those that match. */
-  const listMatching = async (query: SandboxQuery) => {
-    if (query.search === null) return listPage(query);
-    const found: Listed[] = [];
-    let { after } = query;
-    for (let lookedAt = 0; lookedAt < searchedMax && found.length <= query.limit; lookedAt += searchBatch) {
+  /** Those that match, newest first, of what one request looks at: the search goes on after `next`. */
+  const search = async (
+    text: string,
+    query: SandboxQuery,
+    limits: { found: number; bytes: number },
+  ): Promise<Found> => {
+    const listed: Listed[] = [];
+    let [lookedAt, bytes, { after }] = [0, 0, query];
+    // Ends since each round looks at one message at least.
+    for (;;) {
       const rows = await store.listSandboxMessages(database, { ...query, after, limit: searchBatch });
       for (const message of rows) {
+        const isCutOff = message.isTruncated && !message.isLarge;
+        // In a list of its own, or first in another, it is whole.
+        if (isCutOff) break;
+        if (lookedAt >= searchedMax || bytes >= limits.bytes) return { listed, next: after };
         const listing = await readListed(message);
-        if (isMatch(query.search, message, listing)) found.push({ message, listing });
+        if (isMatch(text, message, listing)) {
+          if (listed.length >= limits.found) return { listed, next: after };
+          listed.push({ message, listing });
+        }
+        lookedAt += 1;
+        bytes += message.source.length;
+        after = message.id;
+        // Matching takes as long as parsing where what was parsed is known.
+        await setImmediate();
       }
-      after = rows.at(-1)?.id ?? null;
-      if (rows.length < searchBatch) break;
+      const last = rows.at(-1);
+      if (last === undefined || (rows.length < searchBatch && after === last.id))
+        return { listed, next: null };
     }
-    return { listed: found.slice(0, query.limit), hasMore: found.length > query.limit };
   };
-  const listPage = async (query: SandboxQuery) => {
+  const listPage = async (query: SandboxQuery): Promise<Found> => {
     const rows = await store.listSandboxMessages(database, { ...query, limit: query.limit + 1 });
     const listed: Listed[] = [];
     for (const message of rows.slice(0, query.limit))
       listed.push({ message, listing: await readListed(message) });
-    return { listed, hasMore: rows.length > query.limit };
+    return { listed, next: rows.length > query.limit ? (listed.at(-1)?.message.id ?? null) : null };
   };
 
   return {
     find: (id: string) => inTurn(() => find(id)),
     list: (query: SandboxQuery) =>
       inTurn(async () => {
-        const { listed, hasMore } = await listMatching(query);
+        const limits = { found: query.limit, bytes: searchedBytesMax };
+        const { listed, next } = await (query.search === null
+          ? listPage(query)
+          : search(query.search, query, limits));
         const data = listed.map(({ message, listing }) => showMessage(message, listing, message.isTruncated));
-        return { object: 'list', has_more: hasMore, data };
+        return { object: 'list', has_more: next !== null, next, data };
       }),
     deleteListed: (query: SandboxQuery) =>
       inTurn(async () => {
+        const limits = { found: searchedMax, bytes: Number.POSITIVE_INFINITY };
         const ids =
           query.search === null
             ? null
-            : (await listMatching({ ...query, limit: searchedMax })).listed.map(({ message }) => message.id);
+            : (await search(query.search, query, limits)).listed.map(({ message }) => message.id);
         return { deleted: await store.deleteListedMessages(database, { ...query, ids }) };
       }),
     deleteOne: (id: string) =>

@@ -55,8 +55,11 @@ export type SandboxPage = {
   limit: number;
 };
 
-/** `source` has only the beginning of the message where `isTruncated`. */
-export type ListedMessage = SandboxMessage & { source: Buffer; isTruncated: boolean };
+/**
+ * `source` has only the beginning of the message where `isTruncated`. One that is not `isLarge` is so only in a list
+ * whose messages are too large together.
+ */
+export type ListedMessage = SandboxMessage & { source: Buffer; isTruncated: boolean; isLarge: boolean };
 
 /** Sources larger than this are left out of lists: a megabyte of text costs the parser a third of a second. */
 const listedSourceBytesMax = 1_048_576;
@@ -74,7 +77,7 @@ export async function listSandboxMessages(
   page: SandboxPage,
 ): Promise<ListedMessage[]> {
   const rows = await connection.rows(
-    unpreparedStatement<Row & { is_truncated: boolean }>(
+    unpreparedStatement<Row & { is_truncated: boolean; is_large: boolean }>(
       `with newest as (
          select organization_id, id, channel, message_id, recipient, sender, outcome, created_at, source,
            octet_length(source) > $5 as is_large
@@ -93,7 +96,7 @@ export async function listSandboxMessages(
          from newest
        )
        select organization_id, id, channel, message_id, recipient, sender, outcome, created_at, is_truncated,
-         case when is_truncated then substring(source for $7) else source end as source
+         is_large, case when is_truncated then substring(source for $7) else source end as source
        from weighed
        order by id desc`,
     ),
@@ -107,7 +110,12 @@ export async function listSandboxMessages(
       headBytes,
     ],
   );
-  return rows.map((row) => ({ ...toMessage(row), source: row.source, isTruncated: row.is_truncated }));
+  return rows.map((row) => ({
+    ...toMessage(row),
+    source: row.source,
+    isTruncated: row.is_truncated,
+    isLarge: row.is_large,
+  }));
 }
 
 export async function findSandboxMessage(

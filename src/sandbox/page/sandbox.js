@@ -34,7 +34,7 @@ const byId = (id) => document.getElementById(id);
 
 const state = {
   messages: [],
-  hasMore: false,
+  next: null,
   /** Null, or the message that is shown or on its way. */
   chosenId: null,
   shown: null,
@@ -75,19 +75,20 @@ async function refresh(isAnew) {
     state.filters = { search: byId('search').value.trim(), channel: byId('channel').value };
   }
   const { listing } = state;
-  const { data, has_more } = await fetchJson('messages', { ...state.filters, limit: pageSize });
+  const { data, next } = await fetchJson('messages', { ...state.filters, limit: pageSize });
   if (listing !== state.listing) return;
   const known = data.findIndex(({ id }) => id === state.messages[0]?.id);
   if (isAnew || known === -1) {
     const isFirst = state.messages.length === 0;
     state.messages = data;
-    state.hasMore = has_more;
+    state.next = next;
     byId('messages').replaceChildren(...data.map(listEntry));
     if (!isAnew && !isFirst) announce(data.length);
   } else if (known > 0) {
     prepend(data.slice(0, known));
   }
   settleList();
+  if (isAnew && data.length === 0 && next !== null) await loadOlder();
 }
 
 function prepend(messages) {
@@ -98,7 +99,7 @@ function prepend(messages) {
   state.messages = [...messages, ...state.messages];
   if (state.messages.length > listedMax) {
     state.messages.length = listedMax;
-    state.hasMore = true;
+    state.next = state.messages.at(-1).id;
     while (list.children.length > listedMax) list.lastElementChild.remove();
   }
   announce(messages.length);
@@ -106,13 +107,17 @@ function prepend(messages) {
 
 async function loadOlder() {
   const { listing } = state;
-  const after = state.messages.at(-1)?.id ?? '';
-  const { data, has_more } = await fetchJson('messages', { ...state.filters, limit: pageSize, after });
-  if (listing !== state.listing || after !== state.messages.at(-1)?.id) return;
-  state.messages.push(...data);
-  state.hasMore = has_more;
-  byId('messages').append(...data.map(listEntry));
-  settleList();
+  // A search looks through a part of the messages at a time, and may find nothing in one: it ends with the last part.
+  for (;;) {
+    const after = state.next;
+    const { data, next } = await fetchJson('messages', { ...state.filters, limit: pageSize, after });
+    if (listing !== state.listing || after !== state.next) return;
+    state.messages.push(...data);
+    state.next = next;
+    byId('messages').append(...data.map(listEntry));
+    settleList();
+    if (data.length > 0 || next === null) return;
+  }
 }
 
 function settleList() {
@@ -121,11 +126,11 @@ function settleList() {
   const isBare = state.messages.length === 0 && !isFiltered && state.chosenId === null;
   byId('empty').hidden = !isBare;
   document.querySelector('.inbox').hidden = isBare;
-  byId('no-match').hidden = state.messages.length > 0 || isBare;
+  byId('no-match').hidden = state.messages.length > 0 || state.next !== null || isBare;
   byId('delete-all').hidden = state.messages.length === 0;
   if (!byId('delete-all').classList.contains('is-asking'))
     byId('delete-all').textContent = isFiltered ? 'Delete all that match' : 'Delete all';
-  byId('older').hidden = !state.hasMore || state.messages.length >= listedMax;
+  byId('older').hidden = state.next === null || state.messages.length >= listedMax;
   settlePlaceholder();
   markChosen();
 }
