@@ -53,7 +53,8 @@ export default defineConfig({
     isolate: false,
     // One more than there are cores: a third of the time tests wait for what they have started, or for a deadline.
     maxWorkers: availableParallelism() + 1,
-    testTimeout: 30_000,
-    hookTimeout: 60_000,
+    // They only end what hangs: a machine that has other things to do takes many times as long, and says nothing by it.
+    testTimeout: 180_000,
+    hookTimeout: 180_000,
   },
 });

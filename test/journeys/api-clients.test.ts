@@ -122,4 +122,4 @@ test('clients that two generators make compile, without a value of any type', as
     const untyped = code?.split('\n').filter((line) => /\b(any|unknown)\b/.test(line));
     expect(untyped?.filter((line) => !line.includes('[name: string]: unknown;'))).toEqual([]);
   }
-}, 60_000);
+});

@@ -39,7 +39,7 @@ beforeAll(async () => {
   });
   await addApprovedSender(server, 'Acme');
   await recordEverything();
-}, 120_000);
+});
 
 afterAll(async () => {
   await server.stop();

@@ -85,7 +85,7 @@ test('a typing error is answered with what was meant', async () => {
   }
   const help = await run({}, 'key', 'create', '--help');
   expect(help.output).toMatch(/Scopes are email:send.*events:send; full_access, sending_access, read_only/s);
-}, 60_000);
+});
 
 test('an organization is named by its id or its name, everywhere alike', async () => {
   const names = [acme, acme.toUpperCase(), 'Acme & Söhne', ' ACME & söhne '];
@@ -110,7 +110,7 @@ test('an organization is named by its id or its name, everywhere alike', async (
   expect(await errorOf('key', 'list', '--org', 'Acme')).toBe(
     'There is no organization Acme. "bin/postillion org list" shows them.',
   );
-}, 90_000);
+});
 
 test('a name that several organizations have is refused, with their ids', async () => {
   const twins = [await anOrganization('Twin'), await anOrganization('twin')];
@@ -120,7 +120,7 @@ test('a name that several organizations have is refused, with their ids', async 
   for (const id of twins) expect(error).toContain(id);
   expect(await runJson('org', 'update', acme, '--limit', 'domains=6')).toMatchObject({ id: acme });
   expect(await runJson('org', 'update', impostor, '--limit', 'domains=6')).toMatchObject({ id: impostor });
-}, 60_000);
+});
 
 test('a misspelt setting is refused, one of another release is told and changes nothing', async () => {
   const [typo, brand, foreign, beside] = await Promise.all([
@@ -138,7 +138,7 @@ test('a misspelt setting is refused, one of another release is told and changes 
   expect([foreign.exitCode, foreign.errors, beside.exitCode, beside.errors]).toEqual([0, '', 0, '']);
   const doctor = await run({ ...own, POSTILLION_FUTURE_FEATURE: 'on' }, 'doctor');
   expect(doctor.output).toMatch(/^warning +settings +there is no setting POSTILLION_FUTURE_FEATURE in/m);
-}, 60_000);
+});
 
 /** A database without anything in it, on the same server. */
 async function withEmptyDatabase(work: (settings: Environment) => Promise<void>): Promise<void> {
@@ -168,7 +168,7 @@ test('an empty database is begun by org create, by migrate, and by no other comm
     expect(await run(settings, 'org', 'create', '--name', 'First')).toMatchObject({ exitCode: 0 });
     expect((await run(settings, 'org', 'list')).output).toContain('First');
   });
-}, 90_000);
+});
 
 test('a database that lacks migrations is left as it is, until migrate is asked for', async () => {
   const behind = await createTestDatabase();
@@ -198,7 +198,7 @@ test('a database that lacks migrations is left as it is, until migrate is asked 
     await old.close();
     await behind.drop();
   }
-}, 60_000);
+});
 
 test('where nothing was begun, looking around makes nothing', async () => {
   const folder = await mkdtemp(path.join(os.tmpdir(), 'postillion-nothing-'));
@@ -270,4 +270,4 @@ test('suppressions are listed newest first, by channel, and all of them without 
   expect((await run(own, 'suppression', 'list', '--org', 'Lister', '--channel', 'sms')).output).toMatch(
     /^CHANNEL +ADDRESS +REASON +SINCE +OPTED OUT\nsms +\+4915112345678 +operator +2020-09-13T12:26:40.000Z\n$/,
   );
-}, 60_000);
+});

@@ -140,7 +140,7 @@ test('on the embedded database commands count for the running server at once, an
     await vi.waitFor(async () => {
       const { body } = await ask(`${url}/v1/email/${(accepted.body as { id: string }).id}`, made.key);
       expect(body).toMatchObject({ to: [{ dropped: true, drop_reason: 'suppressed' }] });
-    }, 20_000);
+    }, 60_000);
 
     await runJson(
       settings,
@@ -188,7 +188,7 @@ test('on the embedded database commands count for the running server at once, an
     }
     await rm(dataDirectory, { recursive: true, force: true, maxRetries: 3 });
   }
-}, 90_000);
+});
 
 test('the link to the sandbox opens what is served', async () => {
   const { server, url } = await startServer({ ...own, POSTILLION_SANDBOX_ACCESS: 'token' });
@@ -324,7 +324,7 @@ test('a sender is added, approved, listed and rejected, and a number belongs to 
     expect((JSON.parse(output) as { error: string }).error).toMatch(refusals[index]![1]);
     expect(exitCode).toBe(1);
   }
-}, 60_000);
+});
 
 test('what names no organization, key, address or domain is refused with a sentence and exit code 1', async () => {
   const refusals: [string[], RegExp][] = [

@@ -171,7 +171,7 @@ test('beside another secret nothing starts and nothing is sent, in whatever role
   expect(doctor.exitCode).toBe(1);
   expect(doctor.output).toMatch(/^problem +secret +POSTILLION_SECRET is not the secret of this database/m);
   expect(migration.exitCode, 'which needs no secret').toBe(0);
-}, 120_000);
+});
 
 test('an installation from before secrets were checked starts with its own one only, and keeps its opt-outs', async () => {
   const { org } = await createOptedOut();
@@ -186,7 +186,7 @@ test('an installation from before secrets were checked starts with its own one o
   await database.rows(unpreparedStatement('delete from suppressions'));
   await database.rows(unpreparedStatement('delete from domains'));
   expect((await serve(withSecret(another))).exitCode, 'told although nothing is stored').toBe(1);
-}, 120_000);
+});
 
 /** Under a secret, without a process; each address is of its own. */
 async function suppressUnder(
@@ -247,7 +247,7 @@ test('opt-outs from a time under another secret are recognised after the first s
   expect((await run(withSecret(own), 'doctor')).output).toMatch(
     /^ok +secret +number 1, .* \(tried on a sample of 1\d{3} suppressions and \d DKIM keys\)$/m,
   );
-}, 120_000);
+});
 
 test('what another secret has taken with it is lost only if the operator says so, and doctor goes on to say it', async () => {
   const { org } = await createOptedOut();
@@ -281,7 +281,7 @@ test('what another secret has taken with it is lost only if the operator says so
   expect(await isSuppressed(org, ['known@example.com'])).toEqual([true]);
   expect((await serve(withSecret(own), 'api')).exitCode).toBeNull();
   expect((await run(withSecret(own), 'doctor')).output).toMatch(/^problem +secret +1 DKIM keys/m);
-}, 120_000);
+});
 
 test('where every suppressed address is erased nothing tells the secret, and none is taken up by itself', async () => {
   await createOptedOut();
@@ -294,7 +294,7 @@ test('where every suppressed address is erased nothing tells the secret, and non
   expect((await run(withSecret(own), 'secret', 'adopt', '--accept-losses')).exitCode).toBe(0);
   expect((await serve(withSecret(own), 'api')).exitCode).toBeNull();
   expect((await serve(withSecret(another), 'api')).exitCode).toBe(1);
-}, 120_000);
+});
 
 test('of two nodes that start on a fresh database with different secrets one serves, and the other refuses', async () => {
   const started = await Promise.all([serve(withSecret(own), 'api'), serve(withSecret(another), 'api')]);
@@ -338,7 +338,7 @@ test('a rotation: the old secret fits until it is retired, whatever the order in
   expect(await runJson(withSecret(next), 'secret', 'list')).toMatchObject({
     data: [{ id: 2, is_given: true, keys: [{ id: 1 }, { id: 2 }] }],
   });
-}, 120_000);
+});
 
 test('a rotation to a secret of the operator, and one that is taken back', async () => {
   const { org } = await createOptedOut();
@@ -350,7 +350,7 @@ test('a rotation to a secret of the operator, and one that is taken back', async
     'is not the secret of this database',
   );
   expect(await suppression(withSecret(own), 'show', org)).toMatchObject({ suppressed: true });
-}, 120_000);
+});
 
 test('with the embedded database: a lost file, another file, and a rotation beside the server', async () => {
   const settings: Settings = { POSTILLION_DATA_DIR: directory };
@@ -391,4 +391,4 @@ test('with the embedded database: a lost file, another file, and a rotation besi
   expect(again.key).toBeUndefined();
   expect(await text(again.url!, key, 'Postillion')).toEqual(optedOut);
   await end(again.child, 'SIGTERM');
-}, 120_000);
+});

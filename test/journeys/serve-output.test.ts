@@ -116,7 +116,7 @@ test('the log of a first start is JSON, with one line for all migrations and non
     ['/sandbox', 200],
     ['/sandbox/messages', 422],
   ]);
-}, 60_000);
+});
 
 const hasScript = (() => {
   try {

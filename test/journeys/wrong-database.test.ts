@@ -109,14 +109,14 @@ test('where nothing listens', async () => {
       `^PostgreSQL cannot be reached: nothing listens at 127\\.0\\.0\\.1:${port} \\(ECONNREFUSED\\)\\. `,
     ),
   );
-}, 60_000);
+});
 
 test('with a host that nobody knows, as after a password that was not encoded', async () => {
   await expectSentence(
     `postgres://app:p@nowhere.invalid/app`,
     /^PostgreSQL cannot be reached: the host nowhere\.invalid of DATABASE_URL is unknown \(E[A-Z_]+\)\. .*%40/,
   );
-}, 60_000);
+});
 
 test('with a URL that is none', async () => {
   await expectSentence(
@@ -126,7 +126,7 @@ test('with a URL that is none', async () => {
   const { exitCode, errors } = await run('mysql://app@127.0.0.1/app', 'serve');
   expect(errors).toBe('DATABASE_URL must be like postgres://user:password@host:5432/name\n');
   expect(exitCode).toBe(1);
-}, 60_000);
+});
 
 test('with a web server in the place of PostgreSQL', async () => {
   const port = await listen(createHttpServer());
@@ -134,7 +134,7 @@ test('with a web server in the place of PostgreSQL', async () => {
     `postgres://app:${password}@127.0.0.1:${port}/app`,
     new RegExp(`^What answers at 127\\.0\\.0\\.1:${port} is not PostgreSQL\\. `),
   );
-}, 60_000);
+});
 
 test('with a server that greets first, as MySQL and SMTP servers do', async () => {
   const port = await listen(createServer((socket) => socket.write('J\0\0\0\n8.0.36\0')));
@@ -142,7 +142,7 @@ test('with a server that greets first, as MySQL and SMTP servers do', async () =
     `postgres://app:${password}@127.0.0.1:${port}/app`,
     new RegExp(`^What answers at 127\\.0\\.0\\.1:${port} is not PostgreSQL\\. `),
   );
-}, 60_000);
+});
 
 test('with something that takes connections and says nothing', async () => {
   const port = await listen(createServer());
@@ -150,7 +150,7 @@ test('with something that takes connections and says nothing', async () => {
     `postgres://app:${password}@127.0.0.1:${port}/app`,
     new RegExp(`^PostgreSQL cannot be reached: 127\\.0\\.0\\.1:${port} does not answer \\(timeout\\)\\. `),
   );
-}, 60_000);
+});
 
 test.each([
   [
@@ -183,7 +183,7 @@ test('with a database that is not there', async () => {
     urlWith({ database: 'nobody_made_this' }),
     /^PostgreSQL at \S+ has no database "nobody_made_this"\. Make it \(create database nobody_made_this owner /,
   );
-}, 60_000);
+});
 
 test('with a database in which the user may make nothing', async () => {
   const user = `guest_${process.pid}`;
@@ -205,7 +205,7 @@ test('with a database in which the user may make nothing', async () => {
     await client.query(`drop role if exists ${user}`);
     await client.end();
   }
-}, 60_000);
+});
 
 test('where PostgreSQL is older than its schema is written for', async () => {
   const answering = (text: string) => ({

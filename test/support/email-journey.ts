@@ -49,7 +49,8 @@ export async function read(server: TestServer, id: string, sender?: Sender): Pro
   return response.body;
 }
 
-const patience = { pauseMs: 20, triesMax: 750 };
+/** A minute: shorter, and what is slow on a busy machine looks as if it never came. */
+const patience = { pauseMs: 20, triesMax: 3_000 };
 
 /** Asks until the answer is as it should be; fails with the last one. Only for what tells nobody that it happened. */
 export async function eventually<Value>(
