@@ -54,15 +54,23 @@ export type Acceptor = {
   accept: (prepared: Submission | PublicError, idempotencyKey: ScopedKey | null) => Promise<AcceptOutcome>;
 };
 
-/** More would lengthen the wait of the first; fewer would share less. */
-const batchItemsMax = 200;
-/** Two transactions at once: one is being committed while the other gathers its rows (measured: a third more). */
-const flushersMax = 2;
-/** What waits here is memory, and will be answered late. */
-const waitingMax = 2_000;
+export type AcceptLimits = {
+  /** Requests that share a transaction. More would lengthen the wait of the first; fewer would share less. */
+  batchItemsMax: number;
+  /** Transactions at once. */
+  flushersMax: number;
+  /** What waits here is memory, and will be answered late. */
+  waitingMax: number;
+};
 
-export function createAcceptor(tools: AcceptTools): Acceptor {
+/** Two transactions: one is being committed while the other gathers its rows (measured: a third more). */
+const defaultLimits: AcceptLimits = { batchItemsMax: 200, flushersMax: 2, waitingMax: 2_000 };
+
+export function createAcceptor(tools: AcceptTools, limits: Partial<AcceptLimits> = {}): Acceptor {
+  const { batchItemsMax, flushersMax, waitingMax } = { ...defaultLimits, ...limits };
   const keysUnderWay = new Set<string>();
+  /** Those whose attachments are being sealed are among them: they are no less memory. */
+  let underWay = 0;
   const batcher = createBatcher<Candidate, BatchOutcome>({
     itemsMax: batchItemsMax,
     concurrency: flushersMax,
@@ -73,7 +81,7 @@ export function createAcceptor(tools: AcceptTools): Acceptor {
     accept: async (prepared, idempotencyKey) => {
       if (prepared instanceof PublicError && idempotencyKey === null)
         return { kind: 'refused', error: prepared };
-      if (batcher.size() >= waitingMax)
+      if (underWay >= waitingMax)
         return { kind: 'refused', error: overloaded('Too many messages are waiting.') };
       // The lock on a key belongs to a transaction, and would let two requests of the same one in.
       const keyText = idempotencyKey === null ? null : textOf(idempotencyKey);
@@ -81,11 +89,13 @@ export function createAcceptor(tools: AcceptTools): Acceptor {
         if (keysUnderWay.has(keyText)) return { kind: 'refused', error: keyConflict('concurrent') };
         keysUnderWay.add(keyText);
       }
+      underWay += 1;
       try {
         const outcome = await batcher.add(await toCandidate(tools, prepared, idempotencyKey));
         if (outcome.kind === 'failed') throw outcome.cause;
         return outcome;
       } finally {
+        underWay -= 1;
         if (keyText !== null) keysUnderWay.delete(keyText);
       }
     },

@@ -99,13 +99,15 @@ export async function startSilentProxy(database: DatabaseAddress): Promise<Silen
   };
 }
 
-function connectTo(database: DatabaseAddress): Socket {
+/** A connection to the real one. */
+export function connectTo(database: DatabaseAddress): Socket {
   if (!('url' in database)) return connect(`${database.host}/.s.PGSQL.5432`);
   const { hostname, port } = new URL(database.url);
   return connect(Number(port || '5432'), hostname);
 }
 
-function urlOf(database: DatabaseAddress, port: number): string {
+/** The URL by which the same database is found at a port of loopback. */
+export function urlOf(database: DatabaseAddress, port: number): string {
   if (!('url' in database)) return `postgres://${database.user}@127.0.0.1:${port}/${database.database}`;
   const url = new URL(database.url);
   url.hostname = '127.0.0.1';
