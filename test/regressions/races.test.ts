@@ -1,0 +1,401 @@
+/**
+ * Two at once over the same thing, on two nodes: the second comes in at each statement of the first in turn, and waits
+ * there for its locks.
+ */
+import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest';
+import { importContacts, type ImportTools } from '../../src/audience/files/import.ts';
+import { campaignChannels } from '../../src/campaigns/campaigns.ts';
+import { createPauses } from '../../src/campaigns/pauses.ts';
+import { advanceCampaign, freezeCampaign, type RunningTools } from '../../src/campaigns/running.ts';
+import { countChangedRecipients } from '../../src/messages/messages.ts';
+import { claimDueJobs, type Job } from '../../src/messages/queue-store.ts';
+import { settleOutcome } from '../../src/messages/settlement.ts';
+import { writeUntilSettled } from '../../src/messages/settlement-writer.ts';
+import { findObjections } from '../../src/messages/unwanted.ts';
+import { dateOf } from '../../src/platform/clock.ts';
+import { type Database, openDatabase } from '../../src/platform/postgres/database.ts';
+import { startApi } from '../../src/roles/api.ts';
+import { rowsOf as rowsOfServer, send } from '../support/email-journey.ts';
+import { meetAtEachStatement } from '../support/interleaving.ts';
+import { createSender, startTestServer, type TestServer } from '../support/server.ts';
+import { type StatementProxy, startStatementProxy } from '../support/statement-proxy.ts';
+import { createTestDatabase, type TestDatabase } from '../support/test-database.ts';
+
+let testDatabase: TestDatabase;
+let server: TestServer;
+let proxy: StatementProxy;
+/** Of the first of two, whose statements are counted. */
+let proxied: Database;
+
+beforeAll(async () => {
+  testDatabase = await createTestDatabase({ hasNeighbour: true });
+  server = await startTestServer({ database: testDatabase.address });
+  proxy = await startStatementProxy(testDatabase.address);
+  proxied = openDatabase({ address: proxy.address, connectionsMax: 2 });
+  await rowsOf(
+    `insert into workers (epoch, host, pid, started_at) values (1, 'one', 1, now()), (2, 'two', 2, now())`,
+  );
+});
+afterAll(async () => {
+  await proxied.close();
+  await proxy.stop();
+  await server.stop();
+  await testDatabase.drop();
+});
+beforeEach(() => rowsOf('truncate delivery_queue, recipient_changes'));
+
+function rowsOf<Row>(text: string, values: readonly unknown[] = []): Promise<Row[]> {
+  return rowsOfServer<Row>(server, text, values);
+}
+
+async function create(path: string, body: object): Promise<string> {
+  const response = await server.request<{ id: string }>('POST', `/v1${path}`, body);
+  if (response.status !== 201) throw new Error(response.text);
+  return response.body.id;
+}
+
+let names = 0;
+const newName = () => `n${(names += 1)}`;
+
+const both = () => ({ proxy, onlooker: server.installation.database });
+
+type CampaignRow = {
+  organization_id: string;
+  id: string;
+  status: string;
+  message_id: string | null;
+  audience: number | null;
+  sent_at: Date | null;
+};
+
+async function campaignRow(id: string): Promise<CampaignRow> {
+  const [row] = await rowsOf<CampaignRow>('select * from campaigns where organization_id = $1 and id = $2', [
+    server.organizationId,
+    id,
+  ]);
+  return row!;
+}
+
+function createCampaign(listId: string): Promise<string> {
+  return create('/email/campaigns', {
+    name: 'News',
+    from: 'hello@postillion.test',
+    from_name: 'Postillion',
+    subject: 'News',
+    html: '<p>News</p>',
+    list_ids: [listId],
+  });
+}
+
+async function sendCampaign(id: string): Promise<void> {
+  expect((await server.request('POST', `/v1/email/campaigns/${id}/send`, {})).status).toBe(200);
+}
+
+/** As a worker looks after it. */
+function runningTools(database: Database): RunningTools {
+  return {
+    ...server.installation,
+    database,
+    channels: campaignChannels,
+    admissionPauses: createPauses(server.installation.clock),
+    onAdmitted: () => undefined,
+  };
+}
+
+/** From frozen to the queue, unless somebody stops it. */
+async function runCampaign(database: Database, id: string): Promise<void> {
+  const campaign = { organizationId: server.organizationId, id };
+  await freezeCampaign(runningTools(database), campaign);
+  await advanceCampaign(runningTools(database), campaign);
+}
+
+describe('a campaign that is frozen', () => {
+  let listId: string;
+  beforeAll(async () => {
+    listId = await create('/lists', { name: newName() });
+    await create('/contacts', { email: 'stays@example.com', list_ids: [listId] });
+  });
+
+  async function queued(): Promise<string> {
+    const id = await createCampaign(listId);
+    await sendCampaign(id);
+    return id;
+  }
+
+  test('and cancelled is cancelled, and nobody is left to be written to', async () => {
+    const statements = await meetAtEachStatement(async () => {
+      const id = await queued();
+      return {
+        ...both(),
+        first: () => runCampaign(proxied, id),
+        second: () => server.request('POST', `/v1/email/campaigns/${id}/cancel`),
+        check: async ([, { status }], number) => {
+          await runCampaign(server.installation.database, id);
+          const { status: standing, message_id: messageId } = await campaignRow(id);
+          const [left] = await rowsOf(
+            `select (select count(*)::integer from delivery_queue where message_id = $2) as queued,
+               (select count(*)::integer from campaign_slices where campaign_id = $1) as slices,
+               (select count(*)::integer from holds where holder_id = $1) as holds`,
+            [id, messageId],
+          );
+          expect({ number, status, standing, left }).toEqual({
+            number,
+            status: 200,
+            standing: 'cancelled',
+            left: { queued: 0, slices: 0, holds: 0 },
+          });
+        },
+      };
+    });
+    expect(statements).toBeGreaterThan(10);
+  });
+
+  test('while a contact is deleted goes to everybody else, and never to the contact', async () => {
+    await meetAtEachStatement(async () => {
+      const name = newName();
+      const goes = await create('/contacts', { email: `${name}@example.com`, list_ids: [listId] });
+      const id = await queued();
+      return {
+        ...both(),
+        first: () => runCampaign(proxied, id),
+        second: () => server.request('DELETE', `/v1/contacts/${goes}`),
+        check: async ([, { status }], number) => {
+          await runCampaign(server.installation.database, id);
+          const { message_id: messageId, audience } = await campaignRow(id);
+          const recipients = await rowsOf('select from recipients where message_id = $1', [messageId]);
+          const { jobs } = await claim(server.installation.database, 1, 'email', 1);
+          const objections = await findObjections(server.installation, jobs);
+          const told = jobs
+            .filter((job) => job.messageId === messageId && !objections.has(job))
+            .map(({ addressKey }) => addressKey);
+          expect({ number, status, told, recipients: recipients.length }).toEqual({
+            number,
+            status: 200,
+            told: ['stays@example.com'],
+            recipients: audience,
+          });
+          await rowsOf('truncate delivery_queue');
+        },
+      };
+    });
+  });
+});
+
+let claims = 0;
+
+function claim(database: Database, epoch: number, channel: 'email' | 'sms', lane: 0 | 1 = 0) {
+  claims += 1;
+  return claimDueJobs(database, {
+    epoch,
+    claimNumber: claims,
+    at: dateOf(server.installation.clock.nowMs() + 1_000),
+    channel,
+    lane,
+    itemsMax: 100,
+    afterOrganizationId: '00000000-0000-0000-0000-000000000000',
+  });
+}
+
+test('two workers that claim at once claim each job once', async () => {
+  const other = await createSender(server.installation, 'claims.example');
+  await meetAtEachStatement(async () => {
+    await rowsOf('truncate delivery_queue');
+    for (let count = 1; count <= 3; count += 1) {
+      await send(server);
+      await send(server, { from: 'hello@claims.example' }, other);
+    }
+    return {
+      ...both(),
+      first: () => claim(proxied, 1, 'email'),
+      second: () => claim(server.installation.database, 2, 'email'),
+      check: async (taken, number) => {
+        const told = taken.flatMap(({ jobs }, index) =>
+          jobs.map(({ messageId }) => `${messageId} by ${index + 1}`),
+        );
+        const kept = await rowsOf<{ claim: string }>(
+          `select message_id || ' by ' || claimed_by as claim from delivery_queue where claimed_by is not null`,
+        );
+        expect([number, told.sort()]).toEqual([number, kept.map((row) => row.claim).sort()]);
+        expect(kept).toHaveLength(6);
+      },
+    };
+  });
+});
+
+/** Handed off, as the worker of epoch 1 writes it. */
+async function settle(database: Database, jobs: readonly Job[]): Promise<void> {
+  const { clock } = server.installation;
+  await writeUntilSettled(
+    {
+      ...server.installation,
+      database,
+      random: () => 0.5,
+      onCampaignProgress: () => undefined,
+      onContactsChanged: () => undefined,
+    },
+    { epoch: 1, signal: new AbortController().signal, release: () => Promise.resolve() },
+    jobs.map((job) => ({
+      settlement: settleOutcome(
+        job,
+        { kind: 'accepted', providerMessageId: '', reply: null },
+        { atMs: clock.nowMs(), random: 0.5, dateOf },
+      ),
+      message: null,
+    })),
+  );
+}
+
+describe('the last two recipients, settled at once,', () => {
+  test('of an email leave it delivered', async () => {
+    await meetAtEachStatement(async () => {
+      const id = await send(server, { to: ['ann@example.com', 'bob@example.com'] });
+      const { jobs } = await claim(server.installation.database, 1, 'email');
+      const [ann, bob] = jobs.filter(({ messageId }) => messageId === id);
+      return {
+        ...both(),
+        first: () => settle(proxied, [ann!]),
+        second: () => settle(server.installation.database, [bob!]),
+        check: async (_results, number) => {
+          const [message] = await rowsOf<{ status: string }>('select status from messages where id = $1', [
+            id,
+          ]);
+          expect([number, message?.status]).toEqual([number, 'delivered']);
+        },
+      };
+    });
+  });
+
+  test('of a campaign leave it sent, once, and both counted', async () => {
+    const listId = await create('/lists', { name: newName() });
+    for (const name of ['ann', 'bob'])
+      await create('/contacts', { email: `${name}.${listId}@example.com`, list_ids: [listId] });
+    await rowsOf('create table status_moves (campaign_id uuid, status text)');
+    await rowsOf(`create function note_status_move() returns trigger language plpgsql security definer as $$
+      begin
+        insert into status_moves values (new.id, new.status);
+        return null;
+      end $$`);
+    await rowsOf(
+      `create trigger note_status_move after update of status on campaigns for each row execute function note_status_move()`,
+    );
+    const finish = async (database: Database, job: Job, id: string) => {
+      await settle(database, [job]);
+      await countChangedRecipients({ ...server.installation, database });
+      await advanceCampaign(runningTools(database), { organizationId: server.organizationId, id });
+    };
+    await meetAtEachStatement(async () => {
+      const id = await createCampaign(listId);
+      await sendCampaign(id);
+      await runCampaign(server.installation.database, id);
+      const { jobs } = await claim(server.installation.database, 1, 'email', 1);
+      expect(jobs).toHaveLength(2);
+      return {
+        ...both(),
+        first: () => finish(proxied, jobs[0]!, id),
+        second: () => finish(server.installation.database, jobs[1]!, id),
+        check: async (_results, number) => {
+          // Whoever notes a change wakes those who count and advance.
+          await countChangedRecipients(server.installation);
+          await runCampaign(server.installation.database, id);
+          const moves = await rowsOf<{ status: string }>(
+            `select status from status_moves where campaign_id = $1 and status = 'sent'`,
+            [id],
+          );
+          const { body } = await server.request<{ status: string; stats: { sent: number; pending: number } }>(
+            'GET',
+            `/v1/email/campaigns/${id}`,
+          );
+          expect({ number, moves: moves.length, ...body, stats: { ...body.stats } }).toMatchObject({
+            number,
+            moves: 1,
+            status: 'sent',
+            stats: { sent: 2, pending: 0, delivered: 2 },
+          });
+        },
+      };
+    });
+  });
+});
+
+test('two imports of the same contact leave one, with what both say', async () => {
+  const importFile = (database: Database, text: string) => {
+    async function* source() {
+      yield await Promise.resolve(Buffer.from(text));
+    }
+    const tools: ImportTools = { ...server.installation, database };
+    return importContacts(tools, {
+      organizationId: server.organizationId,
+      source: source(),
+      lists: [],
+      tags: [],
+      mapped: [],
+      ignored: [],
+      isDryRun: false,
+      resubscribes: false,
+    });
+  };
+  await meetAtEachStatement(async () => {
+    const name = newName();
+    return {
+      ...both(),
+      first: () => importFile(proxied, `email,first_name,tags\n${name}@example.com,${name},one\n`),
+      second: () =>
+        importFile(server.installation.database, `email,last_name,tags\n${name}@example.com,Other,two\n`),
+      check: async (outcomes, number) => {
+        const contacts = await rowsOf(
+          `select c.first_name, c.last_name,
+             (select array_agg(s.name order by s.name)
+              from memberships m join contact_sets s using (organization_id)
+              where m.organization_id = c.organization_id and m.contact_id = c.id and s.id = m.set_id) as tags
+           from contacts c where c.organization_id = $1 and c.email_key = $2`,
+          [server.organizationId, `${name}@example.com`],
+        );
+        expect([number, contacts]).toEqual([
+          number,
+          [{ first_name: name, last_name: 'Other', tags: ['one', 'two'] }],
+        ]);
+        const created = outcomes.map((outcome) => outcome.kind === 'ended' && outcome.counts.created);
+        expect(created.toSorted()).toEqual([0, 1]);
+      },
+    };
+  });
+});
+
+test('one key on two nodes sends a campaign once', async () => {
+  const listId = await create('/lists', { name: newName() });
+  await create('/contacts', { email: `${listId}@example.com`, list_ids: [listId] });
+  const node = await startApi({ ...server.installation, database: proxied }, { drainMs: 0 });
+  const requestTo = async (url: string, id: string) => {
+    const response = await fetch(`${url}/v1/email/campaigns/${id}/send`, {
+      method: 'POST',
+      headers: {
+        authorization: `Bearer ${server.key}`,
+        'content-type': 'application/json',
+        'idempotency-key': `send ${id}`,
+      },
+      body: '{}',
+    });
+    return { status: response.status, isReplay: response.headers.has('idempotent-replayed') };
+  };
+  try {
+    await meetAtEachStatement(async () => {
+      const id = await createCampaign(listId);
+      return {
+        ...both(),
+        first: () => requestTo(node.url, id),
+        second: () => requestTo(server.url, id),
+        check: async (responses, number) => {
+          const messages = await rowsOf(
+            'select from messages where campaign_id = $1 and organization_id = $2',
+            [id, server.organizationId],
+          );
+          expect({ number, responses, messages: messages.length }).toMatchObject({ messages: 1 });
+          expect(responses.filter(({ status, isReplay }) => status === 200 && !isReplay)).toHaveLength(1);
+          expect([200, 503]).toEqual(expect.arrayContaining(responses.map(({ status }) => status)));
+        },
+      };
+    });
+  } finally {
+    await node.stop();
+  }
+});
