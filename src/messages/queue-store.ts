@@ -50,6 +50,8 @@ export type ClaimWish = {
   itemsMax: number;
   /** Organizations are served in turns: this one was the last to have its turn. */
   afterOrganizationId: string;
+  /** Organizations looked at. */
+  organizationsMax?: number;
 };
 
 export type Claim = {
@@ -66,8 +68,8 @@ export type Claim = {
 /** After so many claims that ended with the death of their worker, a job is tried alone, and then set aside. */
 export const suspectCrashes = 2;
 
-/** Organizations looked at in one claim. Fewer would let deferred mail of many hide what is due of others. */
-const organizationsMax = 200;
+/** Fewer would let deferred mail of many hide what is due of others. */
+const defaultOrganizationsMax = 200;
 
 /**
  * A loose index scan over delivery_queue_due finds the organizations that have something due, and each gets an equal
@@ -94,7 +96,7 @@ const claimDue = statement<ClaimRow>(
        order by organization_id, due_at
        limit 1
      ) next
-     where active.position < ${organizationsMax}
+     where active.position < $8::integer
    ), served as (
      select organization_id
      from active
@@ -122,7 +124,7 @@ const claimDue = statement<ClaimRow>(
        q.attempts, q.ambiguities, q.crashes, q.claim_number
    ), seen as (
      select
-       (select count(*) from served) < $4 and (select count(*) from active) < ${organizationsMax} as is_scan_over,
+       (select count(*) from served) < $4 and (select count(*) from active) < $8::integer as is_scan_over,
        case
          when (select count(*) from served) < $4
          then (select organization_id from active order by position desc limit 1)
@@ -178,6 +180,7 @@ export async function claimDueJobs(database: Database, wish: ClaimWish): Promise
     wish.epoch,
     wish.claimNumber,
     wish.channel,
+    wish.organizationsMax ?? defaultOrganizationsMax,
   ]);
   const [first] = rows;
   return {
