@@ -1,3 +1,4 @@
+import pg from 'pg';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest';
 import { addSuppressions } from '../../src/audience/audience.ts';
 import type { EmailProvider } from '../../src/channels/email/email.ts';
@@ -15,6 +16,7 @@ import type { EmailRecord } from '../../src/messages/schema.ts';
 import {
   type Connection,
   type Database,
+  type DatabaseAddress,
   DatabaseUnavailableError,
   type Statement,
 } from '../../src/platform/postgres/database.ts';
@@ -34,20 +36,29 @@ import {
 } from '../support/email-journey.ts';
 import { signHere } from '../support/sign-here.ts';
 import { createSender, startTestServer, type TestServer } from '../support/server.ts';
+import { clientConfigOf, createTestDatabase } from '../support/test-database.ts';
 
 const minuteMs = 60_000;
 const hourMs = 60 * minuteMs;
 const simulator = (name: string) => `${name}@simulator.postillion.test`;
 
 let server: TestServer;
+let databaseAddress: DatabaseAddress;
 let clock: ShiftedClock;
+let dropDatabase: () => Promise<void>;
 const deliveries: Delivery[] = [];
 
 beforeAll(async () => {
   clock = createShiftedClock();
-  server = await startTestServer({ clock });
+  const database = await createTestDatabase({ hasNeighbour: true });
+  databaseAddress = database.address;
+  dropDatabase = database.drop;
+  server = await startTestServer({ clock, database: databaseAddress });
 });
-afterAll(() => server.stop());
+afterAll(async () => {
+  await server.stop();
+  await dropDatabase();
+});
 afterEach(async () => {
   await Promise.all(deliveries.splice(0).map((delivery) => delivery.stop()));
   await rowsOf(server, 'truncate delivery_queue, hand_offs');
@@ -74,6 +85,15 @@ function deliver(more: { emailProvider?: EmailProvider; database?: Database } = 
   });
   deliveries.push(delivery);
   return delivery;
+}
+
+/** Something that a test lets happen. */
+function createGate(): { passed: Promise<void>; open: () => void } {
+  let pass: () => void = () => undefined;
+  const passed = new Promise<void>((resolve) => {
+    pass = resolve;
+  });
+  return { passed, open: () => pass() };
 }
 
 async function sourcesTo(recipient: string): Promise<Buffer[]> {
@@ -703,6 +723,90 @@ describe('when the database fails in between', () => {
     );
     expect(counted).toEqual([{ ambiguities: 0 }]);
     expect(failures.get(name)).toBe(0);
+  });
+
+  /** A provider that heeds no signal, and stands still with its first hand-off before that is announced. */
+  function createHolding() {
+    const sandbox = createEmailProvider(server.installation);
+    const gate = createGate();
+    const begun = createGate();
+    const over = createGate();
+    let isFirst = true;
+    const emailProvider: EmailProvider = {
+      ...sandbox,
+      handOff: async (handOff) => {
+        if (!isFirst) return sandbox.handOff(handOff);
+        isFirst = false;
+        begun.open();
+        await gate.passed;
+        try {
+          return await sandbox.handOff(handOff);
+        } finally {
+          over.open();
+        }
+      },
+    };
+    return { emailProvider, begun: begun.passed, goOn: gate.open, over: over.passed };
+  }
+
+  test('what was under way when a worker gave its claims back does not leave, although it is not buried yet', async () => {
+    const to = ['given-back@example.com'];
+    const id = await send(server, { to });
+    const failures = new Map<string, number>();
+    const { emailProvider, begun, goOn, over } = createHolding();
+    deliver({ database: createFailing(failures), emailProvider });
+    await begun;
+    const [job] = await queueOf(server, id);
+    // Keeps it where it has given its claims back, and not its lease.
+    const inTheWay = new pg.Client(clientConfigOf(databaseAddress));
+    await inTheWay.connect();
+    await inTheWay.query(
+      `insert into hand_offs (epoch, batch, organization_ids, message_ids, ordinals, claim_numbers)
+       values ($1, 999, '{}', '{}', '{}', '{}')`,
+      [job!.claimed_by],
+    );
+    await inTheWay.query('begin');
+    await inTheWay.query('select from hand_offs where batch = 999 for update');
+    failures.set('queue_claim_due', 1);
+    await send(server, { to: ['another@example.com'] });
+    await eventually(
+      () => failures.get('queue_claim_due'),
+      (left) => left === 0,
+    );
+    // So long it waits for what is under way.
+    clock.putForward(minuteMs + 1);
+    await eventually(
+      () => queueOf(server, id),
+      ([queued]) => queued!.claimed_by === null,
+    );
+    goOn();
+    await over;
+    expect(await sourcesTo(to[0]!)).toEqual([]);
+    await inTheWay.query('commit');
+    await inTheWay.end();
+    expect(await settled(server, id)).toMatchObject({ status: 'delivered' });
+    expect(await sourcesTo(to[0]!)).toHaveLength(1);
+  });
+
+  test('what a worker has under way that was buried, and has not heard of it, does not leave', async () => {
+    const to = ['buried@example.com'];
+    const id = await send(server, { to });
+    const { emailProvider, begun, goOn, over } = createHolding();
+    deliver({ emailProvider });
+    await begun;
+    const [job] = await queueOf(server, id);
+    await rowsOf(server, 'delete from workers where epoch = $1', [job!.claimed_by]);
+    await rowsOf(
+      server,
+      'update delivery_queue set claimed_by = null, claim_number = null where message_id = $1',
+      [id],
+    );
+    goOn();
+    await over;
+    expect(await sourcesTo(to[0]!)).toEqual([]);
+    deliver();
+    expect(await settled(server, id)).toMatchObject({ status: 'delivered' });
+    expect(await sourcesTo(to[0]!)).toHaveLength(1);
   });
 
   test('a probe that the database keeps from its hand-off does not keep the breaker open', async () => {
