@@ -1,8 +1,10 @@
 import type { Channel } from '../accounts/accounts.ts';
 import { type Bell, createBell } from '../platform/bell.ts';
+import { type ByteBudget, createByteBudget } from '../platform/byte-budget.ts';
 import { dateOf, sleep } from '../platform/clock.ts';
 import { type Lease, takeLease } from '../platform/queue/lease.ts';
 import { listenForWakes } from '../platform/queue/wake.ts';
+import { contentBytesMax } from './channel-delivery.ts';
 import { beginShift, handOffJob, type HandOffTools, logFailure, type Post, type Shift } from './hand-off.ts';
 import * as store from './queue-store.ts';
 import { releaseJob, settleCrash, settleObjection } from './settlement.ts';
@@ -34,6 +36,8 @@ export type DeliveryTools = HandOffTools;
 export type Delivery = {
   /** Begins nothing more, lets what is under way end (at most a minute), gives the rest back. */
   stop: () => Promise<void>;
+  /** How many bytes of contents are in memory. */
+  heldBytes: () => number;
 };
 
 /** The channel on which acceptance wakes the workers. */
@@ -61,6 +65,7 @@ export function startDelivery(tools: DeliveryTools): Delivery {
   const office: Office = {
     tools,
     bell: createBell(tools.clock),
+    budget: createByteBudget(contentBytesMax),
     news: { isFresh: true },
     stopping: stopping.signal,
   };
@@ -74,11 +79,18 @@ export function startDelivery(tools: DeliveryTools): Delivery {
       office.bell.ring();
       await Promise.all([listening, working]);
     },
+    heldBytes: office.budget.held,
   };
 }
 
 /** What outlives a lease. `news` is fresh when there may be due jobs that no claim has looked for yet. */
-type Office = { tools: DeliveryTools; bell: Bell; news: { isFresh: boolean }; stopping: AbortSignal };
+type Office = {
+  tools: DeliveryTools;
+  bell: Bell;
+  budget: ByteBudget;
+  news: { isFresh: boolean };
+  stopping: AbortSignal;
+};
 
 function announce({ news, bell }: Office): void {
   news.isFresh = true;
@@ -176,7 +188,7 @@ type Desk = {
 };
 
 async function workUnderLease(office: Office, lease: Lease): Promise<void> {
-  const shift = beginShift(office.tools, lease, office.bell, office.stopping);
+  const shift = beginShift(office.tools, lease, office);
   const desk: Desk = {
     shift,
     counters: new Map(

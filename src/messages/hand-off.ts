@@ -2,7 +2,7 @@ import type { Channel } from '../accounts/accounts.ts';
 import type { SendOutcome } from '../channels/outcome.ts';
 import { type Batcher, createBatcher } from '../platform/batcher.ts';
 import type { Bell } from '../platform/bell.ts';
-import { type ByteBudget, createByteBudget } from '../platform/byte-budget.ts';
+import type { ByteBudget } from '../platform/byte-budget.ts';
 import { dateOf } from '../platform/clock.ts';
 import type { Log } from '../platform/log.ts';
 import { DatabaseUnavailableError } from '../platform/postgres/database.ts';
@@ -34,7 +34,7 @@ import { findObjections, type Objection } from './unwanted.ts';
 
 export type HandOffTools = WriterTools & { channels: readonly ChannelDelivery[] };
 
-/** What one lease works with; a new lease begins with nothing. */
+/** What one lease works with; a new lease begins with nothing but the budget. */
 export type Shift = {
   tools: HandOffTools;
   lease: Lease;
@@ -55,7 +55,12 @@ export type Shift = {
 /** A channel under a lease, with a breaker of its own: one provider that is away stops no other. */
 export type Post = { channel: Channel; concurrency: number; breaker: Breaker; shift: ChannelShift };
 
-export function beginShift(tools: HandOffTools, lease: Lease, bell: Bell, stopping: AbortSignal): Shift {
+/** `budget` outlives the lease: what is under way when that is lost stays in memory until it ends. */
+export function beginShift(
+  tools: HandOffTools,
+  lease: Lease,
+  { bell, budget, stopping }: { bell: Bell; budget: ByteBudget; stopping: AbortSignal },
+): Shift {
   const ended = new AbortController();
   return {
     tools,
@@ -71,7 +76,7 @@ export function beginShift(tools: HandOffTools, lease: Lease, bell: Bell, stoppi
       breaker: createBreaker(tools.clock),
       shift: begin(),
     })),
-    budget: createByteBudget(contentBytesMax),
+    budget,
     markers: createMarkers(tools, lease.epoch),
     checkedAtMs: new WeakMap(),
     settlements: createBatcher({

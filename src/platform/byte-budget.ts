@@ -2,6 +2,8 @@
 export type ByteBudget = {
   /** Returns what gives the bytes back, or null if they are not to be had now. */
   take: (bytes: number) => (() => void) | null;
+  /** How many bytes are taken and not given back. */
+  held: () => number;
 };
 
 export function createByteBudget(bytesMax: number): ByteBudget {
@@ -16,5 +18,6 @@ export function createByteBudget(bytesMax: number): ByteBudget {
         isHeld = false;
       };
     },
+    held: () => taken,
   };
 }

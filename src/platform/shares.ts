@@ -7,6 +7,8 @@
 export type Shares = {
   /** Null if there is no room for this holder now. */
   take: (holder: string, amount: number) => Share | null;
+  /** How much all holders have together. */
+  held: () => number;
 };
 
 export type Share = {
@@ -51,5 +53,6 @@ export function createShares(total: number): Shares {
         },
       };
     },
+    held: () => taken,
   };
 }

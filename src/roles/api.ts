@@ -156,6 +156,7 @@ export async function startApi(
   );
   return {
     url: server.url,
+    held: server.held,
     stop: () => stopApi(server, [bodyThread.stop, keyring.flush, rateLimiter.flush, recorder.stop]),
   };
 }

@@ -39,7 +39,11 @@ import { type Installation, publicUrlOf } from './installation.ts';
 import { createSmsProvider } from './sms-provider.ts';
 import { threadEntryOf } from './thread-entry.ts';
 
-export type Worker = { stop: () => Promise<void> };
+export type Worker = {
+  stop: () => Promise<void>;
+  /** How many bytes of contents are in memory: none once it has stopped, or some were not given back. */
+  heldBytes: () => number;
+};
 
 /** Delivers what is due, takes bounces and looks after domains, until it is stopped. */
 export async function startWorker(installation: Installation): Promise<Worker> {
@@ -98,6 +102,7 @@ export async function startWorker(installation: Installation): Promise<Worker> {
   ];
   const stopTidying = tidyRegularly(installation);
   return {
+    heldBytes: delivery.heldBytes,
     stop: async () => {
       await Promise.all([
         stopTidying(),

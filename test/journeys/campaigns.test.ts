@@ -10,7 +10,7 @@ let other: { organizationId: string; key: string };
 const unknownId = '01934c1e-9f3a-7cc0-8b1a-0123456789ab';
 
 beforeAll(async () => {
-  server = await startTestServer();
+  server = await startTestServer({ madeByHand: ['claims', 'recipientCounts'] });
   other = await createSender(server.installation, 'elsewhere.example');
   await updateOrganization(server.installation, server.organizationId, { requestsPerWindow: 10_000 });
 });

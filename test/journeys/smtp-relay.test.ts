@@ -26,12 +26,17 @@ afterEach(async () => {
   for (const close of open.splice(0).reverse()) await close();
 });
 
-type Relay = { sink: SmtpSink; server: TestServer; clock: ShiftedClock; startWorker: (log?: Log) => Worker };
+type Relay = {
+  sink: SmtpSink;
+  server: TestServer;
+  clock: ShiftedClock;
+  startWorker: (log?: Log) => Pick<Worker, 'stop'>;
+};
 
 /** An installation without a worker, and the server that it relays to. */
 async function arrange(
   script: (step: SinkStep) => SinkAction | undefined | Promise<SinkAction | undefined> = () => undefined,
-  more: { connections?: number; onMessage?: (recipient: string) => void } = {},
+  more: { connections?: number; onMessage?: (recipient: string) => void; losesLeases?: boolean } = {},
 ): Promise<Relay> {
   const sink = await startSmtpSink({
     keepContent: true,
@@ -39,13 +44,18 @@ async function arrange(
     onMessage: ({ recipients }) => more.onMessage?.(recipients[0]!),
   });
   open.push(sink.close);
-  const relay = await arrangeAt(`smtp://127.0.0.1:${sink.port}?connections=${more.connections ?? 2}`);
+  const relay = await arrangeAt(
+    `smtp://127.0.0.1:${sink.port}?connections=${more.connections ?? 2}`,
+    more.losesLeases,
+  );
   return { ...relay, sink };
 }
 
-async function arrangeAt(smtpUrl: string): Promise<Omit<Relay, 'sink'>> {
+/** Where leases are lost, the last worker has nobody left who would remove what it lost. */
+async function arrangeAt(smtpUrl: string, losesLeases = false): Promise<Omit<Relay, 'sink'>> {
   const clock = createShiftedClock();
-  const server = await startTestServer({ clock, smtpUrl });
+  const madeByHand = losesLeases ? (['leases'] as const) : [];
+  const server = await startTestServer({ clock, smtpUrl, madeByHand });
   open.push(server.stop);
   return {
     clock,
@@ -323,13 +333,16 @@ describe('a worker that loses its lease', () => {
   test('before the message leaves hands nothing off, and another one does, once', async () => {
     const gate = createGate();
     let holds = 1;
-    const { server, sink, startWorker } = await arrange(async ({ phase }) => {
-      if (phase === 'data' && holds > 0) {
-        holds -= 1;
-        await gate.passed;
-      }
-      return undefined;
-    });
+    const { server, sink, startWorker } = await arrange(
+      async ({ phase }) => {
+        if (phase === 'data' && holds > 0) {
+          holds -= 1;
+          await gate.passed;
+        }
+        return undefined;
+      },
+      { losesLeases: true },
+    );
     const reached = sink.reached('rcpt');
     startWorker();
     const id = await send(server);
@@ -346,14 +359,17 @@ describe('a worker that loses its lease', () => {
     const gate = createGate();
     let holds = 1;
     const reached = createGate();
-    const { server, sink, clock, startWorker } = await arrange(async ({ phase }) => {
-      if (phase === 'content' && holds > 0) {
-        holds -= 1;
-        reached.open();
-        await gate.passed;
-      }
-      return undefined;
-    });
+    const { server, sink, clock, startWorker } = await arrange(
+      async ({ phase }) => {
+        if (phase === 'content' && holds > 0) {
+          holds -= 1;
+          reached.open();
+          await gate.passed;
+        }
+        return undefined;
+      },
+      { losesLeases: true },
+    );
     startWorker();
     const id = await send(server);
     await reached.passed;
@@ -373,12 +389,15 @@ describe('a worker that loses its lease', () => {
   test('along with every other connection writes its outcome as soon as there is a database', async () => {
     const gate = createGate();
     const reached = createGate();
-    const { server, sink, startWorker } = await arrange(async ({ phase }) => {
-      if (phase !== 'content') return undefined;
-      reached.open();
-      await gate.passed;
-      return undefined;
-    });
+    const { server, sink, startWorker } = await arrange(
+      async ({ phase }) => {
+        if (phase !== 'content') return undefined;
+        reached.open();
+        await gate.passed;
+        return undefined;
+      },
+      { losesLeases: true },
+    );
     startWorker();
     const id = await send(server);
     await reached.passed;

@@ -18,11 +18,10 @@ import { watchTenantWall } from '../support/wall-watch.ts';
 
 const monthsMs = 5 * 31 * 24 * 60 * 60_000;
 
-let ends: (() => Promise<unknown>)[] = [];
+const ends: (() => Promise<unknown>)[] = [];
 
 afterEach(async () => {
-  for (const end of ends.reverse()) await end();
-  ends = [];
+  for (const end of ends.splice(0).reverse()) await end();
 });
 
 type World = { testDatabase: TestDatabase; database: Database; clock: AnchoredClock };
@@ -59,7 +58,12 @@ async function setDatabaseClock({ database }: World, aheadMs: number): Promise<v
 }
 
 async function startServer(world: World, worker: boolean, clock: Clock = world.clock): Promise<TestServer> {
-  const server = await startTestServer({ database: world.testDatabase.address, clock, worker });
+  const server = await startTestServer({
+    database: world.testDatabase.address,
+    clock,
+    worker,
+    madeByHand: ['claims'],
+  });
   ends.push(server.stop);
   return server;
 }

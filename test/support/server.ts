@@ -2,6 +2,7 @@
  * A whole installation in this process, for tests that cross rooms: a database of its own, the API and a key, beside an
  * organization whose data clash with those of the test (neighbour.ts).
  */
+import { setTimeout as delay } from 'node:timers/promises';
 import { createApiKey, createOrganization } from '../../src/accounts/accounts.ts';
 import { type Config, readConfig } from '../../src/config.ts';
 import { sandboxDomain, verifyByOperator } from '../../src/domains/domains.ts';
@@ -9,18 +10,24 @@ import { sealKeyPair } from '../../src/domains/key-pair.ts';
 import { insertDomain } from '../../src/domains/store.ts';
 import { type Clock, now, systemClock } from '../../src/platform/clock.ts';
 import { createResolver } from '../../src/platform/dns/dns.ts';
-import type { HttpLimits } from '../../src/platform/http/server.ts';
+import type { HttpLimits, HttpServer } from '../../src/platform/http/server.ts';
 import { createValidation } from '../../src/platform/http/validation.ts';
 import { createIds } from '../../src/platform/ids.ts';
 import { silentLog } from '../../src/platform/log.ts';
-import { type DatabaseAddress, openDatabase } from '../../src/platform/postgres/database.ts';
+import {
+  type Database,
+  type DatabaseAddress,
+  DatabaseUnavailableError,
+  openDatabase,
+} from '../../src/platform/postgres/database.ts';
 import { createPartitions, withPartitionsOnDemand } from '../../src/platform/postgres/partitions.ts';
 import { createSecrets, type Secrets } from '../../src/platform/secrets.ts';
 import { startApi } from '../../src/roles/api.ts';
 import { type Installation, instanceHostsOf } from '../../src/roles/installation.ts';
 import { textFormats } from '../../src/roles/text-formats.ts';
-import { startWorker } from '../../src/roles/worker.ts';
+import { startWorker, type Worker } from '../../src/roles/worker.ts';
 import { nextDkimKeyPair } from './dkim-key-pairs.ts';
+import { findHeld, sweepDatabase, type Violation } from './sweep.ts';
 import { createTestDatabase } from './test-database.ts';
 import { watchTenantWall } from './wall-watch.ts';
 
@@ -36,6 +43,8 @@ export type TestServerOptions = Partial<Config> & {
   /** Instead of a database of the run's own server; the caller removes it. */
   database?: DatabaseAddress;
   secrets?: Secrets;
+  /** What the test writes into tables by itself, and the sweep at the end would take for a fault. */
+  madeByHand?: readonly Violation[];
 };
 
 export type TestServer = {
@@ -56,7 +65,7 @@ export type TestServer = {
     body?: unknown,
     headers?: Readonly<Record<string, string>>,
   ) => Promise<TestResponse<Body>>;
-  /** Ends worker and API in good order, and removes the database. */
+  /** Ends worker and API in good order, looks whether anything is left that must not be, and removes the database. */
   stop: () => Promise<void>;
 };
 
@@ -71,6 +80,7 @@ export async function startTestServer(options: TestServerOptions = {}): Promise<
     limits = {},
     secrets = createSecrets(secret),
     database: given,
+    madeByHand = [],
     ...settings
   } = options;
   const testDatabase = given
@@ -119,10 +129,12 @@ export async function startTestServer(options: TestServerOptions = {}): Promise<
       request: createClient(api.url, key),
       stop: async () => {
         await Promise.all([api.stop(), worker?.stop()]);
+        const found = await sweep({ api, worker, database, madeByHand });
         await installation.close();
-        const breaches = watch.breaches();
-        if (breaches.length > 0)
-          throw new Error(`run outside of the second wall, see wall-watch.ts: ${breaches.join('\n')}`);
+        found.push(
+          ...watch.breaches().map((breach) => `run outside of the second wall, see wall-watch.ts: ${breach}`),
+        );
+        if (found.length > 0) throw new Error(found.join('\n'));
       },
     };
   } catch (cause) {
@@ -130,6 +142,31 @@ export async function startTestServer(options: TestServerOptions = {}): Promise<
     throw cause;
   }
 }
+
+/** What a server leaves that has stopped, and must not. A handler whose client has left may take another moment. */
+async function sweep({
+  api,
+  worker,
+  database,
+  madeByHand,
+}: {
+  api: HttpServer;
+  worker: Worker | null;
+  database: Database;
+  madeByHand: readonly Violation[];
+}): Promise<string[]> {
+  const held = () => findHeld({ ...api.held(), workerContentBytes: worker?.heldBytes() ?? 0 });
+  for (let tries = 1; tries <= heldTriesMax && held().length > 0; tries += 1) await delay(heldPauseMs);
+  const left = await sweepDatabase(database, madeByHand).catch((cause: unknown) => {
+    // Some tests take the database away.
+    if (cause instanceof DatabaseUnavailableError) return [];
+    throw cause;
+  });
+  return [...held(), ...left];
+}
+
+const heldTriesMax = 100;
+const heldPauseMs = 20;
 
 const secret = 'a secret of the tests, and of nothing else';
 

@@ -1,14 +1,18 @@
 import type { Server } from 'node:http';
 import type { Socket } from 'node:net';
 import { networkOf } from '../network.ts';
-import { createShares } from '../shares.ts';
+import { createShares, type Shares } from '../shares.ts';
 
-/** Each network may have as many connections as are left for the others; what is beyond that is closed. */
-export function shareConnections(server: Server, connectionsMax: number): void {
+/**
+ * Each network may have as many connections as are left for the others; what is beyond that is closed. Returns the shares
+ * that the connections hold.
+ */
+export function shareConnections(server: Server, connectionsMax: number): Shares {
   const connections = createShares(connectionsMax);
   server.on('connection', (socket: Socket) => {
     const place = connections.take(networkOf(socket.remoteAddress ?? ''), 1);
     if (place === null) socket.destroy();
     else socket.once('close', place.release);
   });
+  return connections;
 }

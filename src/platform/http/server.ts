@@ -107,6 +107,17 @@ export type HttpServer = {
   url: string;
   /** Lets every request that was begun be answered, then closes. */
   stop: () => Promise<void>;
+  /** How much is held of each limit: nothing of any once all requests are over, or something was not given back. */
+  held: () => HeldByRequests;
+};
+
+export type HeldByRequests = {
+  admissions: number;
+  requests: number;
+  arriving: number;
+  arrivingForms: number;
+  largeBodyBytes: number;
+  connections: number;
 };
 
 /** Throws if the port cannot be had. */
@@ -149,7 +160,7 @@ export async function startHttpServer(options: HttpServerOptions): Promise<HttpS
     app.server.emit('request', request, response);
   });
 
-  shareConnections(app.server, limits.connectionsMax);
+  const connections = shareConnections(app.server, limits.connectionsMax);
   addLifecycle(app, options, limits, state);
   addBodyParsers(app);
   const tools: RouteTools = {
@@ -196,6 +207,14 @@ export async function startHttpServer(options: HttpServerOptions): Promise<HttpS
       });
       await app.close();
     },
+    held: () => ({
+      admissions: state.admissions,
+      requests: tools.places.held(),
+      arriving: tools.arriving.held(),
+      arrivingForms: pageTools.arriving.held(),
+      largeBodyBytes: tools.bytes.held(),
+      connections: connections.held(),
+    }),
   };
 }
 

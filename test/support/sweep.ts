@@ -1,0 +1,142 @@
+/**
+ * What must be true when a test is over, whatever it was about: nothing of what was held, claimed, announced or taken is
+ * left, counts are what a recount gives, and nothing can be read of whom was erased. Every server of a test is swept when
+ * it has stopped (server.ts), and the test fails over what is found.
+ */
+import { type Connection, unpreparedStatement } from '../../src/platform/postgres/database.ts';
+import { neighbourId } from './neighbour.ts';
+
+/** The neighbour's rows are twins that nobody looks after. */
+const isSwept = (table: string) => `${table}.organization_id <> '${neighbourId}'`;
+
+/** What must not be, and the SQL that finds it, as text. */
+const violations = {
+  campaignHolds: {
+    what: 'a hold of a campaign that is over, or that is not there',
+    found: `
+      select h::text from holds h
+      where ${isSwept('h')} and h.holder_kind = 'campaign' and not exists (
+        select from campaigns c
+        where c.organization_id = h.organization_id and c.id = h.holder_id and c.deleted_at is null
+          and c.status not in ('sent', 'failed', 'cancelled')
+      )`,
+  },
+  segmentHolds: {
+    what: 'a hold of a segment that is not there',
+    found: `
+      select h::text from holds h
+      where ${isSwept('h')} and h.holder_kind = 'segment' and not exists (
+        select from contact_sets s
+        where s.organization_id = h.organization_id and s.id = h.holder_id and s.deleted_at is null
+      )`,
+  },
+  claims: {
+    what: 'a claim of a worker that is no more',
+    found: `
+      select q::text from delivery_queue q
+      where ${isSwept('q')} and q.claimed_by is not null and q.claimed_by not in (select epoch from workers)`,
+  },
+  announcements: {
+    what: 'an announcement of a worker that is no more',
+    found: 'select h::text from hand_offs h where h.epoch not in (select epoch from workers)',
+  },
+  leases: {
+    // Its lock is its sign of life (src/platform/queue/lease.ts).
+    what: 'a lease of a worker that is no more',
+    found: `
+      select w::text from workers w
+      where not exists (
+        select from pg_locks
+        where locktype = 'advisory' and classid = 740521 and objid = w.epoch and granted
+          and database = (select oid from pg_database where datname = current_database())
+      )`,
+  },
+  attachments: {
+    what: 'an attachment of a message of which nothing is in the queue',
+    found: `
+      select a.organization_id || ' ' || a.message_id from attachment_contents a
+      where ${isSwept('a')} and not exists (
+        select from delivery_queue q where q.organization_id = a.organization_id and q.message_id = a.message_id
+      )`,
+  },
+  memberCounts: {
+    what: 'a count of members that is not what a recount gives',
+    found: `
+      select set_id || ' ' || coalesce(counted.contacts, 0) || ' instead of ' || coalesce(recounted.contacts, 0)
+      from (select organization_id, set_id, sum(contacts) as contacts from membership_counts group by 1, 2) counted
+      full join (select organization_id, set_id, count(*) as contacts from memberships group by 1, 2) recounted
+        using (organization_id, set_id)
+      where organization_id <> '${neighbourId}'
+        and coalesce(counted.contacts, 0) <> coalesce(recounted.contacts, 0)`,
+  },
+  // What is to be counted again stands in recipient_changes: of a message that it names, nothing is sure yet.
+  recipientCounts: {
+    what: "a count of a campaign's recipients that is not what a recount gives",
+    found: `
+      select n::text
+      from recipient_counts n
+      join campaigns c on c.organization_id = n.organization_id and c.message_id = n.message_id
+      cross join lateral (
+        select count(r.handed_off_at) as handed_off,
+          count(*) filter (where r.drop_reason is not null) as dropped,
+          count(*) filter (where r.status = 'bounced') as bounced,
+          count(*) filter (where r.status = 'failed') as failed,
+          count(*) filter (where r.status = 'complained') as complained,
+          count(*) filter (where r.status = 'unsubscribed') as unsubscribed,
+          count(r.opened_at) as opened,
+          count(r.clicked_at) as clicked
+        from recipients r
+        where r.organization_id = n.organization_id and r.message_id = n.message_id and r.ordinal / 1000 = n.slice
+      ) recounted
+      where ${isSwept('n')}
+        and (n.handed_off, n.dropped, n.bounced, n.failed, n.complained, n.unsubscribed, n.opened, n.clicked)
+          <> (recounted.handed_off, recounted.dropped, recounted.bounced, recounted.failed, recounted.complained,
+              recounted.unsubscribed, recounted.opened, recounted.clicked)
+        and not exists (
+          select from recipient_changes x where x.organization_id = n.organization_id and x.message_id = n.message_id
+        )`,
+  },
+  uncountedRecipients: {
+    what: 'a recipient of a campaign who was written to and is not counted',
+    found: `
+      select r.message_id || ' ' || r.ordinal
+      from campaigns c
+      join recipients r on r.organization_id = c.organization_id and r.message_id = c.message_id
+      where ${isSwept('r')} and r.handed_off_at is not null
+        and not exists (
+          select from recipient_counts n
+          where n.organization_id = r.organization_id and n.message_id = r.message_id and n.slice = r.ordinal / 1000
+        )
+        and not exists (
+          select from recipient_changes x where x.organization_id = r.organization_id and x.message_id = r.message_id
+        )`,
+  },
+} satisfies Record<string, { what: string; found: string }>;
+
+export type Violation = keyof typeof violations;
+
+/** In one statement, since it is run after each server: three examples of each. */
+const sweeping = Object.entries(violations)
+  .map(([name, { found }]) => `(select '${name}' as name, example from (${found}) found (example) limit 3)`)
+  .join('\nunion all\n');
+
+/**
+ * A sentence for each thing that must not be, up to three of a kind. Those that a test has `madeByHand`, such as the
+ * claim of a worker that it did not start, are not looked for.
+ */
+export async function sweepDatabase(
+  connection: Connection,
+  madeByHand: readonly Violation[] = [],
+): Promise<string[]> {
+  const rows = await connection.rows(unpreparedStatement<{ name: Violation; example: string }>(sweeping));
+  return rows
+    .filter(({ name }) => !madeByHand.includes(name))
+    .map(({ name, example }) => `${violations[name].what} (${name}): ${example}`);
+}
+
+/** A sentence for each limit of which something is still held, or was given back twice. */
+export function findHeld(held: Readonly<Record<string, number>>): string[] {
+  return Object.entries(held)
+    .filter(([, amount]) => amount !== 0)
+    .map(([limit, amount]) => `of ${limit} there are ${amount} held when all is over`);
+}
