@@ -215,6 +215,9 @@ test('a search looks through a few megabytes at a time, and misses nothing on it
   const one = await list('?search=needle&limit=1');
   expect([messageIds(one), one.has_more]).toEqual([matching.slice(0, 1), true]);
   expect(messageIds(await list(`?search=needle&limit=1&after=${one.next}`))).toEqual(matching.slice(1, 2));
+  // One that is more than a list may hold is looked at as a whole, too.
+  const { body } = await server.request('DELETE', '/sandbox/messages?search=needle');
+  expect(body).toEqual({ deleted: matching.length });
 });
 
 test('one message is deleted by its id, and others by the filters of the list', async () => {
