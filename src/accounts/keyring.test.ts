@@ -270,6 +270,15 @@ async function lastUsedAt(): Promise<Date | null> {
   return (await listApiKeys(database, organizationId, 1))[0]!.lastUsedAt;
 }
 
+test('the last use of a key is its own, and none of the organization’s other keys', async () => {
+  const { key } = await aKey();
+  await aKey();
+  await keyring.find(key, address);
+  await keyring.flush();
+  const [other, used] = await listApiKeys(database, organizationId, 2);
+  expect([other!.lastUsedAt, used!.lastUsedAt]).toEqual([null, new Date(clock.nowMs())]);
+});
+
 test('the last use of a key is written behind its back, and once a minute at most', async () => {
   const { key } = await aKey();
   await keyring.find(key, address);

@@ -2,9 +2,9 @@ import { afterAll, beforeAll, expect, test } from 'vitest';
 import { createTestDatabase, type TestDatabase } from '../../test/support/test-database.ts';
 import { systemClock } from '../platform/clock.ts';
 import { createIds } from '../platform/ids.ts';
-import { type Database, openDatabase } from '../platform/postgres/database.ts';
+import { type Database, openDatabase, unpreparedStatement } from '../platform/postgres/database.ts';
 import { createSecrets } from '../platform/secrets.ts';
-import { loadVerifiedDomains, verifyByOperator } from './domains.ts';
+import { findReturnPathOwner, loadSendingDomains, loadVerifiedDomains, verifyByOperator } from './domains.ts';
 
 let testDatabase: TestDatabase;
 let database: Database;
@@ -78,7 +78,7 @@ test("what another organization holds is taken, and so is everything above and b
   for (const name of ['mail.held.example', 'held.example', 'deep.mail.held.example']) {
     expect(await verify(name, other)).toEqual(taken);
   }
-  for (const name of ['xmail.held.example', 'web.held.example', 'mail.xheld.example']) {
+  for (const name of ['xmail.held.example', 'il.held.example', 'web.held.example', 'mail.xheld.example']) {
     expect(await verify(name, other)).toMatchObject({ kind: 'verified' });
   }
   expect(await verify('deep.mail.held.example')).toMatchObject({ kind: 'verified' });
@@ -93,4 +93,36 @@ test('of many organizations that verify a domain, or its parent, at once exactly
     // Of two names side by side both could be had, but here one is above the other.
     1,
   );
+});
+
+test('bounces are for whoever has verified the domain, and not for who has only registered it', async () => {
+  await database.rows(
+    unpreparedStatement(
+      `insert into domains (organization_id, id, name, status, return_path_subdomain, created_at, updated_at)
+       values ($1, $2, 'returned.example', 'pending', 'send', now(), now())`,
+    ),
+    [other, newId()],
+  );
+  expect(await findReturnPathOwner(database, 'send.returned.example')).toBeNull();
+  await verify('returned.example');
+  expect(await findReturnPathOwner(database, 'send.returned.example')).toBe(own);
+  expect(await findReturnPathOwner(database, 'mail.returned.example')).toBeNull();
+});
+
+test('links lead to the tracking host once its record was found, and not before', async () => {
+  await verify('tracked.example');
+  const set = (findings: unknown) =>
+    database.rows(
+      unpreparedStatement(
+        `update domains set tracking_subdomain = 'click', findings = $2 where organization_id = $1 and name = 'tracked.example'`,
+      ),
+      [own, JSON.stringify(findings)],
+    );
+  const trackingHost = async () =>
+    (await loadSendingDomains({ secrets }, database, [{ organizationId: own, name: 'tracked.example' }]))[0]!
+      .trackingHost;
+  await set({ tracking: { status: 'missing' } });
+  expect(await trackingHost()).toBeNull();
+  await set({ tracking: { status: 'verified' } });
+  expect(await trackingHost()).toBe('click.tracked.example');
 });

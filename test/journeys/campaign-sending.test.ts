@@ -127,9 +127,12 @@ describe('a scheduled campaign whose time came', () => {
     await inStatus(id, 'sent');
   });
 
-  test('when it was fit no more has failed, and says why', async () => {
+  test('when it was fit no more has failed, says why, and lets go of its list', async () => {
     await aContact('Ann');
     const id = await aCampaign();
+    await send(id, { scheduled_at: new Date(Date.now() + 60_000).toISOString() });
+    const holds = () => rows('select held_id from holds where holder_id = $1', [id]);
+    expect(await holds()).toHaveLength(1);
     await rows("update campaigns set content = '{}' where id = $1", [id]).catch(() => undefined);
     await rows(
       `update campaigns set status = 'scheduled', scheduled_at = now() - interval '1 minute' where id = $1`,
@@ -138,6 +141,7 @@ describe('a scheduled campaign whose time came', () => {
     await rows("select pg_notify('postillion_campaigns', '')");
     const { failure_reason: reason } = await inStatus(id, 'failed');
     expect(reason).toContain('from is required');
+    expect(await holds()).toEqual([]);
   });
 });
 

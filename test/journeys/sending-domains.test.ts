@@ -387,6 +387,14 @@ describe('the periodic check', () => {
       });
       expect(await post(server, anEmail({ from: 'a@periodic.example' }))).toMatchObject({ status: 202 });
 
+      // It stays so since then, however often it is looked at.
+      clock.putForward(60_001);
+      const again = await eventually(
+        async () => (await readDomain(domain.id)).body,
+        ({ last_checked_at: at }) => at !== degraded.last_checked_at,
+      );
+      expect(again.health.since).toBe(degraded.health.since);
+
       publish(domain);
       clock.putForward(60_001);
       await eventually(
