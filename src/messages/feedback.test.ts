@@ -331,3 +331,35 @@ test('a message that is refused for what it is never suppresses an address, howe
   }
   expect(await isSuppressed(address)).toEqual([false]);
 });
+
+test('a report counts once towards the reputation, as what it says and never as a hand-off', async () => {
+  const job = await insertRecipient({ organizationId: newId(), status: 'delivered' });
+  const bounce = report(job, 'bounced', 'hard');
+  await applyReports(tools, 'email', [bounce]);
+  await applyReports(tools, 'email', [bounce]);
+  await applyReports(tools, 'email', [report(job, 'complained')]);
+  const counts = await database.rows(
+    unpreparedStatement(
+      `select sum(sent) as sent, sum(bounced) as bounced, sum(complained) as complained
+       from reputation_counts where organization_id = $1`,
+    ),
+    [job.organizationId],
+  );
+  expect(counts).toEqual([{ sent: 0, bounced: 1, complained: 1 }]);
+});
+
+test('what is reported of a campaign’s recipient is to be counted, and whoever counts is told', async () => {
+  const job = await insertRecipient();
+  await database.rows(unpreparedStatement("update messages set class = 'campaign' where id = $1"), [
+    job.messageId,
+  ]);
+  let told = 0;
+  await applyReports({ ...tools, onCampaignProgress: () => (told += 1) }, 'email', [
+    report(job, 'delivered'),
+  ]);
+  const changes = await database.rows(
+    unpreparedStatement('select slices from recipient_changes where message_id = $1'),
+    [job.messageId],
+  );
+  expect([changes, told]).toEqual([[{ slices: [0] }], 1]);
+});

@@ -1,16 +1,24 @@
-import { afterAll, beforeAll, expect, test } from 'vitest';
+import { setImmediate as nextTurn } from 'node:timers/promises';
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { eventually } from '../../test/support/email-journey.ts';
+import { createManualClock } from '../../test/support/manual-clock.ts';
 import { createTestDatabase, type TestDatabase } from '../../test/support/test-database.ts';
 import { dateOf, systemClock } from '../platform/clock.ts';
 import { createIds } from '../platform/ids.ts';
 import { silentLog } from '../platform/log.ts';
-import { type Database, openDatabase, unpreparedStatement } from '../platform/postgres/database.ts';
+import {
+  type Database,
+  DatabaseUnavailableError,
+  openDatabase,
+  unpreparedStatement,
+} from '../platform/postgres/database.ts';
 import { createSecrets } from '../platform/secrets.ts';
 import type { SendOutcome } from '../channels/outcome.ts';
 import type { Lease } from '../platform/queue/lease.ts';
 import { applyReports, type FeedbackTools } from './feedback.ts';
 import type { Job } from './queue-store.ts';
-import { settleOutcome } from './settlement.ts';
+import { findByProviderIds } from './provider-ids.ts';
+import { dropJob, settleOutcome } from './settlement.ts';
 import { type Settled, writeUntilSettled, type WriterTools } from './settlement-writer.ts';
 
 const newId = createIds(systemClock);
@@ -268,4 +276,195 @@ test('a campaign is counted again after each outcome and each report, and the co
   expect([await takeChanges(), woken]).toEqual([1, 1]);
   await applyReports(tools, 'sms', [{ job: other, status: 'delivered', failure: null }]);
   expect([await takeChanges(), woken]).toEqual([1, 2]);
+});
+
+describe('outcomes of email', () => {
+  type Email = { isCampaign?: boolean; recipients?: number; claimedBy?: number };
+
+  /** To addresses of an organization of its own, claimed by this worker unless it is said otherwise. */
+  async function insertEmail({ isCampaign = false, recipients = 1, claimedBy = epoch }: Email = {}): Promise<
+    Job[]
+  > {
+    const key = { organizationId: newId(), messageId: newId() };
+    const lane = isCampaign ? 1 : 0;
+    await run(
+      `with message as (
+         insert into messages
+           (organization_id, id, channel, class, sender, details, recipient_count, created_at, updated_at)
+         values ($1, $2, 'email', $3, 'a@postillion.test', '{}', $4, now(), now())
+       ), queued as (
+         insert into delivery_queue
+           (organization_id, message_id, ordinal, channel, lane, due_at, accepted_at, content_bytes, claimed_by,
+             claim_number)
+         select $1, $2, ordinal, 'email', $5, now(), now(), 100, $6, 1
+         from generate_series(0, $4::integer - 1) ordinal
+       )
+       insert into recipients
+         (organization_id, message_id, ordinal, field, address, address_key, contact_id, status_at)
+       select $1, $2, ordinal, 'to', ordinal || '@example.com', ordinal || '@example.com',
+         case when $3 = 'campaign' then gen_random_uuid() end, now()
+       from generate_series(0, $4::integer - 1) ordinal`,
+      [
+        key.organizationId,
+        key.messageId,
+        isCampaign ? 'campaign' : 'transactional',
+        recipients,
+        lane,
+        claimedBy,
+      ],
+    );
+    return Array.from({ length: recipients }, (_, ordinal) => ({
+      ...key,
+      ordinal,
+      channel: 'email',
+      isCampaign,
+      contactId: null,
+      address: `${ordinal}@example.com`,
+      addressKey: `${ordinal}@example.com`,
+      variables: null,
+      acceptedAt: dateOf(systemClock.nowMs()),
+      contentBytes: 100,
+      attempts: 0,
+      ambiguities: 0,
+      crashes: 0,
+      claimNumber: 1,
+    }));
+  }
+
+  const delivered = { kind: 'accepted', providerMessageId: 'one', reply: null } as const;
+  const refused = { kind: 'rejected', reason: 'mailbox_not_found', reply } as const;
+  const putOff = { kind: 'deferred', reason: 'rate_limited', reply } as const;
+  const cutOff = { kind: 'unknown', reply } as const;
+
+  const rowsOf = (table: 'recipients' | 'delivery_queue' | 'recipient_changes', job: Job) =>
+    run<Record<string, unknown>>(
+      `select * from ${table} where organization_id = $1 and message_id = $2${table === 'recipient_changes' ? '' : ' order by ordinal'}`,
+      [job.organizationId, job.messageId],
+    );
+  const reputationOf = async ({ organizationId: id }: Job) =>
+    run(
+      'select sum(sent) as sent, sum(bounced) as bounced from reputation_counts where organization_id = $1',
+      [id],
+    );
+  const suppressedOf = ({ organizationId: id }: Job) =>
+    run('select reason from suppressions where organization_id = $1', [id]);
+
+  test('are written with what was said, and count towards the reputation', async () => {
+    const [ann, bob] = (await insertEmail({ recipients: 2 })) as [Job, Job];
+    await writeUntilSettled(toolsWith(database), lease, [toSettled(ann, delivered), toSettled(bob, refused)]);
+    expect(await rowsOf('recipients', ann)).toMatchObject([
+      { status: 'delivered', handed_off_at: expect.any(Date) as Date, failure_class: null },
+      { status: 'bounced', handed_off_at: expect.any(Date) as Date, failure_class: 'mailbox_not_found' },
+    ]);
+    expect(await rowsOf('delivery_queue', ann)).toEqual([]);
+    expect(await reputationOf(ann)).toEqual([{ sent: 2, bounced: 1 }]);
+    expect(await suppressedOf(ann)).toEqual([{ reason: 'hard_bounce' }]);
+  });
+
+  test('that put off what is another worker’s by now leave it alone', async () => {
+    const [job] = (await insertEmail({ claimedBy: epoch + 1 })) as [Job];
+    const before = await Promise.all([rowsOf('recipients', job), rowsOf('delivery_queue', job)]);
+    await writeUntilSettled(toolsWith(database), lease, [toSettled(job, putOff)]);
+    expect(await Promise.all([rowsOf('recipients', job), rowsOf('delivery_queue', job)])).toEqual(before);
+  });
+
+  test('that were cut off are remembered, so that they are repeated once', async () => {
+    const [job] = (await insertEmail()) as [Job];
+    await writeUntilSettled(toolsWith(database), lease, [toSettled(job, cutOff)]);
+    expect(await rowsOf('delivery_queue', job)).toMatchObject([{ ambiguities: 1, claimed_by: null }]);
+    expect(await rowsOf('recipients', job)).toMatchObject([{ ambiguities: 1, uncertain: true }]);
+  });
+
+  test('say why a recipient was dropped', async () => {
+    const [job] = (await insertEmail()) as [Job];
+    await writeUntilSettled(toolsWith(database), lease, [
+      { settlement: dropJob(job, 'suppressed'), message: null },
+    ]);
+    expect(await rowsOf('recipients', job)).toMatchObject([{ status: 'sent', drop_reason: 'suppressed' }]);
+  });
+
+  test.each([
+    [true, 1],
+    [false, 0],
+  ])(
+    'are to be counted where they are a campaign’s (%s), and whoever counts is told',
+    async (isCampaign, changes) => {
+      const [job] = (await insertEmail({ isCampaign })) as [Job];
+      let told = 0;
+      const tools = { ...toolsWith(database), onCampaignProgress: () => (told += 1) };
+      await writeUntilSettled(tools, lease, [toSettled(job, delivered)]);
+      expect([(await rowsOf('recipient_changes', job)).length, told]).toEqual([changes, changes]);
+    },
+  );
+
+  test('that cannot be written take none of their batch along', async () => {
+    const jobs = await insertEmail({ recipients: 3 });
+    const outcomes = [delivered, { ...refused, reply: { ...reply, diagnostic: 'a NUL: \0' } }, delivered];
+    expect(
+      await writeUntilSettled(
+        toolsWith(database),
+        lease,
+        jobs.map((job, index) => toSettled(job, outcomes[index]!)),
+      ),
+    ).toEqual([true, false, true]);
+    expect((await rowsOf('recipients', jobs[0]!)).map(({ status }) => status)).toEqual([
+      'delivered',
+      'sent',
+      'delivered',
+    ]);
+  });
+
+  test('are offered to a database that is away, and for ten seconds once the lease is lost', async () => {
+    const clock = createManualClock();
+    const away = {
+      ...database,
+      transactionByIndex: () => Promise.reject(new DatabaseUnavailableError('away')),
+    };
+    const lost = new AbortController();
+    const [job] = (await insertEmail()) as [Job];
+    let end = 'still offered';
+    const writing = writeUntilSettled({ ...toolsWith(away), clock }, { ...lease, signal: lost.signal }, [
+      toSettled(job, delivered),
+    ]).catch((cause: unknown) => {
+      end = cause instanceof DatabaseUnavailableError ? 'given up' : String(cause);
+    });
+    const goOn = async (seconds: number) => {
+      for (let half = 0; half < 2 * seconds && end === 'still offered'; half += 1) {
+        await clock.whenWaiting(1);
+        clock.advance(500);
+        await nextTurn();
+      }
+      return end;
+    };
+    expect(await goOn(60)).toBe('still offered');
+    lost.abort();
+    expect(await goOn(9)).toBe('still offered');
+    expect(await goOn(3)).toBe('given up');
+    await writing;
+  });
+});
+
+test('texts do not count towards the reputation of email, and suppress no address', async () => {
+  const [job] = (await insertClaimed(1)) as [Job];
+  const before = await run('select sum(sent) as sent from reputation_counts');
+  await writeUntilSettled(toolsWith(database), lease, [
+    toSettled(job, { kind: 'rejected', reason: 'unknown_subscriber', reply }),
+  ]);
+  expect(await run('select status from recipients where message_id = $1', [job.messageId])).toEqual([
+    { status: 'failed' },
+  ]);
+  expect(await run('select sum(sent) as sent from reputation_counts')).toEqual(before);
+  expect(await run('select from suppressions where address = $1', [job.addressKey])).toEqual([]);
+});
+
+test('a receipt finds a text by the name that its provider gave it', async () => {
+  const [job] = (await insertClaimed(1)) as [Job];
+  const providerMessageId = `provider-${job.messageId}`;
+  await writeUntilSettled(toolsWith(database), lease, [
+    toSettled(job, { kind: 'accepted', providerMessageId, reply: null }),
+  ]);
+  const { organizationId: ofJob, messageId, ordinal } = job;
+  expect(await findByProviderIds(database, 'sms', [providerMessageId])).toEqual(
+    new Map([[providerMessageId, { organizationId: ofJob, messageId, ordinal }]]),
+  );
 });

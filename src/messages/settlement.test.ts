@@ -177,6 +177,14 @@ test('a transactional hand-off that was cut off is repeated once, a minute later
   expect(settleAmbiguity(aJob({ ambiguities: 1 }), context).requeue).toBeNull();
 });
 
+test('a text is never repeated after a hand-off that was cut off: it costs money, and a receipt may tell', () => {
+  expect(settleAmbiguity(aJob({ channel: 'sms' }), context)).toMatchObject({
+    isAmbiguous: true,
+    wasHandedOff: true,
+    requeue: null,
+  });
+});
+
 test('a campaign is never repeated after a hand-off that was cut off', () => {
   const settlement = settleAmbiguity(aJob({ isCampaign: true }), context);
   expect(settlement).toMatchObject({ isAmbiguous: true, wasHandedOff: true, status: null, requeue: null });
@@ -202,6 +210,18 @@ test('a job that took three workers down is set aside, and no earlier', () => {
     { dueAt: new Date(atMs), attempts: 0, crashes: 2, setAsideAt: null },
     { dueAt: new Date(atMs), attempts: 0, crashes: 3, setAsideAt: new Date(atMs) },
   ]);
+});
+
+test('a recipient of a campaign over whom three workers died has failed, so that the campaign comes to its end', () => {
+  const isCampaign = true;
+  expect(settleCrash(aJob({ isCampaign, crashes: 1 }), context)).toMatchObject({
+    status: null,
+    requeue: { crashes: 2, setAsideAt: null },
+  });
+  expect(settleCrash(aJob({ isCampaign, crashes: 2 }), context)).toMatchObject({
+    status: 'failed',
+    requeue: null,
+  });
 });
 
 test('a recipient that was never tried is dropped and stays at its status', () => {

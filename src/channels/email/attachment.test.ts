@@ -4,6 +4,45 @@ import { isContentId, isContentType, isRefusedAttachment, resolveContentType } f
 
 const harmless = 'application/octet-stream';
 
+/** As the providers list them: support.google.com/mail/answer/6590, and "Blocked attachments in Outlook". */
+const refusedByProviders = {
+  Gmail:
+    'ade adp apk appx appxbundle bat cab chm cmd com cpl diagcab diagcfg diagpkg dll dmg ex ex_ exe hta img ins iso ' +
+    'isp jar jnlp js jse lib lnk mde mjs msc msi msix msixbundle msp mst nsh pif ps1 scr sct shb sys vb vbe vbs vhd ' +
+    'vxd wsc wsf wsh xll',
+  Outlook:
+    'app application appref-ms asp aspx bas csh fxp gadget hlp hpj htc inf its ksh library-ms mad maf mag mam maq mcf ' +
+    'mda msh msh1 msh2 mshxml msh1xml msh2xml msu osd pcd pl plg prg ps1xml ps2 ps2xml psc1 psc2 psd1 py pyc pyo ' +
+    'pyw pyz pyzw reg scf search-ms settingcontent-ms shs theme udl url vbp vhdx vsmacros vsw website ws xbap xnk',
+  'everybody, because of macros': 'docm dotm xlsm xltm xlam pptm potm ppam ppsm sldm wll xlm',
+} as const;
+
+describe.each(Object.entries(refusedByProviders))('refused by %s', (_provider, extensions) => {
+  it.each(extensions.split(' '))('%s', (extension) => {
+    expect(isRefusedAttachment(`file.${extension}`, harmless)).toBe(true);
+  });
+});
+
+it.each([
+  'application/hta',
+  'application/java-archive',
+  'application/javascript',
+  'application/vnd.android.package-archive',
+  'application/vnd.microsoft.portable-executable',
+  'application/vnd.ms-excel.sheet.macroenabled.12',
+  'application/vnd.ms-htmlhelp',
+  'application/vnd.ms-powerpoint.presentation.macroenabled.12',
+  'application/vnd.ms-word.document.macroenabled.12',
+  'application/x-msdownload',
+  'application/x-msi',
+  'application/x-sh',
+  'text/javascript',
+  'text/vbscript',
+])('a file without a telling name is refused as %s', (contentType) => {
+  expect(isRefusedAttachment('file', contentType)).toBe(true);
+  expect(isRefusedAttachment('file', contentType.toUpperCase())).toBe(true);
+});
+
 describe('an attachment', () => {
   it.each([
     'setup.exe',
