@@ -348,6 +348,14 @@ export const campaigns: readonly Mutant[] = [
     harm: 'a campaign that missed its time by days is sent, although nobody may want it any more',
   },
   {
+    file: 'src/campaigns/scheduling.ts',
+    from: '      await releaseUsed(transaction, key);\n',
+    to: '',
+    tests: ['test/journeys/campaign-sending.test.ts'],
+    named: 'lets go of its list',
+    harm: 'lists of a campaign that was not fit at its time can never be deleted',
+  },
+  {
     file: 'src/campaigns/email-channel.ts',
     from: "return name === 'unsubscribe_url' || name.startsWith('_postillion.');",
     to: "return name.startsWith('_postillion.');",

@@ -1,0 +1,77 @@
+/** Of segments: conditions, their members, and what follows changes. */
+import type { Mutant } from '../mutant.ts';
+
+export const segments: readonly Mutant[] = [
+  {
+    file: 'src/segments/membership.ts',
+    from: 'if (!(await store.tryLockMembers(transaction, organizationId))) return false;',
+    to: '',
+    tests: ['test/journeys/segments.test.ts'],
+    named: 'come and go through segments that use others',
+    harm: "two nodes follow an organization's changes at once, and somebody who left is in again",
+  },
+  {
+    file: 'src/segments/membership.ts',
+    from: 'const ready = usedFirst(segments).filter(({ isReady }) => isReady);',
+    to: 'const ready = usedFirst(segments);',
+    tests: ['test/journeys/segments.test.ts'],
+    named: 'a segment that fails takes along those that use it, and no other',
+    harm: 'a segment that is not ready is followed as if it were',
+  },
+  {
+    file: 'src/segments/membership.ts',
+    from: '    await setReadiness(transaction, { organizationId, ids: [id], isReady: false });\n    const nextAt',
+    to: '    const nextAt',
+    tests: ['test/journeys/segments.test.ts'],
+    named: 'a segment that fails takes along those that use it, and no other',
+    harm: 'a segment that failed still serves as an exclusion, with old members',
+  },
+  {
+    file: 'src/segments/membership.ts',
+    from: '    await makeUsersStale(transaction, segment);\n  });',
+    to: '  });',
+    tests: ['test/journeys/segments.test.ts'],
+    named: 'a segment that fails takes along those that use it, and no other',
+    harm: 'a segment that uses one that failed lets everybody in',
+  },
+  {
+    file: 'src/segments/membership.ts',
+    from: '  if (!isCurrent) throw new SupersededError();\n',
+    to: '',
+    tests: ['test/journeys/segments.test.ts'],
+    named: 'a computation that was overtaken by other conditions, or by a deletion, leaves nothing',
+    harm: 'a computation for old conditions leaves its members to the new ones',
+  },
+  {
+    file: 'src/segments/membership.ts',
+    from: 'if (hasChanged || !segment.isReady) await store.computeUsers(transaction, segment, at);',
+    to: 'if (hasChanged) await store.computeUsers(transaction, segment, at);',
+    tests: ['test/journeys/segments.test.ts'],
+    named: 'a segment that fails takes along those that use it, and no other',
+    harm: 'a segment waits for ever for one that it uses and that is empty',
+  },
+  {
+    file: 'src/segments/membership.ts',
+    from: 'await markMessageReader(transaction, { organizationId, id, readsMessages: readsMessages(condition) });',
+    to: '',
+    tests: ['test/journeys/message-segments.test.ts'],
+    named: '450 recipients of a campaign come and go with their delivery, bounce, open and click',
+    harm: 'segments that ask what became of messages are never told',
+  },
+  {
+    file: 'src/segments/membership.ts',
+    from: 'pausesMs.push(segment.isToldOfMessages ? retoldMs : unmarkedMs)',
+    to: 'pausesMs.push(retoldMs)',
+    tests: ['test/journeys/message-segments.test.ts'],
+    named: 'what was written by a transaction that had not seen the segment yet is seen a minute later',
+    harm: 'who got a message while a segment was first computed is missing for a day',
+  },
+  {
+    file: 'src/segments/membership.ts',
+    from: '  if (isTimeBound(condition)) pausesMs',
+    to: '  if (isTimeBound(condition) && workMs < 0) pausesMs',
+    tests: ['test/journeys/segments.test.ts'],
+    named: 'come and go as time passes',
+    harm: 'who opened something within the last month is a member for ever',
+  },
+];
