@@ -39,7 +39,13 @@ export type Session = {
  * Longer than any test that is named in the list takes on a busy machine, its file's set-up included; Vitest's own
  * limit ends those that wait, this one also those that loop without waiting.
  */
-const deadlineMs = 90_000;
+const deadlineMs = 60_000;
+
+/**
+ * Of tests that do not say so themselves. A test that notices by waiting in vain is to notice soon: the suite's own limit
+ * allows for a machine that runs all of it at once.
+ */
+const testTimeoutMs = 10_000;
 
 /** `root` is the project's directory. Takes seconds: it starts PostgreSQL. */
 export async function openSession(root: string): Promise<Session> {
@@ -52,6 +58,7 @@ export async function openSession(root: string): Promise<Session> {
       maxWorkers: 1,
       reporters: [{}],
       silent: true,
+      testTimeout: testTimeoutMs,
       // The order of the suite goes by what failed before; mutants are not to count.
       cache: false,
     },

@@ -175,13 +175,6 @@ export const channels: readonly Mutant[] = [
   },
   {
     file: 'src/channels/email/providers/smtp/transactions.ts',
-    from: "  wire.write([], '.\\r\\n');\n  await wire.receive(finalReplyTimeoutMs);\n  settleRefused",
-    to: '  settleRefused',
-    tests: ['src/channels/email/providers/smtp/smtp.test.ts'],
-    harm: 'after a refused recipient the next message is read as the content of it',
-  },
-  {
-    file: 'src/channels/email/providers/smtp/transactions.ts',
     from: '      line.needsReset = true;\n',
     to: '',
     tests: ['src/channels/email/providers/smtp/smtp.test.ts'],
@@ -254,21 +247,6 @@ export const channels: readonly Mutant[] = [
     to: '    if (isFault(answer)) return unavailable(words(null, answer.detail, wire.remoteHost));',
     tests: ['src/channels/sms/providers/smpp/smpp.test.ts'],
     harm: 'a text whose answer was lost is sent, and paid for, again',
-  },
-  {
-    file: 'src/channels/sms/providers/smpp/submitting.ts',
-    from: '  } finally {\n    answered();\n  }',
-    to: '  } finally {\n  }',
-    tests: ['src/channels/sms/providers/smpp/smpp.test.ts'],
-    harm: 'a receipt waits for ever for a text that ended',
-  },
-  {
-    file: 'src/channels/sms/providers/smpp/submitting.ts',
-    from: '    else if (isThrottling(answer.status)) pace.noteThrottled();\n',
-    to: '',
-    tests: ['src/channels/sms/providers/smpp/smpp.test.ts'],
-    named: 'puts off what is too much, stops for a moment, and allows less at once for a while',
-    harm: 'a provider that asks for fewer texts gets as many as before',
   },
   {
     file: 'src/channels/sms/providers/smpp/inbound.ts',

@@ -74,4 +74,27 @@ export const segments: readonly Mutant[] = [
     named: 'come and go as time passes',
     harm: 'who opened something within the last month is a member for ever',
   },
+  {
+    file: 'src/segments/membership.ts',
+    from: "  signal.addEventListener('abort', cancel, { once: true });",
+    to: '',
+    tests: ['test/journeys/segments.test.ts'],
+    harm: 'a node that is to stop waits for minutes for a computation',
+  },
+  {
+    file: 'src/segments/membership.ts',
+    from: '    await failSegment(tools, cause);\n    return true;\n  }\n}\n\n/** Everything',
+    to: '    throw cause;\n  }\n}\n\n/** Everything',
+    tests: ['test/journeys/segments.test.ts'],
+    named: 'a segment that fails takes along those that use it, and no other',
+    harm: 'a segment that cannot be followed keeps all others of its organization from it',
+  },
+  {
+    file: 'src/segments/store.ts',
+    from: '       where organization_id = $1 and id = $2 and revision = $3\n       returning id`',
+    to: '       where organization_id = $1 and id = $2\n       returning id`',
+    tests: ['test/journeys/segments.test.ts'],
+    named: 'a segment is created, computed, read, listed, renamed and deleted',
+    harm: 'a segment is shown as ready with the members of conditions that it no longer has',
+  },
 ];
