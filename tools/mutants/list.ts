@@ -1,8 +1,21 @@
 /** The mutants of all rooms. */
 import { accounts } from './list/accounts.ts';
+import { audience } from './list/audience.ts';
 import { campaigns } from './list/campaigns.ts';
+import { channels } from './list/channels.ts';
 import { leases } from './list/leases.ts';
 import { messages } from './list/messages.ts';
+import { platform } from './list/platform.ts';
+import { segments } from './list/segments.ts';
 import type { Mutant } from './mutant.ts';
 
-export const allMutants: readonly Mutant[] = [...messages, ...campaigns, ...accounts, ...leases];
+export const allMutants: readonly Mutant[] = [
+  ...messages,
+  ...campaigns,
+  ...segments,
+  ...audience,
+  ...accounts,
+  ...channels,
+  ...platform,
+  ...leases,
+];

@@ -223,13 +223,6 @@ export const accounts: readonly Mutant[] = [
   },
   {
     file: 'src/senders/store.ts',
-    from: '   join senders s on s.organization_id = wanted.organization_id and s.name = wanted.name\n',
-    to: '   join senders s on s.name = wanted.name\n',
-    tests: ['test/journeys/sms.test.ts'],
-    harm: "one organization texts from another's number",
-  },
-  {
-    file: 'src/senders/store.ts',
     from: "where name = $1 and status <> 'pending' and type <> 'alphanumeric'",
     to: "where name = $1 and type <> 'alphanumeric'",
     tests: ['src/senders/senders.test.ts'],
@@ -242,13 +235,6 @@ export const accounts: readonly Mutant[] = [
     to: '{ isLocked: false });\n      if (present',
     tests: ['test/journeys/templates.test.ts'],
     harm: 'of two changes of a template at the same moment one is lost',
-  },
-  {
-    file: 'src/templates/templates.ts',
-    from: '    if (holder !== null) return holder;\n',
-    to: '',
-    tests: ['test/journeys/templates.test.ts'],
-    harm: 'a template is deleted that a campaign is to be sent with',
   },
   {
     file: 'src/templates/templates.ts',

@@ -144,13 +144,6 @@ export const campaigns: readonly Mutant[] = [
   },
   {
     file: 'src/campaigns/jobs.ts',
-    from: '      if (hasCounted) onCounted();',
-    to: '',
-    tests: ['test/journeys/sms-campaigns.test.ts'],
-    harm: 'a campaign whose last recipients were counted is not sent until something happens',
-  },
-  {
-    file: 'src/campaigns/jobs.ts',
     from: 'if (round.hasAdvanced) tools.onFrozen();',
     to: '',
     tests: ['test/journeys/campaign-sending.test.ts'],

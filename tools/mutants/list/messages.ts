@@ -103,7 +103,7 @@ export const messages: readonly Mutant[] = [
     from: 'and q.claimed_by = $4 and s.due_at is null',
     to: 'and s.due_at is null',
     tests: ['src/messages/settlement-writer.test.ts'],
-    named: 'of a claim that is another worker’s by now',
+    named: 'what a worker settles after it has lost the claim',
     harm: "a worker that lost its lease settles jobs that are another's by now",
   },
   {
@@ -111,7 +111,7 @@ export const messages: readonly Mutant[] = [
     from: 'and q.claimed_by = $4 and s.due_at is not null',
     to: 'and s.due_at is not null',
     tests: ['src/messages/settlement-writer.test.ts'],
-    named: 'of a claim that is another worker’s by now',
+    named: 'that put off what is another worker’s',
     harm: "a worker that lost its lease gives back jobs that are another's by now",
   },
   {
@@ -151,7 +151,7 @@ export const messages: readonly Mutant[] = [
     from: "     and not exists (\n       select from delivery_queue q\n       where ${hasKeyOf('q', 'finished', ['message_id'])}\n     )`",
     to: '     `',
     tests: ['src/messages/settlement-writer.test.ts'],
-    named: 'whether the message',
+    named: 'attachments are kept as long as',
     harm: 'attachments are gone before everybody has got them',
   },
   {
@@ -345,7 +345,7 @@ export const messages: readonly Mutant[] = [
     from: '.filter(({ job }) => changed.has(store.textOfKey(job)))',
     to: '',
     tests: ['src/messages/settlement-writer.test.ts'],
-    named: 'of a claim that is another worker’s by now',
+    named: 'what a worker settles after it has lost the claim',
     harm: 'what a worker without its claim settles is counted and suppressed all the same',
   },
   {
@@ -353,7 +353,7 @@ export const messages: readonly Mutant[] = [
     from: '(message === null || has(message, job))',
     to: 'has(message!, job)',
     tests: ['src/messages/settlement-writer.test.ts'],
-    named: 'are written with what was said, and count',
+    named: 'message that could not be read takes nothing',
     harm: 'a settlement without its message fails the batch',
   },
   {
@@ -361,7 +361,7 @@ export const messages: readonly Mutant[] = [
     from: 'messagesWith(({ hasAttachments }) => hasAttachments)',
     to: 'messagesWith(() => false)',
     tests: ['src/messages/settlement-writer.test.ts'],
-    named: 'whether the message',
+    named: 'attachments are kept as long as',
     harm: 'attachments are kept after everybody has got them',
   },
   {

@@ -97,4 +97,12 @@ export const segments: readonly Mutant[] = [
     named: 'a segment is created, computed, read, listed, renamed and deleted',
     harm: 'a segment is shown as ready with the members of conditions that it no longer has',
   },
+  {
+    file: 'src/segments/store.ts',
+    from: "pg_try_advisory_xact_lock(hashtextextended('segment preview of ' || $1, 0))\n         and exists (",
+    to: 'exists (',
+    tests: ['test/journeys/segments.test.ts'],
+    named: 'come with what becomes of one campaign, also after it was deleted',
+    harm: 'one organization takes all places for previews',
+  },
 ];
