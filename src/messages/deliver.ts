@@ -65,7 +65,7 @@ export function startDelivery(tools: DeliveryTools): Delivery {
   const office: Office = {
     tools,
     bell: createBell(tools.clock),
-    budget: createByteBudget(contentBytesMax),
+    budget: createByteBudget(tools.contentBytesMax ?? contentBytesMax),
     news: { isFresh: true },
     stopping: stopping.signal,
   };

@@ -32,7 +32,11 @@ import {
 import { type Settled, writeUntilSettled, type WriterTools } from './settlement-writer.ts';
 import { findObjections, type Objection } from './unwanted.ts';
 
-export type HandOffTools = WriterTools & { channels: readonly ChannelDelivery[] };
+export type HandOffTools = WriterTools & {
+  channels: readonly ChannelDelivery[];
+  /** Of messages in memory at once; one that is larger waits until it is alone. */
+  contentBytesMax?: number;
+};
 
 /** What one lease works with; a new lease begins with nothing but the budget. */
 export type Shift = {
@@ -44,6 +48,7 @@ export type Shift = {
   end: () => void;
   bell: Bell;
   posts: readonly Post[];
+  contentBytesMax: number;
   budget: ByteBudget;
   markers: Markers;
   /** When it was last asked whether a job may be handed off. */
@@ -76,6 +81,7 @@ export function beginShift(
       breaker: createBreaker(tools.clock),
       shift: begin(),
     })),
+    contentBytesMax: tools.contentBytesMax ?? contentBytesMax,
     budget,
     markers: createMarkers(tools, lease.epoch),
     checkedAtMs: new WeakMap(),
@@ -114,7 +120,7 @@ const budgetWaitMs = 5_000;
 async function takeBytes(shift: Shift, job: store.Job): Promise<() => void> {
   if (job.contentBytes <= smallContentBytesMax) return () => undefined;
   for (;;) {
-    const release = shift.budget.take(Math.min(job.contentBytes, contentBytesMax));
+    const release = shift.budget.take(Math.min(job.contentBytes, shift.contentBytesMax));
     if (release !== null) return release;
     // Some other job holds the bytes and rings when it ends.
     await shift.bell.wait(budgetWaitMs);

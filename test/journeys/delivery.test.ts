@@ -65,7 +65,9 @@ afterEach(async () => {
 });
 
 /** A worker; `random` in the middle, so that pauses have their plain length. */
-function deliver(more: { emailProvider?: EmailProvider; database?: Database } = {}): Delivery {
+function deliver(
+  more: { emailProvider?: EmailProvider; database?: Database; contentBytesMax?: number } = {},
+): Delivery {
   const tools = { ...server.installation, ...more };
   const delivery = startDelivery({
     ...tools,
@@ -349,6 +351,34 @@ describe('in the sandbox', () => {
       to.map((email, index) => [email, expected[index % 4]]),
     );
   });
+});
+
+test('large emails wait for the memory of those before them, and get it', async () => {
+  const text = 'x'.repeat(300_000);
+  const ids: string[] = [];
+  for (const to of ['one', 'two', 'three', 'four', 'five'])
+    ids.push(await send(server, { to: [`${to}@large.example`], text }));
+  let largest = 0;
+  let underWay = 0;
+  const sandbox = createEmailProvider(server.installation);
+  // Of all five there is room for two; one that is larger than all of the room is sent alone.
+  deliver({
+    contentBytesMax: 700_000,
+    emailProvider: {
+      ...sandbox,
+      handOff: async (handOff) => {
+        underWay += 1;
+        largest = Math.max(largest, underWay);
+        const outcome = await sandbox.handOff(handOff);
+        underWay -= 1;
+        return outcome;
+      },
+    },
+  });
+  for (const id of ids) expect(await settled(server, id)).toMatchObject({ status: 'delivered' });
+  expect(largest).toBeLessThanOrEqual(2);
+  const larger = await send(server, { text: text.repeat(3) });
+  expect(await settled(server, larger)).toMatchObject({ status: 'delivered' });
 });
 
 describe('when a worker dies', () => {

@@ -127,6 +127,42 @@ describe('an attachment', () => {
   });
 
   it.each([
+    [
+      'Outlook ("Blocked attachments in Outlook")',
+      `ade adp app appcontent-ms application appref-ms asp aspx bas bat bgi cab chm cmd com cpl csh diagcab exe fxp
+       gadget hlp hpj hta htc inf ins iso isp its jar jnlp js jse ksh lnk mad maf mag mam maq mcf mda mde msc msh msh1
+       msh2 mshxml msh1xml msh2xml msi msp mst msu osd pcd pif pl plg prg printerexport ps1 ps1xml ps2 ps2xml psc1 psc2
+       psd1 py pyc pyo pyw pyz pyzw reg scf scr sct settingcontent-ms shb shs theme udl url vb vbe vbp vbs vhd vhdx
+       vsmacros vsw webpnp website ws wsb wsc wsf wsh xbap xll xnk`,
+    ],
+    [
+      'Gmail (support.google.com/mail/answer/6590)',
+      `ade adp apk appx appxbundle bat cab chm cmd com cpl diagcab diagcfg diagpkg dll dmg ex ex_ exe hta img ins iso isp
+       jar jnlp js jse lib lnk mde mjs msc msi msix msixbundle msp mst nsh pif ps1 scr sct shb sys vb vbe vbs vhd vxd wsc
+       wsf wsh xll`,
+    ],
+    ['macOS', 'app command dmg dylib pkg mpkg scpt scptd applescript workflow webloc ipa'],
+    ['Linux and the like', 'elf ko so out deb rpm run sh bash zsh fish desktop'],
+    [
+      'interpreters',
+      'cgi cjs cts mts ts tsx jsx lua luac php php3 php4 php5 phar phtml plx psm1 pssc cdxml rb tcl',
+    ],
+    ['Android and browsers', 'apk aab xpi crx'],
+    [
+      'what fetches commands from elsewhere',
+      'dqy iqy oqy rdp rqy slk library-ms search-ms searchconnector-ms',
+    ],
+    ['images of disks', 'img iso udf vhd vhdx vmdk'],
+    ['Office with macros', 'docm dotm wll xlam xlm xlsm xltm potm ppam ppsm pptm sldm one onepkg'],
+    ['Windows beyond those lists', 'appinstaller drv inx job mui ocx rgs'],
+  ])('by a name that %s would run is refused', (_whose, extensions) => {
+    const sent = extensions
+      .split(/\s+/)
+      .filter((extension) => !isRefusedAttachment(`a.${extension}`, harmless));
+    expect(sent).toEqual([]);
+  });
+
+  it.each([
     'report.pdf',
     'example.com.pdf',
     'node.js.docx',

@@ -24,7 +24,7 @@ const refusedExtensions: ReadonlySet<string> = new Set(
     'pyzw rb run scpt scptd sct sh shb shs tcl vb vbe vbp vbs vsmacros vsw ws wsc wsf wsh zsh applescript workflow',
     // Shortcuts and settings that name a program to run.
     'desktop fxp hlp hpj inf inx its job library-ms lnk mcf msc osd pcd plg reg rgs scf search-ms searchconnector-ms',
-    'settingcontent-ms theme udl url webloc website wsb xnk',
+    'settingcontent-ms theme udl url webloc webpnp website wsb xnk appcontent-ms bgi printerexport',
     // What fetches commands from elsewhere, or opens a session there.
     'dqy iqy oqy rdp rqy slk',
     // Office documents, templates and add-ins with macros, and notebooks, which carry programs that a click runs.
