@@ -29,7 +29,7 @@ let proxied: Database;
 
 beforeAll(async () => {
   testDatabase = await createTestDatabase({ hasNeighbour: true });
-  server = await startTestServer({ database: testDatabase.address });
+  server = await startTestServer({ database: testDatabase.address, madeByHand: ['leases'] });
   proxy = await startStatementProxy(testDatabase.address);
   proxied = openDatabase({ address: proxy.address, connectionsMax: 2 });
   await rowsOf(
