@@ -40,83 +40,72 @@ function run<Row>(text: string, values: readonly unknown[] = []): Promise<Row[]>
   return database.rows(unpreparedStatement<Row>(text), values);
 }
 
-/** An email to so many addresses, with an attachment, all of which a worker has claimed. */
-async function insertClaimedEmail(count: number): Promise<Job[]> {
+type Kind = Pick<Job, 'channel' | 'isCampaign'> & {
+  addressOf: (ordinal: number, messageId: string) => string;
+};
+
+const campaignOfTexts: Kind = {
+  channel: 'sms',
+  isCampaign: true,
+  addressOf: (ordinal) => `+1415${5_600_000 + ordinal}`,
+};
+const singleEmail: Kind = {
+  channel: 'email',
+  isCampaign: false,
+  addressOf: (ordinal, messageId) => `a${ordinal}-${messageId}@example.com`,
+};
+
+/** A message to so many addresses, with an attachment, all of which a worker has claimed. */
+async function insertClaimed(count: number, { channel, isCampaign, addressOf }: Kind): Promise<Job[]> {
   const messageId = newId();
-  const addressOf = (ordinal: number) => `a${ordinal}-${messageId}@example.com`;
+  const jobs = Array.from({ length: count }, (_, ordinal): Job => {
+    const address = addressOf(ordinal, messageId);
+    return {
+      organizationId,
+      messageId,
+      ordinal,
+      channel,
+      isCampaign,
+      contactId: null,
+      address,
+      addressKey: address,
+      variables: null,
+      acceptedAt: dateOf(systemClock.nowMs()),
+      contentBytes: 100,
+      attempts: 0,
+      ambiguities: 0,
+      crashes: 0,
+      claimNumber: 1,
+    };
+  });
   await run(
     `with message as (
        insert into messages
          (organization_id, id, channel, class, sender, details, recipient_count, created_at, updated_at)
-       values ($1, $2, 'email', 'transactional', 'a@postillion.test', '{}', $3, now(), now())
+       values ($1, $2, $3, $4, 'Acme', '{}', cardinality($6::text[]), now(), now())
      ), attachment as (
        insert into attachment_contents (organization_id, message_id, ordinal, sealed) values ($1, $2, 0, 'sealed')
      ), queued as (
        insert into delivery_queue
          (organization_id, message_id, ordinal, channel, lane, due_at, accepted_at, content_bytes, claimed_by,
            claim_number)
-       select $1, $2, ordinal, 'email', 0, now(), now(), 100, $4, 1
-       from generate_series(0, $3::integer - 1) ordinal
-     )
-     insert into recipients (organization_id, message_id, ordinal, field, address, address_key, status_at)
-     select $1, $2, ordinal, 'to', 'a' || ordinal || '-' || $2 || '@example.com',
-       'a' || ordinal || '-' || $2 || '@example.com', now()
-     from generate_series(0, $3::integer - 1) ordinal`,
-    [organizationId, messageId, count, epoch],
-  );
-  return Array.from({ length: count }, (_, ordinal) => ({
-    ...aJob,
-    messageId,
-    ordinal,
-    channel: 'email',
-    address: addressOf(ordinal),
-    addressKey: addressOf(ordinal),
-  }));
-}
-
-const aJob: Omit<Job, 'messageId' | 'ordinal' | 'address' | 'addressKey' | 'channel'> = {
-  organizationId,
-  isCampaign: false,
-  contactId: null,
-  variables: null,
-  acceptedAt: dateOf(systemClock.nowMs()),
-  contentBytes: 100,
-  attempts: 0,
-  ambiguities: 0,
-  crashes: 0,
-  claimNumber: 1,
-};
-
-/** A campaign by SMS to so many numbers, all of which a worker has claimed. */
-async function insertClaimed(count: number): Promise<Job[]> {
-  const messageId = newId();
-  await run(
-    `with message as (
-       insert into messages
-         (organization_id, id, channel, class, sender, details, recipient_count, created_at, updated_at)
-       values ($1, $2, 'sms', 'campaign', 'Acme', '{}', $3, now(), now())
-     ), queued as (
-       insert into delivery_queue
-         (organization_id, message_id, ordinal, channel, lane, due_at, accepted_at, content_bytes, claimed_by,
-           claim_number)
-       select $1, $2, ordinal, 'sms', 1, now(), now(), 100, $4, 1
-       from generate_series(0, $3::integer - 1) ordinal
+       select $1, $2, ordinal - 1, $3, 1, now(), now(), 100, $5, 1
+       from unnest($6::text[]) with ordinality as claimed (address, ordinal)
      )
      insert into recipients
        (organization_id, message_id, ordinal, field, address, address_key, contact_id, status_at)
-     select $1, $2, ordinal, 'to', '+1415' || 5600000 + ordinal, '+1415' || 5600000 + ordinal, gen_random_uuid(), now()
-     from generate_series(0, $3::integer - 1) ordinal`,
-    [organizationId, messageId, count, epoch],
+     select $1, $2, ordinal - 1, 'to', address, address, case when $4 = 'campaign' then gen_random_uuid() end, now()
+     from unnest($6::text[]) with ordinality as claimed (address, ordinal)`,
+    [
+      organizationId,
+      messageId,
+      channel,
+      isCampaign ? 'campaign' : 'transactional',
+      epoch,
+      jobs.map(({ address }) => address),
+    ],
   );
-  return Array.from({ length: count }, (_, ordinal) => ({
-    ...aJob,
-    messageId,
-    ordinal,
-    channel: 'sms',
-    isCampaign: true,
-    address: `+1415${5_600_000 + ordinal}`,
-    addressKey: `+1415${5_600_000 + ordinal}`,
-  }));
+  return jobs;
 }
 
 function toSettled(job: Job, outcome: SendOutcome<string>, message: Settled['message'] = null): Settled {
@@ -148,7 +137,7 @@ test('outcomes of a campaign by SMS and its receipts, at the same time and in an
   const rounds = 4;
   const batch = 400;
   for (let round = 0; round < rounds; round += 1) {
-    const jobs = await insertClaimed(2 * batch);
+    const jobs = await insertClaimed(2 * batch, campaignOfTexts);
     const inOrder = jobs.map((job) =>
       toSettled(job, { kind: 'accepted', providerMessageId: `${job.messageId} ${job.ordinal}`, reply: null }),
     );
@@ -184,7 +173,7 @@ test('outcomes of a campaign by SMS and its receipts, at the same time and in an
 });
 
 test('a text that was said to be on its way before its hand-off was cut off is not uncertain', async () => {
-  const [told, untold, late] = (await insertClaimed(3)) as [Job, Job, Job];
+  const [told, untold, late] = (await insertClaimed(3, campaignOfTexts)) as [Job, Job, Job];
   const tools = toolsWith(database);
   const tellSent = (job: Job) => applyReports(tools, 'sms', [{ job, status: 'sent', failure: null }]);
   await tellSent(told);
@@ -210,7 +199,7 @@ test('a text that was said to be on its way before its hand-off was cut off is n
 const noSuchMailbox: SendOutcome = { kind: 'rejected', reason: 'mailbox_not_found', reply };
 
 test('what a worker settles after it has lost the claim is not written, not counted, and suppresses nobody', async () => {
-  const [kept, lost] = (await insertClaimedEmail(2)) as [Job, Job];
+  const [kept, lost] = (await insertClaimed(2, singleEmail)) as [Job, Job];
   const messageId = kept.messageId;
   await run('update delivery_queue set claimed_by = $2 where message_id = $1 and ordinal = 1', [
     messageId,
@@ -239,7 +228,7 @@ test('what a worker settles after it has lost the claim is not written, not coun
 test('attachments are kept as long as somebody waits for them, and no longer', async () => {
   const accepted: SendOutcome<string> = { kind: 'accepted', providerMessageId: 'x', reply: null };
   const facts = { isShared: true, hasAttachments: true };
-  const [first, second] = (await insertClaimedEmail(2)) as [Job, Job];
+  const [first, second] = (await insertClaimed(2, singleEmail)) as [Job, Job];
   const countKept = async () =>
     (await run('select from attachment_contents where message_id = $1', [first.messageId])).length;
   await writeUntilSettled(toolsWith(database), lease, [toSettled(first, accepted, facts)]);
@@ -249,8 +238,8 @@ test('attachments are kept as long as somebody waits for them, and no longer', a
 });
 
 test('what is settled of a message that could not be read takes nothing of its batch with it', async () => {
-  const [unread] = (await insertClaimedEmail(1)) as [Job];
-  const [read] = (await insertClaimedEmail(1)) as [Job];
+  const [unread] = (await insertClaimed(1, singleEmail)) as [Job];
+  const [read] = (await insertClaimed(1, singleEmail)) as [Job];
   const facts = { isShared: false, hasAttachments: true };
   const written = await writeUntilSettled(toolsWith(database), lease, [
     toSettled(unread, noSuchMailbox),
@@ -266,7 +255,7 @@ test('what is settled of a message that could not be read takes nothing of its b
 });
 
 test('a campaign is counted again after each outcome and each report, and the counting is woken', async () => {
-  const [job, other] = (await insertClaimed(2)) as [Job, Job];
+  const [job, other] = (await insertClaimed(2, campaignOfTexts)) as [Job, Job];
   let woken = 0;
   const tools = { ...toolsWith(database), onCampaignProgress: () => (woken += 1) };
   const takeChanges = async () =>
