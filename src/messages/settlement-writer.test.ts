@@ -434,7 +434,7 @@ describe('outcomes of email', () => {
 });
 
 test('texts do not count towards the reputation of email, and suppress no address', async () => {
-  const [job] = (await insertClaimed(1)) as [Job];
+  const [job] = (await insertClaimed(1, campaignOfTexts)) as [Job];
   const before = await run('select sum(sent) as sent from reputation_counts');
   await writeUntilSettled(toolsWith(database), lease, [
     toSettled(job, { kind: 'rejected', reason: 'unknown_subscriber', reply }),
@@ -447,7 +447,7 @@ test('texts do not count towards the reputation of email, and suppress no addres
 });
 
 test('a receipt finds a text by the name that its provider gave it', async () => {
-  const [job] = (await insertClaimed(1)) as [Job];
+  const [job] = (await insertClaimed(1, campaignOfTexts)) as [Job];
   const providerMessageId = `provider-${job.messageId}`;
   await writeUntilSettled(toolsWith(database), lease, [
     toSettled(job, { kind: 'accepted', providerMessageId, reply: null }),
