@@ -1,7 +1,7 @@
 /**
  * What must be true when a test is over, whatever it was about: nothing of what was held, claimed, announced or taken is
- * left, counts are what a recount gives, and nothing can be read of whom was erased. Every server of a test is swept when
- * it has stopped (server.ts), and the test fails over what is found.
+ * left, and counts are what a recount gives. Every server of a test is swept when it has stopped (server.ts), and the test
+ * fails over what is found.
  */
 import { type Connection, unpreparedStatement } from '../../src/platform/postgres/database.ts';
 import { neighbourId } from './neighbour.ts';
