@@ -231,13 +231,6 @@ export const accounts: readonly Mutant[] = [
   },
   {
     file: 'src/templates/templates.ts',
-    from: '{ isLocked: true });\n      if (present',
-    to: '{ isLocked: false });\n      if (present',
-    tests: ['test/journeys/templates.test.ts'],
-    harm: 'of two changes of a template at the same moment one is lost',
-  },
-  {
-    file: 'src/templates/templates.ts',
     from: 'return store.findContent(transaction, template, { isKept: true });',
     to: 'return store.findContent(transaction, template);',
     tests: ['test/journeys/campaigns.test.ts'],

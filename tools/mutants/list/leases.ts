@@ -37,14 +37,6 @@ export const leases: readonly Mutant[] = [
   {
     file: 'src/messages/hand-off.ts',
     from: 'if (!isOwn || shift.signal.aborted) throw',
-    to: 'if (!isOwn) throw',
-    tests: ['test/journeys/delivery.test.ts'],
-    named: 'what was under way when a worker gave its claims back does not leave',
-    harm: 'a hand-off that was announced while the worker was ending leaves after its claim was given back',
-  },
-  {
-    file: 'src/messages/hand-off.ts',
-    from: 'if (!isOwn || shift.signal.aborted) throw',
     to: 'if (shift.signal.aborted) throw',
     tests: ['test/journeys/delivery.test.ts'],
     named: 'what a worker has under way that was buried, and has not heard of it, does not leave',

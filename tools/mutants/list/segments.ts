@@ -4,14 +4,6 @@ import type { Mutant } from '../mutant.ts';
 export const segments: readonly Mutant[] = [
   {
     file: 'src/segments/membership.ts',
-    from: 'if (!(await store.tryLockMembers(transaction, organizationId))) return false;',
-    to: '',
-    tests: ['test/journeys/segments.test.ts'],
-    named: 'come and go through segments that use others',
-    harm: "two nodes follow an organization's changes at once, and somebody who left is in again",
-  },
-  {
-    file: 'src/segments/membership.ts',
     from: 'const ready = usedFirst(segments).filter(({ isReady }) => isReady);',
     to: 'const ready = usedFirst(segments);',
     tests: ['test/journeys/segments.test.ts'],
@@ -73,13 +65,6 @@ export const segments: readonly Mutant[] = [
     tests: ['test/journeys/segments.test.ts'],
     named: 'come and go as time passes',
     harm: 'who opened something within the last month is a member for ever',
-  },
-  {
-    file: 'src/segments/membership.ts',
-    from: "  signal.addEventListener('abort', cancel, { once: true });",
-    to: '',
-    tests: ['test/journeys/segments.test.ts'],
-    harm: 'a node that is to stop waits for minutes for a computation',
   },
   {
     file: 'src/segments/membership.ts',
