@@ -220,9 +220,13 @@ test('a key that is revoked twice keeps the time of the first, and an unknown on
 });
 
 /** Holds the demands in a transaction of their own. */
-function hold(demands: readonly QuotaDemand[], at = new Date(clock.nowMs())): Promise<boolean[]> {
+function hold(
+  demands: readonly QuotaDemand[],
+  at = new Date(clock.nowMs()),
+  channel: 'email' | 'sms' = 'email',
+): Promise<boolean[]> {
   return database.transaction(async (transaction) => {
-    const { fits, count } = await holdQuota(transaction, { channel: 'email', at, demands });
+    const { fits, count } = await holdQuota(transaction, { channel, at, demands });
     await count();
     return fits;
   });
@@ -321,6 +325,14 @@ test('a month begins in UTC with a quota of its own', async () => {
   expect(await hold([demand], new Date('2026-11-30T23:59:59.999Z'))).toEqual([false]);
   expect(await hold([demand], new Date('2026-12-01'))).toEqual([true]);
   expect((await usageOf(organizationId)).map(({ month }) => month)).toEqual(['2026-11-01', '2026-12-01']);
+});
+
+test('each channel has a quota of its own', async () => {
+  const organizationId = await anOrganization();
+  const demand = { organizationId, amount: 10, limit: 10 };
+  expect(await hold([demand], undefined, 'sms')).toEqual([true]);
+  expect(await hold([demand])).toEqual([true]);
+  expect(await hold([demand], undefined, 'sms')).toEqual([false]);
 });
 
 test('the demands of several organizations are each held against their own quota', async () => {

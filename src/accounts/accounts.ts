@@ -3,12 +3,13 @@ import type { NewId } from '../platform/ids.ts';
 import type { Connection, Database } from '../platform/postgres/database.ts';
 import { sha256 } from '../platform/secrets.ts';
 import { generateApiKey } from './api-key.ts';
-import { type Channel, isScopeOrBundle, type Organization, type PlanChange } from './schema.ts';
+import { isScopeOrBundle, type Organization, type PlanChange } from './schema.ts';
+import type { Channel } from '../channels/channel.ts';
 import * as store from './store.ts';
 
 export { createKeyring, type Keyring, type Grant } from './keyring.ts';
-export { channels, resolveScopes, scopeBundles, scopes } from './schema.ts';
-export type { ApiKey, Channel, GuardSuspension, Organization, Plan, PlanChange, Scope } from './schema.ts';
+export { resolveScopes, scopeBundles, scopes } from './schema.ts';
+export type { ApiKey, GuardSuspension, Organization, Plan, PlanChange, Scope } from './schema.ts';
 export {
   findOrganizations,
   hasOrganization,

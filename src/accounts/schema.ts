@@ -1,3 +1,4 @@
+import type { Channel } from '../channels/channel.ts';
 /** What a key may do. Lists, tags, segments and properties belong to `contacts`, the gallery to `templates`. */
 export const scopes = [
   'email:send',
@@ -32,10 +33,6 @@ export const scopeBundles = {
   sending_access: scopes.filter((scope) => scope.endsWith(':send') || scope.endsWith(':read')),
   read_only: scopes.filter((scope) => scope.endsWith(':read')),
 } as const satisfies Record<string, readonly Scope[]>;
-
-export const channels = ['email', 'sms', 'push', 'chatapp'] as const;
-
-export type Channel = (typeof channels)[number];
 
 export type Organization = { id: string; name: string; createdAt: Date };
 

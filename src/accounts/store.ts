@@ -1,6 +1,7 @@
 import { isUuid } from '../platform/ids.ts';
 import { type Connection, statement, unpreparedStatement } from '../platform/postgres/database.ts';
-import type { ApiKey, Channel, GuardSuspension, Organization, Plan, PlanChange } from './schema.ts';
+import type { ApiKey, GuardSuspension, Organization, Plan, PlanChange } from './schema.ts';
+import type { Channel } from '../channels/channel.ts';
 
 export async function insertOrganization(connection: Connection, organization: Organization): Promise<void> {
   await connection.rows(

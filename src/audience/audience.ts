@@ -3,7 +3,6 @@ export {
   type ContactBar,
   findBarredContacts,
   insertChangesOfRecipients,
-  isAddressed,
   type MessagedContact,
   takeContactChanges,
 } from './contact-store.ts';

@@ -1,4 +1,4 @@
-import type { Channel } from '../accounts/accounts.ts';
+import type { Channel } from '../channels/channel.ts';
 import type { NewId } from '../platform/ids.ts';
 import type { Transaction } from '../platform/postgres/database.ts';
 import * as store from './contact-store.ts';

@@ -1,4 +1,4 @@
-import { channels } from '../accounts/accounts.ts';
+import { channels } from '../channels/channel.ts';
 import type { ContactRow } from './contact-store.ts';
 import type { Properties } from './contact-values.ts';
 import type { ContactRecord, PropertyValue } from './schema.ts';

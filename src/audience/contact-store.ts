@@ -1,4 +1,4 @@
-import type { Channel } from '../accounts/accounts.ts';
+import type { Channel } from '../channels/channel.ts';
 import {
   type Connection,
   type Statement,
@@ -138,10 +138,6 @@ const addressKeyColumns = {
 } as const satisfies Partial<Record<Channel, string>>;
 
 export type AddressedChannel = keyof typeof addressKeyColumns;
-
-export function isAddressed(channel: Channel): channel is AddressedChannel {
-  return channel in addressKeyColumns;
-}
 
 /** Whom an address of the channel belongs to now; each belongs to one contact at most. */
 export async function findAddressHolder(

@@ -1,4 +1,4 @@
-import type { Channel } from '../accounts/accounts.ts';
+import type { Channel } from '../channels/channel.ts';
 import { parseAddress } from '../channels/email/email.ts';
 import { isLongerThan } from '../platform/characters.ts';
 import { showKey } from '../platform/http/json-text.ts';

@@ -1,54 +1,106 @@
 import { dateOf, now } from '../platform/clock.ts';
 import type { Transaction } from '../platform/postgres/database.ts';
 import { type ChoreTools, startChore } from '../platform/queue/chore.ts';
+import { createPauses, pauseAfterFailureMs } from '../platform/queue/pauses.ts';
 import * as properties from './property-store.ts';
 import { removeMembersOfDeleted, takeDeletedSet } from './set-store.ts';
 
-/** The channel on which a deletion wakes whoever clears up behind it. */
+/** The channel on which a deletion wakes whoever clears up after it. */
 export const clearingChannel = 'postillion_clearing';
 
 /** Rows of one transaction: fewer cost more commits, more hold their locks for longer than a request should wait. */
-const membersMax = 5_000;
-const contactsMax = 5_000;
+const defaultMembersMax = 5_000;
+const defaultContactsMax = 5_000;
 /** Whoever began to write values before the deletion is done by then. */
 const writersDoneMs = 60_000;
 
-/** Clears up behind lists, tags, segments and properties that were deleted, a bounded piece at a time. */
-export function startClearing(tools: ChoreTools): { stop: () => Promise<void> } {
-  const { database, clock } = tools;
+export type ClearingTools = ChoreTools & {
+  /** Smaller in tests. */
+  membersMax?: number;
+  contactsMax?: number;
+};
+
+/**
+ * Clears up after lists, tags, segments and properties that were deleted, a bounded piece at a time. One where that
+ * fails is put off by itself, so that it keeps no other, and no other organization's, from its turn.
+ */
+export function startClearing(tools: ClearingTools): { stop: () => Promise<void> } {
+  const { database, clock, membersMax = defaultMembersMax, contactsMax = defaultContactsMax } = tools;
+  const sets = createClearer(tools, {
+    what: 'set',
+    take: takeDeletedSet,
+    clear: (transaction, set) => removeMembersOfDeleted(transaction, set, membersMax),
+  });
+  const values = createClearer(tools, {
+    what: 'property',
+    take: (transaction, exceptIds) => {
+      const deletedBefore = dateOf(clock.nowMs() - writersDoneMs);
+      return properties.takeDeletedProperty(transaction, { deletedBefore, exceptIds });
+    },
+    clear: async (transaction, property) => {
+      const until = await properties.forgetValues(transaction, property, contactsMax);
+      await properties.markForgotten(transaction, property, until, now(clock));
+    },
+  });
   return startChore(tools, {
-    name: 'clearing up behind deletions',
+    name: 'clearing up after deletions',
     channel: clearingChannel,
     work: async () => {
-      const hadMembers = await database.transaction(removeSomeMembers);
-      const hadValues = await database.transaction((transaction) =>
-        forgetSomeValues(transaction, now(clock)),
-      );
+      const hadMembers = await sets.clearSome();
+      const hadValues = await values.clearSome();
       if (hadMembers || hadValues) return 'at once';
-      const deletedAt = await properties.findFirstDeletedAt(database);
+      // Those that are put off are looked for when the chore wakes by itself.
+      const deletedAt = await properties.findFirstDeletedAt(database, values.listPutOff());
       return deletedAt && dateOf(deletedAt.getTime() + writersDoneMs);
     },
   });
 }
 
-/** Returns whether there was a set that was deleted. */
-async function removeSomeMembers(transaction: Transaction): Promise<boolean> {
-  const set = await takeDeletedSet(transaction);
-  if (set === null) return false;
-  await transaction.asOrganizations([set.organizationId], () =>
-    removeMembersOfDeleted(transaction, set, membersMax),
-  );
-  return true;
-}
+type Deleted = { organizationId: string; id: string; deletedAt: Date };
 
-/** Returns whether there was a property to be forgotten. */
-async function forgetSomeValues(transaction: Transaction, at: Date): Promise<boolean> {
-  const deletedBefore = dateOf(at.getTime() - writersDoneMs);
-  const property = await properties.takeDeletedProperty(transaction, deletedBefore);
-  if (property === null) return false;
-  await transaction.asOrganizations([property.organizationId], async () => {
-    const until = await properties.forgetValues(transaction, property, contactsMax);
-    await properties.markForgotten(transaction, property, until, at);
-  });
-  return true;
+type Clearing<Item extends Deleted> = {
+  /** Names it in the log. */
+  what: string;
+  /** The next one, of any organization, that is none of these. */
+  take: (transaction: Transaction, exceptIds: readonly string[]) => Promise<Item | null>;
+  /** Does a bounded piece of what is to be done about it, as its organization. */
+  clear: (transaction: Transaction, item: Item) => Promise<void>;
+};
+
+/** Each process puts off for itself: one that begins anew tries everything once. */
+function createClearer<Item extends Deleted>(
+  { database, clock, log }: ClearingTools,
+  { what, take, clear }: Clearing<Item>,
+): { clearSome: () => Promise<boolean>; listPutOff: () => string[] } {
+  const pauses = createPauses(clock);
+  return {
+    /** Returns whether there was one. */
+    clearSome: async () => {
+      const taken: Item[] = [];
+      try {
+        return await database.transaction(async (transaction) => {
+          const item = await take(transaction, pauses.list());
+          if (item === null) return false;
+          taken.push(item);
+          await transaction.asOrganizations([item.organizationId], () => clear(transaction, item));
+          return true;
+        });
+      } catch (cause) {
+        const [item] = taken;
+        if (item === undefined) throw cause;
+        putOff(item, cause);
+        return true;
+      }
+    },
+    listPutOff: pauses.list,
+  };
+
+  function putOff({ organizationId, id, deletedAt }: Item, cause: unknown): void {
+    const pauseMs = pauseAfterFailureMs(clock.nowMs() - deletedAt.getTime());
+    pauses.add(id, pauseMs);
+    log.error(
+      { err: cause, organization_id: organizationId, [`${what}_id`]: id, pause_ms: pauseMs },
+      'what was deleted cannot be cleared up after, and is tried again later',
+    );
+  }
 }

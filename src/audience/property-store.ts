@@ -160,15 +160,19 @@ export async function markPropertyDeleted(
   );
 }
 
-export type DeletedProperty = PropertyKey & { number: number; forgottenUntil: string | null };
+export type DeletedProperty = PropertyKey & {
+  number: number;
+  forgottenUntil: string | null;
+  deletedAt: Date;
+};
 
 /**
- * The one that was deleted first, before `deletedBefore`; another node that asks before the transaction ends gets
- * another one.
+ * The one that was deleted first, before `deletedBefore`, and is none of `exceptIds`; another node that asks before the
+ * transaction ends gets another one.
  */
 export async function takeDeletedProperty(
   transaction: Connection,
-  deletedBefore: Date,
+  { deletedBefore, exceptIds }: { deletedBefore: Date; exceptIds: readonly string[] },
 ): Promise<DeletedProperty | null> {
   const [row] = await transaction.rows(
     unpreparedStatement<{
@@ -176,15 +180,16 @@ export async function takeDeletedProperty(
       id: string;
       number: number;
       forgotten_until: string | null;
+      deleted_at: Date;
     }>(
-      `select organization_id, id, number, forgotten_until
+      `select organization_id, id, number, forgotten_until, deleted_at
        from contact_properties
-       where deleted_at <= $1 and forgotten_at is null
+       where deleted_at <= $1 and forgotten_at is null and id <> all ($2::uuid[])
        order by deleted_at
        limit 1
        for update skip locked`,
     ),
-    [deletedBefore],
+    [deletedBefore, exceptIds],
   );
   return row === undefined
     ? null
@@ -193,17 +198,22 @@ export async function takeDeletedProperty(
         id: row.id,
         number: row.number,
         forgottenUntil: row.forgotten_until,
+        deletedAt: row.deleted_at,
       };
 }
 
-/** When the first of those was deleted whose values are still there. */
-export async function findFirstDeletedAt(connection: Connection): Promise<Date | null> {
+/** When the first of those was deleted whose values are still there; `exceptIds` are left out. */
+export async function findFirstDeletedAt(
+  connection: Connection,
+  exceptIds: readonly string[],
+): Promise<Date | null> {
   const [row] = await connection.rows(
     unpreparedStatement<{ deleted_at: Date | null }>(
       `select min(deleted_at) as deleted_at
        from contact_properties
-       where deleted_at is not null and forgotten_at is null`,
+       where deleted_at is not null and forgotten_at is null and id <> all ($1::uuid[])`,
     ),
+    [exceptIds],
   );
   return row?.deleted_at ?? null;
 }

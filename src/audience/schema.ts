@@ -1,5 +1,5 @@
 import { type Static, Type } from 'typebox';
-import { type Channel, channels } from '../accounts/accounts.ts';
+import { type Channel, channels } from '../channels/channel.ts';
 import { parseAddress } from '../channels/email/email.ts';
 import { instant, literals, optionalText, scalar, textOrNull } from '../platform/http/shapes.ts';
 import type { TextFormat } from '../platform/http/validation.ts';

@@ -198,11 +198,14 @@ export async function listMemberLists(
 /** What became of the contacts that were to join or to leave a set. */
 export type MembershipChange = { found: string[]; changed: string[] };
 
-/** Set and contacts are kept from being deleted meanwhile: nobody would find what is left of them afterwards. */
+/**
+ * Set and contacts are kept from being deleted meanwhile: nobody would find what is left of them afterwards. Null if
+ * the set was deleted before.
+ */
 export async function insertMembers(
   connection: Connection,
   set: { organizationId: string; setId: string; contactIds: readonly string[] },
-): Promise<MembershipChange> {
+): Promise<MembershipChange | null> {
   const [row] = await connection.rows(
     unpreparedStatement<MembershipChange>(
       `with target as (
@@ -223,11 +226,12 @@ export async function insertMembers(
          on conflict do nothing
          returning contact_id
        )
-       select array(select id from found) as found, array(select contact_id from joined) as changed`,
+       select array(select id from found) as found, array(select contact_id from joined) as changed
+       from target`,
     ),
     [set.organizationId, set.setId, set.contactIds],
   );
-  return row ?? { found: [], changed: [] };
+  return row ?? null;
 }
 
 /** For a contact that was made in the same transaction, and sets that are kept from being deleted. */
@@ -268,24 +272,30 @@ export async function deleteMembers(
   return row ?? { found: [], changed: [] };
 }
 
+export type DeletedSet = { organizationId: string; id: string; deletedAt: Date };
+
 /**
- * Takes a set that was deleted, of any organization; another node that asks before the transaction ends gets another
- * one. Null if there is none.
+ * Takes a set that was deleted, of any organization, but none of `exceptIds`; another node that asks before the
+ * transaction ends gets another one. Null if there is none.
  */
 export async function takeDeletedSet(
   transaction: Connection,
-): Promise<{ organizationId: string; id: string } | null> {
+  exceptIds: readonly string[],
+): Promise<DeletedSet | null> {
   const [row] = await transaction.rows(
-    unpreparedStatement<{ organization_id: string; id: string }>(
-      `select organization_id, id
+    unpreparedStatement<{ organization_id: string; id: string; deleted_at: Date }>(
+      `select organization_id, id, deleted_at
        from contact_sets
-       where deleted_at is not null
+       where deleted_at is not null and id <> all ($1::uuid[])
        order by deleted_at
        limit 1
        for update skip locked`,
     ),
+    [exceptIds],
   );
-  return row === undefined ? null : { organizationId: row.organization_id, id: row.id };
+  return row === undefined
+    ? null
+    : { organizationId: row.organization_id, id: row.id, deletedAt: row.deleted_at };
 }
 
 /** Removes members of a set that was deleted, and the set itself when there are no more. */

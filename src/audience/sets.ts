@@ -75,11 +75,9 @@ export async function changeMembers(
   return tools.database.asOrganizations([organizationId], async (transaction) => {
     if ((await store.findSet(transaction, set)) === null) return 'not_found';
     const change = set.change === 'join' ? store.insertMembers : store.deleteMembers;
-    const { found, changed } = await change(transaction, {
-      organizationId,
-      setId: set.id,
-      contactIds: wanted,
-    });
+    const done = await change(transaction, { organizationId, setId: set.id, contactIds: wanted });
+    if (done === null) return 'not_found';
+    const { found, changed } = done;
     if (changed.length > 0) {
       await insertContactChange(transaction, { organizationId, id: tools.newId(), contactIds: changed });
     }

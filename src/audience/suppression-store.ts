@@ -1,4 +1,4 @@
-import { type Channel, channels } from '../accounts/accounts.ts';
+import { type Channel, channels } from '../channels/channel.ts';
 import {
   type Connection,
   statement,

@@ -7,6 +7,7 @@ import { createSecrets } from '../platform/secrets.ts';
 import {
   addSuppressions,
   areSuppressed,
+  eraseSuppressedAddresses,
   readSuppression,
   removeSuppression,
   sampleSuppressions,
@@ -135,13 +136,33 @@ test('it outlives the erasure of the address, and tells nothing without the secr
   expect(await ask(['erased@example.com'])).toEqual([true]);
   const stranger = { ...tools, secrets: createSecrets('another secret, of another installation') };
   expect(await ask(['erased@example.com'], own, stranger)).toEqual([false]);
-  const hashes = await database.rows(
-    unpreparedStatement<{ address_hash: Buffer }>(
-      "select address_hash from suppressions where organization_id = any ($1) and address = 'gone@example.com'",
+});
+
+test('the hash of an address in one organization tells nothing of who has it suppressed in another', async () => {
+  for (const organizationId of [own, other]) await suppress('both@example.com', 'operator', organizationId);
+  const [count] = await database.rows(
+    unpreparedStatement<{ rows: number; hashes: number }>(
+      `select count(*) as rows, count(distinct address_hash) as hashes
+       from suppressions
+       where address = 'both@example.com'`,
     ),
-    [[own, other]],
   );
-  expect(new Set(hashes.map(({ address_hash }) => address_hash.toString('hex'))).size).toBe(hashes.length);
+  expect(count).toEqual({ rows: 2, hashes: 2 });
+});
+
+test('an address is erased on every channel, of its organization alone, and stays suppressed', async () => {
+  const address = '+14155550123';
+  for (const organizationId of [own, other])
+    await addSuppressions(database, tools, 'sms', [{ organizationId, address, reason: 'unsubscribe' }]);
+  await eraseSuppressedAddresses(database, tools, [{ organizationId: own, address }]);
+  const readable = await database.rows(
+    unpreparedStatement<{ organization_id: string }>(
+      'select organization_id from suppressions where address = $1',
+    ),
+    [address],
+  );
+  expect(readable).toEqual([{ organization_id: other }]);
+  expect(await areSuppressed(database, tools, 'sms', [{ organizationId: own, address }])).toEqual([true]);
 });
 
 test('a sample reads a limited number of everybody, and leaves nobody out for the many of others', async () => {

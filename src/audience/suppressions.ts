@@ -1,4 +1,4 @@
-import type { Channel } from '../accounts/accounts.ts';
+import type { Channel } from '../channels/channel.ts';
 import { type Clock, now } from '../platform/clock.ts';
 import type { Connection, Transaction } from '../platform/postgres/database.ts';
 import { isEqualDigest, type Secrets } from '../platform/secrets.ts';

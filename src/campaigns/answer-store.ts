@@ -101,7 +101,7 @@ export type StandingRow = {
 /** Null for a contact that is not there. */
 export async function findStanding(
   connection: Connection,
-  { addressColumns, channel }: Pick<CampaignChannel, 'addressColumns' | 'channel'>,
+  { addressColumns, messages }: Pick<CampaignChannel, 'addressColumns' | 'messages'>,
   contact: { organizationId: string; id: string },
   setIds: readonly string[],
 ): Promise<StandingRow | null> {
@@ -119,7 +119,7 @@ export async function findStanding(
        from contacts c
        where c.organization_id = $1 and c.id = $2`,
     ),
-    [contact.organizationId, contact.id, setIds, channel],
+    [contact.organizationId, contact.id, setIds, messages.name],
   );
   return row ?? null;
 }
@@ -163,7 +163,7 @@ export async function countWithoutValue(
 export async function findSampleContact(
   connection: Connection,
   campaign: CampaignKey,
-  { addressColumns, channel }: Pick<CampaignChannel, 'addressColumns' | 'channel'>,
+  { addressColumns, messages }: Pick<CampaignChannel, 'addressColumns' | 'messages'>,
 ): Promise<string | null> {
   const [row] = await connection.rows(
     unpreparedStatement<{ id: string }>(
@@ -190,7 +190,7 @@ export async function findSampleContact(
        order by first.id
        limit 1`,
     ),
-    [campaign.organizationId, campaign.id, channel],
+    [campaign.organizationId, campaign.id, messages.name],
   );
   return row?.id ?? null;
 }

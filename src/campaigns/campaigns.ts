@@ -5,9 +5,7 @@ import { smsCampaigns } from './sms-channel.ts';
 /** The front door: one message to many people, from its draft to what became of it. */
 
 /** The registry: a new channel is a module and an entry here. */
-export const campaignChannels: CampaignChannels = new Map(
-  [emailCampaigns, smsCampaigns].map((channel) => [channel.channel, channel]),
-);
+export const campaignChannels: CampaignChannels = { email: emailCampaigns, sms: smsCampaigns };
 
 /** Workers are woken through it when a campaign was queued, scheduled or stopped. */
 export const campaignChannel = 'postillion_campaigns';

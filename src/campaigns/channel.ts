@@ -1,7 +1,7 @@
 import type { TProperties } from 'typebox';
-import type { Channel } from '../accounts/accounts.ts';
+import type { SendingChannel } from '../channels/channel.ts';
 import type { Values } from '../channels/placeholders.ts';
-import type { AddressColumns, Submission } from '../messages/messages.ts';
+import type { AddressColumns, MessageChannel, Submission } from '../messages/messages.ts';
 import type { TaskRunner } from '../platform/http/body-threads.ts';
 import type { Transaction } from '../platform/postgres/database.ts';
 
@@ -10,7 +10,7 @@ import type { Transaction } from '../platform/postgres/database.ts';
  * how fast, and what became of it. A new channel is a module that keeps this contract, and an entry in campaigns.ts.
  */
 export type CampaignChannel = {
-  channel: Channel;
+  messages: MessageChannel;
   /** Below `/v1`. */
   path: string;
   /** How one is called in names of operations and schemas: `EmailCampaign`. */
@@ -104,7 +104,8 @@ export type TestCopy = SampleCopy & { organizationId: string; to: string };
 
 export type Sample = { record: Readonly<Record<string, unknown>>; warnings: string[] };
 
-export type CampaignChannels = ReadonlyMap<Channel, CampaignChannel>;
+/** By the names of the channels; null for one that has no campaigns. */
+export type CampaignChannels = Readonly<Record<SendingChannel, CampaignChannel | null>>;
 
 /** The inputs of `contentFields`, checked by them. What was never given, or was taken back, is not in it. */
 export type CampaignContent = Readonly<Record<string, unknown>>;

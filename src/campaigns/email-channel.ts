@@ -2,7 +2,12 @@ import { type TProperties, Type } from 'typebox';
 import { makeTextPart, mayBeLonger, parseAddress, subjectLengthMax } from '../channels/email/email.ts';
 import type { Values } from '../channels/placeholders.ts';
 import { findTracking } from '../domains/domains.ts';
-import { findMessageSender, type StoredEmailContent, type StoredEmailDetails } from '../messages/messages.ts';
+import {
+  findMessageSender,
+  type StoredEmailContent,
+  type StoredEmailDetails,
+  emailChannel,
+} from '../messages/messages.ts';
 import { inlineRunner, largeBodyBytesMin, type TaskRunner } from '../platform/http/body-threads.ts';
 import { optional, optionalText, textOrNull } from '../platform/http/shapes.ts';
 import type { Transaction } from '../platform/postgres/database.ts';
@@ -90,7 +95,7 @@ function inputsOf(content: CampaignContent): EmailInputs {
 const booleanOrNull = Type.Union([Type.Boolean(), Type.Null()]);
 
 export const emailCampaigns: CampaignChannel = {
-  channel: 'email',
+  messages: emailChannel,
   path: '/email/campaigns',
   noun: 'EmailCampaign',
   object: 'email_campaign',

@@ -1,4 +1,4 @@
-import type { Channel } from '../accounts/accounts.ts';
+import type { SendingChannel } from '../channels/channel.ts';
 import {
   type Connection,
   type Statement,
@@ -14,7 +14,7 @@ export type CampaignKey = { organizationId: string; id: string };
 
 /** What the engine needs of a campaign that it holds. */
 export type RunningCampaign = CampaignKey & {
-  channel: Channel;
+  channel: SendingChannel;
   status: 'queued' | 'sending' | 'paused';
   pauseReason: 'sending_suspended' | 'quota_exceeded' | null;
   messageId: string;
@@ -33,7 +33,7 @@ export type RunningCampaign = CampaignKey & {
 type RunningRow = AudienceIds & {
   organization_id: string;
   id: string;
-  channel: Channel;
+  channel: SendingChannel;
   status: RunningCampaign['status'];
   pause_reason: RunningCampaign['pauseReason'];
   message_id: string;
@@ -127,18 +127,17 @@ function toRunning(row: RunningRow): RunningCampaign {
 const selectDue = unpreparedStatement<{ organization_id: string; id: string }>(
   `select organization_id, id
    from campaigns
-   where status = 'scheduled' and deleted_at is null and scheduled_at <= $1 and id <> all ($2::uuid[])
-   order by scheduled_at
-   limit $3`,
+   where status = 'scheduled' and deleted_at is null and scheduled_at <= $1 and (organization_id, id) > ($2, $3)
+   order by organization_id, id
+   limit $4`,
 );
 
+/** By the index of those that are scheduled: few of them are due, and are put in order for each page. */
 export async function listDue(
   connection: Connection,
-  at: Date,
-  exceptIds: readonly string[],
-  limit: number,
+  { at, after, limit }: { at: Date; after: CampaignKey; limit: number },
 ): Promise<CampaignKey[]> {
-  const rows = await connection.rows(selectDue, [at, exceptIds, limit]);
+  const rows = await connection.rows(selectDue, [at, after.organizationId, after.id, limit]);
   return rows.map((row) => ({ organizationId: row.organization_id, id: row.id }));
 }
 
@@ -202,14 +201,14 @@ type JudgedRow = {
 /** Whom a campaign is meant for. */
 export type Meant = {
   organizationId: string;
-  channel: Pick<CampaignChannel, 'channel' | 'addressColumns'>;
+  channel: Pick<CampaignChannel, 'messages' | 'addressColumns'>;
   sets: AudienceIds;
 };
 
 /** What `judgedCandidates` is given, `$1` to `$4`: the planner goes by the ids. */
 export function valuesOfMeant({ organizationId, channel, sets }: Meant): unknown[] {
   const { included, excluded } = includedAndExcluded(sets);
-  return [organizationId, channel.channel, included, excluded];
+  return [organizationId, channel.messages.name, included, excluded];
 }
 
 /**

@@ -32,7 +32,7 @@ export async function explainRecipient(
     );
     const campaign = await store.findCampaignWithoutBodies(transaction, {
       organizationId,
-      channel: channel.channel,
+      channel: channel.messages.name,
       id,
     });
     if (campaign === null) return null;
@@ -100,12 +100,14 @@ function standingOf(
 async function findSuppression(
   tools: ExplainTools,
   transaction: Transaction,
-  { channel }: CampaignChannel,
+  { messages }: CampaignChannel,
   organizationId: string,
   row: answers.StandingRow | null,
 ): Promise<Suppression | null> {
   const address = row?.address_key ?? null;
-  return address === null ? null : readSuppression(transaction, tools, channel, { organizationId, address });
+  return address === null
+    ? null
+    : readSuppression(transaction, tools, messages.name, { organizationId, address });
 }
 
 async function findWaiting(

@@ -6,6 +6,7 @@ import { createIds } from '../platform/ids.ts';
 import { silentLog } from '../platform/log.ts';
 import { type Database, openDatabase, unpreparedStatement } from '../platform/postgres/database.ts';
 import type { RunningChore } from '../platform/queue/chore.ts';
+import { emailChannel } from '../messages/messages.ts';
 import type { CampaignChannel } from './channel.ts';
 import { startCampaigns } from './jobs.ts';
 
@@ -13,6 +14,8 @@ const newId = createIds(systemClock);
 let testDatabase: TestDatabase;
 let database: Database;
 let organizationId: string;
+/** Its campaigns stand after those of the first. */
+let otherOrganizationId: string;
 let clock: ManualClock;
 let campaigns: RunningChore | null = null;
 let transactions = 0;
@@ -27,14 +30,16 @@ beforeAll(async () => {
 });
 beforeEach(async () => {
   organizationId = newId();
+  otherOrganizationId = newId();
   clock = createManualClock();
   transactions = 0;
   preparations = [];
   failing.clear();
   failures = 0;
   await run(
-    'insert into organizations (id, name, email_quota, created_at, updated_at) values ($1, $2, 0, $3, $3)',
-    [organizationId, 'Test', now(clock)],
+    `insert into organizations (id, name, email_quota, created_at, updated_at)
+     select id, 'Test', 0, $2, $2 from unnest($1::uuid[]) id`,
+    [[organizationId, otherOrganizationId], now(clock)],
   );
 });
 afterEach(async () => {
@@ -53,7 +58,7 @@ function run<Row>(text: string, values: readonly unknown[] = []): Promise<Row[]>
 
 /** Of the contract only what the chores ask for. */
 const email = {
-  channel: 'email',
+  messages: emailChannel,
   addressColumns: { address: 'email', key: 'email_key' },
   openMeter: null,
   findObstacle: (_transaction: unknown, { id }: { id: string }) => {
@@ -73,7 +78,7 @@ const timersOfIdle = 6;
 /** Each transaction takes a few milliseconds, as with a clock that goes on by itself. */
 const transactionMs = 2;
 
-async function start(): Promise<void> {
+async function start({ campaignsMax }: { campaignsMax?: number } = {}): Promise<void> {
   campaigns = startCampaigns({
     database: {
       ...database,
@@ -87,9 +92,10 @@ async function start(): Promise<void> {
     clock,
     log: silentLog,
     newId,
-    channels: new Map([['email', email]]),
+    channels: { email, sms: null },
     onAdmitted: () => undefined,
     onFrozen: () => undefined,
+    ...(campaignsMax !== undefined && { campaignsMax }),
   });
   await clock.whenWaiting(timersOfIdle);
 }
@@ -103,7 +109,11 @@ async function goOn(seconds: number): Promise<void> {
   }
 }
 
-async function insertCampaigns(count: number, more: Record<string, unknown>): Promise<string[]> {
+async function insertCampaigns(
+  count: number,
+  more: Record<string, unknown>,
+  owner = organizationId,
+): Promise<string[]> {
   const ids = Array.from({ length: count }, () => newId());
   const columns = { message_id: null, status: 'draft', content: '{}', ...more };
   const names = Object.keys(columns);
@@ -113,7 +123,7 @@ async function insertCampaigns(count: number, more: Record<string, unknown>): Pr
          (organization_id, id, channel, name, name_key, created_at, updated_at, ${names.join(', ')})
        values ($1, $2, 'email', 'News', 'news', $3, $3, ${names.map((_name, index) => `$${index + 4}`).join(', ')})`,
       [
-        organizationId,
+        owner,
         id,
         now(clock),
         ...Object.values({ ...columns, message_id: columns.status === 'scheduled' ? null : id }),
@@ -206,4 +216,45 @@ test('a campaign that fails keeps no other from its end, and is tried every five
   );
   expect(failures).toBeGreaterThan(4);
   expect(failures).toBeLessThan(9);
+});
+
+const waitingForQuota = {
+  content_bytes: 100,
+  status: 'paused',
+  pause_reason: 'quota_exceeded',
+  audience: 1,
+  expanded: 1,
+};
+const allAdmitted = { content_bytes: 100, status: 'sending', audience: 1, expanded: 1, admitted: 1 };
+
+async function statusesOf(ids: readonly string[]): Promise<(string | undefined)[]> {
+  const rows = await run<{ id: string; status: string }>('select id, status from campaigns');
+  const statuses = new Map(rows.map(({ id, status }) => [id, status]));
+  return ids.map((id) => statuses.get(id));
+}
+
+test('a round that shows two campaigns comes to those after four that wait, of whatever organization', async () => {
+  const frozen_at = now(clock);
+  await insertCampaigns(4, { ...waitingForQuota, frozen_at });
+  const last = [
+    ...(await insertCampaigns(1, { ...allAdmitted, frozen_at })),
+    ...(await insertCampaigns(1, { ...allAdmitted, frozen_at }, otherOrganizationId)),
+  ];
+  await start({ campaignsMax: 2 });
+  expect(await statusesOf(last)).toEqual(['sent', 'sent']);
+});
+
+test('a look that shows two campaigns comes to those after four whose time has come and that cannot be queued', async () => {
+  const scheduled_at = now(clock);
+  const ids = [
+    ...(await insertCampaigns(4, { status: 'scheduled', scheduled_at })),
+    ...(await insertCampaigns(1, { status: 'scheduled', scheduled_at }, otherOrganizationId)),
+  ];
+  await start({ campaignsMax: 2 });
+  await goOn(60);
+  for (const id of ids) {
+    const tries = preparations.filter((prepared) => prepared === id).length;
+    expect(tries).toBeGreaterThan(9);
+    expect(tries).toBeLessThan(14);
+  }
 });

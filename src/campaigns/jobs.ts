@@ -1,9 +1,9 @@
 import { type Clock, dateOf, now } from '../platform/clock.ts';
 import { type ChoreTools, type RunningChore, startChore } from '../platform/queue/chore.ts';
 import { countChangedRecipients } from '../messages/messages.ts';
+import { createPauses } from '../platform/queue/pauses.ts';
 import { campaignChannel } from './campaigns.ts';
 import * as store from './engine-store.ts';
-import { createPauses } from './pauses.ts';
 import { queueDueCampaign } from './scheduling.ts';
 import { advanceCampaign, freezeCampaign, type RunningTools } from './running.ts';
 
@@ -11,12 +11,14 @@ export type CampaignJobTools = ChoreTools &
   Omit<RunningTools, 'admissionPauses'> & {
     /** Told after every commit that froze an audience. */
     onFrozen: () => void;
+    /** Smaller in tests; a hundred thousand campaigns are the same in kind as five. */
+    campaignsMax?: number;
   };
 
-type JobTools = ChoreTools & RunningTools & Pick<CampaignJobTools, 'onFrozen'>;
+type JobTools = ChoreTools & RunningTools & Pick<CampaignJobTools, 'onFrozen'> & { campaignsMax: number };
 
-/** Of one round. */
-const campaignsMax = 50;
+/** Of one round: fewer cost more looks, and more keep whoever wakes the chore waiting for its next look. */
+const campaignsOfRoundMax = 50;
 /** Segments tell nobody when they have been computed. */
 const segmentPauseMs = 1_000;
 /** One in which something failed is left alone for so long, and does not keep the others waiting. */
@@ -32,7 +34,11 @@ const first: store.CampaignKey = {
  * is a chore of its own, so that a large audience keeps no other campaign waiting.
  */
 export function startCampaigns(given: CampaignJobTools): RunningChore {
-  const tools = { ...given, admissionPauses: createPauses(given.clock) };
+  const tools = {
+    ...given,
+    campaignsMax: given.campaignsMax ?? campaignsOfRoundMax,
+    admissionPauses: createPauses(given.clock),
+  };
   const advancing = startAdvancing(tools);
   const chores = [startBeginning(tools), advancing, startCounting(tools, advancing.wake)];
   return {
@@ -53,10 +59,10 @@ function startBeginning(tools: JobTools): RunningChore {
     name: 'beginning campaigns',
     channel: campaignChannel,
     work: async (signal) => {
-      const { hasQueued, nextAt } = await dueQueue.go();
+      const { hasMore, nextAt } = await dueQueue.go();
       const round = await rounds.go(signal);
       if (round.hasAdvanced) tools.onFrozen();
-      if (hasQueued || round.hasMore) return 'at once';
+      if (hasMore || round.hasMore) return 'at once';
       const againAt = endOfPause(tools.clock, round);
       return nextAt !== null && againAt !== null && againAt < nextAt ? againAt : (nextAt ?? againAt);
     },
@@ -89,19 +95,24 @@ function startCounting(tools: JobTools, onCounted: () => void): RunningChore {
   });
 }
 
-/** One that cannot be queued is left alone for a while, and keeps no other from its time. */
+/**
+ * Goes through those that are due a page at a time. One that cannot be queued is left alone for a while; the look goes
+ * on after it, so that any number of them keep no other from its time.
+ */
 function createDueQueue(tools: JobTools) {
+  let after = first;
   const pauses = createPauses(tools.clock);
   return {
-    /** Returns whether there was one, and when there will be one for which nobody tells. */
-    go: async (): Promise<{ hasQueued: boolean; nextAt: Date | null }> => {
+    /** Returns whether there is more to be done at once, and when there will be one for which nobody tells. */
+    go: async (): Promise<{ hasMore: boolean; nextAt: Date | null }> => {
+      const { campaignsMax: limit } = tools;
       let hasQueued = false;
-      for (const campaign of await store.listDue(
-        tools.database,
-        now(tools.clock),
-        pauses.list(),
-        campaignsMax,
-      )) {
+      const campaigns = await store.listDue(tools.database, { at: now(tools.clock), after, limit });
+      const isOver = campaigns.length < limit;
+      after = isOver ? first : (campaigns.at(-1) ?? first);
+      const paused = new Set(pauses.list());
+      for (const campaign of campaigns) {
+        if (paused.has(campaign.id)) continue;
         try {
           if (await queueDueCampaign(tools, campaign)) hasQueued = true;
           // Another node has it.
@@ -114,10 +125,11 @@ function createDueQueue(tools: JobTools) {
           );
         }
       }
+      if (hasQueued || !isOver) return { hasMore: true, nextAt: null };
       const nextAt = await store.findNextScheduledAt(tools.database);
       const isLate = nextAt !== null && nextAt.getTime() <= tools.clock.nowMs();
       // It was tried a moment ago.
-      return { hasQueued, nextAt: isLate ? dateOf(tools.clock.nowMs() + failurePauseMs) : nextAt };
+      return { hasMore: false, nextAt: isLate ? dateOf(tools.clock.nowMs() + failurePauseMs) : nextAt };
     },
   };
 }
@@ -145,8 +157,8 @@ function createRounds(tools: JobTools, { part, takeStep }: RoundPlan) {
   const pauses = createPauses(tools.clock);
   return {
     go: async (signal: AbortSignal): Promise<Round> => {
-      const campaigns = await store.listUnderWay(tools.database, { part, after, limit: campaignsMax });
-      const isOver = campaigns.length < campaignsMax;
+      const campaigns = await store.listUnderWay(tools.database, { part, after, limit: tools.campaignsMax });
+      const isOver = campaigns.length < tools.campaignsMax;
       after = isOver ? first : (campaigns.at(-1) ?? first);
       let hasAdvanced = false;
       const paused = new Set(pauses.list());

@@ -49,7 +49,7 @@ export async function createCampaign(
     const id = tools.newId();
     await store.insertCampaign(transaction, {
       organizationId,
-      channel: channel.channel,
+      channel: channel.messages.name,
       id,
       ...values,
       bodyFields: channel.bodyFields,
@@ -206,7 +206,11 @@ async function takeForMove(
   { organizationId, channel, id }: CampaignReference,
   trigger: Trigger,
 ): Promise<store.CampaignRow | PublicError> {
-  const campaign = await store.lockCampaign(transaction, { organizationId, channel: channel.channel, id });
+  const campaign = await store.lockCampaign(transaction, {
+    organizationId,
+    channel: channel.messages.name,
+    id,
+  });
   if (campaign === null) return resourceNotFound();
   return findRefusal(campaign, trigger) ?? campaign;
 }
@@ -219,8 +223,8 @@ async function takeSendable(
 ): Promise<PreparedMessage | PublicError> {
   const message = await takePrepared(transaction, channel, campaign);
   if (message instanceof PublicError) return message;
-  const [plan] = await loadSendingPlans(transaction, [campaign.organization_id], channel.channel);
-  return findSuspension(channel.channel, plan) ?? message;
+  const [plan] = await loadSendingPlans(transaction, [campaign.organization_id], channel.messages.name);
+  return findSuspension(channel.messages.words, plan) ?? message;
 }
 
 async function takePrepared(

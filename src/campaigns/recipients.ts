@@ -29,7 +29,7 @@ export async function listRecipients(
         : [];
     const campaign = await store.findCampaignWithoutBodies(transaction, {
       organizationId,
-      channel: channel.channel,
+      channel: channel.messages.name,
       id,
     });
     if (campaign === null) return null;

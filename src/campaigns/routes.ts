@@ -95,7 +95,7 @@ function draftRoutes(tools: CampaignRouteTools, channel: CampaignChannel): Route
         const { rows, sums } = await database.asOrganizations([organizationId], async (transaction) => {
           const found = await store.listCampaigns(transaction, {
             organizationId,
-            channel: channel.channel,
+            channel: channel.messages.name,
             filter,
             page,
           });
@@ -123,7 +123,11 @@ function draftRoutes(tools: CampaignRouteTools, channel: CampaignChannel): Route
       errors: [notFound],
       handle: async ({ caller: { organizationId }, params: { id } }) => {
         const campaign = await database.asOrganizations([organizationId], async (transaction) => {
-          const row = await store.findCampaign(transaction, { organizationId, channel: channel.channel, id });
+          const row = await store.findCampaign(transaction, {
+            organizationId,
+            channel: channel.messages.name,
+            id,
+          });
           if (row === null) return null;
           const sums = await sumRecipientCounts(transaction, organizationId, messagesOf([row]));
           return showCampaign(channel, row, sums.get(row.message_id ?? ''), { isListed: false });

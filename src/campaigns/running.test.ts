@@ -5,8 +5,9 @@ import { systemClock } from '../platform/clock.ts';
 import { createIds } from '../platform/ids.ts';
 import { type Database, openDatabase, unpreparedStatement } from '../platform/postgres/database.ts';
 import { countChangedRecipients, stopMessage } from '../messages/messages.ts';
+import { emailChannel, smsChannel } from '../messages/messages.ts';
 import type { CampaignChannel } from './channel.ts';
-import { createPauses } from './pauses.ts';
+import { createPauses } from '../platform/queue/pauses.ts';
 import { advanceCampaign, freezeCampaign, type RunningTools, type Step } from './running.ts';
 
 let testDatabase: TestDatabase;
@@ -22,7 +23,7 @@ const anHourLater = () => (hours += 1) * 3_600_000;
 
 /** Of the contract only what the engine asks for. */
 const email = {
-  channel: 'email',
+  messages: emailChannel,
   addressColumns: { address: 'email', key: 'email_key' },
   openMeter: null,
   findObstacle: () => Promise.resolve(obstacle),
@@ -31,7 +32,7 @@ const email = {
 /** Its copies take as many of the quota as their first name says. */
 const sms = {
   ...email,
-  channel: 'sms',
+  messages: smsChannel,
   addressColumns: { address: 'phone_number', key: 'phone_number' },
   openMeter: () => (values: Record<string, unknown>) => Number(values.first_name),
 } as unknown as CampaignChannel;
@@ -43,10 +44,7 @@ beforeAll(async () => {
     database,
     clock: systemClock,
     newId,
-    channels: new Map([
-      ['email', email],
-      ['sms', sms],
-    ]),
+    channels: { email, sms },
     admissionPauses: createPauses({ ...systemClock, monotonicMs: anHourLater }),
     onAdmitted: () => {
       admissions += 1;
@@ -297,6 +295,12 @@ test('a campaign goes to everybody in its sets and not in the excluded ones, eac
   await run(
     `insert into suppressions values ($1, 'email', sha256('gone'), 'gone@example.com', 'complaint', now())`,
     [organizationId],
+  );
+
+  // Somebody else's word on the same address.
+  await run(
+    `insert into suppressions values ($1, 'email', sha256('bob'), 'bob@example.com', 'complaint', now())`,
+    [newId()],
   );
 
   const campaign = await queueCampaign({ lists: [news], tags: [vip], excludedLists: [blocked] });

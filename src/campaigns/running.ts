@@ -3,6 +3,7 @@ import { loadSendingPlans, openQuota } from '../accounts/accounts.ts';
 import { loadProperties } from '../audience/audience.ts';
 import {
   admitRecipients,
+  changeRecipients,
   completeCampaignMessage,
   contactFields,
   type ContactVariables,
@@ -13,17 +14,16 @@ import {
   hasUncounted,
   holdInQueue,
   insertCampaignRecipients,
-  noteRecipientChanges,
+  type RecipientTools,
   sliceSize,
 } from '../messages/messages.ts';
 import { type Clock, now } from '../platform/clock.ts';
-import type { NewId } from '../platform/ids.ts';
 import type { Database, Transaction } from '../platform/postgres/database.ts';
 import { continueByIndex } from '../platform/postgres/lookup.ts';
 import { tryLockName } from '../platform/postgres/name-locks.ts';
+import type { Pauses } from '../platform/queue/pauses.ts';
 import type { CampaignChannel, CampaignChannels, QuotaMeter } from './channel.ts';
 import * as store from './engine-store.ts';
-import type { Pauses } from './pauses.ts';
 import { releaseUsed, stopCampaign } from './queueing.ts';
 
 /**
@@ -39,10 +39,9 @@ import { releaseUsed, stopCampaign } from './queueing.ts';
  *
  * In between it is paused when sending is suspended or the quota used up, and goes on by itself.
  */
-export type RunningTools = {
+export type RunningTools = RecipientTools & {
   database: Database;
   clock: Clock;
-  newId: NewId;
   channels: CampaignChannels;
   /** Of those with enough in the queue: counting it takes a part of what delivering does. */
   admissionPauses: Pauses;
@@ -260,8 +259,8 @@ function channelOf(
   tools: Pick<RunningTools, 'channels'>,
   { channel }: store.RunningCampaign,
 ): CampaignChannel {
-  const found = tools.channels.get(channel);
-  if (found === undefined) throw new Error(`no campaigns are known on the channel ${channel}`);
+  const found = tools.channels[channel];
+  if (found === null) throw new Error(`no campaigns are known on the channel ${channel}`);
   return found;
 }
 
@@ -280,7 +279,7 @@ async function expand(
     count: running.expanded === 0 ? 1 : expandedSlicesMax,
   });
   if (contactIds.length === 0) throw new Error('a part of the frozen audience is not there');
-  const dropped = await insertCampaignRecipients(transaction, {
+  const recipients = {
     message: running,
     channel: running.channel,
     contactIds,
@@ -289,13 +288,17 @@ async function expand(
     variables: await loadVariables(transaction, running),
     chosenAt: frozenAt,
     at,
+  };
+  await changeRecipients(transaction, tools, {
+    at,
+    write: async () => {
+      const dropped = await insertCampaignRecipients(transaction, recipients);
+      await continueByIndex(transaction);
+      return dropped;
+    },
+    // No segment asks who was dropped.
+    told: { recipients: [] },
   });
-  await continueByIndex(transaction);
-  await noteRecipientChanges(
-    transaction,
-    tools.newId,
-    dropped.map((ordinal) => ({ ...running, ordinal })),
-  );
   return running.expanded + contactIds.length;
 }
 

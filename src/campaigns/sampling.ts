@@ -41,7 +41,7 @@ export async function loadSample(
   const { organizationId, channel, id } = reference;
   const campaign = { organizationId, id };
   const loaded = await tools.database.asOrganizations([organizationId], async (transaction) => {
-    const row = await store.findCampaign(transaction, { ...campaign, channel: channel.channel });
+    const row = await store.findCampaign(transaction, { ...campaign, channel: channel.messages.name });
     if (row === null) return null;
     const preparation = await prepareCampaign(transaction, channel, row);
     const variableNames = preparation.kind === 'ready' ? preparation.message.variableNames : [];

@@ -31,8 +31,8 @@ export async function queueDueCampaign(tools: SchedulingTools, key: engine.Campa
       await engine.markPaused(transaction, key, 'schedule_missed', at);
       return true;
     }
-    const channel = tools.channels.get(campaign.channel);
-    if (channel === undefined) throw new Error(`no campaigns are known on the channel ${campaign.channel}`);
+    const channel = tools.channels[campaign.channel];
+    if (channel === null) throw new Error(`no campaigns are known on the channel ${campaign.channel}`);
     const preparation = await prepareCampaign(transaction, channel, campaign);
     if (preparation.kind === 'not_ready') {
       await engine.markFailed(

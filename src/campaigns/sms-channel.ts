@@ -1,7 +1,7 @@
 import { type TProperties, Type } from 'typebox';
 import { listPlaceholders, type Values } from '../channels/placeholders.ts';
 import { compileSms, countSegments, fillSms, smsLengthMax, trimSenderName } from '../channels/sms/sms.ts';
-import { findMessageSender, smsEncoding, type StoredSmsContent } from '../messages/messages.ts';
+import { findMessageSender, smsEncoding, type StoredSmsContent, smsChannel } from '../messages/messages.ts';
 import { optionalText, textOrNull } from '../platform/http/shapes.ts';
 import type { Transaction } from '../platform/postgres/database.ts';
 import { findApprovedSenders } from '../senders/senders.ts';
@@ -39,7 +39,7 @@ function inputsOf(content: CampaignContent): SmsInputs {
 }
 
 export const smsCampaigns: CampaignChannel = {
-  channel: 'sms',
+  messages: smsChannel,
   path: '/sms/campaigns',
   noun: 'SmsCampaign',
   object: 'sms_campaign',

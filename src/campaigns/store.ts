@@ -1,16 +1,16 @@
-import type { Channel } from '../accounts/accounts.ts';
+import type { SendingChannel } from '../channels/channel.ts';
 import { cursorOf, type Page, pageClause } from '../platform/http/pagination.ts';
 import { type Connection, unpreparedStatement } from '../platform/postgres/database.ts';
 import { type AudienceIds, audienceFields } from './audience-fields.ts';
 import type { CampaignContent } from './channel.ts';
 import type { CampaignStatus, PauseReason } from './states.ts';
 
-export type CampaignKey = { organizationId: string; channel: Channel; id: string };
+export type CampaignKey = { organizationId: string; channel: SendingChannel; id: string };
 
 /** As it is stored; `content` has no bodies where it was read for a list. */
 export type CampaignRow = AudienceIds & {
   organization_id: string;
-  channel: Channel;
+  channel: SendingChannel;
   id: string;
   name: string;
   status: CampaignStatus;
@@ -195,7 +195,7 @@ export async function listCampaigns(
   connection: Connection,
   wanted: {
     organizationId: string;
-    channel: Channel;
+    channel: SendingChannel;
     filter: CampaignFilter;
     page: Page;
   },

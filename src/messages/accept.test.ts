@@ -3,6 +3,7 @@
  * broken, or another node in between, at each statement of a transaction in turn.
  */
 import { createHash } from 'node:crypto';
+import { setImmediate } from 'node:timers/promises';
 import fc from 'fast-check';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { createManualClock, type ManualClock } from '../../test/support/manual-clock.ts';
@@ -14,6 +15,7 @@ import {
 } from '../../test/support/statement-proxy.ts';
 import { createSender, startTestServer, type TestServer } from '../../test/support/server.ts';
 import { createTestDatabase, type TestDatabase } from '../../test/support/test-database.ts';
+import { messageChannels } from '../../test/support/channels.ts';
 import { updateOrganization } from '../accounts/accounts.ts';
 import { PublicError } from '../platform/http/errors.ts';
 import type { ScopedKey } from '../platform/http/idempotency.ts';
@@ -54,7 +56,7 @@ afterAll(async () => {
   await testDatabase.drop();
 });
 
-const tools = () => ({ ...server.installation, onQueued: () => (queued += 1) });
+const tools = () => ({ ...server.installation, channels: messageChannels, onQueued: () => (queued += 1) });
 
 function rowsOf<Row>(text: string, values: readonly unknown[]): Promise<Row[]> {
   return server.installation.database.rows(unpreparedStatement<Row>(text), values);
@@ -327,6 +329,14 @@ describe('many at once', () => {
           cross join lateral (select count(*)::integer as messages from messages where organization_id = given.id) o
          ) as messages,
          (select count(*)::integer from idempotency_keys where organization_id = any ($1::uuid[])) as kept,
+         (select count(*)::integer
+          from (
+            select organization_id, message_id from message_contents
+            union all
+            select organization_id, message_id from attachment_contents
+          ) part
+          where organization_id = any ($1::uuid[])
+            and (organization_id, message_id) not in (select organization_id, id from messages)) as parts_without_message,
          (select coalesce(json_object_agg(usage, used), '{}')
           from (
             select array_position($1::uuid[], organization_id) - 1 || ' ' || channel as usage, sum(used) as used
@@ -339,6 +349,7 @@ describe('many at once', () => {
         (index) => [...model.stored.values()].filter(({ organization }) => organization === index).length,
       ),
       kept: model.kept.size,
+      parts_without_message: 0,
     });
     expect({
       '0 email': 0,
@@ -402,6 +413,45 @@ describe('many at once', () => {
     };
   }
 });
+
+test('a small request is answered while a large one is being stored, in an organization with a quota as well', async () => {
+  for (const { id } of organizations)
+    await updateOrganization(server.installation, id, { quotas: { email: 10_000 }, resume: ['email'] });
+  const acceptor = createAcceptor(tools(), { flushersMax: 1 });
+  const small = (organization: 0 | 1): Request => ({
+    organization,
+    channel: 'email',
+    body: 'short',
+    key: `small ${organization}`,
+  });
+  const submission = prepare({
+    organization: 0,
+    channel: 'email',
+    body: 'attached',
+    key: null,
+  }) as Submission;
+  const large = { ...submission, attachments: [new Uint8Array(262_145)] };
+  const { database } = server.installation;
+  const storing = await database.transaction(async (transaction) => {
+    await transaction.rows(unpreparedStatement('lock table attachment_contents in exclusive mode'), []);
+    const accepting = acceptor.accept(large, null);
+    await waitUntilLocked(database);
+    for (const organization of [0, 1] as const) {
+      const request = small(organization);
+      expect(await acceptor.accept(prepare(request), keyOf(request))).toMatchObject({ kind: 'response' });
+    }
+    return { accepting };
+  });
+  expect(await storing.accepting).toMatchObject({ kind: 'response', isReplay: false });
+});
+
+/** Ends as soon as a statement waits for a table. */
+async function waitUntilLocked({ rows }: Database): Promise<void> {
+  const waits = unpreparedStatement<{ waits: boolean }>(
+    `select exists (select from pg_locks where not granted and relation = 'attachment_contents'::regclass) as waits`,
+  );
+  while ((await rows(waits, []))[0]?.waits !== true) await setImmediate();
+}
 
 /** More than a transaction of acceptance has; the loops below end where none is reached any more. */
 const statementsMax = 40;

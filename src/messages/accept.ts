@@ -1,4 +1,5 @@
-import { type Channel, holdQuota, loadSendingPlans, type SendingPlan } from '../accounts/accounts.ts';
+import { holdQuota, loadSendingPlans, type SendingPlan } from '../accounts/accounts.ts';
+import type { SendingChannel } from '../channels/channel.ts';
 import { createBatcher } from '../platform/batcher.ts';
 import { type Clock, dateOf, sleep } from '../platform/clock.ts';
 import { groupBy } from '../platform/grouping.ts';
@@ -15,9 +16,9 @@ import {
 import type { NewId } from '../platform/ids.ts';
 import { type Database, DatabaseUnavailableError, type Transaction } from '../platform/postgres/database.ts';
 import type { Secrets } from '../platform/secrets.ts';
+import type { MessageChannels, OwnSenders } from './channel.ts';
 import { tellMissingVariables } from './missing-variables.ts';
 import { findSuspension, quotaExceeded } from './refusals.ts';
-import { type OwnSenders, senderRuleOf } from './sender-rules.ts';
 import * as store from './store.ts';
 import type { Submission } from './submission.ts';
 
@@ -27,11 +28,12 @@ import type { Submission } from './submission.ts';
  *
  * Requests that arrive while a transaction is under way share the next one, so that one flush of the disk serves
  * many; each has an outcome of its own, and a refused one leaves nothing behind. If a shared transaction fails over
- * one of them, each is tried alone. If the connection breaks while a commit is under way, nobody knows whether it
+ * one of them, each is tried alone. A large one has a transaction of its own, and keeps no small one waiting. If the connection breaks while a commit is under way, nobody knows whether it
  * took place: then the message ids are looked up, and only what is not there is answered with 503.
  */
 
 export type AcceptTools = {
+  channels: MessageChannels;
   database: Database;
   clock: Clock;
   newId: NewId;
@@ -57,7 +59,7 @@ export type Acceptor = {
 export type AcceptLimits = {
   /** Requests that share a transaction. More would lengthen the wait of the first; fewer would share less. */
   batchItemsMax: number;
-  /** Transactions at once. */
+  /** Transactions at once, and as many again of large requests. */
   flushersMax: number;
   /** What waits here is memory, and will be answered late. */
   waitingMax: number;
@@ -71,11 +73,14 @@ export function createAcceptor(tools: AcceptTools, limits: Partial<AcceptLimits>
   const keysUnderWay = new Set<string>();
   /** Those whose attachments are being sealed are among them: they are no less memory. */
   let underWay = 0;
-  const batcher = createBatcher<Candidate, BatchOutcome>({
-    itemsMax: batchItemsMax,
-    concurrency: flushersMax,
-    run: (candidates) => acceptTogether(tools, candidates),
-  });
+  const openBatcher = (itemsMax: number) =>
+    createBatcher<Candidate, BatchOutcome>({
+      itemsMax,
+      concurrency: flushersMax,
+      run: (candidates) => acceptTogether(tools, candidates),
+    });
+  const shared = openBatcher(batchItemsMax);
+  const alone = openBatcher(1);
 
   return {
     accept: async (prepared, idempotencyKey) => {
@@ -91,7 +96,8 @@ export function createAcceptor(tools: AcceptTools, limits: Partial<AcceptLimits>
       }
       underWay += 1;
       try {
-        const outcome = await batcher.add(await toCandidate(tools, prepared, idempotencyKey));
+        const candidate = await toCandidate(tools, prepared, idempotencyKey);
+        const outcome = await (storedBytesOf(candidate) > sharedBytesMax ? alone : shared).add(candidate);
         if (outcome.kind === 'failed') throw outcome.cause;
         return outcome;
       } finally {
@@ -126,6 +132,14 @@ async function toCandidate(
     sealedAttachments.push(await tools.secrets.encryptInSteps(content, attachmentContext(id, ordinal)));
   }
   return { id, prepared, idempotencyKey, sealedAttachments };
+}
+
+/** PostgreSQL takes some ten milliseconds to store a megabyte, and whatever shares the transaction waits for it. */
+const sharedBytesMax = 262_144;
+
+function storedBytesOf({ prepared, sealedAttachments }: Candidate): number {
+  const contentBytes = prepared instanceof PublicError ? 0 : prepared.content.length;
+  return sealedAttachments.reduce((sum, { length }) => sum + length, contentBytes);
 }
 
 /** Ties the sealed bytes to their place, so that they cannot be put in another message's. */
@@ -218,12 +232,18 @@ async function acceptInTransaction(
     );
     const [keyStates, facts] = await Promise.all([
       claimKeys(transaction, keyed, { expiredBefore }),
-      loadFacts(transaction, candidates),
+      loadFacts(tools, transaction, candidates),
     ]);
-    const verdicts = judge(candidates, keyStates, facts);
+    const verdicts = judge(tools, candidates, keyStates, facts);
     const accepted = candidates.filter((_candidate, index) => verdicts[index] === 'accept');
-    const quota = await holdQuotas(transaction, accepted, facts, at);
+    // Sent ahead of the quota, for which the organization's other requests wait until this transaction ends.
+    const largeParts = store.insertLargeParts(transaction, accepted.map(toNewMessage));
+    const [quota] = await Promise.all([
+      holdQuotas(tools, transaction, accepted, { facts, at }),
+      ...largeParts,
+    ]);
     const stored = accepted.filter((candidate) => !quota.refused.has(candidate));
+    await store.deleteLargeParts(transaction, [...quota.refused.keys()].map(toNewMessage));
     isAnyStored = stored.length > 0;
     if (isAnyStored) await write(transaction, stored, { at, expiredBefore, count: quota.count });
 
@@ -247,18 +267,22 @@ function organizationsOf({ prepared, idempotencyKey }: Candidate): string[] {
 }
 
 /** What is to be known of the accounts, by channel. */
-type Facts = ReadonlyMap<Channel, ChannelFacts>;
+type Facts = ReadonlyMap<SendingChannel, ChannelFacts>;
 
 type ChannelFacts = { plans: ReadonlyMap<string, SendingPlan>; senders: OwnSenders };
 
-async function loadFacts(transaction: Transaction, candidates: readonly Candidate[]): Promise<Facts> {
+async function loadFacts(
+  { channels }: AcceptTools,
+  transaction: Transaction,
+  candidates: readonly Candidate[],
+): Promise<Facts> {
   const byChannel = groupBy(candidates.flatMap(submissionsOf), ({ channel }) => channel);
   const entries = [...byChannel].map(async ([channel, submissions]) => {
     const organizationIds = [...new Set(submissions.map(({ organizationId }) => organizationId))];
     const senders = submissions.map(({ organizationId, senderName: name }) => ({ organizationId, name }));
     const [plans, ownSenders] = await Promise.all([
       loadSendingPlans(transaction, organizationIds, channel),
-      senderRuleOf(channel).loadOwn(transaction, senders),
+      channels[channel].senders.loadOwn(transaction, senders),
     ]);
     const facts = { plans: new Map(plans.map((plan) => [plan.organizationId, plan])), senders: ownSenders };
     return [channel, facts] as const;
@@ -280,10 +304,10 @@ function factsOf(facts: Facts, { channel }: Submission): ChannelFacts {
 type HeldQuotas = { refused: ReadonlyMap<Candidate, PublicError>; count: () => Promise<void> };
 
 async function holdQuotas(
+  { channels }: AcceptTools,
   transaction: Transaction,
   accepted: readonly Candidate[],
-  facts: Facts,
-  at: Date,
+  { facts, at }: { facts: Facts; at: Date },
 ): Promise<HeldQuotas> {
   const byChannel = groupBy(accepted, (candidate) => submissionOf(candidate).channel);
   const refused = new Map<Candidate, PublicError>();
@@ -297,7 +321,7 @@ async function holdQuotas(
       const { amount: needed = 0, limit } = demands[index] ?? {};
       refused.set(
         candidate,
-        quotaExceeded(channel, { used: used[index] ?? 0, limit: limit ?? 0, needed, at }),
+        quotaExceeded(channels[channel].words, { used: used[index] ?? 0, limit: limit ?? 0, needed, at }),
       );
     }
     counts.push(count);
@@ -312,6 +336,7 @@ async function holdQuotas(
 
 /** What each request gets before the quota is looked at: in the specification's order, the key first. */
 function judge(
+  { channels }: AcceptTools,
   candidates: readonly Candidate[],
   keyStates: readonly KeyState[],
   facts: Facts,
@@ -322,18 +347,22 @@ function judge(
     if (state?.kind === 'replay') return { kind: 'response', response: state.response, isReplay: true };
     if (state !== undefined && state.kind !== 'free')
       return { kind: 'refused', error: keyConflict(state.kind) };
-    const refusal = findRefusal(candidate.prepared, facts);
+    const refusal = findRefusal(channels, candidate.prepared, facts);
     return refusal === null ? 'accept' : { kind: 'refused', error: refusal };
   });
 }
 
-function findRefusal(prepared: Submission | PublicError, facts: Facts): PublicError | null {
+function findRefusal(
+  channels: MessageChannels,
+  prepared: Submission | PublicError,
+  facts: Facts,
+): PublicError | null {
   if (prepared instanceof PublicError) return prepared;
   const { organizationId, channel, senderName } = prepared;
   const { plans, senders } = factsOf(facts, prepared);
   if (!senders.has({ organizationId, name: senderName }))
-    return new PublicError(badRequest, senderRuleOf(channel).describeOther(senderName));
-  return findSuspension(channel, plans.get(organizationId));
+    return new PublicError(badRequest, channels[channel].senders.describeOther(senderName));
+  return findSuspension(channels[channel].words, plans.get(organizationId));
 }
 
 function demandOf(submission: Submission, facts: Facts) {
@@ -368,7 +397,6 @@ async function write(
       }),
       { at, expiredBefore },
     ),
-    ...store.insertLargeParts(transaction, messages),
     store.insertMessages(transaction, messages, at),
     transaction.commit(),
   ]);

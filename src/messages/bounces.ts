@@ -1,6 +1,6 @@
 import { readReport, type ReportedRecipient, readReturnPathToken } from '../channels/email/email.ts';
 import { findReturnPathOwner } from '../domains/domains.ts';
-import { emailRefusals } from './delivery-policies.ts';
+import { emailChannel, emailRefusals } from './email-channel.ts';
 import { applyReports, type FeedbackTools, type Report } from './feedback.ts';
 import type { JobKey } from './queue-store.ts';
 import { toFailure } from './settlement.ts';
@@ -45,12 +45,12 @@ export async function takeBounce(
   switch (report.kind) {
     case 'delivery_status': {
       const reports = report.recipients.flatMap((recipient) => toReport(job, recipient));
-      if (reports.length > 0) await applyReports(tools, 'email', reports);
+      if (reports.length > 0) await applyReports(tools, emailChannel, reports);
       return;
     }
     case 'abuse':
       if (report.isComplaint)
-        await applyReports(tools, 'email', [{ job, status: 'complained', failure: null }]);
+        await applyReports(tools, emailChannel, [{ job, status: 'complained', failure: null }]);
       return;
     case 'automatic_reply':
     case 'unrecognised':

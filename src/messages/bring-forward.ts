@@ -9,7 +9,7 @@ import { pauseMsMax } from './retry.ts';
 const aheadMsMax = 60_000;
 
 /** Rows that a statement looks at, or changes. More would take longer, and keep workers from those that it changes. */
-const rowsMax = 5_000;
+const defaultRowsMax = 5_000;
 
 /** A queue that is longer than ten million is looked through as far as that; the rest is looked at when it is shorter. */
 const statementsMax = 2_000;
@@ -21,14 +21,23 @@ const statementsMax = 2_000;
  * The queue is looked through once, in the order of its key. An index by time of acceptance would make that shorter,
  * and each claim, hand-off and settlement longer: they write a new version of the row in every index.
  */
-export async function bringForward({ database, clock }: { database: Database; clock: Clock }): Promise<void> {
+export async function bringForward({
+  database,
+  clock,
+  rowsMax = defaultRowsMax,
+}: {
+  database: Database;
+  clock: Clock;
+  /** Smaller in tests. */
+  rowsMax?: number;
+}): Promise<void> {
   const nowMs = clock.nowMs();
   const times = {
     at: dateOf(nowMs),
     dueLatest: dateOf(nowMs + pauseMsMax + aheadMsMax),
     acceptedLatest: dateOf(nowMs + aheadMsMax),
   };
-  const hasJobs = await bringJobsForward(database, times);
+  const hasJobs = await bringJobsForward(database, times, rowsMax);
   for (let statements = 0; statements < statementsMax; statements += 1) {
     const { length } = await database.rows(smsEventsForward, [times.at, times.dueLatest, rowsMax]);
     if (length < rowsMax) break;
@@ -44,13 +53,13 @@ type Key = { organization_id: string; message_id: string; ordinal: number };
 const nobody = '00000000-0000-0000-0000-000000000000';
 
 /** Returns whether there was any. */
-async function bringJobsForward(database: Database, times: Times): Promise<boolean> {
+async function bringJobsForward(database: Database, times: Times, rowsMax: number): Promise<boolean> {
   let last: Key | undefined = { organization_id: nobody, message_id: nobody, ordinal: 0 };
   let isAny = false;
   for (let batches = 0; batches < statementsMax && last !== undefined; batches += 1) {
     const after: Key = last;
     const jobs = await database.transactionByIndex((transaction) =>
-      bringBatchForward(transaction, times, after),
+      bringBatchForward(transaction, times, { after, rowsMax }),
     );
     last = jobs.at(-1);
     isAny ||= jobs.some(({ is_ahead }) => is_ahead);
@@ -62,7 +71,7 @@ async function bringJobsForward(database: Database, times: Times): Promise<boole
 async function bringBatchForward(
   transaction: Transaction,
   { at, dueLatest, acceptedLatest }: Times,
-  after: Key,
+  { after, rowsMax }: { after: Key; rowsMax: number },
 ): Promise<(Key & { is_ahead: boolean })[]> {
   await transaction.rows(withoutBitmaps);
   const jobs = await transaction.rows(jobsAfter, [

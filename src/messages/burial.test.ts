@@ -2,6 +2,7 @@
  * A worker that was buried may still live, and a statement may outlive the process that sent it: nothing of either may
  * be claimed or announced. A third session stands for whoever buries it, and holds the worker's row as they do.
  */
+import { messageChannels } from '../../test/support/channels.ts';
 import pg from 'pg';
 import { afterAll, afterEach, beforeAll, beforeEach, expect, test } from 'vitest';
 import { clientConfigOf, createTestDatabase, type TestDatabase } from '../../test/support/test-database.ts';
@@ -9,7 +10,9 @@ import { systemClock } from '../platform/clock.ts';
 import { createIds } from '../platform/ids.ts';
 import { type Database, openDatabase, unpreparedStatement } from '../platform/postgres/database.ts';
 import { createMarkers } from './markers.ts';
-import { claimDueJobs, claimSuspect, type Job } from './queue-store.ts';
+import type { Job } from './channel.ts';
+import { emailChannel } from './email-channel.ts';
+import { claimDueJobs, claimSuspect } from './queue-store.ts';
 
 const epoch = 7;
 const otherEpoch = 8;
@@ -65,7 +68,8 @@ const job: Job = {
   organizationId,
   messageId: ids.due,
   ordinal: 0,
-  channel: 'email',
+  channel: emailChannel,
+  policy: emailChannel.policyOf({ isCampaign: false }),
   isCampaign: false,
   contactId: null,
   address: 'ann@example.com',
@@ -88,7 +92,7 @@ const takings = {
       epoch: by,
       claimNumber: 1,
       at: at(),
-      channel: 'email',
+      channel: emailChannel,
       lane: 0,
       itemsMax: 10,
       afterOrganizationId: '00000000-0000-0000-0000-000000000000',
@@ -96,7 +100,8 @@ const takings = {
     return jobs.length > 0;
   },
   'a claim of a job that is tried alone': async (by: number) =>
-    (await claimSuspect(database, { epoch: by, claimNumber: 1, at: at() })) !== null,
+    (await claimSuspect(database, { channels: messageChannels, epoch: by, claimNumber: 1, at: at() })) !==
+    null,
   'an announcement': (by: number) => createMarkers({ database, clock: systemClock }, by).set(job),
 };
 const names = Object.keys(takings) as (keyof typeof takings)[];

@@ -5,9 +5,15 @@ import {
   unpreparedStatement,
 } from '../platform/postgres/database.ts';
 import { hasKeyOf } from '../platform/postgres/lookup.ts';
-import type { Channel } from '../accounts/accounts.ts';
+import type { SendingChannel } from '../channels/channel.ts';
 import type { Values } from '../channels/placeholders.ts';
-import { inOneRoundTrip, type MessageKey } from './queue-store.ts';
+import {
+  type ChangedRecipient,
+  type ChangedRow,
+  inOneRoundTrip,
+  type MessageKey,
+  toChanged,
+} from './queue-store.ts';
 
 const selectStopped = statement<{ id: string }>(
   'messages_select_stopped',
@@ -30,7 +36,7 @@ export async function findStoppedMessages(
 }
 
 /** The message of a campaign that was sent, or is being sent. */
-export type CampaignMessage = { messageId: string; channel: Channel };
+export type CampaignMessage = { messageId: string; channel: SendingChannel };
 
 /**
  * By the id of the campaign, off the index messages_campaign. One that was never queued has no message and is missing;
@@ -43,7 +49,7 @@ export async function findCampaignMessages(
 ): Promise<Map<string, CampaignMessage>> {
   if (campaignIds.length === 0) return new Map();
   const rows = await connection.rows(
-    unpreparedStatement<{ campaign_id: string; id: string; channel: Channel }>(
+    unpreparedStatement<{ campaign_id: string; id: string; channel: SendingChannel }>(
       `select campaign_id, id, channel
        from messages
        where organization_id = $1 and campaign_id = any ($2::uuid[])`,
@@ -116,7 +122,7 @@ export type AddressColumns = { address: 'email' | 'phone_number'; key: 'email_ke
 
 export type NewRecipients = {
   message: MessageKey;
-  channel: Channel;
+  channel: SendingChannel;
   contactIds: readonly string[];
   /** Of the first of them; the others follow. */
   firstOrdinal: number;
@@ -128,7 +134,7 @@ export type NewRecipients = {
 };
 
 /**
- * Gives contacts their rows as recipients and returns the ordinals of those that are dropped at once. Addresses and
+ * Gives contacts their rows as recipients and returns those that are dropped at once. Addresses and
  * values are those of this moment. An address that has moved to another contact since they were chosen may have its
  * row already; it can only have moved to one that was changed since, and only those are looked up. Clocks of nodes
  * may differ by an hour.
@@ -136,7 +142,7 @@ export type NewRecipients = {
 export async function insertCampaignRecipients(
   connection: Connection,
   recipients: NewRecipients,
-): Promise<number[]> {
+): Promise<ChangedRecipient[]> {
   const { message, addressColumns, variables } = recipients;
   const { address, key } = addressColumns;
   const values: unknown[] = [
@@ -150,7 +156,7 @@ export async function insertCampaignRecipients(
   ];
   const bind = (value: unknown) => `$${values.push(value)}`;
   const rows = await connection.rows(
-    unpreparedStatement<{ ordinal: number }>(
+    unpreparedStatement<ChangedRow>(
       `with inserted as (
          insert into recipients
            (organization_id, message_id, ordinal, field, address, address_key, contact_id, variables, status_at,
@@ -171,13 +177,15 @@ export async function insertCampaignRecipients(
            end
          from unnest($3::uuid[]) with ordinality as wanted (contact_id, position)
          left join contacts c on c.organization_id = $1 and c.id = wanted.contact_id
-         returning ordinal, drop_reason
+         returning organization_id, message_id, ordinal, contact_id, address_key, drop_reason
        )
-       select ordinal from inserted where drop_reason is not null`,
+       select organization_id, message_id, ordinal, contact_id, address_key
+       from inserted
+       where drop_reason is not null`,
     ),
     values,
   );
-  return rows.map(({ ordinal }) => ordinal);
+  return rows.map(toChanged);
 }
 
 const countQueued = statement<{ ready: number; waiting: number }>(
@@ -247,7 +255,7 @@ export async function findMessageContent(connection: Connection, message: Messag
 }
 
 export type Admission = {
-  channel: Channel;
+  channel: SendingChannel;
   /** Ordinals, the second one not included. */
   from: number;
   to: number;

@@ -1,10 +1,9 @@
-import type { Channel } from '../accounts/accounts.ts';
 import { type Bell, createBell } from '../platform/bell.ts';
 import { type ByteBudget, createByteBudget } from '../platform/byte-budget.ts';
 import { dateOf, sleep } from '../platform/clock.ts';
 import { type Lease, takeLease } from '../platform/queue/lease.ts';
 import { listenForWakes } from '../platform/queue/wake.ts';
-import { contentBytesMax } from './channel-delivery.ts';
+import { contentBytesMax, type Job, type MessageChannel } from './channel.ts';
 import { beginShift, handOffJob, type HandOffTools, logFailure, type Post, type Shift } from './hand-off.ts';
 import * as store from './queue-store.ts';
 import { releaseJob, settleCrash, settleObjection } from './settlement.ts';
@@ -159,7 +158,7 @@ type Lane = {
   isScannedAgain: boolean;
   /** When the first of what the last scan saw falls due, or what was put off since. */
   nextDueAtMs: number;
-  ready: store.Job[];
+  ready: Job[];
 };
 
 const firstOrganization = '00000000-0000-0000-0000-000000000000';
@@ -181,7 +180,7 @@ type Counter = { post: Post; lanes: readonly [Lane, Lane]; handOffs: number };
 /** A shift at work: what each channel has to do, and what is under way. */
 type Desk = {
   shift: Shift;
-  counters: ReadonlyMap<Channel, Counter>;
+  counters: ReadonlyMap<MessageChannel, Counter>;
   lastClaimNumber: number;
   underWay: Set<Promise<void>>;
   hasSuspects: boolean;
@@ -302,7 +301,7 @@ async function claimInto(desk: Desk, { counter, lane }: Place): Promise<void> {
 }
 
 /** Whoever must not be written to is settled at once; the others are returned. */
-async function dropUnwanted(shift: Shift, jobs: readonly store.Job[]): Promise<store.Job[]> {
+async function dropUnwanted(shift: Shift, jobs: readonly Job[]): Promise<Job[]> {
   const objections = await findObjections(shift.tools, jobs);
   const { clock, random } = shift.tools;
   const checkedAtMs = clock.monotonicMs();
@@ -326,7 +325,7 @@ function beginReadyJobs(desk: Desk, counter: Counter): void {
   }
 }
 
-function beginJob(desk: Desk, counter: Counter, job: store.Job): void {
+function beginJob(desk: Desk, counter: Counter, job: Job): void {
   const { shift, underWay } = desk;
   counter.handOffs += 1;
   const ending = handOffJob(shift, counter.post, job)
@@ -364,6 +363,7 @@ async function trySuspect(desk: Desk): Promise<void> {
   const { tools, lease } = desk.shift;
   desk.lastClaimNumber += 1;
   const job = await store.claimSuspect(tools.database, {
+    channels: tools.channels,
     epoch: lease.epoch,
     claimNumber: desk.lastClaimNumber,
     at: dateOf(tools.clock.nowMs()),
@@ -371,7 +371,7 @@ async function trySuspect(desk: Desk): Promise<void> {
   if (job === null) return;
   const counter = desk.counters.get(job.channel);
   // It stays claimed until this lease ends: no other process of this kind would know what to do with it.
-  if (counter === undefined) throw new Error(`nothing is delivered on the channel ${job.channel}`);
+  if (counter === undefined) throw new Error(`nothing is delivered on the channel ${job.channel.name}`);
   const [remaining] = await dropUnwanted(desk.shift, [job]);
   if (remaining === undefined) return;
   beginJob(desk, counter, remaining);

@@ -21,8 +21,9 @@ import type { Database } from '../platform/postgres/database.ts';
 import type { Secrets } from '../platform/secrets.ts';
 import { runInSteps } from '../platform/steps.ts';
 import { attachmentContext } from './accept.ts';
+import type { Job } from './channel.ts';
 import { describeCopy, linkBaseOf, type PersonalParts } from './personal-copy.ts';
-import { type DeliverableMessage, type Job, loadSealedAttachments } from './queue-store.ts';
+import { type DeliverableMessage, loadSealedAttachments } from './queue-store.ts';
 import type { StoredEmailContent, StoredEmailDetails } from './submission.ts';
 
 /** An email that is built once for all of its recipients. */

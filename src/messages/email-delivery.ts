@@ -9,8 +9,9 @@ import {
   type ChannelDelivery,
   contentBytesMax,
   type HandOffPermit,
+  type Job,
   smallContentBytesMax,
-} from './channel-delivery.ts';
+} from './channel.ts';
 import type { Deliverability } from './deliverability.ts';
 import {
   buildEmail,
@@ -21,7 +22,7 @@ import {
   makeCopy,
   type ReturnPathPolicy,
 } from './email-build.ts';
-import { uniqueMessages } from './feedback.ts';
+import { emailChannel } from './email-channel.ts';
 import * as store from './queue-store.ts';
 import { sealedUnderUnknownKey } from './settlement.ts';
 
@@ -36,7 +37,7 @@ export type EmailDeliveryTools = BuildTools & {
 /** How email is delivered: a message is built once for all of its recipients, and a copy made and signed for each. */
 export function createEmailDelivery(tools: EmailDeliveryTools): ChannelDelivery {
   return {
-    channel: 'email',
+    channel: emailChannel,
     concurrency: tools.emailProvider.concurrency,
     begin: () => {
       const shift = beginShift(tools);
@@ -83,15 +84,15 @@ function beginShift(tools: EmailDeliveryTools): EmailShift {
   };
 }
 
-async function prepareJobs(shift: EmailShift, jobs: readonly store.Job[]): Promise<void> {
+async function prepareJobs(shift: EmailShift, jobs: readonly Job[]): Promise<void> {
   const domains = [...new Set(jobs.map(domainOf))];
   for (const domain of domains.slice(0, preparedDomainsMax)) shift.tools.deliverability.prepare(domain);
   await loadSmallMessages(shift, jobs);
 }
 
 /** Loads and builds what a batch of jobs needs, in one statement. */
-async function loadSmallMessages(shift: EmailShift, jobs: readonly store.Job[]): Promise<void> {
-  const wanted = uniqueMessages(
+async function loadSmallMessages(shift: EmailShift, jobs: readonly Job[]): Promise<void> {
+  const wanted = store.uniqueMessages(
     jobs.filter((job) => job.contentBytes <= smallContentBytesMax && recallBuilt(shift, job) === undefined),
   );
   if (wanted.length === 0) return;
@@ -140,7 +141,7 @@ function keyOfDomain({ organizationId, name }: DomainName): string {
 }
 
 /** What was built before, unless its domain has to be looked at again: it may have been deleted meanwhile. */
-function recallBuilt(shift: EmailShift, job: store.Job): BuiltEmail | undefined {
+function recallBuilt(shift: EmailShift, job: Job): BuiltEmail | undefined {
   const built = shift.built.get(job.messageId);
   if (built === undefined) return undefined;
   const { domain } = built.sender;
@@ -149,10 +150,7 @@ function recallBuilt(shift: EmailShift, job: store.Job): BuiltEmail | undefined 
   return undefined;
 }
 
-async function findBuilt(
-  shift: EmailShift,
-  job: store.Job,
-): Promise<BuiltEmail | 'no_content' | 'no_domain'> {
+async function findBuilt(shift: EmailShift, job: Job): Promise<BuiltEmail | 'no_content' | 'no_domain'> {
   const built = recallBuilt(shift, job);
   if (built !== undefined) return built;
   const [message] = await store.loadDeliverableMessages(shift.tools.database, [job]);
@@ -161,7 +159,7 @@ async function findBuilt(
   return keepBuilt(shift, message);
 }
 
-async function handOff(shift: EmailShift, job: store.Job, permit: HandOffPermit): Promise<Attempt> {
+async function handOff(shift: EmailShift, job: Job, permit: HandOffPermit): Promise<Attempt> {
   const { tools } = shift;
   const fault = job.attempts > 0 ? null : await tools.deliverability.findFault(domainOf(job));
   if (fault !== null) return { kind: 'dropped', reason: fault, facts: null };
@@ -218,6 +216,6 @@ const unreadableKey: SendOutcome = {
   },
 };
 
-function domainOf({ addressKey }: store.Job): string {
+function domainOf({ addressKey }: Job): string {
   return addressKey.slice(addressKey.indexOf('@') + 1);
 }

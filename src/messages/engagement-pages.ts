@@ -16,6 +16,8 @@ export type EngagementPageTools = UnsubscribingTools & {
   recorder: EngagementRecorder;
   /** Consents or memberships have changed. */
   onContactsChanged: () => void;
+  /** Smaller in tests. */
+  unsubscribesMax?: number;
 };
 
 /**
@@ -95,9 +97,10 @@ function respondText(statusCode: number, text: string): PageResponse {
 }
 
 /** More at once would take the database's connections away from the API. */
-const unsubscribesMax = 200;
+const defaultUnsubscribesMax = 200;
 
 function unsubscribePages(tools: EngagementPageTools): Page[] {
+  const { unsubscribesMax = defaultUnsubscribesMax } = tools;
   const page = createUnsubscribePage();
   let underWay = 0;
 

@@ -11,9 +11,9 @@ import {
 import type { RecipientStatus } from './schema.ts';
 import { rankOf } from './status.ts';
 
-const lockTransactional = statement<{ id: string }>(
+const lockTransactional = statement(
   'engagement_lock_transactional',
-  `select m.id
+  `select
    from messages m
    join unnest($1::uuid[], $2::uuid[]) as wanted (organization_id, id)
      on ${hasKeyOf('m', 'wanted', ['id'])}
@@ -30,12 +30,11 @@ const lockTransactional = statement<{ id: string }>(
 export async function lockTransactionalMessages(
   transaction: Connection,
   messages: readonly MessageKey[],
-): Promise<Set<string>> {
-  const rows = await transaction.rows(lockTransactional, [
+): Promise<void> {
+  await transaction.rows(lockTransactional, [
     messages.map(({ organizationId }) => organizationId),
     messages.map(({ messageId }) => messageId),
   ]);
-  return new Set(rows.map(({ id }) => id));
 }
 
 const lockAll = statement<{

@@ -1,4 +1,5 @@
 import { afterAll, beforeAll, expect, test } from 'vitest';
+import { eventually } from '../../test/support/email-journey.ts';
 import { createTestDatabase, type TestDatabase } from '../../test/support/test-database.ts';
 import { systemClock } from '../platform/clock.ts';
 import { createIds } from '../platform/ids.ts';
@@ -12,6 +13,7 @@ import {
 import { createManualClock } from '../../test/support/manual-clock.ts';
 import { createEngagementRecorder, type Engagement, recordEngagements } from './engagement.ts';
 import type { JobKey } from './queue-store.ts';
+import { emailChannel } from './email-channel.ts';
 
 let testDatabase: TestDatabase;
 let database: Database;
@@ -32,8 +34,9 @@ afterAll(async () => {
 async function insertRecipients(
   messageClass: 'transactional' | 'campaign',
   count: number,
-  more: { status?: string; dropReason?: string; handedOffAt?: Date | null } = {},
+  more: { status?: string; dropReason?: string; handedOffAt?: Date | null; owner?: string } = {},
 ): Promise<JobKey[]> {
+  const { owner = organizationId } = more;
   const messageId = newId();
   await database.rows(
     unpreparedStatement(
@@ -44,12 +47,13 @@ async function insertRecipients(
        )
        insert into recipients
          (organization_id, message_id, ordinal, field, address, address_key, status, status_at, drop_reason,
-         handed_off_at, uncertain)
-       select $1, $2, n, 'to', 'a@example.com', 'a@example.com', $6, $5, $7, $8, true
+         handed_off_at, uncertain, contact_id)
+       select $1, $2, n, 'to', 'a@example.com', 'a@example.com', $6, $5, $7, $8, true,
+         case when $3 = 'campaign' then gen_random_uuid() end
        from generate_series(0, $4::integer - 1) as n`,
     ),
     [
-      organizationId,
+      owner,
       messageId,
       messageClass,
       count,
@@ -59,7 +63,7 @@ async function insertRecipients(
       more.handedOffAt === undefined ? handedOffAt : more.handedOffAt,
     ],
   );
-  return Array.from({ length: count }, (_none, ordinal) => ({ organizationId, messageId, ordinal }));
+  return Array.from({ length: count }, (_none, ordinal) => ({ organizationId: owner, messageId, ordinal }));
 }
 
 type Row = {
@@ -96,7 +100,7 @@ const click = (recipient: JobKey, seconds: number, isMachine = false): Engagemen
 });
 
 const record = (engagements: Engagement[]) =>
-  recordEngagements({ database, clock: systemClock, newId }, engagements);
+  recordEngagements({ channel: emailChannel, database, clock: systemClock, newId }, engagements);
 
 test('the first open and the first click count, whatever order and however many batches they come in', async () => {
   const [recipient] = await insertRecipients('transactional', 1);
@@ -208,6 +212,7 @@ test('what is noted while the database is away is written once it is back', asyn
   const [recipient] = await insertRecipients('transactional', 1);
   let isAway = true;
   const recorder = createEngagementRecorder({
+    channel: emailChannel,
     database: {
       ...database,
       asOrganizationsByIndex: (ids, work) =>
@@ -235,6 +240,7 @@ test('what is noted while the database is away is written once it is back', asyn
 test('a recorder that stops gives up on a database that is away, and keeps nobody waiting', async () => {
   const clock = createManualClock();
   const recorder = createEngagementRecorder({
+    channel: emailChannel,
     database: {
       ...database,
       asOrganizationsByIndex: () => Promise.reject(new DatabaseUnavailableError('away')),
@@ -248,4 +254,75 @@ test('a recorder that stops gives up on a database that is away, and keeps nobod
   recorder.note(open({ organizationId, messageId: newId(), ordinal: 0 }, 10));
   clock.advance(250);
   await recorder.stop();
+});
+
+/** A recorder of two a batch, and how many recipients each of its transactions wrote. */
+function recordByTwo(more: { waitingMax?: number; isAway?: () => boolean } = {}) {
+  const clock = createManualClock();
+  const batches: number[] = [];
+  const recorder = createEngagementRecorder({
+    channel: emailChannel,
+    database: {
+      ...database,
+      asOrganizationsByIndex: (ids, work) =>
+        more.isAway?.() === true
+          ? Promise.reject(new DatabaseUnavailableError('away'))
+          : database.asOrganizationsByIndex(ids, (transaction) =>
+              work({
+                ...transaction,
+                rows: async (statement, values) => {
+                  const rows = await transaction.rows(statement, values);
+                  if (statement.name === 'engagement_apply') batches.push(rows.length);
+                  return rows;
+                },
+              }),
+            ),
+    },
+    clock,
+    newId,
+    log: silentLog,
+    onCampaignProgress: () => undefined,
+    onContactsChanged: () => undefined,
+    batchItemsMax: 2,
+    ...(more.waitingMax !== undefined && { waitingMax: more.waitingMax }),
+  });
+  return { recorder, clock, batches };
+}
+
+test('five opens of two organizations are all written, two at a time and each once', async () => {
+  const own = await insertRecipients('campaign', 4);
+  const [beside] = await insertRecipients('transactional', 1, { owner: newId() });
+  const { recorder, clock, batches } = recordByTwo();
+  for (const recipient of [...own, beside!]) recorder.note(open(recipient, 10));
+  // The last one is alone, and waits for others.
+  await clock.whenWaiting(1);
+  clock.advance(250);
+  await recorder.stop();
+  expect(batches).toEqual([2, 2, 1]);
+  for (const { messageId } of [own[0]!, beside!])
+    expect((await rowsOf(messageId)).map(({ status }) => status)).not.toContain('delivered');
+});
+
+test('opens that there was no room for leave room for those that come afterwards', async () => {
+  const recipients = await insertRecipients('campaign', 6);
+  let isAway = true;
+  const { recorder, clock } = recordByTwo({ waitingMax: 2, isAway: () => isAway });
+  for (const recipient of recipients.slice(0, 5)) recorder.note(open(recipient, 10));
+  // The pause before the next try.
+  await clock.whenWaiting(1);
+  isAway = false;
+  clock.advance(1_000);
+  const written = async () =>
+    (await rowsOf(recipients[0]!.messageId)).map(({ opened_at }) => opened_at !== null);
+  await eventually(written, ([first, second]) => first === true && second === true);
+  await eventually(
+    () => {
+      recorder.note(open(recipients[5]!, 10));
+      clock.advance(250);
+      return written();
+    },
+    (opened) => opened[5] === true,
+  );
+  await recorder.stop();
+  expect(await written()).toEqual([true, true, false, false, false, true]);
 });

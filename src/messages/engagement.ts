@@ -1,15 +1,14 @@
 import { createBatcher } from '../platform/batcher.ts';
 import { type Clock, now, sleep } from '../platform/clock.ts';
 import { groupBy } from '../platform/grouping.ts';
-import type { NewId } from '../platform/ids.ts';
 import type { Log } from '../platform/log.ts';
 import { type Database, DatabaseUnavailableError, isConflict } from '../platform/postgres/database.ts';
+import type { MessageChannel } from './channel.ts';
 import * as store from './engagement-store.ts';
-import { type FeedbackListeners, uniqueMessages } from './feedback.ts';
+import type { FeedbackListeners } from './feedback.ts';
 import { isTooQuick } from './machine-engagement.ts';
-import { type JobKey, refreshMessages, textOfKey } from './queue-store.ts';
-import { noteRecipientChanges } from './recipient-counts.ts';
-import { findListeners, tellOfContacts } from './told-contacts.ts';
+import { type JobKey, textOfKey, uniqueMessages } from './queue-store.ts';
+import { changeRecipients, type RecipientTools } from './recipients.ts';
 
 /**
  * Opens and clicks, written down some thousand at a time. Nobody waits for it: a reader is passed on at once, and an
@@ -23,12 +22,16 @@ export type Engagement = {
   at: Date;
 };
 
-export type EngagementTools = FeedbackListeners & {
-  database: Database;
-  clock: Clock;
-  newId: NewId;
-  log: Log;
-};
+export type EngagementTools = FeedbackListeners &
+  RecipientTools & {
+    channel: MessageChannel;
+    database: Database;
+    clock: Clock;
+    log: Log;
+    /** Smaller in tests. */
+    batchItemsMax?: number;
+    waitingMax?: number;
+  };
 
 export type EngagementRecorder = {
   /** Never throws, and keeps nothing beyond what it can hold. */
@@ -37,16 +40,16 @@ export type EngagementRecorder = {
   stop: () => Promise<void>;
 };
 
-const batchItemsMax = 1_000;
+const defaultBatchItemsMax = 1_000;
 /** Nobody looks at an open within this time, and one that is alone costs as much as a hundred. */
 const lingerMs = 250;
 /** About 10 MB. A database that is away for a minute at a thousand opens a second loses none. */
-const waitingMax = 60_000;
+const defaultWaitingMax = 60_000;
 const triesMax = 60;
 const retryMs = 1_000;
 
 export function createEngagementRecorder(tools: EngagementTools): EngagementRecorder {
-  const { clock, log } = tools;
+  const { clock, log, batchItemsMax = defaultBatchItemsMax, waitingMax = defaultWaitingMax } = tools;
   const stopping = new AbortController();
   let lost = 0;
   const lose = (count: number) => {
@@ -103,7 +106,7 @@ export function createEngagementRecorder(tools: EngagementTools): EngagementReco
  * whether segments are to look at contacts again.
  */
 export async function recordEngagements(
-  tools: Pick<EngagementTools, 'database' | 'clock' | 'newId'>,
+  tools: Pick<EngagementTools, 'channel' | 'database' | 'clock' | keyof RecipientTools>,
   engagements: readonly Engagement[],
 ): Promise<boolean> {
   const at = now(tools.clock);
@@ -111,32 +114,19 @@ export async function recordEngagements(
   const recipients = [...byRecipient.values()].flatMap(([first]) => (first ? [first.recipient] : []));
   const organizationIds = [...new Set(recipients.map(({ organizationId }) => organizationId))];
   return tools.database.asOrganizationsByIndex(organizationIds, async (transaction) => {
-    const transactional = await store.lockTransactionalMessages(transaction, uniqueMessages(recipients));
+    await store.lockTransactionalMessages(transaction, uniqueMessages(recipients));
     const present = await store.lockRecipients(transaction, recipients);
     const engaged = present.map(({ handedOffAt, ...recipient }) =>
       sumUp(recipient, handedOffAt, byRecipient.get(textOfKey(recipient)) ?? []),
     );
-    const byPeople = new Set(engaged.filter(({ status }) => status !== null).map(textOfKey));
-    const [changed, listeners] = await Promise.all([
-      store.applyEngagements(transaction, engaged, at),
-      findListeners(transaction, byPeople.size === 0 ? [] : engaged),
-    ]);
-    const isTransactional = ({ messageId }: JobKey) => transactional.has(messageId);
-    const [isTold] = await Promise.all([
-      tellOfContacts(
-        transaction,
-        tools.newId,
-        listeners,
-        changed.filter((recipient) => byPeople.has(textOfKey(recipient))),
-      ),
-      refreshMessages(transaction, uniqueMessages(changed.filter(isTransactional)), at),
-      noteRecipientChanges(
-        transaction,
-        tools.newId,
-        changed.filter((recipient) => !isTransactional(recipient)),
-      ),
-    ]);
-    return isTold;
+    const { haveContactsChanged } = await changeRecipients(transaction, tools, {
+      at,
+      write: () => store.applyEngagements(transaction, engaged, at),
+      channelOf: () => tools.channel,
+      // Of what a machine has opened no segment asks.
+      told: { recipients: engaged.filter(({ status }) => status !== null) },
+    });
+    return haveContactsChanged;
   });
 }
 

@@ -1,5 +1,5 @@
 import { type Connection, unpreparedStatement } from '../platform/postgres/database.ts';
-import type { JobKey } from './queue-store.ts';
+import { type ChangedRecipient, type ChangedRow, toChanged } from './queue-store.ts';
 
 export type ErasedRecipients = {
   organizationId: string;
@@ -8,9 +8,6 @@ export type ErasedRecipients = {
   erasedKey: string;
   beforeMessageId: string;
 };
-
-/** A campaign's message is many other people's, too. */
-export type ErasedRecipient = JobKey & { isCampaign: boolean };
 
 /**
  * Erases the address from recipients of messages of which nothing is in the queue any more, read off
@@ -21,9 +18,9 @@ export async function eraseRecipients(
   connection: Connection,
   { organizationId, addressKey, erasedKey, beforeMessageId }: ErasedRecipients,
   limit: number,
-): Promise<ErasedRecipient[]> {
+): Promise<ChangedRecipient[]> {
   const rows = await connection.rows(
-    unpreparedStatement<{ message_id: string; ordinal: number; is_campaign: boolean }>(
+    unpreparedStatement<ChangedRow>(
       `with condemned as (
          select r.organization_id, r.message_id, r.ordinal
          from recipients r
@@ -48,16 +45,11 @@ export async function eraseRecipients(
        where r.organization_id = condemned.organization_id
          and r.message_id = condemned.message_id
          and r.ordinal = condemned.ordinal
-       returning r.message_id, r.ordinal, r.contact_id is not null as is_campaign`,
+       returning r.organization_id, r.message_id, r.ordinal, r.contact_id, r.address_key`,
     ),
     [organizationId, addressKey, beforeMessageId, limit, erasedKey],
   );
-  return rows.map((row) => ({
-    organizationId,
-    messageId: row.message_id,
-    ordinal: row.ordinal,
-    isCampaign: row.is_campaign,
-  }));
+  return rows.map(toChanged);
 }
 
 /** Whether mail to the address, sent before, still waits for its delivery. */

@@ -9,22 +9,28 @@ import {
   toErasedKey,
 } from '../audience/audience.ts';
 import { dateOf, now } from '../platform/clock.ts';
-import { lowestIdAt, type NewId } from '../platform/ids.ts';
+import { lowestIdAt } from '../platform/ids.ts';
 import type { Transaction } from '../platform/postgres/database.ts';
 import { continueByIndex } from '../platform/postgres/lookup.ts';
 import { type ChoreTools, startChore } from '../platform/queue/chore.ts';
+import { pauseAfterFailureMs } from '../platform/queue/pauses.ts';
 import { forgetCopies, forgetMessages } from '../sandbox/sandbox.ts';
 import * as store from './erasure-store.ts';
-import { noteRecipientChanges } from './recipient-counts.ts';
-import { findListeners, tellOfContacts } from './told-contacts.ts';
+import type { ChangedRecipient } from './queue-store.ts';
+import { changeRecipients, type RecipientTools } from './recipients.ts';
 
-export type ErasureTools = ChoreTools & SuppressionTools & { newId: NewId };
+export type ErasureTools = ChoreTools &
+  SuppressionTools &
+  RecipientTools & {
+    /** Smaller in tests. */
+    recipientsMax?: number;
+  };
 
 /** The channel on which a deletion of contacts wakes whoever erases their addresses. */
 export const erasureChannel = 'postillion_erasures';
 
 /** Recipients of one transaction. */
-const recipientsMax = 500;
+const defaultRecipientsMax = 500;
 /** A message that waits for its delivery needs its address: it is looked at again. */
 const pendingRetryMs = 60 * 60_000;
 /** A message may have been accepted before the deletion and committed after it: it is there by then. */
@@ -39,26 +45,62 @@ export function startErasing(tools: ErasureTools): { stop: () => Promise<void> }
     name: 'erasing addresses',
     channel: erasureChannel,
     work: async () => {
-      if (await tools.database.transaction((transaction) => eraseNext(tools, transaction, now(tools.clock))))
-        return 'at once';
+      if (await eraseNextAddress(tools, now(tools.clock))) return 'at once';
       return findNextErasureAt(tools.database);
     },
   });
 }
 
-/** Returns whether there was one to be erased. Whose it is, is known once it is taken. */
-async function eraseNext(tools: ErasureTools, transaction: Transaction, at: Date): Promise<boolean> {
-  const erasure = await takeDueErasure(transaction, at);
-  if (erasure === null) return false;
+/**
+ * Erases some more of the address that has been due for longest. Returns whether there was one. One of which nothing can
+ * be erased is put off by itself, so that it keeps no other, and no other organization's, from its turn.
+ */
+export async function eraseNextAddress(tools: ErasureTools, at: Date): Promise<boolean> {
+  const taken: Erasure[] = [];
+  try {
+    return await tools.database.transaction(async (transaction) => {
+      const erasure = await takeDueErasure(transaction, at);
+      if (erasure === null) return false;
+      taken.push(erasure);
+      await eraseSome(tools, transaction, erasure, at);
+      return true;
+    });
+  } catch (cause) {
+    const [erasure] = taken;
+    if (erasure === undefined) throw cause;
+    // Fails as well where it is the database that is away.
+    await putOff(tools, erasure, at, cause);
+    return true;
+  }
+}
+
+async function putOff(tools: ErasureTools, erasure: Erasure, at: Date, cause: unknown): Promise<void> {
+  const { organizationId, requestedAt } = erasure;
+  const pauseMs = pauseAfterFailureMs(at.getTime() - requestedAt.getTime());
+  await tools.database.asOrganizations([organizationId], (transaction) =>
+    postponeErasure(transaction, erasure, dateOf(at.getTime() + pauseMs)),
+  );
+  tools.log.error(
+    { err: cause, organization_id: organizationId, pause_ms: pauseMs },
+    'an address of a deleted contact cannot be erased, and is tried again later',
+  );
+}
+
+async function eraseSome(
+  tools: ErasureTools,
+  transaction: Transaction,
+  erasure: Erasure,
+  at: Date,
+): Promise<void> {
   const { organizationId, address } = erasure;
   const erased = await transaction.asOrganizations([organizationId], () =>
     erase(tools, transaction, erasure, at),
   );
+  // A campaign's message is many other people's, too.
   const idsOf = (isCampaign: boolean) =>
-    erased.filter((recipient) => recipient.isCampaign === isCampaign).map(({ messageId }) => messageId);
+    erased.filter(({ contactId }) => (contactId !== null) === isCampaign).map(({ messageId }) => messageId);
   await forgetMessages(transaction, organizationId, idsOf(false));
   await forgetCopies(transaction, organizationId, idsOf(true), address);
-  return true;
 }
 
 /** Erases some more of an address, and says when the next of it is to be erased. Returns the recipients that had it. */
@@ -67,23 +109,27 @@ async function erase(
   transaction: Transaction,
   erasure: Erasure,
   at: Date,
-): Promise<store.ErasedRecipient[]> {
+): Promise<ChangedRecipient[]> {
   const { organizationId, address } = erasure;
+  const { recipientsMax = defaultRecipientsMax } = tools;
   const recipients = {
     organizationId,
     addressKey: address,
     erasedKey: toErasedKey(tools, erasure),
     beforeMessageId: lowestIdAt(erasure.requestedAt.getTime() + 1),
   };
-  const erased = await store.eraseRecipients(transaction, recipients, recipientsMax);
-  await continueByIndex(transaction);
-  await noteRecipientChanges(transaction, tools.newId, erased);
-  if (erased.length > 0) {
+  let erased: ChangedRecipient[] = [];
+  await changeRecipients(transaction, tools, {
+    at,
+    write: async () => {
+      erased = await store.eraseRecipients(transaction, recipients, recipientsMax);
+      await continueByIndex(transaction);
+      return erased;
+    },
     // Somebody may have the address again: what was sent to it before is no longer theirs.
-    const holder = { organizationId, contactId: null, addressKey: address };
-    await tellOfContacts(transaction, tools.newId, await findListeners(transaction, [holder]), [holder]);
-  }
-  const emptied = erased.flatMap(({ isCampaign, messageId }) => (isCampaign ? [] : [messageId]));
+    told: { contacts: [{ organizationId, contactId: null, addressKey: address }] },
+  });
+  const emptied = erased.flatMap(({ contactId, messageId }) => (contactId === null ? [messageId] : []));
   await store.eraseMessages(transaction, organizationId, emptied);
   if (erased.length === recipientsMax) return erased;
   if (await store.hasPendingRecipients(transaction, recipients)) {

@@ -10,6 +10,7 @@ import { createSecrets } from '../platform/secrets.ts';
 import { applyReports, type FeedbackTools, type Report } from './feedback.ts';
 import type { JobKey } from './queue-store.ts';
 import { type DropReason, recipientStatuses, type RecipientStatus } from './schema.ts';
+import { emailChannel } from './email-channel.ts';
 
 let testDatabase: TestDatabase;
 let database: Database;
@@ -134,7 +135,7 @@ test('in whatever order reports come, a status is replaced only by those that st
         const job = await insertRecipient();
         let expected: RecipientStatus = 'sent';
         for (const status of statuses) {
-          await applyReports(tools, 'email', [report(job, status)]);
+          await applyReports(tools, emailChannel, [report(job, status)]);
           if (replacements[expected].includes(status)) expected = status;
         }
         expect((await readRecipient(job)).status).toBe(expected);
@@ -153,7 +154,7 @@ test('of reports that come together the highest counts, whatever their order', a
     const job = await insertRecipient();
     await applyReports(
       tools,
-      'email',
+      emailChannel,
       statuses.map((status) => report(job, status)),
     );
     expect((await readRecipient(job)).status).toBe('complained');
@@ -162,7 +163,7 @@ test('of reports that come together the highest counts, whatever their order', a
 
 test('a dropped recipient gets no events', async () => {
   const job = await insertRecipient({ dropReason: 'suppressed' });
-  for (const status of recipientStatuses) await applyReports(tools, 'email', [report(job, status)]);
+  for (const status of recipientStatuses) await applyReports(tools, emailChannel, [report(job, status)]);
   expect(await readRecipient(job)).toMatchObject({
     status: 'sent',
     status_at: new Date(0),
@@ -173,7 +174,7 @@ test('a dropped recipient gets no events', async () => {
 
 test('a report settles what was uncertain, and brings the message up to date', async () => {
   const job = await insertRecipient({ uncertain: true });
-  await applyReports(tools, 'email', [report(job, 'delivered')]);
+  await applyReports(tools, emailChannel, [report(job, 'delivered')]);
   expect(await readRecipient(job)).toMatchObject({
     status: 'delivered',
     uncertain: false,
@@ -183,19 +184,19 @@ test('a report settles what was uncertain, and brings the message up to date', a
 
 test('a report of a delay leaves uncertain what was, and certain what was not', async () => {
   const [uncertain, certain] = [await insertRecipient({ uncertain: true }), await insertRecipient()];
-  await applyReports(tools, 'email', [report(uncertain, 'delayed'), report(certain, 'delayed')]);
+  await applyReports(tools, emailChannel, [report(uncertain, 'delayed'), report(certain, 'delayed')]);
   expect(await readRecipient(uncertain)).toMatchObject({ status: 'delayed', uncertain: true });
   expect(await readRecipient(certain)).toMatchObject({ status: 'delayed', uncertain: false });
-  await applyReports(tools, 'email', [report(uncertain, 'delivered')]);
+  await applyReports(tools, emailChannel, [report(uncertain, 'delivered')]);
   expect(await readRecipient(uncertain)).toMatchObject({ status: 'delivered', uncertain: false });
 });
 
 test('a click opens as well, and neither time is moved by a repetition', async () => {
   const job = await insertRecipient({ status: 'delivered' });
-  await applyReports(tools, 'email', [report(job, 'clicked')]);
+  await applyReports(tools, emailChannel, [report(job, 'clicked')]);
   const first = await readRecipient(job);
   expect([first.opened_at, first.clicked_at]).toEqual([expect.any(Date), expect.any(Date)]);
-  await applyReports(tools, 'email', [report(job, 'clicked'), report(job, 'opened')]);
+  await applyReports(tools, emailChannel, [report(job, 'clicked'), report(job, 'opened')]);
   expect(await readRecipient(job)).toEqual(first);
 });
 
@@ -209,14 +210,14 @@ test('complaints and hard bounces suppress the address, soft bounces and opening
   for (const [status, type, expected] of cases) {
     const address = `${status}-${type}@example.com`;
     const job = await insertRecipient({ address, status: 'delivered' });
-    await applyReports(tools, 'email', [report(job, status, type)]);
+    await applyReports(tools, emailChannel, [report(job, status, type)]);
     expect([address, ...(await isSuppressed(address))]).toEqual([address, expected]);
   }
 });
 
 test('the fifth soft bounce in a row suppresses the address; a delivery in between begins the run anew', async () => {
   const bounce = async (address: string) => {
-    await applyReports(tools, 'email', [report(await insertRecipient({ address }), 'bounced', 'soft')]);
+    await applyReports(tools, emailChannel, [report(await insertRecipient({ address }), 'bounced', 'soft')]);
   };
   for (let time = 1; time <= 4; time += 1) await bounce('full@example.com');
   expect(await isSuppressed('full@example.com')).toEqual([false]);
@@ -251,7 +252,7 @@ describe('a run of soft bounces', () => {
       const failure = { ...report(job, 'bounced', 'soft').failure!, class: 'mailbox_full' };
       const apply = async (own: Omit<Report, 'job'>) => {
         const other = await insertRecipient({ organizationId: isOwn ? neighbourId : organizationId });
-        await applyReports(tools, 'email', [{ job, ...own }, report(other, 'delivered')]);
+        await applyReports(tools, emailChannel, [{ job, ...own }, report(other, 'delivered')]);
       };
       switch (message) {
         case 'full':
@@ -312,7 +313,7 @@ test('what is reported counts once towards a suspension, and as no hand-off', as
     report(deferred, 'bounced', 'soft'),
     report(other, 'delivered'),
   ];
-  for (let time = 1; time <= 3; time += 1) await applyReports(tools, 'email', reports);
+  for (let time = 1; time <= 3; time += 1) await applyReports(tools, emailChannel, reports);
   const counts = await database.rows(
     unpreparedStatement<{ organization_id: string; sent: number; bounced: number; complained: number }>(
       'select organization_id, sent, bounced, complained from reputation_counts where organization_id = any ($1)',
@@ -327,7 +328,9 @@ test('a message that is refused for what it is never suppresses an address, howe
   for (let time = 1; time <= 7; time += 1) {
     const job = await insertRecipient({ address });
     const { failure } = report(job, 'failed', 'soft');
-    await applyReports(tools, 'email', [{ job, status: 'failed', failure: { ...failure!, class: 'spam' } }]);
+    await applyReports(tools, emailChannel, [
+      { job, status: 'failed', failure: { ...failure!, class: 'spam' } },
+    ]);
   }
   expect(await isSuppressed(address)).toEqual([false]);
 });
@@ -335,9 +338,9 @@ test('a message that is refused for what it is never suppresses an address, howe
 test('a report counts once towards the reputation, as what it says and never as a hand-off', async () => {
   const job = await insertRecipient({ organizationId: newId(), status: 'delivered' });
   const bounce = report(job, 'bounced', 'hard');
-  await applyReports(tools, 'email', [bounce]);
-  await applyReports(tools, 'email', [bounce]);
-  await applyReports(tools, 'email', [report(job, 'complained')]);
+  await applyReports(tools, emailChannel, [bounce]);
+  await applyReports(tools, emailChannel, [bounce]);
+  await applyReports(tools, emailChannel, [report(job, 'complained')]);
   const counts = await database.rows(
     unpreparedStatement(
       `select sum(sent) as sent, sum(bounced) as bounced, sum(complained) as complained
@@ -350,11 +353,13 @@ test('a report counts once towards the reputation, as what it says and never as 
 
 test('what is reported of a campaign’s recipient is to be counted, and whoever counts is told', async () => {
   const job = await insertRecipient();
-  await database.rows(unpreparedStatement("update messages set class = 'campaign' where id = $1"), [
-    job.messageId,
-  ]);
+  for (const change of [
+    "update messages set class = 'campaign' where id = $1",
+    'update recipients set contact_id = message_id where message_id = $1',
+  ])
+    await database.rows(unpreparedStatement(change), [job.messageId]);
   let told = 0;
-  await applyReports({ ...tools, onCampaignProgress: () => (told += 1) }, 'email', [
+  await applyReports({ ...tools, onCampaignProgress: () => (told += 1) }, emailChannel, [
     report(job, 'delivered'),
   ]);
   const changes = await database.rows(

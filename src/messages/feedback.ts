@@ -1,16 +1,14 @@
-import type { Channel } from '../accounts/accounts.ts';
 import { now } from '../platform/clock.ts';
 import type { Database, Transaction } from '../platform/postgres/database.ts';
 import { continueByIndex } from '../platform/postgres/lookup.ts';
-import type { NewId } from '../platform/ids.ts';
 import type { SuppressionTools } from '../audience/audience.ts';
-import { policyOf } from './delivery-policies.ts';
+import type { MessageChannel } from './channel.ts';
 import * as store from './queue-store.ts';
-import { noteRecipientChanges } from './recipient-counts.ts';
-import { countFates, type ReputationTools } from './reputation.ts';
+import { changeRecipients, type RecipientTools } from './recipients.ts';
+import type { ReputationTools } from './reputation.ts';
 import { statusRanks } from './status.ts';
-import { type RecipientFate, suppressByFate } from './suppressing.ts';
-import { findListeners, isToldOf, tellOfContacts } from './told-contacts.ts';
+import type { RecipientFate } from './suppressing.ts';
+import { isToldOf } from './told-contacts.ts';
 
 /**
  * Feedback: what is heard of a recipient after the hand-off. Reports come late, twice and out of order; each is
@@ -22,10 +20,8 @@ export type Report = store.ReportedChange;
 
 export type FeedbackTools = SuppressionTools &
   ReputationTools &
-  FeedbackListeners & {
-    database: Database;
-    newId: NewId;
-  };
+  FeedbackListeners &
+  RecipientTools & { database: Database };
 
 /** Who is told of changes after their commit. */
 export type FeedbackListeners = {
@@ -41,7 +37,7 @@ export type FeedbackListeners = {
  */
 export async function applyReports(
   tools: FeedbackTools,
-  channel: Channel,
+  channel: MessageChannel,
   reports: readonly Report[],
 ): Promise<void> {
   const haveContactsChanged = await tools.database.transaction((transaction) =>
@@ -58,57 +54,40 @@ export async function applyReports(
 export async function applyReportsWithin(
   transaction: Transaction,
   tools: Omit<FeedbackTools, keyof FeedbackListeners>,
-  channel: Channel,
+  channel: MessageChannel,
   reports: readonly Report[],
 ): Promise<boolean> {
-  const organizationIds = [...new Set(reports.map(({ job }) => job.organizationId))];
-  const { changedFates, haveContactsChanged } = await transaction.asOrganizations(organizationIds, () =>
-    raise(transaction, tools, channel, reports),
-  );
-  await countFates(
-    transaction,
-    tools,
-    changedFates.map((fate) => ({ ...fate, wasHandedOff: false })),
-  );
-  return haveContactsChanged;
-}
-
-/** Returns what became of those recipients whose status changed, where the channel judges addresses by it. */
-async function raise(
-  transaction: Transaction,
-  tools: Omit<FeedbackTools, keyof FeedbackListeners>,
-  channel: Channel,
-  reports: readonly Report[],
-): Promise<{ changedFates: RecipientFate[]; haveContactsChanged: boolean }> {
   const at = now(tools.clock);
-  await continueByIndex(transaction);
-  await store.lockMessagesOf(transaction, uniqueMessages(reports.map(({ job }) => job)));
   const strongest = strongestReports(reports);
-  if (policyOf(channel).isReportedById)
-    await store.lockRecipientsOf(
-      transaction,
-      strongest.map(({ job }) => job),
-    );
-  const told = strongest.filter(({ status }) => isToldOf(status)).map(({ job }) => job);
-  const [changed, listeners] = await Promise.all([
-    store.raiseStatuses(transaction, strongest, at),
-    findListeners(transaction, told),
-  ]);
-  await store.refreshMessages(transaction, uniqueMessages(changed), at);
-  await noteRecipientChanges(transaction, tools.newId, changed);
-  const toldKeys = new Set(told.map(store.textOfKey));
-  const haveContactsChanged = await tellOfContacts(
-    transaction,
-    tools.newId,
-    listeners,
-    changed.filter((recipient) => toldKeys.has(store.textOfKey(recipient))),
-  );
-  if (!policyOf(channel).judgesAddresses) return { changedFates: [], haveContactsChanged };
-  const fates = await findFates(transaction, strongest);
-  await suppressByFate(transaction, tools, fates);
-  const changedKeys = new Set(changed.map(store.textOfKey));
-  const changedFates = fates.filter(({ job }) => changedKeys.has(store.textOfKey(job)));
-  return { changedFates, haveContactsChanged };
+  const recipients = strongest.map(({ job }) => job);
+  await continueByIndex(transaction);
+  const { haveContactsChanged } = await changeRecipients(transaction, tools, {
+    at,
+    organizationIds: [...new Set(recipients.map(({ organizationId }) => organizationId))],
+    holds: {
+      messages: store.uniqueMessages(recipients),
+      recipients: channel.isReportedById ? recipients : [],
+    },
+    write: () => store.raiseStatuses(transaction, strongest, at),
+    channelOf: () => channel,
+    told: { recipients: strongest.filter(({ status }) => isToldOf(status)).map(({ job }) => job) },
+    ...(channel.judgement !== null && {
+      judgement: {
+        tools,
+        channelOf: () => channel,
+        judge: async (changed) => {
+          const fates = await findFates(transaction, strongest);
+          return {
+            suppressing: fates,
+            counted: fates
+              .filter(({ job }) => changed.has(store.textOfKey(job)))
+              .map((fate) => ({ ...fate, wasHandedOff: false })),
+          };
+        },
+      },
+    }),
+  });
+  return haveContactsChanged;
 }
 
 /** One a recipient: of several rows for one, an update takes any. */
@@ -137,12 +116,4 @@ async function findFates(transaction: Transaction, reports: readonly Report[]): 
     const addressKey = addressKeys.get(store.textOfKey(report.job));
     return addressKey === undefined ? [] : [{ ...report, addressKey }];
   });
-}
-
-/** Each message once, in the order of the ids, so that transactions that lock the same ones cannot deadlock. */
-export function uniqueMessages(jobs: readonly store.JobKey[]): store.MessageKey[] {
-  const messages = new Map(
-    jobs.map(({ organizationId, messageId }) => [messageId, { organizationId, messageId }]),
-  );
-  return [...messages.values()];
 }

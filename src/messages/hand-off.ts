@@ -1,4 +1,3 @@
-import type { Channel } from '../accounts/accounts.ts';
 import type { SendOutcome } from '../channels/outcome.ts';
 import { type Batcher, createBatcher } from '../platform/batcher.ts';
 import type { Bell } from '../platform/bell.ts';
@@ -12,10 +11,12 @@ import { type Breaker, createBreaker } from './breaker.ts';
 import {
   type Attempt,
   type ChannelDelivery,
-  type ChannelShift,
   contentBytesMax,
+  type DeliverySession,
+  type Job,
+  type MessageChannel,
   smallContentBytesMax,
-} from './channel-delivery.ts';
+} from './channel.ts';
 import { createMarkers, type Markers } from './markers.ts';
 import type * as store from './queue-store.ts';
 import {
@@ -33,7 +34,7 @@ import { type Settled, writeUntilSettled, type WriterTools } from './settlement-
 import { findObjections, type Objection } from './unwanted.ts';
 
 export type HandOffTools = WriterTools & {
-  channels: readonly ChannelDelivery[];
+  deliveries: readonly ChannelDelivery[];
   /** Of messages in memory at once; one that is larger waits until it is alone. */
   contentBytesMax?: number;
 };
@@ -52,13 +53,13 @@ export type Shift = {
   budget: ByteBudget;
   markers: Markers;
   /** When it was last asked whether a job may be handed off. */
-  checkedAtMs: WeakMap<store.Job, number>;
+  checkedAtMs: WeakMap<Job, number>;
   /** Results tell whether the outcome was written. */
   settlements: Batcher<Settled, boolean>;
 };
 
 /** A channel under a lease, with a breaker of its own: one provider that is away stops no other. */
-export type Post = { channel: Channel; concurrency: number; breaker: Breaker; shift: ChannelShift };
+export type Post = { channel: MessageChannel; concurrency: number; breaker: Breaker; shift: DeliverySession };
 
 /** `budget` outlives the lease: what is under way when that is lost stays in memory until it ends. */
 export function beginShift(
@@ -75,7 +76,7 @@ export function beginShift(
       ended.abort(new Error('the shift is over'));
     },
     bell,
-    posts: tools.channels.map(({ channel, concurrency, begin }) => ({
+    posts: tools.deliveries.map(({ channel, concurrency, begin }) => ({
       channel,
       concurrency,
       breaker: createBreaker(tools.clock),
@@ -106,7 +107,7 @@ const settlementLingerMs = 50;
 const settlementItemsEnough = 64;
 
 /** Hands one job off and says what is to be written of it. Never rejects for anything that has to do with the job. */
-export async function handOffJob(shift: Shift, post: Post, job: store.Job): Promise<Settled> {
+export async function handOffJob(shift: Shift, post: Post, job: Job): Promise<Settled> {
   const release = await takeBytes(shift, job);
   try {
     return await attempt(shift, post, job);
@@ -117,7 +118,7 @@ export async function handOffJob(shift: Shift, post: Post, job: store.Job): Prom
 
 const budgetWaitMs = 5_000;
 
-async function takeBytes(shift: Shift, job: store.Job): Promise<() => void> {
+async function takeBytes(shift: Shift, job: Job): Promise<() => void> {
   if (job.contentBytes <= smallContentBytesMax) return () => undefined;
   for (;;) {
     const release = shift.budget.take(Math.min(job.contentBytes, shift.contentBytesMax));
@@ -127,7 +128,7 @@ async function takeBytes(shift: Shift, job: store.Job): Promise<() => void> {
   }
 }
 
-async function attempt(shift: Shift, post: Post, job: store.Job): Promise<Settled> {
+async function attempt(shift: Shift, post: Post, job: Job): Promise<Settled> {
   const { tools } = shift;
   const { breaker } = post;
   const context = () => ({ atMs: tools.clock.nowMs(), random: tools.random(), dateOf });
@@ -172,7 +173,7 @@ async function attempt(shift: Shift, post: Post, job: store.Job): Promise<Settle
   }
 }
 
-function settleAttempt(job: store.Job, attempt: Attempt, context: SettlementContext): store.Settlement {
+function settleAttempt(job: Job, attempt: Attempt, context: SettlementContext): store.Settlement {
   switch (attempt.kind) {
     case 'outcome':
       return settleOutcome(job, attempt.outcome, context);
@@ -189,7 +190,7 @@ function settleAttempt(job: store.Job, attempt: Attempt, context: SettlementCont
 const objectionMaxAgeMs = 2_000;
 
 /** A job may have waited in memory for long, behind slow destinations. */
-async function findLateObjection(shift: Shift, job: store.Job): Promise<Objection | undefined> {
+async function findLateObjection(shift: Shift, job: Job): Promise<Objection | undefined> {
   const checkedAtMs = shift.checkedAtMs.get(job) ?? -Infinity;
   if (shift.tools.clock.monotonicMs() - checkedAtMs < objectionMaxAgeMs) return undefined;
   const objections = await findObjections(shift.tools, [job]);
@@ -212,7 +213,7 @@ class UnwantedError extends Error {
   }
 }
 
-async function confirmHandOff(shift: Shift, job: store.Job): Promise<void> {
+async function confirmHandOff(shift: Shift, job: Job): Promise<void> {
   // The way here, to a server that is slow to answer, may have taken minutes.
   const objection = await findLateObjection(shift, job).catch((cause: unknown) => {
     throw new NotConfirmedError('nobody could be asked whether it is still wanted', { cause });
@@ -224,17 +225,17 @@ async function confirmHandOff(shift: Shift, job: store.Job): Promise<void> {
   if (!isOwn || shift.signal.aborted) throw new NotConfirmedError('the claim on the job was lost');
 }
 
-function noteOutcome(shift: Shift, post: Post, job: store.Job, outcome: SendOutcome<string>): void {
+function noteOutcome(shift: Shift, post: Post, job: Job, outcome: SendOutcome<string>): void {
   const isUnavailable = outcome.kind === 'deferred' && outcome.reason === 'provider_unavailable';
   const change = outcome.kind === 'postponed' ? null : post.breaker.note(isUnavailable);
   const { log } = shift.tools;
   if (change === 'opened' && isUnavailable) {
     log.error(
-      { channel: post.channel, diagnostic: outcome.reply.diagnostic },
+      { channel: post.channel.name, diagnostic: outcome.reply.diagnostic },
       'the provider is not available; delivery pauses',
     );
   } else if (change === 'closed') {
-    log.info({ channel: post.channel }, 'the provider is available again');
+    log.info({ channel: post.channel.name }, 'the provider is available again');
   }
   log.debug(
     {

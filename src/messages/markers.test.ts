@@ -8,7 +8,8 @@ import {
   unpreparedStatement,
 } from '../platform/postgres/database.ts';
 import { createMarkers } from './markers.ts';
-import type { Job } from './queue-store.ts';
+import type { Job } from './channel.ts';
+import { emailChannel } from './email-channel.ts';
 
 const epoch = 7;
 
@@ -36,7 +37,8 @@ function aJob(ordinal: number): Job {
     organizationId: '01930000-0000-7000-8000-000000000001',
     messageId: '01930000-0000-7000-8000-000000000002',
     ordinal,
-    channel: 'email',
+    channel: emailChannel,
+    policy: emailChannel.policyOf({ isCampaign: false }),
     isCampaign: false,
     contactId: null,
     address: 'ann@example.com',
@@ -79,6 +81,17 @@ test('a marker stands until the outcomes of all its jobs are written, and goes w
   markers.clear(second);
   await markers.set(fourth);
   expect((await listMarkers()).map(({ ordinals }) => ordinals)).toEqual([[3], [4]]);
+});
+
+test('five hand-offs of two organizations are announced two at a time, each once, and all markers go', async () => {
+  const markers = createMarkers({ database, clock: systemClock, batchItemsMax: 2 }, epoch);
+  const jobs = [1, 2, 3, 4, 5].map(aJob);
+  jobs[4]!.organizationId = '01930000-0000-7000-8000-000000000003';
+  expect(await Promise.all(jobs.map((job) => markers.set(job)))).toEqual([true, true, true, true, true]);
+  expect((await listMarkers()).map(({ ordinals }) => ordinals)).toEqual([[1, 2], [3, 4], [5]]);
+  for (const job of jobs) markers.clear(job);
+  await markers.set(aJob(6));
+  expect((await listMarkers()).map(({ ordinals }) => ordinals)).toEqual([[6]]);
 });
 
 test('a worker that was buried announces nothing', async () => {

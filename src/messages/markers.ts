@@ -1,7 +1,8 @@
 import { type Batcher, createBatcher } from '../platform/batcher.ts';
 import type { Clock } from '../platform/clock.ts';
 import type { Database } from '../platform/postgres/database.ts';
-import { announceHandOffs, type Job } from './queue-store.ts';
+import type { Job } from './channel.ts';
+import { announceHandOffs } from './queue-store.ts';
 
 /**
  * Markers: what a worker is about to hand off, committed before any of it leaves, so that whoever returns the claims
@@ -23,7 +24,7 @@ export type Markers = {
 };
 
 /** More would lengthen the wait of the first; fewer would share less. */
-const batchItemsMax = 500;
+const defaultBatchItemsMax = 500;
 /**
  * A wait that is small beside that for the remote side, for half as many commits: with 16 connections it spares a
  * sixth of the worker's and of PostgreSQL's processor time.
@@ -31,8 +32,15 @@ const batchItemsMax = 500;
 const batchLingerMs = 2;
 const batchItemsEnough = 64;
 
+export type MarkerTools = {
+  database: Database;
+  clock: Clock;
+  /** Smaller in tests. */
+  batchItemsMax?: number;
+};
+
 export function createMarkers(
-  { database, clock }: { database: Database; clock: Clock },
+  { database, clock, batchItemsMax = defaultBatchItemsMax }: MarkerTools,
   epoch: number,
 ): Markers {
   let lastBatch = 0;

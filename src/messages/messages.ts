@@ -12,6 +12,9 @@ export {
   findCampaignRecipient,
   listCampaignRecipients,
 } from './campaign-recipients.ts';
+export type { ChannelDeliveries, ChannelDelivery, MessageChannel, MessageChannels } from './channel.ts';
+export { emailChannel } from './email-channel.ts';
+export { smsChannel } from './sms-channel.ts';
 export { type Delivery, deliveryChannel, type DeliveryTools, startDelivery } from './deliver.ts';
 export { type EngagementAction, engagementActions, hasEngaged } from './contact-engagement.ts';
 export { readReportToken, writeReportToken } from './recipient-token.ts';
@@ -32,6 +35,7 @@ export {
   sumRecipientCounts,
 } from './recipient-counts-store.ts';
 export { deleteOldReputation, forgiveReputation } from './reputation.ts';
+export { changeRecipients, type RecipientTools } from './recipients.ts';
 export { showFate } from './email-record.ts';
 export { campaignDropReasons, type DropReason, fateFields, messageFormats } from './schema.ts';
 export { insertCampaignMessage } from './store.ts';
@@ -56,4 +60,4 @@ export {
   loadContactValues,
   stopMessage,
 } from './campaign-store.ts';
-export { countChangedRecipients, noteRecipientChanges, sliceSize } from './recipient-counts.ts';
+export { countChangedRecipients, sliceSize } from './recipient-counts.ts';

@@ -6,7 +6,7 @@ import {
 } from '../channels/email/email.ts';
 import type { Values } from '../channels/placeholders.ts';
 import type { Secrets } from '../platform/secrets.ts';
-import type { Job } from './queue-store.ts';
+import type { Job } from './channel.ts';
 import { writeRecipientTokens } from './recipient-token.ts';
 
 /** What makes the copies of one message differ. */

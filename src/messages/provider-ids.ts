@@ -1,5 +1,6 @@
-import type { Channel } from '../accounts/accounts.ts';
-import { type Connection, statement } from '../platform/postgres/database.ts';
+import type { SendingChannel } from '../channels/channel.ts';
+import { type Connection, statement, unpreparedStatement } from '../platform/postgres/database.ts';
+import { deleteOldRows } from '../platform/postgres/old-rows.ts';
 import type { Secrets } from '../platform/secrets.ts';
 import type { JobKey } from './queue-store.ts';
 
@@ -18,7 +19,7 @@ export const providerIdMaxAgeMs = 8 * 24 * 60 * 60_000;
  * Under which id a provider knows a message. Providers begin anew with their numbers now and then: an id stands for
  * the last message that had it.
  */
-export type ProviderId = { job: JobKey; channel: Channel; providerMessageId: string };
+export type ProviderId = { job: JobKey; channel: SendingChannel; providerMessageId: string };
 
 const insertAll = statement(
   'provider_ids_insert',
@@ -66,7 +67,7 @@ const selectAll = statement<{
 /** Whose ids these are; those that nobody knows are missing. */
 export async function findByProviderIds(
   connection: Connection,
-  channel: Channel,
+  channel: SendingChannel,
   providerMessageIds: readonly string[],
 ): Promise<Map<string, JobKey>> {
   const rows = await connection.rows(selectAll, [channel, providerMessageIds]);
@@ -78,23 +79,26 @@ export async function findByProviderIds(
   );
 }
 
-/** Of one statement: it holds what it deletes until it ends. */
-const deletedMax = 10_000;
-
-const deleteOld = statement(
-  'provider_ids_delete_old',
+/** Competes with hand-offs under an id that is given once more, and skips it. By provider_ids_created. */
+const deleteOld = unpreparedStatement(
   `with old as (
-     select channel, provider_message_id from provider_ids where created_at < $1 limit $2
+     select channel, provider_message_id
+     from provider_ids
+     where created_at < $1
+     limit $2
+     for update skip locked
    )
    delete from provider_ids p
    using old
    where p.channel = old.channel and p.provider_message_id = old.provider_message_id
-   returning p.channel`,
+   returning true as is_deleted`,
 );
 
 /** Housekeeping: what no provider reports on any more. */
-export async function deleteOldProviderIds(connection: Connection, before: Date): Promise<void> {
-  let deleted: number;
-  do deleted = (await connection.rows(deleteOld, [before, deletedMax])).length;
-  while (deleted === deletedMax);
+export async function deleteOldProviderIds(
+  connection: Connection,
+  before: Date,
+  rowsMax?: number,
+): Promise<void> {
+  await deleteOldRows(connection, deleteOld, before, rowsMax);
 }

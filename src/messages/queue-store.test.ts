@@ -3,7 +3,9 @@ import { createTestDatabase, type TestDatabase } from '../../test/support/test-d
 import { dateOf, systemClock } from '../platform/clock.ts';
 import { createIds } from '../platform/ids.ts';
 import { type Database, openDatabase, unpreparedStatement } from '../platform/postgres/database.ts';
-import { type Claim, claimDueJobs } from './queue-store.ts';
+import { type Claim, claimDueJobs, claimSuspect } from './queue-store.ts';
+import { messageChannels } from '../../test/support/channels.ts';
+import { emailChannel } from './email-channel.ts';
 
 let testDatabase: TestDatabase;
 let database: Database;
@@ -61,7 +63,7 @@ function claim(more: { itemsMax?: number; afterOrganizationId?: string; organiza
     epoch: 1,
     claimNumber: claims,
     at: dateOf(nowMs),
-    channel: 'email',
+    channel: emailChannel,
     lane: 0,
     itemsMax: 100,
     afterOrganizationId: firstOrganization,
@@ -133,6 +135,24 @@ test('what fell due first is claimed first, whatever was made first', async () =
   expect((await claim()).nextDueAt).toEqual(dateOf(nowMs + 40));
 });
 
+test('a job that took workers down is claimed by itself, and with no others', async () => {
+  const organizationId = newId();
+  const [suspect, harmless] = await queue([
+    { organizationId, dueInMs: -2 },
+    { organizationId, dueInMs: -1 },
+  ]);
+  await run('update delivery_queue set crashes = 2 where message_id = $1', [suspect]);
+  const claimed = await claim();
+  expect([messagesOf(claimed), claimed.hasSuspects]).toEqual([[harmless], true]);
+  const alone = await claimSuspect(database, {
+    channels: messageChannels,
+    epoch: 1,
+    claimNumber: 1_000,
+    at: dateOf(nowMs),
+  });
+  expect(alone?.messageId).toBe(suspect);
+});
+
 test('a claim is for one channel and one lane, and for a worker that was not buried', async () => {
   const organizationId = newId();
   const [email] = await queue([
@@ -144,7 +164,7 @@ test('a claim is for one channel and one lane, and for a worker that was not bur
     epoch: 2,
     claimNumber: 1,
     at: dateOf(nowMs),
-    channel: 'email',
+    channel: emailChannel,
     lane: 0,
     itemsMax: 10,
     afterOrganizationId: firstOrganization,

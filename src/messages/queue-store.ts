@@ -1,4 +1,4 @@
-import type { Channel } from '../accounts/accounts.ts';
+import type { SendingChannel } from '../channels/channel.ts';
 import {
   type Connection,
   type Database,
@@ -9,9 +9,10 @@ import {
 import { toPredicate } from '../platform/postgres/predicate.ts';
 import { hasKeyOf } from '../platform/postgres/lookup.ts';
 import { unburiedWorker } from '../platform/queue/lease.ts';
-import { stepBytesMax } from '../platform/steps.ts';
+import { concatInSteps, runInSteps, stepBytesMax } from '../platform/steps.ts';
+import type { Job, MessageChannel, MessageChannels } from './channel.ts';
 import type { DropReason, RecipientStatus } from './schema.ts';
-import { emailStatusOfRecipients, rankOf, smsStatusOfRecipients } from './status.ts';
+import { rankOf } from './status.ts';
 
 /** After the organization. */
 const recipientKey = ['message_id', 'ordinal'] as const;
@@ -22,30 +23,12 @@ export type JobKey = { organizationId: string; messageId: string; ordinal: numbe
 /** A recipient of whom something was written: the contact if it is a campaign's, and the normalised address. */
 export type ChangedRecipient = JobKey & { contactId: string | null; addressKey: string };
 
-/** One recipient that is still to be written to, claimed by a worker. */
-export type Job = JobKey & {
-  channel: Channel;
-  isCampaign: boolean;
-  /** In a campaign, whom it is for. */
-  contactId: string | null;
-  address: string;
-  addressKey: string;
-  variables: Readonly<Record<string, string | number | boolean>> | null;
-  acceptedAt: Date;
-  contentBytes: number;
-  attempts: number;
-  ambiguities: number;
-  crashes: number;
-  /** Of the claim that it was taken by: the same job may be claimed again later. */
-  claimNumber: number;
-};
-
 export type ClaimWish = {
   epoch: number;
   /** Not used before by this worker. */
   claimNumber: number;
   at: Date;
-  channel: Channel;
+  channel: MessageChannel;
   lane: 0 | 1;
   itemsMax: number;
   /** Organizations are served in turns: this one was the last to have its turn. */
@@ -149,7 +132,7 @@ type JobRow = {
   organization_id: string;
   message_id: string;
   ordinal: number;
-  channel: Channel;
+  channel: SendingChannel;
   lane: number;
   contact_id: string | null;
   address: string;
@@ -179,12 +162,14 @@ export async function claimDueJobs(database: Database, wish: ClaimWish): Promise
     wish.itemsMax,
     wish.epoch,
     wish.claimNumber,
-    wish.channel,
+    wish.channel.name,
     wish.organizationsMax ?? defaultOrganizationsMax,
   ]);
   const [first] = rows;
   return {
-    jobs: rows.filter((row): row is ClaimRow & JobRow => row.message_id !== null).map(toJob),
+    jobs: rows
+      .filter((row): row is ClaimRow & JobRow => row.message_id !== null)
+      .map((row) => toJob(row, wish.channel)),
     lastOrganizationId: first?.last_organization_id ?? wish.afterOrganizationId,
     isScanOver: first?.is_scan_over ?? true,
     nextDueAt: first?.next_due_at ?? null,
@@ -195,7 +180,7 @@ export async function claimDueJobs(database: Database, wish: ClaimWish): Promise
 /** Claims one job that took workers down, to be tried while nothing else is under way. */
 export async function claimSuspect(
   connection: Connection,
-  wish: { epoch: number; claimNumber: number; at: Date },
+  wish: { channels: MessageChannels; epoch: number; claimNumber: number; at: Date },
 ): Promise<Job | null> {
   const [row] = await connection.rows(
     unpreparedStatement<JobRow>(
@@ -224,7 +209,7 @@ export async function claimSuspect(
     ),
     [wish.at, wish.epoch, wish.claimNumber],
   );
-  return row === undefined ? null : toJob(row);
+  return row === undefined ? null : toJob(row, wish.channels[row.channel]);
 }
 
 export type ClaimedJob = Job & {
@@ -235,8 +220,8 @@ export type ClaimedJob = Job & {
 /** What a worker had when it ended, a batch at a time. */
 export async function listClaims(
   connection: Connection,
-  epoch: number,
-  itemsMax: number,
+  channels: MessageChannels,
+  { epoch, itemsMax }: { epoch: number; itemsMax: number },
 ): Promise<ClaimedJob[]> {
   const rows = await connection.rows(
     unpreparedStatement<JobRow & { is_announced: boolean }>(
@@ -256,16 +241,18 @@ export async function listClaims(
     ),
     [epoch, itemsMax],
   );
-  return rows.map((row) => ({ ...toJob(row), isAnnounced: row.is_announced }));
+  return rows.map((row) => ({ ...toJob(row, channels[row.channel]), isAnnounced: row.is_announced }));
 }
 
-function toJob(row: JobRow): Job {
+function toJob(row: JobRow, channel: MessageChannel): Job {
+  const isCampaign = row.lane > 0;
   return {
     organizationId: row.organization_id,
     messageId: row.message_id,
     ordinal: row.ordinal,
-    channel: row.channel,
-    isCampaign: row.lane > 0,
+    channel,
+    policy: channel.policyOf({ isCampaign }),
+    isCampaign,
     contactId: row.contact_id,
     address: row.address,
     addressKey: row.address_key,
@@ -483,38 +470,13 @@ export async function lockRecipientsOf(connection: Connection, jobs: readonly Jo
   await connection.rows(lockRecipients, keyColumns(jobs));
 }
 
-const refreshStatus = statement(
-  'messages_refresh_status',
-  `update messages m
-   set status = fresh.status, updated_at = $3
-   from (
-     select changed.organization_id, changed.message_id, of_recipients.status
-     from unnest($1::uuid[], $2::uuid[]) as changed (organization_id, message_id)
-     -- A limit keeps each of these a search by key, one for each message, whatever the planner takes the tables for.
-     cross join lateral (
-       select of_class.channel
-       from messages of_class
-       where ${hasKeyOf('of_class', 'changed', [['id', 'message_id']])}
-         -- "= 'transactional'" would allow the index on their status, which is not made for this.
-         and of_class.class <> 'campaign'
-       limit 1
-     ) of_class
-     cross join lateral (
-       select case of_class.channel when 'sms' then ${smsStatusOfRecipients} else ${emailStatusOfRecipients} end as status
-       from recipients r
-       where ${hasKeyOf('r', 'changed', ['message_id'])}
-       having count(*) > 0
-     ) of_recipients
-   ) fresh
-   where ${hasKeyOf('m', 'fresh', [['id', 'message_id']])}`,
-);
-
 /**
- * Brings the status of messages, each named once, up to date with their recipients; campaigns have none, and too many
+ * Brings the status of messages of a channel, each named once, up to date with their recipients; campaigns have none, and too many
  * of those.
  */
 export async function refreshMessages(
   connection: Connection,
+  { refreshStatus }: MessageChannel,
   messages: readonly MessageKey[],
   at: Date,
 ): Promise<void> {
@@ -625,7 +587,7 @@ export async function loadSealedAttachments(connection: Connection, message: Mes
       if (row === undefined) return attachments;
       parts.push(row.part);
     }
-    attachments.push(parts.length === 1 ? beginning : Buffer.concat(parts, bytes));
+    attachments.push(parts.length === 1 ? beginning : await runInSteps(concatInSteps(parts)));
   }
   return attachments;
 }
@@ -729,9 +691,6 @@ export async function findAnswers(connection: Connection, jobs: readonly Job[]):
   return new Set(rows.flatMap(({ position }) => jobs[position - 1] ?? []));
 }
 
-/** Failures that are the address's own, or its domain's; all others say nothing about it. */
-export const addressFailureClasses = ['mailbox_not_found', 'mailbox_full', 'domain_not_found'] as const;
-
 /**
  * Those addresses (by index) of which the last so many messages all ended in a soft bounce; those that have not ended,
  * or failed for what they were, say nothing. Read off recipients_address, a few rows each.
@@ -739,7 +698,7 @@ export const addressFailureClasses = ['mailbox_not_found', 'mailbox_full', 'doma
 export async function findSoftRuns(
   connection: Connection,
   addresses: readonly { organizationId: string; addressKey: string }[],
-  length: number,
+  { length, failureClasses }: { length: number; failureClasses: readonly string[] },
 ): Promise<Set<number>> {
   const rows = await connection.rows(
     unpreparedStatement<{ position: number }>(
@@ -768,7 +727,7 @@ export async function findSoftRuns(
       addresses.map(({ organizationId }) => organizationId),
       addresses.map(({ addressKey }) => addressKey),
       length,
-      addressFailureClasses,
+      failureClasses,
     ],
   );
   return new Set(rows.map(({ position }) => position - 1));
@@ -801,6 +760,14 @@ function keyColumns(jobs: readonly JobKey[]): [string[], string[], number[]] {
 
 function messageColumns(messages: readonly MessageKey[]): [string[], string[]] {
   return [messages.map(({ organizationId }) => organizationId), messages.map(({ messageId }) => messageId)];
+}
+
+/** Each message once, in the order of the ids, so that transactions that lock the same ones cannot deadlock. */
+export function uniqueMessages(jobs: readonly JobKey[]): MessageKey[] {
+  const messages = new Map(
+    jobs.map(({ organizationId, messageId }) => [messageId, { organizationId, messageId }]),
+  );
+  return [...messages.values()];
 }
 
 export function textOfKey({ organizationId, messageId, ordinal }: JobKey): string {

@@ -43,14 +43,21 @@ const takeAll = statement<{ changes: number; organization_id: string; message_id
      using taken
      where c.organization_id = taken.organization_id and c.id = taken.id
      returning c.organization_id, c.message_id, c.slices
+   ), changed as (
+     select distinct organization_id, message_id, slice
+     from gone
+     cross join lateral unnest(slices) as slice
    )
-   select distinct (select count(*) from gone) as changes, organization_id, message_id, slice
-   from gone
-   cross join lateral unnest(slices) as slice
-   order by organization_id, message_id, slice`,
+   select (select count(*) from gone) as changes, organization_id, message_id, slice
+   from changed
+   order by row_number() over (partition by organization_id order by random()), random()`,
 );
 
-/** Takes so many changes, and returns the slices that they speak of, each once and in their order. */
+/**
+ * Takes so many changes, and returns the slices that they speak of, each once. Not all of them may be counted: they come
+ * an organization's after another's, in turns, and in no order else. In the order of their keys, the last ones would
+ * wait for as long as there are changes of the first.
+ */
 export async function takeChanges(
   connection: Connection,
   changesMax: number,

@@ -396,3 +396,69 @@ test('which recipients have a fate is kept of twenty in a slice, and of more onl
   const counted = await Promise.all(messageIds.map(readCounts));
   expect(counted.map((slices) => slices[0]?.fates)).toEqual([{ pending: few }, { pending: 21 }]);
 });
+
+test('an organization whose slices change without end keeps no other from being counted, nor its own others', async () => {
+  const [busy, beside] = [await insertMessage('campaign'), await insertMessage('campaign')];
+  const otherId = newId();
+  await run('update messages set organization_id = $2 where id = $1', [beside, otherId]);
+  await run('update recipients set organization_id = $2 where message_id = $1', [beside, otherId]);
+  const note = (owner: string, messageId: string, slices: number[]) =>
+    run(`insert into recipient_changes (organization_id, id, message_id, slices) values ($1, $2, $3, $4)`, [
+      owner,
+      newId(),
+      messageId,
+      slices,
+    ]);
+  const countTwo = () => countChangedRecipients({ database, newId, slicesMax: 2 });
+  const countedOf = async (messageId: string) =>
+    (
+      await run<{ slice: number }>('select slice from recipient_counts where message_id = $1', [messageId])
+    ).map(({ slice }) => slice);
+  await note(organizationId, busy, [0, 1, 2, 3, 4]);
+  await note(otherId, beside, [2]);
+  expect(await countTwo()).toEqual({ hasCounted: true, hasMore: true });
+  expect(await countedOf(beside)).toEqual([2]);
+
+  // Each of the others is as likely to be counted: a hundred times in a row it is not one of them, never.
+  const missing = async () => [3, 4].filter((slice) => !counted.has(slice));
+  let counted = new Set(await countedOf(busy));
+  for (let counts = 0; counts < 100 && (await missing()).length > 0; counts += 1) {
+    await note(organizationId, busy, [0, 1, 2]);
+    await countTwo();
+    counted = new Set(await countedOf(busy));
+  }
+  expect(await missing()).toEqual([]);
+  await countAll();
+});
+
+test('five changes of two organizations are all counted by a count that takes two', async () => {
+  const messageIds = [await insertMessage('campaign'), await insertMessage('campaign')];
+  const otherId = newId();
+  await run('update messages set organization_id = $2 where id = $1', [messageIds[1], otherId]);
+  await run('update recipients set organization_id = $2 where message_id = $1', [messageIds[1], otherId]);
+  const keys = [0, 1_000, 2_500].map((ordinal) => keyOf(messageIds[0]!, ordinal));
+  const others = [0, 1_000].map((ordinal) => ({
+    ...keyOf(messageIds[1]!, ordinal),
+    organizationId: otherId,
+  }));
+  for (const key of [...keys, ...others])
+    await database.transaction((transaction) => noteRecipientChanges(transaction, newId, [key]));
+  const rounds: boolean[] = [];
+  do {
+    rounds.push((await countChangedRecipients({ database, newId, changesMax: 2, slicesMax: 1 })).hasMore);
+  } while (rounds.at(-1) === true && rounds.length < 50);
+  expect(rounds.at(-1)).toBe(false);
+  expect(await run('select from recipient_changes')).toEqual([]);
+  const counted = await run<{ message_id: string; slice: number; sums: number }>(
+    `select message_id, slice, unconfirmed + jsonb_array_length(fates -> 'pending') as sums
+     from recipient_counts where message_id = any ($1::uuid[]) order by message_id, slice`,
+    [messageIds],
+  );
+  expect(counted).toEqual([
+    { message_id: messageIds[0], slice: 0, sums: 2 },
+    { message_id: messageIds[0], slice: 1, sums: 1 },
+    { message_id: messageIds[0], slice: 2, sums: 1 },
+    { message_id: messageIds[1], slice: 0, sums: 2 },
+    { message_id: messageIds[1], slice: 1, sums: 1 },
+  ]);
+});

@@ -37,13 +37,22 @@ export async function noteRecipientChanges(
 }
 
 /** Taken by one transaction, and counted by it: a slice takes a few milliseconds. What it does not count it puts back. */
-const changesMax = 200;
-const slicesMax = 50;
+const defaultChangesMax = 200;
+const defaultSlicesMax = 50;
+
+export type CountingTools = {
+  database: Database;
+  newId: NewId;
+  /** Smaller in tests. */
+  changesMax?: number;
+  slicesMax?: number;
+};
 
 export type Counted = { hasCounted: boolean; hasMore: boolean };
 
 /** Counts slices again in which something changed, and says whether there may be more of them. */
-export async function countChangedRecipients(tools: { database: Database; newId: NewId }): Promise<Counted> {
+export async function countChangedRecipients(tools: CountingTools): Promise<Counted> {
+  const { changesMax = defaultChangesMax, slicesMax = defaultSlicesMax } = tools;
   return tools.database.transactionByIndex(async (transaction) => {
     const { changes, slices } = await store.takeChanges(transaction, changesMax);
     const counted = slices.slice(0, slicesMax);

@@ -1,5 +1,6 @@
-import { type Channel, type GuardSuspension, quotaRenewsOn, type SendingPlan } from '../accounts/accounts.ts';
+import { type GuardSuspension, quotaRenewsOn, type SendingPlan } from '../accounts/accounts.ts';
 import { defineError, PublicError } from '../platform/http/errors.ts';
+import type { ChannelWords } from './channel.ts';
 import { reputationLimits } from './reputation.ts';
 
 /** What an organization is told when its account, and nothing about a message, keeps it from sending. */
@@ -15,30 +16,25 @@ export const monthlyQuotaExceeded = defineError(
   'The monthly quota of the channel is used up; retrying does not help until the next month or a larger plan.',
 );
 
-const channelWords: Readonly<Record<Channel, { medium: string; unit: string }>> = {
-  email: { medium: 'email', unit: 'recipients' },
-  sms: { medium: 'SMS', unit: 'segments' },
-  push: { medium: 'push', unit: 'messages' },
-  chatapp: { medium: 'chat-app', unit: 'messages' },
-};
-
 /** Null if the organization may send. */
-export function findSuspension(channel: Channel, plan: SendingPlan | undefined): PublicError | null {
+export function findSuspension(words: ChannelWords, plan: SendingPlan | undefined): PublicError | null {
   if (!plan?.isSuspended) return null;
-  const { medium } = channelWords[channel];
   return new PublicError(
     sendingSuspended,
     plan.guardSuspension === null
-      ? `Sending ${medium} is suspended for this organization by the operator. Ask the operator to lift it.`
-      : describeGuardSuspension(plan.guardSuspension),
+      ? `Sending ${words.medium} is suspended for this organization by the operator. Ask the operator to lift it.`
+      : describeGuardSuspension(words, plan.guardSuspension),
   );
 }
 
-function describeGuardSuspension({ at, sent, bounced, complained }: GuardSuspension): string {
+function describeGuardSuspension(
+  { medium, messages }: ChannelWords,
+  { at, sent, bounced, complained }: GuardSuspension,
+): string {
   const { suspend } = reputationLimits;
   return (
-    `Sending email is suspended for this organization by the reputation guard, since ${at.toISOString()}: ` +
-    `of ${formatCount(sent)} emails within a day ${formatCount(bounced)} (${formatShare(bounced / sent)}) went to ` +
+    `Sending ${medium} is suspended for this organization by the reputation guard, since ${at.toISOString()}: ` +
+    `of ${formatCount(sent)} ${messages} within a day ${formatCount(bounced)} (${formatShare(bounced / sent)}) went to ` +
     `addresses that do not exist, and ${formatCount(complained)} (${formatShare(complained / sent)}) brought a ` +
     `complaint; the limits are ${formatShare(suspend.bounced)} and ${formatShare(suspend.complained)}. Remove such ` +
     'addresses, then ask the operator to lift it.'
@@ -47,10 +43,9 @@ function describeGuardSuspension({ at, sent, bounced, complained }: GuardSuspens
 
 /** `used` and `limit` are of this month, `needed` is what the message would have taken. */
 export function quotaExceeded(
-  channel: Channel,
+  { medium, unit }: ChannelWords,
   { used, limit, needed, at }: { used: number; limit: number; needed: number; at: Date },
 ): PublicError {
-  const { medium, unit } = channelWords[channel];
   const state = used >= limit ? 'is used up' : 'does not suffice';
   return new PublicError(
     monthlyQuotaExceeded,

@@ -1,4 +1,5 @@
 import { type Connection, statement, unpreparedStatement } from '../platform/postgres/database.ts';
+import { deleteOldRows } from '../platform/postgres/old-rows.ts';
 
 export type FateCounts = { sent: number; bounced: number; complained: number };
 
@@ -57,7 +58,21 @@ export async function forgetFates(connection: Connection, organizationId: string
   ]);
 }
 
-/** Read off reputation_counts_hour. */
-export async function deleteOldFates(connection: Connection, before: Date): Promise<void> {
-  await connection.rows(unpreparedStatement('delete from reputation_counts where hour < $1'), [before]);
+/** Read off reputation_counts_hour. Skips what another node is deleting. */
+const deleteOld = unpreparedStatement(
+  `with old as (
+     select organization_id, hour, shard
+     from reputation_counts
+     where hour < $1
+     limit $2
+     for update skip locked
+   )
+   delete from reputation_counts c
+   using old
+   where c.organization_id = old.organization_id and c.hour = old.hour and c.shard = old.shard
+   returning true as is_deleted`,
+);
+
+export async function deleteOldFates(connection: Connection, before: Date, rowsMax?: number): Promise<void> {
+  await deleteOldRows(connection, deleteOld, before, rowsMax);
 }

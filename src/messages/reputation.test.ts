@@ -10,6 +10,8 @@ import type { Failure } from './queue-store.ts';
 import { countFates, forgiveReputation, judgeReputation } from './reputation.ts';
 import { findSuspension } from './refusals.ts';
 import type { RecipientStatus } from './schema.ts';
+import { emailChannel } from './email-channel.ts';
+import { smsChannel } from './sms-channel.ts';
 
 let testDatabase: TestDatabase;
 let database: Database;
@@ -60,7 +62,7 @@ function count(fate: Fate, times: number): Promise<void> {
     wasHandedOff: fate.wasHandedOff ?? true,
   }));
   return database.transaction((transaction) =>
-    countFates(transaction, { clock, log, random: Math.random }, fates),
+    countFates(transaction, { clock, log, random: Math.random }, emailChannel, fates),
   );
 }
 
@@ -97,7 +99,7 @@ test('bounces past a tenth of a day suspend the organization, with a warning on 
 test('whoever is suspended is told by whom, with what was seen, until the operator takes it into their own hands', async () => {
   const refusal = async () => {
     const [plan] = await loadSendingPlans(database, [organizationId], 'email');
-    return findSuspension('email', plan)?.message;
+    return findSuspension(emailChannel.words, plan)?.message;
   };
   expect(await refusal()).toBeUndefined();
   await count({ status: 'delivered' }, 1_400);
@@ -126,7 +128,9 @@ test('what the previous release has lifted and then suspended is told as lifted,
   const [plan] = await loadSendingPlans(database, [organizationId], 'email');
   expect(plan).toMatchObject({ isSuspended: false, guardSuspension: null });
   const [sms] = await loadSendingPlans(database, [organizationId], 'sms');
-  expect(findSuspension('sms', sms)?.message).toMatch(/^Sending SMS is suspended .* by the operator/);
+  expect(findSuspension(smsChannel.words, sms)?.message).toMatch(
+    /^Sending SMS is suspended .* by the operator/,
+  );
 });
 
 test('complaints count against what was handed off before', async () => {

@@ -1,8 +1,8 @@
 import { suspendForReputation, warnOfReputation } from '../accounts/accounts.ts';
-import { isSimulated } from '../channels/email/email.ts';
 import { type Clock, dateOf } from '../platform/clock.ts';
 import type { Log } from '../platform/log.ts';
 import type { Connection, Transaction } from '../platform/postgres/database.ts';
+import type { MessageChannel } from './channel.ts';
 import * as store from './reputation-store.ts';
 import type { RecipientFate } from './suppressing.ts';
 
@@ -29,12 +29,14 @@ const shards = 8;
 export async function countFates(
   transaction: Transaction,
   tools: ReputationTools,
+  { judgement }: MessageChannel,
   fates: readonly (RecipientFate & { wasHandedOff: boolean })[],
 ): Promise<void> {
+  if (judgement === null) return;
   const counts = new Map<string, store.FateCounts>();
   for (const { job, addressKey, status, failure, wasHandedOff } of fates) {
     // Neither way: what is rehearsed suspends nobody, and hides no bounce among many that were no mail at all.
-    if (isSimulated(addressKey)) continue;
+    if (judgement.isSimulated(addressKey)) continue;
     const isBounced = status === 'bounced' && failure?.type === 'hard';
     const isComplained = status === 'complained';
     if (!wasHandedOff && !isBounced && !isComplained) continue;
@@ -94,6 +96,10 @@ export async function forgiveReputation(connection: Connection, organizationId: 
 }
 
 /** Housekeeping: what lies behind the rolling day. */
-export async function deleteOldReputation(connection: Connection, atMs: number): Promise<void> {
-  await store.deleteOldFates(connection, dateOf(atMs - 2 * dayMs));
+export async function deleteOldReputation(
+  connection: Connection,
+  atMs: number,
+  rowsMax?: number,
+): Promise<void> {
+  await store.deleteOldFates(connection, dateOf(atMs - 2 * dayMs), rowsMax);
 }

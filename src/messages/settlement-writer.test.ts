@@ -16,10 +16,13 @@ import { createSecrets } from '../platform/secrets.ts';
 import type { SendOutcome } from '../channels/outcome.ts';
 import type { Lease } from '../platform/queue/lease.ts';
 import { applyReports, type FeedbackTools } from './feedback.ts';
-import type { Job } from './queue-store.ts';
+import type { Job } from './channel.ts';
 import { findByProviderIds } from './provider-ids.ts';
-import { dropJob, settleOutcome } from './settlement.ts';
-import { type Settled, writeUntilSettled, type WriterTools } from './settlement-writer.ts';
+import { dropJob, settleCrash, settleOutcome } from './settlement.ts';
+import { returnClaims, type Settled, writeUntilSettled, type WriterTools } from './settlement-writer.ts';
+import { emailChannel } from './email-channel.ts';
+import { smsChannel } from './sms-channel.ts';
+import { messageChannels } from '../../test/support/channels.ts';
 
 const newId = createIds(systemClock);
 const organizationId = newId();
@@ -45,26 +48,31 @@ type Kind = Pick<Job, 'channel' | 'isCampaign'> & {
 };
 
 const campaignOfTexts: Kind = {
-  channel: 'sms',
+  channel: smsChannel,
   isCampaign: true,
   addressOf: (ordinal) => `+1415${5_600_000 + ordinal}`,
 };
 const singleEmail: Kind = {
-  channel: 'email',
+  channel: emailChannel,
   isCampaign: false,
   addressOf: (ordinal, messageId) => `a${ordinal}-${messageId}@example.com`,
 };
 
 /** A message to so many addresses, with an attachment, all of which a worker has claimed. */
-async function insertClaimed(count: number, { channel, isCampaign, addressOf }: Kind): Promise<Job[]> {
+async function insertClaimed(
+  count: number,
+  { channel, isCampaign, addressOf }: Kind,
+  owner = organizationId,
+): Promise<Job[]> {
   const messageId = newId();
   const jobs = Array.from({ length: count }, (_, ordinal): Job => {
     const address = addressOf(ordinal, messageId);
     return {
-      organizationId,
+      organizationId: owner,
       messageId,
       ordinal,
       channel,
+      policy: channel.policyOf({ isCampaign }),
       isCampaign,
       contactId: null,
       address,
@@ -97,9 +105,9 @@ async function insertClaimed(count: number, { channel, isCampaign, addressOf }: 
      select $1, $2, ordinal - 1, 'to', address, address, case when $4 = 'campaign' then gen_random_uuid() end, now()
      from unnest($6::text[]) with ordinality as claimed (address, ordinal)`,
     [
-      organizationId,
+      owner,
       messageId,
-      channel,
+      channel.name,
       isCampaign ? 'campaign' : 'transactional',
       epoch,
       jobs.map(({ address }) => address),
@@ -120,6 +128,7 @@ const lease: Lease = { epoch, signal: new AbortController().signal, release: () 
 function toolsWith(connections: Database): WriterTools & FeedbackTools {
   return {
     database: connections,
+    channels: messageChannels,
     clock: systemClock,
     log: silentLog,
     newId,
@@ -146,12 +155,12 @@ test('outcomes of a campaign by SMS and its receipts, at the same time and in an
       writeUntilSettled(tools, lease, inOrder.slice(batch)),
       applyReports(
         tools,
-        'sms',
+        smsChannel,
         jobs.toReversed().map((job) => ({ job, status: 'delivered', failure: null })),
       ),
       applyReports(
         tools,
-        'sms',
+        smsChannel,
         jobs.map((job) => ({ job, status: 'failed', failure: null })),
       ),
     ]);
@@ -175,7 +184,7 @@ test('outcomes of a campaign by SMS and its receipts, at the same time and in an
 test('a text that was said to be on its way before its hand-off was cut off is not uncertain', async () => {
   const [told, untold, late] = (await insertClaimed(3, campaignOfTexts)) as [Job, Job, Job];
   const tools = toolsWith(database);
-  const tellSent = (job: Job) => applyReports(tools, 'sms', [{ job, status: 'sent', failure: null }]);
+  const tellSent = (job: Job) => applyReports(tools, smsChannel, [{ job, status: 'sent', failure: null }]);
   await tellSent(told);
   await writeUntilSettled(
     tools,
@@ -263,7 +272,7 @@ test('a campaign is counted again after each outcome and each report, and the co
   const outcome: SendOutcome<string> = { kind: 'accepted', providerMessageId: newId(), reply: null };
   await writeUntilSettled(tools, lease, [toSettled(job, outcome)]);
   expect([await takeChanges(), woken]).toEqual([1, 1]);
-  await applyReports(tools, 'sms', [{ job: other, status: 'delivered', failure: null }]);
+  await applyReports(tools, smsChannel, [{ job: other, status: 'delivered', failure: null }]);
   expect([await takeChanges(), woken]).toEqual([1, 2]);
 });
 
@@ -305,7 +314,8 @@ describe('outcomes of email', () => {
     return Array.from({ length: recipients }, (_, ordinal) => ({
       ...key,
       ordinal,
-      channel: 'email',
+      channel: emailChannel,
+      policy: emailChannel.policyOf({ isCampaign }),
       isCampaign,
       contactId: null,
       address: `${ordinal}@example.com`,
@@ -456,4 +466,75 @@ test('a receipt finds a text by the name that its provider gave it', async () =>
   expect(await findByProviderIds(database, 'sms', [providerMessageId])).toEqual(
     new Map([[providerMessageId, { organizationId: ofJob, messageId, ordinal }]]),
   );
+});
+
+test('five claims of a worker that ended are returned two at a time, each once, and what was announced is known to the last', async () => {
+  await run('delete from delivery_queue');
+  const jobs = [...(await insertClaimed(4, singleEmail)), ...(await insertClaimed(1, singleEmail, newId()))];
+  const keys = [
+    jobs.map((job) => job.organizationId),
+    jobs.map((job) => job.messageId),
+    jobs.map((job) => job.ordinal),
+    jobs.map((job) => job.claimNumber),
+  ];
+  await run(
+    `insert into hand_offs (epoch, batch, organization_ids, message_ids, ordinals, claim_numbers)
+     values ($1, 1, $2, $3, $4, $5)`,
+    [epoch, ...keys],
+  );
+  const batches: number[] = [];
+  const watched: Database = {
+    ...database,
+    rows: async (statement, values) => {
+      const rows = await database.rows(statement, values);
+      if (statement.text.startsWith('with announced')) batches.push(rows.length);
+      return rows;
+    },
+  };
+  await returnClaims({ ...toolsWith(watched), recoveryItemsMax: 2 }, epoch, settleCrash);
+  expect(batches).toEqual([2, 2, 1, 0]);
+  // Mail of a campaign that may have arrived is not repeated.
+  expect(await run('select from delivery_queue')).toEqual([]);
+  const recipients = await run<{ uncertain: boolean }>(
+    'select uncertain from recipients where message_id = any ($1::uuid[])',
+    [jobs.map(({ messageId }) => messageId)],
+  );
+  expect(recipients).toEqual(jobs.map(() => ({ uncertain: true })));
+  expect(await run('select from hand_offs where epoch = $1', [epoch])).toEqual([]);
+});
+
+test('of the claims of a worker that ended one that cannot be returned keeps no other, and is asked for again', async () => {
+  await run('delete from delivery_queue');
+  // In the same batch as the one before it.
+  const others = await insertClaimed(1, singleEmail, newId());
+  const broken = (await insertClaimed(1, singleEmail)) as [Job];
+  others.push(...(await insertClaimed(4, singleEmail, newId())));
+  await run(
+    `create function refuse() returns trigger language plpgsql as $$ begin raise exception 'refused'; end $$`,
+  );
+  for (const change of ['update', 'delete'])
+    await run(
+      `create trigger refusing_${change} before ${change} on delivery_queue for each row
+       when (old.message_id = '${broken[0].messageId}') execute function refuse()`,
+    );
+  await run(
+    `insert into hand_offs (epoch, batch, organization_ids, message_ids, ordinals, claim_numbers)
+     values ($1, 1, '{}', '{}', '{}', '{}')`,
+    [epoch],
+  );
+  const logged: object[] = [];
+  const log = { ...silentLog, error: (fields: object) => void logged.push(fields) };
+  const tools = { ...toolsWith(database), log, recoveryItemsMax: 2 };
+  const listClaimed = () =>
+    run<{ message_id: string }>('select message_id from delivery_queue where claimed_by = $1', [epoch]);
+  await expect(returnClaims(tools, epoch, settleCrash)).rejects.toThrow('1 claims');
+  expect(await listClaimed()).toEqual([{ message_id: broken[0].messageId }]);
+  expect(await run('select from delivery_queue')).toHaveLength(1 + others.length);
+  expect(logged).toMatchObject([{ epoch, message_id: broken[0].messageId }]);
+  // It says what may have left.
+  expect(await run('select from hand_offs where epoch = $1', [epoch])).toHaveLength(1);
+  await run('drop function refuse() cascade');
+  await returnClaims(tools, epoch, settleCrash);
+  expect(await listClaimed()).toEqual([]);
+  expect(await run('select from hand_offs where epoch = $1', [epoch])).toEqual([]);
 });

@@ -1,37 +1,30 @@
 import type { SuppressionTools } from '../audience/audience.ts';
 import { dateOf, sleep } from '../platform/clock.ts';
-import type { NewId } from '../platform/ids.ts';
 import type { Log } from '../platform/log.ts';
-import {
-  type Database,
-  DatabaseUnavailableError,
-  isConflict,
-  type Transaction,
-} from '../platform/postgres/database.ts';
+import { type Database, DatabaseUnavailableError, isConflict } from '../platform/postgres/database.ts';
 import type { Lease } from '../platform/queue/lease.ts';
-import { type FeedbackListeners, uniqueMessages } from './feedback.ts';
-import { policyOf } from './delivery-policies.ts';
+import type { Job, MessageChannel, MessageChannels, MessageFacts } from './channel.ts';
+import type { FeedbackListeners } from './feedback.ts';
 import { keepProviderIds, type ProviderId, uncertainId } from './provider-ids.ts';
 import * as store from './queue-store.ts';
-import { noteRecipientChanges } from './recipient-counts.ts';
-import { countFates } from './reputation.ts';
+import { changeRecipients, type RecipientTools } from './recipients.ts';
 import { settleAmbiguity, type settleCrash } from './settlement.ts';
-import { suppressByFate } from './suppressing.ts';
-import { findListeners, isToldOf, tellOfContacts } from './told-contacts.ts';
+import { isToldOf } from './told-contacts.ts';
 
 /** What writing outcomes needs. */
 export type WriterTools = SuppressionTools &
-  FeedbackListeners & {
+  FeedbackListeners &
+  RecipientTools & {
     database: Database;
+    channels: MessageChannels;
     log: Log;
-    newId: NewId;
     random: () => number;
+    /** Smaller in tests. */
+    recoveryItemsMax?: number;
   };
 
 /** `message` is null where nothing is known of it, so that nothing may be left out. */
 export type Settled = { settlement: store.Settlement; message: MessageFacts | null };
-
-export type MessageFacts = { isShared: boolean; hasAttachments: boolean };
 
 /**
  * Outcomes are known only here: they are written again and again until the database takes them. Returns for each
@@ -87,88 +80,79 @@ const lostLeaseMs = 10_000;
 async function writeSettlements(tools: WriterTools, epoch: number, items: readonly Settled[]): Promise<void> {
   const at = dateOf(tools.clock.nowMs());
   const settlements = items.map(({ settlement }) => settlement);
+  const jobs = new Map(settlements.map(({ job }) => [store.textOfKey(job), job]));
   // A campaign has no status of its own rows to keep, and far too many recipients to go through.
-  const messagesWith = (has: (facts: MessageFacts, job: store.Job) => boolean) =>
-    uniqueMessages(
+  const messagesWith = (has: (facts: MessageFacts, job: Job) => boolean) =>
+    store.uniqueMessages(
       items
         .filter(
           ({ settlement: { job }, message }) => !job.isCampaign && (message === null || has(message, job)),
         )
         .map(({ settlement }) => settlement.job),
     );
-  const haveContactsChanged = await tools.database.transactionByIndex(async (transaction) => {
-    await store.lockMessagesOf(
-      transaction,
-      // What a provider reports may be applied at this very moment, and holds messages before it writes recipients.
-      messagesWith(({ isShared }, { channel }) => isShared || policyOf(channel).isReportedById),
-    );
-    // Reports on a campaign go over the same rows at the same time: they come within milliseconds.
-    await store.lockRecipientsOf(
-      transaction,
-      settlements.map(({ job }) => job).filter(({ channel }) => policyOf(channel).isReportedById),
-    );
-    const told = settlements.filter(({ status }) => isToldOf(status)).map(({ job }) => job);
-    const [changedRecipients, listeners] = await Promise.all([
-      store.settleJobs(transaction, settlements, { epoch, at }),
-      findListeners(transaction, told),
-    ]);
-    const changed = new Set(changedRecipients.map(store.textOfKey));
-    const toldKeys = new Set(told.map(store.textOfKey));
-    const changedSettlements = settlements.filter(({ job }) => changed.has(store.textOfKey(job)));
-    const changedJobs = changedSettlements.map(({ job }) => job).filter(({ isCampaign }) => !isCampaign);
-    const changedOfCampaigns = changedSettlements
-      .map(({ job }) => job)
-      .filter(({ isCampaign }) => isCampaign);
-    // Sent at once, the commit behind them, unless a bounce has to be looked into.
-    const [isTold] = await Promise.all([
-      tellOfContacts(
-        transaction,
-        tools.newId,
-        listeners,
-        changedRecipients.filter((recipient) => toldKeys.has(store.textOfKey(recipient))),
-      ),
-      store.refreshMessages(transaction, uniqueMessages(changedJobs), at),
-      noteRecipientChanges(transaction, tools.newId, changedOfCampaigns),
-      store.deleteFinishedAttachments(
-        transaction,
-        messagesWith(({ hasAttachments }) => hasAttachments),
-      ),
-      keepProviderIds(
-        transaction,
-        changedSettlements.flatMap((settlement) => listProviderIds(tools, settlement)),
-        at,
-      ),
-      actOnFates(transaction, tools, changedSettlements),
-    ]);
-    return isTold;
-  });
+  const changedOf = (changed: ReadonlySet<string>) =>
+    settlements.filter(({ job }) => changed.has(store.textOfKey(job)));
+  const channelOf = (recipient: store.JobKey) => channelOfJob(jobs, recipient);
+  const { haveContactsChanged } = await tools.database.transactionByIndex((transaction) =>
+    changeRecipients(transaction, tools, {
+      at,
+      holds: {
+        // What a provider reports may be applied at this very moment, and holds messages before it writes recipients.
+        messages: messagesWith(({ isShared }, { channel }) => isShared || channel.isReportedById),
+        // Reports on a campaign go over the same rows at the same time: they come within milliseconds.
+        recipients: settlements.map(({ job }) => job).filter(({ channel }) => channel.isReportedById),
+      },
+      write: () => store.settleJobs(transaction, settlements, { epoch, at }),
+      channelOf,
+      told: { recipients: settlements.filter(({ status }) => isToldOf(status)).map(({ job }) => job) },
+      alongside: (changed) => [
+        store.deleteFinishedAttachments(
+          transaction,
+          messagesWith(({ hasAttachments }) => hasAttachments),
+        ),
+        keepProviderIds(
+          transaction,
+          changedOf(changed).flatMap((settlement) => listProviderIds(tools, settlement)),
+          at,
+        ),
+      ],
+      judgement: {
+        tools,
+        channelOf,
+        judge: (changed) => {
+          const fates = changedOf(changed).map((settlement) => ({
+            ...settlement,
+            addressKey: settlement.job.addressKey,
+          }));
+          return Promise.resolve({ suppressing: fates, counted: fates });
+        },
+      },
+      isLast: true,
+    }),
+  );
   if (haveContactsChanged) tools.onContactsChanged();
   if (settlements.some(({ job }) => job.isCampaign)) tools.onCampaignProgress();
 }
 
 function listProviderIds(tools: WriterTools, settlement: store.Settlement): ProviderId[] {
   const { job, isAmbiguous } = settlement;
-  if (!policyOf(job.channel).isReportedById) return [];
+  if (!job.channel.isReportedById) return [];
   const id = isAmbiguous ? uncertainId(tools.secrets, job.addressKey) : settlement.providerMessageId;
-  return id === null ? [] : [{ job, channel: job.channel, providerMessageId: id }];
+  return id === null ? [] : [{ job, channel: job.channel.name, providerMessageId: id }];
 }
 
-async function actOnFates(
-  transaction: Transaction,
-  tools: WriterTools,
-  settlements: readonly store.Settlement[],
-): Promise<void> {
-  const fates = settlements
-    .filter(({ job }) => policyOf(job.channel).judgesAddresses)
-    .map((settlement) => ({ ...settlement, addressKey: settlement.job.addressKey }));
-  await suppressByFate(transaction, tools, fates);
-  await Promise.all([countFates(transaction, tools, fates), transaction.commit()]);
+function channelOfJob(jobs: ReadonlyMap<string, Job>, recipient: store.JobKey): MessageChannel {
+  const job = jobs.get(store.textOfKey(recipient));
+  if (job === undefined) throw new Error('only what was to be settled is changed');
+  return job.channel;
 }
 
-const recoveryItemsMax = 500;
+/** Fewer cost more transactions; more hold their locks for longer, and keep reports on the same messages waiting. */
+const defaultRecoveryItemsMax = 500;
 
 /**
- * Settles what a worker that has ended had claimed: until there is no more of it, and once more costs nothing.
+ * Settles what a worker that has ended had claimed: until there is no more of it, and once more costs nothing. Throws
+ * if some of it could not be settled; the rest is, by then.
  * `settleUnannounced` says what becomes of jobs that were not about to be handed off.
  */
 export async function returnClaims(
@@ -176,11 +160,18 @@ export async function returnClaims(
   epoch: number,
   settleUnannounced: typeof settleCrash,
 ): Promise<void> {
+  const { recoveryItemsMax = defaultRecoveryItemsMax } = tools;
+  const stuck = new Map<string, unknown>();
+  // Ends because what is settled is not claimed any more, and what is not is stuck.
   for (;;) {
-    const claims = await store.listClaims(tools.database, epoch, recoveryItemsMax);
-    if (claims.length === 0) return store.deleteMarkers(tools.database, epoch);
+    const listed = await store.listClaims(tools.database, tools.channels, {
+      epoch,
+      itemsMax: recoveryItemsMax + stuck.size,
+    });
+    const claims = listed.filter((job) => !stuck.has(store.textOfKey(job))).slice(0, recoveryItemsMax);
+    if (claims.length === 0) break;
     const context = { atMs: tools.clock.nowMs(), random: tools.random(), dateOf };
-    await writeSettlements(
+    const failed = await writeTogetherOrApart(
       tools,
       epoch,
       claims.map((job) => ({
@@ -188,6 +179,43 @@ export async function returnClaims(
         message: null,
       })),
     );
-    tools.log.warn({ epoch, jobs: claims.length }, 'claims of an ended worker returned to the queue');
+    for (const [key, cause] of failed) stuck.set(key, cause);
+    const jobs = claims.length - failed.size;
+    tools.log.warn({ epoch, jobs }, 'claims of an ended worker returned to the queue');
   }
+  const [firstCause] = stuck.values();
+  // Their markers stay, too: they say what may have left.
+  if (stuck.size > 0)
+    throw new Error(`${stuck.size} claims of an ended worker cannot be returned`, { cause: firstCause });
+  await store.deleteMarkers(tools.database, epoch);
+}
+
+/** Returns those that cannot be written, and why: they take none of the others with them. */
+async function writeTogetherOrApart(
+  tools: WriterTools,
+  epoch: number,
+  items: readonly Settled[],
+): Promise<Map<string, unknown>> {
+  try {
+    await writeSettlements(tools, epoch, items);
+    return new Map();
+  } catch (cause) {
+    if (cause instanceof DatabaseUnavailableError || isConflict(cause)) throw cause;
+    const [item, ...others] = items;
+    if (item === undefined || others.length > 0) return writeApart(tools, epoch, items);
+    const { job } = item.settlement;
+    tools.log.error({ err: cause, epoch, message_id: job.messageId }, 'a claim cannot be returned');
+    return new Map([[store.textOfKey(job), cause]]);
+  }
+}
+
+async function writeApart(
+  tools: WriterTools,
+  epoch: number,
+  items: readonly Settled[],
+): Promise<Map<string, unknown>> {
+  const failed = new Map<string, unknown>();
+  for (const item of items)
+    for (const [key, cause] of await writeTogetherOrApart(tools, epoch, [item])) failed.set(key, cause);
+  return failed;
 }

@@ -5,8 +5,10 @@ import {
   type RemoteReply,
   type SendOutcome,
 } from '../channels/outcome.ts';
-import type { Job } from './queue-store.ts';
+import type { Job } from './channel.ts';
+import { emailChannel } from './email-channel.ts';
 import { pauseMsMax } from './retry.ts';
+import { smsChannel } from './sms-channel.ts';
 import {
   dropJob,
   failJob,
@@ -23,12 +25,14 @@ const atMs = Date.parse('2026-11-21T12:00:00.000Z');
 const context: SettlementContext = { atMs, random: 0.5, dateOf: (epochMs) => new Date(epochMs) };
 
 function aJob(more: Partial<Job> = {}): Job {
+  const { channel = emailChannel, isCampaign = false } = more;
   return {
     organizationId: '01930000-0000-7000-8000-000000000001',
     messageId: '01930000-0000-7000-8000-000000000002',
     ordinal: 0,
-    channel: 'email',
-    isCampaign: false,
+    channel,
+    policy: channel.policyOf({ isCampaign }),
+    isCampaign,
     contactId: null,
     address: 'Ann@example.com',
     addressKey: 'ann@example.com',
@@ -178,7 +182,7 @@ test('a transactional hand-off that was cut off is repeated once, a minute later
 });
 
 test('a text is never repeated after a hand-off that was cut off: it costs money, and a receipt may tell', () => {
-  expect(settleAmbiguity(aJob({ channel: 'sms' }), context)).toMatchObject({
+  expect(settleAmbiguity(aJob({ channel: smsChannel }), context)).toMatchObject({
     isAmbiguous: true,
     wasHandedOff: true,
     requeue: null,
@@ -191,7 +195,7 @@ test('a campaign is never repeated after a hand-off that was cut off', () => {
 });
 
 test('a text is never repeated after a hand-off that was cut off', () => {
-  const settlement = settleAmbiguity(aJob({ channel: 'sms', address: '+14155552671' }), context);
+  const settlement = settleAmbiguity(aJob({ channel: smsChannel, address: '+14155552671' }), context);
   expect(settlement).toMatchObject({ isAmbiguous: true, wasHandedOff: true, status: null, requeue: null });
 });
 

@@ -1,6 +1,6 @@
 import type { RemoteReply, SendOutcome } from '../channels/outcome.ts';
-import { type DeliveryPolicy, policyOf, type Refusal } from './delivery-policies.ts';
-import type { Failure, Job, Settlement } from './queue-store.ts';
+import type { DeliveryPolicy, Job, Refusal } from './channel.ts';
+import type { Failure, Settlement } from './queue-store.ts';
 import { dueAfterMs, nextPauseMs } from './retry.ts';
 import type { DropReason } from './schema.ts';
 import type { Objection } from './unwanted.ts';
@@ -16,7 +16,7 @@ export function settleOutcome(
   outcome: SendOutcome<string>,
   context: SettlementContext,
 ): Settlement {
-  const policy = policyOf(job.channel);
+  const { policy } = job;
   switch (outcome.kind) {
     case 'accepted':
       return {
@@ -77,11 +77,11 @@ function settleUnavailability(
 }
 
 function isGivenUp(job: Job, atMs: number): boolean {
-  return atMs > job.acceptedAt.getTime() + policyOf(job.channel).retryWindowMs;
+  return atMs > job.acceptedAt.getTime() + job.policy.retryWindowMs;
 }
 
 function failureOfGivingUp(job: Job, reason: string, reply: RemoteReply): Failure {
-  return toFailure('soft', policyOf(job.channel).givenUpFor ?? reason, reply);
+  return toFailure('soft', job.policy.givenUpFor ?? reason, reply);
 }
 
 /** What a reason means that the channel does not know: nothing of the address. */
@@ -90,11 +90,10 @@ function refusalFor({ refusals }: DeliveryPolicy, reason: string): Refusal {
 }
 
 /**
- * The answer to a hand-off was lost: it may have taken place. Where the channel says so it is tried once more; a
- * campaign is not, since most of what was cut off had arrived.
+ * The answer to a hand-off was lost: it may have taken place. Where the policy says so it is tried once more.
  */
 export function settleAmbiguity(job: Job, context: SettlementContext): Settlement {
-  const mayRepeat = policyOf(job.channel).repeatsAmbiguous && !job.isCampaign && job.ambiguities === 0;
+  const mayRepeat = job.policy.repeatsAmbiguous && job.ambiguities === 0;
   return {
     ...untouched(job),
     wasHandedOff: true,

@@ -10,10 +10,9 @@ import type { Values } from '../channels/placeholders.ts';
 import type { Clock } from '../platform/clock.ts';
 import type { Database } from '../platform/postgres/database.ts';
 import { findApprovedSenders, type SenderName } from '../senders/senders.ts';
-import type { Attempt, ChannelDelivery, HandOffPermit } from './channel-delivery.ts';
-import { uniqueMessages } from './feedback.ts';
+import type { Attempt, ChannelDelivery, HandOffPermit, Job, MessageFacts } from './channel.ts';
 import * as store from './queue-store.ts';
-import type { MessageFacts } from './settlement-writer.ts';
+import { smsChannel } from './sms-channel.ts';
 import type { StoredSmsContent } from './submission.ts';
 
 export type SmsDeliveryTools = { database: Database; clock: Clock; smsProvider: SmsProvider };
@@ -21,7 +20,7 @@ export type SmsDeliveryTools = { database: Database; clock: Clock; smsProvider: 
 /** How texts are delivered: a text is compiled once for all of its recipients, and filled for each. */
 export function createSmsDelivery(tools: SmsDeliveryTools): ChannelDelivery {
   return {
-    channel: 'sms',
+    channel: smsChannel,
     concurrency: tools.smsProvider.concurrency,
     begin: () => {
       const shift = beginShift(tools);
@@ -67,9 +66,9 @@ function beginShift(tools: SmsDeliveryTools): SmsShift {
 }
 
 /** What a batch of jobs needs, in two statements. */
-async function loadTexts(shift: SmsShift, jobs: readonly store.Job[]): Promise<void> {
+async function loadTexts(shift: SmsShift, jobs: readonly Job[]): Promise<void> {
   const { database } = shift.tools;
-  const wanted = uniqueMessages(jobs.filter(({ messageId }) => !shift.messages.has(messageId)));
+  const wanted = store.uniqueMessages(jobs.filter(({ messageId }) => !shift.messages.has(messageId)));
   if (wanted.length > 0) {
     for (const message of await store.loadDeliverableMessages(database, wanted))
       shift.messages.set(message.messageId, compileMessage(message));
@@ -105,7 +104,7 @@ function keyOfSender({ organizationId, name }: SenderName): string {
   return `${organizationId} ${name}`;
 }
 
-async function handOff(shift: SmsShift, job: store.Job, permit: HandOffPermit): Promise<Attempt> {
+async function handOff(shift: SmsShift, job: Job, permit: HandOffPermit): Promise<Attempt> {
   await loadTexts(shift, [job]);
   const message = shift.messages.get(job.messageId);
   if (message === undefined) {

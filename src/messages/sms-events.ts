@@ -6,7 +6,6 @@ import type { Log } from '../platform/log.ts';
 import { type Database, DatabaseUnavailableError, type Transaction } from '../platform/postgres/database.ts';
 import { tryLockName } from '../platform/postgres/name-locks.ts';
 import { type ChoreTools, type RunningChore, startChore } from '../platform/queue/chore.ts';
-import { smsRefusals } from './delivery-policies.ts';
 import { applyReportsWithin, type FeedbackTools, type Report } from './feedback.ts';
 import {
   findByProviderIds,
@@ -18,6 +17,7 @@ import {
 import { findAddressKeys, type JobKey, textOfKey } from './queue-store.ts';
 import { dueAfterMs } from './retry.ts';
 import { toFailure } from './settlement.ts';
+import { smsChannel, smsRefusals } from './sms-channel.ts';
 import * as store from './sms-event-store.ts';
 import { answerInbound, type InboundTools } from './sms-inbound.ts';
 
@@ -30,16 +30,25 @@ import { answerInbound, type InboundTools } from './sms-inbound.ts';
 /** The channel on which whoever stores an event wakes the workers. */
 export const smsEventChannel = 'postillion_sms_events';
 
-export type SmsIntakeTools = { database: Database; clock: Clock; newId: NewId; onTaken: () => void };
+export type SmsIntakeTools = {
+  database: Database;
+  clock: Clock;
+  newId: NewId;
+  onTaken: () => void;
+  /** Smaller in tests. */
+  storedMax?: number;
+  waitingMax?: number;
+};
 
 /** Events that are stored in one statement. */
-const storedMax = 500;
+const defaultStoredMax = 500;
 /** More that wait to be stored than this are refused, and told again by their provider. */
-const waitingMax = 10_000;
+const defaultWaitingMax = 10_000;
 
 /** Stores what a provider tells; rejects if it cannot be stored. */
 export function createSmsIntake(tools: SmsIntakeTools): SmsIntake {
   const { database, clock, newId, onTaken } = tools;
+  const { storedMax = defaultStoredMax, waitingMax = defaultWaitingMax } = tools;
   const batcher = createBatcher<store.NewSmsEvent, undefined>({
     itemsMax: storedMax,
     concurrency: 2,
@@ -66,13 +75,17 @@ export type SmsEventTools = ChoreTools &
     onContactsChanged: () => void;
     /** Told after every commit that queued something. */
     onQueued: () => void;
+    /** Smaller in tests. */
+    appliedMax?: number;
   };
 
 /** Events of one transaction. */
-const appliedMax = 500;
+const defaultAppliedMax = 500;
 
 /** Applies what was stored, on any number of nodes. */
-export function startSmsEvents(tools: SmsEventTools): RunningChore {
+export function startSmsEvents(given: SmsEventTools): RunningChore {
+  const { appliedMax = defaultAppliedMax } = given;
+  const tools = { ...given, appliedMax };
   return startChore(tools, {
     name: 'applying what was told of texts',
     channel: smsEventChannel,
@@ -98,14 +111,14 @@ type Kind = store.SmsEvent['kind'];
 type Taken = number | 'elsewhere';
 
 /** Returns how many events were looked at. One over which the others would fail is put off by itself. */
-async function applyDue(tools: SmsEventTools, kind: Kind): Promise<Taken> {
+async function applyDue(tools: SmsEventTools & { appliedMax: number }, kind: Kind): Promise<Taken> {
   try {
-    return await applyTogether(tools, kind, appliedMax);
+    return await applyTogether(tools, kind, tools.appliedMax);
   } catch (cause) {
     if (cause instanceof DatabaseUnavailableError) throw cause;
     tools.log.warn({ err: cause }, 'events of texts are applied one by one');
     let taken = 0;
-    while (taken < appliedMax && (await applyOne(tools, kind))) taken += 1;
+    while (taken < tools.appliedMax && (await applyOne(tools, kind))) taken += 1;
     return taken;
   }
 }
@@ -148,7 +161,7 @@ async function applyTogether(tools: SmsEventTools, which: Kind, eventsMax: numbe
       return job === undefined ? [] : [toReport(job, receipt.event)];
     });
     const areContactsTold =
-      reports.length > 0 && (await applyReportsWithin(transaction, tools, 'sms', reports));
+      reports.length > 0 && (await applyReportsWithin(transaction, tools, smsChannel, reports));
     await keepProviderIds(transaction, named, now(tools.clock));
     await putBack(
       tools,

@@ -9,7 +9,8 @@ import {
   recipientStatuses,
   type RecipientStatus,
 } from './schema.ts';
-import { emailStatusOfRecipients, rankOf, statusRanks } from './status.ts';
+import { emailStatusOfRecipients } from './email-channel.ts';
+import { rankOf, statusRanks } from './status.ts';
 
 let testDatabase: TestDatabase;
 let database: Database;

@@ -1,3 +1,5 @@
+import { type Statement, statement } from '../platform/postgres/database.ts';
+import { hasKeyOf } from '../platform/postgres/lookup.ts';
 import type { RecipientStatus } from './schema.ts';
 
 /**
@@ -23,33 +25,36 @@ export function rankOf(column: string): string {
 }
 
 /**
- * SQL for an email's status, over the rows of its recipients `r`. An address given twice counts once; one that was
- * dropped counts as failed.
+ * The statement that brings the status of messages of a channel up to date. `statusOfRecipients` is SQL over the rows
+ * of a message's recipients `r`, as an aggregate. Parameters: organizations, messages, the time.
  */
-export const emailStatusOfRecipients = `
-  case
-    when bool_and(r.drop_reason is not null or r.status in ('bounced', 'failed'))
-      filter (where r.drop_reason is distinct from 'duplicate') then 'failed'
-    when bool_and(r.drop_reason is null and r.status in ('delivered', 'opened', 'clicked', 'complained', 'unsubscribed'))
-      filter (where r.drop_reason is distinct from 'duplicate') then 'delivered'
-    when bool_or(r.status in ('delivered', 'opened', 'clicked', 'complained', 'unsubscribed'))
-      and bool_or(r.drop_reason is distinct from 'duplicate'
-        and (r.drop_reason is not null or r.status in ('bounced', 'failed'))) then 'partially_delivered'
-    when bool_or(r.handed_off_at is not null) then 'sent'
-    else 'queued'
-  end`;
-
-/** SQL for a text's status, over the row of its one recipient `r`. */
-export const smsStatusOfRecipients = `
-  min(case
-    when r.drop_reason is not null then 'failed'
-    when r.status = 'bounced' then 'undelivered'
-    when r.status = 'failed' and r.failure_class = 'expired' then 'expired'
-    when r.status in ('delivered', 'failed') then r.status
-    when r.uncertain or r.status = 'delayed' then 'sending'
-    when r.handed_off_at is not null then 'sent'
-    else 'queued'
-  end)`;
+export function defineMessageStatus(channel: string, statusOfRecipients: string): Statement<unknown> {
+  return statement(
+    `messages_refresh_status_${channel}`,
+    `update messages m
+     set status = fresh.status, updated_at = $3
+     from (
+       select changed.organization_id, changed.message_id, of_recipients.status
+       from unnest($1::uuid[], $2::uuid[]) as changed (organization_id, message_id)
+       -- A limit keeps each of these a search by key, one for each message, whatever the planner takes the tables for.
+       cross join lateral (
+         select
+         from messages of_class
+         where ${hasKeyOf('of_class', 'changed', [['id', 'message_id']])}
+           -- "= 'transactional'" would allow the index on their status, which is not made for this.
+           and of_class.class <> 'campaign'
+         limit 1
+       ) of_class
+       cross join lateral (
+         select ${statusOfRecipients} as status
+         from recipients r
+         where ${hasKeyOf('r', 'changed', ['message_id'])}
+         having count(*) > 0
+       ) of_recipients
+     ) fresh
+     where ${hasKeyOf('m', 'fresh', [['id', 'message_id']])}`,
+  );
+}
 
 /**
  * What became of one recipient of a campaign: its status, or why there is none. Whoever is `pending` or `delayed` is

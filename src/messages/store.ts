@@ -1,4 +1,4 @@
-import type { Channel } from '../accounts/accounts.ts';
+import type { SendingChannel } from '../channels/channel.ts';
 import { cursorOf, type Page, pageClause } from '../platform/http/pagination.ts';
 import { type Connection, statement, unpreparedStatement } from '../platform/postgres/database.ts';
 import { allOf, type Predicate, toPredicate } from '../platform/postgres/predicate.ts';
@@ -135,11 +135,28 @@ export function insertLargeParts(
   });
 }
 
+/** Of messages that are not stored after all. */
+export async function deleteLargeParts(
+  connection: Connection,
+  messages: readonly NewMessage[],
+): Promise<void> {
+  if (messages.length === 0) return;
+  const keys = [messages.map(({ submission }) => submission.organizationId), messages.map(({ id }) => id)];
+  await Promise.all([connection.rows(deleteContents, keys), connection.rows(deleteAttachments, keys)]);
+}
+
+const deleteContents = unpreparedStatement(deleteOfMessages('message_contents'));
+const deleteAttachments = unpreparedStatement(deleteOfMessages('attachment_contents'));
+
+function deleteOfMessages(table: 'message_contents' | 'attachment_contents'): string {
+  return `delete from ${table} where (organization_id, message_id) in (select * from unnest($1::uuid[], $2::uuid[]))`;
+}
+
 export type NewCampaignMessage = {
   organizationId: string;
   id: string;
   campaignId: string;
-  channel: Channel;
+  channel: SendingChannel;
   sender: string;
   subject: string | null;
   category: string | null;
@@ -221,7 +238,7 @@ const selectMessage = unpreparedStatement<MessageRow>(
 
 export async function findMessage(
   connection: Connection,
-  wanted: { organizationId: string; id: string; channel: Channel },
+  wanted: { organizationId: string; id: string; channel: SendingChannel },
 ): Promise<MessageRow | null> {
   const [row] = await connection.rows(selectMessage, [wanted.organizationId, wanted.id, wanted.channel]);
   return row ?? null;
@@ -239,7 +256,7 @@ export type SearchedPrefixes = { text: string; address: string };
  */
 export async function listMessages(
   connection: Connection,
-  wanted: { organizationId: string; channel: Channel; filter: MessageFilter; page: Page },
+  wanted: { organizationId: string; channel: SendingChannel; filter: MessageFilter; page: Page },
 ): Promise<MessageRow[]> {
   const { organizationId, channel, filter, page } = wanted;
   const values: unknown[] = [organizationId, channel, cursorOf(page), page.limit + 1];

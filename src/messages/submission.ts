@@ -1,4 +1,4 @@
-import type { Channel } from '../accounts/accounts.ts';
+import type { SendingChannel } from '../channels/channel.ts';
 import type { Values } from '../channels/placeholders.ts';
 import type { ScopedKey } from '../platform/http/idempotency.ts';
 
@@ -20,7 +20,7 @@ export type SubmittedRecipient = {
 /** A message that fulfils every rule that needs no look at the account. */
 export type Submission = {
   organizationId: string;
-  channel: Channel;
+  channel: SendingChannel;
   class: MessageClass;
   /** For email, the address of `from`; for SMS, the name of the sender. */
   sender: string;

@@ -1,6 +1,6 @@
 import { addSuppressions, type SuppressionReason, type SuppressionTools } from '../audience/audience.ts';
-import { isSimulated } from '../channels/email/email.ts';
 import type { Transaction } from '../platform/postgres/database.ts';
+import type { AddressJudgement, MessageChannel } from './channel.ts';
 import type { Failure } from './queue-store.ts';
 import * as store from './queue-store.ts';
 import type { RecipientStatus } from './schema.ts';
@@ -24,22 +24,25 @@ const softRunLength = 5;
 export async function suppressByFate(
   transaction: Transaction,
   tools: SuppressionTools,
+  { name, judgement }: MessageChannel,
   fates: readonly RecipientFate[],
 ): Promise<void> {
+  if (judgement === null) return;
   const suppressed: { fate: RecipientFate; reason: SuppressionReason }[] = [];
   const soft: RecipientFate[] = [];
   for (const fate of fates) {
-    if (isSimulated(fate.addressKey)) continue;
+    if (judgement.isSimulated(fate.addressKey)) continue;
     if (fate.status === 'complained') suppressed.push({ fate, reason: 'complaint' });
     else if (fate.status === 'bounced' && fate.failure?.type === 'hard')
       suppressed.push({ fate, reason: 'hard_bounce' });
-    else if (isSoftBounce(fate)) soft.push(fate);
+    else if (isSoftBounce(fate, judgement)) soft.push(fate);
   }
-  for (const fate of await findLongRuns(transaction, soft)) suppressed.push({ fate, reason: 'soft_bounces' });
+  for (const fate of await findLongRuns(transaction, soft, judgement))
+    suppressed.push({ fate, reason: 'soft_bounces' });
   await addSuppressions(
     transaction,
     tools,
-    'email',
+    name,
     suppressed.map(({ fate, reason }) => ({
       organizationId: fate.job.organizationId,
       address: fate.addressKey,
@@ -48,24 +51,21 @@ export async function suppressByFate(
   );
 }
 
-function isSoftBounce({ status, failure }: RecipientFate): boolean {
+function isSoftBounce({ status, failure }: RecipientFate, { failureClasses }: AddressJudgement): boolean {
   const isOver = status === 'bounced' || status === 'failed';
-  return (
-    isOver &&
-    failure?.type === 'soft' &&
-    (store.addressFailureClasses as readonly string[]).includes(failure.class)
-  );
+  return isOver && failure?.type === 'soft' && failureClasses.includes(failure.class);
 }
 
 async function findLongRuns(
   transaction: Transaction,
   soft: readonly RecipientFate[],
+  { failureClasses }: AddressJudgement,
 ): Promise<RecipientFate[]> {
   if (soft.length === 0) return [];
   const isLong = await store.findSoftRuns(
     transaction,
     soft.map(({ job, addressKey }) => ({ organizationId: job.organizationId, addressKey })),
-    softRunLength,
+    { length: softRunLength, failureClasses },
   );
   return soft.filter((_fate, index) => isLong.has(index));
 }

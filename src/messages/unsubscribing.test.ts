@@ -1,10 +1,17 @@
 import { afterAll, beforeAll, beforeEach, expect, test } from 'vitest';
 import { createTestDatabase, type TestDatabase } from '../../test/support/test-database.ts';
+import { addSuppressions } from '../audience/audience.ts';
 import { systemClock } from '../platform/clock.ts';
+import type { PageRequest } from '../platform/http/route.ts';
 import { createIds } from '../platform/ids.ts';
 import { type Database, openDatabase, unpreparedStatement } from '../platform/postgres/database.ts';
 import { createSecrets } from '../platform/secrets.ts';
+import { engagementPages } from './engagement-pages.ts';
+import { linkPaths } from './personal-copy.ts';
 import type { JobKey } from './queue-store.ts';
+import { countChangedRecipients } from './recipient-counts.ts';
+import { sumRecipientCounts } from './recipient-counts-store.ts';
+import { writeRecipientTokens } from './recipient-token.ts';
 import { choose, readStanding, type UnsubscribingTools } from './unsubscribing.ts';
 
 let testDatabase: TestDatabase;
@@ -15,7 +22,7 @@ let organizationId: string;
 const oldAddress = 'old@example.com';
 
 beforeAll(async () => {
-  testDatabase = await createTestDatabase();
+  testDatabase = await createTestDatabase({ hasNeighbour: true });
   database = openDatabase({ address: testDatabase.address, connectionsMax: 2 });
   const secrets = createSecrets('a secret of the tests, and of nothing else');
   tools = { database, clock: systemClock, newId, secrets };
@@ -156,4 +163,76 @@ test('the lists of the one who moved are neither shown nor left', async () => {
   expect(await run('select contact_id from memberships where set_id = $1', [listId])).toEqual([
     { contact_id: contactId },
   ]);
+});
+
+/** A contact that still has the address that a campaign went to. */
+async function insertStanding(listId: string | null = null): Promise<{ key: JobKey; contactId: string }> {
+  const moved = await insertMoved(listId);
+  await moveContact(moved.contactId, oldAddress);
+  return moved;
+}
+
+test('a link takes back what was said by a link in its own mail, and nothing that was said elsewhere', async () => {
+  const { key, contactId } = await insertStanding();
+  await run(`update contacts set unsubscribed_channels = '{email}' where id = $1`, [contactId]);
+  const address = { organizationId, address: oldAddress };
+  await addSuppressions(database, tools, 'email', [{ ...address, reason: 'unsubscribe' }]);
+
+  const asked = await choose(tools, key, { kind: 'resubscribe' });
+  expect(asked?.standing).toMatchObject({ isUnsubscribed: true, mayResubscribe: false });
+  expect(await unsubscribedContacts()).toEqual([contactId]);
+  expect(await suppressions()).toEqual([{ address: oldAddress, reason: 'unsubscribe' }]);
+});
+
+test('whoever unsubscribes counts as that in the statistics of the campaign', async () => {
+  const { key } = await insertStanding();
+  await choose(tools, key, { kind: 'unsubscribe' });
+  await countChangedRecipients(tools);
+  const sums = await sumRecipientCounts(database, organizationId, [key.messageId]);
+  expect(sums.get(key.messageId)).toMatchObject({ unsubscribed: 1 });
+});
+
+test('a link is that of a recipient of a campaign, and of no other message', async () => {
+  const { key } = await insertStanding();
+  await run('update recipients set contact_id = null where organization_id = $1 and message_id = $2', [
+    organizationId,
+    key.messageId,
+  ]);
+  expect(await readStanding(tools, key)).toBeNull();
+  expect(await choose(tools, key, { kind: 'unsubscribe' })).toBeNull();
+  expect(await unsubscribedContacts()).toEqual([]);
+  expect(await suppressions()).toEqual([]);
+});
+
+test('whoever leaves a list by a link is looked at again by the segments of the list', async () => {
+  const listId = await insertList();
+  const { key, contactId } = await insertStanding(listId);
+  await choose(tools, key, { kind: 'leave_list', listId });
+  expect(
+    await run('select contact_ids from contact_changes where organization_id = $1', [organizationId]),
+  ).toEqual([{ contact_ids: [contactId] }]);
+
+  // There is nothing new about somebody who leaves it again.
+  await choose(tools, key, { kind: 'leave_list', listId });
+  expect(await run('select from contact_changes where organization_id = $1', [organizationId])).toHaveLength(
+    1,
+  );
+});
+
+test('of three visits at once to pages for two the third is put off, and all come to their turn', async () => {
+  const { key } = await insertStanding();
+  const visited = engagementPages({
+    ...tools,
+    unsubscribesMax: 2,
+    recorder: { note: () => undefined, stop: () => Promise.resolve() },
+    onContactsChanged: () => undefined,
+  }).find(({ method, path }) => method === undefined && path.startsWith(linkPaths.unsubscribe));
+  const { unsubscribe: token } = writeRecipientTokens(tools.secrets, key);
+  const visit = async () => {
+    const request: Partial<PageRequest> = { params: { token } };
+    return (await visited!.handle(request as PageRequest)).statusCode; // It reads nothing else.
+  };
+  // Each of those before has given its place back.
+  for (const round of [1, 2, 3])
+    expect([round, ...(await Promise.all([visit(), visit(), visit()]))]).toEqual([round, 200, 200, 503]);
 });

@@ -10,14 +10,13 @@ import {
   takeBackOptOut,
 } from '../audience/audience.ts';
 import { now } from '../platform/clock.ts';
-import type { NewId } from '../platform/ids.ts';
 import type { Database, Transaction } from '../platform/postgres/database.ts';
 import { continueByIndex } from '../platform/postgres/lookup.ts';
+import { emailChannel } from './email-channel.ts';
 import * as store from './engagement-store.ts';
 import { type JobKey, raiseStatuses } from './queue-store.ts';
-import { noteRecipientChanges } from './recipient-counts.ts';
+import { changeRecipients, type RecipientTools } from './recipients.ts';
 import type { StoredEmailDetails } from './submission.ts';
-import { findListeners, tellOfContacts } from './told-contacts.ts';
 
 /**
  * What a recipient of a campaign says about further mail, by a link in it or a button of the mail client. It is said
@@ -27,7 +26,7 @@ import { findListeners, tellOfContacts } from './told-contacts.ts';
  * contact it was sent for may have another one since, and be written to there with good reason. An address that is
  * nobody's any more is suppressed.
  */
-export type UnsubscribingTools = SuppressionTools & { database: Database; newId: NewId };
+export type UnsubscribingTools = SuppressionTools & RecipientTools & { database: Database };
 
 export type Choice =
   | { kind: 'unsubscribe' }
@@ -106,10 +105,13 @@ async function unsubscribe(
     ]);
   }
   await continueByIndex(transaction);
-  const changed = await raiseStatuses(transaction, [{ job: key, status: 'unsubscribed', failure: null }], at);
-  await noteRecipientChanges(transaction, tools.newId, changed);
-  // Whoever unsubscribes has the mail, be it that nothing was known of its delivery.
-  await tellOfContacts(transaction, tools.newId, await findListeners(transaction, changed), changed);
+  await changeRecipients(transaction, tools, {
+    at,
+    write: () => raiseStatuses(transaction, [{ job: key, status: 'unsubscribed', failure: null }], at),
+    channelOf: () => emailChannel,
+    // Whoever unsubscribes has the mail, be it that nothing was known of its delivery.
+    told: { recipients: [key] },
+  });
 }
 
 async function resubscribe(

@@ -4,8 +4,9 @@ import { systemClock } from '../platform/clock.ts';
 import { createIds } from '../platform/ids.ts';
 import { type Database, openDatabase, unpreparedStatement } from '../platform/postgres/database.ts';
 import { createSecrets } from '../platform/secrets.ts';
-import type { Job } from './queue-store.ts';
+import type { Job } from './channel.ts';
 import { findObjections } from './unwanted.ts';
+import { emailChannel } from './email-channel.ts';
 
 let testDatabase: TestDatabase;
 let database: Database;
@@ -52,7 +53,8 @@ function jobFor(contactId: string | null, addressKey: string): Job {
     organizationId,
     messageId: newId(),
     ordinal: 0,
-    channel: 'email',
+    channel: emailChannel,
+    policy: emailChannel.policyOf({ isCampaign: contactId !== null }),
     isCampaign: contactId !== null,
     contactId,
     address: addressKey,

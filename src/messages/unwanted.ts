@@ -1,16 +1,10 @@
-import { type Channel, loadSendingPlans } from '../accounts/accounts.ts';
-import {
-  areSuppressed,
-  findBarredContacts,
-  isAddressed,
-  type SuppressionTools,
-} from '../audience/audience.ts';
-import { isSimulatedSuppression } from '../channels/email/email.ts';
+import { loadSendingPlans } from '../accounts/accounts.ts';
+import { areSuppressed, type SuppressionTools } from '../audience/audience.ts';
 import type { Database } from '../platform/postgres/database.ts';
 import { findStoppedMessages } from './campaign-store.ts';
 import { groupBy } from '../platform/grouping.ts';
-import { uniqueMessages } from './feedback.ts';
-import { findAnswers, type Job } from './queue-store.ts';
+import type { Job, MessageChannel } from './channel.ts';
+import { findAnswers, uniqueMessages } from './queue-store.ts';
 import type { DropReason } from './schema.ts';
 
 /**
@@ -33,21 +27,22 @@ export async function findObjections(
 
 async function findObjectionsOn(
   tools: SuppressionTools & { database: Database },
-  channel: Channel,
+  channel: MessageChannel,
   jobs: readonly Job[],
 ): Promise<Map<Job, Objection>> {
   const [suppressed, objections] = await Promise.all([
     areSuppressed(
       tools.database,
       tools,
-      channel,
+      channel.name,
       jobs.map(({ organizationId, addressKey }) => ({ organizationId, address: addressKey })),
     ),
     findCampaignObjections(tools.database, channel, jobs),
   ]);
   const barred = jobs.filter(
     (job, index) =>
-      (suppressed[index] === true || isSimulatedSuppression(job.addressKey)) && !objections.has(job),
+      (suppressed[index] === true || channel.objections.isSimulatedSuppression(job.addressKey)) &&
+      !objections.has(job),
   );
   const answers = await findAnswers(tools.database, barred);
   for (const job of barred) {
@@ -58,7 +53,7 @@ async function findObjectionsOn(
 
 async function findCampaignObjections(
   database: Database,
-  channel: Channel,
+  channel: MessageChannel,
   jobs: readonly Job[],
 ): Promise<Map<Job, Objection>> {
   const personal = jobs.flatMap((job) =>
@@ -75,16 +70,15 @@ async function findCampaignObjections(
           },
         ],
   );
-  if (personal.length === 0 || !isAddressed(channel)) return new Map();
+  if (personal.length === 0) return new Map();
   const organizationIds = [...new Set(personal.map(({ job }) => job.organizationId))];
   const [barred, stopped, plans] = await Promise.all([
-    findBarredContacts(
+    channel.objections.findBarred(
       database,
-      channel,
       personal.map(({ contact }) => contact),
     ),
     findStoppedMessages(database, uniqueMessages(personal.map(({ job }) => job))),
-    loadSendingPlans(database, organizationIds, channel),
+    loadSendingPlans(database, organizationIds, channel.name),
   ]);
   const suspended = new Set(
     plans.filter(({ isSuspended }) => isSuspended).map(({ organizationId }) => organizationId),

@@ -1,8 +1,5 @@
 /** Rows by a key of theirs, each group in the order of the rows. (`Map.groupBy` comes with Node.js 21.) */
-export function groupBy<Row, Key extends string>(
-  rows: readonly Row[],
-  keyOf: (row: Row) => Key,
-): Map<Key, Row[]> {
+export function groupBy<Row, Key>(rows: readonly Row[], keyOf: (row: Row) => Key): Map<Key, Row[]> {
   const groups = new Map<Key, Row[]>();
   for (const row of rows) {
     const key = keyOf(row);

@@ -29,3 +29,23 @@ export async function runInSteps<Result>(steps: Steps<Result>): Promise<Result> 
     await setImmediate();
   }
 }
+
+/** One buffer with all of these bytes, in their order. */
+export function* concatInSteps(parts: readonly Uint8Array[]): Steps<Buffer> {
+  const whole = Buffer.allocUnsafe(parts.reduce((sum, { length }) => sum + length, 0));
+  let copied = 0;
+  let inStep = 0;
+  for (const part of parts) {
+    for (let from = 0; from < part.length; from += stepBytesMax) {
+      if (inStep >= stepBytesMax) {
+        yield;
+        inStep = 0;
+      }
+      const piece = part.subarray(from, from + stepBytesMax);
+      whole.set(piece, copied);
+      copied += piece.length;
+      inStep += piece.length;
+    }
+  }
+  return whole;
+}

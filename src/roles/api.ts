@@ -7,7 +7,7 @@ import { campaignChannel, campaignChannels } from '../campaigns/campaigns.ts';
 import { campaignRoutes } from '../campaigns/routes.ts';
 import { domainChannel } from '../domains/jobs.ts';
 import { domainRoutes } from '../domains/routes.ts';
-import { createAcceptor, deliveryChannel, erasureChannel } from '../messages/messages.ts';
+import { createAcceptor, deliveryChannel, emailChannel, erasureChannel } from '../messages/messages.ts';
 import { createEngagementRecorder, engagementPages, messageRoutes } from '../messages/routes.ts';
 import { dateOf } from '../platform/clock.ts';
 import { createBodyThread, inlineRunner } from '../platform/http/body-threads.ts';
@@ -35,6 +35,7 @@ import { senderRoutes } from '../senders/routes.ts';
 import { galleryPages, templateRoutes } from '../templates/routes.ts';
 import { openGallery } from '../templates/templates.ts';
 import { isWelcome } from '../sandbox/sandbox.ts';
+import { messageChannels } from './channels.ts';
 import { documentationPages } from './documentation.ts';
 import { hasSandbox, type Installation, publicUrlOf, sandboxAccessOf } from './installation.ts';
 import { startListening } from './listening.ts';
@@ -53,7 +54,14 @@ export function listRoutes(
 ): Route[] {
   const { database, clock, newId, secrets } = installation;
   const wakeWorkers = createWaker(installation, deliveryChannel);
-  const acceptor = createAcceptor({ database, clock, newId, secrets, onQueued: wakeWorkers });
+  const acceptor = createAcceptor({
+    channels: messageChannels,
+    database,
+    clock,
+    newId,
+    secrets,
+    onQueued: wakeWorkers,
+  });
   const wakeSegments = createWaker(installation, segmentChannel);
   const wakeClearing = createWaker(installation, clearingChannel);
   const wakeDomainChecks = createWaker(installation, domainChannel);
@@ -74,7 +82,9 @@ export function listRoutes(
       onErased: createWaker(installation, erasureChannel),
     }),
     ...segmentRoutes({ ...installation, onChanged: wakeSegments, onDeleted: wakeClearing }),
-    ...[...campaignChannels.values()].flatMap((channel) => campaignRoutes(campaignTools, channel)),
+    ...Object.values(campaignChannels).flatMap((channel) =>
+      channel === null ? [] : campaignRoutes(campaignTools, channel),
+    ),
     ...templateRoutes({ ...installation, loadGallery, publicUrl, runner }),
     ...domainRoutes({ ...installation, onRegistered: wakeDomainChecks }),
     ...senderRoutes({ database }),
@@ -107,6 +117,7 @@ export async function startApi(
   const onCampaignProgress = createThrottle(clock, countingMs, createWaker(installation, campaignChannel));
   const recorder = createEngagementRecorder({
     ...installation,
+    channel: emailChannel,
     onCampaignProgress,
     onContactsChanged: wakeSegments,
   });

@@ -1,5 +1,5 @@
 import { type Command } from 'commander';
-import { type Channel, channels } from '../accounts/accounts.ts';
+import { type Channel, channels } from '../channels/channel.ts';
 import { listSuppressions, type ListedSuppression } from '../audience/audience.ts';
 import type { Installation } from './installation.ts';
 import { addCommand, type CommandOutcome, formatTable, onInstallation } from './operator-command.ts';

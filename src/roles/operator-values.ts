@@ -1,5 +1,6 @@
 import { InvalidArgumentError } from 'commander';
-import { type Channel, channels, scopeBundles, scopes } from '../accounts/accounts.ts';
+import { scopeBundles, scopes } from '../accounts/accounts.ts';
+import { type Channel, channels } from '../channels/channel.ts';
 import { isLongerThan } from '../platform/characters.ts';
 import { parseTimestamp } from '../platform/clock.ts';
 import { isUuid } from '../platform/ids.ts';

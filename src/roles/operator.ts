@@ -3,7 +3,6 @@ import { wakeOnce } from '../platform/queue/wake.ts';
 import { type Command, Option } from 'commander';
 import {
   type ApiKey,
-  type Channel,
   createApiKey,
   createOrganization,
   type GuardSuspension,
@@ -13,6 +12,7 @@ import {
   revokeApiKey,
   updateOrganization,
 } from '../accounts/accounts.ts';
+import type { Channel } from '../channels/channel.ts';
 import { addSuppressions, isPhoneNumber, readSuppression, removeSuppression } from '../audience/audience.ts';
 import { parseAddress } from '../channels/email/email.ts';
 import { readEnvironment } from '../config.ts';
@@ -165,13 +165,11 @@ function addSuppressionCommands(group: Command): void {
       .action(
         onInstallation(async (installation, options: SuppressionOptions) => {
           const { channel } = options;
-          if (channel !== 'email' && channel !== 'sms')
+          const addresses = addressesOf[channel];
+          if (addresses === null)
             return refuse(`Suppressions of ${channel} come with that channel; use email or sms.`);
-          const address = normalise(channel, options.address);
-          if (address === undefined) {
-            const wanted = channel === 'email' ? 'an email address' : 'a phone number in E.164';
-            return refuse(`${options.address} is not ${wanted}.`);
-          }
+          const address = addresses.normalise(options.address);
+          if (address === null) return refuse(`${options.address} is not ${addresses.noun}.`);
           return onOrganization(installation, options.org, (organizationId) =>
             run(installation, { organizationId, channel, address }),
           );
@@ -183,10 +181,15 @@ function addSuppressionCommands(group: Command): void {
   addSuppressionList(group);
 }
 
-function normalise(channel: 'email' | 'sms', address: string): string | undefined {
-  if (channel === 'email') return parseAddress(address)?.normalised;
-  return isPhoneNumber(address) ? address : undefined;
-}
+type Addresses = { noun: string; normalise: (text: string) => string | null };
+
+/** What an address is on each channel; null where nothing is sent yet. */
+const addressesOf: Readonly<Record<Channel, Addresses | null>> = {
+  email: { noun: 'an email address', normalise: (text) => parseAddress(text)?.normalised ?? null },
+  sms: { noun: 'a phone number in E.164', normalise: (text) => (isPhoneNumber(text) ? text : null) },
+  push: null,
+  chatapp: null,
+};
 
 function refuse(problem: string): CommandOutcome {
   return { kind: 'refused', problem };

@@ -6,15 +6,14 @@ import type { Config } from '../config.ts';
 import { startDomainChecks } from '../domains/jobs.ts';
 import {
   applyReports,
-  bringForward,
+  type ChannelDeliveries,
+  type ChannelDelivery,
   createDeliverability,
   createEmailDelivery,
   createSmsDelivery,
-  deleteOldProviderIds,
-  providerIdMaxAgeMs,
   startSmsEvents,
-  deleteOldReputation,
   deliveryChannel,
+  emailChannel,
   type FeedbackListeners,
   type ReturnPathPolicy,
   startDelivery,
@@ -24,16 +23,14 @@ import { startClearing } from '../audience/jobs.ts';
 import { campaignChannels } from '../campaigns/campaigns.ts';
 import { startCampaigns } from '../campaigns/jobs.ts';
 import { startBounceIntake } from './bounce-intake.ts';
-import { deleteExpiredKeys, retentionMs } from '../platform/http/idempotency.ts';
-import { deleteOldRateWindows } from '../platform/http/rate-limit.ts';
-import { dateOf } from '../platform/clock.ts';
+import { messageChannels } from './channels.ts';
+import { startHousekeeping } from './housekeeping.ts';
 import { createResolver } from '../platform/dns/dns.ts';
 import type { RunningChore } from '../platform/queue/chore.ts';
 import { createWaker } from '../platform/queue/wake.ts';
 import { createThrottle } from '../platform/throttle.ts';
-import { createPartitions } from '../platform/postgres/partitions.ts';
 import { segmentChannel, startSegmentUpkeep } from '../segments/jobs.ts';
-import { keepMessage, tidySandbox } from '../sandbox/sandbox.ts';
+import { keepMessage } from '../sandbox/sandbox.ts';
 import { hostname } from 'node:os';
 import { type Installation, publicUrlOf } from './installation.ts';
 import { createSmsProvider } from './sms-provider.ts';
@@ -71,8 +68,9 @@ export async function startWorker(installation: Installation): Promise<Worker> {
     ...installation,
     random: Math.random,
     ...feedback,
-    channels: [
-      createEmailDelivery({
+    channels: messageChannels,
+    deliveries: Object.values<ChannelDelivery>({
+      email: createEmailDelivery({
         ...installation,
         emailProvider,
         signText: signingThreads.sign,
@@ -83,8 +81,8 @@ export async function startWorker(installation: Installation): Promise<Worker> {
         returnPaths: returnPathPolicyOf(config),
         publicUrl: publicUrlOf(config),
       }),
-      createSmsDelivery({ ...installation, smsProvider }),
-    ],
+      sms: createSmsDelivery({ ...installation, smsProvider }),
+    } satisfies ChannelDeliveries),
   });
   const chores = [
     campaigns,
@@ -100,12 +98,12 @@ export async function startWorker(installation: Installation): Promise<Worker> {
       onQueued: wakeDelivery,
     }),
   ];
-  const stopTidying = tidyRegularly(installation);
+  const housekeeping = startHousekeeping(installation);
   return {
     heldBytes: delivery.heldBytes,
     stop: async () => {
       await Promise.all([
-        stopTidying(),
+        housekeeping.stop(),
         ...chores.map((chore) => chore.stop()),
         bounceIntake?.stop(),
         delivery.stop(),
@@ -136,7 +134,7 @@ export function createEmailProvider(
         keep: ({ reference, ...kept }) =>
           keepMessage(installation, { ...kept, ...reference, channel: 'email' }),
         reportComplaint: (job) =>
-          applyReports({ ...installation, random: Math.random, ...feedback }, 'email', [
+          applyReports({ ...installation, random: Math.random, ...feedback }, emailChannel, [
             { job, status: 'complained', failure: null },
           ]),
       });
@@ -165,39 +163,4 @@ export function createEmailProvider(
       };
     }
   }
-}
-
-const tidyIntervalMs = 60 * 60 * 1_000;
-const firstTidyMs = 30_000;
-
-/** Housekeeping that may run on any number of nodes at once, and that nothing waits for. */
-function tidyRegularly(installation: Installation): () => Promise<void> {
-  const { clock, log, database } = installation;
-  let isStopped = false;
-  let running: Promise<void> = Promise.resolve();
-  let cancel = clock.after(firstTidyMs, run);
-
-  async function tidy() {
-    await createPartitions(database, dateOf(clock.nowMs()));
-    await bringForward(installation);
-    await deleteExpiredKeys(database, dateOf(clock.nowMs() - retentionMs));
-    await deleteOldRateWindows(database, dateOf(clock.nowMs() - 10 * 60_000));
-    await deleteOldReputation(database, clock.nowMs());
-    await deleteOldProviderIds(database, dateOf(clock.nowMs() - providerIdMaxAgeMs));
-    await tidySandbox(database);
-  }
-  function run() {
-    running = tidy()
-      .catch((cause: unknown) => {
-        log.warn({ err: cause }, 'housekeeping was interrupted');
-      })
-      .then(() => {
-        if (!isStopped) cancel = clock.after(tidyIntervalMs, run);
-      });
-  }
-  return async () => {
-    isStopped = true;
-    cancel();
-    await running;
-  };
 }

@@ -1,3 +1,4 @@
+import { channels } from '../channels/channel.ts';
 import { PublicError, validationError } from '../platform/http/errors.ts';
 import { showKey } from '../platform/http/json-text.ts';
 import type { PageRequest } from '../platform/http/route.ts';
@@ -8,7 +9,6 @@ import type { SandboxPage } from './store.ts';
 /** Which messages are meant: those of a list, or those that are deleted. */
 export type SandboxQuery = SandboxPage & { search: string | null };
 
-const channels = ['email', 'sms', 'push', 'chatapp'];
 const defaultLimit = '20';
 const limitMax = 100;
 /** No address is longer: 64 octets, an at sign, 255 octets (RFC 5321 §4.5.3.1), with room for a full push token. */
@@ -50,7 +50,9 @@ function readQuery(
     ...furtherIssues,
     ...unknown.map((name) => `${showKey(name)} is no filter, there are ${allowed}`),
     ...repeatedQuery.filter((name) => known.includes(name)).map((name) => `${name} must be given once`),
-    channel === '' || channels.includes(channel) ? null : `channel must be one of ${channels.join(', ')}`,
+    channel === '' || channels.some((name) => name === channel)
+      ? null
+      : `channel must be one of ${channels.join(', ')}`,
     isText(to, recipientLengthMax) ? null : 'to must be an address',
     isText(search, searchLengthMax) ? null : `search must be a text of at most ${searchLengthMax} characters`,
     after === '' || isUuid(after) ? null : 'after must be a UUID',

@@ -1,3 +1,4 @@
+import type { Channel } from '../channels/channel.ts';
 import { type Clock, now } from '../platform/clock.ts';
 import type { NewId } from '../platform/ids.ts';
 import type { Connection, Database } from '../platform/postgres/database.ts';
@@ -8,7 +9,7 @@ export { isWelcome, type SandboxAccess, sandboxToken } from './visitor.ts';
 /** What a sandbox provider was given. */
 export type KeptMessage = {
   organizationId: string;
-  channel: 'email' | 'sms' | 'push' | 'chatapp';
+  channel: Channel;
   messageId: string;
   recipient: string;
   sender: string;

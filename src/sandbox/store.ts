@@ -1,4 +1,5 @@
 import { type Connection, statement, unpreparedStatement } from '../platform/postgres/database.ts';
+import { deleteOldRows } from '../platform/postgres/old-rows.ts';
 
 export type SandboxMessage = {
   organizationId: string;
@@ -155,15 +156,28 @@ export async function deleteListedMessages(
 }
 
 /** Keeps the newest and forgets the others. */
-export async function deleteOldSandboxMessages(connection: Connection, messagesMax: number): Promise<void> {
-  await connection.rows(
-    unpreparedStatement(
-      `delete from sandbox_messages
-       where id < (select id from sandbox_messages order by id desc offset $1 limit 1)`,
-    ),
-    [messagesMax],
-  );
+export async function deleteOldSandboxMessages(
+  connection: Connection,
+  messagesMax: number,
+  rowsMax?: number,
+): Promise<void> {
+  await deleteOldRows(connection, deleteOlder, messagesMax, rowsMax);
 }
+
+/** By sandbox_messages_newest. Skips what another node, or a person, is deleting. */
+const deleteOlder = unpreparedStatement(
+  `with older as (
+     select organization_id, id
+     from sandbox_messages
+     where id < (select id from sandbox_messages order by id desc offset $1 limit 1)
+     limit $2
+     for update skip locked
+   )
+   delete from sandbox_messages m
+   using older
+   where m.organization_id = older.organization_id and m.id = older.id
+   returning true as is_deleted`,
+);
 
 function toMessage(row: Row): SandboxMessage {
   return {

@@ -153,6 +153,16 @@ test('no other text is the token', async () => {
   );
 });
 
+test.skipIf(process.platform !== 'linux')(
+  'what asks from a socket that is not of our own user is not welcome, although it asks from here',
+  async () => {
+    // Of no user at all: socket-owner.test.ts tries those of others.
+    const request = { ...local, remotePort: 1 };
+    expect(isDirect(request)).toBe(true);
+    expect(await isWelcome(request, loopback)).toBe(false);
+  },
+);
+
 test('with `token`, being on this machine is not enough', async () => {
   expect(await isWelcome(local, { mode: 'token', token: () => token })).toBe(false);
 });

@@ -1,13 +1,18 @@
 import { dateOf, now } from '../platform/clock.ts';
 import { type ChoreTools, startChore } from '../platform/queue/chore.ts';
-import { computeNext, followChanges } from './membership.ts';
+import { computeNext, followChanges, type MembershipTools } from './membership.ts';
 import * as store from './store.ts';
 
 /** The channel on which a change of contacts or of conditions wakes whoever keeps the members of segments. */
 export const segmentChannel = 'postillion_segments';
 
+export type SegmentUpkeepTools = MembershipTools & {
+  /** Smaller in tests. */
+  organizationsMax?: number;
+};
+
 /** How many organizations are looked for at once. */
-const organizationsMax = 100;
+const defaultOrganizationsMax = 100;
 /** Where other nodes keep the members of all organizations that have work: it may be there still when they are done. */
 const busyPauseMs = 1_000;
 /** An organization in which it failed is left alone for so long, and does not keep the others waiting. */
@@ -17,8 +22,22 @@ const failurePauseMs = 10_000;
  * Keeps the members of all segments, on any number of nodes: an organization's by one of them at a time. Following
  * and computing are chores of their own, so that a long computation keeps no other organization waiting.
  */
-export function startSegmentUpkeep(tools: ChoreTools): { stop: () => Promise<void> } {
-  const chores = [startFollowing(tools), startComputing(tools)];
+export function startSegmentUpkeep(tools: SegmentUpkeepTools): { stop: () => Promise<void> } {
+  const { database, clock } = tools;
+  const chores = [
+    startScanning(tools, {
+      name: 'following changes',
+      find: (after, limit) => store.findChangedOrganizations(database, after, limit),
+      work: (organizationId) => followChanges(tools, organizationId),
+      findNextAt: () => Promise.resolve(null),
+    }),
+    startScanning(tools, {
+      name: 'computing segments',
+      find: (after, limit) => store.findOrganizationsToCompute(database, { at: now(clock), after, limit }),
+      work: (organizationId, signal) => computeNext(tools, organizationId, signal),
+      findNextAt: () => store.findNextComputeAt(database),
+    }),
+  ];
   return {
     stop: async () => {
       await Promise.all(chores.map((chore) => chore.stop()));
@@ -26,43 +45,35 @@ export function startSegmentUpkeep(tools: ChoreTools): { stop: () => Promise<voi
   };
 }
 
-function startFollowing(tools: ChoreTools) {
-  const rounds = createRounds(tools, 'following changes', (organizationId) =>
-    followChanges(tools, organizationId),
-  );
-  // From one organization to the next, so that none waits behind those that always have changes.
+type Scan = {
+  name: string;
+  /** Organizations with work, after the one given, in the order of their ids. */
+  find: (after: string | null, limit: number) => Promise<string[]>;
+  /** Does a bounded piece of an organization's work. Returns whether there was any. */
+  work: (organizationId: string, signal: AbortSignal) => Promise<boolean>;
+  /** When there will be work that nobody tells of. */
+  findNextAt: () => Promise<Date | null>;
+};
+
+/** Goes from one organization to the next, so that none waits for those that always have work, or always fail. */
+function startScanning(tools: SegmentUpkeepTools, { name, find, work, findNextAt }: Scan) {
+  const { organizationsMax = defaultOrganizationsMax } = tools;
+  const rounds = createRounds(tools, name, work);
   let after: string | null = null;
   let hasFoundAny = false;
   let hasWorked = false;
   return startChore(tools, {
-    name: 'following changes',
+    name,
     channel: segmentChannel,
     work: async (signal) => {
-      const ids = await store.findChangedOrganizations(tools.database, after, organizationsMax);
+      const ids = await find(after, organizationsMax);
       // What was found or done in the whole round counts: there may be more organizations than one look shows.
       if (after === null) hasFoundAny = hasWorked = false;
       after = ids.length === organizationsMax ? (ids.at(-1) ?? null) : null;
       hasFoundAny ||= ids.length > 0;
       hasWorked = (await rounds.go(ids, signal)) || hasWorked;
       if (hasWorked || after !== null) return 'at once';
-      return hasFoundAny ? dateOf(tools.clock.nowMs() + busyPauseMs) : null;
-    },
-  });
-}
-
-function startComputing(tools: ChoreTools) {
-  const rounds = createRounds(tools, 'computing segments', (organizationId, signal) =>
-    computeNext(tools, organizationId, signal),
-  );
-  return startChore(tools, {
-    name: 'computing segments',
-    channel: segmentChannel,
-    work: async (signal) => {
-      const at = now(tools.clock);
-      const ids = await store.findOrganizationsToCompute(tools.database, at, organizationsMax);
-      if (await rounds.go(ids, signal)) return 'at once';
-      if (ids.length > 0) return dateOf(tools.clock.nowMs() + busyPauseMs);
-      return store.findNextComputeAt(tools.database);
+      return hasFoundAny ? dateOf(tools.clock.nowMs() + busyPauseMs) : findNextAt();
     },
   });
 }

@@ -47,10 +47,16 @@ import * as store from './store.ts';
  * A segment that is ready uses only segments that are ready. One that fails, or gets other conditions, takes those
  * that use it along: an exclusion that is empty because nobody computed it would let everybody in.
  */
-export type MembershipTools = { database: Database; clock: Clock; log: Log };
+export type MembershipTools = {
+  database: Database;
+  clock: Clock;
+  log: Log;
+  /** Smaller in tests. */
+  followedMax?: number;
+};
 
 /** Contacts looked at in one transaction: fewer cost more of them, more keep the organization's other changes waiting. */
-const followedMax = 5_000;
+const defaultFollowedMax = 5_000;
 /** Should it fail for a reason of its own, which nothing but a fault of ours would be. */
 const retryFailedMs = 600_000;
 
@@ -59,7 +65,8 @@ export async function followChanges(tools: MembershipTools, organizationId: stri
   try {
     return await tools.database.asOrganizations([organizationId], async (transaction) => {
       if (!(await store.tryLockMembers(transaction, organizationId))) return false;
-      const contactIds = await takeContactChanges(transaction, organizationId, followedMax);
+      const contactsMax = tools.followedMax ?? defaultFollowedMax;
+      const contactIds = await takeContactChanges(transaction, organizationId, contactsMax);
       if (contactIds.length === 0) return false;
       const segments = await store.listKeptSegments(transaction, organizationId);
       // One that is still to be computed will look at all contacts, these among them.

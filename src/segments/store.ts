@@ -175,20 +175,27 @@ export async function findChangedOrganizations(
   return rows.map(({ organization_id }) => organization_id);
 }
 
-/** Organizations with segments to be computed, the one that has waited longest first. */
+/**
+ * Organizations with segments to be computed, after `after`, however many segments each of them has. By
+ * segments_compute_at: in an order that it does not have, so that all that are due are read, and no more.
+ */
 export async function findOrganizationsToCompute(
   connection: Connection,
-  at: Date,
-  limit: number,
+  { at, after, limit }: { at: Date; after: string | null; limit: number },
 ): Promise<string[]> {
   const rows = await connection.rows(
     unpreparedStatement<{ organization_id: string }>(
-      `select organization_id
-       from (select organization_id, compute_at from segments where compute_at <= $1 order by compute_at limit $2) due
-       group by organization_id
-       order by min(compute_at)`,
+      `with due as materialized (
+         select organization_id
+         from segments
+         where compute_at <= $1 and ($2::uuid is null or organization_id > $2)
+       )
+       select distinct organization_id
+       from due
+       order by organization_id
+       limit $3`,
     ),
-    [at, limit],
+    [at, after, limit],
   );
   return rows.map(({ organization_id }) => organization_id);
 }

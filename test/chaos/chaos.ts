@@ -4,7 +4,7 @@ import { type ChaosReport, type Fault, faults, runChaos, usualFaults } from './r
 import { runSms } from './sms.ts';
 
 /**
- * `npm run chaos -- [--seed N] [--sends 10000] [--kills 200] [--faults api,worker,postgres,all,stopped,cut,bodies,disk,crash-points]
+ * `npm run chaos -- [--seed N] [--sends 10000] [--kills 200] [--faults api,worker,postgres,all,zombie,stopped,cut,bodies,disk,crash-points]
  *   [--outage-seconds 180]`,
  * `npm run chaos -- --campaign 50000 [--seed N] [--kills 20]`, or
  * `npm run chaos -- --sms 10000 [--seed N] [--kills 20]`
@@ -109,6 +109,7 @@ function print(report: ChaosReport): number {
     'kills of the API': killed('api'),
     'kills of workers': killed('worker'),
     'kills of PostgreSQL': killed('postgres'),
+    'workers that lost their lease and lived on': killed('zombie'),
     accepted: findings.accepted,
     recipients: findings.recipients,
     'deliveries at the sink': findings.deliveries,

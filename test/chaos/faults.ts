@@ -1,4 +1,5 @@
 import { setTimeout as delay } from 'node:timers/promises';
+import { workerLockClass } from '../../src/platform/queue/lease.ts';
 import type { Installation } from './installation.ts';
 import type { Ledger } from './load.ts';
 import type { Random } from './random.ts';
@@ -6,8 +7,14 @@ import type { Random } from './random.ts';
 /** `kill -9` of processes while the load goes on; each kind at a pace of its own, drawn from the seed. */
 export type Victim = 'api' | 'worker' | 'postgres';
 
+/**
+ * A worker that lives on after its lease is gone, which ends no process: its session is severed, and every other time
+ * the process stands still (SIGSTOP) until it was buried and others have gone on with its work.
+ */
+export type Disturbed = Victim | 'zombie';
+
 export type Kill = {
-  victim: Victim;
+  victim: Disturbed;
   /** Which faults of the run it was one of. */
   stage: string;
   atMs: number;
@@ -17,28 +24,39 @@ export type Kill = {
   claimsReturnedAfterMs: number | null;
 };
 
+/** A worker that has lost its lease; `fault` is what must not be said of it. */
+export type Zombie = {
+  epoch: number;
+  stoodStill: boolean;
+  buriedAfterMs: number | null;
+  fault: string | null;
+};
+
 export type FaultTools = {
   installation: Installation;
   ledger: Ledger;
   kills: Kill[];
+  zombies: Zombie[];
   stage: string;
 };
 
 /** Between two kills, in milliseconds. */
-const pausesMs: Readonly<Record<Victim, readonly [number, number]>> = {
+const pausesMs: Readonly<Record<Disturbed, readonly [number, number]>> = {
   api: [500, 2_500],
   worker: [300, 1_500],
   postgres: [5_000, 10_000],
+  // The worker begins anew before the next one.
+  zombie: [1_000, 3_000],
 };
 
-export function meanPauseMs(victim: Victim): number {
+export function meanPauseMs(victim: Disturbed): number {
   const [low, high] = pausesMs[victim];
   return (low + high) / 2;
 }
 
 export async function killRepeatedly(
   tools: FaultTools,
-  victim: Victim,
+  victim: Disturbed,
   count: number,
   random: Random,
 ): Promise<void> {
@@ -53,6 +71,9 @@ export async function killRepeatedly(
         break;
       case 'postgres':
         await killPostgres(tools);
+        break;
+      case 'zombie':
+        await makeZombie(tools, random, killed % 2 === 1);
         break;
     }
   }
@@ -90,18 +111,108 @@ async function killWorker(tools: FaultTools, random: Random): Promise<void> {
 const claimsOfProcess =
   'select from delivery_queue join workers on claimed_by = epoch where pid = $1 limit 1';
 
-/** How long after `fromMs` the query found nothing of that process any more; null if that takes too long. */
+/** How long after `fromMs` the query found nothing of that process or worker any more; null if that takes too long. */
 export async function watchUntilNone(
   { ask }: Installation,
   query: string,
-  pid: number,
+  pidOrEpoch: number,
   fromMs: number,
+  limitMs = startLimitMs,
 ): Promise<number | null> {
-  while (Date.now() - fromMs < startLimitMs) {
-    if ((await ask(query, [pid])).length === 0) return Date.now() - fromMs;
+  while (Date.now() - fromMs < limitMs) {
+    if ((await ask(query, [pidOrEpoch])).length === 0) return Date.now() - fromMs;
     await delay(10);
   }
   return null;
+}
+
+/** By the lock that is its sign of life, and by what looks after others: a process that stands still ends neither. */
+const severLease = `
+  select pg_terminate_backend(pid)
+  from pg_locks
+  where locktype = 'advisory' and classid = ${workerLockClass} and objid = $1 and granted
+    and database = (select oid from pg_database where datname = current_database())`;
+const severGuardians = `
+  select pg_terminate_backend(pid)
+  from pg_stat_activity
+  where datname = current_database() and application_name = 'postillion-guardian'`;
+/** What carries the epoch of a worker that was buried. */
+const leftOfEpoch = `
+  select 'is registered' as what from workers where epoch = $1
+  union all select 'has announced a hand-off' from hand_offs where epoch = $1
+  union all select 'has claimed a job' from delivery_queue where claimed_by = $1`;
+
+/**
+ * A transaction that stands still with its process holds its rows, and puts off what waits for them, such as the burial,
+ * until PostgreSQL ends its session after a minute (`idle_in_transaction_session_timeout`). Here after two seconds.
+ */
+const endStillTransactions = `
+  select pg_terminate_backend(holder.pid)
+  from pg_stat_activity waiting
+  cross join unnest(pg_blocking_pids(waiting.pid)) blocking (pid)
+  join pg_stat_activity holder on holder.pid = blocking.pid
+  where waiting.datname = current_database() and holder.state like 'idle in transaction%'
+    and holder.application_name <> 'postillion-guardian'
+    and holder.state_change < now() - interval '2 seconds'`;
+const burialRoundMs = 2_500;
+/** Each ends what the burial waits for by then. */
+const burialRoundsMax = 8;
+
+/** Returns how long it took, or null if it was not. */
+async function waitForBurial(installation: Installation, epoch: number): Promise<number | null> {
+  const severedAtMs = Date.now();
+  for (let round = 0; round < burialRoundsMax; round += 1) {
+    const roundEndsMs = Date.now() - severedAtMs + burialRoundMs;
+    const afterMs = await watchUntilNone(installation, registered, epoch, severedAtMs, roundEndsMs);
+    if (afterMs !== null) return afterMs;
+    await installation.ask(endStillTransactions, []);
+  }
+  return null;
+}
+
+const registered = 'select from workers where epoch = $1';
+
+async function makeZombie(tools: FaultTools, random: Random, standsStill: boolean): Promise<void> {
+  const { ask, workers } = tools.installation;
+  const pid = random.pick(workers).pid();
+  const [worker] = await ask<{ epoch: number }>('select epoch from workers where pid = $1', [pid]);
+  // It lost its lease before, did not begin anew, and was told of.
+  if (worker === undefined) return;
+  const { epoch } = worker;
+  const zombie: Zombie = { epoch, stoodStill: standsStill, buriedAfterMs: null, fault: null };
+  tools.zombies.push(zombie);
+  if (standsStill) process.kill(pid, 'SIGSTOP');
+  note(tools, 'zombie');
+  try {
+    await ask(severLease, [epoch]);
+    if (standsStill) await ask(severGuardians, []);
+    zombie.buriedAfterMs = await waitForBurial(tools.installation, epoch);
+    // Time for others to claim what was its own.
+    if (standsStill) await delay(random.between(500, 2_000));
+  } finally {
+    if (standsStill) process.kill(pid, 'SIGCONT');
+  }
+  if (zombie.buriedAfterMs === null) {
+    zombie.fault = 'was not buried';
+    return;
+  }
+  const isBack = 'select where not exists (select from workers where pid = $1)';
+  if ((await watchUntilNone(tools.installation, isBack, pid, Date.now())) === null) {
+    zombie.fault = 'did not begin anew';
+    return;
+  }
+  const [left] = await ask<{ what: string }>(leftOfEpoch, [epoch]);
+  zombie.fault = left?.what ?? null;
+}
+
+/** A sentence for each worker that was not dead to itself. That nothing of it has left twice, the invariants say. */
+export function findZombieViolations(zombies: readonly Zombie[]): string[] {
+  return zombies
+    .filter(({ fault }) => fault !== null)
+    .map(
+      ({ epoch, stoodStill, fault }) =>
+        `worker ${epoch}, whose lease was severed${stoodStill ? ' while it stood still' : ''}, ${fault ?? ''}`,
+    );
 }
 
 async function killPostgres(tools: FaultTools): Promise<void> {
@@ -109,7 +220,7 @@ async function killPostgres(tools: FaultTools): Promise<void> {
   kill.readyAtMs = await tools.installation.killPostgres();
 }
 
-function note({ kills, stage }: FaultTools, victim: Victim): Kill {
+function note({ kills, stage }: FaultTools, victim: Disturbed): Kill {
   const kill = { victim, stage, atMs: Date.now(), readyAtMs: null, claimsReturnedAfterMs: null };
   kills.push(kill);
   return kill;

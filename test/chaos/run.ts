@@ -1,7 +1,15 @@
 import { isDeepStrictEqual } from 'node:util';
 import { type CrashPointResult, runCrashPoints } from './crash-points.ts';
 import { emptyQueue, type Hurry } from './end.ts';
-import { type Kill, killRepeatedly, meanPauseMs, type Victim } from './faults.ts';
+import {
+  type Disturbed,
+  type FaultTools,
+  findZombieViolations,
+  type Kill,
+  killRepeatedly,
+  meanPauseMs,
+  type Zombie,
+} from './faults.ts';
 import { createInstallation, type Installation } from './installation.ts';
 import { checkInvariants, type Findings } from './invariants.ts';
 import { createLedger, drawEmail, type Ledger, runLoad } from './load.ts';
@@ -17,7 +25,7 @@ import {
 } from './outages.ts';
 import { findOutageRecoveries, findRecoveries, type Recovery } from './recoveries.ts';
 
-const killingFaults = ['api', 'worker', 'postgres', 'all'] as const;
+const killingFaults = ['api', 'worker', 'postgres', 'all', 'zombie'] as const;
 type KillingFault = (typeof killingFaults)[number];
 export const faults = [...killingFaults, ...outageFaults, 'crash-points'] as const;
 export type Fault = (typeof faults)[number];
@@ -76,6 +84,7 @@ async function runStages(
 ): Promise<Omit<ChaosReport, 'evidence'>> {
   const ledger = createLedger();
   const kills: Kill[] = [];
+  const zombies: Zombie[] = [];
   const outages: Outage[] = [];
   const { api, workers } = installation;
   for (const server of [api, ...workers]) server.start();
@@ -87,7 +96,7 @@ async function runStages(
   for (const stage of killing) {
     const share = { sends, kills: plan.kills / killing.length };
     onStage(`${stage}: ${Math.round(share.kills)} kills under ${Math.round(share.sends)} sends`);
-    await runStage(installation, ledger, kills, { ...share, stage, seed: plan.seed });
+    await runStage({ installation, ledger, kills, zombies }, { ...share, stage, seed: plan.seed });
   }
   for (const fault of causing) {
     if (fault === 'disk' && installation.disk === null) {
@@ -111,6 +120,7 @@ async function runStages(
   findings.violations.push(
     ...findCrashPointViolations(crashPoints),
     ...findOwnEnds(installation),
+    ...findZombieViolations(zombies),
     ...findOutageViolations(outages, ledger, deliveries),
   );
   return {
@@ -128,12 +138,11 @@ type Stage = { stage: KillingFault; sends: number; kills: number; seed: number }
 
 /** The load is spread over the time that the kills are expected to take, and goes on while there are any. */
 async function runStage(
-  installation: Installation,
-  ledger: Ledger,
-  kills: Kill[],
+  tools: Omit<FaultTools, 'stage'>,
   { stage, sends, kills: killsCount, seed }: Stage,
 ): Promise<void> {
-  const victims: Victim[] = stage === 'all' ? ['api', 'worker', 'postgres'] : [stage];
+  const { installation, ledger } = tools;
+  const victims: Disturbed[] = stage === 'all' ? ['api', 'worker', 'postgres'] : [stage];
   // All kinds go on for the same time, each at its own pace.
   const rate = victims.reduce((sum, victim) => sum + 1 / meanPauseMs(victim), 0);
   const durationMs = killsCount / rate;
@@ -141,7 +150,7 @@ async function runStage(
   const killing = Promise.all(
     victims.map((victim) =>
       killRepeatedly(
-        { installation, ledger, kills, stage },
+        { ...tools, stage },
         victim,
         Math.max(Math.round(durationMs / meanPauseMs(victim)), 1),
         createRandom(seed, `${stage} ${victim}`),

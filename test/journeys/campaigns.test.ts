@@ -4,13 +4,16 @@ import { updateOrganization } from '../../src/accounts/accounts.ts';
 import { campaignChannel } from '../../src/campaigns/campaigns.ts';
 import { authorize, type ErrorBody, rowsOf } from '../support/email-journey.ts';
 import { createSender, startTestServer, type TestServer } from '../support/server.ts';
+import type { MadeByHand } from '../support/sweep.ts';
 
+/** By `putUnderWay`. */
+const madeByHand: MadeByHand[] = [];
 let server: TestServer;
 let other: { organizationId: string; key: string };
 const unknownId = '01934c1e-9f3a-7cc0-8b1a-0123456789ab';
 
 beforeAll(async () => {
-  server = await startTestServer({ madeByHand: ['claims', 'recipientCounts'] });
+  server = await startTestServer({ madeByHand });
   other = await createSender(server.installation, 'elsewhere.example');
   await updateOrganization(server.installation, server.organizationId, { requestsPerWindow: 10_000 });
 });
@@ -662,6 +665,7 @@ describe('a scheduled campaign', () => {
 async function putUnderWay(id: string): Promise<string> {
   expect((await send(id)).status).toBe(200);
   const { message_id: messageId } = await rowOf(id);
+  madeByHand.push({ violation: 'claims', id: messageId! }, { violation: 'recipientCounts', id: messageId! });
   await rowsOf(
     server,
     `with slice as (

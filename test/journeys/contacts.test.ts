@@ -8,6 +8,7 @@ import {
   contactReferenceFields,
   resolveContact,
 } from '../../src/audience/audience.ts';
+import { createContact } from '../../src/audience/contacts.ts';
 import { applyReports } from '../../src/messages/messages.ts';
 import type { ContactRecord, PropertyRecord } from '../../src/audience/schema.ts';
 import {
@@ -23,8 +24,11 @@ import {
   type ShiftedClock,
 } from '../support/email-journey.ts';
 import { createValidation } from '../../src/platform/http/validation.ts';
+import { insertSentCampaign } from '../support/campaign-fixture.ts';
 import { neighbourId } from '../support/neighbour.ts';
 import { createSender, startTestServer, type TestServer } from '../support/server.ts';
+import { createShuffledIds } from '../support/shuffled-ids.ts';
+import { emailChannel } from '../../src/messages/messages.ts';
 
 let server: TestServer;
 let clock: ShiftedClock;
@@ -292,6 +296,29 @@ describe('a list of contacts', () => {
     expect([back.body.has_more, idsOf(back)]).toEqual([true, ids.slice(1, 3)]);
   });
 
+  test('goes through contacts whose ids are in another order than they were made, each once', async () => {
+    const list = await aList();
+    const tools = { ...server.installation, newId: createShuffledIds(clock.nowMs()) };
+    const made: string[] = [];
+    for (let index = 0; index < 7; index += 1) {
+      for (const organizationId of [server.organizationId, other.organizationId]) {
+        const isOwn = organizationId === server.organizationId;
+        const body = { external_id: unique('user'), list_ids: isOwn ? [list.id] : [] };
+        const outcome = await createContact(tools, organizationId, body);
+        if (outcome.kind !== 'created') throw new Error(outcome.kind);
+        if (isOwn) made.push(outcome.contact.id);
+      }
+    }
+    const inOrder = made.toSorted().reverse();
+    expect(inOrder).not.toEqual(made.toReversed());
+    const page = (cursor: string) =>
+      ask<Page<ContactRecord>>('GET', `/contacts?list_id=${list.id}&limit=2${cursor}`);
+    const listed = idsOf(await page(''));
+    for (let pages = 1; pages <= 3; pages += 1) listed.push(...idsOf(await page(`&after=${listed.at(-1)}`)));
+    expect(listed).toEqual(inOrder);
+    expect(idsOf(await page(`&before=${inOrder[3]}`))).toEqual(inOrder.slice(1, 3));
+  });
+
   test('is filtered by identifier, list and tag, and by all of them at once', async () => {
     const [list, tag] = [await aList(), await aTag()];
     const email = `${unique('Someone')}@Example.com`;
@@ -474,6 +501,52 @@ describe('a deleted contact', () => {
     expect(later.to[0]).toMatchObject({ email, drop_reason: 'suppressed' });
   });
 
+  test('leaves a campaign its counts and no name, and everybody else their copies', async () => {
+    const { installation, organizationId } = server;
+    const trace = `trace${randomUUID().replaceAll('-', '')}`;
+    const contacts: ContactRecord[] = [];
+    for (const email of [`${trace}@example.com`, `${unique('ben')}@example.com`])
+      contacts.push(await aContact({ email }));
+    const campaign = {
+      organizationId,
+      contacts: contacts.map(({ id, email }) => ({ id, email: email!, variables: { first_name: email! } })),
+    };
+    const { messageId } = await insertSentCampaign(installation, campaign);
+    const waiting = await insertSentCampaign(installation, campaign);
+    await rowsOf(
+      server,
+      `update recipients set status = 'sent', handed_off_at = null where message_id = $1`,
+      [waiting.messageId],
+    );
+    for (const { email } of contacts)
+      await rowsOf(
+        server,
+        `insert into sandbox_messages
+           (organization_id, id, channel, message_id, recipient, sender, outcome, source, created_at)
+         values ($1, $2, 'email', $3, $4, 'news@postillion.test', 'delivered', convert_to($4, 'UTF8'), now())`,
+        [organizationId, installation.newId(), messageId, email],
+      );
+    await ask('DELETE', `/contacts/${contacts[0]!.id}`);
+    await erased();
+    expect(await findText(trace)).toEqual([]);
+    const copies = await rowsOf(server, 'select recipient from sandbox_messages where message_id = $1', [
+      messageId,
+    ]);
+    expect(copies).toEqual([{ recipient: contacts[1]!.email }]);
+    const recipients = await rowsOf(
+      server,
+      `select address, status, drop_reason from recipients where message_id = any ($1) order by message_id, ordinal`,
+      [[messageId, waiting.messageId]],
+    );
+    expect(recipients).toEqual([
+      { address: '', status: 'delivered', drop_reason: null },
+      { address: contacts[1]!.email, status: 'delivered', drop_reason: null },
+      // Or the campaign would wait for it.
+      { address: '', status: 'sent', drop_reason: 'contact_deleted' },
+      { address: contacts[1]!.email, status: 'sent', drop_reason: null },
+    ]);
+  });
+
   test('what still waits for delivery is delivered first, and erased then', async () => {
     const email = 'deferred@simulator.postillion.test';
     const contact = await aContact({ email });
@@ -535,7 +608,7 @@ describe('a deleted contact', () => {
         onCampaignProgress: () => undefined,
         onContactsChanged: () => undefined,
       },
-      'email',
+      emailChannel,
       [
         {
           job: { organizationId: server.organizationId, messageId, ordinal: 0 },

@@ -1,3 +1,4 @@
+import { EventEmitter, once } from 'node:events';
 import pg from 'pg';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest';
 import { addSuppressions } from '../../src/audience/audience.ts';
@@ -37,6 +38,8 @@ import {
 import { signHere } from '../support/sign-here.ts';
 import { createSender, startTestServer, type TestServer } from '../support/server.ts';
 import { clientConfigOf, createTestDatabase } from '../support/test-database.ts';
+import { emailChannel } from '../../src/messages/messages.ts';
+import { messageChannels } from '../support/channels.ts';
 
 const minuteMs = 60_000;
 const hourMs = 60 * minuteMs;
@@ -74,7 +77,8 @@ function deliver(
     random: () => 0.5,
     onCampaignProgress: () => undefined,
     onContactsChanged: () => undefined,
-    channels: [
+    channels: messageChannels,
+    deliveries: [
       createEmailDelivery({
         ...tools,
         emailProvider: more.emailProvider ?? createEmailProvider(server.installation),
@@ -211,7 +215,7 @@ describe('in the sandbox', () => {
         onCampaignProgress: () => undefined,
         onContactsChanged: () => undefined,
       },
-      'email',
+      emailChannel,
       [
         {
           job: { organizationId: server.organizationId, messageId: id, ordinal: 0 },
@@ -379,6 +383,27 @@ test('large emails wait for the memory of those before them, and get it', async 
   expect(largest).toBeLessThanOrEqual(2);
   const larger = await send(server, { text: text.repeat(3) });
   expect(await settled(server, larger)).toMatchObject({ status: 'delivered' });
+});
+
+test('what a large email took of the memory is given back, delivered or not', async () => {
+  const text = 'x'.repeat(300_000);
+  const sandbox = createEmailProvider(server.installation);
+  const delivery = deliver({
+    emailProvider: {
+      ...sandbox,
+      handOff: async (handOff) => {
+        if (handOff.recipient === 'broken@large.example') throw new Error('nothing was announced');
+        return sandbox.handOff(handOff);
+      },
+    },
+  });
+  await settled(server, await send(server, { to: ['whole@large.example'], text }));
+  const broken = await send(server, { to: ['broken@large.example'], text });
+  await eventually(
+    () => queueOf(server, broken),
+    ([job]) => job!.crashes > 0,
+  );
+  expect(delivery.heldBytes()).toBe(0);
 });
 
 describe('when a worker dies', () => {
@@ -574,6 +599,24 @@ describe('what of a campaign waits in the memory of a worker', () => {
       channels,
     ]);
 
+  test('leaves after a password mail that came later', async () => {
+    const { messageId, handedOff } = await deliverBoth(async () => {
+      // Jobs are claimed one turn after the other: once the second is, the first waits for its hand-off.
+      for (const name of ['password', 'later']) {
+        const id = await send(server, { to: [`${name}-${server.installation.newId()}@example.com`] });
+        await eventually(
+          () => queueOf(server, id),
+          (jobs) => jobs.every(({ claimed_by: claimedBy }) => claimedBy !== null),
+        );
+      }
+    });
+    await eventually(
+      () => queueOf(server, messageId),
+      (jobs) => jobs.length === 0,
+    );
+    expect(handedOff.slice(0, 2)).toEqual(['first', 'password']);
+  });
+
   test('is not handed to whoever has unsubscribed meanwhile', async () => {
     const { messageId, handedOff } = await deliverBoth(([_first, second]) => unsubscribe(second!));
     await eventually(
@@ -699,7 +742,7 @@ test('an outcome that comes after a report leaves what the report said', async (
       onCampaignProgress: () => undefined,
       onContactsChanged: () => undefined,
     },
-    'email',
+    emailChannel,
     [{ job, status: 'failed', failure }],
   );
   deliver();
@@ -755,28 +798,53 @@ describe('when the database fails in between', () => {
     expect(failures.get(name)).toBe(0);
   });
 
+  test('what a worker gives back because a step of its own failed is no crash of the message', async () => {
+    const id = await send(server);
+    const name = 'audience_select_suppressed';
+    const failures = new Map([[name, 1_000]]);
+    deliver({ database: createFailing(failures) });
+    const jobs = await eventually(
+      () => queueOf(server, id),
+      ([job]) => failures.get(name)! < 1_000 && job?.claimed_by === null,
+    );
+    expect(jobs).toMatchObject([{ crashes: 0, attempts: 0 }]);
+    failures.clear();
+    expect(await settled(server, id)).toMatchObject({ status: 'delivered' });
+  });
+
   /** A provider that heeds no signal, and stands still with its first hand-off before that is announced. */
   function createHolding() {
     const sandbox = createEmailProvider(server.installation);
     const gate = createGate();
-    const begun = createGate();
-    const over = createGate();
+    const events = new EventEmitter();
     let isFirst = true;
     const emailProvider: EmailProvider = {
       ...sandbox,
       handOff: async (handOff) => {
         if (!isFirst) return sandbox.handOff(handOff);
         isFirst = false;
-        begun.open();
+        events.emit('begun', handOff);
         await gate.passed;
+        let ending = 'refused';
         try {
-          return await sandbox.handOff(handOff);
+          const outcome = await sandbox.handOff(handOff);
+          ending = 'left';
+          return outcome;
         } finally {
-          over.open();
+          events.emit('over', ending);
         }
       },
     };
-    return { emailProvider, begun: begun.passed, goOn: gate.open, over: over.passed };
+    const whenever = async <Value>(name: string) => {
+      const [value] = (await once(events, name)) as [Value];
+      return value;
+    };
+    return {
+      emailProvider,
+      begun: whenever<Parameters<EmailProvider['handOff']>[0]>('begun'),
+      goOn: gate.open,
+      over: whenever<'refused' | 'left'>('over'),
+    };
   }
 
   test('what was under way when a worker gave its claims back does not leave, although it is not buried yet', async () => {
@@ -811,11 +879,46 @@ describe('when the database fails in between', () => {
     );
     goOn();
     await over;
-    expect(await sourcesTo(to[0]!)).toEqual([]);
+    const sources = await sourcesTo(to[0]!);
     await inTheWay.query('commit');
     await inTheWay.end();
+    expect(sources).toEqual([]);
     expect(await settled(server, id)).toMatchObject({ status: 'delivered' });
     expect(await sourcesTo(to[0]!)).toHaveLength(1);
+  });
+
+  test('what is being announced while its worker loses its lease does not leave under it', async () => {
+    const id = await send(server, { to: ['announced-late@example.com'] });
+    const { emailProvider, begun, goOn, over } = createHolding();
+    deliver({ emailProvider });
+    const { signal } = await begun;
+    const [job] = await queueOf(server, id);
+    const inTheWay = new pg.Client(clientConfigOf(databaseAddress));
+    await inTheWay.connect();
+    await inTheWay.query('begin');
+    await inTheWay.query('select from workers where epoch = $1 for update', [job!.claimed_by]);
+    goOn();
+    await eventually(
+      () =>
+        rowsOf(
+          server,
+          `select from pg_stat_activity
+           where datname = current_database() and wait_event_type = 'Lock' and query like '%insert into hand_offs%'`,
+        ),
+      (waiting) => waiting.length > 0,
+    );
+    const isLost = once(signal, 'abort');
+    await rowsOf(
+      server,
+      `select pg_terminate_backend(pid) from pg_stat_activity
+       where datname = current_database() and application_name = 'postillion-worker'`,
+    );
+    await isLost;
+    await inTheWay.query('commit');
+    await inTheWay.end();
+    expect(await over).toBe('refused');
+    expect(await settled(server, id)).toMatchObject({ status: 'delivered' });
+    expect(await sourcesTo('announced-late@example.com')).toHaveLength(1);
   });
 
   test('what a worker has under way that was buried, and has not heard of it, does not leave', async () => {
@@ -836,6 +939,28 @@ describe('when the database fails in between', () => {
     expect(await sourcesTo(to[0]!)).toEqual([]);
     deliver();
     expect(await settled(server, id)).toMatchObject({ status: 'delivered' });
+    expect(await sourcesTo(to[0]!)).toHaveLength(1);
+  });
+
+  test('a hand-off that breaks after it was announced is uncertain, and not repeated at once', async () => {
+    const to = ['broken@example.com'];
+    const id = await send(server, { to });
+    const sandbox = createEmailProvider(server.installation);
+    deliver({
+      emailProvider: {
+        ...sandbox,
+        handOff: async (handOff) => {
+          await sandbox.handOff(handOff);
+          throw new Error('an answer that nobody understands');
+        },
+      },
+    });
+    const [job] = await eventually(
+      () => queueOf(server, id),
+      ([queued]) => queued!.attempts === 1 || queued!.crashes > 0,
+    );
+    expect(job).toMatchObject({ ambiguities: 1, crashes: 0, claimed_by: null });
+    expect((await read(server, id)).to).toMatchObject([{ status: 'sent', uncertain: true }]);
     expect(await sourcesTo(to[0]!)).toHaveLength(1);
   });
 

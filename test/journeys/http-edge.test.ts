@@ -684,6 +684,34 @@ test('an error of ours leaks nothing: no SQL, no path, no stack, no name', async
   await stub.stop();
 });
 
+test.each([
+  ['two transactions that cannot both come true', '40001'],
+  ['a deadlock', '40P01'],
+  ['a lock that was not to be had in time', '55P03'],
+  ['a statement that took too long', '57014'],
+])('%s is answered with 503 and a time to come back', async (_what, code) => {
+  const route = defineRoute({
+    method: 'GET',
+    path: '/contended',
+    operationId: 'contend',
+    scope: 'email:read',
+    tag: 'Test',
+    summary: 'Contended',
+    success: { statusCode: 200, schema: Type.Object({}), when: 'Never.' },
+    handle: async () => {
+      await server.installation.database.rows(
+        unpreparedStatement(`do $$ begin raise exception using errcode = '${code}'; end $$`),
+      );
+      return json({});
+    },
+  });
+  const stub = await startStub([route]);
+  const { status, body, headers } = await stub.request('/v1/contended');
+  expect([status, body]).toEqual([503, envelope(503, 'service_unavailable')]);
+  expect(headers['retry-after']).toMatch(/^[1-9]\d*$/);
+  await stub.stop();
+});
+
 test('more requests of an organization than its share are refused with 503, and room that was left is given to the next', async () => {
   const held = createHeldRoute();
   const stub = await startStub([held.route], { limits: { requestsMax: 4 } });

@@ -19,6 +19,7 @@ import {
 } from '../support/email-journey.ts';
 import { createSender, startTestServer, type TestServer } from '../support/server.ts';
 import { addApprovedSender, sendSms } from '../support/sms-journey.ts';
+import { emailChannel } from '../../src/messages/messages.ts';
 
 type Page<Item> = { data: Item[] };
 
@@ -227,7 +228,7 @@ describe('without a worker', () => {
         onCampaignProgress: () => undefined,
         onContactsChanged: () => told.push('contacts'),
       },
-      'email',
+      emailChannel,
       reports,
     );
   const reportsOf = (
@@ -243,6 +244,8 @@ describe('without a worker', () => {
 
   async function arrange(organizationId: string, count: number) {
     await rowsOf(server, 'delete from contacts where organization_id = $1', [organizationId]);
+    // Nobody asked for the erasure of what a test takes away by hand.
+    await rowsOf(server, 'delete from tests.erased_contacts where organization_id = $1', [organizationId]);
     const contacts = await insertContacts(server, organizationId, { count });
     const { messageId } = await insertSentCampaign(server.installation, { organizationId, contacts });
     await forgetChanges();
@@ -311,7 +314,7 @@ describe('without a worker', () => {
     const segment = await addSegment(server, ask('opened'));
     await compute();
     const open = (ordinal: number, isMachine: boolean) =>
-      recordEngagements(server.installation, [
+      recordEngagements({ ...server.installation, channel: emailChannel }, [
         { recipient: { organizationId, messageId, ordinal }, action: 'opened', isMachine, at: new Date() },
       ]);
     expect(await open(0, true)).toBe(false);

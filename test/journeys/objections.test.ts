@@ -5,7 +5,7 @@
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { addSuppressions } from '../../src/audience/audience.ts';
 import { campaignChannels } from '../../src/campaigns/campaigns.ts';
-import { createPauses } from '../../src/campaigns/pauses.ts';
+import { createPauses } from '../../src/platform/queue/pauses.ts';
 import { advanceCampaign, freezeCampaign } from '../../src/campaigns/running.ts';
 import { startWorker } from '../../src/roles/worker.ts';
 import { authorize, eventually, rowsOf } from '../support/email-journey.ts';

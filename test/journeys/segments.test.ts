@@ -1,10 +1,17 @@
 /** Segments from their creation to their deletion: computed, followed as contacts change, explained. */
+import pg from 'pg';
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest';
 import { updateOrganization } from '../../src/accounts/accounts.ts';
 import type { ContactRecord } from '../../src/audience/schema.ts';
 import { startSegmentUpkeep } from '../../src/segments/jobs.ts';
 import { computeNext, followChanges } from '../../src/segments/membership.ts';
 import type { SegmentRecord } from '../../src/segments/schema.ts';
+import { tryLockPreview } from '../../src/segments/segments.ts';
+import {
+  type DatabaseAddress,
+  openDatabase,
+  unpreparedStatement,
+} from '../../src/platform/postgres/database.ts';
 import {
   authorize,
   createShiftedClock,
@@ -16,6 +23,7 @@ import {
   type ShiftedClock,
 } from '../support/email-journey.ts';
 import { createSender, startTestServer, type TestServer } from '../support/server.ts';
+import { clientConfigOf, createTestDatabase } from '../support/test-database.ts';
 
 let server: TestServer;
 let clock: ShiftedClock;
@@ -476,6 +484,28 @@ describe('what a segment uses', () => {
   });
 });
 
+test('an organization has one preview at a time, and waits for none of another', async () => {
+  const stranger = await createSender(server.installation, 'beside.example');
+  const preview = async (headers = {}) => {
+    const response = await server.request<{ message?: string }>(
+      'POST',
+      '/v1/segments/preview',
+      { conditions: named(unique('Alone')) },
+      headers,
+    );
+    return [response.status, response.body.message];
+  };
+  await server.installation.database.asOrganizations([server.organizationId], async (transaction) => {
+    expect(await tryLockPreview(transaction, server.organizationId)).toBe(true);
+    expect(await preview()).toEqual([
+      503,
+      'Another preview of the organization is running. Try again when it is done.',
+    ]);
+    expect(await preview(authorize(stranger))).toEqual([200, undefined]);
+  });
+  expect(await preview()).toEqual([200, undefined]);
+});
+
 test('a preview counts, shows the newest ten, and keeps nothing', async () => {
   const name = unique('Preview');
   const contacts: ContactRecord[] = [];
@@ -532,10 +562,18 @@ test('an explanation says of every condition whether it holds', async () => {
 
 describe('without a worker', () => {
   let idle: TestServer;
+  let databaseAddress: DatabaseAddress;
+  let dropDatabase: () => Promise<void>;
   beforeAll(async () => {
-    idle = await startTestServer();
+    const testDatabase = await createTestDatabase({ hasNeighbour: true });
+    databaseAddress = testDatabase.address;
+    dropDatabase = testDatabase.drop;
+    idle = await startTestServer({ database: databaseAddress });
   });
-  afterAll(() => idle.stop());
+  afterAll(async () => {
+    await idle.stop();
+    await dropDatabase();
+  });
 
   test('a segment is not ready, and says so; whichever of many workers comes computes it once', async () => {
     const contact = await idle.request<ContactRecord>('POST', '/v1/contacts', {
@@ -576,6 +614,10 @@ describe('without a worker', () => {
   const statusOf = async (id: string) =>
     (await idle.request<SegmentRecord>('GET', `/v1/segments/${id}`)).body.status;
   const listingOf = async (id: string) => (await idle.request('GET', `/v1/contacts?segment_id=${id}`)).status;
+  const membersIn = async (id: string) =>
+    (await idle.request<Page<{ id: string }>>('GET', `/v1/contacts?segment_id=${id}`)).body.data.map(
+      (contact) => contact.id,
+    );
   const computeAll = async () => {
     const never = new AbortController().signal;
     while (await computeNext(idle.installation, idle.organizationId, never)) {
@@ -621,15 +663,60 @@ describe('without a worker', () => {
       expect([await statusOf(id), await listingOf(id)]).toEqual(['ready', 200]);
   });
 
+  test('a segment is computed and followed after those that it uses, though they were made after it', async () => {
+    const name = unique('Late');
+    const user = await make(named('Nobody'));
+    const base = await make(named(name));
+    await computeAll();
+    const uses = await idle.request('PATCH', `/v1/segments/${user}`, { conditions: inSets('segment', base) });
+    expect(uses.status).toBe(200);
+    await idle.request('PATCH', `/v1/segments/${base}`, { conditions: { ...named(name) } });
+    await computeAll();
+    const { body } = await idle.request<ContactRecord>('POST', '/v1/contacts', {
+      external_id: name,
+      first_name: name,
+    });
+    while (await followChanges(idle.installation, idle.organizationId));
+    for (const id of [base, user]) expect(await membersIn(id)).toEqual([body.id]);
+  });
+
+  test('a segment waits for one that it uses and that has failed', async () => {
+    const base = await make(named('One'));
+    await spoil(base, { type: 'horoscope', sign: 'leo' });
+    await computeAll();
+    const user = await make({ type: 'segment', operator: 'not_in', ids: [base] });
+    await computeAll();
+    expect([await statusOf(base), await statusOf(user), await listingOf(user)]).toEqual([
+      'failed',
+      'computing',
+      409,
+    ]);
+  });
+
+  test('a segment follows one that it uses and that changes with time', async () => {
+    const name = unique('Time');
+    const contact = await idle.request<ContactRecord>('POST', '/v1/contacts', { external_id: name });
+    const base = await make(named(name));
+    const user = await make(inSets('segment', base));
+    await computeAll();
+    // Nobody is told of it, as of the hours.
+    await rowsOf(idle, 'update contacts set first_name = $2 where id = $1', [contact.body.id, name]);
+    await rowsOf(idle, 'update segments set compute_at = now() where id = $1', [base]);
+    await computeAll();
+    for (const id of [base, user]) expect(await membersIn(id)).toEqual([contact.body.id]);
+  });
+
   test('a segment that gets other conditions takes along those that use it until it is computed', async () => {
+    const { body: contact } = await idle.request<{ id: string }>('POST', '/v1/contacts', {
+      first_name: 'One',
+      external_id: 'of other conditions',
+    });
     const base = await make(named('One'));
     const user = await make({ type: 'segment', operator: 'not_in', ids: [base] });
     await computeAll();
     await idle.request('PATCH', `/v1/segments/${base}`, { conditions: named('Two') });
     expect([await listingOf(base), await listingOf(user)]).toEqual([409, 409]);
     await computeAll();
-    const contact = (await idle.request<Page<{ id: string }>>('GET', '/v1/contacts?external_id=one')).body
-      .data[0]!;
     const { body } = await idle.request<{ is_member: boolean }>(
       'GET',
       `/v1/segments/${user}/contacts/${contact.id}`,
@@ -731,22 +818,35 @@ describe('without a worker', () => {
     await rowsOf(idle, 'delete from contact_changes');
     await rowsOf(
       idle,
-      `create function dawdle() returns trigger language plpgsql as $$ begin perform pg_sleep(60); return null; end $$`,
+      `create function dawdle() returns trigger language plpgsql as $$
+       begin
+         perform pg_advisory_xact_lock(7);
+         return null;
+       end $$`,
     );
     await rowsOf(
       idle,
       'create trigger dawdle after insert on memberships for each statement execute function dawdle()',
     );
-    const upkeep = startSegmentUpkeep(idle.installation);
+    const inTheWay = new pg.Client(clientConfigOf(databaseAddress));
+    await inTheWay.connect();
+    await inTheWay.query('select pg_advisory_lock(7)');
+    // The computation has one connection, so that a statement after the stop comes after its cancelling.
+    const database = openDatabase({ address: databaseAddress, connectionsMax: 2 });
+    const upkeep = startSegmentUpkeep({ ...idle.installation, database });
     await eventually(
       () =>
         rowsOf(
           idle,
-          "select from pg_stat_activity where datname = current_database() and wait_event = 'PgSleep'",
+          "select from pg_stat_activity where datname = current_database() and wait_event = 'advisory'",
         ),
       (rows) => rows.length > 0,
     );
-    await upkeep.stop();
+    const stopped = upkeep.stop();
+    await database.rows(unpreparedStatement('select 1'));
+    await inTheWay.end();
+    await stopped;
+    await database.close();
     await rowsOf(idle, 'drop trigger dawdle on memberships');
     expect(await statusOf(id)).toBe('computing');
     await computeAll();

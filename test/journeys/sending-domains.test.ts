@@ -16,6 +16,7 @@ import {
   type Sender,
   type ShiftedClock,
 } from '../support/email-journey.ts';
+import { createManualClock } from '../support/manual-clock.ts';
 import { createSender, startTestServer, type TestServer } from '../support/server.ts';
 
 let server: TestServer;
@@ -404,6 +405,44 @@ describe('the periodic check', () => {
     } finally {
       await checks.stop();
     }
+  });
+
+  test('checks five domains of two organizations two at a time, one after the other without a rest', async () => {
+    const names = ['one.five.example', 'two.five.example', 'three.five.example'];
+    for (const name of names) await registered(name);
+    for (const name of ['one.six.example', 'two.six.example']) await registered(name, other);
+    const isOfTest = `name like '%.five.example' or name like '%.six.example'`;
+    await rowsOf(server, `update domains set next_check_at = null where not (${isOfTest})`);
+    const checkClock = createManualClock(clock.nowMs() + 60_001);
+    const { database } = server.installation;
+    const takenAtOnce: number[] = [];
+    const checks = startDomainChecks({
+      ...server.installation,
+      clock: checkClock,
+      checksMax: 2,
+      database: {
+        ...database,
+        connectAlone: () => Promise.reject(new Error('nobody notifies')),
+        rows: async (statement, values) => {
+          const rows = await database.rows(statement, values);
+          if (statement.text.startsWith('update domains')) takenAtOnce.push(rows.length);
+          return rows;
+        },
+      },
+    });
+    try {
+      // It sleeps, and so does its next attempt at listening.
+      await checkClock.whenWaiting(2);
+    } finally {
+      await checks.stop();
+    }
+    expect(takenAtOnce).toEqual([2, 2, 1]);
+    const unchecked = await rowsOf(
+      server,
+      `select name from domains where organization_id = any ($1::uuid[]) and (${isOfTest}) and last_checked_at is null`,
+      [[server.organizationId, other.organizationId]],
+    );
+    expect(unchecked).toEqual([]);
   });
 
   test('leaves a domain alone that is verified by the operator alone', async () => {

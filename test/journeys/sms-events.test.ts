@@ -1,10 +1,13 @@
 /** What providers tell of texts, when there is a lot of it. */
 import { afterEach, describe, expect, test } from 'vitest';
-import { startSmsEvents } from '../../src/messages/messages.ts';
+import type { SmsReceipt } from '../../src/channels/sms/sms.ts';
+import { createSmsIntake, startSmsEvents } from '../../src/messages/messages.ts';
 import { keepProviderIds, uncertainId } from '../../src/messages/provider-ids.ts';
+import type { JobKey } from '../../src/messages/queue-store.ts';
 import { unpreparedStatement } from '../../src/platform/postgres/database.ts';
 import { createIntake } from '../../src/roles/sms-provider.ts';
 import { eventually, rowsOf } from '../support/email-journey.ts';
+import { createManualClock } from '../support/manual-clock.ts';
 import { createSender, startTestServer, type TestServer } from '../support/server.ts';
 import { addApprovedSender } from '../support/sms-journey.ts';
 
@@ -31,7 +34,10 @@ const delivered = {
   diagnostic: null,
 } as const;
 
-function apply(server: TestServer, { answersKeywords = false } = {}): ReturnType<typeof startSmsEvents> {
+function apply(
+  server: TestServer,
+  { answersKeywords = false, ...more }: Partial<Parameters<typeof startSmsEvents>[0]> = {},
+): ReturnType<typeof startSmsEvents> {
   const nothing = () => undefined;
   const chore = startSmsEvents({
     ...server.installation,
@@ -40,6 +46,7 @@ function apply(server: TestServer, { answersKeywords = false } = {}): ReturnType
     onCampaignProgress: nothing,
     onContactsChanged: nothing,
     onQueued: nothing,
+    ...more,
   });
   endings.push(chore.stop);
   return chore;
@@ -99,6 +106,103 @@ test('STOP does not wait behind the receipts of a campaign', async () => {
   expect(row).toEqual({ delivered: receipts, is_first: true });
 });
 
+test('seven receipts, one of which cannot be applied, and five texts are applied two at a time, each once', async () => {
+  const server = await arrange();
+  const { organizationId, installation } = server;
+  const itemsMax = 2;
+  const other = await createSender(installation, 'other.example');
+  await addApprovedSender(server, '+14155550199', other.organizationId);
+  // More than texts that come in: nothing but receipts is left at last.
+  const own = await insertTexts(server, 6);
+  const beside = await insertTexts({ ...server, organizationId: other.organizationId }, 1);
+  let storedAtOnce = 0;
+  const { database } = installation;
+  const intake = createSmsIntake({
+    ...installation,
+    database: {
+      ...database,
+      rows: (statement, values) => {
+        if (statement.name === 'sms_events_insert')
+          storedAtOnce = Math.max(storedAtOnce, (values?.[0] as string[]).length); // The ids.
+        return database.rows(statement, values);
+      },
+    },
+    onTaken: () => undefined,
+    storedMax: itemsMax,
+  });
+  await Promise.all([
+    ...[0, 1, 2, 3, 4, 5].map((ordinal) =>
+      intake.takeReceipt({ ...delivered, reference: { organizationId, messageId: own, ordinal } }),
+    ),
+    intake.takeReceipt({
+      ...delivered,
+      reference: { organizationId: other.organizationId, messageId: beside, ordinal: 0 },
+    }),
+    ...[0, 1, 2, 3, 4].map((number) =>
+      intake.takeInbound({
+        providerMessageId: null,
+        from: `+1415560000${number}`,
+        senderName: number === 4 ? '14155550199' : '14155550100',
+        text: 'STOP',
+      }),
+    ),
+  ]);
+  expect(storedAtOnce).toBe(itemsMax);
+  // As a newer release might have written it: nothing can be made of it, nor of those that are taken with it.
+  await rowsOf(
+    server,
+    `update sms_events set event = '{"reference": {"organizationId": "none"}, "status": "delivered"}'
+     where id = (select id from sms_events where kind = 'receipt' order by id limit 1)`,
+  );
+  const clock = createManualClock(installation.clock.nowMs() + 60_000);
+  apply(server, {
+    clock,
+    appliedMax: itemsMax,
+    database: { ...database, connectAlone: () => Promise.reject(new Error('nobody notifies')) },
+  });
+  // It sleeps, and so does its next attempt at listening: without anybody's telling, all of them are applied.
+  await clock.whenWaiting(2);
+  expect(await rowsOf(server, 'select kind, attempts from sms_events')).toEqual([
+    { kind: 'receipt', attempts: 1 },
+  ]);
+  const counted = await rowsOf(
+    server,
+    `select organization_id, count(*) as delivered from recipients
+     where status = 'delivered' and organization_id = any ($1::uuid[]) group by 1 order by 1`,
+    [[organizationId, other.organizationId]],
+  );
+  expect(counted).toEqual([
+    { organization_id: organizationId, delivered: 5 },
+    { organization_id: other.organizationId, delivered: 1 },
+  ]);
+  const stopped = await rowsOf(
+    server,
+    `select organization_id, count(*) as stopped from suppressions
+     where channel = 'sms' and organization_id = any ($1::uuid[]) group by 1 order by 1`,
+    [[organizationId, other.organizationId]],
+  );
+  expect(stopped).toEqual([
+    { organization_id: organizationId, stopped: 4 },
+    { organization_id: other.organizationId, stopped: 1 },
+  ]);
+});
+
+test('more events than memory is meant for are refused while the database is slow, and taken again after it', async () => {
+  const server = await arrange();
+  const intake = createSmsIntake({ ...server.installation, onTaken: () => undefined, waitingMax: 2 });
+  for (let round = 1; round <= 2; round += 1) {
+    const takes: Promise<void>[] = [];
+    await server.installation.database.transaction(async (transaction) => {
+      await transaction.rows(unpreparedStatement('lock table sms_events in share mode'));
+      for (let count = 1; count <= 2; count += 1) takes.push(intake.takeReceipt(delivered));
+      await expect(intake.takeReceipt(delivered)).rejects.toThrow('too many events');
+    });
+    await Promise.all(takes);
+  }
+  await intake.takeReceipt(delivered);
+  expect(await rowsOf(server, 'select count(*) from sms_events')).toEqual([{ count: 5 }]);
+});
+
 test('STOP that is told to two nodes at once is answered once, and keeps neither from receipts', async () => {
   const server = await arrange();
   const intake = createIntake(server.installation);
@@ -138,15 +242,77 @@ test('STOP that is told to two nodes at once is answered once, and keeps neither
   ]);
 });
 
-describe('a receipt under an id that nobody knows', () => {
-  const to = '+14155600000';
+test('STOP and START that wait together are obeyed in the order in which they came', async () => {
+  const server = await arrange();
+  const { organizationId: other } = await createSender(server.installation, 'other.example');
+  await addApprovedSender(server, '+14155550199', other);
+  const intake = createIntake(server.installation);
+  const say = (from: string, senderName: string, text: string) =>
+    intake.takeInbound({ providerMessageId: null, from, senderName, text });
+  const [back, away] = ['+14155600001', '+14155600002'];
+  await say(back, '14155550100', 'STOP');
+  await say(away, '14155550100', 'START');
+  await say(back, '14155550199', 'START');
+  await say(back, '14155550100', 'START');
+  await say(away, '14155550100', 'STOP');
+  await say(back, '14155550199', 'STOP');
+  apply(server);
+  await eventually(
+    () => rowsOf(server, 'select from sms_events'),
+    (events) => events.length === 0,
+  );
+  const stopped = await rowsOf(
+    server,
+    `select organization_id, address from suppressions
+     where organization_id = any ($1) order by organization_id`,
+    [[server.organizationId, other]],
+  );
+  expect(stopped).toEqual([
+    { organization_id: server.organizationId, address: away },
+    { organization_id: other, address: back },
+  ]);
+});
 
-  /** A text by Acme, of whose hand-off nobody knows whether it took place. */
-  async function insertCutOff(server: TestServer, organizationId = server.organizationId): Promise<string> {
-    const { database, newId, secrets } = server.installation;
-    const messageId = newId();
-    await rowsOf(
-      server,
+test('an answer to a keyword is told to those who deliver, and counts towards the quota', async () => {
+  const server = await arrange();
+  let told = 0;
+  const chore = apply(server, {
+    answersKeywords: true,
+    onQueued: () => {
+      told += 1;
+    },
+  });
+  await createIntake(server.installation).takeInbound({
+    providerMessageId: null,
+    from: '+14155600007',
+    senderName: '14155550100',
+    text: 'STOP',
+  });
+  chore.wake();
+  await eventually(
+    () => rowsOf(server, 'select from sms_events'),
+    (events) => events.length === 0,
+  );
+  // After the commit it tells of it.
+  await chore.stop();
+  expect(told).toBe(1);
+  expect(
+    await rowsOf(server, 'select used from quota_usage where organization_id = $1', [server.organizationId]),
+  ).toEqual([{ used: 1 }]);
+});
+
+/** A text by Acme that was handed off, or of which nobody knows whether it was. */
+async function insertText(
+  { installation, ...server }: TestServer,
+  {
+    to,
+    organizationId = server.organizationId,
+    isCutOff = false,
+  }: { to: string; organizationId?: string; isCutOff?: boolean },
+): Promise<JobKey> {
+  const messageId = installation.newId();
+  await installation.database.rows(
+    unpreparedStatement(
       `with message as (
          insert into messages
            (organization_id, id, channel, class, sender, details, recipient_count, created_at, updated_at)
@@ -154,22 +320,123 @@ describe('a receipt under an id that nobody knows', () => {
        )
        insert into recipients
          (organization_id, message_id, ordinal, field, address, address_key, status_at, handed_off_at, uncertain)
-       values ($1, $2, 0, 'to', $3, $3, now(), now(), true)`,
-      [organizationId, messageId, to],
-    );
+       values ($1, $2, 0, 'to', $3, $3, now(), now(), $4)`,
+    ),
+    [organizationId, messageId, to, isCutOff],
+  );
+  const job = { organizationId, messageId, ordinal: 0 };
+  if (isCutOff) await know(installation, job, uncertainId(installation.secrets, to));
+  return job;
+}
+
+/** Under which id the provider knows a text. */
+function know(
+  { database }: TestServer['installation'],
+  job: JobKey,
+  providerMessageId: string,
+): Promise<void> {
+  return keepProviderIds(database, [{ job, channel: 'sms', providerMessageId }], new Date());
+}
+
+describe('a receipt', () => {
+  const [ann, bob] = ['+14155600001', '+14155600002'];
+
+  /** With another organization that has the same name. */
+  async function arrangeTexts() {
+    const server = await arrange();
+    const { installation } = server;
+    const { organizationId: other } = await createSender(installation, 'namesake.example');
+    await addApprovedSender(server, 'Acme');
+    await addApprovedSender(server, 'Acme', other);
+    const intake = createIntake(installation);
+    let nowMs = installation.clock.nowMs();
+    return {
+      server,
+      installation,
+      other,
+      take: (more: Partial<SmsReceipt>) => intake.takeReceipt({ ...delivered, senderName: 'Acme', ...more }),
+      /** Everything that is due a minute later is looked at, once; returns the attempts of what is left. */
+      look: async () => {
+        nowMs += 60_000;
+        const clock = createManualClock(nowMs);
+        const chore = apply(server, {
+          clock,
+          database: {
+            ...installation.database,
+            connectAlone: () => Promise.reject(new Error('nobody notifies')),
+          },
+        });
+        // It sleeps, and so does its next attempt at listening.
+        await clock.whenWaiting(2);
+        await chore.stop();
+        const left = await rowsOf<{ attempts: number }>(server, 'select attempts from sms_events');
+        return left.map(({ attempts }) => attempts);
+      },
+      areDelivered: async (...jobs: readonly JobKey[]) => {
+        const rows = await rowsOf<{ message_id: string }>(
+          server,
+          `select message_id from recipients where status = 'delivered' and message_id = any ($1)`,
+          [jobs.map(({ messageId }) => messageId)],
+        );
+        return jobs.map(({ messageId }) => rows.some((row) => row.message_id === messageId));
+      },
+    };
+  }
+
+  test('that is faster than the outcome of its text waits for it, and settles no other to the number', async () => {
+    const { server, installation, take, look, areDelivered } = await arrangeTexts();
+    const cutOff = await insertText(server, { to: ann, isCutOff: true });
+    await take({ providerMessageId: 'fast', to: ann });
+    expect(await look()).toEqual([1]);
+    expect(await areDelivered(cutOff)).toEqual([false]);
+
+    const late = await insertText(server, { to: ann });
+    await know(installation, late, 'fast');
+    expect(await look()).toEqual([]);
+    expect(await areDelivered(cutOff, late)).toEqual([false, true]);
+  });
+
+  test('is of the last text with its id, and of none if that went to another number', async () => {
+    const { server, installation, other, take, look, areDelivered } = await arrangeTexts();
+    const older = await insertText(server, { to: ann });
+    const newer = await insertText(server, { to: bob, organizationId: other });
+    await know(installation, older, 'again');
+    await know(installation, newer, 'again');
     await keepProviderIds(
-      database,
-      [
-        {
-          job: { organizationId, messageId, ordinal: 0 },
-          channel: 'sms',
-          providerMessageId: uncertainId(secrets, to),
-        },
-      ],
+      installation.database,
+      [newer, older].map((job) => ({ job, channel: 'sms', providerMessageId: 'at once' })),
       new Date(),
     );
-    return messageId;
-  }
+    for (const providerMessageId of ['again', 'at once']) {
+      await take({ providerMessageId, to: ann });
+      expect([providerMessageId, await look()]).toEqual([providerMessageId, [1]]);
+      expect(await areDelivered(older, newer)).toEqual([false, false]);
+      await rowsOf(server, 'delete from sms_events');
+
+      await take({ providerMessageId, to: bob });
+      expect([providerMessageId, await look()]).toEqual([providerMessageId, []]);
+      expect(await areDelivered(older, newer)).toEqual([false, true]);
+      await rowsOf(server, `update recipients set status = 'sent' where message_id = $1`, [newer.messageId]);
+    }
+  });
+
+  test('that names its text and an id says whose all others with that id are', async () => {
+    const { server, other, take, look, areDelivered } = await arrangeTexts();
+    const mine = await insertText(server, { to: ann, isCutOff: true });
+    const theirs = await insertText(server, { to: ann, organizationId: other, isCutOff: true });
+    await take({ providerMessageId: 'late', reference: mine, status: 'sent', to: ann });
+    expect(await look()).toEqual([]);
+    await take({ providerMessageId: 'late', to: ann });
+    expect(await look()).toEqual([]);
+    expect(await areDelivered(mine, theirs)).toEqual([true, false]);
+  });
+});
+
+describe('a receipt under an id that nobody knows', () => {
+  const to = '+14155600000';
+
+  const insertCutOff = async (server: TestServer, organizationId = server.organizationId) =>
+    (await insertText(server, { to, organizationId, isCutOff: true })).messageId;
 
   /** Of Acme to that number, and old enough to be matched by these. */
   async function takeReceipt(server: TestServer, providerMessageId: string): Promise<void> {

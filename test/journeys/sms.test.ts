@@ -292,19 +292,26 @@ describe('a text that comes in', () => {
   });
 
   test('with START is not promised texts to a number that the operator has suppressed', async () => {
-    const before = (await replies()).length;
-    const address = { organizationId: server.organizationId, address: number };
+    // Of nobody else's, who may have had all the answers of the day.
+    const asker = '+491701234573';
+    const address = { organizationId: server.organizationId, address: asker };
     const { installation } = server;
+    const { body: contact } = await server.request<{ id: string }>('POST', '/v1/contacts', {
+      phone_number: asker,
+      consent: { sms: 'unsubscribed' },
+    });
     await addSuppressions(installation.database, installation, 'sms', [{ ...address, reason: 'operator' }]);
-    await rowsOf(server, `update contacts set unsubscribed_channels = '{sms}' where phone_number = $1`, [
-      number,
-    ]);
-    await comeIn('START');
-    await eventually(
-      () => rowsOf(server, 'select from sms_events'),
-      (events) => events.length === 0,
-    );
-    expect(await replies()).toHaveLength(before);
+    await intake().takeInbound({
+      providerMessageId: null,
+      from: asker,
+      senderName: '14155550100',
+      text: 'START',
+    });
+    await allApplied();
+    const { body } = await server.request<{ consent: { sms: string } }>('GET', `/v1/contacts/${contact.id}`);
+    expect(body.consent.sms).toBe('subscribed');
+    const answers = (await server.request<List>('GET', '/v1/sms?category=keyword_reply')).body.data;
+    expect(answers.filter(({ to }) => to === asker)).toEqual([]);
     expect(await removeSuppression(installation.database, installation, 'sms', address)).toBe(true);
   });
 

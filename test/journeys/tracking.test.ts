@@ -157,6 +157,7 @@ describe('a transactional email of a tracked domain', () => {
   });
 
   test('is passed on while the database is away, as far as the link was followed before', async () => {
+    expect((await visit(links[0]!)).status).toBe(302);
     const { database } = server.installation;
     const asOrganizations = database.asOrganizations;
     const { DatabaseUnavailableError } = await import('../../src/platform/postgres/database.ts');

@@ -337,4 +337,34 @@ describe('a text that comes in', () => {
     const { body } = await server.request<{ data: unknown[] }>('GET', '/v1/sms?category=keyword_reply');
     expect(body.data).toEqual([]);
   });
+
+  test('or is told of one that was sent is not acknowledged before it is stored', async () => {
+    const { id, path } = await sendOne();
+    const { body: contact } = await server.request<{ id: string }>('POST', '/v1/contacts', {
+      phone_number: '+491701234568',
+    });
+    const stop = { ...inboundForm('STOP'), From: '+491701234568' };
+    const told = async () => [
+      await call('/callbacks/twilio/inbound', stop),
+      await call(path, statusForm('delivered')),
+    ];
+    await rowsOf(server, 'alter table sms_events add constraint is_full check (false) not valid');
+    try {
+      expect(await told()).toEqual([
+        [503, ''],
+        [503, ''],
+      ]);
+    } finally {
+      await rowsOf(server, 'alter table sms_events drop constraint is_full');
+    }
+    expect(await told()).toEqual([
+      [204, ''],
+      [204, ''],
+    ]);
+    await smsWithStatus(server, id, 'delivered');
+    await eventually(
+      () => consentOf(contact.id),
+      (consent) => consent === 'unsubscribed',
+    );
+  });
 });

@@ -16,10 +16,12 @@ import {
 import { startChore } from '../../src/platform/queue/chore.ts';
 import { createEmailProvider } from '../../src/roles/worker.ts';
 import { startSegmentUpkeep } from '../../src/segments/jobs.ts';
+import { insertSentCampaign } from '../support/campaign-fixture.ts';
 import { eventually, queueOf, rowsOf, send } from '../support/email-journey.ts';
 import { createManualClock, type ManualClock } from '../support/manual-clock.ts';
-import { startTestServer, type TestServer } from '../support/server.ts';
+import { createSender, startTestServer, type TestServer } from '../support/server.ts';
 import { signHere } from '../support/sign-here.ts';
+import { messageChannels } from '../support/channels.ts';
 
 /** More than two claims of 200 see. */
 const organizations = 450;
@@ -84,7 +86,8 @@ function deliver(database: Database, clock: ManualClock): void {
     random: () => 0.5,
     onCampaignProgress: () => undefined,
     onContactsChanged: () => undefined,
-    channels: [
+    channels: messageChannels,
+    deliveries: [
       createEmailDelivery({
         ...tools,
         emailProvider: createEmailProvider(server.installation),
@@ -232,6 +235,96 @@ test('a chore that fails is not tried again by a wake, and what is overdue for o
   );
 });
 
+const stepMs = 100;
+
+test('five jobs of a suspended campaign are looked at once in ten seconds, keep no other waiting, and go on when it is lifted', async () => {
+  const { installation } = server;
+  const other = await createSender(installation, 'other.example');
+  const clock = startClock();
+  const suspend = (channels: string) =>
+    rowsOf(server, 'update organizations set suspended_channels = $2 where id = $1', [
+      server.organizationId,
+      channels,
+    ]);
+  /** As a campaign that admits its recipients. */
+  const queue = async (organizationId: string, names: readonly string[]) => {
+    const contacts = names.map((name) => ({ id: installation.newId(), email: `${name}@example.com` }));
+    await rowsOf(
+      server,
+      `insert into contacts (organization_id, id, email, email_key, created_at, updated_at)
+       select $1, id, email, email, now(), now() from unnest($2::uuid[], $3::text[]) contact (id, email)`,
+      [organizationId, contacts.map(({ id }) => id), contacts.map(({ email }) => email)],
+    );
+    const { messageId } = await insertSentCampaign(installation, {
+      organizationId,
+      contacts,
+      sender: organizationId === other.organizationId ? 'a@other.example' : 'a@postillion.test',
+    });
+    await rowsOf(
+      server,
+      `update recipients set status = 'sent', handed_off_at = null where message_id = $1`,
+      [messageId],
+    );
+    await rowsOf(
+      server,
+      `insert into delivery_queue
+         (organization_id, message_id, ordinal, channel, lane, due_at, accepted_at, content_bytes)
+       select organization_id, message_id, ordinal, 'email', 1, $2, $2, 100 from recipients where message_id = $1`,
+      [messageId, new Date(clock.nowMs())],
+    );
+    return messageId;
+  };
+  const handedOff = async (messageId: string) =>
+    (
+      await rowsOf(server, 'select from recipients where message_id = $1 and handed_off_at is not null', [
+        messageId,
+      ])
+    ).length;
+  await suspend('{email}');
+  const suspended = await queue(server.organizationId, ['a', 'b', 'c', 'd', 'e']);
+  const beside = await queue(other.organizationId, ['a']);
+  let claims = 0;
+  deliver(
+    watched({
+      onStatement: (text) => {
+        if (isClaim(text)) claims += 1;
+      },
+    }),
+    clock,
+  );
+  let passedMs = 0;
+  /** A little for each look: what is handed off waits for its marker by the same clock, and so do outcomes. */
+  const goOnUntil = <Value>(look: () => Value | Promise<Value>, isReached: (value: Value) => boolean) =>
+    eventually(async () => {
+      clock.advance(stepMs);
+      passedMs += stepMs;
+      return look();
+    }, isReached);
+  await goOnUntil(
+    () => handedOff(beside),
+    (count) => count === 1,
+  );
+  const [before, since] = [claims, passedMs];
+  const more = 10;
+  await goOnUntil(
+    () => claims - before,
+    (count) => count >= more,
+  );
+  // Two lanes are looked at every five seconds, and what falls due every ten in two claims: fewer than one a second.
+  // Without rest it would be one for each step.
+  expect(passedMs - since).toBeGreaterThanOrEqual(more * 500);
+  expect(await handedOff(suspended)).toBe(0);
+  await suspend('{}');
+  await goOnUntil(
+    () => handedOff(suspended),
+    (count) => count === 5,
+  );
+  await goOnUntil(
+    () => rowsOf(server, 'select from delivery_queue where message_id = $1', [suspended]),
+    (jobs) => jobs.length === 0,
+  );
+});
+
 test('segments of many organizations that cannot be followed at present are left alone for a while', async () => {
   await rowsOf(
     server,
@@ -247,7 +340,7 @@ test('segments of many organizations that cannot be followed at present are left
   });
   const failing: Database = {
     ...database,
-    transaction: () => Promise.reject(new Error('it cannot be followed')),
+    asOrganizations: () => Promise.reject(new Error('it cannot be followed')),
   };
   const upkeep = startSegmentUpkeep({ database: failing, clock, log: silentLog });
   stops.push(upkeep.stop);

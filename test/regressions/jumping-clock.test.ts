@@ -206,6 +206,26 @@ test('of what waits, only what a clock that was ahead put off is brought forward
   expect(waiting).toEqual([{ due: 2 * 3003, deferred: 2 * 7, claimed: 2 * 5, told: 1, events: 2 }]);
 });
 
+test('five jobs and five events of texts are brought forward two at a time, of whatever organization', async () => {
+  const world = await startWorld(systemClock);
+  const server = await startServer(world, false);
+  await rowsOf(
+    server,
+    `insert into delivery_queue
+       (organization_id, message_id, ordinal, channel, lane, due_at, accepted_at, content_bytes)
+     select gen_random_uuid(), gen_random_uuid(), n, 'email', 1, now() + interval '5 months', now(), 1
+     from generate_series(1, 5) as n`,
+  );
+  await rowsOf(
+    server,
+    `insert into sms_events (id, kind, event, due_at)
+     select gen_random_uuid(), 'receipt', '{}', now() + interval '5 months' from generate_series(1, 5)`,
+  );
+  await bringForward({ ...server.installation, rowsMax: 2 });
+  for (const table of ['delivery_queue', 'sms_events'])
+    expect(await rowsOf(server, `select from ${table} where due_at > clock_timestamp()`)).toEqual([]);
+});
+
 test('the queue is looked through by its key, a limited number of rows at a time, whatever is known of the table', async () => {
   const world = await startWorld(systemClock);
   const server = await startServer(world, false);

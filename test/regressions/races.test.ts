@@ -3,18 +3,25 @@
  * there for its locks.
  */
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest';
+import { setConsent } from '../../src/audience/consents.ts';
+import { changeMembers, deleteSet } from '../../src/audience/sets.ts';
 import { importContacts, type ImportTools } from '../../src/audience/files/import.ts';
 import { campaignChannels } from '../../src/campaigns/campaigns.ts';
-import { createPauses } from '../../src/campaigns/pauses.ts';
+import { createPauses } from '../../src/platform/queue/pauses.ts';
 import { advanceCampaign, freezeCampaign, type RunningTools } from '../../src/campaigns/running.ts';
 import { countChangedRecipients } from '../../src/messages/messages.ts';
-import { claimDueJobs, type Job } from '../../src/messages/queue-store.ts';
+import type { Job } from '../../src/messages/channel.ts';
+import { claimDueJobs } from '../../src/messages/queue-store.ts';
+import { eraseNextAddress } from '../../src/messages/erasure.ts';
+import { messageChannels } from '../support/channels.ts';
 import { settleOutcome } from '../../src/messages/settlement.ts';
 import { writeUntilSettled } from '../../src/messages/settlement-writer.ts';
 import { findObjections } from '../../src/messages/unwanted.ts';
 import { dateOf } from '../../src/platform/clock.ts';
 import { type Database, openDatabase } from '../../src/platform/postgres/database.ts';
 import { startApi } from '../../src/roles/api.ts';
+import { computeNext, followChanges } from '../../src/segments/membership.ts';
+import { updateTemplate } from '../../src/templates/templates.ts';
 import { rowsOf as rowsOfServer, send } from '../support/email-journey.ts';
 import { meetAtEachStatement } from '../support/interleaving.ts';
 import { createSender, startTestServer, type TestServer } from '../support/server.ts';
@@ -189,7 +196,7 @@ function claim(database: Database, epoch: number, channel: 'email' | 'sms', lane
     epoch,
     claimNumber: claims,
     at: dateOf(server.installation.clock.nowMs() + 1_000),
-    channel,
+    channel: messageChannels[channel],
     lane,
     itemsMax: 100,
     afterOrganizationId: '00000000-0000-0000-0000-000000000000',
@@ -228,6 +235,7 @@ async function settle(database: Database, jobs: readonly Job[]): Promise<void> {
   await writeUntilSettled(
     {
       ...server.installation,
+      channels: messageChannels,
       database,
       random: () => 0.5,
       onCampaignProgress: () => undefined,
@@ -398,4 +406,168 @@ test('one key on two nodes sends a campaign once', async () => {
   } finally {
     await node.stop();
   }
+});
+
+test('two changes of one template leave both', async () => {
+  await meetAtEachStatement(async () => {
+    const id = await create('/templates', { name: newName(), subject: 'Old', html: '<p>Old</p>' });
+    const template = { organizationId: server.organizationId, id };
+    return {
+      ...both(),
+      first: () =>
+        updateTemplate({ ...server.installation, database: proxied }, template, { subject: 'New' }),
+      second: () => updateTemplate(server.installation, template, { html: '<p>New</p>' }),
+      check: async (_results, number) => {
+        const { body } = await server.request<object>('GET', `/v1/templates/${id}`);
+        expect({ number, ...body }).toMatchObject({ number, subject: 'New', html: '<p>New</p>' });
+      },
+    };
+  });
+});
+
+test('a segment that one node computes while another follows changes has whom its conditions hold for', async () => {
+  const { signal: never } = new AbortController();
+  const aContact = (first: string) => create('/contacts', { external_id: newName(), first_name: first });
+  const rename = async (id: string, to: string) => {
+    expect((await server.request('PATCH', `/v1/contacts/${id}`, { first_name: to })).status).toBe(200);
+  };
+  const compute = async (database: Database) => {
+    while (await computeNext({ ...server.installation, database }, server.organizationId, never));
+  };
+  /** Until nothing is left of the changes, or another node is at it. */
+  const follow = async () => {
+    while (await followChanges(server.installation, server.organizationId));
+  };
+  await meetAtEachStatement(async () => {
+    const name = newName();
+    const [comes, goes] = [await aContact('Other'), await aContact(name)];
+    const segmentId = await create('/segments', {
+      name,
+      conditions: { type: 'field', field: 'first_name', operator: 'eq', value: name },
+    });
+    return {
+      ...both(),
+      first: () => compute(proxied),
+      second: async () => {
+        await rename(comes, name);
+        await rename(goes, 'Other');
+        await follow();
+      },
+      check: async (_results, number) => {
+        await compute(server.installation.database);
+        await follow();
+        const members = await rowsOf('select contact_id as id from memberships where set_id = $1', [
+          segmentId,
+        ]);
+        expect([number, members]).toEqual([number, [{ id: comes }]]);
+      },
+    };
+  });
+});
+
+test('somebody who unsubscribes by a link while their consent to texts is taken back has neither', async () => {
+  const { organizationId } = server;
+  await meetAtEachStatement(async () => {
+    const contactId = await create('/contacts', { email: `${newName()}@example.com` });
+    return {
+      ...both(),
+      first: () =>
+        proxied.asOrganizations([organizationId], (transaction) =>
+          setConsent(
+            { transaction, newId: server.installation.newId },
+            { organizationId, id: contactId },
+            { channel: 'email', consent: 'unsubscribed', at: new Date() },
+          ),
+        ),
+      second: () =>
+        server.request('PATCH', `/v1/contacts/${contactId}`, { consent: { sms: 'unsubscribed' } }),
+      check: async ([outcome, { status }], number) => {
+        const [contact] = await rowsOf<{ unsubscribed_channels: string[] }>(
+          'select unsubscribed_channels from contacts where organization_id = $1 and id = $2',
+          [organizationId, contactId],
+        );
+        expect([number, outcome, status]).toEqual([number, 'changed', 200]);
+        expect(contact?.unsubscribed_channels.toSorted()).toEqual(['email', 'sms']);
+      },
+    };
+  });
+});
+
+describe('a list that is deleted', () => {
+  const key = (id: string) => ({ organizationId: server.organizationId, kind: 'list' as const, id });
+
+  test('while a contact joins it is joined before, or not there', async () => {
+    const contactId = await create('/contacts', { external_id: newName() });
+    await meetAtEachStatement(async () => {
+      const id = await create('/lists', { name: newName() });
+      return {
+        ...both(),
+        first: () =>
+          changeMembers(
+            { ...server.installation, database: proxied },
+            { ...key(id), contactIds: [contactId], change: 'join' },
+          ),
+        second: async () => {
+          const outcome = await deleteSet(server.installation, key(id));
+          const members = await rowsOf('select from memberships where set_id = $1', [id]);
+          return [outcome, members.length];
+        },
+        check: async ([joined, [deleted, membersThen]], number) => {
+          const members = await rowsOf('select from memberships where set_id = $1', [id]);
+          const isJoined = membersThen === 1;
+          expect([number, deleted, members.length]).toEqual([number, 'deleted', membersThen]);
+          expect([number, joined]).toEqual([
+            number,
+            isJoined ? { changed: 1, unchanged: 0, notFoundIds: [] } : 'not_found',
+          ]);
+        },
+      };
+    });
+  });
+
+  test('while a campaign begins to use it stays, or the campaign is refused', async () => {
+    const first = await create('/lists', { name: newName() });
+    await meetAtEachStatement(async () => {
+      const id = await create('/lists', { name: newName() });
+      const campaignId = await createCampaign(first);
+      const path = `/v1/email/campaigns/${campaignId}`;
+      expect((await server.request('PATCH', path, { list_ids: [id] })).status).toBe(200);
+      return {
+        ...both(),
+        first: () => deleteSet({ ...server.installation, database: proxied }, key(id)),
+        second: () => server.request('POST', `${path}/send`, {}),
+        check: async ([outcome, { status, text }], number) => {
+          const holder = { organizationId: server.organizationId, kind: 'campaign', id: campaignId };
+          expect([number, outcome, text]).toEqual([
+            number,
+            status === 200 ? holder : 'deleted',
+            expect.anything(),
+          ]);
+          expect([200, 400]).toContain(status);
+        },
+      };
+    });
+  });
+});
+
+test('two nodes that erase at once erase two addresses', async () => {
+  const at = dateOf(server.installation.clock.nowMs() + 600_000);
+  const erase = (database: Database) => eraseNextAddress({ ...server.installation, database }, at);
+  await meetAtEachStatement(async () => {
+    // What other tests have left.
+    while (await erase(server.installation.database));
+    for (let count = 1; count <= 2; count += 1) {
+      const id = await create('/contacts', { email: `${newName()}@example.com` });
+      expect((await server.request('DELETE', `/v1/contacts/${id}`)).status).toBe(200);
+    }
+    return {
+      ...both(),
+      first: () => erase(proxied),
+      second: () => erase(server.installation.database),
+      check: async (outcomes, number) => {
+        const left = await rowsOf('select from erasures where due_at <= $1', [at]);
+        expect([number, ...outcomes, left.length]).toEqual([number, true, true, 0]);
+      },
+    };
+  });
 });

@@ -5,7 +5,8 @@
 import { once } from 'node:events';
 import { connect, type Socket } from 'node:net';
 import { afterEach, expect, test } from 'vitest';
-import { createManualClock } from '../support/manual-clock.ts';
+import { eventually, rowsOf } from '../support/email-journey.ts';
+import { createManualClock, type ManualClock } from '../support/manual-clock.ts';
 import { createSender, startTestServer, type TestServer } from '../support/server.ts';
 
 const cleanUps: (() => Promise<unknown> | void)[] = [];
@@ -92,6 +93,113 @@ test('large bodies that were only announced leave room for those of others', asy
   await beginUnfinished(server, { key: server.key, count: 10, held: 2, bytes: 2_000_000 });
   const attachments = [{ filename: 'a.bin', content: 'A'.repeat(2_000_000) }];
   expect((await send(server, other.key, 'other.test', { attachments })).status).toBe(202);
+});
+
+/** A body of some 300 kB that is never sent to its end. */
+function beginLarge(server: TestServer, line: string): Client {
+  const client = open(server);
+  client.socket.write(head('/v1/email/send', `authorization: Bearer ${server.key}`, line));
+  return client;
+}
+
+const largeBytes = 300_000;
+const asking = (server: TestServer, body: string, more: Record<string, string> = {}) =>
+  fetch(`${server.url}/v1/email/send`, {
+    method: 'POST',
+    headers: { authorization: `Bearer ${server.key}`, 'content-type': 'application/json', ...more },
+    body,
+  });
+
+test.each<[string, (server: TestServer, clock: ManualClock) => Promise<unknown>]>([
+  [
+    'are no JSON',
+    async (server) => {
+      expect((await asking(server, 'x'.repeat(largeBytes))).status).toBe(400);
+    },
+  ],
+  [
+    'are not what they should be',
+    async (server) => {
+      expect((await asking(server, JSON.stringify({ subject: 'x'.repeat(largeBytes) }))).status).toBe(422);
+    },
+  ],
+  [
+    'have another type',
+    async (server) => {
+      const type = { 'content-type': 'text/plain' };
+      expect((await asking(server, 'x'.repeat(largeBytes), type)).status).toBe(400);
+    },
+  ],
+  [
+    'have a bad idempotency key',
+    async (server) => {
+      const key = { 'idempotency-key': 'x'.repeat(1_000) };
+      expect((await asking(server, JSON.stringify({ html: 'x'.repeat(largeBytes) }), key)).status).toBe(400);
+    },
+  ],
+  [
+    'end in an error of ours',
+    async (server) => {
+      await rowsOf(server, 'alter table messages rename to messages_elsewhere');
+      const attachments = [{ filename: 'a.bin', content: 'A'.repeat(largeBytes) }];
+      expect((await send(server, server.key, 'postillion.test', { attachments })).status).toBe(500);
+      await rowsOf(server, 'alter table messages_elsewhere rename to messages');
+    },
+  ],
+  [
+    'are left by their client in the middle',
+    async (server) => {
+      const { socket } = beginLarge(server, `content-length: ${largeBytes}`);
+      socket.write('{');
+      await eventually(
+        () => server.held().arriving,
+        (count) => count === 1,
+      );
+      socket.destroy();
+    },
+  ],
+  [
+    'do not go on',
+    async (server, clock) => {
+      const client = beginLarge(server, `content-length: ${largeBytes}`);
+      client.socket.write('{');
+      const ended = once(client.socket, 'close');
+      await eventually(
+        () => server.held().arriving,
+        (count) => count === 1,
+      );
+      clock.advance(10_001);
+      await ended;
+      expect(client.answer()).toMatch(/^HTTP\/1.1 408 /);
+    },
+  ],
+  [
+    'come in pieces and are left by their client',
+    async (server) => {
+      const { socket } = beginLarge(server, 'transfer-encoding: chunked');
+      const piece = 'x'.repeat(largeBytes);
+      socket.write(`${piece.length.toString(16)}\r\n${piece}\r\n`);
+      await eventually(
+        () => server.held().largeBodyBytes,
+        (bytes) => bytes >= largeBytes,
+      );
+      socket.destroy();
+    },
+  ],
+])('after five large bodies that %s one that needs nearly all of the room is taken', async (_how, end) => {
+  const clock = createManualClock();
+  // Two of these bodies fit, of one organization; of the large one nothing less than nearly everything does.
+  const server = await start({ clock, limits: { largeBodyBytesMax: 1_200_000 } });
+  for (let number = 0; number < 5; number += 1) {
+    await end(server, clock);
+    // A client that has left is noticed a moment later.
+    await eventually(
+      () => server.held(),
+      ({ arriving, requests }) => arriving + requests === 0,
+    );
+  }
+  const attachments = [{ filename: 'a.bin', content: 'A'.repeat(1_000_000) }];
+  expect((await send(server, server.key, 'postillion.test', { attachments })).status).toBe(202);
 });
 
 test('places of requests that do not go on are free again after ten seconds, and their clients are told', async () => {

@@ -11,6 +11,7 @@ import { type Database, type DatabaseAddress, openDatabase } from '../../src/pla
 import { startEmbeddedPostgres } from '../../src/platform/postgres/embedded.ts';
 import { migrate } from '../../src/platform/postgres/migrate.ts';
 import { databasesDirectories, databasesDirectory } from './temporary-directory.ts';
+import { keepErasedContacts } from './erased-contacts.ts';
 import { plantNeighbour } from './neighbour.ts';
 import { addressOf, clientConfigOf, sharedTemplateName, templateName } from './test-database.ts';
 
@@ -72,6 +73,7 @@ async function createTemplate(server: DatabaseAddress): Promise<void> {
   await prepare(addressOf(server, templateName), migrate);
   await runOn(server, `create database ${sharedTemplateName} template ${templateName}`);
   await prepare(addressOf(server, sharedTemplateName), plantNeighbour);
+  await prepare(addressOf(server, sharedTemplateName), keepErasedContacts);
 }
 
 async function prepare(

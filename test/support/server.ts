@@ -22,12 +22,14 @@ import {
 } from '../../src/platform/postgres/database.ts';
 import { createPartitions, withPartitionsOnDemand } from '../../src/platform/postgres/partitions.ts';
 import { createSecrets, type Secrets } from '../../src/platform/secrets.ts';
-import { startApi } from '../../src/roles/api.ts';
+import { listRoutes, startApi } from '../../src/roles/api.ts';
 import { type Installation, instanceHostsOf } from '../../src/roles/installation.ts';
 import { textFormats } from '../../src/roles/text-formats.ts';
 import { startWorker, type Worker } from '../../src/roles/worker.ts';
+import { createErrorCheck, type ErrorCheck } from './listed-errors.ts';
 import { nextDkimKeyPair } from './dkim-key-pairs.ts';
-import { findHeld, sweepDatabase, type Violation } from './sweep.ts';
+import { findErasedContacts } from './erased-contacts.ts';
+import { findHeld, type MadeByHand, sweepDatabase } from './sweep.ts';
 import { createTestDatabase } from './test-database.ts';
 import { watchTenantWall } from './wall-watch.ts';
 
@@ -43,8 +45,8 @@ export type TestServerOptions = Partial<Config> & {
   /** Instead of a database of the run's own server; the caller removes it. */
   database?: DatabaseAddress;
   secrets?: Secrets;
-  /** What the test writes into tables by itself, and the sweep at the end would take for a fault. */
-  madeByHand?: readonly Violation[];
+  /** What the test writes into tables by itself, and the sweep at the end would take for a fault; read when it stops. */
+  madeByHand?: readonly MadeByHand[];
 };
 
 export type TestServer = {
@@ -65,6 +67,8 @@ export type TestServer = {
     body?: unknown,
     headers?: Readonly<Record<string, string>>,
   ) => Promise<TestResponse<Body>>;
+  /** What requests hold of each limit at present. */
+  held: HttpServer['held'];
   /** Ends worker and API in good order, looks whether anything is left that must not be, and removes the database. */
   stop: () => Promise<void>;
 };
@@ -126,10 +130,13 @@ export async function startTestServer(options: TestServerOptions = {}): Promise<
       organizationId,
       key,
       installation,
-      request: createClient(api.url, key),
+      request: createClient(api.url, key, createErrorCheck(listRoutes(installation))),
+      held: api.held,
       stop: async () => {
         await Promise.all([api.stop(), worker?.stop()]);
         const found = await sweep({ api, worker, database, madeByHand });
+        // In a database that is given, another server may go on.
+        if (given === undefined) found.push(...(await unlessUnavailable(findErasedContacts(installation))));
         await installation.close();
         found.push(
           ...watch.breaches().map((breach) => `run outside of the second wall, see wall-watch.ts: ${breach}`),
@@ -153,16 +160,19 @@ async function sweep({
   api: HttpServer;
   worker: Worker | null;
   database: Database;
-  madeByHand: readonly Violation[];
+  madeByHand: readonly MadeByHand[];
 }): Promise<string[]> {
   const held = () => findHeld({ ...api.held(), workerContentBytes: worker?.heldBytes() ?? 0 });
   for (let tries = 1; tries <= heldTriesMax && held().length > 0; tries += 1) await delay(heldPauseMs);
-  const left = await sweepDatabase(database, madeByHand).catch((cause: unknown) => {
-    // Some tests take the database away.
+  return [...held(), ...(await unlessUnavailable(sweepDatabase(database, madeByHand)))];
+}
+
+/** Some tests take the database away: then nothing is found. */
+async function unlessUnavailable(finding: Promise<string[]>): Promise<string[]> {
+  return finding.catch((cause: unknown) => {
     if (cause instanceof DatabaseUnavailableError) return [];
     throw cause;
   });
-  return [...held(), ...left];
 }
 
 const heldTriesMax = 100;
@@ -211,7 +221,7 @@ export async function createSender(
   return { organizationId: organization.id, key };
 }
 
-function createClient(url: string, key: string): TestServer['request'] {
+function createClient(url: string, key: string, checkError: ErrorCheck): TestServer['request'] {
   return async <Body>(
     method: string,
     path: string,
@@ -230,8 +240,11 @@ function createClient(url: string, key: string): TestServer['request'] {
       ...(body === undefined ? {} : { body: isRaw ? body : JSON.stringify(body) }),
     });
     const text = await response.text();
+    const { status, headers: answered } = response;
+    const parsed = parse(text);
+    checkError({ method, path, status, body: parsed });
     // The one who asks says what is expected, and asserts it.
-    return { status: response.status, headers: response.headers, body: parse(text) as Body, text };
+    return { status, headers: answered, body: parsed as Body, text };
   };
 }
 

@@ -5,6 +5,7 @@ import {
   type Transaction,
   unpreparedStatement,
 } from '../../src/platform/postgres/database.ts';
+import { workerLockClass } from '../../src/platform/queue/lease.ts';
 import { findHeld, sweepDatabase, type Violation } from './sweep.ts';
 import { createTestDatabase, type TestDatabase } from './test-database.ts';
 
@@ -43,7 +44,7 @@ const insertJob = (claim: string) =>
 const insertAttachment = `insert into attachment_contents values ('${organization}', '${two}', 0, 'a')`;
 const insertWorker = `insert into workers values (7, 'host', 1, now())`;
 const announcement = `insert into hand_offs values (7, 1, '{}', '{}', '{}', '{}')`;
-const holdLock = `select pg_advisory_lock(740521, 7)`;
+const holdLock = `select pg_advisory_lock(${workerLockClass}, 7)`;
 
 /** What is planted, and what is found of it. */
 const planted: readonly { what: string; rows: string[]; found: Violation[] }[] = [
@@ -136,6 +137,10 @@ test('what a test says that it has made by itself is not told', async () => {
     expect(await sweepDatabase(transaction, ['leases'])).toEqual([
       expect.stringContaining('an attachment of a message of which nothing is in the queue'),
     ]);
+    expect(await sweepDatabase(transaction, ['leases', { violation: 'attachments', id: two }])).toEqual([]);
+    expect(await sweepDatabase(transaction, ['leases', { violation: 'attachments', id: one }])).toHaveLength(
+      1,
+    );
     throw new RolledBack();
   });
   await expect(rolledBack).rejects.toThrow(RolledBack);

@@ -31,13 +31,13 @@ export const outsideTheWall: Readonly<Record<string, string>> = {
   'update organizations set reputation_warned_at': 'It has no right to write its row.',
 
   'with recursive changed (organization_id)': whoHasWork,
-  'select organization_id from (select organization_id, compute_at from segments': whoHasWork,
+  'with due as materialized ( select organization_id from segments where compute_at': whoHasWork,
   'select min(compute_at) as compute_at from segments': whoHasWork,
   campaigns_select_under_way: whoHasWork,
   "select organization_id, id from campaigns where status = 'scheduled'": whoHasWork,
   'select min(scheduled_at) as next_at from campaigns': whoHasWork,
-  'select organization_id, id from contact_sets where deleted_at is not null': whoHasWork,
-  'select organization_id, id, number, forgotten_until from contact_properties where deleted_at <= $1':
+  'select organization_id, id, deleted_at from contact_sets where deleted_at is not null': whoHasWork,
+  'select organization_id, id, number, forgotten_until, deleted_at from contact_properties where deleted_at <= $1':
     whoHasWork,
   'select min(deleted_at) as deleted_at from contact_properties': whoHasWork,
   'select organization_id, address, requested_at from erasures where due_at': whoHasWork,
@@ -54,9 +54,9 @@ export const outsideTheWall: Readonly<Record<string, string>> = {
   'select wanted.position, cut_off.organization_id': whose,
   provider_ids_insert: "A provider's id names one message of all organizations.",
 
-  'delete from idempotency_keys where created_at': housekeeping,
-  'delete from reputation_counts where hour': housekeeping,
-  provider_ids_delete_old: housekeeping,
+  'with expired as ( select organization_id, endpoint, key from idempotency_keys': housekeeping,
+  'with old as ( select organization_id, hour, shard from reputation_counts': housekeeping,
+  'with old as ( select channel, provider_message_id from provider_ids': housekeeping,
   'select organization_id, message_id, ordinal, claimed_by is null and': putForward,
   'with ahead as': putForward,
 

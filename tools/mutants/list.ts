@@ -7,6 +7,13 @@ import { leases } from './list/leases.ts';
 import { messages } from './list/messages.ts';
 import { platform } from './list/platform.ts';
 import { segments } from './list/segments.ts';
+import { erasure } from './list/erasure.ts';
+import { texts } from './list/texts.ts';
+import { acceptance } from './list/acceptance.ts';
+import { engagement } from './list/engagement.ts';
+import { roles } from './list/roles.ts';
+import { http } from './list/http.ts';
+import { imports } from './list/imports.ts';
 import type { Mutant } from './mutant.ts';
 
 export const allMutants: readonly Mutant[] = [
@@ -18,4 +25,11 @@ export const allMutants: readonly Mutant[] = [
   ...channels,
   ...platform,
   ...leases,
+  ...imports,
+  ...http,
+  ...roles,
+  ...engagement,
+  ...acceptance,
+  ...texts,
+  ...erasure,
 ];

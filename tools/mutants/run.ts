@@ -1,5 +1,6 @@
 import { execFileSync } from 'node:child_process';
 import { readdirSync, readFileSync } from 'node:fs';
+import { availableParallelism } from 'node:os';
 import path from 'node:path';
 import { Command } from 'commander';
 import { allMutants } from './list.ts';
@@ -16,6 +17,10 @@ type Options = { only?: string; changed?: string | true; seconds?: string; trust
 
 const root = path.resolve(import.meta.dirname, '../..');
 const listDirectory = 'tools/mutants/list';
+/** Of so many that a session is worth its start. */
+const mutantsPerSession = 10;
+/** More would make tests wait for each other's PostgreSQL until they fail over it. */
+const sessionsMax = 2;
 const startedAtMs = performance.now();
 
 const options = new Command('npm run mutants --')
@@ -57,23 +62,39 @@ async function run({ only, changed, seconds, trustTests = false }: Options): Pro
     return 1;
   }
 
-  const session = await openSession(root);
+  const sessions: Session[] = [];
+  const closeAll = () => Promise.all(sessions.map((session) => session.close()));
   const interrupt = () => {
-    void session.close().finally(() => process.exit(130));
+    void closeAll().finally(() => process.exit(130));
   };
   process.once('SIGINT', interrupt).once('SIGTERM', interrupt);
   try {
-    if (!trustTests && !(await doTestsPass(session, mutants))) return 1;
-    const trials = await tryAll(session, mutants, budgetMs);
+    while (sessions.length < countSessions(mutants)) sessions.push(await openSession(root));
+    if (!trustTests && !(await doTestsPass(sessions, mutants))) return 1;
+    const trials = await tryAll(sessions, mutants, budgetMs);
     return conclude(mutants, trials, changedCount);
   } finally {
-    await session.close();
+    await closeAll();
   }
 }
 
+/** Each with a PostgreSQL of its own: on one that is given they would take each other's databases. */
+function countSessions({ length }: readonly Mutant[]): number {
+  if (process.env.TEST_DATABASE_URL) return 1;
+  const worthwhile = Math.ceil(length / mutantsPerSession);
+  return Math.min(worthwhile, availableParallelism(), sessionsMax);
+}
+
 /** A test that fails anyway notices everything. */
-async function doTestsPass(session: Session, mutants: readonly Mutant[]): Promise<boolean> {
-  const failures = await session.runUnchanged(mutants);
+async function doTestsPass(sessions: readonly Session[], mutants: readonly Mutant[]): Promise<boolean> {
+  const files = [...new Set(mutants.flatMap(({ tests }) => tests))];
+  const runs = sessions.map((session, index) => {
+    const own = new Set(files.filter((_file, at) => at % sessions.length === index));
+    return session.runUnchanged(
+      mutants.map(({ tests, ...mutant }) => ({ ...mutant, tests: tests.filter((file) => own.has(file)) })),
+    );
+  });
+  const failures = (await Promise.all(runs)).flat();
   if (failures.length === 0) return true;
   console.error('These fail without any mutant:');
   for (const failure of failures) console.error(`  ${failure}`);
@@ -81,19 +102,24 @@ async function doTestsPass(session: Session, mutants: readonly Mutant[]): Promis
 }
 
 async function tryAll(
-  session: Session,
+  sessions: readonly Session[],
   mutants: readonly Mutant[],
   budgetMs: number | null,
 ): Promise<ReadonlyMap<Mutant, Trial>> {
   const trials = new Map<Mutant, Trial>();
-  for (const mutant of mutants) {
-    if (budgetMs !== null && performance.now() - startedAtMs > budgetMs) break;
-    const trial = await session.tryMutant(mutant);
-    trials.set(mutant, trial);
-    console.log(
-      `${trial.verdict.padEnd(10)} ${(trial.ms / 1_000).toFixed(1).padStart(5)} s  ${nameOf(mutant)}`,
-    );
-  }
+  const waiting = [...mutants];
+  const tryWaiting = async (session: Session) => {
+    // Ends with those that wait.
+    for (let mutant = waiting.shift(); mutant !== undefined; mutant = waiting.shift()) {
+      if (budgetMs !== null && performance.now() - startedAtMs > budgetMs) return;
+      const trial = await session.tryMutant(mutant);
+      trials.set(mutant, trial);
+      console.log(
+        `${trial.verdict.padEnd(10)} ${(trial.ms / 1_000).toFixed(1).padStart(5)} s  ${nameOf(mutant)}`,
+      );
+    }
+  };
+  await Promise.all(sessions.map(tryWaiting));
   return trials;
 }
 

@@ -42,10 +42,13 @@ export type Session = {
 const deadlineMs = 60_000;
 
 /**
- * Of tests that do not say so themselves. A test that notices by waiting in vain is to notice soon: the suite's own limit
- * allows for a machine that runs all of it at once.
+ * Of tests that do not say so themselves, with a mutant. A test that notices by waiting in vain is to notice soon: the
+ * suite's own limit allows for a machine that runs all of it at once, and holds where there is no mutant. Shorter than a
+ * test takes that passes, and mutants are taken for noticed that are not; those of the list take two seconds at most.
  */
-const testTimeoutMs = 10_000;
+const testTimeoutMs = 5_000;
+/** What a test that failed has left standing is not waited for. */
+const hookTimeoutMs = 10_000;
 
 /** `root` is the project's directory. Takes seconds: it starts PostgreSQL. */
 export async function openSession(root: string): Promise<Session> {
@@ -58,7 +61,6 @@ export async function openSession(root: string): Promise<Session> {
       maxWorkers: 1,
       reporters: [{}],
       silent: true,
-      testTimeout: testTimeoutMs,
       // The order of the suite goes by what failed before; mutants are not to count.
       cache: false,
     },
@@ -91,7 +93,7 @@ export async function openSession(root: string): Promise<Session> {
       vitest.invalidateFile(id);
       const startedAtMs = performance.now();
       try {
-        const run = await runTests(vitest, project, root, byFile([mutant]), { bail: true });
+        const run = await runTests(vitest, project, root, byFile([mutant]), { hasMutant: true });
         return { ...judge(run, served.isLoaded), ms: performance.now() - startedAtMs };
       } finally {
         served = null;
@@ -135,7 +137,7 @@ async function runTests(
   project: TestProject,
   root: string,
   files: readonly FileToRun[],
-  { bail = false } = {},
+  { hasMutant = false } = {},
 ): Promise<Run> {
   const specifications = files.map(({ file, pattern }) =>
     project.createSpecification(
@@ -143,7 +145,9 @@ async function runTests(
       pattern === null ? undefined : { testNamePattern: pattern },
     ),
   );
-  vitest.config.bail = bail ? 1 : 0;
+  vitest.config.bail = hasMutant ? 1 : 0;
+  const { testTimeout, hookTimeout } = project.config;
+  if (hasMutant) Object.assign(project.config, { testTimeout: testTimeoutMs, hookTimeout: hookTimeoutMs });
   // Of a file that this run could not load there would be the results of an earlier one.
   vitest.state.clearFiles(
     project,
@@ -164,6 +168,7 @@ async function runTests(
     return { modules, errors: unhandledErrors, isOverdue };
   } finally {
     clearTimeout(deadline);
+    Object.assign(project.config, { testTimeout, hookTimeout });
     // Vitest takes a failure for its own.
     process.exitCode = 0;
   }

@@ -1,4 +1,4 @@
-import { channels } from '../../accounts/accounts.ts';
+import { channels } from '../../channels/channel.ts';
 import type { Database } from '../../platform/postgres/database.ts';
 import type { Properties } from '../contact-values.ts';
 import { joinTexts, writeRecord } from './csv-writer.ts';
@@ -19,6 +19,8 @@ export type ExportOptions = {
   /** By name or id. Only contacts that belong to all of these lists and tags. */
   lists: readonly string[];
   tags: readonly string[];
+  /** Smaller in tests. */
+  pageRowsMax?: number;
 };
 
 export type OpenedExport =
@@ -33,7 +35,7 @@ export type OpenedExport =
     };
 
 export async function openExport(database: Database, options: ExportOptions): Promise<OpenedExport> {
-  const { organizationId, lists, tags } = options;
+  const { organizationId, lists, tags, pageRowsMax = defaultPageRowsMax } = options;
   const setIds: string[] = [];
   for (const [kind, references] of [['list', lists] as const, ['tag', tags] as const]) {
     const resolved = await resolveSets(database, { organizationId, kind, references, sets: null });
@@ -51,7 +53,7 @@ export async function openExport(database: Database, options: ExportOptions): Pr
   return {
     kind: 'opened',
     head: writeHead(inOrder, properties),
-    pages: readPages(database, { organizationId, setIds, shape: { properties: inOrder, sets } }),
+    pages: readPages(database, { organizationId, setIds, pageRowsMax, shape: { properties: inOrder, sets } }),
     count: () =>
       database.asOrganizations([organizationId], (transaction) =>
         countForExport(transaction, { organizationId, setIds }),
@@ -66,13 +68,13 @@ type Shape = {
 };
 
 /** Fewer cost more round trips, more cost memory: a contact may carry 500 texts. */
-const pageRowsMax = 1_000;
+const defaultPageRowsMax = 1_000;
 
 async function* readPages(
   database: Database,
-  wanted: { organizationId: string; setIds: readonly string[]; shape: Shape },
+  wanted: { organizationId: string; setIds: readonly string[]; pageRowsMax: number; shape: Shape },
 ): AsyncGenerator<string[], void, undefined> {
-  const { organizationId, setIds, shape } = wanted;
+  const { organizationId, setIds, pageRowsMax, shape } = wanted;
   const readPage = (after: string | null) =>
     database.asOrganizations([organizationId], (transaction) =>
       listForExport(transaction, { organizationId, setIds, after, limit: pageRowsMax }),

@@ -1,4 +1,4 @@
-import { type Channel, channels } from '../../accounts/accounts.ts';
+import { type Channel, channels } from '../../channels/channel.ts';
 import { showKey } from '../../platform/http/json-text.ts';
 import type { Properties } from '../contact-values.ts';
 import type { Property } from '../schema.ts';

@@ -1,4 +1,4 @@
-import type { Channel } from '../../accounts/accounts.ts';
+import type { Channel } from '../../channels/channel.ts';
 import { createValidation, type TextFormat, type Validator } from '../../platform/http/validation.ts';
 import { type ContactValues, emptyContact, mergeContact, type Properties } from '../contact-values.ts';
 import { type CsvRecord, splitCell } from './csv-reader.ts';

@@ -1,7 +1,9 @@
 import fc from 'fast-check';
 import { afterAll, beforeAll, beforeEach, expect, test } from 'vitest';
+import { startStatementProxy, type Stop } from '../../../test/support/statement-proxy.ts';
+import { createShuffledIds } from '../../../test/support/shuffled-ids.ts';
 import { createTestDatabase, type TestDatabase } from '../../../test/support/test-database.ts';
-import { systemClock } from '../../platform/clock.ts';
+import { type Clock, systemClock } from '../../platform/clock.ts';
 import { createIds } from '../../platform/ids.ts';
 import { type Database, openDatabase, unpreparedStatement } from '../../platform/postgres/database.ts';
 import { createSecrets } from '../../platform/secrets.ts';
@@ -450,6 +452,44 @@ test('what the API creates, changes and deletes meanwhile is neither lost nor ma
   ]);
 });
 
+test.each(['cut_before', 'cut_after'] as const)(
+  'an import goes on where the connection to PostgreSQL broke, at whatever statement (%s)',
+  async (kind) => {
+    const proxy = await startStatementProxy(testDatabase.address);
+    const proxied = openDatabase({ address: proxy.address, connectionsMax: 1 });
+    // PostgreSQL is back as soon as it is asked again.
+    const clock: Clock = { ...systemClock, after: (_delayMs, callback) => systemClock.after(0, callback) };
+    try {
+      let isReached = true;
+      // Ends after the last statement of an import of four rows.
+      for (let number = 1; isReached; number += 1) {
+        let stop: Stop | null = null;
+        const name = `At ${number}`;
+        // From the second batch on, with a tag that is yet to be made.
+        const file = `external_id,first_name,lists,tags\nc0,${name},News,\nc1,${name},News,\nc2,${name},News,${name}\nc3,${name},News,${name}\n`;
+        const { counts, stop: reason } = await importFile(
+          file,
+          { batchRowsMax: 2, onProgress: () => (stop ??= proxy.stopAt(number, kind)) },
+          { ...tools(), database: proxied, clock },
+        );
+        isReached = (stop as Stop | null)?.isReached() ?? false; // Assigned by the callback.
+        const names = (await contacts()).map((contact) => contact.first_name);
+        expect({ number, rows: counts.rows, bad: counts.bad, reason, names }).toEqual({
+          number,
+          rows: 4,
+          bad: 0,
+          reason: null,
+          names: [name, name, name, name],
+        });
+        expect(await countContacts()).toEqual({ contacts: 4, members: 4 + 2 * number });
+      }
+    } finally {
+      await proxied.close();
+      await proxy.stop();
+    }
+  },
+);
+
 test('contacts that turn up after a batch of new ones are found all the same', async () => {
   await importFile('external_id,email,first_name\nx4500,m4500@b.test,Ada\n');
   const ended = await importFile(manyFile());
@@ -538,7 +578,9 @@ test('another organization is neither found nor changed', async () => {
   expect(await contacts()).toEqual(before);
 });
 
-async function exportFile(options: { lists?: string[]; tags?: string[] } = {}): Promise<string> {
+async function exportFile(
+  options: { lists?: string[]; tags?: string[]; pageRowsMax?: number } = {},
+): Promise<string> {
   const opened = await openExport(database, { organizationId, lists: [], tags: [], ...options });
   if (opened.kind === 'refused') throw new Error(opened.problem);
   const lines = [opened.head];
@@ -635,6 +677,99 @@ test('an export holds those of a list, or of a list and a tag, page after page',
   expect(both[1]).toBe('x2,m2@b.test,,,,,,subscribed,subscribed,subscribed,subscribed,L,t1');
   await expect(exportFile({ tags: ['nothing'] })).rejects.toThrow('There is no tag nothing.');
 });
+
+test('five rows, one of them bad, are imported two at a time, and five contacts exported so, each once', async () => {
+  const own = organizationId;
+  organizationId = newId();
+  await importFile('email\nm1@b.test\n');
+  const [beside, other] = [await contacts(), organizationId];
+  organizationId = own;
+  const progress: number[] = [];
+  const file = 'email\nm1@b.test\nm2@b.test\nno address\nm3@b.test\nm4@b.test\n';
+  const options = { batchRowsMax: 2, onProgress: ({ rows }: { rows: number }) => progress.push(rows) };
+  const ended = await importFile(file, { ...options, lists: ['L'] });
+  expect(progress).toEqual([2, 4, 5]);
+  expect(countsOf(ended)).toEqual([4, 0, 0, 1]);
+  expect(ended.issues.map(({ line }) => line)).toEqual([4]);
+  expect(countsOf(await importFile(file, options))).toEqual([0, 0, 4, 1]);
+  await importFile('email\nm5@b.test\n', { lists: ['L'] });
+  for (const lists of [[], ['L']]) {
+    const exported = await exportFile({ lists, pageRowsMax: 2 });
+    expect(exported.match(/m\d@b/g)).toEqual(['m1@b', 'm2@b', 'm3@b', 'm4@b', 'm5@b']);
+  }
+  organizationId = other;
+  expect(await contacts()).toEqual(beside);
+});
+
+test('five rows are imported two at a time where so many have the bytes of a batch, each once', async () => {
+  const progress: unknown[] = [];
+  const file = 'email\nm1@b.test\nm2@b.test\nm3@b.test\nm4@b.test\nm5@b.test\n';
+  // A row has ten.
+  const ended = await importFile(file, { batchBytesMax: 20, onProgress: ({ rows }) => progress.push(rows) });
+  expect(progress).toEqual([2, 4, 5]);
+  expect(countsOf(ended)).toEqual([5, 0, 0, 0]);
+  expect((await contacts()).map(({ email }) => email)).toEqual([1, 2, 3, 4, 5].map((n) => `m${n}@b.test`));
+});
+
+test('contacts whose ids are in another order than they are imported, changed and exported each once', async () => {
+  const [own, other] = [organizationId, newId()];
+  const shuffled = { ...tools(), newId: createShuffledIds(systemClock.nowMs()) };
+  const names = [1, 2, 3, 4, 5, 6, 7].map((number) => `m${number}@b.test`);
+  const file = `email\n${names.join('\n')}\n`;
+  const options = { batchRowsMax: 2, lists: ['L'] };
+  await importFile(file, { ...options, organizationId: other }, shuffled);
+  expect(countsOf(await importFile(file, options, shuffled))).toEqual([7, 0, 0, 0]);
+  expect(countsOf(await importFile(file, options, shuffled))).toEqual([0, 0, 7, 0]);
+  const changed = `email,first_name\n${names.map((name) => `${name},Ann`).join('\n')}\n`;
+  expect(countsOf(await importFile(changed, options, shuffled))).toEqual([0, 7, 0, 0]);
+  const stored = (await contacts()).map(({ email }) => email);
+  expect(stored).not.toEqual(names);
+  for (const lists of [[], ['L']]) {
+    const exported = await exportFile({ lists, pageRowsMax: 2 });
+    expect(exported.match(/m\d@b\.test,[^,]*,Ann/g)?.map((row) => row.split(',')[0])).toEqual(stored);
+  }
+  organizationId = other;
+  expect((await contacts()).map(({ first_name }) => first_name)).toEqual(names.map(() => null));
+  organizationId = own;
+});
+
+test('imports of one organization take turns, and those of another one wait for none of them', async () => {
+  const [own, other] = [organizationId, newId()];
+  const importInto = (into: string, file: string) => importFile(file, { organizationId: into });
+  await importInto(own, 'external_id,email\nx1,a@b.test\n');
+  const imports: Promise<unknown>[] = [];
+  let isBesideOver = false;
+  const wasBesideOver = await database.transaction(async (transaction) => {
+    await transaction.rows(
+      unpreparedStatement('select from contacts where organization_id = $1 for update'),
+      [own],
+    );
+    imports.push(importInto(own, 'external_id,email\nx1,b@b.test\n'));
+    while ((await countWaiting()) < 1);
+    // In the way of the first one alone, with which it shares no row.
+    imports.push(importInto(own, 'external_id,email\nx2,c@b.test\n'));
+    while ((await countWaiting()) < 2);
+    const beside = importInto(other, 'external_id,email\nx1,a@b.test\n').finally(() => {
+      isBesideOver = true;
+    });
+    imports.push(beside);
+    while (!isBesideOver && (await countWaiting()) < 3);
+    return isBesideOver;
+  });
+  await Promise.all(imports);
+  expect(wasBesideOver).toBe(true);
+  expect((await contacts()).map(({ email }) => email)).toEqual(['b@b.test', 'c@b.test']);
+});
+
+/** Sessions that wait for somebody's lock. */
+async function countWaiting(): Promise<number> {
+  const waiting = await database.rows(
+    unpreparedStatement(
+      `select from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'`,
+    ),
+  );
+  return waiting.length;
+}
 
 test('contacts are exported in the order in which they were made', async () => {
   await importFile('email\nb@b.test\na@b.test\n');

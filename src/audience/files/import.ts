@@ -49,6 +49,9 @@ export type ImportOptions = ColumnOptions & {
   isDryRun: boolean;
   /** Whether `subscribed` in a consent column counts for contacts that have unsubscribed. */
   resubscribes: boolean;
+  /** Smaller in tests. */
+  batchRowsMax?: number;
+  batchBytesMax?: number;
   /** Ends the import after the present batch. */
   signal?: AbortSignal;
   onProgress?: (progress: ImportProgress) => void;
@@ -110,8 +113,14 @@ export async function importContacts(tools: ImportTools, options: ImportOptions)
       sharedSetIds: shared.ids,
       expectsNew: false,
     };
-    const ended = await importBatches(run, readBatches(opened.records, createRowReader(columns, properties)));
-    const outcome = { ...ended, ...(await nameSharedSets(tools.database, organizationId, shared.ids)) };
+    const ended = await importBatches(
+      run,
+      readBatches(opened.records, createRowReader(columns, properties), options),
+    );
+    const named = await throughOutages(tools.clock, () =>
+      nameSharedSets(tools.database, organizationId, shared.ids),
+    );
+    const outcome = { ...ended, ...named };
     if (outcome.counts.created >= analyzedCreatedMin && !isDryRun) await analyze(tools);
     return outcome;
   } catch (cause) {
@@ -235,13 +244,17 @@ type Batch = {
  * Rows of one transaction. Fewer cost more commits and more round trips; with more the memory grows, others wait
  * longer for the same contacts, and it gets no faster.
  */
-const batchRowsMax = 2_000;
+const defaultBatchRowsMax = 2_000;
 /** Of the file. Rows of a usual length never reach it. */
-const batchBytesMax = 8_388_608;
+const defaultBatchBytesMax = 8_388_608;
 
 async function* readBatches(
   parts: AsyncIterable<CsvRecord[]>,
   readRow: RowReader,
+  {
+    batchRowsMax = defaultBatchRowsMax,
+    batchBytesMax = defaultBatchBytesMax,
+  }: Pick<ImportOptions, 'batchRowsMax' | 'batchBytesMax'>,
 ): AsyncGenerator<Batch | { unreadable: string }, void, undefined> {
   const begin = (): Batch => ({ rows: [], issues: [], badRows: 0, lastLine: 0, bytes: 0 });
   let batch = begin();
@@ -358,9 +371,9 @@ async function learnSets(
   run: ImportRun,
   { rows }: Batch,
 ): Promise<{ rows: ImportRow[]; issues: RowIssue[] }> {
-  const { sets } = run;
-  await sets.learn('list', distinctNames(rows, 'listNames'));
-  await sets.learn('tag', distinctNames(rows, 'tagNames'));
+  const { sets, tools } = run;
+  await throughOutages(tools.clock, () => sets.learn('list', distinctNames(rows, 'listNames')));
+  await throughOutages(tools.clock, () => sets.learn('tag', distinctNames(rows, 'tagNames')));
   const issues: RowIssue[] = [];
   const known = rows.filter(({ line, listNames, tagNames }) => {
     const areListsKnown = listNames.every((name) => sets.idOf('list', name) !== undefined);
@@ -396,27 +409,32 @@ const conflictTriesMax = 20;
 const unavailableTriesMax = 30;
 const unavailablePauseMs = 500;
 
+/** Does it again while PostgreSQL is away: it must be the same when done twice, for the first time may have counted. */
+async function throughOutages<Result>(clock: Clock, work: () => Promise<Result>): Promise<Result> {
+  for (let tries = 1; ; tries += 1) {
+    try {
+      return await work();
+    } catch (cause) {
+      if (!(cause instanceof DatabaseUnavailableError) || tries === unavailableTriesMax) throw cause;
+      await sleep(clock, unavailablePauseMs);
+    }
+  }
+}
+
 async function carryOut(run: ImportRun, rows: readonly ImportRow[]): Promise<Plan> {
   const { tools, options } = run;
-  let conflicts = 0;
-  let unavailable = 0;
-  for (;;) {
+  for (let tries = 1; ; tries += 1) {
     try {
-      return await tools.database.asOrganizations([options.organizationId], (transaction) =>
-        options.isDryRun ? planRows(run, transaction, rows) : writeRows(run, transaction, rows),
+      return await throughOutages(tools.clock, () =>
+        tools.database.asOrganizations([options.organizationId], (transaction) =>
+          options.isDryRun ? planRows(run, transaction, rows) : writeRows(run, transaction, rows),
+        ),
       );
     } catch (cause) {
-      if (cause instanceof DatabaseUnavailableError) {
-        unavailable += 1;
-        if (unavailable === unavailableTriesMax) throw cause;
-        await sleep(tools.clock, unavailablePauseMs);
-      } else {
-        const isTaken = sqlState(cause) === uniqueViolation;
-        const isInTheWay = isTaken || isConflict(cause) || cause instanceof ChangedMeanwhileError;
-        if (isTaken) run.expectsNew = false;
-        conflicts += 1;
-        if (!isInTheWay || conflicts === conflictTriesMax) throw cause;
-      }
+      const isTaken = sqlState(cause) === uniqueViolation;
+      const isInTheWay = isTaken || isConflict(cause) || cause instanceof ChangedMeanwhileError;
+      if (isTaken) run.expectsNew = false;
+      if (!isInTheWay || tries === conflictTriesMax) throw cause;
     }
   }
 }

@@ -344,7 +344,7 @@ function* compileAttachment(attachment: EmailAttachment): Steps<CompiledAttachme
       contentId === null ? '' : `Content-ID: <${contentId}>\r\n`,
       `Content-Disposition: ${disposition}${writeParameter('filename', filename)}\r\n`,
     ].join(''),
-    body: [yield* encodeBase64LinesInSteps(attachment.content)],
+    body: yield* encodeBase64LinesInSteps(attachment.content),
   };
 }
 

@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest';
 import type { FailureClass } from '../outcome.ts';
-import { classifyReply, enhancedCodeOf } from './replies.ts';
+import { classifyReply, enhancedCodeOf, replyTables } from './replies.ts';
 import type { ReplyPhase } from './replies.ts';
 
 /** Replies as the providers' documentation describes them, with addresses and hosts of ours. */
@@ -224,4 +224,381 @@ test.each([
   ['', null],
 ])('the enhanced code of %j is %j', (text, expected) => {
   expect(enhancedCodeOf(text)).toBe(expected);
+});
+
+/** What none of the replies above says, without any code: only the words tell. */
+const words: Readonly<Partial<Record<FailureClass, readonly string[]>>> = {
+  policy: [
+    'Sender address rejected',
+    'Sender rejected',
+    'Unable to verify sender',
+    'Unrouteable sender',
+    'Unroutable sender',
+    'Sender domain',
+    "Sender's domain",
+    'Sending domain',
+    'Domain of sender',
+    'Domain of the sender',
+    'Mail from domain',
+    'Mailfrom domain',
+    'From: domain',
+    'Policies',
+    'Denied',
+    'Relay',
+    'Graylist',
+    'Prohibit',
+    'Not permitted',
+    'Not allowed',
+    'Virus',
+    'Malware',
+    'Content rejected',
+    'Envelope rejected',
+    'Message rejected',
+    'Mail rejected',
+    'Connection rejected',
+    'Rejected by',
+    'Rejected due',
+    'Rejected because',
+    'Message refused',
+    'Mail refused',
+    'Refused due',
+    'Security issue',
+    'Helo',
+    'Tls required',
+    'Must issue a starttls',
+    'Not verified',
+    'Restricted',
+    'Closed to',
+    'Rule imposed',
+  ],
+  rate_limited: [
+    'Ratelimit',
+    'Rate exceeded',
+    'Throttl',
+    'Sending quota',
+    'Message quota',
+    'Sending limit',
+    'Message limit',
+    'Messages per second',
+    'Relay limit exceeded',
+    'Receiving mail at a rate',
+    'Too many messages',
+    'Too many concurrent',
+    'Too many sessions',
+    'Too many recipients',
+    'Too many errors',
+    'Too fast',
+    'Frequency limited',
+    'Too frequent',
+    'Excessive volume',
+    'Submission rate',
+    'Connection limit',
+    'Max message per connection',
+    'Exceeded the maximum number of',
+    'Exceeded its maximum number of',
+    'Slow down',
+  ],
+  mailbox_full: [
+    'Overquota',
+    'Over its quota',
+    'Over the quota',
+    'Out of storage',
+    'Exceeded storage allocation',
+    'Exceeds storage',
+    'Quota exceeded',
+    'Exceeded quota',
+    'Exceeds quota',
+    'Exceed the quota',
+    'Exceeded their quota',
+    'Disk quota',
+    'Mailbox full',
+    'Mailfolder is full',
+    'Inbox is full',
+    'Mailbox size limit exceeded',
+    'Mailbox exceeds',
+    'Exceeded the local limit',
+    'Mailbox_full',
+    'Quotaexceeded',
+    'Not enough space in mailbox',
+  ],
+  message_too_large: [
+    'Message size exceeds',
+    'Message exceeds',
+    'Message file too big',
+    'Message too large',
+    'Message is too large',
+    'Message too big',
+    'Size limit',
+    'Maximum message size',
+    'Maximum size',
+    'Exceeds size',
+    'Exceeds fixed',
+    'Message length exceeds',
+    'Mail size',
+    'Header size exceeds',
+  ],
+  auth_failure: [
+    'Dkim',
+    'Sender policy framework',
+    'Ptr record',
+    'Dns ptr',
+    'Rdns',
+    'Reverse dns',
+    'Reverse hostname',
+    'Spf',
+    'Unauthenticated',
+    'Not authenticated',
+    'Authentication required',
+    'Authentication check',
+    'Authentication information',
+    'Authentication failed',
+    'Authentication credentials',
+    'Username and password not accepted',
+  ],
+  spam: [
+    'Blocklist',
+    'Block list',
+    'Blacklist',
+    'Black list',
+    'Denylist',
+    'Dnsbl',
+    'Barracudacentral',
+    'Barracuda reputation',
+    'Ipcheck.proofpoint',
+    'Blocked using',
+    'Dt:spm',
+    'Poor reputation',
+    'Low reputation',
+    'Bad reputation',
+    'Ip reputation',
+    'Domain reputation',
+    'User complaints',
+    'Bulk mail',
+    'Junk',
+    'Unfortunately, messages from',
+    'Mail rejete',
+    'Objectionable content',
+  ],
+  other: [
+    'Host not found, try again',
+    'Malformed or unexpected name server reply',
+    'Temporary failure in name resolution',
+    'Temporary lookup failure',
+    'Temporary dns failure',
+  ],
+  domain_not_found: [
+    'Domain not found',
+    'Domain name not found',
+    'Domain does not exist',
+    "Domain doesn't exist",
+    'Domain is not found',
+    'Host not found',
+    'Host unknown',
+    'Unknown host',
+    'No such domain',
+    'Unknown domain',
+    'Bad destination system',
+    'Nxdomain',
+    'No mx record',
+    'Null mx',
+    'Nullmx',
+    'Indicated no smtp service',
+    'Non-existent hosts',
+    'Name service error',
+  ],
+  mailbox_not_found: [
+    'User unknown',
+    'Unknown user',
+    'Unknown local part',
+    'No such user',
+    'No such recipient',
+    'No such mailbox',
+    'No such address',
+    'No such person',
+    'No mailbox here',
+    'Mailbox not found',
+    'Mailbox unavailable',
+    'Mailbox does not exist',
+    'Mailbox disabled',
+    'Mailbox is inactive',
+    'Mailbox unknown',
+    'User not found',
+    'User does not exist',
+    'User not exist',
+    'Recipnotfound',
+    'Recipient unknown',
+    'Unknown recipient',
+    'Recipient does not exist',
+    'Invalid recipient',
+    'Invalid mailbox',
+    'Address unknown',
+    'Unknown address',
+    'Address does not exist',
+    'Address not found',
+    'Account that you tried to reach',
+    'Account has been disabled',
+    'Account is disabled',
+    'Account disabled',
+    'Account is not available',
+    'Account does not exist',
+    'No account by that name',
+    'Not a valid mailbox',
+    'Not listed in domino directory',
+    'Not listed in public name',
+    'Unrouteable address',
+    'Unroutable address',
+    'Undeliverable address',
+    'Not our customer',
+    'Recipient address rejected: undeliverable',
+    "Dosn't exist",
+    "Doesn't exist",
+  ],
+};
+
+/** Enhanced codes without words, and without a basic code. */
+const enhanced: readonly (readonly [FailureClass, string])[] = [
+  ['mailbox_not_found', '5.1.0'],
+  ['mailbox_not_found', '5.1.1'],
+  ['domain_not_found', '5.1.2'],
+  ['mailbox_not_found', '5.1.3'],
+  ['mailbox_not_found', '5.1.4'],
+  ['mailbox_not_found', '5.1.6'],
+  ['domain_not_found', '5.1.10'],
+  ['mailbox_not_found', '5.2.1'],
+  ['mailbox_full', '5.2.2'],
+  ['message_too_large', '5.2.3'],
+  ['message_too_large', '5.3.4'],
+  ['domain_not_found', '5.4.4'],
+  ['rate_limited', '5.4.5'],
+  ['domain_not_found', '5.4.310'],
+  ['rate_limited', '5.5.3'],
+  ['auth_failure', '5.7.8'],
+  ['auth_failure', '5.7.9'],
+  ['auth_failure', '5.7.20'],
+  ['auth_failure', '5.7.21'],
+  ['auth_failure', '5.7.22'],
+  ['auth_failure', '5.7.23'],
+  ['auth_failure', '5.7.24'],
+  ['auth_failure', '5.7.25'],
+  ['auth_failure', '5.7.26'],
+  ['domain_not_found', '5.7.27'],
+  ['rate_limited', '5.7.28'],
+  ['auth_failure', '5.7.57'],
+  ['rate_limited', '5.7.500'],
+  ['spam', '5.7.501'],
+  ['spam', '5.7.502'],
+  ['spam', '5.7.503'],
+  ['auth_failure', '5.7.509'],
+  ['spam', '5.7.511'],
+  ['auth_failure', '5.7.515'],
+  ['spam', '5.7.606'],
+  ['rate_limited', '5.7.650'],
+  ['rate_limited', '5.7.705'],
+  ['spam', '5.7.708'],
+];
+
+/** Of the subject alone; without it, the basic code would speak of the mailbox, or of nothing. */
+const subjects: readonly (readonly [FailureClass, string])[] = [
+  ['other', '5.3.99'],
+  ['other', '5.4.99'],
+  ['other', '5.6.99'],
+  ['policy', '5.7.99'],
+];
+
+/** Basic codes without words; of some it matters in which phase they come. */
+const basic: readonly (readonly [FailureClass, number, ReplyPhase | null])[] = [
+  ['policy', 521, null],
+  ['auth_failure', 530, null],
+  ['auth_failure', 534, null],
+  ['auth_failure', 535, null],
+  ['auth_failure', 538, null],
+  ['domain_not_found', 556, null],
+  ['mailbox_not_found', 450, 'rcpt'],
+  ['mailbox_full', 452, 'rcpt'],
+  ['mailbox_not_found', 550, 'rcpt'],
+  ['policy', 550, 'content'],
+  ['mailbox_not_found', 551, 'rcpt'],
+  ['mailbox_full', 552, 'rcpt'],
+  ['message_too_large', 552, 'mail'],
+  ['message_too_large', 552, 'data'],
+  ['message_too_large', 552, 'content'],
+  ['mailbox_not_found', 553, 'rcpt'],
+  ['policy', 554, 'content'],
+];
+
+type Example = { expected: FailureClass; of: Parameters<typeof classifyReply> };
+
+const examples: readonly Example[] = [
+  ...replies.map(([expected, phase, code, text]) =>
+    exampleOf(expected, code, enhancedCodeOf(text), text, phase),
+  ),
+  ...Object.entries(words).flatMap(([expected, texts]) =>
+    // What says nothing of the mailbox shows itself where the code alone would speak of it.
+    texts.map(
+      (text) =>
+        expected === 'other'
+          ? exampleOf(expected, 550, null, text, 'rcpt')
+          : exampleOf(expected as FailureClass, null, null, text, null), // A key of `words`.
+    ),
+  ),
+  ...enhanced.map(([expected, code]) => exampleOf(expected, null, code, '', null)),
+  ...subjects.map(([expected, code]) => exampleOf(expected, 550, code, '', 'rcpt')),
+  ...basic.map(([expected, code, phase]) => exampleOf(expected, code, null, '', phase)),
+  exampleOf('policy', 450, '4.1.7', 'no such user', 'rcpt'),
+  exampleOf('policy', 450, '4.1.8', 'no such domain', 'rcpt'),
+];
+
+function exampleOf(expected: FailureClass, ...of: Parameters<typeof classifyReply>): Example {
+  return { expected, of };
+}
+
+test('words alone, and codes alone, are classified', () => {
+  expect(examples.filter(({ expected, of }) => classifyReply(...of) !== expected)).toEqual([]);
+});
+
+/** Each entry of the tables, and the tables without it. */
+const entries: readonly { entry: string; without: typeof replyTables }[] = [
+  ...replyTables.phrases.flatMap(([failureClass, phrases], index) =>
+    phrases.map((phrase) => ({
+      entry: phrase,
+      without: {
+        ...replyTables,
+        phrases: replyTables.phrases.with(index, [failureClass, phrases.filter((other) => other !== phrase)]),
+      },
+    })),
+  ),
+  ...(['enhancedCodes', 'enhancedSubjects'] as const).flatMap((table) =>
+    [...replyTables[table].keys()].map((code) => ({
+      entry: code,
+      without: {
+        ...replyTables,
+        [table]: new Map([...replyTables[table]].filter(([other]) => other !== code)),
+      },
+    })),
+  ),
+  ...Object.keys(replyTables.basicCodes).map((code) => ({
+    entry: code,
+    without: {
+      ...replyTables,
+      basicCodes: Object.fromEntries(
+        Object.entries(replyTables.basicCodes).filter(([other]) => other !== code),
+      ),
+    },
+  })),
+  ...[...replyTables.senderCodes].map((code) => ({
+    entry: code,
+    without: {
+      ...replyTables,
+      senderCodes: new Set([...replyTables.senderCodes].filter((other) => other !== code)),
+    },
+  })),
+];
+
+test('each entry of the tables is needed: without it some reply is classified otherwise', () => {
+  const needless = entries.filter(({ without }) =>
+    examples.every(({ expected, of: [code, enhancedCode, text, phase] }) => {
+      return classifyReply(code, enhancedCode, text, phase, without) === expected;
+    }),
+  );
+  expect(needless.map(({ entry }) => entry)).toEqual([]);
 });

@@ -122,7 +122,6 @@ const phrases: readonly (readonly [FailureClass, readonly string[]])[] = [
       'exceeds fixed',
       'message length exceeds',
       'mail size',
-      'email size',
       'header size exceeds',
     ],
   ],
@@ -384,8 +383,13 @@ const enhancedSubjects: ReadonlyMap<string, FailureClass> = new Map([
   ['7', 'policy'],
 ]);
 
-function classifyEnhancedCode(subjectAndDetail: string): FailureClass | undefined {
-  return enhancedCodes.get(subjectAndDetail) ?? enhancedSubjects.get(subjectAndDetail.slice(0, 1));
+function classifyEnhancedCode(
+  subjectAndDetail: string,
+  tables: Pick<typeof replyTables, 'enhancedCodes' | 'enhancedSubjects'>,
+): FailureClass | undefined {
+  return (
+    tables.enhancedCodes.get(subjectAndDetail) ?? tables.enhancedSubjects.get(subjectAndDetail.slice(0, 1))
+  );
 }
 
 /** What RFC 5321 §4.2.3 and RFC 4954 §6 leave to say where there are neither words nor an enhanced code. */
@@ -420,26 +424,32 @@ function withoutAddresses(words: string): string {
 
 const mailAddress = /[^\s<>()[\]"',;:@]{1,64}@[^\s<>()[\]"',;:@]{1,255}/g;
 
+/** What replies are classified by. */
+export const replyTables = { phrases, enhancedCodes, enhancedSubjects, basicCodes, senderCodes };
+
 /**
  * Why a message was refused or put off.
  *
  * @param code the reply's three digits, or null where there was none (a delivery report may carry only a status)
  * @param enhancedCode as from `enhancedCodeOf`
  * @param text the reply's words; only the first 500 characters are looked at, in one pass a phrase
+ * @param tables others only in tests, which ask whether each entry is needed
  */
 export function classifyReply(
   code: number | null,
   enhancedCode: string | null,
   text: string,
   phase: ReplyPhase | null,
+  tables: typeof replyTables = replyTables,
 ): FailureClass {
-  if (enhancedCode !== null && senderCodes.has(enhancedCode.slice(2))) return 'policy';
+  if (enhancedCode !== null && tables.senderCodes.has(enhancedCode.slice(2))) return 'policy';
   const words = withoutAddresses(text.slice(0, diagnosticCharsMax).toLowerCase());
-  for (const [failureClass, candidates] of phrases) {
+  for (const [failureClass, candidates] of tables.phrases) {
     if (candidates.some((phrase) => words.includes(phrase))) return failureClass;
   }
-  const byEnhancedCode = enhancedCode === null ? undefined : classifyEnhancedCode(enhancedCode.slice(2));
+  const byEnhancedCode =
+    enhancedCode === null ? undefined : classifyEnhancedCode(enhancedCode.slice(2), tables);
   if (byEnhancedCode !== undefined) return byEnhancedCode;
   if (code === null) return 'other';
-  return basicCodes[`${code} ${phase ?? ''}`] ?? basicCodes[`${code}`] ?? 'other';
+  return tables.basicCodes[`${code} ${phase ?? ''}`] ?? tables.basicCodes[`${code}`] ?? 'other';
 }

@@ -286,3 +286,238 @@ test('a subject like that of a report, and nothing else, makes none', () => {
     'From: someone@example.test\r\nSubject: Delivery notification for your parcel\r\n\r\nThank you.';
   expect(readReport(Buffer.from(source)).kind).toBe('unrecognised');
 });
+
+/** What ordinary people send, but for the subject and the words. */
+const fromPerson = (subject: string, words: string) =>
+  readReport(Buffer.from(`From: someone@example.test\r\nSubject: ${subject}\r\n\r\n${words}`));
+
+/** Those of `texts` of which something else is read than of all. */
+const others = (texts: readonly string[], isRead: (text: string) => boolean) =>
+  texts.filter((text) => !isRead(text));
+
+test('a subject of a report is known for one, where its words explain a failure', () => {
+  const subjects = [
+    'undeliver',
+    'returned mail',
+    'mail delivery failed',
+    'mail delivery failure',
+    'mail delivery error',
+    'mail delivery problem',
+    'mail delivery status notification',
+    'mail failure',
+    'mail system error',
+    'mail could not be delivered',
+    'mail returned to sender',
+    'mailer daemon',
+    'delivery status notification',
+    'delivery failure',
+    'delivery failed',
+    'delivery error',
+    'delivery notification',
+    'delivery report',
+    'failed delivery',
+    'failure notice',
+    'failure delivery',
+    'failed mail',
+    'message delivery failure',
+    'message status - undeliverable',
+    'message undeliver',
+    'message delayed',
+    'non delivery report',
+    'non-delivery',
+    'nondeliverable',
+    'notification: delivery',
+    'warning: message',
+    'warning: could not send',
+    'there was an error sending your mail',
+    'returning message to sender',
+    'user unknown',
+    'unknown user',
+    'unzustellbar',
+    'nicht zustellbar',
+    'mail konnte nicht',
+    'non remis',
+    'échec de la remise',
+    'no se puede entregar',
+    'no entregado',
+    'impossibile recapitare',
+    'onbestelbaar',
+    'niet bezorgd',
+    'não é possível entregar',
+    'olevererbart',
+    'недоставленное',
+    '未送达',
+    '无法投递',
+    '系统退信',
+    '配信不能',
+  ];
+  const words = '<someone@example.test>: 550 5.1.1 User unknown';
+  expect(fromPerson('A parcel', words).kind).toBe('unrecognised');
+  expect(others(subjects, (subject) => fromPerson(subject, words).kind === 'delivery_status')).toEqual([]);
+});
+
+test('a report is known by its first words, whoever has written it', () => {
+  const openings = [
+    'this is the qmail-send program',
+    'created automatically by mail delivery software',
+    "wasn't able to deliver your message",
+    'was not able to deliver your message',
+    'unable to deliver your message',
+    'unable to deliver the message',
+    'unable to deliver message',
+    'could not be delivered to',
+    'could not deliver your message',
+    "couldn't be delivered",
+    "wasn't delivered to",
+    'delivery has failed to these recipients',
+    'delivery to the following recipient',
+    'did not reach the following recipient',
+    'did not reach some or all of',
+    'was not delivered to',
+    'following addresses had permanent',
+    'following addresses had delivery',
+    'following addresses had transient',
+    'transcript of session follows',
+    'has not yet been delivered to',
+    'this is the mailer-daemon',
+  ];
+  expect(fromPerson('A parcel', 'Hello').kind).toBe('unrecognised');
+  expect(others(openings, (words) => fromPerson('A parcel', words).kind === 'delivery_status')).toEqual([]);
+});
+
+test('words that say that mail still waits are no report of a failure', () => {
+  const marks = [
+    'warning only',
+    'warning message only',
+    'has not yet been delivered',
+    'have not yet been delivered',
+    'has been delayed',
+    'is delayed',
+    'delivery delayed',
+    'notification (delay)',
+    'transient non-fatal errors',
+    'will be retried',
+    'will keep trying',
+    'will continue to try',
+    'will try again',
+    'still being retried',
+    'still trying to deliver',
+    'no action is required',
+    'warning: message',
+    'warning: could not send message for past',
+  ];
+  const actionFor = (words: string) =>
+    recipientOf(inWords(`<someone@example.test>: 550 5.1.1 User unknown\r\n${words}`)).action;
+  expect(actionFor('It was given up.')).toBe('failed');
+  expect(others(marks, (mark) => actionFor(mark) === 'delayed')).toEqual([]);
+});
+
+test('an automatic reply is known by its subject, also as an answer', () => {
+  const subjects = [
+    'auto:',
+    'auto reply',
+    'auto-reply',
+    'auto response',
+    'auto-response',
+    'automatic reply',
+    'automatic response',
+    'automated reply',
+    'automated response',
+    'autoreply',
+    'out of office',
+    'out of the office',
+    'away from',
+    'i am away',
+    'on vacation',
+    'vacation',
+    'automatische antwort',
+    'abwesen',
+    'réponse automatique',
+    'absence',
+    'respuesta autom',
+    'fuera de la oficina',
+    'risposta automatica',
+    'automatisch antwoord',
+    'afwezig',
+    'resposta autom',
+    'automatiskt svar',
+    'automatisk svar',
+    'autosvar',
+    'odpowiedź automatyczna',
+    'автоответ',
+    '自動応答',
+    '自動返信',
+    '自动回复',
+    '自动答复',
+    '自動回覆',
+  ];
+  const isReply = (subject: string) =>
+    [subject, `Re: ${subject}`].every((each) => fromPerson(each, 'Hello').kind === 'automatic_reply');
+  expect(others(subjects, isReply)).toEqual([]);
+});
+
+test.each([
+  ...['failed', 'failure', 'error', 'undeliverable', 'bounced'].map((word) => [word, '4.0.0', 'failed']),
+  ...['delayed', 'delay'].map((word) => [word, '5.0.0', 'delayed']),
+  ...['delivered', 'relayed', 'expanded'].map((word) => [word, '5.0.0', word]),
+  ['of its own', '5.0.0', 'failed'],
+  ['of its own', '4.0.0', 'delayed'],
+  ['of its own', '2.0.0', 'delivered'],
+])('the action %j with the status %s is %s', (word, status, action) => {
+  const fields = `Final-Recipient: rfc822; someone@example.test\r\nAction: ${word}\r\nStatus: ${status}`;
+  expect(recipientOf(inStatus(fields)).action).toBe(action);
+});
+
+test.each(['rfc822;', 'utf-8;', 'smtp;', 'internet;', 'local;', 'dns;', ';', ''])(
+  'an address of the type %j is read',
+  (type) => {
+    const fields = `Final-Recipient: ${type} someone@example.test\r\nAction: failed`;
+    expect(recipientOf(inStatus(fields)).address).toBe('someone@example.test');
+  },
+);
+
+/** A report as its parts, each with its own type. */
+const inParts = (...parts: readonly (readonly [type: string, text: string])[]) =>
+  readReport(
+    Buffer.from(
+      `From: someone@example.test\r\nSubject: x\r\nContent-Type: multipart/report; boundary=b\r\n\r\n${parts
+        .map(
+          ([type, text]) =>
+            `--b\r\nContent-Type: ${type}\r\nContent-Disposition: attachment\r\n\r\n${text}\r\n`,
+        )
+        .join('')}--b--\r\n`,
+    ),
+  );
+
+test.each([
+  'message/delivery-status',
+  'message/global-delivery-status',
+  'message/report',
+  'text/plain',
+  'application/octet-stream',
+])('the fields of a report are found in a part of the type %s, and its complaint too', (type) => {
+  const fields = 'Final-Recipient: rfc822; someone@example.test\r\nAction: failed\r\nStatus: 5.1.1';
+  expect(inParts([type, fields]).kind).toBe('delivery_status');
+  if (type.endsWith('delivery-status')) return;
+  expect(inParts([type, 'Feedback-Type: abuse\r\nVersion: 1']).kind).toBe('abuse');
+});
+
+test.each([
+  ['abuse', true],
+  ['fraud', true],
+  ['other', true],
+  ['opt-out', true],
+  ['opt-out-list', true],
+  ['of-its-own', true],
+  ['constructor', true],
+  ['not-spam', false],
+  ['auth-failure', false],
+  ['virus', false],
+])('feedback of the type %s: that it is a complaint is %s', (feedbackType, isComplaint) => {
+  const fields = `Feedback-Type: ${feedbackType}\r\nUser-Agent: x/1\r\nVersion: 1`;
+  for (const copyType of ['message/rfc822', 'message/global', 'text/rfc822-headers']) {
+    expect(
+      inParts(['message/feedback-report', fields], [copyType, 'Return-Path: <us@send.example.test>\r\n\r\n']),
+    ).toEqual({ kind: 'abuse', feedbackType, isComplaint, returnPath: 'us@send.example.test' });
+  }
+});

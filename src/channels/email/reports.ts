@@ -129,17 +129,11 @@ function readReturnedMail(head: ReportHead, parts: MailParts): BounceReport | nu
   return likelihood === 'yes' || isExplained ? { kind: 'delivery_status', recipients } : null;
 }
 
-/** Of each type, whether it is a person who wants no more of this mail. RFC 5965 §7.3, its registry, and its drafts. */
-const complaintTypes: Readonly<Record<string, boolean>> = {
-  abuse: true,
-  fraud: true,
-  other: true,
-  'opt-out': true,
-  'opt-out-list': true,
-  'not-spam': false,
-  'auth-failure': false,
-  virus: false,
-};
+/**
+ * All other types (RFC 5965 §7.3, its registry and its drafts: `abuse`, `fraud`, `other`, `opt-out`, `opt-out-list`)
+ * are of a person who wants no more of this mail, and so is what nobody registered: it is one of `other`.
+ */
+const typesWithoutComplaint: ReadonlySet<string> = new Set(['not-spam', 'auth-failure', 'virus']);
 
 function readFeedback(head: ReportHead, parts: MailParts): BounceReport | null {
   const { fields: headFields, others, text } = parts;
@@ -153,8 +147,7 @@ function readFeedback(head: ReportHead, parts: MailParts): BounceReport | null {
     return {
       kind: 'abuse',
       feedbackType,
-      // What nobody registered is one of `other`.
-      isComplaint: Object.hasOwn(complaintTypes, feedbackType) ? complaintTypes[feedbackType] === true : true,
+      isComplaint: !typesWithoutComplaint.has(feedbackType),
       returnPath: readPath(group?.get('original-mail-from') ?? '') ?? findReturnPath(parts),
     };
   }

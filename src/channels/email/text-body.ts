@@ -1,4 +1,4 @@
-import type { Steps } from '../../platform/steps.ts';
+import { concatInSteps, type Steps } from '../../platform/steps.ts';
 import { encodeBase64LinesInSteps } from './base64.ts';
 import { encodeAscii, type Piece } from './pieces.ts';
 import { countEscaped, encodeQuotedPrintable, normaliseLineEnds, softBreak } from './quoted-printable.ts';
@@ -37,7 +37,7 @@ export function* encodeTextInSteps(text: string, stepLengthMax = textStepLengthM
     escaped += countEscaped(bytes);
   }
   if (escaped > length * escapedShareMax) {
-    return { encoding: 'base64', body: [yield* encodeBase64LinesInSteps(Buffer.concat(octets, length))] };
+    return { encoding: 'base64', body: yield* encodeBase64LinesInSteps(yield* concatInSteps(octets)) };
   }
   const last = parts.length - 1;
   const body = yield* writeParts(parts, (part, index) => {

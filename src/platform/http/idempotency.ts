@@ -1,4 +1,5 @@
 import { type Connection, statement, unpreparedStatement } from '../postgres/database.ts';
+import { deleteOldRows } from '../postgres/old-rows.ts';
 import { defineError, PublicError } from './errors.ts';
 
 /**
@@ -187,9 +188,26 @@ export async function keepResponses(
   ]);
 }
 
+/** Competes with requests that renew an expired key, and skips those. By idempotency_keys_created_at. */
+const deleteExpired = unpreparedStatement(
+  `with expired as (
+     select organization_id, endpoint, key
+     from idempotency_keys
+     where created_at <= $1
+     limit $2
+     for update skip locked
+   )
+   delete from idempotency_keys k
+   using expired
+   where k.organization_id = expired.organization_id and k.endpoint = expired.endpoint and k.key = expired.key
+   returning true as is_deleted`,
+);
+
 /** Keys that may be used again. */
-export async function deleteExpiredKeys(connection: Connection, expiredBefore: Date): Promise<void> {
-  await connection.rows(unpreparedStatement('delete from idempotency_keys where created_at <= $1'), [
-    expiredBefore,
-  ]);
+export async function deleteExpiredKeys(
+  connection: Connection,
+  expiredBefore: Date,
+  rowsMax?: number,
+): Promise<void> {
+  await deleteOldRows(connection, deleteExpired, expiredBefore, rowsMax);
 }

@@ -2,6 +2,7 @@ import { LRUCache } from 'lru-cache';
 import { type Clock, dateOf } from '../clock.ts';
 import type { Log } from '../log.ts';
 import { type Connection, type Database, statement, unpreparedStatement } from '../postgres/database.ts';
+import { deleteOldRows } from '../postgres/old-rows.ts';
 
 /**
  * Counts in windows of 60 seconds that all nodes share. A node counts by itself and answers at once; what it has
@@ -141,7 +142,26 @@ async function addToWindows(
   return new Map(rows.map((row) => [`${row.kind}:${row.subject}`, row.used]));
 }
 
+/** Reads all windows, which are those of an hour or so. Skips what another node is deleting. */
+const deleteOld = unpreparedStatement(
+  `with old as (
+     select subject, kind, window_start
+     from rate_windows
+     where window_start < $1
+     limit $2
+     for update skip locked
+   )
+   delete from rate_windows w
+   using old
+   where w.subject = old.subject and w.kind = old.kind and w.window_start = old.window_start
+   returning true as is_deleted`,
+);
+
 /** Windows that nobody will ask for again. */
-export async function deleteOldRateWindows(connection: Connection, before: Date): Promise<void> {
-  await connection.rows(unpreparedStatement('delete from rate_windows where window_start < $1'), [before]);
+export async function deleteOldRateWindows(
+  connection: Connection,
+  before: Date,
+  rowsMax?: number,
+): Promise<void> {
+  await deleteOldRows(connection, deleteOld, before, rowsMax);
 }

@@ -11,7 +11,7 @@ import { startSilentProxy } from '../../../test/support/silent-proxy.ts';
 import { systemClock } from '../clock.ts';
 import { silentLog } from '../log.ts';
 import { type Database, openDatabase, unpreparedStatement } from '../postgres/database.ts';
-import { type Lease, takeLease } from './lease.ts';
+import { type Lease, takeLease, workerLockClass } from './lease.ts';
 
 let testDatabase: TestDatabase;
 let observer: pg.Client;
@@ -29,7 +29,7 @@ afterAll(async () => {
 
 /** Advisory locks are per database, and other tests take theirs on the same server. */
 const leaseLocks = `pg_locks l join pg_database d on d.oid = l.database and d.datname = current_database()
-  where l.locktype = 'advisory' and l.classid = 740521`;
+  where l.locktype = 'advisory' and l.classid = ${workerLockClass}`;
 
 type Node = { lease: Lease; database: Database; recovered: number[] };
 
@@ -58,11 +58,7 @@ async function startNode(recover: (epoch: number) => Promise<void> = () => Promi
 /** The first worker, once it is the guardian: a lease is had before that, and the next worker could be quicker. */
 async function startGuardian(): Promise<Node> {
   const node = await startNode();
-  const isGuarding = async () => {
-    const { rowCount } = await observer.query(`select from ${leaseLocks} and l.objid = 0 and l.granted`);
-    return rowCount === 1;
-  };
-  for (let isGuardian = false; !isGuardian;) isGuardian = await isGuarding();
+  await findGuardian();
   return node;
 }
 
@@ -75,6 +71,16 @@ afterEach(async () => {
   for (let left = await countConnections(); left > 0;) left = await countConnections();
   expect(await listEpochs()).toEqual([]);
 });
+
+/** The connection of the guardian, as soon as there is one. */
+async function findGuardian(): Promise<number> {
+  for (;;) {
+    const { rows } = await observer.query<{ pid: number }>(
+      `select l.pid from ${leaseLocks} and l.objid = 0 and l.granted`,
+    );
+    if (rows[0] !== undefined) return rows[0].pid;
+  }
+}
 
 async function countConnections(): Promise<number> {
   const { rowCount } = await observer.query(
@@ -180,7 +186,7 @@ test('a worker is known once its lock is held, and not before: a guardian would 
   // Whoever holds its lock keeps it between its two steps.
   const inTheWay = new pg.Client(clientConfigOf(testDatabase.address));
   await inTheWay.connect();
-  await inTheWay.query('select pg_advisory_lock(740521, $1)', [epoch]);
+  await inTheWay.query('select pg_advisory_lock($1, $2)', [workerLockClass, epoch]);
   const starting = startNode();
   await whenGuarded([epoch]);
   expect(await listEpochs()).not.toContain(epoch);
@@ -272,16 +278,18 @@ test('a guardian whose first statement is never answered begins anew, and guards
   expect(lease.signal.aborted).toBe(false);
 });
 
-test('a recovery that fails is tried again until it works', async () => {
+test('a recovery that fails is tried again until it works, without interrupting the watch over the others', async () => {
   let attempts = 0;
   await startNode(() => {
     attempts += 1;
     return attempts === 1 ? Promise.reject(new Error('the database is busy')) : Promise.resolve();
   });
+  const guardian = await findGuardian();
   const worker = await startNode();
   await terminateHolder(worker.lease.epoch);
   await whenRecovered(worker.lease.epoch);
   expect(attempts).toBe(2);
+  expect(await findGuardian()).toBe(guardian);
 });
 
 test('a worker that gives its lease back ends it: the signal aborts, and its row is gone', async () => {

@@ -2,7 +2,7 @@ import { hostname } from 'node:os';
 import type { Client } from 'pg';
 import { type Clock, now, sleep } from '../clock.ts';
 import type { Log } from '../log.ts';
-import { type Database, unpreparedStatement } from '../postgres/database.ts';
+import { type Database, DatabaseUnavailableError, unpreparedStatement } from '../postgres/database.ts';
 
 /**
  * A worker's sign of life: a connection of its own that holds an advisory lock on the worker's epoch. PostgreSQL
@@ -32,12 +32,15 @@ export type LeaseOptions = {
   database: Database;
   clock: Clock;
   log: Log;
-  /** Returns the claims of a worker that is certainly dead; may run more than once for the same epoch. */
+  /**
+   * Returns the claims of a worker that is certainly dead; may run more than once for the same epoch. Should it reject,
+   * it is asked again: at once when the database is back (`DatabaseUnavailableError`), else after a growing pause.
+   */
   recover: (epoch: number) => Promise<void>;
 };
 
 /** The first half of the two-part advisory locks; the second is the epoch, or zero for the guardian. */
-const lockClass = 740_521;
+export const workerLockClass = 740_521;
 const guardianLock = 0;
 const joinChannel = 'postillion_workers';
 
@@ -102,7 +105,7 @@ async function register({ database, clock }: LeaseOptions, holder: Client): Prom
     unpreparedStatement<{ epoch: number }>("select nextval('worker_epochs') as epoch"),
   );
   if (next === undefined) throw new Error('no worker epoch');
-  await database.rowsAlone(holder, takeLock, [lockClass, next.epoch]);
+  await database.rowsAlone(holder, takeLock, [workerLockClass, next.epoch]);
   await database.rowsAlone(
     holder,
     unpreparedStatement('insert into workers (epoch, host, pid, started_at) values ($1, $2, $3, $4)'),
@@ -140,7 +143,7 @@ async function guard(options: LeaseOptions, ownEpoch: number, signal: AbortSigna
 async function guardOnce(options: LeaseOptions, ownEpoch: number, round: AbortController): Promise<void> {
   const { database } = options;
   await withWaitingConnection(options, round.signal, async (client) => {
-    await database.waitAlone(client, takeLock, [lockClass, guardianLock]);
+    await database.waitAlone(client, takeLock, [workerLockClass, guardianLock]);
     const watched = new Set([ownEpoch]);
     const broken = new Promise<never>((_resolve, reject) => {
       const watch = (epoch: number) => {
@@ -178,21 +181,57 @@ async function startWatching(
   for (const { epoch } of workers) watch(epoch);
 }
 
-/** Resolves when the worker is dead and buried. */
+/** Fewer would try what always fails too often; more would keep what failed once for longer. */
+const recoveryPauseMinMs = 500;
+const recoveryPauseMaxMs = 60_000;
+
+/**
+ * Resolves when the worker is dead and buried. One whose claims cannot be recovered is tried again after longer and
+ * longer pauses, and by itself: its trouble must not interrupt the watch over the others.
+ */
 async function watchWorker(options: LeaseOptions, epoch: number, signal: AbortSignal): Promise<void> {
+  const recover = async () => {
+    await options.recover(epoch);
+    return true;
+  };
+  // Ends when it is buried, or when the guardian's round does.
+  for (let pauseMs = recoveryPauseMinMs; !isAborted(signal);) {
+    const isBuried = await bury(options, epoch, signal, () =>
+      recover().catch((cause: unknown) => {
+        if (cause instanceof DatabaseUnavailableError) throw cause;
+        options.log.error({ err: cause, epoch, pause_ms: pauseMs }, 'an ended worker cannot be recovered');
+        return false;
+      }),
+    );
+    if (isBuried) return;
+    await sleep(options.clock, pauseMs, signal).catch(ignore);
+    pauseMs = Math.min(pauseMs * 2, recoveryPauseMaxMs);
+  }
+}
+
+/** Returns whether the worker is dead and buried: not where its claims were not recovered. */
+async function bury(
+  options: LeaseOptions,
+  epoch: number,
+  signal: AbortSignal,
+  recover: () => Promise<boolean>,
+): Promise<boolean> {
   const { database } = options;
+  let isBuried = false;
   await withWaitingConnection(options, signal, async (client) => {
-    await database.waitAlone(client, takeLock, [lockClass, epoch]);
+    await database.waitAlone(client, takeLock, [workerLockClass, epoch]);
     await database.rowsAlone(client, unpreparedStatement('begin'));
     // Claims under way are waited for, and then recovered; later ones wait, and then find no worker.
     await database.waitAlone(client, unpreparedStatement('select from workers where epoch = $1 for update'), [
       epoch,
     ]);
-    await options.recover(epoch);
+    if (!(await recover())) return;
     await database.rowsAlone(client, unpreparedStatement('delete from workers where epoch = $1'), [epoch]);
     await database.rowsAlone(client, unpreparedStatement('commit'));
     options.log.info({ epoch }, 'claims of an ended worker recovered');
+    isBuried = true;
   });
+  return isBuried;
 }
 
 /**

@@ -1,4 +1,4 @@
-import { channels } from '../../accounts/accounts.ts';
+import { channels } from '../../channels/channel.ts';
 import { consentStates } from '../../audience/audience.ts';
 import { toPredicate } from '../../platform/postgres/predicate.ts';
 import type { LeafType } from '../leaf.ts';

@@ -1,4 +1,4 @@
-import type { Channel } from '../../accounts/accounts.ts';
+import type { Channel } from '../../channels/channel.ts';
 import {
   type CampaignMessage,
   type EngagementAction,

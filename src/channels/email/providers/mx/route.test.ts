@@ -98,6 +98,13 @@ test.each<DnsFailure>(['SERVFAIL', 'REFUSED', 'garbage'])(
   },
 );
 
+test('a domain that has an address is not its own mail host where the look-up of its MX records failed', async () => {
+  const { dns, resolver } = await arrange({ 'example.test': { A: ['127.0.0.1'] }, 'slow.test': {} });
+  dns.fail('slow.test', 'SERVFAIL');
+  const halfKnown = { ...resolver, mx: () => resolver.mx('slow.test') };
+  expect(await findMxRoute(halfKnown, 'example.test', never)).toMatchObject({ kind: 'failed' });
+});
+
 test('hosts of equal preference take turns, and never before one that is preferred', async () => {
   const { resolver } = await arrange({
     'example.test': {

@@ -1,8 +1,9 @@
+import { readFileSync } from 'node:fs';
 import { expect, test } from 'vitest';
 import { describeEmailProvider } from '../../../../../test/support/email-provider-conformance.ts';
 import type { SendOutcome } from '../../../outcome.ts';
 import type { EmailHandOff } from '../../provider.ts';
-import { createSandboxProvider, type SandboxDelivery } from './sandbox.ts';
+import { createSandboxProvider, type SandboxDelivery, simulatedOutcomes } from './sandbox.ts';
 
 function arrange(keep?: () => Promise<void>) {
   const kept: SandboxDelivery[] = [];
@@ -94,4 +95,13 @@ test('what could not be kept is not called accepted', async () => {
   const failure = new Error('the inbox is away');
   const { handOffTo } = arrange(() => Promise.reject(failure));
   await expect(handOffTo('ann@example.com')).rejects.toBe(failure);
+});
+
+test('the documentation lists the addresses of the simulator, and no others', () => {
+  const page = readFileSync(new URL('../../../../../README.md', import.meta.url), 'utf8');
+  const line =
+    /^.*addresses at `simulator\.postillion\.test` choose their outcome: ([^;]*);/m.exec(page)?.[1] ?? '';
+  const listed = [...line.matchAll(/`(\w+)@`/g)].map(([, name]) => name);
+  // That one is dropped before it gets here.
+  expect(listed).toEqual([...simulatedOutcomes, 'suppressed']);
 });

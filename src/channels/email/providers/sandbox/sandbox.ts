@@ -1,3 +1,4 @@
+import { concatInSteps, runInSteps } from '../../../../platform/steps.ts';
 import type { RecipientReference, RemoteReply, SendOutcome } from '../../../outcome.ts';
 import type { EmailHandOff, EmailProvider } from '../../provider.ts';
 import { readSimulatorName, simulatorDomain } from '../../simulator.ts';
@@ -49,7 +50,7 @@ export function createSandboxProvider(tools: SandboxTools): EmailProvider {
         recipient: handOff.recipient,
         sender: handOff.envelopeFrom,
         outcome,
-        source: Buffer.concat(handOff.content),
+        source: await runInSteps(concatInSteps(handOff.content)),
       });
       if (outcome === 'complained') await tools.reportComplaint(handOff.reference);
       return simulate(outcome, handOff);
@@ -67,7 +68,8 @@ function chooseOutcome(recipient: string): SimulatedOutcome {
   return simulatedOutcomes.find((outcome) => outcome === name) ?? 'delivered';
 }
 
-const simulatedOutcomes: readonly SimulatedOutcome[] = [
+/** What the README lists, but for `suppressed`. */
+export const simulatedOutcomes: readonly SimulatedOutcome[] = [
   'delivered',
   'bounced',
   'softbounce',

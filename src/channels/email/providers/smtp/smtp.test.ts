@@ -177,6 +177,15 @@ test('a waiting hand-off is announced with the dot of the one before, and their 
   );
 });
 
+test('a message that does not end with a line end gets one, and is ended', async () => {
+  const { sink, provider } = await arrange();
+  const content = Buffer.from('X: 1\r\n\r\nno end');
+  expect(await send(provider, 'a@example.test', { content: [content] })).toMatchObject({ kind: 'accepted' });
+  expect(sink.messages.map((received) => received.content?.toString())).toEqual([
+    `${content.toString()}\r\n`,
+  ]);
+});
+
 test('a server without pipelining is asked step by step, and without EHLO greeted in the old way', async () => {
   const script = at('ehlo', { reply: '502 5.5.1 What?' });
   const { sink, provider } = await arrange({ script, pipelining: false });

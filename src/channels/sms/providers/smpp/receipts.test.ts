@@ -26,6 +26,7 @@ function read(message: ShortMessage) {
 
 describe('readReceipt', () => {
   it.each([
+    ['SCHEDULED', 'sent', null],
     ['ENROUTE', 'sent', null],
     ['BUFFERED', 'sent', null],
     ['ACCEPTD', 'sent', null],
@@ -39,11 +40,13 @@ describe('readReceipt', () => {
     ['UNKNOWN', 'undelivered', 'other'],
     ['REJECTD', 'failed', 'other'],
     ['REJECTED', 'failed', 'other'],
+    ['FAILED', 'undelivered', 'other'],
   ])('reads the word %s as %s', async (word, status, failure) => {
     expect(await read(receipt(`id:7 stat:${word} err:000`))).toMatchObject({ status, failure });
   });
 
   it.each([
+    [0, 'sent'],
     [1, 'sent'],
     [2, 'delivered'],
     [3, 'expired'],

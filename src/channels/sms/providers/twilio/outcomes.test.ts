@@ -108,6 +108,37 @@ test('429 without Retry-After leaves the time to whoever asks', () => {
   expect(answered(429, {})).not.toHaveProperty('retryAfterMs');
 });
 
+/** After Twilio's list of errors: what each is for the one who sent the text. */
+const meanings: readonly (readonly [kind: string, failure: string, codes: readonly number[]])[] = [
+  ['unavailable', 'sender_rejected', [10001, 20003, 20005, 20006, 20008, 20403, 21701, 21705, 30002]],
+  ['unavailable', 'other', [20004, 20404, 21609, 21730]],
+  ['deferred', 'rate_limited', [20429, 21611, 30001, 30017, 30022, 30023, 30027, 30454]],
+  ['rejected', 'unknown_subscriber', [21211, 21214, 21217, 21265, 21268, 21604, 21614, 21635, 30005, 30006]],
+  [
+    'rejected',
+    'sender_rejected',
+    [
+      21212, 21219, 21266, 21267, 21408, 21601, 21603, 21606, 21607, 21608, 21612, 21616, 21659, 21660, 21661,
+      21703, 21704, 21709, 21711, 21712, 30018, 30024, 30032, 30033, 30034, 30035, 30037, 30040, 30041,
+    ],
+  ],
+  ['rejected', 'blocked', [21610, 30004]],
+  ['rejected', 'invalid_message', [21602, 21605, 21617, 21618, 21619, 21658, 30019]],
+  ['rejected', 'unreachable', [30003, 30046]],
+  ['rejected', 'spam', [30007, 30038, 30450, 30453, 30485]],
+  ['rejected', 'other', [30008, 30010, 30410, 30500]],
+  ['rejected', 'expired', [30036]],
+];
+
+test.each(meanings)('is %s for %s: %j', (kind, failure, codes) => {
+  for (const code of codes)
+    expect([code, failureOf(code)]).toEqual([code, expect.objectContaining({ kind, failure })]);
+});
+
+test('no code has a meaning that is not listed here', () => {
+  expect(listedCodes.toSorted()).toEqual(meanings.flatMap(([, , codes]) => codes).toSorted());
+});
+
 test('each code is listed once, with words of its own', () => {
   expect(new Set(listedCodes).size).toBe(listedCodes.length);
   for (const code of listedCodes) expect(failureOf(code)?.words).toMatch(/^[A-Z].{5,80}[^.]$/);

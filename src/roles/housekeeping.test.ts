@@ -1,0 +1,177 @@
+import { afterEach, beforeEach, describe, expect, test } from 'vitest';
+import { createManualClock, type ManualClock } from '../../test/support/manual-clock.ts';
+import { createTestDatabase, type TestDatabase } from '../../test/support/test-database.ts';
+import { deleteOldProviderIds, deleteOldReputation } from '../messages/messages.ts';
+import { dateOf } from '../platform/clock.ts';
+import { deleteExpiredKeys } from '../platform/http/idempotency.ts';
+import { deleteOldRateWindows } from '../platform/http/rate-limit.ts';
+import { createIds } from '../platform/ids.ts';
+import { silentLog } from '../platform/log.ts';
+import { type Database, openDatabase, unpreparedStatement } from '../platform/postgres/database.ts';
+import { deleteOldSandboxMessages } from '../sandbox/store.ts';
+import { startHousekeeping } from './housekeeping.ts';
+
+const start = Date.parse('2026-11-21T12:00:00.000Z');
+const oldAt = dateOf(start - 40 * 24 * 3_600_000);
+const newAt = dateOf(start - 60_000);
+
+let testDatabase: TestDatabase;
+let database: Database;
+let clock: ManualClock;
+let interrupted: unknown[];
+
+beforeEach(async () => {
+  clock = createManualClock(start);
+  testDatabase = await createTestDatabase();
+  database = openDatabase({ address: testDatabase.address, connectionsMax: 2 });
+  interrupted = [];
+});
+afterEach(async () => {
+  await database.close();
+  await testDatabase.drop();
+});
+
+const run = (text: string, values: readonly unknown[] = []) =>
+  database.rows(unpreparedStatement<Record<string, unknown>>(text), values);
+
+/** Rows of two organizations in turns, `count` of them, made at that time. */
+const inserts: Readonly<Record<string, string>> = {
+  idempotency_keys: `insert into idempotency_keys
+       (organization_id, endpoint, key, fingerprint, status_code, response, created_at)
+     select ($3::uuid[])[1 + n % 2], 'POST /v1/email/send', $1::timestamptz || ' ' || n, sha256(''), 202, '{}', $1
+     from generate_series(1, $2::integer) n`,
+  rate_windows: `insert into rate_windows (subject, kind, window_start, used)
+     select ($3::uuid[])[1 + n % 2], 'kind ' || n, $1, 1 from generate_series(1, $2::integer) n`,
+  reputation_counts: `insert into reputation_counts (organization_id, hour, shard, sent, bounced, complained)
+     select ($3::uuid[])[1 + n % 2], $1, n, 1, 0, 0 from generate_series(1, $2::integer) n`,
+  provider_ids: `insert into provider_ids
+       (channel, provider_message_id, organization_id, message_id, ordinal, created_at)
+     select 'sms', $1::timestamptz || ' ' || n, ($3::uuid[])[1 + n % 2], gen_random_uuid(), 0, $1
+     from generate_series(1, $2::integer) n`,
+};
+const tables = Object.keys(inserts);
+
+async function insertRows(table: string, at: Date, count: number): Promise<void> {
+  const newId = createIds(clock);
+  await run(inserts[table]!, [at, count, [newId(), newId()]]);
+}
+
+const countRows = async (table: string) => (await run(`select from ${table}`)).length;
+
+/** The database, and how many rows each statement returned. */
+function watch() {
+  const deletedByStatement: number[] = [];
+  const watched: Database = {
+    ...database,
+    rows: async (statement, values) => {
+      const rows = await database.rows(statement, values);
+      deletedByStatement.push(rows.length);
+      return rows;
+    },
+  };
+  return { watched, deletedByStatement };
+}
+
+/** One run of it, from its beginning to its end. */
+async function keepHouse(): Promise<void> {
+  const log = {
+    ...silentLog,
+    warn: (context: unknown) => {
+      interrupted.push((context as { step: string }).step);
+    },
+  };
+  const housekeeping = startHousekeeping({ database, clock, log });
+  clock.advance(30_000);
+  await clock.whenWaiting(1);
+  await housekeeping.stop();
+}
+
+test('what is old is deleted of every organization, and what is not is kept', async () => {
+  for (const table of tables) {
+    await insertRows(table, oldAt, 4);
+    await insertRows(table, newAt, 3);
+  }
+  await keepHouse();
+  expect(interrupted).toEqual([]);
+  for (const table of tables) expect([table, await countRows(table)]).toEqual([table, 3]);
+});
+
+describe('a step that fails keeps no other from its turn, and is named in the log', () => {
+  test.each([
+    ['idempotency_keys', 'idempotency keys'],
+    ['rate_windows', 'rate windows'],
+    ['reputation_counts', 'reputation'],
+    ['provider_ids', "providers' ids"],
+  ])('%s', async (broken, step) => {
+    for (const table of tables) await insertRows(table, oldAt, 4);
+    await run(
+      `create function refuse() returns trigger language plpgsql as $$ begin raise 'refused'; end $$`,
+    );
+    await run(`create trigger refuse before delete on ${broken} execute function refuse()`);
+    await keepHouse();
+    expect(interrupted).toEqual([step]);
+    for (const table of tables) {
+      expect([table, await countRows(table)]).toEqual([table, table === broken ? 4 : 0]);
+    }
+  });
+
+  test('partitions', async () => {
+    for (const table of tables) await insertRows(table, oldAt, 4);
+    await run('alter procedure create_monthly_partitions rename to gone');
+    await keepHouse();
+    expect(interrupted).toEqual(['partitions']);
+    for (const table of tables) expect([table, await countRows(table)]).toEqual([table, 0]);
+  });
+});
+
+test('it comes again an hour after it was over, and not once it was stopped', async () => {
+  const housekeeping = startHousekeeping({ database, clock, log: silentLog });
+  clock.advance(30_000);
+  await clock.whenWaiting(1);
+  await insertRows('rate_windows', oldAt, 4);
+  clock.advance(3_599_999);
+  expect(await countRows('rate_windows')).toBe(4);
+  clock.advance(1);
+  await clock.whenWaiting(1);
+  expect(await countRows('rate_windows')).toBe(0);
+  await housekeeping.stop();
+  await insertRows('rate_windows', oldAt, 4);
+  clock.advance(7_200_000);
+  expect(await countRows('rate_windows')).toBe(4);
+});
+
+describe('twice as many old rows as a statement deletes, and one more, are all deleted', () => {
+  const deletions: Readonly<Record<string, (by: Database, rowsMax: number) => Promise<void>>> = {
+    idempotency_keys: (by, rowsMax) => deleteExpiredKeys(by, dateOf(start - 86_400_000), rowsMax),
+    rate_windows: (by, rowsMax) => deleteOldRateWindows(by, dateOf(start - 600_000), rowsMax),
+    reputation_counts: (by, rowsMax) => deleteOldReputation(by, start, rowsMax),
+    provider_ids: (by, rowsMax) => deleteOldProviderIds(by, dateOf(start - 86_400_000), rowsMax),
+  };
+
+  test.each(tables)('%s', async (table) => {
+    await insertRows(table, oldAt, 5);
+    await insertRows(table, newAt, 1);
+    const { watched, deletedByStatement } = watch();
+    await deletions[table]!(watched, 2);
+    expect(deletedByStatement).toEqual([2, 2, 1]);
+    expect(await countRows(table)).toBe(1);
+  });
+
+  test('sandbox_messages, but for the newest', async () => {
+    const newId = createIds(clock);
+    await run(
+      `insert into sandbox_messages
+         (organization_id, id, channel, message_id, recipient, sender, outcome, source, created_at)
+       select ($1::uuid[])[1 + n % 2], id, 'email', id, 'ann@example.com', 'shop@example.com', 'delivered', '', $3
+       from unnest($2::uuid[]) with ordinality as made (id, n)`,
+      [[newId(), newId()], Array.from({ length: 8 }, newId), oldAt],
+    );
+    const ids = async () =>
+      (await run('select id from sandbox_messages order by id desc')).map(({ id }) => id);
+    const newest = (await ids()).slice(0, 3);
+    const { watched, deletedByStatement } = watch();
+    await deleteOldSandboxMessages(watched, 2, 2);
+    expect(deletedByStatement).toEqual([2, 2, 1]);
+    expect(await ids()).toEqual(newest);
+  });
+});

@@ -1,0 +1,72 @@
+import {
+  bringForward,
+  deleteOldProviderIds,
+  deleteOldReputation,
+  providerIdMaxAgeMs,
+} from '../messages/messages.ts';
+import { type Clock, dateOf, now } from '../platform/clock.ts';
+import { deleteExpiredKeys, retentionMs } from '../platform/http/idempotency.ts';
+import { deleteOldRateWindows } from '../platform/http/rate-limit.ts';
+import type { Log } from '../platform/log.ts';
+import type { Database } from '../platform/postgres/database.ts';
+import { createPartitions } from '../platform/postgres/partitions.ts';
+import { tidySandbox } from '../sandbox/sandbox.ts';
+
+export type HousekeepingTools = { database: Database; clock: Clock; log: Log };
+
+const intervalMs = 60 * 60 * 1_000;
+const firstRunMs = 30_000;
+/** Of requests: a window is over after a minute, and nodes that are late may still add to it. */
+const rateWindowMaxAgeMs = 10 * 60_000;
+
+type Step = { name: string; run: () => Promise<void> };
+
+/** Those that somebody may wait for come first. */
+function stepsOf({ database, clock }: HousekeepingTools): readonly Step[] {
+  const before = (ageMs: number) => dateOf(clock.nowMs() - ageMs);
+  return [
+    { name: 'partitions', run: () => createPartitions(database, now(clock)) },
+    { name: 'bringing forward', run: () => bringForward({ database, clock }) },
+    { name: 'idempotency keys', run: () => deleteExpiredKeys(database, before(retentionMs)) },
+    { name: 'rate windows', run: () => deleteOldRateWindows(database, before(rateWindowMaxAgeMs)) },
+    { name: 'reputation', run: () => deleteOldReputation(database, clock.nowMs()) },
+    { name: "providers' ids", run: () => deleteOldProviderIds(database, before(providerIdMaxAgeMs)) },
+    { name: 'sandbox', run: () => tidySandbox(database) },
+  ];
+}
+
+/**
+ * Housekeeping that may run on any number of nodes at once, and that nothing waits for: half a minute after the start,
+ * and then an hour after it was over. A step that fails is logged and tried again with the next run; it keeps no other
+ * from its turn. `stop` waits for the step that is under way.
+ */
+export function startHousekeeping(tools: HousekeepingTools): { stop: () => Promise<void> } {
+  const { clock, log } = tools;
+  let isStopped = false;
+  let running: Promise<void> = Promise.resolve();
+  let cancel = clock.after(firstRunMs, begin);
+
+  async function runSteps() {
+    for (const { name, run } of stepsOf(tools)) {
+      if (isStopped) return;
+      try {
+        await run();
+      } catch (cause) {
+        log.warn({ err: cause, step: name }, 'housekeeping was interrupted');
+      }
+    }
+    cancel = clock.after(intervalMs, begin);
+  }
+  function begin() {
+    running = runSteps();
+  }
+  return {
+    stop: async () => {
+      isStopped = true;
+      cancel();
+      await running;
+      // The last step may have been over just before.
+      cancel();
+    },
+  };
+}

@@ -1,0 +1,112 @@
+/** What a start makes of the secret that it finds, in this process; test/journeys/secret.test.ts has the program. */
+import { mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import { afterEach, beforeEach, expect, test } from 'vitest';
+import { createTestDatabase, type TestDatabase } from '../../test/support/test-database.ts';
+import { createOrganization } from '../accounts/accounts.ts';
+import { addSuppressions, areSuppressed } from '../audience/audience.ts';
+import { readConfig } from '../config.ts';
+import { systemClock } from '../platform/clock.ts';
+import { createResolver } from '../platform/dns/dns.ts';
+import { createIds } from '../platform/ids.ts';
+import { silentLog } from '../platform/log.ts';
+import { type Database, openDatabase, unpreparedStatement } from '../platform/postgres/database.ts';
+import { createSecrets, type Secrets } from '../platform/secrets.ts';
+import type { Foundation } from './foundation.ts';
+import { instanceHostsOf } from './installation.ts';
+import { openSecrets } from './installation-secret.ts';
+import { readSecretFile, secretFileOf } from './secret-file.ts';
+
+const [own, another] = ['the own secret', 'another secret'].map((name) => name.padEnd(40, '.')) as [
+  string,
+  string,
+];
+const newId = createIds(systemClock);
+const address = 'ann@example.com';
+
+let testDatabase: TestDatabase;
+let database: Database;
+let directory: string;
+
+beforeEach(async () => {
+  testDatabase = await createTestDatabase();
+  database = openDatabase({ address: testDatabase.address, connectionsMax: 4 });
+  directory = await mkdtemp(path.join(tmpdir(), 'postillion-secret-'));
+});
+afterEach(async () => {
+  await database.close();
+  await testDatabase.drop();
+  await rm(directory, { recursive: true });
+});
+
+/** A process that has this secret, or none but what its data directory may hold. */
+function foundation(secret: string | null): Foundation {
+  const config = { ...readConfig({}), secret, dataDirectory: directory };
+  const resolver = createResolver({ servers: [], clock: systemClock });
+  resolver.close();
+  return {
+    config,
+    database,
+    clock: systemClock,
+    newId,
+    log: silentLog,
+    resolver,
+    hosts: instanceHostsOf(config),
+    close: () => Promise.resolve(),
+  };
+}
+
+const anOrganization = async () =>
+  (await createOrganization({ database, clock: systemClock, newId }, 'Own')).id;
+const suppress = (secrets: Secrets, organizationId: string, suppressed = address) =>
+  addSuppressions(database, { clock: systemClock, secrets }, 'email', [
+    { organizationId, address: suppressed, reason: 'unsubscribe' },
+  ]);
+const isSuppressed = (secrets: Secrets, organizationId: string) =>
+  areSuppressed(database, { clock: systemClock, secrets }, 'email', [{ organizationId, address }]);
+
+test('the first secret is taken up, and another one opens nothing from then on', async () => {
+  const first = await openSecrets(foundation(own));
+  const organizationId = await anOrganization();
+  await suppress(first, organizationId);
+  await expect(openSecrets(foundation(another))).rejects.toThrow(
+    'POSTILLION_SECRET is not the secret of this database',
+  );
+  expect(await isSuppressed(await openSecrets(foundation(own)), organizationId)).toEqual([true]);
+});
+
+test('of two that start at once with different secrets one starts, and the other is refused', async () => {
+  const started = await Promise.allSettled([own, another].map((secret) => openSecrets(foundation(secret))));
+  expect(started.map(({ status }) => status).sort()).toEqual(['fulfilled', 'rejected']);
+  await expect(openSecrets(foundation(started[0]!.status === 'fulfilled' ? another : own))).rejects.toThrow(
+    'is not the secret of this database',
+  );
+});
+
+test('a secret that was lost is not replaced by a new one', async () => {
+  await openSecrets(foundation(null));
+  const { path: file } = secretFileOf(directory);
+  const kept = (await readSecretFile({ path: file }))!;
+  await rm(file);
+  await expect(openSecrets(foundation(null))).rejects.toThrow('is missing, which holds the secret');
+  expect(await readSecretFile({ path: file })).toBeNull();
+  await openSecrets(foundation(kept));
+});
+
+test('nothing is taken up beside what is stored under another secret, whether its addresses are known or not', async () => {
+  const organizationId = await anOrganization();
+  await suppress(createSecrets(another), organizationId);
+  await expect(openSecrets(foundation(own))).rejects.toThrow('is not the secret of this database');
+  await expect(openSecrets(foundation(null))).rejects.toThrow('is missing, which holds the secret');
+  await database.rows(unpreparedStatement('update suppressions set address = null'));
+  await expect(openSecrets(foundation(own))).rejects.toThrow('Nothing stored can tell');
+  expect(await isSuppressed(createSecrets(another), organizationId)).toEqual([true]);
+});
+
+test('what was hashed under another secret beside one’s own is hashed anew, and recognised', async () => {
+  const organizationId = await anOrganization();
+  await suppress(createSecrets(own), organizationId, 'ben@example.com');
+  await suppress(createSecrets(another), organizationId);
+  expect(await isSuppressed(await openSecrets(foundation(own)), organizationId)).toEqual([true]);
+});

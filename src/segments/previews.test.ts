@@ -1,0 +1,35 @@
+import { afterAll, beforeAll, expect, test } from 'vitest';
+import { createTestDatabase, type TestDatabase } from '../../test/support/test-database.ts';
+import { systemClock } from '../platform/clock.ts';
+import { createIds } from '../platform/ids.ts';
+import { type Database, openDatabase } from '../platform/postgres/database.ts';
+import { tryLockPreview } from './store.ts';
+
+const newId = createIds(systemClock);
+let testDatabase: TestDatabase;
+let database: Database;
+
+beforeAll(async () => {
+  testDatabase = await createTestDatabase();
+  database = openDatabase({ address: testDatabase.address, connectionsMax: 5 });
+});
+afterAll(async () => {
+  await database.close();
+  await testDatabase.drop();
+});
+
+/** Asks for these, one after the other, each while those before it run; what each was answered. */
+async function previewTogether([first, ...others]: readonly string[]): Promise<boolean[]> {
+  if (first === undefined) return [];
+  return database.transaction(async (transaction) => {
+    const isAllowed = await tryLockPreview(transaction, first);
+    return [isAllowed, ...(await previewTogether(others))];
+  });
+}
+
+test('three organizations have a preview at once, each one alone, and a fourth is refused', async () => {
+  const [ann, bob, cay, dan] = [newId(), newId(), newId(), newId()];
+  expect(await previewTogether([ann, ann, bob, cay, dan])).toEqual([true, false, true, true, false]);
+  // Each has given its place back.
+  expect(await previewTogether([dan, cay, bob])).toEqual([true, true, true]);
+});

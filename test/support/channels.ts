@@ -1,0 +1,1 @@
+export { messageChannels } from '../../src/roles/channels.ts';

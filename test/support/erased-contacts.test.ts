@@ -1,0 +1,138 @@
+import { afterAll, beforeAll, expect, test } from 'vitest';
+import {
+  type Database,
+  openDatabase,
+  type Transaction,
+  unpreparedStatement,
+} from '../../src/platform/postgres/database.ts';
+import { findTraces } from './erased-contacts.ts';
+import { createTestDatabase, type TestDatabase } from './test-database.ts';
+
+let testDatabase: TestDatabase;
+let database: Database;
+beforeAll(async () => {
+  testDatabase = await createTestDatabase({ hasNeighbour: true });
+  database = openDatabase({ address: testDatabase.address, connectionsMax: 2 });
+});
+afterAll(async () => {
+  await database.close();
+  await testDatabase.drop();
+});
+
+const organization = '01a00000-0000-7000-8000-00000000000a';
+const contact = '01a00000-0000-7000-8000-000000000001';
+const message = '01a00000-0000-7000-8000-000000000002';
+const laterMessage = '01b00000-0000-7000-8000-000000000002';
+
+/** Of when `message` is not later, and `laterMessage` is. */
+const requestedAt = "to_timestamp(x'01a100000000'::bigint / 1000.0)";
+
+const insertContact = (id = contact) =>
+  `insert into contacts (organization_id, id, email, email_key, phone_number, first_name, last_name, name_key, created_at, updated_at)
+   values ('${organization}', '${id}', ${id === contact ? "'Ada@Example.com', 'ada@example.com'" : "'ben@example.com', 'ben@example.com'"},
+     ${id === contact ? "'+4915112345678'" : 'null'}, 'Augusta', 'King', 'augusta king', now(), now())`;
+const insertErasure = (address: string) =>
+  `insert into erasures values ('${organization}', '${address}', ${requestedAt}, now())`;
+const erase = [
+  insertContact(),
+  `delete from contacts where organization_id = '${organization}'`,
+  insertErasure('ada@example.com'),
+  insertErasure('+4915112345678'),
+  'delete from erasures',
+];
+const insertMessage = (subject: string, id = message) =>
+  `insert into messages (organization_id, id, channel, class, sender, subject, details, recipient_count, created_at, updated_at)
+   values ('${organization}', '${id}', 'email', 'transactional', 'a@b.test', '${subject}', '{}', 1, now(), now())`;
+const insertRecipient = (address: string, more = '', values = '') =>
+  `insert into recipients (organization_id, message_id, ordinal, field, address, address_key, status, status_at${more})
+   values ('${organization}', '${message}', 0, 'to', '${address}', '${address}', 'delivered', now()${values})`;
+const eraseRecipient = `update recipients set address = '', address_key = 'x'`;
+const keep = (recipient: string, source: string, id = message) =>
+  `insert into sandbox_messages (organization_id, id, channel, message_id, recipient, sender, outcome, source, created_at)
+   values ('${organization}', '${contact}', 'email', '${id}', '${recipient}', 'a@b.test', 'delivered', '${source}', now())`;
+
+/** What is planted, and the places where something is found. */
+const planted: readonly { what: string; rows: string[]; found: string[] }[] = [
+  { what: 'nothing else', rows: erase, found: [] },
+  {
+    what: 'a recipient with the address',
+    rows: [...erase, insertRecipient('ada@example.com')],
+    found: ['recipients.address', 'recipients.address_key'],
+  },
+  {
+    what: 'a recipient with the number',
+    rows: [...erase, insertRecipient('+4915112345678')],
+    found: ['recipients.address', 'recipients.address_key'],
+  },
+  {
+    what: 'a diagnostic',
+    rows: [...erase, insertRecipient('', ', diagnostic', ", '550 <ADA@example.com> unknown'")],
+    found: ['recipients.diagnostic'],
+  },
+  {
+    what: 'values in JSON',
+    rows: [...erase, insertRecipient('', ', variables', `, '{"first_name": "Augusta"}'`)],
+    found: ['recipients.variables'],
+  },
+  {
+    what: 'bytes',
+    rows: [...erase, keep('', 'To: Ada@Example.com')],
+    found: ['sandbox_messages.source'],
+  },
+  {
+    what: 'digits of the number',
+    rows: [
+      ...erase,
+      `insert into sms_events (id, kind, event, due_at) values ('${message}', 'inbound', '{"from": "4915112345678"}', now())`,
+    ],
+    found: ['sms_events.event'],
+  },
+  { what: 'a longer number', rows: [...erase, insertRecipient('+49151123456789')], found: [] },
+  { what: 'a longer address', rows: [...erase, insertRecipient('xada@example.com')], found: [] },
+  {
+    what: 'a name within a word',
+    rows: [...erase, insertRecipient('', ', diagnostic', ", 'breaking'")],
+    found: [],
+  },
+  {
+    what: 'mail after the deletion',
+    rows: [...erase, keep('ada@example.com', 'To: ada@example.com', laterMessage)],
+    found: [],
+  },
+  {
+    what: 'what is not erased yet',
+    rows: [...erase, insertErasure('ada@example.com'), insertRecipient('ada@example.com')],
+    found: [],
+  },
+  {
+    what: 'a subject of what was sent to it',
+    rows: [...erase, insertMessage('Dear Augusta'), insertRecipient('ben@example.com'), eraseRecipient],
+    found: ['messages.subject'],
+  },
+  {
+    what: 'a subject of what was sent to others',
+    rows: [...erase, insertMessage('News of Augusta'), insertRecipient('ben@example.com')],
+    found: [],
+  },
+  {
+    what: 'a name that somebody else has',
+    rows: [...erase, insertContact(laterMessage), insertRecipient('', ', diagnostic', ", 'Augusta'")],
+    found: [],
+  },
+];
+
+class RolledBack extends Error {
+  override readonly name = 'RolledBack';
+}
+
+test.each(planted)('beside an erased contact, $what: $found', async ({ rows, found }) => {
+  let sentences: string[] = [];
+  const rolledBack = database.transaction(async (transaction: Transaction) => {
+    for (const text of rows) await transaction.rows(unpreparedStatement(text));
+    sentences = await findTraces(transaction);
+    throw new RolledBack();
+  });
+  await expect(rolledBack).rejects.toThrow(RolledBack);
+  const places = sentences.map((sentence) => / is readable in ([\w.]+): /.exec(sentence)?.[1]);
+  expect([...new Set(places)].sort()).toEqual(found);
+});

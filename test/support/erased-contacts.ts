@@ -1,0 +1,214 @@
+/**
+ * What must be true of contacts that were deleted: nothing readable of them stands anywhere in the database. The template
+ * of the tests keeps, outside of the program's schema, who was deleted and which addresses were to be erased. When the
+ * server of a test has stopped, the erasures that are left are carried out as they would be in time, and then every
+ * column of every table is searched for the addresses and names of those of whom nothing waits for its delivery.
+ *
+ * What was made after the deletion is somebody's new business, as src/messages/erasure.ts says: the time is that of the
+ * message's id or of the row's.
+ */
+import { eraseNextAddress, type ErasureTools } from '../../src/messages/erasure.ts';
+import { dateOf } from '../../src/platform/clock.ts';
+import { type Connection, unpreparedStatement } from '../../src/platform/postgres/database.ts';
+import { neighbourId } from './neighbour.ts';
+
+/** Columns that may name somebody who was deleted, by their table, each with its reason. */
+const exceptions: Readonly<Record<string, Readonly<Record<string, string>>>> = {
+  segments: { conditions: "The organization's own words, whoever is found by them." },
+};
+
+/** Tables that are not searched. */
+const exceptedTables: Readonly<Record<string, string>> = {
+  contacts: 'Whoever has the address there has it now.',
+};
+
+/**
+ * Where names are looked for in some rows only. What the organization wrote to others is theirs: the copies of a
+ * campaign's test, for example, show the values of a contact. Where other recipients of the message are known still, its
+ * subject stays.
+ */
+const rowsWithNames: Readonly<Record<string, string>> = {
+  messages: `${wasErased('t.id')} and not exists (
+    select from recipients r where r.organization_id = t.organization_id and r.message_id = t.id and r.address <> ''
+  )`,
+  message_contents: wasErased('t.message_id'),
+  sandbox_messages: wasErased('t.message_id'),
+};
+
+function wasErased(messageId: string): string {
+  return `exists (
+    select from tests.erased_messages m where m.organization_id = t.organization_id and m.message_id = ${messageId}
+  )`;
+}
+
+/** Of the contacts that a test has deleted, the newest: the search compares each with every row. */
+const contactsMax = 50;
+
+/** Gives a migrated database the tables and triggers that keep who was deleted. */
+export async function keepErasedContacts(connection: Connection): Promise<void> {
+  const run = (text: string) => connection.rows(unpreparedStatement(text));
+  await run('create schema tests');
+  await run(`create table tests.erased_contacts (
+    organization_id uuid not null,
+    id uuid not null,
+    email text,
+    email_key text,
+    phone_number text,
+    first_name text,
+    last_name text,
+    primary key (organization_id, id)
+  )`);
+  await run(`create table tests.erased_addresses (
+    organization_id uuid not null,
+    address text not null,
+    requested_at timestamptz not null,
+    primary key (organization_id, address)
+  )`);
+  await run(`create table tests.erased_messages (
+    organization_id uuid not null,
+    message_id uuid not null,
+    primary key (organization_id, message_id)
+  )`);
+  await keepRows(
+    'keep_erased_contact',
+    `after delete on contacts for each row when (old.organization_id <> '${neighbourId}')`,
+    `insert into tests.erased_contacts
+     values (old.organization_id, old.id, old.email, old.email_key, old.phone_number, old.first_name, old.last_name)
+     on conflict do nothing`,
+  );
+  await keepRows(
+    'keep_erased_address',
+    'after insert or update on erasures for each row',
+    `insert into tests.erased_addresses
+     values (new.organization_id, new.address, new.requested_at)
+     on conflict (organization_id, address) do update set requested_at = excluded.requested_at`,
+  );
+  await keepRows(
+    'keep_erased_message',
+    // A campaign's message is many other people's.
+    `after update on recipients
+     for each row when (old.address <> '' and new.address = '' and new.contact_id is null)`,
+    `insert into tests.erased_messages values (new.organization_id, new.message_id) on conflict do nothing`,
+  );
+
+  /** As the owner: the roles of the program know nothing of these tables. */
+  async function keepRows(name: string, event: string, keep: string): Promise<void> {
+    await run(`create function tests.${name}() returns trigger language plpgsql security definer
+      set search_path = public, pg_temp
+      as $keep$
+      begin
+        ${keep};
+        return null;
+      end
+      $keep$`);
+    await run(`create trigger ${name} ${event} execute function tests.${name}()`);
+  }
+}
+
+/** Carries out what is to be erased, as if its time had come. Returns a sentence for each readable trace that is left. */
+export async function findErasedContacts(tools: ErasureTools): Promise<string[]> {
+  const { database } = tools;
+  const deleted = await database.rows(unpreparedStatement('select from tests.erased_contacts limit 1'));
+  if (deleted.length === 0) return [];
+  await eraseAll(tools);
+  return findTraces(database);
+}
+
+/** More than any test has to erase, 500 recipients at a time. */
+const roundsMax = 1_000;
+
+async function eraseAll(tools: ErasureTools): Promise<void> {
+  const [last] = await tools.database.rows(
+    unpreparedStatement<{ at: Date | null }>(
+      `select greatest(max(due_at), max(requested_at) + interval '2 minutes') as at from erasures`,
+    ),
+  );
+  if (last === undefined || last.at === null) return;
+  const at = dateOf(last.at.getTime());
+  for (let round = 0; await eraseNextAddress(tools, at); round += 1) {
+    if (round === roundsMax) throw new Error('erasing does not end');
+  }
+}
+
+/** Up to three sentences a table. */
+export async function findTraces(connection: Connection): Promise<string[]> {
+  const tables = await connection.rows(
+    unpreparedStatement<{ name: string; has_organization: boolean }>(
+      `select c.relname as name,
+         exists (select from pg_attribute where attrelid = c.oid and attname = 'organization_id') as has_organization
+       from pg_class c
+       where c.relkind in ('r', 'p') and not c.relispartition and c.relnamespace = current_schema()::regnamespace
+       order by c.relname`,
+    ),
+  );
+  const spokenOf = [exceptions, exceptedTables, rowsWithNames].flatMap((named) => Object.keys(named));
+  const unknown = spokenOf.filter((table) => !tables.some(({ name }) => name === table));
+  if (unknown.length > 0) throw new Error(`there is no table ${unknown.join(', ')}`);
+  const searches = tables
+    .filter(({ name }) => exceptedTables[name] === undefined)
+    .map(({ name, has_organization }) => searchOf(name, has_organization));
+  const rows = await connection.rows(
+    unpreparedStatement<{ place: string; what: string; found: string }>(
+      `with ${erased}\n${searches.join('\nunion all\n')}`,
+    ),
+  );
+  return rows.map(
+    ({ place, what, found }) => `${what} of a contact who was erased is readable in ${place}: ${found}`,
+  );
+}
+
+/**
+ * What is searched for: addresses as they were written and as they are compared, the digits of numbers, and names that
+ * nobody else has. As patterns, so that "Ann" is not found in "channel". Of contacts without an address nothing was sent.
+ */
+const erased = `gone as materialized (
+  select c.*, (
+    select max(a.requested_at) from tests.erased_addresses a
+    where a.organization_id = c.organization_id and a.address in (c.email_key, c.phone_number)
+  ) as requested_at
+  from tests.erased_contacts c
+  where not exists (
+    select from erasures e where e.organization_id = c.organization_id and e.address in (c.email_key, c.phone_number)
+  )
+  order by c.id desc
+  limit ${contactsMax}
+), traces as materialized (
+  select g.organization_id, date_trunc('milliseconds', g.requested_at) as requested_at, what, trace,
+    '(^|[^[:alnum:]])' || regexp_replace(trace, '([^[:alnum:]])', '\\\\\\1', 'g') || '($|[^[:alnum:]@.])' as pattern,
+    encode(convert_to(trace, 'UTF8'), 'hex') as hex
+  from gone g
+  cross join lateral (
+    select distinct what, trace
+    from (values ('the address', g.email), ('the address', g.email_key), ('the number', ltrim(g.phone_number, '+')))
+      as address (what, trace)
+    where trace is not null
+    union all
+    select 'the name', name
+    from unnest(array[g.first_name, g.last_name]) as name
+    where length(name) >= 3 and not exists (
+      select from contacts c
+      where c.organization_id = g.organization_id and lower(name) in (lower(c.first_name), lower(c.last_name))
+    )
+  ) traced
+)`;
+
+function searchOf(table: string, hasOrganization: boolean): string {
+  const excepted = Object.keys(exceptions[table] ?? {});
+  return `(select '${table}.' || field.name as place, what, left(value, 300) as found
+    from ${table} t
+    cross join lateral (select to_jsonb(t) as fields) row
+    cross join lateral (
+      select case
+        when coalesce(fields->>'message_id', fields->>'id') ~ '^.{8}-.{4}-7' then to_timestamp(
+          ('x' || left(replace(coalesce(fields->>'message_id', fields->>'id'), '-', ''), 12))::bit(48)::bigint / 1000.0)
+        else coalesce((fields->>'created_at')::timestamptz, '-infinity')
+      end as made_at
+    ) made
+    cross join lateral jsonb_each_text(fields) as field (name, value)
+    join traces on ${hasOrganization ? 'traces.organization_id = t.organization_id and' : ''}
+      made_at <= coalesce(traces.requested_at, 'infinity')
+      and (value ~* pattern or left(value, 2) = '\\x' and strpos(value, hex) > 0)
+    where field.name <> all ('{${excepted.join(',')}}')
+      and (what <> 'the name' or ${rowsWithNames[table] ?? 'true'})
+    limit 3)`;
+}

@@ -1,0 +1,77 @@
+/** Of what is left of somebody who was erased. */
+import type { Mutant } from '../mutant.ts';
+
+export const erasure: readonly Mutant[] = [
+  {
+    file: 'src/messages/erasure-store.ts',
+    from: "             then coalesce(r.drop_reason, 'contact_deleted')",
+    to: '             then r.drop_reason',
+    tests: ['test/journeys/contacts.test.ts'],
+    named: 'leaves a campaign its counts',
+    harm: 'a campaign waits for ever for somebody who was erased before their turn',
+  },
+  {
+    file: 'src/messages/erasure-store.ts',
+    from: 'where r.organization_id = $1 and r.address_key = $2 and r.message_id < $3',
+    to: 'where r.address_key = $2 and r.message_id < $3',
+    tests: ['test/journeys/contacts.test.ts'],
+    named: 'nothing in the database speaks of it any more, and its suppression still holds',
+    harm: 'erasing somebody in one organization erases them in another',
+  },
+  {
+    file: 'src/messages/erasure-store.ts',
+    from: 'where organization_id = $1 and message_id = any ($2::uuid[])`',
+    to: 'where false and organization_id = $1 and message_id = any ($2::uuid[])`',
+    tests: ['test/journeys/contacts.test.ts'],
+    named: 'nothing in the database speaks of it any more, and its suppression still holds',
+    harm: 'what was written to somebody who was erased can be read',
+  },
+  {
+    file: 'src/messages/erasure-store.ts',
+    from: 'set subject = null, subject_key = null,',
+    to: 'set subject_key = null,',
+    tests: ['test/journeys/contacts.test.ts'],
+    named: 'nothing in the database speaks of it any more, and its suppression still holds',
+    harm: 'the subject of a mail to somebody who was erased can be read',
+  },
+  {
+    file: 'src/messages/erasure.ts',
+    from: 'await eraseSuppressedAddresses(transaction, tools, [erasure]);',
+    to: '',
+    tests: ['test/journeys/contacts.test.ts'],
+    named: 'mail that bounces after the deletion leaves a suppression that names nobody',
+    harm: 'the address of somebody who was erased can be read among the suppressions',
+  },
+  {
+    file: 'src/messages/erasure-store.ts',
+    from: '           and not exists (\n             select\n             from delivery_queue q\n             where q.organization_id = r.organization_id and q.message_id = r.message_id\n               and (r.contact_id is null or q.ordinal = r.ordinal)\n           )\n',
+    to: '',
+    tests: ['test/journeys/contacts.test.ts'],
+    named: 'what still waits for delivery is delivered first, and erased then',
+    harm: 'mail that waits for its delivery loses its address, and is never sent',
+  },
+  {
+    file: 'src/messages/erasure.ts',
+    from: 'if (erasure === undefined) throw cause;',
+    to: 'throw cause;',
+    tests: ['src/messages/erasure.test.ts'],
+    named: 'an address that cannot be erased is put off for longer each time',
+    harm: 'one address that cannot be erased keeps every other from being erased',
+  },
+  {
+    file: 'src/platform/queue/pauses.ts',
+    from: 'Math.max(waitedMs, failurePauseMinMs)',
+    to: 'failurePauseMinMs',
+    tests: ['src/messages/erasure.test.ts'],
+    named: 'an address that cannot be erased is put off for longer each time',
+    harm: 'addresses that can never be erased are tried again every minute, and fill the log',
+  },
+  {
+    file: 'src/audience/jobs.ts',
+    from: 'if (item === undefined) throw cause;',
+    to: 'throw cause;',
+    tests: ['src/audience/jobs.test.ts'],
+    named: 'what cannot be cleared up after is put off',
+    harm: 'one list that cannot be cleared up after keeps the members of all other deleted ones for ever',
+  },
+];
