@@ -77,13 +77,30 @@ const prefixLength = 12;
 /** One organization's wish to send: how much of the month's quota it takes. */
 export type QuotaDemand = { organizationId: string; amount: number; limit: number | null };
 
-/** For each demand, in their order, whether it fits; `count` adds those that do to what was used. */
+export type QuotaDemands = { channel: Channel; at: Date; demands: readonly QuotaDemand[] };
+
+/** For each demand, in their order, whether it fits. */
 export type QuotaVerdict = {
   fits: boolean[];
   /** What was used of the quota before each demand; 0 for those without a limit. */
   used: number[];
-  count: () => Promise<void>;
 };
+
+/** `count` adds the demands that fit to what was used. */
+export type HeldQuota = QuotaVerdict & { count: () => Promise<void> };
+
+/** What `holdQuota` would say at this moment. Nobody waits for it, and what it says of may be taken by others. */
+export async function foreseeQuota(
+  connection: Connection,
+  { channel, at, demands }: QuotaDemands,
+): Promise<QuotaVerdict> {
+  const organizationIds = limitedAmong(demands);
+  const used =
+    organizationIds.length > 0
+      ? await store.loadUsage(connection, { channel, month: monthOf(at), organizationIds })
+      : new Map<string, number>();
+  return judgeDemands(demands, used);
+}
 
 /**
  * Holds demands against the month's quotas, in their order. A demand that does not fit takes nothing, so that a
@@ -93,42 +110,56 @@ export type QuotaVerdict = {
  */
 export async function holdQuota(
   transaction: Connection,
-  holding: { channel: Channel; at: Date; demands: readonly QuotaDemand[] },
-): Promise<QuotaVerdict> {
-  const { channel, demands } = holding;
-  const month = monthOf(holding.at);
-  const limited = new Set(
-    demands.filter(({ limit }) => limit !== null).map(({ organizationId }) => organizationId),
-  );
+  { channel, at, demands }: QuotaDemands,
+): Promise<HeldQuota> {
+  const month = monthOf(at);
+  const organizationIds = limitedAmong(demands);
   const used =
-    limited.size > 0
-      ? await store.lockUsage(transaction, { channel, month, organizationIds: [...limited] })
+    organizationIds.length > 0
+      ? await store.lockUsage(transaction, { channel, month, organizationIds })
       : new Map<string, number>();
-
-  const unlimitedAdditions = new Map<string, number>();
-  const limitedAdditions = new Map<string, number>();
-  const judged = demands.map(({ organizationId, amount, limit }) => {
-    const additions = limit === null ? unlimitedAdditions : limitedAdditions;
-    const added = additions.get(organizationId) ?? 0;
-    const usedBefore = limit === null ? 0 : (used.get(organizationId) ?? 0) + added;
-    if (limit !== null && usedBefore + amount > limit) return { fits: false, used: usedBefore };
-    additions.set(organizationId, added + amount);
-    return { fits: true, used: usedBefore };
-  });
+  const verdict = judgeDemands(demands, used);
 
   const countIn = async (additions: ReadonlyMap<string, number>, shard: number) => {
     if (additions.size > 0) await store.insertUsage(transaction, { channel, month, shard, additions });
   };
   return {
-    fits: judged.map(({ fits }) => fits),
-    used: judged.map((one) => one.used),
+    ...verdict,
     count: async () => {
+      const fitting = demands.filter((_demand, index) => verdict.fits[index] === true);
       await Promise.all([
-        countIn(unlimitedAdditions, chooseFreeShard(holding.at)),
-        countIn(limitedAdditions, heldShard),
+        countIn(sumAmounts(fitting.filter(({ limit }) => limit === null)), chooseFreeShard(at)),
+        countIn(sumAmounts(fitting.filter(({ limit }) => limit !== null)), heldShard),
       ]);
     },
   };
+}
+
+function limitedAmong(demands: readonly QuotaDemand[]): string[] {
+  const limited = demands.filter(({ limit }) => limit !== null);
+  return [...new Set(limited.map(({ organizationId }) => organizationId))];
+}
+
+function judgeDemands(
+  demands: readonly QuotaDemand[],
+  usedAtFirst: ReadonlyMap<string, number>,
+): QuotaVerdict {
+  const usedNow = new Map(usedAtFirst);
+  const judged = demands.map(({ organizationId, amount, limit }) => {
+    if (limit === null) return { fits: true, used: 0 };
+    const used = usedNow.get(organizationId) ?? 0;
+    const fits = used + amount <= limit;
+    if (fits) usedNow.set(organizationId, used + amount);
+    return { fits, used };
+  });
+  return { fits: judged.map(({ fits }) => fits), used: judged.map(({ used }) => used) };
+}
+
+function sumAmounts(demands: readonly QuotaDemand[]): Map<string, number> {
+  const sums = new Map<string, number>();
+  for (const { organizationId, amount } of demands)
+    sums.set(organizationId, (sums.get(organizationId) ?? 0) + amount);
+  return sums;
 }
 
 /** What is left of one organization's quota; null where it has no limit. */

@@ -351,15 +351,22 @@ const sumUsage = statement<{ organization_id: string; used: number }>(
    group by organization_id`,
 );
 
-/** What these organizations used this month, held still until the transaction ends. */
-export async function lockUsage(
+export type UsageOf = { channel: Channel; month: string; organizationIds: readonly string[] };
+
+/** What these organizations used this month, by their ids; those that used nothing are not in it. */
+export async function loadUsage(
   connection: Connection,
-  held: { channel: Channel; month: string; organizationIds: readonly string[] },
+  { channel, month, organizationIds }: UsageOf,
 ): Promise<Map<string, number>> {
-  const values = [held.channel, held.month, held.organizationIds];
-  await Promise.all([connection.rows(insertHeldShards, values), connection.rows(lockHeldShards, values)]);
-  const rows = await connection.rows(sumUsage, values);
+  const rows = await connection.rows(sumUsage, [channel, month, organizationIds]);
   return new Map(rows.map((row) => [row.organization_id, row.used]));
+}
+
+/** The same, held still until the transaction ends. */
+export async function lockUsage(connection: Connection, of: UsageOf): Promise<Map<string, number>> {
+  const values = [of.channel, of.month, of.organizationIds];
+  await Promise.all([connection.rows(insertHeldShards, values), connection.rows(lockHeldShards, values)]);
+  return loadUsage(connection, of);
 }
 
 type GuardRow = {

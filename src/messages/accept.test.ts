@@ -414,43 +414,97 @@ describe('many at once', () => {
   }
 });
 
-test('a small request is answered while a large one is being stored, in an organization with a quota as well', async () => {
-  for (const { id } of organizations)
-    await updateOrganization(server.installation, id, { quotas: { email: 10_000 }, resume: ['email'] });
-  const acceptor = createAcceptor(tools(), { flushersMax: 1 });
-  const small = (organization: 0 | 1): Request => ({
-    organization,
-    channel: 'email',
-    body: 'short',
-    key: `small ${organization}`,
-  });
-  const submission = prepare({
-    organization: 0,
-    channel: 'email',
-    body: 'attached',
-    key: null,
-  }) as Submission;
-  const large = { ...submission, attachments: [new Uint8Array(262_145)] };
-  const { database } = server.installation;
-  const storing = await database.transaction(async (transaction) => {
-    await transaction.rows(unpreparedStatement('lock table attachment_contents in exclusive mode'), []);
-    const accepting = acceptor.accept(large, null);
-    await waitUntilLocked(database);
-    for (const organization of [0, 1] as const) {
-      const request = small(organization);
-      expect(await acceptor.accept(prepare(request), keyOf(request))).toMatchObject({ kind: 'response' });
+describe('a large request', () => {
+  const refusal = { kind: 'refused', error: { definition: { name: 'monthly_quota_exceeded' } } };
+
+  async function limitTo(email: number): Promise<void> {
+    for (const { id } of organizations) {
+      const [used] = await rowsOf<{ sum: number }>(
+        `select coalesce(sum(used), 0) as sum from quota_usage where organization_id = $1 and channel = 'email'`,
+        [id],
+      );
+      const quotas = { email: Number(used?.sum) + email };
+      await updateOrganization(server.installation, id, { quotas, resume: ['email'] });
     }
-    return { accepting };
+  }
+
+  function prepareLarge(): Submission {
+    const request = { organization: 0, channel: 'email', body: 'attached', key: null } as const;
+    return { ...(prepare(request) as Submission), attachments: [new Uint8Array(262_145)] };
+  }
+
+  /** Of all that take part in this file no other attachment is as large. */
+  const countLarge = () =>
+    rowsOf<{ count: number }>(
+      `select count(*)::int as count from attachment_contents
+       where organization_id = $1 and octet_length(sealed) > 262145`,
+      [organizations[0].id],
+    );
+
+  /** Runs while nothing can be stored among the attachments. */
+  async function whileStoringWaits<Result>(run: () => Promise<Result>): Promise<Result> {
+    return server.installation.database.transaction(async (transaction) => {
+      await transaction.rows(unpreparedStatement('lock table attachment_contents in exclusive mode'), []);
+      return run();
+    });
+  }
+
+  test('is stored beside small ones that are answered, in an organization with a quota as well', async () => {
+    await limitTo(10_000);
+    const acceptor = createAcceptor(tools(), { flushersMax: 1 });
+    const { accepting } = await whileStoringWaits(async () => {
+      const accepting = acceptor.accept(prepareLarge(), null);
+      await waitUntilLocked(server.installation.database);
+      for (const organization of [0, 1] as const) {
+        const small: Request = {
+          organization,
+          channel: 'email',
+          body: 'short',
+          key: `small ${organization}`,
+        };
+        expect(await acceptor.accept(prepare(small), keyOf(small))).toMatchObject({ kind: 'response' });
+      }
+      return { accepting };
+    });
+    expect(await accepting).toMatchObject({ kind: 'response', isReplay: false });
   });
-  expect(await storing.accepting).toMatchObject({ kind: 'response', isReplay: false });
+
+  test('that does not fit into the quota writes nothing of what it holds', async () => {
+    await limitTo(1);
+    const acceptor = createAcceptor(tools());
+    const outcome = await whileStoringWaits(async () => {
+      const answered = new AbortController();
+      const answering = acceptor.accept(prepareLarge(), null).finally(() => {
+        answered.abort();
+      });
+      await waitUntilLocked(server.installation.database, answered.signal);
+      return answered.signal.aborted ? answering : 'waits to be stored';
+    });
+    expect(outcome).toMatchObject(refusal);
+  });
+
+  test('leaves nothing behind when a small one took its share of the quota meanwhile', async () => {
+    await limitTo(2);
+    const before = await countLarge();
+    const acceptor = createAcceptor(tools());
+    const { accepting } = await whileStoringWaits(async () => {
+      const accepting = acceptor.accept(prepareLarge(), null);
+      await waitUntilLocked(server.installation.database);
+      const small: Request = { organization: 0, channel: 'email', body: 'short', key: null };
+      expect(await acceptor.accept(prepare(small), null)).toMatchObject({ kind: 'response' });
+      return { accepting };
+    });
+    expect(await accepting).toMatchObject(refusal);
+    expect(await countLarge()).toEqual(before);
+  });
 });
 
-/** Ends as soon as a statement waits for a table. */
-async function waitUntilLocked({ rows }: Database): Promise<void> {
+/** Ends as soon as a statement waits for the attachments' table, or at the signal. */
+async function waitUntilLocked({ rows }: Database, signal?: AbortSignal): Promise<void> {
   const waits = unpreparedStatement<{ waits: boolean }>(
     `select exists (select from pg_locks where not granted and relation = 'attachment_contents'::regclass) as waits`,
   );
-  while ((await rows(waits, []))[0]?.waits !== true) await setImmediate();
+  while (signal?.aborted !== true && (await rows(waits, []))[0]?.waits !== true) await setImmediate();
 }
 
 /** More than a transaction of acceptance has; the loops below end where none is reached any more. */

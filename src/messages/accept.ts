@@ -1,4 +1,11 @@
-import { holdQuota, loadSendingPlans, type SendingPlan } from '../accounts/accounts.ts';
+import {
+  foreseeQuota,
+  holdQuota,
+  loadSendingPlans,
+  type QuotaDemand,
+  type QuotaVerdict,
+  type SendingPlan,
+} from '../accounts/accounts.ts';
 import type { SendingChannel } from '../channels/channel.ts';
 import { createBatcher } from '../platform/batcher.ts';
 import { type Clock, dateOf, sleep } from '../platform/clock.ts';
@@ -16,7 +23,7 @@ import {
 import type { NewId } from '../platform/ids.ts';
 import { type Database, DatabaseUnavailableError, type Transaction } from '../platform/postgres/database.ts';
 import type { Secrets } from '../platform/secrets.ts';
-import type { MessageChannels, OwnSenders } from './channel.ts';
+import type { MessageChannel, MessageChannels, OwnSenders } from './channel.ts';
 import { tellMissingVariables } from './missing-variables.ts';
 import { findSuspension, quotaExceeded } from './refusals.ts';
 import * as store from './store.ts';
@@ -28,8 +35,9 @@ import type { Submission } from './submission.ts';
  *
  * Requests that arrive while a transaction is under way share the next one, so that one flush of the disk serves
  * many; each has an outcome of its own, and a refused one leaves nothing behind. If a shared transaction fails over
- * one of them, each is tried alone. A large one has a transaction of its own, and keeps no small one waiting. If the connection breaks while a commit is under way, nobody knows whether it
- * took place: then the message ids are looked up, and only what is not there is answered with 503.
+ * one of them, each is tried alone. A large one has a transaction of its own, and keeps no small one waiting. If the
+ * connection breaks while a commit is under way, nobody knows whether it took place: then the message ids are looked
+ * up, and only what is not there is answered with 503.
  */
 
 export type AcceptTools = {
@@ -97,7 +105,7 @@ export function createAcceptor(tools: AcceptTools, limits: Partial<AcceptLimits>
       underWay += 1;
       try {
         const candidate = await toCandidate(tools, prepared, idempotencyKey);
-        const outcome = await (storedBytesOf(candidate) > sharedBytesMax ? alone : shared).add(candidate);
+        const outcome = await (isLarge(candidate) ? alone : shared).add(candidate);
         if (outcome.kind === 'failed') throw outcome.cause;
         return outcome;
       } finally {
@@ -137,9 +145,9 @@ async function toCandidate(
 /** PostgreSQL takes some ten milliseconds to store a megabyte, and whatever shares the transaction waits for it. */
 const sharedBytesMax = 262_144;
 
-function storedBytesOf({ prepared, sealedAttachments }: Candidate): number {
+function isLarge({ prepared, sealedAttachments }: Candidate): boolean {
   const contentBytes = prepared instanceof PublicError ? 0 : prepared.content.length;
-  return sealedAttachments.reduce((sum, { length }) => sum + length, contentBytes);
+  return sealedAttachments.reduce((sum, { length }) => sum + length, contentBytes) > sharedBytesMax;
 }
 
 /** Ties the sealed bytes to their place, so that they cannot be put in another message's. */
@@ -236,14 +244,8 @@ async function acceptInTransaction(
     ]);
     const verdicts = judge(tools, candidates, keyStates, facts);
     const accepted = candidates.filter((_candidate, index) => verdicts[index] === 'accept');
-    // Sent ahead of the quota, for which the organization's other requests wait until this transaction ends.
-    const largeParts = store.insertLargeParts(transaction, accepted.map(toNewMessage));
-    const [quota] = await Promise.all([
-      holdQuotas(tools, transaction, accepted, { facts, at }),
-      ...largeParts,
-    ]);
+    const quota = await storeLargeAndHold(tools, transaction, accepted, { facts, at });
     const stored = accepted.filter((candidate) => !quota.refused.has(candidate));
-    await store.deleteLargeParts(transaction, [...quota.refused.keys()].map(toNewMessage));
     isAnyStored = stored.length > 0;
     if (isAnyStored) await write(transaction, stored, { at, expiredBefore, count: quota.count });
 
@@ -301,29 +303,69 @@ function factsOf(facts: Facts, { channel }: Submission): ChannelFacts {
 }
 
 /** Those whose quota does not suffice, with what they are told. */
-type HeldQuotas = { refused: ReadonlyMap<Candidate, PublicError>; count: () => Promise<void> };
+type Refused = ReadonlyMap<Candidate, PublicError>;
+
+type HeldQuotas = { refused: Refused; count: () => Promise<void> };
+
+type QuotaContext = { facts: Facts; at: Date };
+
+/**
+ * Holds the quotas. For one the organization's other requests wait until the transaction ends: the parts of large
+ * requests are stored ahead of it, but for those that do not fit as it is.
+ */
+async function storeLargeAndHold(
+  tools: AcceptTools,
+  transaction: Transaction,
+  accepted: readonly Candidate[],
+  context: QuotaContext,
+): Promise<HeldQuotas> {
+  const large = accepted.filter(isLarge);
+  const foreseen = await foreseeRefusals(tools, transaction, large, context);
+  const early = large.filter((candidate) => !foreseen.has(candidate));
+  const parts = store.insertLargeParts(transaction, early.map(toNewMessage));
+  const held = holdQuotas(
+    tools,
+    transaction,
+    accepted.filter((candidate) => !foreseen.has(candidate)),
+    context,
+  );
+  const [{ refused, count }] = await Promise.all([held, ...parts]);
+  const inVain = early.filter((candidate) => refused.has(candidate));
+  await store.deleteLargeParts(transaction, inVain.map(toNewMessage));
+  return { refused: new Map([...foreseen, ...refused]), count };
+}
+
+async function foreseeRefusals(
+  { channels }: AcceptTools,
+  transaction: Transaction,
+  candidates: readonly Candidate[],
+  { facts, at }: QuotaContext,
+): Promise<Refused> {
+  const refused = new Map<Candidate, PublicError>();
+  for (const [channel, own] of groupBy(candidates, channelOf)) {
+    const demands = own.map((candidate) => demandOf(submissionOf(candidate), facts));
+    const verdict = await foreseeQuota(transaction, { channel, at, demands });
+    for (const [candidate, error] of refusalsOf(channels[channel], own, { demands, verdict, at }))
+      refused.set(candidate, error);
+  }
+  return refused;
+}
 
 async function holdQuotas(
   { channels }: AcceptTools,
   transaction: Transaction,
   accepted: readonly Candidate[],
-  { facts, at }: { facts: Facts; at: Date },
+  { facts, at }: QuotaContext,
 ): Promise<HeldQuotas> {
-  const byChannel = groupBy(accepted, (candidate) => submissionOf(candidate).channel);
+  const byChannel = groupBy(accepted, channelOf);
   const refused = new Map<Candidate, PublicError>();
   const counts: (() => Promise<void>)[] = [];
   // One after the other, in one order: nobody waits for a channel's quota who holds that of a later one.
   for (const [channel, candidates] of [...byChannel].sort(([first], [second]) => (first < second ? -1 : 1))) {
     const demands = candidates.map((candidate) => demandOf(submissionOf(candidate), facts));
-    const { fits, used, count } = await holdQuota(transaction, { channel, at, demands });
-    for (const [index, candidate] of candidates.entries()) {
-      if (fits[index] === true) continue;
-      const { amount: needed = 0, limit } = demands[index] ?? {};
-      refused.set(
-        candidate,
-        quotaExceeded(channels[channel].words, { used: used[index] ?? 0, limit: limit ?? 0, needed, at }),
-      );
-    }
+    const { count, ...verdict } = await holdQuota(transaction, { channel, at, demands });
+    for (const [candidate, error] of refusalsOf(channels[channel], candidates, { demands, verdict, at }))
+      refused.set(candidate, error);
     counts.push(count);
   }
   return {
@@ -332,6 +374,19 @@ async function holdQuotas(
       await Promise.all(counts.map((count) => count()));
     },
   };
+}
+
+function refusalsOf(
+  { words }: MessageChannel,
+  candidates: readonly Candidate[],
+  { demands, verdict, at }: { demands: readonly QuotaDemand[]; verdict: QuotaVerdict; at: Date },
+): [Candidate, PublicError][] {
+  return candidates.flatMap((candidate, index) => {
+    if (verdict.fits[index] === true) return [];
+    const { amount: needed = 0, limit } = demands[index] ?? {};
+    const used = verdict.used[index] ?? 0;
+    return [[candidate, quotaExceeded(words, { used, limit: limit ?? 0, needed, at })]];
+  });
 }
 
 /** What each request gets before the quota is looked at: in the specification's order, the key first. */
@@ -365,13 +420,17 @@ function findRefusal(
   return findSuspension(channels[channel].words, plans.get(organizationId));
 }
 
-function demandOf(submission: Submission, facts: Facts) {
+function demandOf(submission: Submission, facts: Facts): QuotaDemand {
   const { organizationId, quotaUnits } = submission;
   return {
     organizationId,
     amount: quotaUnits,
     limit: factsOf(facts, submission).plans.get(organizationId)?.quota ?? null,
   };
+}
+
+function channelOf(candidate: Candidate): SendingChannel {
+  return submissionOf(candidate).channel;
 }
 
 function submissionOf({ prepared }: Candidate): Submission {
@@ -396,6 +455,10 @@ async function write(
         return key === null ? [] : [{ key, response: acceptedResponse(candidate) }];
       }),
       { at, expiredBefore },
+    ),
+    ...store.insertLargeParts(
+      transaction,
+      stored.filter((candidate) => !isLarge(candidate)).map(toNewMessage),
     ),
     store.insertMessages(transaction, messages, at),
     transaction.commit(),

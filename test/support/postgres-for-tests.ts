@@ -104,7 +104,7 @@ async function runOn(server: DatabaseAddress, text: string): Promise<void> {
 }
 
 /** A run that was killed has left its PostgreSQL running, and its directory named after its process. */
-async function removeDeadRuns(): Promise<void> {
+export async function removeDeadRuns(): Promise<void> {
   const parents = databasesDirectories();
   const listed = await Promise.all(
     parents.map(async (parent) => (await readdir(parent)).map((name) => path.join(parent, name))),

@@ -5,7 +5,8 @@ import path from 'node:path';
 import { Command } from 'commander';
 import { allMutants } from './list.ts';
 import { chooseMutants, type Mutant, nameOf, problemsOf } from './mutant.ts';
-import { openSession, type Session, type Trial, type Verdict } from './session.ts';
+import type { Session, Trial, Verdict } from './session.ts';
+import { startSession } from './session-process.ts';
 
 /**
  * `npm run mutants -- [--only WORD] [--changed [REVISION]] [--seconds N] [--trust-tests]`
@@ -69,7 +70,7 @@ async function run({ only, changed, seconds, trustTests = false }: Options): Pro
   };
   process.once('SIGINT', interrupt).once('SIGTERM', interrupt);
   try {
-    while (sessions.length < countSessions(mutants)) sessions.push(await openSession(root));
+    while (sessions.length < countSessions(mutants)) sessions.push(await startSession(root));
     if (!trustTests && !(await doTestsPass(sessions, mutants))) return 1;
     const trials = await tryAll(sessions, mutants, budgetMs);
     return conclude(mutants, trials, changedCount);

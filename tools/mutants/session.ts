@@ -39,7 +39,7 @@ export type Session = {
  * Longer than any test that is named in the list takes on a busy machine, its file's set-up included; Vitest's own
  * limit ends those that wait, this one also those that loop without waiting.
  */
-const deadlineMs = 60_000;
+export const deadlineMs = 60_000;
 
 /**
  * Of tests that do not say so themselves, with a mutant. A test that notices by waiting in vain is to notice soon: the

@@ -67,4 +67,20 @@ export const acceptance: readonly Mutant[] = [
     tests: ['src/messages/accept.test.ts'],
     harm: 'a message that is refused for its quota is sent all the same',
   },
+  {
+    file: 'src/messages/accept.ts',
+    from: 'const early = large.filter((candidate) => !foreseen.has(candidate));',
+    to: 'const early = large;',
+    tests: ['src/messages/accept.test.ts'],
+    named: 'that does not fit into the quota writes nothing of what it holds',
+    harm: 'an organization whose quota is used up has the database write 22 MB for each request that is refused',
+  },
+  {
+    file: 'src/messages/accept.ts',
+    from: '  await store.deleteLargeParts(transaction, inVain.map(toNewMessage));\n',
+    to: '',
+    tests: ['src/messages/accept.test.ts'],
+    named: 'leaves nothing behind when a small one took its share of the quota meanwhile',
+    harm: 'files of refused requests stay in the database for ever',
+  },
 ];
