@@ -3,6 +3,7 @@
 const layers = [
   ['main.ts'],
   ['roles'],
+  ['email', 'sms'],
   ['campaigns'],
   ['segments'],
   ['messages'],
@@ -47,7 +48,7 @@ module.exports = {
       severity: 'error',
       from: { path: '^src/([^/]+)/', pathNot: '^src/roles/' },
       to: {
-        path: '^src/(campaigns|segments|messages|events|devices|domains|senders|templates|chat-templates|audience|accounts|sandbox)/',
+        path: '^src/(email|sms|campaigns|segments|messages|events|devices|domains|senders|templates|chat-templates|audience|accounts|sandbox)/',
         pathNot: ['^src/$1/', '^src/([^/]+)/\\1\\.ts$'],
       },
     },
@@ -56,7 +57,7 @@ module.exports = {
       severity: 'error',
       from: { path: '^src/roles/' },
       to: {
-        path: '^src/(campaigns|segments|messages|events|devices|domains|senders|templates|chat-templates|audience|accounts|sandbox)/',
+        path: '^src/(email|sms|campaigns|segments|messages|events|devices|domains|senders|templates|chat-templates|audience|accounts|sandbox)/',
         pathNot: ['^src/([^/]+)/\\1\\.ts$', '^src/[^/]+/(routes|jobs)\\.ts$'],
       },
     },

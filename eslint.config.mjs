@@ -28,7 +28,11 @@ export default tseslint.config(
   },
   {
     // Where statements are composed; elsewhere an `and` before an expression is a sentence.
-    files: ['src/**/*store.ts', 'src/segments/{,nodes/}*.ts', 'src/messages/contact-engagement.ts'],
+    files: [
+      'src/**/*store.ts',
+      'src/segments/{,nodes/}*.ts',
+      'src/messages/recipients/contact-engagement.ts',
+    ],
     ignores: ['**/*.test.ts'],
     plugins: { local: { rules: { 'closed-predicates': closedPredicates } } },
     rules: { 'local/closed-predicates': 'error' },

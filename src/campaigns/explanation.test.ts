@@ -1,8 +1,8 @@
 import { expect, test } from 'vitest';
 import type { CampaignRecipient } from '../messages/messages.ts';
-import { emailCampaigns } from './email-channel.ts';
+import { emailCampaigns } from '../email/campaigns.ts';
 import { explain, type Facts, outcomes } from './explanation.ts';
-import { smsCampaigns } from './sms-channel.ts';
+import { smsCampaigns } from '../sms/campaigns.ts';
 
 const at = (day: number) => new Date(Date.UTC(2026, 10, day));
 

@@ -6,7 +6,7 @@ import { createIds } from '../platform/ids.ts';
 import { silentLog } from '../platform/log.ts';
 import { type Database, openDatabase, unpreparedStatement } from '../platform/postgres/database.ts';
 import type { RunningChore } from '../platform/queue/chore.ts';
-import { emailChannel } from '../messages/messages.ts';
+import { emailChannel } from '../email/email.ts';
 import type { CampaignChannel } from './channel.ts';
 import { startCampaigns } from './jobs.ts';
 

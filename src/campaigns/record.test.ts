@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest';
-import { emailCampaigns } from './email-channel.ts';
+import { emailCampaigns } from '../email/campaigns.ts';
 import { showCampaign } from './record.ts';
 
 type Row = Parameters<typeof showCampaign>[1];

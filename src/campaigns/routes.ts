@@ -6,7 +6,6 @@ import { defineRoute, json, type Route, type RouteResponse } from '../platform/h
 import { deletedOf, idParameter, listOf } from '../platform/http/shapes.ts';
 import { answerRoutes, type AnswerRouteTools } from './answer-routes.ts';
 import type { CampaignChannel } from './channel.ts';
-import { renderEmailSampleTask, submitEmailTestTask } from './email-sample.ts';
 import {
   cancelCampaign,
   type CampaignTools,
@@ -39,8 +38,6 @@ export type CampaignRouteTools = CampaignTools &
   };
 
 /** The same operations on every channel. */
-export const campaignTasks = [renderEmailSampleTask, submitEmailTestTask];
-
 export function campaignRoutes(tools: CampaignRouteTools, channel: CampaignChannel): Route[] {
   return [...draftRoutes(tools, channel), ...moveRoutes(tools, channel), ...answerRoutes(tools, channel)];
 }

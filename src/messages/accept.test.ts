@@ -26,8 +26,8 @@ import {
   unpreparedStatement,
 } from '../platform/postgres/database.ts';
 import { attachmentContext, type Acceptor, createAcceptor } from './accept.ts';
-import { prepareEmail } from './email-send.ts';
-import { prepareSms } from './sms-send.ts';
+import { prepareEmail } from '../email/send.ts';
+import { prepareSms } from '../sms/send.ts';
 import type { Submission } from './submission.ts';
 
 let testDatabase: TestDatabase;

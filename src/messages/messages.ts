@@ -1,6 +1,12 @@
 /** The front door: one message, from acceptance to what became of each recipient. */
-export { type Acceptor, type AcceptTools, createAcceptor } from './accept.ts';
-export { bringForward } from './bring-forward.ts';
+export {
+  type Acceptor,
+  type AcceptOutcome,
+  type AcceptTools,
+  attachmentContext,
+  createAcceptor,
+} from './accept.ts';
+export { bringForward } from './delivery/bring-forward.ts';
 export { missingVariablesHeader, tellMissingVariables } from './missing-variables.ts';
 export { findSuspension, monthlyQuotaExceeded, sendingSuspended } from './refusals.ts';
 export {
@@ -11,37 +17,79 @@ export {
   countWaitingBefore,
   findCampaignRecipient,
   listCampaignRecipients,
-} from './campaign-recipients.ts';
-export type { ChannelDeliveries, ChannelDelivery, MessageChannel, MessageChannels } from './channel.ts';
-export { emailChannel } from './email-channel.ts';
-export { smsChannel } from './sms-channel.ts';
-export { type Delivery, deliveryChannel, type DeliveryTools, startDelivery } from './deliver.ts';
-export { type EngagementAction, engagementActions, hasEngaged } from './contact-engagement.ts';
-export { readReportToken, writeReportToken } from './recipient-token.ts';
-export { createSmsDelivery } from './sms-delivery.ts';
-export { createSmsIntake, smsEventChannel, startSmsEvents } from './sms-events.ts';
-export { deleteOldProviderIds, providerIdMaxAgeMs } from './provider-ids.ts';
-export { createEmailDelivery } from './email-delivery.ts';
-export { createDeliverability, type Deliverability, wellKnownDomains } from './deliverability.ts';
-export type { ReturnPathPolicy } from './email-build.ts';
-export { erasureChannel, startErasing } from './erasure.ts';
-export { applyReports, type FeedbackListeners, type FeedbackTools, type Report } from './feedback.ts';
-export { acceptsReturnPath, type BounceTools, takeBounce } from './bounces.ts';
-export { linkPaths } from './personal-copy.ts';
+} from './campaigns/recipients.ts';
+export {
+  type Attempt,
+  type ChannelDeliveries,
+  type ChannelDelivery,
+  contentBytesMax,
+  type DeliveryPolicy,
+  type HandOffPermit,
+  type Job,
+  type MessageChannel,
+  type MessageChannels,
+  type MessageFacts,
+  type Refusal,
+  smallContentBytesMax,
+} from './channel.ts';
+export { type Delivery, deliveryChannel, type DeliveryTools, startDelivery } from './delivery/deliver.ts';
+export { type EngagementAction, engagementActions, hasEngaged } from './recipients/contact-engagement.ts';
+export {
+  readRecipientToken,
+  readReportToken,
+  writeRecipientTokens,
+  writeReportToken,
+} from './recipients/token.ts';
+export {
+  deleteOldProviderIds,
+  findByProviderIds,
+  keepProviderIds,
+  type ProviderId,
+  providerIdMaxAgeMs,
+  uncertainId,
+} from './feedback/provider-ids.ts';
+export { erasureChannel, startErasing } from './erasure/erasure.ts';
+export {
+  applyReports,
+  applyReportsWithin,
+  type FeedbackListeners,
+  type FeedbackTools,
+  type Report,
+} from './feedback/feedback.ts';
 export {
   hasHandedOff,
   hasUncounted,
   type RecipientSums,
   sumRecipientCounts,
-} from './recipient-counts-store.ts';
-export { deleteOldReputation, forgiveReputation } from './reputation.ts';
-export { changeRecipients, type RecipientTools } from './recipients.ts';
-export { showFate } from './email-record.ts';
-export { campaignDropReasons, type DropReason, fateFields, messageFormats } from './schema.ts';
-export { insertCampaignMessage } from './store.ts';
-export type { StoredEmailContent, StoredEmailDetails, StoredSmsContent, Submission } from './submission.ts';
-export { smsEncoding } from './sms-schema.ts';
-export { submitSms } from './sms-send.ts';
+} from './recipients/counts-store.ts';
+export { deleteOldReputation, forgiveReputation } from './recipients/reputation.ts';
+export { changeRecipients, type RecipientTools } from './recipients/recipients.ts';
+export {
+  campaignDropReasons,
+  categoryInput,
+  type DropReason,
+  dropReasons,
+  fateFields,
+  messageReference,
+  type MessageStatus,
+  messageStatuses,
+  type RecipientStatus,
+  recipientStatuses,
+  variablesInput,
+} from './schema.ts';
+export { showFate } from './fate.ts';
+export {
+  type FateRow,
+  findMessage,
+  insertCampaignMessage,
+  insertMessages,
+  listMessages,
+  listRecipients,
+  type MessageRow,
+  type RecipientRow,
+  type SearchedPrefixes,
+} from './store.ts';
+export type { RecipientField, Submission, SubmittedRecipient } from './submission.ts';
 export {
   type AddressColumns,
   admitRecipients,
@@ -59,5 +107,23 @@ export {
   insertCampaignRecipients,
   loadContactValues,
   stopMessage,
-} from './campaign-store.ts';
-export { countChangedRecipients, sliceSize } from './recipient-counts.ts';
+} from './campaigns/store.ts';
+export { countChangedRecipients, sliceSize } from './recipients/counts.ts';
+export {
+  type ChangedRecipient,
+  type ChangedRow,
+  type DeliverableMessage,
+  findAddressKeys,
+  type JobKey,
+  loadDeliverableMessages,
+  loadSealedAttachments,
+  type MessageKey,
+  raiseStatuses,
+  textOfKey,
+  toChanged,
+  uniqueMessages,
+} from './delivery/queue-store.ts';
+export { sealedUnderUnknownKey, toFailure } from './delivery/settlement.ts';
+export { defineMessageStatus, rankOf } from './status.ts';
+export type { MessageRouteTools } from './route-tools.ts';
+export { dueAfterMs } from './delivery/retry.ts';

@@ -1,7 +1,7 @@
 import { type GuardSuspension, quotaRenewsOn, type SendingPlan } from '../accounts/accounts.ts';
 import { defineError, PublicError } from '../platform/http/errors.ts';
 import type { ChannelWords } from './channel.ts';
-import { reputationLimits } from './reputation.ts';
+import { reputationLimits } from './recipients/reputation.ts';
 
 /** What an organization is told when its account, and nothing about a message, keeps it from sending. */
 

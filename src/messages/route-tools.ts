@@ -1,5 +1,4 @@
-import type { TaskRunner } from '../platform/http/body-threads.ts';
 import type { Database } from '../platform/postgres/database.ts';
 import type { Acceptor } from './accept.ts';
 
-export type MessageRouteTools = { database: Database; acceptor: Acceptor; runner: TaskRunner };
+export type MessageRouteTools = { database: Database; acceptor: Acceptor };

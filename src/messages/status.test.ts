@@ -9,7 +9,7 @@ import {
   recipientStatuses,
   type RecipientStatus,
 } from './schema.ts';
-import { emailStatusOfRecipients } from './email-channel.ts';
+import { emailStatusOfRecipients } from '../email/channel.ts';
 import { rankOf, statusRanks } from './status.ts';
 
 let testDatabase: TestDatabase;

@@ -1,5 +1,4 @@
 import type { SendingChannel } from '../channels/channel.ts';
-import type { Values } from '../channels/placeholders.ts';
 import type { ScopedKey } from '../platform/http/idempotency.ts';
 
 /** Delivered ahead of campaign mail, and again after an ambiguous hand-off; a campaign is neither. */
@@ -31,9 +30,9 @@ export type Submission = {
   searchText: string | null;
   category: string | null;
   templateId: string | null;
-  /** What else a person may read of the message, by channel, as JSON: `StoredEmailDetails`. */
+  /** What else a person may read of the message, as JSON of its channel. */
   details: string;
-  /** What the channel needs besides to build the message, as JSON (bytes of it in UTF-8): `StoredEmailContent`. */
+  /** What the channel needs besides to build the message, as JSON (bytes of it in UTF-8). */
   content: string | Uint8Array;
   recipients: readonly SubmittedRecipient[];
   attachments: readonly Uint8Array[];
@@ -42,38 +41,4 @@ export type Submission = {
   /** Names of placeholders that stay as written; the first of them. */
   missingVariables: readonly string[];
   idempotencyKey: ScopedKey | null;
-};
-
-/** What is shown of an email besides its columns; `attachments` describes what is stored sealed elsewhere. */
-export type StoredEmailDetails = {
-  fromName: string | null;
-  replyTo: string | null;
-  attachments: StoredAttachment[];
-  /** Of a campaign, as it was when it was queued. A transactional message goes by its sending domain. */
-  tracking?: { opens: boolean; clicks: boolean };
-  /** The lists that a campaign went to: what a recipient may leave instead of unsubscribing from everything. */
-  listIds?: readonly string[];
-};
-
-export type StoredAttachment = {
-  filename: string;
-  contentType: string;
-  contentId: string | null;
-  sizeBytes: number;
-};
-
-/** What is known of a text from its acceptance on. */
-export type StoredSmsDetails = { encoding: 'gsm7' | 'ucs2'; segments: number };
-
-/** What a text says; of a campaign, before its placeholders are filled with each contact's own values. */
-export type StoredSmsContent = { text: string; defaults?: Values };
-
-/** What an email says, apart from what is shown of it. */
-export type StoredEmailContent = {
-  to: string[];
-  cc: string[];
-  html: string | null;
-  text: string | null;
-  /** What fills the placeholders of a campaign for contacts that have no value of their own. */
-  defaults?: Values;
 };

@@ -3,12 +3,13 @@ import { projectDirectory } from '../config.ts';
 import { clearingChannel } from '../audience/jobs.ts';
 import { audienceRoutes } from '../audience/routes.ts';
 import { createKeyring, type Keyring, type Scope } from '../accounts/accounts.ts';
-import { campaignChannel, campaignChannels } from '../campaigns/campaigns.ts';
+import { campaignChannel } from '../campaigns/campaigns.ts';
 import { campaignRoutes } from '../campaigns/routes.ts';
 import { domainChannel } from '../domains/jobs.ts';
 import { domainRoutes } from '../domains/routes.ts';
-import { createAcceptor, deliveryChannel, emailChannel, erasureChannel } from '../messages/messages.ts';
-import { createEngagementRecorder, engagementPages, messageRoutes } from '../messages/routes.ts';
+import { emailChannel } from '../email/email.ts';
+import { createEngagementRecorder, emailRoutes, engagementPages } from '../email/routes.ts';
+import { createAcceptor, deliveryChannel, erasureChannel } from '../messages/messages.ts';
 import { dateOf } from '../platform/clock.ts';
 import { createBodyThread, inlineRunner } from '../platform/http/body-threads.ts';
 import { forbidden, PublicError, rateLimitExceeded, unauthorized } from '../platform/http/errors.ts';
@@ -32,10 +33,11 @@ import { segmentChannel } from '../segments/jobs.ts';
 import { segmentRoutes } from '../segments/routes.ts';
 import { sandboxPages } from '../sandbox/routes.ts';
 import { senderRoutes } from '../senders/routes.ts';
+import { smsRoutes } from '../sms/routes.ts';
 import { galleryPages, templateRoutes } from '../templates/routes.ts';
 import { openGallery } from '../templates/templates.ts';
 import { isWelcome } from '../sandbox/sandbox.ts';
-import { messageChannels } from './channels.ts';
+import { campaignChannels, messageChannels } from './channels.ts';
 import { documentationPages } from './documentation.ts';
 import { hasSandbox, type Installation, publicUrlOf, sandboxAccessOf } from './installation.ts';
 import { startListening } from './listening.ts';
@@ -74,7 +76,8 @@ export function listRoutes(
     onChanged: createWaker(installation, campaignChannel),
   };
   return [
-    ...messageRoutes({ database, acceptor, runner }),
+    ...emailRoutes({ database, acceptor, runner }),
+    ...smsRoutes({ database, acceptor }),
     ...audienceRoutes({
       ...installation,
       onChanged: wakeSegments,

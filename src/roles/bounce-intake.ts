@@ -1,5 +1,6 @@
 import { hostname } from 'node:os';
-import { acceptsReturnPath, type FeedbackListeners, takeBounce } from '../messages/messages.ts';
+import { acceptsReturnPath, takeBounce } from '../email/email.ts';
+import type { FeedbackListeners } from '../messages/messages.ts';
 import type { Installation } from './installation.ts';
 import { startListening } from './listening.ts';
 

@@ -1,7 +1,7 @@
 import { connect } from 'node:net';
 import { hostname } from 'node:os';
 import { examineVerifiedDomains, sandboxDomain } from '../domains/domains.ts';
-import { createDeliverability, wellKnownDomains } from '../messages/messages.ts';
+import { createDeliverability, wellKnownDomains } from '../email/email.ts';
 import type { Clock } from '../platform/clock.ts';
 import type { DnsAnswer } from '../platform/dns/dns.ts';
 import { readNetworkTimeSkewMs } from '../platform/network-time.ts';

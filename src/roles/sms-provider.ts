@@ -4,10 +4,11 @@ import { parseSmppUrl } from '../channels/sms/providers/smpp/url.ts';
 import { createTwilioProvider } from '../channels/sms/providers/twilio/twilio.ts';
 import { parseTwilioUrl, type TwilioUrl } from '../channels/sms/providers/twilio/url.ts';
 import type { SmsIntake, SmsProvider } from '../channels/sms/sms.ts';
-import { createSmsIntake, smsEventChannel, writeReportToken } from '../messages/messages.ts';
+import { writeReportToken } from '../messages/messages.ts';
 import type { Page } from '../platform/http/route.ts';
 import { createWaker } from '../platform/queue/wake.ts';
 import { keepMessage } from '../sandbox/sandbox.ts';
+import { createSmsIntake, smsEventChannel } from '../sms/sms.ts';
 import { type Installation, publicUrlOf } from './installation.ts';
 import { twilioCallbacks, twilioPaths } from './twilio-callbacks.ts';
 

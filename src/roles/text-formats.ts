@@ -1,6 +1,6 @@
 import { audienceFormats } from '../audience/audience.ts';
 import { domainFormats } from '../domains/domains.ts';
-import { messageFormats } from '../messages/messages.ts';
+import { emailFormats } from '../email/email.ts';
 import { paginationFormats } from '../platform/http/pagination.ts';
 import { templateFormats } from '../templates/templates.ts';
 import type { TextFormat } from '../platform/http/validation.ts';
@@ -10,6 +10,6 @@ export const textFormats: Readonly<Record<string, TextFormat>> = {
   ...paginationFormats,
   ...audienceFormats,
   ...domainFormats,
-  ...messageFormats,
+  ...emailFormats,
   ...templateFormats,
 };

@@ -5,25 +5,24 @@ import { createSmtpProvider } from '../channels/email/providers/smtp/smtp.ts';
 import type { Config } from '../config.ts';
 import { startDomainChecks } from '../domains/jobs.ts';
 import {
+  createDeliverability,
+  createEmailDelivery,
+  emailChannel,
+  type ReturnPathPolicy,
+} from '../email/email.ts';
+import {
   applyReports,
   type ChannelDeliveries,
   type ChannelDelivery,
-  createDeliverability,
-  createEmailDelivery,
-  createSmsDelivery,
-  startSmsEvents,
   deliveryChannel,
-  emailChannel,
   type FeedbackListeners,
-  type ReturnPathPolicy,
   startDelivery,
   startErasing,
 } from '../messages/messages.ts';
 import { startClearing } from '../audience/jobs.ts';
-import { campaignChannels } from '../campaigns/campaigns.ts';
 import { startCampaigns } from '../campaigns/jobs.ts';
 import { startBounceIntake } from './bounce-intake.ts';
-import { messageChannels } from './channels.ts';
+import { campaignChannels, messageChannels } from './channels.ts';
 import { startHousekeeping } from './housekeeping.ts';
 import { createResolver } from '../platform/dns/dns.ts';
 import type { RunningChore } from '../platform/queue/chore.ts';
@@ -31,6 +30,7 @@ import { createWaker } from '../platform/queue/wake.ts';
 import { createThrottle } from '../platform/throttle.ts';
 import { segmentChannel, startSegmentUpkeep } from '../segments/jobs.ts';
 import { keepMessage } from '../sandbox/sandbox.ts';
+import { createSmsDelivery, startSmsEvents } from '../sms/sms.ts';
 import { hostname } from 'node:os';
 import { type Installation, publicUrlOf } from './installation.ts';
 import { createSmsProvider } from './sms-provider.ts';

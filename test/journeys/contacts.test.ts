@@ -28,7 +28,7 @@ import { insertSentCampaign } from '../support/campaign-fixture.ts';
 import { neighbourId } from '../support/neighbour.ts';
 import { createSender, startTestServer, type TestServer } from '../support/server.ts';
 import { createShuffledIds } from '../support/shuffled-ids.ts';
-import { emailChannel } from '../../src/messages/messages.ts';
+import { emailChannel } from '../../src/email/email.ts';
 
 let server: TestServer;
 let clock: ShiftedClock;

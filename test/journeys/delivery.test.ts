@@ -4,16 +4,10 @@ import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } fr
 import { addSuppressions } from '../../src/audience/audience.ts';
 import type { EmailProvider } from '../../src/channels/email/email.ts';
 import type { SendOutcome } from '../../src/channels/outcome.ts';
-import {
-  applyReports,
-  createDeliverability,
-  createEmailDelivery,
-  type Delivery,
-  startDelivery,
-  stopMessage,
-} from '../../src/messages/messages.ts';
-import type { Failure } from '../../src/messages/queue-store.ts';
-import type { EmailRecord } from '../../src/messages/schema.ts';
+import { applyReports, type Delivery, startDelivery, stopMessage } from '../../src/messages/messages.ts';
+import { createDeliverability, createEmailDelivery } from '../../src/email/email.ts';
+import type { Failure } from '../../src/messages/delivery/queue-store.ts';
+import type { EmailRecord } from '../../src/email/schema.ts';
 import {
   type Connection,
   type Database,
@@ -38,7 +32,7 @@ import {
 import { signHere } from '../support/sign-here.ts';
 import { createSender, startTestServer, type TestServer } from '../support/server.ts';
 import { clientConfigOf, createTestDatabase } from '../support/test-database.ts';
-import { emailChannel } from '../../src/messages/messages.ts';
+import { emailChannel } from '../../src/email/email.ts';
 import { messageChannels } from '../support/channels.ts';
 
 const minuteMs = 60_000;

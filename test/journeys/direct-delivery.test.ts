@@ -1,7 +1,7 @@
 /** Mail to the recipients' own servers: a DNS server and a dozen mail hosts on loopback, each with a fault of its own. */
 import { createTransport } from 'nodemailer';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import type { EmailRecord } from '../../src/messages/schema.ts';
+import type { EmailRecord } from '../../src/email/schema.ts';
 import { type DnsNameRecords, startDnsServer, type TestDnsServer } from '../support/dns-server.ts';
 import {
   createShiftedClock,

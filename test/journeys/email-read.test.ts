@@ -1,6 +1,6 @@
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { listMessages, listRecipients, type MessageFilter } from '../../src/messages/store.ts';
-import type { EmailRecord } from '../../src/messages/schema.ts';
+import type { EmailRecord } from '../../src/email/schema.ts';
 import { lowestIdAt } from '../../src/platform/ids.ts';
 import type { Page } from '../../src/platform/http/pagination.ts';
 import type { Connection, Statement } from '../../src/platform/postgres/database.ts';

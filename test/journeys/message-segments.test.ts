@@ -1,9 +1,9 @@
 /** Segments that ask what became of messages hear of it at once, and are not computed again for it. */
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { recordEngagements } from '../../src/messages/engagement.ts';
-import { applyReports, type Report } from '../../src/messages/feedback.ts';
-import { writeRecipientTokens } from '../../src/messages/recipient-token.ts';
-import { choose } from '../../src/messages/unsubscribing.ts';
+import { recordEngagements } from '../../src/email/tracking/engagement.ts';
+import { applyReports, type Report } from '../../src/messages/feedback/feedback.ts';
+import { writeRecipientTokens } from '../../src/messages/recipients/token.ts';
+import { choose } from '../../src/email/tracking/unsubscribing.ts';
 import type { RecipientStatus } from '../../src/messages/schema.ts';
 import { computeNext, followChanges } from '../../src/segments/membership.ts';
 import type { SegmentRecord } from '../../src/segments/schema.ts';
@@ -19,7 +19,7 @@ import {
 } from '../support/email-journey.ts';
 import { createSender, startTestServer, type TestServer } from '../support/server.ts';
 import { addApprovedSender, sendSms } from '../support/sms-journey.ts';
-import { emailChannel } from '../../src/messages/messages.ts';
+import { emailChannel } from '../../src/email/email.ts';
 
 type Page<Item> = { data: Item[] };
 

@@ -4,7 +4,7 @@
  */
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { addSuppressions } from '../../src/audience/audience.ts';
-import { campaignChannels } from '../../src/campaigns/campaigns.ts';
+import { campaignChannels } from '../../src/roles/channels.ts';
 import { createPauses } from '../../src/platform/queue/pauses.ts';
 import { advanceCampaign, freezeCampaign } from '../../src/campaigns/running.ts';
 import { startWorker } from '../../src/roles/worker.ts';

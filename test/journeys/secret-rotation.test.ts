@@ -2,7 +2,7 @@
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { addSuppressions, toErasedKey } from '../../src/audience/audience.ts';
 import { parseAddress, readReturnPathToken, writeReturnPath } from '../../src/channels/email/email.ts';
-import { uncertainId } from '../../src/messages/provider-ids.ts';
+import { uncertainId } from '../../src/messages/feedback/provider-ids.ts';
 import {
   keyRestMs,
   newDataKeyBytes,

@@ -1,9 +1,9 @@
 /** What providers tell of texts, when there is a lot of it. */
 import { afterEach, describe, expect, test } from 'vitest';
 import type { SmsReceipt } from '../../src/channels/sms/sms.ts';
-import { createSmsIntake, startSmsEvents } from '../../src/messages/messages.ts';
-import { keepProviderIds, uncertainId } from '../../src/messages/provider-ids.ts';
-import type { JobKey } from '../../src/messages/queue-store.ts';
+import { createSmsIntake, startSmsEvents } from '../../src/sms/sms.ts';
+import { keepProviderIds, uncertainId } from '../../src/messages/feedback/provider-ids.ts';
+import type { JobKey } from '../../src/messages/delivery/queue-store.ts';
 import { unpreparedStatement } from '../../src/platform/postgres/database.ts';
 import { createIntake } from '../../src/roles/sms-provider.ts';
 import { eventually, rowsOf } from '../support/email-journey.ts';

@@ -3,7 +3,7 @@ import type { AddressInfo } from 'node:net';
 import PostalMime from 'postal-mime';
 import { SMTPServer } from 'smtp-server';
 import { afterEach, describe, expect, test } from 'vitest';
-import type { EmailRecord } from '../../src/messages/schema.ts';
+import type { EmailRecord } from '../../src/email/schema.ts';
 import { type Log, silentLog } from '../../src/platform/log.ts';
 import { startWorker, type Worker } from '../../src/roles/worker.ts';
 import {

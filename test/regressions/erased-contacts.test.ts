@@ -3,7 +3,8 @@
  * either channel, in what was sent to it alone, to it and others, or by a campaign.
  */
 import { afterAll, beforeAll, expect, test } from 'vitest';
-import { applyReports, emailChannel } from '../../src/messages/messages.ts';
+import { applyReports } from '../../src/messages/messages.ts';
+import { emailChannel } from '../../src/email/email.ts';
 import { createIntake } from '../../src/roles/sms-provider.ts';
 import { createShiftedClock, eventually, rowsOf, send, settled } from '../support/email-journey.ts';
 import { findErasedContacts } from '../support/erased-contacts.ts';

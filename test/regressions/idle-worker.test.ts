@@ -1,11 +1,7 @@
 /** Workers that have nothing to do, or cannot do it, must be quiet, and still hear of what comes meanwhile. */
 import { afterAll, afterEach, beforeAll, expect, test } from 'vitest';
-import {
-  createDeliverability,
-  createEmailDelivery,
-  deliveryChannel,
-  startDelivery,
-} from '../../src/messages/messages.ts';
+import { deliveryChannel, startDelivery } from '../../src/messages/messages.ts';
+import { createDeliverability, createEmailDelivery } from '../../src/email/email.ts';
 import { silentLog } from '../../src/platform/log.ts';
 import {
   type Connection,

@@ -5,11 +5,11 @@
 import { createHash } from 'node:crypto';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import type { PreparedMessage } from '../../src/campaigns/channel.ts';
-import { emailCampaigns } from '../../src/campaigns/email-channel.ts';
+import { emailCampaigns } from '../../src/email/campaigns.ts';
 import { encodeBase64LinesInSteps } from '../../src/channels/email/base64.ts';
 import { digestBodyInSteps } from '../../src/channels/email/dkim-canonical.ts';
-import { prepareFromTemplate, prepareLargeEmail } from '../../src/messages/email-send.ts';
-import { emailSendBody } from '../../src/messages/schema.ts';
+import { prepareFromTemplate, prepareLargeEmail } from '../../src/email/send.ts';
+import { emailSendBody } from '../../src/email/schema.ts';
 import {
   createBodyThread,
   inlineRunner,

@@ -1,5 +1,5 @@
 /** A campaign that was handed off, written into the tables as the service itself would have. */
-import { writeRecipientTokens } from '../../src/messages/recipient-token.ts';
+import { writeRecipientTokens } from '../../src/messages/recipients/token.ts';
 import { unpreparedStatement } from '../../src/platform/postgres/database.ts';
 import type { Installation } from '../../src/roles/installation.ts';
 

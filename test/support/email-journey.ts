@@ -1,6 +1,6 @@
 /** What tests of sending and delivering email have in common: bodies, patience, and a clock that can be put forward. */
 import { setTimeout as delay } from 'node:timers/promises';
-import type { EmailRecipientRecord, EmailRecord } from '../../src/messages/schema.ts';
+import type { EmailRecipientRecord, EmailRecord } from '../../src/email/schema.ts';
 import { type Clock, systemClock } from '../../src/platform/clock.ts';
 import { unpreparedStatement } from '../../src/platform/postgres/database.ts';
 import { neighbourId } from './neighbour.ts';

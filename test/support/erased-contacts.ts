@@ -4,10 +4,10 @@
  * server of a test has stopped, the erasures that are left are carried out as they would be in time, and then every
  * column of every table is searched for the addresses and names of those of whom nothing waits for its delivery.
  *
- * What was made after the deletion is somebody's new business, as src/messages/erasure.ts says: the time is that of the
+ * What was made after the deletion is somebody's new business, as src/messages/erasure/erasure.ts says: the time is that of the
  * message's id or of the row's.
  */
-import { eraseNextAddress, type ErasureTools } from '../../src/messages/erasure.ts';
+import { eraseNextAddress, type ErasureTools } from '../../src/messages/erasure/erasure.ts';
 import { dateOf } from '../../src/platform/clock.ts';
 import { type Connection, unpreparedStatement } from '../../src/platform/postgres/database.ts';
 import { neighbourId } from './neighbour.ts';

@@ -1,5 +1,5 @@
 /** What tests of sending and delivering texts have in common. */
-import type { SmsRecord } from '../../src/messages/sms-schema.ts';
+import type { SmsRecord } from '../../src/sms/schema.ts';
 import { addSender, approveSender } from '../../src/senders/senders.ts';
 import { eventually } from './email-journey.ts';
 import type { TestResponse, TestServer } from './server.ts';

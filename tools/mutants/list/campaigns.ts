@@ -316,7 +316,7 @@ export const campaigns: readonly Mutant[] = [
     harm: 'lists of a campaign that was not fit at its time can never be deleted',
   },
   {
-    file: 'src/campaigns/email-channel.ts',
+    file: 'src/email/campaigns.ts',
     from: "return name === 'unsubscribe_url' || name.startsWith('_postillion.');",
     to: "return name.startsWith('_postillion.');",
     tests: ['test/journeys/campaigns.test.ts'],

@@ -3,7 +3,7 @@ import type { Mutant } from '../mutant.ts';
 
 export const erasure: readonly Mutant[] = [
   {
-    file: 'src/messages/erasure-store.ts',
+    file: 'src/messages/erasure/store.ts',
     from: "             then coalesce(r.drop_reason, 'contact_deleted')",
     to: '             then r.drop_reason',
     tests: ['test/journeys/contacts.test.ts'],
@@ -11,7 +11,7 @@ export const erasure: readonly Mutant[] = [
     harm: 'a campaign waits for ever for somebody who was erased before their turn',
   },
   {
-    file: 'src/messages/erasure-store.ts',
+    file: 'src/messages/erasure/store.ts',
     from: 'where r.organization_id = $1 and r.address_key = $2 and r.message_id < $3',
     to: 'where r.address_key = $2 and r.message_id < $3',
     tests: ['test/journeys/contacts.test.ts'],
@@ -19,7 +19,7 @@ export const erasure: readonly Mutant[] = [
     harm: 'erasing somebody in one organization erases them in another',
   },
   {
-    file: 'src/messages/erasure-store.ts',
+    file: 'src/messages/erasure/store.ts',
     from: 'where organization_id = $1 and message_id = any ($2::uuid[])`',
     to: 'where false and organization_id = $1 and message_id = any ($2::uuid[])`',
     tests: ['test/journeys/contacts.test.ts'],
@@ -27,7 +27,7 @@ export const erasure: readonly Mutant[] = [
     harm: 'what was written to somebody who was erased can be read',
   },
   {
-    file: 'src/messages/erasure-store.ts',
+    file: 'src/messages/erasure/store.ts',
     from: 'set subject = null, subject_key = null,',
     to: 'set subject_key = null,',
     tests: ['test/journeys/contacts.test.ts'],
@@ -35,7 +35,7 @@ export const erasure: readonly Mutant[] = [
     harm: 'the subject of a mail to somebody who was erased can be read',
   },
   {
-    file: 'src/messages/erasure.ts',
+    file: 'src/messages/erasure/erasure.ts',
     from: 'await eraseSuppressedAddresses(transaction, tools, [erasure]);',
     to: '',
     tests: ['test/journeys/contacts.test.ts'],
@@ -43,7 +43,7 @@ export const erasure: readonly Mutant[] = [
     harm: 'the address of somebody who was erased can be read among the suppressions',
   },
   {
-    file: 'src/messages/erasure-store.ts',
+    file: 'src/messages/erasure/store.ts',
     from: '           and not exists (\n             select\n             from delivery_queue q\n             where q.organization_id = r.organization_id and q.message_id = r.message_id\n               and (r.contact_id is null or q.ordinal = r.ordinal)\n           )\n',
     to: '',
     tests: ['test/journeys/contacts.test.ts'],
@@ -51,10 +51,10 @@ export const erasure: readonly Mutant[] = [
     harm: 'mail that waits for its delivery loses its address, and is never sent',
   },
   {
-    file: 'src/messages/erasure.ts',
+    file: 'src/messages/erasure/erasure.ts',
     from: 'if (erasure === undefined) throw cause;',
     to: 'throw cause;',
-    tests: ['src/messages/erasure.test.ts'],
+    tests: ['src/messages/erasure/erasure.test.ts'],
     named: 'an address that cannot be erased is put off for longer each time',
     harm: 'one address that cannot be erased keeps every other from being erased',
   },
@@ -62,7 +62,7 @@ export const erasure: readonly Mutant[] = [
     file: 'src/platform/queue/pauses.ts',
     from: 'Math.max(waitedMs, failurePauseMinMs)',
     to: 'failurePauseMinMs',
-    tests: ['src/messages/erasure.test.ts'],
+    tests: ['src/messages/erasure/erasure.test.ts'],
     named: 'an address that cannot be erased is put off for longer each time',
     harm: 'addresses that can never be erased are tried again every minute, and fill the log',
   },

@@ -3,7 +3,7 @@ import type { Mutant } from '../mutant.ts';
 
 export const texts: readonly Mutant[] = [
   {
-    file: 'src/messages/sms-events.ts',
+    file: 'src/sms/events.ts',
     from: "if (batcher.size() >= waitingMax) throw new Error('too many events of a provider wait to be stored');",
     to: '',
     tests: ['test/journeys/sms-events.test.ts'],
@@ -11,7 +11,7 @@ export const texts: readonly Mutant[] = [
     harm: 'receipts pile up in memory while the database is slow',
   },
   {
-    file: 'src/messages/sms-events.ts',
+    file: 'src/sms/events.ts',
     from: "if (inbound === appliedMax || receipts === appliedMax) return 'at once';",
     to: 'if (inbound === appliedMax || receipts === appliedMax) return null;',
     tests: ['test/journeys/sms-events.test.ts'],
@@ -19,7 +19,7 @@ export const texts: readonly Mutant[] = [
     harm: 'of more than a thousand receipts the last ones wait for the next campaign',
   },
   {
-    file: 'src/messages/sms-events.ts',
+    file: 'src/sms/events.ts',
     from: "if (kind === 'inbound' && !(await tryLockName(transaction, 'texts that come in'))) return null;",
     to: '',
     tests: ['test/journeys/sms-events.test.ts'],
@@ -27,7 +27,7 @@ export const texts: readonly Mutant[] = [
     harm: 'STOP and START are carried out in the wrong order by two nodes',
   },
   {
-    file: 'src/messages/sms-events.ts',
+    file: 'src/sms/events.ts',
     from: 'if (job !== undefined && others.length === 0) cutOff.set(receipt, job);',
     to: 'if (job !== undefined) cutOff.set(receipt, job);',
     tests: ['test/journeys/sms-events.test.ts'],
@@ -35,7 +35,7 @@ export const texts: readonly Mutant[] = [
     harm: 'a receipt that may be of two texts settles the wrong one',
   },
   {
-    file: 'src/messages/sms-inbound.ts',
+    file: 'src/sms/inbound.ts',
     from: 'return answers < answersPerDayMax;',
     to: 'return true;',
     tests: ['test/journeys/sms.test.ts'],
@@ -43,7 +43,7 @@ export const texts: readonly Mutant[] = [
     harm: "two machines text each other for ever, at the organization's cost",
   },
   {
-    file: 'src/messages/sms-inbound.ts',
+    file: 'src/sms/inbound.ts',
     from: '    holder.isApproved &&\n',
     to: '',
     tests: ['test/journeys/sms.test.ts'],
@@ -51,7 +51,7 @@ export const texts: readonly Mutant[] = [
     harm: 'answers leave under a sender that the operator has not approved',
   },
   {
-    file: 'src/messages/sms-inbound.ts',
+    file: 'src/sms/inbound.ts',
     from: "const isNews = haveContactsChanged || hasOptedOut !== (keyword === 'stop');",
     to: 'const isNews = true;',
     tests: ['test/journeys/sms.test.ts'],
@@ -59,7 +59,7 @@ export const texts: readonly Mutant[] = [
     harm: 'whoever says STOP twice is answered twice',
   },
   {
-    file: 'src/messages/sms-inbound.ts',
+    file: 'src/sms/inbound.ts',
     from: "else await takeBackOptOut(transaction, tools, 'sms', number);",
     to: '',
     tests: ['test/journeys/sms.test.ts'],
@@ -67,7 +67,7 @@ export const texts: readonly Mutant[] = [
     harm: 'START does not opt a number in again',
   },
   {
-    file: 'src/messages/sms-inbound.ts',
+    file: 'src/sms/inbound.ts',
     from: "await addSuppressions(transaction, tools, 'sms', [{ ...number, reason: 'unsubscribe' }]);",
     to: 'await Promise.resolve();',
     tests: ['test/journeys/sms.test.ts'],
@@ -75,7 +75,7 @@ export const texts: readonly Mutant[] = [
     harm: "STOP of a number that is no contact's is forgotten",
   },
   {
-    file: 'src/messages/sms-events.ts',
+    file: 'src/sms/events.ts',
     from: '!jobs.has(receipt) && receipt.attempts >= settledAttempts',
     to: '!jobs.has(receipt)',
     tests: ['test/journeys/sms-events.test.ts'],
@@ -83,7 +83,7 @@ export const texts: readonly Mutant[] = [
     harm: 'a receipt that is faster than the outcome of its text settles another one',
   },
   {
-    file: 'src/messages/sms-events.ts',
+    file: 'src/sms/events.ts',
     from: 'receipts.filter((receipt) => !jobs.has(receipt)),\n    );',
     to: '[],\n    );',
     tests: ['test/journeys/sms-events.test.ts'],
@@ -91,7 +91,7 @@ export const texts: readonly Mutant[] = [
     harm: 'a receipt that is faster than the outcome of its text is lost',
   },
   {
-    file: 'src/messages/sms-events.ts',
+    file: 'src/sms/events.ts',
     from: '  await dropStrangers(transaction, jobs);\n',
     to: '',
     tests: ['test/journeys/sms-events.test.ts'],
@@ -99,7 +99,7 @@ export const texts: readonly Mutant[] = [
     harm: 'a receipt for another number settles a text that had the same id',
   },
   {
-    file: 'src/messages/provider-ids.ts',
+    file: 'src/messages/feedback/provider-ids.ts',
     from: '   on conflict (channel, provider_message_id) do update\n   set organization_id = excluded.organization_id, message_id = excluded.message_id, ordinal = excluded.ordinal,\n     created_at = excluded.created_at`',
     to: '   on conflict (channel, provider_message_id) do nothing`',
     tests: ['test/journeys/sms-events.test.ts'],
@@ -107,7 +107,7 @@ export const texts: readonly Mutant[] = [
     harm: 'receipts are given to the older of two texts with one id',
   },
   {
-    file: 'src/messages/provider-ids.ts',
+    file: 'src/messages/feedback/provider-ids.ts',
     from: 'order by channel, provider_message_id, message_id desc',
     to: 'order by channel, provider_message_id, message_id',
     tests: ['test/journeys/sms-events.test.ts'],
@@ -115,7 +115,7 @@ export const texts: readonly Mutant[] = [
     harm: 'receipts are given to the older of two texts with one id that were written down at once',
   },
   {
-    file: 'src/messages/sms-events.ts',
+    file: 'src/sms/events.ts',
     from: "    if (status === 'sent') name(receipt, reference);",
     to: '',
     tests: ['test/journeys/sms-events.test.ts'],
@@ -123,7 +123,7 @@ export const texts: readonly Mutant[] = [
     harm: 'what is told under an id that came late is of no message',
   },
   {
-    file: 'src/messages/sms-event-store.ts',
+    file: 'src/sms/event-store.ts',
     from: 'from taken order by id`',
     to: 'from taken order by id desc`',
     tests: ['test/journeys/sms-events.test.ts'],
@@ -131,7 +131,7 @@ export const texts: readonly Mutant[] = [
     harm: 'STOP and START that wait together are carried out in the wrong order',
   },
   {
-    file: 'src/messages/sms-events.ts',
+    file: 'src/sms/events.ts',
     from: 'if (done.hasQueued) tools.onQueued();',
     to: '',
     tests: ['test/journeys/sms-events.test.ts'],
@@ -139,7 +139,7 @@ export const texts: readonly Mutant[] = [
     harm: "the answer to STOP waits for somebody else's message",
   },
   {
-    file: 'src/messages/sms-inbound.ts',
+    file: 'src/sms/inbound.ts',
     from: '    await quota.count();\n',
     to: '',
     tests: ['test/journeys/sms-events.test.ts'],
@@ -147,7 +147,7 @@ export const texts: readonly Mutant[] = [
     harm: 'answers to keywords are missing from the quota',
   },
   {
-    file: 'src/messages/sms-inbound.ts',
+    file: 'src/sms/inbound.ts',
     from: "(keyword === 'stop' || isLifted)",
     to: 'true',
     tests: ['test/journeys/sms.test.ts'],

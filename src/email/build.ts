@@ -1,0 +1,210 @@
+import {
+  type CompiledEmail,
+  compileEmailInSteps,
+  digestBodyInSteps,
+  type EmailAttachment,
+  type EmailContent,
+  fillEmail,
+  type FilledEmail,
+  listChunks,
+  parseAddress,
+  planSignatures,
+  type SignaturePlan,
+  type SignText,
+  signEmail,
+  trackHtml,
+  type UnfitCopy,
+  writeReturnPath,
+} from '../channels/email/email.ts';
+import type { SendingDomain } from '../domains/domains.ts';
+import type { Database } from '../platform/postgres/database.ts';
+import type { Secrets } from '../platform/secrets.ts';
+import { runInSteps } from '../platform/steps.ts';
+import { describeCopy, linkBaseOf, type PersonalParts } from './tracking/personal-copy.ts';
+import {
+  attachmentContext,
+  type DeliverableMessage,
+  type Job,
+  loadSealedAttachments,
+} from '../messages/messages.ts';
+import type { StoredEmailContent, StoredEmailDetails } from './stored.ts';
+
+/** An email that is built once for all of its recipients. */
+export type BuiltEmail = {
+  compiled: CompiledEmail;
+  sender: { envelope: string; domain: SendingDomain };
+  /** The time in a signature is that of acceptance, like the date: a retry is the same to the octet. */
+  signatures: SignaturePlan | 'unreadable' | null;
+  /** Null where all copies are the same. */
+  personal: PersonalParts | null;
+  /** Where all copies are the same: the one copy, signed, and made once it is asked for. */
+  sharedCopy: Promise<Uint8Array[]> | null;
+  /** Where all copies have the same body: what their signatures say of it. */
+  bodyDigest: string | null;
+  /** About what it takes in memory. */
+  sizeBytes: number;
+  facts: { isShared: boolean; hasAttachments: boolean };
+};
+
+export type BuildTools = {
+  database: Database;
+  secrets: Secrets;
+  signText: SignText;
+  /** What links in mail begin with, unless the sending domain has a host of its own for them. */
+  publicUrl: string;
+};
+
+export async function buildEmail(
+  tools: BuildTools,
+  message: DeliverableMessage,
+  domain: SendingDomain,
+): Promise<BuiltEmail> {
+  const details = message.details as StoredEmailDetails; // As send.ts stored them.
+  const stored = message.content as StoredEmailContent;
+  const hasAttachments = details.attachments.length > 0;
+  const sealed = hasAttachments
+    ? await tools.database.asOrganizations([message.organizationId], (transaction) =>
+        loadSealedAttachments(transaction, message),
+      )
+    : [];
+  const attachments: EmailAttachment[] = [];
+  for (const [ordinal, attachment] of details.attachments.entries()) {
+    const content = await unseal(tools.secrets, message.messageId, ordinal, sealed[ordinal]);
+    attachments.push({ ...attachment, content });
+  }
+  const from = parseAddress(message.sender);
+  if (from === null) throw new Error('a sender that was accepted is an address');
+
+  const tracking = message.isPersonalised ? details.tracking : domain.tracking;
+  const html = stored.html && tracking ? trackHtml(stored.html, tracking) : stored.html;
+  const isTracked = html !== stored.html;
+  const content: EmailContent = {
+    // Fixed at acceptance, like the date: a retry is the same message to the octet, and can be recognised as one.
+    messageId: `${message.messageId}@${from.domain}`,
+    date: message.createdAt,
+    from: { address: message.sender, name: details.fromName },
+    replyTo: details.replyTo,
+    to: stored.to,
+    cc: stored.cc,
+    subject: message.subject,
+    html,
+    text: stored.text,
+    attachments,
+    headers: [],
+  };
+  const { signer } = domain;
+  const signatures =
+    signer === null || signer === 'unreadable'
+      ? signer
+      : planSignatures(tools.signText, signer, message.createdAt);
+  const compiled = await runInSteps(
+    compileEmailInSteps(content, {
+      personalised: message.isPersonalised || (isTracked && 'html'),
+      isSigned: signatures !== null,
+    }),
+  );
+  return {
+    compiled,
+    sender: { envelope: from.envelope, domain },
+    signatures,
+    personal:
+      message.isPersonalised || isTracked
+        ? {
+            linkBase: linkBaseOf(tools.publicUrl, domain.trackingHost),
+            campaign: message.isPersonalised
+              ? { messageId: message.messageId, senderDomain: from.domain, defaults: stored.defaults ?? {} }
+              : null,
+          }
+        : null,
+    sharedCopy: null,
+    bodyDigest: null,
+    sizeBytes: measureBody(compiled.body),
+    // A campaign's recipients may still be about to be written.
+    facts: { isShared: message.isPersonalised || message.recipientCount > 1, hasAttachments },
+  };
+}
+
+function measureBody({ written, reduced }: CompiledEmail['body']): number {
+  let bytes = 1;
+  for (const [index, piece] of written.entries()) {
+    bytes += lengthOf(piece);
+    const other = reduced?.[index] ?? piece;
+    if (other !== piece) bytes += lengthOf(other);
+  }
+  return bytes;
+}
+
+function lengthOf(piece: CompiledEmail['body']['written'][number]): number {
+  return typeof piece === 'string' || piece instanceof Uint8Array ? piece.length : piece.written.length;
+}
+
+function unseal(
+  secrets: Secrets,
+  messageId: string,
+  ordinal: number,
+  sealed: Buffer | undefined,
+): Promise<Buffer> {
+  if (sealed === undefined) throw new Error(`attachment ${ordinal} of message ${messageId} is not stored`);
+  return secrets.decryptInSteps(sealed, attachmentContext(messageId, ordinal));
+}
+
+/** The copy of one recipient, signed, in chunks. */
+export async function makeCopy(
+  tools: { secrets: Secrets },
+  built: BuiltEmail,
+  job: Job,
+): Promise<Uint8Array[] | UnfitCopy> {
+  if (built.personal !== null) {
+    const { values, headers } = describeCopy(tools.secrets, built.personal, job);
+    const filled = fillEmail(built.compiled, values, headers);
+    return typeof filled === 'string' ? filled : signCopy(built, filled);
+  }
+  built.sharedCopy ??= makeSharedCopy(built);
+  try {
+    return await built.sharedCopy;
+  } catch (cause) {
+    // The next recipient tries anew.
+    built.sharedCopy = null;
+    throw cause;
+  }
+}
+
+async function makeSharedCopy(built: BuiltEmail): Promise<Uint8Array[]> {
+  const filled = fillEmail(built.compiled, {});
+  if (typeof filled === 'string') throw new Error('what has no values cannot become too large by them');
+  return signCopy(built, filled);
+}
+
+async function signCopy(built: BuiltEmail, filled: FilledEmail): Promise<Uint8Array[]> {
+  const { signatures } = built;
+  if (signatures === 'unreadable') throw new Error('the DKIM key cannot be read');
+  if (signatures === null) return listChunks(filled);
+  // Without holes in it the body is the same for all.
+  if (built.compiled.body.reduced === null) {
+    built.bodyDigest ??= await runInSteps(digestBodyInSteps(filled.body));
+  }
+  return listChunks(await signEmail(signatures, filled, built.bodyDigest ?? undefined));
+}
+
+/** Which copies get a return path of their own; all others return to their sender. */
+export type ReturnPathPolicy = 'always' | 'where_published' | 'never';
+
+/** Where a bounce of this one copy comes back to. */
+export function envelopeSenderOf(
+  tools: { secrets: Secrets; returnPaths: ReturnPathPolicy },
+  built: BuiltEmail,
+  job: Job,
+): string {
+  const { envelope, domain } = built.sender;
+  const hasOwn =
+    tools.returnPaths === 'always' ||
+    (tools.returnPaths === 'where_published' && domain.isReturnPathPublished);
+  return hasOwn ? writeReturnPath(tools.secrets, job.organizationId, job, domain.returnPathHost) : envelope;
+}
+
+/** The address as SMTP wants it. */
+export function envelopeRecipientOf(job: Job): string {
+  const address = parseAddress(job.address);
+  if (address === null) throw new Error('a recipient that was accepted is an address');
+  return address.envelope;
+}

@@ -1,0 +1,168 @@
+import {
+  compileEmail,
+  type EmailText,
+  fillEmail,
+  listChunks,
+  listLinks,
+  parseAddress,
+  renderEmail,
+  unsubscribePlaceholder,
+} from '../channels/email/email.ts';
+import { compileText } from '../channels/placeholders.ts';
+import type { ThreadTask } from '../platform/http/body-threads.ts';
+import { linkPaths } from './tracking/personal-copy.ts';
+import type { StoredEmailContent, StoredEmailDetails } from './stored.ts';
+import type { Submission } from '../messages/messages.ts';
+import type { PreparedMessage, Sample, SampleCopy, TestCopy } from '../campaigns/campaigns.ts';
+
+/** What a copy of an email campaign says, before it is sent. */
+
+type CopyInput<Copy extends SampleCopy> = { message: PreparedMessage; copy: Copy };
+
+export const renderEmailSampleTask: ThreadTask<CopyInput<SampleCopy>, Sample | null> = {
+  name: 'render email sample',
+  run: ({ message, copy }) => renderEmailSample(message, copy),
+};
+
+export const submitEmailTestTask: ThreadTask<CopyInput<TestCopy>, Submission | null> = {
+  name: 'submit email test',
+  run: ({ message, copy }) => submitEmailTest(message, copy),
+};
+
+/** Gmail shows no more of the HTML, and puts a link in the place of the rest. */
+const clippedBytes = 102 * 1_024;
+/** Whoever looks at a preview reads no more. */
+const linksMax = 500;
+
+export function renderEmailSample(message: PreparedMessage, copy: SampleCopy): Sample | null {
+  const rendered = renderCopy(message, copy);
+  if (rendered === null) return null;
+  const links = new Set(rendered.html === null ? [] : listLinks(rendered.html));
+  links.delete(sampleUrlOf(copy.publicUrl));
+  return {
+    record: {
+      ...rendered,
+      links: [...links].slice(0, linksMax),
+      size_bytes: measureEmail(message, rendered, copy.at),
+    },
+    warnings: findWarnings(contentOf(message), rendered, [...links].slice(0, linksMax)),
+  };
+}
+
+function renderCopy(message: PreparedMessage, { values, publicUrl }: SampleCopy): EmailText | null {
+  const { html, text } = contentOf(message);
+  // Nobody is unsubscribed by a copy that is none of anybody's.
+  const rendering = renderEmail(
+    { subject: message.subject, html, text },
+    { ...values, [unsubscribePlaceholder]: sampleUrlOf(publicUrl) },
+  );
+  return rendering.kind === 'rendered' ? rendering.email : null;
+}
+
+function sampleUrlOf(publicUrl: string): string {
+  return `${publicUrl}${linkPaths.unsubscribe}sample`;
+}
+
+function contentOf({ content }: PreparedMessage): StoredEmailContent {
+  return JSON.parse(content) as StoredEmailContent; // As campaigns.ts wrote it.
+}
+
+function detailsOf({ details }: PreparedMessage): StoredEmailDetails {
+  return JSON.parse(details) as StoredEmailDetails; // As campaigns.ts wrote it.
+}
+
+/** Of the whole message, without what is added on its way: its signature, and the longer addresses of tracked links. */
+function measureEmail(message: PreparedMessage, rendered: EmailText, at: Date): number {
+  const { fromName, replyTo } = detailsOf(message);
+  const compiled = compileEmail(
+    {
+      messageId: 'sample@postillion.test',
+      date: at,
+      from: { address: message.sender, name: fromName },
+      replyTo,
+      to: [message.sender],
+      cc: [],
+      ...rendered,
+      attachments: [],
+      headers: [],
+    },
+    { personalised: false, isSigned: false },
+  );
+  const filled = fillEmail(compiled, {});
+  if (typeof filled === 'string') throw new Error('what has no values cannot become too large by them');
+  return listChunks(filled).reduce((sum, { length }) => sum + length, 0);
+}
+
+/** What is likely to be a mistake, in words for the person who made it. Nothing of it keeps anybody from sending. */
+export function findWarnings(
+  written: { html: string | null; text: string | null },
+  rendered: EmailText,
+  links: readonly string[],
+): string[] {
+  const warnings: string[] = [];
+  if (!hasUnsubscribeLink(written))
+    warnings.push(
+      `There is no {{${unsubscribePlaceholder}}} in it: readers can unsubscribe by their mail client alone.`,
+    );
+  if (rendered.subject?.trim() === '') warnings.push('The subject of this copy is empty.');
+  if (rendered.html !== null && Buffer.byteLength(rendered.html) > clippedBytes)
+    warnings.push('The HTML has more than 102 kB: Gmail shows its beginning alone.');
+  if (rendered.text === null) warnings.push('There is no text part, and none can be made of the HTML.');
+  return [...warnings, ...links.flatMap(findLinkWarnings)];
+}
+
+/** Every copy has the header that mail clients show a button for; a link in the content is for the author to add. */
+export function hasUnsubscribeLink({ html, text }: { html: string | null; text: string | null }): boolean {
+  return [html, text].some(
+    (part) =>
+      part !== null &&
+      // Most content that names it nowhere need not be cut up.
+      part.includes(unsubscribePlaceholder) &&
+      compileText(part).placeholders.some(({ name }) => name === unsubscribePlaceholder),
+  );
+}
+
+function findLinkWarnings(link: string): string[] {
+  if (!URL.canParse(link)) return [`A link leads to no address: ${link}`];
+  const { protocol, hostname } = new URL(link);
+  if (isOwnMachine(hostname)) return [`A link leads to the reader's own machine: ${link}`];
+  return protocol === 'http:' ? [`A link leads to a page without encryption: ${link}`] : [];
+}
+
+function isOwnMachine(hostname: string): boolean {
+  return hostname === 'localhost' || hostname.endsWith('.localhost') || /^(127\.|\[::1\]$)/.test(hostname);
+}
+
+export function submitEmailTest(message: PreparedMessage, copy: TestCopy): Submission | null {
+  const rendered = renderCopy(message, copy);
+  if (rendered === null) return null;
+  const [from, to] = [parseAddress(message.sender), parseAddress(copy.to)];
+  if (from === null || to === null) throw new Error('the schema lets no such address through');
+  const { fromName, replyTo } = detailsOf(message);
+  const details: StoredEmailDetails = { fromName, replyTo, attachments: [] };
+  const content: StoredEmailContent = {
+    to: [to.address],
+    cc: [],
+    html: rendered.html,
+    text: rendered.text,
+  };
+  return {
+    organizationId: copy.organizationId,
+    channel: 'email',
+    class: 'transactional',
+    sender: from.address,
+    senderName: from.domain,
+    subject: rendered.subject,
+    searchText: rendered.subject,
+    category: message.category,
+    templateId: message.templateId,
+    details: JSON.stringify(details),
+    content: JSON.stringify(content),
+    recipients: [{ field: 'to', address: to.address, addressKey: to.normalised, dropReason: null }],
+    attachments: [],
+    quotaUnits: 1,
+    // The answer to a test tells them for all of its messages.
+    missingVariables: [],
+    idempotencyKey: null,
+  };
+}

@@ -1,0 +1,298 @@
+import { type TProperties, Type } from 'typebox';
+import { makeTextPart, mayBeLonger, parseAddress, subjectLengthMax } from '../channels/email/email.ts';
+import type { Values } from '../channels/placeholders.ts';
+import { findTracking } from '../domains/domains.ts';
+import { inlineRunner, largeBodyBytesMin, type TaskRunner } from '../platform/http/body-threads.ts';
+import { optional, optionalText, textOrNull } from '../platform/http/shapes.ts';
+import type { Transaction } from '../platform/postgres/database.ts';
+import {
+  keepTemplate,
+  listVariables,
+  type TemplateContent,
+  toEmailText,
+  variablesMax,
+} from '../templates/templates.ts';
+import { hasUnsubscribeLink, renderEmailSampleTask, submitEmailTestTask } from './campaign-sample.ts';
+import { findMessageSender } from '../messages/messages.ts';
+import type { StoredEmailContent, StoredEmailDetails } from './stored.ts';
+import { emailChannel } from './channel.ts';
+import {
+  type CampaignChannel,
+  type CampaignContent,
+  categoryInput,
+  pickValues,
+  type PreparableCampaign,
+  type Preparation,
+  type PreparedMessage,
+  type SampleCopy,
+  variablesInput,
+  variablesOrNull,
+} from '../campaigns/campaigns.ts';
+
+const contentFields = {
+  subject: optionalText({
+    minLength: 1,
+    maxLength: subjectLengthMax,
+    format: 'filled-line',
+    description: 'Needed unless the template has one. Supports `{{variables}}`, as the bodies do.',
+  }),
+  preview_text: optionalText({
+    minLength: 1,
+    maxLength: 500,
+    format: 'filled-line',
+    description: "What mail clients show beside the subject; the template's own when left out.",
+  }),
+  from: optionalText({
+    format: 'email',
+    description: 'On a verified domain of the organization.',
+  }),
+  from_name: optionalText({
+    minLength: 1,
+    maxLength: 256,
+    format: 'filled-line',
+    description: 'The name shown beside it.',
+  }),
+  reply_to: optionalText({ format: 'email', description: 'Where answers go.' }),
+  template_id: optionalText({
+    format: 'uuid',
+    description: 'A saved template, in place of `html` and `text`.',
+  }),
+  html: optionalText({ minLength: 1, description: 'HTML body.' }),
+  text: optionalText({
+    minLength: 1,
+    description: 'Plain text body; made of the HTML when left out.',
+  }),
+  track_opens: optional<boolean>('boolean', {
+    description: 'As the sending domain says when left out.',
+  }),
+  track_clicks: optional<boolean>('boolean', {
+    description: 'As the sending domain says when left out.',
+  }),
+  category: categoryInput,
+  variables: variablesInput,
+} satisfies TProperties;
+
+/** The inputs without what was never given, or was taken back. */
+type EmailInputs = {
+  subject?: string;
+  preview_text?: string;
+  from?: string;
+  from_name?: string;
+  reply_to?: string;
+  template_id?: string;
+  html?: string;
+  text?: string;
+  track_opens?: boolean;
+  track_clicks?: boolean;
+  category?: string;
+  variables?: Values;
+};
+
+function inputsOf(content: CampaignContent): EmailInputs {
+  return content; // Checked by contentFields.
+}
+
+const booleanOrNull = Type.Union([Type.Boolean(), Type.Null()]);
+
+export const emailCampaigns: CampaignChannel = {
+  messages: emailChannel,
+  path: '/email/campaigns',
+  noun: 'EmailCampaign',
+  object: 'email_campaign',
+  tag: 'Email campaigns',
+  contentFields,
+  contentRecord: {
+    subject: textOrNull,
+    preview_text: textOrNull,
+    from: textOrNull,
+    from_name: textOrNull,
+    reply_to: textOrNull,
+    template_id: textOrNull,
+    html: textOrNull,
+    text: textOrNull,
+    track_opens: booleanOrNull,
+    track_clicks: booleanOrNull,
+    category: textOrNull,
+    variables: variablesOrNull,
+  },
+  bodyFields: ['html', 'text', 'variables'],
+  findIssues: (content) => {
+    const { template_id: templateId, html, text } = inputsOf(content);
+    return templateId !== undefined && (html !== undefined || text !== undefined)
+      ? ['template_id must not be combined with html or text']
+      : [];
+  },
+  templateIdOf: (content) => inputsOf(content).template_id?.toLowerCase() ?? null,
+  findUnknown: async (transaction, organizationId, content) => {
+    const { template_id: id } = inputsOf(content);
+    if (id === undefined) return [];
+    const template = await readTemplate(transaction, { organizationId, id });
+    return template.kind === 'unknown' ? [template.issue] : [];
+  },
+  openMeter: null,
+  addressColumns: { address: 'email', key: 'email_key' },
+  addressFormat: 'email',
+  words: {
+    medium: 'email',
+    address: 'email address',
+    taker: 'the next mail server',
+    arrival: 'the next mail server took it',
+    retriedFor: 'three days',
+    unfit: 'more than 998 characters of subject, or more than 30 MB',
+  },
+  defaultsOf: (content) => inputsOf(content).variables ?? {},
+  prepare: prepareEmail,
+  findObstacle: async (transaction, message) => {
+    const domain = parseAddress((await findMessageSender(transaction, message)) ?? '')?.domain ?? '';
+    return (await findTracking(transaction, { organizationId: message.organizationId, name: domain })) ===
+      null
+      ? `The sending domain ${domain} was deleted.`
+      : null;
+  },
+  sampleRecord: {
+    subject: textOrNull,
+    html: textOrNull,
+    text: textOrNull,
+    links: Type.Array(Type.String(), { description: 'Where links of the HTML lead, each once.' }),
+    size_bytes: Type.Union([Type.Integer(), Type.Null()], {
+      description: 'Of the whole email, without what is added on its way, such as its signature.',
+    }),
+  },
+  emptySample: { subject: null, html: null, text: null, links: [], size_bytes: null },
+  findOversights: async (transaction, organizationId, content) => {
+    const source = await readSource(transaction, { organizationId, content });
+    return source.kind === 'found' && !hasUnsubscribeLink(source.content) ? ['no_unsubscribe_link'] : [];
+  },
+  renderSample: (runner, message, copy) =>
+    runnerFor(runner, message, copy).run(renderEmailSampleTask, { message, copy }),
+  submitTest: (runner, message, copy) =>
+    runnerFor(runner, message, copy).run(submitEmailTestTask, { message, copy }),
+};
+
+async function prepareEmail(transaction: Transaction, campaign: PreparableCampaign): Promise<Preparation> {
+  const inputs = inputsOf(campaign.content);
+  const [source, sender] = await Promise.all([
+    readSource(transaction, campaign),
+    readSender(transaction, campaign.organizationId, inputs),
+  ]);
+  const issues = [source, sender].flatMap((part) => ('issue' in part ? [part.issue] : []));
+  const subject = inputs.subject ?? (source.kind === 'found' ? source.content.subject : null);
+  // Of a template that is not there nobody knows whether it has one.
+  if (subject === null && source.kind !== 'unknown') issues.unshift('subject is required');
+  if (source.kind !== 'found' || sender.kind !== 'found' || issues.length > 0)
+    return { kind: 'not_ready', issues };
+
+  const email = toEmailText({
+    ...source.content,
+    subject,
+    previewText: inputs.preview_text ?? source.content.previewText,
+  });
+  const names = listVariables({ ...email, previewText: null });
+  if (names.length > variablesMax) {
+    const issue = `the content must have at most ${variablesMax} different placeholders`;
+    return { kind: 'not_ready', issues: [issue] };
+  }
+  const variableNames = names.filter((name) => !isReserved(name));
+  const details: StoredEmailDetails = {
+    fromName: inputs.from_name ?? null,
+    replyTo: inputs.reply_to ?? null,
+    attachments: [],
+    tracking: {
+      opens: inputs.track_opens ?? sender.tracking.opens,
+      clicks: inputs.track_clicks ?? sender.tracking.clicks,
+    },
+    listIds: campaign.listIds,
+  };
+  const content: StoredEmailContent = {
+    to: [],
+    cc: [],
+    html: email.html,
+    text: email.text,
+    defaults: pickValues(inputs.variables ?? {}, variableNames),
+  };
+  return {
+    kind: 'ready',
+    message: {
+      sender: sender.address,
+      subject: email.subject,
+      category: inputs.category ?? null,
+      templateId: inputs.template_id?.toLowerCase() ?? null,
+      details: JSON.stringify(details),
+      content: JSON.stringify(content),
+      variableNames,
+    },
+  };
+}
+
+/** A copy that may be large is made in the thread. */
+function runnerFor(
+  runner: TaskRunner,
+  { subject, content }: PreparedMessage,
+  { values }: SampleCopy,
+): TaskRunner {
+  // As JSON the content has its placeholders too.
+  return mayBeLonger({ subject, html: content, text: null }, values, largeBodyBytesMin)
+    ? runner
+    : inlineRunner;
+}
+
+/** Filled in for each copy, and no value of anybody's. */
+function isReserved(name: string): boolean {
+  return name === 'unsubscribe_url' || name.startsWith('_postillion.');
+}
+
+type Source =
+  | { kind: 'found'; content: TemplateContent }
+  | { kind: 'missing'; issue: string }
+  | { kind: 'unknown'; issue: string };
+
+/** What the email says, from the template or from the inputs themselves. */
+async function readSource(
+  transaction: Transaction,
+  { organizationId, content }: { organizationId: string; content: CampaignContent },
+): Promise<Source> {
+  const { template_id: id, html = null, text = null } = inputsOf(content);
+  if (id !== undefined) return readTemplate(transaction, { organizationId, id });
+  if (html === null && text === null)
+    return { kind: 'missing', issue: 'html, text or template_id is required' };
+  return {
+    kind: 'found',
+    content: {
+      subject: null,
+      html,
+      text: text ?? (html === null ? null : makeTextPart(html)),
+      previewText: null,
+    },
+  };
+}
+
+async function readTemplate(
+  transaction: Transaction,
+  template: { organizationId: string; id: string },
+): Promise<Source> {
+  const content = await keepTemplate(transaction, template);
+  return content === null
+    ? { kind: 'unknown', issue: `template_id is not a template of this organization: ${template.id}` }
+    : { kind: 'found', content };
+}
+
+type SenderReading =
+  | { kind: 'found'; address: string; tracking: { opens: boolean; clicks: boolean } }
+  | { kind: 'missing'; issue: string };
+
+async function readSender(
+  transaction: Transaction,
+  organizationId: string,
+  { from }: EmailInputs,
+): Promise<SenderReading> {
+  if (from === undefined) return { kind: 'missing', issue: 'from is required' };
+  const address = parseAddress(from);
+  if (address === null) throw new Error('the schema lets no such address through');
+  const tracking = await findTracking(transaction, { organizationId, name: address.domain });
+  return tracking === null
+    ? {
+        kind: 'missing',
+        issue: `the domain ${address.domain} of from is not a verified sending domain of this organization`,
+      }
+    : { kind: 'found', address: address.address, tracking };
+}

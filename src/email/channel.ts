@@ -1,0 +1,79 @@
+import { findBarredContacts } from '../audience/audience.ts';
+import { isSimulated, isSimulatedSuppression } from '../channels/email/email.ts';
+import type { FailureClass } from '../channels/outcome.ts';
+import { loadVerifiedDomains } from '../domains/domains.ts';
+import { defineMessageStatus, type MessageChannel, type Refusal } from '../messages/messages.ts';
+
+const hourMs = 60 * 60_000;
+
+/**
+ * Three kinds of refusal are three different things: an address that does not exist is bounced hard and suppressed;
+ * one that cannot take mail at the moment is bounced soft; and a message that was refused for what it is has failed,
+ * which says nothing about the address.
+ */
+export const emailRefusals: Readonly<Record<FailureClass, Refusal>> = {
+  mailbox_not_found: { status: 'bounced', type: 'hard' },
+  domain_not_found: { status: 'bounced', type: 'hard' },
+  mailbox_full: { status: 'bounced', type: 'soft' },
+  policy: { status: 'failed', type: 'soft' },
+  spam: { status: 'failed', type: 'soft' },
+  message_too_large: { status: 'failed', type: 'soft' },
+  auth_failure: { status: 'failed', type: 'soft' },
+  rate_limited: { status: 'failed', type: 'soft' },
+  other: { status: 'failed', type: 'soft' },
+};
+
+/**
+ * SQL for an email's status, over the rows of its recipients `r`. An address given twice counts once; one that was
+ * dropped counts as failed.
+ */
+export const emailStatusOfRecipients = `
+  case
+    when bool_and(r.drop_reason is not null or r.status in ('bounced', 'failed'))
+      filter (where r.drop_reason is distinct from 'duplicate') then 'failed'
+    when bool_and(r.drop_reason is null and r.status in ('delivered', 'opened', 'clicked', 'complained', 'unsubscribed'))
+      filter (where r.drop_reason is distinct from 'duplicate') then 'delivered'
+    when bool_or(r.status in ('delivered', 'opened', 'clicked', 'complained', 'unsubscribed'))
+      and bool_or(r.drop_reason is distinct from 'duplicate'
+        and (r.drop_reason is not null or r.status in ('bounced', 'failed'))) then 'partially_delivered'
+    when bool_or(r.handed_off_at is not null) then 'sent'
+    else 'queued'
+  end`;
+
+export const emailChannel: MessageChannel = {
+  name: 'email',
+  words: { medium: 'email', messages: 'emails', unit: 'recipients' },
+  senders: {
+    loadOwn: loadVerifiedDomains,
+    describeOther: (name) =>
+      `The domain ${name} of from is not a verified sending domain of this organization.`,
+  },
+  policyOf: ({ isCampaign }) => (isCampaign ? campaignPolicy : transactionalPolicy),
+  isReportedById: false,
+  judgement: {
+    failureClasses: [
+      'mailbox_not_found',
+      'mailbox_full',
+      'domain_not_found',
+    ] satisfies readonly FailureClass[],
+    isSimulated,
+  },
+  refreshStatus: defineMessageStatus('email', emailStatusOfRecipients),
+  objections: {
+    findBarred: (connection, contacts) => findBarredContacts(connection, 'email', contacts),
+    isSimulatedSuppression,
+  },
+};
+
+const campaignPolicy = {
+  acceptedStatus: 'delivered',
+  refusals: emailRefusals,
+  // As mail servers do (RFC 5321 §4.5.4.1 asks for 4 to 5 days at most).
+  retryWindowMs: 72 * hourMs,
+  givenUpFor: null,
+  // Most of what was cut off had arrived.
+  repeatsAmbiguous: false,
+} as const;
+
+/** A missing password mail is worse than two. */
+const transactionalPolicy = { ...campaignPolicy, repeatsAmbiguous: true };

@@ -1,0 +1,217 @@
+import { LRUCache } from 'lru-cache';
+import { type EmailProvider, parseAddress, type UnfitCopy } from '../channels/email/email.ts';
+import type { SendOutcome } from '../channels/outcome.ts';
+import { type DomainName, loadSendingDomains, type SendingDomain } from '../domains/domains.ts';
+import type { Clock } from '../platform/clock.ts';
+import type { Log } from '../platform/log.ts';
+import type { Deliverability } from './deliverability.ts';
+import {
+  buildEmail,
+  type BuildTools,
+  type BuiltEmail,
+  envelopeRecipientOf,
+  envelopeSenderOf,
+  makeCopy,
+  type ReturnPathPolicy,
+} from './build.ts';
+import { emailChannel } from './channel.ts';
+import {
+  type Attempt,
+  type ChannelDelivery,
+  contentBytesMax,
+  type DeliverableMessage,
+  type HandOffPermit,
+  type Job,
+  loadDeliverableMessages,
+  sealedUnderUnknownKey,
+  smallContentBytesMax,
+  uniqueMessages,
+} from '../messages/messages.ts';
+
+export type EmailDeliveryTools = BuildTools & {
+  clock: Clock;
+  log: Log;
+  emailProvider: EmailProvider;
+  deliverability: Deliverability;
+  returnPaths: ReturnPathPolicy;
+};
+
+/** How email is delivered: a message is built once for all of its recipients, and a copy made and signed for each. */
+export function createEmailDelivery(tools: EmailDeliveryTools): ChannelDelivery {
+  return {
+    channel: emailChannel,
+    concurrency: tools.emailProvider.concurrency,
+    begin: () => {
+      const shift = beginShift(tools);
+      return {
+        prepare: (jobs) => prepareJobs(shift, jobs),
+        handOff: async (job, permit) => {
+          const attempt = await handOff(shift, job, permit);
+          // Nobody else will ask for it.
+          if (attempt.facts?.isShared === false) shift.built.delete(job.messageId);
+          return attempt;
+        },
+      };
+    },
+  };
+}
+
+type EmailShift = {
+  tools: EmailDeliveryTools;
+  built: LRUCache<string, BuiltEmail>;
+  /** By organization and name; what is not verified, or gone, is not in it. */
+  sendingDomains: LRUCache<string, SendingDomain>;
+};
+
+/** Parsed keys, a few kilobytes each. */
+const sendingDomainsMax = 5_000;
+/** For so long a domain that was deleted may still be signed for. */
+const sendingDomainMaxAgeMs = 60_000;
+/** Domains of a claim that are looked up ahead of their turn. More would fill the resolver with one organization's. */
+const preparedDomainsMax = 64;
+const domainGonePauseMs = 60_000;
+
+function beginShift(tools: EmailDeliveryTools): EmailShift {
+  return {
+    tools,
+    built: new LRUCache<string, BuiltEmail>({
+      maxSize: contentBytesMax,
+      sizeCalculation: ({ sizeBytes }) => sizeBytes,
+    }),
+    sendingDomains: new LRUCache<string, SendingDomain>({
+      max: sendingDomainsMax,
+      ttl: sendingDomainMaxAgeMs,
+      perf: { now: () => tools.clock.monotonicMs() },
+    }),
+  };
+}
+
+async function prepareJobs(shift: EmailShift, jobs: readonly Job[]): Promise<void> {
+  const domains = [...new Set(jobs.map(domainOf))];
+  for (const domain of domains.slice(0, preparedDomainsMax)) shift.tools.deliverability.prepare(domain);
+  await loadSmallMessages(shift, jobs);
+}
+
+/** Loads and builds what a batch of jobs needs, in one statement. */
+async function loadSmallMessages(shift: EmailShift, jobs: readonly Job[]): Promise<void> {
+  const wanted = uniqueMessages(
+    jobs.filter((job) => job.contentBytes <= smallContentBytesMax && recallBuilt(shift, job) === undefined),
+  );
+  if (wanted.length === 0) return;
+  const messages = await loadDeliverableMessages(shift.tools.database, wanted);
+  await keepSendingDomains(shift, messages);
+  for (const message of messages) {
+    // One that cannot be built is tried again by itself, when its own job fails over it.
+    await keepBuilt(shift, message).catch((cause: unknown) => {
+      shift.tools.log.error({ err: cause, message_id: message.messageId }, 'a message cannot be built');
+    });
+  }
+}
+
+async function keepBuilt(shift: EmailShift, message: DeliverableMessage): Promise<BuiltEmail | 'no_domain'> {
+  const domain = shift.sendingDomains.get(keyOfDomain(senderDomainOf(message)));
+  if (domain === undefined) return 'no_domain';
+  const built = await buildEmail(shift.tools, message, domain);
+  shift.built.set(message.messageId, built);
+  return built;
+}
+
+async function keepSendingDomains(shift: EmailShift, messages: readonly DeliverableMessage[]): Promise<void> {
+  const wanted = new Map(messages.map(senderDomainOf).map((domain) => [keyOfDomain(domain), domain]));
+  for (const key of wanted.keys()) {
+    if (shift.sendingDomains.has(key)) wanted.delete(key);
+  }
+  if (wanted.size === 0) return;
+  const { database } = shift.tools;
+  for (const domain of await loadSendingDomains(shift.tools, database, [...wanted.values()])) {
+    shift.sendingDomains.set(keyOfDomain(domain), domain);
+  }
+}
+
+function senderDomainOf({ organizationId, sender }: DeliverableMessage): DomainName {
+  return { organizationId, name: parseAddress(sender)?.domain ?? '' };
+}
+
+function keyOfDomain({ organizationId, name }: DomainName): string {
+  return `${organizationId} ${name}`;
+}
+
+/** What was built before, unless its domain has to be looked at again: it may have been deleted meanwhile. */
+function recallBuilt(shift: EmailShift, job: Job): BuiltEmail | undefined {
+  const built = shift.built.get(job.messageId);
+  if (built === undefined) return undefined;
+  const { domain } = built.sender;
+  if (shift.sendingDomains.get(keyOfDomain(domain)) === domain) return built;
+  shift.built.delete(job.messageId);
+  return undefined;
+}
+
+async function findBuilt(shift: EmailShift, job: Job): Promise<BuiltEmail | 'no_content' | 'no_domain'> {
+  const built = recallBuilt(shift, job);
+  if (built !== undefined) return built;
+  const [message] = await loadDeliverableMessages(shift.tools.database, [job]);
+  if (message === undefined) return 'no_content';
+  await keepSendingDomains(shift, [message]);
+  return keepBuilt(shift, message);
+}
+
+async function handOff(shift: EmailShift, job: Job, permit: HandOffPermit): Promise<Attempt> {
+  const { tools } = shift;
+  const fault = job.attempts > 0 ? null : await tools.deliverability.findFault(domainOf(job));
+  if (fault !== null) return { kind: 'dropped', reason: fault, facts: null };
+  const built = await findBuilt(shift, job);
+  if (built === 'no_content') {
+    return {
+      kind: 'failed',
+      reason: 'other',
+      diagnostic: 'The content of the message is no longer stored.',
+      facts: null,
+    };
+  }
+  if (built === 'no_domain') {
+    // A campaign is stopped as a whole, by whoever looks after it.
+    if (job.isCampaign) return { kind: 'released', pauseMs: domainGonePauseMs, facts: null };
+    return {
+      kind: 'failed',
+      reason: 'policy',
+      diagnostic: 'The sending domain was deleted after the message was accepted.',
+      facts: null,
+    };
+  }
+  const { facts } = built;
+  if (built.sender.domain.isKeyUnknown) return { kind: 'outcome', outcome: sealedUnderUnknownKey, facts };
+  if (built.sender.domain.signer === 'unreadable') return { kind: 'outcome', outcome: unreadableKey, facts };
+  const content = await makeCopy(tools, built, job);
+  if (typeof content === 'string')
+    return { kind: 'failed', reason: 'message_too_large', diagnostic: unfitDiagnostics[content], facts };
+  const outcome = await tools.emailProvider.handOff({
+    reference: job,
+    envelopeFrom: envelopeSenderOf(tools, built, job),
+    recipient: envelopeRecipientOf(job),
+    content,
+    ...permit,
+  });
+  return { kind: 'outcome', outcome, facts };
+}
+
+const unfitDiagnostics: Readonly<Record<UnfitCopy, string>> = {
+  too_large: 'The message is too large with its values.',
+  subject_too_long: 'The subject has more than 998 characters with its values.',
+};
+
+/** Another node may have the right secret, and the operator may mend this one's. */
+const unreadableKey: SendOutcome = {
+  kind: 'deferred',
+  reason: 'auth_failure',
+  reply: {
+    code: null,
+    enhancedCode: null,
+    diagnostic:
+      'The DKIM key of the sending domain cannot be read: POSTILLION_SECRET is not the one it was made under.',
+    remote: null,
+  },
+};
+
+function domainOf({ addressKey }: Job): string {
+  return addressKey.slice(addressKey.indexOf('@') + 1);
+}

@@ -1,0 +1,48 @@
+import type { EmailRecipientRecord, EmailRecord } from './schema.ts';
+import {
+  type MessageRow,
+  type MessageStatus,
+  type RecipientField,
+  type RecipientRow,
+  showFate,
+} from '../messages/messages.ts';
+import type { StoredEmailDetails } from './stored.ts';
+
+/** An email as the API shows it: every submitted address, each with its latest status. */
+export function showEmail(message: MessageRow, recipients: readonly RecipientRow[]): EmailRecord {
+  const details = message.details as StoredEmailDetails; // As send.ts stored it.
+  const inField = (field: RecipientField) =>
+    recipients.filter((row) => row.field === field).map(showRecipient);
+  return {
+    id: message.id,
+    from: message.sender,
+    from_name: details.fromName,
+    reply_to: details.replyTo,
+    subject: message.subject,
+    template_id: message.template_id,
+    category: message.category,
+    to: inField('to'),
+    cc: inField('cc'),
+    bcc: inField('bcc'),
+    attachments: details.attachments.map(({ filename, contentType, sizeBytes, contentId }) => ({
+      filename,
+      content_type: contentType,
+      size: sizeBytes,
+      content_id: contentId,
+    })),
+    status: message.status as MessageStatus, // Of the statuses that status.ts gives to emails.
+    created_at: message.created_at.toISOString(),
+    updated_at: message.updated_at.toISOString(),
+  };
+}
+
+function showRecipient(row: RecipientRow): EmailRecipientRecord {
+  return {
+    email: row.address === '' ? null : row.address,
+    status: row.status,
+    status_at: row.status_at.toISOString(),
+    dropped: row.drop_reason !== null,
+    drop_reason: row.drop_reason,
+    ...showFate(row),
+  };
+}

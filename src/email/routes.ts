@@ -1,0 +1,174 @@
+import { type Static, Type } from 'typebox';
+import { groupBy } from '../platform/grouping.ts';
+import type { BodyPreparation, TaskRunner } from '../platform/http/body-threads.ts';
+import { badRequest, notFound, payloadTooLarge, resourceNotFound } from '../platform/http/errors.ts';
+import { idempotencyErrors } from '../platform/http/idempotency.ts';
+import { paginationParameters, readPage, toList } from '../platform/http/pagination.ts';
+import { defineRoute, json, type Route, type RouteResponse } from '../platform/http/route.ts';
+import { idParameter, listOf } from '../platform/http/shapes.ts';
+import { loadEmailTemplate } from '../templates/templates.ts';
+import {
+  type AcceptOutcome,
+  findMessage,
+  listMessages,
+  listRecipients,
+  messageReference,
+  type MessageRouteTools,
+  missingVariablesHeader,
+  monthlyQuotaExceeded,
+  sendingSuspended,
+} from '../messages/messages.ts';
+import { renderEmailSampleTask, submitEmailTestTask } from './campaign-sample.ts';
+import { showEmail } from './record.ts';
+import { emailRecord, type EmailSendBody, emailSendBody, emailStatus } from './schema.ts';
+import {
+  attachmentRejected,
+  fromThread,
+  prepareEmailTask,
+  prepareFromTemplate,
+  type PreparedEmail,
+  prepareLargeEmail,
+} from './send.ts';
+
+export { createEngagementRecorder } from './tracking/engagement.ts';
+export { engagementPages } from './tracking/engagement-pages.ts';
+
+/** By the key of their route: what the thread that reads large bodies makes of them. */
+export const emailPreparations: Readonly<Record<string, BodyPreparation>> = {
+  // The schema of the route has let it through.
+  'POST /email/send': (body) => prepareLargeEmail(body as EmailSendBody),
+};
+
+export const emailTasks = [prepareEmailTask, renderEmailSampleTask, submitEmailTestTask];
+
+/** About 22 MB of files after Base64 growth. */
+const sendBodyBytesMax = 30 * 1_048_576;
+
+export type EmailRouteTools = MessageRouteTools & { runner: TaskRunner };
+
+export function emailRoutes({ database, acceptor, runner }: EmailRouteTools): Route[] {
+  return [
+    defineRoute({
+      method: 'POST',
+      path: '/email/send',
+      operationId: 'sendEmail',
+      scope: 'email:send',
+      tag: 'Email',
+      summary: 'Send a transactional email',
+      description:
+        'The email is stored and queued before the answer is given. Each address is checked afterwards; those that ' +
+        'fail are dropped, and the rest is delivered. Read the email to see what became of each recipient.',
+      body: emailSendBody,
+      bodyBytesMax: sendBodyBytesMax,
+      isIdempotent: true,
+      success: {
+        statusCode: 202,
+        schema: messageReference,
+        when: 'Accepted for delivery.',
+        headers: missingVariablesHeader,
+      },
+      errors: [
+        badRequest,
+        attachmentRejected,
+        sendingSuspended,
+        notFound,
+        payloadTooLarge,
+        monthlyQuotaExceeded,
+        ...idempotencyErrors,
+      ],
+      handle: async ({ caller, body, prepared: fromLargeBody, idempotencyKey }) => {
+        const { organizationId } = caller;
+        if (fromLargeBody !== null) {
+          // As `prepareLargeEmail` made it.
+          const submission = fromThread(fromLargeBody as PreparedEmail, { organizationId, idempotencyKey });
+          return toResponse(await acceptor.accept(submission, idempotencyKey));
+        }
+        const template =
+          body.template_id === undefined
+            ? null
+            : await loadEmailTemplate(database, { organizationId, id: body.template_id });
+        const prepared = await prepareFromTemplate(runner, {
+          organizationId,
+          body,
+          template,
+          idempotencyKey,
+        });
+        return toResponse(await acceptor.accept(prepared, idempotencyKey));
+      },
+    }),
+    defineRoute({
+      method: 'GET',
+      path: '/email',
+      operationId: 'listEmails',
+      scope: 'email:read',
+      tag: 'Email',
+      summary: 'List sent emails with their delivery status',
+      description: 'Newest first. Mail of campaigns is not in this list.',
+      query: Type.Object(
+        {
+          ...paginationParameters,
+          search: Type.Optional(
+            Type.String({
+              minLength: 1,
+              maxLength: 200,
+              description: 'Beginning of the subject or of an address.',
+            }),
+          ),
+          status: Type.Optional(emailStatus),
+          category: Type.Optional(Type.String({ minLength: 1, maxLength: 100 })),
+        },
+        { additionalProperties: false },
+      ),
+      success: { statusCode: 200, schema: listOf(emailRecord), when: 'A page of emails.' },
+      errors: [badRequest],
+      handle: async ({ caller: { organizationId }, query }) => {
+        const page = readPage(query);
+        const { search, status, category } = query;
+        const filter = {
+          ...(search !== undefined && { search: { text: search, address: search } }),
+          ...(status !== undefined && { status }),
+          ...(category !== undefined && { category }),
+        };
+        const { rows, recipients } = await database.asOrganizations([organizationId], async (transaction) => {
+          const found = await listMessages(transaction, {
+            organizationId,
+            channel: 'email',
+            filter,
+            page,
+          });
+          const ids = found.map(({ id }) => id);
+          return { rows: found, recipients: await listRecipients(transaction, organizationId, ids) };
+        });
+        const ofMessage = groupBy(recipients, ({ message_id }) => message_id);
+        return json(toList(rows, page, (row) => showEmail(row, ofMessage.get(row.id) ?? [])));
+      },
+    }),
+    defineRoute({
+      method: 'GET',
+      path: '/email/:id',
+      operationId: 'getEmail',
+      scope: 'email:read',
+      tag: 'Email',
+      summary: 'Read one email and what became of each recipient',
+      params: idParameter,
+      success: { statusCode: 200, schema: emailRecord, when: 'The email.' },
+      errors: [notFound],
+      handle: async ({ caller: { organizationId }, params }) => {
+        const email = await database.asOrganizations([organizationId], async (transaction) => {
+          const [message, recipients] = await Promise.all([
+            findMessage(transaction, { organizationId, id: params.id, channel: 'email' }),
+            listRecipients(transaction, organizationId, [params.id]),
+          ]);
+          return message && showEmail(message, recipients);
+        });
+        if (email === null) throw resourceNotFound();
+        return json(email satisfies Static<typeof emailRecord>);
+      },
+    }),
+  ];
+}
+
+function toResponse(outcome: AcceptOutcome): RouteResponse {
+  if (outcome.kind === 'refused') throw outcome.error;
+  return { kind: 'stored', response: outcome.response, isReplay: outcome.isReplay };
+}

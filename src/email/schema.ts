@@ -1,0 +1,155 @@
+import { type Static, Type } from 'typebox';
+import { isContentId, isContentType, subjectLengthMax, writeFilename } from '../channels/email/email.ts';
+import { instant, literals } from '../platform/http/shapes.ts';
+import type { TextFormat } from '../platform/http/validation.ts';
+import {
+  categoryInput,
+  dropReasons,
+  fateFields,
+  messageStatuses,
+  recipientStatuses,
+  variablesInput,
+} from '../messages/messages.ts';
+
+/** Text formats of this room's schemas, to be handed to `createValidation`. */
+export const emailFormats: Record<string, TextFormat> = {
+  'content-type': { test: isContentType, mustBe: 'a content type' },
+  'content-id': { test: isContentId, mustBe: 'printable ASCII without spaces or angle brackets' },
+  'file-name': {
+    // Control characters in a header are an attack; the path is nobody's business.
+    test: (text) => !/[\p{Cc}]/u.test(text) && writeFilename(text) !== '',
+    mustBe: 'a file name without control characters',
+  },
+};
+
+const address = (description: string) => Type.String({ format: 'email', description });
+
+const attachmentInput = Type.Object(
+  {
+    filename: Type.String({
+      minLength: 1,
+      maxLength: 255,
+      format: 'file-name',
+      description:
+        'With its extension. Programs, scripts and documents with macros are refused, by the name as it would be saved.',
+    }),
+    content: Type.Unsafe<Uint8Array>(
+      Type.String({ contentEncoding: 'base64', description: 'The file, in Base64.' }),
+    ),
+    content_type: Type.Optional(
+      Type.String({
+        maxLength: 255,
+        format: 'content-type',
+        description: 'Derived from the extension when omitted or `application/octet-stream`.',
+      }),
+    ),
+    content_id: Type.Optional(
+      Type.String({
+        minLength: 1,
+        maxLength: 255,
+        format: 'content-id',
+        description: 'Makes the file inline; the HTML refers to it as `cid:<content_id>`.',
+      }),
+    ),
+  },
+  { title: 'EmailAttachmentInput', additionalProperties: false },
+);
+
+/** Body of `POST /email/send`. Rules that need more than one field, or the account, are in send.ts. */
+export const emailSendBody = Type.Object(
+  {
+    from: address('On a verified domain of the organization.'),
+    from_name: Type.String({
+      minLength: 1,
+      maxLength: 256,
+      format: 'filled-line',
+      description: 'The name shown beside it.',
+    }),
+    to: Type.Array(address('A recipient.'), { description: 'With `cc` and `bcc` at most 50 addresses.' }),
+    cc: Type.Optional(Type.Array(address('A recipient.'))),
+    bcc: Type.Optional(Type.Array(address('A recipient that appears in no copy.'))),
+    reply_to: Type.Optional(address('Where answers go.')),
+    subject: Type.Optional(
+      Type.String({
+        minLength: 1,
+        maxLength: subjectLengthMax,
+        format: 'filled-line',
+        description:
+          'Required with `html` or `text`. Supports `{{variables}}`, and has as many characters at most with them replaced.',
+      }),
+    ),
+    html: Type.Optional(Type.String({ minLength: 1, description: 'HTML body. Supports `{{variables}}`.' })),
+    text: Type.Optional(
+      Type.String({ minLength: 1, description: 'Plain text body. Supports `{{variables}}`.' }),
+    ),
+    template_id: Type.Optional(
+      Type.String({ maxLength: 255, description: 'A saved template, in place of `html` and `text`.' }),
+    ),
+    variables: Type.Optional(
+      variablesInput('Replace `{{name}}` in subject, html and text; `{{{name}}}` is not HTML-escaped.'),
+    ),
+    attachments: Type.Optional(Type.Array(attachmentInput, { maxItems: 10 })),
+    category: Type.Optional(categoryInput),
+  },
+  { title: 'SendEmailRequest', additionalProperties: false },
+);
+
+export type EmailSendBody = Static<typeof emailSendBody>;
+
+export const emailStatus = literals(messageStatuses, {
+  title: 'EmailStatus',
+  description: 'What the statuses of all its recipients come to.',
+});
+
+const optional = <Schema extends ReturnType<typeof Type.String>>(schema: Schema) =>
+  Type.Union([schema, Type.Null()]);
+
+const emailRecipient = Type.Object(
+  {
+    email: Type.Union([Type.String(), Type.Null()], {
+      description: 'Null once it was erased together with its contact.',
+    }),
+    status: literals(recipientStatuses, { title: 'EmailRecipientStatus' }),
+    status_at: instant,
+    dropped: Type.Boolean({
+      description: 'The address failed a check after acceptance and was not written to.',
+    }),
+    drop_reason: Type.Union([literals(dropReasons, { title: 'EmailDropReason' }), Type.Null()]),
+    ...fateFields,
+  },
+  { title: 'EmailRecipient' },
+);
+
+const attachment = Type.Object(
+  {
+    filename: Type.String(),
+    content_type: Type.String(),
+    size: Type.Integer({ description: 'Bytes.' }),
+    content_id: optional(Type.String()),
+  },
+  { title: 'EmailAttachment' },
+);
+
+/** Record of `GET /email/:id`. */
+export const emailRecord = Type.Object(
+  {
+    id: Type.String({ format: 'uuid' }),
+    from: Type.String(),
+    from_name: optional(Type.String()),
+    reply_to: optional(Type.String()),
+    subject: optional(Type.String({ description: 'As it was sent, variables replaced.' })),
+    template_id: optional(Type.String()),
+    category: optional(Type.String()),
+    to: Type.Array(emailRecipient),
+    cc: Type.Array(emailRecipient),
+    bcc: Type.Array(emailRecipient),
+    attachments: Type.Array(attachment),
+    status: emailStatus,
+    created_at: instant,
+    updated_at: instant,
+  },
+  { title: 'EmailMessage' },
+);
+
+export type EmailRecord = Static<typeof emailRecord>;
+export type EmailRecipientRecord = Static<typeof emailRecipient>;

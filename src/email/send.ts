@@ -1,0 +1,258 @@
+import {
+  type EmailAddress,
+  type EmailText,
+  isRefusedAttachment,
+  mayBeLonger,
+  parseAddress,
+  readCalendar,
+  readInvitationMethod,
+  renderEmail,
+  resolveContentType,
+} from '../channels/email/email.ts';
+import {
+  badRequest,
+  defineError,
+  type ErrorDefinition,
+  PublicError,
+  referenceNotFound,
+  validationError,
+} from '../platform/http/errors.ts';
+import { largeBodyBytesMin, type TaskRunner, type ThreadTask } from '../platform/http/body-threads.ts';
+import type { ScopedKey } from '../platform/http/idempotency.ts';
+import type { EmailSendBody } from './schema.ts';
+import type { RecipientField, Submission, SubmittedRecipient } from '../messages/messages.ts';
+import type { StoredEmailContent, StoredEmailDetails } from './stored.ts';
+
+export const attachmentRejected = defineError(
+  400,
+  'attachment_rejected',
+  'An attachment is an executable or a script; nothing was sent.',
+);
+
+const recipientsMax = 50;
+
+export type EmailRequest = {
+  organizationId: string;
+  body: EmailSendBody;
+  /** The one that the body names; null if it names none, or one that nobody has. */
+  template: EmailText | null;
+  idempotencyKey: ScopedKey | null;
+};
+
+/**
+ * Turns a request into a submission, or into the first rule that it breaks, in the order of the specification:
+ * counts and emptiness, content source, attachments, references. What needs the account comes later (accept.ts).
+ */
+export function prepareEmail(request: EmailRequest): Submission | PublicError {
+  const { body, template } = request;
+  const from = parseAddress(body.from);
+  if (from === null) throw new Error('the schema lets no such address through');
+  const recipients = listRecipients(body);
+  return (
+    checkCounts(body) ??
+    checkContentSource(body) ??
+    checkAttachments(body, recipients) ??
+    checkTemplate(body, template) ??
+    buildSubmission({ ...request, from, recipients })
+  );
+}
+
+/** What a large body becomes in the thread that read it. `idempotencyKey` and organization are those of the request. */
+export type PreparedEmail =
+  | { kind: 'submission'; submission: Omit<Submission, 'organizationId' | 'idempotencyKey'> }
+  | { kind: 'refused'; definition: ErrorDefinition; message: string };
+
+/** Null for one that names a template, which is looked up before. */
+export function prepareLargeEmail(body: EmailSendBody): PreparedEmail | null {
+  return body.template_id === undefined ? prepareInThread({ body, template: null }) : null;
+}
+
+/** `prepareEmail` for what its template makes large. */
+export const prepareEmailTask: ThreadTask<
+  { body: EmailSendBody; template: EmailText | null },
+  PreparedEmail
+> = {
+  name: 'prepare email',
+  run: prepareInThread,
+};
+
+function prepareInThread({ body, template }: Pick<EmailRequest, 'body' | 'template'>): PreparedEmail {
+  const prepared = prepareEmail({ organizationId: '', body, template, idempotencyKey: null });
+  if (prepared instanceof PublicError) {
+    return { kind: 'refused', definition: prepared.definition, message: prepared.message };
+  }
+  const { organizationId: _organizationId, idempotencyKey: _idempotencyKey, ...submission } = prepared;
+  const content = new TextEncoder().encode(String(submission.content));
+  return { kind: 'submission', submission: { ...submission, content } };
+}
+
+/** The same, in the thread where the values make the template large. */
+export async function prepareFromTemplate(
+  runner: TaskRunner,
+  request: EmailRequest,
+): Promise<Submission | PublicError> {
+  const { body, template } = request;
+  const isLarge = template !== null && mayBeLonger(template, body.variables ?? {}, largeBodyBytesMin);
+  return isLarge
+    ? fromThread(await runner.run(prepareEmailTask, { body, template }), request)
+    : prepareEmail(request);
+}
+
+/** What became of a body in the thread, as `prepareEmail` would have given it. */
+export function fromThread(
+  prepared: PreparedEmail,
+  { organizationId, idempotencyKey }: Pick<EmailRequest, 'organizationId' | 'idempotencyKey'>,
+): Submission | PublicError {
+  return prepared.kind === 'refused'
+    ? new PublicError(prepared.definition, prepared.message)
+    : { ...prepared.submission, organizationId, idempotencyKey };
+}
+
+function checkCounts(body: EmailSendBody): PublicError | null {
+  if (body.to.length === 0) return new PublicError(badRequest, 'At least one recipient is required in to.');
+  const count = body.to.length + (body.cc?.length ?? 0) + (body.bcc?.length ?? 0);
+  if (count > recipientsMax) {
+    return new PublicError(
+      badRequest,
+      `Too many recipients: ${count} in to, cc and bcc; maximum ${recipientsMax}.`,
+    );
+  }
+  return null;
+}
+
+function checkContentSource(body: EmailSendBody): PublicError | null {
+  const hasContent = body.html !== undefined || body.text !== undefined;
+  if (body.template_id !== undefined) {
+    return hasContent
+      ? new PublicError(validationError, 'template_id must not be combined with html or text')
+      : null;
+  }
+  if (!hasContent) return new PublicError(validationError, 'one of html, text or template_id is required');
+  if (body.subject === undefined)
+    return new PublicError(validationError, 'subject is required with html or text');
+  return null;
+}
+
+function checkAttachments(body: EmailSendBody, recipients: readonly Recipient[]): PublicError | null {
+  const attachments = body.attachments ?? [];
+  const refused = attachments.find(({ filename, content_type }) =>
+    isRefusedAttachment(filename, content_type ?? ''),
+  );
+  if (refused !== undefined) {
+    return new PublicError(
+      attachmentRejected,
+      `The attachment ${JSON.stringify(refused.filename)} is of a type that is not accepted; nothing was sent.`,
+    );
+  }
+  const issues = attachments.flatMap((attachment, index) =>
+    checkInvitation(attachment, recipients).map((issue) => `attachments[${index}].content ${issue}`),
+  );
+  return issues.length > 0 ? new PublicError(validationError, issues.join(', ')) : null;
+}
+
+/** A calendar file that is announced as an invitation must be one, for those it is sent to. */
+function checkInvitation(
+  attachment: NonNullable<EmailSendBody['attachments']>[number],
+  recipients: readonly Recipient[],
+): string[] {
+  const method = readInvitationMethod(attachment.content_type ?? '');
+  if (method === null) return [];
+  const calendar = readCalendar(attachment.content);
+  if (calendar.method?.toUpperCase() !== method) return [`must carry METHOD:${method}`];
+  const attendees = new Set(calendar.attendees.map((attendee) => parseAddress(attendee)?.normalised));
+  return recipients
+    .filter(({ field, email }) => field === 'to' && !attendees.has(email.normalised))
+    .map(({ email }) => `must list ${email.address} as an attendee`);
+}
+
+function checkTemplate(body: EmailSendBody, template: EmailText | null): PublicError | null {
+  if (body.template_id === undefined) return null;
+  if (template === null) return referenceNotFound('template_id', 'template', body.template_id);
+  return body.subject === undefined && template.subject === null
+    ? new PublicError(validationError, 'subject is required with a template that has none')
+    : null;
+}
+
+type Recipient = { field: RecipientField; email: EmailAddress };
+
+function listRecipients(body: EmailSendBody): Recipient[] {
+  const fields = [
+    ['to', body.to],
+    ['cc', body.cc ?? []],
+    ['bcc', body.bcc ?? []],
+  ] as const;
+  return fields.flatMap(([field, addresses]) =>
+    addresses.map((address) => {
+      const email = parseAddress(address);
+      if (email === null) throw new Error('the schema lets no such address through');
+      return { field, email };
+    }),
+  );
+}
+
+function buildSubmission(
+  parts: EmailRequest & { from: EmailAddress; recipients: Recipient[] },
+): Submission | PublicError {
+  const { organizationId, body, template, from, idempotencyKey } = parts;
+  const rendering = renderEmail(sourceOf(body, template), body.variables ?? {});
+  if (rendering.kind === 'too_long') return new PublicError(validationError, rendering.issue);
+  const { email: rendered, missingVariables } = rendering;
+
+  const attachments = body.attachments ?? [];
+  const content: StoredEmailContent = {
+    to: body.to,
+    cc: body.cc ?? [],
+    html: rendered.html,
+    text: rendered.text,
+  };
+  const details: StoredEmailDetails = {
+    fromName: body.from_name,
+    replyTo: body.reply_to ?? null,
+    attachments: attachments.map((attachment) => ({
+      filename: attachment.filename,
+      contentType: resolveContentType(attachment.filename, attachment.content_type),
+      contentId: attachment.content_id ?? null,
+      sizeBytes: attachment.content.byteLength,
+    })),
+  };
+  return {
+    organizationId,
+    channel: 'email',
+    class: 'transactional',
+    sender: from.address,
+    senderName: from.domain,
+    subject: rendered.subject,
+    searchText: rendered.subject,
+    category: body.category ?? null,
+    templateId: body.template_id?.toLowerCase() ?? null,
+    details: JSON.stringify(details),
+    content: JSON.stringify(content),
+    recipients: markDuplicates(parts.recipients),
+    attachments: attachments.map((attachment) => attachment.content),
+    quotaUnits: parts.recipients.length,
+    missingVariables,
+    idempotencyKey,
+  };
+}
+
+/** The subject of the request goes before the template's own. */
+function sourceOf({ subject, html, text }: EmailSendBody, template: EmailText | null): EmailText {
+  return template === null
+    ? { subject: subject ?? null, html: html ?? null, text: text ?? null }
+    : { ...template, subject: subject ?? template.subject };
+}
+
+/** An address that is given twice is written to once: under its first mention. */
+function markDuplicates(recipients: readonly Recipient[]): SubmittedRecipient[] {
+  const seen = new Set<string>();
+  return recipients.map(({ field, email }) => {
+    const isDuplicate = seen.has(email.normalised);
+    seen.add(email.normalised);
+    return {
+      field,
+      address: email.address,
+      addressKey: email.normalised,
+      dropReason: isDuplicate ? 'duplicate' : null,
+    };
+  });
+}

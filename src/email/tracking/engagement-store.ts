@@ -1,0 +1,187 @@
+import type { Values } from '../../channels/placeholders.ts';
+import { type Connection, statement, unpreparedStatement } from '../../platform/postgres/database.ts';
+import { hasKeyOf } from '../../platform/postgres/lookup.ts';
+import {
+  type ChangedRecipient,
+  type ChangedRow,
+  type JobKey,
+  type MessageKey,
+  rankOf,
+  type RecipientStatus,
+  toChanged,
+} from '../../messages/messages.ts';
+
+const lockTransactional = statement(
+  'engagement_lock_transactional',
+  `select
+   from messages m
+   join unnest($1::uuid[], $2::uuid[]) as wanted (organization_id, id)
+     on ${hasKeyOf('m', 'wanted', ['id'])}
+   -- Not by the index on the status of transactional messages, which "= 'transactional'" would allow.
+   where m.class <> 'campaign'
+   order by wanted.organization_id, wanted.id
+   for no key update of m`,
+);
+
+/**
+ * Holds those of the messages whose status hangs on their recipients, as whoever writes outcomes does. A campaign's
+ * does not, and thousands of its recipients would wait for each other.
+ */
+export async function lockTransactionalMessages(
+  transaction: Connection,
+  messages: readonly MessageKey[],
+): Promise<void> {
+  await transaction.rows(lockTransactional, [
+    messages.map(({ organizationId }) => organizationId),
+    messages.map(({ messageId }) => messageId),
+  ]);
+}
+
+const lockAll = statement<{
+  organization_id: string;
+  message_id: string;
+  ordinal: number;
+  handed_off_at: Date | null;
+}>(
+  'engagement_lock_recipients',
+  `select r.organization_id, r.message_id, r.ordinal, r.handed_off_at
+   from recipients r
+   join unnest($1::uuid[], $2::uuid[], $3::integer[]) as wanted (organization_id, message_id, ordinal)
+     on ${hasKeyOf('r', 'wanted', ['message_id', 'ordinal'])}
+   where r.drop_reason is null
+   order by wanted.organization_id, wanted.message_id, wanted.ordinal
+   for no key update of r`,
+);
+
+/** Those who were not dropped. In the order of their keys, so that two batches cannot deadlock. */
+export async function lockRecipients(
+  transaction: Connection,
+  recipients: readonly JobKey[],
+): Promise<(JobKey & { handedOffAt: Date | null })[]> {
+  const rows = await transaction.rows(lockAll, keyColumns(recipients));
+  return rows.map((row) => ({
+    organizationId: row.organization_id,
+    messageId: row.message_id,
+    ordinal: row.ordinal,
+    handedOffAt: row.handed_off_at,
+  }));
+}
+
+/** The first of each that a batch tells of; null where it tells of none. */
+export type EngagedRecipient = JobKey & {
+  openedAt: Date | null;
+  clickedAt: Date | null;
+  machineEngagedAt: Date | null;
+  status: RecipientStatus | null;
+};
+
+const applyAll = statement<ChangedRow>(
+  'engagement_apply',
+  `update recipients r
+   set
+     opened_at = coalesce(r.opened_at, engaged.opened_at),
+     clicked_at = coalesce(r.clicked_at, engaged.clicked_at),
+     machine_engaged_at = coalesce(r.machine_engaged_at, engaged.machine_engaged_at),
+     status = case when ${rankOf('engaged.status')} > ${rankOf('r.status')} then engaged.status else r.status end,
+     status_at = case when ${rankOf('engaged.status')} > ${rankOf('r.status')} then $8 else r.status_at end,
+     -- Whoever looks at it has it. By a machine no status is raised: the recipient would never be done.
+     uncertain = r.uncertain and engaged.status is null
+   from unnest(
+     $1::uuid[], $2::uuid[], $3::integer[], $4::timestamptz[], $5::timestamptz[], $6::timestamptz[], $7::text[]
+   ) as engaged (organization_id, message_id, ordinal, opened_at, clicked_at, machine_engaged_at, status)
+   where ${hasKeyOf('r', 'engaged', ['message_id', 'ordinal'])}
+     and (
+       (r.opened_at is null and engaged.opened_at is not null)
+       or (r.clicked_at is null and engaged.clicked_at is not null)
+       or (r.machine_engaged_at is null and engaged.machine_engaged_at is not null)
+     )
+   returning r.organization_id, r.message_id, r.ordinal, r.contact_id, r.address_key`,
+);
+
+/** For recipients that are locked, each of them once. Returns those of whom it was news. */
+export async function applyEngagements(
+  transaction: Connection,
+  engaged: readonly EngagedRecipient[],
+  at: Date,
+): Promise<ChangedRecipient[]> {
+  const rows = await transaction.rows(applyAll, [
+    ...keyColumns(engaged),
+    engaged.map(({ openedAt }) => openedAt),
+    engaged.map(({ clickedAt }) => clickedAt),
+    engaged.map(({ machineEngagedAt }) => machineEngagedAt),
+    engaged.map(({ status }) => status),
+    at,
+  ]);
+  return rows.map(toChanged);
+}
+
+function keyColumns(recipients: readonly JobKey[]): [string[], string[], number[]] {
+  return [
+    recipients.map(({ organizationId }) => organizationId),
+    recipients.map(({ messageId }) => messageId),
+    recipients.map(({ ordinal }) => ordinal),
+  ];
+}
+
+/** More is not tracked, and would be loaded for nothing. */
+const htmlLengthMax = 2 * 1_048_576;
+
+/** What the links of a message are read from; null if its content is gone. */
+export async function findLinkSource(
+  connection: Connection,
+  { organizationId, messageId }: MessageKey,
+): Promise<{ html: string; defaults: Values } | null> {
+  const [row] = await connection.rows(
+    unpreparedStatement<{ html: string; defaults: Values | null }>(
+      `select html, defaults
+       from message_contents c
+       cross join lateral (select c.content ->> 'html' as html, c.content -> 'defaults' as defaults) part
+       where c.organization_id = $1 and c.message_id = $2 and length(html) <= ${htmlLengthMax}`,
+    ),
+    [organizationId, messageId],
+  );
+  return row === undefined ? null : { html: row.html, defaults: row.defaults ?? {} };
+}
+
+/** The recipient's own values. */
+export async function findVariables(
+  connection: Connection,
+  { organizationId, messageId, ordinal }: JobKey,
+): Promise<Values> {
+  const [row] = await connection.rows(
+    unpreparedStatement<{ variables: Values | null }>(
+      `select variables
+       from recipients
+       where organization_id = $1 and message_id = $2 and ordinal = $3`,
+    ),
+    [organizationId, messageId, ordinal],
+  );
+  return row?.variables ?? {};
+}
+
+export type CampaignRecipient = {
+  /** Empty once it was erased. */
+  address: string;
+  addressKey: string;
+  status: RecipientStatus;
+  sender: string;
+  /** `StoredEmailDetails`. */
+  details: unknown;
+};
+
+/** Null for whoever is no recipient of a campaign. */
+export async function findCampaignRecipient(
+  connection: Connection,
+  { organizationId, messageId, ordinal }: JobKey,
+): Promise<CampaignRecipient | null> {
+  const [row] = await connection.rows(
+    unpreparedStatement<CampaignRecipient>(
+      `select r.address, r.address_key as "addressKey", r.status, m.sender, m.details
+       from recipients r
+       join messages m on m.organization_id = r.organization_id and m.id = r.message_id
+       where r.organization_id = $1 and r.message_id = $2 and r.ordinal = $3 and r.contact_id is not null`,
+    ),
+    [organizationId, messageId, ordinal],
+  );
+  return row ?? null;
+}

@@ -1,0 +1,85 @@
+import { LRUCache } from 'lru-cache';
+import { listLinks, readWebAddress } from '../../channels/email/email.ts';
+import { type CompiledText, compileText, fillText, type Values } from '../../channels/placeholders.ts';
+import { overloaded } from '../../platform/http/errors.ts';
+import type { Database } from '../../platform/postgres/database.ts';
+import * as store from './engagement-store.ts';
+import type { JobKey, MessageKey } from '../../messages/messages.ts';
+
+/**
+ * Where the links of tracked mail lead to. Read off what the message says, and kept: of a campaign the same few links
+ * are followed thousands of times, also while the database is away.
+ */
+export type LinkTargets = {
+  /**
+   * The web address behind a link of somebody's copy, or null if there is no such link, or it leads to none. Throws a
+   * PublicError (503) if too many are being looked up, and what the database throws.
+   */
+  find: (recipient: JobKey, number: number) => Promise<string | null>;
+};
+
+/** In memory: the links of some ten thousand messages. */
+const cachedCharactersMax = 16 * 1_048_576;
+/** Each may hold 2 MB of HTML in memory. */
+const loadsMax = 32;
+
+type MessageLinks = { targets: CompiledText[]; defaults: Values };
+
+export function createLinkTargets(tools: { database: Database }): LinkTargets {
+  const cache = new LRUCache<string, MessageLinks>({
+    maxSize: cachedCharactersMax,
+    sizeCalculation: sizeOf,
+  });
+  const loading = new Map<string, Promise<MessageLinks>>();
+
+  // Whoever asks for what is being loaded waits for the same.
+  const load = (message: MessageKey): Promise<MessageLinks> => {
+    const { messageId } = message;
+    const underWay = loading.get(messageId);
+    if (underWay !== undefined) return underWay;
+    if (loading.size >= loadsMax) throw overloaded('Too many links are being looked up at the moment.');
+    const begun = loadLinks(tools.database, message)
+      .then((links) => {
+        cache.set(messageId, links);
+        return links;
+      })
+      .finally(() => loading.delete(messageId));
+    loading.set(messageId, begun);
+    return begun;
+  };
+
+  return {
+    find: async (recipient, number) => {
+      const { targets, defaults } = cache.get(recipient.messageId) ?? (await load(recipient));
+      const target = targets[number];
+      if (target === undefined) return null;
+      const values =
+        target.placeholders.length === 0
+          ? {}
+          : Object.assign({}, defaults, await loadVariables(tools.database, recipient));
+      const filled = fillText(target, values, 'none', filledLengthMax);
+      return filled === null ? null : readWebAddress(filled);
+    },
+  };
+}
+
+const filledLengthMax = 16_384;
+
+function sizeOf({ targets, defaults }: MessageLinks): number {
+  const ofTargets = targets.reduce((sum, { literals }) => sum + literals.join('').length + 200, 0);
+  return 200 + ofTargets + JSON.stringify(defaults).length;
+}
+
+async function loadLinks(database: Database, message: MessageKey): Promise<MessageLinks> {
+  const source = await database.asOrganizations([message.organizationId], (transaction) =>
+    store.findLinkSource(transaction, message),
+  );
+  if (source === null) return { targets: [], defaults: {} };
+  return { targets: listLinks(source.html).map(compileText), defaults: source.defaults };
+}
+
+function loadVariables(database: Database, recipient: JobKey): Promise<Values> {
+  return database.asOrganizations([recipient.organizationId], (transaction) =>
+    store.findVariables(transaction, recipient),
+  );
+}

@@ -1,0 +1,189 @@
+import { cursorOf, type Page, pageClause } from '../../platform/http/pagination.ts';
+import { type Connection, unpreparedStatement } from '../../platform/postgres/database.ts';
+import type { MessageKey } from '../delivery/queue-store.ts';
+import type { DropReason, RecipientStatus } from '../schema.ts';
+import { fateOfRecipient, type RecipientFate } from '../status.ts';
+import { type FateRow, fateColumns } from '../store.ts';
+
+export type CampaignRecipientRow = FateRow & {
+  ordinal: number;
+  contact_id: string;
+  /** Empty once it was erased. */
+  address: string;
+  status: RecipientStatus;
+  fate: RecipientFate;
+  status_at: Date;
+  drop_reason: DropReason | null;
+  handed_off_at: Date | null;
+};
+
+const columns = `ordinal, contact_id, address, status, ${fateOfRecipient} as fate, status_at, drop_reason, handed_off_at,
+  ${fateColumns}`;
+
+/** One row more than the page holds, read off recipients_contact. */
+export async function listAll(
+  connection: Connection,
+  message: MessageKey,
+  page: Page,
+): Promise<CampaignRecipientRow[]> {
+  return connection.rows(
+    unpreparedStatement<CampaignRecipientRow>(
+      `select ${columns}
+       from recipients
+       where organization_id = $1 and message_id = $2 and contact_id is not null
+         ${pageClause(page, 'contact_id', '$3')}
+       limit $4`,
+    ),
+    [message.organizationId, message.messageId, cursorOf(page), page.limit + 1],
+  );
+}
+
+/** Read off recipients_contact. */
+export async function findOne(
+  connection: Connection,
+  message: MessageKey,
+  contactId: string,
+): Promise<CampaignRecipientRow | null> {
+  const [row] = await connection.rows(
+    unpreparedStatement<CampaignRecipientRow>(
+      `select ${columns}
+       from recipients
+       where organization_id = $1 and message_id = $2 and contact_id = $3`,
+    ),
+    [message.organizationId, message.messageId, contactId],
+  );
+  return row ?? null;
+}
+
+/**
+ * The ordinal of the first recipient of a page, or null if there is none: ordinals are given in the order of the
+ * contacts' ids.
+ */
+export async function findFirstOrdinal(
+  connection: Connection,
+  message: MessageKey,
+  page: Page,
+): Promise<number | null> {
+  const [row] = await connection.rows(
+    unpreparedStatement<{ ordinal: number }>(
+      `select ordinal
+       from recipients
+       where organization_id = $1 and message_id = $2 and contact_id is not null
+         ${pageClause(page, 'contact_id', '$3')}
+       limit 1`,
+    ),
+    [message.organizationId, message.messageId, cursorOf(page)],
+  );
+  return row?.ordinal ?? null;
+}
+
+/** Some slices of a campaign of which so many recipients have a row. */
+export type SliceSearch = {
+  message: MessageKey;
+  fates: readonly RecipientFate[];
+  rowCount: number;
+  firstSlice: number;
+  isAscending: boolean;
+  sliceSize: number;
+  slicesMax: number;
+};
+
+/** `fates` as they were counted last: ordinals, or how many there are. Null for one that was never counted. */
+export type CountedSlice = {
+  slice: number;
+  fates: Partial<Record<RecipientFate, number[] | number>> | null;
+};
+
+/**
+ * Slices that have recipients of some fates, from one on in the direction of the page. A thousand of them are looked
+ * at for a million recipients. Of a slice that was never counted everybody is pending.
+ */
+export async function listSlicesWith(connection: Connection, search: SliceSearch): Promise<CountedSlice[]> {
+  const { message, rowCount, firstSlice, isAscending, sliceSize } = search;
+  return connection.rows(
+    unpreparedStatement<CountedSlice>(
+      `select wanted.slice, n.fates
+       from generate_series($3::integer, $4::integer) as wanted (slice)
+       left join recipient_counts n
+         on n.organization_id = $1 and n.message_id = $2 and n.slice = wanted.slice
+       where n.fates ?| $5::text[] or (n.slice is null and 'pending' = any ($5))
+       order by wanted.slice ${isAscending ? 'asc' : 'desc'}
+       limit $6`,
+    ),
+    [
+      message.organizationId,
+      message.messageId,
+      isAscending ? firstSlice : 0,
+      isAscending ? Math.floor((rowCount - 1) / sliceSize) : firstSlice,
+      search.fates,
+      search.slicesMax,
+    ],
+  );
+}
+
+/** Ordinals, both inclusive. */
+export type OrdinalRange = { from: number; to: number };
+
+/** Those of some fates in ranges of ordinals, read off the primary key. */
+export async function listInRanges(
+  connection: Connection,
+  message: MessageKey,
+  wanted: {
+    fates: readonly RecipientFate[];
+    ranges: readonly OrdinalRange[];
+    isAscending: boolean;
+    rowsMax: number;
+  },
+): Promise<CampaignRecipientRow[]> {
+  const order = wanted.isAscending ? 'asc' : 'desc';
+  return connection.rows(
+    unpreparedStatement<CampaignRecipientRow>(
+      `select r.*
+       from unnest($3::integer[], $4::integer[]) as range (low, high)
+       cross join lateral (
+         select ${columns}
+         from recipients
+         where organization_id = $1 and message_id = $2 and ordinal >= range.low and ordinal <= range.high
+           and ${fateOfRecipient} = any ($6::text[])
+         order by ordinal ${order}
+         limit $5
+       ) r
+       order by r.ordinal ${order}
+       limit $5`,
+    ),
+    [
+      message.organizationId,
+      message.messageId,
+      wanted.ranges.map(({ from }) => from),
+      wanted.ranges.map(({ to }) => to),
+      wanted.rowsMax,
+      wanted.fates,
+    ],
+  );
+}
+
+/** How many recipients with smaller ordinals are done, about: full slices as they were counted last. */
+export async function countSettledBefore(
+  connection: Connection,
+  message: MessageKey,
+  wanted: { ordinal: number; sliceSize: number },
+): Promise<number> {
+  const slice = Math.floor(wanted.ordinal / wanted.sliceSize);
+  const [row] = await connection.rows(
+    unpreparedStatement<{ settled: number }>(
+      `select
+         (
+           select coalesce(sum(n.delivered + n.bounced + n.failed + n.dropped + n.uncertain + n.unconfirmed), 0)
+           from recipient_counts n
+           where n.organization_id = $1 and n.message_id = $2 and n.slice < $3
+         ) + (
+           select count(*)
+           from recipients
+           where organization_id = $1 and message_id = $2 and ordinal >= $4 and ordinal < $5
+             and ${fateOfRecipient} not in ('pending', 'delayed')
+         ) as settled`,
+    ),
+    [message.organizationId, message.messageId, slice, slice * wanted.sliceSize, wanted.ordinal],
+  );
+  return row?.settled ?? 0;
+}

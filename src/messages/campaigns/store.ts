@@ -1,0 +1,358 @@
+import {
+  type Connection,
+  type Database,
+  statement,
+  unpreparedStatement,
+} from '../../platform/postgres/database.ts';
+import { hasKeyOf } from '../../platform/postgres/lookup.ts';
+import type { SendingChannel } from '../../channels/channel.ts';
+import type { Values } from '../../channels/placeholders.ts';
+import {
+  type ChangedRecipient,
+  type ChangedRow,
+  inOneRoundTrip,
+  type MessageKey,
+  toChanged,
+} from '../delivery/queue-store.ts';
+
+const selectStopped = statement<{ id: string }>(
+  'messages_select_stopped',
+  `select m.id
+   from unnest($1::uuid[], $2::uuid[]) as wanted (organization_id, id)
+   join messages m on ${hasKeyOf('m', 'wanted', ['id'])}
+   where m.is_stopped`,
+);
+
+/** The ids of those messages that nobody more is to be handed. */
+export async function findStoppedMessages(
+  database: Database,
+  messages: readonly MessageKey[],
+): Promise<Set<string>> {
+  const rows = await inOneRoundTrip(database, selectStopped, [
+    messages.map(({ organizationId }) => organizationId),
+    messages.map(({ messageId }) => messageId),
+  ]);
+  return new Set(rows.map(({ id }) => id));
+}
+
+/** The message of a campaign that was sent, or is being sent. */
+export type CampaignMessage = { messageId: string; channel: SendingChannel };
+
+/**
+ * By the id of the campaign, off the index messages_campaign. One that was never queued has no message and is missing;
+ * one that was deleted afterwards is not.
+ */
+export async function findCampaignMessages(
+  connection: Connection,
+  organizationId: string,
+  campaignIds: readonly string[],
+): Promise<Map<string, CampaignMessage>> {
+  if (campaignIds.length === 0) return new Map();
+  const rows = await connection.rows(
+    unpreparedStatement<{ campaign_id: string; id: string; channel: SendingChannel }>(
+      `select campaign_id, id, channel
+       from messages
+       where organization_id = $1 and campaign_id = any ($2::uuid[])`,
+    ),
+    [organizationId, campaignIds],
+  );
+  return new Map(
+    rows.map(({ campaign_id: campaignId, id: messageId, channel }) => [campaignId, { messageId, channel }]),
+  );
+}
+
+/** What a contact's own value for a placeholder is read from. */
+export type ContactVariables = {
+  /** Columns of contacts, which are called like the placeholder. */
+  fields: readonly ContactField[];
+  properties: readonly { key: string; number: number }[];
+};
+
+export const contactFields = [
+  'email',
+  'phone_number',
+  'external_id',
+  'first_name',
+  'last_name',
+  'locale',
+  'timezone',
+] as const;
+
+export type ContactField = (typeof contactFields)[number];
+
+/** PostgreSQL takes a hundred arguments for a function. */
+const pairsMax = 50;
+
+/** SQL for the values that go into a contact's copy, null if there are none. Names are bound, columns are our own. */
+function valuesOf(variables: ContactVariables, bind: (value: unknown) => string): string {
+  const pairs = [
+    ...variables.fields.map((field) => `${bind(field)}::text, c.${field}`),
+    ...variables.properties.map(
+      ({ key, number }) => `${bind(key)}::text, c.properties -> ${bind(`${number}`)}::text`,
+    ),
+  ];
+  if (pairs.length === 0) return 'null';
+  const objects: string[] = [];
+  for (let start = 0; start < pairs.length; start += pairsMax) {
+    objects.push(`jsonb_build_object(${pairs.slice(start, start + pairsMax).join(', ')})`);
+  }
+  return `nullif(jsonb_strip_nulls(${objects.join(' || ')}), '{}')::json`;
+}
+
+/** What would be filled into the copy of one contact; empty for one that is not there. */
+export async function loadContactValues(
+  connection: Connection,
+  contact: { organizationId: string; id: string },
+  variables: ContactVariables,
+): Promise<Values> {
+  const values: unknown[] = [contact.organizationId, contact.id];
+  const [row] = await connection.rows(
+    unpreparedStatement<{ values: Values | null }>(
+      `select ${valuesOf(variables, (value) => `$${values.push(value)}`)} as values
+       from contacts c
+       where c.organization_id = $1 and c.id = $2`,
+    ),
+    values,
+  );
+  return row?.values ?? {};
+}
+
+/** Where a contact has the address: as it was given, and as it is compared. */
+export type AddressColumns = { address: 'email' | 'phone_number'; key: 'email_key' | 'phone_number' };
+
+export type NewRecipients = {
+  message: MessageKey;
+  channel: SendingChannel;
+  contactIds: readonly string[];
+  /** Of the first of them; the others follow. */
+  firstOrdinal: number;
+  addressColumns: AddressColumns;
+  variables: ContactVariables;
+  /** When it was decided who gets the message. */
+  chosenAt: Date;
+  at: Date;
+};
+
+/**
+ * Gives contacts their rows as recipients and returns those that are dropped at once. Addresses and
+ * values are those of this moment. An address that has moved to another contact since they were chosen may have its
+ * row already; it can only have moved to one that was changed since, and only those are looked up. Clocks of nodes
+ * may differ by an hour.
+ */
+export async function insertCampaignRecipients(
+  connection: Connection,
+  recipients: NewRecipients,
+): Promise<ChangedRecipient[]> {
+  const { message, addressColumns, variables } = recipients;
+  const { address, key } = addressColumns;
+  const values: unknown[] = [
+    message.organizationId,
+    message.messageId,
+    recipients.contactIds,
+    recipients.firstOrdinal,
+    recipients.chosenAt,
+    recipients.at,
+    recipients.channel,
+  ];
+  const bind = (value: unknown) => `$${values.push(value)}`;
+  const rows = await connection.rows(
+    unpreparedStatement<ChangedRow>(
+      `with inserted as (
+         insert into recipients
+           (organization_id, message_id, ordinal, field, address, address_key, contact_id, variables, status_at,
+           drop_reason)
+         select $1, $2, $4::integer + wanted.position::integer - 1, 'to', coalesce(c.${address}, ''),
+           coalesce(c.${key}, ''), wanted.contact_id, ${valuesOf(variables, bind)}, $6,
+           case
+             when c.id is null then 'contact_deleted'
+             when c.${key} is null then 'no_address'
+             when $7 = any (c.unsubscribed_channels) then 'unsubscribed'
+             when c.updated_at > $5::timestamptz - interval '1 hour' and exists (
+               select
+               from recipients r
+               where r.organization_id = $1
+                 and r.message_id = $2
+                 and r.address_key = c.${key} collate "default"
+             ) then 'duplicate'
+           end
+         from unnest($3::uuid[]) with ordinality as wanted (contact_id, position)
+         left join contacts c on c.organization_id = $1 and c.id = wanted.contact_id
+         returning organization_id, message_id, ordinal, contact_id, address_key, drop_reason
+       )
+       select organization_id, message_id, ordinal, contact_id, address_key
+       from inserted
+       where drop_reason is not null`,
+    ),
+    values,
+  );
+  return rows.map(toChanged);
+}
+
+const countQueued = statement<{ ready: number; waiting: number }>(
+  'messages_count_queued',
+  `select count(*) filter (where due_at <= $3) as ready, count(*) filter (where due_at > $3) as waiting
+   from (
+     select due_at
+     from delivery_queue
+     where organization_id = $1 and message_id = $2
+     limit $4
+   ) seen`,
+);
+
+/** How many of its recipients stand in the queue, as far as `most`: due by then, or put off until later. */
+export async function countInQueue(
+  connection: Connection,
+  message: MessageKey,
+  { at, most }: { at: Date; most: number },
+): Promise<{ ready: number; waiting: number }> {
+  const [row] = await connection.rows(countQueued, [message.organizationId, message.messageId, at, most]);
+  return row ?? { ready: 0, waiting: 0 };
+}
+
+const admitNext = statement<{ ordinal: number }>(
+  'messages_admit_recipients',
+  `insert into delivery_queue
+     (organization_id, message_id, ordinal, channel, lane, due_at, accepted_at, content_bytes)
+   select r.organization_id, r.message_id, r.ordinal, $5, 1, $6, $6, $7
+   from recipients r
+   where r.organization_id = $1 and r.message_id = $2 and r.ordinal >= $3 and r.ordinal < $4
+     and r.drop_reason is null and r.address <> ''
+   order by r.ordinal
+   limit $8
+   returning ordinal`,
+);
+
+const selectAdmissible = statement<{ ordinal: number; variables: Values | null }>(
+  'messages_select_admissible',
+  `select r.ordinal, r.variables
+   from recipients r
+   where r.organization_id = $1 and r.message_id = $2 and r.ordinal >= $3 and r.ordinal < $4
+     and r.drop_reason is null and r.address <> ''
+   order by r.ordinal
+   limit $5`,
+);
+
+/** Those that `admitRecipients` would let into the queue, each with its own values. */
+export async function listAdmissible(
+  connection: Connection,
+  message: MessageKey,
+  { from, to, countMax }: { from: number; to: number; countMax: number },
+): Promise<{ ordinal: number; values: Values }[]> {
+  const { organizationId, messageId } = message;
+  const rows = await connection.rows(selectAdmissible, [organizationId, messageId, from, to, countMax]);
+  return rows.map(({ ordinal, variables }) => ({ ordinal, values: variables ?? {} }));
+}
+
+const selectContent = statement<{ content: unknown }>(
+  'messages_select_content',
+  'select content from message_contents where organization_id = $1 and message_id = $2',
+);
+
+/** What a message says, as its channel stored it; null once it was erased. */
+export async function findMessageContent(connection: Connection, message: MessageKey): Promise<unknown> {
+  const [row] = await connection.rows(selectContent, [message.organizationId, message.messageId]);
+  return row?.content ?? null;
+}
+
+export type Admission = {
+  channel: SendingChannel;
+  /** Ordinals, the second one not included. */
+  from: number;
+  to: number;
+  /** Null for all of them. */
+  countMax: number | null;
+  contentBytes: number;
+  at: Date;
+};
+
+/**
+ * Lets recipients into the queue, the first ones of the given ordinals, and returns theirs. The dropped and the erased
+ * are passed over.
+ */
+export async function admitRecipients(
+  connection: Connection,
+  message: MessageKey,
+  admission: Admission,
+): Promise<number[]> {
+  const rows = await connection.rows(admitNext, [
+    message.organizationId,
+    message.messageId,
+    admission.from,
+    admission.to,
+    admission.channel,
+    admission.at,
+    admission.contentBytes,
+    admission.countMax,
+  ]);
+  return rows.map(({ ordinal }) => ordinal);
+}
+
+/** Takes what waits out of the workers' sight, or puts it back. */
+export async function holdInQueue(
+  connection: Connection,
+  message: MessageKey,
+  isHeld: boolean,
+): Promise<void> {
+  await connection.rows(
+    unpreparedStatement(
+      'update delivery_queue set lane = $3 where organization_id = $1 and message_id = $2 and lane = $4',
+    ),
+    [message.organizationId, message.messageId, isHeld ? 2 : 1, isHeld ? 1 : 2],
+  );
+}
+
+/** Says how many a campaign's message goes to, and returns about how many octets it has. */
+export async function completeCampaignMessage(
+  connection: Connection,
+  message: MessageKey,
+  recipientCount: number,
+): Promise<number> {
+  const [row] = await connection.rows(
+    unpreparedStatement<{ content_bytes: number }>(
+      `update messages m
+       set recipient_count = $3
+       from message_contents c
+       where m.organization_id = $1 and m.id = $2 and c.organization_id = m.organization_id and c.message_id = m.id
+       returning length(c.content::text) as content_bytes`,
+    ),
+    [message.organizationId, message.messageId, recipientCount],
+  );
+  if (row === undefined) throw new Error('the message of a campaign is not there');
+  return row.content_bytes;
+}
+
+/**
+ * From now on nobody is written to who was not yet. What a worker has claimed stays with it: it looks once more before
+ * it hands anything off, and so does whoever claims it next, for which it must be in the workers' sight.
+ */
+export async function stopMessage(
+  connection: Connection,
+  message: { organizationId: string; messageId: string },
+): Promise<void> {
+  await connection.rows(
+    unpreparedStatement(
+      `with stopped as (
+         update messages
+         set is_stopped = true
+         where organization_id = $1 and id = $2
+       ), seen as (
+         update delivery_queue
+         set lane = 1
+         where organization_id = $1 and message_id = $2 and lane = 2 and claimed_by is not null
+       )
+       delete from delivery_queue
+       where organization_id = $1 and message_id = $2 and claimed_by is null`,
+    ),
+    [message.organizationId, message.messageId],
+  );
+}
+
+const selectSender = statement<{ sender: string }>(
+  'messages_select_sender',
+  'select sender from messages where organization_id = $1 and id = $2',
+);
+
+export async function findMessageSender(connection: Connection, message: MessageKey): Promise<string | null> {
+  const [row] = await connection.rows(selectSender, [message.organizationId, message.messageId]);
+  return row?.sender ?? null;
+}

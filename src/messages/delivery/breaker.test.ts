@@ -1,0 +1,83 @@
+import { expect, test } from 'vitest';
+import type { Clock } from '../../platform/clock.ts';
+import { type Breaker, createBreaker } from './breaker.ts';
+
+function createStill(): { clock: Clock; pass: (ms: number) => void } {
+  let monotonicMs = 0;
+  const clock: Clock = { nowMs: () => 0, monotonicMs: () => monotonicMs, after: () => () => undefined };
+  return {
+    clock,
+    pass: (ms) => {
+      monotonicMs += ms;
+    },
+  };
+}
+
+function createOpen(): { breaker: Breaker; pass: (ms: number) => void } {
+  const { clock, pass } = createStill();
+  const breaker = createBreaker(clock);
+  for (let failure = 1; failure <= 5; failure += 1) breaker.note(true);
+  return { breaker, pass };
+}
+
+test('four failures in a row leave it closed, and the fifth opens it for a second', () => {
+  const { clock } = createStill();
+  const breaker = createBreaker(clock);
+  expect([1, 2, 3, 4].map(() => breaker.note(true))).toEqual([null, null, null, null]);
+  expect([breaker.admits(64), breaker.enter(), breaker.pauseMs()]).toEqual([64, 'passes', null]);
+  expect(breaker.note(true)).toBe('opened');
+  expect([breaker.admits(64), breaker.enter(), breaker.pauseMs()]).toEqual([0, 'refused', 1_000]);
+});
+
+test('a success in between begins the count anew', () => {
+  const { clock } = createStill();
+  const breaker = createBreaker(clock);
+  for (const isUnavailable of [true, true, true, true, false, true, true, true, true]) {
+    expect(breaker.note(isUnavailable)).toBeNull();
+  }
+  expect(breaker.note(true)).toBe('opened');
+});
+
+test('after the pause one job probes, and no other passes until it has ended', () => {
+  const { breaker, pass } = createOpen();
+  pass(999);
+  expect(breaker.enter()).toBe('refused');
+  pass(1);
+  expect(breaker.admits(64)).toBe(1);
+  expect([breaker.enter(), breaker.enter()]).toEqual(['probes', 'refused']);
+  expect(breaker.admits(64)).toBe(0);
+});
+
+test('a probe that succeeds closes it', () => {
+  const { breaker, pass } = createOpen();
+  pass(1_000);
+  breaker.enter();
+  expect(breaker.note(false)).toBe('closed');
+  expect([breaker.admits(64), breaker.enter()]).toEqual([64, 'passes']);
+});
+
+test('each probe that fails doubles the pause, up to half a minute', () => {
+  const { breaker, pass } = createOpen();
+  const pauses: (number | null)[] = [];
+  for (let probe = 1; probe <= 7; probe += 1) {
+    pass(breaker.pauseMs() ?? 0);
+    expect(breaker.enter()).toBe('probes');
+    expect(breaker.note(true)).toBe('opened');
+    pauses.push(breaker.pauseMs());
+  }
+  expect(pauses).toEqual([2_000, 4_000, 8_000, 16_000, 30_000, 30_000, 30_000]);
+});
+
+test('failures of jobs that were under way when it opened do not lengthen the pause', () => {
+  const { breaker } = createOpen();
+  expect([breaker.note(true), breaker.note(true)]).toEqual([null, null]);
+  expect(breaker.pauseMs()).toBe(1_000);
+});
+
+test('a probe that came to no outcome leaves room for the next', () => {
+  const { breaker, pass } = createOpen();
+  pass(1_000);
+  breaker.enter();
+  breaker.abandonProbe();
+  expect([breaker.admits(64), breaker.enter()]).toEqual([1, 'probes']);
+});

@@ -1,0 +1,69 @@
+import type { Clock } from '../../platform/clock.ts';
+
+/**
+ * Keeps a worker from running against a provider that is not there. **Closed**: all goes through. After some
+ * failures in a row that speak of the provider and not of a message it **opens**: nothing goes through for a pause.
+ * Then one job goes through to **probe**: if that fails too the next pause is twice as long, else it closes.
+ */
+export type Breaker = {
+  /** How many of so many jobs may go through now. */
+  admits: (jobs: number) => number;
+  /** How long to wait while it is open, else null. */
+  pauseMs: () => number | null;
+  /** Whether a job may go through; whoever probes ends with `note` or with `abandonProbe`. */
+  enter: () => 'passes' | 'probes' | 'refused';
+  /** The probe came to no outcome that says anything of the provider: the next job probes. */
+  abandonProbe: () => void;
+  /** Counts an outcome and says what it changed. */
+  note: (isUnavailable: boolean) => 'opened' | 'closed' | null;
+};
+
+/** One refused connection among many that work is no outage. */
+const failuresMax = 5;
+const pauseMinMs = 1_000;
+const pauseMaxMs = 30_000;
+
+export function createBreaker(clock: Clock): Breaker {
+  let failures = 0;
+  let pauseMs = 0;
+  let openUntilMs = 0;
+  let isProbing = false;
+
+  const isTripped = () => pauseMs > 0;
+  const remainingMs = () => Math.max(0, openUntilMs - clock.monotonicMs());
+
+  return {
+    admits: (jobs) => {
+      if (!isTripped()) return jobs;
+      if (remainingMs() > 0 || isProbing) return 0;
+      return Math.min(jobs, 1);
+    },
+    pauseMs: () => (isTripped() && remainingMs() > 0 ? remainingMs() : null),
+    enter: () => {
+      if (!isTripped()) return 'passes';
+      if (remainingMs() > 0 || isProbing) return 'refused';
+      isProbing = true;
+      return 'probes';
+    },
+    abandonProbe: () => {
+      isProbing = false;
+    },
+    note: (isUnavailable) => {
+      if (!isUnavailable) {
+        const wasTripped = isTripped();
+        failures = 0;
+        pauseMs = 0;
+        isProbing = false;
+        return wasTripped ? 'closed' : null;
+      }
+      failures += 1;
+      if (!isTripped() && failures < failuresMax) return null;
+      // Those that were under way when it opened say nothing new.
+      if (isTripped() && !isProbing) return null;
+      isProbing = false;
+      pauseMs = Math.min(Math.max(pauseMs * 2, pauseMinMs), pauseMaxMs);
+      openUntilMs = clock.monotonicMs() + pauseMs;
+      return 'opened';
+    },
+  };
+}

@@ -1,0 +1,221 @@
+import type { SuppressionTools } from '../../audience/audience.ts';
+import { dateOf, sleep } from '../../platform/clock.ts';
+import type { Log } from '../../platform/log.ts';
+import { type Database, DatabaseUnavailableError, isConflict } from '../../platform/postgres/database.ts';
+import type { Lease } from '../../platform/queue/lease.ts';
+import type { Job, MessageChannel, MessageChannels, MessageFacts } from '../channel.ts';
+import type { FeedbackListeners } from '../feedback/feedback.ts';
+import { keepProviderIds, type ProviderId, uncertainId } from '../feedback/provider-ids.ts';
+import * as store from './queue-store.ts';
+import { changeRecipients, type RecipientTools } from '../recipients/recipients.ts';
+import { settleAmbiguity, type settleCrash } from './settlement.ts';
+import { isToldOf } from '../recipients/told-contacts.ts';
+
+/** What writing outcomes needs. */
+export type WriterTools = SuppressionTools &
+  FeedbackListeners &
+  RecipientTools & {
+    database: Database;
+    channels: MessageChannels;
+    log: Log;
+    random: () => number;
+    /** Smaller in tests. */
+    recoveryItemsMax?: number;
+  };
+
+/** `message` is null where nothing is known of it, so that nothing may be left out. */
+export type Settled = { settlement: store.Settlement; message: MessageFacts | null };
+
+/**
+ * Outcomes are known only here: they are written again and again until the database takes them. Returns for each
+ * whether it was written.
+ */
+export async function writeUntilSettled(
+  tools: WriterTools,
+  lease: Lease,
+  items: readonly Settled[],
+): Promise<boolean[]> {
+  let lostAtMs: number | null = null;
+  for (;;) {
+    try {
+      await writeSettlements(tools, lease.epoch, items);
+      return items.map(() => true);
+    } catch (cause) {
+      if (!(cause instanceof DatabaseUnavailableError) && !isConflict(cause)) {
+        return writeOneByOne(tools, lease, items, cause);
+      }
+      // Once the lease is lost for good, the claims are others' to recover, as ambiguous as they are to them.
+      if (lease.signal.aborted) lostAtMs ??= tools.clock.monotonicMs();
+      if (lostAtMs !== null && tools.clock.monotonicMs() - lostAtMs > lostLeaseMs) throw cause;
+      await sleep(tools.clock, rewriteMs);
+    }
+  }
+}
+
+/** One outcome that cannot be written must not take the others of its batch with it. */
+async function writeOneByOne(
+  tools: WriterTools,
+  lease: Lease,
+  items: readonly Settled[],
+  cause: unknown,
+): Promise<boolean[]> {
+  if (items.length === 1) {
+    // The job stays claimed, and is recovered when this lease ends.
+    tools.log.error(
+      { err: cause, message_id: items[0]?.settlement.job.messageId },
+      'an outcome cannot be written',
+    );
+    return [false];
+  }
+  const written: boolean[] = [];
+  for (const item of items) written.push(...(await writeUntilSettled(tools, lease, [item])));
+  return written;
+}
+
+const rewriteMs = 500;
+
+/** How long outcomes of a lost lease are still offered to a database that does not answer. */
+const lostLeaseMs = 10_000;
+
+async function writeSettlements(tools: WriterTools, epoch: number, items: readonly Settled[]): Promise<void> {
+  const at = dateOf(tools.clock.nowMs());
+  const settlements = items.map(({ settlement }) => settlement);
+  const jobs = new Map(settlements.map(({ job }) => [store.textOfKey(job), job]));
+  // A campaign has no status of its own rows to keep, and far too many recipients to go through.
+  const messagesWith = (has: (facts: MessageFacts, job: Job) => boolean) =>
+    store.uniqueMessages(
+      items
+        .filter(
+          ({ settlement: { job }, message }) => !job.isCampaign && (message === null || has(message, job)),
+        )
+        .map(({ settlement }) => settlement.job),
+    );
+  const changedOf = (changed: ReadonlySet<string>) =>
+    settlements.filter(({ job }) => changed.has(store.textOfKey(job)));
+  const channelOf = (recipient: store.JobKey) => channelOfJob(jobs, recipient);
+  const { haveContactsChanged } = await tools.database.transactionByIndex((transaction) =>
+    changeRecipients(transaction, tools, {
+      at,
+      holds: {
+        // What a provider reports may be applied at this very moment, and holds messages before it writes recipients.
+        messages: messagesWith(({ isShared }, { channel }) => isShared || channel.isReportedById),
+        // Reports on a campaign go over the same rows at the same time: they come within milliseconds.
+        recipients: settlements.map(({ job }) => job).filter(({ channel }) => channel.isReportedById),
+      },
+      write: () => store.settleJobs(transaction, settlements, { epoch, at }),
+      channelOf,
+      told: { recipients: settlements.filter(({ status }) => isToldOf(status)).map(({ job }) => job) },
+      alongside: (changed) => [
+        store.deleteFinishedAttachments(
+          transaction,
+          messagesWith(({ hasAttachments }) => hasAttachments),
+        ),
+        keepProviderIds(
+          transaction,
+          changedOf(changed).flatMap((settlement) => listProviderIds(tools, settlement)),
+          at,
+        ),
+      ],
+      judgement: {
+        tools,
+        channelOf,
+        judge: (changed) => {
+          const fates = changedOf(changed).map((settlement) => ({
+            ...settlement,
+            addressKey: settlement.job.addressKey,
+          }));
+          return Promise.resolve({ suppressing: fates, counted: fates });
+        },
+      },
+      isLast: true,
+    }),
+  );
+  if (haveContactsChanged) tools.onContactsChanged();
+  if (settlements.some(({ job }) => job.isCampaign)) tools.onCampaignProgress();
+}
+
+function listProviderIds(tools: WriterTools, settlement: store.Settlement): ProviderId[] {
+  const { job, isAmbiguous } = settlement;
+  if (!job.channel.isReportedById) return [];
+  const id = isAmbiguous ? uncertainId(tools.secrets, job.addressKey) : settlement.providerMessageId;
+  return id === null ? [] : [{ job, channel: job.channel.name, providerMessageId: id }];
+}
+
+function channelOfJob(jobs: ReadonlyMap<string, Job>, recipient: store.JobKey): MessageChannel {
+  const job = jobs.get(store.textOfKey(recipient));
+  if (job === undefined) throw new Error('only what was to be settled is changed');
+  return job.channel;
+}
+
+/** Fewer cost more transactions; more hold their locks for longer, and keep reports on the same messages waiting. */
+const defaultRecoveryItemsMax = 500;
+
+/**
+ * Settles what a worker that has ended had claimed: until there is no more of it, and once more costs nothing. Throws
+ * if some of it could not be settled; the rest is, by then.
+ * `settleUnannounced` says what becomes of jobs that were not about to be handed off.
+ */
+export async function returnClaims(
+  tools: WriterTools,
+  epoch: number,
+  settleUnannounced: typeof settleCrash,
+): Promise<void> {
+  const { recoveryItemsMax = defaultRecoveryItemsMax } = tools;
+  const stuck = new Map<string, unknown>();
+  // Ends because what is settled is not claimed any more, and what is not is stuck.
+  for (;;) {
+    const listed = await store.listClaims(tools.database, tools.channels, {
+      epoch,
+      itemsMax: recoveryItemsMax + stuck.size,
+    });
+    const claims = listed.filter((job) => !stuck.has(store.textOfKey(job))).slice(0, recoveryItemsMax);
+    if (claims.length === 0) break;
+    const context = { atMs: tools.clock.nowMs(), random: tools.random(), dateOf };
+    const failed = await writeTogetherOrApart(
+      tools,
+      epoch,
+      claims.map((job) => ({
+        settlement: job.isAnnounced ? settleAmbiguity(job, context) : settleUnannounced(job, context),
+        message: null,
+      })),
+    );
+    for (const [key, cause] of failed) stuck.set(key, cause);
+    const jobs = claims.length - failed.size;
+    tools.log.warn({ epoch, jobs }, 'claims of an ended worker returned to the queue');
+  }
+  const [firstCause] = stuck.values();
+  // Their markers stay, too: they say what may have left.
+  if (stuck.size > 0)
+    throw new Error(`${stuck.size} claims of an ended worker cannot be returned`, { cause: firstCause });
+  await store.deleteMarkers(tools.database, epoch);
+}
+
+/** Returns those that cannot be written, and why: they take none of the others with them. */
+async function writeTogetherOrApart(
+  tools: WriterTools,
+  epoch: number,
+  items: readonly Settled[],
+): Promise<Map<string, unknown>> {
+  try {
+    await writeSettlements(tools, epoch, items);
+    return new Map();
+  } catch (cause) {
+    if (cause instanceof DatabaseUnavailableError || isConflict(cause)) throw cause;
+    const [item, ...others] = items;
+    if (item === undefined || others.length > 0) return writeApart(tools, epoch, items);
+    const { job } = item.settlement;
+    tools.log.error({ err: cause, epoch, message_id: job.messageId }, 'a claim cannot be returned');
+    return new Map([[store.textOfKey(job), cause]]);
+  }
+}
+
+async function writeApart(
+  tools: WriterTools,
+  epoch: number,
+  items: readonly Settled[],
+): Promise<Map<string, unknown>> {
+  const failed = new Map<string, unknown>();
+  for (const item of items)
+    for (const [key, cause] of await writeTogetherOrApart(tools, epoch, [item])) failed.set(key, cause);
+  return failed;
+}

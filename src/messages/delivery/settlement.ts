@@ -1,0 +1,215 @@
+import type { RemoteReply, SendOutcome } from '../../channels/outcome.ts';
+import type { DeliveryPolicy, Job, Refusal } from '../channel.ts';
+import type { Failure, Settlement } from './queue-store.ts';
+import { dueAfterMs, nextPauseMs } from './retry.ts';
+import type { DropReason } from '../schema.ts';
+import type { Objection } from './unwanted.ts';
+
+/** A lost answer is rarely followed by another: a minute gives the remote side time to finish what it began. */
+const ambiguousRetryMs = 60_000;
+
+export type SettlementContext = { atMs: number; random: number; dateOf: (epochMs: number) => Date };
+
+/** What to write after an attempt. */
+export function settleOutcome(
+  job: Job,
+  outcome: SendOutcome<string>,
+  context: SettlementContext,
+): Settlement {
+  const { policy } = job;
+  switch (outcome.kind) {
+    case 'accepted':
+      return {
+        ...untouched(job),
+        status: policy.acceptedStatus,
+        providerMessageId: outcome.providerMessageId,
+        wasHandedOff: true,
+      };
+    case 'rejected': {
+      const { status, type } = refusalFor(policy, outcome.reason);
+      return {
+        ...untouched(job),
+        status,
+        failure: toFailure(type, outcome.reason, outcome.reply),
+        wasHandedOff: true,
+      };
+    }
+    case 'deferred':
+      return outcome.reason === 'provider_unavailable'
+        ? settleUnavailability(job, outcome.reply, context)
+        : settleDeferral(job, outcome.reason, outcome, context);
+    case 'postponed':
+      return settleUnavailability(job, outcome.reply, context, outcome.retryAfterMs);
+    case 'unknown':
+      return settleAmbiguity(job, context);
+  }
+}
+
+function settleDeferral(
+  job: Job,
+  reason: string,
+  outcome: { retryAfterMs?: number; reply: RemoteReply },
+  context: SettlementContext,
+): Settlement {
+  const attempts = job.attempts + 1;
+  const failure = toFailure('soft', reason, outcome.reply);
+  const dueAtMs = dueAfterMs(context.atMs, nextPauseMs(attempts, outcome.retryAfterMs, context.random));
+  if (isGivenUp(job, dueAtMs))
+    return { ...untouched(job), status: 'failed', failure: failureOfGivingUp(job, reason, outcome.reply) };
+  return {
+    ...untouched(job),
+    status: 'delayed',
+    failure,
+    requeue: { dueAt: context.dateOf(dueAtMs), attempts, crashes: 0, setAsideAt: null },
+  };
+}
+
+/** No attempt was made, so that none is counted; but what is too old is of no use to anybody. */
+function settleUnavailability(
+  job: Job,
+  reply: RemoteReply,
+  context: SettlementContext,
+  pauseMs = 0,
+): Settlement {
+  return isGivenUp(job, context.atMs)
+    ? { ...untouched(job), status: 'failed', failure: failureOfGivingUp(job, 'other', reply) }
+    : releaseJob(job, context, pauseMs);
+}
+
+function isGivenUp(job: Job, atMs: number): boolean {
+  return atMs > job.acceptedAt.getTime() + job.policy.retryWindowMs;
+}
+
+function failureOfGivingUp(job: Job, reason: string, reply: RemoteReply): Failure {
+  return toFailure('soft', job.policy.givenUpFor ?? reason, reply);
+}
+
+/** What a reason means that the channel does not know: nothing of the address. */
+function refusalFor({ refusals }: DeliveryPolicy, reason: string): Refusal {
+  return refusals[reason] ?? { status: 'failed', type: 'soft' };
+}
+
+/**
+ * The answer to a hand-off was lost: it may have taken place. Where the policy says so it is tried once more.
+ */
+export function settleAmbiguity(job: Job, context: SettlementContext): Settlement {
+  const mayRepeat = job.policy.repeatsAmbiguous && job.ambiguities === 0;
+  return {
+    ...untouched(job),
+    wasHandedOff: true,
+    isAmbiguous: true,
+    requeue: mayRepeat
+      ? {
+          dueAt: context.dateOf(dueAfterMs(context.atMs, ambiguousRetryMs)),
+          attempts: job.attempts + 1,
+          crashes: job.crashes,
+          setAsideAt: null,
+        }
+      : null,
+  };
+}
+
+/** Shorter asks for the keys more often; longer keeps mail waiting after the process has learned of one. */
+const unknownKeyPauseMs = 60_000;
+
+/**
+ * What is to be sent is sealed under a key that this process does not know. Another one may know it, or this one learn
+ * of it: no attempt was made, and nothing is wrong with the message.
+ */
+export const sealedUnderUnknownKey: SendOutcome<string> = {
+  kind: 'postponed',
+  retryAfterMs: unknownKeyPauseMs,
+  reply: {
+    code: null,
+    enhancedCode: null,
+    diagnostic: 'It is sealed under a key that this process does not know: its secret was retired.',
+    remote: null,
+  },
+};
+
+/** Gives a job back as it was: it was not this message's fault that nothing came of the claim. */
+export function releaseJob(job: Job, context: SettlementContext, pauseMs = 0): Settlement {
+  return {
+    ...untouched(job),
+    requeue: {
+      dueAt: context.dateOf(dueAfterMs(context.atMs, pauseMs)),
+      attempts: job.attempts,
+      crashes: job.crashes,
+      setAsideAt: null,
+    },
+  };
+}
+
+/** A job that has taken down so many workers waits for an operator. */
+const crashesMax = 3;
+
+/** The worker died before it was about to hand the message off: nothing was sent. */
+export function settleCrash(job: Job, context: SettlementContext): Settlement {
+  const crashes = job.crashes + 1;
+  // Nobody would ever see the end of a campaign that waits for an operator.
+  if (job.isCampaign && crashes >= crashesMax)
+    return failJob(job, 'other', 'Its worker died three times while it was being handed off.');
+  return {
+    ...untouched(job),
+    requeue: {
+      dueAt: context.dateOf(context.atMs),
+      attempts: job.attempts,
+      crashes,
+      setAsideAt: crashes >= crashesMax ? context.dateOf(context.atMs) : null,
+    },
+  };
+}
+
+/**
+ * The recipient failed a check: nothing is sent, and the status stays what it was. Only one that was never tried
+ * can be dropped. One that was put off has failed by now; one whose hand-off was cut off stays uncertain.
+ */
+export function dropJob(job: Job, dropReason: DropReason): Settlement {
+  if (job.attempts > job.ambiguities)
+    return failJob(job, 'policy', `Not tried again: the address is ${dropReason} by now.`);
+  return job.ambiguities > 0 ? untouched(job) : { ...untouched(job), dropReason };
+}
+
+/**
+ * Of a campaign that was cancelled nothing is written: who has had nothing of it is known by that. One of an
+ * organization that is suspended waits in the queue, where whoever looks after the campaign holds it.
+ */
+export function settleObjection(job: Job, objection: Objection, context: SettlementContext): Settlement {
+  if (objection === 'stopped') return untouched(job);
+  return objection === 'suspended' ? releaseJob(job, context, suspendedPauseMs) : dropJob(job, objection);
+}
+
+const suspendedPauseMs = 10_000;
+
+/** The message cannot be built or sent at all. */
+export function failJob(job: Job, reason: string, diagnostic: string): Settlement {
+  return {
+    ...untouched(job),
+    status: 'failed',
+    failure: toFailure('soft', reason, { code: null, enhancedCode: null, diagnostic, remote: null }),
+  };
+}
+
+function untouched(job: Job): Settlement {
+  return {
+    job,
+    status: null,
+    dropReason: null,
+    failure: null,
+    providerMessageId: null,
+    wasHandedOff: false,
+    isAmbiguous: false,
+    requeue: null,
+  };
+}
+
+export function toFailure(type: 'hard' | 'soft', failureClass: string, reply: RemoteReply): Failure {
+  return {
+    type,
+    class: failureClass,
+    smtpCode: reply.code,
+    enhancedCode: reply.enhancedCode,
+    diagnostic: reply.diagnostic,
+    remote: reply.remote,
+  };
+}

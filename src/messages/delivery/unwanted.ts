@@ -1,0 +1,95 @@
+import { loadSendingPlans } from '../../accounts/accounts.ts';
+import { areSuppressed, type SuppressionTools } from '../../audience/audience.ts';
+import type { Database } from '../../platform/postgres/database.ts';
+import { findStoppedMessages } from '../campaigns/store.ts';
+import { groupBy } from '../../platform/grouping.ts';
+import type { Job, MessageChannel } from '../channel.ts';
+import { findAnswers, uniqueMessages } from './queue-store.ts';
+import type { DropReason } from '../schema.ts';
+
+/**
+ * Why a job must not be handed off although it is due: whom it is for must not be written to, or its campaign was
+ * cancelled. Asked when jobs are claimed, and again by those of a campaign that have waited since.
+ */
+export type Objection = DropReason | 'stopped' | 'suspended';
+
+export async function findObjections(
+  tools: SuppressionTools & { database: Database },
+  jobs: readonly Job[],
+): Promise<Map<Job, Objection>> {
+  if (jobs.length === 0) return new Map();
+  const byChannel = groupBy(jobs, ({ channel }) => channel);
+  const found = await Promise.all(
+    [...byChannel].map(([channel, ofChannel]) => findObjectionsOn(tools, channel, ofChannel)),
+  );
+  return new Map(found.flatMap((objections) => [...objections]));
+}
+
+async function findObjectionsOn(
+  tools: SuppressionTools & { database: Database },
+  channel: MessageChannel,
+  jobs: readonly Job[],
+): Promise<Map<Job, Objection>> {
+  const [suppressed, objections] = await Promise.all([
+    areSuppressed(
+      tools.database,
+      tools,
+      channel.name,
+      jobs.map(({ organizationId, addressKey }) => ({ organizationId, address: addressKey })),
+    ),
+    findCampaignObjections(tools.database, channel, jobs),
+  ]);
+  const barred = jobs.filter(
+    (job, index) =>
+      (suppressed[index] === true || channel.objections.isSimulatedSuppression(job.addressKey)) &&
+      !objections.has(job),
+  );
+  const answers = await findAnswers(tools.database, barred);
+  for (const job of barred) {
+    if (!answers.has(job)) objections.set(job, 'suppressed');
+  }
+  return objections;
+}
+
+async function findCampaignObjections(
+  database: Database,
+  channel: MessageChannel,
+  jobs: readonly Job[],
+): Promise<Map<Job, Objection>> {
+  const personal = jobs.flatMap((job) =>
+    job.contactId === null
+      ? []
+      : [
+          {
+            job,
+            contact: {
+              organizationId: job.organizationId,
+              id: job.contactId,
+              addressKey: job.addressKey,
+            },
+          },
+        ],
+  );
+  if (personal.length === 0) return new Map();
+  const organizationIds = [...new Set(personal.map(({ job }) => job.organizationId))];
+  const [barred, stopped, plans] = await Promise.all([
+    channel.objections.findBarred(
+      database,
+      personal.map(({ contact }) => contact),
+    ),
+    findStoppedMessages(database, uniqueMessages(personal.map(({ job }) => job))),
+    loadSendingPlans(database, organizationIds, channel.name),
+  ]);
+  const suspended = new Set(
+    plans.filter(({ isSuspended }) => isSuspended).map(({ organizationId }) => organizationId),
+  );
+  const objections = new Map<Job, Objection>();
+  for (const [index, { job }] of personal.entries()) {
+    const isSuspended = suspended.has(job.organizationId);
+    const objection = stopped.has(job.messageId)
+      ? 'stopped'
+      : (barred.get(index) ?? (isSuspended ? 'suspended' : undefined));
+    if (objection !== undefined) objections.set(job, objection);
+  }
+  return objections;
+}

@@ -1,0 +1,104 @@
+import type { SendingChannel } from '../../channels/channel.ts';
+import { type Connection, statement, unpreparedStatement } from '../../platform/postgres/database.ts';
+import { deleteOldRows } from '../../platform/postgres/old-rows.ts';
+import type { Secrets } from '../../platform/secrets.ts';
+import type { JobKey } from '../delivery/queue-store.ts';
+
+/**
+ * What stands for the provider's id where a hand-off was cut off before it was known: the number, as a keyed hash. It
+ * tells that there was one to that number, and is looked at before they are searched for.
+ */
+export function uncertainId(secrets: Secrets, address: string): string {
+  return `?${secrets.keyedHash(address, 'uncertain hand-off').toString('base64url')}`;
+}
+
+/** Longer than any network keeps a text that it cannot deliver: nothing is told of it afterwards. */
+export const providerIdMaxAgeMs = 8 * 24 * 60 * 60_000;
+
+/**
+ * Under which id a provider knows a message. Providers begin anew with their numbers now and then: an id stands for
+ * the last message that had it.
+ */
+export type ProviderId = { job: JobKey; channel: SendingChannel; providerMessageId: string };
+
+const insertAll = statement(
+  'provider_ids_insert',
+  `insert into provider_ids (channel, provider_message_id, organization_id, message_id, ordinal, created_at)
+   select distinct on (channel, provider_message_id) *
+   from (
+     select *, $6::timestamptz
+     from unnest($1::text[], $2::text[], $3::uuid[], $4::uuid[], $5::integer[])
+       as known (channel, provider_message_id, organization_id, message_id, ordinal)
+   ) known
+   order by channel, provider_message_id, message_id desc
+   on conflict (channel, provider_message_id) do update
+   set organization_id = excluded.organization_id, message_id = excluded.message_id, ordinal = excluded.ordinal,
+     created_at = excluded.created_at`,
+);
+
+export async function keepProviderIds(
+  connection: Connection,
+  ids: readonly ProviderId[],
+  at: Date,
+): Promise<void> {
+  if (ids.length === 0) return;
+  await connection.rows(insertAll, [
+    ids.map(({ channel }) => channel),
+    ids.map(({ providerMessageId }) => providerMessageId),
+    ids.map(({ job }) => job.organizationId),
+    ids.map(({ job }) => job.messageId),
+    ids.map(({ job }) => job.ordinal),
+    at,
+  ]);
+}
+
+const selectAll = statement<{
+  provider_message_id: string;
+  organization_id: string;
+  message_id: string;
+  ordinal: number;
+}>(
+  'provider_ids_select',
+  `select provider_message_id, organization_id, message_id, ordinal
+   from provider_ids
+   where channel = $1 and provider_message_id = any ($2::text[])`,
+);
+
+/** Whose ids these are; those that nobody knows are missing. */
+export async function findByProviderIds(
+  connection: Connection,
+  channel: SendingChannel,
+  providerMessageIds: readonly string[],
+): Promise<Map<string, JobKey>> {
+  const rows = await connection.rows(selectAll, [channel, providerMessageIds]);
+  return new Map(
+    rows.map((row) => [
+      row.provider_message_id,
+      { organizationId: row.organization_id, messageId: row.message_id, ordinal: row.ordinal },
+    ]),
+  );
+}
+
+/** Competes with hand-offs under an id that is given once more, and skips it. By provider_ids_created. */
+const deleteOld = unpreparedStatement(
+  `with old as (
+     select channel, provider_message_id
+     from provider_ids
+     where created_at < $1
+     limit $2
+     for update skip locked
+   )
+   delete from provider_ids p
+   using old
+   where p.channel = old.channel and p.provider_message_id = old.provider_message_id
+   returning true as is_deleted`,
+);
+
+/** Housekeeping: what no provider reports on any more. */
+export async function deleteOldProviderIds(
+  connection: Connection,
+  before: Date,
+  rowsMax?: number,
+): Promise<void> {
+  await deleteOldRows(connection, deleteOld, before, rowsMax);
+}

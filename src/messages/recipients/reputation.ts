@@ -1,0 +1,105 @@
+import { suspendForReputation, warnOfReputation } from '../../accounts/accounts.ts';
+import { type Clock, dateOf } from '../../platform/clock.ts';
+import type { Log } from '../../platform/log.ts';
+import type { Connection, Transaction } from '../../platform/postgres/database.ts';
+import type { MessageChannel } from '../channel.ts';
+import * as store from './reputation-store.ts';
+import type { RecipientFate } from './suppressing.ts';
+
+/**
+ * The reputation guard. Mail servers judge an installation by all that comes out of it: an organization that writes
+ * to many addresses which do not exist, or which complain, would take the others down with it. Over a rolling day it
+ * is warned of, and then suspended for email until the operator lifts that; the count begins anew with the lift.
+ */
+export type ReputationTools = { clock: Clock; log: Log; random: () => number };
+
+const dayMs = 24 * 60 * 60 * 1_000;
+
+/** Below it a handful of typing errors would be a rate. */
+const sentMin = 500;
+/** Shares of what was handed off. */
+export const reputationLimits = {
+  suspend: { bounced: 0.1, complained: 0.005 },
+  warn: { bounced: 0.05, complained: 0.001 },
+} as const;
+
+const shards = 8;
+
+/** What hand-offs and reports make of an organization's day. Only addresses that do not exist count as bounces. */
+export async function countFates(
+  transaction: Transaction,
+  tools: ReputationTools,
+  { judgement }: MessageChannel,
+  fates: readonly (RecipientFate & { wasHandedOff: boolean })[],
+): Promise<void> {
+  if (judgement === null) return;
+  const counts = new Map<string, store.FateCounts>();
+  for (const { job, addressKey, status, failure, wasHandedOff } of fates) {
+    // Neither way: what is rehearsed suspends nobody, and hides no bounce among many that were no mail at all.
+    if (judgement.isSimulated(addressKey)) continue;
+    const isBounced = status === 'bounced' && failure?.type === 'hard';
+    const isComplained = status === 'complained';
+    if (!wasHandedOff && !isBounced && !isComplained) continue;
+    const count = counts.get(job.organizationId) ?? { sent: 0, bounced: 0, complained: 0 };
+    count.sent += Number(wasHandedOff);
+    count.bounced += Number(isBounced);
+    count.complained += Number(isComplained);
+    counts.set(job.organizationId, count);
+  }
+  if (counts.size === 0) return;
+  const atMs = tools.clock.nowMs();
+  const shard = Math.floor(tools.random() * shards) % shards;
+  await store.addFates(transaction, { at: dateOf(atMs), shard, counts });
+  for (const [organizationId, { bounced, complained }] of counts) {
+    if (bounced > 0 || complained > 0) await guard(transaction, tools, organizationId, atMs);
+  }
+}
+
+async function guard(
+  transaction: Transaction,
+  tools: ReputationTools,
+  organizationId: string,
+  atMs: number,
+): Promise<void> {
+  const day = await store.sumFates(transaction, organizationId, dateOf(atMs - dayMs));
+  const verdict = judgeReputation(day);
+  if (verdict === 'good') return;
+  const at = dateOf(atMs);
+  const hasChanged =
+    verdict === 'suspend'
+      ? await suspendForReputation(transaction, organizationId, { at, ...day })
+      : await warnOfReputation(transaction, organizationId, { at, since: dateOf(atMs - dayMs) });
+  if (!hasChanged) return;
+  const message =
+    verdict === 'suspend'
+      ? 'the organization is suspended for email: too many bounces or complaints'
+      : 'the bounces or complaints of the organization come near to a suspension';
+  tools.log.warn({ organization_id: organizationId, ...day }, message);
+}
+
+/** What a day's counts call for; the rates are shares of what was handed off. */
+export function judgeReputation({
+  sent,
+  bounced,
+  complained,
+}: store.FateCounts): 'good' | 'warn' | 'suspend' {
+  if (sent < sentMin) return 'good';
+  const passes = (limit: { bounced: number; complained: number }) =>
+    bounced / sent > limit.bounced || complained / sent > limit.complained;
+  if (passes(reputationLimits.suspend)) return 'suspend';
+  return passes(reputationLimits.warn) ? 'warn' : 'good';
+}
+
+/** The operator has lifted a suspension: what came before is forgiven. */
+export async function forgiveReputation(connection: Connection, organizationId: string): Promise<void> {
+  await store.forgetFates(connection, organizationId);
+}
+
+/** Housekeeping: what lies behind the rolling day. */
+export async function deleteOldReputation(
+  connection: Connection,
+  atMs: number,
+  rowsMax?: number,
+): Promise<void> {
+  await store.deleteOldFates(connection, dateOf(atMs - 2 * dayMs), rowsMax);
+}

@@ -1,0 +1,71 @@
+import { addSuppressions, type SuppressionReason, type SuppressionTools } from '../../audience/audience.ts';
+import type { Transaction } from '../../platform/postgres/database.ts';
+import type { AddressJudgement, MessageChannel } from '../channel.ts';
+import type { Failure } from '../delivery/queue-store.ts';
+import * as store from '../delivery/queue-store.ts';
+import type { RecipientStatus } from '../schema.ts';
+
+/**
+ * Who must not be written to again. An address that does not exist is suppressed at its first bounce, and so is
+ * whoever complained; one that cannot take mail at the moment, after a run of messages that all ended so; and a
+ * message that was refused for what it is says nothing about the address. The simulator's addresses have the same
+ * outcome every time: none of it suppresses them.
+ */
+export type RecipientFate = {
+  job: store.JobKey;
+  addressKey: string;
+  status: RecipientStatus | null;
+  failure: Failure | null;
+};
+
+/** Fewer would shut out a mailbox that was full for a week; more would be seen by its provider as a nuisance. */
+const softRunLength = 5;
+
+export async function suppressByFate(
+  transaction: Transaction,
+  tools: SuppressionTools,
+  { name, judgement }: MessageChannel,
+  fates: readonly RecipientFate[],
+): Promise<void> {
+  if (judgement === null) return;
+  const suppressed: { fate: RecipientFate; reason: SuppressionReason }[] = [];
+  const soft: RecipientFate[] = [];
+  for (const fate of fates) {
+    if (judgement.isSimulated(fate.addressKey)) continue;
+    if (fate.status === 'complained') suppressed.push({ fate, reason: 'complaint' });
+    else if (fate.status === 'bounced' && fate.failure?.type === 'hard')
+      suppressed.push({ fate, reason: 'hard_bounce' });
+    else if (isSoftBounce(fate, judgement)) soft.push(fate);
+  }
+  for (const fate of await findLongRuns(transaction, soft, judgement))
+    suppressed.push({ fate, reason: 'soft_bounces' });
+  await addSuppressions(
+    transaction,
+    tools,
+    name,
+    suppressed.map(({ fate, reason }) => ({
+      organizationId: fate.job.organizationId,
+      address: fate.addressKey,
+      reason,
+    })),
+  );
+}
+
+function isSoftBounce({ status, failure }: RecipientFate, { failureClasses }: AddressJudgement): boolean {
+  const isOver = status === 'bounced' || status === 'failed';
+  return isOver && failure?.type === 'soft' && failureClasses.includes(failure.class);
+}
+
+async function findLongRuns(
+  transaction: Transaction,
+  soft: readonly RecipientFate[],
+  { failureClasses }: AddressJudgement,
+): Promise<RecipientFate[]> {
+  if (soft.length === 0) return [];
+  const isLong = await store.findSoftRuns(
+    transaction,
+    soft.map(({ job, addressKey }) => ({ organizationId: job.organizationId, addressKey })),
+    { length: softRunLength, failureClasses },
+  );
+  return soft.filter((_fate, index) => isLong.has(index));
+}

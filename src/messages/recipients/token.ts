@@ -1,0 +1,85 @@
+import { isUuid } from '../../platform/ids.ts';
+import { isEqualDigest, type Secrets } from '../../platform/secrets.ts';
+import type { JobKey } from '../delivery/queue-store.ts';
+
+/**
+ * What links in a copy say of whose copy it is: organization, message and ordinal, and a keyed hash of them. It holds
+ * no address, and who has seen one cannot make another. A token that tells of opens and clicks, which is handed on with
+ * every link that somebody shares, does not unsubscribe.
+ */
+export type TokenPurpose = 'tracking' | 'unsubscribe';
+
+const uuidBytes = 16;
+const ordinalBytes = 4;
+const namedBytes = 2 * uuidBytes + ordinalBytes;
+/** 96 bits: guessing at a million a second takes longer than the sun has. */
+const signatureBytes = 12;
+const tokenBytes = namedBytes + signatureBytes;
+/** Three bytes make four characters, so that no bits are left over and each token has one spelling. */
+const tokenPattern = new RegExp(`^[A-Za-z0-9_-]{${(tokenBytes / 3) * 4}}$`);
+/** PostgreSQL's largest `integer`. */
+const ordinalMax = 2_147_483_647;
+
+/** Which part of the hash signs for which purpose; neither tells anything about the other. */
+const signatureStarts: Readonly<Record<TokenPurpose, number>> = { tracking: 0, unsubscribe: signatureBytes };
+
+/** The tokens of one copy, 64 characters of base64url (RFC 4648 §5) each. Throws if that is no recipient's key. */
+export function writeRecipientTokens(secrets: Secrets, recipient: JobKey): Record<TokenPurpose, string> {
+  const { organizationId, messageId, ordinal } = recipient;
+  if (!isUuid(organizationId) || !isUuid(messageId)) throw new Error('a token needs UUIDs');
+  if (!Number.isInteger(ordinal) || ordinal < 0 || ordinal > ordinalMax)
+    throw new Error('a token needs the ordinal of a recipient');
+  const bytes = Buffer.allocUnsafe(tokenBytes);
+  bytes.write((organizationId + messageId).replaceAll('-', ''), 'hex');
+  bytes.writeUInt32BE(ordinal, 2 * uuidBytes);
+  const digest = secrets.sign(signedText(recipient), hashPurpose);
+  const write = (purpose: TokenPurpose) => {
+    signatureOf(digest, purpose).copy(bytes, namedBytes);
+    return bytes.toString('base64url');
+  };
+  return { tracking: write('tracking'), unsubscribe: write('unsubscribe') };
+}
+
+/** Whose copy a token speaks of, or null if this installation has not written it, or for another purpose. */
+export function readRecipientToken(secrets: Secrets, purpose: TokenPurpose, token: string): JobKey | null {
+  if (!tokenPattern.test(token)) return null;
+  const bytes = Buffer.from(token, 'base64url');
+  const ordinal = bytes.readUInt32BE(2 * uuidBytes);
+  if (ordinal > ordinalMax) return null;
+  const recipient = {
+    organizationId: readUuid(bytes, 0),
+    messageId: readUuid(bytes, uuidBytes),
+    ordinal,
+  };
+  const signature = bytes.subarray(namedBytes);
+  const isOurs = secrets.isSigned(signedText(recipient), hashPurpose, (digest) =>
+    isEqualDigest(signature, signatureOf(digest, purpose)),
+  );
+  return isOurs ? recipient : null;
+}
+
+const hashPurpose = 'recipient token';
+
+function signedText({ organizationId, messageId, ordinal }: JobKey): string {
+  return `${organizationId}\n${messageId}\n${ordinal}`.toLowerCase();
+}
+
+function signatureOf(digest: Buffer, purpose: TokenPurpose): Buffer {
+  const start = signatureStarts[purpose];
+  return digest.subarray(start, start + signatureBytes);
+}
+
+function readUuid(bytes: Buffer, start: number): string {
+  const hex = bytes.toString('hex', start, start + uuidBytes);
+  return [hex.slice(0, 8), hex.slice(8, 12), hex.slice(12, 16), hex.slice(16, 20), hex.slice(20)].join('-');
+}
+
+/** Of a text: what its provider is given, to say of whom it reports. */
+export function writeReportToken(secrets: Secrets, recipient: JobKey): string {
+  return writeRecipientTokens(secrets, recipient).tracking;
+}
+
+/** Null if this installation has not written it. */
+export function readReportToken(secrets: Secrets, token: string): JobKey | null {
+  return readRecipientToken(secrets, 'tracking', token);
+}

@@ -1,0 +1,66 @@
+import { compileSms, fillSms, readAlphabet } from '../channels/sms/sms.ts';
+import type { StoredSmsContent } from './stored.ts';
+import type { Submission } from '../messages/messages.ts';
+import { submitSms } from './send.ts';
+import type { PreparedMessage, Sample, SampleCopy, TestCopy } from '../campaigns/campaigns.ts';
+
+/** What a copy of an SMS campaign says, before it is sent. */
+
+export function renderSmsSample(message: PreparedMessage, copy: SampleCopy): Sample | null {
+  const body = renderCopy(message, copy);
+  if (body === null) return null;
+  const { encoding, segments } = readAlphabet(body);
+  return { record: { from: message.sender, body, encoding, segments }, warnings: findWarnings(body) };
+}
+
+function renderCopy({ content }: PreparedMessage, { values }: SampleCopy): string | null {
+  const { text } = JSON.parse(content) as StoredSmsContent; // As campaigns.ts wrote it.
+  return fillSms(compileSms(text), values);
+}
+
+/** What may be dearer than it was meant to be. Nothing of it keeps anybody from sending. */
+function findWarnings(body: string): string[] {
+  const { encoding, segments } = readAlphabet(body);
+  const warnings: string[] = [];
+  if (segments > 1)
+    warnings.push(`This copy is sent in ${segments} segments, each of which counts as a text of its own.`);
+  if (encoding === 'ucs2')
+    warnings.push(
+      `A segment holds ${segments > 1 ? '67 characters instead of 153' : '70 characters instead of 160'}, because of ` +
+        `what the GSM alphabet does not have: ${listForeign(body)}.`,
+    );
+  return warnings;
+}
+
+/** More of them say nothing new. */
+const foreignMax = 5;
+
+/** Those characters that keep a text from being sent in the GSM alphabet, each once. */
+function listForeign(body: string): string {
+  const foreign = [...new Set(body)].filter((character) => readAlphabet(character).encoding === 'ucs2');
+  const shown = foreign.slice(0, foreignMax).map(describeCharacter);
+  return foreign.length > foreignMax ? `${shown.join(', ')} and others` : shown.join(', ');
+}
+
+/** With its code, since one that cannot be seen is the usual reason. */
+function describeCharacter(character: string): string {
+  const code = `U+${(character.codePointAt(0) ?? 0).toString(16).toUpperCase().padStart(4, '0')}`;
+  return /[\p{L}\p{N}\p{P}\p{S}]/u.test(character) ? `“${character}” (${code})` : code;
+}
+
+export function submitSmsTest(message: PreparedMessage, copy: TestCopy): Submission | null {
+  const text = renderCopy(message, copy);
+  if (text === null) return null;
+  const { organizationId, to } = copy;
+  const { sender, category } = message;
+  return submitSms({
+    organizationId,
+    sender,
+    to,
+    text,
+    category,
+    // The answer to a test tells them for all of its messages.
+    missingVariables: [],
+    idempotencyKey: null,
+  });
+}

@@ -1,0 +1,66 @@
+import { findBarredContacts } from '../audience/audience.ts';
+import type { SmsFailure } from '../channels/sms/sms.ts';
+import { findApprovedSenders } from '../senders/senders.ts';
+import {
+  defineMessageStatus,
+  type DeliveryPolicy,
+  type MessageChannel,
+  type Refusal,
+} from '../messages/messages.ts';
+
+const hourMs = 60 * 60_000;
+
+/** What a provider refuses at once has failed; whom a carrier cannot reach, `bounced`, is told by receipts. */
+export const smsRefusals: Readonly<Record<SmsFailure, Refusal>> = {
+  unknown_subscriber: { status: 'failed', type: 'hard' },
+  unreachable: { status: 'failed', type: 'soft' },
+  blocked: { status: 'failed', type: 'soft' },
+  spam: { status: 'failed', type: 'soft' },
+  sender_rejected: { status: 'failed', type: 'soft' },
+  invalid_message: { status: 'failed', type: 'soft' },
+  rate_limited: { status: 'failed', type: 'soft' },
+  expired: { status: 'failed', type: 'soft' },
+  other: { status: 'failed', type: 'soft' },
+};
+
+/** SQL for a text's status, over the row of its one recipient `r`. */
+export const smsStatusOfRecipients = `
+  min(case
+    when r.drop_reason is not null then 'failed'
+    when r.status = 'bounced' then 'undelivered'
+    when r.status = 'failed' and r.failure_class = 'expired' then 'expired'
+    when r.status in ('delivered', 'failed') then r.status
+    when r.uncertain or r.status = 'delayed' then 'sending'
+    when r.handed_off_at is not null then 'sent'
+    else 'queued'
+  end)`;
+
+const policy: DeliveryPolicy = {
+  acceptedStatus: 'sent',
+  refusals: smsRefusals,
+  // A code or a reminder is of no use to anybody on the next day.
+  retryWindowMs: 24 * hourMs,
+  givenUpFor: 'expired' satisfies SmsFailure,
+  // It costs money, and receipts settle most of it.
+  repeatsAmbiguous: false,
+};
+
+export const smsChannel: MessageChannel = {
+  name: 'sms',
+  words: { medium: 'SMS', messages: 'texts', unit: 'segments' },
+  senders: {
+    loadOwn: async (connection, wanted) => {
+      const approved = await findApprovedSenders(connection, wanted);
+      return { has: (sender) => approved.get(sender) !== undefined };
+    },
+    describeOther: (name) => `from is not an approved sender of this organization: ${name}`,
+  },
+  policyOf: () => policy,
+  isReportedById: true,
+  judgement: null,
+  refreshStatus: defineMessageStatus('sms', smsStatusOfRecipients),
+  objections: {
+    findBarred: (connection, contacts) => findBarredContacts(connection, 'sms', contacts),
+    isSimulatedSuppression: () => false,
+  },
+};

@@ -1,0 +1,157 @@
+import { LRUCache } from 'lru-cache';
+import {
+  compileSms,
+  type CompiledSms,
+  fillSms,
+  type SmsProvider,
+  type SmsSender,
+} from '../channels/sms/sms.ts';
+import type { Values } from '../channels/placeholders.ts';
+import type { Clock } from '../platform/clock.ts';
+import type { Database } from '../platform/postgres/database.ts';
+import { findApprovedSenders, type SenderName } from '../senders/senders.ts';
+import { smsChannel } from './channel.ts';
+import {
+  type Attempt,
+  type ChannelDelivery,
+  type DeliverableMessage,
+  type HandOffPermit,
+  type Job,
+  loadDeliverableMessages,
+  type MessageFacts,
+  uniqueMessages,
+} from '../messages/messages.ts';
+import type { StoredSmsContent } from './stored.ts';
+
+export type SmsDeliveryTools = { database: Database; clock: Clock; smsProvider: SmsProvider };
+
+/** How texts are delivered: a text is compiled once for all of its recipients, and filled for each. */
+export function createSmsDelivery(tools: SmsDeliveryTools): ChannelDelivery {
+  return {
+    channel: smsChannel,
+    concurrency: tools.smsProvider.concurrency,
+    begin: () => {
+      const shift = beginShift(tools);
+      return {
+        prepare: (jobs) => loadTexts(shift, jobs),
+        handOff: (job, permit) => handOff(shift, job, permit),
+      };
+    },
+  };
+}
+
+type CompiledMessage = {
+  sender: SenderName;
+  text: CompiledSms;
+  defaults: Values;
+  facts: MessageFacts;
+};
+
+type SmsShift = {
+  tools: SmsDeliveryTools;
+  messages: LRUCache<string, CompiledMessage>;
+  /** By organization and name; one that is not approved any more is not in it. */
+  senders: LRUCache<string, SmsSender>;
+};
+
+/** A few kilobytes each. */
+const messagesMax = 10_000;
+const sendersMax = 5_000;
+/** For so long a sender that was rejected may still be sent from. */
+const senderMaxAgeMs = 60_000;
+const senderGonePauseMs = 60_000;
+
+function beginShift(tools: SmsDeliveryTools): SmsShift {
+  return {
+    tools,
+    messages: new LRUCache({ max: messagesMax }),
+    senders: new LRUCache({
+      max: sendersMax,
+      ttl: senderMaxAgeMs,
+      perf: { now: () => tools.clock.monotonicMs() },
+    }),
+  };
+}
+
+/** What a batch of jobs needs, in two statements. */
+async function loadTexts(shift: SmsShift, jobs: readonly Job[]): Promise<void> {
+  const { database } = shift.tools;
+  const wanted = uniqueMessages(jobs.filter(({ messageId }) => !shift.messages.has(messageId)));
+  if (wanted.length > 0) {
+    for (const message of await loadDeliverableMessages(database, wanted))
+      shift.messages.set(message.messageId, compileMessage(message));
+  }
+  await loadSenders(
+    shift,
+    jobs.flatMap(({ messageId }) => shift.messages.get(messageId)?.sender ?? []),
+  );
+}
+
+function compileMessage(message: DeliverableMessage): CompiledMessage {
+  const content = message.content as StoredSmsContent; // As send.ts stored it.
+  return {
+    sender: { organizationId: message.organizationId, name: message.sender },
+    // What was given as a value may look like a placeholder, and stays as it is.
+    text: message.isPersonalised ? compileSms(content.text) : { literals: [content.text], placeholders: [] },
+    defaults: content.defaults ?? {},
+    facts: { isShared: message.isPersonalised, hasAttachments: false },
+  };
+}
+
+async function loadSenders(shift: SmsShift, senders: readonly SenderName[]): Promise<void> {
+  const wanted = senders.filter((sender) => !shift.senders.has(keyOfSender(sender)));
+  if (wanted.length === 0) return;
+  const approved = await findApprovedSenders(shift.tools.database, wanted);
+  for (const sender of wanted) {
+    const found = approved.get(sender);
+    if (found !== undefined) shift.senders.set(keyOfSender(sender), found);
+  }
+}
+
+function keyOfSender({ organizationId, name }: SenderName): string {
+  return `${organizationId} ${name}`;
+}
+
+async function handOff(shift: SmsShift, job: Job, permit: HandOffPermit): Promise<Attempt> {
+  await loadTexts(shift, [job]);
+  const message = shift.messages.get(job.messageId);
+  if (message === undefined) {
+    return {
+      kind: 'failed',
+      reason: 'other',
+      diagnostic: 'What the text says is no longer stored.',
+      facts: null,
+    };
+  }
+  const { facts } = message;
+  const sender = shift.senders.get(keyOfSender(message.sender));
+  if (sender === undefined) {
+    // A campaign is stopped as a whole, by whoever looks after it.
+    if (job.isCampaign) return { kind: 'released', pauseMs: senderGonePauseMs, facts };
+    return {
+      kind: 'failed',
+      reason: 'sender_rejected',
+      diagnostic: 'The sender was rejected after the text was accepted.',
+      facts,
+    };
+  }
+  const text = fillSms(message.text, { ...message.defaults, ...job.variables });
+  if (text === null) {
+    return {
+      kind: 'failed',
+      reason: 'invalid_message',
+      diagnostic: 'The text is empty or has more than 1600 characters with its values.',
+      facts,
+    };
+  }
+  const outcome = await shift.tools.smsProvider.handOff({
+    reference: job,
+    sender,
+    to: job.addressKey,
+    text,
+    ...permit,
+  });
+  // Nobody else will ask for it.
+  if (!facts.isShared) shift.messages.delete(job.messageId);
+  return { kind: 'outcome', outcome, facts };
+}

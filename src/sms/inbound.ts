@@ -1,0 +1,188 @@
+import { holdQuota } from '../accounts/accounts.ts';
+import {
+  addSuppressions,
+  findConsentHolder,
+  readSuppression,
+  setConsent,
+  type SuppressionTools,
+  takeBackOptOut,
+} from '../audience/audience.ts';
+import { defaultReplies, type InboundSms, type Keyword, readKeyword } from '../channels/sms/sms.ts';
+import { now } from '../platform/clock.ts';
+import { lowestIdAt, type NewId } from '../platform/ids.ts';
+import type { Log } from '../platform/log.ts';
+import type { Transaction } from '../platform/postgres/database.ts';
+import { findNumberHolders, type NumberHolder } from '../senders/senders.ts';
+import { submitSms } from './send.ts';
+import { countRecentAnswers, hasRecentAnswer } from './store.ts';
+import { insertMessages, type Submission } from '../messages/messages.ts';
+
+/**
+ * Texts that come in. STOP and its synonyms opt a number out of everything that the organization of the sender would
+ * text it, START opts it in again, HELP is answered; the contact with that number, if there is one, consents or does
+ * not along with it. Nothing else is kept of them.
+ */
+export type InboundTools = SuppressionTools & {
+  newId: NewId;
+  log: Log;
+  /** False where the provider answers keywords by itself. */
+  answersKeywords: boolean;
+};
+
+export type Answered = { haveContactsChanged: boolean; hasQueued: boolean };
+
+/** In the order in which they came, of which nobody else applies any at the same time. */
+export async function answerInbound(
+  transaction: Transaction,
+  tools: InboundTools,
+  texts: readonly InboundSms[],
+): Promise<Answered> {
+  let haveContactsChanged = false;
+  const replies: Submission[] = [];
+  for (const inbound of texts) {
+    const keyword = readKeyword(inbound.text);
+    if (keyword === null) continue;
+    const holders = await findHolders(transaction, inbound);
+    if (holders.length === 0)
+      tools.log.warn({ sender: inbound.senderName }, 'a text came in for a sender that nobody has');
+    for (const holder of holders) {
+      const answered = await transaction.asOrganizations([holder.organizationId], () =>
+        answerFor(transaction, tools, holder, { address: inbound.from, keyword }),
+      );
+      haveContactsChanged ||= answered.haveContactsChanged;
+      if (answered.reply !== null) replies.push(answered.reply);
+    }
+  }
+  await countReplies(transaction, tools, replies);
+  return { haveContactsChanged, hasQueued: replies.length > 0 };
+}
+
+async function findHolders(
+  transaction: Transaction,
+  { senderName, senderNameAsWritten }: InboundSms,
+): Promise<NumberHolder[]> {
+  const holders = await findNumberHolders(transaction, senderName);
+  if (holders.length > 0 || senderNameAsWritten === undefined) return holders;
+  return findNumberHolders(transaction, senderNameAsWritten);
+}
+
+async function answerFor(
+  transaction: Transaction,
+  tools: InboundTools,
+  holder: NumberHolder,
+  { address, keyword }: { address: string; keyword: Keyword },
+): Promise<{ haveContactsChanged: boolean; reply: Submission | null }> {
+  const { organizationId, name: sender } = holder;
+  const number = { organizationId, address };
+  tools.log.info({ organization_id: organizationId, keyword }, 'a keyword came in');
+  const { isNews, haveContactsChanged } = await obey(transaction, tools, number, keyword);
+  const isAnswered =
+    isNews &&
+    tools.answersKeywords &&
+    holder.isApproved &&
+    (await mayBeAnswered(transaction, tools, { ...number, sender }, keyword));
+  const reply = isAnswered ? await queueReply(transaction, tools, { ...number, sender }, keyword) : null;
+  return { haveContactsChanged, reply };
+}
+
+/** To one number: enough for somebody who changes their mind, and too few to run up a bill. */
+const answersPerDayMax = 5;
+const dayMs = 24 * 60 * 60_000;
+/**
+ * For so long HELP is answered already. Providers tell a text again whose acknowledgement was lost, most of them
+ * without a name by which it could be known; whoever asks again after that has perhaps not had the answer.
+ */
+const helpAnsweredMs = 10 * 60_000;
+
+/** Whoever says it twice was answered, and whoever asks again and again is a machine. */
+async function mayBeAnswered(
+  transaction: Transaction,
+  { clock }: InboundTools,
+  to: TextedNumber & { sender: string },
+  keyword: Keyword,
+): Promise<boolean> {
+  const since = (ageMs: number) => ({ ...to, sinceMessageId: lowestIdAt(clock.nowMs() - ageMs) });
+  const isRepeated =
+    keyword === 'help' &&
+    (await hasRecentAnswer(transaction, { ...since(helpAnsweredMs), text: defaultReplies.help }));
+  if (isRepeated) return false;
+  const answers = await countRecentAnswers(transaction, { ...since(dayMs), most: answersPerDayMax });
+  return answers < answersPerDayMax;
+}
+
+type TextedNumber = { organizationId: string; address: string };
+
+async function obey(
+  transaction: Transaction,
+  tools: InboundTools,
+  number: TextedNumber,
+  keyword: Keyword,
+): Promise<{ isNews: boolean; haveContactsChanged: boolean }> {
+  if (keyword === 'help') return { isNews: true, haveContactsChanged: false };
+  const suppression = await readSuppression(transaction, tools, 'sms', number);
+  const hasOptedOut = (suppression?.optedOutAt ?? null) !== null;
+  const consent = keyword === 'stop' ? 'unsubscribed' : 'subscribed';
+  if (keyword === 'stop')
+    await addSuppressions(transaction, tools, 'sms', [{ ...number, reason: 'unsubscribe' }]);
+  else await takeBackOptOut(transaction, tools, 'sms', number);
+  const { organizationId, address: addressKey } = number;
+  const holder = await findConsentHolder(transaction, 'sms', { organizationId, addressKey });
+  const changed =
+    holder === null
+      ? 'not_found'
+      : await setConsent({ transaction, newId: tools.newId }, holder.contact, {
+          channel: 'sms',
+          consent,
+          at: now(tools.clock),
+        });
+  const haveContactsChanged = changed === 'changed';
+  const isNews = haveContactsChanged || hasOptedOut !== (keyword === 'stop');
+  // What the operator has suppressed stays so, and nobody is promised anything else.
+  const isLifted = suppression === null || suppression.reason === 'unsubscribe';
+  return { isNews: isNews && (keyword === 'stop' || isLifted), haveContactsChanged };
+}
+
+async function queueReply(
+  transaction: Transaction,
+  tools: InboundTools,
+  to: TextedNumber & { sender: string },
+  keyword: Keyword,
+): Promise<Submission> {
+  const { organizationId, address, sender } = to;
+  const submission = submitSms({
+    organizationId,
+    sender,
+    to: address,
+    text: defaultReplies[keyword],
+    category: 'keyword_reply',
+    missingVariables: [],
+    idempotencyKey: null,
+  });
+  const recipients = submission.recipients.map((recipient) => ({ ...recipient, field: 'answer' as const }));
+  await insertMessages(
+    transaction,
+    [{ id: tools.newId(), submission: { ...submission, recipients }, sealedAttachments: [] }],
+    now(tools.clock),
+  );
+  return submission;
+}
+
+/** At the end and all at once: whoever sends for the same organization waits for the rows that this holds. */
+async function countReplies(
+  transaction: Transaction,
+  tools: InboundTools,
+  replies: readonly Submission[],
+): Promise<void> {
+  if (replies.length === 0) return;
+  const demands = replies.map(({ organizationId, quotaUnits }) => ({
+    organizationId,
+    amount: quotaUnits,
+    // It is owed, and counts all the same.
+    limit: null,
+  }));
+  const organizationIds = [...new Set(demands.map(({ organizationId }) => organizationId))];
+  await transaction.asOrganizations(organizationIds, async () => {
+    const quota = await holdQuota(transaction, { channel: 'sms', at: now(tools.clock), demands });
+    await quota.count();
+  });
+}

@@ -1,0 +1,82 @@
+import { type Static, Type } from 'typebox';
+import { instant, literals } from '../platform/http/shapes.ts';
+import { categoryInput, variablesInput } from '../messages/messages.ts';
+
+/** Body of `POST /sms/send`. Rules that need more than one field, or the account, are in send.ts. */
+export const smsSendBody = Type.Object(
+  {
+    from: Type.String({
+      minLength: 1,
+      maxLength: 255,
+      format: 'filled-line',
+      description: 'The name of an approved sender of the organization; a number with or without its plus.',
+    }),
+    to: Type.String({ format: 'phone-number', description: 'The recipient, in E.164.' }),
+    body: Type.String({
+      minLength: 1,
+      maxLength: 10_000,
+      description: 'The text, 1 to 1600 characters after replacement. Supports `{{variables}}`.',
+    }),
+    variables: Type.Optional(variablesInput('Replace `{{name}}` in the body.')),
+    category: Type.Optional(categoryInput),
+  },
+  { title: 'SendSmsRequest', additionalProperties: false },
+);
+
+export type SmsSendBody = Static<typeof smsSendBody>;
+
+export const smsStatuses = [
+  'queued',
+  'sending',
+  'sent',
+  'delivered',
+  'undelivered',
+  'failed',
+  'expired',
+] as const;
+
+export type SmsStatus = (typeof smsStatuses)[number];
+
+export const smsStatus = literals(smsStatuses, {
+  title: 'SmsStatus',
+  description:
+    '`sending` while an attempt was made and is not over, `sent` when the provider has it, the others when the ' +
+    'end is known.',
+});
+
+const orNull = <Schema extends ReturnType<typeof Type.String>>(schema: Schema) =>
+  Type.Union([schema, Type.Null()]);
+
+export const smsEncoding = literals(['gsm7', 'ucs2'], { title: 'SmsEncoding' });
+
+const smsError = Type.Object(
+  { code: Type.String(), message: Type.String() },
+  { title: 'SmsError', description: 'Why it did not arrive.' },
+);
+
+/** Record of `GET /sms/:id`. */
+export const smsRecord = Type.Object(
+  {
+    id: Type.String({ format: 'uuid' }),
+    from: Type.String(),
+    to: orNull(Type.String({ description: 'Null once it was erased together with its contact.' })),
+    body: orNull(
+      Type.String({ description: 'As it was sent, variables replaced; null once it was erased.' }),
+    ),
+    category: orNull(Type.String()),
+    status: smsStatus,
+    encoding: smsEncoding,
+    segments: Type.Integer({ description: 'What it takes of the quota.' }),
+    error: Type.Union([smsError, Type.Null()]),
+    uncertain: Type.Boolean({
+      description: 'A hand-off was cut off before its answer, and nothing has settled it yet.',
+    }),
+    created_at: instant,
+    sent_at: orNull(instant),
+    delivered_at: orNull(instant),
+    updated_at: instant,
+  },
+  { title: 'SmsMessage' },
+);
+
+export type SmsRecord = Static<typeof smsRecord>;

@@ -1,0 +1,65 @@
+import { compileSms, countSegments, fillSms, smsLengthMax, trimSenderName } from '../channels/sms/sms.ts';
+import { listMissing } from '../channels/placeholders.ts';
+import { PublicError, validationError } from '../platform/http/errors.ts';
+import type { ScopedKey } from '../platform/http/idempotency.ts';
+import type { SmsSendBody } from './schema.ts';
+import type { StoredSmsContent, StoredSmsDetails } from './stored.ts';
+import type { Submission } from '../messages/messages.ts';
+
+export type SmsRequest = { organizationId: string; body: SmsSendBody; idempotencyKey: ScopedKey | null };
+
+/** Turns a request into a submission, or into the rule that it breaks. What needs the account comes later (accept.ts). */
+export function prepareSms({ organizationId, body, idempotencyKey }: SmsRequest): Submission | PublicError {
+  const variables = body.variables ?? {};
+  const compiled = compileSms(body.body);
+  const text = fillSms(compiled, variables);
+  if (text === null) {
+    return new PublicError(
+      validationError,
+      `body must have 1 to ${smsLengthMax} characters with its variables replaced`,
+    );
+  }
+  return submitSms({
+    organizationId,
+    sender: trimSenderName(body.from),
+    to: body.to,
+    text,
+    category: body.category ?? null,
+    missingVariables: listMissing(compiled, variables),
+    idempotencyKey,
+  });
+}
+
+/** A text that is ready to be sent to one number. */
+export function submitSms(sms: {
+  organizationId: string;
+  sender: string;
+  to: string;
+  text: string;
+  category: string | null;
+  missingVariables: readonly string[];
+  idempotencyKey: ScopedKey | null;
+}): Submission {
+  const { organizationId, sender, to, text, category, missingVariables, idempotencyKey } = sms;
+  const { encoding, segments } = countSegments(text);
+  const details: StoredSmsDetails = { encoding, segments };
+  const content: StoredSmsContent = { text };
+  return {
+    organizationId,
+    channel: 'sms',
+    class: 'transactional',
+    sender,
+    senderName: sender,
+    subject: null,
+    searchText: sender,
+    category,
+    templateId: null,
+    details: JSON.stringify(details),
+    content: JSON.stringify(content),
+    recipients: [{ field: 'to', address: to, addressKey: to, dropReason: null }],
+    attachments: [],
+    quotaUnits: segments,
+    missingVariables,
+    idempotencyKey,
+  };
+}

@@ -1,0 +1,5 @@
+/** The front door: texts as a channel of messages and of campaigns. */
+export { smsCampaigns } from './campaigns.ts';
+export { smsChannel } from './channel.ts';
+export { createSmsDelivery } from './delivery.ts';
+export { createSmsIntake, smsEventChannel, startSmsEvents } from './events.ts';

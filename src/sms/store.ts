@@ -1,0 +1,83 @@
+import { type Connection, unpreparedStatement } from '../platform/postgres/database.ts';
+import type { DropReason, MessageRow, RecipientStatus } from '../messages/messages.ts';
+
+/** What there is of a text besides its message: what it says, and its one recipient. */
+export type SmsParts = {
+  message_id: string;
+  /** Null once it was erased. */
+  content: unknown;
+  address: string;
+  recipient_status: RecipientStatus;
+  status_at: Date;
+  drop_reason: DropReason | null;
+  handed_off_at: Date | null;
+  uncertain: boolean;
+  failure_class: string | null;
+  diagnostic: string | null;
+};
+
+/** A text with all of it. */
+export type SmsRow = MessageRow & SmsParts;
+
+/** In the order of the messages. */
+export async function joinSmsParts(
+  connection: Connection,
+  organizationId: string,
+  messages: readonly MessageRow[],
+): Promise<SmsRow[]> {
+  const rows = await connection.rows(
+    unpreparedStatement<SmsParts>(
+      `select r.message_id, c.content, r.address, r.status as recipient_status, r.status_at, r.drop_reason,
+         r.handed_off_at, r.uncertain, r.failure_class, r.diagnostic
+       from recipients r
+       left join message_contents c on c.organization_id = r.organization_id and c.message_id = r.message_id
+       where r.organization_id = $1 and r.message_id = any ($2::uuid[]) and r.ordinal = 0`,
+    ),
+    [organizationId, messages.map(({ id }) => id)],
+  );
+  const partsOf = new Map(rows.map((parts) => [parts.message_id, parts]));
+  return messages.flatMap((message) => {
+    const parts = partsOf.get(message.id);
+    return parts === undefined ? [] : [{ ...message, ...parts }];
+  });
+}
+
+/** Answers to a number, since a message that need not be there. */
+export type AnswerSearch = { organizationId: string; address: string; sinceMessageId: string };
+
+/** How many texts of a number were answered since then, as far as `most`. Read off recipients_address. */
+export async function countRecentAnswers(
+  connection: Connection,
+  wanted: AnswerSearch & { most: number },
+): Promise<number> {
+  const rows = await connection.rows(
+    unpreparedStatement(
+      `select
+       from recipients
+       where organization_id = $1 and address_key = $2 and message_id > $3 and field = 'answer'
+       limit $4`,
+    ),
+    [wanted.organizationId, wanted.address, wanted.sinceMessageId, wanted.most],
+  );
+  return rows.length;
+}
+
+/** Whether a number was answered with this text from this sender since then. Read off recipients_address. */
+export async function hasRecentAnswer(
+  connection: Connection,
+  wanted: AnswerSearch & { sender: string; text: string },
+): Promise<boolean> {
+  const rows = await connection.rows(
+    unpreparedStatement(
+      `select
+       from recipients r
+       join messages m on m.organization_id = r.organization_id and m.id = r.message_id
+       join message_contents c on c.organization_id = r.organization_id and c.message_id = r.message_id
+       where r.organization_id = $1 and r.address_key = $2 and r.message_id > $3 and r.field = 'answer'
+         and m.sender = $4 and c.content ->> 'text' = $5
+       limit 1`,
+    ),
+    [wanted.organizationId, wanted.address, wanted.sinceMessageId, wanted.sender, wanted.text],
+  );
+  return rows.length > 0;
+}
