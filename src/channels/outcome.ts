@@ -4,7 +4,7 @@
  */
 
 /** Which recipient of which message this is: what a provider keeps, and reports under. */
-export type RecipientReference = { organizationId: string; messageId: string; ordinal: number };
+export type RecipientKey = { organizationId: string; messageId: string; ordinal: number };
 
 /** Why an email was refused, its address or its sender: the classes that users read in `bounce.class`. */
 export const failureClasses = [

@@ -4,7 +4,7 @@ import { emailChannel, emailRefusals } from './channel.ts';
 import {
   applyReports,
   type FeedbackTools,
-  type JobKey,
+  type RecipientKey,
   type Report,
   toFailure,
 } from '../messages/messages.ts';
@@ -20,7 +20,7 @@ export async function acceptsReturnPath(tools: BounceTools, address: string): Pr
   return (await findCopy(tools, address)) !== null;
 }
 
-async function findCopy(tools: BounceTools, address: string): Promise<JobKey | null> {
+async function findCopy(tools: BounceTools, address: string): Promise<RecipientKey | null> {
   const at = address.lastIndexOf('@');
   const token = readReturnPathToken(address.slice(0, Math.max(at, 0)));
   if (token === null) return null;
@@ -62,7 +62,7 @@ export async function takeBounce(
   }
 }
 
-function toReport(job: JobKey, recipient: ReportedRecipient): Report[] {
+function toReport(job: RecipientKey, recipient: ReportedRecipient): Report[] {
   const { action, type, failureClass, reply } = recipient;
   switch (action) {
     case 'failed':

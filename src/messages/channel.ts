@@ -1,5 +1,5 @@
 import type { SendingChannel } from '../channels/channel.ts';
-import type { RecipientReference, SendOutcome } from '../channels/outcome.ts';
+import type { RecipientKey, SendOutcome } from '../channels/outcome.ts';
 import type { ContactBar } from '../audience/audience.ts';
 import type { Connection, Statement } from '../platform/postgres/database.ts';
 import type { DropReason, RecipientStatus } from './schema.ts';
@@ -84,7 +84,7 @@ export type ChannelObjections = {
 };
 
 /** One recipient that is still to be written to, claimed by a worker. */
-export type Job = RecipientReference & {
+export type Job = RecipientKey & {
   channel: MessageChannel;
   policy: DeliveryPolicy;
   isCampaign: boolean;

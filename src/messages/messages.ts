@@ -112,17 +112,16 @@ export { countChangedRecipients, sliceSize } from './recipients/counts.ts';
 export {
   type ChangedRecipient,
   type ChangedRow,
-  type DeliverableMessage,
   findAddressKeys,
-  type JobKey,
+  raiseStatuses,
+  toChanged,
+} from './recipients/store.ts';
+export {
+  type DeliverableMessage,
   loadDeliverableMessages,
   loadSealedAttachments,
-  type MessageKey,
-  raiseStatuses,
-  textOfKey,
-  toChanged,
-  uniqueMessages,
-} from './delivery/queue-store.ts';
+} from './delivery/content-store.ts';
+export { keyColumns, type MessageKey, type RecipientKey, textOfKey, uniqueMessages } from './keys.ts';
 export { sealedUnderUnknownKey, toFailure } from './delivery/settlement.ts';
 export { defineMessageStatus, rankOf } from './status.ts';
 export type { MessageRouteTools } from './route-tools.ts';

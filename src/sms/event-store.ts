@@ -1,6 +1,6 @@
 import type { InboundSms, SmsReceipt } from '../channels/sms/sms.ts';
 import { type Connection, statement, unpreparedStatement } from '../platform/postgres/database.ts';
-import type { JobKey } from '../messages/messages.ts';
+import type { RecipientKey } from '../messages/messages.ts';
 
 /** What a provider told, until it has been applied. */
 export type SmsEvent = { id: string; attempts: number } & (
@@ -124,13 +124,13 @@ export async function findUncertain(
   connection: Connection,
   wanted: readonly { number: string; sender: string }[],
   since: Date,
-): Promise<Map<number, JobKey[]>> {
+): Promise<Map<number, RecipientKey[]>> {
   const rows = await connection.rows(selectUncertain, [
     wanted.map(({ number }) => number),
     wanted.map(({ sender }) => sender),
     since,
   ]);
-  const jobs = new Map<number, JobKey[]>();
+  const jobs = new Map<number, RecipientKey[]>();
   for (const { position, organization_id: organizationId, message_id: messageId, ordinal } of rows) {
     const job = { organizationId, messageId, ordinal };
     jobs.set(position - 1, [...(jobs.get(position - 1) ?? []), job]);

@@ -15,10 +15,10 @@ import {
   type FeedbackTools,
   findAddressKeys,
   findByProviderIds,
-  type JobKey,
   keepProviderIds,
   type ProviderId,
   providerIdMaxAgeMs,
+  type RecipientKey,
   type Report,
   textOfKey,
   toFailure,
@@ -199,10 +199,10 @@ async function findJobs(
   transaction: Transaction,
   tools: SmsEventTools,
   receipts: readonly Receipt[],
-): Promise<{ jobs: Map<Receipt, JobKey>; named: ProviderId[] }> {
-  const jobs = new Map<Receipt, JobKey>();
+): Promise<{ jobs: Map<Receipt, RecipientKey>; named: ProviderId[] }> {
+  const jobs = new Map<Receipt, RecipientKey>();
   const named: ProviderId[] = [];
-  const name = ({ event: { providerMessageId } }: Receipt, job: JobKey) => {
+  const name = ({ event: { providerMessageId } }: Receipt, job: RecipientKey) => {
     if (providerMessageId !== null) named.push({ job, channel: 'sms', providerMessageId });
   };
   for (const receipt of receipts) {
@@ -231,8 +231,8 @@ async function findCutOff(
   transaction: Transaction,
   { secrets, clock, log }: SmsEventTools,
   strangers: readonly Receipt[],
-): Promise<Map<Receipt, JobKey>> {
-  const suspected = new Map<Receipt, JobKey>();
+): Promise<Map<Receipt, RecipientKey>> {
+  const suspected = new Map<Receipt, RecipientKey>();
   await findInto(
     transaction,
     suspected,
@@ -246,7 +246,7 @@ async function findCutOff(
   if (wanted.length === 0) return new Map();
   const since = dateOf(clock.nowMs() - providerIdMaxAgeMs);
   const found = await store.findUncertain(transaction, wanted, since);
-  const cutOff = new Map<Receipt, JobKey>();
+  const cutOff = new Map<Receipt, RecipientKey>();
   for (const [index, { receipt }] of wanted.entries()) {
     const [job, ...others] = found.get(index) ?? [];
     if (job !== undefined && others.length === 0) cutOff.set(receipt, job);
@@ -260,7 +260,7 @@ async function findCutOff(
 }
 
 /** Providers give the same id to another text now and then: a receipt for another number is none of this one. */
-async function dropStrangers(transaction: Transaction, jobs: Map<Receipt, JobKey>): Promise<void> {
+async function dropStrangers(transaction: Transaction, jobs: Map<Receipt, RecipientKey>): Promise<void> {
   const organizationIds = [...new Set([...jobs.values()].map(({ organizationId }) => organizationId))];
   const recipients = await transaction.asOrganizations(organizationIds, () =>
     findAddressKeys(transaction, [...jobs.values()]),
@@ -283,7 +283,7 @@ function isSameNumber(number: string, told: string | null): boolean {
 
 async function findInto(
   transaction: Transaction,
-  jobs: Map<Receipt, JobKey>,
+  jobs: Map<Receipt, RecipientKey>,
   receipts: readonly Receipt[],
   idOf: (receipt: Receipt) => string | null,
 ): Promise<void> {
@@ -305,7 +305,7 @@ async function findInto(
 
 const statuses = { sent: 'sent', delivered: 'delivered', undelivered: 'bounced' } as const;
 
-function toReport(job: JobKey, { status, failure, diagnostic }: SmsReceipt): Report {
+function toReport(job: RecipientKey, { status, failure, diagnostic }: SmsReceipt): Report {
   const reason = status === 'expired' ? 'expired' : failure;
   const reply = { code: null, enhancedCode: null, diagnostic: diagnostic ?? '', remote: null };
   return {

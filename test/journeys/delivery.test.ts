@@ -6,7 +6,6 @@ import type { EmailProvider } from '../../src/channels/email/email.ts';
 import type { SendOutcome } from '../../src/channels/outcome.ts';
 import { applyReports, type Delivery, startDelivery, stopMessage } from '../../src/messages/messages.ts';
 import { createDeliverability, createEmailDelivery } from '../../src/email/email.ts';
-import type { Failure } from '../../src/messages/delivery/queue-store.ts';
 import type { EmailRecord } from '../../src/email/schema.ts';
 import {
   type Connection,
@@ -34,6 +33,7 @@ import { createSender, startTestServer, type TestServer } from '../support/serve
 import { clientConfigOf, createTestDatabase } from '../support/test-database.ts';
 import { emailChannel } from '../../src/email/email.ts';
 import { messageChannels } from '../support/channels.ts';
+import type { Failure } from '../../src/messages/recipients/store.ts';
 
 const minuteMs = 60_000;
 const hourMs = 60 * minuteMs;

@@ -3,13 +3,13 @@ import { afterEach, describe, expect, test } from 'vitest';
 import type { SmsReceipt } from '../../src/channels/sms/sms.ts';
 import { createSmsIntake, startSmsEvents } from '../../src/sms/sms.ts';
 import { keepProviderIds, uncertainId } from '../../src/messages/feedback/provider-ids.ts';
-import type { JobKey } from '../../src/messages/delivery/queue-store.ts';
 import { unpreparedStatement } from '../../src/platform/postgres/database.ts';
 import { createIntake } from '../../src/roles/sms-provider.ts';
 import { eventually, rowsOf } from '../support/email-journey.ts';
 import { createManualClock } from '../support/manual-clock.ts';
 import { createSender, startTestServer, type TestServer } from '../support/server.ts';
 import { addApprovedSender } from '../support/sms-journey.ts';
+import type { RecipientKey } from '../../src/messages/keys.ts';
 
 const endings: (() => Promise<void>)[] = [];
 afterEach(async () => {
@@ -309,7 +309,7 @@ async function insertText(
     organizationId = server.organizationId,
     isCutOff = false,
   }: { to: string; organizationId?: string; isCutOff?: boolean },
-): Promise<JobKey> {
+): Promise<RecipientKey> {
   const messageId = installation.newId();
   await installation.database.rows(
     unpreparedStatement(
@@ -332,7 +332,7 @@ async function insertText(
 /** Under which id the provider knows a text. */
 function know(
   { database }: TestServer['installation'],
-  job: JobKey,
+  job: RecipientKey,
   providerMessageId: string,
 ): Promise<void> {
   return keepProviderIds(database, [{ job, channel: 'sms', providerMessageId }], new Date());
@@ -372,7 +372,7 @@ describe('a receipt', () => {
         const left = await rowsOf<{ attempts: number }>(server, 'select attempts from sms_events');
         return left.map(({ attempts }) => attempts);
       },
-      areDelivered: async (...jobs: readonly JobKey[]) => {
+      areDelivered: async (...jobs: readonly RecipientKey[]) => {
         const rows = await rowsOf<{ message_id: string }>(
           server,
           `select message_id from recipients where status = 'delivered' and message_id = any ($1)`,

@@ -11,7 +11,6 @@ import { createPauses } from '../../src/platform/queue/pauses.ts';
 import { advanceCampaign, freezeCampaign, type RunningTools } from '../../src/campaigns/running.ts';
 import { countChangedRecipients } from '../../src/messages/messages.ts';
 import type { Job } from '../../src/messages/channel.ts';
-import { claimDueJobs } from '../../src/messages/delivery/queue-store.ts';
 import { eraseNextAddress } from '../../src/messages/erasure/erasure.ts';
 import { messageChannels } from '../support/channels.ts';
 import { settleOutcome } from '../../src/messages/delivery/settlement.ts';
@@ -27,6 +26,7 @@ import { meetAtEachStatement } from '../support/interleaving.ts';
 import { createSender, startTestServer, type TestServer } from '../support/server.ts';
 import { type StatementProxy, startStatementProxy } from '../support/statement-proxy.ts';
 import { createTestDatabase, type TestDatabase } from '../support/test-database.ts';
+import { claimDueJobs } from '../../src/messages/delivery/claim-store.ts';
 
 let testDatabase: TestDatabase;
 let server: TestServer;

@@ -1,8 +1,8 @@
-import type { RecipientReference, SendOutcome } from '../outcome.ts';
+import type { RecipientKey, SendOutcome } from '../outcome.ts';
 
 /** One message for one recipient, ready to leave. */
 export type EmailHandOff = {
-  reference: RecipientReference;
+  reference: RecipientKey;
   /** Return path (RFC 5321 reverse-path), without angle brackets. */
   envelopeFrom: string;
   /** The one recipient, domain as A-labels, without angle brackets. */

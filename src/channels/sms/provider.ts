@@ -1,4 +1,4 @@
-import type { RecipientReference, SendOutcome } from '../outcome.ts';
+import type { RecipientKey, SendOutcome } from '../outcome.ts';
 
 /** Why a text was refused or did not arrive: what users read in `error.code`. */
 export const smsFailures = [
@@ -33,7 +33,7 @@ export type SmsSender = {
 
 /** One text for one number, ready to leave. */
 export type SmsHandOff = {
-  reference: RecipientReference;
+  reference: RecipientKey;
   sender: SmsSender;
   /** E.164, with its plus. */
   to: string;
@@ -70,7 +70,7 @@ export type SmsProvider = {
 export type SmsReceipt = {
   providerMessageId: string | null;
   /** Where the provider gives back what it was given; it settles hand-offs, too, whose answer was lost. */
-  reference: RecipientReference | null;
+  reference: RecipientKey | null;
   /** Whom the text was for, in E.164, and the name of its sender: known where nothing else is. */
   to: string | null;
   senderName: string | null;

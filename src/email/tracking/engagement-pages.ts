@@ -13,7 +13,7 @@ import { isMachineRequest } from './machine-engagement.ts';
 import { linkPaths } from './personal-copy.ts';
 import { createUnsubscribePage } from './unsubscribe-page.ts';
 import { type Choice, choose, readStanding, type UnsubscribingTools } from './unsubscribing.ts';
-import { type JobKey, readRecipientToken } from '../../messages/messages.ts';
+import { readRecipientToken, type RecipientKey } from '../../messages/messages.ts';
 
 export type EngagementPageTools = UnsubscribingTools & {
   recorder: EngagementRecorder;
@@ -33,7 +33,7 @@ export function engagementPages(tools: EngagementPageTools): Page[] {
 
 function trackingPages(tools: EngagementPageTools): Page[] {
   const links = createLinkTargets(tools);
-  const note = (request: PageRequest, recipient: JobKey | null, action: Action) => {
+  const note = (request: PageRequest, recipient: RecipientKey | null, action: Action) => {
     if (recipient === null) return;
     tools.recorder.note({ recipient, action, isMachine: isMachineRequest(request), at: now(tools.clock) });
   };
@@ -109,7 +109,7 @@ function unsubscribePages(tools: EngagementPageTools): Page[] {
 
   const answer = async (
     request: PageRequest,
-    work: (recipient: JobKey) => Promise<PageResponse>,
+    work: (recipient: RecipientKey) => Promise<PageResponse>,
   ): Promise<PageResponse> => {
     const recipient = readRecipientToken(tools.secrets, 'unsubscribe', tokenOf(request));
     if (recipient === null) return page.notFound();

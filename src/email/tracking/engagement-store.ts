@@ -4,9 +4,10 @@ import { hasKeyOf } from '../../platform/postgres/lookup.ts';
 import {
   type ChangedRecipient,
   type ChangedRow,
-  type JobKey,
+  keyColumns,
   type MessageKey,
   rankOf,
+  type RecipientKey,
   type RecipientStatus,
   toChanged,
 } from '../../messages/messages.ts';
@@ -56,8 +57,8 @@ const lockAll = statement<{
 /** Those who were not dropped. In the order of their keys, so that two batches cannot deadlock. */
 export async function lockRecipients(
   transaction: Connection,
-  recipients: readonly JobKey[],
-): Promise<(JobKey & { handedOffAt: Date | null })[]> {
+  recipients: readonly RecipientKey[],
+): Promise<(RecipientKey & { handedOffAt: Date | null })[]> {
   const rows = await transaction.rows(lockAll, keyColumns(recipients));
   return rows.map((row) => ({
     organizationId: row.organization_id,
@@ -68,7 +69,7 @@ export async function lockRecipients(
 }
 
 /** The first of each that a batch tells of; null where it tells of none. */
-export type EngagedRecipient = JobKey & {
+export type EngagedRecipient = RecipientKey & {
   openedAt: Date | null;
   clickedAt: Date | null;
   machineEngagedAt: Date | null;
@@ -115,14 +116,6 @@ export async function applyEngagements(
   return rows.map(toChanged);
 }
 
-function keyColumns(recipients: readonly JobKey[]): [string[], string[], number[]] {
-  return [
-    recipients.map(({ organizationId }) => organizationId),
-    recipients.map(({ messageId }) => messageId),
-    recipients.map(({ ordinal }) => ordinal),
-  ];
-}
-
 /** More is not tracked, and would be loaded for nothing. */
 const htmlLengthMax = 2 * 1_048_576;
 
@@ -146,7 +139,7 @@ export async function findLinkSource(
 /** The recipient's own values. */
 export async function findVariables(
   connection: Connection,
-  { organizationId, messageId, ordinal }: JobKey,
+  { organizationId, messageId, ordinal }: RecipientKey,
 ): Promise<Values> {
   const [row] = await connection.rows(
     unpreparedStatement<{ variables: Values | null }>(
@@ -172,7 +165,7 @@ export type CampaignRecipient = {
 /** Null for whoever is no recipient of a campaign. */
 export async function findCampaignRecipient(
   connection: Connection,
-  { organizationId, messageId, ordinal }: JobKey,
+  { organizationId, messageId, ordinal }: RecipientKey,
 ): Promise<CampaignRecipient | null> {
   const [row] = await connection.rows(
     unpreparedStatement<CampaignRecipient>(

@@ -12,8 +12,8 @@ import {
 } from '../../platform/postgres/database.ts';
 import { createManualClock } from '../../../test/support/manual-clock.ts';
 import { createEngagementRecorder, type Engagement, recordEngagements } from './engagement.ts';
-import type { JobKey } from '../../messages/delivery/queue-store.ts';
 import { emailChannel } from '../channel.ts';
+import type { RecipientKey } from '../../messages/keys.ts';
 
 let testDatabase: TestDatabase;
 let database: Database;
@@ -35,7 +35,7 @@ async function insertRecipients(
   messageClass: 'transactional' | 'campaign',
   count: number,
   more: { status?: string; dropReason?: string; handedOffAt?: Date | null; owner?: string } = {},
-): Promise<JobKey[]> {
+): Promise<RecipientKey[]> {
   const { owner = organizationId } = more;
   const messageId = newId();
   await database.rows(
@@ -88,13 +88,13 @@ async function rowsOf(messageId: string): Promise<Row[]> {
   );
 }
 
-const open = (recipient: JobKey, seconds: number, isMachine = false): Engagement => ({
+const open = (recipient: RecipientKey, seconds: number, isMachine = false): Engagement => ({
   recipient,
   action: 'opened',
   isMachine,
   at: after(seconds),
 });
-const click = (recipient: JobKey, seconds: number, isMachine = false): Engagement => ({
+const click = (recipient: RecipientKey, seconds: number, isMachine = false): Engagement => ({
   ...open(recipient, seconds, isMachine),
   action: 'clicked',
 });

@@ -8,8 +8,8 @@ import { isTooQuick } from './machine-engagement.ts';
 import {
   changeRecipients,
   type FeedbackListeners,
-  type JobKey,
   type MessageChannel,
+  type RecipientKey,
   type RecipientTools,
   textOfKey,
   uniqueMessages,
@@ -20,7 +20,7 @@ import {
  * open that is lost because the database is away for long is only an open.
  */
 export type Engagement = {
-  recipient: JobKey;
+  recipient: RecipientKey;
   action: 'opened' | 'clicked';
   /** As far as the request tells. */
   isMachine: boolean;
@@ -137,7 +137,7 @@ export async function recordEngagements(
 
 /** Whoever clicks has opened. */
 function sumUp(
-  recipient: JobKey,
+  recipient: RecipientKey,
   handedOffAt: Date | null,
   engagements: readonly Engagement[],
 ): store.EngagedRecipient {

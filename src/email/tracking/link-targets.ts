@@ -4,7 +4,7 @@ import { type CompiledText, compileText, fillText, type Values } from '../../cha
 import { overloaded } from '../../platform/http/errors.ts';
 import type { Database } from '../../platform/postgres/database.ts';
 import * as store from './engagement-store.ts';
-import type { JobKey, MessageKey } from '../../messages/messages.ts';
+import type { MessageKey, RecipientKey } from '../../messages/messages.ts';
 
 /**
  * Where the links of tracked mail lead to. Read off what the message says, and kept: of a campaign the same few links
@@ -15,7 +15,7 @@ export type LinkTargets = {
    * The web address behind a link of somebody's copy, or null if there is no such link, or it leads to none. Throws a
    * PublicError (503) if too many are being looked up, and what the database throws.
    */
-  find: (recipient: JobKey, number: number) => Promise<string | null>;
+  find: (recipient: RecipientKey, number: number) => Promise<string | null>;
 };
 
 /** In memory: the links of some ten thousand messages. */
@@ -78,7 +78,7 @@ async function loadLinks(database: Database, message: MessageKey): Promise<Messa
   return { targets: listLinks(source.html).map(compileText), defaults: source.defaults };
 }
 
-function loadVariables(database: Database, recipient: JobKey): Promise<Values> {
+function loadVariables(database: Database, recipient: RecipientKey): Promise<Values> {
   return database.asOrganizations([recipient.organizationId], (transaction) =>
     store.findVariables(transaction, recipient),
   );

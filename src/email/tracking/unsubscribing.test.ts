@@ -8,11 +8,11 @@ import { type Database, openDatabase, unpreparedStatement } from '../../platform
 import { createSecrets } from '../../platform/secrets.ts';
 import { engagementPages } from './engagement-pages.ts';
 import { linkPaths } from './personal-copy.ts';
-import type { JobKey } from '../../messages/delivery/queue-store.ts';
 import { countChangedRecipients } from '../../messages/recipients/counts.ts';
 import { sumRecipientCounts } from '../../messages/recipients/counts-store.ts';
 import { writeRecipientTokens } from '../../messages/recipients/token.ts';
 import { choose, readStanding, type UnsubscribingTools } from './unsubscribing.ts';
+import type { RecipientKey } from '../../messages/keys.ts';
 
 let testDatabase: TestDatabase;
 let database: Database;
@@ -71,7 +71,7 @@ async function moveContact(id: string, email: string): Promise<void> {
 }
 
 /** A contact got a campaign at the old address, and has another one since. */
-async function insertMoved(listId: string | null = null): Promise<{ key: JobKey; contactId: string }> {
+async function insertMoved(listId: string | null = null): Promise<{ key: RecipientKey; contactId: string }> {
   const contactId = await insertContact(oldAddress, listId);
   const key = { organizationId, messageId: newId(), ordinal: 0 };
   await run(
@@ -166,7 +166,9 @@ test('the lists of the one who moved are neither shown nor left', async () => {
 });
 
 /** A contact that still has the address that a campaign went to. */
-async function insertStanding(listId: string | null = null): Promise<{ key: JobKey; contactId: string }> {
+async function insertStanding(
+  listId: string | null = null,
+): Promise<{ key: RecipientKey; contactId: string }> {
   const moved = await insertMoved(listId);
   await moveContact(moved.contactId, oldAddress);
   return moved;

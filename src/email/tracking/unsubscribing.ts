@@ -16,8 +16,8 @@ import { emailChannel } from '../channel.ts';
 import * as store from './engagement-store.ts';
 import {
   changeRecipients,
-  type JobKey,
   raiseStatuses,
+  type RecipientKey,
   type RecipientTools,
 } from '../../messages/messages.ts';
 import type { StoredEmailDetails } from '../stored.ts';
@@ -51,7 +51,7 @@ export type Standing = {
 };
 
 /** Null if there is no such recipient of a campaign. */
-export async function readStanding(tools: UnsubscribingTools, key: JobKey): Promise<Standing | null> {
+export async function readStanding(tools: UnsubscribingTools, key: RecipientKey): Promise<Standing | null> {
   return tools.database.asOrganizations([key.organizationId], async (transaction) => {
     const recipient = await store.findCampaignRecipient(transaction, key);
     return recipient && findStanding(tools, transaction, key, recipient);
@@ -61,7 +61,7 @@ export async function readStanding(tools: UnsubscribingTools, key: JobKey): Prom
 /** Carries a choice out, and returns how things stand then; `done` is null if it was not to be had. */
 export async function choose(
   tools: UnsubscribingTools,
-  key: JobKey,
+  key: RecipientKey,
   choice: Choice,
 ): Promise<{ standing: Standing; done: Choice['kind'] | null } | null> {
   return tools.database.asOrganizations([key.organizationId], async (transaction) => {
@@ -94,7 +94,7 @@ const channel = 'email';
 async function unsubscribe(
   tools: UnsubscribingTools,
   transaction: Transaction,
-  key: JobKey,
+  key: RecipientKey,
   recipient: store.CampaignRecipient,
 ): Promise<void> {
   const at = now(tools.clock);
@@ -121,7 +121,7 @@ async function unsubscribe(
 async function resubscribe(
   tools: UnsubscribingTools,
   transaction: Transaction,
-  key: JobKey,
+  key: RecipientKey,
   recipient: store.CampaignRecipient,
 ): Promise<void> {
   if (recipient.status !== 'unsubscribed') return;
@@ -150,7 +150,7 @@ async function setHolderConsent(
 async function findStanding(
   tools: UnsubscribingTools,
   transaction: Transaction,
-  key: JobKey,
+  key: RecipientKey,
   recipient: store.CampaignRecipient,
 ): Promise<Standing> {
   const { organizationId } = key;
@@ -181,7 +181,7 @@ async function findStanding(
   };
 }
 
-function addressOf({ organizationId }: JobKey, { addressKey }: store.CampaignRecipient) {
+function addressOf({ organizationId }: RecipientKey, { addressKey }: store.CampaignRecipient) {
   return { organizationId, addressKey };
 }
 

@@ -1,9 +1,9 @@
 import { cursorOf, type Page, pageClause } from '../../platform/http/pagination.ts';
 import { type Connection, unpreparedStatement } from '../../platform/postgres/database.ts';
-import type { MessageKey } from '../delivery/queue-store.ts';
 import type { DropReason, RecipientStatus } from '../schema.ts';
 import { fateOfRecipient, type RecipientFate } from '../status.ts';
 import { type FateRow, fateColumns } from '../store.ts';
+import type { MessageKey } from '../keys.ts';
 
 export type CampaignRecipientRow = FateRow & {
   ordinal: number;

@@ -1,9 +1,9 @@
 import type { Page } from '../../platform/http/pagination.ts';
 import type { Connection } from '../../platform/postgres/database.ts';
 import * as store from './recipients-store.ts';
-import type { MessageKey } from '../delivery/queue-store.ts';
 import { sliceSize } from '../recipients/counts.ts';
 import type { RecipientFate } from '../status.ts';
+import type { MessageKey } from '../keys.ts';
 
 /**
  * The recipients of a campaign, newest contact first, as people look for them: all of them, or those of one status. No

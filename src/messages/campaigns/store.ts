@@ -7,13 +7,9 @@ import {
 import { hasKeyOf } from '../../platform/postgres/lookup.ts';
 import type { SendingChannel } from '../../channels/channel.ts';
 import type { Values } from '../../channels/placeholders.ts';
-import {
-  type ChangedRecipient,
-  type ChangedRow,
-  inOneRoundTrip,
-  type MessageKey,
-  toChanged,
-} from '../delivery/queue-store.ts';
+import { inOneRoundTrip } from '../../platform/postgres/round-trip.ts';
+import type { MessageKey } from '../keys.ts';
+import { type ChangedRecipient, type ChangedRow, toChanged } from '../recipients/store.ts';
 
 const selectStopped = statement<{ id: string }>(
   'messages_select_stopped',

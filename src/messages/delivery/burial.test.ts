@@ -16,7 +16,7 @@ import { type Database, openDatabase, unpreparedStatement } from '../../platform
 import { createMarkers } from './markers.ts';
 import type { Job } from '../channel.ts';
 import { emailChannel } from '../../email/channel.ts';
-import { claimDueJobs, claimSuspect } from './queue-store.ts';
+import { claimDueJobs, claimSuspect } from './claim-store.ts';
 
 const epoch = 7;
 const otherEpoch = 8;

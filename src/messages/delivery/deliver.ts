@@ -5,10 +5,11 @@ import { type Lease, takeLease } from '../../platform/queue/lease.ts';
 import { listenForWakes } from '../../platform/queue/wake.ts';
 import { contentBytesMax, type Job, type MessageChannel } from '../channel.ts';
 import { beginShift, handOffJob, type HandOffTools, logFailure, type Post, type Shift } from './hand-off.ts';
-import * as store from './queue-store.ts';
 import { releaseJob, settleCrash, settleObjection } from './settlement.ts';
 import { returnClaims } from './settlement-writer.ts';
 import { findObjections } from './unwanted.ts';
+import { claimDueJobs, claimSuspect } from './claim-store.ts';
+import type { Settlement } from './settlement-store.ts';
 
 /**
  * Delivery: the life of a message from its row in the queue to the outcome at its recipient.
@@ -276,7 +277,7 @@ async function claimInto(desk: Desk, { counter, lane }: Place): Promise<void> {
   desk.lastClaimNumber += 1;
   // Before the claim: a job that is put off while it runs may fall due before all that it sees.
   if (lane.lastOrganizationId === firstOrganization) lane.nextDueAtMs = Infinity;
-  const claim = await store.claimDueJobs(tools.database, {
+  const claim = await claimDueJobs(tools.database, {
     epoch: lease.epoch,
     claimNumber: desk.lastClaimNumber,
     at: dateOf(tools.clock.nowMs()),
@@ -350,7 +351,7 @@ function beginJob(desk: Desk, counter: Counter, job: Job): void {
 }
 
 /** A job that went back to the queue falls due without anybody's telling. */
-function noteRequeue({ lanes }: Counter, { job, requeue }: store.Settlement): void {
+function noteRequeue({ lanes }: Counter, { job, requeue }: Settlement): void {
   if (requeue === null) return;
   const lane = lanes[job.isCampaign ? 1 : 0];
   lane.nextDueAtMs = Math.min(lane.nextDueAtMs, requeue.dueAt.getTime());
@@ -362,7 +363,7 @@ async function trySuspect(desk: Desk): Promise<void> {
   await finishReadyJobs(desk);
   const { tools, lease } = desk.shift;
   desk.lastClaimNumber += 1;
-  const job = await store.claimSuspect(tools.database, {
+  const job = await claimSuspect(tools.database, {
     channels: tools.channels,
     epoch: lease.epoch,
     claimNumber: desk.lastClaimNumber,

@@ -18,7 +18,6 @@ import {
   smallContentBytesMax,
 } from '../channel.ts';
 import { createMarkers, type Markers } from './markers.ts';
-import type * as store from './queue-store.ts';
 import {
   dropJob,
   failJob,
@@ -32,6 +31,7 @@ import {
 } from './settlement.ts';
 import { type Settled, writeUntilSettled, type WriterTools } from './settlement-writer.ts';
 import { findObjections, type Objection } from './unwanted.ts';
+import type { Settlement } from './settlement-store.ts';
 
 export type HandOffTools = WriterTools & {
   deliveries: readonly ChannelDelivery[];
@@ -133,7 +133,7 @@ async function attempt(shift: Shift, post: Post, job: Job): Promise<Settled> {
   const { breaker } = post;
   const context = () => ({ atMs: tools.clock.nowMs(), random: tools.random(), dateOf });
   let isConfirmed = false;
-  const settled = (settlement: store.Settlement): Settled => ({ settlement, message: null });
+  const settled = (settlement: Settlement): Settled => ({ settlement, message: null });
   if (shift.signal.aborted) return settled(releaseJob(job, context()));
   const entry = breaker.enter();
   if (entry === 'refused') return settled(releaseJob(job, context()));
@@ -173,7 +173,7 @@ async function attempt(shift: Shift, post: Post, job: Job): Promise<Settled> {
   }
 }
 
-function settleAttempt(job: Job, attempt: Attempt, context: SettlementContext): store.Settlement {
+function settleAttempt(job: Job, attempt: Attempt, context: SettlementContext): Settlement {
   switch (attempt.kind) {
     case 'outcome':
       return settleOutcome(job, attempt.outcome, context);

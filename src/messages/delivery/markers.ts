@@ -2,7 +2,7 @@ import { type Batcher, createBatcher } from '../../platform/batcher.ts';
 import type { Clock } from '../../platform/clock.ts';
 import type { Database } from '../../platform/postgres/database.ts';
 import type { Job } from '../channel.ts';
-import { announceHandOffs } from './queue-store.ts';
+import { announceHandOffs } from './hand-off-store.ts';
 
 /**
  * Markers: what a worker is about to hand off, committed before any of it leaves, so that whoever returns the claims

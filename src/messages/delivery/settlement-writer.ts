@@ -6,10 +6,14 @@ import type { Lease } from '../../platform/queue/lease.ts';
 import type { Job, MessageChannel, MessageChannels, MessageFacts } from '../channel.ts';
 import type { FeedbackListeners } from '../feedback/feedback.ts';
 import { keepProviderIds, type ProviderId, uncertainId } from '../feedback/provider-ids.ts';
-import * as store from './queue-store.ts';
 import { changeRecipients, type RecipientTools } from '../recipients/recipients.ts';
 import { settleAmbiguity, type settleCrash } from './settlement.ts';
 import { isToldOf } from '../recipients/told-contacts.ts';
+import { type RecipientKey, textOfKey, uniqueMessages } from '../keys.ts';
+import { listClaims } from './claim-store.ts';
+import { deleteFinishedAttachments } from './content-store.ts';
+import { deleteMarkers } from './hand-off-store.ts';
+import { settleJobs, type Settlement } from './settlement-store.ts';
 
 /** What writing outcomes needs. */
 export type WriterTools = SuppressionTools &
@@ -24,7 +28,7 @@ export type WriterTools = SuppressionTools &
   };
 
 /** `message` is null where nothing is known of it, so that nothing may be left out. */
-export type Settled = { settlement: store.Settlement; message: MessageFacts | null };
+export type Settled = { settlement: Settlement; message: MessageFacts | null };
 
 /**
  * Outcomes are known only here: they are written again and again until the database takes them. Returns for each
@@ -80,10 +84,10 @@ const lostLeaseMs = 10_000;
 async function writeSettlements(tools: WriterTools, epoch: number, items: readonly Settled[]): Promise<void> {
   const at = dateOf(tools.clock.nowMs());
   const settlements = items.map(({ settlement }) => settlement);
-  const jobs = new Map(settlements.map(({ job }) => [store.textOfKey(job), job]));
+  const jobs = new Map(settlements.map(({ job }) => [textOfKey(job), job]));
   // A campaign has no status of its own rows to keep, and far too many recipients to go through.
   const messagesWith = (has: (facts: MessageFacts, job: Job) => boolean) =>
-    store.uniqueMessages(
+    uniqueMessages(
       items
         .filter(
           ({ settlement: { job }, message }) => !job.isCampaign && (message === null || has(message, job)),
@@ -91,8 +95,8 @@ async function writeSettlements(tools: WriterTools, epoch: number, items: readon
         .map(({ settlement }) => settlement.job),
     );
   const changedOf = (changed: ReadonlySet<string>) =>
-    settlements.filter(({ job }) => changed.has(store.textOfKey(job)));
-  const channelOf = (recipient: store.JobKey) => channelOfJob(jobs, recipient);
+    settlements.filter(({ job }) => changed.has(textOfKey(job)));
+  const channelOf = (recipient: RecipientKey) => channelOfJob(jobs, recipient);
   const { haveContactsChanged } = await tools.database.transactionByIndex((transaction) =>
     changeRecipients(transaction, tools, {
       at,
@@ -102,11 +106,11 @@ async function writeSettlements(tools: WriterTools, epoch: number, items: readon
         // Reports on a campaign go over the same rows at the same time: they come within milliseconds.
         recipients: settlements.map(({ job }) => job).filter(({ channel }) => channel.isReportedById),
       },
-      write: () => store.settleJobs(transaction, settlements, { epoch, at }),
+      write: () => settleJobs(transaction, settlements, { epoch, at }),
       channelOf,
       told: { recipients: settlements.filter(({ status }) => isToldOf(status)).map(({ job }) => job) },
       alongside: (changed) => [
-        store.deleteFinishedAttachments(
+        deleteFinishedAttachments(
           transaction,
           messagesWith(({ hasAttachments }) => hasAttachments),
         ),
@@ -134,15 +138,15 @@ async function writeSettlements(tools: WriterTools, epoch: number, items: readon
   if (settlements.some(({ job }) => job.isCampaign)) tools.onCampaignProgress();
 }
 
-function listProviderIds(tools: WriterTools, settlement: store.Settlement): ProviderId[] {
+function listProviderIds(tools: WriterTools, settlement: Settlement): ProviderId[] {
   const { job, isAmbiguous } = settlement;
   if (!job.channel.isReportedById) return [];
   const id = isAmbiguous ? uncertainId(tools.secrets, job.addressKey) : settlement.providerMessageId;
   return id === null ? [] : [{ job, channel: job.channel.name, providerMessageId: id }];
 }
 
-function channelOfJob(jobs: ReadonlyMap<string, Job>, recipient: store.JobKey): MessageChannel {
-  const job = jobs.get(store.textOfKey(recipient));
+function channelOfJob(jobs: ReadonlyMap<string, Job>, recipient: RecipientKey): MessageChannel {
+  const job = jobs.get(textOfKey(recipient));
   if (job === undefined) throw new Error('only what was to be settled is changed');
   return job.channel;
 }
@@ -164,11 +168,11 @@ export async function returnClaims(
   const stuck = new Map<string, unknown>();
   // Ends because what is settled is not claimed any more, and what is not is stuck.
   for (;;) {
-    const listed = await store.listClaims(tools.database, tools.channels, {
+    const listed = await listClaims(tools.database, tools.channels, {
       epoch,
       itemsMax: recoveryItemsMax + stuck.size,
     });
-    const claims = listed.filter((job) => !stuck.has(store.textOfKey(job))).slice(0, recoveryItemsMax);
+    const claims = listed.filter((job) => !stuck.has(textOfKey(job))).slice(0, recoveryItemsMax);
     if (claims.length === 0) break;
     const context = { atMs: tools.clock.nowMs(), random: tools.random(), dateOf };
     const failed = await writeTogetherOrApart(
@@ -187,7 +191,7 @@ export async function returnClaims(
   // Their markers stay, too: they say what may have left.
   if (stuck.size > 0)
     throw new Error(`${stuck.size} claims of an ended worker cannot be returned`, { cause: firstCause });
-  await store.deleteMarkers(tools.database, epoch);
+  await deleteMarkers(tools.database, epoch);
 }
 
 /** Returns those that cannot be written, and why: they take none of the others with them. */
@@ -205,7 +209,7 @@ async function writeTogetherOrApart(
     if (item === undefined || others.length > 0) return writeApart(tools, epoch, items);
     const { job } = item.settlement;
     tools.log.error({ err: cause, epoch, message_id: job.messageId }, 'a claim cannot be returned');
-    return new Map([[store.textOfKey(job), cause]]);
+    return new Map([[textOfKey(job), cause]]);
   }
 }
 

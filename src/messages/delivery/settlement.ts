@@ -1,9 +1,10 @@
 import type { RemoteReply, SendOutcome } from '../../channels/outcome.ts';
 import type { DeliveryPolicy, Job, Refusal } from '../channel.ts';
-import type { Failure, Settlement } from './queue-store.ts';
 import { dueAfterMs, nextPauseMs } from './retry.ts';
 import type { DropReason } from '../schema.ts';
 import type { Objection } from './unwanted.ts';
+import type { Failure } from '../recipients/store.ts';
+import type { Settlement } from './settlement-store.ts';
 
 /** A lost answer is rarely followed by another: a minute gives the remote side time to finish what it began. */
 const ambiguousRetryMs = 60_000;

@@ -4,8 +4,9 @@ import type { Database } from '../../platform/postgres/database.ts';
 import { findStoppedMessages } from '../campaigns/store.ts';
 import { groupBy } from '../../platform/grouping.ts';
 import type { Job, MessageChannel } from '../channel.ts';
-import { findAnswers, uniqueMessages } from './queue-store.ts';
 import type { DropReason } from '../schema.ts';
+import { uniqueMessages } from '../keys.ts';
+import { findAnswers } from '../recipients/store.ts';
 
 /**
  * Why a job must not be handed off although it is due: whom it is for must not be written to, or its campaign was

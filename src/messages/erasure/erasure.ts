@@ -16,8 +16,8 @@ import { type ChoreTools, startChore } from '../../platform/queue/chore.ts';
 import { pauseAfterFailureMs } from '../../platform/queue/pauses.ts';
 import { forgetCopies, forgetMessages } from '../../sandbox/sandbox.ts';
 import * as store from './store.ts';
-import type { ChangedRecipient } from '../delivery/queue-store.ts';
 import { changeRecipients, type RecipientTools } from '../recipients/recipients.ts';
+import type { ChangedRecipient } from '../recipients/store.ts';
 
 export type ErasureTools = ChoreTools &
   SuppressionTools &

@@ -1,5 +1,5 @@
 import { type Connection, unpreparedStatement } from '../../platform/postgres/database.ts';
-import { type ChangedRecipient, type ChangedRow, toChanged } from '../delivery/queue-store.ts';
+import { type ChangedRecipient, type ChangedRow, toChanged } from '../recipients/store.ts';
 
 export type ErasedRecipients = {
   organizationId: string;

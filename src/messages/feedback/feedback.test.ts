@@ -8,9 +8,9 @@ import { silentLog } from '../../platform/log.ts';
 import { type Database, openDatabase, unpreparedStatement } from '../../platform/postgres/database.ts';
 import { createSecrets } from '../../platform/secrets.ts';
 import { applyReports, type FeedbackTools, type Report } from './feedback.ts';
-import type { JobKey } from '../delivery/queue-store.ts';
 import { type DropReason, recipientStatuses, type RecipientStatus } from '../schema.ts';
 import { emailChannel } from '../../email/channel.ts';
+import type { RecipientKey } from '../keys.ts';
 
 let testDatabase: TestDatabase;
 let database: Database;
@@ -58,7 +58,7 @@ async function insertRecipient(
     address?: string;
     uncertain?: boolean;
   } = {},
-): Promise<JobKey> {
+): Promise<RecipientKey> {
   const messageId = newId();
   await database.rows(
     unpreparedStatement(
@@ -94,7 +94,7 @@ type Row = {
   message_status: string;
 };
 
-async function readRecipient({ messageId }: JobKey): Promise<Row> {
+async function readRecipient({ messageId }: RecipientKey): Promise<Row> {
   const [row] = await database.rows(
     unpreparedStatement<Row>(
       `select r.*, m.status as message_status
@@ -111,7 +111,7 @@ function isSuppressed(address: string): Promise<boolean[]> {
   return areSuppressed(database, tools, 'email', [{ organizationId, address }]);
 }
 
-const report = (job: JobKey, status: RecipientStatus, type: 'hard' | 'soft' | null = null): Report => ({
+const report = (job: RecipientKey, status: RecipientStatus, type: 'hard' | 'soft' | null = null): Report => ({
   job,
   status,
   failure:

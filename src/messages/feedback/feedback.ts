@@ -3,12 +3,13 @@ import type { Database, Transaction } from '../../platform/postgres/database.ts'
 import { continueByIndex } from '../../platform/postgres/lookup.ts';
 import type { SuppressionTools } from '../../audience/audience.ts';
 import type { MessageChannel } from '../channel.ts';
-import * as store from '../delivery/queue-store.ts';
 import { changeRecipients, type RecipientTools } from '../recipients/recipients.ts';
 import type { ReputationTools } from '../recipients/reputation.ts';
 import { statusRanks } from '../status.ts';
 import type { RecipientFate } from '../recipients/suppressing.ts';
 import { isToldOf } from '../recipients/told-contacts.ts';
+import { textOfKey, uniqueMessages } from '../keys.ts';
+import { findAddressKeys, raiseStatuses, type ReportedChange } from '../recipients/store.ts';
 
 /**
  * Feedback: what is heard of a recipient after the hand-off. Reports come late, twice and out of order; each is
@@ -16,7 +17,7 @@ import { isToldOf } from '../recipients/told-contacts.ts';
  */
 
 /** One report, normalised at the edge where it arrived. */
-export type Report = store.ReportedChange;
+export type Report = ReportedChange;
 
 export type FeedbackTools = SuppressionTools &
   ReputationTools &
@@ -65,10 +66,10 @@ export async function applyReportsWithin(
     at,
     organizationIds: [...new Set(recipients.map(({ organizationId }) => organizationId))],
     holds: {
-      messages: store.uniqueMessages(recipients),
+      messages: uniqueMessages(recipients),
       recipients: channel.isReportedById ? recipients : [],
     },
-    write: () => store.raiseStatuses(transaction, strongest, at),
+    write: () => raiseStatuses(transaction, strongest, at),
     channelOf: () => channel,
     told: { recipients: strongest.filter(({ status }) => isToldOf(status)).map(({ job }) => job) },
     ...(channel.judgement !== null && {
@@ -80,7 +81,7 @@ export async function applyReportsWithin(
           return {
             suppressing: fates,
             counted: fates
-              .filter(({ job }) => changed.has(store.textOfKey(job)))
+              .filter(({ job }) => changed.has(textOfKey(job)))
               .map((fate) => ({ ...fate, wasHandedOff: false })),
           };
         },
@@ -94,7 +95,7 @@ export async function applyReportsWithin(
 function strongestReports(reports: readonly Report[]): Report[] {
   const strongest = new Map<string, Report>();
   for (const report of reports) {
-    const key = store.textOfKey(report.job);
+    const key = textOfKey(report.job);
     const other = strongest.get(key);
     if (other === undefined || statusRanks[report.status] > statusRanks[other.status])
       strongest.set(key, report);
@@ -106,14 +107,14 @@ function strongestReports(reports: readonly Report[]): Report[] {
 async function findFates(transaction: Transaction, reports: readonly Report[]): Promise<RecipientFate[]> {
   const addressKeys = new Map(
     (
-      await store.findAddressKeys(
+      await findAddressKeys(
         transaction,
         reports.map(({ job }) => job),
       )
-    ).map((recipient) => [store.textOfKey(recipient), recipient.addressKey]),
+    ).map((recipient) => [textOfKey(recipient), recipient.addressKey]),
   );
   return reports.flatMap((report) => {
-    const addressKey = addressKeys.get(store.textOfKey(report.job));
+    const addressKey = addressKeys.get(textOfKey(report.job));
     return addressKey === undefined ? [] : [{ ...report, addressKey }];
   });
 }

@@ -2,7 +2,7 @@ import type { SendingChannel } from '../../channels/channel.ts';
 import { type Connection, statement, unpreparedStatement } from '../../platform/postgres/database.ts';
 import { deleteOldRows } from '../../platform/postgres/old-rows.ts';
 import type { Secrets } from '../../platform/secrets.ts';
-import type { JobKey } from '../delivery/queue-store.ts';
+import type { RecipientKey } from '../keys.ts';
 
 /**
  * What stands for the provider's id where a hand-off was cut off before it was known: the number, as a keyed hash. It
@@ -19,7 +19,7 @@ export const providerIdMaxAgeMs = 8 * 24 * 60 * 60_000;
  * Under which id a provider knows a message. Providers begin anew with their numbers now and then: an id stands for
  * the last message that had it.
  */
-export type ProviderId = { job: JobKey; channel: SendingChannel; providerMessageId: string };
+export type ProviderId = { job: RecipientKey; channel: SendingChannel; providerMessageId: string };
 
 const insertAll = statement(
   'provider_ids_insert',
@@ -69,7 +69,7 @@ export async function findByProviderIds(
   connection: Connection,
   channel: SendingChannel,
   providerMessageIds: readonly string[],
-): Promise<Map<string, JobKey>> {
+): Promise<Map<string, RecipientKey>> {
   const rows = await connection.rows(selectAll, [channel, providerMessageIds]);
   return new Map(
     rows.map((row) => [

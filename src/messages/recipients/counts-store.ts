@@ -1,7 +1,7 @@
 import { type Connection, statement, unpreparedStatement } from '../../platform/postgres/database.ts';
 import { hasKeyOf } from '../../platform/postgres/lookup.ts';
-import type { MessageKey } from '../delivery/queue-store.ts';
 import { fateOfRecipient, type RecipientFate } from '../status.ts';
+import type { MessageKey } from '../keys.ts';
 
 const insertAll = statement(
   'recipient_changes_insert',

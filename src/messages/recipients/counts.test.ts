@@ -10,11 +10,11 @@ import {
   type Transaction,
   unpreparedStatement,
 } from '../../platform/postgres/database.ts';
-import type { JobKey } from '../delivery/queue-store.ts';
 import { countChangedRecipients, noteRecipientChanges } from './counts.ts';
 import { sumRecipientCounts } from './counts-store.ts';
 import { recipientStatuses, type RecipientStatus } from '../schema.ts';
 import type { RecipientFate } from '../status.ts';
+import type { RecipientKey } from '../keys.ts';
 
 let testDatabase: TestDatabase;
 let database: Database;
@@ -101,7 +101,7 @@ async function change(transaction: Transaction, changes: readonly Change[]): Pro
   );
 }
 
-function keyOf(messageId: string, ordinal: number): JobKey {
+function keyOf(messageId: string, ordinal: number): RecipientKey {
   return { organizationId, messageId, ordinal };
 }
 

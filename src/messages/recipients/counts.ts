@@ -1,7 +1,7 @@
 import type { NewId } from '../../platform/ids.ts';
 import type { Database, Transaction } from '../../platform/postgres/database.ts';
-import type { JobKey, MessageKey } from '../delivery/queue-store.ts';
 import * as store from './counts-store.ts';
+import type { MessageKey, RecipientKey } from '../keys.ts';
 
 /**
  * How many recipients of a campaign have come how far. Nobody counts up or down: whoever changes recipients leaves a
@@ -22,7 +22,7 @@ const ordinalsMax = 20;
 export async function noteRecipientChanges(
   transaction: Transaction,
   newId: NewId,
-  recipients: readonly JobKey[],
+  recipients: readonly RecipientKey[],
 ): Promise<void> {
   const changes = new Map<string, { message: MessageKey; id: string; slices: Set<number> }>();
   for (const { organizationId, messageId, ordinal } of recipients) {

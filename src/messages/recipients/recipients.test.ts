@@ -4,8 +4,8 @@ import { systemClock } from '../../platform/clock.ts';
 import { createIds } from '../../platform/ids.ts';
 import { type Database, openDatabase, unpreparedStatement } from '../../platform/postgres/database.ts';
 import { emailChannel } from '../../email/channel.ts';
-import { type ChangedRecipient, raiseStatuses } from '../delivery/queue-store.ts';
 import { changeRecipients } from './recipients.ts';
+import { type ChangedRecipient, raiseStatuses } from './store.ts';
 
 const newId = createIds(systemClock);
 let testDatabase: TestDatabase;

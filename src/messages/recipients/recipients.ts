@@ -3,11 +3,13 @@ import { groupBy } from '../../platform/grouping.ts';
 import type { NewId } from '../../platform/ids.ts';
 import type { Transaction } from '../../platform/postgres/database.ts';
 import type { MessageChannel } from '../channel.ts';
-import * as store from '../delivery/queue-store.ts';
 import { noteRecipientChanges } from './counts.ts';
 import { countFates, type ReputationTools } from './reputation.ts';
 import { type RecipientFate, suppressByFate } from './suppressing.ts';
 import { findListeners, tellOfContacts } from './told-contacts.ts';
+import { type MessageKey, type RecipientKey, textOfKey, uniqueMessages } from '../keys.ts';
+import { lockMessagesOf, refreshMessages } from '../status-store.ts';
+import { type ChangedRecipient, lockRecipientsOf } from './store.ts';
 
 /**
  * The one place where recipients change. Outcomes, reports, opens and clicks, opt-outs, erasures and recipients that
@@ -24,17 +26,17 @@ import { findListeners, tellOfContacts } from './told-contacts.ts';
 export type RecipientTools = {
   newId: NewId;
   /** Is handed every change, within its transaction: what is told to others about recipients is written down here. */
-  outbox?: (transaction: Transaction, changed: readonly store.ChangedRecipient[]) => Promise<void>;
+  outbox?: (transaction: Transaction, changed: readonly ChangedRecipient[]) => Promise<void>;
 };
 
 export type RecipientChange = {
   at: Date;
   /** Under whose role it is done; left out where the transaction is under one, or serves all organizations at once. */
   organizationIds?: readonly string[];
-  holds?: { messages: readonly store.MessageKey[]; recipients: readonly store.JobKey[] };
-  write: () => Promise<readonly store.ChangedRecipient[]>;
+  holds?: { messages: readonly MessageKey[]; recipients: readonly RecipientKey[] };
+  write: () => Promise<readonly ChangedRecipient[]>;
   /** Left out where the change says nothing of how far a message has come. */
-  channelOf?: (recipient: store.JobKey) => MessageChannel;
+  channelOf?: (recipient: RecipientKey) => MessageChannel;
   told: ToldChange;
   judgement?: Judgement;
   /** Statements that are sent along, given the keys of those that were changed. */
@@ -44,11 +46,11 @@ export type RecipientChange = {
 };
 
 /** Of whom segments may think otherwise: those of these recipients that were changed, or these contacts. */
-export type ToldChange = { recipients: readonly store.JobKey[] } | { contacts: readonly MessagedContact[] };
+export type ToldChange = { recipients: readonly RecipientKey[] } | { contacts: readonly MessagedContact[] };
 
 export type Judgement = {
   tools: SuppressionTools & ReputationTools;
-  channelOf: (recipient: store.JobKey) => MessageChannel;
+  channelOf: (recipient: RecipientKey) => MessageChannel;
   /** Given the keys of those that were changed. */
   judge: (changed: ReadonlySet<string>) => Promise<JudgedFates>;
 };
@@ -94,20 +96,20 @@ async function writeChange(
 ): Promise<{ haveContactsChanged: boolean }> {
   const { at, told, holds, channelOf } = change;
   if (holds !== undefined) {
-    await store.lockMessagesOf(transaction, holds.messages);
-    await store.lockRecipientsOf(transaction, holds.recipients);
+    await lockMessagesOf(transaction, holds.messages);
+    await lockRecipientsOf(transaction, holds.recipients);
   }
   const [changed, listeners] = await Promise.all([
     change.write(),
     findListeners(transaction, 'recipients' in told ? told.recipients : told.contacts),
   ]);
-  const keys = new Set(changed.map(store.textOfKey));
+  const keys = new Set(changed.map(textOfKey));
   const transactional = changed.filter(({ contactId }) => contactId === null);
   // All of it is sent at once, unless a bounce has to be looked into.
   const [haveContactsChanged] = await Promise.all([
     tellOfContacts(transaction, tools.newId, listeners, contactsOf(told, changed)),
     ...(channelOf === undefined ? [] : [...groupBy(transactional, channelOf)]).map(([channel, recipients]) =>
-      store.refreshMessages(transaction, channel, store.uniqueMessages(recipients), at),
+      refreshMessages(transaction, channel, uniqueMessages(recipients), at),
     ),
     noteRecipientChanges(
       transaction,
@@ -120,13 +122,10 @@ async function writeChange(
   return { haveContactsChanged };
 }
 
-function contactsOf(
-  told: ToldChange,
-  changed: readonly store.ChangedRecipient[],
-): readonly MessagedContact[] {
+function contactsOf(told: ToldChange, changed: readonly ChangedRecipient[]): readonly MessagedContact[] {
   if ('contacts' in told) return changed.length > 0 ? told.contacts : [];
-  const keys = new Set(told.recipients.map(store.textOfKey));
-  return changed.filter((recipient) => keys.has(store.textOfKey(recipient)));
+  const keys = new Set(told.recipients.map(textOfKey));
+  return changed.filter((recipient) => keys.has(textOfKey(recipient)));
 }
 
 async function followFates(
@@ -134,7 +133,7 @@ async function followFates(
   { outbox }: RecipientTools,
   { judgement }: RecipientChange,
   written: {
-    changed: readonly store.ChangedRecipient[];
+    changed: readonly ChangedRecipient[];
     keys: ReadonlySet<string>;
     finish: (fates: JudgedFates | null) => Promise<void>;
   },

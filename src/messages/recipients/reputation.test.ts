@@ -6,12 +6,12 @@ import { now } from '../../platform/clock.ts';
 import { createIds } from '../../platform/ids.ts';
 import { type Log, silentLog } from '../../platform/log.ts';
 import { type Database, openDatabase, unpreparedStatement } from '../../platform/postgres/database.ts';
-import type { Failure } from '../delivery/queue-store.ts';
 import { countFates, forgiveReputation, judgeReputation } from './reputation.ts';
 import { findSuspension } from '../refusals.ts';
 import type { RecipientStatus } from '../schema.ts';
 import { emailChannel } from '../../email/channel.ts';
 import { smsChannel } from '../../sms/channel.ts';
+import type { Failure } from './store.ts';
 
 let testDatabase: TestDatabase;
 let database: Database;

@@ -1,9 +1,9 @@
 import { addSuppressions, type SuppressionReason, type SuppressionTools } from '../../audience/audience.ts';
 import type { Transaction } from '../../platform/postgres/database.ts';
 import type { AddressJudgement, MessageChannel } from '../channel.ts';
-import type { Failure } from '../delivery/queue-store.ts';
-import * as store from '../delivery/queue-store.ts';
 import type { RecipientStatus } from '../schema.ts';
+import type { RecipientKey } from '../keys.ts';
+import { type Failure, findSoftRuns } from './store.ts';
 
 /**
  * Who must not be written to again. An address that does not exist is suppressed at its first bounce, and so is
@@ -12,7 +12,7 @@ import type { RecipientStatus } from '../schema.ts';
  * outcome every time: none of it suppresses them.
  */
 export type RecipientFate = {
-  job: store.JobKey;
+  job: RecipientKey;
   addressKey: string;
   status: RecipientStatus | null;
   failure: Failure | null;
@@ -62,7 +62,7 @@ async function findLongRuns(
   { failureClasses }: AddressJudgement,
 ): Promise<RecipientFate[]> {
   if (soft.length === 0) return [];
-  const isLong = await store.findSoftRuns(
+  const isLong = await findSoftRuns(
     transaction,
     soft.map(({ job, addressKey }) => ({ organizationId: job.organizationId, addressKey })),
     { length: softRunLength, failureClasses },

@@ -1,6 +1,6 @@
 import { isUuid } from '../../platform/ids.ts';
 import { isEqualDigest, type Secrets } from '../../platform/secrets.ts';
-import type { JobKey } from '../delivery/queue-store.ts';
+import type { RecipientKey } from '../keys.ts';
 
 /**
  * What links in a copy say of whose copy it is: organization, message and ordinal, and a keyed hash of them. It holds
@@ -24,7 +24,10 @@ const ordinalMax = 2_147_483_647;
 const signatureStarts: Readonly<Record<TokenPurpose, number>> = { tracking: 0, unsubscribe: signatureBytes };
 
 /** The tokens of one copy, 64 characters of base64url (RFC 4648 §5) each. Throws if that is no recipient's key. */
-export function writeRecipientTokens(secrets: Secrets, recipient: JobKey): Record<TokenPurpose, string> {
+export function writeRecipientTokens(
+  secrets: Secrets,
+  recipient: RecipientKey,
+): Record<TokenPurpose, string> {
   const { organizationId, messageId, ordinal } = recipient;
   if (!isUuid(organizationId) || !isUuid(messageId)) throw new Error('a token needs UUIDs');
   if (!Number.isInteger(ordinal) || ordinal < 0 || ordinal > ordinalMax)
@@ -41,7 +44,11 @@ export function writeRecipientTokens(secrets: Secrets, recipient: JobKey): Recor
 }
 
 /** Whose copy a token speaks of, or null if this installation has not written it, or for another purpose. */
-export function readRecipientToken(secrets: Secrets, purpose: TokenPurpose, token: string): JobKey | null {
+export function readRecipientToken(
+  secrets: Secrets,
+  purpose: TokenPurpose,
+  token: string,
+): RecipientKey | null {
   if (!tokenPattern.test(token)) return null;
   const bytes = Buffer.from(token, 'base64url');
   const ordinal = bytes.readUInt32BE(2 * uuidBytes);
@@ -60,7 +67,7 @@ export function readRecipientToken(secrets: Secrets, purpose: TokenPurpose, toke
 
 const hashPurpose = 'recipient token';
 
-function signedText({ organizationId, messageId, ordinal }: JobKey): string {
+function signedText({ organizationId, messageId, ordinal }: RecipientKey): string {
   return `${organizationId}\n${messageId}\n${ordinal}`.toLowerCase();
 }
 
@@ -75,11 +82,11 @@ function readUuid(bytes: Buffer, start: number): string {
 }
 
 /** Of a text: what its provider is given, to say of whom it reports. */
-export function writeReportToken(secrets: Secrets, recipient: JobKey): string {
+export function writeReportToken(secrets: Secrets, recipient: RecipientKey): string {
   return writeRecipientTokens(secrets, recipient).tracking;
 }
 
 /** Null if this installation has not written it. */
-export function readReportToken(secrets: Secrets, token: string): JobKey | null {
+export function readReportToken(secrets: Secrets, token: string): RecipientKey | null {
   return readRecipientToken(secrets, 'tracking', token);
 }

@@ -43,7 +43,7 @@ export const leases: readonly Mutant[] = [
     harm: 'a worker that was buried without hearing of it sends what another sends too',
   },
   {
-    file: 'src/messages/delivery/queue-store.ts',
+    file: 'src/messages/delivery/claim-store.ts',
     from: 'where due_at <= $3 and exists (select from claimant)',
     to: 'where due_at <= $3',
     tests: ['src/messages/delivery/burial.test.ts'],
@@ -51,7 +51,7 @@ export const leases: readonly Mutant[] = [
     harm: 'what a buried worker claims stays claimed for ever, and is never sent',
   },
   {
-    file: 'src/messages/delivery/queue-store.ts',
+    file: 'src/messages/delivery/hand-off-store.ts',
     from: '$7::bigint[]\n   from claimant',
     to: '$7::bigint[]',
     tests: ['src/messages/delivery/burial.test.ts'],

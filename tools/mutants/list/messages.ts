@@ -75,7 +75,7 @@ export const messages: readonly Mutant[] = [
     harm: 'a mailbox is suppressed a message too early',
   },
   {
-    file: 'src/messages/delivery/queue-store.ts',
+    file: 'src/messages/recipients/store.ts',
     from: 'where organization_id = wanted.organization_id\n             and address_key = wanted.address_key\n             and drop_reason is null',
     to: 'where address_key = wanted.address_key\n             and drop_reason is null',
     tests: ['src/messages/feedback/feedback.test.ts'],
@@ -83,7 +83,7 @@ export const messages: readonly Mutant[] = [
     harm: 'soft bounces of one organization suppress an address for another',
   },
   {
-    file: 'src/messages/delivery/queue-store.ts',
+    file: 'src/messages/recipients/store.ts',
     from: "and not (status = 'failed' and failure_class <> all ($4::text[]))",
     to: '',
     tests: ['src/messages/feedback/feedback.test.ts'],
@@ -91,7 +91,7 @@ export const messages: readonly Mutant[] = [
     harm: 'messages refused for their content end a run of soft bounces',
   },
   {
-    file: 'src/messages/delivery/queue-store.ts',
+    file: 'src/messages/recipients/store.ts',
     from: "where latest.status in ('bounced', 'failed') and latest.failure_type = 'soft'",
     to: "where latest.failure_type = 'soft'",
     tests: ['src/messages/feedback/feedback.test.ts'],
@@ -99,7 +99,7 @@ export const messages: readonly Mutant[] = [
     harm: 'delivered messages that were put off before count as soft bounces',
   },
   {
-    file: 'src/messages/delivery/queue-store.ts',
+    file: 'src/messages/delivery/settlement-store.ts',
     from: 'and q.claimed_by = $4 and s.due_at is null',
     to: 'and s.due_at is null',
     tests: ['src/messages/delivery/settlement-writer.test.ts'],
@@ -107,7 +107,7 @@ export const messages: readonly Mutant[] = [
     harm: "a worker that lost its lease settles jobs that are another's by now",
   },
   {
-    file: 'src/messages/delivery/queue-store.ts',
+    file: 'src/messages/delivery/settlement-store.ts',
     from: 'and q.claimed_by = $4 and s.due_at is not null',
     to: 'and s.due_at is not null',
     tests: ['src/messages/delivery/settlement-writer.test.ts'],
@@ -115,7 +115,7 @@ export const messages: readonly Mutant[] = [
     harm: "a worker that lost its lease gives back jobs that are another's by now",
   },
   {
-    file: 'src/messages/delivery/queue-store.ts',
+    file: 'src/messages/delivery/settlement-store.ts',
     from: 'ambiguities = q.ambiguities + s.is_ambiguous::integer, set_aside_at',
     to: 'set_aside_at',
     tests: ['src/messages/delivery/settlement-writer.test.ts'],
@@ -123,7 +123,7 @@ export const messages: readonly Mutant[] = [
     harm: 'an ambiguity is forgotten, and the message repeated for ever',
   },
   {
-    file: 'src/messages/delivery/queue-store.ts',
+    file: 'src/messages/delivery/settlement-store.ts',
     from: 'handed_off_at = case when s.was_handed_off then coalesce(r.handed_off_at, $5) else r.handed_off_at end,',
     to: '',
     tests: ['src/messages/delivery/settlement-writer.test.ts'],
@@ -131,7 +131,7 @@ export const messages: readonly Mutant[] = [
     harm: 'nobody is ever shown as handed off',
   },
   {
-    file: 'src/messages/delivery/queue-store.ts',
+    file: 'src/messages/delivery/settlement-store.ts',
     from: 'drop_reason = coalesce(r.drop_reason, s.drop_reason),',
     to: '',
     tests: ['src/messages/delivery/settlement-writer.test.ts'],
@@ -139,7 +139,7 @@ export const messages: readonly Mutant[] = [
     harm: 'why somebody was dropped is lost',
   },
   {
-    file: 'src/messages/delivery/queue-store.ts',
+    file: 'src/messages/recipients/store.ts',
     from: "and r.drop_reason is null\n     and (\n       ${rankOf('report.status')}",
     to: "and (\n       ${rankOf('report.status')}",
     tests: ['src/messages/feedback/feedback.test.ts'],
@@ -147,7 +147,7 @@ export const messages: readonly Mutant[] = [
     harm: 'somebody who was dropped gets tracking events',
   },
   {
-    file: 'src/messages/delivery/queue-store.ts',
+    file: 'src/messages/delivery/content-store.ts',
     from: "     and not exists (\n       select from delivery_queue q\n       where ${hasKeyOf('q', 'finished', ['message_id'])}\n     )`",
     to: '     `',
     tests: ['src/messages/delivery/settlement-writer.test.ts'],
@@ -212,7 +212,7 @@ export const messages: readonly Mutant[] = [
   },
   {
     file: 'src/messages/feedback/feedback.ts',
-    from: '.filter(({ job }) => changed.has(store.textOfKey(job)))',
+    from: '.filter(({ job }) => changed.has(textOfKey(job)))',
     to: '',
     tests: ['src/messages/feedback/feedback.test.ts'],
     named: 'counts once towards the reputation',
@@ -244,7 +244,7 @@ export const messages: readonly Mutant[] = [
   },
   {
     file: 'src/messages/recipients/recipients.ts',
-    from: 'store.refreshMessages(transaction, channel, store.uniqueMessages(recipients), at),',
+    from: 'refreshMessages(transaction, channel, uniqueMessages(recipients), at),',
     to: 'Promise.resolve(),',
     tests: ['src/messages/feedback/feedback.test.ts'],
     named: 'a report settles what was uncertain, and brings the message up to date',
@@ -342,8 +342,8 @@ export const messages: readonly Mutant[] = [
   },
   {
     file: 'src/messages/delivery/settlement-writer.ts',
-    from: 'settlements.filter(({ job }) => changed.has(store.textOfKey(job)));',
-    to: 'settlements.filter(({ job }) => changed.has(store.textOfKey(job)) || true);',
+    from: 'settlements.filter(({ job }) => changed.has(textOfKey(job)));',
+    to: 'settlements.filter(({ job }) => changed.has(textOfKey(job)) || true);',
     tests: ['src/messages/delivery/settlement-writer.test.ts'],
     named: 'what a worker settles after it has lost the claim',
     harm: 'what a worker without its claim settles is counted and suppressed all the same',
@@ -553,7 +553,7 @@ export const messages: readonly Mutant[] = [
   {
     file: 'src/messages/delivery/settlement-writer.ts',
     from: '    tools.log.warn({ epoch, jobs }',
-    to: `    await store.deleteMarkers(tools.database, epoch);
+    to: `    await deleteMarkers(tools.database, epoch);
     tools.log.warn({ epoch, jobs }`,
     tests: ['src/messages/delivery/settlement-writer.test.ts'],
     named: 'five claims of a worker that ended',
@@ -649,31 +649,31 @@ export const messages: readonly Mutant[] = [
     harm: 'an error after the marker counts as not sent, and the message is repeated',
   },
   {
-    file: 'src/messages/delivery/queue-store.ts',
+    file: 'src/messages/delivery/claim-store.ts',
     from: 'and claimed_by is null and set_aside_at is null and crashes < ${suspectCrashes}',
     to: 'and claimed_by is null and set_aside_at is null',
-    tests: ['src/messages/delivery/queue-store.test.ts'],
+    tests: ['src/messages/delivery/claim-store.test.ts'],
     named: 'is claimed by itself',
     harm: 'a message that takes workers down takes others along',
   },
   {
-    file: 'src/messages/delivery/queue-store.ts',
+    file: 'src/messages/delivery/claim-store.ts',
     from: 'limit (select greatest($4 / count(*), 1) from served)',
     to: 'limit $4',
-    tests: ['src/messages/delivery/queue-store.test.ts'],
+    tests: ['src/messages/delivery/claim-store.test.ts'],
     named: 'takes no more than its share',
     harm: 'one organization takes a whole claim',
   },
   {
-    file: 'src/messages/delivery/queue-store.ts',
+    file: 'src/messages/delivery/claim-store.ts',
     from: 'where channel = $7 and lane = $1 and organization_id = served.organization_id and due_at <= $3\n         and claimed_by is null',
     to: 'where lane = $1 and organization_id = served.organization_id and due_at <= $3\n         and claimed_by is null',
-    tests: ['src/messages/delivery/queue-store.test.ts'],
+    tests: ['src/messages/delivery/claim-store.test.ts'],
     named: 'for one channel and one lane',
     harm: 'email jobs are handed to the SMS provider',
   },
   {
-    file: 'src/messages/delivery/queue-store.ts',
+    file: 'src/messages/delivery/claim-store.ts',
     from: '       limit (select greatest($4 / count(*), 1) from served)\n       for update skip locked',
     to: '       limit (select greatest($4 / count(*), 1) from served)',
     tests: ['test/regressions/races.test.ts'],
@@ -697,7 +697,7 @@ export const messages: readonly Mutant[] = [
     harm: 'what comes for an organization that the scan has passed waits for seconds',
   },
   {
-    file: 'src/messages/delivery/queue-store.ts',
+    file: 'src/messages/recipients/store.ts',
     from: "diagnostic = case when r.address <> '' then coalesce(report.diagnostic, r.diagnostic) end,",
     to: 'diagnostic = coalesce(report.diagnostic, r.diagnostic),',
     tests: ['test/journeys/contacts.test.ts'],
@@ -705,7 +705,7 @@ export const messages: readonly Mutant[] = [
     harm: 'an erased address can be read in what a server says afterwards',
   },
   {
-    file: 'src/messages/delivery/queue-store.ts',
+    file: 'src/messages/delivery/claim-store.ts',
     from: 'and lane < 2 and exists (select from claimant)',
     to: 'and lane < 2',
     tests: ['src/messages/delivery/burial.test.ts'],
@@ -713,7 +713,7 @@ export const messages: readonly Mutant[] = [
     harm: 'a buried worker claims a suspect that nobody will recover',
   },
   {
-    file: 'src/messages/delivery/queue-store.ts',
+    file: 'src/messages/delivery/claim-store.ts',
     from: 'left join announced a using (organization_id, message_id, ordinal, claim_number)',
     to: 'left join announced a using (organization_id, message_id, ordinal)',
     tests: ['test/journeys/delivery.test.ts'],
@@ -817,7 +817,7 @@ export const messages: readonly Mutant[] = [
     harm: 'of several who must not be written to only one is settled, and the others stay claimed',
   },
   {
-    file: 'src/messages/delivery/queue-store.ts',
+    file: 'src/messages/recipients/store.ts',
     from: "     uncertain = r.uncertain and report.status = 'delayed',",
     to: '     uncertain = false,',
     tests: ['src/messages/feedback/feedback.test.ts'],
@@ -825,15 +825,15 @@ export const messages: readonly Mutant[] = [
     harm: 'a delay on the way settles what is uncertain',
   },
   {
-    file: 'src/messages/delivery/queue-store.ts',
-    from: '   order by wanted.organization_id, wanted.id\n   for no key update of m`,\n);\n\n/**\n * Holds messages until',
-    to: '   order by wanted.organization_id, wanted.id`,\n);\n\n/**\n * Holds messages until',
+    file: 'src/messages/status-store.ts',
+    from: '   order by wanted.organization_id, wanted.id\n   for no key update of m`,',
+    to: '   order by wanted.organization_id, wanted.id`,',
     tests: ['test/regressions/races.test.ts'],
     named: 'of an email leave it',
     harm: 'a message whose last two recipients end at the same moment is never finished',
   },
   {
-    file: 'src/messages/delivery/queue-store.ts',
+    file: 'src/messages/recipients/store.ts',
     from: "${rankOf('report.status')} > ${rankOf('r.status')}\n       -- It says",
     to: 'true\n       -- It says',
     tests: ['src/messages/feedback/feedback.test.ts'],
@@ -841,7 +841,7 @@ export const messages: readonly Mutant[] = [
     harm: 'reports that come out of order set a status back',
   },
   {
-    file: 'src/messages/delivery/queue-store.ts',
+    file: 'src/messages/recipients/store.ts',
     from: '     handed_off_at = coalesce(r.handed_off_at, $4),',
     to: '     handed_off_at = r.handed_off_at,',
     tests: ['src/messages/delivery/settlement-writer.test.ts'],

@@ -1,11 +1,11 @@
 import { concatInSteps, runInSteps } from '../../../../platform/steps.ts';
-import type { RecipientReference, RemoteReply, SendOutcome } from '../../../outcome.ts';
+import type { RecipientKey, RemoteReply, SendOutcome } from '../../../outcome.ts';
 import type { EmailHandOff, EmailProvider } from '../../provider.ts';
 import { readSimulatorName, simulatorDomain } from '../../simulator.ts';
 
 /** What the sandbox keeps of a message that was handed to it. */
 export type SandboxDelivery = {
-  reference: RecipientReference;
+  reference: RecipientKey;
   recipient: string;
   sender: string;
   outcome: SimulatedOutcome;
@@ -18,7 +18,7 @@ export type SandboxTools = {
   /** Keeps a delivery in the inbox; resolves once it is safe there. */
   keep: (delivery: SandboxDelivery) => Promise<void>;
   /** A simulated person has called the message spam. */
-  reportComplaint: (reference: RecipientReference) => Promise<void>;
+  reportComplaint: (reference: RecipientKey) => Promise<void>;
 };
 
 /** More would only fill the database's connections. */

@@ -1,10 +1,10 @@
 import type { Clock } from '../../../../platform/clock.ts';
-import type { RecipientReference, RemoteReply, SendOutcome } from '../../../outcome.ts';
+import type { RecipientKey, RemoteReply, SendOutcome } from '../../../outcome.ts';
 import type { SmsFailure, SmsHandOff, SmsIntake, SmsProvider, SmsReceipt } from '../../provider.ts';
 
 /** What the sandbox keeps of a text that was handed to it. */
 export type SandboxText = {
-  reference: RecipientReference;
+  reference: RecipientKey;
   recipient: string;
   sender: string;
   outcome: SimulatedTextOutcome;
@@ -187,7 +187,7 @@ function fateOf(outcome: SimulatedTextOutcome): Pick<SmsReceipt, 'status' | 'fai
   }
 }
 
-function messageIdOf(reference: RecipientReference): string {
+function messageIdOf(reference: RecipientKey): string {
   return `${reference.messageId}.${reference.ordinal}`;
 }
 

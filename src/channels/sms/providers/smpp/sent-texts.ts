@@ -1,4 +1,4 @@
-import type { RecipientReference } from '../../../outcome.ts';
+import type { RecipientKey } from '../../../outcome.ts';
 
 /**
  * What has lately been handed off, so that a receipt finds its text. Bounded; what is forgotten, or was handed off
@@ -13,7 +13,7 @@ import type { RecipientReference } from '../../../outcome.ts';
  */
 export type SentText = {
   providerMessageId: string;
-  reference: RecipientReference;
+  reference: RecipientKey;
   /** E.164, with its plus. */
   to: string;
   senderName: string;

@@ -1,5 +1,5 @@
 import type { Clock } from '../../../../platform/clock.ts';
-import type { RecipientReference, SendOutcome } from '../../../outcome.ts';
+import type { RecipientKey, SendOutcome } from '../../../outcome.ts';
 import type { SmsFailure, SmsHandOff, SmsProvider, SmsSender } from '../../provider.ts';
 import { createClient } from './exchange.ts';
 import type { Call, Client } from './exchange.ts';
@@ -15,7 +15,7 @@ import type { TwilioUrl } from './url.ts';
 export type TwilioProviderOptions = {
   url: TwilioUrl;
   /** Where Twilio tells what becomes of this text: public, and without a password or an underscore in its host. */
-  callbackUrl: (reference: RecipientReference) => string;
+  callbackUrl: (reference: RecipientKey) => string;
   clock: Clock;
   /** PEM of the authorities to trust instead of the machine's. */
   authorities?: string;

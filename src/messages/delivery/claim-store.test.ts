@@ -3,9 +3,9 @@ import { createTestDatabase, type TestDatabase } from '../../../test/support/tes
 import { dateOf, systemClock } from '../../platform/clock.ts';
 import { createIds } from '../../platform/ids.ts';
 import { type Database, openDatabase, unpreparedStatement } from '../../platform/postgres/database.ts';
-import { type Claim, claimDueJobs, claimSuspect } from './queue-store.ts';
 import { messageChannels } from '../../../test/support/channels.ts';
 import { emailChannel } from '../../email/channel.ts';
+import { type Claim, claimDueJobs, claimSuspect } from './claim-store.ts';
 
 let testDatabase: TestDatabase;
 let database: Database;

@@ -1,0 +1,255 @@
+import type { SendingChannel } from '../../channels/channel.ts';
+import {
+  type Connection,
+  type Database,
+  statement,
+  unpreparedStatement,
+} from '../../platform/postgres/database.ts';
+import { hasKeyOf } from '../../platform/postgres/lookup.ts';
+import { inOneRoundTrip } from '../../platform/postgres/round-trip.ts';
+import { unburiedWorker } from '../../platform/queue/lease.ts';
+import type { Job, MessageChannel, MessageChannels } from '../channel.ts';
+import { recipientKey } from '../keys.ts';
+
+export type ClaimWish = {
+  epoch: number;
+  /** Not used before by this worker. */
+  claimNumber: number;
+  at: Date;
+  channel: MessageChannel;
+  lane: 0 | 1;
+  itemsMax: number;
+  /** Organizations are served in turns: this one was the last to have its turn. */
+  afterOrganizationId: string;
+  /** Organizations looked at. */
+  organizationsMax?: number;
+};
+
+export type Claim = {
+  jobs: Job[];
+  /** The last organization that had its turn. */
+  lastOrganizationId: string;
+  /** No organization stands behind it. */
+  isScanOver: boolean;
+  /** When the first of what was seen, and is not due yet, falls due. */
+  nextDueAt: Date | null;
+  hasSuspects: boolean;
+};
+
+/** After so many claims that ended with the death of their worker, a job is tried alone, and then set aside. */
+export const suspectCrashes = 2;
+
+/** Fewer would let deferred mail of many hide what is due of others. */
+const defaultOrganizationsMax = 200;
+
+/**
+ * A loose index scan over delivery_queue_due finds the organizations that have something due, and each gets an equal
+ * share. Rows that another worker is claiming at this moment are skipped. A worker that was buried gets nothing.
+ */
+const claimDue = statement<ClaimRow>(
+  'queue_claim_due',
+  `with recursive claimant as (
+     ${unburiedWorker('$5')}
+   ), active (organization_id, due_at, position) as (
+     (select organization_id, due_at, 1
+      from delivery_queue
+      where channel = $7 and lane = $1 and claimed_by is null and set_aside_at is null and organization_id > $2
+      order by organization_id, due_at
+      limit 1)
+     union all
+     select next.organization_id, next.due_at, active.position + 1
+     from active
+     cross join lateral (
+       select organization_id, due_at
+       from delivery_queue
+       where channel = $7 and lane = $1 and claimed_by is null and set_aside_at is null
+         and organization_id > active.organization_id
+       order by organization_id, due_at
+       limit 1
+     ) next
+     where active.position < $8::integer
+   ), served as (
+     select organization_id
+     from active
+     where due_at <= $3 and exists (select from claimant)
+     order by position
+     limit $4
+   ), due as (
+     select job.organization_id, job.message_id, job.ordinal
+     from served
+     cross join lateral (
+       select organization_id, message_id, ordinal
+       from delivery_queue
+       where channel = $7 and lane = $1 and organization_id = served.organization_id and due_at <= $3
+         and claimed_by is null and set_aside_at is null and crashes < ${suspectCrashes}
+       order by due_at
+       limit (select greatest($4 / count(*), 1) from served)
+       for update skip locked
+     ) job
+   ), claimed as (
+     update delivery_queue q
+     set claimed_by = $5, claim_number = $6
+     from due
+     where ${hasKeyOf('q', 'due', recipientKey)}
+     returning q.organization_id, q.message_id, q.ordinal, q.channel, q.lane, q.accepted_at, q.content_bytes,
+       q.attempts, q.ambiguities, q.crashes, q.claim_number
+   ), seen as (
+     select
+       (select count(*) from served) < $4 and (select count(*) from active) < $8::integer as is_scan_over,
+       case
+         when (select count(*) from served) < $4
+         then (select organization_id from active order by position desc limit 1)
+         else (select organization_id from active where due_at <= $3 order by position offset $4 - 1 limit 1)
+       end as last_organization_id,
+       (select min(due_at) from active where due_at > $3) as next_due_at,
+       -- In their order, which only the index of the suspects has: others would be read through to find none.
+       (
+         select true from delivery_queue
+         where claimed_by is null and set_aside_at is null and crashes >= ${suspectCrashes} and due_at <= $3
+           and lane < 2
+         order by due_at
+         limit 1
+       ) is not null as has_suspects
+   )
+   select seen.*, claimed.*, r.contact_id, r.address, r.address_key, r.variables
+   from seen
+   left join (claimed join recipients r on ${hasKeyOf('r', 'claimed', recipientKey)}) on true`,
+);
+
+type JobRow = {
+  organization_id: string;
+  message_id: string;
+  ordinal: number;
+  channel: SendingChannel;
+  lane: number;
+  contact_id: string | null;
+  address: string;
+  address_key: string;
+  variables: Job['variables'];
+  accepted_at: Date;
+  content_bytes: number;
+  attempts: number;
+  ambiguities: number;
+  crashes: number;
+  claim_number: number;
+};
+
+type ClaimRow = Omit<JobRow, 'message_id'> & {
+  message_id: string | null;
+  is_scan_over: boolean;
+  last_organization_id: string | null;
+  next_due_at: Date | null;
+  has_suspects: boolean;
+};
+
+export async function claimDueJobs(database: Database, wish: ClaimWish): Promise<Claim> {
+  const rows = await inOneRoundTrip(database, claimDue, [
+    wish.lane,
+    wish.afterOrganizationId,
+    wish.at,
+    wish.itemsMax,
+    wish.epoch,
+    wish.claimNumber,
+    wish.channel.name,
+    wish.organizationsMax ?? defaultOrganizationsMax,
+  ]);
+  const [first] = rows;
+  return {
+    jobs: rows
+      .filter((row): row is ClaimRow & JobRow => row.message_id !== null)
+      .map((row) => toJob(row, wish.channel)),
+    lastOrganizationId: first?.last_organization_id ?? wish.afterOrganizationId,
+    isScanOver: first?.is_scan_over ?? true,
+    nextDueAt: first?.next_due_at ?? null,
+    hasSuspects: first?.has_suspects ?? false,
+  };
+}
+
+/** Claims one job that took workers down, to be tried while nothing else is under way. */
+export async function claimSuspect(
+  connection: Connection,
+  wish: { channels: MessageChannels; epoch: number; claimNumber: number; at: Date },
+): Promise<Job | null> {
+  const [row] = await connection.rows(
+    unpreparedStatement<JobRow>(
+      `with claimant as (
+         ${unburiedWorker('$2')}
+       ), suspect as (
+         select organization_id, message_id, ordinal
+         from delivery_queue
+         where claimed_by is null and set_aside_at is null and due_at <= $1 and crashes >= ${suspectCrashes}
+           and lane < 2 and exists (select from claimant)
+         order by due_at
+         limit 1
+         for update skip locked
+       ), claimed as (
+         update delivery_queue q
+         set claimed_by = $2, claim_number = $3
+         from suspect
+         where q.organization_id = suspect.organization_id
+           and q.message_id = suspect.message_id
+           and q.ordinal = suspect.ordinal
+         returning q.*
+       )
+       select claimed.*, r.contact_id, r.address, r.address_key, r.variables
+       from claimed
+       join recipients r using (organization_id, message_id, ordinal)`,
+    ),
+    [wish.at, wish.epoch, wish.claimNumber],
+  );
+  return row === undefined ? null : toJob(row, wish.channels[row.channel]);
+}
+
+export type ClaimedJob = Job & {
+  /** Its worker was about to hand it off, and may have. */
+  isAnnounced: boolean;
+};
+
+/** What a worker had when it ended, a batch at a time. */
+export async function listClaims(
+  connection: Connection,
+  channels: MessageChannels,
+  { epoch, itemsMax }: { epoch: number; itemsMax: number },
+): Promise<ClaimedJob[]> {
+  const rows = await connection.rows(
+    unpreparedStatement<JobRow & { is_announced: boolean }>(
+      `with announced as (
+         select distinct job.*
+         from hand_offs h
+         cross join lateral unnest(h.organization_ids, h.message_ids, h.ordinals, h.claim_numbers)
+           as job (organization_id, message_id, ordinal, claim_number)
+         where h.epoch = $1
+       )
+       select q.*, r.contact_id, r.address, r.address_key, r.variables, a.claim_number is not null as is_announced
+       from delivery_queue q
+       join recipients r using (organization_id, message_id, ordinal)
+       left join announced a using (organization_id, message_id, ordinal, claim_number)
+       where q.claimed_by = $1
+       limit $2`,
+    ),
+    [epoch, itemsMax],
+  );
+  return rows.map((row) => ({ ...toJob(row, channels[row.channel]), isAnnounced: row.is_announced }));
+}
+
+function toJob(row: JobRow, channel: MessageChannel): Job {
+  const isCampaign = row.lane > 0;
+  return {
+    organizationId: row.organization_id,
+    messageId: row.message_id,
+    ordinal: row.ordinal,
+    channel,
+    policy: channel.policyOf({ isCampaign }),
+    isCampaign,
+    contactId: row.contact_id,
+    address: row.address,
+    addressKey: row.address_key,
+    variables: row.variables,
+    acceptedAt: row.accepted_at,
+    contentBytes: row.content_bytes,
+    attempts: row.attempts,
+    ambiguities: row.ambiguities,
+    crashes: row.crashes,
+    claimNumber: row.claim_number,
+  };
+}

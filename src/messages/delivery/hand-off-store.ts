@@ -1,0 +1,53 @@
+import {
+  type Connection,
+  type Database,
+  statement,
+  unpreparedStatement,
+} from '../../platform/postgres/database.ts';
+import { inOneRoundTrip } from '../../platform/postgres/round-trip.ts';
+import { unburiedWorker } from '../../platform/queue/lease.ts';
+import type { Job } from '../channel.ts';
+import { keyColumns } from '../keys.ts';
+
+const announce = statement<{ batch: number }>(
+  'hand_offs_announce',
+  `with claimant as (
+     ${unburiedWorker('$1')}
+   ), over as (
+     delete from hand_offs where epoch = $1 and batch = any ($3::bigint[])
+   )
+   insert into hand_offs (epoch, batch, organization_ids, message_ids, ordinals, claim_numbers)
+   select $1, $2, $4::uuid[], $5::uuid[], $6::integer[], $7::bigint[]
+   from claimant
+   returning batch`,
+);
+
+/**
+ * Commits "about to hand off" for jobs that the worker has claimed, and removes the markers of batches that are over.
+ * False if the worker was buried meanwhile: then the jobs are others' by now, or will be.
+ */
+export async function announceHandOffs(
+  database: Database,
+  jobs: readonly Job[],
+  marker: { epoch: number; batch: number; batchesOver: readonly number[] },
+): Promise<boolean> {
+  const rows = await inOneRoundTrip(database, announce, [
+    marker.epoch,
+    marker.batch,
+    marker.batchesOver,
+    ...keyColumns(jobs),
+    jobs.map(({ claimNumber }) => claimNumber),
+  ]);
+  return rows.length === 1;
+}
+
+/** Removes the markers of a worker whose claims have all been returned, and of those that are buried. */
+export async function deleteMarkers(connection: Connection, epoch: number): Promise<void> {
+  await connection.rows(
+    unpreparedStatement(
+      `delete from hand_offs h
+       where epoch = $1 or not exists (select from workers where workers.epoch = h.epoch)`,
+    ),
+    [epoch],
+  );
+}

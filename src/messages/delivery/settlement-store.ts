@@ -1,0 +1,117 @@
+import { type Connection, statement } from '../../platform/postgres/database.ts';
+import { hasKeyOf } from '../../platform/postgres/lookup.ts';
+import { toPredicate } from '../../platform/postgres/predicate.ts';
+import type { Job } from '../channel.ts';
+import { keyColumns, recipientKey } from '../keys.ts';
+import { type ChangedRecipient, type ChangedRow, type Failure, toChanged } from '../recipients/store.ts';
+import type { DropReason, RecipientStatus } from '../schema.ts';
+import { rankOf } from '../status.ts';
+
+/** What became of a job, ready to be written. */
+export type Settlement = {
+  job: Job;
+  /** Where the recipient's status goes; null leaves it. */
+  status: RecipientStatus | null;
+  dropReason: DropReason | null;
+  failure: Failure | null;
+  providerMessageId: string | null;
+  /** The hand-off took place, or may have. */
+  wasHandedOff: boolean;
+  /** The hand-off was cut off before its answer. */
+  isAmbiguous: boolean;
+  /** Null: the job is done. */
+  requeue: { dueAt: Date; attempts: number; crashes: number; setAsideAt: Date | null } | null;
+};
+
+/** It was put off before, and is on its way now: `sent` ranks below `delayed`, but follows it here. */
+const isTakenAtLast = toPredicate(`s.status = 'sent' and r.status = 'delayed'`);
+
+const isRaised = toPredicate(`${rankOf('s.status')} > ${rankOf('r.status')} or ${isTakenAtLast}`);
+
+/** A report has said more of the recipient meanwhile, and what it said stays; a hand-off cut off says nothing. */
+const isOvertaken = toPredicate(
+  `s.status is null or (${rankOf('s.status')} < ${rankOf('r.status')} and not ${isTakenAtLast})`,
+);
+
+const settle = statement<ChangedRow>(
+  'queue_settle',
+  `with settlement as (
+     select *
+     from unnest(
+       $1::uuid[], $2::uuid[], $3::integer[], $6::text[], $7::text[], $8::text[], $9::text[], $10::smallint[],
+       $11::text[], $12::text[], $13::text[], $14::text[], $15::boolean[], $16::boolean[], $17::timestamptz[],
+       $18::smallint[], $19::smallint[], $20::timestamptz[]
+     ) as settlement (
+       organization_id, message_id, ordinal, status, drop_reason, failure_type, failure_class, smtp_code,
+       enhanced_code, diagnostic, remote, provider_message_id, was_handed_off, is_ambiguous, due_at,
+       attempts, crashes, set_aside_at
+     )
+   ), done as (
+     delete from delivery_queue q
+     using settlement s
+     where ${hasKeyOf('q', 's', recipientKey)}
+       and q.claimed_by = $4 and s.due_at is null
+     returning s.*
+   ), requeued as (
+     update delivery_queue q
+     set claimed_by = null, claim_number = null, due_at = s.due_at, attempts = s.attempts, crashes = s.crashes,
+       ambiguities = q.ambiguities + s.is_ambiguous::integer, set_aside_at = s.set_aside_at
+     from settlement s
+     where ${hasKeyOf('q', 's', recipientKey)}
+       and q.claimed_by = $4 and s.due_at is not null
+     returning s.*
+   )
+   update recipients r
+   set
+     status = case when ${isRaised} then s.status else r.status end,
+     status_at = case when ${isRaised} then $5 else r.status_at end,
+     drop_reason = coalesce(r.drop_reason, s.drop_reason),
+     handed_off_at = case when s.was_handed_off then coalesce(r.handed_off_at, $5) else r.handed_off_at end,
+     ambiguities = r.ambiguities + s.is_ambiguous::integer,
+     -- Whoever was reported on meanwhile was handed it, and if only that it is on its way.
+     uncertain = (r.uncertain and s.due_at is not null)
+       or (s.is_ambiguous and r.status in ('sent', 'delayed') and (r.handed_off_at is null or r.uncertain)),
+     provider_message_id = coalesce(s.provider_message_id, r.provider_message_id),
+     failure_type = case when ${isOvertaken} then r.failure_type else s.failure_type end,
+     failure_class = case when ${isOvertaken} then r.failure_class else s.failure_class end,
+     smtp_code = case when ${isOvertaken} then r.smtp_code else s.smtp_code end,
+     enhanced_code = case when ${isOvertaken} then r.enhanced_code else s.enhanced_code end,
+     diagnostic = case when ${isOvertaken} then r.diagnostic else s.diagnostic end,
+     remote = case when ${isOvertaken} then r.remote else s.remote end
+   from (select * from done union all select * from requeued) s
+   where ${hasKeyOf('r', 's', recipientKey)}
+     and (s.status is not null or s.is_ambiguous or s.drop_reason is not null)
+   returning r.organization_id, r.message_id, r.ordinal, r.contact_id, r.address_key`,
+);
+
+/**
+ * Writes what became of jobs, as far as they are still claimed under this epoch, and returns those whose recipient
+ * was changed. The queue's row and the recipient's change together, so that nothing is in both or in neither.
+ */
+export async function settleJobs(
+  connection: Connection,
+  settlements: readonly Settlement[],
+  claim: { epoch: number; at: Date },
+): Promise<ChangedRecipient[]> {
+  const rows = await connection.rows(settle, [
+    ...keyColumns(settlements.map(({ job }) => job)),
+    claim.epoch,
+    claim.at,
+    settlements.map(({ status }) => status),
+    settlements.map(({ dropReason }) => dropReason),
+    settlements.map(({ failure }) => failure?.type),
+    settlements.map(({ failure }) => failure?.class),
+    settlements.map(({ failure }) => failure?.smtpCode),
+    settlements.map(({ failure }) => failure?.enhancedCode),
+    settlements.map(({ failure }) => failure?.diagnostic),
+    settlements.map(({ failure }) => failure?.remote),
+    settlements.map(({ providerMessageId }) => providerMessageId),
+    settlements.map(({ wasHandedOff }) => wasHandedOff),
+    settlements.map(({ isAmbiguous }) => isAmbiguous),
+    settlements.map(({ requeue }) => requeue?.dueAt),
+    settlements.map(({ requeue }) => requeue?.attempts),
+    settlements.map(({ requeue }) => requeue?.crashes),
+    settlements.map(({ requeue }) => requeue?.setAsideAt),
+  ]);
+  return rows.map(toChanged);
+}

@@ -1,0 +1,194 @@
+import { type Connection, statement, unpreparedStatement } from '../../platform/postgres/database.ts';
+import { hasKeyOf } from '../../platform/postgres/lookup.ts';
+import type { Job } from '../channel.ts';
+import { keyColumns, type RecipientKey, recipientKey, toKey } from '../keys.ts';
+import type { RecipientStatus } from '../schema.ts';
+import { rankOf } from '../status.ts';
+
+/** A recipient of whom something was written: the contact if it is a campaign's, and the normalised address. */
+export type ChangedRecipient = RecipientKey & { contactId: string | null; addressKey: string };
+
+/** For `toChanged`. */
+export type ChangedRow = {
+  organization_id: string;
+  message_id: string;
+  ordinal: number;
+  contact_id: string | null;
+  address_key: string;
+};
+
+export function toChanged(row: ChangedRow): ChangedRecipient {
+  return { ...toKey(row), contactId: row.contact_id, addressKey: row.address_key };
+}
+
+/** What a remote side said, as it is kept with the recipient. */
+export type Failure = {
+  type: 'hard' | 'soft';
+  /** Of the channel's own reasons. */
+  class: string;
+  smtpCode: number | null;
+  enhancedCode: string | null;
+  diagnostic: string;
+  remote: string | null;
+};
+
+const lockRecipients = statement(
+  'recipients_lock',
+  `select
+   from recipients r
+   join unnest($1::uuid[], $2::uuid[], $3::integer[]) as wanted (organization_id, message_id, ordinal)
+     on ${hasKeyOf('r', 'wanted', recipientKey)}
+   order by wanted.organization_id, wanted.message_id, wanted.ordinal
+   for no key update of r`,
+);
+
+/**
+ * Holds recipients until the transaction ends, in the order of their keys: an update takes them in whatever order its
+ * plan finds them, and what settles a campaign does not hold its message, which whoever reports on it does. Taken
+ * after the messages.
+ */
+export async function lockRecipientsOf(connection: Connection, jobs: readonly RecipientKey[]): Promise<void> {
+  if (jobs.length < 2) return;
+  await connection.rows(lockRecipients, keyColumns(jobs));
+}
+
+export type ReportedChange = {
+  job: RecipientKey;
+  status: RecipientStatus;
+  failure: Failure | null;
+};
+
+const applyReports = statement<ChangedRow>(
+  'recipients_apply_reports',
+  `update recipients r
+   set
+     status = case when report.status = 'sent' and r.status <> 'delayed' then r.status else report.status end,
+     status_at = case when report.status = 'sent' and r.status <> 'delayed' then r.status_at else $4 end,
+     -- A delay settles nothing of a hand-off that was cut off.
+     uncertain = r.uncertain and report.status = 'delayed',
+     -- It may be here before the outcome of the hand-off that it speaks of.
+     handed_off_at = coalesce(r.handed_off_at, $4),
+     opened_at = case when report.status in ('opened', 'clicked') then coalesce(r.opened_at, $4) else r.opened_at end,
+     clicked_at = case when report.status = 'clicked' then coalesce(r.clicked_at, $4) else r.clicked_at end,
+     failure_type = coalesce(report.failure_type, r.failure_type),
+     failure_class = coalesce(report.failure_class, r.failure_class),
+     smtp_code = coalesce(report.smtp_code, r.smtp_code),
+     enhanced_code = coalesce(report.enhanced_code, r.enhanced_code),
+     -- Remote servers like to name the address, which may have been erased.
+     diagnostic = case when r.address <> '' then coalesce(report.diagnostic, r.diagnostic) end,
+     remote = case when r.address <> '' then coalesce(report.remote, r.remote) end
+   from unnest(
+     $1::uuid[], $2::uuid[], $3::integer[], $5::text[], $6::text[], $7::text[], $8::smallint[], $9::text[],
+     $10::text[], $11::text[]
+   ) as report (
+     organization_id, message_id, ordinal, status, failure_type, failure_class, smtp_code, enhanced_code,
+     diagnostic, remote
+   )
+   where ${hasKeyOf('r', 'report', recipientKey)}
+     and r.drop_reason is null
+     and (
+       ${rankOf('report.status')} > ${rankOf('r.status')}
+       -- It says that a hand-off took place that nobody was sure of, or whose outcome is still to be written.
+       or (report.status = 'sent' and r.status in ('sent', 'delayed') and (r.uncertain or r.handed_off_at is null))
+     )
+   returning r.organization_id, r.message_id, r.ordinal, r.contact_id, r.address_key`,
+);
+
+/** Raises statuses by reports; returns those that changed. A dropped recipient gets none. */
+export async function raiseStatuses(
+  connection: Connection,
+  reports: readonly ReportedChange[],
+  at: Date,
+): Promise<ChangedRecipient[]> {
+  const rows = await connection.rows(applyReports, [
+    ...keyColumns(reports.map(({ job }) => job)),
+    at,
+    reports.map(({ status }) => status),
+    reports.map(({ failure }) => failure?.type),
+    reports.map(({ failure }) => failure?.class),
+    reports.map(({ failure }) => failure?.smtpCode),
+    reports.map(({ failure }) => failure?.enhancedCode),
+    reports.map(({ failure }) => failure?.diagnostic),
+    reports.map(({ failure }) => failure?.remote),
+  ]);
+  return rows.map(toChanged);
+}
+
+/** The normalised addresses of recipients, for suppressing them. */
+export async function findAddressKeys(
+  connection: Connection,
+  jobs: readonly RecipientKey[],
+): Promise<(RecipientKey & { addressKey: string })[]> {
+  const rows = await connection.rows(
+    unpreparedStatement<{
+      organization_id: string;
+      message_id: string;
+      ordinal: number;
+      address_key: string;
+    }>(
+      `select r.organization_id, r.message_id, r.ordinal, r.address_key
+       from unnest($1::uuid[], $2::uuid[], $3::integer[]) as job (organization_id, message_id, ordinal)
+       join recipients r on ${hasKeyOf('r', 'job', recipientKey)}`,
+    ),
+    keyColumns(jobs),
+  );
+  return rows.map((row) => ({ ...toKey(row), addressKey: row.address_key }));
+}
+
+/** Those of these that answer a text of their recipient, who may have stopped everything else by it. */
+export async function findAnswers(connection: Connection, jobs: readonly Job[]): Promise<Set<Job>> {
+  if (jobs.length === 0) return new Set();
+  const rows = await connection.rows(
+    unpreparedStatement<{ position: number }>(
+      `select job.position
+       from unnest($1::uuid[], $2::uuid[], $3::integer[]) with ordinality
+         as job (organization_id, message_id, ordinal, position)
+       join recipients r using (organization_id, message_id, ordinal)
+       where r.field = 'answer'`,
+    ),
+    keyColumns(jobs),
+  );
+  return new Set(rows.flatMap(({ position }) => jobs[position - 1] ?? []));
+}
+
+/**
+ * Those addresses (by index) of which the last so many messages all ended in a soft bounce; those that have not ended,
+ * or failed for what they were, say nothing. Read off recipients_address, a few rows each.
+ */
+export async function findSoftRuns(
+  connection: Connection,
+  addresses: readonly { organizationId: string; addressKey: string }[],
+  { length, failureClasses }: { length: number; failureClasses: readonly string[] },
+): Promise<Set<number>> {
+  const rows = await connection.rows(
+    unpreparedStatement<{ position: number }>(
+      `select wanted.position
+       from unnest($1::uuid[], $2::text[]) with ordinality as wanted (organization_id, address_key, position)
+       cross join lateral (
+         select count(*) filter (
+           where latest.status in ('bounced', 'failed') and latest.failure_type = 'soft'
+             and latest.failure_class = any ($4::text[])
+         ) as soft
+         from (
+           select status, failure_type, failure_class
+           from recipients
+           where organization_id = wanted.organization_id
+             and address_key = wanted.address_key
+             and drop_reason is null
+             and status not in ('sent', 'delayed')
+             and not (status = 'failed' and failure_class <> all ($4::text[]))
+           order by message_id desc
+           limit $3
+         ) latest
+       ) run
+       where run.soft = $3`,
+    ),
+    [
+      addresses.map(({ organizationId }) => organizationId),
+      addresses.map(({ addressKey }) => addressKey),
+      length,
+      failureClasses,
+    ],
+  );
+  return new Set(rows.map(({ position }) => position - 1));
+}
