@@ -1,9 +1,8 @@
 import { Command, Option } from 'commander';
+import { DatabaseProblem, describeFailure } from './installation/installation.ts';
 import { ConfigError, readConfig, readEnvironment, readVersion } from './config.ts';
 import { DatabaseUnavailableError } from './platform/postgres/database.ts';
-import { DatabaseProblem } from './roles/database-problem.ts';
-import { describeFailure } from './roles/failure.ts';
-import { addOperatorCommands } from './roles/operator.ts';
+import { addOperatorCommands } from './operator/operator.ts';
 import type { Role } from './roles/serve.ts';
 
 const program = new Command('postillion')

@@ -5,9 +5,6 @@ import { createPauses, pauseAfterFailureMs } from '../platform/queue/pauses.ts';
 import * as properties from './property-store.ts';
 import { removeMembersOfDeleted, takeDeletedSet } from './set-store.ts';
 
-/** The channel on which a deletion wakes whoever clears up after it. */
-export const clearingChannel = 'postillion_clearing';
-
 /** Rows of one transaction: fewer cost more commits, more hold their locks for longer than a request should wait. */
 const defaultMembersMax = 5_000;
 const defaultContactsMax = 5_000;
@@ -44,7 +41,7 @@ export function startClearing(tools: ClearingTools): { stop: () => Promise<void>
   });
   return startChore(tools, {
     name: 'clearing up after deletions',
-    channel: clearingChannel,
+    topic: 'clearing',
     work: async () => {
       const hadMembers = await sets.clearSome();
       const hadValues = await values.clearSome();

@@ -1,7 +1,5 @@
 /** The front door: one message to many people, from its draft to what became of it. */
 
-/** Workers are woken through it when a campaign was queued, scheduled or stopped. */
-export const campaignChannel = 'postillion_campaigns';
 export type {
   CampaignChannel,
   CampaignChannels,

@@ -2,7 +2,6 @@ import { type Clock, dateOf, now } from '../platform/clock.ts';
 import { type ChoreTools, type RunningChore, startChore } from '../platform/queue/chore.ts';
 import { countChangedRecipients } from '../messages/messages.ts';
 import { createPauses } from '../platform/queue/pauses.ts';
-import { campaignChannel } from './campaigns.ts';
 import * as store from './engine-store.ts';
 import { queueDueCampaign } from './scheduling.ts';
 import { advanceCampaign, freezeCampaign, type RunningTools } from './running.ts';
@@ -57,7 +56,7 @@ function startBeginning(tools: JobTools): RunningChore {
   const dueQueue = createDueQueue(tools);
   return startChore(tools, {
     name: 'beginning campaigns',
-    channel: campaignChannel,
+    topic: 'campaigns',
     work: async (signal) => {
       const { hasMore, nextAt } = await dueQueue.go();
       const round = await rounds.go(signal);
@@ -74,7 +73,7 @@ function startAdvancing(tools: JobTools): RunningChore {
   const rounds = createRounds(tools, { part: 'frozen', takeStep: advanceCampaign });
   return startChore(tools, {
     name: 'advancing campaigns',
-    channel: campaignChannel,
+    topic: 'campaigns',
     work: async (signal) => {
       const round = await rounds.go(signal);
       return round.hasMore ? 'at once' : endOfPause(tools.clock, round);
@@ -86,7 +85,7 @@ function startAdvancing(tools: JobTools): RunningChore {
 function startCounting(tools: JobTools, onCounted: () => void): RunningChore {
   return startChore(tools, {
     name: 'counting recipients',
-    channel: campaignChannel,
+    topic: 'campaigns',
     work: async () => {
       const { hasCounted, hasMore } = await countChangedRecipients(tools);
       if (hasCounted) onCounted();

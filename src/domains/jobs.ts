@@ -3,9 +3,6 @@ import { type ChoreTools, startChore } from '../platform/queue/chore.ts';
 import * as store from './store.ts';
 import { checkDomain, type CheckTools } from './verification.ts';
 
-/** The channel on which a registration wakes whoever checks. */
-export const domainChannel = 'postillion_domains';
-
 export type JobTools = CheckTools &
   ChoreTools & {
     /** Smaller in tests. */
@@ -24,7 +21,7 @@ const retryMs = 60_000;
 export function startDomainChecks(tools: JobTools): { stop: () => Promise<void> } {
   return startChore(tools, {
     name: 'checking domains',
-    channel: domainChannel,
+    topic: 'domains',
     work: async () => {
       if (await checkDueDomains(tools)) return 'at once';
       return store.findNextCheckAt(tools.database);

@@ -32,7 +32,7 @@ export {
   type Refusal,
   smallContentBytesMax,
 } from './channel.ts';
-export { type Delivery, deliveryChannel, type DeliveryTools, startDelivery } from './delivery/deliver.ts';
+export { type Delivery, type DeliveryTools, startDelivery } from './delivery/deliver.ts';
 export { type EngagementAction, engagementActions, hasEngaged } from './recipients/contact-engagement.ts';
 export {
   readRecipientToken,
@@ -48,7 +48,7 @@ export {
   providerIdMaxAgeMs,
   uncertainId,
 } from './feedback/provider-ids.ts';
-export { erasureChannel, startErasing } from './erasure/erasure.ts';
+export { startErasing } from './erasure/erasure.ts';
 export {
   applyReports,
   applyReportsWithin,

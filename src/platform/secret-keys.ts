@@ -2,6 +2,7 @@ import { randomBytes } from 'node:crypto';
 import { dateOf } from './clock.ts';
 import { type Connection, type Transaction, unpreparedStatement } from './postgres/database.ts';
 import { createSecretSeal, type DataKey, dataKeyBytes, dataKeyIdMax, type SecretSeal } from './secrets.ts';
+import { wakeOnce } from './queue/wake.ts';
 
 /**
  * The data keys of an installation, sealed in its database (envelope encryption).
@@ -23,9 +24,6 @@ import { createSecretSeal, type DataKey, dataKeyBytes, dataKeyIdMax, type Secret
  * before or the state after. It does not protect what was read before: whoever had the old secret and the database
  * had the keys. And the first key is never replaced for what is found by its hash (`Secrets.keyedHash`).
  */
-
-/** On which every node listens for keys that are new, or gone. */
-export const secretKeysChannel = 'postillion_secret_keys';
 
 /**
  * Between the making of a key and its first use. Every node looks at a notification, and once a minute without one; a
@@ -184,7 +182,7 @@ async function lock(transaction: Transaction): Promise<void> {
 }
 
 async function notifyNodes(transaction: Transaction): Promise<void> {
-  await transaction.rows(unpreparedStatement("select pg_notify($1, '')"), [secretKeysChannel]);
+  await wakeOnce(transaction, 'secret_keys');
 }
 
 async function insertKeys(

@@ -6,7 +6,7 @@ import type { ErrorDefinition } from '../platform/http/errors.ts';
 import { createValidation } from '../platform/http/validation.ts';
 import { listRoutes } from './api.ts';
 import { describeApi } from './api-description.ts';
-import type { Installation } from './installation.ts';
+import type { Installation } from '../installation/opening.ts';
 import { textFormats } from './text-formats.ts';
 
 const document = describeApi();

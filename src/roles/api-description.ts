@@ -1,6 +1,7 @@
 import { readFileSync } from 'node:fs';
 import path from 'node:path';
 import { projectDirectory, readVersion } from '../config.ts';
+import type { Installation } from '../installation/installation.ts';
 import {
   type ApiInfo,
   describeRoutes,
@@ -9,7 +10,6 @@ import {
 } from '../platform/http/openapi.ts';
 import { describeConditions } from '../segments/segments.ts';
 import { listRoutes } from './api.ts';
-import type { Installation } from './installation.ts';
 
 /** The whole API as OpenAPI. Needs no database: the table is read, and no route is run. */
 export function describeApi(): OpenApiDocument {

@@ -1,15 +1,14 @@
 import path from 'node:path';
 import { projectDirectory } from '../config.ts';
-import { clearingChannel } from '../audience/jobs.ts';
 import { audienceRoutes } from '../audience/routes.ts';
 import { createKeyring, type Keyring, type Scope } from '../accounts/accounts.ts';
-import { campaignChannel } from '../campaigns/campaigns.ts';
 import { campaignRoutes } from '../campaigns/routes.ts';
-import { domainChannel } from '../domains/jobs.ts';
+import { documentationPages, fitNavigation, startPage } from '../documentation/documentation.ts';
 import { domainRoutes } from '../domains/routes.ts';
 import { emailChannel } from '../email/email.ts';
 import { createEngagementRecorder, emailRoutes, engagementPages } from '../email/routes.ts';
-import { createAcceptor, deliveryChannel, erasureChannel } from '../messages/messages.ts';
+import { hasSandbox, type Installation, publicUrlOf, sandboxAccessOf } from '../installation/installation.ts';
+import { createAcceptor } from '../messages/messages.ts';
 import { dateOf } from '../platform/clock.ts';
 import { createBodyThread, inlineRunner } from '../platform/http/body-threads.ts';
 import { forbidden, PublicError, rateLimitExceeded, unauthorized } from '../platform/http/errors.ts';
@@ -29,7 +28,6 @@ import { unpreparedStatement } from '../platform/postgres/database.ts';
 import { pendingMigrations } from '../platform/postgres/migrate.ts';
 import { createWaker } from '../platform/queue/wake.ts';
 import { createThrottle } from '../platform/throttle.ts';
-import { segmentChannel } from '../segments/jobs.ts';
 import { segmentRoutes } from '../segments/routes.ts';
 import { sandboxPages } from '../sandbox/routes.ts';
 import { senderRoutes } from '../senders/routes.ts';
@@ -38,10 +36,7 @@ import { galleryPages, templateRoutes } from '../templates/routes.ts';
 import { openGallery } from '../templates/templates.ts';
 import { isWelcome } from '../sandbox/sandbox.ts';
 import { campaignChannels, messageChannels } from './channels.ts';
-import { documentationPages } from './documentation.ts';
-import { hasSandbox, type Installation, publicUrlOf, sandboxAccessOf } from './installation.ts';
 import { startListening } from './listening.ts';
-import { fitNavigation, startPage } from './start-page.ts';
 import { threadEntryOf } from './thread-entry.ts';
 import { smsCallbacks } from './sms-provider.ts';
 import { textFormats } from './text-formats.ts';
@@ -55,7 +50,7 @@ export function listRoutes(
   runner = inlineRunner,
 ): Route[] {
   const { database, clock, newId, secrets } = installation;
-  const wakeWorkers = createWaker(installation, deliveryChannel);
+  const wakeWorkers = createWaker(installation, 'deliveries');
   const acceptor = createAcceptor({
     channels: messageChannels,
     database,
@@ -64,16 +59,16 @@ export function listRoutes(
     secrets,
     onQueued: wakeWorkers,
   });
-  const wakeSegments = createWaker(installation, segmentChannel);
-  const wakeClearing = createWaker(installation, clearingChannel);
-  const wakeDomainChecks = createWaker(installation, domainChannel);
+  const wakeSegments = createWaker(installation, 'segments');
+  const wakeClearing = createWaker(installation, 'clearing');
+  const wakeDomainChecks = createWaker(installation, 'domains');
   const publicUrl = () => publicUrlOf(installation.config);
   const campaignTools = {
     ...installation,
     acceptor,
     runner,
     publicUrl,
-    onChanged: createWaker(installation, campaignChannel),
+    onChanged: createWaker(installation, 'campaigns'),
   };
   return [
     ...emailRoutes({ database, acceptor, runner }),
@@ -82,7 +77,7 @@ export function listRoutes(
       ...installation,
       onChanged: wakeSegments,
       onDeleted: wakeClearing,
-      onErased: createWaker(installation, erasureChannel),
+      onErased: createWaker(installation, 'erasures'),
     }),
     ...segmentRoutes({ ...installation, onChanged: wakeSegments, onDeleted: wakeClearing }),
     ...Object.values(campaignChannels).flatMap((channel) =>
@@ -116,8 +111,8 @@ export async function startApi(
   const routes = listRoutes(installation, loadGallery, bodyThread);
   const keyring = createKeyring(installation);
   const rateLimiter = createRateLimiter(installation);
-  const wakeSegments = createWaker(installation, segmentChannel);
-  const onCampaignProgress = createThrottle(clock, countingMs, createWaker(installation, campaignChannel));
+  const wakeSegments = createWaker(installation, 'segments');
+  const onCampaignProgress = createThrottle(clock, countingMs, createWaker(installation, 'campaigns'));
   const recorder = createEngagementRecorder({
     ...installation,
     channel: emailChannel,

@@ -1,7 +1,7 @@
 import { hostname } from 'node:os';
 import { acceptsReturnPath, takeBounce } from '../email/email.ts';
+import type { Installation } from '../installation/installation.ts';
 import type { FeedbackListeners } from '../messages/messages.ts';
-import type { Installation } from './installation.ts';
 import { startListening } from './listening.ts';
 
 /** Listens for bounces and complaints if a port is set. Throws a ListenError if that cannot be had. */
@@ -13,7 +13,7 @@ export async function startBounceIntake(
   if (config.bounceListener === null) return null;
   // Most installations have a listener on one worker, or on none.
   const { startInboundListener } = await import('../channels/email/inbound/listener.ts');
-  const tools = { ...installation, random: Math.random, ...feedback };
+  const tools = { ...installation, ...feedback };
   const { host, port } = config.bounceListener;
   const settings = {
     hostSetting: 'POSTILLION_BOUNCE_LISTEN',

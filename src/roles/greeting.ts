@@ -1,5 +1,5 @@
 import type { EmailProviderName, SmsProviderName } from '../config.ts';
-import type { FirstOrganization } from './installation.ts';
+import type { FirstOrganization } from '../installation/installation.ts';
 
 /** What a start has to tell. A role without the API has no `api`. */
 export type Start = {

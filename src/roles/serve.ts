@@ -1,22 +1,22 @@
 import { hasOrganizations } from '../accounts/accounts.ts';
 import type { Config } from '../config.ts';
-import { systemClock } from '../platform/clock.ts';
-import type { HttpServer } from '../platform/http/server.ts';
-import { createLog, type Log } from '../platform/log.ts';
-import { findDurabilityProblems } from '../platform/postgres/durability.ts';
-import { examineTenantWall } from '../platform/postgres/tenant-wall.ts';
-import { asDatabaseProblem } from './database-problem.ts';
-import { composeGreeting, type Sandbox } from './greeting.ts';
 import {
+  asDatabaseProblem,
   createFirstOrganization,
   type FirstOrganization,
   type Installation,
   mayPrintSecrets,
   openInstallation,
   sandboxLinkOf,
+  watchSecretKeys,
   whileRestarting,
-} from './installation.ts';
-import { watchSecretKeys } from './installation-secret.ts';
+} from '../installation/installation.ts';
+import { systemClock } from '../platform/clock.ts';
+import type { HttpServer } from '../platform/http/server.ts';
+import { createLog, type Log } from '../platform/log.ts';
+import { findDurabilityProblems } from '../platform/postgres/durability.ts';
+import { examineTenantWall } from '../platform/postgres/tenant-wall.ts';
+import { composeGreeting, type Sandbox } from './greeting.ts';
 import type { Worker } from './worker.ts';
 
 export type Role = 'all' | 'api' | 'worker';

@@ -4,17 +4,17 @@ import { parseSmppUrl } from '../channels/sms/providers/smpp/url.ts';
 import { createTwilioProvider } from '../channels/sms/providers/twilio/twilio.ts';
 import { parseTwilioUrl, type TwilioUrl } from '../channels/sms/providers/twilio/url.ts';
 import type { SmsIntake, SmsProvider } from '../channels/sms/sms.ts';
+import { type Installation, publicUrlOf } from '../installation/installation.ts';
 import { writeReportToken } from '../messages/messages.ts';
 import type { Page } from '../platform/http/route.ts';
 import { createWaker } from '../platform/queue/wake.ts';
 import { keepMessage } from '../sandbox/sandbox.ts';
-import { createSmsIntake, smsEventChannel } from '../sms/sms.ts';
-import { type Installation, publicUrlOf } from './installation.ts';
+import { createSmsIntake } from '../sms/sms.ts';
 import { twilioCallbacks, twilioPaths } from './twilio-callbacks.ts';
 
 /** The registry: a new provider of texts is a folder and a line here. */
 export function createSmsProvider(installation: Installation): SmsProvider {
-  const { config, clock, log, secrets } = installation;
+  const { config, clock, log, random, secrets } = installation;
   const intake = createIntake(installation);
   switch (config.smsProvider) {
     case 'sandbox':
@@ -29,8 +29,8 @@ export function createSmsProvider(installation: Installation): SmsProvider {
       return createSmppProvider({
         url: parseSmppUrl(config.smppUrl),
         clock,
-        random: Math.random,
         log,
+        random,
         intake,
       });
     case 'twilio':
@@ -45,7 +45,7 @@ export function createSmsProvider(installation: Installation): SmsProvider {
 
 /** Where what a provider tells goes, in whichever process it arrives. */
 export function createIntake(installation: Installation): SmsIntake {
-  return createSmsIntake({ ...installation, onTaken: createWaker(installation, smsEventChannel) });
+  return createSmsIntake({ ...installation, onTaken: createWaker(installation, 'sms_events') });
 }
 
 /** What the provider in use tells by requests to this installation. */

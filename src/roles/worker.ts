@@ -10,11 +10,11 @@ import {
   emailChannel,
   type ReturnPathPolicy,
 } from '../email/email.ts';
+import { type Installation, publicUrlOf } from '../installation/installation.ts';
 import {
   applyReports,
   type ChannelDeliveries,
   type ChannelDelivery,
-  deliveryChannel,
   type FeedbackListeners,
   startDelivery,
   startErasing,
@@ -28,11 +28,10 @@ import { createResolver } from '../platform/dns/dns.ts';
 import type { RunningChore } from '../platform/queue/chore.ts';
 import { createWaker } from '../platform/queue/wake.ts';
 import { createThrottle } from '../platform/throttle.ts';
-import { segmentChannel, startSegmentUpkeep } from '../segments/jobs.ts';
+import { startSegmentUpkeep } from '../segments/jobs.ts';
 import { keepMessage } from '../sandbox/sandbox.ts';
 import { createSmsDelivery, startSmsEvents } from '../sms/sms.ts';
 import { hostname } from 'node:os';
-import { type Installation, publicUrlOf } from './installation.ts';
 import { createSmsProvider } from './sms-provider.ts';
 import { threadEntryOf } from './thread-entry.ts';
 
@@ -48,7 +47,7 @@ export async function startWorker(installation: Installation): Promise<Worker> {
   let campaigns: RunningChore | null = null;
   const wakeCampaigns = () => campaigns?.wake();
   const onCampaignProgress = createThrottle(installation.clock, campaignProgressMs, wakeCampaigns);
-  const onContactsChanged = createWaker(installation, segmentChannel);
+  const onContactsChanged = createWaker(installation, 'segments');
   const feedback = { onCampaignProgress, onContactsChanged };
   const bounceIntake = await startBounceIntake(installation, feedback);
   const emailProvider = createEmailProvider(installation, feedback);
@@ -57,7 +56,7 @@ export async function startWorker(installation: Installation): Promise<Worker> {
     entry: threadEntryOf('signing-thread'),
     log: installation.log,
   });
-  const wakeDelivery = createWaker(installation, deliveryChannel);
+  const wakeDelivery = createWaker(installation, 'deliveries');
   campaigns = startCampaigns({
     ...installation,
     channels: campaignChannels,
@@ -66,7 +65,6 @@ export async function startWorker(installation: Installation): Promise<Worker> {
   });
   const delivery = startDelivery({
     ...installation,
-    random: Math.random,
     ...feedback,
     channels: messageChannels,
     deliveries: Object.values<ChannelDelivery>({
@@ -92,7 +90,6 @@ export async function startWorker(installation: Installation): Promise<Worker> {
     startErasing(installation),
     startSmsEvents({
       ...installation,
-      random: Math.random,
       answersKeywords: !smsProvider.answersKeywords,
       ...feedback,
       onQueued: wakeDelivery,
@@ -127,14 +124,14 @@ export function createEmailProvider(
   installation: Installation,
   feedback: FeedbackListeners = { onCampaignProgress: () => undefined, onContactsChanged: () => undefined },
 ): EmailProvider {
-  const { config, clock } = installation;
+  const { config, clock, random } = installation;
   switch (config.emailProvider) {
     case 'sandbox':
       return createSandboxProvider({
         keep: ({ reference, ...kept }) =>
           keepMessage(installation, { ...kept, ...reference, channel: 'email' }),
         reportComplaint: (job) =>
-          applyReports({ ...installation, random: Math.random, ...feedback }, emailChannel, [
+          applyReports({ ...installation, ...feedback }, emailChannel, [
             { job, status: 'complained', failure: null },
           ]),
       });
@@ -148,7 +145,7 @@ export function createEmailProvider(
         resolver: installation.resolver,
         probeResolver,
         clock,
-        random: Math.random,
+        random,
         heloName: config.mailHost ?? hostname(),
         port: config.mx.port,
         mayUsePrivateAddresses: config.mx.mayUsePrivateAddresses,

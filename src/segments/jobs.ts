@@ -3,9 +3,6 @@ import { type ChoreTools, startChore } from '../platform/queue/chore.ts';
 import { computeNext, followChanges, type MembershipTools } from './membership.ts';
 import * as store from './store.ts';
 
-/** The channel on which a change of contacts or of conditions wakes whoever keeps the members of segments. */
-export const segmentChannel = 'postillion_segments';
-
 export type SegmentUpkeepTools = MembershipTools & {
   /** Smaller in tests. */
   organizationsMax?: number;
@@ -64,7 +61,7 @@ function startScanning(tools: SegmentUpkeepTools, { name, find, work, findNextAt
   let hasWorked = false;
   return startChore(tools, {
     name,
-    channel: segmentChannel,
+    topic: 'segments',
     work: async (signal) => {
       const ids = await find(after, organizationsMax);
       // What was found or done in the whole round counts: there may be more organizations than one look shows.

@@ -31,9 +31,6 @@ import {
  * nobody knows may still be that of a hand-off whose answer was lost: then the number and the sender tell.
  */
 
-/** The channel on which whoever stores an event wakes the workers. */
-export const smsEventChannel = 'postillion_sms_events';
-
 export type SmsIntakeTools = {
   database: Database;
   clock: Clock;
@@ -92,7 +89,7 @@ export function startSmsEvents(given: SmsEventTools): RunningChore {
   const tools = { ...given, appliedMax };
   return startChore(tools, {
     name: 'applying what was told of texts',
-    channel: smsEventChannel,
+    topic: 'sms_events',
     work: async () => {
       // A STOP waits for one batch of receipts at most, however many a campaign brings. A transaction of its own also
       // keeps whoever holds messages from waiting for contacts.

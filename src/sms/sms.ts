@@ -2,4 +2,4 @@
 export { smsCampaigns } from './campaigns.ts';
 export { smsChannel } from './channel.ts';
 export { createSmsDelivery } from './delivery.ts';
-export { createSmsIntake, smsEventChannel, startSmsEvents } from './events.ts';
+export { createSmsIntake, startSmsEvents } from './events.ts';

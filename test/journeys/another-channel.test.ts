@@ -18,7 +18,6 @@ import {
   applyReports,
   createAcceptor,
   type Delivery,
-  deliveryChannel,
   startDelivery,
   type Submission,
 } from '../../src/messages/messages.ts';
@@ -132,7 +131,7 @@ const nobody = { onCampaignProgress: () => undefined, onContactsChanged: () => u
 beforeAll(async () => {
   server = await startTestServer();
   other = await createSender(server.installation, 'other.example');
-  const onQueued = createWaker(server.installation, deliveryChannel);
+  const onQueued = createWaker(server.installation, 'deliveries');
   acceptor = createAcceptor({ ...server.installation, channels, onQueued });
 });
 afterAll(async () => {

@@ -13,7 +13,7 @@ import type { Route } from '../../src/platform/http/route.ts';
 import { isUuid } from '../../src/platform/ids.ts';
 import { describeApi, examplesFile } from '../../src/roles/api-description.ts';
 import { listRoutes } from '../../src/roles/api.ts';
-import type { Installation } from '../../src/roles/installation.ts';
+import type { Installation } from '../../src/installation/opening.ts';
 import { textFormats } from '../../src/roles/text-formats.ts';
 import { createStableTexts } from '../support/stable-texts.ts';
 import { startDnsServer, type TestDnsServer } from '../support/dns-server.ts';

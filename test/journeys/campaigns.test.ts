@@ -1,10 +1,10 @@
 /** Campaigns as people see them: drafts, sending, scheduling, cancelling. What the workers do is another story. */
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { updateOrganization } from '../../src/accounts/accounts.ts';
-import { campaignChannel } from '../../src/campaigns/campaigns.ts';
 import { authorize, type ErrorBody, rowsOf } from '../support/email-journey.ts';
 import { createSender, startTestServer, type TestServer } from '../support/server.ts';
 import type { MadeByHand } from '../support/sweep.ts';
+import { notificationChannelOf } from '../../src/platform/queue/wake.ts';
 
 /** By `putUnderWay`. */
 const madeByHand: MadeByHand[] = [];
@@ -553,7 +553,7 @@ describe('sending', () => {
     listener.on('notification', () => {
       woken();
     });
-    await listener.query(`listen ${campaignChannel}`);
+    await listener.query(`listen ${notificationChannelOf('campaigns')}`);
     const wakes = async (work: () => Promise<unknown>) => {
       const wake = new Promise<void>((resolve) => {
         woken = resolve;

@@ -1,7 +1,7 @@
 /** What the doctor says of direct delivery, with a world of its own around it. */
 import { afterAll, beforeAll, beforeEach, expect, test } from 'vitest';
 import { createResolver } from '../../src/platform/dns/dns.ts';
-import { examineAddressChecks, examineDirectDelivery } from '../../src/roles/doctor-delivery.ts';
+import { examineAddressChecks, examineDirectDelivery } from '../../src/doctor/delivery.ts';
 import { type DnsNameRecords, startDnsServer, type TestDnsServer } from '../support/dns-server.ts';
 import { createSender, startTestServer, type TestServer } from '../support/server.ts';
 import { type SmtpSink, startSmtpSink } from '../support/smtp-sink.ts';

@@ -1,7 +1,7 @@
 /** The senders of texts, as the organizations that may use them see them. */
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { addSender, approveSender, rejectSender, sandboxSender } from '../../src/senders/senders.ts';
-import { createFirstOrganization } from '../../src/roles/installation.ts';
+import { createFirstOrganization } from '../../src/installation/opening.ts';
 import { createTestDatabase } from '../support/test-database.ts';
 import { openDatabase } from '../../src/platform/postgres/database.ts';
 import { createSender, startTestServer, type TestServer } from '../support/server.ts';

@@ -6,7 +6,7 @@ import { type AddressInfo, createServer, type Server, type Socket } from 'node:n
 import path from 'node:path';
 import pg from 'pg';
 import { afterAll, afterEach, beforeAll, expect, test } from 'vitest';
-import { refuseOldServer } from '../../src/roles/database-problem.ts';
+import { refuseOldServer } from '../../src/installation/database-problem.ts';
 import { clientConfigOf, createTestDatabase, type TestDatabase } from '../support/test-database.ts';
 
 const program = path.resolve(import.meta.dirname, '../../bin/postillion');

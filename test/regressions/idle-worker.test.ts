@@ -1,6 +1,6 @@
 /** Workers that have nothing to do, or cannot do it, must be quiet, and still hear of what comes meanwhile. */
 import { afterAll, afterEach, beforeAll, expect, test } from 'vitest';
-import { deliveryChannel, startDelivery } from '../../src/messages/messages.ts';
+import { startDelivery } from '../../src/messages/messages.ts';
 import { createDeliverability, createEmailDelivery } from '../../src/email/email.ts';
 import { silentLog } from '../../src/platform/log.ts';
 import {
@@ -18,6 +18,7 @@ import { createManualClock, type ManualClock } from '../support/manual-clock.ts'
 import { createSender, startTestServer, type TestServer } from '../support/server.ts';
 import { signHere } from '../support/sign-here.ts';
 import { messageChannels } from '../support/channels.ts';
+import { notificationChannelOf } from '../../src/platform/queue/wake.ts';
 
 /** More than two claims of 200 see. */
 const organizations = 450;
@@ -103,7 +104,10 @@ const startClock = () => createManualClock(server.installation.clock.nowMs() + 6
 
 /** Notifies until a listener that may only be on its way has heard of it. */
 async function notifyUntil(hasHeard: () => boolean): Promise<void> {
-  await eventually(() => rowsOf(server, 'select pg_notify($1, $2)', [deliveryChannel, '']), hasHeard);
+  await eventually(
+    () => rowsOf(server, 'select pg_notify($1, $2)', [notificationChannelOf('deliveries'), '']),
+    hasHeard,
+  );
 }
 
 test('a worker rests when what many organizations have is not due yet', async () => {
@@ -210,7 +214,7 @@ test('a chore that fails is not tried again by a wake, and what is overdue for o
     { database: server.installation.database, clock, log: silentLog },
     {
       name: 'failing',
-      channel: 'postillion_test_chore',
+      topic: 'sms_events',
       work: () => {
         works += 1;
         if (works === 1) return Promise.reject(new Error('it fails'));

@@ -9,7 +9,7 @@ import { findMissingPartitions } from '../../src/platform/postgres/condition.ts'
 import { type Database, openDatabase, unpreparedStatement } from '../../src/platform/postgres/database.ts';
 import { createPartitions } from '../../src/platform/postgres/partitions.ts';
 import { bringForward } from '../../src/messages/messages.ts';
-import { openInstallation } from '../../src/roles/installation.ts';
+import { openInstallation } from '../../src/installation/opening.ts';
 import { startWorker } from '../../src/roles/worker.ts';
 import { createShiftedClock, eventually, queueOf, rowsOf, send, settled } from '../support/email-journey.ts';
 import { createSender, startTestServer, type TestServer } from '../support/server.ts';

@@ -1,7 +1,7 @@
 /** A campaign that was handed off, written into the tables as the service itself would have. */
 import { writeRecipientTokens } from '../../src/messages/recipients/token.ts';
 import { unpreparedStatement } from '../../src/platform/postgres/database.ts';
-import type { Installation } from '../../src/roles/installation.ts';
+import type { Installation } from '../../src/installation/opening.ts';
 
 export type SentCampaign = {
   messageId: string;

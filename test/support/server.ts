@@ -23,7 +23,7 @@ import {
 import { createPartitions, withPartitionsOnDemand } from '../../src/platform/postgres/partitions.ts';
 import { createSecrets, type Secrets } from '../../src/platform/secrets.ts';
 import { listRoutes, startApi } from '../../src/roles/api.ts';
-import { type Installation, instanceHostsOf } from '../../src/roles/installation.ts';
+import { type Installation, instanceHostsOf } from '../../src/installation/opening.ts';
 import { textFormats } from '../../src/roles/text-formats.ts';
 import { startWorker, type Worker } from '../../src/roles/worker.ts';
 import { createErrorCheck, type ErrorCheck } from './listed-errors.ts';
@@ -107,6 +107,7 @@ export async function startTestServer(options: TestServerOptions = {}): Promise<
     secrets,
     clock,
     newId,
+    random: Math.random,
     log: silentLog,
     resolver,
     hosts: instanceHostsOf(config),

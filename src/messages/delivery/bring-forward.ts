@@ -2,7 +2,6 @@ import { dateOf, type Clock } from '../../platform/clock.ts';
 import { type Database, type Transaction, unpreparedStatement } from '../../platform/postgres/database.ts';
 import { hasKeyOf } from '../../platform/postgres/lookup.ts';
 import { wakeOnce } from '../../platform/queue/wake.ts';
-import { deliveryChannel } from './deliver.ts';
 import { pauseMsMax } from './retry.ts';
 
 /** Clocks of nodes are milliseconds apart: what was accepted later than this was so under a clock that was ahead. */
@@ -42,7 +41,7 @@ export async function bringForward({
     const { length } = await database.rows(smsEventsForward, [times.at, times.dueLatest, rowsMax]);
     if (length < rowsMax) break;
   }
-  if (hasJobs) await wakeOnce(database, deliveryChannel);
+  if (hasJobs) await wakeOnce(database, 'deliveries');
 }
 
 /** What is later than the last two was dated by a clock that was ahead, and is due at the first. */

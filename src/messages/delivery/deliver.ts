@@ -40,9 +40,6 @@ export type Delivery = {
   heldBytes: () => number;
 };
 
-/** The channel on which acceptance wakes the workers. */
-export const deliveryChannel = 'postillion_deliveries';
-
 /** Should a notification be lost: the longest that a due job can go unnoticed. */
 const idleMs = 5_000;
 /**
@@ -69,7 +66,7 @@ export function startDelivery(tools: DeliveryTools): Delivery {
     news: { isFresh: true },
     stopping: stopping.signal,
   };
-  const listening = listenForWakes(tools, deliveryChannel, stopping.signal, () => {
+  const listening = listenForWakes(tools, 'deliveries', stopping.signal, () => {
     announce(office);
   });
   const working = workUntilStopped(office);

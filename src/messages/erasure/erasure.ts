@@ -26,9 +26,6 @@ export type ErasureTools = ChoreTools &
     recipientsMax?: number;
   };
 
-/** The channel on which a deletion of contacts wakes whoever erases their addresses. */
-export const erasureChannel = 'postillion_erasures';
-
 /** Recipients of one transaction. */
 const defaultRecipientsMax = 500;
 /** A message that waits for its delivery needs its address: it is looked at again. */
@@ -43,7 +40,7 @@ const lastLookMs = 60_000;
 export function startErasing(tools: ErasureTools): { stop: () => Promise<void> } {
   return startChore(tools, {
     name: 'erasing addresses',
-    channel: erasureChannel,
+    topic: 'erasures',
     work: async () => {
       if (await eraseNextAddress(tools, now(tools.clock))) return 'at once';
       return findNextErasureAt(tools.database);

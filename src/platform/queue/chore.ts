@@ -2,15 +2,15 @@ import { createBell } from '../bell.ts';
 import { type Clock, sleep } from '../clock.ts';
 import type { Log } from '../log.ts';
 import type { Database } from '../postgres/database.ts';
-import { listenForWakes } from './wake.ts';
+import { listenForWakes, type WakeTopic } from './wake.ts';
 
 export type ChoreTools = { database: Database; clock: Clock; log: Log };
 
 export type Chore = {
   /** Names it in the log. */
   name: string;
-  /** The channel on which whoever makes work for it notifies. */
-  channel: string;
+  /** Whoever makes work for it notifies of this. */
+  topic: WakeTopic;
   /** Does a bounded piece of work, and says when there is more; null where only a notification would tell. */
   work: (signal: AbortSignal) => Promise<'at once' | Date | null>;
 };
@@ -29,7 +29,7 @@ const pauseAfterFailureMs = 5_000;
 export function startChore(tools: ChoreTools, chore: Chore): RunningChore {
   const stopping = new AbortController();
   const bell = createBell(tools.clock);
-  const listening = listenForWakes(tools, chore.channel, stopping.signal, bell.ring);
+  const listening = listenForWakes(tools, chore.topic, stopping.signal, bell.ring);
   const working = (async () => {
     while (!stopping.signal.aborted) {
       try {

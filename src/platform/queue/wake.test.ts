@@ -6,7 +6,7 @@ import { createTestDatabase, type TestDatabase } from '../../../test/support/tes
 import { systemClock } from '../clock.ts';
 import { silentLog } from '../log.ts';
 import { type Database, openDatabase, unpreparedStatement } from '../postgres/database.ts';
-import { createWaker, listenForWakes } from './wake.ts';
+import { createWaker, listenForWakes, notificationChannelOf, type WakeTopic } from './wake.ts';
 
 let testDatabase: TestDatabase;
 let database: Database;
@@ -22,11 +22,11 @@ afterAll(async () => {
 });
 
 /** A listener, and a way to await that it was woken so many times in all. */
-function startListener(channel: string, clock = systemClock) {
+function startListener(topic: WakeTopic, clock = systemClock) {
   const stop = new AbortController();
   const wakes = new EventEmitter();
   let count = 0;
-  const ended = listenForWakes({ database, clock, log: silentLog }, channel, stop.signal, () => {
+  const ended = listenForWakes({ database, clock, log: silentLog }, topic, stop.signal, () => {
     count += 1;
     wakes.emit('wake');
   });
@@ -43,9 +43,12 @@ function startListener(channel: string, clock = systemClock) {
 }
 
 /** Whatever was sent before has been heard by then: notifications keep their order. */
-async function settle(channel: string, listener: ReturnType<typeof startListener>): Promise<void> {
+async function settle(topic: WakeTopic, listener: ReturnType<typeof startListener>): Promise<void> {
   const before = listener.countOf();
-  await database.rows(unpreparedStatement('select pg_notify($1, $2)'), [channel, 'settled']);
+  await database.rows(unpreparedStatement('select pg_notify($1, $2)'), [
+    notificationChannelOf(topic),
+    'settled',
+  ]);
   await listener.whenWoken(before + 1);
 }
 
@@ -58,40 +61,40 @@ async function countListeners(): Promise<number> {
   return rows.length;
 }
 
-test('a listener is woken once when it begins, and then by every notification of its own channel', async () => {
-  const listener = startListener('one_channel');
+test('a listener is woken once when it begins, and then by every notification of its own topic', async () => {
+  const listener = startListener('segments');
   await listener.whenWoken(1);
-  createWaker({ database, clock: createManualClock(), log: silentLog }, 'other_channel')();
-  createWaker({ database, clock: createManualClock(), log: silentLog }, 'one_channel')();
+  createWaker({ database, clock: createManualClock(), log: silentLog }, 'domains')();
+  createWaker({ database, clock: createManualClock(), log: silentLog }, 'segments')();
   await listener.whenWoken(2);
-  await settle('one_channel', listener);
+  await settle('segments', listener);
   expect(listener.countOf()).toBe(3);
   await listener.stop();
 });
 
 test('however often it is called, one notification goes out at once and one after the interval', async () => {
-  const listener = startListener('busy_channel');
+  const listener = startListener('campaigns');
   await listener.whenWoken(1);
   const clock = createManualClock();
-  const wake = createWaker({ database, clock, log: silentLog }, 'busy_channel');
+  const wake = createWaker({ database, clock, log: silentLog }, 'campaigns');
   for (let call = 0; call < 1_000; call += 1) wake();
   await listener.whenWoken(2);
-  await settle('busy_channel', listener);
+  await settle('campaigns', listener);
   expect(listener.countOf()).toBe(3);
 
   clock.advance(20);
   await listener.whenWoken(4);
   clock.advance(20);
-  await settle('busy_channel', listener);
+  await settle('campaigns', listener);
   expect(listener.countOf()).toBe(5);
   await listener.stop();
 });
 
 test('a call that comes after a rest notifies at once again', async () => {
-  const listener = startListener('calm_channel');
+  const listener = startListener('clearing');
   await listener.whenWoken(1);
   const clock = createManualClock();
-  const wake = createWaker({ database, clock, log: silentLog }, 'calm_channel');
+  const wake = createWaker({ database, clock, log: silentLog }, 'clearing');
   wake();
   await listener.whenWoken(2);
   clock.advance(20);
@@ -102,7 +105,7 @@ test('a call that comes after a rest notifies at once again', async () => {
 
 test('a listener whose connection is killed comes back, and wakes for what it may have missed', async () => {
   const clock = createManualClock();
-  const listener = startListener('lost_channel', clock);
+  const listener = startListener('sms_events', clock);
   await listener.whenWoken(1);
   await database.rows(
     unpreparedStatement(
@@ -112,7 +115,7 @@ test('a listener whose connection is killed comes back, and wakes for what it ma
   await clock.whenWaiting(1);
   clock.advance(500);
   await listener.whenWoken(2);
-  await settle('lost_channel', listener);
+  await settle('sms_events', listener);
   await listener.stop();
 });
 
@@ -120,7 +123,7 @@ test('a listener that finds no database tries again, and stops when it is told t
   const away = openDatabase({ address: { url: 'postgres://127.0.0.1:1/nowhere' }, connectionsMax: 1 });
   const clock = createManualClock();
   const stop = new AbortController();
-  const ended = listenForWakes({ database: away, clock, log: silentLog }, 'away', stop.signal, () => {
+  const ended = listenForWakes({ database: away, clock, log: silentLog }, 'deliveries', stop.signal, () => {
     expect.fail('nobody could have woken it');
   });
   for (let attempt = 0; attempt < 3; attempt += 1) {
@@ -134,7 +137,7 @@ test('a listener that finds no database tries again, and stops when it is told t
 });
 
 test('a listener that stopped leaves no connection behind', async () => {
-  const listener = startListener('gone_channel');
+  const listener = startListener('domains');
   await listener.whenWoken(1);
   await listener.stop();
   for (let left = await countListeners(); left > 0;) left = await countListeners();
@@ -145,9 +148,9 @@ test('a notification that cannot be sent disturbs nobody', async () => {
   const clock = createManualClock();
   const warned = new Promise<unknown>((resolve) => {
     const log = { ...silentLog, warn: resolve as typeof silentLog.warn };
-    createWaker({ database: away, clock, log }, 'away')();
+    createWaker({ database: away, clock, log }, 'deliveries')();
   });
-  expect(await warned).toMatchObject({ channel: 'away' });
+  expect(await warned).toMatchObject({ topic: 'deliveries' });
   await away.close();
 });
 
@@ -180,7 +183,7 @@ test('a connection that is lost before it listens is found out, and another one 
         clock,
         log: silentLog,
       },
-      'test_lost_early',
+      'erasures',
       stop.signal,
       woken,
     );

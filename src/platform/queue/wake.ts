@@ -1,6 +1,25 @@
 import { type Clock, sleep } from '../clock.ts';
 import type { Log } from '../log.ts';
-import { type Database, statement, unpreparedStatement } from '../postgres/database.ts';
+import { type Connection, type Database, statement, unpreparedStatement } from '../postgres/database.ts';
+
+/** The kinds of work that somebody waits for. */
+export const wakeTopics = [
+  'campaigns',
+  'clearing',
+  'deliveries',
+  'domains',
+  'erasures',
+  'secret_keys',
+  'segments',
+  'sms_events',
+] as const;
+
+export type WakeTopic = (typeof wakeTopics)[number];
+
+/** How PostgreSQL calls the channel on which a topic is notified. */
+export function notificationChannelOf(topic: WakeTopic): string {
+  return `postillion_${topic}`;
+}
 
 const notify = statement('wake_notify', "select pg_notify($1, '')");
 
@@ -8,13 +27,13 @@ const notify = statement('wake_notify', "select pg_notify($1, '')");
 const notifyIntervalMs = 20;
 
 /**
- * Returns a function that wakes whoever listens on the channel, on any node. Called often, it notifies at once and
+ * Returns a function that wakes whoever waits for the topic, on any node. Called often, it notifies at once and
  * then at most once an interval, the last call never being lost. A notification that fails is not repeated:
  * listeners look by themselves now and then.
  */
 export function createWaker(
   tools: { database: Database; clock: Clock; log: Log },
-  channel: string,
+  topic: WakeTopic,
 ): () => void {
   let isResting = false;
   let isCalledAgain = false;
@@ -25,8 +44,8 @@ export function createWaker(
     }
     isResting = true;
     isCalledAgain = false;
-    tools.database.rows(notify, [channel]).catch((cause: unknown) => {
-      tools.log.warn({ err: cause, channel }, 'notification not sent');
+    tools.database.rows(notify, [notificationChannelOf(topic)]).catch((cause: unknown) => {
+      tools.log.warn({ err: cause, topic }, 'notification not sent');
     });
     tools.clock.after(notifyIntervalMs, () => {
       isResting = false;
@@ -36,9 +55,9 @@ export function createWaker(
   return wake;
 }
 
-/** Wakes whoever listens on the channel, once: for a process that ends afterwards. */
-export async function wakeOnce(database: Database, channel: string): Promise<void> {
-  await database.rows(notify, [channel]);
+/** Wakes whoever waits for the topic, once; in a transaction, when that is committed. */
+export async function wakeOnce(connection: Connection, topic: WakeTopic): Promise<void> {
+  await connection.rows(notify, [notificationChannelOf(topic)]);
 }
 
 const reconnectMs = 500;
@@ -46,15 +65,15 @@ const reconnectMs = 500;
 /** Calls `onWake` at every notification, and after each time that the connection was lost; stops with the signal. */
 export async function listenForWakes(
   tools: { database: Database; clock: Clock; log: Log },
-  channel: string,
+  topic: WakeTopic,
   signal: AbortSignal,
   onWake: () => void,
 ): Promise<void> {
   while (!signal.aborted) {
     try {
-      await listenOnce(tools.database, channel, signal, onWake);
+      await listenOnce(tools.database, notificationChannelOf(topic), signal, onWake);
     } catch (cause) {
-      tools.log.warn({ err: cause, channel }, 'listening was interrupted');
+      tools.log.warn({ err: cause, topic }, 'listening was interrupted');
     }
     await sleep(tools.clock, reconnectMs, signal).catch(ignore);
   }

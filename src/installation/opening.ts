@@ -27,7 +27,7 @@ import { addSender, approveSender, sandboxSender } from '../senders/senders.ts';
 import { asDatabaseProblem, DatabaseProblem, refuseOldServer } from './database-problem.ts';
 import { describeFailure } from './failure.ts';
 import type { Foundation } from './foundation.ts';
-import { openSecrets } from './installation-secret.ts';
+import { openSecrets } from './secret.ts';
 
 /** What every role stands on. */
 export type Installation = Foundation & { secrets: Secrets };
@@ -92,6 +92,7 @@ export async function openFoundation(
       hosts: instanceHostsOf(config),
       clock,
       newId: createIds(clock),
+      random: Math.random,
       log,
       close: async () => {
         resolver.close();

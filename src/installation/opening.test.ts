@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest';
 import { readConfig } from '../config.ts';
-import { publicUrlOf } from './installation.ts';
+import { publicUrlOf } from './opening.ts';
 
 test.each([
   [{}, 'http://127.0.0.1:8025'],

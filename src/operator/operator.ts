@@ -1,4 +1,5 @@
-import { campaignChannel } from '../campaigns/campaigns.ts';
+import type { Finding } from '../doctor/doctor.ts';
+import type { Foundation, Installation } from '../installation/installation.ts';
 import { wakeOnce } from '../platform/queue/wake.ts';
 import { type Command, Option } from 'commander';
 import {
@@ -20,15 +21,12 @@ import { verifyByOperator } from '../domains/domains.ts';
 import { forgiveReputation } from '../messages/messages.ts';
 import { dateOf } from '../platform/clock.ts';
 import { migrate } from '../platform/postgres/migrate.ts';
-import type { Finding } from './finding.ts';
-import type { Foundation } from './foundation.ts';
-import type { Installation } from './installation.ts';
-import { addContactCommands } from './operator-contacts.ts';
-import { addSandboxCommands } from './operator-sandbox.ts';
-import { addSecretCommands } from './operator-secret.ts';
-import { onNamedOrganization, onOrganization, organizationHelp } from './operator-organization.ts';
-import { addSuppressionList } from './operator-suppressions.ts';
-import { addSenderCommands } from './operator-senders.ts';
+import { addContactCommands } from './contacts.ts';
+import { addSandboxCommands } from './sandbox.ts';
+import { addSecretCommands } from './secret.ts';
+import { onNamedOrganization, onOrganization, organizationHelp } from './organization.ts';
+import { addSuppressionList } from './suppressions.ts';
+import { addSenderCommands } from './senders.ts';
 import {
   addCommand,
   type CommandOutcome,
@@ -36,7 +34,7 @@ import {
   onFoundation,
   onInstallation,
   runCommand,
-} from './operator-command.ts';
+} from './command.ts';
 import {
   collectChannel,
   collectLimit,
@@ -51,7 +49,7 @@ import {
   parsePageSize,
   parseScopes,
   parseWindowLimit,
-} from './operator-values.ts';
+} from './values.ts';
 
 /** Adds every command that an operator runs beside the server, or without one. */
 export function addOperatorCommands(program: Command): void {
@@ -235,7 +233,7 @@ async function runOrganizationUpdate(
   if (resume?.includes('email')) await forgiveReputation(installation.database, id);
   await updateOrganization(installation, id, change);
   // A campaign may have to be paused, or may go on.
-  await wakeOnce(installation.database, campaignChannel);
+  await wakeOnce(installation.database, 'campaigns');
   return done(
     {
       id,
@@ -435,7 +433,7 @@ async function runMigrate({ database }: Foundation): Promise<CommandOutcome> {
 async function runDoctor(_options: unknown, command: Command): Promise<void> {
   await runCommand(command, { isLong: false }, async (log) => {
     // It knows every provider, and the other commands would wait a quarter of a second for them.
-    const { examine } = await import('./doctor.ts');
+    const { examine } = await import('../doctor/doctor.ts');
     const findings = await examine(readEnvironment(process.env), log);
     const isHealthy = findings.every(({ level }) => level !== 'problem');
     return {

@@ -3,21 +3,14 @@ import { createReadStream } from 'node:fs';
 import { stat } from 'node:fs/promises';
 import { type Command, InvalidArgumentError } from 'commander';
 import { importContacts, type ImportOutcome, type RowIssue, writeRecord } from '../audience/audience.ts';
+import { describeFailure, type Installation } from '../installation/installation.ts';
 import { createWaker } from '../platform/queue/wake.ts';
-import { segmentChannel } from '../segments/jobs.ts';
-import type { Installation } from './installation.ts';
-import { describeFailure } from './failure.ts';
-import { addCommand, type CommandOutcome, onInstallation } from './operator-command.ts';
-import { runExport } from './operator-export.ts';
-import { openFile, type TextFile } from './operator-files.ts';
-import { onOrganization, organizationHelp } from './operator-organization.ts';
-import {
-  formatCount,
-  interruptedExitCode,
-  listenForInterruption,
-  startProgress,
-} from './operator-progress.ts';
-import { parseOrganization } from './operator-values.ts';
+import { addCommand, type CommandOutcome, onInstallation } from './command.ts';
+import { runExport } from './export.ts';
+import { openFile, type TextFile } from './files.ts';
+import { onOrganization, organizationHelp } from './organization.ts';
+import { formatCount, interruptedExitCode, listenForInterruption, startProgress } from './progress.ts';
+import { parseOrganization } from './values.ts';
 
 /**
  * `contacts import` and `contacts export`. Files are read and written a part at a time, whatever their size. While
@@ -131,7 +124,7 @@ async function runImport(
       },
       // Each by a waker of its own, which does not wait; batches are far enough apart.
       onChanged: () => {
-        createWaker(installation, segmentChannel)();
+        createWaker(installation, 'segments')();
       },
       onIssues: async (issues) => {
         const news = issues.slice(0, shownIssuesMax - shown.length);

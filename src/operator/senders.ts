@@ -1,11 +1,11 @@
 import { type Command, InvalidArgumentError, Option } from 'commander';
 import { type SenderType, senderTypes } from '../channels/sms/sms.ts';
+import type { Installation } from '../installation/installation.ts';
 import { isUuid } from '../platform/ids.ts';
 import { addSender, approveSender, listSenders, rejectSender, type SenderRow } from '../senders/senders.ts';
-import type { Installation } from './installation.ts';
-import { addCommand, type CommandOutcome, formatTable, onInstallation } from './operator-command.ts';
-import { onOrganization, organizationHelp } from './operator-organization.ts';
-import { parseOrganization, parsePageSize } from './operator-values.ts';
+import { addCommand, type CommandOutcome, formatTable, onInstallation } from './command.ts';
+import { onOrganization, organizationHelp } from './organization.ts';
+import { parseOrganization, parsePageSize } from './values.ts';
 
 const defaultPageSize = 100;
 

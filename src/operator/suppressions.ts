@@ -1,11 +1,11 @@
 import { type Command } from 'commander';
 import { type Channel, channels } from '../channels/channel.ts';
 import { listSuppressions, type ListedSuppression } from '../audience/audience.ts';
-import type { Installation } from './installation.ts';
-import { addCommand, type CommandOutcome, formatTable, onInstallation } from './operator-command.ts';
-import { writeTo } from './operator-files.ts';
-import { onOrganization, organizationHelp } from './operator-organization.ts';
-import { parseChannel, parseOrganization, parsePageSize } from './operator-values.ts';
+import type { Installation } from '../installation/installation.ts';
+import { addCommand, type CommandOutcome, formatTable, onInstallation } from './command.ts';
+import { writeTo } from './files.ts';
+import { onOrganization, organizationHelp } from './organization.ts';
+import { parseChannel, parseOrganization, parsePageSize } from './values.ts';
 
 const defaultPageSize = 100;
 

@@ -3,7 +3,7 @@ import path from 'node:path';
 import { projectDirectory } from '../config.ts';
 import type { OpenApiDocument } from '../platform/http/openapi.ts';
 import type { Page } from '../platform/http/route.ts';
-import { type RenderedDocumentation, renderDocumentation } from './documentation-page.ts';
+import { type RenderedDocumentation, renderDocumentation } from './page.ts';
 import { fitNavigation, type IsSandboxOpen } from './start-page.ts';
 
 /** The description of the API for programs and for people, from the file that was generated and committed. */

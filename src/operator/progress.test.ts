@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest';
-import { formatProgress } from './operator-progress.ts';
+import { formatProgress } from './progress.ts';
 
 test.each([
   [{ rows: 0, share: null }, 0, '0 rows, 0 a second'],

@@ -1,13 +1,8 @@
 import { openExport } from '../audience/audience.ts';
-import type { Installation } from './installation.ts';
-import type { CommandOutcome } from './operator-command.ts';
-import { openReplacement, type Replacement, writeTo } from './operator-files.ts';
-import {
-  formatCount,
-  interruptedExitCode,
-  listenForInterruption,
-  startProgress,
-} from './operator-progress.ts';
+import type { Installation } from '../installation/installation.ts';
+import type { CommandOutcome } from './command.ts';
+import { openReplacement, type Replacement, writeTo } from './files.ts';
+import { formatCount, interruptedExitCode, listenForInterruption, startProgress } from './progress.ts';
 
 export type ExportOptions = {
   organizationId: string;

@@ -13,7 +13,7 @@ import {
   parsePageSize,
   parseScopes,
   parseWindowLimit,
-} from './operator-values.ts';
+} from './values.ts';
 
 const id = '0199C0DE-0000-7000-8000-00000000000A';
 

@@ -1,6 +1,16 @@
 import type { Command } from 'commander';
 import { InvalidArgumentError } from 'commander';
 import { rehashSuppressions } from '../audience/audience.ts';
+import {
+  type Foundation,
+  generateSecret,
+  type Installation,
+  openSecrets,
+  replaceSecretFile,
+  secretFileOf,
+  secretsAtHand,
+  tryOnWhatIsStored,
+} from '../installation/installation.ts';
 import { now } from '../platform/clock.ts';
 import { unpreparedStatement } from '../platform/postgres/database.ts';
 import {
@@ -10,17 +20,7 @@ import {
   type RotationOutcome,
   rotateSecret,
 } from '../platform/secret-keys.ts';
-import type { Foundation } from './foundation.ts';
-import type { Installation } from './installation.ts';
-import { openSecrets, secretsAtHand, tryOnWhatIsStored } from './installation-secret.ts';
-import {
-  addCommand,
-  type CommandOutcome,
-  formatTable,
-  onFoundation,
-  onInstallation,
-} from './operator-command.ts';
-import { generateSecret, replaceSecretFile, secretFileOf } from './secret-file.ts';
+import { addCommand, type CommandOutcome, formatTable, onFoundation, onInstallation } from './command.ts';
 
 /** Adds the commands that show and replace the secret of the installation. */
 export function addSecretCommands(group: Command): void {

@@ -1,6 +1,6 @@
 import type { Command } from 'commander';
-import { type Installation, publicUrlOf, sandboxLinkOf } from './installation.ts';
-import { addCommand, type CommandOutcome, onInstallation } from './operator-command.ts';
+import { type Installation, publicUrlOf, sandboxLinkOf } from '../installation/installation.ts';
+import { addCommand, type CommandOutcome, onInstallation } from './command.ts';
 
 export function addSandboxCommands(group: Command): void {
   addCommand(group, 'link', 'Show the link that opens the sandbox, with its token.').action(

@@ -2,11 +2,11 @@ import { connect } from 'node:net';
 import { hostname } from 'node:os';
 import { examineVerifiedDomains, sandboxDomain } from '../domains/domains.ts';
 import { createDeliverability, wellKnownDomains } from '../email/email.ts';
+import type { Installation } from '../installation/installation.ts';
 import type { Clock } from '../platform/clock.ts';
 import type { DnsAnswer } from '../platform/dns/dns.ts';
 import { readNetworkTimeSkewMs } from '../platform/network-time.ts';
 import { type Finding, ok, problem, warning } from './finding.ts';
-import type { Installation } from './installation.ts';
 
 /**
  * What direct delivery needs of the world around: that this machine reaches other mail servers, and that these find

@@ -12,6 +12,8 @@ export type Foundation = {
   database: Database;
   clock: Clock;
   newId: NewId;
+  /** From 0 up to 1, as `Math.random`: what spreads retries. */
+  random: () => number;
   log: Log;
   resolver: Resolver;
   /** What other people's DNS records point to. */

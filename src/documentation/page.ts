@@ -23,7 +23,7 @@ export type RenderedDocumentation = { html: string; styleHash: string; scriptHas
 export function renderDocumentation(document: OpenApiDocument): RenderedDocumentation {
   const operations = listOperations(document);
   const { title, version, description } = document.info;
-  const script = readFileSync(path.join(import.meta.dirname, 'documentation-script.js'), 'utf8');
+  const script = readFileSync(path.join(import.meta.dirname, 'page-script.js'), 'utf8');
   const schemas = Object.entries(document.components.schemas).filter(([name]) => name !== 'Error');
   const html = `<!doctype html>
 <html lang="en">

@@ -11,7 +11,6 @@ import {
   openSealedKeys,
   readSealedKeys,
   type SealedKeys,
-  secretKeysChannel,
   takeUpSecret,
 } from '../platform/secret-keys.ts';
 import {
@@ -126,7 +125,7 @@ export function watchSecretKeys(foundation: Foundation, ring: KeyRing): RunningC
   const { log } = foundation;
   return startChore(foundation, {
     name: 'secret keys',
-    channel: secretKeysChannel,
+    topic: 'secret_keys',
     work: async () => {
       const keys = await readKeys(foundation);
       if (keys !== null) ring.replaceKeys(keys);

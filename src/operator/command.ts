@@ -1,13 +1,18 @@
 import type { Command } from 'commander';
 import { readConfig, readEnvironment, settings } from '../config.ts';
+import {
+  asDatabaseProblem,
+  describeFailure,
+  type Foundation,
+  hasInstallation,
+  type Installation,
+  openFoundation,
+  openSecretsOf,
+} from '../installation/installation.ts';
 import { now, systemClock } from '../platform/clock.ts';
 import { createLog, type Log, silentLog } from '../platform/log.ts';
 import { migrate, pendingMigrations } from '../platform/postgres/migrate.ts';
 import { createPartitions } from '../platform/postgres/partitions.ts';
-import { asDatabaseProblem } from './database-problem.ts';
-import { describeFailure } from './failure.ts';
-import type { Foundation } from './foundation.ts';
-import { hasInstallation, type Installation, openFoundation, openSecretsOf } from './installation.ts';
 
 /**
  * What every operator command does alike: it opens the installation, beside a running server or without one, does

@@ -4,7 +4,7 @@ import { createWriteStream, type WriteStream } from 'node:fs';
 import { lstat, open, realpath, rename, rm } from 'node:fs/promises';
 import path from 'node:path';
 import type { Writable } from 'node:stream';
-import { describeFailure } from './failure.ts';
+import { describeFailure } from '../installation/installation.ts';
 
 /** Text that is written part by part: each is awaited, so that no more than one stands in memory. */
 export type TextFile = { write: (text: string) => Promise<void>; end: () => Promise<void> };

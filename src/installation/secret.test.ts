@@ -14,8 +14,8 @@ import { silentLog } from '../platform/log.ts';
 import { type Database, openDatabase, unpreparedStatement } from '../platform/postgres/database.ts';
 import { createSecrets, type Secrets } from '../platform/secrets.ts';
 import type { Foundation } from './foundation.ts';
-import { instanceHostsOf } from './installation.ts';
-import { openSecrets } from './installation-secret.ts';
+import { instanceHostsOf } from './opening.ts';
+import { openSecrets } from './secret.ts';
 import { readSecretFile, secretFileOf } from './secret-file.ts';
 
 const [own, another] = ['the own secret', 'another secret'].map((name) => name.padEnd(40, '.')) as [
@@ -50,6 +50,7 @@ function foundation(secret: string | null): Foundation {
     database,
     clock: systemClock,
     newId,
+    random: Math.random,
     log: silentLog,
     resolver,
     hosts: instanceHostsOf(config),

@@ -4,9 +4,9 @@ import { createServer, type Server } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { describeRoutes } from '../platform/http/openapi.ts';
 import { defineRoute, json, type PageRequest } from '../platform/http/route.ts';
-import { describeApi } from './api-description.ts';
-import { documentationPages } from './documentation.ts';
-import { renderDocumentation } from './documentation-page.ts';
+import { describeApi } from '../roles/api-description.ts';
+import { documentationPages } from './documentation-pages.ts';
+import { renderDocumentation } from './page.ts';
 import { describeInBrowser } from '../../test/support/browser.ts';
 
 const request: PageRequest = {

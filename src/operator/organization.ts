@@ -1,6 +1,6 @@
 import { findOrganizations } from '../accounts/accounts.ts';
-import type { Installation } from './installation.ts';
-import type { CommandOutcome } from './operator-command.ts';
+import type { Installation } from '../installation/installation.ts';
+import type { CommandOutcome } from './command.ts';
 
 /** Of the option `--org`, which every command has that works on one organization. */
 export const organizationHelp = 'id or name of the organization';

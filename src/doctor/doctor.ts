@@ -1,5 +1,17 @@
 import { mkdir, statfs } from 'node:fs/promises';
 import { type Config, ConfigError, readConfig } from '../config.ts';
+import {
+  asDatabaseProblem,
+  describeFailure,
+  examineSecret,
+  type Foundation,
+  generateSecret,
+  type Installation,
+  openFoundation,
+  publicUrlOf,
+  type StoredUnderSecrets,
+  tryOnSample,
+} from '../installation/installation.ts';
 import { now } from '../platform/clock.ts';
 import type { Log } from '../platform/log.ts';
 import {
@@ -11,17 +23,11 @@ import {
 import { findDurabilityProblems } from '../platform/postgres/durability.ts';
 import { examineTenantWall } from '../platform/postgres/tenant-wall.ts';
 import { pendingMigrations } from '../platform/postgres/migrate.ts';
-import { examineAddressChecks, examineDirectDelivery } from './doctor-delivery.ts';
+import { examineAddressChecks, examineDirectDelivery } from './delivery.ts';
 import { type Finding, ok, problem, warning } from './finding.ts';
-import { asDatabaseProblem } from './database-problem.ts';
-import { describeFailure } from './failure.ts';
 import { createKeyRing, createSecrets } from '../platform/secrets.ts';
-import type { Foundation } from './foundation.ts';
-import { type Installation, openFoundation, publicUrlOf } from './installation.ts';
-import { examineSecret, type StoredUnderSecrets, tryOnSample } from './installation-secret.ts';
-import { generateSecret } from './secret-file.ts';
-import { createSmsProvider } from './sms-provider.ts';
-import { createEmailProvider } from './worker.ts';
+import { createSmsProvider } from '../roles/sms-provider.ts';
+import { createEmailProvider } from '../roles/worker.ts';
 
 /**
  * Looks at everything that an installation stands on. Never throws for what it finds: what cannot be looked at is
@@ -388,3 +394,4 @@ function showBytes(bytes: number): string {
   const gibibytes = bytes / 1_073_741_824;
   return gibibytes >= 1 ? `${gibibytes.toFixed(1)} GiB` : `${Math.round(bytes / 1_048_576)} MiB`;
 }
+export type { Finding } from './finding.ts';

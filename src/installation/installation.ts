@@ -1,0 +1,29 @@
+/** The front door: what every role and every command stands on, opened and closed. */
+export {
+  createFirstOrganization,
+  type FirstOrganization,
+  hasInstallation,
+  hasSandbox,
+  type Installation,
+  mayPrintSecrets,
+  openFoundation,
+  openInstallation,
+  openSecretsOf,
+  publicUrlOf,
+  sandboxAccessOf,
+  sandboxLinkOf,
+  whileRestarting,
+} from './opening.ts';
+export { asDatabaseProblem, DatabaseProblem } from './database-problem.ts';
+export { describeFailure } from './failure.ts';
+export type { Foundation } from './foundation.ts';
+export {
+  examineSecret,
+  openSecrets,
+  secretsAtHand,
+  type StoredUnderSecrets,
+  tryOnSample,
+  tryOnWhatIsStored,
+  watchSecretKeys,
+} from './secret.ts';
+export { generateSecret, replaceSecretFile, secretFileOf } from './secret-file.ts';
