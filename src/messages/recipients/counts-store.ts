@@ -14,59 +14,61 @@ const insertAll = statement(
    group by changed.organization_id, changed.id, changed.message_id`,
 );
 
-export async function insertChanges(
-  connection: Connection,
-  changes: readonly { message: MessageKey; id: string; slices: ReadonlySet<number> }[],
-): Promise<void> {
-  const rows = changes.flatMap(({ message, id, slices }) =>
-    [...slices].map((slice) => ({ ...message, id, slice })),
-  );
+export type Slice = MessageKey & { slice: number };
+
+/** `id` is the change's; of one that names several slices it stands with each of them. */
+export type ChangedSlice = Slice & { id: string };
+
+export async function insertChanges(connection: Connection, changes: readonly ChangedSlice[]): Promise<void> {
   await connection.rows(insertAll, [
-    rows.map(({ organizationId }) => organizationId),
-    rows.map(({ id }) => id),
-    rows.map(({ messageId }) => messageId),
-    rows.map(({ slice }) => slice),
+    changes.map(({ organizationId }) => organizationId),
+    changes.map(({ id }) => id),
+    changes.map(({ messageId }) => messageId),
+    changes.map(({ slice }) => slice),
   ]);
 }
 
-export type Slice = MessageKey & { slice: number };
+type TakenRow = { changes: number; organization_id: string; message_id: string; slice: number; id: string };
 
-const takeAll = statement<{ changes: number; organization_id: string; message_id: string; slice: number }>(
+const takeAll = statement<TakenRow>(
   'recipient_changes_take',
   `with taken as (
      select organization_id, id
      from recipient_changes
+     order by id
      limit $1
      for update skip locked
    ), gone as (
      delete from recipient_changes c
      using taken
      where c.organization_id = taken.organization_id and c.id = taken.id
-     returning c.organization_id, c.message_id, c.slices
+     returning c.organization_id, c.id, c.message_id, c.slices
    ), changed as (
-     select distinct organization_id, message_id, slice
+     select distinct on (organization_id, message_id, slice) organization_id, message_id, slice, id
      from gone
      cross join lateral unnest(slices) as slice
+     order by organization_id, message_id, slice, id
    )
-   select (select count(*) from gone) as changes, organization_id, message_id, slice
+   select (select count(*) from gone) as changes, organization_id, message_id, slice, id
    from changed
-   order by row_number() over (partition by organization_id order by random()), random()`,
+   order by row_number() over (partition by organization_id order by id), id`,
 );
 
 /**
- * Takes so many changes, and returns the slices that they speak of, each once. Not all of them may be counted: they come
- * an organization's after another's, in turns, and in no order else. In the order of their keys, the last ones would
- * wait for as long as there are changes of the first.
+ * Takes so many changes, the oldest first, off recipient_changes_oldest, and returns the slices that they speak of, each
+ * once, with the oldest change that names it. Not all of them may be counted: they come an organization's after
+ * another's, in turns, and the oldest of each first. In any other order some would wait for as long as others change.
  */
 export async function takeChanges(
   connection: Connection,
   changesMax: number,
-): Promise<{ changes: number; slices: Slice[] }> {
+): Promise<{ changes: number; slices: ChangedSlice[] }> {
   const rows = await connection.rows(takeAll, [changesMax]);
   const slices = rows.map((row) => ({
     organizationId: row.organization_id,
     messageId: row.message_id,
     slice: row.slice,
+    id: row.id,
   }));
   return { changes: rows[0]?.changes ?? 0, slices };
 }

@@ -33,16 +33,21 @@ export async function noteRecipientChanges(
     }
     change.slices.add(Math.floor(ordinal / sliceSize));
   }
-  if (changes.size > 0) await store.insertChanges(transaction, [...changes.values()]);
+  const changed = [...changes.values()].flatMap(({ message, id, slices }) =>
+    [...slices].map((slice) => ({ ...message, id, slice })),
+  );
+  if (changed.length > 0) await store.insertChanges(transaction, changed);
 }
 
-/** Taken by one transaction, and counted by it: a slice takes a few milliseconds. What it does not count it puts back. */
+/**
+ * Taken by one transaction, and counted by it: a slice takes a few milliseconds. What it does not count it puts back
+ * under its old id: as the oldest it is taken again before all that changes meanwhile.
+ */
 const defaultChangesMax = 200;
 const defaultSlicesMax = 50;
 
 export type CountingTools = {
   database: Database;
-  newId: NewId;
   /** Smaller in tests. */
   changesMax?: number;
   slicesMax?: number;
@@ -64,11 +69,7 @@ export async function countChangedRecipients(tools: CountingTools): Promise<Coun
         // A statement of its own, so that it sees what was committed before the locks were to be had.
         await store.recount(transaction, counted, { sliceSize, ordinalsMax });
       }
-      await noteRecipientChanges(
-        transaction,
-        tools.newId,
-        left.map(({ slice, ...message }) => ({ ...message, ordinal: slice * sliceSize })),
-      );
+      if (left.length > 0) await store.insertChanges(transaction, left);
     });
     return { hasCounted: counted.length > 0, hasMore: left.length > 0 || changes === changesMax };
   });
