@@ -12,7 +12,7 @@ import { startCampaigns } from '../../src/campaigns/jobs.ts';
 import { cancelCampaign, createCampaign, sendCampaign } from '../../src/campaigns/lifecycle.ts';
 import type { SendingChannel } from '../../src/channels/channel.ts';
 import type { SendOutcome } from '../../src/channels/outcome.ts';
-import type { Job, MessageChannel, MessageChannels } from '../../src/messages/channel.ts';
+import type { HandOffPermit, Job, MessageChannel, MessageChannels } from '../../src/messages/channel.ts';
 import {
   type Acceptor,
   applyReports,
@@ -21,6 +21,7 @@ import {
   startDelivery,
   type Submission,
 } from '../../src/messages/messages.ts';
+import { emailChannel } from '../../src/email/channel.ts';
 import { defineMessageStatus } from '../../src/messages/status.ts';
 import { unpreparedStatement } from '../../src/platform/postgres/database.ts';
 import { PublicError } from '../../src/platform/http/errors.ts';
@@ -146,6 +147,27 @@ afterEach(async () => {
   await rowsOf(server, 'truncate delivery_queue, hand_offs');
 });
 
+/** Of a release that does not know pigeons. */
+function deliverAsBefore(): void {
+  const begin = () => ({
+    prepare: () => Promise.resolve(),
+    handOff: async (job: Job, permit: HandOffPermit) => {
+      await permit.confirm();
+      carried.push(job.addressKey);
+      const facts = { isShared: false, hasAttachments: false };
+      return { kind: 'outcome', outcome: accepted, facts } as const;
+    },
+  });
+  const delivery = startDelivery({
+    ...server.installation,
+    ...nobody,
+    random: () => 0.5,
+    channels: messageChannels,
+    deliveries: [{ channel: emailChannel, concurrency: 4, begin }],
+  });
+  stops.push(delivery.stop);
+}
+
 function deliver(): Delivery {
   const delivery = startDelivery({
     ...server.installation,
@@ -258,6 +280,62 @@ test('it is delivered, and what its policy says of an outcome is what is written
   expect(await settledAs(again, 'failed')).toMatchObject({ drop_reason: 'suppressed' });
   await settledAs(elsewhere, 'failed');
   expect(carried.filter((address) => address === '+492')).toHaveLength(2);
+});
+
+test('a worker of an older release leaves it to others, and goes on with what it knows', async () => {
+  const email = async () => {
+    const sent = await server.request<{ id: string }>('POST', '/v1/email/send', {
+      from: 'news@postillion.test',
+      from_name: 'News',
+      to: ['ann@example.com'],
+      subject: 'Hello',
+      text: 'Hello',
+    });
+    return sent.body.id;
+  };
+  const [suspect, announced, emailBefore] = [await send('+496'), await send('+497'), await email()];
+  await rowsOf(server, 'update delivery_queue set crashes = 2 where message_id = $1', [suspect]);
+  // A worker of the newer release has died.
+  const [ended] = await rowsOf<{ epoch: number }>(
+    server,
+    `insert into workers (epoch, host, pid, started_at) values (nextval('worker_epochs'), 'there', 1, now()) returning epoch`,
+  );
+  await rowsOf(
+    server,
+    'update delivery_queue set claimed_by = $1, claim_number = 1 where message_id = any ($2::uuid[])',
+    [ended!.epoch, [announced, emailBefore]],
+  );
+  await rowsOf(
+    server,
+    `insert into hand_offs (epoch, batch, organization_ids, message_ids, ordinals, claim_numbers)
+     values ($1, 1, array[$2::uuid], array[$3::uuid], '{0}', '{1}')`,
+    [ended!.epoch, server.organizationId, announced],
+  );
+  const queue = () =>
+    rowsOf<{ message_id: string }>(
+      server,
+      'select message_id, crashes, claimed_by from delivery_queue order by crashes',
+    );
+  const left = [
+    { message_id: announced, crashes: 0, claimed_by: ended!.epoch },
+    { message_id: suspect, crashes: 2, claimed_by: null },
+  ];
+
+  deliverAsBefore();
+  await eventually(queue, (rows) => rows.every(({ message_id: id }) => id !== emailBefore));
+  expect(await queue()).toEqual(left);
+  await email();
+  await eventually(queue, (rows) => rows.length === left.length);
+  expect(await queue()).toEqual(left);
+  expect(carried).toEqual(['ann@example.com', 'ann@example.com']);
+
+  deliver();
+  for (const id of [suspect, announced]) await settledAs(id, 'sent');
+  expect(carried.slice(2)).toEqual(['+496']);
+  // It may have been handed off, and is tried once more in a minute.
+  expect(
+    await rowsOf(server, 'select ambiguities from recipients where message_id = $1', [announced]),
+  ).toEqual([{ ambiguities: 1 }]);
 });
 
 test('it is reported on, and never goes back', async () => {

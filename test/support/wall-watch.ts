@@ -63,6 +63,8 @@ export const outsideTheWall: Readonly<Record<string, string>> = {
   queue_claim_due: 'Claims for all organizations in turns.',
   'with claimant as': 'Claims what is tried alone, of whatever organization.',
   'with announced as': 'What a worker that died had announced, of whatever organizations.',
+  'select distinct channel from delivery_queue where claimed_by':
+    'On which channels a worker that died had something, of whatever organizations.',
   accounts_select_sending_plans: claimed,
   audience_select_barred_: claimed,
   audience_select_suppressed: claimed,

@@ -2,7 +2,6 @@
  * A worker that was buried may still live, and a statement may outlive the process that sent it: nothing of either may
  * be claimed or announced. A third session stands for whoever buries it, and holds the worker's row as they do.
  */
-import { messageChannels } from '../../../test/support/channels.ts';
 import pg from 'pg';
 import { afterAll, afterEach, beforeAll, beforeEach, expect, test } from 'vitest';
 import {
@@ -104,7 +103,7 @@ const takings = {
     return jobs.length > 0;
   },
   'a claim of a job that is tried alone': async (by: number) =>
-    (await claimSuspect(database, { channels: messageChannels, epoch: by, claimNumber: 1, at: at() })) !==
+    (await claimSuspect(database, { channels: [emailChannel], epoch: by, claimNumber: 1, at: at() })) !==
     null,
   'an announcement': (by: number) => createMarkers({ database, clock: systemClock }, by).set(job),
 };

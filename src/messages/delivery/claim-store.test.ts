@@ -3,8 +3,8 @@ import { createTestDatabase, type TestDatabase } from '../../../test/support/tes
 import { dateOf, systemClock } from '../../platform/clock.ts';
 import { createIds } from '../../platform/ids.ts';
 import { type Database, openDatabase, unpreparedStatement } from '../../platform/postgres/database.ts';
-import { messageChannels } from '../../../test/support/channels.ts';
 import { emailChannel } from '../../email/channel.ts';
+import { smsChannel } from '../../sms/channel.ts';
 import { type Claim, claimDueJobs, claimSuspect } from './claim-store.ts';
 
 let testDatabase: TestDatabase;
@@ -145,12 +145,26 @@ test('a job that took workers down is claimed by itself, and with no others', as
   const claimed = await claim();
   expect([messagesOf(claimed), claimed.hasSuspects]).toEqual([[harmless], true]);
   const alone = await claimSuspect(database, {
-    channels: messageChannels,
+    channels: [emailChannel],
     epoch: 1,
     claimNumber: 1_000,
     at: dateOf(nowMs),
   });
   expect(alone?.messageId).toBe(suspect);
+});
+
+test('a job of another channel that took workers down is left to whoever delivers on that', async () => {
+  const organizationId = newId();
+  const [suspect] = await queue([
+    { organizationId, dueInMs: -2, channel: 'sms' },
+    { organizationId, dueInMs: -1 },
+  ]);
+  await run('update delivery_queue set crashes = 2 where message_id = $1', [suspect]);
+  expect((await claim()).hasSuspects).toBe(false);
+  const wish = { epoch: 1, claimNumber: 1_001, at: dateOf(nowMs) };
+  expect(await claimSuspect(database, { ...wish, channels: [emailChannel] })).toBe(null);
+  const claimed = await claimSuspect(database, { ...wish, channels: [emailChannel, smsChannel] });
+  expect([claimed?.messageId, claimed?.channel]).toEqual([suspect, smsChannel]);
 });
 
 test('a claim is for one channel and one lane, and for a worker that was not buried', async () => {

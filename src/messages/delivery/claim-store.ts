@@ -33,6 +33,7 @@ export type Claim = {
   isScanOver: boolean;
   /** When the first of what was seen, and is not due yet, falls due. */
   nextDueAt: Date | null;
+  /** On this channel. */
   hasSuspects: boolean;
 };
 
@@ -106,7 +107,7 @@ const claimDue = statement<ClaimRow>(
        (
          select true from delivery_queue
          where claimed_by is null and set_aside_at is null and crashes >= ${suspectCrashes} and due_at <= $3
-           and lane < 2
+           and lane < 2 and channel = $7
          order by due_at
          limit 1
        ) is not null as has_suspects
@@ -165,10 +166,13 @@ export async function claimDueJobs(database: Database, wish: ClaimWish): Promise
   };
 }
 
-/** Claims one job that took workers down, to be tried while nothing else is under way. */
+/**
+ * Claims one job that took workers down, to be tried while nothing else is under way. It is of one of these channels:
+ * a newer worker may know more of them.
+ */
 export async function claimSuspect(
   connection: Connection,
-  wish: { channels: MessageChannels; epoch: number; claimNumber: number; at: Date },
+  wish: { channels: readonly MessageChannel[]; epoch: number; claimNumber: number; at: Date },
 ): Promise<Job | null> {
   const [row] = await connection.rows(
     unpreparedStatement<JobRow>(
@@ -178,7 +182,7 @@ export async function claimSuspect(
          select organization_id, message_id, ordinal
          from delivery_queue
          where claimed_by is null and set_aside_at is null and due_at <= $1 and crashes >= ${suspectCrashes}
-           and lane < 2 and exists (select from claimant)
+           and lane < 2 and channel = any ($4) and exists (select from claimant)
          order by due_at
          limit 1
          for update skip locked
@@ -195,9 +199,10 @@ export async function claimSuspect(
        from claimed
        join recipients r using (organization_id, message_id, ordinal)`,
     ),
-    [wish.at, wish.epoch, wish.claimNumber],
+    [wish.at, wish.epoch, wish.claimNumber, wish.channels.map(({ name }) => name)],
   );
-  return row === undefined ? null : toJob(row, wish.channels[row.channel]);
+  const channel = wish.channels.find(({ name }) => name === row?.channel);
+  return row === undefined || channel === undefined ? null : toJob(row, channel);
 }
 
 export type ClaimedJob = Job & {
@@ -205,7 +210,7 @@ export type ClaimedJob = Job & {
   isAnnounced: boolean;
 };
 
-/** What a worker had when it ended, a batch at a time. */
+/** What a worker had when it ended on these channels, a batch at a time. */
 export async function listClaims(
   connection: Connection,
   channels: MessageChannels,
@@ -224,12 +229,27 @@ export async function listClaims(
        from delivery_queue q
        join recipients r using (organization_id, message_id, ordinal)
        left join announced a using (organization_id, message_id, ordinal, claim_number)
-       where q.claimed_by = $1
+       where q.claimed_by = $1 and q.channel = any ($3)
        limit $2`,
     ),
-    [epoch, itemsMax],
+    [epoch, itemsMax, Object.keys(channels)],
   );
   return rows.map((row) => ({ ...toJob(row, channels[row.channel]), isAnnounced: row.is_announced }));
+}
+
+/** Those on which the worker had more than that; a newer one knows channels that this one does not. */
+export async function listOtherChannels(
+  connection: Connection,
+  channels: MessageChannels,
+  epoch: number,
+): Promise<string[]> {
+  const rows = await connection.rows(
+    unpreparedStatement<{ channel: string }>(
+      'select distinct channel from delivery_queue where claimed_by = $1 and channel <> all ($2) order by channel',
+    ),
+    [epoch, Object.keys(channels)],
+  );
+  return rows.map(({ channel }) => channel);
 }
 
 function toJob(row: JobRow, channel: MessageChannel): Job {

@@ -103,8 +103,12 @@ async function workUntilStopped(office: Office): Promise<void> {
       const lease = await takeLease({
         ...tools,
         recover: async (epoch) => {
-          await returnClaims(tools, epoch, settleCrash);
-          announce(office);
+          try {
+            await returnClaims(tools, epoch, settleCrash);
+          } finally {
+            // Also where some cannot be returned: the others fall due.
+            announce(office);
+          }
         },
       });
       try {
@@ -361,15 +365,13 @@ async function trySuspect(desk: Desk): Promise<void> {
   const { tools, lease } = desk.shift;
   desk.lastClaimNumber += 1;
   const job = await claimSuspect(tools.database, {
-    channels: tools.channels,
+    channels: [...desk.counters.keys()],
     epoch: lease.epoch,
     claimNumber: desk.lastClaimNumber,
     at: dateOf(tools.clock.nowMs()),
   });
-  if (job === null) return;
-  const counter = desk.counters.get(job.channel);
-  // It stays claimed until this lease ends: no other process of this kind would know what to do with it.
-  if (counter === undefined) throw new Error(`nothing is delivered on the channel ${job.channel.name}`);
+  const counter = job === null ? undefined : desk.counters.get(job.channel);
+  if (job === null || counter === undefined) return;
   const [remaining] = await dropUnwanted(desk.shift, [job]);
   if (remaining === undefined) return;
   beginJob(desk, counter, remaining);

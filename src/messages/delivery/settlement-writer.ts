@@ -2,7 +2,7 @@ import type { SuppressionTools } from '../../audience/audience.ts';
 import { dateOf, sleep } from '../../platform/clock.ts';
 import type { Log } from '../../platform/log.ts';
 import { type Database, DatabaseUnavailableError, isConflict } from '../../platform/postgres/database.ts';
-import type { Lease } from '../../platform/queue/lease.ts';
+import { type Lease, LeftToOthersError } from '../../platform/queue/lease.ts';
 import type { Job, MessageChannel, MessageChannels, MessageFacts } from '../channel.ts';
 import type { FeedbackListeners } from '../feedback/feedback.ts';
 import { keepProviderIds, type ProviderId, uncertainId } from '../feedback/provider-ids.ts';
@@ -10,7 +10,7 @@ import { changeRecipients, type RecipientTools } from '../recipients/recipients.
 import { settleAmbiguity, type settleCrash } from './settlement.ts';
 import { isToldOf } from '../recipients/told-contacts.ts';
 import { type RecipientKey, textOfKey, uniqueMessages } from '../keys.ts';
-import { listClaims } from './claim-store.ts';
+import { listClaims, listOtherChannels } from './claim-store.ts';
 import { deleteFinishedAttachments } from './content-store.ts';
 import { deleteMarkers } from './hand-off-store.ts';
 import { settleJobs, type Settlement } from './settlement-store.ts';
@@ -156,7 +156,8 @@ const defaultRecoveryItemsMax = 500;
 
 /**
  * Settles what a worker that has ended had claimed: until there is no more of it, and once more costs nothing. Throws
- * if some of it could not be settled; the rest is, by then.
+ * if some of it could not be settled; the rest is, by then. What is of channels that only newer workers know is left to
+ * them (LeftToOthersError).
  * `settleUnannounced` says what becomes of jobs that were not about to be handed off.
  */
 export async function returnClaims(
@@ -187,6 +188,9 @@ export async function returnClaims(
     const jobs = claims.length - failed.size;
     tools.log.warn({ epoch, jobs }, 'claims of an ended worker returned to the queue');
   }
+  const unknown = await listOtherChannels(tools.database, tools.channels, epoch);
+  if (unknown.length > 0)
+    throw new LeftToOthersError(`claims on channels that are not known here: ${unknown.join(', ')}`);
   const [firstCause] = stuck.values();
   // Their markers stay, too: they say what may have left.
   if (stuck.size > 0)

@@ -11,7 +11,7 @@ import { startSilentProxy } from '../../../test/support/silent-proxy.ts';
 import { systemClock } from '../clock.ts';
 import { silentLog } from '../log.ts';
 import { type Database, openDatabase, unpreparedStatement } from '../postgres/database.ts';
-import { type Lease, takeLease, workerLockClass } from './lease.ts';
+import { type Lease, LeftToOthersError, takeLease, workerLockClass } from './lease.ts';
 
 let testDatabase: TestDatabase;
 let observer: pg.Client;
@@ -290,6 +290,22 @@ test('a recovery that fails is tried again until it works, without interrupting 
   await whenRecovered(worker.lease.epoch);
   expect(attempts).toBe(2);
   expect(await findGuardian()).toBe(guardian);
+});
+
+test('what a guardian cannot recover is left to the next in line, and it lives on', async () => {
+  let newerEpoch = 0;
+  const older = await startNode((epoch) =>
+    epoch === newerEpoch ? Promise.reject(new LeftToOthersError('of a newer release')) : Promise.resolve(),
+  );
+  const guardian = await findGuardian();
+  const worker = await startNode();
+  newerEpoch = worker.lease.epoch;
+  const newer = await startNode();
+  await terminateHolder(worker.lease.epoch);
+  await whenRecovered(worker.lease.epoch);
+  expect([older.recovered, newer.recovered]).toEqual([[], [worker.lease.epoch]]);
+  expect(await findGuardian()).not.toBe(guardian);
+  expect(older.lease.signal.aborted).toBe(false);
 });
 
 test('a worker that gives its lease back ends it: the signal aborts, and its row is gone', async () => {

@@ -14,7 +14,8 @@ import { type Database, DatabaseUnavailableError, unpreparedStatement } from '..
  * - **Guarding.** Each worker also asks for the one lock of the guardian; all but one wait for it, and so know at
  *   once when the guardian dies. The guardian waits for the lock of every other worker, a connection each, so that
  *   a death wakes it and nobody has to ask again and again. It recovers the dead worker's claims and removes its
- *   row. A worker that joins says so by a notification.
+ *   row. A worker that joins says so by a notification. What only others can recover, as an older release beside a newer
+ *   one cannot, makes it guardian no more: the next in line tries.
  *
  * It does not promise that a lost worker has stopped: its statements must find no claim of theirs, and must make
  * none (`unburiedWorker`).
@@ -34,10 +35,16 @@ export type LeaseOptions = {
   log: Log;
   /**
    * Returns the claims of a worker that is certainly dead; may run more than once for the same epoch. Should it reject,
-   * it is asked again: at once when the database is back (`DatabaseUnavailableError`), else after a growing pause.
+   * it is asked again: at once when the database is back (`DatabaseUnavailableError`), else after a growing pause. With
+   * a LeftToOthersError another worker is asked after that pause.
    */
   recover: (epoch: number) => Promise<void>;
 };
+
+/** Other workers may be able to recover what is left of a worker; this one is not. */
+export class LeftToOthersError extends Error {
+  override readonly name = 'LeftToOthersError';
+}
 
 /** The first half of the two-part advisory locks; the second is the epoch, or zero for the guardian. */
 export const workerLockClass = 740_521;
@@ -122,6 +129,7 @@ const retryMs = 500;
 
 /** Runs until the signal aborts; begins anew after a pause whenever a connection breaks. */
 async function guard(options: LeaseOptions, ownEpoch: number, signal: AbortSignal): Promise<void> {
+  const pauses = new Map<number, number>();
   while (!isAborted(signal)) {
     const round = new AbortController();
     const stop = () => {
@@ -129,9 +137,10 @@ async function guard(options: LeaseOptions, ownEpoch: number, signal: AbortSigna
     };
     signal.addEventListener('abort', stop, { once: true });
     try {
-      await guardOnce(options, ownEpoch, round);
+      await guardOnce(options, ownEpoch, pauses, round);
     } catch (cause) {
-      if (!isAborted(signal)) options.log.warn({ err: cause }, 'guarding other workers was interrupted');
+      if (!isAborted(signal) && !(cause instanceof LeftToOthersError))
+        options.log.warn({ err: cause }, 'guarding other workers was interrupted');
     }
     round.abort();
     signal.removeEventListener('abort', stop);
@@ -140,7 +149,12 @@ async function guard(options: LeaseOptions, ownEpoch: number, signal: AbortSigna
 }
 
 /** Becomes the guardian, sooner or later, and stays it until a connection breaks or the round is aborted. */
-async function guardOnce(options: LeaseOptions, ownEpoch: number, round: AbortController): Promise<void> {
+async function guardOnce(
+  options: LeaseOptions,
+  ownEpoch: number,
+  pauses: RecoveryPauses,
+  round: AbortController,
+): Promise<void> {
   const { database } = options;
   await withWaitingConnection(options, round.signal, async (client) => {
     await database.waitAlone(client, takeLock, [workerLockClass, guardianLock]);
@@ -149,7 +163,7 @@ async function guardOnce(options: LeaseOptions, ownEpoch: number, round: AbortCo
       const watch = (epoch: number) => {
         if (watched.has(epoch)) return;
         watched.add(epoch);
-        watchWorker(options, epoch, round.signal).catch(reject);
+        watchWorker(options, epoch, pauses, round.signal).catch(reject);
       };
       client.on('notification', ({ payload }) => {
         watch(Number(payload));
@@ -185,27 +199,50 @@ async function startWatching(
 const recoveryPauseMinMs = 500;
 const recoveryPauseMaxMs = 60_000;
 
+/** The next of each epoch that could not be recovered; they outlive the rounds, or guardians would change all the time. */
+type RecoveryPauses = Map<number, number>;
+
 /**
  * Resolves when the worker is dead and buried. One whose claims cannot be recovered is tried again after longer and
- * longer pauses, and by itself: its trouble must not interrupt the watch over the others.
+ * longer pauses, and by itself: its trouble must not interrupt the watch over the others. Rejects after such a pause
+ * where others are to try.
  */
-async function watchWorker(options: LeaseOptions, epoch: number, signal: AbortSignal): Promise<void> {
+async function watchWorker(
+  options: LeaseOptions,
+  epoch: number,
+  pauses: RecoveryPauses,
+  signal: AbortSignal,
+): Promise<void> {
+  const nextPauseMs = () => pauses.get(epoch) ?? recoveryPauseMinMs;
+  const pause = async () => {
+    const pauseMs = nextPauseMs();
+    pauses.set(epoch, Math.min(pauseMs * 2, recoveryPauseMaxMs));
+    await sleep(options.clock, pauseMs, signal).catch(ignore);
+  };
   const recover = async () => {
-    await options.recover(epoch);
-    return true;
+    try {
+      await options.recover(epoch);
+      return true;
+    } catch (cause) {
+      if (cause instanceof DatabaseUnavailableError) throw cause;
+      const fields = { err: cause, epoch, pause_ms: nextPauseMs() };
+      options.log.error(fields, 'an ended worker cannot be recovered');
+      if (cause instanceof LeftToOthersError) throw cause;
+      return false;
+    }
   };
   // Ends when it is buried, or when the guardian's round does.
-  for (let pauseMs = recoveryPauseMinMs; !isAborted(signal);) {
-    const isBuried = await bury(options, epoch, signal, () =>
-      recover().catch((cause: unknown) => {
-        if (cause instanceof DatabaseUnavailableError) throw cause;
-        options.log.error({ err: cause, epoch, pause_ms: pauseMs }, 'an ended worker cannot be recovered');
-        return false;
-      }),
-    );
-    if (isBuried) return;
-    await sleep(options.clock, pauseMs, signal).catch(ignore);
-    pauseMs = Math.min(pauseMs * 2, recoveryPauseMaxMs);
+  while (!isAborted(signal)) {
+    try {
+      if (await bury(options, epoch, signal, recover)) {
+        pauses.delete(epoch);
+        return;
+      }
+    } catch (cause) {
+      if (cause instanceof LeftToOthersError) await pause();
+      throw cause;
+    }
+    await pause();
   }
 }
 

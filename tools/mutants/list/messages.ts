@@ -730,8 +730,8 @@ export const messages: readonly Mutant[] = [
   },
   {
     file: 'src/messages/delivery/claim-store.ts',
-    from: 'and lane < 2 and exists (select from claimant)',
-    to: 'and lane < 2',
+    from: 'and channel = any ($4) and exists (select from claimant)',
+    to: 'and channel = any ($4)',
     tests: ['src/messages/delivery/burial.test.ts'],
     named: 'a claim of a job that is tried alone',
     harm: 'a buried worker claims a suspect that nobody will recover',
