@@ -108,6 +108,13 @@ test.each(
   expect('subject' in after.content && after.content.subject).toBe(trigger === 'update' ? 'Other' : 'Hello');
 });
 
+test('a request to send that has lost its body sends nothing: it may have named a time', async () => {
+  const id = await makeCampaign('draft');
+  const response = await server.request<ErrorBody>('POST', `/v1/email/campaigns/${id}/send`);
+  expect([response.status, response.body.name]).toEqual([400, 'bad_request']);
+  expect(await rowOf(id)).toMatchObject({ status: 'draft' });
+});
+
 test('only one that missed its schedule is resumed, and is queued then', async () => {
   const missed = await makeCampaign('paused', "pause_reason = 'schedule_missed', scheduled_at = now()");
   expect((await pullTrigger('resume', missed)).body).toEqual({ id: missed });

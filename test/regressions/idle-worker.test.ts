@@ -2,6 +2,7 @@
 import { afterAll, afterEach, beforeAll, expect, test } from 'vitest';
 import { startDelivery } from '../../src/messages/messages.ts';
 import { createDeliverability, createEmailDelivery } from '../../src/email/email.ts';
+import type { SendOutcome } from '../../src/channels/outcome.ts';
 import { silentLog } from '../../src/platform/log.ts';
 import {
   type Connection,
@@ -76,7 +77,11 @@ function watched({ onStatement, onNotified }: Watcher): Database {
   };
 }
 
-function deliver(database: Database, clock: ManualClock): void {
+function deliver(
+  database: Database,
+  clock: ManualClock,
+  emailProvider = createEmailProvider(server.installation),
+): void {
   const tools = { ...server.installation, database, clock };
   const delivery = startDelivery({
     ...tools,
@@ -87,7 +92,7 @@ function deliver(database: Database, clock: ManualClock): void {
     deliveries: [
       createEmailDelivery({
         ...tools,
-        emailProvider: createEmailProvider(server.installation),
+        emailProvider,
         deliverability: createDeliverability({ ...server.installation, areDomainsLookedUp: false }),
         signText: signHere,
         returnPaths: 'never',
@@ -323,6 +328,65 @@ test('five jobs of a suspended campaign are looked at once in ten seconds, keep 
     () => rowsOf(server, 'select from delivery_queue where message_id = $1', [suspended]),
     (jobs) => jobs.length === 0,
   );
+});
+
+test('while its provider is away a worker takes one job a pause, and all of them once it is back', async () => {
+  const clock = startClock();
+  const sandbox = createEmailProvider(server.installation);
+  let isAway = true;
+  let tries = 0;
+  const claims: number[] = [];
+  const database = watched({
+    onStatement: (text, values) => {
+      if (isClaim(text)) claims.push(Number(values[3]));
+    },
+  });
+  const unavailable: SendOutcome = {
+    kind: 'deferred',
+    reason: 'provider_unavailable',
+    reply: { code: null, enhancedCode: null, diagnostic: 'Not there', remote: null },
+  };
+  const ids: string[] = [];
+  for (let sending = 1; sending <= 8; sending += 1) ids.push(await send(server));
+  deliver(database, clock, {
+    ...sandbox,
+    concurrency: 4,
+    handOff: (handOff) => {
+      if (!isAway) return sandbox.handOff(handOff);
+      tries += 1;
+      return Promise.resolve(unavailable);
+    },
+  });
+  const goOnUntil = (isReached: () => boolean | Promise<boolean>) =>
+    eventually(
+      async () => {
+        clock.advance(250);
+        passedMs += 250;
+        return isReached();
+      },
+      (isIt) => isIt,
+    );
+  let passedMs = 0;
+  await goOnUntil(() => tries >= 5);
+  // Those that were under way are written, and the first pauses are over.
+  await goOnUntil(() => tries >= 8);
+  const [since, before] = [passedMs, claims.length];
+  await goOnUntil(() => passedMs - since >= 10_000);
+  const later = claims.slice(before);
+  // Pauses double, and each is followed by a claim of each lane at most; without them it would be one for each step.
+  expect(later.length).toBeLessThanOrEqual(2 * 4);
+  expect(later.every((itemsMax) => itemsMax === 1)).toBe(true);
+  isAway = false;
+  const isDelivered = async () =>
+    (
+      await rowsOf(
+        server,
+        'select from recipients where handed_off_at is not null and message_id = any ($1)',
+        [ids],
+      )
+    ).length === ids.length;
+  await goOnUntil(isDelivered);
+  await goOnUntil(async () => (await rowsOf(server, 'select from delivery_queue')).length === 0);
 });
 
 test('segments of many organizations that cannot be followed at present are left alone for a while', async () => {

@@ -286,6 +286,14 @@ export const campaigns: readonly Mutant[] = [
     harm: 'a campaign can be scheduled for the past',
   },
   {
+    file: 'src/campaigns/routes.ts',
+    from: '      body: sendBody,\n',
+    to: '      body: sendBody,\n      isBodyOptional: true,\n',
+    tests: ['test/journeys/campaign-states.test.ts'],
+    named: 'a request to send that has lost its body sends nothing',
+    harm: 'a request whose body was lost on the way sends at once what was to be sent later',
+  },
+  {
     file: 'src/campaigns/states.ts',
     from: 'sent: whenOver,',
     to: "sent: { ...whenOver, send: 'queued' },",
