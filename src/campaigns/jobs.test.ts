@@ -1,4 +1,5 @@
 import { afterAll, afterEach, beforeAll, beforeEach, expect, test } from 'vitest';
+import { eventually } from '../../test/support/email-journey.ts';
 import { createManualClock, type ManualClock } from '../../test/support/manual-clock.ts';
 import { createTestDatabase, type TestDatabase } from '../../test/support/test-database.ts';
 import { now, systemClock } from '../platform/clock.ts';
@@ -78,7 +79,10 @@ const timersOfIdle = 6;
 /** Each transaction takes a few milliseconds, as with a clock that goes on by itself. */
 const transactionMs = 2;
 
-async function start({ campaignsMax }: { campaignsMax?: number } = {}): Promise<void> {
+async function start({
+  campaignsMax,
+  timers = timersOfIdle,
+}: { campaignsMax?: number; timers?: number } = {}): Promise<void> {
   campaigns = startCampaigns({
     database: {
       ...database,
@@ -97,7 +101,7 @@ async function start({ campaignsMax }: { campaignsMax?: number } = {}): Promise<
     onFrozen: () => undefined,
     ...(campaignsMax !== undefined && { campaignsMax }),
   });
-  await clock.whenWaiting(timersOfIdle);
+  await clock.whenWaiting(timers);
 }
 
 /** By so many seconds, a little at a time, so that whoever wakes looks around before the next. */
@@ -232,6 +236,37 @@ async function statusesOf(ids: readonly string[]): Promise<(string | undefined)[
   const statuses = new Map(rows.map(({ id, status }) => [id, status]));
   return ids.map((id) => statuses.get(id));
 }
+
+test('a campaign whose last recipients are still being counted when it is looked at ends once they are', async () => {
+  const [id] = (await insertCampaigns(1, { ...allAdmitted, frozen_at: now(clock) })) as [string];
+  await run('insert into recipient_counts (organization_id, message_id, slice) values ($1, $2, 0)', [
+    organizationId,
+    id,
+  ]);
+  await run(
+    'insert into recipient_changes (organization_id, id, message_id, slices) values ($1, $2, $3, array[0])',
+    [organizationId, newId(), id],
+  );
+  const isWaitedFor = async () => {
+    const waiting = await run(
+      'select from pg_stat_activity where datname = current_database() and cardinality(pg_blocking_pids(pid)) > 0',
+    );
+    return waiting.length > 0;
+  };
+  await database.transaction(async (holder) => {
+    await holder.rows(unpreparedStatement('select from recipient_counts where message_id = $1 for update'), [
+      id,
+    ]);
+    // One of the three counts, and the others have nothing to do; nobody wakes them any more.
+    await start({ timers: timersOfIdle - 1 });
+    await eventually(isWaitedFor, (isIt) => isIt);
+    expect(await statusesOf([id])).toEqual(['sending']);
+  });
+  await eventually(
+    () => statusesOf([id]),
+    ([status]) => status === 'sent',
+  );
+});
 
 test('a round that shows two campaigns comes to those after four that wait, of whatever organization', async () => {
   const frozen_at = now(clock);

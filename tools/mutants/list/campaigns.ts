@@ -95,6 +95,14 @@ export const campaigns: readonly Mutant[] = [
   },
   {
     file: 'src/campaigns/jobs.ts',
+    from: '      if (hasCounted) onCounted();\n',
+    to: '',
+    tests: ['src/campaigns/jobs.test.ts'],
+    named: 'still being counted when it is looked at',
+    harm: 'a campaign is not ended when its last recipients are counted, but a minute later',
+  },
+  {
+    file: 'src/campaigns/jobs.ts',
     from: '        if (paused.has(campaign.id)) {',
     to: '        if (paused.size < 0) {',
     tests: ['src/campaigns/jobs.test.ts'],
