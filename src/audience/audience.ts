@@ -6,6 +6,15 @@ export {
   type MessagedContact,
   takeContactChanges,
 } from './contact-store.ts';
+export {
+  type AddressColumns,
+  addressColumns,
+  contactAddresses,
+  type ContactField,
+  contactFieldNames,
+  contactFields,
+  type ContactFormat,
+} from './contact-fields.ts';
 export { type Consent, findConsentHolder, leaveList, setConsent } from './consents.ts';
 export { listContactsByIds } from './contacts.ts';
 export { type DateBounds, dateBounds, parseDateValue } from './date-value.ts';

@@ -1,15 +1,15 @@
 import { cursorOf, type Page, pageClause } from '../platform/http/pagination.ts';
 import { type Connection, unpreparedStatement } from '../platform/postgres/database.ts';
 import { allOf, anyOf, type Predicate, toPredicate } from '../platform/postgres/predicate.ts';
+import { contactFields, type ContactIdentifier, contactIdentifiers } from './contact-fields.ts';
 import { type ContactRow, findContacts } from './contact-store.ts';
 import { toSearchKey } from './contact-values.ts';
 
 export type ContactFilter = {
   /** Beginning of the email address, of a name, or of the external id. */
   search?: string;
-  emailKey?: string;
-  externalId?: string;
-  phoneNumber?: string;
+  /** As they are compared. */
+  identifiers: Partial<Record<ContactIdentifier, string>>;
   /** Sets of which it must be in each; that they may be asked for is the caller's business. */
   setIds: readonly string[];
 };
@@ -54,14 +54,10 @@ type Selection = {
 function selectContacts(organizationId: string, filter: ContactFilter, page: Page): Selection {
   const values: unknown[] = [organizationId, cursorOf(page), page.limit + 1];
   const bind = (value: unknown) => `$${values.push(value)}`;
-  const identifiers = [
-    ['email_key', filter.emailKey],
-    ['external_id', filter.externalId],
-    ['phone_number', filter.phoneNumber],
-  ] as const;
-  const conditions = identifiers.flatMap(([column, value]) =>
-    value === undefined ? [] : [toPredicate(`c.${column} = ${bind(value)}`)],
-  );
+  const conditions = contactIdentifiers.flatMap((field) => {
+    const value = filter.identifiers[field];
+    return value === undefined ? [] : [toPredicate(`c.${contactFields[field].key} = ${bind(value)}`)];
+  });
   const isBySets = filter.setIds.length > 0 && conditions.length === 0;
   const [first, id] = isBySets ? ['memberships c', 'c.contact_id'] : ['contacts c', 'c.id'];
   const setParameters = filter.setIds.map(bind);

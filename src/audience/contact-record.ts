@@ -1,4 +1,5 @@
 import { channels } from '../channels/channel.ts';
+import { mapContactFields } from './contact-fields.ts';
 import type { ContactRow } from './contact-store.ts';
 import type { Properties } from './contact-values.ts';
 import type { ContactRecord, PropertyValue } from './schema.ts';
@@ -9,13 +10,7 @@ export type ContactSets = { listIds: readonly string[]; tagIds: readonly string[
 export function showContact(row: ContactRow, sets: ContactSets, properties: Properties): ContactRecord {
   return {
     id: row.id,
-    external_id: row.external_id,
-    email: row.email,
-    phone_number: row.phone_number,
-    first_name: row.first_name,
-    last_name: row.last_name,
-    locale: row.locale,
-    timezone: row.timezone,
+    ...mapContactFields((field) => row[field]),
     properties: nameValues(row.properties, properties),
     consent: Object.fromEntries(
       channels.map((channel) => [

@@ -77,16 +77,18 @@ export function contactRoutes(tools: AudienceRouteTools): Route[] {
       errors: [badRequest, segmentNotReady],
       handle: async ({ caller: { organizationId }, query }) => {
         const page = readPage(query);
-        const { search, email, external_id: externalId, phone_number: phoneNumber } = query;
+        const { search, email, external_id, phone_number } = query;
         const { list_id: listId, tag_id: tagId, segment_id: segmentId } = query;
         const emailKey = email === undefined ? undefined : parseAddress(email)?.normalised;
         const listed = await listContacts(database, {
           organizationId,
           filter: {
             ...(search !== undefined && { search }),
-            ...(emailKey !== undefined && { emailKey }),
-            ...(externalId !== undefined && { externalId }),
-            ...(phoneNumber !== undefined && { phoneNumber }),
+            identifiers: {
+              ...(emailKey !== undefined && { email: emailKey }),
+              ...(external_id !== undefined && { external_id }),
+              ...(phone_number !== undefined && { phone_number }),
+            },
           },
           sets: {
             ...(listId !== undefined && { listId }),

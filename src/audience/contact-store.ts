@@ -1,4 +1,4 @@
-import type { Channel } from '../channels/channel.ts';
+import type { Channel, SendingChannel } from '../channels/channel.ts';
 import {
   type Connection,
   type Statement,
@@ -7,116 +7,78 @@ import {
 } from '../platform/postgres/database.ts';
 import type { NewId } from '../platform/ids.ts';
 import { hasKeyOf } from '../platform/postgres/lookup.ts';
-import { type ContactValues, searchKeysOf } from './contact-values.ts';
-import type { PropertyValue } from './schema.ts';
+import {
+  addressColumns,
+  contactAddresses,
+  contactFieldNames,
+  contactFields,
+  type ContactIdentifier,
+  contactIdentifiers,
+} from './contact-fields.ts';
+import { type ContactValues, textColumns } from './contact-values.ts';
 
-export type ContactRow = {
-  id: string;
-  external_id: string | null;
-  email: string | null;
-  email_key: string | null;
-  phone_number: string | null;
-  first_name: string | null;
-  last_name: string | null;
-  locale: string | null;
-  timezone: string | null;
-  /** By the number of the property, those of deleted ones among them. */
-  properties: Record<string, PropertyValue>;
-  unsubscribed_channels: Channel[];
-  created_at: Date;
-  updated_at: Date;
-};
+export type ContactRow = ContactValues & { id: string; created_at: Date; updated_at: Date };
 
-const contactColumns = `c.id, c.external_id, c.email, c.email_key, c.phone_number, c.first_name, c.last_name, c.locale,
-  c.timezone, c.properties, c.unsubscribed_channels, c.created_at, c.updated_at`;
-
-export function valuesOf(row: ContactRow): ContactValues {
-  return {
-    externalId: row.external_id,
-    email: row.email,
-    emailKey: row.email_key,
-    phoneNumber: row.phone_number,
-    firstName: row.first_name,
-    lastName: row.last_name,
-    locale: row.locale,
-    timezone: row.timezone,
-    properties: row.properties,
-    unsubscribedChannels: row.unsubscribed_channels,
-  };
-}
+/** What a `ContactRow` is read from, of contacts `c`. */
+export const contactColumns = `c.id, ${contactFieldNames.map((field) => `c.${field}`).join(', ')}, c.email_key,
+  c.properties, c.unsubscribed_channels, c.created_at, c.updated_at`;
 
 export type ContactKey = { organizationId: string; id: string };
+
+type WrittenContact = ContactKey & { values: ContactValues; at: Date };
+
+/** The text columns, each with the parameter that `parametersOf` has it in. */
+const writtenTexts = textColumns.map(({ column }, index) => ({ column, parameter: `$${index + 7}` }));
 
 const insertOne = statement<ContactRow>(
   'audience_insert_contact',
   `insert into contacts as c
-     (organization_id, id, external_id, email, email_key, phone_number, first_name, last_name, name_key,
-     last_name_key, locale, timezone, properties, unsubscribed_channels, created_at, updated_at)
-   values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $15)
+     (organization_id, id, created_at, updated_at, email_key, properties, unsubscribed_channels,
+     ${writtenTexts.map(({ column }) => column).join(', ')})
+   values ($1, $2, $3, $3, $4, $5, $6, ${writtenTexts.map(({ parameter }) => parameter).join(', ')})
    returning ${contactColumns}`,
 );
 
-/** Throws a unique violation of one of the indexes in `identifierOfIndex`. */
-export async function insertContact(
-  connection: Connection,
-  contact: ContactKey & { values: ContactValues; at: Date },
-): Promise<ContactRow> {
+/** Throws a unique violation of one of the indexes that `identifierOfIndex` knows. */
+export async function insertContact(connection: Connection, contact: WrittenContact): Promise<ContactRow> {
   const [row] = await connection.rows(insertOne, parametersOf(contact));
   if (row === undefined) throw new Error('an insert returned no row');
   return row;
 }
 
-/** Throws a unique violation of one of the indexes in `identifierOfIndex`. */
+const updateOne = unpreparedStatement<ContactRow>(
+  `update contacts c
+   set updated_at = $3, email_key = $4, properties = $5, unsubscribed_channels = $6,
+     ${writtenTexts.map(({ column, parameter }) => `${column} = ${parameter}`).join(', ')}
+   where organization_id = $1 and id = $2
+   returning ${contactColumns}`,
+);
+
+/** Throws a unique violation of one of the indexes that `identifierOfIndex` knows. */
 export async function updateContact(
   connection: Connection,
-  contact: ContactKey & { values: ContactValues; at: Date },
+  contact: WrittenContact,
 ): Promise<ContactRow | null> {
-  const [row] = await connection.rows(
-    unpreparedStatement<ContactRow>(
-      `update contacts c
-       set external_id = $3, email = $4, email_key = $5, phone_number = $6, first_name = $7, last_name = $8,
-         name_key = $9, last_name_key = $10, locale = $11, timezone = $12, properties = $13,
-         unsubscribed_channels = $14, updated_at = $15
-       where organization_id = $1 and id = $2
-       returning ${contactColumns}`,
-    ),
-    parametersOf(contact),
-  );
+  const [row] = await connection.rows(updateOne, parametersOf(contact));
   return row ?? null;
 }
 
-function parametersOf({
-  organizationId,
-  id,
-  values,
-  at,
-}: ContactKey & { values: ContactValues; at: Date }): unknown[] {
-  const { nameKey, lastNameKey } = searchKeysOf(values);
+function parametersOf({ organizationId, id, values, at }: WrittenContact): unknown[] {
   return [
     organizationId,
     id,
-    values.externalId,
-    values.email,
-    values.emailKey,
-    values.phoneNumber,
-    values.firstName,
-    values.lastName,
-    nameKey,
-    lastNameKey,
-    values.locale,
-    values.timezone,
-    JSON.stringify(values.properties),
-    values.unsubscribedChannels,
     at,
+    values.email_key,
+    JSON.stringify(values.properties),
+    values.unsubscribed_channels,
+    ...textColumns.map(({ textOf }) => textOf(values)),
   ];
 }
 
-/** Which field it is that an index holds unique. */
-export const identifierOfIndex: Readonly<Record<string, 'external_id' | 'email' | 'phone_number'>> = {
-  contacts_external_id: 'external_id',
-  contacts_email: 'email',
-  contacts_phone_number: 'phone_number',
-};
+/** Which field it is that an index holds unique; undefined for an index of anything else. */
+export function identifierOfIndex(index: string | undefined): ContactIdentifier | undefined {
+  return contactIdentifiers.find((field) => index === `contacts_${field}`);
+}
 
 const selectOne = statement<ContactRow>(
   'audience_select_contact',
@@ -130,26 +92,17 @@ export async function findContact(connection: Connection, contact: ContactKey): 
   return row ?? null;
 }
 
-/** Where a contact is reached by an address: the column that holds it as it is compared. */
-const addressKeyColumns = {
-  email: 'email_key',
-  sms: 'phone_number',
-  chatapp: 'phone_number',
-} as const satisfies Partial<Record<Channel, string>>;
-
-export type AddressedChannel = keyof typeof addressKeyColumns;
-
 /** Whom an address of the channel belongs to now; each belongs to one contact at most. */
 export async function findAddressHolder(
   connection: Connection,
-  channel: AddressedChannel,
+  channel: SendingChannel,
   { organizationId, addressKey }: { organizationId: string; addressKey: string },
 ): Promise<ContactRow | null> {
   const [row] = await connection.rows(
     unpreparedStatement<ContactRow>(
       `select ${contactColumns}
        from contacts c
-       where c.organization_id = $1 and c.${addressKeyColumns[channel]} = $2`,
+       where c.organization_id = $1 and c.${addressColumns[channel].key} = $2`,
     ),
     [organizationId, addressKey],
   );
@@ -185,42 +138,39 @@ export async function updateConsents(
   );
 }
 
-/** Each by its identifier, in the order in which they are asked: external_id, email, phone_number. */
+/** One `select` for each identifier, which reads the index of its key. */
+const byIdentifier = contactIdentifiers.map(
+  (field, rank) =>
+    `select id, ${rank} as rank
+     from contacts
+     where organization_id = $1 and ${contactFields[field].key} = $${rank + 2}`,
+);
+
 const selectByIdentifiers = statement<{ id: string }>(
   'audience_select_by_identifiers',
   `select id
-   from (
-     select id, 1 as rank from contacts where organization_id = $1 and external_id = $2
-     union all
-     select id, 2 from contacts where organization_id = $1 and email_key = $3
-     union all
-     select id, 3 from contacts where organization_id = $1 and phone_number = $4
-   ) found
+   from (${byIdentifier.join(' union all ')}) found
    order by rank
    limit 1`,
 );
 
+/** By the first identifier that finds one, in their order; each as it is compared, null if it is not asked for. */
 export async function findByIdentifiers(
   connection: Connection,
-  wanted: {
-    organizationId: string;
-    externalId: string | null;
-    emailKey: string | null;
-    phoneNumber: string | null;
-  },
+  organizationId: string,
+  keys: Readonly<Record<ContactIdentifier, string | null>>,
 ): Promise<string | null> {
-  const { organizationId, externalId, emailKey, phoneNumber } = wanted;
   const [row] = await connection.rows(selectByIdentifiers, [
     organizationId,
-    externalId,
-    emailKey,
-    phoneNumber,
+    ...contactIdentifiers.map((field) => keys[field]),
   ]);
   return row?.id ?? null;
 }
 
-/** What a deleted contact could be written to at. */
-export type DeletedContact = { id: string; email_key: string | null; phone_number: string | null };
+/** With the addresses that it could be written to at, as they are compared. */
+export type DeletedContact = { id: string; addresses: string[] };
+
+const addressesOfDeleted = contactAddresses.map((field) => contactFields[field].key).join(', ');
 
 /** Takes the memberships along. Sorted, so that two transactions cannot deadlock. */
 export async function deleteContacts(
@@ -239,7 +189,7 @@ export async function deleteContacts(
        )
        delete from contacts
        where organization_id = $1 and id in (select id from condemned)
-       returning id, email_key, phone_number`,
+       returning id, array_remove(array[${addressesOfDeleted}], null) as addresses`,
     ),
     [organizationId, ids],
   );
@@ -394,8 +344,8 @@ export type ContactBar = 'contact_deleted' | 'no_address' | 'unsubscribed';
  * By the primary key of contacts, and by the index of their addresses for those who have moved: for all others the
  * address looked for is null, and costs nothing.
  */
-function selectBarred(channel: AddressedChannel): Statement<{ position: number; bar: ContactBar }> {
-  const key = addressKeyColumns[channel];
+function selectBarred(channel: SendingChannel): Statement<{ position: number; bar: ContactBar }> {
+  const { key } = addressColumns[channel];
   return statement(
     `audience_select_barred_${channel}`,
     `select wanted.position,
@@ -423,7 +373,7 @@ function selectBarred(channel: AddressedChannel): Statement<{ position: number; 
  */
 export async function findBarredContacts(
   connection: Connection,
-  channel: AddressedChannel,
+  channel: SendingChannel,
   contacts: readonly (ContactKey & { addressKey: string })[],
 ): Promise<Map<number, ContactBar>> {
   const rows = await connection.rows(selectBarred(channel), [

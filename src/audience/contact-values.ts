@@ -2,40 +2,34 @@ import type { Channel } from '../channels/channel.ts';
 import { parseAddress } from '../channels/email/email.ts';
 import { isLongerThan } from '../platform/characters.ts';
 import { showKey } from '../platform/http/json-text.ts';
+import {
+  type ContactField,
+  contactFieldNames,
+  contactIdentifiers,
+  type ContactKeyColumn,
+  mapContactFields,
+} from './contact-fields.ts';
 import { parseDateValue } from './date-value.ts';
 import type { ContactInput, Property, PropertyType, PropertyValue } from './schema.ts';
 
-/** What a contact says of itself, as it is stored. */
-export type ContactValues = {
-  externalId: string | null;
-  email: string | null;
-  /** As addresses are compared: lower-case, domain as A-labels. */
-  emailKey: string | null;
-  phoneNumber: string | null;
-  firstName: string | null;
-  lastName: string | null;
-  locale: string | null;
-  timezone: string | null;
-  /** By the number of the property. */
+/** What a contact says of itself, as it is stored, by the columns of contacts. */
+export type ContactValues = Record<ContactField | ContactKeyColumn, string | null> & {
+  /** By the number of the property, those of deleted ones among them. */
   properties: Record<string, PropertyValue>;
-  unsubscribedChannels: Channel[];
+  unsubscribed_channels: Channel[];
 };
 
 export const emptyContact: ContactValues = {
-  externalId: null,
-  email: null,
-  emailKey: null,
-  phoneNumber: null,
-  firstName: null,
-  lastName: null,
-  locale: null,
-  timezone: null,
+  ...mapContactFields(() => null),
+  email_key: null,
   properties: {},
-  unsubscribedChannels: [],
+  unsubscribed_channels: [],
 };
 
 /** As JSON. A page has a hundred contacts, and an answer has to fit into memory many times. */
 const propertiesLengthMax = 32_768;
+
+const namesOfIdentifiers = new Intl.ListFormat('en-GB').format(contactIdentifiers);
 
 /** The properties of an organization, by key. */
 export type Properties = ReadonlyMap<string, Property>;
@@ -53,26 +47,23 @@ export function mergeContact(
   properties: Properties,
 ): MergedContact {
   const issues: string[] = [];
-  const kept = <Value>(given: Value | null | undefined, value: Value | null) =>
-    given === undefined ? value : given;
-  const email = kept(input.email, present.email);
   const values: ContactValues = {
-    externalId: kept(input.external_id, present.externalId),
-    email,
-    emailKey: email === null ? null : (parseAddress(email)?.normalised ?? null),
-    phoneNumber: kept(input.phone_number, present.phoneNumber),
-    firstName: kept(input.first_name, present.firstName),
-    lastName: kept(input.last_name, present.lastName),
-    locale: kept(input.locale, present.locale),
-    timezone: kept(input.timezone, present.timezone),
+    ...present,
     properties: mergeProperties(present.properties, input.properties ?? {}, properties, issues),
-    unsubscribedChannels: mergeConsent(present.unsubscribedChannels, input.consent ?? {}),
+    unsubscribed_channels: mergeConsent(present.unsubscribed_channels, input.consent ?? {}),
   };
+  for (const field of contactFieldNames) {
+    const given = input[field];
+    if (given !== undefined) values[field] = given;
+  }
+  const { email } = values;
+  // As addresses are compared: lower-case, domain as A-labels.
+  values.email_key = email === null ? null : (parseAddress(email)?.normalised ?? null);
   if (isLongerThan(JSON.stringify(values.properties), propertiesLengthMax)) {
     issues.push(`properties must have at most ${propertiesLengthMax} characters in all`);
   }
-  if (values.externalId === null && values.email === null && values.phoneNumber === null) {
-    issues.push('one of external_id, email and phone_number is required');
+  if (contactIdentifiers.every((field) => values[field] === null)) {
+    issues.push(`one of ${namesOfIdentifiers} is required`);
   }
   return issues.length === 0 ? { kind: 'merged', values } : { kind: 'invalid', issues };
 }
@@ -128,16 +119,21 @@ function mergeConsent(present: readonly Channel[], given: NonNullable<ContactInp
   return [...unsubscribed].sort();
 }
 
+/** The columns of text besides the keys of addresses, and what is written into each. */
+export const textColumns: readonly { column: string; textOf: (values: ContactValues) => string | null }[] = [
+  ...contactFieldNames.map((field) => ({ column: field, textOf: (values: ContactValues) => values[field] })),
+  { column: 'name_key', textOf: toNameKey },
+  { column: 'last_name_key', textOf: toLastNameKey },
+];
+
 /** In lower case, by which contacts are searched: both names together, and the last one alone. */
-export function searchKeysOf(values: Pick<ContactValues, 'firstName' | 'lastName'>): {
-  nameKey: string | null;
-  lastNameKey: string | null;
-} {
-  const name = [values.firstName, values.lastName].filter((part) => part !== null).join(' ');
-  return {
-    nameKey: name === '' ? null : toSearchKey(name),
-    lastNameKey: values.lastName === null ? null : toSearchKey(values.lastName),
-  };
+function toNameKey(values: ContactValues): string | null {
+  const name = [values.first_name, values.last_name].filter((part) => part !== null).join(' ');
+  return name === '' ? null : toSearchKey(name);
+}
+
+function toLastNameKey({ last_name: lastName }: ContactValues): string | null {
+  return lastName === null ? null : toSearchKey(lastName);
 }
 
 export function toSearchKey(text: string): string {

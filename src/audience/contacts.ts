@@ -5,6 +5,7 @@ import type { NewId } from '../platform/ids.ts';
 import { type Connection, type Database, violatedIndex } from '../platform/postgres/database.ts';
 import type { Secrets } from '../platform/secrets.ts';
 import * as listing from './contact-listing-store.ts';
+import type { ContactIdentifier } from './contact-fields.ts';
 import { showContact } from './contact-record.ts';
 import * as store from './contact-store.ts';
 import { emptyContact, mergeContact } from './contact-values.ts';
@@ -18,7 +19,7 @@ export type ContactTools = { database: Database; clock: Clock; newId: NewId; sec
 type Refusal =
   | { kind: 'invalid'; issues: readonly string[] }
   /** Another contact of the organization has it. */
-  | { kind: 'taken'; field: 'external_id' | 'email' | 'phone_number' };
+  | { kind: 'taken'; field: ContactIdentifier };
 
 export async function createContact(
   tools: ContactTools,
@@ -83,7 +84,7 @@ export async function updateContact(
         loadProperties(transaction, organizationId),
       ]);
       if (present === null) return { kind: 'not_found' as const };
-      const merged = mergeContact(store.valuesOf(present), input, properties);
+      const merged = mergeContact(present, input, properties);
       if (merged.kind === 'invalid') return merged;
       const at = now(tools.clock);
       const [row, setsOf] = await Promise.all([
@@ -101,7 +102,7 @@ async function orTaken<Result>(work: Promise<Result>): Promise<Result | Refusal>
   try {
     return await work;
   } catch (cause) {
-    const field = store.identifierOfIndex[violatedIndex(cause) ?? ''];
+    const field = store.identifierOfIndex(violatedIndex(cause));
     if (field === undefined) throw cause;
     return { kind: 'taken', field };
   }
@@ -209,9 +210,7 @@ export async function deleteContacts(
   return tools.database.asOrganizations([organizationId], async (transaction) => {
     const deleted = await store.deleteContacts(transaction, organizationId, ids);
     if (deleted.length === 0) return new Set<string>();
-    const addresses = deleted.flatMap(({ email_key: email, phone_number: phone }) =>
-      [email, phone].filter((address) => address !== null),
-    );
+    const addresses = deleted.flatMap((contact) => contact.addresses);
     const contactIds = deleted.map(({ id }) => id);
     await Promise.all([
       eraseSuppressedAddresses(

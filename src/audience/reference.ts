@@ -1,7 +1,8 @@
-import { Type } from 'typebox';
+import { type TSchema, Type } from 'typebox';
 import { parseAddress } from '../channels/email/email.ts';
 import { isUuid } from '../platform/ids.ts';
 import type { Connection } from '../platform/postgres/database.ts';
+import type { ContactIdentifier } from './contact-fields.ts';
 import { findByIdentifiers, findContact } from './contact-store.ts';
 
 /** The fields by which a body names one contact: `contact_id` alone, or any of the others. */
@@ -16,14 +17,9 @@ export const contactReferenceFields = {
   phone_number: Type.Optional(
     Type.String({ format: 'phone-number', description: 'In E.164; looked for last.' }),
   ),
-};
+} satisfies Record<'contact_id' | ContactIdentifier, TSchema>;
 
-export type ContactReference = {
-  contact_id?: string;
-  external_id?: string;
-  email?: string;
-  phone_number?: string;
-};
+export type ContactReference = { contact_id?: string } & Partial<Record<ContactIdentifier, string>>;
 
 export type ResolvedContact =
   | { kind: 'found'; id: string }
@@ -47,11 +43,10 @@ export async function resolveContact(
     return row === null ? { kind: 'not_found', by: 'contact_id' } : { kind: 'found', id: row.id };
   }
   if (!hasIdentifier) return { kind: 'required' };
-  const found = await findByIdentifiers(connection, {
-    organizationId,
-    externalId: externalId ?? null,
-    emailKey: email === undefined ? null : (parseAddress(email)?.normalised ?? null),
-    phoneNumber: phoneNumber ?? null,
+  const found = await findByIdentifiers(connection, organizationId, {
+    external_id: externalId ?? null,
+    email: email === undefined ? null : (parseAddress(email)?.normalised ?? null),
+    phone_number: phoneNumber ?? null,
   });
   return found === null ? { kind: 'not_found', by: 'identifiers' } : { kind: 'found', id: found };
 }

@@ -3,6 +3,7 @@ import { type Channel, channels } from '../channels/channel.ts';
 import { parseAddress } from '../channels/email/email.ts';
 import { instant, literals, optionalText, scalar, textOrNull } from '../platform/http/shapes.ts';
 import type { TextFormat } from '../platform/http/validation.ts';
+import { contactFields, type ContactFormat, mapContactFields } from './contact-fields.ts';
 
 /** Why an address must not be written to any more. */
 export type SuppressionReason = 'hard_bounce' | 'soft_bounces' | 'complaint' | 'unsubscribe' | 'operator';
@@ -22,7 +23,7 @@ export function isPhoneNumber(text: string): boolean {
 }
 
 /** Text formats of this room's schemas, to be handed to `createValidation`. */
-export const audienceFormats: Record<string, TextFormat> = {
+export const audienceFormats: Record<Exclude<ContactFormat, 'single-line'>, TextFormat> = {
   email: { test: (text) => parseAddress(text) !== null, mustBe: 'an email address' },
   'phone-number': {
     test: isPhoneNumber,
@@ -89,22 +90,8 @@ const propertyType = literals(propertyTypes, { title: 'PropertyType' });
 const consent = <State>(state: State) =>
   Object.fromEntries(channels.map((channel) => [channel, state])) as Record<Channel, State>;
 
-const contactFields = {
-  external_id: optionalText({
-    minLength: 1,
-    maxLength: 255,
-    format: 'single-line',
-    description: 'What you call the contact; unique in the organization.',
-  }),
-  email: optionalText({ format: 'email', description: 'Unique in the organization, in whatever case.' }),
-  phone_number: optionalText({
-    format: 'phone-number',
-    description: 'In E.164; unique in the organization.',
-  }),
-  first_name: optionalText({ minLength: 1, maxLength: 128, format: 'single-line' }),
-  last_name: optionalText({ minLength: 1, maxLength: 128, format: 'single-line' }),
-  locale: optionalText({ format: 'locale', description: 'A BCP 47 language tag.' }),
-  timezone: optionalText({ format: 'timezone', description: 'An IANA time zone.' }),
+const contactInput = {
+  ...mapContactFields((field) => optionalText(contactFields[field].schema)),
   properties: Type.Optional(
     Type.Record(
       Type.String(),
@@ -132,7 +119,7 @@ const setIds = (description: string) => Type.Optional(Type.Array(id, { maxItems:
 /** Body of `POST /contacts`. That there is an identifier, and what properties hold, is checked in contact-values.ts. */
 export const contactBody = Type.Object(
   {
-    ...contactFields,
+    ...contactInput,
     list_ids: setIds('Lists that the contact is added to.'),
     tag_ids: setIds('Tags that the contact gets.'),
   },
@@ -140,7 +127,7 @@ export const contactBody = Type.Object(
 );
 
 /** Body of `PATCH /contacts/:id`. */
-export const contactPatch = Type.Object(contactFields, {
+export const contactPatch = Type.Object(contactInput, {
   title: 'UpdateContactRequest',
   additionalProperties: false,
 });
@@ -152,13 +139,7 @@ export type ContactBody = Static<typeof contactBody>;
 export const contactRecord = Type.Object(
   {
     id,
-    external_id: textOrNull,
-    email: textOrNull,
-    phone_number: textOrNull,
-    first_name: textOrNull,
-    last_name: textOrNull,
-    locale: textOrNull,
-    timezone: textOrNull,
+    ...mapContactFields(() => textOrNull),
     properties: Type.Record(Type.String(), scalar, { description: 'Values by the keys of properties.' }),
     consent: Type.Object(consent(consentState), { title: 'Consent' }),
     list_ids: Type.Array(id),

@@ -1,7 +1,8 @@
 import type { TProperties } from 'typebox';
+import type { AddressColumns } from '../audience/audience.ts';
 import type { SendingChannel } from '../channels/channel.ts';
 import type { Values } from '../channels/placeholders.ts';
-import type { AddressColumns, MessageChannel, Submission } from '../messages/messages.ts';
+import type { MessageChannel, Submission } from '../messages/messages.ts';
 import type { TaskRunner } from '../platform/http/body-threads.ts';
 import type { Transaction } from '../platform/postgres/database.ts';
 

@@ -1,11 +1,10 @@
 import { setImmediate } from 'node:timers/promises';
 import { loadSendingPlans, openQuota } from '../accounts/accounts.ts';
-import { loadProperties } from '../audience/audience.ts';
+import { contactFieldNames, loadProperties } from '../audience/audience.ts';
 import {
   admitRecipients,
   changeRecipients,
   completeCampaignMessage,
-  contactFields,
   type ContactVariables,
   countInQueue,
   findMessageContent,
@@ -308,9 +307,9 @@ export async function loadVariables(
   running: { organizationId: string; variableNames: readonly string[] },
 ): Promise<ContactVariables> {
   const names = new Set(running.variableNames);
-  const fields = contactFields.filter((field) => names.has(field));
+  const fields = contactFieldNames.filter((field) => names.has(field));
   if (names.size === fields.length) return { fields, properties: [] };
-  const fieldNames: ReadonlySet<string> = new Set(contactFields);
+  const fieldNames: ReadonlySet<string> = new Set(contactFieldNames);
   const properties = await loadProperties(transaction, running.organizationId);
   return {
     fields,

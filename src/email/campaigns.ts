@@ -1,4 +1,5 @@
 import { type TProperties, Type } from 'typebox';
+import { addressColumns } from '../audience/audience.ts';
 import { makeTextPart, mayBeLonger, parseAddress, subjectLengthMax } from '../channels/email/email.ts';
 import type { Values } from '../channels/placeholders.ts';
 import { findTracking } from '../domains/domains.ts';
@@ -130,7 +131,7 @@ export const emailCampaigns: CampaignChannel = {
     return template.kind === 'unknown' ? [template.issue] : [];
   },
   openMeter: null,
-  addressColumns: { address: 'email', key: 'email_key' },
+  addressColumns: addressColumns.email,
   addressFormat: 'email',
   words: {
     medium: 'email',

@@ -91,12 +91,9 @@ export {
 } from './store.ts';
 export type { RecipientField, Submission, SubmittedRecipient } from './submission.ts';
 export {
-  type AddressColumns,
   admitRecipients,
   type CampaignMessage,
   completeCampaignMessage,
-  type ContactField,
-  contactFields,
   type ContactVariables,
   countInQueue,
   findMessageContent,

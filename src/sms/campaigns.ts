@@ -1,4 +1,5 @@
 import { type TProperties, Type } from 'typebox';
+import { addressColumns } from '../audience/audience.ts';
 import { listPlaceholders, type Values } from '../channels/placeholders.ts';
 import { compileSms, countSegments, fillSms, smsLengthMax, trimSenderName } from '../channels/sms/sms.ts';
 import { optionalText, textOrNull } from '../platform/http/shapes.ts';
@@ -62,7 +63,7 @@ export const smsCampaigns: CampaignChannel = {
   templateIdOf: () => null,
   findUnknown: () => Promise.resolve([]),
   openMeter: openSmsMeter,
-  addressColumns: { address: 'phone_number', key: 'phone_number' },
+  addressColumns: addressColumns.sms,
   addressFormat: 'phone-number',
   words: {
     medium: 'SMS',

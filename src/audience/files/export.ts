@@ -1,8 +1,9 @@
 import { channels } from '../../channels/channel.ts';
 import type { Database } from '../../platform/postgres/database.ts';
+import { contactFieldNames } from '../contact-fields.ts';
 import type { Properties } from '../contact-values.ts';
 import { joinTexts, writeRecord } from './csv-writer.ts';
-import { columnNameOf, importFields } from './import-columns.ts';
+import { columnNameOf } from './import-columns.ts';
 import { resolveSets } from './import-sets.ts';
 import { countForExport, type ExportedRow, listForExport, listSetNames } from './import-store.ts';
 import { loadProperties } from '../property-store.ts';
@@ -92,7 +93,7 @@ async function* readPages(
 
 function writeHead(inOrder: readonly Property[], properties: Properties): string {
   return writeRecord([
-    ...importFields,
+    ...contactFieldNames,
     ...inOrder.map((property) => columnNameOf(property, properties)),
     ...channels.map((channel) => `${channel}_consent`),
     'lists',
@@ -101,7 +102,7 @@ function writeHead(inOrder: readonly Property[], properties: Properties): string
 }
 
 function writeContact(row: ExportedRow, { properties, sets }: Shape): string {
-  const cells: (PropertyValue | null)[] = importFields.map((field) => row[field]);
+  const cells: (PropertyValue | null)[] = contactFieldNames.map((field) => row[field]);
   for (const { number } of properties) cells.push(row.properties[`${number}`] ?? null);
   for (const channel of channels) {
     cells.push(row.unsubscribed_channels.includes(channel) ? 'unsubscribed' : 'subscribed');

@@ -1,24 +1,18 @@
 import { type Channel, channels } from '../../channels/channel.ts';
 import { showKey } from '../../platform/http/json-text.ts';
+import {
+  type ContactField,
+  contactFieldNames,
+  contactFields,
+  contactIdentifiers,
+} from '../contact-fields.ts';
 import type { Properties } from '../contact-values.ts';
 import type { Property } from '../schema.ts';
 
 /** What the columns of a CSV file hold, going by the names in its head. */
 
-export const importFields = [
-  'external_id',
-  'email',
-  'phone_number',
-  'first_name',
-  'last_name',
-  'locale',
-  'timezone',
-] as const;
-
-export type ImportField = (typeof importFields)[number];
-
 type Target =
-  | { kind: 'field'; field: ImportField }
+  | { kind: 'field'; field: ContactField }
   | { kind: 'property'; property: Property }
   | { kind: 'consent'; channel: Channel }
   | { kind: 'sets'; setKind: 'list' | 'tag' }
@@ -41,18 +35,8 @@ export type ColumnOptions = {
 
 export type MappedColumns = { kind: 'mapped'; columns: Column[] } | { kind: 'refused'; problem: string };
 
-/** What people call the fields, without case, blanks and punctuation. */
-const namesOfFields: Record<ImportField | 'lists' | 'tags', readonly string[]> = {
-  external_id: ['externalid', 'customerid', 'customernumber', 'userid'],
-  email: ['email', 'emailaddress', 'mail'],
-  phone_number: ['phonenumber', 'phone', 'mobile', 'mobilephone', 'mobilenumber', 'cellphone'],
-  first_name: ['firstname', 'givenname', 'forename'],
-  last_name: ['lastname', 'surname', 'familyname'],
-  locale: ['locale', 'language'],
-  timezone: ['timezone', 'tz'],
-  lists: ['lists', 'list'],
-  tags: ['tags', 'tag'],
-};
+/** What people call the columns of sets, without case, blanks and punctuation. */
+const namesOfSets = { lists: ['lists', 'list'], tags: ['tags', 'tag'] } as const;
 
 /** The API takes no more properties of one contact either. */
 const columnsMax = 1_000;
@@ -114,7 +98,7 @@ function resolveName(name: string, properties: Properties): Target | null {
     resolveField(bare, (field) => [toBareName(field)]) ??
     resolveConsent(bare) ??
     toPropertyTarget(properties.get(lowered) ?? findByBareKey(bare, properties)) ??
-    resolveField(bare, (field) => namesOfFields[field])
+    resolveField(bare, namesOf)
   );
 }
 
@@ -130,14 +114,17 @@ function findByBareKey(bare: string, properties: Properties): Property | undefin
   return found.length === 1 ? found[0] : undefined;
 }
 
-function resolveField(
-  bare: string,
-  namesOf: (field: ImportField | 'lists' | 'tags') => readonly string[],
-): Target | null {
-  const field = importFields.find((candidate) => namesOf(candidate).includes(bare));
+type FieldOrSets = ContactField | 'lists' | 'tags';
+
+function namesOf(field: FieldOrSets): readonly string[] {
+  return field === 'lists' || field === 'tags' ? namesOfSets[field] : contactFields[field].csvNames;
+}
+
+function resolveField(bare: string, namesOfEach: (field: FieldOrSets) => readonly string[]): Target | null {
+  const field = contactFieldNames.find((candidate) => namesOfEach(candidate).includes(bare));
   if (field !== undefined) return { kind: 'field', field };
-  if (namesOf('lists').includes(bare)) return { kind: 'sets', setKind: 'list' };
-  return namesOf('tags').includes(bare) ? { kind: 'sets', setKind: 'tag' } : null;
+  if (namesOfEach('lists').includes(bare)) return { kind: 'sets', setKind: 'list' };
+  return namesOfEach('tags').includes(bare) ? { kind: 'sets', setKind: 'tag' } : null;
 }
 
 function resolveConsent(bare: string): Target | null {
@@ -155,7 +142,7 @@ function describeUnknown(unknown: readonly string[], properties: Properties): st
   return [
     `Nobody knows what to do with the ${unknown.length === 1 ? 'column' : 'columns'} ${showNames(unknown)}.`,
     `Say what it holds (--map "${showKey(first)}=FIELD"), pass it over (--ignore "${showKey(first)}"), or define a property for it first.`,
-    `Fields: ${[...importFields, ...channels.map((channel) => `${channel}_consent`), 'lists', 'tags'].join(', ')}.`,
+    `Fields: ${[...contactFieldNames, ...channels.map((channel) => `${channel}_consent`), 'lists', 'tags'].join(', ')}.`,
     `Properties: ${keys.length === 0 ? 'none' : keys.join(', ')}.`,
   ].join(' ');
 }
@@ -171,7 +158,7 @@ function findAmbiguity(columns: readonly Column[]): string | null {
     }
     seen.set(path, name);
   }
-  const hasIdentifier = ['external_id', 'email', 'phone_number'].some((field) => seen.has(field));
+  const hasIdentifier = contactIdentifiers.some((field) => seen.has(field));
   return hasIdentifier
     ? null
     : 'No column is an external_id, an email or a phone_number, by which contacts are told apart. Say which one is: --map "COLUMN=email".';

@@ -1,5 +1,10 @@
 import type { NewId } from '../../platform/ids.ts';
-import { valuesOf } from '../contact-store.ts';
+import {
+  contactFieldNames,
+  contactFields,
+  type ContactIdentifier,
+  contactIdentifiers,
+} from '../contact-fields.ts';
 import { type ContactValues, mergeContact, type Properties } from '../contact-values.ts';
 import type { ImportRow } from './import-row.ts';
 import type { ContactToWrite, ContactVersion, Identifiers, Membership, PresentRow } from './import-store.ts';
@@ -51,16 +56,6 @@ export type PlanInput = {
   isDryRun: boolean;
 };
 
-const identifierFields = ['externalId', 'emailKey', 'phoneNumber'] as const;
-
-type IdentifierField = (typeof identifierFields)[number];
-
-const namesOfIdentifiers: Record<IdentifierField, 'external_id' | 'email' | 'phone_number'> = {
-  externalId: 'external_id',
-  emailKey: 'email',
-  phoneNumber: 'phone_number',
-};
-
 /** A contact as it is after the rows so far. */
 type Entry = {
   id: string;
@@ -73,14 +68,22 @@ type Entry = {
 };
 
 export function identifiersOf(rows: readonly ImportRow[]): Identifiers {
-  const distinct = (field: IdentifierField) => [
-    ...new Set(rows.map(({ values }) => values[field]).filter((value) => value !== null)),
-  ];
-  return {
-    externalIds: distinct('externalId'),
-    emailKeys: distinct('emailKey'),
-    phoneNumbers: distinct('phoneNumber'),
-  };
+  return forIdentifiers((field) => [
+    ...new Set(rows.map(({ values }) => keyOf(values, field)).filter((key) => key !== null)),
+  ]);
+}
+
+/** As it is compared. */
+function keyOf(values: ContactValues, field: ContactIdentifier): string | null {
+  return values[contactFields[field].key];
+}
+
+function forIdentifiers<Value>(
+  toValue: (field: ContactIdentifier) => Value,
+): Record<ContactIdentifier, Value> {
+  const entries = contactIdentifiers.map((field) => [field, toValue(field)] as const);
+  // fromEntries forgets which keys there are.
+  return Object.fromEntries(entries) as Record<ContactIdentifier, Value>;
 }
 
 export function planBatch(input: PlanInput): Plan {
@@ -128,7 +131,7 @@ export function planBatch(input: PlanInput): Plan {
 
 type Book = {
   entries: Iterable<Entry>;
-  find: (field: IdentifierField, value: string | null) => Entry | null;
+  find: (field: ContactIdentifier, key: string | null) => Entry | null;
   needsVacated: (values: ContactValues) => boolean;
   add: (entry: Entry) => void;
   update: (entry: Entry, values: ContactValues) => void;
@@ -137,20 +140,12 @@ type Book = {
 /** Contacts by their identifiers. */
 function createBook(present: readonly PresentRow[]): Book {
   const entries: Entry[] = [];
-  const owners: Record<IdentifierField, Map<string, Entry>> = {
-    externalId: new Map(),
-    emailKey: new Map(),
-    phoneNumber: new Map(),
-  };
-  const vacated: Record<IdentifierField, Set<string>> = {
-    externalId: new Set(),
-    emailKey: new Set(),
-    phoneNumber: new Set(),
-  };
+  const owners = forIdentifiers(() => new Map<string, Entry>());
+  const vacated = forIdentifiers(() => new Set<string>());
   const enter = (entry: Entry) => {
-    for (const field of identifierFields) {
-      const value = entry.values[field];
-      if (value !== null) owners[field].set(value, entry);
+    for (const field of contactIdentifiers) {
+      const key = keyOf(entry.values, field);
+      if (key !== null) owners[field].set(key, entry);
     }
   };
   const add = (entry: Entry) => {
@@ -158,23 +153,22 @@ function createBook(present: readonly PresentRow[]): Book {
     enter(entry);
   };
   for (const row of present) {
-    const values = valuesOf(row);
     const setIds = new Set(row.set_ids);
-    add({ id: row.id, values, version: row.version, isUpdated: false, setIds, joinedSetIds: [] });
+    add({ id: row.id, values: row, version: row.version, isUpdated: false, setIds, joinedSetIds: [] });
   }
   return {
     entries,
     add,
-    find: (field, value) => (value === null ? null : (owners[field].get(value) ?? null)),
+    find: (field, key) => (key === null ? null : (owners[field].get(key) ?? null)),
     needsVacated: (values) =>
-      identifierFields.some((field) => {
-        const value = values[field];
-        return value !== null && vacated[field].has(value);
+      contactIdentifiers.some((field) => {
+        const key = keyOf(values, field);
+        return key !== null && vacated[field].has(key);
       }),
     update: (entry, values) => {
-      for (const field of identifierFields) {
-        const before = entry.values[field];
-        if (before === null || before === values[field]) continue;
+      for (const field of contactIdentifiers) {
+        const before = keyOf(entry.values, field);
+        if (before === null || before === keyOf(values, field)) continue;
         owners[field].delete(before);
         if (entry.version !== null) vacated[field].add(before);
       }
@@ -185,21 +179,22 @@ function createBook(present: readonly PresentRow[]): Book {
   };
 }
 
-type Owner = { kind: 'owner'; entry: Entry | null } | { kind: 'taken'; field: string };
+type Owner = { kind: 'owner'; entry: Entry | null } | { kind: 'taken'; field: ContactIdentifier };
 
 /** The contact that a row means; null for a new one. */
 function findOwner(book: Book, values: ContactValues): Owner {
   let owner: Entry | null = null;
-  for (const [rank, field] of identifierFields.entries()) {
-    const found = book.find(field, values[field]);
+  for (const [rank, field] of contactIdentifiers.entries()) {
+    const found = book.find(field, keyOf(values, field));
     if (found === null || found === owner) continue;
     const isOther =
       owner !== null ||
-      identifierFields.slice(0, rank).some((earlier) => {
-        const given = values[earlier];
-        return given !== null && found.values[earlier] !== null && found.values[earlier] !== given;
+      contactIdentifiers.slice(0, rank).some((earlier) => {
+        const given = keyOf(values, earlier);
+        const own = keyOf(found.values, earlier);
+        return given !== null && own !== null && own !== given;
       });
-    if (isOther) return { kind: 'taken', field: namesOfIdentifiers[field] };
+    if (isOther) return { kind: 'taken', field };
     owner = found;
   }
   return { kind: 'owner', entry: owner };
@@ -209,7 +204,7 @@ function findOwner(book: Book, values: ContactValues): Owner {
 function withoutResubscription(input: ContactInput, present: ContactValues): ContactInput {
   const { consent } = input;
   if (consent === undefined) return input;
-  const kept = present.unsubscribedChannels.filter((channel) => consent[channel] === 'subscribed');
+  const kept = present.unsubscribed_channels.filter((channel) => consent[channel] === 'subscribed');
   if (kept.length === 0) return input;
   return {
     ...input,
@@ -221,15 +216,9 @@ function withoutResubscription(input: ContactInput, present: ContactValues): Con
 
 function areSameValues(first: ContactValues, second: ContactValues): boolean {
   return (
-    first.externalId === second.externalId &&
-    first.email === second.email &&
-    first.phoneNumber === second.phoneNumber &&
-    first.firstName === second.firstName &&
-    first.lastName === second.lastName &&
-    first.locale === second.locale &&
-    first.timezone === second.timezone &&
-    first.unsubscribedChannels.length === second.unsubscribedChannels.length &&
-    first.unsubscribedChannels.every((channel) => second.unsubscribedChannels.includes(channel)) &&
+    contactFieldNames.every((field) => first[field] === second[field]) &&
+    first.unsubscribed_channels.length === second.unsubscribed_channels.length &&
+    first.unsubscribed_channels.every((channel) => second.unsubscribed_channels.includes(channel)) &&
     areSameProperties(first.properties, second.properties)
   );
 }

@@ -1,9 +1,10 @@
 import type { Channel } from '../../channels/channel.ts';
 import { createValidation, type TextFormat, type Validator } from '../../platform/http/validation.ts';
+import { contactFields, type ContactFormat } from '../contact-fields.ts';
 import { type ContactValues, emptyContact, mergeContact, type Properties } from '../contact-values.ts';
 import { type CsvRecord, splitCell } from './csv-reader.ts';
 import { unguardText } from './csv-writer.ts';
-import { type Column, type ImportField, pathOf } from './import-columns.ts';
+import { type Column, pathOf } from './import-columns.ts';
 import {
   audienceFormats,
   type ConsentState,
@@ -79,10 +80,8 @@ function compileValidators(): Record<'contact' | 'list' | 'tag', Validator> {
 
 /** A file has few locales, and to look at one costs as much as to read the whole row. */
 function importFormats(): Record<string, TextFormat> {
-  const formats = { ...audienceFormats };
   const { locale } = audienceFormats;
-  if (locale !== undefined) formats.locale = { ...locale, test: rememberAnswers(locale.test) };
-  return formats;
+  return { ...audienceFormats, locale: { ...locale, test: rememberAnswers(locale.test) } };
 }
 
 /** As many as there are of what repeats; what does not repeat is asked each time. */
@@ -136,7 +135,7 @@ function readCells(
     const { target } = column;
     switch (target.kind) {
       case 'field':
-        input[target.field] = readField(target.field, unguardText(cell));
+        input[target.field] = readers[contactFields[target.field].schema.format](unguardText(cell));
         break;
       case 'property':
         properties[target.property.key] = readProperty(target.property, unguardText(cell));
@@ -167,20 +166,16 @@ function readCells(
   return { input, names, misplaced };
 }
 
-function readField(field: ImportField, text: string): string {
-  switch (field) {
-    case 'external_id':
-    case 'first_name':
-    case 'last_name':
-      return text;
-    case 'phone_number':
-      return withoutPunctuation(text.trim());
-    case 'email':
-    case 'locale':
-    case 'timezone':
-      return text.trim();
-  }
-}
+const trim = (text: string) => text.trim();
+
+/** What a cell says, by the format of its field. */
+const readers: Record<ContactFormat, (text: string) => string> = {
+  'single-line': (text) => text,
+  email: trim,
+  'phone-number': (text) => withoutPunctuation(text.trim()),
+  locale: trim,
+  timezone: trim,
+};
 
 /** `+1 (415) 555-0123`. A `(0)` is left in, and refused: only its country knows whether it is dialled. */
 function withoutPunctuation(phoneNumber: string): string {

@@ -5,6 +5,7 @@ import {
   unpreparedStatement,
 } from '../../platform/postgres/database.ts';
 import { hasKeyOf } from '../../platform/postgres/lookup.ts';
+import type { AddressColumns, ContactField } from '../../audience/audience.ts';
 import type { SendingChannel } from '../../channels/channel.ts';
 import type { Values } from '../../channels/placeholders.ts';
 import { inOneRoundTrip } from '../../platform/postgres/round-trip.ts';
@@ -64,18 +65,6 @@ export type ContactVariables = {
   properties: readonly { key: string; number: number }[];
 };
 
-export const contactFields = [
-  'email',
-  'phone_number',
-  'external_id',
-  'first_name',
-  'last_name',
-  'locale',
-  'timezone',
-] as const;
-
-export type ContactField = (typeof contactFields)[number];
-
 /** PostgreSQL takes a hundred arguments for a function. */
 const pairsMax = 50;
 
@@ -112,9 +101,6 @@ export async function loadContactValues(
   );
   return row?.values ?? {};
 }
-
-/** Where a contact has the address: as it was given, and as it is compared. */
-export type AddressColumns = { address: 'email' | 'phone_number'; key: 'email_key' | 'phone_number' };
 
 export type NewRecipients = {
   message: MessageKey;

@@ -1,3 +1,10 @@
+import {
+  contactAddresses,
+  type ContactField,
+  contactFieldNames,
+  contactFields,
+  type ContactFormat,
+} from '../../audience/audience.ts';
 import { parseDomain } from '../../channels/email/email.ts';
 import type { LeafType } from '../leaf.ts';
 import { instantType } from '../operators/date.ts';
@@ -7,27 +14,32 @@ import { readOneOf, refuseOtherMembers, takeMember } from '../reading.ts';
 
 const plainText = textType((text) => text);
 
-const fields = {
-  email: { column: 'contact.email_key', type: textType(toEmailKey) },
-  phone_number: { column: 'contact.phone_number', type: plainText },
-  external_id: { column: 'contact.external_id', type: plainText },
-  first_name: { column: 'contact.first_name', type: plainText },
-  last_name: { column: 'contact.last_name', type: plainText },
-  locale: { column: 'contact.locale', type: plainText },
-  timezone: { column: 'contact.timezone', type: plainText },
-  created_at: { column: 'contact.created_at', type: instantType },
-} as const satisfies Record<string, { column: string; type: ValueType }>;
+/** How the values of a field are compared. */
+const typesByFormat: Readonly<Record<ContactFormat, ValueType>> = {
+  'single-line': plainText,
+  email: textType(toEmailKey),
+  'phone-number': plainText,
+  locale: plainText,
+  timezone: plainText,
+};
 
-const names = Object.keys(fields) as (keyof typeof fields)[];
-const instantNames = names.filter((name) => fields[name].type === instantType);
-const textNames = names.filter((name) => !instantNames.includes(name));
+/** Addresses stand first. */
+const textNames = [...new Set([...contactAddresses, ...contactFieldNames])];
+const instantNames = ['created_at'] as const;
+const names = [...textNames, ...instantNames];
+
+function describeField(name: ContactField | 'created_at'): { column: string; type: ValueType } {
+  if (name === 'created_at') return { column: 'contact.created_at', type: instantType };
+  const { key, schema } = contactFields[name];
+  return { column: `contact.${key}`, type: typesByFormat[schema.format] };
+}
 
 /** A field that every contact may have. */
 export const fieldCondition: LeafType = {
   description: 'A field that every contact has. Upper and lower case differ, except in email addresses.',
   title: 'FieldCondition',
   forms: [textNames, instantNames].flatMap((ofType) =>
-    groupOperators(ofType.map((name) => fields[name].type)).map((group) => ({
+    groupOperators(ofType.map((name) => describeField(name).type)).map((group) => ({
       fields: { field: { type: 'string', enum: ofType }, ...comparisonFields(group) },
     })),
   ),
@@ -39,7 +51,7 @@ export const fieldCondition: LeafType = {
       refuseOtherMembers(reading, members, ['type', 'field', 'operator', 'value']);
       return null;
     }
-    const { column, type } = fields[name];
+    const { column, type } = describeField(name);
     const comparison = readComparison(reading, members, type, ['type', 'field']);
     if (comparison === null) return null;
     return {

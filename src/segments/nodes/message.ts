@@ -1,4 +1,5 @@
-import type { Channel } from '../../channels/channel.ts';
+import { addressColumns } from '../../audience/audience.ts';
+import { type SendingChannel, sendingChannels } from '../../channels/channel.ts';
 import {
   type CampaignMessage,
   type EngagementAction,
@@ -25,19 +26,9 @@ import {
  * What is known of the messages of a channel at a contact's address. Nobody sees whether a text was read; it is
  * `delivered` by its receipt, and `bounced` where the receipt says that it could not be.
  */
-const actionsByChannel = {
+const actionsByChannel: Readonly<Record<SendingChannel, readonly EngagementAction[]>> = {
   email: engagementActions,
   sms: ['delivered', 'bounced'],
-} as const satisfies Partial<Record<Channel, readonly EngagementAction[]>>;
-
-type ReportedChannel = keyof typeof actionsByChannel;
-
-const reportedChannels: readonly ReportedChannel[] = ['email', 'sms'];
-
-/** Where a contact's address on the channel stands, as recipients are found by it. */
-const addressColumns: Readonly<Record<ReportedChannel, string>> = {
-  email: 'contact.email_key',
-  sms: 'contact.phone_number',
 };
 
 /** What became of the messages to a contact. */
@@ -46,7 +37,7 @@ export const messageCondition: LeafType = {
     "What became of messages to the contact: of all of them, or of one campaign's (`campaign_id`); ever, or lately " +
     '(`within`). A click is an open too, and an open a delivery. Of texts there are deliveries and bounces alone.',
   title: 'MessageCondition',
-  forms: reportedChannels.map((channel) => ({
+  forms: sendingChannels.map((channel) => ({
     fields: {
       channel: { type: 'string', enum: [channel] },
       action: { type: 'string', enum: actionsByChannel[channel] },
@@ -62,9 +53,8 @@ export const messageCondition: LeafType = {
       takeMember(reading, members, 'channel'),
       takeMember(reading, members, 'action'),
     ];
-    const channel = channelPlace && readOneOf(reading, channelPlace, reportedChannels);
-    const known: readonly EngagementAction[] = actionsByChannel[channel ?? 'email'];
-    const action = actionPlace && readOneOf(reading, actionPlace, known);
+    const channel = channelPlace && readOneOf(reading, channelPlace, sendingChannels);
+    const action = actionPlace && readOneOf(reading, actionPlace, actionsByChannel[channel ?? 'email']);
     const campaignPlace = findMember(members, 'campaign_id');
     const campaignMessage = campaignPlace && readCampaign(reading, campaignPlace, channel);
     const withinPlace = findMember(members, 'within');
@@ -83,7 +73,7 @@ export const messageCondition: LeafType = {
           {
             organizationId: 'contact.organization_id',
             id: 'contact.id',
-            addressKey: addressColumns[channel],
+            addressKey: `contact.${addressColumns[channel].key}`,
           },
           bind,
         ),
@@ -98,7 +88,7 @@ export const messageCondition: LeafType = {
 function readCampaign(
   reading: Reading,
   place: Place,
-  channel: ReportedChannel | null,
+  channel: SendingChannel | null,
 ): CampaignMessage | null {
   const id = readUuid(reading, place);
   if (id === null) return null;

@@ -127,6 +127,14 @@ export const campaigns: readonly Mutant[] = [
   },
   {
     file: 'src/campaigns/running.ts',
+    from: 'contactFieldNames.filter((field) => names.has(field))',
+    to: 'contactFieldNames.slice(0, -1).filter((field) => names.has(field))',
+    tests: ['test/journeys/contact-fields.test.ts'],
+    named: 'every field stands for its placeholder',
+    harm: 'a campaign leaves the time zone of its recipients out',
+  },
+  {
+    file: 'src/campaigns/running.ts',
     from: "if (!(await tryLockName(transaction, `freezing of campaign ${campaign.id}`))) return 'waits';",
     to: '',
     tests: ['src/campaigns/running.test.ts'],

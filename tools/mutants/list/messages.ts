@@ -503,9 +503,9 @@ export const messages: readonly Mutant[] = [
     harm: 'the sandbox shows the copies that a campaign sent to deleted contacts',
   },
   {
-    file: 'src/audience/contacts.ts',
-    from: '[email, phone].filter((address) => address !== null),',
-    to: '[email].filter((address) => address !== null),',
+    file: 'src/audience/contact-store.ts',
+    from: 'const addressesOfDeleted = contactAddresses.map(',
+    to: 'const addressesOfDeleted = contactAddresses.slice(0, 1).map(',
     tests: ['test/regressions/erased-contacts.test.ts'],
     harm: 'phone numbers stay readable after the deletion of their contact',
   },

@@ -124,6 +124,22 @@ export const segments: readonly Mutant[] = [
     harm: 'workers look without rest for segments that cannot be computed',
   },
   {
+    file: 'src/segments/nodes/field.ts',
+    from: '[...contactAddresses, ...contactFieldNames]',
+    to: '[...contactAddresses, ...contactFieldNames.slice(0, -1)]',
+    tests: ['test/journeys/contact-fields.test.ts'],
+    named: 'is asked for by the conditions of segments',
+    harm: 'no segment can ask for the time zone of contacts',
+  },
+  {
+    file: 'src/segments/nodes/field.ts',
+    from: 'column: `contact.${key}`',
+    to: 'column: `contact.${name}`',
+    tests: ['test/journeys/contact-fields.test.ts'],
+    named: 'is asked for by the conditions of segments',
+    harm: 'segments miss contacts whose address has capitals',
+  },
+  {
     file: 'src/audience/contact-store.ts',
     from: 'where c.organization_id = $1 and c.id = taken.id\n       returning c.contact_ids`',
     to: 'where c.organization_id = $1 and c.id >= taken.id\n       returning c.contact_ids`',
