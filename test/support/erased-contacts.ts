@@ -7,10 +7,31 @@
  * What was made after the deletion is somebody's new business, as src/messages/erasure/erasure.ts says: the time is that of the
  * message's id or of the row's.
  */
+import { type ContactField, contactFieldNames } from '../../src/audience/audience.ts';
 import { eraseNextAddress, type ErasureTools } from '../../src/messages/erasure/erasure.ts';
 import { dateOf } from '../../src/platform/clock.ts';
 import { type Connection, unpreparedStatement } from '../../src/platform/postgres/database.ts';
 import { neighbourId } from './neighbour.ts';
+
+/** What the value of a field tells of a person; null for what many have in common, or what is the organization's own word. */
+const tracesOfFields: Readonly<Record<ContactField, 'the address' | 'the number' | 'the name' | null>> = {
+  external_id: null,
+  email: 'the address',
+  phone_number: 'the number',
+  first_name: 'the name',
+  last_name: 'the name',
+  locale: null,
+  timezone: null,
+};
+
+/** SQL for the values of such fields, as an array; `toValue` makes SQL of a field. */
+function valuesOf(
+  trace: 'the address' | 'the number' | 'the name',
+  toValue: (field: string) => string,
+): string {
+  const fields = contactFieldNames.filter((field) => tracesOfFields[field] === trace);
+  return `array[${fields.map(toValue).join(', ')}]`;
+}
 
 /** Columns that may name somebody who was deleted, by their table, each with its reason. */
 const exceptions: Readonly<Record<string, Readonly<Record<string, string>>>> = {
@@ -51,11 +72,8 @@ export async function keepErasedContacts(connection: Connection): Promise<void> 
   await run(`create table tests.erased_contacts (
     organization_id uuid not null,
     id uuid not null,
-    email text,
     email_key text,
-    phone_number text,
-    first_name text,
-    last_name text,
+    ${contactFieldNames.map((field) => `${field} text`).join(', ')},
     primary key (organization_id, id)
   )`);
   await run(`create table tests.erased_addresses (
@@ -73,7 +91,7 @@ export async function keepErasedContacts(connection: Connection): Promise<void> 
     'keep_erased_contact',
     `after delete on contacts for each row when (old.organization_id <> '${neighbourId}')`,
     `insert into tests.erased_contacts
-     values (old.organization_id, old.id, old.email, old.email_key, old.phone_number, old.first_name, old.last_name)
+     values (old.organization_id, old.id, old.email_key, ${contactFieldNames.map((field) => `old.${field}`).join(', ')})
      on conflict do nothing`,
   );
   await keepRows(
@@ -179,15 +197,18 @@ const erased = `gone as materialized (
   from gone g
   cross join lateral (
     select distinct what, trace
-    from (values ('the address', g.email), ('the address', g.email_key), ('the number', ltrim(g.phone_number, '+')))
-      as address (what, trace)
+    from (
+      select 'the address', address from unnest(g.email_key || ${valuesOf('the address', (field) => `g.${field}`)}) as address
+      union all
+      select 'the number', ltrim(number, '+') from unnest(${valuesOf('the number', (field) => `g.${field}`)}) as number
+    ) as address (what, trace)
     where trace is not null
     union all
     select 'the name', name
-    from unnest(array[g.first_name, g.last_name]) as name
+    from unnest(${valuesOf('the name', (field) => `g.${field}`)}) as name
     where length(name) >= 3 and not exists (
       select from contacts c
-      where c.organization_id = g.organization_id and lower(name) in (lower(c.first_name), lower(c.last_name))
+      where c.organization_id = g.organization_id and lower(name) = any (${valuesOf('the name', (field) => `lower(c.${field})`)})
     )
   ) traced
 )`;
