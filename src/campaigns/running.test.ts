@@ -9,7 +9,7 @@ import { emailChannel } from '../email/email.ts';
 import { smsChannel } from '../sms/sms.ts';
 import type { CampaignChannel } from './channel.ts';
 import { createPauses } from '../platform/queue/pauses.ts';
-import { advanceCampaign, freezeCampaign, type RunningTools, type Step } from './running.ts';
+import { advanceCampaign, freezeCampaign, type RunningTools, type StepResult } from './running.ts';
 
 let testDatabase: TestDatabase;
 let database: Database;
@@ -218,7 +218,7 @@ function queueOf(campaign: Key): Promise<{ ordinal: number; lane: number }[]> {
 }
 
 /** As the chore does, until there is nothing more to do. */
-async function advanceFully(campaign: Key): Promise<Step> {
+async function advanceFully(campaign: Key): Promise<StepResult> {
   for (;;) {
     const steps = [await freezeCampaign(tools, campaign), await advanceCampaign(tools, campaign)];
     if (!steps.includes('advanced')) return steps.find((step) => step !== 'waits') ?? 'waits';
@@ -798,8 +798,8 @@ test('a campaign that another node has is left to it', async () => {
   await makeContacts(2, news);
   const campaign = await queueCampaign({ lists: [news] });
   await freezeCampaign(tools, campaign);
-  let advancing: Promise<Step> = Promise.resolve('waits');
-  let first: Step | 'had to wait' = 'had to wait';
+  let advancing: Promise<StepResult> = Promise.resolve('waits');
+  let first: StepResult | 'had to wait' = 'had to wait';
   await whileHeld(campaign, 'select from campaigns where id = $1 for update', async () => {
     advancing = advanceCampaign(tools, campaign);
     first = await Promise.race([advancing, untilSomebodyWaits()]);
@@ -813,7 +813,7 @@ test('a campaign that is cancelled while its audience is counted gets none', asy
   const news = await makeSet('list');
   await makeContacts(2, news);
   const campaign = await queueCampaign({ lists: [news] });
-  let freezing: Promise<Step> = Promise.resolve('waits');
+  let freezing: Promise<StepResult> = Promise.resolve('waits');
   await whileHeld(campaign, `update campaigns set status = 'cancelled' where id = $1`, async () => {
     freezing = freezeCampaign(tools, campaign);
     await untilSomebodyWaits();
@@ -827,8 +827,8 @@ test('one node at a time counts an audience, and the others wait for what comes 
   const news = await makeSet('list');
   await makeContacts(2, news);
   const campaign = await queueCampaign({ lists: [news] });
-  let steps: Promise<Step>[] = [];
-  let second: Step | 'had to wait' = 'had to wait';
+  let steps: Promise<StepResult>[] = [];
+  let second: StepResult | 'had to wait' = 'had to wait';
   await whileHeld(campaign, 'select from campaigns where id = $1 for update', async () => {
     steps = [freezeCampaign(tools, campaign)];
     await untilSomebodyWaits();

@@ -49,7 +49,7 @@ export type RunningTools = RecipientTools & {
 };
 
 /** What one step came to: whether the next one has something to do already, and how long to wait where it is known. */
-export type Step = 'advanced' | 'waits' | 'waits_briefly';
+export type StepResult = 'advanced' | 'waits' | 'waits_briefly';
 
 /** About what the workers deliver in a second. More would let a campaign that begins wait behind the others. */
 const windowRecipients = 8_000;
@@ -66,8 +66,8 @@ const firstMembersPerSlice = 2;
 /** Longer than millions of contacts take. */
 const freezeTimeoutMs = 10 * 60_000;
 
-/** Step 1, which may take many seconds; the others wait for it. */
-export async function freezeCampaign(tools: RunningTools, campaign: store.CampaignKey): Promise<Step> {
+/** StepResult 1, which may take many seconds; the others wait for it. */
+export async function freezeCampaign(tools: RunningTools, campaign: store.CampaignKey): Promise<StepResult> {
   try {
     return await tools.database.asOrganizations([campaign.organizationId], async (transaction) => {
       // Not its row: whoever cancels it meanwhile need not wait until all are counted.
@@ -93,7 +93,7 @@ function isFrozen({ frozenAt, frozenThrough }: store.RunningCampaign): boolean {
 }
 
 /** Steps 2 to 4, a little of each. */
-export async function advanceCampaign(tools: RunningTools, campaign: store.CampaignKey): Promise<Step> {
+export async function advanceCampaign(tools: RunningTools, campaign: store.CampaignKey): Promise<StepResult> {
   let isAdmitted = false;
   const step = await tools.database.asOrganizations([campaign.organizationId], async (transaction) => {
     const running = await store.holdRunning(transaction, campaign);
@@ -154,7 +154,7 @@ async function fail(
   running: store.RunningCampaign,
   reason: string,
   at: Date,
-): Promise<Step> {
+): Promise<StepResult> {
   await store.markFailed(transaction, running, reason, at);
   await stopCampaign(transaction, running);
   return 'waits';
@@ -165,7 +165,7 @@ async function pause(
   running: store.RunningCampaign,
   reason: 'sending_suspended' | 'quota_exceeded',
   at: Date,
-): Promise<Step> {
+): Promise<StepResult> {
   // What the quota was taken for may leave.
   if (reason === 'sending_suspended') await holdInQueue(transaction, running, true);
   await store.markPaused(transaction, running, reason, at);
@@ -178,7 +178,7 @@ async function resumeIfAllowed(
   running: store.RunningCampaign,
   plan: Plan,
   at: Date,
-): Promise<Step> {
+): Promise<StepResult> {
   if (plan.isSuspended) {
     return running.pauseReason === 'sending_suspended'
       ? 'waits'
@@ -199,7 +199,7 @@ async function freeze(
   transaction: Transaction,
   running: store.RunningCampaign,
   at: Date,
-): Promise<Step> {
+): Promise<StepResult> {
   const segments = await store.findSegmentState(transaction, running);
   if (segments === 'behind') return 'waits_briefly';
   if (segments === 'failed') {

@@ -2,12 +2,12 @@ import { readFile } from 'node:fs/promises';
 import path from 'node:path';
 import { projectDirectory } from '../config.ts';
 import type { OpenApiDocument } from '../platform/http/openapi.ts';
-import type { Page } from '../platform/http/route.ts';
+import type { WebPage } from '../platform/http/route.ts';
 import { type RenderedDocumentation, renderDocumentation } from './page.ts';
 import { fitNavigation, type IsSandboxOpen } from './start-page.ts';
 
 /** The description of the API for programs and for people, from the file that was generated and committed. */
-export function documentationPages(isSandboxOpen: IsSandboxOpen): Page[] {
+export function documentationPages(isSandboxOpen: IsSandboxOpen): WebPage[] {
   let documentation: Promise<Documentation> | undefined;
   // Read when somebody first asks for it; a failure is asked for again.
   const load = () => {

@@ -1,5 +1,5 @@
 import { respondDocument } from '../platform/http/page-response.ts';
-import type { Page, PageRequest } from '../platform/http/route.ts';
+import type { WebPage, PageRequest } from '../platform/http/route.ts';
 
 /** Whether whoever asks may look at the sandbox; others are not told of it. */
 export type IsSandboxOpen = (request: PageRequest) => Promise<boolean>;
@@ -13,7 +13,7 @@ export function fitNavigation(html: string, isSandboxOpen: boolean): string {
 }
 
 /** `GET /`: the way to the pages, for a person who opens the address that a start prints. */
-export function startPage(isSandboxOpen: IsSandboxOpen): Page {
+export function startPage(isSandboxOpen: IsSandboxOpen): WebPage {
   return {
     path: '/',
     handle: async (request) =>

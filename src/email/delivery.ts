@@ -42,13 +42,13 @@ export function createEmailDelivery(tools: EmailDeliveryTools): ChannelDelivery 
     channel: emailChannel,
     concurrency: tools.emailProvider.concurrency,
     begin: () => {
-      const shift = beginShift(tools);
+      const session = openSession(tools);
       return {
-        prepare: (jobs) => prepareJobs(shift, jobs),
+        prepare: (jobs) => prepareJobs(session, jobs),
         handOff: async (job, permit) => {
-          const attempt = await handOff(shift, job, permit);
+          const attempt = await handOff(session, job, permit);
           // Nobody else will ask for it.
-          if (attempt.facts?.isShared === false) shift.built.delete(job.messageId);
+          if (attempt.facts?.isShared === false) session.built.delete(job.messageId);
           return attempt;
         },
       };
@@ -56,7 +56,7 @@ export function createEmailDelivery(tools: EmailDeliveryTools): ChannelDelivery 
   };
 }
 
-type EmailShift = {
+type EmailSession = {
   tools: EmailDeliveryTools;
   built: LRUCache<string, BuiltEmail>;
   /** By organization and name; what is not verified, or gone, is not in it. */
@@ -71,7 +71,7 @@ const sendingDomainMaxAgeMs = 60_000;
 const preparedDomainsMax = 64;
 const domainGonePauseMs = 60_000;
 
-function beginShift(tools: EmailDeliveryTools): EmailShift {
+function openSession(tools: EmailDeliveryTools): EmailSession {
   return {
     tools,
     built: new LRUCache<string, BuiltEmail>({
@@ -86,45 +86,51 @@ function beginShift(tools: EmailDeliveryTools): EmailShift {
   };
 }
 
-async function prepareJobs(shift: EmailShift, jobs: readonly Job[]): Promise<void> {
+async function prepareJobs(session: EmailSession, jobs: readonly Job[]): Promise<void> {
   const domains = [...new Set(jobs.map(domainOf))];
-  for (const domain of domains.slice(0, preparedDomainsMax)) shift.tools.deliverability.prepare(domain);
-  await loadSmallMessages(shift, jobs);
+  for (const domain of domains.slice(0, preparedDomainsMax)) session.tools.deliverability.prepare(domain);
+  await loadSmallMessages(session, jobs);
 }
 
 /** Loads and builds what a batch of jobs needs, in one statement. */
-async function loadSmallMessages(shift: EmailShift, jobs: readonly Job[]): Promise<void> {
+async function loadSmallMessages(session: EmailSession, jobs: readonly Job[]): Promise<void> {
   const wanted = uniqueMessages(
-    jobs.filter((job) => job.contentBytes <= smallContentBytesMax && recallBuilt(shift, job) === undefined),
+    jobs.filter((job) => job.contentBytes <= smallContentBytesMax && recallBuilt(session, job) === undefined),
   );
   if (wanted.length === 0) return;
-  const messages = await loadDeliverableMessages(shift.tools.database, wanted);
-  await keepSendingDomains(shift, messages);
+  const messages = await loadDeliverableMessages(session.tools.database, wanted);
+  await keepSendingDomains(session, messages);
   for (const message of messages) {
     // One that cannot be built is tried again by itself, when its own job fails over it.
-    await keepBuilt(shift, message).catch((cause: unknown) => {
-      shift.tools.log.error({ err: cause, message_id: message.messageId }, 'a message cannot be built');
+    await keepBuilt(session, message).catch((cause: unknown) => {
+      session.tools.log.error({ err: cause, message_id: message.messageId }, 'a message cannot be built');
     });
   }
 }
 
-async function keepBuilt(shift: EmailShift, message: DeliverableMessage): Promise<BuiltEmail | 'no_domain'> {
-  const domain = shift.sendingDomains.get(keyOfDomain(senderDomainOf(message)));
+async function keepBuilt(
+  session: EmailSession,
+  message: DeliverableMessage,
+): Promise<BuiltEmail | 'no_domain'> {
+  const domain = session.sendingDomains.get(keyOfDomain(senderDomainOf(message)));
   if (domain === undefined) return 'no_domain';
-  const built = await buildEmail(shift.tools, message, domain);
-  shift.built.set(message.messageId, built);
+  const built = await buildEmail(session.tools, message, domain);
+  session.built.set(message.messageId, built);
   return built;
 }
 
-async function keepSendingDomains(shift: EmailShift, messages: readonly DeliverableMessage[]): Promise<void> {
+async function keepSendingDomains(
+  session: EmailSession,
+  messages: readonly DeliverableMessage[],
+): Promise<void> {
   const wanted = new Map(messages.map(senderDomainOf).map((domain) => [keyOfDomain(domain), domain]));
   for (const key of wanted.keys()) {
-    if (shift.sendingDomains.has(key)) wanted.delete(key);
+    if (session.sendingDomains.has(key)) wanted.delete(key);
   }
   if (wanted.size === 0) return;
-  const { database } = shift.tools;
-  for (const domain of await loadSendingDomains(shift.tools, database, [...wanted.values()])) {
-    shift.sendingDomains.set(keyOfDomain(domain), domain);
+  const { database } = session.tools;
+  for (const domain of await loadSendingDomains(session.tools, database, [...wanted.values()])) {
+    session.sendingDomains.set(keyOfDomain(domain), domain);
   }
 }
 
@@ -137,29 +143,29 @@ function keyOfDomain({ organizationId, name }: DomainName): string {
 }
 
 /** What was built before, unless its domain has to be looked at again: it may have been deleted meanwhile. */
-function recallBuilt(shift: EmailShift, job: Job): BuiltEmail | undefined {
-  const built = shift.built.get(job.messageId);
+function recallBuilt(session: EmailSession, job: Job): BuiltEmail | undefined {
+  const built = session.built.get(job.messageId);
   if (built === undefined) return undefined;
   const { domain } = built.sender;
-  if (shift.sendingDomains.get(keyOfDomain(domain)) === domain) return built;
-  shift.built.delete(job.messageId);
+  if (session.sendingDomains.get(keyOfDomain(domain)) === domain) return built;
+  session.built.delete(job.messageId);
   return undefined;
 }
 
-async function findBuilt(shift: EmailShift, job: Job): Promise<BuiltEmail | 'no_content' | 'no_domain'> {
-  const built = recallBuilt(shift, job);
+async function findBuilt(session: EmailSession, job: Job): Promise<BuiltEmail | 'no_content' | 'no_domain'> {
+  const built = recallBuilt(session, job);
   if (built !== undefined) return built;
-  const [message] = await loadDeliverableMessages(shift.tools.database, [job]);
+  const [message] = await loadDeliverableMessages(session.tools.database, [job]);
   if (message === undefined) return 'no_content';
-  await keepSendingDomains(shift, [message]);
-  return keepBuilt(shift, message);
+  await keepSendingDomains(session, [message]);
+  return keepBuilt(session, message);
 }
 
-async function handOff(shift: EmailShift, job: Job, permit: HandOffPermit): Promise<Attempt> {
-  const { tools } = shift;
+async function handOff(session: EmailSession, job: Job, permit: HandOffPermit): Promise<Attempt> {
+  const { tools } = session;
   const fault = job.attempts > 0 ? null : await tools.deliverability.findFault(domainOf(job));
   if (fault !== null) return { kind: 'dropped', reason: fault, facts: null };
-  const built = await findBuilt(shift, job);
+  const built = await findBuilt(session, job);
   if (built === 'no_content') {
     return {
       kind: 'failed',

@@ -19,10 +19,10 @@ const firstRunMs = 30_000;
 /** Of requests: a window is over after a minute, and nodes that are late may still add to it. */
 const rateWindowMaxAgeMs = 10 * 60_000;
 
-type Step = { name: string; run: () => Promise<void> };
+type HousekeepingStep = { name: string; run: () => Promise<void> };
 
 /** Those that somebody may wait for come first. */
-function stepsOf({ database, clock }: HousekeepingTools): readonly Step[] {
+function stepsOf({ database, clock }: HousekeepingTools): readonly HousekeepingStep[] {
   const before = (ageMs: number) => dateOf(clock.nowMs() - ageMs);
   return [
     { name: 'partitions', run: () => createPartitions(database, now(clock)) },

@@ -6,7 +6,7 @@ import { parseTwilioUrl, type TwilioUrl } from '../channels/sms/providers/twilio
 import type { SmsIntake, SmsProvider } from '../channels/sms/sms.ts';
 import { type Installation, publicUrlOf } from '../installation/installation.ts';
 import { writeReportToken } from '../messages/messages.ts';
-import type { Page } from '../platform/http/route.ts';
+import type { WebPage } from '../platform/http/route.ts';
 import { createWaker } from '../platform/queue/wake.ts';
 import { keepMessage } from '../sandbox/sandbox.ts';
 import { createSmsIntake } from '../sms/sms.ts';
@@ -49,7 +49,7 @@ export function createIntake(installation: Installation): SmsIntake {
 }
 
 /** What the provider in use tells by requests to this installation. */
-export function smsCallbacks(installation: Installation): Page[] {
+export function smsCallbacks(installation: Installation): WebPage[] {
   const { config, secrets, log } = installation;
   if (config.smsProvider !== 'twilio') return [];
   return twilioCallbacks({

@@ -6,7 +6,7 @@ import {
 import type { SmsIntake } from '../channels/sms/sms.ts';
 import { readReportToken } from '../messages/messages.ts';
 import { respondPart } from '../platform/http/page-response.ts';
-import type { Page, PageRequest, PageResponse } from '../platform/http/route.ts';
+import type { WebPage, PageRequest, PageResponse } from '../platform/http/route.ts';
 import type { Log } from '../platform/log.ts';
 import type { Secrets } from '../platform/secrets.ts';
 
@@ -25,7 +25,7 @@ export const twilioPaths = { status: '/callbacks/twilio/status/', inbound: '/cal
 const formBytesMax = 32_768;
 
 /** Where Twilio tells what became of texts, and of texts that came in. Nothing is believed without its signature. */
-export function twilioCallbacks(tools: TwilioCallbackTools): Page[] {
+export function twilioCallbacks(tools: TwilioCallbackTools): WebPage[] {
   return [
     {
       method: 'POST',

@@ -2,7 +2,7 @@ import { setImmediate } from 'node:timers/promises';
 import { LRUCache } from 'lru-cache';
 import { forbidden, notFound, PublicError, resourceNotFound } from '../platform/http/errors.ts';
 import { isUuid } from '../platform/ids.ts';
-import type { Page, PageRequest, PageResponse } from '../platform/http/route.ts';
+import type { WebPage, PageRequest, PageResponse } from '../platform/http/route.ts';
 import type { Database } from '../platform/postgres/database.ts';
 import { addBlindCopy } from './addresses.ts';
 import { respondAttachment, shownTypeOf } from './attachment-response.ts';
@@ -26,12 +26,12 @@ export type SandboxTools = {
  * What went through the sandbox, as a page and as JSON. To whoever is not welcome these paths look as if they did
  * not exist. Throws if the files of the page are missing.
  */
-export function sandboxPages(tools: SandboxTools): Page[] {
+export function sandboxPages(tools: SandboxTools): WebPage[] {
   const files = readSandboxPage();
   const viewer = createViewer(tools.database);
   const messagesPath = '/sandbox/messages';
   const messagePath = `${messagesPath}/:id`;
-  const pages: Page[] = [
+  const pages: WebPage[] = [
     { path: '/sandbox', handle: (request) => Promise.resolve(respondPage(request, files.html, tools)) },
     { path: '/sandbox/page.css', handle: () => Promise.resolve(files.css) },
     { path: '/sandbox/page.js', handle: () => Promise.resolve(files.script) },

@@ -31,10 +31,10 @@ export function createSmsDelivery(tools: SmsDeliveryTools): ChannelDelivery {
     channel: smsChannel,
     concurrency: tools.smsProvider.concurrency,
     begin: () => {
-      const shift = beginShift(tools);
+      const session = openSession(tools);
       return {
-        prepare: (jobs) => loadTexts(shift, jobs),
-        handOff: (job, permit) => handOff(shift, job, permit),
+        prepare: (jobs) => loadTexts(session, jobs),
+        handOff: (job, permit) => handOff(session, job, permit),
       };
     },
   };
@@ -47,7 +47,7 @@ type CompiledMessage = {
   facts: MessageFacts;
 };
 
-type SmsShift = {
+type SmsSession = {
   tools: SmsDeliveryTools;
   messages: LRUCache<string, CompiledMessage>;
   /** By organization and name; one that is not approved any more is not in it. */
@@ -61,7 +61,7 @@ const sendersMax = 5_000;
 const senderMaxAgeMs = 60_000;
 const senderGonePauseMs = 60_000;
 
-function beginShift(tools: SmsDeliveryTools): SmsShift {
+function openSession(tools: SmsDeliveryTools): SmsSession {
   return {
     tools,
     messages: new LRUCache({ max: messagesMax }),
@@ -74,16 +74,16 @@ function beginShift(tools: SmsDeliveryTools): SmsShift {
 }
 
 /** What a batch of jobs needs, in two statements. */
-async function loadTexts(shift: SmsShift, jobs: readonly Job[]): Promise<void> {
-  const { database } = shift.tools;
-  const wanted = uniqueMessages(jobs.filter(({ messageId }) => !shift.messages.has(messageId)));
+async function loadTexts(session: SmsSession, jobs: readonly Job[]): Promise<void> {
+  const { database } = session.tools;
+  const wanted = uniqueMessages(jobs.filter(({ messageId }) => !session.messages.has(messageId)));
   if (wanted.length > 0) {
     for (const message of await loadDeliverableMessages(database, wanted))
-      shift.messages.set(message.messageId, compileMessage(message));
+      session.messages.set(message.messageId, compileMessage(message));
   }
   await loadSenders(
-    shift,
-    jobs.flatMap(({ messageId }) => shift.messages.get(messageId)?.sender ?? []),
+    session,
+    jobs.flatMap(({ messageId }) => session.messages.get(messageId)?.sender ?? []),
   );
 }
 
@@ -98,13 +98,13 @@ function compileMessage(message: DeliverableMessage): CompiledMessage {
   };
 }
 
-async function loadSenders(shift: SmsShift, senders: readonly SenderName[]): Promise<void> {
-  const wanted = senders.filter((sender) => !shift.senders.has(keyOfSender(sender)));
+async function loadSenders(session: SmsSession, senders: readonly SenderName[]): Promise<void> {
+  const wanted = senders.filter((sender) => !session.senders.has(keyOfSender(sender)));
   if (wanted.length === 0) return;
-  const approved = await findApprovedSenders(shift.tools.database, wanted);
+  const approved = await findApprovedSenders(session.tools.database, wanted);
   for (const sender of wanted) {
     const found = approved.get(sender);
-    if (found !== undefined) shift.senders.set(keyOfSender(sender), found);
+    if (found !== undefined) session.senders.set(keyOfSender(sender), found);
   }
 }
 
@@ -112,9 +112,9 @@ function keyOfSender({ organizationId, name }: SenderName): string {
   return `${organizationId} ${name}`;
 }
 
-async function handOff(shift: SmsShift, job: Job, permit: HandOffPermit): Promise<Attempt> {
-  await loadTexts(shift, [job]);
-  const message = shift.messages.get(job.messageId);
+async function handOff(session: SmsSession, job: Job, permit: HandOffPermit): Promise<Attempt> {
+  await loadTexts(session, [job]);
+  const message = session.messages.get(job.messageId);
   if (message === undefined) {
     return {
       kind: 'failed',
@@ -124,7 +124,7 @@ async function handOff(shift: SmsShift, job: Job, permit: HandOffPermit): Promis
     };
   }
   const { facts } = message;
-  const sender = shift.senders.get(keyOfSender(message.sender));
+  const sender = session.senders.get(keyOfSender(message.sender));
   if (sender === undefined) {
     // A campaign is stopped as a whole, by whoever looks after it.
     if (job.isCampaign) return { kind: 'released', pauseMs: senderGonePauseMs, facts };
@@ -144,7 +144,7 @@ async function handOff(shift: SmsShift, job: Job, permit: HandOffPermit): Promis
       facts,
     };
   }
-  const outcome = await shift.tools.smsProvider.handOff({
+  const outcome = await session.tools.smsProvider.handOff({
     reference: job,
     sender,
     to: job.addressKey,
@@ -152,6 +152,6 @@ async function handOff(shift: SmsShift, job: Job, permit: HandOffPermit): Promis
     ...permit,
   });
   // Nobody else will ask for it.
-  if (!facts.isShared) shift.messages.delete(job.messageId);
+  if (!facts.isShared) session.messages.delete(job.messageId);
   return { kind: 'outcome', outcome, facts };
 }

@@ -2,7 +2,7 @@ import { readFile } from 'node:fs/promises';
 import path from 'node:path';
 import { compileText, fillText } from '../channels/placeholders.ts';
 import { PublicError, resourceNotFound, validationError } from '../platform/http/errors.ts';
-import type { Page, PageRequest, PageResponse } from '../platform/http/route.ts';
+import type { WebPage, PageRequest, PageResponse } from '../platform/http/route.ts';
 import { type ColorScheme, colorSchemes, fixColorScheme } from './color-scheme.ts';
 import type { Category, Gallery, GalleryTemplate } from './gallery.ts';
 import { readGalleryPage, respond, respondFrame, respondThumbnail } from './page.ts';
@@ -20,7 +20,7 @@ export type GalleryPageTools = {
  * The gallery as people browse it: it holds nothing of any organization, and is for everybody. Throws if the files
  * of the page are missing.
  */
-export function galleryPages(tools: GalleryPageTools): Page[] {
+export function galleryPages(tools: GalleryPageTools): WebPage[] {
   const files = readGalleryPage();
   const pages: Record<string, (request: PageRequest) => Promise<PageResponse>> = {
     '/gallery': async (request) => ({

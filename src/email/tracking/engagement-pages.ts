@@ -1,7 +1,7 @@
 import { now } from '../../platform/clock.ts';
 import { PublicError, serviceUnavailable } from '../../platform/http/errors.ts';
 import { respondPart } from '../../platform/http/page-response.ts';
-import type { Page, PageRequest, PageResponse } from '../../platform/http/route.ts';
+import type { WebPage, PageRequest, PageResponse } from '../../platform/http/route.ts';
 import {
   DatabaseUnavailableError,
   isConflict,
@@ -12,7 +12,7 @@ import { createLinkTargets } from './link-targets.ts';
 import { isMachineRequest } from './machine-engagement.ts';
 import { linkPaths } from './personal-copy.ts';
 import { createUnsubscribePage } from './unsubscribe-page.ts';
-import { type Choice, choose, readStanding, type UnsubscribingTools } from './unsubscribing.ts';
+import { type Choice, choose, readSubscription, type UnsubscribingTools } from './unsubscribing.ts';
 import { readRecipientToken, type RecipientKey } from '../../messages/messages.ts';
 
 export type EngagementPageTools = UnsubscribingTools & {
@@ -27,11 +27,11 @@ export type EngagementPageTools = UnsubscribingTools & {
  * What links in mail lead to. Whoever asks shows nothing but a token of ours: it is looked at before the database is
  * asked for anything. Throws if a file of the page is missing.
  */
-export function engagementPages(tools: EngagementPageTools): Page[] {
+export function engagementPages(tools: EngagementPageTools): WebPage[] {
   return [...trackingPages(tools), ...unsubscribePages(tools)];
 }
 
-function trackingPages(tools: EngagementPageTools): Page[] {
+function trackingPages(tools: EngagementPageTools): WebPage[] {
   const links = createLinkTargets(tools);
   const note = (request: PageRequest, recipient: RecipientKey | null, action: Action) => {
     if (recipient === null) return;
@@ -102,7 +102,7 @@ function respondText(statusCode: number, text: string): PageResponse {
 /** More at once would take the database's connections away from the API. */
 const defaultUnsubscribesMax = 200;
 
-function unsubscribePages(tools: EngagementPageTools): Page[] {
+function unsubscribePages(tools: EngagementPageTools): WebPage[] {
   const { unsubscribesMax = defaultUnsubscribesMax } = tools;
   const page = createUnsubscribePage();
   let underWay = 0;
@@ -128,8 +128,8 @@ function unsubscribePages(tools: EngagementPageTools): Page[] {
       // Changes nothing: scanners follow every link.
       handle: (request) =>
         answer(request, async (recipient) => {
-          const standing = await readStanding(tools, recipient);
-          return standing === null ? page.notFound() : page.show(standing, null);
+          const subscription = await readSubscription(tools, recipient);
+          return subscription === null ? page.notFound() : page.show(subscription, null);
         }),
     },
     {
@@ -140,7 +140,7 @@ function unsubscribePages(tools: EngagementPageTools): Page[] {
           const chosen = await choose(tools, recipient, readChoice(request.form));
           if (chosen === null) return page.notFound();
           tools.onContactsChanged();
-          return page.show(chosen.standing, chosen.done);
+          return page.show(chosen.subscription, chosen.done);
         }),
     },
   ];

@@ -3,12 +3,12 @@ import path from 'node:path';
 import { escapeHtml } from '../../channels/placeholders.ts';
 import { respondDocument } from '../../platform/http/page-response.ts';
 import type { PageResponse } from '../../platform/http/route.ts';
-import type { Choice, Standing } from './unsubscribing.ts';
+import type { Choice, SubscriptionState } from './unsubscribing.ts';
 
 /** The page behind a link to unsubscribe: plain HTML that works without script, in any browser. */
 export type UnsubscribePage = {
   /** `done` is what was just carried out. */
-  show: (standing: Standing, done: Choice['kind'] | null) => PageResponse;
+  show: (subscription: SubscriptionState, done: Choice['kind'] | null) => PageResponse;
   notFound: () => PageResponse;
   /** Nothing was changed. */
   unavailable: () => PageResponse;
@@ -23,7 +23,7 @@ export function createUnsubscribePage(): UnsubscribePage {
     headers: Readonly<Record<string, string>> = {},
   ) => respondDocument(writeDocument({ title, body, style }), { statusCode, style, headers });
   return {
-    show: (standing, done) => respond(200, describe(standing, done)),
+    show: (subscription, done) => respond(200, describe(subscription, done)),
     notFound: () =>
       respond(404, {
         title: 'This link does not work',
@@ -41,10 +41,14 @@ export function createUnsubscribePage(): UnsubscribePage {
   };
 }
 
-function describe(standing: Standing, done: Choice['kind'] | null): { title: string; body: string } {
-  const { isUnsubscribed, mayResubscribe, lists } = standing;
-  const sender = `<strong>${escapeHtml(standing.senderName)}</strong>`;
-  const address = standing.address === null ? '' : ` to <strong>${maskAddress(standing.address)}</strong>`;
+function describe(
+  subscription: SubscriptionState,
+  done: Choice['kind'] | null,
+): { title: string; body: string } {
+  const { isUnsubscribed, mayResubscribe, lists } = subscription;
+  const sender = `<strong>${escapeHtml(subscription.senderName)}</strong>`;
+  const address =
+    subscription.address === null ? '' : ` to <strong>${maskAddress(subscription.address)}</strong>`;
   if (isUnsubscribed) {
     const undo = mayResubscribe ? writeForm('resubscribe', 'Subscribe again') : '';
     return {

@@ -11,7 +11,7 @@ import { linkPaths } from './personal-copy.ts';
 import { countChangedRecipients } from '../../messages/recipients/counts.ts';
 import { sumRecipientCounts } from '../../messages/recipients/counts-store.ts';
 import { writeRecipientTokens } from '../../messages/recipients/token.ts';
-import { choose, readStanding, type UnsubscribingTools } from './unsubscribing.ts';
+import { choose, readSubscription, type UnsubscribingTools } from './unsubscribing.ts';
 import type { RecipientKey } from '../../messages/keys.ts';
 
 let testDatabase: TestDatabase;
@@ -109,15 +109,15 @@ function suppressions(): Promise<{ address: string; reason: string }[]> {
 
 test('whoever reads the mail of an address that is nobody’s any more speaks for the address alone', async () => {
   const { key } = await insertMoved();
-  expect(await readStanding(tools, key)).toMatchObject({ isUnsubscribed: false, mayResubscribe: false });
+  expect(await readSubscription(tools, key)).toMatchObject({ isUnsubscribed: false, mayResubscribe: false });
 
   const left = await choose(tools, key, { kind: 'unsubscribe' });
-  expect(left?.standing).toMatchObject({ isUnsubscribed: true, mayResubscribe: true });
+  expect(left?.subscription).toMatchObject({ isUnsubscribed: true, mayResubscribe: true });
   expect(await unsubscribedContacts()).toEqual([]);
   expect(await suppressions()).toEqual([{ address: oldAddress, reason: 'unsubscribe' }]);
 
   const back = await choose(tools, key, { kind: 'resubscribe' });
-  expect(back?.standing).toMatchObject({ isUnsubscribed: false });
+  expect(back?.subscription).toMatchObject({ isUnsubscribed: false });
   expect(await suppressions()).toEqual([]);
 });
 
@@ -128,37 +128,37 @@ test('whoever has the address by now is unsubscribed, and subscribed again, in p
   await choose(tools, key, { kind: 'unsubscribe' });
   expect(await unsubscribedContacts()).toEqual([holder]);
   expect(await suppressions()).toEqual([]);
-  expect(await readStanding(tools, key)).toMatchObject({ isUnsubscribed: true });
+  expect(await readSubscription(tools, key)).toMatchObject({ isUnsubscribed: true });
 
   // What the one who moved has said of the new address is not taken back.
   await run(`update contacts set unsubscribed_channels = '{email}' where id = $1`, [contactId]);
   await choose(tools, key, { kind: 'resubscribe' });
   expect(await unsubscribedContacts()).toEqual([contactId]);
-  expect(await readStanding(tools, key)).toMatchObject({ isUnsubscribed: false });
+  expect(await readSubscription(tools, key)).toMatchObject({ isUnsubscribed: false });
 });
 
 test('what was said while an address was nobody’s holds for whoever gets it, and can still be taken back', async () => {
   const { key, contactId } = await insertMoved();
   await choose(tools, key, { kind: 'unsubscribe' });
   await moveContact(contactId, oldAddress);
-  expect(await readStanding(tools, key)).toMatchObject({ isUnsubscribed: true, mayResubscribe: true });
+  expect(await readSubscription(tools, key)).toMatchObject({ isUnsubscribed: true, mayResubscribe: true });
 
   await choose(tools, key, { kind: 'resubscribe' });
   expect(await suppressions()).toEqual([]);
-  expect(await readStanding(tools, key)).toMatchObject({ isUnsubscribed: false });
+  expect(await readSubscription(tools, key)).toMatchObject({ isUnsubscribed: false });
 });
 
 test('the lists of the one who moved are neither shown nor left', async () => {
   const listId = await insertList();
   const { key, contactId } = await insertMoved(listId);
-  expect(await readStanding(tools, key)).toMatchObject({ lists: [] });
+  expect(await readSubscription(tools, key)).toMatchObject({ lists: [] });
   await choose(tools, key, { kind: 'leave_list', listId });
   expect(await run('select contact_id from memberships where set_id = $1', [listId])).toEqual([
     { contact_id: contactId },
   ]);
 
   await insertContact(oldAddress, listId);
-  expect(await readStanding(tools, key)).toMatchObject({ lists: [{ id: listId, name: 'News' }] });
+  expect(await readSubscription(tools, key)).toMatchObject({ lists: [{ id: listId, name: 'News' }] });
   await choose(tools, key, { kind: 'leave_list', listId });
   expect(await run('select contact_id from memberships where set_id = $1', [listId])).toEqual([
     { contact_id: contactId },
@@ -181,7 +181,7 @@ test('a link takes back what was said by a link in its own mail, and nothing tha
   await addSuppressions(database, tools, 'email', [{ ...address, reason: 'unsubscribe' }]);
 
   const asked = await choose(tools, key, { kind: 'resubscribe' });
-  expect(asked?.standing).toMatchObject({ isUnsubscribed: true, mayResubscribe: false });
+  expect(asked?.subscription).toMatchObject({ isUnsubscribed: true, mayResubscribe: false });
   expect(await unsubscribedContacts()).toEqual([contactId]);
   expect(await suppressions()).toEqual([{ address: oldAddress, reason: 'unsubscribe' }]);
 });
@@ -200,7 +200,7 @@ test('a link is that of a recipient of a campaign, and of no other message', asy
     organizationId,
     key.messageId,
   ]);
-  expect(await readStanding(tools, key)).toBeNull();
+  expect(await readSubscription(tools, key)).toBeNull();
   expect(await choose(tools, key, { kind: 'unsubscribe' })).toBeNull();
   expect(await unsubscribedContacts()).toEqual([]);
   expect(await suppressions()).toEqual([]);

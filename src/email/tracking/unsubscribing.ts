@@ -40,7 +40,7 @@ export type Choice =
   | { kind: 'leave_list'; listId: string };
 
 /** How things stand, for somebody who looks at them. */
-export type Standing = {
+export type SubscriptionState = {
   isUnsubscribed: boolean;
   mayResubscribe: boolean;
   /** Of the lists that the mail went to, those that could be left. */
@@ -51,10 +51,13 @@ export type Standing = {
 };
 
 /** Null if there is no such recipient of a campaign. */
-export async function readStanding(tools: UnsubscribingTools, key: RecipientKey): Promise<Standing | null> {
+export async function readSubscription(
+  tools: UnsubscribingTools,
+  key: RecipientKey,
+): Promise<SubscriptionState | null> {
   return tools.database.asOrganizations([key.organizationId], async (transaction) => {
     const recipient = await store.findCampaignRecipient(transaction, key);
-    return recipient && findStanding(tools, transaction, key, recipient);
+    return recipient && findSubscription(tools, transaction, key, recipient);
   });
 }
 
@@ -63,7 +66,7 @@ export async function choose(
   tools: UnsubscribingTools,
   key: RecipientKey,
   choice: Choice,
-): Promise<{ standing: Standing; done: Choice['kind'] | null } | null> {
+): Promise<{ subscription: SubscriptionState; done: Choice['kind'] | null } | null> {
   return tools.database.asOrganizations([key.organizationId], async (transaction) => {
     const recipient = await store.findCampaignRecipient(transaction, key);
     if (recipient === null) return null;
@@ -76,7 +79,7 @@ export async function choose(
         break;
       case 'leave_list': {
         if (!listIdsOf(recipient).includes(choice.listId)) {
-          return { standing: await findStanding(tools, transaction, key, recipient), done: null };
+          return { subscription: await findSubscription(tools, transaction, key, recipient), done: null };
         }
         const holder = await findConsentHolder(transaction, channel, addressOf(key, recipient));
         if (holder) await leaveList({ transaction, newId: tools.newId }, holder.contact, choice.listId);
@@ -85,7 +88,7 @@ export async function choose(
     }
     // Once more: the status has changed.
     const changed = (await store.findCampaignRecipient(transaction, key)) ?? recipient;
-    return { standing: await findStanding(tools, transaction, key, changed), done: choice.kind };
+    return { subscription: await findSubscription(tools, transaction, key, changed), done: choice.kind };
   });
 }
 
@@ -147,12 +150,12 @@ async function setHolderConsent(
   return outcome !== 'not_found';
 }
 
-async function findStanding(
+async function findSubscription(
   tools: UnsubscribingTools,
   transaction: Transaction,
   key: RecipientKey,
   recipient: store.CampaignRecipient,
-): Promise<Standing> {
+): Promise<SubscriptionState> {
   const { organizationId } = key;
   const { address, addressKey, status, sender } = recipient;
   const holder = await findConsentHolder(transaction, channel, addressOf(key, recipient));

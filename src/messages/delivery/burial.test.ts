@@ -15,13 +15,13 @@ import { type Database, openDatabase, unpreparedStatement } from '../../platform
 import { createMarkers } from './markers.ts';
 import type { Job } from '../channel.ts';
 import { emailChannel } from '../../email/channel.ts';
-import { claimDueJobs, claimSuspect } from './claim-store.ts';
+import { claimDueJobs, claimPoisonJob } from './claim-store.ts';
 
 const epoch = 7;
 const otherEpoch = 8;
 const newId = createIds(systemClock);
 const organizationId = newId();
-const ids = { due: newId(), suspect: newId() };
+const ids = { due: newId(), poison: newId() };
 
 let testDatabase: TestDatabase;
 let database: Database;
@@ -46,7 +46,7 @@ beforeEach(async () => {
     );
   for (const [id, crashes] of [
     [ids.due, 0],
-    [ids.suspect, 2],
+    [ids.poison, 2],
   ] as const) {
     await burying.query(
       `insert into delivery_queue
@@ -103,7 +103,7 @@ const takings = {
     return jobs.length > 0;
   },
   'a claim of a job that is tried alone': async (by: number) =>
-    (await claimSuspect(database, { channels: [emailChannel], epoch: by, claimNumber: 1, at: at() })) !==
+    (await claimPoisonJob(database, { channels: [emailChannel], epoch: by, claimNumber: 1, at: at() })) !==
     null,
   'an announcement': (by: number) => createMarkers({ database, clock: systemClock }, by).set(job),
 };

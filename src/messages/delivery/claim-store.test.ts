@@ -5,7 +5,7 @@ import { createIds } from '../../platform/ids.ts';
 import { type Database, openDatabase, unpreparedStatement } from '../../platform/postgres/database.ts';
 import { emailChannel } from '../../email/channel.ts';
 import { smsChannel } from '../../sms/channel.ts';
-import { type Claim, claimDueJobs, claimSuspect } from './claim-store.ts';
+import { type Claim, claimDueJobs, claimPoisonJob } from './claim-store.ts';
 
 let testDatabase: TestDatabase;
 let database: Database;
@@ -137,34 +137,34 @@ test('what fell due first is claimed first, whatever was made first', async () =
 
 test('a job that took workers down is claimed by itself, and with no others', async () => {
   const organizationId = newId();
-  const [suspect, harmless] = await queue([
+  const [poison, harmless] = await queue([
     { organizationId, dueInMs: -2 },
     { organizationId, dueInMs: -1 },
   ]);
-  await run('update delivery_queue set crashes = 2 where message_id = $1', [suspect]);
+  await run('update delivery_queue set crashes = 2 where message_id = $1', [poison]);
   const claimed = await claim();
-  expect([messagesOf(claimed), claimed.hasSuspects]).toEqual([[harmless], true]);
-  const alone = await claimSuspect(database, {
+  expect([messagesOf(claimed), claimed.hasPoison]).toEqual([[harmless], true]);
+  const alone = await claimPoisonJob(database, {
     channels: [emailChannel],
     epoch: 1,
     claimNumber: 1_000,
     at: dateOf(nowMs),
   });
-  expect(alone?.messageId).toBe(suspect);
+  expect(alone?.messageId).toBe(poison);
 });
 
 test('a job of another channel that took workers down is left to whoever delivers on that', async () => {
   const organizationId = newId();
-  const [suspect] = await queue([
+  const [poison] = await queue([
     { organizationId, dueInMs: -2, channel: 'sms' },
     { organizationId, dueInMs: -1 },
   ]);
-  await run('update delivery_queue set crashes = 2 where message_id = $1', [suspect]);
-  expect((await claim()).hasSuspects).toBe(false);
-  const wish = { epoch: 1, claimNumber: 1_001, at: dateOf(nowMs) };
-  expect(await claimSuspect(database, { ...wish, channels: [emailChannel] })).toBe(null);
-  const claimed = await claimSuspect(database, { ...wish, channels: [emailChannel, smsChannel] });
-  expect([claimed?.messageId, claimed?.channel]).toEqual([suspect, smsChannel]);
+  await run('update delivery_queue set crashes = 2 where message_id = $1', [poison]);
+  expect((await claim()).hasPoison).toBe(false);
+  const request = { epoch: 1, claimNumber: 1_001, at: dateOf(nowMs) };
+  expect(await claimPoisonJob(database, { ...request, channels: [emailChannel] })).toBe(null);
+  const claimed = await claimPoisonJob(database, { ...request, channels: [emailChannel, smsChannel] });
+  expect([claimed?.messageId, claimed?.channel]).toEqual([poison, smsChannel]);
 });
 
 test('a claim is for one channel and one lane, and for a worker that was not buried', async () => {

@@ -11,7 +11,7 @@ import { unburiedWorker } from '../../platform/queue/lease.ts';
 import type { Job, MessageChannel, MessageChannels } from '../channel.ts';
 import { recipientKey } from '../keys.ts';
 
-export type ClaimWish = {
+export type ClaimRequest = {
   epoch: number;
   /** Not used before by this worker. */
   claimNumber: number;
@@ -34,11 +34,11 @@ export type Claim = {
   /** When the first of what was seen, and is not due yet, falls due. */
   nextDueAt: Date | null;
   /** On this channel. */
-  hasSuspects: boolean;
+  hasPoison: boolean;
 };
 
-/** After so many claims that ended with the death of their worker, a job is tried alone, and then set aside. */
-export const suspectCrashes = 2;
+/** A job that crashed its worker so often is poison: it is tried alone, and then set aside. */
+export const poisonCrashes = 2;
 
 /** Fewer would let deferred mail of many hide what is due of others. */
 const defaultOrganizationsMax = 200;
@@ -82,7 +82,7 @@ const claimDue = statement<ClaimRow>(
        select organization_id, message_id, ordinal
        from delivery_queue
        where channel = $7 and lane = $1 and organization_id = served.organization_id and due_at <= $3
-         and claimed_by is null and set_aside_at is null and crashes < ${suspectCrashes}
+         and claimed_by is null and set_aside_at is null and crashes < ${poisonCrashes}
        order by due_at
        limit (select greatest($4 / count(*), 1) from served)
        for update skip locked
@@ -103,14 +103,14 @@ const claimDue = statement<ClaimRow>(
          else (select organization_id from active where due_at <= $3 order by position offset $4 - 1 limit 1)
        end as last_organization_id,
        (select min(due_at) from active where due_at > $3) as next_due_at,
-       -- In their order, which only the index of the suspects has: others would be read through to find none.
+       -- In their order, which only the index of such jobs has: others would be read through to find none.
        (
          select true from delivery_queue
-         where claimed_by is null and set_aside_at is null and crashes >= ${suspectCrashes} and due_at <= $3
+         where claimed_by is null and set_aside_at is null and crashes >= ${poisonCrashes} and due_at <= $3
            and lane < 2 and channel = $7
          order by due_at
          limit 1
-       ) is not null as has_suspects
+       ) is not null as has_poison
    )
    select seen.*, claimed.*, r.contact_id, r.address, r.address_key, r.variables
    from seen
@@ -140,29 +140,29 @@ type ClaimRow = Omit<JobRow, 'message_id'> & {
   is_scan_over: boolean;
   last_organization_id: string | null;
   next_due_at: Date | null;
-  has_suspects: boolean;
+  has_poison: boolean;
 };
 
-export async function claimDueJobs(database: Database, wish: ClaimWish): Promise<Claim> {
+export async function claimDueJobs(database: Database, request: ClaimRequest): Promise<Claim> {
   const rows = await inOneRoundTrip(database, claimDue, [
-    wish.lane,
-    wish.afterOrganizationId,
-    wish.at,
-    wish.itemsMax,
-    wish.epoch,
-    wish.claimNumber,
-    wish.channel.name,
-    wish.organizationsMax ?? defaultOrganizationsMax,
+    request.lane,
+    request.afterOrganizationId,
+    request.at,
+    request.itemsMax,
+    request.epoch,
+    request.claimNumber,
+    request.channel.name,
+    request.organizationsMax ?? defaultOrganizationsMax,
   ]);
   const [first] = rows;
   return {
     jobs: rows
       .filter((row): row is ClaimRow & JobRow => row.message_id !== null)
-      .map((row) => toJob(row, wish.channel)),
-    lastOrganizationId: first?.last_organization_id ?? wish.afterOrganizationId,
+      .map((row) => toJob(row, request.channel)),
+    lastOrganizationId: first?.last_organization_id ?? request.afterOrganizationId,
     isScanOver: first?.is_scan_over ?? true,
     nextDueAt: first?.next_due_at ?? null,
-    hasSuspects: first?.has_suspects ?? false,
+    hasPoison: first?.has_poison ?? false,
   };
 }
 
@@ -170,18 +170,18 @@ export async function claimDueJobs(database: Database, wish: ClaimWish): Promise
  * Claims one job that took workers down, to be tried while nothing else is under way. It is of one of these channels:
  * a newer worker may know more of them.
  */
-export async function claimSuspect(
+export async function claimPoisonJob(
   connection: Connection,
-  wish: { channels: readonly MessageChannel[]; epoch: number; claimNumber: number; at: Date },
+  request: { channels: readonly MessageChannel[]; epoch: number; claimNumber: number; at: Date },
 ): Promise<Job | null> {
   const [row] = await connection.rows(
     unpreparedStatement<JobRow>(
       `with claimant as (
          ${unburiedWorker('$2')}
-       ), suspect as (
+       ), poison as (
          select organization_id, message_id, ordinal
          from delivery_queue
-         where claimed_by is null and set_aside_at is null and due_at <= $1 and crashes >= ${suspectCrashes}
+         where claimed_by is null and set_aside_at is null and due_at <= $1 and crashes >= ${poisonCrashes}
            and lane < 2 and channel = any ($4) and exists (select from claimant)
          order by due_at
          limit 1
@@ -189,19 +189,19 @@ export async function claimSuspect(
        ), claimed as (
          update delivery_queue q
          set claimed_by = $2, claim_number = $3
-         from suspect
-         where q.organization_id = suspect.organization_id
-           and q.message_id = suspect.message_id
-           and q.ordinal = suspect.ordinal
+         from poison
+         where q.organization_id = poison.organization_id
+           and q.message_id = poison.message_id
+           and q.ordinal = poison.ordinal
          returning q.*
        )
        select claimed.*, r.contact_id, r.address, r.address_key, r.variables
        from claimed
        join recipients r using (organization_id, message_id, ordinal)`,
     ),
-    [wish.at, wish.epoch, wish.claimNumber, wish.channels.map(({ name }) => name)],
+    [request.at, request.epoch, request.claimNumber, request.channels.map(({ name }) => name)],
   );
-  const channel = wish.channels.find(({ name }) => name === row?.channel);
+  const channel = request.channels.find(({ name }) => name === row?.channel);
   return row === undefined || channel === undefined ? null : toJob(row, channel);
 }
 

@@ -1,14 +1,21 @@
-import { type Bell, createBell } from '../../platform/bell.ts';
+import { type Wakeup, createWakeup } from '../../platform/wakeup.ts';
 import { type ByteBudget, createByteBudget } from '../../platform/byte-budget.ts';
 import { dateOf, sleep } from '../../platform/clock.ts';
 import { type Lease, takeLease } from '../../platform/queue/lease.ts';
 import { listenForWakes } from '../../platform/queue/wake.ts';
 import { contentBytesMax, type Job, type MessageChannel } from '../channel.ts';
-import { beginShift, handOffJob, type HandOffTools, logFailure, type Post, type Shift } from './hand-off.ts';
+import {
+  openLeaseSession,
+  handOffJob,
+  type HandOffTools,
+  logFailure,
+  type ChannelSession,
+  type LeaseSession,
+} from './hand-off.ts';
 import { releaseJob, settleCrash, settleObjection } from './settlement.ts';
 import { returnClaims } from './settlement-writer.ts';
 import { findObjections } from './unwanted.ts';
-import { claimDueJobs, claimSuspect } from './claim-store.ts';
+import { claimDueJobs, claimPoisonJob } from './claim-store.ts';
 import type { Settlement } from './settlement-store.ts';
 
 /**
@@ -59,43 +66,43 @@ const recoveredAfterMs = 30_000;
 
 export function startDelivery(tools: DeliveryTools): Delivery {
   const stopping = new AbortController();
-  const office: Office = {
+  const worker: Worker = {
     tools,
-    bell: createBell(tools.clock),
+    wakeup: createWakeup(tools.clock),
     budget: createByteBudget(tools.contentBytesMax ?? contentBytesMax),
-    news: { isFresh: true },
+    rescan: { isDue: true },
     stopping: stopping.signal,
   };
   const listening = listenForWakes(tools, 'deliveries', stopping.signal, () => {
-    announce(office);
+    requestRescan(worker);
   });
-  const working = workUntilStopped(office);
+  const working = workUntilStopped(worker);
   return {
     stop: async () => {
       stopping.abort(new Error('the worker is stopping'));
-      office.bell.ring();
+      worker.wakeup.wake();
       await Promise.all([listening, working]);
     },
-    heldBytes: office.budget.held,
+    heldBytes: worker.budget.held,
   };
 }
 
-/** What outlives a lease. `news` is fresh when there may be due jobs that no claim has looked for yet. */
-type Office = {
+/** What outlives a lease. A rescan is due when there may be due jobs that no claim has looked for yet. */
+type Worker = {
   tools: DeliveryTools;
-  bell: Bell;
+  wakeup: Wakeup;
   budget: ByteBudget;
-  news: { isFresh: boolean };
+  rescan: { isDue: boolean };
   stopping: AbortSignal;
 };
 
-function announce({ news, bell }: Office): void {
-  news.isFresh = true;
-  bell.ring();
+function requestRescan({ rescan, wakeup }: Worker): void {
+  rescan.isDue = true;
+  wakeup.wake();
 }
 
-async function workUntilStopped(office: Office): Promise<void> {
-  const { tools, stopping } = office;
+async function workUntilStopped(worker: Worker): Promise<void> {
+  const { tools, stopping } = worker;
   let pauseMs = 0;
   while (!stopping.aborted) {
     const begunAtMs = tools.clock.monotonicMs();
@@ -107,12 +114,12 @@ async function workUntilStopped(office: Office): Promise<void> {
             await returnClaims(tools, epoch, settleCrash);
           } finally {
             // Also where some cannot be returned: the others fall due.
-            announce(office);
+            requestRescan(worker);
           }
         },
       });
       try {
-        await workUnderLease(office, lease);
+        await workUnderLease(worker, lease);
       } finally {
         await endLease(tools, lease);
       }
@@ -120,7 +127,7 @@ async function workUntilStopped(office: Office): Promise<void> {
       logFailure(tools.log, cause);
       const hasRecovered = tools.clock.monotonicMs() - begunAtMs >= recoveredAfterMs;
       pauseMs = hasRecovered ? pauseAfterFailureMinMs : pauseAfterFailure(pauseMs);
-      // Not a wait for the bell: giving a lease back rings it, and so does everything that is accepted meanwhile.
+      // Not a wait for the wakeup: giving a lease back wakes, and so does everything that is accepted meanwhile.
       await sleep(tools.clock, pauseMs, stopping).catch(() => undefined);
     }
   }
@@ -148,8 +155,9 @@ type LaneNumber = 0 | 1;
  * Transactional messages, or campaigns: where its scan of the organizations stands, and what waits in memory.
  *
  * A claim sees a limited number of organizations, so that a scan of all of them may take several claims. When a
- * scan ends, another one follows if this one found anything, or if news came while it was under way: they may be of
- * an organization that it had passed. Else the lane rests until there is news or something falls due.
+ * scan ends, another one follows if this one found anything, or if a rescan was requested while it was under way: the
+ * new jobs may be of an organization that it had passed. Else the lane rests until there is a request or something falls
+ * due.
  */
 type Lane = {
   number: LaneNumber;
@@ -177,114 +185,115 @@ function openLane(number: LaneNumber): Lane {
 }
 
 /** Where the jobs of one channel wait, until its provider has room for them. */
-type Counter = { post: Post; lanes: readonly [Lane, Lane]; handOffs: number };
+type LocalQueue = { channelSession: ChannelSession; lanes: readonly [Lane, Lane]; handOffs: number };
 
-/** A shift at work: what each channel has to do, and what is under way. */
-type Desk = {
-  shift: Shift;
-  counters: ReadonlyMap<MessageChannel, Counter>;
+/** What a worker has to do under its lease, channel by channel, and what is under way. */
+type Dispatcher = {
+  session: LeaseSession;
+  queues: ReadonlyMap<MessageChannel, LocalQueue>;
   lastClaimNumber: number;
   underWay: Set<Promise<void>>;
-  hasSuspects: boolean;
+  hasPoison: boolean;
 };
 
-async function workUnderLease(office: Office, lease: Lease): Promise<void> {
-  const shift = beginShift(office.tools, lease, office);
-  const desk: Desk = {
-    shift,
-    counters: new Map(
-      shift.posts.map((post) => [post.channel, { post, lanes: [openLane(0), openLane(1)], handOffs: 0 }]),
+async function workUnderLease(worker: Worker, lease: Lease): Promise<void> {
+  const session = openLeaseSession(worker.tools, lease, worker);
+  const dispatcher: Dispatcher = {
+    session,
+    queues: new Map(
+      session.channelSessions.map((channelSession) => [
+        channelSession.channel,
+        { channelSession, lanes: [openLane(0), openLane(1)], handOffs: 0 },
+      ]),
     ),
     lastClaimNumber: 0,
     underWay: new Set(),
-    hasSuspects: false,
+    hasPoison: false,
   };
   try {
-    while (!shift.signal.aborted) await takeTurn(office, desk);
+    while (!session.signal.aborted) await takeTurn(worker, dispatcher);
   } finally {
-    await clearDesk(desk);
+    await drain(dispatcher);
     // What waits for its marker still, after all that time, must not leave once its claim has been returned.
-    shift.end();
+    session.end();
   }
 }
 
 /** Claims what there is room for and begins it, or waits for a reason to look again. */
-async function takeTurn(office: Office, desk: Desk): Promise<void> {
-  const { tools, bell, news } = office;
-  if (news.isFresh) {
-    news.isFresh = false;
-    for (const { lane } of listLanes(desk)) {
+async function takeTurn(worker: Worker, dispatcher: Dispatcher): Promise<void> {
+  const { tools, wakeup, rescan } = worker;
+  if (rescan.isDue) {
+    rescan.isDue = false;
+    for (const { lane } of listLanes(dispatcher)) {
       lane.isScannedAgain = lane.lastOrganizationId !== firstOrganization;
       lane.mayHaveMore = true;
     }
   }
   const nowMs = tools.clock.nowMs();
   // Transactional messages first: they find room also where campaigns have taken theirs.
-  const wish = listLanes(desk).find((candidate) => isWorthAClaim(candidate, nowMs));
-  if (wish !== undefined) {
-    await claimInto(desk, wish);
-    beginReadyJobs(desk, wish.counter);
-    // Behind what was claimed: a suspect waits until nothing else can be taken down with it.
-    if (desk.hasSuspects) await trySuspect(desk);
+  const next = listLanes(dispatcher).find((candidate) => isWorthAClaim(candidate, nowMs));
+  if (next !== undefined) {
+    await claimInto(dispatcher, next);
+    beginReadyJobs(dispatcher, next.queue);
+    // After what was claimed: a poison job waits until it can take down nothing else.
+    if (dispatcher.hasPoison) await tryPoisonJob(dispatcher);
     return;
   }
-  const pauseMs = Math.min(...[...desk.counters.values()].map((counter) => pauseOf(counter, nowMs)));
-  const hasWaitedOut = await bell.wait(Math.min(Math.max(pauseMs + 1, 1), idleMs));
+  const pauseMs = Math.min(...[...dispatcher.queues.values()].map((queue) => pauseOf(queue, nowMs)));
+  const hasWaitedOut = await wakeup.wait(Math.min(Math.max(pauseMs + 1, 1), idleMs));
   // Whatever the reason, it is time for another look.
-  if (hasWaitedOut) news.isFresh = true;
+  if (hasWaitedOut) rescan.isDue = true;
 }
 
-type Place = { counter: Counter; lane: Lane };
+type QueueLane = { queue: LocalQueue; lane: Lane };
 
-function listLanes({ counters }: Desk): Place[] {
-  const all = [...counters.values()];
-  return [0, 1].flatMap((number) =>
-    all.map((counter) => ({ counter, lane: counter.lanes[number as LaneNumber] })),
-  );
+function listLanes({ queues }: Dispatcher): QueueLane[] {
+  const all = [...queues.values()];
+  return [0, 1].flatMap((number) => all.map((queue) => ({ queue, lane: queue.lanes[number as LaneNumber] })));
 }
 
-function isWorthAClaim({ counter, lane }: Place, nowMs: number): boolean {
+function isWorthAClaim({ queue, lane }: QueueLane, nowMs: number): boolean {
   const mayFind = lane.mayHaveMore || lane.nextDueAtMs <= nowMs;
-  return mayFind && hasRoom(counter, lane) && admittedTo(counter, lane) > 0;
+  return mayFind && hasRoom(queue, lane) && admittedTo(queue, lane) > 0;
 }
 
 /** A few free places are not worth a claim: it costs the same for many. */
-function hasRoom(counter: Counter, lane: Lane): boolean {
-  return roomIn(counter, lane) >= readyMax(counter) / 2;
+function hasRoom(queue: LocalQueue, lane: Lane): boolean {
+  return roomIn(queue, lane) >= readyMax(queue) / 2;
 }
 
-function readyMax({ post }: Counter): number {
-  return post.concurrency * jobsPerHandOff;
+function readyMax({ channelSession }: LocalQueue): number {
+  return channelSession.concurrency * jobsPerHandOff;
 }
 
-function roomIn(counter: Counter, lane: Lane): number {
-  return readyMax(counter) - lane.ready.length;
+function roomIn(queue: LocalQueue, lane: Lane): number {
+  return readyMax(queue) - lane.ready.length;
 }
 
 /** Less than there is room for while the provider is away. */
-function admittedTo(counter: Counter, lane: Lane): number {
-  return counter.post.breaker.admits(roomIn(counter, lane));
+function admittedTo(queue: LocalQueue, lane: Lane): number {
+  return queue.channelSession.breaker.admits(roomIn(queue, lane));
 }
 
-/** Whoever waits for room is told when there is some. */
-function pauseOf(counter: Counter, nowMs: number): number {
-  const { post, lanes } = counter;
-  const dueMs = lanes.filter((lane) => hasRoom(counter, lane)).map(({ nextDueAtMs }) => nextDueAtMs - nowMs);
-  return post.breaker.pauseMs() ?? Math.min(...dueMs);
+/** How long there is nothing to claim for. A lane without room is woken when there is some. */
+function pauseOf(queue: LocalQueue, nowMs: number): number {
+  const { channelSession, lanes } = queue;
+  const dueMs = lanes.filter((lane) => hasRoom(queue, lane)).map(({ nextDueAtMs }) => nextDueAtMs - nowMs);
+  return channelSession.breaker.pauseMs() ?? Math.min(...dueMs);
 }
 
-async function claimInto(desk: Desk, { counter, lane }: Place): Promise<void> {
-  const { tools, lease } = desk.shift;
-  desk.lastClaimNumber += 1;
+async function claimInto(dispatcher: Dispatcher, { queue, lane }: QueueLane): Promise<void> {
+  const { tools, lease } = dispatcher.session;
+  dispatcher.lastClaimNumber += 1;
   // Before the claim: a job that is put off while it runs may fall due before all that it sees.
   if (lane.lastOrganizationId === firstOrganization) lane.nextDueAtMs = Infinity;
   const claim = await claimDueJobs(tools.database, {
     epoch: lease.epoch,
-    claimNumber: desk.lastClaimNumber,
+    claimNumber: dispatcher.lastClaimNumber,
     at: dateOf(tools.clock.nowMs()),
-    channel: counter.post.channel,
+    channel: queue.channelSession.channel,
     lane: lane.number,
-    itemsMax: admittedTo(counter, lane),
+    itemsMax: admittedTo(queue, lane),
     afterOrganizationId: lane.lastOrganizationId,
   });
   lane.nextDueAtMs = Math.min(lane.nextDueAtMs, claim.nextDueAt?.getTime() ?? Infinity);
@@ -296,97 +305,97 @@ async function claimInto(desk: Desk, { counter, lane }: Place): Promise<void> {
     lane.mayHaveMore = true;
   }
   lane.lastOrganizationId = claim.isScanOver ? firstOrganization : claim.lastOrganizationId;
-  desk.hasSuspects ||= claim.hasSuspects;
-  const remaining = await dropUnwanted(desk.shift, claim.jobs);
-  await counter.post.shift.prepare(remaining);
+  dispatcher.hasPoison ||= claim.hasPoison;
+  const remaining = await dropUnwanted(dispatcher.session, claim.jobs);
+  await queue.channelSession.delivery.prepare(remaining);
   lane.ready.push(...remaining);
 }
 
 /** Whoever must not be written to is settled at once; the others are returned. */
-async function dropUnwanted(shift: Shift, jobs: readonly Job[]): Promise<Job[]> {
-  const objections = await findObjections(shift.tools, jobs);
-  const { clock, random } = shift.tools;
+async function dropUnwanted(session: LeaseSession, jobs: readonly Job[]): Promise<Job[]> {
+  const objections = await findObjections(session.tools, jobs);
+  const { clock, random } = session.tools;
   const checkedAtMs = clock.monotonicMs();
   const context = { atMs: clock.nowMs(), random: random(), dateOf };
-  for (const job of jobs) shift.checkedAtMs.set(job, checkedAtMs);
+  for (const job of jobs) session.checkedAtMs.set(job, checkedAtMs);
   await Promise.all(
     [...objections].map(([job, objection]) =>
-      shift.settlements.add({ settlement: settleObjection(job, objection, context), message: null }),
+      session.settlements.add({ settlement: settleObjection(job, objection, context), message: null }),
     ),
   );
   return jobs.filter((job) => !objections.has(job));
 }
 
 /** Fills the provider's places, transactional messages first. */
-function beginReadyJobs(desk: Desk, counter: Counter): void {
-  const { lanes, post } = counter;
-  while (counter.handOffs < post.concurrency) {
+function beginReadyJobs(dispatcher: Dispatcher, queue: LocalQueue): void {
+  const { lanes, channelSession } = queue;
+  while (queue.handOffs < channelSession.concurrency) {
     const job = lanes[0].ready.shift() ?? lanes[1].ready.shift();
     if (job === undefined) return;
-    beginJob(desk, counter, job);
+    beginJob(dispatcher, queue, job);
   }
 }
 
-function beginJob(desk: Desk, counter: Counter, job: Job): void {
-  const { shift, underWay } = desk;
-  counter.handOffs += 1;
-  const ending = handOffJob(shift, counter.post, job)
+function beginJob(dispatcher: Dispatcher, queue: LocalQueue, job: Job): void {
+  const { session, underWay } = dispatcher;
+  queue.handOffs += 1;
+  const ending = handOffJob(session, queue.channelSession, job)
     .finally(() => {
       // The place is free before the outcome is written.
-      counter.handOffs -= 1;
-      beginReadyJobs(desk, counter);
+      queue.handOffs -= 1;
+      beginReadyJobs(dispatcher, queue);
     })
     .then(async (settled) => {
-      const isWritten = await shift.settlements.add(settled);
-      if (isWritten) shift.markers.clear(job);
-      noteRequeue(counter, settled.settlement);
+      const isWritten = await session.settlements.add(settled);
+      if (isWritten) session.markers.clear(job);
+      noteRequeue(queue, settled.settlement);
     })
     .catch((cause: unknown) => {
-      logFailure(shift.tools.log, cause);
+      logFailure(session.tools.log, cause);
     })
     .finally(() => {
       underWay.delete(ending);
-      shift.bell.ring();
+      session.wakeup.wake();
     });
   underWay.add(ending);
 }
 
 /** A job that went back to the queue falls due without anybody's telling. */
-function noteRequeue({ lanes }: Counter, { job, requeue }: Settlement): void {
+function noteRequeue({ lanes }: LocalQueue, { job, requeue }: Settlement): void {
   if (requeue === null) return;
   const lane = lanes[job.isCampaign ? 1 : 0];
   lane.nextDueAtMs = Math.min(lane.nextDueAtMs, requeue.dueAt.getTime());
 }
 
-/** A job that took workers down is tried while nothing else is under way, so that nothing else is taken down. */
-async function trySuspect(desk: Desk): Promise<void> {
-  desk.hasSuspects = false;
-  await finishReadyJobs(desk);
-  const { tools, lease } = desk.shift;
-  desk.lastClaimNumber += 1;
-  const job = await claimSuspect(tools.database, {
-    channels: [...desk.counters.keys()],
+/** A job that crashed its workers is tried while nothing else is under way, so that it takes down nothing else. */
+async function tryPoisonJob(dispatcher: Dispatcher): Promise<void> {
+  dispatcher.hasPoison = false;
+  await finishReadyJobs(dispatcher);
+  const { tools, lease } = dispatcher.session;
+  dispatcher.lastClaimNumber += 1;
+  const job = await claimPoisonJob(tools.database, {
+    channels: [...dispatcher.queues.keys()],
     epoch: lease.epoch,
-    claimNumber: desk.lastClaimNumber,
+    claimNumber: dispatcher.lastClaimNumber,
     at: dateOf(tools.clock.nowMs()),
   });
-  const counter = job === null ? undefined : desk.counters.get(job.channel);
-  if (job === null || counter === undefined) return;
-  const [remaining] = await dropUnwanted(desk.shift, [job]);
+  const queue = job === null ? undefined : dispatcher.queues.get(job.channel);
+  if (job === null || queue === undefined) return;
+  const [remaining] = await dropUnwanted(dispatcher.session, [job]);
   if (remaining === undefined) return;
-  beginJob(desk, counter, remaining);
-  await finishReadyJobs(desk);
+  beginJob(dispatcher, queue, remaining);
+  await finishReadyJobs(dispatcher);
 }
 
-async function finishReadyJobs({ underWay }: Desk): Promise<void> {
+async function finishReadyJobs({ underWay }: Dispatcher): Promise<void> {
   // Each one that ends may have begun another; nothing is claimed meanwhile, so that this comes to an end.
   while (underWay.size > 0) await Promise.all(underWay);
 }
 
 /** What was confirmed is carried through and settled; the rest goes back. */
-async function clearDesk(desk: Desk): Promise<void> {
-  const { shift, underWay } = desk;
-  const { clock, log, random } = shift.tools;
+async function drain(dispatcher: Dispatcher): Promise<void> {
+  const { session, underWay } = dispatcher;
+  const { clock, log, random } = session.tools;
   let cancel: () => void = () => undefined;
   const timeout = new Promise<void>((resolve) => {
     cancel = clock.after(stopMaxMs, () => {
@@ -394,11 +403,11 @@ async function clearDesk(desk: Desk): Promise<void> {
       resolve();
     });
   });
-  const waiting = listLanes(desk).flatMap(({ lane }) => lane.ready.splice(0));
+  const waiting = listLanes(dispatcher).flatMap(({ lane }) => lane.ready.splice(0));
   const context = { atMs: clock.nowMs(), random: random(), dateOf };
   const released = waiting.map((job) =>
-    shift.settlements.add({ settlement: releaseJob(job, context), message: null }),
+    session.settlements.add({ settlement: releaseJob(job, context), message: null }),
   );
-  await Promise.race([Promise.allSettled([finishReadyJobs(desk), ...released]), timeout]);
+  await Promise.race([Promise.allSettled([finishReadyJobs(dispatcher), ...released]), timeout]);
   cancel();
 }

@@ -1,6 +1,6 @@
 import type { SendOutcome } from '../../channels/outcome.ts';
 import { type Batcher, createBatcher } from '../../platform/batcher.ts';
-import type { Bell } from '../../platform/bell.ts';
+import type { Wakeup } from '../../platform/wakeup.ts';
 import type { ByteBudget } from '../../platform/byte-budget.ts';
 import { dateOf } from '../../platform/clock.ts';
 import type { Log } from '../../platform/log.ts';
@@ -39,16 +39,16 @@ export type HandOffTools = WriterTools & {
   contentBytesMax?: number;
 };
 
-/** What one lease works with; a new lease begins with nothing but the budget. */
-export type Shift = {
+/** What a worker has under one lease. The next lease begins with nothing of it but the budget. */
+export type LeaseSession = {
   tools: HandOffTools;
   lease: Lease;
   /** Aborts when nothing more may be handed off. */
   signal: AbortSignal;
   /** From now on nothing is handed off. */
   end: () => void;
-  bell: Bell;
-  posts: readonly Post[];
+  wakeup: Wakeup;
+  channelSessions: readonly ChannelSession[];
   contentBytesMax: number;
   budget: ByteBudget;
   markers: Markers;
@@ -58,29 +58,34 @@ export type Shift = {
   settlements: Batcher<Settled, boolean>;
 };
 
-/** A channel under a lease, with a breaker of its own: one provider that is away stops no other. */
-export type Post = { channel: MessageChannel; concurrency: number; breaker: Breaker; shift: DeliverySession };
+/** A channel under one lease. Each has a breaker of its own: a provider that is away stops no other channel. */
+export type ChannelSession = {
+  channel: MessageChannel;
+  concurrency: number;
+  breaker: Breaker;
+  delivery: DeliverySession;
+};
 
 /** `budget` outlives the lease: what is under way when that is lost stays in memory until it ends. */
-export function beginShift(
+export function openLeaseSession(
   tools: HandOffTools,
   lease: Lease,
-  { bell, budget, stopping }: { bell: Bell; budget: ByteBudget; stopping: AbortSignal },
-): Shift {
+  { wakeup, budget, stopping }: { wakeup: Wakeup; budget: ByteBudget; stopping: AbortSignal },
+): LeaseSession {
   const ended = new AbortController();
   return {
     tools,
     lease,
     signal: AbortSignal.any([lease.signal, stopping, ended.signal]),
     end: () => {
-      ended.abort(new Error('the shift is over'));
+      ended.abort(new Error('the lease session is over'));
     },
-    bell,
-    posts: tools.deliveries.map(({ channel, concurrency, begin }) => ({
+    wakeup,
+    channelSessions: tools.deliveries.map(({ channel, concurrency, begin }) => ({
       channel,
       concurrency,
       breaker: createBreaker(tools.clock),
-      shift: begin(),
+      delivery: begin(),
     })),
     contentBytesMax: tools.contentBytesMax ?? contentBytesMax,
     budget,
@@ -107,10 +112,14 @@ const settlementLingerMs = 50;
 const settlementItemsEnough = 64;
 
 /** Hands one job off and says what is to be written of it. Never rejects for anything that has to do with the job. */
-export async function handOffJob(shift: Shift, post: Post, job: Job): Promise<Settled> {
-  const release = await takeBytes(shift, job);
+export async function handOffJob(
+  session: LeaseSession,
+  channelSession: ChannelSession,
+  job: Job,
+): Promise<Settled> {
+  const release = await takeBytes(session, job);
   try {
-    return await attempt(shift, post, job);
+    return await attempt(session, channelSession, job);
   } finally {
     release();
   }
@@ -118,45 +127,45 @@ export async function handOffJob(shift: Shift, post: Post, job: Job): Promise<Se
 
 const budgetWaitMs = 5_000;
 
-async function takeBytes(shift: Shift, job: Job): Promise<() => void> {
+async function takeBytes(session: LeaseSession, job: Job): Promise<() => void> {
   if (job.contentBytes <= smallContentBytesMax) return () => undefined;
   for (;;) {
-    const release = shift.budget.take(Math.min(job.contentBytes, shift.contentBytesMax));
+    const release = session.budget.take(Math.min(job.contentBytes, session.contentBytesMax));
     if (release !== null) return release;
-    // Some other job holds the bytes and rings when it ends.
-    await shift.bell.wait(budgetWaitMs);
+    // Some other job holds the bytes, and wakes this one when it ends.
+    await session.wakeup.wait(budgetWaitMs);
   }
 }
 
-async function attempt(shift: Shift, post: Post, job: Job): Promise<Settled> {
-  const { tools } = shift;
-  const { breaker } = post;
+async function attempt(session: LeaseSession, channelSession: ChannelSession, job: Job): Promise<Settled> {
+  const { tools } = session;
+  const { breaker } = channelSession;
   const context = () => ({ atMs: tools.clock.nowMs(), random: tools.random(), dateOf });
   let isConfirmed = false;
   const settled = (settlement: Settlement): Settled => ({ settlement, message: null });
-  if (shift.signal.aborted) return settled(releaseJob(job, context()));
+  if (session.signal.aborted) return settled(releaseJob(job, context()));
   const entry = breaker.enter();
   if (entry === 'refused') return settled(releaseJob(job, context()));
   let isNoted = false;
   try {
-    const objection = await findLateObjection(shift, job);
+    const objection = await findLateObjection(session, job);
     if (objection !== undefined) return settled(settleObjection(job, objection, context()));
-    const result = await post.shift.handOff(job, {
+    const result = await channelSession.delivery.handOff(job, {
       confirm: async () => {
-        await confirmHandOff(shift, job);
+        await confirmHandOff(session, job);
         isConfirmed = true;
       },
-      signal: shift.signal,
+      signal: session.signal,
     });
     if (result.kind === 'outcome') {
-      noteOutcome(shift, post, job, result.outcome);
+      noteOutcome(session, channelSession, job, result.outcome);
       // Nothing was tried, so that nothing was learnt of the provider.
       isNoted = result.outcome.kind !== 'postponed';
     }
     return { settlement: settleAttempt(job, result, context()), message: result.facts };
   } catch (cause) {
     if (cause instanceof UnwantedError) return settled(settleObjection(job, cause.objection, context()));
-    const isStopped = shift.signal.aborted || cause instanceof NotConfirmedError;
+    const isStopped = session.signal.aborted || cause instanceof NotConfirmedError;
     if (!isConfirmed && (isStopped || cause instanceof DatabaseUnavailableError)) {
       return settled(releaseJob(job, context()));
     }
@@ -190,11 +199,11 @@ function settleAttempt(job: Job, attempt: Attempt, context: SettlementContext): 
 const objectionMaxAgeMs = 2_000;
 
 /** A job may have waited in memory for long, behind slow destinations. */
-async function findLateObjection(shift: Shift, job: Job): Promise<Objection | undefined> {
-  const checkedAtMs = shift.checkedAtMs.get(job) ?? -Infinity;
-  if (shift.tools.clock.monotonicMs() - checkedAtMs < objectionMaxAgeMs) return undefined;
-  const objections = await findObjections(shift.tools, [job]);
-  shift.checkedAtMs.set(job, shift.tools.clock.monotonicMs());
+async function findLateObjection(session: LeaseSession, job: Job): Promise<Objection | undefined> {
+  const checkedAtMs = session.checkedAtMs.get(job) ?? -Infinity;
+  if (session.tools.clock.monotonicMs() - checkedAtMs < objectionMaxAgeMs) return undefined;
+  const objections = await findObjections(session.tools, [job]);
+  session.checkedAtMs.set(job, session.tools.clock.monotonicMs());
   return objections.get(job);
 }
 
@@ -213,29 +222,34 @@ class UnwantedError extends Error {
   }
 }
 
-async function confirmHandOff(shift: Shift, job: Job): Promise<void> {
+async function confirmHandOff(session: LeaseSession, job: Job): Promise<void> {
   // The way here, to a server that is slow to answer, may have taken minutes.
-  const objection = await findLateObjection(shift, job).catch((cause: unknown) => {
+  const objection = await findLateObjection(session, job).catch((cause: unknown) => {
     throw new NotConfirmedError('nobody could be asked whether it is still wanted', { cause });
   });
   if (objection !== undefined) throw new UnwantedError(objection);
-  const isOwn = await shift.markers.set(job).catch((cause: unknown) => {
+  const isOwn = await session.markers.set(job).catch((cause: unknown) => {
     throw new NotConfirmedError('the hand-off could not be announced', { cause });
   });
-  if (!isOwn || shift.signal.aborted) throw new NotConfirmedError('the claim on the job was lost');
+  if (!isOwn || session.signal.aborted) throw new NotConfirmedError('the claim on the job was lost');
 }
 
-function noteOutcome(shift: Shift, post: Post, job: Job, outcome: SendOutcome<string>): void {
+function noteOutcome(
+  session: LeaseSession,
+  channelSession: ChannelSession,
+  job: Job,
+  outcome: SendOutcome<string>,
+): void {
   const isUnavailable = outcome.kind === 'deferred' && outcome.reason === 'provider_unavailable';
-  const change = outcome.kind === 'postponed' ? null : post.breaker.note(isUnavailable);
-  const { log } = shift.tools;
+  const change = outcome.kind === 'postponed' ? null : channelSession.breaker.note(isUnavailable);
+  const { log } = session.tools;
   if (change === 'opened' && isUnavailable) {
     log.error(
-      { channel: post.channel.name, diagnostic: outcome.reply.diagnostic },
+      { channel: channelSession.channel.name, diagnostic: outcome.reply.diagnostic },
       'the provider is not available; delivery pauses',
     );
   } else if (change === 'closed') {
-    log.info({ channel: post.channel.name }, 'the provider is available again');
+    log.info({ channel: channelSession.channel.name }, 'the provider is available again');
   }
   log.debug(
     {

@@ -6,7 +6,7 @@ import type { MessageChannel } from '../channel.ts';
 import { changeRecipients, type RecipientTools } from '../recipients/recipients.ts';
 import type { ReputationTools } from '../recipients/reputation.ts';
 import { statusRanks } from '../status.ts';
-import type { RecipientFate } from '../recipients/suppressing.ts';
+import type { ReportedFate } from '../recipients/suppressing.ts';
 import { isToldOf } from '../recipients/told-contacts.ts';
 import { textOfKey, uniqueMessages } from '../keys.ts';
 import { findAddressKeys, raiseStatuses, type ReportedChange } from '../recipients/store.ts';
@@ -104,7 +104,7 @@ function strongestReports(reports: readonly Report[]): Report[] {
 }
 
 /** What is not known of a report is not of ours, or was erased. */
-async function findFates(transaction: Transaction, reports: readonly Report[]): Promise<RecipientFate[]> {
+async function findFates(transaction: Transaction, reports: readonly Report[]): Promise<ReportedFate[]> {
   const addressKeys = new Map(
     (
       await findAddressKeys(

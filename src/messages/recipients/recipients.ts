@@ -5,7 +5,7 @@ import type { Transaction } from '../../platform/postgres/database.ts';
 import type { MessageChannel } from '../channel.ts';
 import { noteRecipientChanges } from './counts.ts';
 import { countFates, type ReputationTools } from './reputation.ts';
-import { type RecipientFate, suppressByFate } from './suppressing.ts';
+import { type ReportedFate, suppressByFate } from './suppressing.ts';
 import { findListeners, tellOfContacts } from './told-contacts.ts';
 import { type MessageKey, type RecipientKey, textOfKey, uniqueMessages } from '../keys.ts';
 import { lockMessagesOf, refreshMessages } from '../status-store.ts';
@@ -57,8 +57,8 @@ export type Judgement = {
 
 /** What outcomes or reports say of addresses, and of the organization that writes to them. */
 export type JudgedFates = {
-  suppressing: readonly RecipientFate[];
-  counted: readonly (RecipientFate & { wasHandedOff: boolean })[];
+  suppressing: readonly ReportedFate[];
+  counted: readonly (ReportedFate & { wasHandedOff: boolean })[];
 };
 
 /** Returns whether whoever keeps segments is to be woken after the commit. */

@@ -4,7 +4,7 @@ import type { Log } from '../../platform/log.ts';
 import type { Connection, Transaction } from '../../platform/postgres/database.ts';
 import type { MessageChannel } from '../channel.ts';
 import * as store from './reputation-store.ts';
-import type { RecipientFate } from './suppressing.ts';
+import type { ReportedFate } from './suppressing.ts';
 
 /**
  * The reputation guard. Mail servers judge an installation by all that comes out of it: an organization that writes
@@ -30,7 +30,7 @@ export async function countFates(
   transaction: Transaction,
   tools: ReputationTools,
   { judgement }: MessageChannel,
-  fates: readonly (RecipientFate & { wasHandedOff: boolean })[],
+  fates: readonly (ReportedFate & { wasHandedOff: boolean })[],
 ): Promise<void> {
   if (judgement === null) return;
   const counts = new Map<string, store.FateCounts>();

@@ -11,7 +11,7 @@ import { type Failure, findSoftRuns } from './store.ts';
  * message that was refused for what it is says nothing about the address. The simulator's addresses have the same
  * outcome every time: none of it suppresses them.
  */
-export type RecipientFate = {
+export type ReportedFate = {
   job: RecipientKey;
   addressKey: string;
   status: RecipientStatus | null;
@@ -25,11 +25,11 @@ export async function suppressByFate(
   transaction: Transaction,
   tools: SuppressionTools,
   { name, judgement }: MessageChannel,
-  fates: readonly RecipientFate[],
+  fates: readonly ReportedFate[],
 ): Promise<void> {
   if (judgement === null) return;
-  const suppressed: { fate: RecipientFate; reason: SuppressionReason }[] = [];
-  const soft: RecipientFate[] = [];
+  const suppressed: { fate: ReportedFate; reason: SuppressionReason }[] = [];
+  const soft: ReportedFate[] = [];
   for (const fate of fates) {
     if (judgement.isSimulated(fate.addressKey)) continue;
     if (fate.status === 'complained') suppressed.push({ fate, reason: 'complaint' });
@@ -51,16 +51,16 @@ export async function suppressByFate(
   );
 }
 
-function isSoftBounce({ status, failure }: RecipientFate, { failureClasses }: AddressJudgement): boolean {
+function isSoftBounce({ status, failure }: ReportedFate, { failureClasses }: AddressJudgement): boolean {
   const isOver = status === 'bounced' || status === 'failed';
   return isOver && failure?.type === 'soft' && failureClasses.includes(failure.class);
 }
 
 async function findLongRuns(
   transaction: Transaction,
-  soft: readonly RecipientFate[],
+  soft: readonly ReportedFate[],
   { failureClasses }: AddressJudgement,
-): Promise<RecipientFate[]> {
+): Promise<ReportedFate[]> {
   if (soft.length === 0) return [];
   const isLong = await findSoftRuns(
     transaction,

@@ -22,7 +22,7 @@ import {
  * ignored, and the wait goes on: it may be forged by someone who hopes to be faster than the server.
  */
 
-export type Line = {
+export type ServerLine = {
   clock: Clock;
   server: DnsServer;
   /** For each of at most three transmissions. */
@@ -40,7 +40,7 @@ type Transmission = { kind: 'received'; message: Buffer } | DnsFailed;
 type End = (transmission: Transmission) => void;
 
 export async function askServer(
-  line: Line,
+  line: ServerLine,
   question: { name: string; type: RecordType },
 ): Promise<TryOutcome> {
   let query = encodeQuery(randomId(), question, true);
@@ -74,7 +74,7 @@ function judge(server: DnsServer, message: Buffer): TryOutcome {
   return { kind: 'replied', reply };
 }
 
-function askOverUdp(line: Line, query: Query): Promise<Transmission> {
+function askOverUdp(line: ServerLine, query: Query): Promise<Transmission> {
   return transmit(line, (end) => {
     // A fresh socket has a fresh port, chosen by the system; a connected one hears only the server.
     const socket = createSocket(isIPv6(line.server.host) ? 'udp6' : 'udp4');
@@ -98,7 +98,7 @@ function askOverUdp(line: Line, query: Query): Promise<Transmission> {
 }
 
 /** RFC 7766: one connection, one question, each message behind its length in two octets. */
-function askOverTcp(line: Line, query: Query): Promise<Transmission> {
+function askOverTcp(line: ServerLine, query: Query): Promise<Transmission> {
   return transmit(line, (end) => {
     const socket = connect({ host: line.server.host, port: line.server.port });
     const name = dnsServerText(line.server);
@@ -136,7 +136,7 @@ function askOverTcp(line: Line, query: Query): Promise<Transmission> {
 
 /** Waits for what `start` begins until it ends, the time is over or the signal is given; then lets go of all. */
 function transmit(
-  { clock, server, timeoutMs, signal }: Line,
+  { clock, server, timeoutMs, signal }: ServerLine,
   start: (end: End) => () => void,
 ): Promise<Transmission> {
   if (signal.aborted) return Promise.resolve(failed('timeout', String(signal.reason)));

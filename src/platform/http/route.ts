@@ -103,7 +103,7 @@ export function routeKey(route: Pick<Route, 'method' | 'path'>): string {
 }
 
 /** A page outside of the API: no key, no version, its own rules of access. */
-export type Page = {
+export type WebPage = {
   /** What is asked for by GET can be asked about by HEAD. */
   method?: 'GET' | 'POST' | 'DELETE';
   path: string;

@@ -36,7 +36,7 @@ import {
   pathOf,
 } from './known-paths.ts';
 import type { RateVerdict } from './rate-limit.ts';
-import { type Caller, emptyBody, type Page, type Route, routeKey, type RouteResponse } from './route.ts';
+import { type Caller, emptyBody, type Route, routeKey, type RouteResponse, type WebPage } from './route.ts';
 import { isUnstorable, type Validation, type Validator } from './validation.ts';
 
 /**
@@ -63,7 +63,7 @@ export type HttpServerOptions = {
   clock: Clock;
   newId: NewId;
   routes: readonly Route[];
-  pages: readonly Page[];
+  pages: readonly WebPage[];
   validation: Validation;
   bodyThread: Pick<BodyThread, 'read'>;
   /** Who is asking, whether they ask too often, and whether they may: anybody with a key where no scope is asked for. */
@@ -236,7 +236,7 @@ declare module 'fastify' {
   // eslint-disable-next-line @typescript-eslint/consistent-type-definitions -- as above
   interface FastifyContextConfig {
     route?: Route;
-    page?: Page;
+    page?: WebPage;
   }
 }
 
@@ -698,7 +698,7 @@ const formBytesMax = 4_096;
 /** The places of the API's bodies are not these: the holder of one is a network. */
 type PageTools = Pick<RouteTools, 'arriving' | 'bytes' | 'arrival' | 'clock'>;
 
-function addPage(app: FastifyInstance, page: Page, tools: PageTools): void {
+function addPage(app: FastifyInstance, page: WebPage, tools: PageTools): void {
   const method = page.method ?? 'GET';
   app.route({
     method,

@@ -1,4 +1,4 @@
-import { createBell } from '../bell.ts';
+import { createWakeup } from '../wakeup.ts';
 import { type Clock, sleep } from '../clock.ts';
 import type { Log } from '../log.ts';
 import type { Database } from '../postgres/database.ts';
@@ -28,26 +28,26 @@ const pauseAfterFailureMs = 5_000;
 /** Does a chore again and again until it is stopped, sleeping until there is more or somebody notifies. */
 export function startChore(tools: ChoreTools, chore: Chore): RunningChore {
   const stopping = new AbortController();
-  const bell = createBell(tools.clock);
-  const listening = listenForWakes(tools, chore.topic, stopping.signal, bell.ring);
+  const wakeup = createWakeup(tools.clock);
+  const listening = listenForWakes(tools, chore.topic, stopping.signal, wakeup.wake);
   const working = (async () => {
     while (!stopping.signal.aborted) {
       try {
         const pauseMs = pauseUntil(tools.clock, await chore.work(stopping.signal));
-        if (pauseMs > 0) await bell.wait(Math.min(pauseMs, idleMs));
+        if (pauseMs > 0) await wakeup.wait(Math.min(pauseMs, idleMs));
       } catch (cause) {
         if (stopping.signal.aborted) break;
         tools.log.warn({ err: cause, chore: chore.name }, 'a chore was interrupted');
-        // Not a wait for the bell: whoever makes work would have what always fails tried again at once.
+        // Not a wait for the wakeup: whoever makes work would have what always fails tried again at once.
         await sleep(tools.clock, pauseAfterFailureMs, stopping.signal).catch(ignore);
       }
     }
   })();
   return {
-    wake: bell.ring,
+    wake: wakeup.wake,
     stop: async () => {
       stopping.abort(new Error(`${chore.name} is stopping`));
-      bell.ring();
+      wakeup.wake();
       await Promise.all([listening, working]);
     },
   };

@@ -37,7 +37,7 @@ export type MxLimits = {
 };
 
 /** What all destinations share. */
-export type Exchange = ReachTools & {
+export type SharedByDestinations = ReachTools & {
   random: () => number;
   limits: MxLimits;
   abortWatch: AbortWatch;
@@ -72,7 +72,7 @@ const successesPerConnection = 50;
 const halvingPauseMs = 10_000;
 
 export class Destination {
-  #exchange: Exchange;
+  #shared: SharedByDestinations;
   #isTlsRequired: boolean;
   #hosts: readonly MxHost[] = [];
   #pool: SmtpPool<ReachFailure>;
@@ -87,9 +87,9 @@ export class Destination {
   #successes = 0;
   #halvedAtMs = -Infinity;
 
-  constructor(exchange: Exchange, isTlsRequired: boolean) {
-    const { clock, random, limits, abortWatch } = exchange;
-    this.#exchange = exchange;
+  constructor(shared: SharedByDestinations, isTlsRequired: boolean) {
+    const { clock, random, limits, abortWatch } = shared;
+    this.#shared = shared;
     this.#isTlsRequired = isTlsRequired;
     this.#connectionsMax = limits.connectionsPerDestinationMax;
     this.#pace = createPace(clock, random);
@@ -151,7 +151,7 @@ export class Destination {
 
   #hasRoom(): boolean {
     const { idle, open, waiting } = this.#pool.counts();
-    const { limits, admitted, strangers } = this.#exchange;
+    const { limits, admitted, strangers } = this.#shared;
     if (idle > 0) return true;
     if (waiting >= limits.placesMax - admitted) return false;
     // Twice what is left, since most destinations do answer, and mail for a new one often comes in a heap.
@@ -160,16 +160,16 @@ export class Destination {
 
   /** Takes a place; the returned function gives it back. */
   #admit(): () => void {
-    const exchange = this.#exchange;
+    const shared = this.#shared;
     const isStranger = this.#pool.counts().open === 0;
     const openedBefore = this.#openedCount;
     if (this.#admitted === 0) this.#pace.noteBusy();
     this.#admitted += 1;
-    exchange.admitted += 1;
+    shared.admitted += 1;
     if (isStranger) this.#addStrangers(1);
     return () => {
       this.#admitted -= 1;
-      exchange.admitted -= 1;
+      shared.admitted -= 1;
       if (isStranger && openedBefore === this.#openedCount) this.#addStrangers(-1);
       this.#pace.noteSettled(this.#admitted > 0);
     };
@@ -177,32 +177,31 @@ export class Destination {
 
   #addStrangers(count: number): void {
     this.#strangers += count;
-    this.#exchange.strangers += count;
+    this.#shared.strangers += count;
   }
 
   #takePlace(): boolean {
-    const exchange = this.#exchange;
+    const shared = this.#shared;
     const { open, opening } = this.#pool.counts();
     const own = open + opening;
     if (own >= this.#connectionsMax) return false;
     if (open === 0) {
       // The first one shows whether there is anybody; seven more would only wait with it.
-      const isTurn =
-        opening === 0 && exchange.firstOpenings < firstOpeningsPart * exchange.limits.connectionsMax;
+      const isTurn = opening === 0 && shared.firstOpenings < firstOpeningsPart * shared.limits.connectionsMax;
       if (!isTurn) return false;
     }
     const idleMsMin = own === 0 ? 0 : spareIdleMs;
-    while (own >= exchange.limits.connectionsMax - exchange.connections) {
+    while (own >= shared.limits.connectionsMax - shared.connections) {
       if (!this.#dropIdleElsewhere(idleMsMin)) return false;
     }
-    exchange.connections += 1;
-    exchange.connected.delete(this);
-    exchange.connected.add(this);
+    shared.connections += 1;
+    shared.connected.delete(this);
+    shared.connected.add(this);
     return true;
   }
 
   #dropIdleElsewhere(idleMsMin: number): boolean {
-    for (const other of this.#exchange.connected) {
+    for (const other of this.#shared.connected) {
       if (other !== this && other.dropIdle(idleMsMin)) return true;
     }
     return false;
@@ -210,21 +209,21 @@ export class Destination {
 
   #freePlace(): void {
     const { open, opening } = this.#pool.counts();
-    this.#exchange.connections -= 1;
-    if (open + opening === 0) this.#exchange.connected.delete(this);
+    this.#shared.connections -= 1;
+    if (open + opening === 0) this.#shared.connected.delete(this);
   }
 
   async #open(signal: AbortSignal): Promise<SmtpConnection | ReachFailure> {
-    const exchange = this.#exchange;
+    const shared = this.#shared;
     const isFurther = this.#pool.counts().open > 0;
-    if (!isFurther) exchange.firstOpenings += 1;
-    const opened = await reachHosts(exchange, {
+    if (!isFurther) shared.firstOpenings += 1;
+    const opened = await reachHosts(shared, {
       hosts: this.#hosts,
       isTlsRequired: this.#isTlsRequired,
       isFurther,
       signal,
     });
-    if (!isFurther) exchange.firstOpenings -= 1;
+    if (!isFurther) shared.firstOpenings -= 1;
     if ('failed' in opened) {
       if (opened.cause === 'throttled') this.#halve();
       return opened;
@@ -267,7 +266,7 @@ export class Destination {
   }
 
   #halve(): void {
-    const nowMs = this.#exchange.clock.monotonicMs();
+    const nowMs = this.#shared.clock.monotonicMs();
     if (nowMs - this.#halvedAtMs < halvingPauseMs) return;
     this.#halvedAtMs = nowMs;
     this.#successes = 0;
@@ -280,7 +279,7 @@ export class Destination {
     this.#successes = 0;
     this.#connectionsMax = Math.min(
       this.#connectionsMax + 1,
-      this.#exchange.limits.connectionsPerDestinationMax,
+      this.#shared.limits.connectionsPerDestinationMax,
     );
   }
 }

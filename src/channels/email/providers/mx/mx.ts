@@ -6,7 +6,7 @@ import type { EmailHandOff, EmailProvider } from '../../provider.ts';
 import { abortReason, createAbortWatch } from '../../../abort-watch.ts';
 import { refuseEnvelope } from '../smtp/envelope.ts';
 import { Destination } from './destination.ts';
-import type { Exchange, MxLimits } from './destination.ts';
+import type { SharedByDestinations, MxLimits } from './destination.ts';
 import { createDnsWatch } from './dns-watch.ts';
 import type { DnsWatch } from './dns-watch.ts';
 import { hasRoute } from './network.ts';
@@ -71,8 +71,8 @@ const failedAddressesMax = 4_096;
 
 /** An email provider that delivers to the recipient's own servers. Opens nothing before the first hand-off. */
 export function createMxProvider(options: MxProviderOptions): EmailProvider {
-  const office = openOffice(options);
-  const { placesMax } = office.exchange.limits;
+  const state = openState(options);
+  const { placesMax } = state.shared.limits;
   let isClosing = false;
   return {
     name: 'mx',
@@ -81,28 +81,28 @@ export function createMxProvider(options: MxProviderOptions): EmailProvider {
       if (handOff.signal.aborted) throw abortReason(handOff.signal);
       if (isClosing) return putOff('provider_unavailable', wordsOf(null, 'closing down'));
       // The worker keeps to `concurrency`. Anything far beyond is a mistake of the caller.
-      if (office.underWay.size >= 2 * placesMax)
+      if (state.underWay.size >= 2 * placesMax)
         return putOff('rate_limited', wordsOf(null, 'too much at once'));
-      const ending = deliver(office, handOff);
-      office.underWay.add(ending);
+      const ending = deliver(state, handOff);
+      state.underWay.add(ending);
       try {
         return await ending;
       } finally {
-        office.underWay.delete(ending);
+        state.underWay.delete(ending);
       }
     },
-    probe: () => office.dnsWatch.probe(),
+    probe: () => state.dnsWatch.probe(),
     close: async () => {
       isClosing = true;
       // Ends because nothing is taken on any more, and everything under way has its time-outs.
-      while (office.underWay.size > 0) await Promise.allSettled(office.underWay);
-      await Promise.all(Array.from(office.destinations.values(), (destination) => destination.close()));
+      while (state.underWay.size > 0) await Promise.allSettled(state.underWay);
+      await Promise.all(Array.from(state.destinations.values(), (destination) => destination.close()));
     },
   };
 }
 
-type Office = {
-  exchange: Exchange;
+type MxState = {
+  shared: SharedByDestinations;
   requiresTls: (recipientDomain: string) => boolean;
   dnsWatch: DnsWatch;
   /** The one used last at the end. */
@@ -110,10 +110,10 @@ type Office = {
   underWay: Set<Promise<SendOutcome>>;
 };
 
-function openOffice(options: MxProviderOptions): Office {
+function openState(options: MxProviderOptions): MxState {
   const { resolver, clock, random, heloName, port, mayUsePrivateAddresses, requiresTls } = options;
   return {
-    exchange: {
+    shared: {
       resolver,
       clock,
       random,
@@ -138,15 +138,15 @@ function openOffice(options: MxProviderOptions): Office {
   };
 }
 
-async function deliver(office: Office, handOff: EmailHandOff): Promise<SendOutcome> {
+async function deliver(state: MxState, handOff: EmailHandOff): Promise<SendOutcome> {
   const refused = refuseEnvelope(handOff, null);
   if (refused !== null) return refused;
   const domain = domainOf(handOff.recipient);
   if (domain === null) return reject('5.1.2', 'the address has no domain that mail could go to');
-  const { resolver, random } = office.exchange;
-  const route = await unlessAborted(office, handOff.signal, findMxRoute(resolver, domain, random));
-  if (route.kind !== 'route') return outcomeWithoutRoute(office, domain, route);
-  return destinationFor(office, domain, route.hosts).handOff(handOff, route.hosts);
+  const { resolver, random } = state.shared;
+  const route = await unlessAborted(state, handOff.signal, findMxRoute(resolver, domain, random));
+  if (route.kind !== 'route') return outcomeWithoutRoute(state, domain, route);
+  return destinationFor(state, domain, route.hosts).handOff(handOff, route.hosts);
 }
 
 /** In lower case; null if there is none, or an address or something else that no DNS can know. */
@@ -158,9 +158,9 @@ function domainOf(recipient: string): string | null {
 }
 
 /** Rejects with the signal's reason as soon as it aborts; what was asked ends by itself. */
-function unlessAborted<T>(office: Office, signal: AbortSignal, asked: Promise<T>): Promise<T> {
+function unlessAborted<T>(state: MxState, signal: AbortSignal, asked: Promise<T>): Promise<T> {
   return new Promise((resolve, reject) => {
-    const stopWatching = office.exchange.abortWatch.watch(signal, () => {
+    const stopWatching = state.shared.abortWatch.watch(signal, () => {
       reject(abortReason(signal));
     });
     asked.finally(stopWatching).then(resolve, reject);
@@ -168,7 +168,7 @@ function unlessAborted<T>(office: Office, signal: AbortSignal, asked: Promise<T>
 }
 
 async function outcomeWithoutRoute(
-  office: Office,
+  state: MxState,
   domain: string,
   route: Exclude<MxRoute, { kind: 'route' }>,
 ): Promise<SendOutcome> {
@@ -181,7 +181,7 @@ async function outcomeWithoutRoute(
     case 'no_mail_host':
       return reject('5.4.4', `${domain}: the domain has neither mail hosts nor an address`);
     case 'failed': {
-      const reason = (await office.dnsWatch.isAway()) ? 'provider_unavailable' : 'other';
+      const reason = (await state.dnsWatch.isAway()) ? 'provider_unavailable' : 'other';
       return putOff(reason, wordsOf('4.4.3', `${domain}: ${route.detail}`));
     }
   }
@@ -192,14 +192,14 @@ async function outcomeWithoutRoute(
  * same ones share it. Whether TLS is required belongs to it as well, lest a message go out over a connection that is
  * good enough only for others.
  */
-function destinationFor(office: Office, domain: string, hosts: readonly MxHost[]): Destination {
-  const { destinations, exchange } = office;
-  const isTlsRequired = office.requiresTls(domain);
+function destinationFor(state: MxState, domain: string, hosts: readonly MxHost[]): Destination {
+  const { destinations, shared } = state;
+  const isTlsRequired = state.requiresTls(domain);
   const key = `${isTlsRequired ? 'tls' : 'any'} ${keyOf(hosts)}`;
-  const destination = destinations.get(key) ?? new Destination(exchange, isTlsRequired);
+  const destination = destinations.get(key) ?? new Destination(shared, isTlsRequired);
   destinations.delete(key);
   destinations.set(key, destination);
-  if (destinations.size > exchange.limits.destinationsMax) forgetOne(destinations);
+  if (destinations.size > shared.limits.destinationsMax) forgetOne(destinations);
   return destination;
 }
 

@@ -6,7 +6,7 @@ import { abortReason } from '../../../abort-watch.ts';
 import type { AbortWatch } from '../../../abort-watch.ts';
 import type { SmtpConnection } from './opening.ts';
 import { carryHandOffs } from './transactions.ts';
-import type { HandOffQueue, Line, PendingHandOff } from './transactions.ts';
+import type { HandOffQueue, WorkingConnection, PendingHandOff } from './transactions.ts';
 
 /**
  * The kept connections to one destination, and the hand-offs that wait for one.
@@ -49,7 +49,11 @@ const refusedConnectionPauseMs = 10_000;
 /** QUIT is a courtesy (RFC 5321 §4.1.1.10); a server that does not answer it keeps nobody. */
 const quitTimeoutMs = 5_000;
 
-type IdleConnection = { line: Line; sinceMs: number; wake: (pending: PendingHandOff | null) => void };
+type IdleConnection = {
+  line: WorkingConnection;
+  sinceMs: number;
+  wake: (pending: PendingHandOff | null) => void;
+};
 
 export type SmtpPoolTools = { clock: Clock; abortWatch: AbortWatch };
 
@@ -60,7 +64,7 @@ export class SmtpPool<Failure extends { failed: RemoteReply }> {
   /** The last one is the one used last: the others grow old and are closed. */
   #idle: IdleConnection[] = [];
   #openingCount = 0;
-  #open = new Set<Line>();
+  #open = new Set<WorkingConnection>();
   #openNotBeforeMs = 0;
   #isClosing = false;
   #running = new Set<Promise<void>>();
@@ -184,14 +188,14 @@ export class SmtpPool<Failure extends { failed: RemoteReply }> {
     }
   }
 
-  #mayCarryMore(line: Line, underWay: number): boolean {
+  #mayCarryMore(line: WorkingConnection, underWay: number): boolean {
     const { handOffsPerConnectionMax, isCrowded } = this.#policy;
     return (
       line.carried + underWay < handOffsPerConnectionMax && line.wire.brokenBy() === null && !isCrowded()
     );
   }
 
-  #next(line: Line): Promise<PendingHandOff | null> | PendingHandOff | null {
+  #next(line: WorkingConnection): Promise<PendingHandOff | null> | PendingHandOff | null {
     if (!this.#mayCarryMore(line, 0)) return null;
     const waiting = this.#takeWaiting();
     if (waiting !== null) return waiting;
@@ -253,7 +257,7 @@ export class SmtpPool<Failure extends { failed: RemoteReply }> {
       this.#refuseStranded(opened);
       return;
     }
-    const line: Line = { ...opened, carried: 0, needsReset: false };
+    const line: WorkingConnection = { ...opened, carried: 0, needsReset: false };
     this.#open.add(line);
     const carrying = carryHandOffs(line, this.#queue);
     // It has taken its first. For the others there may be more places now that the destination is known to answer.
@@ -266,7 +270,7 @@ export class SmtpPool<Failure extends { failed: RemoteReply }> {
     this.#refuseStranded(null);
   }
 
-  #forget(line: Line): void {
+  #forget(line: WorkingConnection): void {
     if (this.#open.delete(line)) this.#policy.freePlace();
   }
 
@@ -277,14 +281,14 @@ export class SmtpPool<Failure extends { failed: RemoteReply }> {
   }
 }
 
-async function leave({ wire }: Line): Promise<void> {
+async function leave({ wire }: WorkingConnection): Promise<void> {
   wire.write([], 'QUIT\r\n');
   await wire.receive(quitTimeoutMs);
   wire.break('given_up', 'closed by us');
 }
 
 /** Leaves without waiting for the answer, because the place is somebody else's by now. */
-function cut({ wire }: Line): void {
+function cut({ wire }: WorkingConnection): void {
   wire.write([], 'QUIT\r\n');
   wire.break('given_up', 'closed by us');
 }

@@ -49,7 +49,7 @@ export type PendingHandOff = {
 };
 
 /** A connection at work. */
-export type Line = SmtpConnection & {
+export type WorkingConnection = SmtpConnection & {
   /** Hand-offs that ended on this connection, one way or another. */
   carried: number;
   /** A transaction was begun and refused in part, and the server still holds the rest. */
@@ -59,9 +59,9 @@ export type Line = SmtpConnection & {
 /** Where connections get their work. */
 export type HandOffQueue = {
   /** The next hand-off, as soon as there is one; null when the connection should end. */
-  next: (line: Line) => Promise<PendingHandOff | null> | PendingHandOff | null;
+  next: (line: WorkingConnection) => Promise<PendingHandOff | null> | PendingHandOff | null;
   /** A hand-off that this line may take without waiting; null if there is none. */
-  nextWaiting: (line: Line) => PendingHandOff | null;
+  nextWaiting: (line: WorkingConnection) => PendingHandOff | null;
   /** Takes back a hand-off of which the server has heard no more than the envelope. */
   giveBack: (pending: PendingHandOff, otherwise: SendOutcome) => void;
 };
@@ -79,7 +79,7 @@ const pieceTimeoutMs = 60_000;
 const pieceBytesMax = 262_144;
 
 /** Carries hand-offs until the queue has no more for this connection, or the connection breaks. */
-export async function carryHandOffs(line: Line, queue: HandOffQueue): Promise<void> {
+export async function carryHandOffs(line: WorkingConnection, queue: HandOffQueue): Promise<void> {
   let current = await queue.next(line);
   while (current !== null) {
     const following = await carryOne(line, current, queue);
@@ -95,7 +95,7 @@ export async function carryHandOffs(line: Line, queue: HandOffQueue): Promise<vo
 
 /** Settles `current`, or gives it back. Returns the hand-off that has been announced meanwhile, if any. */
 async function carryOne(
-  line: Line,
+  line: WorkingConnection,
   current: PendingHandOff,
   queue: HandOffQueue,
 ): Promise<PendingHandOff | null> {
@@ -125,7 +125,11 @@ const announcementAfterReset: readonly Command[] = ['reset', ...announcement];
  * Announces the hand-off, unless that has been done, and reads the replies. True if the server waits for the
  * content; otherwise the hand-off is settled or given back.
  */
-async function isPermitted(line: Line, current: PendingHandOff, queue: HandOffQueue): Promise<boolean> {
+async function isPermitted(
+  line: WorkingConnection,
+  current: PendingHandOff,
+  queue: HandOffQueue,
+): Promise<boolean> {
   const { wire, capabilities } = line;
   if (current.state === 'waiting') {
     if (!isAdmitted(line, current)) return false;
@@ -189,7 +193,7 @@ async function isPermitted(line: Line, current: PendingHandOff, queue: HandOffQu
 }
 
 /** An abort after 354 leaves no way but to cut the connection. */
-function isStillWanted(line: Line, current: PendingHandOff): boolean {
+function isStillWanted(line: WorkingConnection, current: PendingHandOff): boolean {
   current.interrupt = null;
   if (current.state !== 'settled') return true;
   line.wire.break('given_up', 'the hand-off was aborted');
@@ -197,7 +201,7 @@ function isStillWanted(line: Line, current: PendingHandOff): boolean {
 }
 
 /** Commits the marker. False if it could not be committed, in which case the connection is gone. */
-async function isConfirmed(line: Line, current: PendingHandOff): Promise<boolean> {
+async function isConfirmed(line: WorkingConnection, current: PendingHandOff): Promise<boolean> {
   current.state = 'committed';
   try {
     await current.handOff.confirm();
@@ -211,7 +215,7 @@ async function isConfirmed(line: Line, current: PendingHandOff): Promise<boolean
 
 /** Writes content and dot, announces a hand-off that waits, and settles the current one by the final reply. */
 async function transmit(
-  line: Line,
+  line: WorkingConnection,
   current: PendingHandOff,
   queue: HandOffQueue,
 ): Promise<PendingHandOff | null> {
@@ -234,7 +238,7 @@ async function transmit(
   return following;
 }
 
-function finalOutcome(line: Line, reply: SmtpReply | WireFault): SendOutcome {
+function finalOutcome(line: WorkingConnection, reply: SmtpReply | WireFault): SendOutcome {
   const remote = line.wire.remoteHost;
   if (isFault(reply))
     return { kind: 'unknown', reply: ownWords(`after the final dot: ${reply.detail}`, remote) };
@@ -251,7 +255,10 @@ type LastPieces = { pieces: Buffer[]; ending: string };
  * of a message of usual size that is all of it. Null if the wire broke or the server spoke before it had the
  * whole: then the dot has not been written.
  */
-async function writeAllButTheEnd(line: Line, current: PendingHandOff): Promise<LastPieces | null> {
+async function writeAllButTheEnd(
+  line: WorkingConnection,
+  current: PendingHandOff,
+): Promise<LastPieces | null> {
   const { wire } = line;
   let pieces: Buffer[] = [];
   let unwrittenBytes = 0;
@@ -282,7 +289,7 @@ function viewOf(chunk: Uint8Array, from: number, to: number): Buffer {
 }
 
 /** The dot was not written, so nothing was accepted; what the server said meanwhile is its reason. */
-async function settleIncomplete(line: Line, current: PendingHandOff): Promise<void> {
+async function settleIncomplete(line: WorkingConnection, current: PendingHandOff): Promise<void> {
   const { wire } = line;
   const words = wire.hasUnreadReply() ? await wire.receive(commandTimeoutMs) : wire.brokenBy();
   wire.break('given_up', 'the content was not sent to its end');
@@ -298,7 +305,7 @@ async function settleIncomplete(line: Line, current: PendingHandOff): Promise<vo
   });
 }
 
-function takeFollowing(line: Line, queue: HandOffQueue): PendingHandOff | null {
+function takeFollowing(line: WorkingConnection, queue: HandOffQueue): PendingHandOff | null {
   if (!line.capabilities.hasPipelining) return null;
   // Ends because every turn takes one out of the queue.
   for (;;) {
@@ -308,7 +315,7 @@ function takeFollowing(line: Line, queue: HandOffQueue): PendingHandOff | null {
 }
 
 /** RFC 1870 §6.1: a message over the server's limit need not be offered. It is settled, and false returned. */
-function isAdmitted(line: Line, pending: PendingHandOff): boolean {
+function isAdmitted(line: WorkingConnection, pending: PendingHandOff): boolean {
   const limit = line.capabilities.sizeBytesMax;
   if (limit === null || pending.contentBytes <= limit) return true;
   const detail = `the message has ${pending.contentBytes} octets and the server takes ${limit}`;
@@ -321,7 +328,7 @@ function isAdmitted(line: Line, pending: PendingHandOff): boolean {
 }
 
 /** The commands of one transaction as one group (RFC 2920 §3.1: DATA stands last in it). */
-function announce(line: Line, pending: PendingHandOff): string {
+function announce(line: WorkingConnection, pending: PendingHandOff): string {
   pending.state = 'announced';
   const group =
     commandLine(line, pending, 'mail') +
@@ -330,7 +337,7 @@ function announce(line: Line, pending: PendingHandOff): string {
   return line.needsReset ? commandLine(line, pending, 'reset') + group : group;
 }
 
-function commandLine(line: Line, pending: PendingHandOff, command: Command): string {
+function commandLine(line: WorkingConnection, pending: PendingHandOff, command: Command): string {
   const { handOff } = pending;
   switch (command) {
     case 'reset':
@@ -344,7 +351,7 @@ function commandLine(line: Line, pending: PendingHandOff, command: Command): str
   }
 }
 
-function mailParameters(line: Line, pending: PendingHandOff): string {
+function mailParameters(line: WorkingConnection, pending: PendingHandOff): string {
   const { hasSize, hasEightBitMime } = line.capabilities;
   const size = hasSize ? ` SIZE=${pending.contentBytes}` : '';
   // RFC 6152 §3. To a server without the extension eight bits go undeclared: all that are in use pass them on.
@@ -352,7 +359,7 @@ function mailParameters(line: Line, pending: PendingHandOff): string {
 }
 
 function settleRefused(
-  line: Line,
+  line: WorkingConnection,
   current: PendingHandOff,
   reply: SmtpReply,
   phase: ReplyPhase | 'reset',
@@ -365,14 +372,19 @@ function settleRefused(
  * The wire broke before the server asked for the content. A kept connection may have been dying all along, which
  * is nobody's fault and costs nothing to try again; a fresh one that dies, or one that falls silent, counts.
  */
-function loseAnnounced(line: Line, current: PendingHandOff, queue: HandOffQueue, fault: WireFault): void {
+function loseAnnounced(
+  line: WorkingConnection,
+  current: PendingHandOff,
+  queue: HandOffQueue,
+  fault: WireFault,
+): void {
   current.interrupt = null;
   const outcome = lostBeforeContent(line, fault);
   if (line.carried > 0 && fault.fault !== 'timed_out') queue.giveBack(current, outcome);
   else current.settle(outcome);
 }
 
-function lostBeforeContent(line: Line, fault: WireFault): SendOutcome {
+function lostBeforeContent(line: WorkingConnection, fault: WireFault): SendOutcome {
   return {
     kind: 'deferred',
     reason: 'other',

@@ -2,8 +2,8 @@ import type { Clock } from '../../../../platform/clock.ts';
 import { sleep } from '../../../../platform/clock.ts';
 import type { Log } from '../../../../platform/log.ts';
 import type { RemoteReply } from '../../../outcome.ts';
-import { createLine, drainTimeoutMs } from './line.ts';
-import type { Line } from './line.ts';
+import { createBoundConnection, drainTimeoutMs } from './bound-connection.ts';
+import type { BoundConnection } from './bound-connection.ts';
 import type { BindRole, ShortMessage } from './pdu.ts';
 import { readStatus, statuses } from './statuses.ts';
 import { words } from './strangers.ts';
@@ -29,7 +29,7 @@ export type Link = {
   role: BindRole;
   state: () => 'opening' | 'bound' | 'failing' | 'closed';
   /** The connection, while bound. */
-  line: () => Line | null;
+  line: () => BoundConnection | null;
   /** Why there is no connection. */
   trouble: () => RemoteReply;
   /** Unbinds and ends the connection, whatever is under way. */
@@ -67,7 +67,7 @@ export function openLink(tools: LinkTools): Link {
   const { role, clock, log, target } = tools;
   const closing = new AbortController();
   let state: ReturnType<Link['state']> = 'opening';
-  let line: Line | null = null;
+  let line: BoundConnection | null = null;
   let trouble = words(null, 'connecting', target.host);
   let failures = 0;
 
@@ -127,8 +127,8 @@ export function openLink(tools: LinkTools): Link {
 async function bind(
   tools: LinkTools,
   signal: AbortSignal,
-  current: () => Line | null,
-): Promise<Line | { failed: RemoteReply }> {
+  current: () => BoundConnection | null,
+): Promise<BoundConnection | { failed: RemoteReply }> {
   const { role, clock, target } = tools;
   const wire = await openWire(clock, target, {
     authorities: tools.authorities,
@@ -155,10 +155,15 @@ async function bind(
     const { name } = readStatus(answer.status);
     return { failed: words(answer.status, `the bind as ${role} was refused: ${name}`, target.host) };
   }
-  return createLine(clock, wire, target.window);
+  return createBoundConnection(clock, wire, target.window);
 }
 
-function answerRequest(tools: LinkTools, wire: SmppWire, line: Line | null, request: FarRequest): void {
+function answerRequest(
+  tools: LinkTools,
+  wire: SmppWire,
+  line: BoundConnection | null,
+  request: FarRequest,
+): void {
   const { sequence } = request;
   switch (request.command) {
     case 'deliver_sm':
@@ -191,7 +196,7 @@ function answerRequest(tools: LinkTools, wire: SmppWire, line: Line | null, requ
   }
 }
 
-async function leave(line: Line): Promise<void> {
+async function leave(line: BoundConnection): Promise<void> {
   await line.wire.ask({ command: 'unbind' }, unbindTimeoutMs);
   line.wire.hangUp();
   await line.wire.ended;

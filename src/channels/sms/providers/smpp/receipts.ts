@@ -1,6 +1,6 @@
 import type { Clock } from '../../../../platform/clock.ts';
 import type { SmsReceipt } from '../../provider.ts';
-import { within } from './line.ts';
+import { within } from './bound-connection.ts';
 import type { ShortMessage } from './pdu.ts';
 import type { SentTexts } from './sent-texts.ts';
 import { cleanWords, readNumber, readSenderName } from './strangers.ts';

@@ -7,8 +7,8 @@ import type { SmsFailure, SmsHandOff, SmsIntake, SmsProvider } from '../../provi
 import { createDeliveries } from './deliveries.ts';
 import { openLink } from './link.ts';
 import type { Link } from './link.ts';
-import { within } from './line.ts';
-import type { Line } from './line.ts';
+import { within } from './bound-connection.ts';
+import type { BoundConnection } from './bound-connection.ts';
 import type { BindRole, ShortMessage } from './pdu.ts';
 import { createRate } from './rate.ts';
 import { SentTexts } from './sent-texts.ts';
@@ -104,7 +104,7 @@ export function createSmppProvider(options: SmppProviderOptions): SmsProvider {
     for (const onlooker of [...onlookers]) onlooker();
   }
 
-  async function carry(pending: Waiting, line: Line): Promise<void> {
+  async function carry(pending: Waiting, line: BoundConnection): Promise<void> {
     const { handOff, messages, settle, fail } = pending;
     const freePlace = line.takePlace();
     const whenTurn = rate?.takeTurn();
@@ -224,8 +224,8 @@ export function createSmppProvider(options: SmppProviderOptions): SmsProvider {
 }
 
 /** The connection with the most room, or null if none has any. */
-function freeLine(links: readonly Link[]): Line | null {
-  let best: Line | null = null;
+function freeLine(links: readonly Link[]): BoundConnection | null {
+  let best: BoundConnection | null = null;
   let mostRoom = 0;
   for (const link of links) {
     const line = link.line();

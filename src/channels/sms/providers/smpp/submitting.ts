@@ -3,8 +3,8 @@ import { sleep } from '../../../../platform/clock.ts';
 import type { Log } from '../../../../platform/log.ts';
 import type { RemoteReply, SendOutcome } from '../../../outcome.ts';
 import type { SmsFailure, SmsHandOff, SmsIntake } from '../../provider.ts';
-import { drainTimeoutMs } from './line.ts';
-import type { Line } from './line.ts';
+import { drainTimeoutMs } from './bound-connection.ts';
+import type { BoundConnection } from './bound-connection.ts';
 import type { ShortMessage, SmppAnswer } from './pdu.ts';
 import type { Rate } from './rate.ts';
 import type { SentTexts } from './sent-texts.ts';
@@ -55,7 +55,7 @@ const retryAfterMs = 1_000;
  */
 export async function submitText(
   tools: SubmitTools,
-  line: Line,
+  line: BoundConnection,
   handOff: Pick<SmsHandOff, 'reference' | 'to' | 'sender'>,
   messages: readonly ShortMessage[],
 ): Promise<SmsOutcome> {
@@ -69,7 +69,7 @@ export async function submitText(
 
 async function submitParts(
   tools: SubmitTools,
-  line: Line,
+  line: BoundConnection,
   handOff: Pick<SmsHandOff, 'reference' | 'to' | 'sender'>,
   messages: readonly ShortMessage[],
 ): Promise<SmsOutcome> {
@@ -100,7 +100,7 @@ type Unsubmitted = { unsubmitted: WireFault };
  */
 async function submitPart(
   tools: SubmitTools,
-  line: Line,
+  line: BoundConnection,
   { message, isFirst }: { message: ShortMessage; isFirst: boolean },
   onLateAnswer: (answer: SmppAnswer) => void,
 ): Promise<SmppAnswer | WireFault | Unsubmitted> {
@@ -123,7 +123,7 @@ async function submitPart(
 }
 
 /** A far side that has forgotten us would refuse everything on this connection, however alive it is. */
-async function rebind(line: Line): Promise<void> {
+async function rebind(line: BoundConnection): Promise<void> {
   await line.drain(drainTimeoutMs);
   line.wire.break('given_up', 'the server says that we are not bound');
 }

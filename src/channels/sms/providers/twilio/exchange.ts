@@ -27,7 +27,7 @@ export type Answer =
   | { kind: 'unanswered'; detail: string };
 
 /** A connection with a request that is not written yet. */
-export type Exchange = {
+export type OpenRequest = {
   /** False once the connection was lost. */
   isOpen: () => boolean;
   /** Writes the request, and resolves in every case: after 40 seconds at most. */
@@ -36,7 +36,7 @@ export type Exchange = {
   abandon: () => void;
 };
 
-export type Opening = { kind: 'open'; exchange: Exchange } | { kind: 'failed'; detail: string };
+export type Opening = { kind: 'open'; exchange: OpenRequest } | { kind: 'failed'; detail: string };
 
 export type Client = {
   /** Rejects only with the reason of the signal; without one, never. */
@@ -168,7 +168,7 @@ function dropRequest(request: ClientRequest, watch: RequestWatch): void {
   request.destroy();
 }
 
-function createExchange(clock: Clock, request: ClientRequest, watch: RequestWatch): Exchange {
+function createExchange(clock: Clock, request: ClientRequest, watch: RequestWatch): OpenRequest {
   let isOpen = true;
   const lose = () => {
     isOpen = false;

@@ -7,7 +7,7 @@ import type { SmppWire } from './wire.ts';
 export const drainTimeoutMs = 5_000;
 
 /** A bound connection, and who has a place in its window. */
-export type Line = {
+export type BoundConnection = {
   wire: SmppWire;
   pace: Pace;
   /** How many more texts may begin now. */
@@ -18,7 +18,7 @@ export type Line = {
   drain: (timeoutMs: number) => Promise<void>;
 };
 
-export function createLine(clock: Clock, wire: SmppWire, window: number): Line {
+export function createBoundConnection(clock: Clock, wire: SmppWire, window: number): BoundConnection {
   const pace = createPace(clock, window);
   let taken = 0;
   let isLeaving = false;
