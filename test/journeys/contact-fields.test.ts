@@ -112,6 +112,14 @@ test('the table of contacts has a column for every field, and no other that nobo
   );
 });
 
+test('no property has the name of a field', async () => {
+  for (const key of [...contactFieldNames, 'created_at', 'consent']) {
+    expect(await ask('POST', '/properties', { key, name: 'Other', type: 'string' }, 422)).toMatchObject({
+      message: `key must not be the name of a field of contacts, as ${key} is`,
+    });
+  }
+});
+
 test('a contact has every field that it was created with, in all answers', async () => {
   const [row] = await stored(server.organizationId);
   expect(row).toEqual(first);

@@ -601,7 +601,7 @@ test('what is exported is imported into another organization as it was, and chan
       last_name: storable(20),
       timezone: fc.constantFrom('Europe/Berlin', 'America/New_York'),
       note: storable(30),
-      email: fc.integer({ min: -1e9, max: 1e9 }),
+      e_mail: fc.integer({ min: -1e9, max: 1e9 }),
       is_vip: fc.boolean(),
       since: fc.constantFrom('2026-11-21', '2026-11-21T10:00:00.000Z'),
       unsubscribed: fc.subarray(['email', 'sms', 'push', 'chatapp'] as const),
@@ -621,7 +621,8 @@ test('what is exported is imported into another organization as it was, and chan
           organizationId = id;
           for (const [key, type] of [
             ['note', 'string'],
-            ['email', 'number'],
+            // As a column it would be the field.
+            ['e_mail', 'number'],
             ['is_vip', 'boolean'],
             ['since', 'date'],
           ] as const) {
@@ -630,7 +631,7 @@ test('what is exported is imported into another organization as it was, and chan
         };
         await setUp(own);
         const numbers = new Set<string>();
-        for (const { note, email, is_vip: isVip, since, unsubscribed, sets, ...fields } of people) {
+        for (const { note, e_mail, is_vip: isVip, since, unsubscribed, sets, ...fields } of people) {
           if (fields.phone_number !== undefined && numbers.has(fields.phone_number))
             delete fields.phone_number;
           if (fields.phone_number !== undefined) numbers.add(fields.phone_number);
@@ -642,7 +643,7 @@ test('what is exported is imported into another organization as it was, and chan
           const created = await createContact(tools(), organizationId, {
             ...Object.fromEntries(Object.entries(fields).filter(([, value]) => value !== undefined)),
             properties: Object.fromEntries(
-              Object.entries({ note, email, is_vip: isVip, since }).filter(
+              Object.entries({ note, e_mail, is_vip: isVip, since }).filter(
                 ([, value]) => value !== undefined,
               ),
             ) as Record<string, string>,

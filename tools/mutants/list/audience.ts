@@ -75,6 +75,14 @@ export const audience: readonly Mutant[] = [
     harm: 'a value of a contact cannot be taken back',
   },
   {
+    file: 'src/audience/properties.ts',
+    from: '  if (Object.hasOwn(contactRecord.properties, body.key))',
+    to: '  if (body.key === "")',
+    tests: ['test/journeys/contact-fields.test.ts'],
+    named: 'no property has the name of a field',
+    harm: 'a property is made that no placeholder and no column can mean, since its name is a field of contacts',
+  },
+  {
     file: 'src/audience/contact-store.ts',
     from: "  await connection.rows(\n    unpreparedStatement(\n      'delete from memberships where organization_id = $1 and contact_id = any ($2::uuid[])',\n    ),\n    [organizationId, deleted.map(({ id }) => id)],\n  );\n",
     to: '',

@@ -140,6 +140,14 @@ export const segments: readonly Mutant[] = [
     harm: 'segments miss contacts whose address has capitals',
   },
   {
+    file: 'src/segments/nodes/message.ts',
+    from: 'addressKey: `contact.${addressColumns[channel].key}`',
+    to: "addressKey: 'contact.email_key'",
+    tests: ['test/journeys/sms-conditions.test.ts'],
+    named: 'are asked by phone number',
+    harm: 'a segment of those who got a text has nobody in it',
+  },
+  {
     file: 'src/audience/contact-store.ts',
     from: 'where c.organization_id = $1 and c.id = taken.id\n       returning c.contact_ids`',
     to: 'where c.organization_id = $1 and c.id >= taken.id\n       returning c.contact_ids`',
