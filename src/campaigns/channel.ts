@@ -38,6 +38,11 @@ export type CampaignChannel = {
   ) => Promise<string[]>;
   addressColumns: AddressColumns;
   /**
+   * More recipients than any installation was seen to deliver to in a second. So many of a campaign are in the queue at a
+   * time: with fewer the workers would wait for more, with more a campaign that begins would wait for the others.
+   */
+  deliveredPerSecondMax: number;
+  /**
    * What each copy takes of the month's quota, by the values of its contact, for the content of a `PreparedMessage`.
    * Null where each takes one.
    */

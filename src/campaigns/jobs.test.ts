@@ -60,6 +60,7 @@ function run<Row>(text: string, values: readonly unknown[] = []): Promise<Row[]>
 /** Of the contract only what the chores ask for. */
 const email = {
   messages: emailChannel,
+  deliveredPerSecondMax: 8_000,
   addressColumns: { address: 'email', key: 'email_key' },
   openMeter: null,
   findObstacle: (_transaction: unknown, { id }: { id: string }) => {

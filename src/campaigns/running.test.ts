@@ -25,6 +25,7 @@ const anHourLater = () => (hours += 1) * 3_600_000;
 /** Of the contract only what the engine asks for. */
 const email = {
   messages: emailChannel,
+  deliveredPerSecondMax: 8_000,
   addressColumns: { address: 'email', key: 'email_key' },
   openMeter: null,
   findObstacle: () => Promise.resolve(obstacle),
@@ -218,9 +219,9 @@ function queueOf(campaign: Key): Promise<{ ordinal: number; lane: number }[]> {
 }
 
 /** As the chore does, until there is nothing more to do. */
-async function advanceFully(campaign: Key): Promise<StepResult> {
+async function advanceFully(campaign: Key, used = tools): Promise<StepResult> {
   for (;;) {
-    const steps = [await freezeCampaign(tools, campaign), await advanceCampaign(tools, campaign)];
+    const steps = [await freezeCampaign(used, campaign), await advanceCampaign(used, campaign)];
     if (!steps.includes('advanced')) return steps.find((step) => step !== 'waits') ?? 'waits';
   }
 }
@@ -425,6 +426,28 @@ test('placeholders are filled with fields and properties, and what a contact has
     { email: 'ann@example.com', first_name: 'Ann', plan: 'gold' },
     { email: 'bob@example.com' },
   ]);
+});
+
+test('how much of a campaign is in the queue follows the rate of its channel', async () => {
+  const slow = { ...tools, channels: { ...tools.channels, email: { ...email, deliveredPerSecondMax: 160 } } };
+  const news = await makeSet('list');
+  await makeContacts(400, news);
+  const campaign = await queueCampaign({ lists: [news] });
+  await advanceFully(campaign, slow);
+  expect(await read(campaign)).toMatchObject({ audience: 400, expanded: 400, admitted: 160 });
+  const leave = (count: number) =>
+    run(
+      `delete from delivery_queue where (message_id, ordinal) in
+         (select message_id, ordinal from delivery_queue where organization_id = $1 limit $2)`,
+      [organizationId, count],
+    );
+  // A few free places are not worth a transaction.
+  await leave(9);
+  await advanceFully(campaign, slow);
+  expect(await read(campaign)).toMatchObject({ admitted: 160 });
+  await leave(1);
+  await advanceFully(campaign, slow);
+  expect(await read(campaign)).toMatchObject({ admitted: 170 });
 });
 
 test('a large campaign is let into the queue a window at a time, everybody once', async () => {

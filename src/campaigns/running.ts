@@ -51,14 +51,10 @@ export type RunningTools = RecipientTools & {
 /** What one step came to: whether the next one has something to do already, and how long to wait where it is known. */
 export type StepResult = 'advanced' | 'waits' | 'waits_briefly';
 
-/** About what the workers deliver in a second. More would let a campaign that begins wait behind the others. */
-const windowRecipients = 8_000;
 /** Put off by greylisting and servers that are down, for hours: they keep nobody else waiting, up to so many. */
 const waitingRecipientsMax = 200_000;
-/** Fewer are not worth a transaction. */
-const admissionRecipientsMin = 500;
-/** Faster than any installation was seen to deliver: the queue is looked at before it can be empty. */
-const deliveredPerMsMax = 8;
+/** Of a window: fewer recipients are not worth a transaction. */
+const admissionPart = 1 / 16;
 /** Of one step: about 50 ms. */
 const expandedSlicesMax = 5;
 /** The first slice is looked for among twice as many members of a set: some of them are excluded. */
@@ -328,11 +324,13 @@ async function admit(
   const unchanged = { admitted: running.admitted, isQuotaUsedUp: false };
   const waiting = running.expanded - running.admitted;
   if (waiting === 0 || admissionPauses.remainingMs(running.id) > 0) return unchanged;
-  const most = windowRecipients + waitingRecipientsMax;
+  // What is delivered in a second: the queue is looked at before it can be empty, and a campaign that begins soon has its turn.
+  const { deliveredPerSecondMax: window } = channelOf(tools, running);
+  const most = window + waitingRecipientsMax;
   const queued = await countInQueue(transaction, running, { at, most });
-  const room = Math.min(windowRecipients - queued.ready, most - queued.ready - queued.waiting);
-  if (room < Math.min(admissionRecipientsMin, waiting)) {
-    admissionPauses.add(running.id, queued.ready / deliveredPerMsMax);
+  const room = Math.min(window - queued.ready, most - queued.ready - queued.waiting);
+  if (room < Math.min(window * admissionPart, waiting)) {
+    admissionPauses.add(running.id, (queued.ready / window) * 1_000);
     return unchanged;
   }
 
@@ -351,7 +349,7 @@ async function admit(
     at,
   });
   await count(fitting?.units ?? ordinals.length);
-  admissionPauses.add(running.id, (queued.ready + ordinals.length) / deliveredPerMsMax);
+  admissionPauses.add(running.id, ((queued.ready + ordinals.length) / window) * 1_000);
   if (fitting !== null) return { admitted: fitting.to, isQuotaUsedUp: fitting.to < range.to };
   // With nothing left of the quota, those behind the last one wait for more of it.
   const isQuotaUsedUp = rest !== null && ordinals.length === rest;

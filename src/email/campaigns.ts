@@ -97,6 +97,7 @@ const booleanOrNull = Type.Union([Type.Boolean(), Type.Null()]);
 
 export const emailCampaigns: CampaignChannel = {
   messages: emailChannel,
+  deliveredPerSecondMax: 8_000,
   path: '/email/campaigns',
   noun: 'EmailCampaign',
   object: 'email_campaign',

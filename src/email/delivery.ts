@@ -41,6 +41,7 @@ export function createEmailDelivery(tools: EmailDeliveryTools): ChannelDelivery 
   return {
     channel: emailChannel,
     concurrency: tools.emailProvider.concurrency,
+    accountOf: null,
     begin: () => {
       const session = openSession(tools);
       return {

@@ -107,6 +107,12 @@ export type ChannelDelivery = {
   channel: MessageChannel;
   /** How many hand-offs can usefully be under way at once. */
   concurrency: number;
+  /**
+   * Names the account at a provider by which a job leaves, such as the credentials of its organization: an account that
+   * fails delays its own jobs only. Null where all jobs leave by one account of the installation; while that one fails,
+   * nothing is claimed.
+   */
+  accountOf: ((job: Job) => string) | null;
   /** For one lease: what it remembers is forgotten with it. */
   begin: () => DeliverySession;
 };

@@ -47,6 +47,7 @@ function inputsOf(content: CampaignContent): SmsInputs {
 
 export const smsCampaigns: CampaignChannel = {
   messages: smsChannel,
+  deliveredPerSecondMax: 4_000,
   path: '/sms/campaigns',
   noun: 'SmsCampaign',
   object: 'sms_campaign',

@@ -30,6 +30,7 @@ export function createSmsDelivery(tools: SmsDeliveryTools): ChannelDelivery {
   return {
     channel: smsChannel,
     concurrency: tools.smsProvider.concurrency,
+    accountOf: null,
     begin: () => {
       const session = openSession(tools);
       return {

@@ -75,6 +75,7 @@ const channels = { ...messageChannels, [name]: pigeons } as MessageChannels;
 
 const campaignsByPigeon: CampaignChannel = {
   messages: pigeons,
+  deliveredPerSecondMax: 10,
   path: '/pigeons/campaigns',
   noun: 'PigeonCampaign',
   object: 'pigeon_campaign',
@@ -163,7 +164,7 @@ function deliverAsBefore(): void {
     ...nobody,
     random: () => 0.5,
     channels: messageChannels,
-    deliveries: [{ channel: emailChannel, concurrency: 4, begin }],
+    deliveries: [{ channel: emailChannel, concurrency: 4, accountOf: null, begin }],
   });
   stops.push(delivery.stop);
 }
@@ -178,6 +179,7 @@ function deliver(): Delivery {
       {
         channel: pigeons,
         concurrency: 4,
+        accountOf: ({ organizationId }) => organizationId,
         begin: () => ({
           prepare: () => Promise.resolve(),
           handOff: async (job, permit) => {
@@ -280,6 +282,28 @@ test('it is delivered, and what its policy says of an outcome is what is written
   expect(await settledAs(again, 'failed')).toMatchObject({ drop_reason: 'suppressed' });
   await settledAs(elsewhere, 'failed');
   expect(carried.filter((address) => address === '+492')).toHaveLength(2);
+});
+
+test('an account that fails at the provider delays its own jobs and no others', async () => {
+  const isOthers = ({ organizationId }: Job) => organizationId === other.organizationId;
+  outcomeOf = (job) =>
+    isOthers(job) ? { kind: 'deferred', reason: 'provider_unavailable', reply } : accepted;
+  const own: string[] = [];
+  for (let each = 0; each < 12; each += 1) {
+    await send(`+4950${each}`, { organizationId: other.organizationId });
+    own.push(await send(`+4960${each}`));
+  }
+  deliver();
+  for (const id of own) await settledAs(id, 'sent');
+  const waits = () =>
+    rowsOf<{ attempts: number }>(
+      server,
+      'select attempts from delivery_queue where organization_id = $1 and due_at > now()',
+      [other.organizationId],
+    );
+  await eventually(waits, (rows) => rows.length === 12);
+  // Five failures say that the account fails; what was under way meanwhile was tried as well.
+  expect((await waits()).filter(({ attempts }) => attempts === 0)).not.toHaveLength(0);
 });
 
 test('a worker of an older release leaves it to others, and goes on with what it knows', async () => {

@@ -1,6 +1,7 @@
 import { expect, test } from 'vitest';
 import type { Clock } from '../../platform/clock.ts';
-import { type Breaker, createBreaker } from './breaker.ts';
+import type { Job } from '../channel.ts';
+import { type Breaker, createBreaker, createBreakers } from './breaker.ts';
 
 function createStill(): { clock: Clock; pass: (ms: number) => void } {
   let monotonicMs = 0;
@@ -80,4 +81,25 @@ test('a probe that came to no outcome leaves room for the next', () => {
   breaker.enter();
   breaker.abandonProbe();
   expect([breaker.admits(64), breaker.enter()]).toEqual([1, 'probes']);
+});
+
+const jobOf = (organizationId: string) => ({ organizationId }) as Job;
+
+test('one breaker for all: where it is open nothing is claimed, and nobody is put off for longer', () => {
+  const breakers = createBreakers(createStill().clock, null);
+  for (let failure = 1; failure <= 5; failure += 1) breakers.of(jobOf(`${failure}`)).note(true);
+  expect([breakers.admits(64), breakers.pauseMs(), breakers.putOffMs(jobOf('6'), 0.5)]).toEqual([
+    0, 1_000, 0,
+  ]);
+});
+
+test('a breaker for each account: one that fails is put off, and the others pass', () => {
+  const breakers = createBreakers(createStill().clock, ({ organizationId }) => organizationId);
+  for (let failure = 1; failure <= 5; failure += 1) breakers.of(jobOf('fails')).note(true);
+  expect([breakers.of(jobOf('fails')).enter(), breakers.of(jobOf('works')).enter()]).toEqual([
+    'refused',
+    'passes',
+  ]);
+  expect([breakers.admits(64), breakers.pauseMs()]).toEqual([64, null]);
+  expect([0, 0.5].map((random) => breakers.putOffMs(jobOf('fails'), random))).toEqual([1_000, 31_000]);
 });

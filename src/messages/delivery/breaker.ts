@@ -1,4 +1,6 @@
+import { LRUCache } from 'lru-cache';
 import type { Clock } from '../../platform/clock.ts';
+import type { ChannelDelivery, Job } from '../channel.ts';
 
 /**
  * Keeps a worker from running against a provider that is not there. **Closed**: all goes through. After some
@@ -65,5 +67,51 @@ export function createBreaker(clock: Clock): Breaker {
       openUntilMs = clock.monotonicMs() + pauseMs;
       return 'opened';
     },
+  };
+}
+
+/** The breakers of one channel: a single one, or one for each account at its provider. */
+export type Breakers = {
+  /** Null where there is one for all. */
+  accountOf: ((job: Job) => string) | null;
+  of: (job: Job) => Breaker;
+  /** How many of so many jobs are worth claiming now. */
+  admits: (jobs: number) => number;
+  /** How long nothing is worth claiming, else null. */
+  pauseMs: () => number | null;
+  /** How long a job that was refused is left in the queue. */
+  putOffMs: (job: Job, random: number) => number;
+};
+
+/** Breakers in memory. With fewer, an account that fails is tried five times again when it was forgotten. */
+const accountsMax = 10_000;
+
+/**
+ * The jobs of an account that fails come back spread over so long. Shorter: a long queue of such jobs is claimed again
+ * and again for nothing. Longer: they wait after the account works again.
+ */
+const putOffSpreadMs = 60_000;
+
+export function createBreakers(clock: Clock, accountOf: ChannelDelivery['accountOf']): Breakers {
+  if (accountOf === null) {
+    const breaker = createBreaker(clock);
+    const { admits, pauseMs } = breaker;
+    return { accountOf, of: () => breaker, admits, pauseMs, putOffMs: () => 0 };
+  }
+  const byAccount = new LRUCache<string, Breaker>({ max: accountsMax });
+  const of = (job: Job) => {
+    const account = accountOf(job);
+    const known = byAccount.get(account);
+    if (known !== undefined) return known;
+    const breaker = createBreaker(clock);
+    byAccount.set(account, breaker);
+    return breaker;
+  };
+  return {
+    accountOf,
+    of,
+    admits: (jobs) => jobs,
+    pauseMs: () => null,
+    putOffMs: (job, random) => (of(job).pauseMs() ?? pauseMinMs) + random * putOffSpreadMs,
   };
 }

@@ -272,14 +272,14 @@ function roomIn(queue: LocalQueue, lane: Lane): number {
 
 /** Less than there is room for while the provider is away. */
 function admittedTo(queue: LocalQueue, lane: Lane): number {
-  return queue.channelSession.breaker.admits(roomIn(queue, lane));
+  return queue.channelSession.breakers.admits(roomIn(queue, lane));
 }
 
 /** How long there is nothing to claim for. A lane without room is woken when there is some. */
 function pauseOf(queue: LocalQueue, nowMs: number): number {
   const { channelSession, lanes } = queue;
   const dueMs = lanes.filter((lane) => hasRoom(queue, lane)).map(({ nextDueAtMs }) => nextDueAtMs - nowMs);
-  return channelSession.breaker.pauseMs() ?? Math.min(...dueMs);
+  return channelSession.breakers.pauseMs() ?? Math.min(...dueMs);
 }
 
 async function claimInto(dispatcher: Dispatcher, { queue, lane }: QueueLane): Promise<void> {

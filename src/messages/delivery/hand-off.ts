@@ -7,7 +7,7 @@ import type { Log } from '../../platform/log.ts';
 import { DatabaseUnavailableError } from '../../platform/postgres/database.ts';
 import type { Lease } from '../../platform/queue/lease.ts';
 import { UnknownKeyError } from '../../platform/secrets.ts';
-import { type Breaker, createBreaker } from './breaker.ts';
+import { type Breakers, createBreakers } from './breaker.ts';
 import {
   type Attempt,
   type ChannelDelivery,
@@ -58,11 +58,11 @@ export type LeaseSession = {
   settlements: Batcher<Settled, boolean>;
 };
 
-/** A channel under one lease. Each has a breaker of its own: a provider that is away stops no other channel. */
+/** A channel under one lease, with breakers of its own: a provider that is away stops no other channel. */
 export type ChannelSession = {
   channel: MessageChannel;
   concurrency: number;
-  breaker: Breaker;
+  breakers: Breakers;
   delivery: DeliverySession;
 };
 
@@ -81,10 +81,10 @@ export function openLeaseSession(
       ended.abort(new Error('the lease session is over'));
     },
     wakeup,
-    channelSessions: tools.deliveries.map(({ channel, concurrency, begin }) => ({
+    channelSessions: tools.deliveries.map(({ channel, concurrency, accountOf, begin }) => ({
       channel,
       concurrency,
-      breaker: createBreaker(tools.clock),
+      breakers: createBreakers(tools.clock, accountOf),
       delivery: begin(),
     })),
     contentBytesMax: tools.contentBytesMax ?? contentBytesMax,
@@ -139,13 +139,14 @@ async function takeBytes(session: LeaseSession, job: Job): Promise<() => void> {
 
 async function attempt(session: LeaseSession, channelSession: ChannelSession, job: Job): Promise<Settled> {
   const { tools } = session;
-  const { breaker } = channelSession;
+  const breaker = channelSession.breakers.of(job);
   const context = () => ({ atMs: tools.clock.nowMs(), random: tools.random(), dateOf });
   let isConfirmed = false;
   const settled = (settlement: Settlement): Settled => ({ settlement, message: null });
   if (session.signal.aborted) return settled(releaseJob(job, context()));
   const entry = breaker.enter();
-  if (entry === 'refused') return settled(releaseJob(job, context()));
+  if (entry === 'refused')
+    return settled(releaseJob(job, context(), channelSession.breakers.putOffMs(job, tools.random())));
   let isNoted = false;
   try {
     const objection = await findLateObjection(session, job);
@@ -241,15 +242,17 @@ function noteOutcome(
   outcome: SendOutcome<string>,
 ): void {
   const isUnavailable = outcome.kind === 'deferred' && outcome.reason === 'provider_unavailable';
-  const change = outcome.kind === 'postponed' ? null : channelSession.breaker.note(isUnavailable);
+  const { breakers } = channelSession;
+  const change = outcome.kind === 'postponed' ? null : breakers.of(job).note(isUnavailable);
   const { log } = session.tools;
+  const whose = { channel: job.channel.name, account: breakers.accountOf?.(job) };
   if (change === 'opened' && isUnavailable) {
     log.error(
-      { channel: channelSession.channel.name, diagnostic: outcome.reply.diagnostic },
+      { ...whose, diagnostic: outcome.reply.diagnostic },
       'the provider is not available; delivery pauses',
     );
   } else if (change === 'closed') {
-    log.info({ channel: channelSession.channel.name }, 'the provider is available again');
+    log.info(whose, 'the provider is available again');
   }
   log.debug(
     {

@@ -239,7 +239,15 @@ export const campaigns: readonly Mutant[] = [
   },
   {
     file: 'src/campaigns/running.ts',
-    from: 'const room = Math.min(windowRecipients - queued.ready, most - queued.ready - queued.waiting);',
+    from: 'const { deliveredPerSecondMax: window } = channelOf(tools, running);',
+    to: 'const window = 8_000;',
+    tests: ['src/campaigns/running.test.ts'],
+    named: 'how much of a campaign is in the queue follows the rate of its channel',
+    harm: 'campaigns on a slow channel wait for each other for hours',
+  },
+  {
+    file: 'src/campaigns/running.ts',
+    from: 'const room = Math.min(window - queued.ready, most - queued.ready - queued.waiting);',
     to: 'const room = waiting;',
     tests: ['src/campaigns/running.test.ts'],
     named: 'a large campaign is let into the queue a window at a time, everybody once',

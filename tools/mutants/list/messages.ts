@@ -770,6 +770,20 @@ export const messages: readonly Mutant[] = [
   },
   {
     file: 'src/messages/delivery/breaker.ts',
+    from: 'const account = accountOf(job);',
+    to: 'const account = accountOf(job).slice(0, 0);',
+    tests: ['src/messages/delivery/breaker.test.ts'],
+    harm: 'the revoked key of one organization stops the messages of all',
+  },
+  {
+    file: 'src/messages/delivery/breaker.ts',
+    from: '(of(job).pauseMs() ?? pauseMinMs) + random * putOffSpreadMs',
+    to: '(of(job).pauseMs() ?? pauseMinMs) * random',
+    tests: ['src/messages/delivery/breaker.test.ts'],
+    harm: 'the queue of an organization whose key was revoked is claimed again and again for nothing',
+  },
+  {
+    file: 'src/messages/delivery/breaker.ts',
     from: "if (remainingMs() > 0 || isProbing) return 'refused';",
     to: "if (remainingMs() > 0) return 'refused';",
     tests: ['src/messages/delivery/breaker.test.ts'],
@@ -842,7 +856,7 @@ export const messages: readonly Mutant[] = [
   },
   {
     file: 'src/messages/delivery/deliver.ts',
-    from: 'return queue.channelSession.breaker.admits(roomIn(queue, lane));',
+    from: 'return queue.channelSession.breakers.admits(roomIn(queue, lane));',
     to: 'return roomIn(queue, lane);',
     tests: ['test/regressions/idle-worker.test.ts'],
     named: 'while its provider is away',
