@@ -1,11 +1,11 @@
 import { afterAll, beforeAll, expect, test } from 'vitest';
+import { createShuffledIds } from '../../test/support/shuffled-ids.ts';
 import { createTestDatabase, type TestDatabase } from '../../test/support/test-database.ts';
 import { systemClock } from '../platform/clock.ts';
-import { createIds } from '../platform/ids.ts';
 import { type Database, openDatabase } from '../platform/postgres/database.ts';
 import { tryLockPreview } from './store.ts';
 
-const newId = createIds(systemClock);
+const newId = createShuffledIds(systemClock);
 let testDatabase: TestDatabase;
 let database: Database;
 

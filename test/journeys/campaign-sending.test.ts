@@ -1,11 +1,13 @@
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest';
 import { eventually } from '../support/email-journey.ts';
 import { startTestServer, type TestServer } from '../support/server.ts';
+import { createShuffledIds } from '../support/shuffled-ids.ts';
+import { systemClock } from '../../src/platform/clock.ts';
 import { unpreparedStatement } from '../../src/platform/postgres/database.ts';
 
 let server: TestServer;
 beforeAll(async () => {
-  server = await startTestServer({ worker: true });
+  server = await startTestServer({ worker: true, newId: createShuffledIds(systemClock) });
 });
 afterAll(() => server.stop());
 

@@ -298,7 +298,7 @@ describe('a list of contacts', () => {
 
   test('goes through contacts whose ids are in another order than they were made, each once', async () => {
     const list = await aList();
-    const tools = { ...server.installation, newId: createShuffledIds(clock.nowMs()) };
+    const tools = { ...server.installation, newId: createShuffledIds(clock) };
     const made: string[] = [];
     for (let index = 0; index < 7; index += 1) {
       for (const organizationId of [server.organizationId, other.organizationId]) {

@@ -18,6 +18,7 @@ import {
   type ShiftedClock,
 } from '../support/email-journey.ts';
 import { createSender, startTestServer, type TestServer } from '../support/server.ts';
+import { createShuffledIds } from '../support/shuffled-ids.ts';
 import { addApprovedSender, sendSms } from '../support/sms-journey.ts';
 import { emailChannel } from '../../src/email/email.ts';
 
@@ -69,7 +70,7 @@ describe('with a worker', () => {
 
   beforeAll(async () => {
     clock = createShiftedClock();
-    server = await startTestServer({ worker: true, clock });
+    server = await startTestServer({ worker: true, clock, newId: createShuffledIds(clock) });
     await rowsOf(server, 'update domains set click_tracking = true, open_tracking = true');
   });
   afterAll(() => server.stop());
@@ -200,7 +201,7 @@ describe('without a worker', () => {
 
   beforeAll(async () => {
     clock = createShiftedClock();
-    server = await startTestServer({ clock });
+    server = await startTestServer({ clock, newId: createShuffledIds(clock) });
     other = await createSender(server.installation, 'other.example');
   });
   afterAll(() => server.stop());

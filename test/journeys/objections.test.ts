@@ -8,15 +8,17 @@ import { campaignChannels } from '../../src/roles/channels.ts';
 import { createPauses } from '../../src/platform/queue/pauses.ts';
 import { advanceCampaign, freezeCampaign } from '../../src/campaigns/running.ts';
 import { startWorker } from '../../src/roles/worker.ts';
+import { systemClock } from '../../src/platform/clock.ts';
 import { authorize, eventually, rowsOf } from '../support/email-journey.ts';
 import { createSender, startTestServer, type TestServer } from '../support/server.ts';
+import { createShuffledIds } from '../support/shuffled-ids.ts';
 import { addApprovedSender } from '../support/sms-journey.ts';
 
 let server: TestServer;
 let other: { organizationId: string; key: string };
 
 beforeAll(async () => {
-  server = await startTestServer();
+  server = await startTestServer({ newId: createShuffledIds(systemClock) });
   other = await createSender(server.installation, 'other.example');
   await addApprovedSender(server, 'Acme');
   await addApprovedSender(server, 'Acme', other.organizationId);

@@ -10,12 +10,13 @@ import { createShiftedClock, eventually, rowsOf, send, settled } from '../suppor
 import { findErasedContacts } from '../support/erased-contacts.ts';
 import { neighbourId } from '../support/neighbour.ts';
 import { startTestServer, type TestServer } from '../support/server.ts';
+import { createShuffledIds } from '../support/shuffled-ids.ts';
 import { addApprovedSender, sendSms, smsWithStatus } from '../support/sms-journey.ts';
 
 const clock = createShiftedClock();
 let server: TestServer;
 beforeAll(async () => {
-  server = await startTestServer({ worker: true, clock });
+  server = await startTestServer({ worker: true, clock, newId: createShuffledIds(clock) });
   await addApprovedSender(server, '+14155550100');
 });
 afterAll(() => server.stop());

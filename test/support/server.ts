@@ -12,7 +12,7 @@ import { type Clock, now, systemClock } from '../../src/platform/clock.ts';
 import { createResolver } from '../../src/platform/dns/dns.ts';
 import type { HttpLimits, HttpServer } from '../../src/platform/http/server.ts';
 import { createValidation } from '../../src/platform/http/validation.ts';
-import { createIds } from '../../src/platform/ids.ts';
+import { createIds, type NewId } from '../../src/platform/ids.ts';
 import { silentLog } from '../../src/platform/log.ts';
 import {
   type Database,
@@ -41,6 +41,8 @@ export type TestServerOptions = Partial<Config> & {
   /** Also deliver what is accepted. Without it everything stays in the queue. */
   worker?: boolean;
   clock?: Clock;
+  /** In the order of time unless given. */
+  newId?: NewId;
   limits?: Partial<HttpLimits>;
   /** Instead of a database of the run's own server; the caller removes it. */
   database?: DatabaseAddress;
@@ -81,6 +83,7 @@ export async function startTestServer(options: TestServerOptions = {}): Promise<
   const {
     worker: hasWorker = false,
     clock = systemClock,
+    newId = createIds(clock),
     limits = {},
     secrets = createSecrets(secret),
     database: given,
@@ -97,7 +100,6 @@ export async function startTestServer(options: TestServerOptions = {}): Promise<
     }),
     clock,
   );
-  const newId = createIds(clock);
   const emailProvider = settings.smtpUrl ? 'smtp' : 'sandbox';
   const config: Config = { ...defaultConfig, emailProvider, ...settings };
   const resolver = createResolver({ servers: config.dnsServers, clock });

@@ -1,12 +1,22 @@
 /** Ids whose order is not that in which they were made: what takes the one for the other is found out. */
 import { v7 } from 'uuid';
+import type { Clock } from '../../src/platform/clock.ts';
 import type { NewId } from '../../src/platform/ids.ts';
 
-/** UUIDv7 of one millisecond, as several nodes make them at once; every second one is of a time before it. */
-export function createShuffledIds(epochMs: number): NewId {
+/** How far back ids go: more would be of a day, or of a month, that a test does not expect. */
+const backMsMax = 4_000;
+
+/** UUIDv7 of about the time, as nodes make them whose clocks differ; the same order in each run. */
+export function createShuffledIds(clock: Clock): NewId {
   let made = 0;
   return () => {
     made += 1;
-    return v7({ msecs: epochMs - (made % 2) * (1_000 + made) });
+    return v7({ msecs: Math.trunc(clock.nowMs()) - (scatter(made) % backMsMax) });
   };
+}
+
+/** Whatever is left out of the numbers, those that stay have no order: some places make two ids at once, or five. */
+function scatter(number: number): number {
+  const mixed = Math.imul(number ^ (number >>> 16), 0x45d9f3b);
+  return Math.imul(mixed ^ (mixed >>> 16), 0x45d9f3b) >>> 0;
 }

@@ -714,7 +714,7 @@ test('five rows are imported two at a time where so many have the bytes of a bat
 
 test('contacts whose ids are in another order than they are imported, changed and exported each once', async () => {
   const [own, other] = [organizationId, newId()];
-  const shuffled = { ...tools(), newId: createShuffledIds(systemClock.nowMs()) };
+  const shuffled = { ...tools(), newId: createShuffledIds(systemClock) };
   const names = [1, 2, 3, 4, 5, 6, 7].map((number) => `m${number}@b.test`);
   const file = `email\n${names.join('\n')}\n`;
   const options = { batchRowsMax: 2, lists: ['L'] };

@@ -1,8 +1,8 @@
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { eventually } from '../../../test/support/email-journey.ts';
+import { createShuffledIds } from '../../../test/support/shuffled-ids.ts';
 import { createTestDatabase, type TestDatabase } from '../../../test/support/test-database.ts';
 import { systemClock } from '../../platform/clock.ts';
-import { createIds } from '../../platform/ids.ts';
 import { silentLog } from '../../platform/log.ts';
 import {
   type Database,
@@ -17,7 +17,7 @@ import type { RecipientKey } from '../../messages/keys.ts';
 
 let testDatabase: TestDatabase;
 let database: Database;
-const newId = createIds(systemClock);
+const newId = createShuffledIds(systemClock);
 const organizationId = newId();
 const handedOffAt = new Date('2026-11-21T12:00:00.000Z');
 const after = (seconds: number) => new Date(handedOffAt.getTime() + seconds * 1_000);

@@ -1,9 +1,9 @@
 import { afterAll, beforeAll, beforeEach, expect, test } from 'vitest';
+import { createShuffledIds } from '../../../test/support/shuffled-ids.ts';
 import { createTestDatabase, type TestDatabase } from '../../../test/support/test-database.ts';
 import { addSuppressions } from '../../audience/audience.ts';
 import { systemClock } from '../../platform/clock.ts';
 import type { PageRequest } from '../../platform/http/route.ts';
-import { createIds } from '../../platform/ids.ts';
 import { type Database, openDatabase, unpreparedStatement } from '../../platform/postgres/database.ts';
 import { createSecrets } from '../../platform/secrets.ts';
 import { engagementPages } from './engagement-pages.ts';
@@ -17,7 +17,7 @@ import type { RecipientKey } from '../../messages/keys.ts';
 let testDatabase: TestDatabase;
 let database: Database;
 let tools: UnsubscribingTools;
-const newId = createIds(systemClock);
+const newId = createShuffledIds(systemClock);
 let organizationId: string;
 const oldAddress = 'old@example.com';
 

@@ -2,9 +2,9 @@ import { setImmediate as nextTurn } from 'node:timers/promises';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { eventually } from '../../../test/support/email-journey.ts';
 import { createManualClock } from '../../../test/support/manual-clock.ts';
+import { createShuffledIds } from '../../../test/support/shuffled-ids.ts';
 import { createTestDatabase, type TestDatabase } from '../../../test/support/test-database.ts';
 import { dateOf, systemClock } from '../../platform/clock.ts';
-import { createIds } from '../../platform/ids.ts';
 import { silentLog } from '../../platform/log.ts';
 import {
   type Database,
@@ -24,7 +24,7 @@ import { emailChannel } from '../../email/channel.ts';
 import { smsChannel } from '../../sms/channel.ts';
 import { messageChannels } from '../../../test/support/channels.ts';
 
-const newId = createIds(systemClock);
+const newId = createShuffledIds(systemClock);
 const organizationId = newId();
 const epoch = 7;
 

@@ -1,7 +1,7 @@
 import { afterAll, beforeAll, beforeEach, expect, test } from 'vitest';
+import { createShuffledIds } from '../../../test/support/shuffled-ids.ts';
 import { createTestDatabase, type TestDatabase } from '../../../test/support/test-database.ts';
 import { systemClock } from '../../platform/clock.ts';
-import { createIds } from '../../platform/ids.ts';
 import { type Database, openDatabase, unpreparedStatement } from '../../platform/postgres/database.ts';
 import { createSecrets } from '../../platform/secrets.ts';
 import type { Job } from '../channel.ts';
@@ -10,7 +10,7 @@ import { emailChannel } from '../../email/channel.ts';
 
 let testDatabase: TestDatabase;
 let database: Database;
-const newId = createIds(systemClock);
+const newId = createShuffledIds(systemClock);
 const secrets = createSecrets('a secret of the tests, and of nothing else');
 let organizationId: string;
 

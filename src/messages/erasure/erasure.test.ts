@@ -1,14 +1,14 @@
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { createManualClock } from '../../../test/support/manual-clock.ts';
+import { createShuffledIds } from '../../../test/support/shuffled-ids.ts';
 import { createTestDatabase, type TestDatabase } from '../../../test/support/test-database.ts';
 import { type Clock, dateOf, systemClock } from '../../platform/clock.ts';
-import { createIds } from '../../platform/ids.ts';
 import { silentLog } from '../../platform/log.ts';
 import { type Database, openDatabase, unpreparedStatement } from '../../platform/postgres/database.ts';
 import { createSecrets } from '../../platform/secrets.ts';
 import { eraseNextAddress, type ErasureTools, startErasing } from './erasure.ts';
 
-const newId = createIds(systemClock);
+const newId = createShuffledIds(systemClock);
 const address = 'ann@example.com';
 let testDatabase: TestDatabase;
 let database: Database;

@@ -1,13 +1,13 @@
 import { afterAll, beforeAll, expect, test } from 'vitest';
+import { createShuffledIds } from '../../../test/support/shuffled-ids.ts';
 import { createTestDatabase, type TestDatabase } from '../../../test/support/test-database.ts';
 import { systemClock } from '../../platform/clock.ts';
-import { createIds } from '../../platform/ids.ts';
 import { type Database, openDatabase, unpreparedStatement } from '../../platform/postgres/database.ts';
 import { emailChannel } from '../../email/channel.ts';
 import { changeRecipients } from './recipients.ts';
 import { type ChangedRecipient, raiseStatuses } from './store.ts';
 
-const newId = createIds(systemClock);
+const newId = createShuffledIds(systemClock);
 let testDatabase: TestDatabase;
 let database: Database;
 

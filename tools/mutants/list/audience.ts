@@ -19,6 +19,14 @@ export const audience: readonly Mutant[] = [
     harm: 'an opt-out is forgotten when its address bounces',
   },
   {
+    file: 'src/audience/contact-listing-store.ts',
+    from: "${allOf(conditions)} ${pageClause(page, id, '$2')}",
+    to: "${allOf(conditions)} ${pageClause(page, id, '$2').replace(/order by .*/, '')}",
+    tests: ['test/journeys/contacts.test.ts'],
+    named: 'goes through contacts whose ids are in another order than they were made',
+    harm: 'going through the contacts of a list leaves some of them out',
+  },
+  {
     file: 'src/audience/suppression-store.ts',
     from: "and address_hash = $3 and reason = 'unsubscribe'`",
     to: 'and address_hash = $3`',
