@@ -447,9 +447,10 @@ describe('when a worker dies', () => {
     const id = await send(server, { to });
     await dieWith([id], { isAnnounced: true });
     deliver();
+    // What follows from it for the message is told a moment later.
     const record = await eventually(
       () => read(server, id),
-      (email) => email.to[0]!.uncertain,
+      ({ status, to: [recipient] }) => status !== 'queued' && recipient!.uncertain,
     );
     expect(record).toMatchObject({ status: 'sent', to: [{ status: 'sent', uncertain: true, bounce: null }] });
     expect(await queueOf(server, id)).toMatchObject([{ ambiguities: 1, attempts: 1, claimed_by: null }]);

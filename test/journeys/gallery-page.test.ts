@@ -10,6 +10,7 @@ import { silentLog } from '../../src/platform/log.ts';
 import { openGallery } from '../../src/templates/gallery.ts';
 import { galleryPages } from '../../src/templates/page-routes.ts';
 import { describeInBrowser, wipePage } from '../support/browser.ts';
+import { eventually } from '../support/email-journey.ts';
 
 const welcomeId = '0198c0de-0000-7000-8000-000000000004';
 const hostileName = '<script>document.title="hacked"</script><img src=x onerror=alert(1)>';
@@ -201,10 +202,14 @@ describeInBrowser('the gallery page', (getBrowser) => {
 
       await press('Phone');
       expect(await frameWidth(page)).toBe(375);
-      expect(await lookInFrame(page)).toMatchObject({ ...colours.light, headingSize: '20px', width: 375 });
+      expect(await lookInFrame(page, '20px')).toMatchObject({
+        ...colours.light,
+        headingSize: '20px',
+        width: 375,
+      });
       expect(query()).toBe('?template=welcome&width=phone&scheme=light');
       await press('Desktop');
-      expect(await lookInFrame(page)).toMatchObject({ headingSize: '32px' });
+      expect(await lookInFrame(page, '32px')).toMatchObject({ headingSize: '32px' });
 
       // What is meant for looking closer leaves no trail: one step leads back to where one came from.
       expect(await page.evaluate('history.length')).toBe(2);
@@ -303,7 +308,7 @@ describeInBrowser('the gallery page', (getBrowser) => {
     await heading.waitFor();
     expect(await lookInFrame(page)).toMatchObject({ width: 375, headingSize: '20px' });
     await dialog().getByRole('button', { name: 'Desktop' }).click();
-    expect(await lookInFrame(page)).toMatchObject({ width: 720, headingSize: '32px' });
+    expect(await lookInFrame(page, '32px')).toMatchObject({ width: 720, headingSize: '32px' });
     expect(await frameWidth(page)).toBeLessThanOrEqual(320);
     expect(await page.evaluate("document.getElementById('dialog-body').scrollWidth")).toBe(320);
   });
@@ -395,15 +400,23 @@ function exactly(text: string): RegExp {
 }
 
 /** What the media queries of the template came to. */
-async function lookInFrame(page: Page): Promise<unknown> {
-  const frame = page.frames().find((candidate) => candidate.url().includes('/gallery/templates/'));
-  return frame?.evaluate(`({
-    background: getComputedStyle(document.body).backgroundColor,
-    text: getComputedStyle(document.querySelector('p') ?? document.body).color,
-    scheme: getComputedStyle(document.documentElement).colorScheme,
-    headingSize: getComputedStyle(document.querySelector('h1')).fontSize,
-    width: innerWidth,
-  })`);
+type Look = { background: string; text: string; scheme: string; headingSize: string; width: number };
+
+/** Once its heading is of that size, where one is given: of a new width the frame is told by another process. */
+function lookInFrame(page: Page, headingSize?: string): Promise<Look | undefined> {
+  return eventually(
+    async () => {
+      const frame = page.frames().find((candidate) => candidate.url().includes('/gallery/templates/'));
+      return frame?.evaluate<Look>(`({
+        background: getComputedStyle(document.body).backgroundColor,
+        text: getComputedStyle(document.querySelector('p') ?? document.body).color,
+        scheme: getComputedStyle(document.documentElement).colorScheme,
+        headingSize: getComputedStyle(document.querySelector('h1')).fontSize,
+        width: innerWidth,
+      })`);
+    },
+    (look) => headingSize === undefined || look?.headingSize === headingSize,
+  );
 }
 
 /** As it is drawn. */
