@@ -54,14 +54,15 @@ export function meanPauseMs(victim: Disturbed): number {
   return (low + high) / 2;
 }
 
+/** No pause is longer than `pauseMaxMs`, the time that all kills of a stage take: a few kills need not wait for one. */
 export async function killRepeatedly(
   tools: FaultTools,
   victim: Disturbed,
-  count: number,
+  { count, pauseMaxMs }: { count: number; pauseMaxMs: number },
   random: Random,
 ): Promise<void> {
   for (let killed = 0; killed < count; killed += 1) {
-    await delay(random.between(...pausesMs[victim]));
+    await delay(Math.min(random.between(...pausesMs[victim]), pauseMaxMs));
     switch (victim) {
       case 'api':
         await killApi(tools, random);

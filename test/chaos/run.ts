@@ -152,7 +152,7 @@ async function runStage(
       killRepeatedly(
         { ...tools, stage },
         victim,
-        Math.max(Math.round(durationMs / meanPauseMs(victim)), 1),
+        { count: Math.max(Math.round(durationMs / meanPauseMs(victim)), 1), pauseMaxMs: durationMs },
         createRandom(seed, `${stage} ${victim}`),
       ),
     ),
