@@ -33,11 +33,11 @@ import type { Submission } from './submission.ts';
  * Acceptance. A message, its recipients, its place in the queue, its share of the quota and the response to its
  * idempotency key are committed together, and only then is 202 answered.
  *
- * Requests that arrive while a transaction is under way share the next one, so that one flush of the disk serves
- * many; each has an outcome of its own, and a refused one leaves nothing behind. If a shared transaction fails over
- * one of them, each is tried alone. A large one has a transaction of its own, and keeps no small one waiting. If the
- * connection breaks while a commit is under way, nobody knows whether it took place: then the message ids are looked
- * up, and only what is not there is answered with 503.
+ * Requests that arrive while a transaction is under way share the next one, so that one flush of the disk serves many.
+ * Each has an outcome of its own, and a refused request stores nothing. If a shared transaction fails because of one
+ * request, each is tried alone. A large request has a transaction of its own, so that no small one waits for it. If the
+ * connection breaks during a commit, it is unknown whether the commit took place: the message ids are looked up then,
+ * and only requests whose message is missing are answered with 503.
  */
 
 export type AcceptTools = {
@@ -46,20 +46,21 @@ export type AcceptTools = {
   clock: Clock;
   newId: NewId;
   secrets: Secrets;
-  /** Told after every commit that queued something. */
+  /** Called after every commit that queued something. */
   onQueued: () => void;
 };
 
 export type AcceptOutcome =
   { kind: 'response'; response: StoredResponse; isReplay: boolean } | { kind: 'refused'; error: PublicError };
 
-/** Within a batch, the failure of one request is its own. */
+/** Within a batch, a failure concerns one request only. */
 type BatchOutcome = AcceptOutcome | { kind: 'failed'; cause: unknown };
 
 export type Acceptor = {
   /**
-   * `prepared` is a submission or the rule that the request breaks; the latter counts only once the idempotency
-   * key was looked at. Rejects with a DatabaseUnavailableError if nothing can be said of what became of it.
+   * `prepared` is a submission, or the error of the rule that the request breaks; the idempotency key is checked before
+   * that error is returned. Rejects with a DatabaseUnavailableError if it cannot be found out whether the message was
+   * stored.
    */
   accept: (prepared: Submission | PublicError, idempotencyKey: ScopedKey | null) => Promise<AcceptOutcome>;
 };
@@ -67,19 +68,19 @@ export type Acceptor = {
 export type AcceptLimits = {
   /** Requests that share a transaction. More would lengthen the wait of the first; fewer would share less. */
   batchItemsMax: number;
-  /** Transactions at once, and as many again of large requests. */
+  /** Transactions at once for small requests, and as many again for large ones. */
   flushersMax: number;
-  /** What waits here is memory, and will be answered late. */
+  /** Requests under way. More would take more memory, and be answered later. */
   waitingMax: number;
 };
 
-/** Two transactions: one is being committed while the other gathers its rows (measured: a third more). */
+/** Two transactions: one is being committed while the other collects its rows (measured: a third more requests). */
 const defaultLimits: AcceptLimits = { batchItemsMax: 200, flushersMax: 2, waitingMax: 2_000 };
 
 export function createAcceptor(tools: AcceptTools, limits: Partial<AcceptLimits> = {}): Acceptor {
   const { batchItemsMax, flushersMax, waitingMax } = { ...defaultLimits, ...limits };
   const keysUnderWay = new Set<string>();
-  /** Those whose attachments are being sealed are among them: they are no less memory. */
+  /** Includes requests whose attachments are still being sealed: they take memory too. */
   let underWay = 0;
   const openBatcher = (itemsMax: number) =>
     createBatcher<Candidate, BatchOutcome>({
@@ -96,7 +97,7 @@ export function createAcceptor(tools: AcceptTools, limits: Partial<AcceptLimits>
         return { kind: 'refused', error: prepared };
       if (underWay >= waitingMax)
         return { kind: 'refused', error: overloaded('Too many messages are waiting.') };
-      // The lock on a key belongs to a transaction, and would let two requests of the same one in.
+      // The lock on a key belongs to a transaction, so it does not exclude two requests within one transaction.
       const keyText = idempotencyKey === null ? null : textOf(idempotencyKey);
       if (keyText !== null) {
         if (keysUnderWay.has(keyText)) return { kind: 'refused', error: keyConflict('concurrent') };
@@ -120,7 +121,9 @@ function textOf({ organizationId, endpoint, key }: ScopedKey): string {
   return `${organizationId} ${endpoint} ${key}`;
 }
 
-/** A request on its way into a transaction; the id is made once, so that it can be looked up afterwards. */
+/**
+ * A request that is about to be stored. Its message id is made once, so that it can be looked up after a broken commit.
+ */
 type Candidate = {
   id: string;
   prepared: Submission | PublicError;
@@ -142,7 +145,10 @@ async function toCandidate(
   return { id, prepared, idempotencyKey, sealedAttachments };
 }
 
-/** PostgreSQL takes some ten milliseconds to store a megabyte, and whatever shares the transaction waits for it. */
+/**
+ * Larger requests do not share a transaction: PostgreSQL takes some ten milliseconds to store a megabyte, and all
+ * others in the transaction would wait.
+ */
 const sharedBytesMax = 262_144;
 
 function isLarge({ prepared, sealedAttachments }: Candidate): boolean {
@@ -171,7 +177,10 @@ async function acceptTogether(tools: AcceptTools, candidates: Candidate[]): Prom
   }
 }
 
-/** The connection broke, and the commit may have taken place: what is stored is accepted, the rest is not. */
+/**
+ * The connection broke and the commit may have taken place: requests whose message is stored are accepted, the rest
+ * fail.
+ */
 async function settleUnknown(
   tools: AcceptTools,
   candidates: readonly Candidate[],
@@ -192,8 +201,8 @@ async function settleUnknown(
 }
 
 /**
- * A restarting PostgreSQL is back within a second or two; longer than this no client should wait. One that does not
- * answer takes three seconds for each look-up.
+ * A restarting PostgreSQL is back within a second or two, and no client should wait longer than this. If PostgreSQL
+ * does not answer, each look-up takes three seconds.
  */
 const lookUpMaxMs = 5_000;
 const lookUpPauseMs = 500;
@@ -268,7 +277,7 @@ function organizationsOf({ prepared, idempotencyKey }: Candidate): string[] {
   return prepared instanceof PublicError ? [] : [prepared.organizationId];
 }
 
-/** What is to be known of the accounts, by channel. */
+/** What the checks need to know of the accounts, by channel. */
 type Facts = ReadonlyMap<SendingChannel, ChannelFacts>;
 
 type ChannelFacts = { plans: ReadonlyMap<string, SendingPlan>; senders: OwnSenders };
@@ -302,7 +311,7 @@ function factsOf(facts: Facts, { channel }: Submission): ChannelFacts {
   return found;
 }
 
-/** Those whose quota does not suffice, with what they are told. */
+/** Requests that exceed their quota, with the error for each. */
 type Refused = ReadonlyMap<Candidate, PublicError>;
 
 type HeldQuotas = { refused: Refused; count: () => Promise<void> };
@@ -310,8 +319,8 @@ type HeldQuotas = { refused: Refused; count: () => Promise<void> };
 type QuotaContext = { facts: Facts; at: Date };
 
 /**
- * Holds the quotas. For one the organization's other requests wait until the transaction ends: the parts of large
- * requests are stored ahead of it, but for those that do not fit as it is.
+ * Locks the quotas. The lock makes other requests of the organization wait until the transaction ends, so the large
+ * parts are stored before it is taken, except for requests that already exceed the quota.
  */
 async function storeLargeAndHold(
   tools: AcceptTools,
@@ -360,7 +369,7 @@ async function holdQuotas(
   const byChannel = groupBy(accepted, channelOf);
   const refused = new Map<Candidate, PublicError>();
   const counts: (() => Promise<void>)[] = [];
-  // One after the other, in one order: nobody waits for a channel's quota who holds that of a later one.
+  // One channel after the other, always in the same order, so that two transactions cannot deadlock.
   for (const [channel, candidates] of [...byChannel].sort(([first], [second]) => (first < second ? -1 : 1))) {
     const demands = candidates.map((candidate) => demandOf(submissionOf(candidate), facts));
     const { count, ...verdict } = await holdQuota(transaction, { channel, at, demands });
@@ -389,7 +398,7 @@ function refusalsOf(
   });
 }
 
-/** What each request gets before the quota is looked at: in the specification's order, the key first. */
+/** Checks each request before its quota, in the order of the specification: the idempotency key first. */
 function judge(
   { channels }: AcceptTools,
   candidates: readonly Candidate[],
@@ -438,7 +447,7 @@ function submissionOf({ prepared }: Candidate): Submission {
   return prepared;
 }
 
-/** Sends all statements at once, the commit behind them: one round trip. */
+/** Sends all statements and then the commit at once: one round trip. */
 async function write(
   transaction: Transaction,
   stored: readonly Candidate[],

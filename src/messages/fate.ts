@@ -1,7 +1,7 @@
 import type { FailureClass } from '../channels/outcome.ts';
 import type { FateRow } from './store.ts';
 
-/** What else is known of a recipient, of whatever message. */
+/** The fields of a recipient's outcome, for messages of all channels. */
 export function showFate(row: FateRow) {
   return {
     uncertain: row.uncertain,

@@ -1,4 +1,4 @@
-/** The front door: one message, from acceptance to what became of each recipient. */
+/** The entry of this room: a message, from acceptance to the outcome of each recipient. */
 export {
   type Acceptor,
   type AcceptOutcome,

@@ -1,20 +1,22 @@
 /**
- * Variables that a message names and nobody gave stay as written, which is what the specification wants and rarely
- * what the sender did. They are told in a header, since the body of the answer is fixed.
+ * A placeholder without a value stays as written. The specification demands it, but a sender rarely wants it. The
+ * response names such placeholders in a header, since its body is fixed.
  */
 
 const header = 'postillion-missing-variables';
 
-/** For the description of a route. */
+/** For a route's description in OpenAPI. */
 export const missingVariablesHeader = {
   [header]:
     'Names of placeholders that stay as written because no value was given, separated by commas; `...` stands for ' +
     'further ones. Not sent where every placeholder has a value.',
 };
 
-/** Proxies refuse headers of some thousand bytes, and the message was sent. */
+/**
+ * Proxies refuse headers of several thousand bytes, and the response would be lost although the message is accepted.
+ */
 const headerLengthMax = 1_000;
-/** A longer name is left out, so that it does not hide all those after it. */
+/** A longer name is left out, so that it does not take the room of all names after it. */
 const nameLengthMax = 100;
 
 /** Names are letters, digits, dots and underscores, so that nothing in them can break out of a header. */

@@ -3,7 +3,7 @@ import { defineError, PublicError } from '../platform/http/errors.ts';
 import type { ChannelWords } from './channel.ts';
 import { reputationLimits } from './recipients/reputation.ts';
 
-/** What an organization is told when its account, and nothing about a message, keeps it from sending. */
+/** Errors for requests that are refused because of the account, not because of the message. */
 
 export const sendingSuspended = defineError(
   403,
@@ -41,7 +41,7 @@ function describeGuardSuspension(
   );
 }
 
-/** `used` and `limit` are of this month, `needed` is what the message would have taken. */
+/** `used` and `limit` are this month's units; `needed` is the message's. */
 export function quotaExceeded(
   { medium, unit }: ChannelWords,
   { used, limit, needed, at }: { used: number; limit: number; needed: number; at: Date },

@@ -3,7 +3,7 @@ import { failureClasses } from '../channels/outcome.ts';
 import { valueNamePattern } from '../channels/placeholders.ts';
 import { instant, literals, referenceOf, scalar } from '../platform/http/shapes.ts';
 
-/** What placeholders are replaced by, by their names. */
+/** Values for placeholders, by name. */
 export const variablesInput = (description: string) =>
   Type.Record(Type.String({ pattern: valueNamePattern }), scalar, {
     description,
@@ -41,7 +41,7 @@ export const dropReasons = [
   'duplicate',
 ] as const;
 
-/** Of a campaign's recipients: what has changed since its audience was frozen. */
+/** For a campaign's recipients. The added reasons are changes since the audience was frozen. */
 export const campaignDropReasons = [...dropReasons, 'unsubscribed', 'no_address', 'contact_deleted'] as const;
 
 export type DropReason = (typeof campaignDropReasons)[number];
@@ -65,7 +65,7 @@ const bounce = Type.Object(
   { title: 'Bounce' },
 );
 
-/** What is known of a recipient besides its status, of whatever message. */
+/** The fields of a recipient's outcome apart from its status, for messages of all channels. */
 export const fateFields = {
   uncertain: Type.Boolean({
     description: 'A hand-off was cut off before its answer, and nothing has settled it yet.',
@@ -75,5 +75,5 @@ export const fateFields = {
   clicked_at: optional(instant),
 };
 
-/** What a request to send is answered with. */
+/** The response to a request to send. */
 export const messageReference = referenceOf('MessageReference');

@@ -14,8 +14,8 @@ const lockMessages = statement(
 );
 
 /**
- * Holds messages until the transaction ends, so that two workers that finish the last two recipients of one at the
- * same moment do not both take it for unfinished. Always taken in the order of the ids.
+ * Locks messages until the transaction ends: otherwise two workers that finish the last two recipients of a message at
+ * the same moment could both see it as unfinished. The locks are always taken in the order of the ids.
  */
 export async function lockMessagesOf(connection: Connection, messages: readonly MessageKey[]): Promise<void> {
   if (messages.length === 0) return;
@@ -23,8 +23,8 @@ export async function lockMessagesOf(connection: Connection, messages: readonly 
 }
 
 /**
- * Brings the status of messages of a channel, each named once, up to date with their recipients; campaigns have none, and too many
- * of those.
+ * Updates the status of messages of one channel from their recipients. Each message may be named once. Messages of
+ * campaigns are left alone: they have no status, and too many recipients.
  */
 export async function refreshMessages(
   connection: Connection,

@@ -3,8 +3,9 @@ import { hasKeyOf } from '../platform/postgres/lookup.ts';
 import type { RecipientStatus } from './schema.ts';
 
 /**
- * Reports arrive late and out of order, so that a status never goes down in rank. `bounced` and `failed` stand above
- * `delivered`, because a server may take a message and return it afterwards; `complained` replaces everything.
+ * Reports arrive late and out of order, so a report never lowers the rank of a status, except that `sent` ends
+ * `delayed`. `bounced` and `failed` rank above `delivered`, because a server may take a message and return it
+ * afterwards. `complained` replaces everything.
  */
 export const statusRanks: Readonly<Record<RecipientStatus, number>> = {
   sent: 0,
@@ -36,12 +37,13 @@ export function defineMessageStatus(channel: string, statusOfRecipients: string)
      from (
        select changed.organization_id, changed.message_id, of_recipients.status
        from unnest($1::uuid[], $2::uuid[]) as changed (organization_id, message_id)
-       -- A limit keeps each of these a search by key, one for each message, whatever the planner takes the tables for.
+       -- The limit makes each of these a search by key, one for each message, whatever size the planner expects of the
+       -- tables.
        cross join lateral (
          select
          from messages of_class
          where ${hasKeyOf('of_class', 'changed', [['id', 'message_id']])}
-           -- "= 'transactional'" would allow the index on their status, which is not made for this.
+           -- With "= 'transactional'" the planner could choose the index on status, which is slow here.
            and of_class.class <> 'campaign'
          limit 1
        ) of_class
@@ -57,12 +59,13 @@ export function defineMessageStatus(channel: string, statusOfRecipients: string)
 }
 
 /**
- * What became of one recipient of a campaign: its status, or why there is none. Whoever is `pending` or `delayed` is
- * not done; `sent` are those of whom nothing is known after the hand-off, or not even whether that took place.
+ * What became of one recipient of a campaign: its status, or `pending` or `dropped` if it was never handed off.
+ * Recipients that are `pending` or `delayed` are not done. `sent` means that nothing was heard after the hand-off, or
+ * that it is not even known whether the hand-off took place.
  */
 export type RecipientFate = RecipientStatus | 'pending' | 'dropped';
 
-/** SQL for that, of the row of a recipient. */
+/** SQL for the fate, over the row of a recipient `r`. */
 export const fateOfRecipient = `
   case
     when drop_reason is not null then 'dropped'

@@ -7,14 +7,17 @@ import type { RecipientField, Submission } from './submission.ts';
 
 export type NewMessage = { id: string; submission: Submission; sealedAttachments: readonly Buffer[] };
 
-/** Text in an array parameter is escaped character by character; from here on it is sent by itself, and so are bytes. */
+/**
+ * Text in an array parameter is escaped character by character. From this length on, it is sent as a parameter of its
+ * own, as bytes always are.
+ */
 const largeContentLengthMin = 65_536;
 
 const lanes = { transactional: 0, campaign: 1 } as const;
 
 /**
- * Everything that makes a batch of messages, in one statement: six tables' worth of round trips and planning would
- * cost more than the rows. Parameters $1–$10, $21–$23 have an item a message, the others an item a
+ * Inserts a batch of messages into all their tables, in one statement: round trips and planning for six tables would
+ * cost more than the rows. Parameters $1–$10 and $21–$23 have an item for each message, the others one for each
  * recipient.
  */
 const insertAll = statement(
@@ -105,7 +108,7 @@ function toSearchKey(text: string): string {
   return text.slice(0, searchKeyLengthMax).toWellFormed().toLowerCase();
 }
 
-/** Bytes in an array parameter would be written as those of a `bytea`, which is no JSON. */
+/** Bytes in an array parameter would be written as a `bytea` literal, which is not JSON. */
 function isLarge({ content }: Submission): boolean {
   return typeof content !== 'string' || content.length >= largeContentLengthMin;
 }
@@ -118,7 +121,10 @@ const insertAttachment = unpreparedStatement(
   'insert into attachment_contents (organization_id, message_id, ordinal, sealed) values ($1, $2, $3, $4)',
 );
 
-/** What `insertMessages` leaves out: large contents, and attachments; each statement is sent at once. */
+/**
+ * Inserts what `insertMessages` leaves out: large contents, and attachments. The statements are sent without waiting
+ * for each other.
+ */
 export function insertLargeParts(
   connection: Connection,
   messages: readonly NewMessage[],
@@ -135,7 +141,7 @@ export function insertLargeParts(
   });
 }
 
-/** Of messages that are not stored after all. */
+/** For messages that turn out to be refused. */
 export async function deleteLargeParts(
   connection: Connection,
   messages: readonly NewMessage[],
@@ -165,7 +171,7 @@ export type NewCampaignMessage = {
   content: string;
 };
 
-/** Its recipients come later, and are no part of its row. */
+/** Its recipients are inserted later, by other statements. */
 export async function insertCampaignMessage(
   connection: Connection,
   message: NewCampaignMessage,
@@ -197,7 +203,7 @@ export async function insertCampaignMessage(
   ]);
 }
 
-/** Which of these messages exist. */
+/** Returns those of the ids whose message exists. */
 export async function findMessageIds(
   connection: Connection,
   wanted: readonly { organizationId: string; id: string }[],
@@ -215,7 +221,7 @@ export async function findMessageIds(
 
 export type MessageRow = {
   id: string;
-  /** Of the statuses that status.ts gives to messages of its channel. */
+  /** One of the statuses that the channel's `refreshStatus` gives. */
   status: string;
   sender: string;
   subject: string | null;
@@ -229,7 +235,10 @@ export type MessageRow = {
 const messageColumns =
   'm.id, m.status, m.sender, m.subject, m.category, m.template_id, m.details, m.created_at, m.updated_at';
 
-/** Planned anew each time, as the next one is: a plan that was made while the month was empty would read all of it. */
+/**
+ * Planned at each run, as is the next statement: a plan that was made while the month's partition was empty would read
+ * all of it.
+ */
 const selectMessage = unpreparedStatement<MessageRow>(
   `select ${messageColumns}
    from messages m
@@ -246,13 +255,13 @@ export async function findMessage(
 
 export type MessageFilter = { status?: string; category?: string; search?: SearchedPrefixes };
 
-/** What is looked for at the beginning of a message's search text, or of an address. */
+/** Prefixes to search for: of a message's search text, and of an address. */
 export type SearchedPrefixes = { text: string; address: string };
 
 /**
- * One row more than the page holds. Planned at each run, since the best plan hangs on the filter: `status` and
- * `category` are read off the indexes messages_status and messages_category, `search` off messages_subject and
- * recipients_address, and a page without a filter off the primary key.
+ * Returns one row more than the page holds. Planned at each run, since the best plan depends on the filter: `status`
+ * and `category` use the indexes messages_status and messages_category, `search` off messages_subject and
+ * recipients_address, and a page without a filter by the primary key.
  */
 export async function listMessages(
   connection: Connection,
@@ -288,15 +297,17 @@ export async function listMessages(
   );
 }
 
-/** Every text that begins with a prefix lies, octet by octet, between the prefix and the prefix with this behind it. */
+/**
+ * Compared byte by byte, every text that begins with a prefix lies between the prefix and the prefix followed by this.
+ */
 const highestCharacter = '\u{10ffff}';
 
-/** Parameters of a statement. */
+/** Placeholders of parameters in a statement. */
 type Range = { from: string; to: string };
 
 /**
- * The ids of a page's worth of messages whose search text or one of whose addresses begins like that. The operators are
- * those of `text_pattern_ops`, and not `like`, which row-level security keeps out of index conditions.
+ * SQL for the ids of a page of messages whose search text, or one of whose addresses, lies in the range. It uses the
+ * operators of `text_pattern_ops` and not `like`, because row-level security keeps `like` out of index conditions.
  */
 function searchedIds({ text, address }: { text: Range; address: Range }, page: Page): string {
   return `
@@ -317,7 +328,7 @@ function searchedIds({ text, address }: { text: Range; address: Range }, page: P
      limit $4)`;
 }
 
-/** What became of a recipient, beside its status. */
+/** The outcome of a recipient, apart from its status. */
 export type FateRow = {
   uncertain: boolean;
   failure_type: 'hard' | 'soft' | null;
@@ -349,7 +360,7 @@ const selectRecipients = unpreparedStatement<RecipientRow>(
    order by message_id, ordinal`,
 );
 
-/** Of transactional messages, which have few: all of them, in the order of their submission. */
+/** Lists all recipients of transactional messages, which have few, in the order of their submission. */
 export async function listRecipients(
   connection: Connection,
   organizationId: string,

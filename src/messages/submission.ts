@@ -1,44 +1,46 @@
 import type { SendingChannel } from '../channels/channel.ts';
 import type { ScopedKey } from '../platform/http/idempotency.ts';
 
-/** Delivered ahead of campaign mail, and again after an ambiguous hand-off; a campaign is neither. */
+/** Transactional messages are delivered ahead of campaigns, and are tried again after an ambiguous hand-off. */
 export type MessageClass = 'transactional' | 'campaign';
 
-/** `answer`: to whoever has just written to us. */
+/** `answer`: a reply to a message that the recipient has just sent to us. */
 export type RecipientField = 'to' | 'cc' | 'bcc' | 'answer';
 
 export type SubmittedRecipient = {
   field: RecipientField;
   /** As it was submitted. */
   address: string;
-  /** As it is compared. */
+  /** Normalised, for comparison. */
   addressKey: string;
   dropReason: 'duplicate' | null;
 };
 
-/** A message that fulfils every rule that needs no look at the account. */
+/** A message that has passed every check that does not need the account's data. */
 export type Submission = {
   organizationId: string;
   channel: SendingChannel;
   class: MessageClass;
   /** For email, the address of `from`; for SMS, the name of the sender. */
   sender: string;
-  /** What of it must be the organization's own: for email, the domain; for SMS, all of it. */
+  /** The part of `sender` that must belong to the organization: for email, the domain; for SMS, all of it. */
   senderName: string;
   subject: string | null;
-  /** What a search finds it by, besides its recipients, from the beginning of it on. */
+  /** A search by prefix finds the message by this text, and by its recipients' addresses. */
   searchText: string | null;
   category: string | null;
   templateId: string | null;
-  /** What else a person may read of the message, as JSON of its channel. */
+  /** Further fields of the message that the API shows, as JSON in the channel's own form. */
   details: string;
-  /** What the channel needs besides to build the message, as JSON (bytes of it in UTF-8). */
+  /** What else the channel needs to build the message, as JSON (as a string or as bytes in UTF-8). */
   content: string | Uint8Array;
   recipients: readonly SubmittedRecipient[];
   attachments: readonly Uint8Array[];
-  /** What it takes of the month's quota: the recipients of an email, as they were submitted; the segments of an SMS. */
+  /**
+   * Units of the monthly quota: the recipients of an email as submitted, duplicates included; the segments of an SMS.
+   */
   quotaUnits: number;
-  /** Names of placeholders that stay as written; the first of them. */
+  /** Placeholders that were given no value and stay as written. Only the first few names are kept. */
   missingVariables: readonly string[];
   idempotencyKey: ScopedKey | null;
 };

@@ -20,7 +20,7 @@ export type CampaignRecipientRow = FateRow & {
 const columns = `ordinal, contact_id, address, status, ${fateOfRecipient} as fate, status_at, drop_reason, handed_off_at,
   ${fateColumns}`;
 
-/** One row more than the page holds, read off recipients_contact. */
+/** Returns one row more than the page holds, by the index recipients_contact. */
 export async function listAll(
   connection: Connection,
   message: MessageKey,
@@ -38,7 +38,7 @@ export async function listAll(
   );
 }
 
-/** Read off recipients_contact. */
+/** By the index recipients_contact. */
 export async function findOne(
   connection: Connection,
   message: MessageKey,
@@ -77,7 +77,7 @@ export async function findFirstOrdinal(
   return row?.ordinal ?? null;
 }
 
-/** Some slices of a campaign of which so many recipients have a row. */
+/** Which slices of a campaign to list. `rowCount` is how many of its recipients have a row. */
 export type SliceSearch = {
   message: MessageKey;
   fates: readonly RecipientFate[];
@@ -88,15 +88,16 @@ export type SliceSearch = {
   slicesMax: number;
 };
 
-/** `fates` as they were counted last: ordinals, or how many there are. Null for one that was never counted. */
+/** `fates` as last counted: for each fate the ordinals, or how many there are. Null if the slice was never counted. */
 export type CountedSlice = {
   slice: number;
   fates: Partial<Record<RecipientFate, number[] | number>> | null;
 };
 
 /**
- * Slices that have recipients of some fates, from one on in the direction of the page. A thousand of them are looked
- * at for a million recipients. Of a slice that was never counted everybody is pending.
+ * Lists slices that have recipients of the given fates, starting at a slice and going in the page's direction. For a
+ * million recipients, a thousand slices are examined. In a slice that was never counted, all recipients count as
+ * pending.
  */
 export async function listSlicesWith(connection: Connection, search: SliceSearch): Promise<CountedSlice[]> {
   const { message, rowCount, firstSlice, isAscending, sliceSize } = search;
@@ -124,7 +125,7 @@ export async function listSlicesWith(connection: Connection, search: SliceSearch
 /** Ordinals, both inclusive. */
 export type OrdinalRange = { from: number; to: number };
 
-/** Those of some fates in ranges of ordinals, read off the primary key. */
+/** Recipients of the given fates in ranges of ordinals, by the primary key. */
 export async function listInRanges(
   connection: Connection,
   message: MessageKey,
@@ -162,7 +163,7 @@ export async function listInRanges(
   );
 }
 
-/** How many recipients with smaller ordinals are done, about: full slices as they were counted last. */
+/** About how many recipients with smaller ordinals are done: the sum of full slices as last counted. */
 export async function countSettledBefore(
   connection: Connection,
   message: MessageKey,

@@ -6,12 +6,12 @@ import type { RecipientFate } from '../status.ts';
 import type { MessageKey } from '../keys.ts';
 
 /**
- * The recipients of a campaign, newest contact first, as people look for them: all of them, or those of one status. No
- * index has the status, which would make every delivery dearer. Instead the counts are read, and of the recipients
- * only those slices in which somebody has the status; counts are about a second old, and so is what is found by them.
+ * The recipients of a campaign, newest contact first: all of them, or those of one status. The status is in no index,
+ * which would make every delivery more expensive. Instead, the counts tell which slices contain recipients of the
+ * status, and only these are read. Counts are about a second old, and so are the results.
  */
 
-/** What a recipient of a campaign is shown as: its status, or that there is none and why. */
+/** How the API shows a recipient of a campaign: its status, or why it has none. */
 export const campaignRecipientStatuses = [
   'pending',
   'dropped',
@@ -31,10 +31,10 @@ export type CampaignRecipientStatus = (typeof campaignRecipientStatuses)[number]
 
 export type CampaignRecipient = store.CampaignRecipientRow & { shownStatus: CampaignRecipientStatus };
 
-/** A campaign's message, how many of its recipients have a row by now, and whether the rest of them got nothing. */
+/** A campaign's message, how many of its recipients have a row so far, and whether the campaign was cancelled. */
 export type CampaignRecipients = { message: MessageKey; rowCount: number; isCancelled: boolean };
 
-/** Up to one more than the page holds, in the order of `pageClause`. */
+/** Returns up to one more than the page holds, in the order of `pageClause`. */
 export async function listCampaignRecipients(
   connection: Connection,
   recipients: CampaignRecipients,
@@ -56,19 +56,19 @@ export async function findCampaignRecipient(
   return row && show(row, recipients);
 }
 
-/** Whoever is not done yet waits; once the campaign is cancelled, nobody does. */
+/** Recipients that are not done are shown as waiting, unless the campaign is cancelled. */
 function show(row: store.CampaignRecipientRow, { isCancelled }: CampaignRecipients): CampaignRecipient {
   const isOver = isCancelled && (row.fate === 'pending' || row.fate === 'delayed');
   return { ...row, shownStatus: isOver ? 'cancelled' : row.fate };
 }
 
-/** The fates that are shown as a status; none of them if nobody can be shown as it. */
+/** The fates that are shown as this status; empty if none is. */
 function fatesOf(status: CampaignRecipientStatus, isCancelled: boolean): RecipientFate[] {
   if (status === 'cancelled') return isCancelled ? ['pending', 'delayed'] : [];
   return isCancelled && (status === 'pending' || status === 'delayed') ? [] : [status];
 }
 
-/** How many are to be written to before the one with this ordinal, about. */
+/** About how many recipients are still to be written to before the one with this ordinal. */
 export async function countWaitingBefore(
   connection: Connection,
   message: MessageKey,
@@ -78,7 +78,10 @@ export async function countWaitingBefore(
   return Math.max(0, ordinal - settled);
 }
 
-/** Of counts that are old nothing may be found: then another turn is taken, over the slices behind them. */
+/**
+ * Slices read at least in each round. Counts may be out of date, so that a round finds nothing; then the next slices
+ * are read.
+ */
 const slicesAtOnceMin = 4;
 
 async function listWithStatus(
@@ -92,7 +95,7 @@ async function listWithStatus(
   const isAscending = page.before !== null;
   const found: store.CampaignRecipientRow[] = [];
   let first = await store.findFirstOrdinal(connection, message, page);
-  // Each turn goes at least one slice further, and none is left behind the last one.
+  // Ends because each round advances by at least one slice, and none follows the last.
   while (first !== null && found.length <= page.limit) {
     const rowsMax = page.limit + 1 - found.length;
     const slices = await store.listSlicesWith(connection, {
@@ -114,7 +117,7 @@ async function listWithStatus(
   return found;
 }
 
-/** Where to look, so that as many as are wanted are likely to be found; null if there is nowhere. */
+/** The ranges in which enough recipients are likely to be found; null if no slice is left. */
 function chooseRanges(
   slices: readonly store.CountedSlice[],
   wanted: { fates: readonly RecipientFate[]; first: number; isAscending: boolean; rowsMax: number },
@@ -137,7 +140,7 @@ function chooseRanges(
       expected += within.length;
     } else {
       ranges.push(rangeOf(counted.slice, wanted.first, wanted.isAscending));
-      // Of the first slice a part may lie outside of the page.
+      // A part of the first slice may lie outside the page.
       if (index > 0) expected += entries.reduce<number>((sum, entry) => sum + countOf(entry), 0);
     }
   }

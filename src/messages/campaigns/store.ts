@@ -20,7 +20,7 @@ const selectStopped = statement<{ id: string }>(
    where m.is_stopped`,
 );
 
-/** The ids of those messages that nobody more is to be handed. */
+/** Those of the messages that were stopped: no further recipient may get them. */
 export async function findStoppedMessages(
   database: Database,
   messages: readonly MessageKey[],
@@ -36,8 +36,8 @@ export async function findStoppedMessages(
 export type CampaignMessage = { messageId: string; channel: SendingChannel };
 
 /**
- * By the id of the campaign, off the index messages_campaign. One that was never queued has no message and is missing;
- * one that was deleted afterwards is not.
+ * By campaign id, found by the index messages_campaign. A campaign that was never queued has no message and is missing;
+ * one that was deleted after it was sent is included.
  */
 export async function findCampaignMessages(
   connection: Connection,
@@ -58,17 +58,20 @@ export async function findCampaignMessages(
   );
 }
 
-/** What a contact's own value for a placeholder is read from. */
+/** Where a contact's values for placeholders are read from. */
 export type ContactVariables = {
-  /** Columns of contacts, which are called like the placeholder. */
+  /** Columns of contacts, named like their placeholders. */
   fields: readonly ContactField[];
   properties: readonly { key: string; number: number }[];
 };
 
-/** PostgreSQL takes a hundred arguments for a function. */
+/** PostgreSQL allows a hundred arguments for a function: fifty pairs. */
 const pairsMax = 50;
 
-/** SQL for the values that go into a contact's copy, null if there are none. Names are bound, columns are our own. */
+/**
+ * SQL for the values that go into a contact's copy, null if there are none. Names of properties are bound as
+ * parameters; names of columns are constants of ours.
+ */
 function valuesOf(variables: ContactVariables, bind: (value: unknown) => string): string {
   const pairs = [
     ...variables.fields.map((field) => `${bind(field)}::text, c.${field}`),
@@ -84,7 +87,7 @@ function valuesOf(variables: ContactVariables, bind: (value: unknown) => string)
   return `nullif(jsonb_strip_nulls(${objects.join(' || ')}), '{}')::json`;
 }
 
-/** What would be filled into the copy of one contact; empty for one that is not there. */
+/** The values for one contact's copy; empty if the contact does not exist. */
 export async function loadContactValues(
   connection: Connection,
   contact: { organizationId: string; id: string },
@@ -106,20 +109,20 @@ export type NewRecipients = {
   message: MessageKey;
   channel: SendingChannel;
   contactIds: readonly string[];
-  /** Of the first of them; the others follow. */
+  /** The ordinal of the first contact; the others follow. */
   firstOrdinal: number;
   addressColumns: AddressColumns;
   variables: ContactVariables;
-  /** When it was decided who gets the message. */
+  /** When the audience was frozen. */
   chosenAt: Date;
   at: Date;
 };
 
 /**
- * Gives contacts their rows as recipients and returns those that are dropped at once. Addresses and
- * values are those of this moment. An address that has moved to another contact since they were chosen may have its
- * row already; it can only have moved to one that was changed since, and only those are looked up. Clocks of nodes
- * may differ by an hour.
+ * Inserts contacts as recipients and returns those that are dropped at once. Addresses and values are those of this
+ * moment. An address that has moved to another contact since the contacts were chosen may have a row already. Only
+ * contacts that were changed since then can have got such an address, so only these are checked. Clocks of nodes may
+ * differ by up to an hour.
  */
 export async function insertCampaignRecipients(
   connection: Connection,
@@ -181,7 +184,9 @@ const countQueued = statement<{ ready: number; waiting: number }>(
    ) seen`,
 );
 
-/** How many of its recipients stand in the queue, as far as `most`: due by then, or put off until later. */
+/**
+ * How many of its recipients are in the queue, up to `most`: those due by the given time, and those deferred beyond it.
+ */
 export async function countInQueue(
   connection: Connection,
   message: MessageKey,
@@ -214,7 +219,7 @@ const selectAdmissible = statement<{ ordinal: number; variables: Values | null }
    limit $5`,
 );
 
-/** Those that `admitRecipients` would let into the queue, each with its own values. */
+/** The recipients that `admitRecipients` would put into the queue, each with its own values. */
 export async function listAdmissible(
   connection: Connection,
   message: MessageKey,
@@ -230,7 +235,7 @@ const selectContent = statement<{ content: unknown }>(
   'select content from message_contents where organization_id = $1 and message_id = $2',
 );
 
-/** What a message says, as its channel stored it; null once it was erased. */
+/** The content of a message as its channel stored it; null once it is erased. */
 export async function findMessageContent(connection: Connection, message: MessageKey): Promise<unknown> {
   const [row] = await connection.rows(selectContent, [message.organizationId, message.messageId]);
   return row?.content ?? null;
@@ -238,18 +243,18 @@ export async function findMessageContent(connection: Connection, message: Messag
 
 export type Admission = {
   channel: SendingChannel;
-  /** Ordinals, the second one not included. */
+  /** Ordinals; `to` is not included. */
   from: number;
   to: number;
-  /** Null for all of them. */
+  /** Null for no limit. */
   countMax: number | null;
   contentBytes: number;
   at: Date;
 };
 
 /**
- * Lets recipients into the queue, the first ones of the given ordinals, and returns theirs. The dropped and the erased
- * are passed over.
+ * Puts recipients into the queue, the lowest of the given ordinals first, and returns their ordinals. Dropped and
+ * erased recipients are skipped.
  */
 export async function admitRecipients(
   connection: Connection,
@@ -269,7 +274,7 @@ export async function admitRecipients(
   return rows.map(({ ordinal }) => ordinal);
 }
 
-/** Takes what waits out of the workers' sight, or puts it back. */
+/** Hides the waiting jobs from the workers, or shows them again. */
 export async function holdInQueue(
   connection: Connection,
   message: MessageKey,
@@ -283,7 +288,7 @@ export async function holdInQueue(
   );
 }
 
-/** Says how many a campaign's message goes to, and returns about how many octets it has. */
+/** Stores how many recipients a campaign's message has, and returns its approximate size in bytes. */
 export async function completeCampaignMessage(
   connection: Connection,
   message: MessageKey,
@@ -304,8 +309,9 @@ export async function completeCampaignMessage(
 }
 
 /**
- * From now on nobody is written to who was not yet. What a worker has claimed stays with it: it looks once more before
- * it hands anything off, and so does whoever claims it next, for which it must be in the workers' sight.
+ * Stops a message: no further recipient gets it. Jobs that a worker has claimed stay with it. The worker checks for the
+ * stop before each hand-off, and so does any worker that claims the job next. For this, claimed jobs that were hidden
+ * are shown to the workers again.
  */
 export async function stopMessage(
   connection: Connection,

@@ -26,16 +26,16 @@ export type ErasureTools = ChoreTools &
     recipientsMax?: number;
   };
 
-/** Recipients of one transaction. */
+/** Recipients that are erased in one transaction. */
 const defaultRecipientsMax = 500;
-/** A message that waits for its delivery needs its address: it is looked at again. */
+/** A message that is still queued needs its address. It is looked at again after this time. */
 const pendingRetryMs = 60 * 60_000;
-/** A message may have been accepted before the deletion and committed after it: it is there by then. */
+/** A message that was accepted before the deletion may be committed after it. By this time it has been. */
 const lastLookMs = 60_000;
 
 /**
- * Takes the addresses of deleted contacts out of the messages that were sent to them: whether they arrived stays, to
- * whom does not. What was sent after the deletion is somebody's new business and is left alone.
+ * Erases the addresses of deleted contacts from the messages that were sent to them. The outcome of each delivery is
+ * kept, the address is not. Messages sent after the deletion are left alone: the address may belong to a new contact.
  */
 export function startErasing(tools: ErasureTools): { stop: () => Promise<void> } {
   return startChore(tools, {
@@ -49,8 +49,8 @@ export function startErasing(tools: ErasureTools): { stop: () => Promise<void> }
 }
 
 /**
- * Erases some more of the address that has been due for longest. Returns whether there was one. One of which nothing can
- * be erased is put off by itself, so that it keeps no other, and no other organization's, from its turn.
+ * Erases another batch of recipients of the address that has been due longest. Returns false if no address is due. An
+ * address whose erasure fails is postponed on its own, so that it does not block other addresses or organizations.
  */
 export async function eraseNextAddress(tools: ErasureTools, at: Date): Promise<boolean> {
   const taken: Erasure[] = [];
@@ -65,7 +65,7 @@ export async function eraseNextAddress(tools: ErasureTools, at: Date): Promise<b
   } catch (cause) {
     const [erasure] = taken;
     if (erasure === undefined) throw cause;
-    // Fails as well where it is the database that is away.
+    // This also fails if the cause is that the database is down.
     await putOff(tools, erasure, at, cause);
     return true;
   }
@@ -93,14 +93,16 @@ async function eraseSome(
   const erased = await transaction.asOrganizations([organizationId], () =>
     erase(tools, transaction, erasure, at),
   );
-  // A campaign's message is many other people's, too.
+  // A campaign's message has other recipients too, so only this recipient's copies are deleted.
   const idsOf = (isCampaign: boolean) =>
     erased.filter(({ contactId }) => (contactId !== null) === isCampaign).map(({ messageId }) => messageId);
   await forgetMessages(transaction, organizationId, idsOf(false));
   await forgetCopies(transaction, organizationId, idsOf(true), address);
 }
 
-/** Erases some more of an address, and says when the next of it is to be erased. Returns the recipients that had it. */
+/**
+ * Erases the next batch of recipients of an address, and schedules the following batch. Returns the erased recipients.
+ */
 async function erase(
   tools: ErasureTools,
   transaction: Transaction,
@@ -123,7 +125,7 @@ async function erase(
       await continueByIndex(transaction);
       return erased;
     },
-    // Somebody may have the address again: what was sent to it before is no longer theirs.
+    // Another contact may have the address by now. Segments must not count the erased messages as sent to that contact.
     told: { contacts: [{ organizationId, contactId: null, addressKey: address }] },
   });
   const emptied = erased.flatMap(({ contactId, messageId }) => (contactId === null ? [messageId] : []));
@@ -138,7 +140,7 @@ async function erase(
     await postponeErasure(transaction, erasure, dateOf(lastLookAtMs));
     return erased;
   }
-  // What was delivered meanwhile may have bounced.
+  // Messages delivered since the deletion may have bounced and suppressed the address again.
   await eraseSuppressedAddresses(transaction, tools, [erasure]);
   await finishErasure(transaction, erasure);
   return erased;

@@ -4,15 +4,15 @@ import { type ChangedRecipient, type ChangedRow, toChanged } from '../recipients
 export type ErasedRecipients = {
   organizationId: string;
   addressKey: string;
-  /** What stands in its place afterwards. */
+  /** The value that replaces it. */
   erasedKey: string;
   beforeMessageId: string;
 };
 
 /**
- * Erases the address from recipients of messages of which nothing is in the queue any more, read off
- * recipients_address: every copy of a message names all whom it is for. A campaign's copies name one person each, so
- * that only the recipient's own matters. Returns them.
+ * Erases the address from recipients, found by the index recipients_address, and returns them. Messages that still have
+ * a job in the queue are left out, since every copy of a message names all its recipients. A copy of a campaign names
+ * one recipient only, so there only that recipient's own job counts.
  */
 export async function eraseRecipients(
   connection: Connection,
@@ -35,7 +35,7 @@ export async function eraseRecipients(
        )
        update recipients r
        set address = '', address_key = $5, variables = null, diagnostic = null, remote = null,
-         -- One that was not let into the queue yet is passed over from now on.
+         -- A recipient that is not in the queue yet is dropped, and will never be queued.
          drop_reason = case
            when r.contact_id is not null and r.status = 'sent' and r.handed_off_at is null
              then coalesce(r.drop_reason, 'contact_deleted')
@@ -52,7 +52,7 @@ export async function eraseRecipients(
   return rows.map(toChanged);
 }
 
-/** Whether mail to the address, sent before, still waits for its delivery. */
+/** Whether messages to the address, sent before the deletion, are still queued. */
 export async function hasPendingRecipients(
   connection: Connection,
   { organizationId, addressKey, beforeMessageId }: ErasedRecipients,
@@ -70,8 +70,8 @@ export async function hasPendingRecipients(
 }
 
 /**
- * Deletes the contents of messages, which name their recipients. The subject, too, may speak to somebody by name: it
- * goes once no recipient is known any more.
+ * Deletes the contents of messages, since they name their recipients. A subject may contain a name too, and is deleted
+ * once the last recipient of the message has been erased.
  */
 export async function eraseMessages(
   connection: Connection,

@@ -12,8 +12,10 @@ import { textOfKey, uniqueMessages } from '../keys.ts';
 import { findAddressKeys, raiseStatuses, type ReportedChange } from '../recipients/store.ts';
 
 /**
- * Feedback: what is heard of a recipient after the hand-off. Reports come late, twice and out of order; each is
- * applied once, and none moves a status down.
+ * Feedback: what is heard of a recipient after the hand-off. Reports arrive late, twice and out of order. A report
+ * changes a recipient only if its status has a higher rank than the recipient's (`statusRanks`), so a repeated report
+ * changes nothing. One exception: `sent`, of the lowest rank, says that a hand-off took place. It settles an uncertain
+ * one and turns `delayed` into `sent`, but leaves every other status as it is.
  */
 
 /** One report, normalised at the edge where it arrived. */
@@ -24,17 +26,18 @@ export type FeedbackTools = SuppressionTools &
   FeedbackListeners &
   RecipientTools & { database: Database };
 
-/** Who is told of changes after their commit. */
+/** Called after a commit. */
 export type FeedbackListeners = {
-  /** Of those that may have changed recipients of a campaign. */
+  /** Recipients of a campaign may have changed. */
   onCampaignProgress: () => void;
-  /** Of those that changed what segments ask of contacts. */
+  /** Something that conditions of segments ask about contacts has changed. */
   onContactsChanged: () => void;
 };
 
 /**
- * A report that changes nothing is not counted again; but whoever it speaks of is suppressed all the same, since an
- * earlier one may have been of another kind.
+ * Applies reports in a transaction of their own. If several name one recipient, only the one with the highest status is
+ * applied. A report that changes nothing is not counted for the reputation again, but it can still suppress the
+ * address: the report before it may have been of a kind that does not.
  */
 export async function applyReports(
   tools: FeedbackTools,
@@ -49,8 +52,8 @@ export async function applyReports(
 }
 
 /**
- * The same as a part of a transaction; `onCampaignProgress` is left to whoever commits it, and so is
- * `onContactsChanged` if it returns true.
+ * The same within the caller's transaction. After the commit the caller must call `onCampaignProgress`, and
+ * `onContactsChanged` if this returned true.
  */
 export async function applyReportsWithin(
   transaction: Transaction,
@@ -91,7 +94,7 @@ export async function applyReportsWithin(
   return haveContactsChanged;
 }
 
-/** One a recipient: of several rows for one, an update takes any. */
+/** At most one report for each recipient: an update that is given several rows for one recipient picks any of them. */
 function strongestReports(reports: readonly Report[]): Report[] {
   const strongest = new Map<string, Report>();
   for (const report of reports) {
@@ -103,7 +106,7 @@ function strongestReports(reports: readonly Report[]): Report[] {
   return [...strongest.values()];
 }
 
-/** What is not known of a report is not of ours, or was erased. */
+/** Reports whose recipient is not known are left out: it is not ours, or it was erased. */
 async function findFates(transaction: Transaction, reports: readonly Report[]): Promise<ReportedFate[]> {
   const addressKeys = new Map(
     (

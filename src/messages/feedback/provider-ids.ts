@@ -5,19 +5,20 @@ import type { Secrets } from '../../platform/secrets.ts';
 import type { RecipientKey } from '../keys.ts';
 
 /**
- * What stands for the provider's id where a hand-off was cut off before it was known: the number, as a keyed hash. It
- * tells that there was one to that number, and is looked at before they are searched for.
+ * The provider id that is stored for a hand-off that was cut off before the provider's own id was known: a keyed hash
+ * of the phone number. It records that there was such a hand-off to the number, and saves a search for them where there
+ * was none.
  */
 export function uncertainId(secrets: Secrets, address: string): string {
   return `?${secrets.keyedHash(address, 'uncertain hand-off').toString('base64url')}`;
 }
 
-/** Longer than any network keeps a text that it cannot deliver: nothing is told of it afterwards. */
+/** Longer than any network keeps a text that it cannot deliver: no receipt comes later than this. */
 export const providerIdMaxAgeMs = 8 * 24 * 60 * 60_000;
 
 /**
- * Under which id a provider knows a message. Providers begin anew with their numbers now and then: an id stands for
- * the last message that had it.
+ * The id by which a provider knows a message. Providers restart their numbering now and then, so an id belongs to the
+ * last message that was given it.
  */
 export type ProviderId = { job: RecipientKey; channel: SendingChannel; providerMessageId: string };
 
@@ -64,7 +65,7 @@ const selectAll = statement<{
    where channel = $1 and provider_message_id = any ($2::text[])`,
 );
 
-/** Whose ids these are; those that nobody knows are missing. */
+/** The jobs that these ids belong to. Unknown ids are left out. */
 export async function findByProviderIds(
   connection: Connection,
   channel: SendingChannel,
@@ -79,7 +80,10 @@ export async function findByProviderIds(
   );
 }
 
-/** Competes with hand-offs under an id that is given once more, and skips it. By provider_ids_created. */
+/**
+ * A hand-off that is given an old id again may hold the row; such rows are skipped. Uses the index
+ * provider_ids_created.
+ */
 const deleteOld = unpreparedStatement(
   `with old as (
      select channel, provider_message_id
@@ -94,7 +98,7 @@ const deleteOld = unpreparedStatement(
    returning true as is_deleted`,
 );
 
-/** Housekeeping: what no provider reports on any more. */
+/** Housekeeping: deletes the ids for which no report can arrive any more. */
 export async function deleteOldProviderIds(
   connection: Connection,
   before: Date,

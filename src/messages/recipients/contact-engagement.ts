@@ -1,22 +1,22 @@
 import { lowestIdAt } from '../../platform/ids.ts';
 import { allOf, type Predicate, toPredicate } from '../../platform/postgres/predicate.ts';
 
-/** What can be asked of what was sent to a contact: whether any of its messages came this far. */
+/** Conditions about the messages sent to a contact: whether any of them got this far. */
 export const engagementActions = ['delivered', 'opened', 'clicked', 'bounced'] as const;
 
 export type EngagementAction = (typeof engagementActions)[number];
 
 /**
- * What is heard of a message later than this after its acceptance is not looked for where a time is given: the
- * partitions before are not read. Fewer days would lose opens of mail that lay unread, more would read partitions
- * in which next to nothing is found.
+ * Where a condition gives a time, messages accepted earlier than this before it are not searched, so that their
+ * partitions are not read. Fewer days would miss opens of mail that lay unread; more would read partitions in which
+ * almost nothing is found.
  */
 const reportedWithinMs = 90 * 86_400_000;
 
 /**
- * Each action's rows and when it took place. An open survives a complaint in its own column, and a click is an open
- * too. Whoever unsubscribed or complained had the message. A delivery has no time of its own that later statuses
- * leave alone: the hand-off stands for it.
+ * For each action, the condition on a recipient's row and the time of the action. An open has a column of its own,
+ * which a later complaint does not overwrite; a click is an open too. A recipient that unsubscribed or complained has
+ * received the message. The time of a delivery is overwritten by later statuses, so the time of the hand-off is used.
  */
 const actions: Readonly<Record<EngagementAction, { condition: Predicate; at: string }>> = {
   delivered: {
@@ -30,23 +30,23 @@ const actions: Readonly<Record<EngagementAction, { condition: Predicate; at: str
 
 export type Engagement = {
   action: EngagementAction;
-  /** Not counted is what took place before. */
+  /** Earlier actions do not count. */
   since: Date | null;
-  /** The message of a campaign, if only that one counts. */
+  /** A campaign's message, if only that one counts. */
   messageId: string | null;
 };
 
-/** The columns of the contact that is asked about, the address in normalised form. */
+/** SQL for the columns of the contact; the address in normalised form. */
 export type ContactColumns = { organizationId: string; id: string; addressKey: string };
 
 /**
- * True where the action was seen on a message to a contact; never null. `bind` makes a value a parameter and
- * returns its placeholder.
+ * SQL that is true if the action took place on a message to the contact, and is never null. `bind` makes a value a
+ * parameter and returns its placeholder.
  *
- * A campaign's recipients are contacts: they are found by the index recipients_contact, whatever became of their
- * addresses since. Those of other messages are addresses, whoever has them now. An address is found by the index
- * recipients_address, whose collation is the database's. No address of an email is a phone number, so that the channel
- * need not be looked up.
+ * A campaign's recipients are contacts. They are found by the index recipients_contact, even if their addresses have
+ * changed since. Recipients of other messages are addresses and count for the contact that has the address now. They
+ * are found by the index recipients_address, whose collation is the database's. An email address is never a phone
+ * number, so the channel need not be looked up.
  */
 export function hasEngaged(
   { action, since, messageId }: Engagement,

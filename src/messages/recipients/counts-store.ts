@@ -16,7 +16,7 @@ const insertAll = statement(
 
 export type Slice = MessageKey & { slice: number };
 
-/** `id` is the change's; of one that names several slices it stands with each of them. */
+/** `id` is that of the change. If a change names several slices, each has the same id. */
 export type ChangedSlice = Slice & { id: string };
 
 export async function insertChanges(connection: Connection, changes: readonly ChangedSlice[]): Promise<void> {
@@ -55,9 +55,9 @@ const takeAll = statement<TakenRow>(
 );
 
 /**
- * Takes so many changes, the oldest first, off recipient_changes_oldest, and returns the slices that they speak of, each
- * once, with the oldest change that names it. Not all of them may be counted: they come an organization's after
- * another's, in turns, and the oldest of each first. In any other order some would wait for as long as others change.
+ * Takes the oldest changes, by the index recipient_changes_oldest, and returns the slices that they name: each once,
+ * with the oldest change that names it. Since not all may be counted, organizations take turns, and the oldest slices
+ * of each come first. In any other order some slices would wait for as long as others keep changing.
  */
 export async function takeChanges(
   connection: Connection,
@@ -92,7 +92,7 @@ const lockAll = statement(
    for update of n`,
 );
 
-/** In their order, so that two that count cannot deadlock. */
+/** Locked in their order, so that two transactions cannot deadlock. */
 export async function lockCounts(connection: Connection, slices: readonly Slice[]): Promise<void> {
   const values = sliceColumns(slices);
   await Promise.all([connection.rows(insertMissing, values), connection.rows(lockAll, values)]);
@@ -103,8 +103,8 @@ function countOf(...fates: RecipientFate[]): string {
 }
 
 /**
- * Of those who were written to. A complaint and an unsubscription say that the message came; an open is kept apart
- * from the status, which it does not survive.
+ * Counts recipients that were written to. A complaint or an unsubscription implies that the message arrived. An open
+ * has a column of its own, since a later status replaces the status `opened`.
  */
 const recountAll = statement(
   'recipient_counts_recount',
@@ -176,17 +176,16 @@ const selectHandedOff = statement(
    limit 1`,
 );
 
-/** Whether anybody was handed the message, as far as it was counted. */
+/** Whether the message was handed off to any recipient, according to the counts. */
 export async function hasHandedOff(connection: Connection, message: MessageKey): Promise<boolean> {
   const rows = await connection.rows(selectHandedOff, [message.organizationId, message.messageId]);
   return rows.length > 0;
 }
 
 /**
- * How many of a campaign's recipients met which fate. Whoever is done is in exactly one of `delivered` (those who
- * opened, clicked, complained or unsubscribed afterwards among them), `bounced`, `failed`, `dropped`, `uncertain` and
- * `unconfirmed` (the channel's provider has it, and has told nothing since);
- * the others say what else is known of them.
+ * A campaign's recipients by fate. A recipient that is done is counted in exactly one of `delivered` (including those
+ * who opened, clicked, complained or unsubscribed afterwards), `bounced`, `failed`, `dropped`, `uncertain` and
+ * `unconfirmed` (the provider has taken the message and reported nothing since). The other fields count in addition.
  */
 export type RecipientSums = {
   handedOff: number;
@@ -203,7 +202,7 @@ export type RecipientSums = {
   unconfirmed: number;
 };
 
-/** By the id of the message, off the primary key; one of which nothing was counted yet is missing. */
+/** By message id, found by the primary key. Messages without counts are missing. */
 export async function sumRecipientCounts(
   connection: Connection,
   organizationId: string,
@@ -230,7 +229,7 @@ const selectUncounted = statement(
   'select from recipient_changes where organization_id = $1 and message_id = $2 limit 1',
 );
 
-/** Whether recipients of a campaign have changed since they were counted; looks at the changes of all. */
+/** Whether recipients of a campaign have changed since they were counted. Reads the changes of all campaigns. */
 export async function hasUncounted(connection: Connection, message: MessageKey): Promise<boolean> {
   const rows = await connection.rows(selectUncounted, [message.organizationId, message.messageId]);
   return rows.length > 0;

@@ -4,21 +4,22 @@ import * as store from './counts-store.ts';
 import type { MessageKey, RecipientKey } from '../keys.ts';
 
 /**
- * How many recipients of a campaign have come how far. Nobody counts up or down: whoever changes recipients leaves a
- * row that says in which slices, in the same transaction, and those slices are counted again soon afterwards. So the
- * counts cannot drift, and cost a few microseconds a recipient.
+ * The counts of a campaign's recipients by fate. No counter is incremented: a transaction that changes recipients
+ * inserts a row that names the changed slices, and these slices are counted again soon afterwards. So the counts cannot
+ * drift. They cost a few microseconds a recipient.
  */
 
-/** Recipients of one slice, by ordinal. Fewer would make more sums to be read, more would take longer to be counted. */
+/** Recipients in one slice, by ordinal. With fewer, more rows must be summed; with more, each count takes longer. */
 export const sliceSize = 1_000;
 
 /**
- * Of so many recipients of a slice that have the same fate it is kept which they are. With fewer, whoever looks for a
- * rare one reads a thousand rows for each; with more, the counts grow larger than what they spare.
+ * If at most this many recipients of a slice have the same fate, their ordinals are stored too. With fewer, a search
+ * for a rare fate reads a thousand rows for each recipient found; with more, the counts grow larger than what they
+ * save.
  */
 const ordinalsMax = 20;
 
-/** To be called in the transaction that changes these recipients; those of other messages are left out. */
+/** To be called in the transaction that changes these recipients. Only those of campaigns may be given. */
 export async function noteRecipientChanges(
   transaction: Transaction,
   newId: NewId,
@@ -40,8 +41,8 @@ export async function noteRecipientChanges(
 }
 
 /**
- * Taken by one transaction, and counted by it: a slice takes a few milliseconds. What it does not count it puts back
- * under its old id: as the oldest it is taken again before all that changes meanwhile.
+ * Changes that one transaction takes and counts; a slice takes a few milliseconds. Changes that it does not count are
+ * put back under their old ids: being the oldest, they are taken before newer ones.
  */
 const defaultChangesMax = 200;
 const defaultSlicesMax = 50;
@@ -55,7 +56,7 @@ export type CountingTools = {
 
 export type Counted = { hasCounted: boolean; hasMore: boolean };
 
-/** Counts slices again in which something changed, and says whether there may be more of them. */
+/** Counts changed slices again, and returns whether there may be more. */
 export async function countChangedRecipients(tools: CountingTools): Promise<Counted> {
   const { changesMax = defaultChangesMax, slicesMax = defaultSlicesMax } = tools;
   return tools.database.transactionByIndex(async (transaction) => {
@@ -66,7 +67,7 @@ export async function countChangedRecipients(tools: CountingTools): Promise<Coun
     await transaction.asOrganizations(organizationIds, async () => {
       if (counted.length > 0) {
         await store.lockCounts(transaction, counted);
-        // A statement of its own, so that it sees what was committed before the locks were to be had.
+        // A statement of its own, so that it sees everything committed before it got the locks.
         await store.recount(transaction, counted, { sliceSize, ordinalsMax });
       }
       if (left.length > 0) await store.insertChanges(transaction, left);

@@ -12,56 +12,61 @@ import { lockMessagesOf, refreshMessages } from '../status-store.ts';
 import { type ChangedRecipient, lockRecipientsOf } from './store.ts';
 
 /**
- * The one place where recipients change. Outcomes, reports, opens and clicks, opt-outs, erasures and recipients that
- * are dropped at once differ in the statement that writes them, which the caller hands in. What belongs to it, in the
- * same transaction, is the same for all and is done here:
+ * The only place where recipients change. Outcomes, reports, opens and clicks, opt-outs, erasures and recipients that
+ * are dropped at once differ in the statement that writes them, which the caller passes. What must follow in the same
+ * transaction is the same for all, and is done here:
  *
- * 1. Messages and then recipients are **held**, each in the order of their keys, where somebody else may change the
- *    same ones: two transactions that took them in different orders would deadlock.
- * 2. The statement **writes**, and says which recipients it changed.
- * 3. The status of transactional messages is **read off** their recipients anew, and a campaign's slices are noted, to
- *    be **counted again**. Contacts of whom segments may think otherwise now are noted. Addresses are **suppressed**,
- *    and what speaks against the organization is **counted**.
+ * 1. Messages and then recipients are **locked**, each in the order of their keys, where another transaction may change
+ *    the same ones: two transactions that locked them in different orders would deadlock.
+ * 2. The statement **writes**, and returns the recipients that it changed.
+ * 3. The status of transactional messages is **computed** again from their recipients. Slices of campaigns are
+ *    **noted**, to be counted again, and so are contacts, whose segments may have to change. Addresses are
+ *    **suppressed**. Bounces and complaints are **counted** for the organization's reputation.
  */
 export type RecipientTools = {
   newId: NewId;
-  /** Is handed every change, within its transaction: what is told to others about recipients is written down here. */
+  /** Called with every change, within its transaction, to store what other systems are to be told about recipients. */
   outbox?: (transaction: Transaction, changed: readonly ChangedRecipient[]) => Promise<void>;
 };
 
 export type RecipientChange = {
   at: Date;
-  /** Under whose role it is done; left out where the transaction is under one, or serves all organizations at once. */
+  /**
+   * The organizations under whose role it runs. Left out where the transaction already has a role, or works for all
+   * organizations at once.
+   */
   organizationIds?: readonly string[];
   holds?: { messages: readonly MessageKey[]; recipients: readonly RecipientKey[] };
   write: () => Promise<readonly ChangedRecipient[]>;
-  /** Left out where the change says nothing of how far a message has come. */
+  /** Left out where the change does not affect the status of messages. */
   channelOf?: (recipient: RecipientKey) => MessageChannel;
   told: ToldChange;
   judgement?: Judgement;
-  /** Statements that are sent along, given the keys of those that were changed. */
+  /** Further statements to send in the same round trip, given the keys of the changed recipients. */
   alongside?: (changed: ReadonlySet<string>) => Promise<unknown>[];
-  /** It is the last of its transaction: the commit is sent along, too. */
+  /** The change is the last of its transaction, so the commit is sent in the same round trip. */
   isLast?: boolean;
 };
 
-/** Of whom segments may think otherwise: those of these recipients that were changed, or these contacts. */
+/**
+ * The contacts whose segments may change: those of these recipients, as far as they were changed, or these contacts.
+ */
 export type ToldChange = { recipients: readonly RecipientKey[] } | { contacts: readonly MessagedContact[] };
 
 export type Judgement = {
   tools: SuppressionTools & ReputationTools;
   channelOf: (recipient: RecipientKey) => MessageChannel;
-  /** Given the keys of those that were changed. */
+  /** Called with the keys of the changed recipients. */
   judge: (changed: ReadonlySet<string>) => Promise<JudgedFates>;
 };
 
-/** What outcomes or reports say of addresses, and of the organization that writes to them. */
+/** What outcomes or reports mean for the suppression of addresses, and for the organization's reputation. */
 export type JudgedFates = {
   suppressing: readonly ReportedFate[];
   counted: readonly (ReportedFate & { wasHandedOff: boolean })[];
 };
 
-/** Returns whether whoever keeps segments is to be woken after the commit. */
+/** If it returns `haveContactsChanged`, the work of segments must be woken after the commit. */
 export async function changeRecipients(
   transaction: Transaction,
   tools: RecipientTools,
@@ -83,7 +88,7 @@ export async function changeRecipients(
       return Promise.resolve();
     }),
   );
-  // Outside of the role, which may not suspend the organization.
+  // Not under the organization's role, which must not suspend the organization.
   await Promise.all(countFatesOf(transaction, change, judged));
   return written;
 }
@@ -105,7 +110,7 @@ async function writeChange(
   ]);
   const keys = new Set(changed.map(textOfKey));
   const transactional = changed.filter(({ contactId }) => contactId === null);
-  // All of it is sent at once, unless a bounce has to be looked into.
+  // All statements are sent at once, unless a bounce needs a query first.
   const [haveContactsChanged] = await Promise.all([
     tellOfContacts(transaction, tools.newId, listeners, contactsOf(told, changed)),
     ...(channelOf === undefined ? [] : [...groupBy(transactional, channelOf)]).map(([channel, recipients]) =>

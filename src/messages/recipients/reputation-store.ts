@@ -31,7 +31,7 @@ export async function addFates(
   ]);
 }
 
-/** Since that time: a row an hour and shard, read off the primary key. */
+/** Sums the counts since that time. There is one row for each hour and shard, found by the primary key. */
 export async function sumFates(
   connection: Connection,
   organizationId: string,
@@ -51,14 +51,14 @@ export async function sumFates(
   return row ?? { sent: 0, bounced: 0, complained: 0 };
 }
 
-/** The count begins anew. */
+/** Deletes the counts, so that counting starts at zero. */
 export async function forgetFates(connection: Connection, organizationId: string): Promise<void> {
   await connection.rows(unpreparedStatement('delete from reputation_counts where organization_id = $1'), [
     organizationId,
   ]);
 }
 
-/** Read off reputation_counts_hour. Skips what another node is deleting. */
+/** Uses the index reputation_counts_hour, and skips rows that another node is deleting. */
 const deleteOld = unpreparedStatement(
   `with old as (
      select organization_id, hour, shard

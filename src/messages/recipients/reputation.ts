@@ -7,15 +7,15 @@ import * as store from './reputation-store.ts';
 import type { ReportedFate } from './suppressing.ts';
 
 /**
- * The reputation guard. Mail servers judge an installation by all that comes out of it: an organization that writes
- * to many addresses which do not exist, or which complain, would take the others down with it. Over a rolling day it
- * is warned of, and then suspended for email until the operator lifts that; the count begins anew with the lift.
+ * The reputation guard. Mail servers judge an installation by everything it sends: an organization that writes to many
+ * addresses that do not exist, or whose recipients complain, harms all others. Its rates over a rolling day lead first
+ * to a warning, and then to its suspension for email until the operator lifts it. Counting then starts again at zero.
  */
 export type ReputationTools = { clock: Clock; log: Log; random: () => number };
 
 const dayMs = 24 * 60 * 60 * 1_000;
 
-/** Below it a handful of typing errors would be a rate. */
+/** With fewer hand-offs, a handful of mistyped addresses would already be a high rate. */
 const sentMin = 500;
 /** Shares of what was handed off. */
 export const reputationLimits = {
@@ -25,7 +25,7 @@ export const reputationLimits = {
 
 const shards = 8;
 
-/** What hand-offs and reports make of an organization's day. Only addresses that do not exist count as bounces. */
+/** Adds hand-offs and reports to an organization's counts. Only addresses that do not exist count as bounces. */
 export async function countFates(
   transaction: Transaction,
   tools: ReputationTools,
@@ -35,7 +35,8 @@ export async function countFates(
   if (judgement === null) return;
   const counts = new Map<string, store.FateCounts>();
   for (const { job, addressKey, status, failure, wasHandedOff } of fates) {
-    // Neither way: what is rehearsed suspends nobody, and hides no bounce among many that were no mail at all.
+    // Simulated addresses count neither as bounces nor as hand-offs: they must not suspend an organization, nor lower
+    // its bounce rate.
     if (judgement.isSimulated(addressKey)) continue;
     const isBounced = status === 'bounced' && failure?.type === 'hard';
     const isComplained = status === 'complained';
@@ -77,7 +78,7 @@ async function guard(
   tools.log.warn({ organization_id: organizationId, ...day }, message);
 }
 
-/** What a day's counts call for; the rates are shares of what was handed off. */
+/** Decides on a warning or a suspension from a day's counts. The rates are shares of what was handed off. */
 export function judgeReputation({
   sent,
   bounced,
@@ -90,12 +91,12 @@ export function judgeReputation({
   return passes(reputationLimits.warn) ? 'warn' : 'good';
 }
 
-/** The operator has lifted a suspension: what came before is forgiven. */
+/** Called when the operator lifts a suspension: earlier counts no longer matter. */
 export async function forgiveReputation(connection: Connection, organizationId: string): Promise<void> {
   await store.forgetFates(connection, organizationId);
 }
 
-/** Housekeeping: what lies behind the rolling day. */
+/** Housekeeping: deletes counts older than the rolling day. */
 export async function deleteOldReputation(
   connection: Connection,
   atMs: number,

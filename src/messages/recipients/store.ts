@@ -5,7 +5,7 @@ import { keyColumns, type RecipientKey, recipientKey, toKey } from '../keys.ts';
 import type { RecipientStatus } from '../schema.ts';
 import { rankOf } from '../status.ts';
 
-/** A recipient of whom something was written: the contact if it is a campaign's, and the normalised address. */
+/** A recipient whose row was changed: with its contact if the message is a campaign's, and its normalised address. */
 export type ChangedRecipient = RecipientKey & { contactId: string | null; addressKey: string };
 
 /** For `toChanged`. */
@@ -21,10 +21,10 @@ export function toChanged(row: ChangedRow): ChangedRecipient {
   return { ...toKey(row), contactId: row.contact_id, addressKey: row.address_key };
 }
 
-/** What a remote side said, as it is kept with the recipient. */
+/** The remote side's reply, as stored with the recipient. */
 export type Failure = {
   type: 'hard' | 'soft';
-  /** Of the channel's own reasons. */
+  /** One of the channel's own reasons. */
   class: string;
   smtpCode: number | null;
   enhancedCode: string | null;
@@ -43,9 +43,9 @@ const lockRecipients = statement(
 );
 
 /**
- * Holds recipients until the transaction ends, in the order of their keys: an update takes them in whatever order its
- * plan finds them, and what settles a campaign does not hold its message, which whoever reports on it does. Taken
- * after the messages.
+ * Locks recipients until the transaction ends, in the order of their keys. An update alone would lock them in whatever
+ * order its plan finds them, and two transactions could deadlock. Locks on messages do not prevent it: settling a
+ * campaign's jobs takes none, while applying reports does. To be called after messages are locked.
  */
 export async function lockRecipientsOf(connection: Connection, jobs: readonly RecipientKey[]): Promise<void> {
   if (jobs.length < 2) return;
@@ -64,9 +64,9 @@ const applyReports = statement<ChangedRow>(
    set
      status = case when report.status = 'sent' and r.status <> 'delayed' then r.status else report.status end,
      status_at = case when report.status = 'sent' and r.status <> 'delayed' then r.status_at else $4 end,
-     -- A delay settles nothing of a hand-off that was cut off.
+     -- A delay does not tell whether a hand-off that was cut off took place.
      uncertain = r.uncertain and report.status = 'delayed',
-     -- It may be here before the outcome of the hand-off that it speaks of.
+     -- A report may arrive before the outcome of its hand-off is written.
      handed_off_at = coalesce(r.handed_off_at, $4),
      opened_at = case when report.status in ('opened', 'clicked') then coalesce(r.opened_at, $4) else r.opened_at end,
      clicked_at = case when report.status = 'clicked' then coalesce(r.clicked_at, $4) else r.clicked_at end,
@@ -74,7 +74,7 @@ const applyReports = statement<ChangedRow>(
      failure_class = coalesce(report.failure_class, r.failure_class),
      smtp_code = coalesce(report.smtp_code, r.smtp_code),
      enhanced_code = coalesce(report.enhanced_code, r.enhanced_code),
-     -- Remote servers like to name the address, which may have been erased.
+     -- Remote servers often repeat the address, which may have been erased here.
      diagnostic = case when r.address <> '' then coalesce(report.diagnostic, r.diagnostic) end,
      remote = case when r.address <> '' then coalesce(report.remote, r.remote) end
    from unnest(
@@ -88,13 +88,13 @@ const applyReports = statement<ChangedRow>(
      and r.drop_reason is null
      and (
        ${rankOf('report.status')} > ${rankOf('r.status')}
-       -- It says that a hand-off took place that nobody was sure of, or whose outcome is still to be written.
+       -- "sent" says that a hand-off took place that was uncertain, or whose outcome is not written yet.
        or (report.status = 'sent' and r.status in ('sent', 'delayed') and (r.uncertain or r.handed_off_at is null))
      )
    returning r.organization_id, r.message_id, r.ordinal, r.contact_id, r.address_key`,
 );
 
-/** Raises statuses by reports; returns those that changed. A dropped recipient gets none. */
+/** Applies reports to recipients and returns those that changed. Dropped recipients do not change. */
 export async function raiseStatuses(
   connection: Connection,
   reports: readonly ReportedChange[],
@@ -135,7 +135,9 @@ export async function findAddressKeys(
   return rows.map((row) => ({ ...toKey(row), addressKey: row.address_key }));
 }
 
-/** Those of these that answer a text of their recipient, who may have stopped everything else by it. */
+/**
+ * Those of the jobs that answer a text of their recipient. Such an answer may go out although that text was an opt-out.
+ */
 export async function findAnswers(connection: Connection, jobs: readonly Job[]): Promise<Set<Job>> {
   if (jobs.length === 0) return new Set();
   const rows = await connection.rows(
@@ -152,8 +154,9 @@ export async function findAnswers(connection: Connection, jobs: readonly Job[]):
 }
 
 /**
- * Those addresses (by index) of which the last so many messages all ended in a soft bounce; those that have not ended,
- * or failed for what they were, say nothing. Read off recipients_address, a few rows each.
+ * The addresses, as indexes, whose last `length` messages all ended in a soft bounce. Messages that have not ended, or
+ * that failed for a reason of their own, do not count. Reads a few rows for each address by the index
+ * recipients_address.
  */
 export async function findSoftRuns(
   connection: Connection,

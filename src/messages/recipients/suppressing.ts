@@ -6,10 +6,10 @@ import type { RecipientKey } from '../keys.ts';
 import { type Failure, findSoftRuns } from './store.ts';
 
 /**
- * Who must not be written to again. An address that does not exist is suppressed at its first bounce, and so is
- * whoever complained; one that cannot take mail at the moment, after a run of messages that all ended so; and a
- * message that was refused for what it is says nothing about the address. The simulator's addresses have the same
- * outcome every time: none of it suppresses them.
+ * Which addresses are suppressed because of an outcome or a report. An address that does not exist is suppressed at its
+ * first bounce, and one that complained at once. An address that cannot take mail at the moment is suppressed after a
+ * run of messages that all bounced softly. A refusal that concerns the message says nothing about the address.
+ * Addresses of the simulator have the same outcome every time and are never suppressed.
  */
 export type ReportedFate = {
   job: RecipientKey;
@@ -18,7 +18,10 @@ export type ReportedFate = {
   failure: Failure | null;
 };
 
-/** Fewer would shut out a mailbox that was full for a week; more would be seen by its provider as a nuisance. */
+/**
+ * Fewer would shut out a mailbox that was full for a week. With more, the mailbox provider would see the sender as a
+ * nuisance.
+ */
 const softRunLength = 5;
 
 export async function suppressByFate(

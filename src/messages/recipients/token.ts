@@ -3,9 +3,9 @@ import { isEqualDigest, type Secrets } from '../../platform/secrets.ts';
 import type { RecipientKey } from '../keys.ts';
 
 /**
- * What links in a copy say of whose copy it is: organization, message and ordinal, and a keyed hash of them. It holds
- * no address, and who has seen one cannot make another. A token that tells of opens and clicks, which is handed on with
- * every link that somebody shares, does not unsubscribe.
+ * The token in links of a copy that says whose copy it is: organization, message and ordinal, and a keyed hash of them.
+ * It contains no address, and cannot be forged by somebody who has seen another. Tokens for tracking and for
+ * unsubscribing differ: a tracking token is passed on with every shared link, and must not unsubscribe the recipient.
  */
 export type TokenPurpose = 'tracking' | 'unsubscribe';
 
@@ -15,15 +15,15 @@ const namedBytes = 2 * uuidBytes + ordinalBytes;
 /** 96 bits: guessing at a million a second takes longer than the sun has. */
 const signatureBytes = 12;
 const tokenBytes = namedBytes + signatureBytes;
-/** Three bytes make four characters, so that no bits are left over and each token has one spelling. */
+/** Three bytes make four characters. No bits are left over, so each token has only one spelling. */
 const tokenPattern = new RegExp(`^[A-Za-z0-9_-]{${(tokenBytes / 3) * 4}}$`);
 /** PostgreSQL's largest `integer`. */
 const ordinalMax = 2_147_483_647;
 
-/** Which part of the hash signs for which purpose; neither tells anything about the other. */
+/** Where in the hash the signature for each purpose starts. Neither part reveals anything about the other. */
 const signatureStarts: Readonly<Record<TokenPurpose, number>> = { tracking: 0, unsubscribe: signatureBytes };
 
-/** The tokens of one copy, 64 characters of base64url (RFC 4648 §5) each. Throws if that is no recipient's key. */
+/** The tokens of one copy, 64 characters of base64url (RFC 4648 §5) each. Throws if the key cannot be a recipient's. */
 export function writeRecipientTokens(
   secrets: Secrets,
   recipient: RecipientKey,
@@ -43,7 +43,9 @@ export function writeRecipientTokens(
   return { tracking: write('tracking'), unsubscribe: write('unsubscribe') };
 }
 
-/** Whose copy a token speaks of, or null if this installation has not written it, or for another purpose. */
+/**
+ * The recipient that a token names, or null if the token was not made by this installation or is for another purpose.
+ */
 export function readRecipientToken(
   secrets: Secrets,
   purpose: TokenPurpose,
@@ -81,12 +83,12 @@ function readUuid(bytes: Buffer, start: number): string {
   return [hex.slice(0, 8), hex.slice(8, 12), hex.slice(12, 16), hex.slice(16, 20), hex.slice(20)].join('-');
 }
 
-/** Of a text: what its provider is given, to say of whom it reports. */
+/** The token that a provider of texts is given with a text, and returns in its reports. */
 export function writeReportToken(secrets: Secrets, recipient: RecipientKey): string {
   return writeRecipientTokens(secrets, recipient).tracking;
 }
 
-/** Null if this installation has not written it. */
+/** Null if the token was not made by this installation. */
 export function readReportToken(secrets: Secrets, token: string): RecipientKey | null {
   return readRecipientToken(secrets, 'tracking', token);
 }

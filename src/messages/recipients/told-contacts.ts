@@ -8,12 +8,12 @@ import type { Transaction } from '../../platform/postgres/database.ts';
 import type { RecipientStatus } from '../schema.ts';
 
 /**
- * Segments ask what became of messages. Whoever writes that tells, in the same transaction, which contacts it concerns,
- * so that these alone are looked at again: one row an organization and transaction, and none in organizations without
- * such a segment, for which it costs one look-up in an index a batch.
+ * Some segments have conditions about the outcomes of messages. A transaction that writes such outcomes records which
+ * contacts they concern, so that only these are looked at again: one row for each organization and transaction.
+ * Organizations without such a segment get no row; for them it costs one index look-up a batch.
  */
 
-/** For `tellOfContacts`; may be sent along with the statement that writes the recipients. */
+/** For `tellOfContacts`. May be sent in one round trip with the statement that writes the recipients. */
 export async function findListeners(
   transaction: Transaction,
   recipients: readonly { organizationId: string }[],
@@ -23,8 +23,8 @@ export async function findListeners(
 }
 
 /**
- * To be called in the transaction that changes these recipients, by index. Returns whether whoever keeps segments is to
- * be woken once it is committed.
+ * To be called in the transaction that changes these recipients. Returns whether the work of segments must be woken
+ * after the commit.
  */
 export async function tellOfContacts(
   transaction: Transaction,
@@ -36,7 +36,10 @@ export async function tellOfContacts(
   return told.length > 0 && insertChangesOfRecipients(transaction, newId, told);
 }
 
-/** Of what comes before a delivery no condition speaks, and none of these takes the place of what one speaks of. */
+/**
+ * No condition asks about the statuses before a delivery, and these never overwrite a status that a condition asks
+ * about.
+ */
 export function isToldOf(status: RecipientStatus | null): boolean {
   return status !== null && status !== 'sent' && status !== 'delayed';
 }
