@@ -10,12 +10,12 @@ import {
 } from '../messages/messages.ts';
 
 /**
- * Bounces and complaints that come back as mail. Every copy has a return path of its own, signed by us, so that the
- * address alone says whose it was: what the report says of recipients, and who says it, needs not be believed.
+ * Bounces and complaints that come back as mail. Every copy has a return path of its own, signed by us, so the address
+ * alone identifies the recipient. Neither the sender of a report nor what it says of its recipients has to be trusted.
  */
 export type BounceTools = FeedbackTools;
 
-/** Whether somebody's copy returns to this address. */
+/** Whether this address is the return path of a copy. */
 export async function acceptsReturnPath(tools: BounceTools, address: string): Promise<boolean> {
   return (await findCopy(tools, address)) !== null;
 }
@@ -29,7 +29,7 @@ async function findCopy(tools: BounceTools, address: string): Promise<RecipientK
   return { organizationId, ...token.reference };
 }
 
-/** Reads one mail that was sent to a return path, and writes down what it says of the copy. */
+/** Reads one mail that was sent to a return path, and applies what it reports of the copy. */
 export async function takeBounce(
   tools: BounceTools,
   mail: { recipient: string; source: Uint8Array },
@@ -73,7 +73,7 @@ function toReport(job: RecipientKey, recipient: ReportedRecipient): Report[] {
       return [{ job, status: 'delayed', failure: toFailure('soft', failureClass, reply) }];
     case 'delivered':
       return [{ job, status: 'delivered', failure: null }];
-    // Passed on to where nobody reports from: nothing more is known than before.
+    // The message was passed on to a server that sends no reports, so nothing new is known.
     case 'relayed':
     case 'expanded':
       return [];

@@ -33,15 +33,15 @@ import type { StoredEmailContent, StoredEmailDetails } from './stored.ts';
 export type BuiltEmail = {
   compiled: CompiledEmail;
   sender: { envelope: string; domain: SendingDomain };
-  /** The time in a signature is that of acceptance, like the date: a retry is the same to the octet. */
+  /** The time in a signature is that of acceptance, like the date, so that a retry is identical to the byte. */
   signatures: SignaturePlan | 'unreadable' | null;
   /** Null where all copies are the same. */
   personal: PersonalParts | null;
-  /** Where all copies are the same: the one copy, signed, and made once it is asked for. */
+  /** If all copies are the same: the one signed copy, made when it is first needed. */
   sharedCopy: Promise<Uint8Array[]> | null;
-  /** Where all copies have the same body: what their signatures say of it. */
+  /** If all copies have the same body: its digest for their signatures. */
   bodyDigest: string | null;
-  /** About what it takes in memory. */
+  /** Approximate size in memory. */
   sizeBytes: number;
   facts: { isShared: boolean; hasAttachments: boolean };
 };
@@ -50,7 +50,7 @@ export type BuildTools = {
   database: Database;
   secrets: Secrets;
   signText: SignText;
-  /** What links in mail begin with, unless the sending domain has a host of its own for them. */
+  /** The beginning of links in mail, unless the sending domain has a tracking host. */
   publicUrl: string;
 };
 
@@ -79,7 +79,8 @@ export async function buildEmail(
   const html = stored.html && tracking ? trackHtml(stored.html, tracking) : stored.html;
   const isTracked = html !== stored.html;
   const content: EmailContent = {
-    // Fixed at acceptance, like the date: a retry is the same message to the octet, and can be recognised as one.
+    // Fixed at acceptance, like the date, so that a retry is identical to the byte and can be recognised as the same
+    // message.
     messageId: `${message.messageId}@${from.domain}`,
     date: message.createdAt,
     from: { address: message.sender, name: details.fromName },
@@ -119,7 +120,7 @@ export async function buildEmail(
     sharedCopy: null,
     bodyDigest: null,
     sizeBytes: measureBody(compiled.body),
-    // A campaign's recipients may still be about to be written.
+    // More recipients of a campaign may still be inserted.
     facts: { isShared: message.isPersonalised || message.recipientCount > 1, hasAttachments },
   };
 }
@@ -163,7 +164,7 @@ export async function makeCopy(
   try {
     return await built.sharedCopy;
   } catch (cause) {
-    // The next recipient tries anew.
+    // The next recipient tries again.
     built.sharedCopy = null;
     throw cause;
   }
@@ -179,7 +180,7 @@ async function signCopy(built: BuiltEmail, filled: FilledEmail): Promise<Uint8Ar
   const { signatures } = built;
   if (signatures === 'unreadable') throw new Error('the DKIM key cannot be read');
   if (signatures === null) return listChunks(filled);
-  // Without holes in it the body is the same for all.
+  // Without placeholders the body is the same for all.
   if (built.compiled.body.reduced === null) {
     built.bodyDigest ??= await runInSteps(digestBodyInSteps(filled.body));
   }
@@ -189,7 +190,7 @@ async function signCopy(built: BuiltEmail, filled: FilledEmail): Promise<Uint8Ar
 /** Which copies get a return path of their own; all others return to their sender. */
 export type ReturnPathPolicy = 'always' | 'where_published' | 'never';
 
-/** Where a bounce of this one copy comes back to. */
+/** The return path of this copy. */
 export function envelopeSenderOf(
   tools: { secrets: Secrets; returnPaths: ReturnPathPolicy },
   built: BuiltEmail,

@@ -15,7 +15,7 @@ import type { StoredEmailContent, StoredEmailDetails } from './stored.ts';
 import type { Submission } from '../messages/messages.ts';
 import type { PreparedMessage, Sample, SampleCopy, TestCopy } from '../campaigns/campaigns.ts';
 
-/** What a copy of an email campaign says, before it is sent. */
+/** Sample copies of an email campaign, before it is sent. */
 
 type CopyInput<Copy extends SampleCopy> = { message: PreparedMessage; copy: Copy };
 
@@ -29,9 +29,9 @@ export const submitEmailTestTask: ThreadTask<CopyInput<TestCopy>, Submission | n
   run: ({ message, copy }) => submitEmailTest(message, copy),
 };
 
-/** Gmail shows no more of the HTML, and puts a link in the place of the rest. */
+/** Gmail shows no more of the HTML than this, and replaces the rest with a link. */
 const clippedBytes = 102 * 1_024;
-/** Whoever looks at a preview reads no more. */
+/** No reader of a preview needs more. */
 const linksMax = 500;
 
 export function renderEmailSample(message: PreparedMessage, copy: SampleCopy): Sample | null {
@@ -51,7 +51,7 @@ export function renderEmailSample(message: PreparedMessage, copy: SampleCopy): S
 
 function renderCopy(message: PreparedMessage, { values, publicUrl }: SampleCopy): EmailText | null {
   const { html, text } = contentOf(message);
-  // Nobody is unsubscribed by a copy that is none of anybody's.
+  // A sample belongs to no recipient, so its link must not unsubscribe anyone.
   const rendering = renderEmail(
     { subject: message.subject, html, text },
     { ...values, [unsubscribePlaceholder]: sampleUrlOf(publicUrl) },
@@ -71,7 +71,9 @@ function detailsOf({ details }: PreparedMessage): StoredEmailDetails {
   return JSON.parse(details) as StoredEmailDetails; // As campaigns.ts wrote it.
 }
 
-/** Of the whole message, without what is added on its way: its signature, and the longer addresses of tracked links. */
+/**
+ * Size of the whole message, without the signature and the longer URLs of tracked links, which are added at delivery.
+ */
 function measureEmail(message: PreparedMessage, rendered: EmailText, at: Date): number {
   const { fromName, replyTo } = detailsOf(message);
   const compiled = compileEmail(
@@ -93,7 +95,7 @@ function measureEmail(message: PreparedMessage, rendered: EmailText, at: Date): 
   return listChunks(filled).reduce((sum, { length }) => sum + length, 0);
 }
 
-/** What is likely to be a mistake, in words for the person who made it. Nothing of it keeps anybody from sending. */
+/** Likely mistakes, in words for the author. They do not prevent sending. */
 export function findWarnings(
   written: { html: string | null; text: string | null },
   rendered: EmailText,
@@ -111,12 +113,14 @@ export function findWarnings(
   return [...warnings, ...links.flatMap(findLinkWarnings)];
 }
 
-/** Every copy has the header that mail clients show a button for; a link in the content is for the author to add. */
+/**
+ * Every copy has the header for which mail clients show a button. A link in the content must be added by the author.
+ */
 export function hasUnsubscribeLink({ html, text }: { html: string | null; text: string | null }): boolean {
   return [html, text].some(
     (part) =>
       part !== null &&
-      // Most content that names it nowhere need not be cut up.
+      // Saves parsing content that does not contain the placeholder.
       part.includes(unsubscribePlaceholder) &&
       compileText(part).placeholders.some(({ name }) => name === unsubscribePlaceholder),
   );
@@ -161,7 +165,7 @@ export function submitEmailTest(message: PreparedMessage, copy: TestCopy): Submi
     recipients: [{ field: 'to', address: to.address, addressKey: to.normalised, dropReason: null }],
     attachments: [],
     quotaUnits: 1,
-    // The answer to a test tells them for all of its messages.
+    // The response to a test names them for all of its messages.
     missingVariables: [],
     idempotencyKey: null,
   };

@@ -73,7 +73,7 @@ const contentFields = {
   variables: variablesInput,
 } satisfies TProperties;
 
-/** The inputs without what was never given, or was taken back. */
+/** The inputs that are given; those never given or taken back are absent. */
 type EmailInputs = {
   subject?: string;
   preview_text?: string;
@@ -179,7 +179,7 @@ async function prepareEmail(transaction: Transaction, campaign: PreparableCampai
   ]);
   const issues = [source, sender].flatMap((part) => ('issue' in part ? [part.issue] : []));
   const subject = inputs.subject ?? (source.kind === 'found' ? source.content.subject : null);
-  // Of a template that is not there nobody knows whether it has one.
+  // If the template does not exist, it is unknown whether it has a subject.
   if (subject === null && source.kind !== 'unknown') issues.unshift('subject is required');
   if (source.kind !== 'found' || sender.kind !== 'found' || issues.length > 0)
     return { kind: 'not_ready', issues };
@@ -226,19 +226,19 @@ async function prepareEmail(transaction: Transaction, campaign: PreparableCampai
   };
 }
 
-/** A copy that may be large is made in the thread. */
+/** Copies that may be large are made in the thread. */
 function runnerFor(
   runner: TaskRunner,
   { subject, content }: PreparedMessage,
   { values }: SampleCopy,
 ): TaskRunner {
-  // As JSON the content has its placeholders too.
+  // The content's JSON contains its placeholders too.
   return mayBeLonger({ subject, html: content, text: null }, values, largeBodyBytesMin)
     ? runner
     : inlineRunner;
 }
 
-/** Filled in for each copy, and no value of anybody's. */
+/** A placeholder that we fill in for each copy. No contact or campaign gives its value. */
 function isReserved(name: string): boolean {
   return name === 'unsubscribe_url' || name.startsWith('_postillion.');
 }
@@ -248,7 +248,7 @@ type Source =
   | { kind: 'missing'; issue: string }
   | { kind: 'unknown'; issue: string };
 
-/** What the email says, from the template or from the inputs themselves. */
+/** The email's content, from the template or from the inputs. */
 async function readSource(
   transaction: Transaction,
   { organizationId, content }: { organizationId: string; content: CampaignContent },

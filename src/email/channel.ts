@@ -7,9 +7,9 @@ import { defineMessageStatus, type MessageChannel, type Refusal } from '../messa
 const hourMs = 60 * 60_000;
 
 /**
- * Three kinds of refusal are three different things: an address that does not exist is bounced hard and suppressed;
- * one that cannot take mail at the moment is bounced soft; and a message that was refused for what it is has failed,
- * which says nothing about the address.
+ * There are three kinds of refusal. An address that does not exist bounces hard and is suppressed. An address that
+ * cannot take mail at the moment bounces softly. A message that is refused because of what it is has failed, which says
+ * nothing about the address.
  */
 export const emailRefusals: Readonly<Record<FailureClass, Refusal>> = {
   mailbox_not_found: { status: 'bounced', type: 'hard' },
@@ -24,8 +24,8 @@ export const emailRefusals: Readonly<Record<FailureClass, Refusal>> = {
 };
 
 /**
- * SQL for an email's status, over the rows of its recipients `r`. An address given twice counts once; one that was
- * dropped counts as failed.
+ * SQL for an email's status, over the rows of its recipients `r`. An address that was given twice counts once, a
+ * dropped one counts as failed.
  */
 export const emailStatusOfRecipients = `
   case
@@ -71,9 +71,9 @@ const campaignPolicy = {
   // As mail servers do (RFC 5321 §4.5.4.1 asks for 4 to 5 days at most).
   retryWindowMs: 72 * hourMs,
   givenUpFor: null,
-  // Most of what was cut off had arrived.
+  // Most hand-offs that are cut off have taken place.
   repeatsAmbiguous: false,
 } as const;
 
-/** A missing password mail is worse than two. */
+/** A password mail that is missing is worse than one that arrives twice. */
 const transactionalPolicy = { ...campaignPolicy, repeatsAmbiguous: true };

@@ -7,46 +7,52 @@ import type { Resolver } from '../platform/dns/dns.ts';
 import type { DropReason } from '../messages/messages.ts';
 
 /**
- * Whether mail can be delivered to a domain at all, asked once for each recipient before the first attempt. Only a
- * definite answer drops anybody: what cannot be found out in time is left to the attempt itself.
+ * Whether mail can be delivered to a domain at all. Checked once for each recipient, before the first attempt. Only a
+ * definite answer drops a recipient; if the check takes too long, the attempt itself decides.
  */
 export type Deliverability = {
-  /** Why nobody at this domain can be written to, or null. Takes three seconds at most. */
+  /** Why mail cannot be delivered to this domain, or null. Takes three seconds at most. */
   findFault: (domain: string) => Promise<DropReason | null>;
-  /** Begins to look, and to wait, so that the answer is there when it is asked for. */
+  /** Starts the look-up and its wait, so that the answer is there when `findFault` is called. */
   prepare: (domain: string) => void;
 };
 
 export type DeliverabilityTools = {
   resolver: Resolver;
   clock: Clock;
-  /** False: only what is known without the DNS counts. */
+  /** If false, only checks without the DNS are made. */
   areDomainsLookedUp: boolean;
 };
 
-/** A place for a hand-off is taken meanwhile. Whoever has slow name servers is found out by the attempt instead. */
+/** Each wait occupies a slot for hand-offs. For domains with slower name servers the attempt itself decides. */
 const waitMaxMs = 3_000;
 
 /**
- * After so many domains that were waited for in vain it is asked whether it is our name servers that are silent, and
- * not theirs. Fewer ask more often where domains are dead; more keep hand-offs waiting for longer where ours are.
+ * After so many domains without an answer it is checked whether our own name servers are silent. With fewer, the check
+ * runs more often for senders with many dead domains; with more, hand-offs wait longer when our name servers are
+ * silent.
  */
 const inVainMax = 20;
 
-/** For so long nobody is waited for then. Longer lets more bad addresses through once they answer again. */
+/**
+ * If our name servers are silent, no domain is waited for during this time. If longer, more bad addresses get through
+ * once they answer again.
+ */
 const silenceMs = 30_000;
 
-/** For so long a domain that was waited for in vain is not waited for again. As above. */
+/**
+ * A domain that did not answer is not waited for again during this time. If longer, the effect is the same as above.
+ */
 const domainSilenceMs = 30_000;
-/** Those that are remembered at once. With fewer, a domain is waited for more often than need be. */
+/** Domains that are remembered. With fewer, some domains are waited for more often than necessary. */
 const domainsMax = 10_000;
 
-/** Large providers: name servers that answer for none of them answer for nobody. */
+/** Domains of large providers: name servers that answer for none of them are silent for all domains. */
 export const wellKnownDomains: readonly string[] = ['gmail.com', 'outlook.com', 'yahoo.com'];
 
 export function createDeliverability(tools: DeliverabilityTools): Deliverability {
   const { resolver, clock, areDomainsLookedUp } = tools;
-  // Made once: the library makes the set anew whenever it is asked, at a millisecond each.
+  // Made once: the library takes a millisecond to make the set at each call.
   const disposableDomains = disposableEmailBlocklistSet();
   const lookUp = async (domain: string): Promise<DropReason | null> => {
     const route = await findMxRoute(resolver, domain, () => 0);
@@ -67,7 +73,7 @@ export function createDeliverability(tools: DeliverabilityTools): Deliverability
     prepare: (domain) => {
       if (!areDomainsLookedUp || silence.lasts()) return;
       waits.begin(domain);
-      // The resolver keeps the answers, and does not reject.
+      // The resolver caches the answer, and does not reject.
       void lookUp(domain);
     },
   };
@@ -75,13 +81,13 @@ export function createDeliverability(tools: DeliverabilityTools): Deliverability
 
 type Wait = {
   leftMs: () => number;
-  /** False where others have waited for the domain in vain as well, and said so. */
+  /** Ends a wait without an answer. Returns false if another wait for the same domain has already counted it. */
   endInVain: () => boolean;
 };
 
 /**
- * How long each domain is waited for, by all of its recipients together: a list of addresses at domains that are dead
- * would else hold a place for a hand-off for three seconds for every one of them.
+ * Limits the wait for each domain, over all of its recipients together. Otherwise a list of addresses at dead domains
+ * would occupy a slot for hand-offs for three seconds for each address.
  */
 function createWaits(clock: Clock): { begin: (domain: string) => Wait } {
   const waits = new LRUCache<string, { begunAtMs: number; isInVain: boolean }>({ max: domainsMax });
@@ -105,10 +111,10 @@ function createWaits(clock: Clock): { begin: (domain: string) => Wait } {
 }
 
 /**
- * Whether our name servers keep silent: a hand-off that waits for each domain in vain would slow all mail down to a
- * few messages a second. That many domains say nothing does not show it, since anybody can write to domains whose own
- * name servers are dead, and would have everybody's addresses unchecked by it. So they are asked for domains that no
- * sender has chosen. Once a silence is over, a single domain that is waited for in vain makes them be asked again.
+ * Whether our own name servers are silent: waiting in vain for each domain would slow all mail down to a few messages a
+ * second. Many domains without an answer are no proof: a sender could write to domains whose name servers are dead, and
+ * so turn the check off for all organizations. Therefore our name servers are tested with domains that no sender has
+ * chosen. After a silence has ended, a single domain without an answer triggers the next test.
  */
 function createSilence({ resolver, clock }: Pick<DeliverabilityTools, 'resolver' | 'clock'>) {
   let inVain = 0;
@@ -133,7 +139,7 @@ function createSilence({ resolver, clock }: Pick<DeliverabilityTools, 'resolver'
     lasts: () => clock.monotonicMs() < untilMs,
     noteInVain: () => {
       inVain += 1;
-      // Nothing of it rejects.
+      // None of it rejects.
       if (inVain >= inVainMax && !isAsking) void judge();
     },
   };
@@ -152,10 +158,10 @@ function faultOfRoute(route: Exclude<MxRoute, { kind: 'route' }>): DropReason | 
   }
 }
 
-/** As many hosts as a delivery would try first. */
+/** The number of hosts that a delivery would try first. */
 const hostsMax = 5;
 
-/** Mail exchangers that exist in name only take no mail. */
+/** A domain is unreachable if its mail exchangers have no address. */
 async function findUnreachability(
   resolver: Resolver,
   route: Extract<MxRoute, { kind: 'route' }>,
@@ -168,13 +174,13 @@ async function findUnreachability(
   return 'unreachable';
 }
 
-/** The domain itself, or one above it that hands out names to everybody. */
+/** True if the list has the domain or a parent domain of it: some listed domains give out subdomains to anyone. */
 function isListed(domains: ReadonlySet<string>, domain: string): boolean {
   const labels = domain.split('.');
   return labels.slice(0, -1).some((_label, index) => domains.has(labels.slice(index).join('.')));
 }
 
-/** Where no time is left, what is known already counts. */
+/** With no time left, only an answer that is already known counts. */
 async function answeredWithin(
   clock: Clock,
   leftMs: number,

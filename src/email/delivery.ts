@@ -48,7 +48,7 @@ export function createEmailDelivery(tools: EmailDeliveryTools): ChannelDelivery 
         prepare: (jobs) => prepareJobs(session, jobs),
         handOff: async (job, permit) => {
           const attempt = await handOff(session, job, permit);
-          // Nobody else will ask for it.
+          // No other job will need it.
           if (attempt.facts?.isShared === false) session.built.delete(job.messageId);
           return attempt;
         },
@@ -60,15 +60,18 @@ export function createEmailDelivery(tools: EmailDeliveryTools): ChannelDelivery 
 type EmailSession = {
   tools: EmailDeliveryTools;
   built: LRUCache<string, BuiltEmail>;
-  /** By organization and name; what is not verified, or gone, is not in it. */
+  /** By organization and name. Domains that are deleted or not verified are not in it. */
   sendingDomains: LRUCache<string, SendingDomain>;
 };
 
 /** Parsed keys, a few kilobytes each. */
 const sendingDomainsMax = 5_000;
-/** For so long a domain that was deleted may still be signed for. */
+/** How long mail of a deleted domain may still be signed. */
 const sendingDomainMaxAgeMs = 60_000;
-/** Domains of a claim that are looked up ahead of their turn. More would fill the resolver with one organization's. */
+/**
+ * Recipients' domains of one claim that are looked up ahead of their turn. With more, one organization's domains could
+ * fill the resolver.
+ */
 const preparedDomainsMax = 64;
 const domainGonePauseMs = 60_000;
 
@@ -102,7 +105,7 @@ async function loadSmallMessages(session: EmailSession, jobs: readonly Job[]): P
   const messages = await loadDeliverableMessages(session.tools.database, wanted);
   await keepSendingDomains(session, messages);
   for (const message of messages) {
-    // One that cannot be built is tried again by itself, when its own job fails over it.
+    // A message that cannot be built is tried again on its own, and then only its own job fails.
     await keepBuilt(session, message).catch((cause: unknown) => {
       session.tools.log.error({ err: cause, message_id: message.messageId }, 'a message cannot be built');
     });
@@ -143,7 +146,9 @@ function keyOfDomain({ organizationId, name }: DomainName): string {
   return `${organizationId} ${name}`;
 }
 
-/** What was built before, unless its domain has to be looked at again: it may have been deleted meanwhile. */
+/**
+ * The message if it is built already, unless its domain must be looked up again: it may have been deleted meanwhile.
+ */
 function recallBuilt(session: EmailSession, job: Job): BuiltEmail | undefined {
   const built = session.built.get(job.messageId);
   if (built === undefined) return undefined;
@@ -176,7 +181,7 @@ async function handOff(session: EmailSession, job: Job, permit: HandOffPermit): 
     };
   }
   if (built === 'no_domain') {
-    // A campaign is stopped as a whole, by whoever looks after it.
+    // A campaign is stopped as a whole by the campaign's own work.
     if (job.isCampaign) return { kind: 'released', pauseMs: domainGonePauseMs, facts: null };
     return {
       kind: 'failed',
@@ -206,7 +211,7 @@ const unfitDiagnostics: Readonly<Record<UnfitCopy, string>> = {
   subject_too_long: 'The subject has more than 998 characters with its values.',
 };
 
-/** Another node may have the right secret, and the operator may mend this one's. */
+/** Another node may have the right secret, and the operator may correct this node's. */
 const unreadableKey: SendOutcome = {
   kind: 'deferred',
   reason: 'auth_failure',

@@ -1,4 +1,4 @@
-/** The front door: email as a channel of messages and of campaigns. */
+/** The entry of this room: email as a channel of messages and of campaigns. */
 export { acceptsReturnPath, type BounceTools, takeBounce } from './bounces.ts';
 export type { ReturnPathPolicy } from './build.ts';
 export { emailCampaigns } from './campaigns.ts';

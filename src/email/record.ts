@@ -8,7 +8,7 @@ import {
 } from '../messages/messages.ts';
 import type { StoredEmailDetails } from './stored.ts';
 
-/** An email as the API shows it: every submitted address, each with its latest status. */
+/** An email as the API shows it, with the latest status of every submitted address. */
 export function showEmail(message: MessageRow, recipients: readonly RecipientRow[]): EmailRecord {
   const details = message.details as StoredEmailDetails; // As send.ts stored it.
   const inField = (field: RecipientField) =>

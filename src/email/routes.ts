@@ -33,9 +33,9 @@ import {
 export { createEngagementRecorder } from './tracking/engagement.ts';
 export { engagementPages } from './tracking/engagement-pages.ts';
 
-/** By the key of their route: what the thread that reads large bodies makes of them. */
+/** What the thread that reads large bodies makes of them, by the key of the route. */
 export const emailPreparations: Readonly<Record<string, BodyPreparation>> = {
-  // The schema of the route has let it through.
+  // The route's schema has checked it.
   'POST /email/send': (body) => prepareLargeEmail(body as EmailSendBody),
 };
 

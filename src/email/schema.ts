@@ -11,12 +11,12 @@ import {
   variablesInput,
 } from '../messages/messages.ts';
 
-/** Text formats of this room's schemas, to be handed to `createValidation`. */
+/** Text formats of this room's schemas, for `createValidation`. */
 export const emailFormats: Record<string, TextFormat> = {
   'content-type': { test: isContentType, mustBe: 'a content type' },
   'content-id': { test: isContentId, mustBe: 'printable ASCII without spaces or angle brackets' },
   'file-name': {
-    // Control characters in a header are an attack; the path is nobody's business.
+    // Control characters in a header are an attack. A path is cut off, since it is private to the sender.
     test: (text) => !/[\p{Cc}]/u.test(text) && writeFilename(text) !== '',
     mustBe: 'a file name without control characters',
   },

@@ -34,14 +34,15 @@ const recipientsMax = 50;
 export type EmailRequest = {
   organizationId: string;
   body: EmailSendBody;
-  /** The one that the body names; null if it names none, or one that nobody has. */
+  /** The template that the body names; null if it names none, or one that does not exist. */
   template: EmailText | null;
   idempotencyKey: ScopedKey | null;
 };
 
 /**
- * Turns a request into a submission, or into the first rule that it breaks, in the order of the specification:
- * counts and emptiness, content source, attachments, references. What needs the account comes later (accept.ts).
+ * Turns a request into a submission, or into the error of the first rule that it breaks, in the order of the
+ * specification: counts and emptiness, content source, attachments, references. Checks that need the account come later
+ * (accept.ts).
  */
 export function prepareEmail(request: EmailRequest): Submission | PublicError {
   const { body, template } = request;
@@ -57,17 +58,20 @@ export function prepareEmail(request: EmailRequest): Submission | PublicError {
   );
 }
 
-/** What a large body becomes in the thread that read it. `idempotencyKey` and organization are those of the request. */
+/**
+ * What the thread that reads large bodies makes of one. `idempotencyKey` and the organization are added from the
+ * request.
+ */
 export type PreparedEmail =
   | { kind: 'submission'; submission: Omit<Submission, 'organizationId' | 'idempotencyKey'> }
   | { kind: 'refused'; definition: ErrorDefinition; message: string };
 
-/** Null for one that names a template, which is looked up before. */
+/** Null for a body that names a template, since the template must be looked up first. */
 export function prepareLargeEmail(body: EmailSendBody): PreparedEmail | null {
   return body.template_id === undefined ? prepareInThread({ body, template: null }) : null;
 }
 
-/** `prepareEmail` for what its template makes large. */
+/** `prepareEmail` for an email that becomes large by its template. */
 export const prepareEmailTask: ThreadTask<
   { body: EmailSendBody; template: EmailText | null },
   PreparedEmail
@@ -86,7 +90,7 @@ function prepareInThread({ body, template }: Pick<EmailRequest, 'body' | 'templa
   return { kind: 'submission', submission: { ...submission, content } };
 }
 
-/** The same, in the thread where the values make the template large. */
+/** The same; runs in the thread if the values make the template large. */
 export async function prepareFromTemplate(
   runner: TaskRunner,
   request: EmailRequest,
@@ -98,7 +102,7 @@ export async function prepareFromTemplate(
     : prepareEmail(request);
 }
 
-/** What became of a body in the thread, as `prepareEmail` would have given it. */
+/** Turns the thread's result into what `prepareEmail` would have returned. */
 export function fromThread(
   prepared: PreparedEmail,
   { organizationId, idempotencyKey }: Pick<EmailRequest, 'organizationId' | 'idempotencyKey'>,
@@ -150,7 +154,7 @@ function checkAttachments(body: EmailSendBody, recipients: readonly Recipient[])
   return issues.length > 0 ? new PublicError(validationError, issues.join(', ')) : null;
 }
 
-/** A calendar file that is announced as an invitation must be one, for those it is sent to. */
+/** A calendar file that is declared as an invitation must be one, and must name its recipients. */
 function checkInvitation(
   attachment: NonNullable<EmailSendBody['attachments']>[number],
   recipients: readonly Recipient[],
@@ -235,14 +239,14 @@ function buildSubmission(
   };
 }
 
-/** The subject of the request goes before the template's own. */
+/** The request's subject takes precedence over the template's. */
 function sourceOf({ subject, html, text }: EmailSendBody, template: EmailText | null): EmailText {
   return template === null
     ? { subject: subject ?? null, html: html ?? null, text: text ?? null }
     : { ...template, subject: subject ?? template.subject };
 }
 
-/** An address that is given twice is written to once: under its first mention. */
+/** An address that is given twice gets one copy, under its first mention. */
 function markDuplicates(recipients: readonly Recipient[]): SubmittedRecipient[] {
   const seen = new Set<string>();
   return recipients.map(({ field, email }) => {

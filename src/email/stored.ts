@@ -1,13 +1,16 @@
 import type { Values } from '../channels/placeholders.ts';
 
-/** What is shown of an email besides its columns; `attachments` describes what is stored sealed elsewhere. */
+/**
+ * The fields of an email that the API shows and that have no column. `attachments` only describes them: their bytes are
+ * stored elsewhere, sealed.
+ */
 export type StoredEmailDetails = {
   fromName: string | null;
   replyTo: string | null;
   attachments: StoredAttachment[];
-  /** Of a campaign, as it was when it was queued. A transactional message goes by its sending domain. */
+  /** For a campaign, the setting at the time when it was queued. A transactional message uses its sending domain's. */
   tracking?: { opens: boolean; clicks: boolean };
-  /** The lists that a campaign went to: what a recipient may leave instead of unsubscribing from everything. */
+  /** The lists that a campaign went to. A recipient may leave one of them instead of unsubscribing from everything. */
   listIds?: readonly string[];
 };
 
@@ -18,12 +21,12 @@ export type StoredAttachment = {
   sizeBytes: number;
 };
 
-/** What an email says, apart from what is shown of it. */
+/** The content of an email, apart from its details. */
 export type StoredEmailContent = {
   to: string[];
   cc: string[];
   html: string | null;
   text: string | null;
-  /** What fills the placeholders of a campaign for contacts that have no value of their own. */
+  /** Values for a campaign's placeholders, for contacts that have no value of their own. */
   defaults?: Values;
 };

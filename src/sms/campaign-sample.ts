@@ -4,7 +4,7 @@ import type { Submission } from '../messages/messages.ts';
 import { submitSms } from './send.ts';
 import type { PreparedMessage, Sample, SampleCopy, TestCopy } from '../campaigns/campaigns.ts';
 
-/** What a copy of an SMS campaign says, before it is sent. */
+/** Sample copies of an SMS campaign, before it is sent. */
 
 export function renderSmsSample(message: PreparedMessage, copy: SampleCopy): Sample | null {
   const body = renderCopy(message, copy);
@@ -18,7 +18,7 @@ function renderCopy({ content }: PreparedMessage, { values }: SampleCopy): strin
   return fillSms(compileSms(text), values);
 }
 
-/** What may be dearer than it was meant to be. Nothing of it keeps anybody from sending. */
+/** Warns of texts that may cost more than intended. Warnings do not prevent sending. */
 function findWarnings(body: string): string[] {
   const { encoding, segments } = readAlphabet(body);
   const warnings: string[] = [];
@@ -32,17 +32,17 @@ function findWarnings(body: string): string[] {
   return warnings;
 }
 
-/** More of them say nothing new. */
+/** Characters named in a warning. More would add nothing. */
 const foreignMax = 5;
 
-/** Those characters that keep a text from being sent in the GSM alphabet, each once. */
+/** Lists the characters that are not in the GSM alphabet, each once. */
 function listForeign(body: string): string {
   const foreign = [...new Set(body)].filter((character) => readAlphabet(character).encoding === 'ucs2');
   const shown = foreign.slice(0, foreignMax).map(describeCharacter);
   return foreign.length > foreignMax ? `${shown.join(', ')} and others` : shown.join(', ');
 }
 
-/** With its code, since one that cannot be seen is the usual reason. */
+/** Includes the code, since an invisible character is the usual cause. */
 function describeCharacter(character: string): string {
   const code = `U+${(character.codePointAt(0) ?? 0).toString(16).toUpperCase().padStart(4, '0')}`;
   return /[\p{L}\p{N}\p{P}\p{S}]/u.test(character) ? `“${character}” (${code})` : code;
@@ -59,7 +59,7 @@ export function submitSmsTest(message: PreparedMessage, copy: TestCopy): Submiss
     to,
     text,
     category,
-    // The answer to a test tells them for all of its messages.
+    // The response to a test names them for all of its messages.
     missingVariables: [],
     idempotencyKey: null,
   });

@@ -38,7 +38,7 @@ const contentFields = {
   variables: variablesInput,
 } satisfies TProperties;
 
-/** The inputs without what was never given, or was taken back. */
+/** The inputs that are given; those never given or taken back are absent. */
 type SmsInputs = { from?: string; body?: string; category?: string; variables?: Values };
 
 function inputsOf(content: CampaignContent): SmsInputs {
@@ -124,7 +124,7 @@ async function prepareSms(
   };
 }
 
-/** Segments. A copy that cannot be sent takes nothing. */
+/** Counts segments. A copy that cannot be sent counts as none. */
 function openSmsMeter(content: unknown): QuotaMeter {
   const { text, defaults = {} } = content as StoredSmsContent; // As prepareSms wrote it.
   const compiled = compileSms(text);

@@ -10,7 +10,10 @@ import {
 
 const hourMs = 60 * 60_000;
 
-/** What a provider refuses at once has failed; whom a carrier cannot reach, `bounced`, is told by receipts. */
+/**
+ * A text that the provider refuses at once has failed. Receipts report numbers that the carrier cannot reach:
+ * `bounced`.
+ */
 export const smsRefusals: Readonly<Record<SmsFailure, Refusal>> = {
   unknown_subscriber: { status: 'failed', type: 'hard' },
   unreachable: { status: 'failed', type: 'soft' },
@@ -38,10 +41,10 @@ export const smsStatusOfRecipients = `
 const policy: DeliveryPolicy = {
   acceptedStatus: 'sent',
   refusals: smsRefusals,
-  // A code or a reminder is of no use to anybody on the next day.
+  // A code or a reminder is useless on the next day.
   retryWindowMs: 24 * hourMs,
   givenUpFor: 'expired' satisfies SmsFailure,
-  // It costs money, and receipts settle most of it.
+  // A second text costs money, and receipts settle most ambiguous hand-offs.
   repeatsAmbiguous: false,
 };
 

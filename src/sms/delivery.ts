@@ -51,14 +51,14 @@ type CompiledMessage = {
 type SmsSession = {
   tools: SmsDeliveryTools;
   messages: LRUCache<string, CompiledMessage>;
-  /** By organization and name; one that is not approved any more is not in it. */
+  /** By organization and name. Senders that are no longer approved are not in it. */
   senders: LRUCache<string, SmsSender>;
 };
 
 /** A few kilobytes each. */
 const messagesMax = 10_000;
 const sendersMax = 5_000;
-/** For so long a sender that was rejected may still be sent from. */
+/** How long texts may still be sent from a rejected sender. */
 const senderMaxAgeMs = 60_000;
 const senderGonePauseMs = 60_000;
 
@@ -74,7 +74,7 @@ function openSession(tools: SmsDeliveryTools): SmsSession {
   };
 }
 
-/** What a batch of jobs needs, in two statements. */
+/** Loads what a batch of jobs needs, in two statements. */
 async function loadTexts(session: SmsSession, jobs: readonly Job[]): Promise<void> {
   const { database } = session.tools;
   const wanted = uniqueMessages(jobs.filter(({ messageId }) => !session.messages.has(messageId)));
@@ -92,7 +92,7 @@ function compileMessage(message: DeliverableMessage): CompiledMessage {
   const content = message.content as StoredSmsContent; // As send.ts stored it.
   return {
     sender: { organizationId: message.organizationId, name: message.sender },
-    // What was given as a value may look like a placeholder, and stays as it is.
+    // A text that is already filled may contain a value that looks like a placeholder. It stays as it is.
     text: message.isPersonalised ? compileSms(content.text) : { literals: [content.text], placeholders: [] },
     defaults: content.defaults ?? {},
     facts: { isShared: message.isPersonalised, hasAttachments: false },
@@ -127,7 +127,7 @@ async function handOff(session: SmsSession, job: Job, permit: HandOffPermit): Pr
   const { facts } = message;
   const sender = session.senders.get(keyOfSender(message.sender));
   if (sender === undefined) {
-    // A campaign is stopped as a whole, by whoever looks after it.
+    // A campaign is stopped as a whole by the campaign's own work.
     if (job.isCampaign) return { kind: 'released', pauseMs: senderGonePauseMs, facts };
     return {
       kind: 'failed',
@@ -152,7 +152,7 @@ async function handOff(session: SmsSession, job: Job, permit: HandOffPermit): Pr
     text,
     ...permit,
   });
-  // Nobody else will ask for it.
+  // No other job will need it.
   if (!facts.isShared) session.messages.delete(job.messageId);
   return { kind: 'outcome', outcome, facts };
 }

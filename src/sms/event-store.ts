@@ -2,7 +2,7 @@ import type { InboundSms, SmsReceipt } from '../channels/sms/sms.ts';
 import { type Connection, statement, unpreparedStatement } from '../platform/postgres/database.ts';
 import type { RecipientKey } from '../messages/messages.ts';
 
-/** What a provider told, until it has been applied. */
+/** An event from a provider that is not applied yet. */
 export type SmsEvent = { id: string; attempts: number } & (
   { kind: 'receipt'; event: SmsReceipt } | { kind: 'inbound'; event: InboundSms }
 );
@@ -48,7 +48,7 @@ const takeAll = statement<SmsEvent>(
    select id, kind, event, attempts from taken order by id`,
 );
 
-/** Takes events of a kind that are due, in the order in which they came; what is not applied must be put back. */
+/** Takes due events of a kind, in the order in which they came. Events that are not applied must be put back. */
 export async function takeDueSmsEvents(
   connection: Connection,
   kind: SmsEvent['kind'],
@@ -96,7 +96,7 @@ export async function findNextSmsEventAt(connection: Connection): Promise<Date |
   return row?.due_at ?? null;
 }
 
-/** Planned anew each time: one of an empty partition would look through all recipients of the organization. */
+/** Planned at each run: a plan made for an empty partition would read all recipients of the organization. */
 const selectUncertain = unpreparedStatement<{
   position: number;
   organization_id: string;
@@ -117,8 +117,9 @@ const selectUncertain = unpreparedStatement<{
 );
 
 /**
- * The hand-offs to a number by a sender that were cut off since then, by the index of who asks: of whatever
- * organization, since several may have a name; up to two of each. Read off recipients_address.
+ * The hand-offs from a sender to a number that were cut off since the given time, by the index of the question. They
+ * may be of any organization, since several may share a sender's name. At most two for each question. Uses the index
+ * recipients_address.
  */
 export async function findUncertain(
   connection: Connection,

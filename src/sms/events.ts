@@ -26,9 +26,10 @@ import {
 } from '../messages/messages.ts';
 
 /**
- * What providers tell of texts. It is stored before it is acknowledged, and applied afterwards: a receipt may be here
- * before the hand-off that it speaks of has been written down, and is then looked at again. A receipt whose message
- * nobody knows may still be that of a hand-off whose answer was lost: then the number and the sender tell.
+ * Events from providers of texts: receipts and incoming texts. An event is stored before it is acknowledged, and
+ * applied afterwards. A receipt may arrive before the outcome of its hand-off is written, and is then looked at again
+ * later. A receipt with an unknown id may belong to a hand-off whose answer was lost. Such a hand-off is found by the
+ * number and the sender.
  */
 
 export type SmsIntakeTools = {
@@ -43,10 +44,10 @@ export type SmsIntakeTools = {
 
 /** Events that are stored in one statement. */
 const defaultStoredMax = 500;
-/** More that wait to be stored than this are refused, and told again by their provider. */
+/** Events waiting to be stored. More are refused, and the provider sends them again later. */
 const defaultWaitingMax = 10_000;
 
-/** Stores what a provider tells; rejects if it cannot be stored. */
+/** Stores a provider's events; rejects if they cannot be stored. */
 export function createSmsIntake(tools: SmsIntakeTools): SmsIntake {
   const { database, clock, newId, onTaken } = tools;
   const { storedMax = defaultStoredMax, waitingMax = defaultWaitingMax } = tools;
@@ -72,18 +73,18 @@ export function createSmsIntake(tools: SmsIntakeTools): SmsIntake {
 export type SmsEventTools = ChoreTools &
   FeedbackTools &
   InboundTools & {
-    /** Told after every commit that changed what contacts consent to. */
+    /** Called after every commit that changed the consent of contacts. */
     onContactsChanged: () => void;
-    /** Told after every commit that queued something. */
+    /** Called after every commit that queued something. */
     onQueued: () => void;
     /** Smaller in tests. */
     appliedMax?: number;
   };
 
-/** Events of one transaction. */
+/** Events that are applied in one transaction. */
 const defaultAppliedMax = 500;
 
-/** Applies what was stored, on any number of nodes. */
+/** Applies the stored events. May run on any number of nodes. */
 export function startSmsEvents(given: SmsEventTools): RunningChore {
   const { appliedMax = defaultAppliedMax } = given;
   const tools = { ...given, appliedMax };
@@ -91,27 +92,30 @@ export function startSmsEvents(given: SmsEventTools): RunningChore {
     name: 'applying what was told of texts',
     topic: 'sms_events',
     work: async () => {
-      // A STOP waits for one batch of receipts at most, however many a campaign brings. A transaction of its own also
-      // keeps whoever holds messages from waiting for contacts.
+      // A STOP waits for at most one batch of receipts, however many a campaign causes. Incoming texts have a
+      // transaction of their own, so that no transaction that has locked messages waits for contacts.
       const inbound = await applyDue(tools, 'inbound');
       const receipts = await applyDue(tools, 'receipt');
       if (inbound === appliedMax || receipts === appliedMax) return 'at once';
-      // What another node has under way is still due, and would be asked for again and again.
+      // Events that another node is applying are still due: without a pause they would be asked for again and again.
       if (inbound === 'elsewhere') return dateOf(tools.clock.nowMs() + elsewherePauseMs);
       return store.findNextSmsEventAt(tools.database);
     },
   });
 }
 
-/** Shorter, and nodes do nothing but ask; longer, and what came in while another applied the rest waits for it. */
+/**
+ * If shorter, idle nodes query constantly. If longer, events that arrive while another node applies the rest wait
+ * longer.
+ */
 const elsewherePauseMs = 200;
 
 type Kind = store.SmsEvent['kind'];
 
-/** `elsewhere`: another node is at it. */
+/** `elsewhere`: another node is applying such events. */
 type Taken = number | 'elsewhere';
 
-/** Returns how many events were looked at. One over which the others would fail is put off by itself. */
+/** Returns how many events were looked at. An event that would make the others fail is deferred on its own. */
 async function applyDue(tools: SmsEventTools & { appliedMax: number }, kind: Kind): Promise<Taken> {
   try {
     return await applyTogether(tools, kind, tools.appliedMax);
@@ -138,8 +142,8 @@ async function applyOne(tools: SmsEventTools, kind: Kind): Promise<boolean> {
 }
 
 /**
- * Null where another node is applying texts that come in: START and STOP count in the order in which they came, and
- * one that is told twice at once is answered once.
+ * Null if another node is applying incoming texts. Only one node may: START and STOP must take effect in the order in
+ * which they came, and a text that is reported twice at once must be answered once.
  */
 async function takeDue(
   transaction: Transaction,
@@ -185,12 +189,13 @@ async function applyTogether(tools: SmsEventTools, which: Kind, eventsMax: numbe
 
 type Receipt = Extract<store.SmsEvent, { kind: 'receipt' }>;
 
-/** By then the hand-off has been written down, if it ever will be. */
+/** After so many attempts the outcome of the hand-off has been written, if it ever will be. */
 const settledAttempts = 3;
 
 /**
- * Whose receipts they are, as far as that is known by now. `named` are the ids under which more may be told of texts
- * whose hand-off was cut off: the first receipt settles them, so that the next one is not looked for by its number.
+ * The jobs that receipts belong to, as far as they are known by now. `named` are ids that receipts gave to hand-offs
+ * that were cut off: the first receipt settles such a hand-off, so later receipts must find it by the id and not by the
+ * number.
  */
 async function findJobs(
   transaction: Transaction,
@@ -206,7 +211,7 @@ async function findJobs(
     const { reference, status } = receipt.event;
     if (reference === null) continue;
     jobs.set(receipt, reference);
-    // An answer that came too late, perhaps: what follows may be told to another worker.
+    // This may be an answer that came too late. Later receipts may reach another worker.
     if (status === 'sent') name(receipt, reference);
   }
   await findInto(transaction, jobs, receipts, ({ event }) => event.providerMessageId);
@@ -220,9 +225,9 @@ async function findJobs(
 }
 
 /**
- * The hand-offs that were cut off and that receipts under unknown ids must be of, by number and sender. Where there
- * are two, of one organization or of two that share a name, nothing tells which: both stay as uncertain as they are,
- * for the receipt of one would be a lie about the other.
+ * Finds, by number and sender, the hand-offs that were cut off and that receipts with unknown ids must belong to. If
+ * there are two candidates, of one organization or of two that share a sender's name, it is unknown which is meant:
+ * both stay uncertain, since applying the receipt to the wrong one would be false.
  */
 async function findCutOff(
   transaction: Transaction,
@@ -256,7 +261,7 @@ async function findCutOff(
   return cutOff;
 }
 
-/** Providers give the same id to another text now and then: a receipt for another number is none of this one. */
+/** Providers sometimes give an id to a second text. A receipt that names another number does not belong to this job. */
 async function dropStrangers(transaction: Transaction, jobs: Map<Receipt, RecipientKey>): Promise<void> {
   const organizationIds = [...new Set([...jobs.values()].map(({ organizationId }) => organizationId))];
   const recipients = await transaction.asOrganizations(organizationIds, () =>
@@ -269,10 +274,10 @@ async function dropStrangers(transaction: Transaction, jobs: Map<Receipt, Recipi
   }
 }
 
-/** Fewer digits are the same in every spelling of a number, with its country and without. */
+/** The last digits of a number are the same in every spelling, with the country code and without. */
 const comparedDigits = 7;
 
-/** Where one of them is not known, or was erased, nothing speaks against it. */
+/** If one of the numbers is unknown or erased, they may be the same. */
 function isSameNumber(number: string, told: string | null): boolean {
   if (told === null || !number.startsWith('+')) return true;
   return number.slice(-comparedDigits) === told.slice(-comparedDigits);
@@ -312,10 +317,10 @@ function toReport(job: RecipientKey, { status, failure, diagnostic }: SmsReceipt
   };
 }
 
-/** From one look at an event that cannot be applied yet to the next. */
+/** Pauses between attempts to apply an event that cannot be applied yet. */
 const pausesMs = [100, 400, 1_500, 10_000, 60_000, 600_000, 3_600_000, 6 * 3_600_000] as const;
 
-/** What nobody has known for half a day is of no message of this installation. */
+/** An event whose id is still unknown after half a day belongs to no message of this installation. */
 async function putBack(
   { clock, log }: { clock: Clock; log: Log },
   transaction: Transaction,

@@ -18,9 +18,9 @@ import { countRecentAnswers, hasRecentAnswer } from './store.ts';
 import { insertMessages, type Submission } from '../messages/messages.ts';
 
 /**
- * Texts that come in. STOP and its synonyms opt a number out of everything that the organization of the sender would
- * text it, START opts it in again, HELP is answered; the contact with that number, if there is one, consents or does
- * not along with it. Nothing else is kept of them.
+ * Incoming texts. STOP and its synonyms opt the number out of all texts of the organization that owns the sender, START
+ * opts it in again, and HELP gets an answer. If a contact has the number, its consent changes too. Nothing else is
+ * stored of incoming texts.
  */
 export type InboundTools = SuppressionTools & {
   newId: NewId;
@@ -31,7 +31,7 @@ export type InboundTools = SuppressionTools & {
 
 export type Answered = { haveContactsChanged: boolean; hasQueued: boolean };
 
-/** In the order in which they came, of which nobody else applies any at the same time. */
+/** The texts must be in the order in which they came, and nothing else may apply incoming texts at the same time. */
 export async function answerInbound(
   transaction: Transaction,
   tools: InboundTools,
@@ -85,16 +85,16 @@ async function answerFor(
   return { haveContactsChanged, reply };
 }
 
-/** To one number: enough for somebody who changes their mind, and too few to run up a bill. */
+/** Answers to one number: enough for a person who changes their mind, and too few to run up a bill. */
 const answersPerDayMax = 5;
 const dayMs = 24 * 60 * 60_000;
 /**
- * For so long HELP is answered already. Providers tell a text again whose acknowledgement was lost, most of them
- * without a name by which it could be known; whoever asks again after that has perhaps not had the answer.
+ * A second HELP within this time is not answered. Providers repeat a text whose acknowledgement was lost, mostly
+ * without an id by which it could be recognised. A person who asks again later may not have received the answer.
  */
 const helpAnsweredMs = 10 * 60_000;
 
-/** Whoever says it twice was answered, and whoever asks again and again is a machine. */
+/** A repeated keyword was answered already, and a number that keeps asking is a machine. */
 async function mayBeAnswered(
   transaction: Transaction,
   { clock }: InboundTools,
@@ -137,7 +137,7 @@ async function obey(
         });
   const haveContactsChanged = changed === 'changed';
   const isNews = haveContactsChanged || hasOptedOut !== (keyword === 'stop');
-  // What the operator has suppressed stays so, and nobody is promised anything else.
+  // A number that the operator suppressed stays suppressed, and the answer must not say otherwise.
   const isLifted = suppression === null || suppression.reason === 'unsubscribe';
   return { isNews: isNews && (keyword === 'stop' || isLifted), haveContactsChanged };
 }
@@ -167,7 +167,7 @@ async function queueReply(
   return submission;
 }
 
-/** At the end and all at once: whoever sends for the same organization waits for the rows that this holds. */
+/** At the end and all at once, since requests of the same organization wait for the rows that this locks. */
 async function countReplies(
   transaction: Transaction,
   tools: InboundTools,
@@ -177,7 +177,7 @@ async function countReplies(
   const demands = replies.map(({ organizationId, quotaUnits }) => ({
     organizationId,
     amount: quotaUnits,
-    // It is owed, and counts all the same.
+    // The answer is obligatory, so it is sent beyond the quota, but it counts.
     limit: null,
   }));
   const organizationIds = [...new Set(demands.map(({ organizationId }) => organizationId))];

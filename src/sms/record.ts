@@ -38,14 +38,14 @@ const sentences: Readonly<Record<SmsFailure, string>> = {
 };
 
 function describeError(row: SmsRow): SmsRecord['error'] {
-  // Opted out after an attempt that was put off, or before any.
+  // The number opted out, before any attempt or after a deferred one.
   if (row.drop_reason !== null || row.failure_class === 'policy') {
     return {
       code: 'opted_out',
       message: 'The number has opted out of texts, or was suppressed; nothing was sent.',
     };
   }
-  // What is known of one that arrived is of an attempt before the last one.
+  // For a delivered text the stored failure is that of an earlier attempt.
   if (row.failure_class === null || row.recipient_status === 'delivered') return null;
   const sentence = sentences[row.failure_class as SmsFailure] ?? sentences.other;
   return {

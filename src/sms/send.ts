@@ -8,7 +8,10 @@ import type { Submission } from '../messages/messages.ts';
 
 export type SmsRequest = { organizationId: string; body: SmsSendBody; idempotencyKey: ScopedKey | null };
 
-/** Turns a request into a submission, or into the rule that it breaks. What needs the account comes later (accept.ts). */
+/**
+ * Turns a request into a submission, or into the error of the rule that it breaks. Checks that need the account come
+ * later (accept.ts).
+ */
 export function prepareSms({ organizationId, body, idempotencyKey }: SmsRequest): Submission | PublicError {
   const variables = body.variables ?? {};
   const compiled = compileSms(body.body);

@@ -1,4 +1,4 @@
-/** The front door: texts as a channel of messages and of campaigns. */
+/** The entry of this room: texts as a channel of messages and of campaigns. */
 export { smsCampaigns } from './campaigns.ts';
 export { smsChannel } from './channel.ts';
 export { createSmsDelivery } from './delivery.ts';

@@ -1,7 +1,7 @@
 import { type Connection, unpreparedStatement } from '../platform/postgres/database.ts';
 import type { DropReason, MessageRow, RecipientStatus } from '../messages/messages.ts';
 
-/** What there is of a text besides its message: what it says, and its one recipient. */
+/** The parts of a text apart from its message: its content and its one recipient. */
 export type SmsParts = {
   message_id: string;
   /** Null once it was erased. */
@@ -16,7 +16,7 @@ export type SmsParts = {
   diagnostic: string | null;
 };
 
-/** A text with all of it. */
+/** A text with all its parts. */
 export type SmsRow = MessageRow & SmsParts;
 
 /** In the order of the messages. */
@@ -42,10 +42,10 @@ export async function joinSmsParts(
   });
 }
 
-/** Answers to a number, since a message that need not be there. */
+/** Answers to a number with ids after `sinceMessageId`. No message need have this id. */
 export type AnswerSearch = { organizationId: string; address: string; sinceMessageId: string };
 
-/** How many texts of a number were answered since then, as far as `most`. Read off recipients_address. */
+/** How many texts of a number were answered since then, counted up to `most`. Uses the index recipients_address. */
 export async function countRecentAnswers(
   connection: Connection,
   wanted: AnswerSearch & { most: number },
@@ -62,7 +62,7 @@ export async function countRecentAnswers(
   return rows.length;
 }
 
-/** Whether a number was answered with this text from this sender since then. Read off recipients_address. */
+/** Whether a number was answered with this text from this sender since then. Uses the index recipients_address. */
 export async function hasRecentAnswer(
   connection: Connection,
   wanted: AnswerSearch & { sender: string; text: string },

@@ -1,7 +1,7 @@
 import type { Values } from '../channels/placeholders.ts';
 
-/** What is known of a text from its acceptance on. */
+/** Details of a text that are known at its acceptance. */
 export type StoredSmsDetails = { encoding: 'gsm7' | 'ucs2'; segments: number };
 
-/** What a text says; of a campaign, before its placeholders are filled with each contact's own values. */
+/** The content of a text. For a campaign, the text before placeholders are filled for each contact. */
 export type StoredSmsContent = { text: string; defaults?: Values };

@@ -24,8 +24,8 @@ export type EngagementPageTools = UnsubscribingTools & {
 };
 
 /**
- * What links in mail lead to. Whoever asks shows nothing but a token of ours: it is looked at before the database is
- * asked for anything. Throws if a file of the page is missing.
+ * The pages that links in mail lead to. A request carries only a token of ours, which is checked before any query.
+ * Throws if a file of the page is missing.
  */
 export function engagementPages(tools: EngagementPageTools): WebPage[] {
   return [...trackingPages(tools), ...unsubscribePages(tools)];
@@ -40,7 +40,7 @@ function trackingPages(tools: EngagementPageTools): WebPage[] {
   return [
     {
       path: `${linkPaths.open}:token`,
-      // Whatever is wrong with the token: a broken image in a mail helps nobody.
+      // The image is sent even if the token is invalid: a broken image in a mail helps nobody.
       handle: async (request) => {
         note(request, readRecipientToken(tools.secrets, 'tracking', tokenOf(request)), 'opened');
         return respondImage();
@@ -78,7 +78,7 @@ const image = Buffer.from('R0lGODlhAQABAIAAAAAAAP///yH5BAEAAAAALAAAAAABAAEAAAIBR
 
 function respondImage(): PageResponse {
   const response = respondPart('image/gif', image, { cacheControl: 'no-store' });
-  // Mail is read in pages of others.
+  // Webmail shows mail in pages of other sites.
   return { ...response, headers: { ...response.headers, 'cross-origin-resource-policy': 'cross-origin' } };
 }
 
@@ -99,7 +99,7 @@ function respondText(statusCode: number, text: string): PageResponse {
   return { ...response, statusCode, headers: { ...response.headers, 'x-robots-tag': 'noindex' } };
 }
 
-/** More at once would take the database's connections away from the API. */
+/** More at once would take too many database connections from the API. */
 const defaultUnsubscribesMax = 200;
 
 function unsubscribePages(tools: EngagementPageTools): WebPage[] {
@@ -125,7 +125,7 @@ function unsubscribePages(tools: EngagementPageTools): WebPage[] {
   return [
     {
       path: `${linkPaths.unsubscribe}:token`,
-      // Changes nothing: scanners follow every link.
+      // Changes nothing, since scanners follow every link.
       handle: (request) =>
         answer(request, async (recipient) => {
           const subscription = await readSubscription(tools, recipient);
@@ -146,7 +146,7 @@ function unsubscribePages(tools: EngagementPageTools): WebPage[] {
   ];
 }
 
-/** Anything else than what the page itself posts is a mail client's one click (RFC 8058 §3.2). */
+/** Any form that is not the page's own is a mail client's one click (RFC 8058 §3.2). */
 function readChoice(form: PageRequest['form']): Choice {
   const action = form.get('action');
   if (action === 'resubscribe') return { kind: 'resubscribe' };

@@ -18,15 +18,15 @@ const lockTransactional = statement(
    from messages m
    join unnest($1::uuid[], $2::uuid[]) as wanted (organization_id, id)
      on ${hasKeyOf('m', 'wanted', ['id'])}
-   -- Not by the index on the status of transactional messages, which "= 'transactional'" would allow.
+   -- With "= 'transactional'" the planner could choose the index on the status of transactional messages.
    where m.class <> 'campaign'
    order by wanted.organization_id, wanted.id
    for no key update of m`,
 );
 
 /**
- * Holds those of the messages whose status hangs on their recipients, as whoever writes outcomes does. A campaign's
- * does not, and thousands of its recipients would wait for each other.
+ * Locks those of the messages whose status depends on their recipients, as settling outcomes does. A campaign's message
+ * is not locked: its status does not depend on them, and thousands of recipients would wait for each other.
  */
 export async function lockTransactionalMessages(
   transaction: Connection,
@@ -54,7 +54,7 @@ const lockAll = statement<{
    for no key update of r`,
 );
 
-/** Those who were not dropped. In the order of their keys, so that two batches cannot deadlock. */
+/** Locks the recipients that were not dropped, in the order of their keys, so that two batches cannot deadlock. */
 export async function lockRecipients(
   transaction: Connection,
   recipients: readonly RecipientKey[],
@@ -68,7 +68,7 @@ export async function lockRecipients(
   }));
 }
 
-/** The first of each that a batch tells of; null where it tells of none. */
+/** The times of the first open and so on in a batch; null where the batch has none. */
 export type EngagedRecipient = RecipientKey & {
   openedAt: Date | null;
   clickedAt: Date | null;
@@ -85,7 +85,8 @@ const applyAll = statement<ChangedRow>(
      machine_engaged_at = coalesce(r.machine_engaged_at, engaged.machine_engaged_at),
      status = case when ${rankOf('engaged.status')} > ${rankOf('r.status')} then engaged.status else r.status end,
      status_at = case when ${rankOf('engaged.status')} > ${rankOf('r.status')} then $8 else r.status_at end,
-     -- Whoever looks at it has it. By a machine no status is raised: the recipient would never be done.
+     -- A recipient that engages has the message. A machine does not raise the status: the recipient would never be
+     -- done.
      uncertain = r.uncertain and engaged.status is null
    from unnest(
      $1::uuid[], $2::uuid[], $3::integer[], $4::timestamptz[], $5::timestamptz[], $6::timestamptz[], $7::text[]
@@ -99,7 +100,7 @@ const applyAll = statement<ChangedRow>(
    returning r.organization_id, r.message_id, r.ordinal, r.contact_id, r.address_key`,
 );
 
-/** For recipients that are locked, each of them once. Returns those of whom it was news. */
+/** The recipients must be locked, and each given once. Returns those that changed. */
 export async function applyEngagements(
   transaction: Connection,
   engaged: readonly EngagedRecipient[],
@@ -116,10 +117,10 @@ export async function applyEngagements(
   return rows.map(toChanged);
 }
 
-/** More is not tracked, and would be loaded for nothing. */
+/** Longer HTML is not tracked, so there is no need to load it. */
 const htmlLengthMax = 2 * 1_048_576;
 
-/** What the links of a message are read from; null if its content is gone. */
+/** The content from which the links of a message are read; null if it is deleted. */
 export async function findLinkSource(
   connection: Connection,
   { organizationId, messageId }: MessageKey,
@@ -162,7 +163,7 @@ export type CampaignRecipient = {
   details: unknown;
 };
 
-/** Null for whoever is no recipient of a campaign. */
+/** Null if the recipient is not a campaign's. */
 export async function findCampaignRecipient(
   connection: Connection,
   { organizationId, messageId, ordinal }: RecipientKey,

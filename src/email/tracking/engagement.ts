@@ -16,13 +16,13 @@ import {
 } from '../../messages/messages.ts';
 
 /**
- * Opens and clicks, written down some thousand at a time. Nobody waits for it: a reader is passed on at once, and an
- * open that is lost because the database is away for long is only an open.
+ * Opens and clicks, written in batches of up to some thousand. No request waits for the write: the reader is redirected
+ * at once. If the database is down for long, some opens are lost, which is acceptable.
  */
 export type Engagement = {
   recipient: RecipientKey;
   action: 'opened' | 'clicked';
-  /** As far as the request tells. */
+  /** As far as the request shows. */
   isMachine: boolean;
   at: Date;
 };
@@ -39,14 +39,17 @@ export type EngagementTools = FeedbackListeners &
   };
 
 export type EngagementRecorder = {
-  /** Never throws, and keeps nothing beyond what it can hold. */
+  /** Never throws. Drops engagements while too many are waiting. */
   note: (engagement: Engagement) => void;
-  /** Resolves when what was noted is written, or is given up. */
+  /** Resolves when everything noted is written or given up. */
   stop: () => Promise<void>;
 };
 
 const defaultBatchItemsMax = 1_000;
-/** Nobody looks at an open within this time, and one that is alone costs as much as a hundred. */
+/**
+ * How long an engagement waits for others: writing one costs as much as writing a hundred, and nobody looks at an open
+ * sooner.
+ */
 const lingerMs = 250;
 /** About 10 MB. A database that is away for a minute at a thousand opens a second loses none. */
 const defaultWaitingMax = 60_000;
@@ -63,7 +66,7 @@ export function createEngagementRecorder(tools: EngagementTools): EngagementReco
   };
 
   const write = async (engagements: readonly Engagement[]) => {
-    // Ends with the tries.
+    // Ends after the last try.
     for (let tries = 1; ; tries += 1) {
       try {
         const haveContactsChanged = await recordEngagements(tools, engagements);
@@ -96,7 +99,7 @@ export function createEngagementRecorder(tools: EngagementTools): EngagementReco
   return {
     note: (engagement) => {
       if (batcher.size() >= waitingMax || stopping.signal.aborted) lose(1);
-      // It never rejects, since `write` does not.
+      // The batcher never rejects, since `write` does not.
       else void batcher.add(engagement);
     },
     stop: async () => {
@@ -107,8 +110,8 @@ export function createEngagementRecorder(tools: EngagementTools): EngagementReco
 }
 
 /**
- * Writes what is news, and nothing of those who were dropped. A machine is noted, and counts as nobody's open. Returns
- * whether segments are to look at contacts again.
+ * Writes engagements that are new, except for dropped recipients. Those of machines are noted, but do not count as
+ * opens. Returns whether segments must look at contacts again.
  */
 export async function recordEngagements(
   tools: Pick<EngagementTools, 'channel' | 'database' | 'clock' | keyof RecipientTools>,
@@ -128,14 +131,14 @@ export async function recordEngagements(
       at,
       write: () => store.applyEngagements(transaction, engaged, at),
       channelOf: () => tools.channel,
-      // Of what a machine has opened no segment asks.
+      // No condition of a segment asks about engagements of machines.
       told: { recipients: engaged.filter(({ status }) => status !== null) },
     });
     return haveContactsChanged;
   });
 }
 
-/** Whoever clicks has opened. */
+/** A click is an open too. */
 function sumUp(
   recipient: RecipientKey,
   handedOffAt: Date | null,

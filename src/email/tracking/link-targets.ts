@@ -7,18 +7,18 @@ import * as store from './engagement-store.ts';
 import type { MessageKey, RecipientKey } from '../../messages/messages.ts';
 
 /**
- * Where the links of tracked mail lead to. Read off what the message says, and kept: of a campaign the same few links
- * are followed thousands of times, also while the database is away.
+ * The targets of links in tracked mail. They are read from the stored content and cached: the same few links of a
+ * campaign are followed thousands of times, even while the database is down.
  */
 export type LinkTargets = {
   /**
-   * The web address behind a link of somebody's copy, or null if there is no such link, or it leads to none. Throws a
-   * PublicError (503) if too many are being looked up, and what the database throws.
+   * The web address that a link of a recipient's copy leads to, or null if there is no such link or it has no web
+   * address. Throws a PublicError (503) if too many look-ups are under way, and the errors of the database.
    */
   find: (recipient: RecipientKey, number: number) => Promise<string | null>;
 };
 
-/** In memory: the links of some ten thousand messages. */
+/** Size of the cache: the links of some ten thousand messages. */
 const cachedCharactersMax = 16 * 1_048_576;
 /** Each may hold 2 MB of HTML in memory. */
 const loadsMax = 32;
@@ -32,7 +32,7 @@ export function createLinkTargets(tools: { database: Database }): LinkTargets {
   });
   const loading = new Map<string, Promise<MessageLinks>>();
 
-  // Whoever asks for what is being loaded waits for the same.
+  // Requests for a message that is being loaded share that load.
   const load = (message: MessageKey): Promise<MessageLinks> => {
     const { messageId } = message;
     const underWay = loading.get(messageId);

@@ -1,7 +1,7 @@
 /**
- * Who opened a message or followed a link: a person, or a machine that looks at mail before the person does. What is
- * told apart here is what machines say of themselves, and what is too quick for anybody. A scanner that poses as a
- * browser and takes its time passes for a person: nothing in its request gives it away.
+ * Tells whether a person opened a message or followed a link, or a machine that examines mail before the person sees
+ * it. Machines are recognised by what they say of themselves, and by requests too soon after the hand-off. A scanner
+ * that poses as a browser and takes its time passes for a person: nothing in its request gives it away.
  */
 export type EngagementRequest = {
   /** In upper case. */
@@ -18,7 +18,7 @@ const tooQuickMs = 1_000;
 export function isMachineRequest({ method, userAgent, purpose }: EngagementRequest): boolean {
   if (method !== 'GET' || aheadPattern.test(purpose)) return true;
   const agent = userAgent.trim().toLowerCase();
-  // Proxies that fetch an image when its mail is opened, whatever else they call themselves.
+  // Proxies that fetch an image when a person opens the mail, whatever else their user agent says.
   if (humanProxies.some((name) => agent.includes(name))) return false;
   return (
     machineAgents.has(agent) ||
@@ -27,7 +27,7 @@ export function isMachineRequest({ method, userAgent, purpose }: EngagementReque
   );
 }
 
-/** `handedOffAt` is null while the outcome of the hand-off is still to be written. */
+/** `handedOffAt` is null until the outcome of the hand-off is written. */
 export function isTooQuick(at: Date, handedOffAt: Date | null): boolean {
   return handedOffAt === null || at.getTime() - handedOffAt.getTime() < tooQuickMs;
 }
@@ -41,27 +41,27 @@ const humanProxies = [
   'yahoomailproxy',
 ];
 
-/** In full: what people's browsers begin with as well. */
+/** Compared as a whole, since browsers of people begin with the same text. */
 const machineAgents: ReadonlySet<string> = new Set([
   '',
   '-',
   'node',
   'ruby',
-  // Apple Mail Privacy Protection: all images of all mail, opened or not.
+  // Apple Mail Privacy Protection fetches all images of all mail, opened or not.
   'mozilla/5.0',
-  // Gmail, for those who are signed in, before the mail is shown.
+  // Gmail's prefetch for users who are signed in, before the mail is shown.
   'mozilla/5.0 (windows nt 10.0; win64; x64) applewebkit/537.36 (khtml, like gecko) chrome/42.0.2311.135 safari/537.36 edge/12.246 mozilla/5.0',
 ]);
 
 const machineNames = [
-  // Gateways that look into mail.
+  // Gateways that scan mail.
   ...['barracuda', 'proofpoint', 'mimecast', 'messagelabs', 'symantec', 'trendmicro', 'tmufe', 'fireeye'],
   ...['forcepoint', 'websense', 'sophos', 'zscaler', 'fortiguard', 'fortimail', 'ironport', 'cloudmark'],
   ...['spamexperts', 'vadesecure', 'bitdefender', 'kaspersky', 'safelinks', 'bingpreview', 'checkpoint'],
   ...['gmail-content-sampling', 'google-safety', 'googleother', 'skypeuripreview', 'urldefense'],
   // Previews in chats.
   ...['facebookexternalhit', 'whatsapp/', 'slack-imgproxy', 'embedly', 'iframely'],
-  // Programs.
+  // Libraries and command-line tools.
   ...[
     'curl/',
     'wget/',
@@ -87,6 +87,6 @@ const machineNames = [
   ...['headless', 'phantomjs', 'puppeteer', 'playwright', 'selenium'],
 ];
 
-/** What many more call themselves; a phone by the name of Cubot is none of them. */
+/** Words in the user agents of many more machines. "Cubot" is a brand of phones, and does not match. */
 const machinePattern =
   /(?<!cu)bot\b|crawl|spider|slurp|scanner|link-?check|url-?check|preview|prefetch|monitor/;

@@ -8,22 +8,22 @@ import type { Values } from '../../channels/placeholders.ts';
 import type { Secrets } from '../../platform/secrets.ts';
 import { type Job, writeRecipientTokens } from '../../messages/messages.ts';
 
-/** What makes the copies of one message differ. */
+/** The parts in which the copies of one message differ. */
 export type PersonalParts = {
-  /** What the addresses of tracking and unsubscribing begin with, without a slash at the end. */
+  /** The beginning of the URLs for tracking and unsubscribing, without a slash at the end. */
   linkBase: string;
-  /** Null for a transactional message, which has one header for all and is not unsubscribed from. */
+  /** Null for a transactional message: its header is the same for all, and it has no unsubscribe link. */
   campaign: { messageId: string; senderDomain: string; defaults: Values } | null;
 };
 
 export type PersonalCopy = { values: Values; headers: PersonalHeaders | null };
 
-/** Of what stands behind `linkBase`: whoever asks for it is answered by engagement-pages.ts. */
+/** Paths that follow `linkBase`. engagement-pages.ts answers requests for them. */
 export const linkPaths = { open: '/o/', click: '/c/', unsubscribe: '/u/' } as const;
 
 /**
- * The values and fields of one copy. What the contact has goes before what the campaign says for those who have
- * nothing, and what is ours goes before both. The same job gives the same copy every time.
+ * The values and header fields of one copy. The contact's values take precedence over the campaign's defaults, and our
+ * own values over both. The same job always gives the same copy.
  */
 export function describeCopy(secrets: Secrets, parts: PersonalParts, job: Job): PersonalCopy {
   const { linkBase, campaign } = parts;
@@ -36,13 +36,13 @@ export function describeCopy(secrets: Secrets, parts: PersonalParts, job: Job): 
   const unsubscribeUrl = linkBase + linkPaths.unsubscribe + tokens.unsubscribe;
   own[unsubscribePlaceholder] = unsubscribeUrl;
   return {
-    // Not by spreading, which takes 12 µs of such objects, and this 1. Texts, numbers and booleans are all there is:
-    // none of them can become the prototype, whatever its name.
+    // Spreading such objects takes 12 µs, this takes 1. The values are only texts, numbers and booleans, so none can
+    // become the prototype, whatever its name.
     values: Object.assign({}, campaign.defaults, job.variables, own),
     headers: {
       messageId: `${campaign.messageId}.${job.ordinal}@${campaign.senderDomain}`,
       to: [job.address],
-      // RFC 8058 §3.1. Signed by DKIM like all fields: without that no provider shows its button.
+      // RFC 8058 §3.1. Signed by DKIM like all fields: mailbox providers show their button only then.
       headers: [
         { name: 'List-Unsubscribe', value: `<${unsubscribeUrl}>` },
         { name: 'List-Unsubscribe-Post', value: 'List-Unsubscribe=One-Click' },
@@ -51,7 +51,9 @@ export function describeCopy(secrets: Secrets, parts: PersonalParts, job: Job): 
   };
 }
 
-/** Where links lead to: the domain's own host where it is known to point here, or else the installation's address. */
+/**
+ * The beginning of links: the sending domain's tracking host if it is known to point here, else the installation's URL.
+ */
 export function linkBaseOf(publicUrl: string, trackingHost: string | null): string {
   const base = new URL(publicUrl);
   if (trackingHost !== null) base.hostname = trackingHost;

@@ -5,12 +5,12 @@ import { respondDocument } from '../../platform/http/page-response.ts';
 import type { PageResponse } from '../../platform/http/route.ts';
 import type { Choice, SubscriptionState } from './unsubscribing.ts';
 
-/** The page behind a link to unsubscribe: plain HTML that works without script, in any browser. */
+/** The page that an unsubscribe link opens: plain HTML that works without scripts, in any browser. */
 export type UnsubscribePage = {
-  /** `done` is what was just carried out. */
+  /** `done` is the choice that was just carried out. */
   show: (subscription: SubscriptionState, done: Choice['kind'] | null) => PageResponse;
   notFound: () => PageResponse;
-  /** Nothing was changed. */
+  /** Says that nothing was changed. */
   unavailable: () => PageResponse;
 };
 
@@ -93,7 +93,7 @@ function writeForm(
   return `<form method="post">${fields}<button${look}>${escapeHtml(label)}</button></form>`;
 }
 
-/** Enough to know one's own address again, and too little for whoever looks over a shoulder. */
+/** Shows enough for a reader to recognise their own address, and too little for a stranger to learn it. */
 function maskAddress(address: string): string {
   const at = address.lastIndexOf('@');
   return escapeHtml(`${address.slice(0, 1)}•••${address.slice(at)}`);

@@ -23,27 +23,27 @@ import {
 import type { StoredEmailDetails } from '../stored.ts';
 
 /**
- * What a recipient of a campaign says about further mail, by a link in it or a button of the mail client. It is said
- * once the transaction has been committed and not before; said twice, it changes nothing more.
+ * What a recipient of a campaign chooses about further mail, by a link in the mail or a button of the mail client. A
+ * choice is confirmed only after its transaction is committed. Repeating a choice changes nothing.
  *
- * Whoever says it reads the mail of the address that it went to, and speaks for whoever has that address now: the
- * contact it was sent for may have another one since, and be written to there with good reason. An address that is
- * nobody's any more is suppressed.
+ * The choice is made by a reader of the mail's address, so it applies to the contact that has this address now. The
+ * contact that the mail was sent for may have another address by now, and may rightly be written to there. If no
+ * contact has the address any more, the address is suppressed.
  */
 export type UnsubscribingTools = SuppressionTools & RecipientTools & { database: Database };
 
 export type Choice =
   | { kind: 'unsubscribe' }
-  /** Takes that back, if it was said by a link in this very mail. */
+  /** Takes the unsubscription back, if it was made by a link in this same mail. */
   | { kind: 'resubscribe' }
   /** No more mail to one of the lists that this mail went to. */
   | { kind: 'leave_list'; listId: string };
 
-/** How things stand, for somebody who looks at them. */
+/** The current state, for display. */
 export type SubscriptionState = {
   isUnsubscribed: boolean;
   mayResubscribe: boolean;
-  /** Of the lists that the mail went to, those that could be left. */
+  /** Those lists among the mail's that the recipient can still leave. */
   lists: { id: string; name: string }[];
   senderName: string;
   /** Null once it was erased. */
@@ -61,7 +61,7 @@ export async function readSubscription(
   });
 }
 
-/** Carries a choice out, and returns how things stand then; `done` is null if it was not to be had. */
+/** Carries out a choice and returns the resulting state. `done` is null if the choice was not possible. */
 export async function choose(
   tools: UnsubscribingTools,
   key: RecipientKey,
@@ -86,7 +86,7 @@ export async function choose(
         break;
       }
     }
-    // Once more: the status has changed.
+    // Read again, since the status has changed.
     const changed = (await store.findCampaignRecipient(transaction, key)) ?? recipient;
     return { subscription: await findSubscription(tools, transaction, key, changed), done: choice.kind };
   });
@@ -105,7 +105,7 @@ async function unsubscribe(
     consent: 'unsubscribed',
     at,
   });
-  // There is nobody whose consent it could be; the address, or what was left of it, is still known.
+  // There is no contact whose consent could change. The address, or its hash after an erasure, is still known.
   if (!isSaid) {
     await addSuppressions(transaction, tools, channel, [
       { organizationId: key.organizationId, address: recipient.addressKey, reason: 'unsubscribe' },
@@ -116,7 +116,7 @@ async function unsubscribe(
     at,
     write: () => raiseStatuses(transaction, [{ job: key, status: 'unsubscribed', failure: null }], at),
     channelOf: () => emailChannel,
-    // Whoever unsubscribes has the mail, be it that nothing was known of its delivery.
+    // To unsubscribe is to have received the mail, even if nothing was known of its delivery.
     told: { recipients: [key] },
   });
 }
@@ -132,12 +132,12 @@ async function resubscribe(
     consent: 'subscribed',
     at: now(tools.clock),
   });
-  // Also where there is a contact: the address may have been nobody's when the mail was unsubscribed from.
+  // Even if a contact has the address now: no contact may have had it at the time of the unsubscription.
   const address = { organizationId: key.organizationId, address: recipient.addressKey };
   await takeBackOptOut(transaction, tools, channel, address);
 }
 
-/** False if the address is nobody's. */
+/** False if no contact has the address. */
 async function setHolderConsent(
   { newId }: UnsubscribingTools,
   transaction: Transaction,

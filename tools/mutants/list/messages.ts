@@ -928,8 +928,8 @@ export const messages: readonly Mutant[] = [
   },
   {
     file: 'src/messages/recipients/store.ts',
-    from: "${rankOf('report.status')} > ${rankOf('r.status')}\n       -- It says",
-    to: 'true\n       -- It says',
+    from: "${rankOf('report.status')} > ${rankOf('r.status')}\n       -- \"sent\" says",
+    to: 'true\n       -- "sent" says',
     tests: ['src/messages/feedback/feedback.test.ts'],
     named: 'in whatever order reports come, a status is replaced only by those that stand above it',
     harm: 'reports that come out of order set a status back',
