@@ -1,8 +1,8 @@
-import { afterAll, beforeAll, expect, test } from 'vitest';
+import { beforeAll, expect, test } from 'vitest';
 import { createManualClock } from '../../test/support/manual-clock.ts';
-import { createTestDatabase, type TestDatabase } from '../../test/support/test-database.ts';
+import { useTestDatabase } from '../../test/support/test-database.ts';
 import { createIds } from '../platform/ids.ts';
-import { type Database, openDatabase, unpreparedStatement } from '../platform/postgres/database.ts';
+import { type Database, unpreparedStatement } from '../platform/postgres/database.ts';
 import { sha256 } from '../platform/secrets.ts';
 import {
   type AccountTools,
@@ -23,19 +23,14 @@ import {
 } from './accounts.ts';
 
 const clock = createManualClock();
-let testDatabase: TestDatabase;
 let database: Database;
 let tools: AccountTools;
 
-beforeAll(async () => {
-  testDatabase = await createTestDatabase();
-  database = openDatabase({ address: testDatabase.address, connectionsMax: 5 });
-  tools = { database, clock, newId: createIds(clock) };
+useTestDatabase({ connectionsMax: 5 }, (opened) => {
+  database = opened.database;
 });
-
-afterAll(async () => {
-  await database.close();
-  await testDatabase.drop();
+beforeAll(async () => {
+  tools = { database, clock, newId: createIds(clock) };
 });
 
 async function anOrganization(): Promise<string> {

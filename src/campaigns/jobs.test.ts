@@ -1,18 +1,17 @@
-import { afterAll, afterEach, beforeAll, beforeEach, expect, test } from 'vitest';
+import { afterEach, beforeEach, expect, test } from 'vitest';
 import { eventually } from '../../test/support/email-journey.ts';
 import { createManualClock, type ManualClock } from '../../test/support/manual-clock.ts';
-import { createTestDatabase, type TestDatabase } from '../../test/support/test-database.ts';
+import { useTestDatabase } from '../../test/support/test-database.ts';
 import { now, systemClock } from '../platform/clock.ts';
 import { createIds } from '../platform/ids.ts';
 import { silentLog } from '../platform/log.ts';
-import { type Database, openDatabase, unpreparedStatement } from '../platform/postgres/database.ts';
+import { type Database, unpreparedStatement } from '../platform/postgres/database.ts';
 import type { RunningChore } from '../platform/queue/chore.ts';
 import { emailChannel } from '../email/email.ts';
 import type { CampaignChannel } from './channel.ts';
 import { startCampaigns } from './jobs.ts';
 
 const newId = createIds(systemClock);
-let testDatabase: TestDatabase;
 let database: Database;
 let organizationId: string;
 /** Its campaigns stand after those of the first. */
@@ -25,9 +24,8 @@ let preparations: string[] = [];
 const failing = new Set<string>();
 let failures = 0;
 
-beforeAll(async () => {
-  testDatabase = await createTestDatabase();
-  database = openDatabase({ address: testDatabase.address, connectionsMax: 4 });
+useTestDatabase({ connectionsMax: 4 }, (opened) => {
+  database = opened.database;
 });
 beforeEach(async () => {
   organizationId = newId();
@@ -47,10 +45,6 @@ afterEach(async () => {
   await campaigns?.stop();
   campaigns = null;
   await run('delete from campaigns');
-});
-afterAll(async () => {
-  await database.close();
-  await testDatabase.drop();
 });
 
 function run<Row>(text: string, values: readonly unknown[] = []): Promise<Row[]> {

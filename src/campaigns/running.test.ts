@@ -1,9 +1,9 @@
-import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest';
+import { beforeAll, beforeEach, describe, expect, test } from 'vitest';
 import { eventually } from '../../test/support/email-journey.ts';
 import { createShuffledIds } from '../../test/support/shuffled-ids.ts';
-import { createTestDatabase, type TestDatabase } from '../../test/support/test-database.ts';
+import { useTestDatabase } from '../../test/support/test-database.ts';
 import { systemClock } from '../platform/clock.ts';
-import { type Database, openDatabase, unpreparedStatement } from '../platform/postgres/database.ts';
+import { type Database, unpreparedStatement } from '../platform/postgres/database.ts';
 import { countChangedRecipients, stopMessage } from '../messages/messages.ts';
 import { emailChannel } from '../email/email.ts';
 import { smsChannel } from '../sms/sms.ts';
@@ -11,7 +11,6 @@ import type { CampaignChannel } from './channel.ts';
 import { createPauses } from '../platform/queue/pauses.ts';
 import { advanceCampaign, freezeCampaign, type RunningTools, type StepResult } from './running.ts';
 
-let testDatabase: TestDatabase;
 let database: Database;
 let tools: RunningTools;
 let admissions = 0;
@@ -39,9 +38,10 @@ const sms = {
   openMeter: () => (values: Record<string, unknown>) => Number(values.first_name),
 } as unknown as CampaignChannel;
 
+useTestDatabase({ connectionsMax: 4 }, (opened) => {
+  database = opened.database;
+});
 beforeAll(async () => {
-  testDatabase = await createTestDatabase();
-  database = openDatabase({ address: testDatabase.address, connectionsMax: 4 });
   tools = {
     database,
     clock: systemClock,
@@ -52,10 +52,6 @@ beforeAll(async () => {
       admissions += 1;
     },
   };
-});
-afterAll(async () => {
-  await database.close();
-  await testDatabase.drop();
 });
 beforeEach(async () => {
   organizationId = newId();

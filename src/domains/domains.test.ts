@@ -1,24 +1,18 @@
-import { afterAll, beforeAll, expect, test } from 'vitest';
-import { createTestDatabase, type TestDatabase } from '../../test/support/test-database.ts';
+import { expect, test } from 'vitest';
+import { useTestDatabase } from '../../test/support/test-database.ts';
 import { systemClock } from '../platform/clock.ts';
 import { createIds } from '../platform/ids.ts';
-import { type Database, openDatabase, unpreparedStatement } from '../platform/postgres/database.ts';
+import { type Database, unpreparedStatement } from '../platform/postgres/database.ts';
 import { createSecrets } from '../platform/secrets.ts';
 import { findReturnPathOwner, loadSendingDomains, loadVerifiedDomains, verifyByOperator } from './domains.ts';
 
-let testDatabase: TestDatabase;
 let database: Database;
 const newId = createIds(systemClock);
 const secrets = createSecrets('a secret of the tests, and of nothing else');
 const [own, other] = [newId(), newId()];
 
-beforeAll(async () => {
-  testDatabase = await createTestDatabase();
-  database = openDatabase({ address: testDatabase.address, connectionsMax: 10 });
-});
-afterAll(async () => {
-  await database.close();
-  await testDatabase.drop();
+useTestDatabase({ connectionsMax: 10 }, (opened) => {
+  database = opened.database;
 });
 
 const verify = (name: string, organizationId = own) =>

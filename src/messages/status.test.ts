@@ -1,7 +1,7 @@
 import fc from 'fast-check';
-import { afterAll, beforeAll, expect, test } from 'vitest';
-import { createTestDatabase, type TestDatabase } from '../../test/support/test-database.ts';
-import { type Database, openDatabase, unpreparedStatement } from '../platform/postgres/database.ts';
+import { expect, test } from 'vitest';
+import { useTestDatabase } from '../../test/support/test-database.ts';
+import { type Database, unpreparedStatement } from '../platform/postgres/database.ts';
 import {
   type DropReason,
   dropReasons,
@@ -12,16 +12,10 @@ import {
 import { emailStatusOfRecipients } from '../email/channel.ts';
 import { rankOf, statusRanks } from './status.ts';
 
-let testDatabase: TestDatabase;
 let database: Database;
 
-beforeAll(async () => {
-  testDatabase = await createTestDatabase();
-  database = openDatabase({ address: testDatabase.address, connectionsMax: 1 });
-});
-afterAll(async () => {
-  await database.close();
-  await testDatabase.drop();
+useTestDatabase({ connectionsMax: 1 }, (opened) => {
+  database = opened.database;
 });
 
 type Recipient = { status: RecipientStatus; dropReason: DropReason | null; isHandedOff: boolean };

@@ -1,6 +1,6 @@
-import { afterAll, afterEach, beforeAll, expect, test } from 'vitest';
-import { createTestDatabase, type TestDatabase } from '../../test/support/test-database.ts';
-import { type Database, openDatabase, type Transaction, unpreparedStatement } from './postgres/database.ts';
+import { afterEach, expect, test } from 'vitest';
+import { useTestDatabase } from '../../test/support/test-database.ts';
+import { type Database, type Transaction, unpreparedStatement } from './postgres/database.ts';
 import {
   keyRestMs,
   newDataKeyBytes,
@@ -19,18 +19,12 @@ const [one, two, three] = ['one', 'two', 'three'].map((name) => name.padEnd(40, 
 ];
 const at = new Date('2026-11-22T12:00:00Z');
 
-let testDatabase: TestDatabase;
 let database: Database;
 
-beforeAll(async () => {
-  testDatabase = await createTestDatabase();
-  database = openDatabase({ address: testDatabase.address, connectionsMax: 8 });
+useTestDatabase({ connectionsMax: 8 }, (opened) => {
+  database = opened.database;
 });
 afterEach(() => database.rows(unpreparedStatement('truncate secret_keys')));
-afterAll(async () => {
-  await database.close();
-  await testDatabase.drop();
-});
 
 const takeUp = (secret: string, bytes = newDataKeyBytes()) =>
   database.transaction((transaction) => takeUpSecret(transaction, { secret, bytes, at }));

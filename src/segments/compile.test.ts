@@ -1,5 +1,5 @@
 import fc from 'fast-check';
-import { afterAll, beforeAll, expect, test } from 'vitest';
+import { expect, test } from 'vitest';
 import {
   holds,
   type OracleCondition,
@@ -7,16 +7,11 @@ import {
   type OracleRecipient,
   type OracleWorld,
 } from '../../test/support/condition-oracle.ts';
-import { createTestDatabase, type TestDatabase } from '../../test/support/test-database.ts';
+import { useTestDatabase } from '../../test/support/test-database.ts';
 import { parseDateValue, syncMembers } from '../audience/audience.ts';
 import { systemClock } from '../platform/clock.ts';
 import { createIds, lowestIdAt } from '../platform/ids.ts';
-import {
-  type Connection,
-  type Database,
-  openDatabase,
-  unpreparedStatement,
-} from '../platform/postgres/database.ts';
+import { type Connection, type Database, unpreparedStatement } from '../platform/postgres/database.ts';
 import { compileConditions, compileLeaves, compilePredicate } from './compile.ts';
 import { type Condition, type ConditionContext, listLeaves, parseConditions } from './conditions.ts';
 import { booleanType } from './operators/boolean.ts';
@@ -26,17 +21,11 @@ import { operatorsOf } from './operators/operator.ts';
 import { textType } from './operators/text.ts';
 import { countMatching } from './store.ts';
 
-let testDatabase: TestDatabase;
 let database: Database;
 const newId = createIds(systemClock);
 
-beforeAll(async () => {
-  testDatabase = await createTestDatabase();
-  database = openDatabase({ address: testDatabase.address, connectionsMax: 1 });
-});
-afterAll(async () => {
-  await database.close();
-  await testDatabase.drop();
+useTestDatabase({ connectionsMax: 1 }, (opened) => {
+  database = opened.database;
 });
 
 const midnightMs = Date.parse('2026-11-21T00:00:00.000Z');

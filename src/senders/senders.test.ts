@@ -1,9 +1,9 @@
-import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { createTestDatabase, type TestDatabase } from '../../test/support/test-database.ts';
+import { beforeAll, describe, expect, test } from 'vitest';
+import { useTestDatabase } from '../../test/support/test-database.ts';
 import type { SenderType } from '../channels/sms/sms.ts';
 import { systemClock } from '../platform/clock.ts';
 import { createIds } from '../platform/ids.ts';
-import { type Database, openDatabase } from '../platform/postgres/database.ts';
+import type { Database } from '../platform/postgres/database.ts';
 import {
   addSender,
   approveSender,
@@ -14,20 +14,16 @@ import {
   type SenderTools,
 } from './senders.ts';
 
-let testDatabase: TestDatabase;
 let database: Database;
 let tools: SenderTools;
 const newId = createIds(systemClock);
 const [own, other] = [newId(), newId()];
 
-beforeAll(async () => {
-  testDatabase = await createTestDatabase();
-  database = openDatabase({ address: testDatabase.address, connectionsMax: 10 });
-  tools = { database, clock: systemClock, newId };
+useTestDatabase({ connectionsMax: 10 }, (opened) => {
+  database = opened.database;
 });
-afterAll(async () => {
-  await database.close();
-  await testDatabase.drop();
+beforeAll(async () => {
+  tools = { database, clock: systemClock, newId };
 });
 
 async function add(name: string, organizationId = own, type: SenderType | null = null): Promise<SenderRow> {

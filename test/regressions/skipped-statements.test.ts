@@ -2,28 +2,20 @@
  * Statements that are sent together fail together: the first says why, and PostgreSQL skips the others with 25P02.
  * Which of them the caller saw was chance, and with a full disk some requests were answered 500 instead of 503.
  */
-import { afterAll, beforeAll, expect, test } from 'vitest';
+import { expect, test } from 'vitest';
 import {
   type Database,
   DatabaseUnavailableError,
-  openDatabase,
   sqlState,
   type Transaction,
   unpreparedStatement,
 } from '../../src/platform/postgres/database.ts';
-import { createTestDatabase, type TestDatabase } from '../support/test-database.ts';
+import { useTestDatabase } from '../support/test-database.ts';
 
-let testDatabase: TestDatabase;
 let database: Database;
 
-beforeAll(async () => {
-  testDatabase = await createTestDatabase();
-  database = openDatabase({ address: testDatabase.address, connectionsMax: 2 });
-});
-
-afterAll(async () => {
-  await database.close();
-  await testDatabase.drop();
+useTestDatabase({ connectionsMax: 2 }, (opened) => {
+  database = opened.database;
 });
 
 const skipped = unpreparedStatement('select 1');

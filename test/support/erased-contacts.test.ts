@@ -1,22 +1,15 @@
-import { afterAll, beforeAll, expect, test } from 'vitest';
+import { expect, test } from 'vitest';
 import {
   type Database,
-  openDatabase,
   type Transaction,
   unpreparedStatement,
 } from '../../src/platform/postgres/database.ts';
 import { findTraces } from './erased-contacts.ts';
-import { createTestDatabase, type TestDatabase } from './test-database.ts';
+import { useTestDatabase } from './test-database.ts';
 
-let testDatabase: TestDatabase;
 let database: Database;
-beforeAll(async () => {
-  testDatabase = await createTestDatabase({ hasNeighbour: true });
-  database = openDatabase({ address: testDatabase.address, connectionsMax: 2 });
-});
-afterAll(async () => {
-  await database.close();
-  await testDatabase.drop();
+useTestDatabase({ connectionsMax: 2, hasNeighbour: true }, (opened) => {
+  database = opened.database;
 });
 
 const organization = '01a00000-0000-7000-8000-00000000000a';

@@ -2,8 +2,13 @@
 import { randomBytes } from 'node:crypto';
 import { setTimeout as delay } from 'node:timers/promises';
 import pg from 'pg';
-import { inject } from 'vitest';
-import { type DatabaseAddress, sqlState } from '../../src/platform/postgres/database.ts';
+import { afterAll, beforeAll, inject } from 'vitest';
+import {
+  type Database,
+  type DatabaseAddress,
+  openDatabase,
+  sqlState,
+} from '../../src/platform/postgres/database.ts';
 
 export const templateName = 'postillion_template';
 /** The same with a hostile neighbour (neighbour.ts). */
@@ -21,6 +26,28 @@ export type TestDatabase = {
   /** Removes it, along with whoever is still connected. */
   drop: () => Promise<void>;
 };
+
+/**
+ * For all tests of a file, or of a block: makes a database before them, hands it over opened, closes and drops it after
+ * them. `connectionsMax` is 4 if nothing is said.
+ */
+export function useTestDatabase(
+  { connectionsMax = 4, hasNeighbour = false }: { connectionsMax?: number; hasNeighbour?: boolean },
+  onOpened: (opened: { database: Database; address: DatabaseAddress }) => void,
+): void {
+  let testDatabase: TestDatabase | undefined;
+  let database: Database | undefined;
+  beforeAll(async () => {
+    testDatabase = await createTestDatabase({ hasNeighbour });
+    const { address } = testDatabase;
+    database = openDatabase({ address, connectionsMax });
+    onOpened({ database, address });
+  });
+  afterAll(async () => {
+    await database?.close();
+    await testDatabase?.drop();
+  });
+}
 
 /**
  * Clones the migrated template under a name that no other test uses. Takes 40 to 80 ms. With a neighbour there is an

@@ -1,25 +1,14 @@
 import { readdir, readFile } from 'node:fs/promises';
 import path from 'node:path';
-import { afterAll, beforeAll, expect, test } from 'vitest';
+import { expect, test } from 'vitest';
 import { projectDirectory } from '../../src/config.ts';
-import {
-  type Database,
-  openDatabase,
-  statement,
-  unpreparedStatement,
-} from '../../src/platform/postgres/database.ts';
-import { createTestDatabase, type TestDatabase } from './test-database.ts';
+import { type Database, statement, unpreparedStatement } from '../../src/platform/postgres/database.ts';
+import { useTestDatabase } from './test-database.ts';
 import { bareTextOf, outsideTheWall, watchTenantWall } from './wall-watch.ts';
 
-let testDatabase: TestDatabase;
 let database: Database;
-beforeAll(async () => {
-  testDatabase = await createTestDatabase();
-  database = openDatabase({ address: testDatabase.address, connectionsMax: 2 });
-});
-afterAll(async () => {
-  await database.close();
-  await testDatabase.drop();
+useTestDatabase({ connectionsMax: 2 }, (opened) => {
+  database = opened.database;
 });
 
 const read = unpreparedStatement('select id\n   from contacts -- of all\n   limit 1');

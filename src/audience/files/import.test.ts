@@ -1,11 +1,16 @@
 import fc from 'fast-check';
-import { afterAll, beforeAll, beforeEach, expect, test } from 'vitest';
+import { beforeEach, expect, test } from 'vitest';
 import { startStatementProxy, type Stop } from '../../../test/support/statement-proxy.ts';
 import { createShuffledIds } from '../../../test/support/shuffled-ids.ts';
-import { createTestDatabase, type TestDatabase } from '../../../test/support/test-database.ts';
+import { useTestDatabase } from '../../../test/support/test-database.ts';
 import { type Clock, systemClock } from '../../platform/clock.ts';
 import { createIds } from '../../platform/ids.ts';
-import { type Database, openDatabase, unpreparedStatement } from '../../platform/postgres/database.ts';
+import {
+  type Database,
+  openDatabase,
+  unpreparedStatement,
+  type DatabaseAddress,
+} from '../../platform/postgres/database.ts';
 import { createSecrets } from '../../platform/secrets.ts';
 import { createContact, deleteContacts } from '../contacts.ts';
 import { openExport } from './export.ts';
@@ -15,7 +20,7 @@ import { createProperty, deleteProperty } from '../properties.ts';
 import type { PropertyType } from '../schema.ts';
 import { createSet, deleteSet } from '../sets.ts';
 
-let testDatabase: TestDatabase;
+let address: DatabaseAddress;
 let database: Database;
 let organizationId: string;
 const newId = createIds(systemClock);
@@ -26,13 +31,9 @@ const tools = () => ({
   secrets: createSecrets('a secret of the tests, and of nothing else'),
 });
 
-beforeAll(async () => {
-  testDatabase = await createTestDatabase();
-  database = openDatabase({ address: testDatabase.address, connectionsMax: 6 });
-});
-afterAll(async () => {
-  await database.close();
-  await testDatabase.drop();
+useTestDatabase({ connectionsMax: 6 }, (opened) => {
+  database = opened.database;
+  address = opened.address;
 });
 
 beforeEach(() => {
@@ -455,7 +456,7 @@ test('what the API creates, changes and deletes meanwhile is neither lost nor ma
 test.each(['cut_before', 'cut_after'] as const)(
   'an import goes on where the connection to PostgreSQL broke, at whatever statement (%s)',
   async (kind) => {
-    const proxy = await startStatementProxy(testDatabase.address);
+    const proxy = await startStatementProxy(address);
     const proxied = openDatabase({ address: proxy.address, connectionsMax: 1 });
     // PostgreSQL is back as soon as it is asked again.
     const clock: Clock = { ...systemClock, after: (_delayMs, callback) => systemClock.after(0, callback) };

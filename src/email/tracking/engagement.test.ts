@@ -1,13 +1,12 @@
-import { afterAll, beforeAll, expect, test } from 'vitest';
+import { expect, test } from 'vitest';
 import { eventually } from '../../../test/support/email-journey.ts';
 import { createShuffledIds } from '../../../test/support/shuffled-ids.ts';
-import { createTestDatabase, type TestDatabase } from '../../../test/support/test-database.ts';
+import { useTestDatabase } from '../../../test/support/test-database.ts';
 import { systemClock } from '../../platform/clock.ts';
 import { silentLog } from '../../platform/log.ts';
 import {
   type Database,
   DatabaseUnavailableError,
-  openDatabase,
   unpreparedStatement,
 } from '../../platform/postgres/database.ts';
 import { createManualClock } from '../../../test/support/manual-clock.ts';
@@ -15,20 +14,14 @@ import { createEngagementRecorder, type Engagement, recordEngagements } from './
 import { emailChannel } from '../channel.ts';
 import type { RecipientKey } from '../../messages/keys.ts';
 
-let testDatabase: TestDatabase;
 let database: Database;
 const newId = createShuffledIds(systemClock);
 const organizationId = newId();
 const handedOffAt = new Date('2026-11-21T12:00:00.000Z');
 const after = (seconds: number) => new Date(handedOffAt.getTime() + seconds * 1_000);
 
-beforeAll(async () => {
-  testDatabase = await createTestDatabase();
-  database = openDatabase({ address: testDatabase.address, connectionsMax: 4 });
-});
-afterAll(async () => {
-  await database.close();
-  await testDatabase.drop();
+useTestDatabase({ connectionsMax: 4 }, (opened) => {
+  database = opened.database;
 });
 
 async function insertRecipients(

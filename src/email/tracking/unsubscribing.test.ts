@@ -1,10 +1,10 @@
-import { afterAll, beforeAll, beforeEach, expect, test } from 'vitest';
+import { beforeAll, beforeEach, expect, test } from 'vitest';
 import { createShuffledIds } from '../../../test/support/shuffled-ids.ts';
-import { createTestDatabase, type TestDatabase } from '../../../test/support/test-database.ts';
+import { useTestDatabase } from '../../../test/support/test-database.ts';
 import { addSuppressions } from '../../audience/audience.ts';
 import { systemClock } from '../../platform/clock.ts';
 import type { PageRequest } from '../../platform/http/route.ts';
-import { type Database, openDatabase, unpreparedStatement } from '../../platform/postgres/database.ts';
+import { type Database, unpreparedStatement } from '../../platform/postgres/database.ts';
 import { createSecrets } from '../../platform/secrets.ts';
 import { engagementPages } from './engagement-pages.ts';
 import { linkPaths } from './personal-copy.ts';
@@ -14,22 +14,18 @@ import { writeRecipientTokens } from '../../messages/recipients/token.ts';
 import { choose, readSubscription, type UnsubscribingTools } from './unsubscribing.ts';
 import type { RecipientKey } from '../../messages/keys.ts';
 
-let testDatabase: TestDatabase;
 let database: Database;
 let tools: UnsubscribingTools;
 const newId = createShuffledIds(systemClock);
 let organizationId: string;
 const oldAddress = 'old@example.com';
 
+useTestDatabase({ connectionsMax: 2, hasNeighbour: true }, (opened) => {
+  database = opened.database;
+});
 beforeAll(async () => {
-  testDatabase = await createTestDatabase({ hasNeighbour: true });
-  database = openDatabase({ address: testDatabase.address, connectionsMax: 2 });
   const secrets = createSecrets('a secret of the tests, and of nothing else');
   tools = { database, clock: systemClock, newId, secrets };
-});
-afterAll(async () => {
-  await database.close();
-  await testDatabase.drop();
 });
 beforeEach(() => {
   organizationId = newId();

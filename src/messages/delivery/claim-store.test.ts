@@ -1,25 +1,21 @@
-import { afterAll, beforeAll, beforeEach, expect, test } from 'vitest';
-import { createTestDatabase, type TestDatabase } from '../../../test/support/test-database.ts';
+import { beforeAll, beforeEach, expect, test } from 'vitest';
+import { useTestDatabase } from '../../../test/support/test-database.ts';
 import { dateOf, systemClock } from '../../platform/clock.ts';
 import { createIds } from '../../platform/ids.ts';
-import { type Database, openDatabase, unpreparedStatement } from '../../platform/postgres/database.ts';
+import { type Database, unpreparedStatement } from '../../platform/postgres/database.ts';
 import { emailChannel } from '../../email/channel.ts';
 import { smsChannel } from '../../sms/channel.ts';
 import { type Claim, claimDueJobs, claimPoisonJob } from './claim-store.ts';
 
-let testDatabase: TestDatabase;
 let database: Database;
 const newId = createIds(systemClock);
 const nowMs = systemClock.nowMs();
 
-beforeAll(async () => {
-  testDatabase = await createTestDatabase();
-  database = openDatabase({ address: testDatabase.address, connectionsMax: 1 });
-  await run("insert into workers (epoch, host, pid, started_at) values (1, 'one', 1, now())");
+useTestDatabase({ connectionsMax: 1 }, (opened) => {
+  database = opened.database;
 });
-afterAll(async () => {
-  await database.close();
-  await testDatabase.drop();
+beforeAll(async () => {
+  await run("insert into workers (epoch, host, pid, started_at) values (1, 'one', 1, now())");
 });
 beforeEach(() => run('truncate delivery_queue, recipients'));
 

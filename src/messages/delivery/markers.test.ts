@@ -1,10 +1,9 @@
-import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest';
-import { createTestDatabase, type TestDatabase } from '../../../test/support/test-database.ts';
+import { beforeEach, describe, expect, test } from 'vitest';
+import { useTestDatabase } from '../../../test/support/test-database.ts';
 import { systemClock } from '../../platform/clock.ts';
 import {
   type Database,
   DatabaseUnavailableError,
-  openDatabase,
   unpreparedStatement,
 } from '../../platform/postgres/database.ts';
 import { createMarkers } from './markers.ts';
@@ -13,16 +12,10 @@ import { emailChannel } from '../../email/channel.ts';
 
 const epoch = 7;
 
-let testDatabase: TestDatabase;
 let database: Database;
 
-beforeAll(async () => {
-  testDatabase = await createTestDatabase();
-  database = openDatabase({ address: testDatabase.address, connectionsMax: 3 });
-});
-afterAll(async () => {
-  await database.close();
-  await testDatabase.drop();
+useTestDatabase({ connectionsMax: 3 }, (opened) => {
+  database = opened.database;
 });
 beforeEach(async () => {
   await database.rows(unpreparedStatement('truncate hand_offs, workers'));

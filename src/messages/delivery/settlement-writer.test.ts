@@ -1,9 +1,9 @@
 import { setImmediate as nextTurn } from 'node:timers/promises';
-import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { describe, expect, test } from 'vitest';
 import { eventually } from '../../../test/support/email-journey.ts';
 import { createManualClock } from '../../../test/support/manual-clock.ts';
 import { createShuffledIds } from '../../../test/support/shuffled-ids.ts';
-import { createTestDatabase, type TestDatabase } from '../../../test/support/test-database.ts';
+import { useTestDatabase } from '../../../test/support/test-database.ts';
 import { dateOf, systemClock } from '../../platform/clock.ts';
 import { silentLog } from '../../platform/log.ts';
 import {
@@ -11,6 +11,7 @@ import {
   DatabaseUnavailableError,
   openDatabase,
   unpreparedStatement,
+  type DatabaseAddress,
 } from '../../platform/postgres/database.ts';
 import { createSecrets } from '../../platform/secrets.ts';
 import type { SendOutcome } from '../../channels/outcome.ts';
@@ -28,15 +29,11 @@ const newId = createShuffledIds(systemClock);
 const organizationId = newId();
 const epoch = 7;
 
-let testDatabase: TestDatabase;
+let address: DatabaseAddress;
 let database: Database;
-beforeAll(async () => {
-  testDatabase = await createTestDatabase();
-  database = openDatabase({ address: testDatabase.address, connectionsMax: 1 });
-});
-afterAll(async () => {
-  await database.close();
-  await testDatabase.drop();
+useTestDatabase({ connectionsMax: 1 }, (opened) => {
+  database = opened.database;
+  address = opened.address;
 });
 
 function run<Row>(text: string, values: readonly unknown[] = []): Promise<Row[]> {
@@ -141,7 +138,7 @@ function toolsWith(connections: Database): WriterTools & FeedbackTools {
 
 test('outcomes of a campaign by SMS and its receipts, at the same time and in any order, never deadlock', async () => {
   const applicationName = 'contenders';
-  const contended = openDatabase({ address: testDatabase.address, connectionsMax: 8, applicationName });
+  const contended = openDatabase({ address: address, connectionsMax: 8, applicationName });
   const tools = toolsWith(contended);
   const rounds = 4;
   const batch = 400;

@@ -1,26 +1,20 @@
-import { afterAll, beforeAll, beforeEach, expect, test } from 'vitest';
+import { beforeEach, expect, test } from 'vitest';
 import { createShuffledIds } from '../../../test/support/shuffled-ids.ts';
-import { createTestDatabase, type TestDatabase } from '../../../test/support/test-database.ts';
+import { useTestDatabase } from '../../../test/support/test-database.ts';
 import { systemClock } from '../../platform/clock.ts';
-import { type Database, openDatabase, unpreparedStatement } from '../../platform/postgres/database.ts';
+import { type Database, unpreparedStatement } from '../../platform/postgres/database.ts';
 import { createSecrets } from '../../platform/secrets.ts';
 import type { Job } from '../channel.ts';
 import { findObjections } from './unwanted.ts';
 import { emailChannel } from '../../email/channel.ts';
 
-let testDatabase: TestDatabase;
 let database: Database;
 const newId = createShuffledIds(systemClock);
 const secrets = createSecrets('a secret of the tests, and of nothing else');
 let organizationId: string;
 
-beforeAll(async () => {
-  testDatabase = await createTestDatabase();
-  database = openDatabase({ address: testDatabase.address, connectionsMax: 2 });
-});
-afterAll(async () => {
-  await database.close();
-  await testDatabase.drop();
+useTestDatabase({ connectionsMax: 2 }, (opened) => {
+  database = opened.database;
 });
 beforeEach(() => {
   organizationId = newId();

@@ -1,25 +1,19 @@
-import { afterAll, beforeAll, expect, test } from 'vitest';
+import { expect, test } from 'vitest';
 import { createManualClock } from '../../../test/support/manual-clock.ts';
 import { createShuffledIds } from '../../../test/support/shuffled-ids.ts';
-import { createTestDatabase, type TestDatabase } from '../../../test/support/test-database.ts';
+import { useTestDatabase } from '../../../test/support/test-database.ts';
 import { type Clock, dateOf, systemClock } from '../../platform/clock.ts';
 import { silentLog } from '../../platform/log.ts';
-import { type Database, openDatabase, unpreparedStatement } from '../../platform/postgres/database.ts';
+import { type Database, unpreparedStatement } from '../../platform/postgres/database.ts';
 import { createSecrets } from '../../platform/secrets.ts';
 import { eraseNextAddress, type ErasureTools, startErasing } from './erasure.ts';
 
 const newId = createShuffledIds(systemClock);
 const address = 'ann@example.com';
-let testDatabase: TestDatabase;
 let database: Database;
 
-beforeAll(async () => {
-  testDatabase = await createTestDatabase();
-  database = openDatabase({ address: testDatabase.address, connectionsMax: 3 });
-});
-afterAll(async () => {
-  await database.close();
-  await testDatabase.drop();
+useTestDatabase({ connectionsMax: 3 }, (opened) => {
+  database = opened.database;
 });
 
 function erasingTools(clock: Clock): ErasureTools {

@@ -1,26 +1,26 @@
 import fc from 'fast-check';
-import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { createTestDatabase, type TestDatabase } from '../../../test/support/test-database.ts';
+import { beforeAll, describe, expect, test } from 'vitest';
+import { useTestDatabase } from '../../../test/support/test-database.ts';
 import { areSuppressed } from '../../audience/audience.ts';
 import { systemClock } from '../../platform/clock.ts';
 import { createIds } from '../../platform/ids.ts';
 import { silentLog } from '../../platform/log.ts';
-import { type Database, openDatabase, unpreparedStatement } from '../../platform/postgres/database.ts';
+import { type Database, unpreparedStatement } from '../../platform/postgres/database.ts';
 import { createSecrets } from '../../platform/secrets.ts';
 import { applyReports, type FeedbackTools, type Report } from './feedback.ts';
 import { type DropReason, recipientStatuses, type RecipientStatus } from '../schema.ts';
 import { emailChannel } from '../../email/channel.ts';
 import type { RecipientKey } from '../keys.ts';
 
-let testDatabase: TestDatabase;
 let database: Database;
 let tools: FeedbackTools;
 const newId = createIds(systemClock);
 const organizationId = newId();
 
+useTestDatabase({ connectionsMax: 2 }, (opened) => {
+  database = opened.database;
+});
 beforeAll(async () => {
-  testDatabase = await createTestDatabase();
-  database = openDatabase({ address: testDatabase.address, connectionsMax: 2 });
   tools = {
     database,
     clock: systemClock,
@@ -31,10 +31,6 @@ beforeAll(async () => {
     log: silentLog,
     random: () => 0.5,
   };
-});
-afterAll(async () => {
-  await database.close();
-  await testDatabase.drop();
 });
 
 /** Each status, and what may take its place. */

@@ -1,36 +1,25 @@
 import fc from 'fast-check';
-import { afterAll, beforeAll, expect, test } from 'vitest';
+import { expect, test } from 'vitest';
 import { eventually } from '../../../test/support/email-journey.ts';
 import { createShuffledIds } from '../../../test/support/shuffled-ids.ts';
-import { createTestDatabase, type TestDatabase } from '../../../test/support/test-database.ts';
+import { useTestDatabase } from '../../../test/support/test-database.ts';
 import { systemClock } from '../../platform/clock.ts';
 import { createIds } from '../../platform/ids.ts';
-import {
-  type Database,
-  openDatabase,
-  type Transaction,
-  unpreparedStatement,
-} from '../../platform/postgres/database.ts';
+import { type Database, type Transaction, unpreparedStatement } from '../../platform/postgres/database.ts';
 import { countChangedRecipients, noteRecipientChanges } from './counts.ts';
 import { sumRecipientCounts } from './counts-store.ts';
 import { recipientStatuses, type RecipientStatus } from '../schema.ts';
 import type { RecipientFate } from '../status.ts';
 import type { RecipientKey } from '../keys.ts';
 
-let testDatabase: TestDatabase;
 let database: Database;
 const newId = createShuffledIds(systemClock);
 /** Of changes, which are counted in the order of time. */
 const newIdInTime = createIds(systemClock);
 const organizationId = newId();
 
-beforeAll(async () => {
-  testDatabase = await createTestDatabase();
-  database = openDatabase({ address: testDatabase.address, connectionsMax: 4 });
-});
-afterAll(async () => {
-  await database.close();
-  await testDatabase.drop();
+useTestDatabase({ connectionsMax: 4 }, (opened) => {
+  database = opened.database;
 });
 
 function run<Row>(text: string, values: readonly unknown[] = []): Promise<Row[]> {

@@ -1,23 +1,17 @@
-import { afterAll, beforeAll, expect, test } from 'vitest';
+import { expect, test } from 'vitest';
 import { createShuffledIds } from '../../../test/support/shuffled-ids.ts';
-import { createTestDatabase, type TestDatabase } from '../../../test/support/test-database.ts';
+import { useTestDatabase } from '../../../test/support/test-database.ts';
 import { systemClock } from '../../platform/clock.ts';
-import { type Database, openDatabase, unpreparedStatement } from '../../platform/postgres/database.ts';
+import { type Database, unpreparedStatement } from '../../platform/postgres/database.ts';
 import { emailChannel } from '../../email/channel.ts';
 import { changeRecipients } from './recipients.ts';
 import { type ChangedRecipient, raiseStatuses } from './store.ts';
 
 const newId = createShuffledIds(systemClock);
-let testDatabase: TestDatabase;
 let database: Database;
 
-beforeAll(async () => {
-  testDatabase = await createTestDatabase();
-  database = openDatabase({ address: testDatabase.address, connectionsMax: 2 });
-});
-afterAll(async () => {
-  await database.close();
-  await testDatabase.drop();
+useTestDatabase({ connectionsMax: 2 }, (opened) => {
+  database = opened.database;
 });
 
 /** An email to so many, of which nothing is known yet. */

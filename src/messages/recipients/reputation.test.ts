@@ -1,11 +1,11 @@
-import { afterAll, beforeAll, beforeEach, expect, test } from 'vitest';
+import { beforeAll, beforeEach, expect, test } from 'vitest';
 import { createManualClock, type ManualClock } from '../../../test/support/manual-clock.ts';
-import { createTestDatabase, type TestDatabase } from '../../../test/support/test-database.ts';
+import { useTestDatabase } from '../../../test/support/test-database.ts';
 import { createOrganization, loadSendingPlans, updateOrganization } from '../../accounts/accounts.ts';
 import { now } from '../../platform/clock.ts';
 import { createIds } from '../../platform/ids.ts';
 import { type Log, silentLog } from '../../platform/log.ts';
-import { type Database, openDatabase, unpreparedStatement } from '../../platform/postgres/database.ts';
+import { type Database, unpreparedStatement } from '../../platform/postgres/database.ts';
 import { countFates, forgiveReputation, judgeReputation } from './reputation.ts';
 import { findSuspension } from '../refusals.ts';
 import type { RecipientStatus } from '../schema.ts';
@@ -13,7 +13,6 @@ import { emailChannel } from '../../email/channel.ts';
 import { smsChannel } from '../../sms/channel.ts';
 import type { Failure } from './store.ts';
 
-let testDatabase: TestDatabase;
 let database: Database;
 let clock: ManualClock;
 let organizationId: string;
@@ -28,14 +27,11 @@ const log: Log = {
   },
 };
 
-beforeAll(async () => {
-  testDatabase = await createTestDatabase();
-  database = openDatabase({ address: testDatabase.address, connectionsMax: 2 });
-  clock = createManualClock(Date.parse('2026-11-21T10:30:00.000Z'));
+useTestDatabase({ connectionsMax: 2 }, (opened) => {
+  database = opened.database;
 });
-afterAll(async () => {
-  await database.close();
-  await testDatabase.drop();
+beforeAll(async () => {
+  clock = createManualClock(Date.parse('2026-11-21T10:30:00.000Z'));
 });
 beforeEach(async () => {
   warnings = [];

@@ -1,9 +1,9 @@
-import { afterAll, beforeAll, beforeEach, expect, test } from 'vitest';
+import { beforeEach, expect, test } from 'vitest';
 import { createManualClock, type ManualClock } from '../../../test/support/manual-clock.ts';
-import { createTestDatabase, type TestDatabase } from '../../../test/support/test-database.ts';
+import { useTestDatabase } from '../../../test/support/test-database.ts';
 import { dateOf, now } from '../clock.ts';
 import { createIds } from '../ids.ts';
-import { type Connection, type Database, openDatabase, unpreparedStatement } from '../postgres/database.ts';
+import { type Connection, type Database, unpreparedStatement } from '../postgres/database.ts';
 import { sha256 } from '../secrets.ts';
 import { PublicError } from './errors.ts';
 import {
@@ -17,19 +17,12 @@ import {
   type ScopedKey,
 } from './idempotency.ts';
 
-let testDatabase: TestDatabase;
 let database: Database;
 let clock: ManualClock;
 let key: ScopedKey;
 
-beforeAll(async () => {
-  testDatabase = await createTestDatabase();
-  database = openDatabase({ address: testDatabase.address, connectionsMax: 4 });
-});
-
-afterAll(async () => {
-  await database.close();
-  await testDatabase.drop();
+useTestDatabase({ connectionsMax: 4 }, (opened) => {
+  database = opened.database;
 });
 
 beforeEach(() => {

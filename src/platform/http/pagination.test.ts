@@ -1,22 +1,17 @@
 import fc from 'fast-check';
-import { afterAll, beforeAll, expect, test } from 'vitest';
-import { createTestDatabase, type TestDatabase } from '../../../test/support/test-database.ts';
-import { type Database, openDatabase, unpreparedStatement } from '../postgres/database.ts';
+import { beforeAll, expect, test } from 'vitest';
+import { useTestDatabase } from '../../../test/support/test-database.ts';
+import { type Database, unpreparedStatement } from '../postgres/database.ts';
 import { PublicError } from './errors.ts';
 import { cursorOf, pageClause, paginationFormats, readPage, toList } from './pagination.ts';
 
-let testDatabase: TestDatabase;
 let database: Database;
 
-beforeAll(async () => {
-  testDatabase = await createTestDatabase();
-  database = openDatabase({ address: testDatabase.address, connectionsMax: 2 });
-  await database.rows(unpreparedStatement('create table things (id uuid primary key)'));
+useTestDatabase({ connectionsMax: 2 }, (opened) => {
+  database = opened.database;
 });
-
-afterAll(async () => {
-  await database.close();
-  await testDatabase.drop();
+beforeAll(async () => {
+  await database.rows(unpreparedStatement('create table things (id uuid primary key)'));
 });
 
 function idOf(number: number): string {

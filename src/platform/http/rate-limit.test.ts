@@ -1,25 +1,18 @@
-import { afterAll, beforeAll, beforeEach, expect, test } from 'vitest';
+import { beforeEach, expect, test } from 'vitest';
 import { createManualClock, type ManualClock } from '../../../test/support/manual-clock.ts';
-import { createTestDatabase, type TestDatabase } from '../../../test/support/test-database.ts';
+import { useTestDatabase } from '../../../test/support/test-database.ts';
 import { dateOf } from '../clock.ts';
 import { createIds } from '../ids.ts';
 import { silentLog } from '../log.ts';
 import { type Database, openDatabase, unpreparedStatement } from '../postgres/database.ts';
 import { createRateLimiter, deleteOldRateWindows, type RateLimiter } from './rate-limit.ts';
 
-let testDatabase: TestDatabase;
 let database: Database;
 let clock: ManualClock;
 let subject: string;
 
-beforeAll(async () => {
-  testDatabase = await createTestDatabase();
-  database = openDatabase({ address: testDatabase.address, connectionsMax: 2 });
-});
-
-afterAll(async () => {
-  await database.close();
-  await testDatabase.drop();
+useTestDatabase({ connectionsMax: 2 }, (opened) => {
+  database = opened.database;
 });
 
 beforeEach(() => {

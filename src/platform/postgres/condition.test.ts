@@ -1,22 +1,15 @@
-import { afterAll, beforeAll, expect, test } from 'vitest';
-import { createTestDatabase, type TestDatabase } from '../../../test/support/test-database.ts';
+import { expect, test } from 'vitest';
+import { useTestDatabase } from '../../../test/support/test-database.ts';
 import { dateOf, systemClock } from '../clock.ts';
 import { findMissingPartitions, readServerTimeMs, readServerVersion, serverVersionMin } from './condition.ts';
 import { examineTenantWall } from './tenant-wall.ts';
-import { type Connection, type Database, openDatabase, unpreparedStatement } from './database.ts';
+import { type Connection, type Database, unpreparedStatement } from './database.ts';
 import { findDurabilityProblems } from './durability.ts';
 
-let testDatabase: TestDatabase;
 let database: Database;
 
-beforeAll(async () => {
-  testDatabase = await createTestDatabase();
-  database = openDatabase({ address: testDatabase.address, connectionsMax: 2 });
-});
-
-afterAll(async () => {
-  await database.close();
-  await testDatabase.drop();
+useTestDatabase({ connectionsMax: 2 }, (opened) => {
+  database = opened.database;
 });
 
 /** What `work` sees while `change` is in force, which is rolled back afterwards. */

@@ -1,20 +1,15 @@
-import { afterAll, beforeAll, expect, test } from 'vitest';
-import { createTestDatabase, type TestDatabase } from '../../../test/support/test-database.ts';
+import { expect, test } from 'vitest';
+import { useTestDatabase } from '../../../test/support/test-database.ts';
 import { createManualClock } from '../../../test/support/manual-clock.ts';
-import { type Database, openDatabase, unpreparedStatement } from './database.ts';
+import { type Database, openDatabase, unpreparedStatement, type DatabaseAddress } from './database.ts';
 import { migrate, pendingMigrations } from './migrate.ts';
 
-let testDatabase: TestDatabase;
+let address: DatabaseAddress;
 let database: Database;
 
-beforeAll(async () => {
-  testDatabase = await createTestDatabase();
-  database = openDatabase({ address: testDatabase.address, connectionsMax: 2 });
-});
-
-afterAll(async () => {
-  await database.close();
-  await testDatabase.drop();
+useTestDatabase({ connectionsMax: 2 }, (opened) => {
+  database = opened.database;
+  address = opened.address;
 });
 
 async function emptySchema(): Promise<void> {
@@ -56,7 +51,7 @@ test('in an empty database everything is pending, each number once, and applied 
 test('two nodes that migrate at once share the work: every migration is applied by exactly one', async () => {
   await emptySchema();
   const wanted = await pendingMigrations(database);
-  const nodes = [1, 2].map(() => openDatabase({ address: testDatabase.address, connectionsMax: 1 }));
+  const nodes = [1, 2].map(() => openDatabase({ address: address, connectionsMax: 1 }));
   const applied = await Promise.all(nodes.map((node) => migrate(node)));
   expect(applied.flat().sort((a, b) => a.version - b.version)).toEqual(wanted);
   await Promise.all(nodes.map((node) => node.close()));
@@ -83,7 +78,7 @@ async function forgetPartitionsByKey(): Promise<void> {
 test('a migration whose tables are being read waits for them, in tries between which nobody is held up', async () => {
   await forgetPartitionsByKey();
   const clock = createManualClock();
-  const reader = openDatabase({ address: testDatabase.address, connectionsMax: 2 });
+  const reader = openDatabase({ address: address, connectionsMax: 2 });
   const { applied } = await reader.transaction(async (reading) => {
     await reading.rows(unpreparedStatement('lock table recipients in access share mode'));
     const migrated = migrate(database, clock).then(
@@ -104,7 +99,7 @@ test('a migration that gets no lock for two minutes says which it is and who is 
   await forgetPartitionsByKey();
   const clock = createManualClock();
   const backup = openDatabase({
-    address: testDatabase.address,
+    address: address,
     connectionsMax: 1,
     applicationName: 'nightly backup',
   });

@@ -1,24 +1,21 @@
-import { afterAll, beforeAll, expect, test } from 'vitest';
+import { beforeAll, expect, test } from 'vitest';
 import { createManualClock } from '../../../test/support/manual-clock.ts';
-import { createTestDatabase, type TestDatabase } from '../../../test/support/test-database.ts';
+import { useTestDatabase } from '../../../test/support/test-database.ts';
 import { createIds } from '../ids.ts';
-import { type Database, openDatabase, unpreparedStatement } from './database.ts';
+import { type Database, openDatabase, unpreparedStatement, type DatabaseAddress } from './database.ts';
 import { createPartitions } from './partitions.ts';
 
-let testDatabase: TestDatabase;
+let address: DatabaseAddress;
 let database: Database;
 
+useTestDatabase({ connectionsMax: 2 }, (opened) => {
+  database = opened.database;
+  address = opened.address;
+});
 beforeAll(async () => {
-  testDatabase = await createTestDatabase();
-  database = openDatabase({ address: testDatabase.address, connectionsMax: 2 });
   await database.rows(
     unpreparedStatement('create table diary (id uuid primary key, day text) partition by range (id)'),
   );
-});
-
-afterAll(async () => {
-  await database.close();
-  await testDatabase.drop();
 });
 
 async function listPartitions(): Promise<string[]> {
@@ -61,7 +58,7 @@ test('a month ends in UTC, to the millisecond', async () => {
 });
 
 test('two nodes that make partitions at once, or make them twice, end with the same ones', async () => {
-  const nodes = [1, 2].map(() => openDatabase({ address: testDatabase.address, connectionsMax: 1 }));
+  const nodes = [1, 2].map(() => openDatabase({ address: address, connectionsMax: 1 }));
   const at = new Date('2026-12-31T23:59:59Z');
   await Promise.all(nodes.map((node) => createPartitions(node, at)));
   await createPartitions(database, at);

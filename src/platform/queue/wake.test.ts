@@ -1,24 +1,24 @@
 import { EventEmitter, once } from 'node:events';
-import { afterAll, beforeAll, expect, test } from 'vitest';
+import { expect, test } from 'vitest';
 import { createManualClock } from '../../../test/support/manual-clock.ts';
 import { startSilentProxy } from '../../../test/support/silent-proxy.ts';
-import { createTestDatabase, type TestDatabase } from '../../../test/support/test-database.ts';
+import { useTestDatabase } from '../../../test/support/test-database.ts';
 import { systemClock } from '../clock.ts';
 import { silentLog } from '../log.ts';
-import { type Database, openDatabase, unpreparedStatement } from '../postgres/database.ts';
+import {
+  type Database,
+  openDatabase,
+  unpreparedStatement,
+  type DatabaseAddress,
+} from '../postgres/database.ts';
 import { createWaker, listenForWakes, notificationChannelOf, type WakeTopic } from './wake.ts';
 
-let testDatabase: TestDatabase;
+let address: DatabaseAddress;
 let database: Database;
 
-beforeAll(async () => {
-  testDatabase = await createTestDatabase();
-  database = openDatabase({ address: testDatabase.address, connectionsMax: 2 });
-});
-
-afterAll(async () => {
-  await database.close();
-  await testDatabase.drop();
+useTestDatabase({ connectionsMax: 2 }, (opened) => {
+  database = opened.database;
+  address = opened.address;
 });
 
 /** A listener, and a way to await that it was woken so many times in all. */
@@ -155,7 +155,7 @@ test('a notification that cannot be sent disturbs nobody', async () => {
 });
 
 test('a connection that is lost before it listens is found out, and another one listens', async () => {
-  const proxy = await startSilentProxy(testDatabase.address);
+  const proxy = await startSilentProxy(address);
   const clock = createManualClock();
   const cut = openDatabase({ address: proxy.address, connectionsMax: 1, clock });
   let connections = 0;
