@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest';
-import { readConfig } from './config.ts';
+import { ConfigError, readConfig } from './config.ts';
 
 const relay = 'smtp://relay.example.com';
 
@@ -18,4 +18,58 @@ test.each([
   ['the sandbox where it is on', { POSTILLION_ADDRESS_CHECKS: 'on' }, true],
 ])('with %s the domains of recipients are looked up or not', (_provider, environment, areLookedUp) => {
   expect(readConfig(environment).areDomainsLookedUp).toBe(areLookedUp);
+});
+
+const account = 'https://account:token@api.twilio.com';
+const smsc = 'smpp://id:secret@smsc.example.com';
+const reached = { POSTILLION_PUBLIC_URL: 'https://post.example.com' };
+
+test.each([
+  ['nothing', {}, 'sandbox', 'sandbox'],
+  ['a relay', { POSTILLION_SMTP_URL: relay }, 'smtp', 'sandbox'],
+  [
+    'a relay that is not to be used',
+    { POSTILLION_SMTP_URL: relay, POSTILLION_EMAIL_PROVIDER: 'sandbox' },
+    'sandbox',
+    'sandbox',
+  ],
+  ['an account', { POSTILLION_TWILIO_URL: account, ...reached }, 'sandbox', 'twilio'],
+  [
+    'an account and a message centre',
+    { POSTILLION_TWILIO_URL: account, POSTILLION_SMPP_URL: smsc },
+    'sandbox',
+    'smpp',
+  ],
+])('with %s each channel has the provider that is meant', (_settings, environment, email, sms) => {
+  expect(readConfig(environment)).toMatchObject({ emailProvider: email, smsProvider: sms });
+});
+
+test.each([
+  [
+    { POSTILLION_EMAIL_PROVIDER: 'smtp' },
+    'POSTILLION_SMTP_URL is required with POSTILLION_EMAIL_PROVIDER=smtp',
+  ],
+  [
+    { POSTILLION_EMAIL_PROVIDER: 'constructor' },
+    'POSTILLION_EMAIL_PROVIDER must be one of sandbox, smtp, mx',
+  ],
+  [{ POSTILLION_SMS_PROVIDER: 'smpp' }, 'POSTILLION_SMPP_URL is required with POSTILLION_SMS_PROVIDER=smpp'],
+  [
+    { POSTILLION_SMS_PROVIDER: 'twilio' },
+    'POSTILLION_TWILIO_URL is required with POSTILLION_SMS_PROVIDER=twilio\n' +
+      'POSTILLION_PUBLIC_URL is required with POSTILLION_SMS_PROVIDER=twilio, for its reports',
+  ],
+  [
+    { POSTILLION_TWILIO_URL: account },
+    'POSTILLION_PUBLIC_URL is required with POSTILLION_SMS_PROVIDER=twilio, for its reports',
+  ],
+  [{ POSTILLION_MX_PORT: 'smtp' }, 'POSTILLION_MX_PORT must be a port number, 0 to 65535'],
+])('what a provider lacks is said: %j', (environment, problems) => {
+  expect(() => readConfig(environment)).toThrow(new ConfigError(problems));
+});
+
+test('what no provider asks for is said beside what one lacks, in one go', () => {
+  expect(() => readConfig({ POSTILLION_SMS_PROVIDER: 'twilio', PORT: 'x' })).toThrow(
+    /POSTILLION_TWILIO_URL is required.*\n.*\nPORT must be a port number/,
+  );
 });

@@ -2,7 +2,17 @@ import { readFileSync } from 'node:fs';
 import path from 'node:path';
 import { parseEnv } from 'node:util';
 import { parseDomain } from './channels/email/email.ts';
+import { type EmailProviderName, emailProviders } from './channels/email/providers/registry.ts';
+import {
+  describeChoice,
+  type DescribedProvider,
+  describeProviders,
+  namesOf,
+  settingsOf,
+} from './channels/provider-definition.ts';
+import { type SmsProviderName, smsProviders } from './channels/sms/providers/registry.ts';
 import { parseDnsServer } from './platform/dns/dns.ts';
+import { findSettingProblem, listOf, type Setting } from './platform/setting.ts';
 import { suggestName } from './platform/suggestion.ts';
 
 /** Every setting, once: the documentation and `.env.example` are written from this table. */
@@ -51,35 +61,11 @@ export const settings = {
   },
   POSTILLION_EMAIL_PROVIDER: {
     type: 'choice',
-    choices: ['sandbox', 'smtp', 'mx'],
+    choices: namesOf(emailProviders),
     default: '',
-    about:
-      "How email leaves: sandbox keeps it in the built-in inbox, smtp hands it to the server of POSTILLION_SMTP_URL, mx delivers straight to the recipients' own servers. Empty: smtp where POSTILLION_SMTP_URL is set, else sandbox.",
+    about: `How email leaves: ${describeProviders(emailProviders)}. Empty: ${describeChoice(emailProviders)}, else sandbox.`,
   },
-  POSTILLION_SMTP_URL: {
-    type: 'text',
-    default: '',
-    about:
-      'The relay for email, as smtp://user:password@host:587 or smtps://host:465. Options behind a question mark: connections=16, tls=required|opportunistic|off, insecure=1.',
-  },
-  POSTILLION_MX_PORT: {
-    type: 'port',
-    default: '25',
-    about: 'The port of mail servers for mx. Any other than 25 is for tests.',
-  },
-  POSTILLION_MX_PRIVATE_ADDRESSES: {
-    type: 'choice',
-    choices: ['refuse', 'allow'],
-    default: '',
-    about:
-      'Whether mx delivers to servers on private addresses, which a stranger may name in the DNS to reach into your network. Empty: refused on port 25, allowed on any other.',
-  },
-  POSTILLION_MX_REQUIRE_TLS: {
-    type: 'list',
-    default: '',
-    about:
-      'Domains of recipients, separated by commas, to whose servers mx sends only with TLS and a valid certificate. To all others TLS is used where it is offered.',
-  },
+  ...settingsOf(emailProviders),
   POSTILLION_MAIL_HOST: {
     type: 'text',
     default: '',
@@ -118,23 +104,11 @@ export const settings = {
   },
   POSTILLION_SMS_PROVIDER: {
     type: 'choice',
-    choices: ['sandbox', 'smpp', 'twilio'],
+    choices: namesOf(smsProviders),
     default: '',
-    about:
-      'How texts leave: sandbox keeps them in the built-in inbox, smpp binds to the SMSC of POSTILLION_SMPP_URL, twilio hands them to the account of POSTILLION_TWILIO_URL. Empty: the one whose URL is set, else sandbox.',
+    about: `How texts leave: ${describeProviders(smsProviders)}. Empty: ${describeChoice(smsProviders)}, else sandbox.`,
   },
-  POSTILLION_SMPP_URL: {
-    type: 'text',
-    default: '',
-    about:
-      'The SMSC for texts, as smpp://system_id:password@host:2775 or smpps:// with TLS. Its options stand in docs/sms.md.',
-  },
-  POSTILLION_TWILIO_URL: {
-    type: 'text',
-    default: '',
-    about:
-      'The Twilio account for texts, as https://ACCOUNT_SID:AUTH_TOKEN@api.twilio.com. Its reports come to POSTILLION_PUBLIC_URL, which has to be set along with it.',
-  },
+  ...settingsOf(smsProviders),
   POSTILLION_SANDBOX_ACCESS: {
     type: 'choice',
     choices: ['loopback', 'token', 'any'],
@@ -161,14 +135,12 @@ export const settings = {
   },
 } as const satisfies Record<string, Setting>;
 
-export type Setting = {
-  type: 'text' | 'port' | 'count' | 'url' | 'list' | 'choice';
-  choices?: readonly string[];
-  default: string;
-  about: string;
-};
-
 export type SettingName = keyof typeof settings;
+
+/** The settings that only their provider understands. */
+const settingsOfProviders = { ...settingsOf(emailProviders), ...settingsOf(smsProviders) };
+
+type ProviderSettingName = keyof typeof settingsOfProviders;
 
 export type Config = {
   /** Null: the embedded PostgreSQL. */
@@ -182,8 +154,6 @@ export type Config = {
   /** Only beside a secret. */
   nextSecret: string | null;
   emailProvider: EmailProviderName;
-  smtpUrl: string | null;
-  mx: { port: number; mayUsePrivateAddresses: boolean; domainsRequiringTls: string[] };
   /** Said in EHLO; null: the name of the machine. */
   mailHost: string | null;
   dnsServers: string[];
@@ -193,8 +163,8 @@ export type Config = {
   /** Null: nothing listens. */
   bounceListener: { host: string; port: number } | null;
   smsProvider: SmsProviderName;
-  smppUrl: string | null;
-  twilioUrl: string | null;
+  /** Of all providers, as they were set, or their defaults: what they mean is their provider's. */
+  providerSettings: Readonly<Record<ProviderSettingName, string>>;
   sandboxAccess: SandboxAccessName;
   databaseConnectionsMax: number;
   usePreparedStatements: boolean;
@@ -203,11 +173,7 @@ export type Config = {
   unknownSettings: string[];
 };
 
-export type EmailProviderName = (typeof settings)['POSTILLION_EMAIL_PROVIDER']['choices'][number];
-
 export type SandboxAccessName = (typeof settings)['POSTILLION_SANDBOX_ACCESS']['choices'][number];
-
-export type SmsProviderName = (typeof settings)['POSTILLION_SMS_PROVIDER']['choices'][number];
 
 /** All that is wrong with the settings, a sentence each. */
 export class ConfigError extends Error {
@@ -237,10 +203,13 @@ export function readEnvironment(environment: NodeJS.ProcessEnv): Record<string, 
 /** Throws a ConfigError that lists every setting which cannot be used. */
 export function readConfig(environment: Readonly<Record<string, string | undefined>>): Config {
   const problems: string[] = [];
-  const read = (name: SettingName) => {
+  const textOf = (name: SettingName) => {
     const value = environment[name]?.trim() ?? '';
-    const text = value === '' ? settings[name].default : value;
-    const problem = checkSetting(name, text);
+    return value === '' ? settings[name].default : value;
+  };
+  const read = (name: SettingName) => {
+    const text = textOf(name);
+    const problem = findSettingProblem(name, settings[name], text);
     if (problem !== null) problems.push(problem);
     return text;
   };
@@ -249,25 +218,12 @@ export function readConfig(environment: Readonly<Record<string, string | undefin
   for (const { name, meant } of unknown.filter(({ isTypo }) => isTypo))
     problems.push(`There is no setting ${name} (did you mean ${meant ?? ''}?)`);
 
-  const smtpUrl = read('POSTILLION_SMTP_URL');
-  const emailProvider = read('POSTILLION_EMAIL_PROVIDER') || (smtpUrl === '' ? 'sandbox' : 'smtp');
-  if (emailProvider === 'smtp' && smtpUrl === '') {
-    problems.push('POSTILLION_SMTP_URL is required with POSTILLION_EMAIL_PROVIDER=smtp');
-  }
-  const smppUrl = read('POSTILLION_SMPP_URL');
-  const twilioUrl = read('POSTILLION_TWILIO_URL');
-  const urlsOfTexts = { smpp: smppUrl, twilio: twilioUrl };
-  const smsProvider = read('POSTILLION_SMS_PROVIDER') || guessSmsProvider(smppUrl, twilioUrl);
-  if (smsProvider in urlsOfTexts && urlsOfTexts[smsProvider as keyof typeof urlsOfTexts] === '') {
-    problems.push(
-      `POSTILLION_${smsProvider.toUpperCase()}_URL is required with POSTILLION_SMS_PROVIDER=${smsProvider}`,
-    );
-  }
+  const emailProvider = readProvider('POSTILLION_EMAIL_PROVIDER', emailProviders, { textOf, read, problems });
+  const smsProvider = readProvider('POSTILLION_SMS_PROVIDER', smsProviders, { textOf, read, problems });
   const publicUrl = read('POSTILLION_PUBLIC_URL').replace(/\/+$/, '');
-  if (smsProvider === 'twilio' && publicUrl === '')
-    problems.push('POSTILLION_PUBLIC_URL is required with POSTILLION_SMS_PROVIDER=twilio, for its reports');
-  const mxPort = Number(read('POSTILLION_MX_PORT'));
-  const privateAddresses = read('POSTILLION_MX_PRIVATE_ADDRESSES');
+  const providerSettings = Object.fromEntries(
+    Object.keys(settingsOfProviders).map((name) => [name, read(name as SettingName)]),
+  ) as Config['providerSettings']; // All names of that record, and no others.
   const dnsServers = listOf(read('POSTILLION_DNS_SERVERS'));
   for (const server of dnsServers) {
     if (parseDnsServer(server) === null)
@@ -309,31 +265,61 @@ export function readConfig(environment: Readonly<Record<string, string | undefin
     trustedProxies,
     secret: secret || null,
     nextSecret: nextSecret || null,
-    emailProvider: emailProvider as EmailProviderName, // One of the choices, or a problem.
-    smtpUrl: smtpUrl || null,
-    mx: {
-      port: mxPort,
-      mayUsePrivateAddresses: privateAddresses === '' ? mxPort !== 25 : privateAddresses === 'allow',
-      domainsRequiringTls: listOf(read('POSTILLION_MX_REQUIRE_TLS')).map((domain) => domain.toLowerCase()),
-    },
+    emailProvider,
     mailHost: hostOf('POSTILLION_MAIL_HOST') ?? bounceHost,
     dnsServers,
     areDomainsLookedUp:
-      addressChecks === '' ? emailProvider === 'smtp' || emailProvider === 'mx' : addressChecks === 'on',
+      addressChecks === '' ? !emailProviders[emailProvider].isSandbox : addressChecks === 'on',
     bounceHost,
     bounceListener: bouncePort === '' ? null : { host: bounceListen, port: Number(bouncePort) },
-    smsProvider: smsProvider as SmsProviderName, // One of the choices, or a problem.
-    smppUrl: smppUrl || null,
-    twilioUrl: twilioUrl || null,
-    sandboxAccess: (read('POSTILLION_SANDBOX_ACCESS') || guessedAccess) as SandboxAccessName, // As above.
+    smsProvider,
+    providerSettings,
+    sandboxAccess: (read('POSTILLION_SANDBOX_ACCESS') || guessedAccess) as SandboxAccessName, // One of the choices, or a problem.
     databaseConnectionsMax: Number(read('POSTILLION_DATABASE_CONNECTIONS')),
     usePreparedStatements: read('POSTILLION_PREPARED_STATEMENTS') === 'on',
-    logLevel: read('LOG_LEVEL') as Config['logLevel'], // One of the choices, or a problem.
+    logLevel: read('LOG_LEVEL') as Config['logLevel'], // As above.
     unknownSettings: unknown.map(({ name }) => name),
   };
   if (problems.length > 0) throw new ConfigError(problems.join('\n'));
   return config;
 }
+
+type Reading = {
+  /** What a setting says, or its default. */
+  textOf: (name: SettingName) => string;
+  /** The same; what is wrong with it becomes a problem. */
+  read: (name: SettingName) => string;
+  problems: string[];
+};
+
+/** The provider that is named, or else the one that a setting chooses. What it requires and lacks becomes a problem. */
+function readProvider<Name extends string>(
+  choice: SettingName,
+  providers: Readonly<Record<Name | 'sandbox', DescribedProvider & Requiring>>,
+  { textOf, read, problems }: Reading,
+): Name | 'sandbox' {
+  const names = namesOf(providers);
+  const isChosen = (name: Name | 'sandbox') => {
+    const { isChosenBy } = providers[name];
+    return isChosenBy !== null && textOf(isChosenBy) !== '';
+  };
+  const wanted = read(choice) || (names.find(isChosen) ?? 'sandbox');
+  const provider = names.find((name) => name === wanted);
+  // Refused already: it is none of the choices.
+  if (provider === undefined) return 'sandbox';
+  for (const { setting, why } of providers[provider].requires) {
+    if (textOf(setting) !== '') continue;
+    const reason = why === undefined ? '' : `, ${why}`;
+    problems.push(`${setting} is required with ${choice}=${provider}${reason}`);
+  }
+  return provider;
+}
+
+/** Names settings of this table only. */
+type Requiring = {
+  isChosenBy: SettingName | null;
+  requires: readonly { setting: SettingName; why?: string }[];
+};
 
 const prefix = 'POSTILLION_';
 
@@ -355,40 +341,4 @@ function findUnknownSettings(
     .map((name) => ({ name, meant: suggestName(name, ours) }))
     .filter(({ name, meant }) => name.startsWith(prefix) || meant !== null)
     .map(({ name, meant }) => ({ name, meant, isTypo: meant !== null && !isSet(meant) }));
-}
-
-function guessSmsProvider(smppUrl: string, twilioUrl: string): SmsProviderName {
-  if (smppUrl !== '') return 'smpp';
-  return twilioUrl === '' ? 'sandbox' : 'twilio';
-}
-
-function listOf(text: string): string[] {
-  return text
-    .split(',')
-    .map((item) => item.trim())
-    .filter((item) => item !== '');
-}
-
-function checkSetting(name: SettingName, text: string): string | null {
-  const setting: Setting = settings[name];
-  switch (setting.type) {
-    case 'text':
-    case 'list':
-      return null;
-    case 'port':
-      if (text === setting.default) return null;
-      return isNumberWithin(text, 0, 65_535) ? null : `${name} must be a port number, 0 to 65535`;
-    case 'count':
-      return isNumberWithin(text, 1, 1_000) ? null : `${name} must be a number from 1 to 1000`;
-    case 'url':
-      return text === '' || /^https?:\/\/[^/]/.test(text) ? null : `${name} must be an http or https URL`;
-    case 'choice':
-      return text === setting.default || setting.choices?.includes(text)
-        ? null
-        : `${name} must be one of ${setting.choices?.join(', ') ?? ''}`;
-  }
-}
-
-function isNumberWithin(text: string, minimum: number, maximum: number): boolean {
-  return /^\d+$/.test(text) && Number(text) >= minimum && Number(text) <= maximum;
 }

@@ -55,7 +55,7 @@ export async function examineAddressChecks(installation: Installation): Promise<
 const connectMs = 5_000;
 
 async function examineOutgoingPort({ config, resolver, clock }: Installation): Promise<Finding[]> {
-  const { port } = config.mx;
+  const port = Number(config.providerSettings.POSTILLION_MX_PORT);
   const failures: string[] = [];
   for (const domain of wellKnownDomains) {
     const exchange = await firstOf(resolver.mx(domain));

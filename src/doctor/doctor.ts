@@ -1,4 +1,7 @@
 import { mkdir, statfs } from 'node:fs/promises';
+import { emailProviders } from '../channels/email/providers/registry.ts';
+import { choosingSettings, type DescribedProvider } from '../channels/provider-definition.ts';
+import { smsProviders } from '../channels/sms/providers/registry.ts';
 import { type Config, ConfigError, readConfig } from '../config.ts';
 import {
   asDatabaseProblem,
@@ -26,8 +29,8 @@ import { pendingMigrations } from '../platform/postgres/migrate.ts';
 import { examineAddressChecks, examineDirectDelivery } from './delivery.ts';
 import { type Finding, ok, problem, warning } from './finding.ts';
 import { createKeyRing, createSecrets } from '../platform/secrets.ts';
-import { createSmsProvider } from '../roles/sms-provider.ts';
-import { createEmailProvider } from '../roles/worker.ts';
+import { createEmailProvider } from '../roles/providers/email.ts';
+import { createSmsProvider } from '../roles/providers/sms.ts';
 
 /**
  * Looks at everything that an installation stands on. Never throws for what it finds: what cannot be looked at is
@@ -69,7 +72,7 @@ export async function examine(
       await examineSmsProvider(installation),
     );
     findings.push(...(await tryToExamine('recipients', examineAddressChecks, installation)));
-    if (config.emailProvider === 'mx')
+    if (emailProviders[config.emailProvider].isDirect)
       findings.push(...(await tryToExamine('delivery', examineDirectDelivery, installation)));
   } finally {
     await installation.close();
@@ -100,7 +103,8 @@ function describeSettings(config: Config): string {
 
 function examineLinks(config: Config): Finding {
   const found = `links in messages lead to ${publicUrlOf(config)}`;
-  const isTriedOut = config.emailProvider === 'sandbox' && config.smsProvider === 'sandbox';
+  const isTriedOut =
+    emailProviders[config.emailProvider].isSandbox && smsProviders[config.smsProvider].isSandbox;
   if (config.publicUrl !== null || isTriedOut) return ok('links', found);
   return warning(
     'links',
@@ -311,48 +315,59 @@ async function examineClock({ database, clock }: Installation): Promise<Finding[
   return [Math.abs(skewMs) <= skewMsMax ? warning('clock', found, advice) : problem('clock', found, advice)];
 }
 
-async function examineEmailProvider(installation: Installation): Promise<Finding> {
+/** What the doctor needs of the provider of a channel. */
+type Examined = {
+  subject: string;
+  /** As in `the sandbox keeps it`. */
+  kept: string;
+  name: string;
+  providers: Readonly<Record<string, DescribedProvider>>;
+  definition: DescribedProvider;
+  create: () => Promise<{ probe: () => Promise<string | null>; close: () => Promise<void> }>;
+};
+
+function examineEmailProvider(installation: Installation): Promise<Finding> {
   const { emailProvider: name } = installation.config;
-  const advice =
-    name === 'mx'
-      ? 'Check POSTILLION_DNS_SERVERS, and that this machine reaches them.'
-      : 'Check POSTILLION_SMTP_URL, and that the relay can be reached from this machine.';
-  try {
-    const provider = createEmailProvider(installation);
-    try {
-      const refusal = await provider.probe();
-      if (refusal !== null) return problem('email', `${name} cannot be used: ${refusal}`, advice);
-    } finally {
-      await provider.close();
-    }
-  } catch (cause) {
-    return problem('email', `${name} cannot be used: ${describeFailure(cause)}`, advice);
-  }
-  return name === 'sandbox'
-    ? ok('email', 'the sandbox keeps it: nothing leaves this machine until POSTILLION_SMTP_URL is set')
-    : ok('email', `${name} can be reached`);
+  return examineProvider({
+    subject: 'email',
+    kept: 'it',
+    name,
+    providers: emailProviders,
+    definition: emailProviders[name],
+    create: () => createEmailProvider(installation),
+  });
 }
 
-async function examineSmsProvider(installation: Installation): Promise<Finding> {
+function examineSmsProvider(installation: Installation): Promise<Finding> {
   const { smsProvider: name } = installation.config;
-  const advice = `Check POSTILLION_${name.toUpperCase()}_URL, and that the provider can be reached from this machine.`;
+  return examineProvider({
+    subject: 'sms',
+    kept: 'them',
+    name,
+    providers: smsProviders,
+    definition: smsProviders[name],
+    create: () => createSmsProvider(installation),
+  });
+}
+
+async function examineProvider(examined: Examined): Promise<Finding> {
+  const { subject, kept, name, providers, definition, create } = examined;
+  const { advice } = definition.words;
   try {
-    const provider = createSmsProvider(installation);
+    const provider = await create();
     try {
       const refusal = await provider.probe();
-      if (refusal !== null) return problem('sms', `${name} cannot be used: ${refusal}`, advice);
+      if (refusal !== null) return problem(subject, `${name} cannot be used: ${refusal}`, advice);
     } finally {
       await provider.close();
     }
   } catch (cause) {
-    return problem('sms', `${name} cannot be used: ${describeFailure(cause)}`, advice);
+    return problem(subject, `${name} cannot be used: ${describeFailure(cause)}`, advice);
   }
-  return name === 'sandbox'
-    ? ok(
-        'sms',
-        'the sandbox keeps them: nothing leaves this machine until POSTILLION_SMPP_URL or POSTILLION_TWILIO_URL is set',
-      )
-    : ok('sms', `${name} can be reached`);
+  const choosing = choosingSettings(providers).join(' or ');
+  return definition.isSandbox
+    ? ok(subject, `the sandbox keeps ${kept}: nothing leaves this machine until ${choosing} is set`)
+    : ok(subject, `${name} can be reached`);
 }
 
 async function tryToExamine(

@@ -3,6 +3,8 @@ import { isIPv6 } from 'node:net';
 import path from 'node:path';
 import { createApiKey, createOrganization, hasOrganization, hasOrganizations } from '../accounts/accounts.ts';
 import { parseDomain } from '../channels/email/email.ts';
+import { emailProviders } from '../channels/email/providers/registry.ts';
+import { smsProviders } from '../channels/sms/providers/registry.ts';
 import type { Config } from '../config.ts';
 import { type InstanceHosts, sandboxDomain, verifyByOperator } from '../domains/domains.ts';
 import { sleep, systemClock } from '../platform/clock.ts';
@@ -184,7 +186,7 @@ export function publicUrlOf({ publicUrl, host, port }: Config): string {
 
 /** Whether anything is sent into the sandbox; it is served nowhere else. */
 export function hasSandbox({ emailProvider, smsProvider }: Config): boolean {
-  return emailProvider === 'sandbox' || smsProvider === 'sandbox';
+  return emailProviders[emailProvider].isSandbox || smsProviders[smsProvider].isSandbox;
 }
 
 export function sandboxAccessOf({ config, secrets }: Installation): SandboxAccess {

@@ -38,7 +38,7 @@ import { isWelcome } from '../sandbox/sandbox.ts';
 import { campaignChannels, messageChannels } from './channels.ts';
 import { startListening } from './listening.ts';
 import { threadEntryOf } from './thread-entry.ts';
-import { smsCallbacks } from './sms-provider.ts';
+import { smsCallbacks } from './providers/sms.ts';
 import { textFormats } from './text-formats.ts';
 
 const galleryDirectory = path.join(projectDirectory, 'gallery');
@@ -141,7 +141,7 @@ export async function startApi(
           onCampaignProgress();
         },
       }),
-      ...smsCallbacks(installation),
+      ...(await smsCallbacks(installation)),
       ...galleryPages({
         readGallery: loadGallery,
         directory: galleryDirectory,

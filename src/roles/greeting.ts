@@ -1,4 +1,5 @@
-import type { EmailProviderName, SmsProviderName } from '../config.ts';
+import { type EmailProviderName, emailProviders } from '../channels/email/providers/registry.ts';
+import { type SmsProviderName, smsProviders } from '../channels/sms/providers/registry.ts';
 import type { FirstOrganization } from '../installation/installation.ts';
 
 /** What a start has to tell. A role without the API has no `api`. */
@@ -31,22 +32,11 @@ export function composeGreeting({ api, emailProvider, smsProvider }: Start): str
 }
 
 function describeSending(emailProvider: EmailProviderName, smsProvider: SmsProviderName): string {
-  if (emailProvider === 'sandbox' && smsProvider === 'sandbox')
+  const [email, sms] = [emailProviders[emailProvider], smsProviders[smsProvider]];
+  if (email.isSandbox && sms.isSandbox)
     return 'Email and texts stay in the sandbox: nothing leaves this machine.';
-  return `${waysOfEmail[emailProvider]}, ${waysOfTexts[smsProvider]}.`;
+  return `${email.words.greeting}, ${sms.words.greeting}.`;
 }
-
-const waysOfEmail: Record<EmailProviderName, string> = {
-  sandbox: 'Email stays in the sandbox',
-  smtp: 'Email leaves through your SMTP server',
-  mx: "Email goes straight to the recipients' servers",
-};
-
-const waysOfTexts: Record<SmsProviderName, string> = {
-  sandbox: 'texts stay in the sandbox',
-  smpp: 'texts leave by SMPP',
-  twilio: 'texts leave through Twilio',
-};
 
 function describeSandbox(sandbox: Sandbox): string[] {
   switch (sandbox.kind) {

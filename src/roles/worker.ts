@@ -1,21 +1,12 @@
-import { createSigningThreads, type EmailProvider } from '../channels/email/email.ts';
-import { createSandboxProvider } from '../channels/email/providers/sandbox/sandbox.ts';
-import { createMxProvider } from '../channels/email/providers/mx/mx.ts';
-import { createSmtpProvider } from '../channels/email/providers/smtp/smtp.ts';
+import { createSigningThreads } from '../channels/email/email.ts';
+import { emailProviders } from '../channels/email/providers/registry.ts';
 import type { Config } from '../config.ts';
 import { startDomainChecks } from '../domains/jobs.ts';
-import {
-  createDeliverability,
-  createEmailDelivery,
-  emailChannel,
-  type ReturnPathPolicy,
-} from '../email/email.ts';
+import { createDeliverability, createEmailDelivery, type ReturnPathPolicy } from '../email/email.ts';
 import { type Installation, publicUrlOf } from '../installation/installation.ts';
 import {
-  applyReports,
   type ChannelDeliveries,
   type ChannelDelivery,
-  type FeedbackListeners,
   startDelivery,
   startErasing,
 } from '../messages/messages.ts';
@@ -24,15 +15,13 @@ import { startCampaigns } from '../campaigns/jobs.ts';
 import { startBounceIntake } from './bounce-intake.ts';
 import { campaignChannels, messageChannels } from './channels.ts';
 import { startHousekeeping } from './housekeeping.ts';
-import { createResolver } from '../platform/dns/dns.ts';
 import type { RunningChore } from '../platform/queue/chore.ts';
 import { createWaker } from '../platform/queue/wake.ts';
 import { createThrottle } from '../platform/throttle.ts';
 import { startSegmentUpkeep } from '../segments/jobs.ts';
-import { keepMessage } from '../sandbox/sandbox.ts';
 import { createSmsDelivery, startSmsEvents } from '../sms/sms.ts';
-import { hostname } from 'node:os';
-import { createSmsProvider } from './sms-provider.ts';
+import { createEmailProvider } from './providers/email.ts';
+import { createSmsProvider } from './providers/sms.ts';
 import { threadEntryOf } from './thread-entry.ts';
 
 export type Worker = {
@@ -50,8 +39,8 @@ export async function startWorker(installation: Installation): Promise<Worker> {
   const onContactsChanged = createWaker(installation, 'segments');
   const feedback = { onCampaignProgress, onContactsChanged };
   const bounceIntake = await startBounceIntake(installation, feedback);
-  const emailProvider = createEmailProvider(installation, feedback);
-  const smsProvider = createSmsProvider(installation);
+  const emailProvider = await createEmailProvider(installation, feedback);
+  const smsProvider = await createSmsProvider(installation);
   const signingThreads = createSigningThreads({
     entry: threadEntryOf('signing-thread'),
     log: installation.log,
@@ -116,48 +105,5 @@ const campaignProgressMs = 200;
 /** A relay may take mail from its customer's own addresses alone, so that it gets others only where that is asked for. */
 function returnPathPolicyOf({ bounceHost, bounceListener, emailProvider }: Config): ReturnPathPolicy {
   if (bounceHost !== null || bounceListener !== null) return 'always';
-  return emailProvider === 'mx' ? 'where_published' : 'never';
-}
-
-/** The registry: a new provider is a folder and a line here. */
-export function createEmailProvider(
-  installation: Installation,
-  feedback: FeedbackListeners = { onCampaignProgress: () => undefined, onContactsChanged: () => undefined },
-): EmailProvider {
-  const { config, clock, random } = installation;
-  switch (config.emailProvider) {
-    case 'sandbox':
-      return createSandboxProvider({
-        keep: ({ reference, ...kept }) =>
-          keepMessage(installation, { ...kept, ...reference, channel: 'email' }),
-        reportComplaint: (job) =>
-          applyReports({ ...installation, ...feedback }, emailChannel, [
-            { job, status: 'complained', failure: null },
-          ]),
-      });
-    case 'smtp':
-      if (config.smtpUrl === null) throw new Error('POSTILLION_SMTP_URL is not set');
-      return createSmtpProvider({ url: config.smtpUrl, clock, heloName: config.mailHost ?? hostname() });
-    case 'mx': {
-      const domainsRequiringTls = new Set(config.mx.domainsRequiringTls);
-      const probeResolver = createResolver({ servers: config.dnsServers, clock });
-      const provider = createMxProvider({
-        resolver: installation.resolver,
-        probeResolver,
-        clock,
-        random,
-        heloName: config.mailHost ?? hostname(),
-        port: config.mx.port,
-        mayUsePrivateAddresses: config.mx.mayUsePrivateAddresses,
-        requiresTls: (domain) => domainsRequiringTls.has(domain),
-      });
-      return {
-        ...provider,
-        close: async () => {
-          await provider.close();
-          probeResolver.close();
-        },
-      };
-    }
-  }
+  return emailProviders[emailProvider].isDirect ? 'where_published' : 'never';
 }

@@ -26,7 +26,7 @@ beforeAll(async () => {
   server = await startTestServer({
     worker: true,
     emailProvider: 'mx',
-    mx: { port: sink.port, mayUsePrivateAddresses: true, domainsRequiringTls: [] },
+    providerSettings: { POSTILLION_MX_PORT: `${sink.port}` },
     dnsServers: [dns.address],
     areDomainsLookedUp: true,
     bounceHost,

@@ -14,7 +14,7 @@ import {
   DatabaseUnavailableError,
   type Statement,
 } from '../../src/platform/postgres/database.ts';
-import { createEmailProvider } from '../../src/roles/worker.ts';
+import { createEmailProvider } from '../../src/roles/providers/email.ts';
 import { insertSentCampaign } from '../support/campaign-fixture.ts';
 import {
   addresses,
@@ -43,6 +43,7 @@ let server: TestServer;
 let databaseAddress: DatabaseAddress;
 let clock: ShiftedClock;
 let dropDatabase: () => Promise<void>;
+let sandbox: EmailProvider;
 const deliveries: Delivery[] = [];
 
 beforeAll(async () => {
@@ -51,6 +52,7 @@ beforeAll(async () => {
   databaseAddress = database.address;
   dropDatabase = database.drop;
   server = await startTestServer({ clock, database: databaseAddress });
+  sandbox = await createEmailProvider(server.installation);
 });
 afterAll(async () => {
   await server.stop();
@@ -75,7 +77,7 @@ function deliver(
     deliveries: [
       createEmailDelivery({
         ...tools,
-        emailProvider: more.emailProvider ?? createEmailProvider(server.installation),
+        emailProvider: more.emailProvider ?? sandbox,
         deliverability: createDeliverability({ ...server.installation, areDomainsLookedUp: false }),
         signText: signHere,
         returnPaths: 'never',
@@ -119,7 +121,6 @@ async function turnIntoCampaignCopy(messageId: string): Promise<void> {
 
 /** The sandbox, of which no address at `gone.example` exists. */
 function createRefusing(): EmailProvider {
-  const sandbox = createEmailProvider(server.installation);
   return {
     ...sandbox,
     handOff: async (handOff) => {
@@ -358,7 +359,6 @@ test('large emails wait for the memory of those before them, and get it', async 
     ids.push(await send(server, { to: [`${to}@large.example`], text }));
   let largest = 0;
   let underWay = 0;
-  const sandbox = createEmailProvider(server.installation);
   // Of all five there is room for two; one that is larger than all of the room is sent alone.
   deliver({
     contentBytesMax: 700_000,
@@ -381,7 +381,6 @@ test('large emails wait for the memory of those before them, and get it', async 
 
 test('what a large email took of the memory is given back, delivered or not', async () => {
   const text = 'x'.repeat(300_000);
-  const sandbox = createEmailProvider(server.installation);
   const delivery = deliver({
     emailProvider: {
       ...sandbox,
@@ -515,7 +514,6 @@ describe('when a worker dies', () => {
     await rowsOf(server, 'update delivery_queue set crashes = 2 where message_id = $1', [suspect]);
     const underWay = new Set<string>();
     const besides: number[] = [];
-    const sandbox = createEmailProvider(server.installation);
     deliver({
       emailProvider: {
         ...sandbox,
@@ -561,7 +559,7 @@ describe('what of a campaign waits in the memory of a worker', () => {
        select organization_id, message_id, ordinal, 'email', 1, $2, $2, 100 from recipients where message_id = $1`,
       [messageId, new Date(clock.nowMs())],
     );
-    const sandbox = createEmailProvider(installation);
+    const sandbox = await createEmailProvider(installation);
     const handedOff: string[] = [];
     deliver({
       emailProvider: {
@@ -809,7 +807,6 @@ describe('when the database fails in between', () => {
 
   /** A provider that heeds no signal, and stands still with its first hand-off before that is announced. */
   function createHolding() {
-    const sandbox = createEmailProvider(server.installation);
     const gate = createGate();
     const events = new EventEmitter();
     let isFirst = true;
@@ -940,7 +937,6 @@ describe('when the database fails in between', () => {
   test('a hand-off that breaks after it was announced is uncertain, and not repeated at once', async () => {
     const to = ['broken@example.com'];
     const id = await send(server, { to });
-    const sandbox = createEmailProvider(server.installation);
     deliver({
       emailProvider: {
         ...sandbox,
@@ -967,7 +963,6 @@ describe('when the database fails in between', () => {
       reason: 'provider_unavailable',
       reply: { code: null, enhancedCode: null, diagnostic: 'Not there', remote: null },
     };
-    const sandbox = createEmailProvider(server.installation);
     let refusals = 0;
     deliver({
       database: createFailing(failures),

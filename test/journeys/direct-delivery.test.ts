@@ -115,7 +115,7 @@ beforeAll(async () => {
     clock,
     worker: true,
     emailProvider: 'mx',
-    mx: { port, mayUsePrivateAddresses: true, domainsRequiringTls: ['strict.test'] },
+    providerSettings: { POSTILLION_MX_PORT: `${port}`, POSTILLION_MX_REQUIRE_TLS: 'Strict.test' },
     dnsServers: [dns.address],
     areDomainsLookedUp: true,
     bounceHost,
@@ -250,11 +250,11 @@ test('mail to a host that is gone is given up after three days', async () => {
 });
 
 test('where nobody listens, mail returns to its sender, unless the return path is in the DNS', async () => {
-  const port = server.installation.config.mx.port;
+  const { providerSettings } = server.installation.config;
   const quiet = await startTestServer({
     worker: true,
     emailProvider: 'mx',
-    mx: { port, mayUsePrivateAddresses: true, domainsRequiringTls: [] },
+    providerSettings: { ...providerSettings, POSTILLION_MX_REQUIRE_TLS: '' },
     dnsServers: [dns.address],
   });
   try {

@@ -25,7 +25,7 @@ beforeAll(async () => {
   dns.ttlSeconds = 1;
   server = await startTestServer({
     emailProvider: 'mx',
-    mx: { port: sink.port, mayUsePrivateAddresses: true, domainsRequiringTls: [] },
+    providerSettings: { POSTILLION_MX_PORT: `${sink.port}` },
     dnsServers: [dns.address],
     mailHost: host,
     bounceHost: host,

@@ -1,7 +1,7 @@
 /** Texts over SMPP, from their acceptance to what the message centre tells of them. */
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { unpreparedStatement } from '../../src/platform/postgres/database.ts';
-import { createIntake } from '../../src/roles/sms-provider.ts';
+import { createIntake } from '../../src/roles/providers/sms.ts';
 import { createShiftedClock, eventually, queueOf, rowsOf } from '../support/email-journey.ts';
 import { startTestServer, type TestServer } from '../support/server.ts';
 import { addApprovedSender, readSms, sendSms, smsWithStatus } from '../support/sms-journey.ts';
@@ -40,7 +40,7 @@ beforeAll(async () => {
     worker: true,
     clock,
     smsProvider: 'smpp',
-    smppUrl: `smpp://test:secret@127.0.0.1:${smsc.port}`,
+    providerSettings: { POSTILLION_SMPP_URL: `smpp://test:secret@127.0.0.1:${smsc.port}` },
   });
   await addApprovedSender(server, 'Acme');
   await addApprovedSender(server, '+14155550100');

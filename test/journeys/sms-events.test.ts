@@ -4,7 +4,7 @@ import type { SmsReceipt } from '../../src/channels/sms/sms.ts';
 import { createSmsIntake, startSmsEvents } from '../../src/sms/sms.ts';
 import { keepProviderIds, uncertainId } from '../../src/messages/feedback/provider-ids.ts';
 import { unpreparedStatement } from '../../src/platform/postgres/database.ts';
-import { createIntake } from '../../src/roles/sms-provider.ts';
+import { createIntake } from '../../src/roles/providers/sms.ts';
 import { eventually, rowsOf } from '../support/email-journey.ts';
 import { createManualClock } from '../support/manual-clock.ts';
 import { createSender, startTestServer, type TestServer } from '../support/server.ts';

@@ -2,7 +2,7 @@
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { updateOrganization } from '../../src/accounts/accounts.ts';
 import { addSuppressions, readSuppression, removeSuppression } from '../../src/audience/audience.ts';
-import { createIntake } from '../../src/roles/sms-provider.ts';
+import { createIntake } from '../../src/roles/providers/sms.ts';
 import { rejectSender } from '../../src/senders/senders.ts';
 import { createShiftedClock, type ErrorBody, eventually, queueOf, rowsOf } from '../support/email-journey.ts';
 import { startTestServer, type TestServer } from '../support/server.ts';

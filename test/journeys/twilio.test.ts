@@ -56,7 +56,9 @@ beforeAll(async () => {
     worker: true,
     clock,
     smsProvider: 'twilio',
-    twilioUrl: `http://${accountSid}:${authToken}@127.0.0.1:${port}`,
+    providerSettings: {
+      POSTILLION_TWILIO_URL: `http://${accountSid}:${authToken}@127.0.0.1:${port}`,
+    },
     publicUrl,
   });
   await addApprovedSender(server, 'Acme');

@@ -5,7 +5,7 @@
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { applyReports } from '../../src/messages/messages.ts';
 import { emailChannel } from '../../src/email/email.ts';
-import { createIntake } from '../../src/roles/sms-provider.ts';
+import { createIntake } from '../../src/roles/providers/sms.ts';
 import { createShiftedClock, eventually, rowsOf, send, settled } from '../support/email-journey.ts';
 import { findErasedContacts } from '../support/erased-contacts.ts';
 import { neighbourId } from '../support/neighbour.ts';

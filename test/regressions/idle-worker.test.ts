@@ -2,6 +2,7 @@
 import { afterAll, afterEach, beforeAll, expect, test } from 'vitest';
 import { startDelivery } from '../../src/messages/messages.ts';
 import { createDeliverability, createEmailDelivery } from '../../src/email/email.ts';
+import type { EmailProvider } from '../../src/channels/email/email.ts';
 import type { SendOutcome } from '../../src/channels/outcome.ts';
 import { silentLog } from '../../src/platform/log.ts';
 import {
@@ -11,7 +12,7 @@ import {
   type Statement,
 } from '../../src/platform/postgres/database.ts';
 import { startChore } from '../../src/platform/queue/chore.ts';
-import { createEmailProvider } from '../../src/roles/worker.ts';
+import { createEmailProvider } from '../../src/roles/providers/email.ts';
 import { startSegmentUpkeep } from '../../src/segments/jobs.ts';
 import { insertSentCampaign } from '../support/campaign-fixture.ts';
 import { eventually, queueOf, rowsOf, send } from '../support/email-journey.ts';
@@ -26,10 +27,12 @@ const organizations = 450;
 const hourMs = 3_600_000;
 
 let server: TestServer;
+let sandbox: EmailProvider;
 let stops: (() => Promise<void>)[] = [];
 
 beforeAll(async () => {
   server = await startTestServer();
+  sandbox = await createEmailProvider(server.installation);
 });
 afterAll(() => server.stop());
 afterEach(async () => {
@@ -77,11 +80,7 @@ function watched({ onStatement, onNotified }: Watcher): Database {
   };
 }
 
-function deliver(
-  database: Database,
-  clock: ManualClock,
-  emailProvider = createEmailProvider(server.installation),
-): void {
+function deliver(database: Database, clock: ManualClock, emailProvider = sandbox): void {
   const tools = { ...server.installation, database, clock };
   const delivery = startDelivery({
     ...tools,
@@ -332,7 +331,6 @@ test('five jobs of a suspended campaign are looked at once in ten seconds, keep 
 
 test('while its provider is away a worker takes one job a pause, and all of them once it is back', async () => {
   const clock = startClock();
-  const sandbox = createEmailProvider(server.installation);
   let isAway = true;
   let tries = 0;
   const claims: number[] = [];

@@ -37,7 +37,9 @@ import { watchTenantWall } from './wall-watch.ts';
  * Settings are those of the program, less what depends on the machine: with `smtpUrl` mail leaves by SMTP, without
  * it goes into the sandbox.
  */
-export type TestServerOptions = Partial<Config> & {
+export type TestServerOptions = Partial<Omit<Config, 'providerSettings'>> & {
+  smtpUrl?: string;
+  providerSettings?: Partial<Config['providerSettings']>;
   /** Also deliver what is accepted. Without it everything stays in the queue. */
   worker?: boolean;
   clock?: Clock;
@@ -88,6 +90,8 @@ export async function startTestServer(options: TestServerOptions = {}): Promise<
     secrets = createSecrets(secret),
     database: given,
     madeByHand = [],
+    smtpUrl,
+    providerSettings,
     ...settings
   } = options;
   const testDatabase = given
@@ -100,8 +104,16 @@ export async function startTestServer(options: TestServerOptions = {}): Promise<
     }),
     clock,
   );
-  const emailProvider = settings.smtpUrl ? 'smtp' : 'sandbox';
-  const config: Config = { ...defaultConfig, emailProvider, ...settings };
+  const config: Config = {
+    ...defaultConfig,
+    emailProvider: smtpUrl === undefined ? 'sandbox' : 'smtp',
+    ...settings,
+    providerSettings: {
+      ...defaultConfig.providerSettings,
+      ...(smtpUrl !== undefined && { POSTILLION_SMTP_URL: smtpUrl }),
+      ...providerSettings,
+    },
+  };
   const resolver = createResolver({ servers: config.dnsServers, clock });
   const installation: Installation = {
     config,

@@ -19,7 +19,7 @@ export type EmailHandOff = {
   signal: AbortSignal;
 };
 
-/** How email leaves: one folder under `providers/`, one line in the registry of the worker role. */
+/** How email leaves: a folder under `providers/` and a line in the registry there. */
 export type EmailProvider = {
   name: string;
   /** How many hand-offs it can usefully have under way at once. */

@@ -49,8 +49,8 @@ export type SmsHandOff = {
 };
 
 /**
- * How texts leave: one folder under `providers/`, one line in the registry of the worker role. `accepted` says that
- * the provider has taken the text: what becomes of it is told by receipts, under the `providerMessageId`.
+ * How texts leave: a folder under `providers/` and a line in the registry there. `accepted` says that the provider
+ * has taken the text: what becomes of it is told by receipts, under the `providerMessageId`.
  */
 export type SmsProvider = {
   name: string;

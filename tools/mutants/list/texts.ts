@@ -155,7 +155,7 @@ export const texts: readonly Mutant[] = [
     harm: 'a number that the operator has suppressed is promised texts',
   },
   {
-    file: 'src/roles/twilio-callbacks.ts',
+    file: 'src/roles/providers/sms.ts',
     from: 'return respond(503);',
     to: 'return respond(204);',
     tests: ['test/journeys/twilio.test.ts'],
@@ -163,9 +163,9 @@ export const texts: readonly Mutant[] = [
     harm: 'a STOP from Twilio is answered 204 although it was not stored',
   },
   {
-    file: 'src/roles/twilio-callbacks.ts',
-    from: '    await work();',
-    to: '    void work().catch(() => undefined);',
+    file: 'src/roles/providers/sms.ts',
+    from: '        await takeAll(intake, told);',
+    to: '        void takeAll(intake, told).catch(() => undefined);',
     tests: ['test/journeys/twilio.test.ts'],
     named: 'or is told of one that was sent is not acknowledged before it is stored',
     harm: 'a STOP from Twilio is acknowledged before anybody knows whether it can be stored',

@@ -1,6 +1,7 @@
 import { createHmac, timingSafeEqual } from 'node:crypto';
 import { sanitiseDiagnostic } from '../../../diagnostic.ts';
 import type { InboundSms, SmsReceipt } from '../../provider.ts';
+import type { SmsCallback, SmsCallbackRequest } from '../../provider-definition.ts';
 import { failureOf } from './failures.ts';
 import { messageSidPattern } from './outcomes.ts';
 
@@ -8,6 +9,40 @@ import { messageSidPattern } from './outcomes.ts';
  * What Twilio tells by requests of its own: what became of a text, and that somebody has sent one. The parameters are
  * those of the form in the body, and believed only behind `verifyTwilioSignature`.
  */
+
+/** Before the token of the recipient. */
+export const statusPath = 'status/';
+
+/** A text of 1,600 characters, each of them three octets of nine, and some twenty other fields. */
+const formBytesMax = 32_768;
+
+/** Where Twilio tells what became of texts, and of texts that came in. Nothing is believed without its signature. */
+export function twilioCallbacks(authToken: string): readonly SmsCallback[] {
+  const isSigned = ({ url, form, header }: SmsCallbackRequest) =>
+    verifyTwilioSignature(authToken, url, form, header('x-twilio-signature'));
+  return [
+    {
+      path: `${statusPath}:token`,
+      formBytesMax,
+      read: (request) => {
+        if (!isSigned(request)) return 'forged';
+        const { reference } = request;
+        const receipt = readStatusCallback(request.form);
+        if (reference === null || receipt === null) return [];
+        return [{ kind: 'receipt', event: { ...receipt, reference } }];
+      },
+    },
+    {
+      path: 'inbound',
+      formBytesMax,
+      read: (request) => {
+        if (!isSigned(request)) return 'forged';
+        const inbound = readInboundCallback(request.form);
+        return inbound === null ? [] : [{ kind: 'inbound', event: inbound }];
+      },
+    },
+  ];
+}
 
 /**
  * Whether Twilio has signed this request (https://www.twilio.com/docs/usage/security): HMAC-SHA1, under the auth

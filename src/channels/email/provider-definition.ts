@@ -1,0 +1,37 @@
+import type { Clock } from '../../platform/clock.ts';
+import type { Resolver } from '../../platform/dns/dns.ts';
+import type { ProviderDefinition, ProviderSettings } from '../provider-definition.ts';
+import type { EmailProvider } from './provider.ts';
+import type { SandboxTools } from './providers/sandbox/sandbox.ts';
+
+/** What the installation lends its provider of email. */
+export type EmailProviderTools = {
+  clock: Clock;
+  /** From 0 up to 1. */
+  random: () => number;
+  resolver: Resolver;
+  /** A resolver beside the installation's, for whoever asks whether DNS answers at all; to be closed. */
+  openResolver: () => Resolver;
+  /** This machine's name, to say in EHLO. */
+  heloName: string;
+  inbox: SandboxTools;
+};
+
+export type EmailProviderDefinition<Settings extends ProviderSettings> = ProviderDefinition<
+  Settings,
+  EmailProviderTools,
+  EmailProvider
+> & {
+  /**
+   * Whether mail goes straight to the recipients' servers. The doctor looks at what these ask of a stranger then, and
+   * return paths are of the sending domain where its records are published.
+   */
+  isDirect: boolean;
+};
+
+/** Infers the names of the settings, so that `create` gets their values by them. */
+export function defineEmailProvider<const Settings extends ProviderSettings>(
+  definition: EmailProviderDefinition<Settings>,
+): EmailProviderDefinition<Settings> {
+  return definition;
+}

@@ -1,0 +1,23 @@
+import { defineEmailProvider } from '../../provider-definition.ts';
+
+export const smtp = defineEmailProvider({
+  settings: {
+    POSTILLION_SMTP_URL: {
+      type: 'text',
+      default: '',
+      about:
+        'The relay for email, as smtp://user:password@host:587 or smtps://host:465. Options behind a question mark: connections=16, tls=required|opportunistic|off, insecure=1.',
+    },
+  },
+  requires: [{ setting: 'POSTILLION_SMTP_URL' }],
+  isChosenBy: 'POSTILLION_SMTP_URL',
+  words: {
+    settings: 'hands it to the server of POSTILLION_SMTP_URL',
+    greeting: 'Email leaves through your SMTP server',
+    advice: 'Check POSTILLION_SMTP_URL, and that the relay can be reached from this machine.',
+  },
+  isSandbox: false,
+  isDirect: false,
+  create: async ({ clock, heloName }, { POSTILLION_SMTP_URL: url }) =>
+    (await import('./smtp.ts')).createSmtpProvider({ url, clock, heloName }),
+});

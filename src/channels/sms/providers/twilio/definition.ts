@@ -1,0 +1,42 @@
+import { defineSmsProvider } from '../../provider-definition.ts';
+
+export const twilio = defineSmsProvider({
+  settings: {
+    POSTILLION_TWILIO_URL: {
+      type: 'text',
+      default: '',
+      about:
+        'The Twilio account for texts, as https://ACCOUNT_SID:AUTH_TOKEN@api.twilio.com. Its reports come to POSTILLION_PUBLIC_URL, which has to be set along with it.',
+    },
+  },
+  requires: [
+    { setting: 'POSTILLION_TWILIO_URL' },
+    { setting: 'POSTILLION_PUBLIC_URL', why: 'for its reports' },
+  ],
+  isChosenBy: 'POSTILLION_TWILIO_URL',
+  words: {
+    settings: 'hands them to the account of POSTILLION_TWILIO_URL',
+    greeting: 'texts leave through Twilio',
+    advice: 'Check POSTILLION_TWILIO_URL, and that the provider can be reached from this machine.',
+  },
+  isSandbox: false,
+  create: async ({ clock, callbackUrl }, { POSTILLION_TWILIO_URL: url }) => {
+    const [{ createTwilioProvider }, { statusPath }, { parseTwilioUrl }] = await Promise.all([
+      import('./twilio.ts'),
+      import('./callbacks.ts'),
+      import('./url.ts'),
+    ]);
+    return createTwilioProvider({
+      url: parseTwilioUrl(url),
+      clock,
+      callbackUrl: (reference) => callbackUrl(statusPath, reference),
+    });
+  },
+  callbacks: async ({ POSTILLION_TWILIO_URL: url }) => {
+    const [{ twilioCallbacks }, { parseTwilioUrl }] = await Promise.all([
+      import('./callbacks.ts'),
+      import('./url.ts'),
+    ]);
+    return { provider: 'Twilio', list: twilioCallbacks(parseTwilioUrl(url).authToken) };
+  },
+});

@@ -1,0 +1,39 @@
+/** A setting of the program. `about` is what the documentation says of it; the default is used where it is empty. */
+export type Setting = {
+  type: 'text' | 'port' | 'count' | 'url' | 'list' | 'choice';
+  choices?: readonly string[];
+  default: string;
+  about: string;
+};
+
+/** What is wrong with the text of a setting, in a sentence; null where nothing is. */
+export function findSettingProblem(name: string, setting: Setting, text: string): string | null {
+  switch (setting.type) {
+    case 'text':
+    case 'list':
+      return null;
+    case 'port':
+      if (text === setting.default) return null;
+      return isNumberWithin(text, 0, 65_535) ? null : `${name} must be a port number, 0 to 65535`;
+    case 'count':
+      return isNumberWithin(text, 1, 1_000) ? null : `${name} must be a number from 1 to 1000`;
+    case 'url':
+      return text === '' || /^https?:\/\/[^/]/.test(text) ? null : `${name} must be an http or https URL`;
+    case 'choice':
+      return text === setting.default || setting.choices?.includes(text)
+        ? null
+        : `${name} must be one of ${setting.choices?.join(', ') ?? ''}`;
+  }
+}
+
+/** The items of a setting of type `list`. */
+export function listOf(text: string): string[] {
+  return text
+    .split(',')
+    .map((item) => item.trim())
+    .filter((item) => item !== '');
+}
+
+function isNumberWithin(text: string, minimum: number, maximum: number): boolean {
+  return /^\d+$/.test(text) && Number(text) >= minimum && Number(text) <= maximum;
+}
