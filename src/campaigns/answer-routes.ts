@@ -34,7 +34,7 @@ import { sendTest } from './test-sending.ts';
 
 export type AnswerRouteTools = SampleTools & ExplainTools & { acceptor: Acceptor };
 
-/** What one asks of a campaign: who gets it, why somebody did not, and how it will look. */
+/** Routes that answer questions about a campaign: who gets it, why a contact did not, and how it will look. */
 export function answerRoutes(tools: AnswerRouteTools, channel: CampaignChannel): Route[] {
   return [...recipientRoutes(tools, channel), ...sampleRoutes(tools, channel)];
 }

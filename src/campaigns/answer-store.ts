@@ -9,9 +9,9 @@ import { type CampaignKey, judgedCandidates, type Meant, valuesOfMeant } from '.
 type Addressed = Pick<CampaignChannel, 'addressColumns'>;
 
 /**
- * SQL for the last slice that begins at a contact or before it, or the first one if all begin behind it: slices are in
- * the order of the contacts' ids. Halving takes ten steps in a thousand, each a row off the primary key; whoever went
- * from one to the next would read 16 kB of each.
+ * SQL for the last slice that begins at a contact or before it, or the first slice if all begin after it. Slices are in
+ * the order of the contacts' ids. Binary search takes ten steps for a thousand slices, each a row by the primary key; a
+ * scan would read 16 kB of each slice.
  */
 const nearestSlice = `with recursive halving as (
     select min(number) as low, max(number) as high
@@ -32,8 +32,8 @@ const nearestSlice = `with recursive halving as (
 export type WaitingRow = { contact_id: string; address: string | null };
 
 /**
- * Those of the frozen audience that have no row as recipients yet, up to one more than the page holds. A page lies in
- * at most two slices, but for the last one, which may be a short one.
+ * Contacts of the frozen audience that have no row as recipients yet, up to one more than the page holds. A page lies
+ * in at most two slices, apart from the last slice, which may be short.
  */
 export async function listWaiting(
   connection: Connection,
@@ -67,7 +67,7 @@ export async function listWaiting(
 
 const lastUuid = 'ffffffff-ffff-ffff-ffff-ffffffffffff';
 
-/** The ordinal that a contact will have whose row is not there yet; null if it does not wait for one. */
+/** The ordinal that a waiting contact will get; null if the contact is not waiting for a row. */
 export async function findWaitingOrdinal(
   connection: Connection,
   campaign: CampaignKey,
@@ -88,17 +88,17 @@ export async function findWaitingOrdinal(
 
 export type StandingSet = { id: string; kind: SetKind; name: string };
 
-/** What a contact is to a campaign at present. */
+/** The contact's present relation to a campaign. */
 export type StandingRow = {
   address: string | null;
   address_key: string | null;
   is_unsubscribed: boolean;
   created_at: Date;
-  /** Those of the sets in question that it is in. */
+  /** Those of the campaign's sets that the contact is in. */
   sets: StandingSet[];
 };
 
-/** Null for a contact that is not there. */
+/** Null if the contact does not exist. */
 export async function findStanding(
   connection: Connection,
   { addressColumns, messages }: Pick<CampaignChannel, 'addressColumns' | 'messages'>,
@@ -125,8 +125,8 @@ export async function findStanding(
 }
 
 /**
- * For each variable, by its name, how many of those who would get the campaign have no value of it. In one statement,
- * that looks at all of them.
+ * For each variable, by name, how many contacts that would get the campaign have no value for it. One statement that
+ * reads all of them.
  */
 export async function countWithoutValue(
   connection: Connection,
@@ -157,8 +157,8 @@ export async function countWithoutValue(
 }
 
 /**
- * The first of those who would get the campaign; suppressed addresses are not looked up, since a sample is written to
- * by nobody. Of each set the contacts are read off its memberships until one fits.
+ * The first contact that would get the campaign. Suppressions are not checked, since nothing is sent to the contact.
+ * The memberships of each set are read until a contact fits.
  */
 export async function findSampleContact(
   connection: Connection,
@@ -195,7 +195,7 @@ export async function findSampleContact(
   return row?.id ?? null;
 }
 
-/** Null for a contact that is not there. */
+/** Null if the contact does not exist. */
 export async function findContactValues(
   connection: Connection,
   contact: { organizationId: string; id: string },
@@ -208,7 +208,7 @@ export async function findContactValues(
   return rows.length === 0 ? null : loadContactValues(connection, contact, variables);
 }
 
-/** What is read from here on takes so long at most, or is not read at all. */
+/** Sets a savepoint to return to if the next statement takes too long. */
 export async function savePoint(connection: Connection): Promise<void> {
   await connection.rows(unpreparedStatement('savepoint counted'));
 }

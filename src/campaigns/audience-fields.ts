@@ -1,7 +1,10 @@
 import { findSets } from '../audience/audience.ts';
 import type { Transaction } from '../platform/postgres/database.ts';
 
-/** The inputs that say who gets a campaign, each with what its ids name. A column has the name of its field. */
+/**
+ * The inputs that define a campaign's audience, each with the kind of set that its ids name. Each is stored in a column
+ * of the same name.
+ */
 export const audienceKinds = {
   list_ids: 'list',
   tag_ids: 'tag',
@@ -15,7 +18,7 @@ export type AudienceField = keyof typeof audienceKinds;
 
 export const audienceFields = Object.keys(audienceKinds) as AudienceField[]; // Its own keys.
 
-/** Those without which nobody gets it. */
+/** The fields that include contacts. At least one must be given. */
 const including: readonly AudienceField[] = ['list_ids', 'tag_ids', 'segment_ids'];
 
 /** Ids in lower case, each once in its field. */
@@ -25,7 +28,7 @@ export function includesNobody(audience: AudienceIds): boolean {
   return including.every((field) => audience[field].length === 0);
 }
 
-/** Whose members get it, unless they are in one of the others. */
+/** Members of an included set get the campaign, unless they are in an excluded one. */
 export type IncludedAndExcluded = { included: readonly string[]; excluded: readonly string[] };
 
 export function includedAndExcluded(audience: AudienceIds): IncludedAndExcluded {
@@ -36,7 +39,7 @@ export function includedAndExcluded(audience: AudienceIds): IncludedAndExcluded 
   };
 }
 
-/** Every set that it speaks of, each once. */
+/** Every set that the audience names, each once. */
 export function listAudienceSets(audience: AudienceIds) {
   const kinds = new Map(
     audienceFields.flatMap((field) => audience[field].map((id) => [id, audienceKinds[field]] as const)),
@@ -44,7 +47,10 @@ export function listAudienceSets(audience: AudienceIds) {
   return [...kinds].map(([id, kind]) => ({ id, kind }));
 }
 
-/** Ids that name nothing of the organization, or something of another kind. What is found is kept from being deleted. */
+/**
+ * Ids that name no set of the organization, or one of another kind. Sets that are found are protected from deletion
+ * until the transaction ends.
+ */
 export async function findUnknownSets(
   transaction: Transaction,
   organizationId: string,

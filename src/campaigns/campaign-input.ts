@@ -3,7 +3,7 @@ import { type AudienceField, audienceFields, type AudienceIds, findUnknownSets }
 import type { CampaignChannel, CampaignContent } from './channel.ts';
 import type { CampaignInput } from './schema.ts';
 
-/** The inputs of a campaign as they are kept: what the channel sends, and to whom. */
+/** The inputs of a campaign as they are stored: the channel's content, and the audience. */
 export type CampaignInputs = { content: CampaignContent; audience: AudienceIds };
 
 export const emptyInputs: CampaignInputs = {
@@ -18,7 +18,7 @@ export const emptyInputs: CampaignInputs = {
   },
 };
 
-/** What is not given stays as it is; null takes it back. */
+/** Inputs that are not given stay as they are; null removes one. */
 export function mergeInput(
   channel: CampaignChannel,
   present: CampaignInputs,
@@ -52,7 +52,10 @@ function distinctIds(ids: readonly string[]): string[] {
   return [...new Set(ids.map((id) => id.toLowerCase()))];
 }
 
-/** What was given must be there. What was given earlier and has gone since is said when the campaign is sent. */
+/**
+ * Everything that this input names must exist. Names from earlier inputs may have been deleted since; that is reported
+ * when the campaign is sent.
+ */
 export async function findInputIssues(
   transaction: Transaction,
   given: { organizationId: string; channel: CampaignChannel; input: CampaignInput; merged: CampaignInputs },

@@ -1,4 +1,4 @@
-/** The front door: one message to many people, from its draft to what became of it. */
+/** The entry of this room: one message to many people, from its draft to its results. */
 
 export type {
   CampaignChannel,

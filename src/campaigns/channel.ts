@@ -7,30 +7,33 @@ import type { TaskRunner } from '../platform/http/body-threads.ts';
 import type { Transaction } from '../platform/postgres/database.ts';
 
 /**
- * What the engine knows of a channel. Everything else about a campaign is the same on all of them: who gets it, when,
- * how fast, and what became of it. A new channel is a module that keeps this contract, and an entry in campaigns.ts.
+ * What campaigns know of a channel. Everything else about a campaign is the same on all channels: who gets it, when,
+ * how fast, and its results. A new channel is a module that implements this contract, and an entry in campaigns.ts.
  */
 export type CampaignChannel = {
   messages: MessageChannel;
-  /** Below `/v1`. */
+  /** The path of its routes, after `/v1`. */
   path: string;
-  /** How one is called in names of operations and schemas: `EmailCampaign`. */
+  /** The name of such a campaign in operations and schemas: `EmailCampaign`. */
   noun: string;
-  /** How a deleted one is called: `email_campaign`. */
+  /** The name of such a campaign in the response to a deletion: `email_campaign`. */
   object: string;
-  /** Of the operations in the API's description. */
+  /** The tag of the operations in the API's description. */
   tag: string;
   /** The inputs of a campaign beyond its name and its audience, as properties of the body: all optional. */
   contentFields: TProperties;
-  /** The same as they are shown, null where nothing was given. */
+  /** The same fields in responses; null if not given. */
   contentRecord: TProperties;
-  /** Those of them that lists leave out, being large. */
+  /** The fields that lists leave out because they are large. */
   bodyFields: readonly string[];
-  /** Fields that may not be given together, and the like: each with the path of its field. */
+  /**
+   * Broken rules that concern several fields, for instance fields that exclude each other. Each text begins with the
+   * path of its field.
+   */
   findIssues: (content: CampaignContent) => string[];
-  /** The template of the organization that it uses, in lower case. */
+  /** The id of the template that the content uses, in lower case. */
   templateIdOf: (content: CampaignContent) => string | null;
-  /** What the inputs name and the organization does not have: each with the path of its field. */
+  /** Things that the inputs name and the organization does not have. Each text begins with the path of its field. */
   findUnknown: (
     transaction: Transaction,
     organizationId: string,
@@ -43,43 +46,42 @@ export type CampaignChannel = {
    */
   deliveredPerSecondMax: number;
   /**
-   * What each copy takes of the month's quota, by the values of its contact, for the content of a `PreparedMessage`.
-   * Null where each takes one.
+   * Makes a function that says how much of the monthly quota a copy takes, given its contact's values, for the content
+   * of a `PreparedMessage`. Null where each copy takes one unit.
    */
   openMeter: ((content: unknown) => QuotaMeter) | null;
-  /** What it is called in sentences. */
+  /** How sentences name the channel. */
   words: ChannelWords;
-  /** What stands for a placeholder where a contact has no value. */
+  /** Values for placeholders where a contact has none. */
   defaultsOf: (content: CampaignContent) => Values;
   /**
-   * Reads everything that the message needs from the account (template, sender) and makes the message of it, or says
-   * what is missing, in words for the person who wants to send it. The template is kept from being deleted until the
-   * transaction ends.
+   * Reads what the message needs from the account (template, sender) and makes the message, or returns what is missing,
+   * in words for the person who wants to send it. The template cannot be deleted until the transaction ends.
    */
   prepare: (transaction: Transaction, campaign: PreparableCampaign) => Promise<Preparation>;
-  /** Why a campaign that was queued cannot go on, in words: its sender is gone, for instance. */
+  /** Why a queued campaign cannot go on, in words: its sender was deleted, for instance. */
   findObstacle: (
     transaction: Transaction,
     message: { organizationId: string; messageId: string },
   ) => Promise<string | null>;
-  /** What `renderSample` shows, and what stands there where nothing can be shown. */
+  /** The schema of what `renderSample` returns, and the value if nothing can be shown. */
   sampleRecord: TProperties;
   emptySample: Readonly<Record<string, unknown>>;
-  /** A copy as a person reads it, and what may be wrong with it; null if its values make it unfit to be sent. */
+  /** A copy as its reader sees it, with warnings; null if its values make it impossible to send. */
   renderSample: (runner: TaskRunner, message: PreparedMessage, copy: SampleCopy) => Promise<Sample | null>;
-  /** What an address of `POST /:id/test` must be: a format of `createValidation`. */
+  /** The format of addresses in `POST /:id/test`, as registered with `createValidation`. */
   addressFormat: string;
-  /** What is likely to be a mistake in a campaign as it is written, ready to be sent or not. */
+  /** Likely mistakes in a campaign, whether it is ready or not. */
   findOversights: (
     transaction: Transaction,
     organizationId: string,
     content: CampaignContent,
   ) => Promise<Oversight[]>;
-  /** The same copy as a transactional message to one address that `addressFormat` lets through. */
+  /** The same copy as a transactional message to one address, which matches `addressFormat`. */
   submitTest: (runner: TaskRunner, message: PreparedMessage, copy: TestCopy) => Promise<Submission | null>;
 };
 
-/** `no_unsubscribe_link`: readers can unsubscribe by their mail client alone. */
+/** `no_unsubscribe_link`: readers can unsubscribe only by a button of their mail client. */
 export type Oversight = 'no_unsubscribe_link';
 
 export type QuotaMeter = (values: Values) => number;
@@ -89,19 +91,19 @@ export type ChannelWords = {
   medium: string;
   /** As in `has no email address`. */
   address: string;
-  /** Who takes what is handed off, or refuses it: `the next mail server`. */
+  /** Who accepts or refuses a hand-off: `the next mail server`. */
   taker: string;
-  /** What has happened with what is delivered: `the next mail server took it`. */
+  /** What `delivered` means: `the next mail server took it`. */
   arrival: string;
-  /** How long what was put off is tried again: `three days`. */
+  /** How long deferred messages are retried: `three days`. */
   retriedFor: string;
-  /** What a copy has that cannot be sent: `more than 1,600 characters`. */
+  /** Why a copy cannot be sent: it has `more than 1,600 characters`. */
   unfit: string;
 };
 
 export type SampleCopy = {
   values: Values;
-  /** What addresses of this installation begin with. */
+  /** The installation's URL. */
   publicUrl: string;
   at: Date;
 };
@@ -110,10 +112,10 @@ export type TestCopy = SampleCopy & { organizationId: string; to: string };
 
 export type Sample = { record: Readonly<Record<string, unknown>>; warnings: string[] };
 
-/** By the names of the channels; null for one that has no campaigns. */
+/** By channel; null for a channel that has no campaigns. */
 export type CampaignChannels = Readonly<Record<SendingChannel, CampaignChannel | null>>;
 
-/** The inputs of `contentFields`, checked by them. What was never given, or was taken back, is not in it. */
+/** The inputs of `contentFields`, validated. Those never given or removed are absent. */
 export type CampaignContent = Readonly<Record<string, unknown>>;
 
 export type PreparableCampaign = {
@@ -133,7 +135,7 @@ export type PreparedMessage = {
   subject: string | null;
   category: string | null;
   templateId: string | null;
-  /** As the channel's delivery reads them, as JSON: for email, `StoredEmailDetails` and `StoredEmailContent`. */
+  /** JSON as the channel's delivery reads it: for email, `StoredEmailDetails` and `StoredEmailContent`. */
   details: string;
   content: string;
   /** The placeholders that are filled with each contact's own values. */

@@ -2,7 +2,7 @@ import { Type } from 'typebox';
 import { type Values, valueNamePattern } from '../channels/placeholders.ts';
 import { optional, optionalText } from '../platform/http/shapes.ts';
 
-/** Fields that the contents of campaigns are made of on more than one channel. */
+/** Content fields that campaigns on several channels share. */
 
 export const categoryInput = optionalText({
   minLength: 1,
@@ -25,7 +25,7 @@ export const variablesOrNull = Type.Unsafe<Values | null>({
   additionalProperties: { type: ['string', 'number', 'boolean'] },
 });
 
-/** Those of the values that a content asks for: each of them is looked at for each copy. */
+/** The values that a content uses. Others are left out, since every value costs time for each copy. */
 export function pickValues(values: Values, names: readonly string[]): Values {
   const wanted = new Set(names);
   return Object.fromEntries(Object.entries(values).filter(([name]) => wanted.has(name)));

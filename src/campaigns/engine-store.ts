@@ -12,7 +12,7 @@ import type { CampaignChannel } from './channel.ts';
 
 export type CampaignKey = { organizationId: string; id: string };
 
-/** What the engine needs of a campaign that it holds. */
+/** What the engine needs of a campaign whose row it has locked. */
 export type RunningCampaign = CampaignKey & {
   channel: SendingChannel;
   status: 'queued' | 'sending' | 'paused';
@@ -24,7 +24,7 @@ export type RunningCampaign = CampaignKey & {
   /** Null as well when the whole audience is frozen. */
   frozenThrough: string | null;
   contentBytes: number;
-  /** Of those that are frozen. */
+  /** Contacts that are frozen so far. */
   audience: number;
   expanded: number;
   admitted: number;
@@ -46,7 +46,7 @@ type RunningRow = AudienceIds & {
   admitted: number;
 };
 
-/** Of those that are under way; one that missed its time waits for a person. */
+/** Campaigns under way. One that missed its time is not: it waits for a person. */
 const isUnderWay = toPredicate(
   `status in ('queued', 'sending', 'paused') and deleted_at is null
     and pause_reason is distinct from 'schedule_missed'`,
@@ -62,7 +62,7 @@ const selectUnderWay = statement<{ organization_id: string; id: string }>(
    limit $3`,
 );
 
-/** Those whose audience is not frozen as a whole, or those of whose audience a part is. */
+/** Lists campaigns whose audience is not frozen completely, or those of whose audience at least a part is frozen. */
 export async function listUnderWay(
   connection: Connection,
   wanted: { part: 'to_freeze' | 'frozen'; after: CampaignKey; limit: number },
@@ -81,17 +81,17 @@ const holdOne = statement<RunningRow>('campaigns_hold', `${selectRunning} for up
 const awaitOne = statement<RunningRow>('campaigns_await', `${selectRunning} for update`);
 const findOne = unpreparedStatement<RunningRow>(selectRunning);
 
-/** Holds it until the transaction ends; null if it is not under way any more, or somebody else has it. */
+/** Locks the campaign until the transaction ends. Null if it is no longer under way, or another transaction has it. */
 export function holdRunning(connection: Connection, campaign: CampaignKey): Promise<RunningCampaign | null> {
   return readRunning(connection, holdOne, campaign);
 }
 
-/** The same, and waits for whoever has it. */
+/** The same, but waits for a transaction that has it. */
 export function awaitRunning(connection: Connection, campaign: CampaignKey): Promise<RunningCampaign | null> {
   return readRunning(connection, awaitOne, campaign);
 }
 
-/** The same without holding it. */
+/** The same without the lock. */
 export function findRunning(connection: Connection, campaign: CampaignKey): Promise<RunningCampaign | null> {
   return readRunning(connection, findOne, campaign);
 }
@@ -132,7 +132,7 @@ const selectDue = unpreparedStatement<{ organization_id: string; id: string }>(
    limit $4`,
 );
 
-/** By the index of those that are scheduled: few of them are due, and are put in order for each page. */
+/** Uses the index of scheduled campaigns. Few of them are due, so sorting them for each page is cheap. */
 export async function listDue(
   connection: Connection,
   { at, after, limit }: { at: Date; after: CampaignKey; limit: number },
@@ -151,8 +151,8 @@ export async function findNextScheduledAt(connection: Connection): Promise<Date 
 }
 
 /**
- * Whether the segments that the campaign speaks of have the members that they had when it was queued: one may still be
- * computed, or have changes of contacts to follow, or it cannot be computed at all.
+ * Whether the campaign's segments are up to date as of the time when it was queued. A segment may still be being
+ * computed, have changes of contacts left to follow, or be impossible to compute.
  */
 export async function findSegmentState(
   connection: Connection,
@@ -186,7 +186,7 @@ export type FrozenAudience = {
   unsubscribed: number;
   suppressed: number;
   noAddress: number;
-  /** Always none: no two contacts of an organization have the same address. */
+  /** Always 0: no two contacts of an organization have the same address. */
   duplicate: number;
 };
 
@@ -198,24 +198,26 @@ type JudgedRow = {
   no_address: number;
 };
 
-/** Whom a campaign is meant for. */
+/** The sets that a campaign is for, and its channel. */
 export type Meant = {
   organizationId: string;
   channel: Pick<CampaignChannel, 'messages' | 'addressColumns'>;
   sets: AudienceIds;
 };
 
-/** What `judgedCandidates` is given, `$1` to `$4`: the planner goes by the ids. */
+/**
+ * The parameters `$1` to `$4` of `judgedCandidates`. The ids are parameters, so that the planner can estimate by them.
+ */
 export function valuesOfMeant({ organizationId, channel, sets }: Meant): unknown[] {
   const { included, excluded } = includedAndExcluded(sets);
   return [organizationId, channel.messages.name, included, excluded];
 }
 
 /**
- * SQL for everybody whom the campaign is meant for, each once, and why not where it is not for them after all: the
- * union of its sets without the excluded ones. Suppressed addresses that were erased are known by a hash alone, and
- * are found when their turn comes. `columns` are further ones of the contacts `c`; `where` says which memberships `m`
- * are looked at.
+ * SQL for the candidates of the campaign: the union of its sets without the excluded ones, each contact once, with the
+ * reason if the contact does not get the campaign. Suppressed addresses that were erased are stored as a hash only, and
+ * are found later, when recipients are inserted. `columns` are further columns of the contacts `c`; `where` restricts
+ * the memberships `m`.
  */
 export function judgedCandidates(
   { channel: { addressColumns } }: Meant,
@@ -254,7 +256,7 @@ const countJudged = `count(*) as candidates,
   count(*) filter (where exclusion = 'suppressed') as suppressed,
   count(*) filter (where exclusion = 'no_address') as no_address`;
 
-/** A contact behind which each set has members still, and before which one has so many; null if none has so many. */
+/** The lowest contact up to which some included set has `count` members; null if no set has so many. */
 export async function findEarlyMember(
   connection: Connection,
   { organizationId, sets }: Meant,
@@ -281,8 +283,8 @@ export async function findEarlyMember(
 }
 
 /**
- * Writes down the first slice, if there is a whole one up to a contact, and returns the last one that is in it. This
- * takes milliseconds where the whole audience takes seconds.
+ * Freezes the first slice, if the contacts up to the given one fill it, and returns the last contact in it. This takes
+ * milliseconds, where the whole audience takes seconds.
  */
 export async function freezeFirstSlice(
   connection: Connection,
@@ -307,7 +309,7 @@ export async function freezeFirstSlice(
   return row === undefined ? null : { frozen: toFrozenAudience(row), through: row.through };
 }
 
-/** Writes down, in one statement, whom the campaign goes to behind a contact, and counts whom it does not go to. */
+/** Freezes, in one statement, the audience after a contact, and counts the contacts that are left out. */
 export async function freezeAudience(
   connection: Connection,
   campaign: CampaignKey,
@@ -335,7 +337,7 @@ export async function freezeAudience(
 
 const lowestUuid = '00000000-0000-0000-0000-000000000000';
 
-/** The same without writing anything down. */
+/** The same counts without freezing anything. */
 export async function countAudience(connection: Connection, meant: Meant): Promise<FrozenAudience> {
   const [row] = await connection.rows(
     unpreparedStatement<JudgedRow>(`with ${judgedCandidates(meant)} select ${countJudged} from judged`),
@@ -351,8 +353,9 @@ function toFrozenAudience(row: JudgedRow | undefined): FrozenAudience {
 }
 
 /**
- * A million contacts are sorted in memory, if it is there, and no request waits for them. Reading their memberships in
- * the order of an index takes half as long as hashing them, which the planner takes for cheaper.
+ * Settings for a large audience. They allow a million contacts to be sorted in memory; no request waits for this.
+ * Reading the memberships in the order of an index takes half as long as hashing them, although the planner estimates
+ * hashing as cheaper.
  */
 export async function allowForLargeAudience(transaction: Transaction, statementMaxMs: number): Promise<void> {
   await Promise.all([
@@ -365,7 +368,7 @@ export async function allowForLargeAudience(transaction: Transaction, statementM
   ]);
 }
 
-/** Adds what was frozen to what was before; `through` is null for the last of it. */
+/** Adds newly frozen contacts to the earlier ones. `through` is null if they are the last. */
 export async function saveFrozen(
   connection: Connection,
   campaign: CampaignKey,
@@ -400,7 +403,9 @@ export async function saveFrozen(
   );
 }
 
-/** Takes slices of the frozen audience, in their order: their contacts get rows of their own. */
+/**
+ * Removes the next slices of the frozen audience, in their order, and returns them: their contacts become recipients.
+ */
 export async function takeSlices(
   connection: Connection,
   campaign: CampaignKey,
@@ -492,7 +497,7 @@ export async function markPaused(
   );
 }
 
-/** Back to where it was: what was begun goes on. */
+/** Sets the status from before the pause: a campaign that had begun goes on. */
 export async function markResumed(connection: Connection, campaign: CampaignKey, at: Date): Promise<void> {
   await connection.rows(
     unpreparedStatement(

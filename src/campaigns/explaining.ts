@@ -16,7 +16,7 @@ import * as store from './store.ts';
 
 export type ExplainTools = SuppressionTools & { database: Database };
 
-/** Null for a campaign that is not there, and for a contact of which nothing is known. */
+/** Null if the campaign does not exist, or nothing is known of the contact. */
 export async function explainRecipient(
   tools: ExplainTools,
   { organizationId, channel, id }: CampaignReference,
@@ -24,7 +24,7 @@ export async function explainRecipient(
 ): Promise<(Explanation & { address: string | null }) | null> {
   return tools.database.asOrganizations([organizationId], async (transaction) => {
     const contact = { organizationId, id: contactId };
-    // Before the row, which it gets when it leaves there.
+    // Read before the recipient's row, since the contact gets its row when it leaves the frozen audience.
     const waitingOrdinal = await answers.findWaitingOrdinal(
       transaction,
       { organizationId, id },
@@ -66,8 +66,8 @@ export async function explainRecipient(
 }
 
 /**
- * When the part of the audience was frozen in which the contact would be, or null if it is not yet. Ids in lower case
- * stand in the order of their octets.
+ * When the part of the audience was frozen that the contact would be in; null if it is not frozen yet. Ids in lower
+ * case sort like their bytes.
  */
 function findFrozenAt(campaign: store.CampaignRow, contactId: string): Date | null {
   const {

@@ -4,8 +4,8 @@ import type { ChannelWords } from './channel.ts';
 import type { CampaignStatus, PauseReason } from './states.ts';
 
 /**
- * Why somebody got a campaign, or did not, in words. Of whoever was in the audience everything is known. Whom the
- * freezing left out it only counted: that is explained by what is known now, which may have changed since.
+ * Explains in words why a contact got a campaign or did not. For contacts in the audience everything is known. Contacts
+ * that were left out at freezing were only counted: their explanation uses present data, which may have changed since.
  */
 export const outcomes = [...campaignRecipientStatuses, 'excluded', 'not_in_audience'] as const;
 
@@ -19,16 +19,16 @@ export type ExplainedCampaign = {
   status: CampaignStatus;
   scheduledAt: Date | null;
   frozenAt: Date | null;
-  /** Of a large audience the first part is frozen ahead of the others. */
+  /** The first part of a large audience is frozen ahead of the rest. */
   isPartlyFrozen: boolean;
   cancelledAt: Date | null;
   pauseReason: PauseReason | null;
   failureReason: string | null;
-  /** Whether some of its audience never got a row as recipients. */
+  /** Whether a part of its audience never got rows as recipients. */
   isCutOff: boolean;
 };
 
-/** What a contact is to the campaign at present. */
+/** The contact's present relation to the campaign. */
 export type Standing = {
   createdAt: Date;
   includedBy: readonly NamedSet[];
@@ -43,10 +43,10 @@ export type NamedSet = { kind: SetKind; name: string };
 export type Facts = {
   words: ChannelWords;
   campaign: ExplainedCampaign;
-  /** Null for a contact that is not there any more. */
+  /** Null if the contact no longer exists. */
   standing: Standing | null;
   recipient: CampaignRecipient | null;
-  /** Of one whose turn is still to come: how many are before it. */
+  /** For a contact that is still waiting: how many are before it. */
   waiting: { countBefore: number } | null;
 };
 
@@ -67,7 +67,7 @@ export function explain(facts: Facts): Explanation {
   return campaign.frozenAt === null ? foretell(facts) : explainAbsence(facts, campaign.frozenAt);
 }
 
-/** Why somebody is in the audience. */
+/** Why a contact is in the audience. */
 function placeOf({ standing, campaign }: Facts): string {
   if (standing === null) return 'The contact was deleted.';
   if (standing.includedBy.length === 0)
@@ -157,7 +157,7 @@ function describePause(reason: PauseReason | null): string {
   }
 }
 
-/** Whoever said no, and what exactly. */
+/** Who refused, and the exact reply. */
 function describeAnswer({ taker }: ChannelWords, row: CampaignRecipient): string {
   const codes = [row.smtp_code, row.enhanced_code].filter((code) => code !== null).join(' ');
   const kind = [row.failure_type, row.failure_class].filter((part) => part !== null).join(', ');
@@ -234,9 +234,9 @@ function listSteps(facts: Facts, recipient: CampaignRecipient): Step[] {
   later.sort((one, other) => one.at.getTime() - other.at.getTime());
   const handedOff =
     recipient.handed_off_at === null ? [] : [{ at: recipient.handed_off_at, text: 'Was handed off.' }];
-  // When it was dropped nobody has noted.
+  // The time of a drop is not stored.
   const dropped = shownStatus === 'dropped' ? [{ at: null, text: reasonOf(facts, recipient) }] : [];
-  // A carrier tells when a text arrived by a clock of its own, which may be behind ours.
+  // A carrier reports the time of arrival by its own clock, which may be behind ours.
   return [...frozenStep(campaign), ...handedOff, ...later, ...dropped];
 }
 
@@ -273,7 +273,7 @@ function findObstacle(
     : { outcome: 'excluded', phrase: describeSuppression(words, suppression) };
 }
 
-/** Of a campaign that nobody was chosen for yet. */
+/** For a campaign whose audience is not frozen yet. */
 function foretell({ words, campaign, standing }: Facts): Explanation {
   const over = describeEnd(campaign);
   if (over !== null) return { ...over, steps: [] };
@@ -288,7 +288,7 @@ function foretell({ words, campaign, standing }: Facts): Explanation {
   return { outcome: 'pending', reason, steps: [] };
 }
 
-/** It ended before its audience was frozen, or the part of it in which the contact would be. */
+/** For a campaign that ended before the part of its audience was frozen that the contact would be in. */
 function describeEnd(campaign: ExplainedCampaign): { outcome: Outcome; reason: string } | null {
   const early = campaign.isPartlyFrozen ? 'before this contact could be chosen' : 'before it went to anybody';
   if (campaign.status === 'cancelled') {
@@ -309,7 +309,7 @@ function describeBeginning({ status, scheduledAt, pauseReason }: ExplainedCampai
   return status === 'paused' ? describePause(pauseReason) : 'The audience is about to be frozen.';
 }
 
-/** Of an audience that was frozen without the contact. */
+/** For an audience that was frozen without the contact. */
 function explainAbsence({ words, campaign, standing }: Facts, frozenAt: Date): Explanation {
   if (standing === null) throw new Error('nothing is known of this contact');
   const steps: Step[] = [{ at: frozenAt, text: 'The audience was frozen, without this contact.' }];
@@ -317,7 +317,7 @@ function explainAbsence({ words, campaign, standing }: Facts, frozenAt: Date): E
     const created = `Was created${on(standing.createdAt)}, after the audience was frozen${on(frozenAt)}.`;
     return { outcome: 'not_in_audience', reason: created, steps };
   }
-  // What is suppressed since then was no reason.
+  // A suppression that was made after the freezing was not the reason.
   const isSuppressedSince = standing.suppression !== null && standing.suppression.createdAt > frozenAt;
   const obstacle = findObstacle(words, {
     ...standing,

@@ -8,19 +8,19 @@ import { advanceCampaign, freezeCampaign, type RunningTools } from './running.ts
 
 export type CampaignJobTools = ChoreTools &
   Omit<RunningTools, 'admissionPauses'> & {
-    /** Told after every commit that froze an audience. */
+    /** Called after every commit that froze an audience. */
     onFrozen: () => void;
-    /** Smaller in tests; a hundred thousand campaigns are the same in kind as five. */
+    /** Smaller in tests, so that a few campaigns fill several pages. */
     campaignsMax?: number;
   };
 
 type JobTools = ChoreTools & RunningTools & Pick<CampaignJobTools, 'onFrozen'> & { campaignsMax: number };
 
-/** Of one round: fewer cost more looks, and more keep whoever wakes the chore waiting for its next look. */
+/** Campaigns in one round. With fewer, more queries are needed; with more, a wakeup waits longer for the next query. */
 const campaignsOfRoundMax = 50;
-/** Segments tell nobody when they have been computed. */
+/** How often to check whether segments have been computed, since nothing notifies of it. */
 const segmentPauseMs = 1_000;
-/** One in which something failed is left alone for so long, and does not keep the others waiting. */
+/** A campaign that failed with an error is skipped for this time, so that it does not delay the others. */
 const failurePauseMs = 5_000;
 
 const first: store.CampaignKey = {
@@ -29,8 +29,8 @@ const first: store.CampaignKey = {
 };
 
 /**
- * Looks after all campaigns that are due or under way, on any number of nodes: each of them by one at a time. Freezing
- * is a chore of its own, so that a large audience keeps no other campaign waiting.
+ * Runs all campaigns that are due or under way. Any number of nodes may do so; each campaign is handled by one node at
+ * a time. Freezing is a chore of its own, so that a large audience does not delay other campaigns.
  */
 export function startCampaigns(given: CampaignJobTools): RunningChore {
   const tools = {
@@ -50,7 +50,7 @@ export function startCampaigns(given: CampaignJobTools): RunningChore {
   };
 }
 
-/** From their time to their frozen audience. */
+/** Takes campaigns from their scheduled time to their frozen audience. */
 function startBeginning(tools: JobTools): RunningChore {
   const rounds = createRounds(tools, { part: 'to_freeze', takeStep: freezeCampaign });
   const dueQueue = createDueQueue(tools);
@@ -68,7 +68,7 @@ function startBeginning(tools: JobTools): RunningChore {
   });
 }
 
-/** From there to their end. */
+/** Takes campaigns from their frozen audience to their end. */
 function startAdvancing(tools: JobTools): RunningChore {
   const rounds = createRounds(tools, { part: 'frozen', takeStep: advanceCampaign });
   return startChore(tools, {
@@ -81,7 +81,10 @@ function startAdvancing(tools: JobTools): RunningChore {
   });
 }
 
-/** Counts what became of recipients, which changes long after the end, too; a wave of opens keeps no campaign waiting. */
+/**
+ * Counts the results of recipients, which change long after a campaign's end, too. A chore of its own, so that a wave
+ * of opens does not delay campaigns.
+ */
 function startCounting(tools: JobTools, onCounted: () => void): RunningChore {
   return startChore(tools, {
     name: 'counting recipients',
@@ -95,14 +98,16 @@ function startCounting(tools: JobTools, onCounted: () => void): RunningChore {
 }
 
 /**
- * Goes through those that are due a page at a time. One that cannot be queued is left alone for a while; the look goes
- * on after it, so that any number of them keep no other from its time.
+ * Goes through due campaigns a page at a time. One that cannot be queued is skipped for a while, and the next query
+ * starts after it, so that failing campaigns never delay others.
  */
 function createDueQueue(tools: JobTools) {
   let after = first;
   const pauses = createPauses(tools.clock);
   return {
-    /** Returns whether there is more to be done at once, and when there will be one for which nobody tells. */
+    /**
+     * Returns whether there is more to do at once, and when the next campaign is due, since nothing notifies of that.
+     */
     go: async (): Promise<{ hasMore: boolean; nextAt: Date | null }> => {
       const { campaignsMax: limit } = tools;
       let hasQueued = false;
@@ -127,7 +132,7 @@ function createDueQueue(tools: JobTools) {
       if (hasQueued || !isOver) return { hasMore: true, nextAt: null };
       const nextAt = await store.findNextScheduledAt(tools.database);
       const isLate = nextAt !== null && nextAt.getTime() <= tools.clock.nowMs();
-      // It was tried a moment ago.
+      // The campaign was tried a moment ago.
       return { hasMore: false, nextAt: isLate ? dateOf(tools.clock.nowMs() + failurePauseMs) : nextAt };
     },
   };
@@ -135,9 +140,9 @@ function createDueQueue(tools: JobTools) {
 
 type Round = {
   hasAdvanced: boolean;
-  /** There is something to be done at once. */
+  /** There is more to do at once. */
   hasMore: boolean;
-  /** Otherwise, when it is worth another look although nobody tells. */
+  /** If not, how long until the next look without a notification. */
   pauseMs: number | null;
 };
 
@@ -147,10 +152,10 @@ function endOfPause(clock: Clock, { pauseMs }: Round): Date | null {
 
 type RoundPlan = { part: 'to_freeze' | 'frozen'; takeStep: typeof advanceCampaign };
 
-/** Goes from campaign to campaign, a step each, so that none waits for another to be through. */
+/** Takes one step of each campaign in turn, so that none waits for another to finish. */
 function createRounds(tools: JobTools, { part, takeStep }: RoundPlan) {
   let after = first;
-  // Of all pages since the first.
+  // Over all pages since the first.
   let hasCycleAdvanced = false;
   let cyclePauseMs: number | null = null;
   const pauses = createPauses(tools.clock);

@@ -22,21 +22,21 @@ import { findRefusal, type Trigger } from './states.ts';
 import * as store from './store.ts';
 
 /**
- * What people do to a campaign. Each move takes the row of the campaign first and looks at its status then, so that
- * of two moves at once the second is judged by what the first made of it. What is refused has written nothing.
+ * What people do to a campaign. Each move locks the campaign's row before it reads the status, so that the second of
+ * two concurrent moves is judged by the result of the first. A refused move has written nothing.
  */
 
 export type CampaignTools = { database: Database; clock: Clock; newId: NewId };
 
-/** Of a channel, in an organization. */
+/** The organization and channel that a campaign belongs to. */
 export type CampaignPlace = { organizationId: string; channel: CampaignChannel };
 
 export type CampaignReference = CampaignPlace & { id: string };
 
-/** What was done, and what is likely to be a mistake in the campaign as it is now. */
+/** The id of the changed campaign, and likely mistakes in it. */
 export type Written = { id: string; oversights: readonly Oversight[] };
 
-/** Makes a draft, or returns the rule that the input breaks. */
+/** Makes a draft, or returns the error of the rule that the input breaks. */
 export async function createCampaign(
   tools: CampaignTools,
   { organizationId, channel }: CampaignPlace,
@@ -60,7 +60,7 @@ export async function createCampaign(
   });
 }
 
-/** What is not given stays as it is; null takes it back. A scheduled one must remain fit to be sent. */
+/** Inputs that are not given stay as they are; null removes one. A scheduled campaign must stay ready. */
 export async function updateCampaign(
   tools: CampaignTools,
   reference: CampaignReference,
@@ -117,7 +117,7 @@ export async function sendCampaign(
     const message = await takeSendable(transaction, reference.channel, campaign);
     if (message instanceof PublicError) return message;
     if (time === null) {
-      // One that was to be sent later no longer is.
+      // A campaign that was scheduled no longer is.
       const queued = {
         channel: reference.channel,
         campaign: { ...campaign, scheduled_at: null },
@@ -134,7 +134,7 @@ export async function sendCampaign(
   });
 }
 
-/** Whoever plans further ahead has mistyped the year. */
+/** A time further ahead is most likely a mistyped year. */
 const scheduleAheadMsMax = 366 * 24 * 60 * 60 * 1_000;
 
 function readSchedule(text: string, at: Date): Date | PublicError {
@@ -148,7 +148,7 @@ function readSchedule(text: string, at: Date): Date | PublicError {
     : dateOf(epochMs);
 }
 
-/** Sends at once what missed its time. */
+/** Sends a campaign at once that missed its time. */
 export async function resumeCampaign(
   tools: CampaignTools,
   reference: CampaignReference,
@@ -164,7 +164,7 @@ export async function resumeCampaign(
   });
 }
 
-/** Nobody is written to any more who was not handed off yet. */
+/** Recipients that were not handed off yet get nothing any more. */
 export async function cancelCampaign(
   tools: CampaignTools,
   reference: CampaignReference,
@@ -186,7 +186,7 @@ export async function cancelCampaign(
   });
 }
 
-/** Gone for everybody at once; what was sent with it stays where it arrived. */
+/** The campaign is no longer shown from now on; messages that were sent stay. */
 export async function deleteCampaign(
   tools: CampaignTools,
   reference: CampaignReference,
@@ -200,7 +200,7 @@ export async function deleteCampaign(
   });
 }
 
-/** The campaign, locked, or why it is not moved. */
+/** Returns the campaign, locked, or why it cannot be moved. */
 async function takeForMove(
   transaction: Transaction,
   { organizationId, channel, id }: CampaignReference,
@@ -215,7 +215,7 @@ async function takeForMove(
   return findRefusal(campaign, trigger) ?? campaign;
 }
 
-/** What the campaign would send, or why it cannot be sent now. */
+/** Returns what the campaign would send, or why it cannot be sent now. */
 async function takeSendable(
   transaction: Transaction,
   channel: CampaignChannel,
@@ -239,8 +239,8 @@ async function takePrepared(
 }
 
 /**
- * Moves a campaign and answers with its id and the headers that the move has, once for a key: the answer is kept in the transaction of the move, and is
- * looked for before anything else. What is refused leaves the key free.
+ * Moves a campaign, once for an idempotency key, and responds with its id and the move's headers. The response is
+ * stored in the transaction of the move, and is looked up before anything else. A refused move does not use up the key.
  */
 async function moveOnce(
   tools: CampaignTools,

@@ -1,13 +1,13 @@
 import type { Oversight } from './channel.ts';
 
 /**
- * What is likely to be a mistake in a campaign is told when it is written and when it is sent, in a header: the body
- * of these answers is the id alone. A preview says it in words.
+ * Likely mistakes in a campaign are named when it is written and when it is sent, in a header, since the body of these
+ * responses is the id alone. A preview describes them in words.
  */
 
 const header = 'postillion-warnings';
 
-/** For the description of a route. */
+/** For a route's description in OpenAPI. */
 export const oversightsHeader = {
   [header]:
     'What is likely to be a mistake, as names separated by commas. `no_unsubscribe_link`: neither the HTML nor the ' +

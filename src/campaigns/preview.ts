@@ -8,7 +8,7 @@ import * as engine from './engine-store.ts';
 import type { CampaignReference } from './lifecycle.ts';
 import { type LoadedSample, loadSample, type SampleTools } from './sampling.ts';
 
-/** What would become of a campaign if it was sent now. Nothing of it is kept. */
+/** What would happen to a campaign if it were sent now. Nothing of it is stored. */
 export type Preview = {
   issues: readonly string[];
   audience: engine.FrozenAudience;
@@ -17,7 +17,7 @@ export type Preview = {
   sample: Sample;
 };
 
-/** Null for a campaign that is not there. */
+/** Null if the campaign does not exist. */
 export async function previewCampaign(
   tools: SampleTools,
   reference: CampaignReference,
@@ -54,7 +54,7 @@ async function makeSample(
   return { record: sample.record, warnings: [...warnings, ...sample.warnings] };
 }
 
-/** Longer than a person would wait; of each of the two counts. */
+/** The time limit for each of the two counts: longer than a person would wait. */
 const countTimeoutMs = 10_000;
 
 type Counted = Pick<Preview, 'audience' | 'missingVariables'>;
@@ -83,7 +83,7 @@ async function countInTime(
   }
 }
 
-/** Null if it takes too long: that is no reason to keep back the rest. */
+/** Null if it takes too long; the rest of the preview is returned all the same. */
 async function countMissing(
   transaction: Transaction,
   meant: engine.Meant & Pick<CampaignReference, 'channel'>,
@@ -103,7 +103,8 @@ async function countMissing(
     return (
       preparation.message.variableNames
         .filter((name) => !hasDefault(name))
-        // What is neither a field nor a property nobody has: it is told of an empty audience, too.
+        // No contact has a value for a name that is neither a field nor a property, so it is reported even for an empty
+        // audience.
         .map((name) => ({ name, contacts: counts.get(name) ?? audience, isHadByNobody: !counts.has(name) }))
         .filter(({ contacts, isHadByNobody }) => contacts > 0 || isHadByNobody)
         .map(({ name, contacts }) => ({ name, contacts }))

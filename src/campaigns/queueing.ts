@@ -7,8 +7,8 @@ import type { CampaignChannel, Preparation, PreparedMessage } from './channel.ts
 import * as store from './store.ts';
 
 /**
- * Says whether a campaign has all that it needs, and if so what it would send. Everything that it uses is there, and
- * is kept from being deleted until the transaction ends.
+ * Returns what a campaign would send, or what it still needs. If it is ready, everything that it uses exists and cannot
+ * be deleted until the transaction ends.
  */
 export async function prepareCampaign(
   transaction: Transaction,
@@ -30,7 +30,7 @@ export async function prepareCampaign(
   return issues.length > 0 ? { kind: 'not_ready', issues } : prepared;
 }
 
-/** Holds what a campaign uses, which `prepareCampaign` found to be there. */
+/** Holds what a campaign uses; `prepareCampaign` has found that it exists. */
 export async function holdUsed(
   transaction: Transaction,
   channel: CampaignChannel,
@@ -44,7 +44,7 @@ export async function holdUsed(
   if (missing.length > 0) throw new Error('what was found and kept a moment ago is not there');
 }
 
-/** It uses nothing any more. */
+/** Releases everything that the campaign used. */
 export async function releaseUsed(
   transaction: Transaction,
   { organizationId, id }: { organizationId: string; id: string },
@@ -52,7 +52,7 @@ export async function releaseUsed(
   await replaceHolds(transaction, { organizationId, kind: 'campaign', id }, []);
 }
 
-/** Whatever its end: nobody more is written to, and it uses nothing any more. */
+/** For every end of a campaign: no further recipient gets it, and it releases everything that it used. */
 export async function stopCampaign(
   transaction: Transaction,
   campaign: store.CampaignKey & { messageId: string | null },
@@ -64,8 +64,8 @@ export async function stopCampaign(
 }
 
 /**
- * Freezes what a campaign says, and leaves it to the workers to find out to whom. Its row is locked, and it was
- * prepared in the same transaction.
+ * Freezes the content of a campaign; the workers freeze its audience. The row must be locked, and the campaign prepared
+ * in the same transaction.
  */
 export async function queueCampaign(
   tools: { newId: NewId },

@@ -13,9 +13,9 @@ import type { CampaignReference } from './lifecycle.ts';
 import * as store from './store.ts';
 
 /**
- * Who gets a campaign: whoever has a row as a recipient, and whoever stands in the frozen audience still and will have
- * one. They go from there to here meanwhile, and never back: so those who wait are read first, and whoever is found
- * twice is taken as found last.
+ * Lists who gets a campaign: contacts that have a row as recipients, and contacts in the frozen audience that will get
+ * one. Contacts may move from the audience to the recipients during the two queries, but never back. So the audience is
+ * read first, and a contact found in both is shown as a recipient.
  */
 export async function listRecipients(
   database: Database,
@@ -49,7 +49,7 @@ async function listRows(
   return recipients === null ? [] : listCampaignRecipients(transaction, recipients, wanted);
 }
 
-/** Null for one that was never queued. */
+/** Null if the campaign was never queued. */
 export function recipientsOf(campaign: store.CampaignRow): CampaignRecipients | null {
   const { organization_id: organizationId, message_id: messageId } = campaign;
   return messageId === null
@@ -97,7 +97,7 @@ function showWaiting(
   };
 }
 
-/** As `pageClause` orders them: ids in lower case stand like their octets. */
+/** Sorts as `pageClause` does: ids in lower case sort like their bytes. */
 function inOrder<Row extends { contact_id: string }>(rows: Row[], page: Page): Row[] {
   const sign = page.before === null ? -1 : 1;
   return rows

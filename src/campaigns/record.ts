@@ -32,8 +32,8 @@ export function showCampaign(
 }
 
 /**
- * What was in flight when a campaign was cancelled, or failed, is counted afterwards, when nobody moves the campaign any
- * more: it was begun by then.
+ * When a campaign is cancelled or fails, hand-offs may be under way. They are counted later, when the engine no longer
+ * changes the campaign, so the counts show here that it had started.
  */
 function findStart(row: CampaignRow, sums: RecipientSums | undefined): Date | null {
   if (row.started_at !== null || (sums?.handedOff ?? 0) === 0) return row.started_at;
@@ -44,7 +44,7 @@ function showInstant(at: Date | null): string | null {
   return at?.toISOString() ?? null;
 }
 
-/** Whoever is not done yet waits; once the campaign is cancelled, nobody does. */
+/** Recipients that are not done are shown as waiting, unless the campaign is cancelled. */
 function showStats(row: CampaignRow, sums: RecipientSums | undefined): CampaignStats {
   const { delivered, bounced, failed, dropped, uncertain, unconfirmed, ...rest } = sums ?? nobody;
   const audience = row.audience ?? 0;

@@ -33,11 +33,11 @@ import * as store from './store.ts';
 
 export type CampaignRouteTools = CampaignTools &
   AnswerRouteTools & {
-    /** Told after a campaign was queued, scheduled or stopped. */
+    /** Called after a campaign was queued, scheduled or stopped. */
     onChanged: () => void;
   };
 
-/** The same operations on every channel. */
+/** The routes of a channel's campaigns; they are the same on every channel. */
 export function campaignRoutes(tools: CampaignRouteTools, channel: CampaignChannel): Route[] {
   return [...draftRoutes(tools, channel), ...moveRoutes(tools, channel), ...answerRoutes(tools, channel)];
 }

@@ -15,24 +15,24 @@ import * as store from './store.ts';
 export type SampleTools = {
   database: Database;
   clock: Clock;
-  /** What addresses of this installation begin with, without a slash at the end. */
+  /** The installation's URL, without a slash at the end. */
   publicUrl: () => string;
   runner: TaskRunner;
 };
 
-/** A campaign as it stands now, and what goes into one copy of it. */
+/** A campaign in its current state, and the values for one copy of it. */
 export type LoadedSample = {
   campaign: store.CampaignRow;
   preparation: Preparation;
-  /** Where the values of a contact are read from that the content asks for and that have no default. */
+  /** Where to read a contact's values for the placeholders that have no default. */
   variables: ContactVariables;
-  /** Whose values they are; null for the defaults alone. */
+  /** The contact whose values are used; null if only defaults are. */
   contactId: string | null;
   values: Values;
   awaitsSegment: boolean;
 };
 
-/** Null for a campaign that is not there; the rule that is broken for a contact that is not. */
+/** Null if the campaign does not exist; an error if the contact does not. */
 export async function loadSample(
   tools: SampleTools,
   reference: CampaignReference,
@@ -70,7 +70,7 @@ export async function loadSample(
   return { ...loaded, contactId: own === null ? null : contactId, values: { ...defaults, ...own } };
 }
 
-/** A copy without a contact is better than none, or than one that comes late. */
+/** If finding a contact takes longer, the sample has no contact: that is better than no sample, or a late one. */
 const sampleTimeoutMs = 2_000;
 
 async function findSample(tools: SampleTools, reference: CampaignReference): Promise<string | null> {

@@ -13,13 +13,13 @@ export type SchedulingTools = {
   channels: CampaignChannels;
 };
 
-/** What is later than this may be news of yesterday: a person decides. */
+/** A campaign that is later than this may be outdated, so a person decides. */
 const latenessMaxMs = 60 * 60_000;
 
 /**
- * Queues a campaign whose time has come, once, however many nodes try. It may have missed its time because nobody was
- * there to see it, or have become unfit, its domain deleted for instance.
- * Returns whether it was there to be queued.
+ * Queues a campaign whose time has come, once, however many nodes try. The campaign may have missed its time because no
+ * worker was running, or may no longer be ready, for instance because its domain was deleted. Returns whether it was
+ * still waiting to be queued.
  */
 export async function queueDueCampaign(tools: SchedulingTools, key: engine.CampaignKey): Promise<boolean> {
   return tools.database.asOrganizations([key.organizationId], async (transaction) => {

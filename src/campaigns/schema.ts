@@ -32,7 +32,7 @@ const audienceInputs = Object.fromEntries(
   ]),
 );
 
-/** What a client says of a campaign: the name, the audience, and the inputs of its channel. Null takes back. */
+/** The inputs of a client: the name, the audience, and the channel's fields. Null removes an input. */
 export type CampaignInput = { name?: string } & Partial<Record<AudienceField, string[] | null>> &
   Record<string, unknown>;
 
@@ -52,7 +52,7 @@ export function campaignPatch({ noun, contentFields }: CampaignChannel): TObject
   );
 }
 
-/** Body of `POST /<channel>/campaigns/:id/send`. What time it may be is checked in lifecycle.ts. */
+/** Body of `POST /<channel>/campaigns/:id/send`. lifecycle.ts checks the time. */
 export const sendBody = Type.Object(
   {
     scheduled_at: Type.Optional(
@@ -79,12 +79,12 @@ export const campaignQuery = Type.Object(
   { additionalProperties: false },
 );
 
-/** What create, update, send, cancel and resume answer. */
+/** The response of create, update, send, cancel and resume. */
 export const campaignReference = referenceOf('CampaignReference');
 
 const count = (description: string) => Type.Integer({ description });
 
-/** Who is left out of an audience, by the first reason that is found. */
+/** How many contacts are left out of an audience, each counted under the first reason that applies. */
 export const exclusions = Type.Object(
   {
     unsubscribed: Type.Integer(),
@@ -125,7 +125,7 @@ export type CampaignStats = Static<typeof stats>;
 const nullable = (schema: TSchema, description?: string) =>
   Type.Union([schema, Type.Null()], description === undefined ? {} : { description });
 
-/** The inputs of the channel come between what a campaign is called and what became of it. */
+/** The channel's inputs come between the campaign's name and its results. */
 function recordOf(title: string, contentRecord: TProperties): TObject {
   return Type.Object(
     {
@@ -163,7 +163,7 @@ export function campaignRecord({ noun, contentRecord }: CampaignChannel): TObjec
   return recordOf(noun, contentRecord);
 }
 
-/** As it stands in a list: without its bodies. */
+/** A campaign in a list: without its bodies. */
 export function listedCampaignRecord({ noun, contentRecord, bodyFields }: CampaignChannel): TObject {
   return recordOf(
     `Listed${noun}`,

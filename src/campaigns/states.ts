@@ -1,10 +1,10 @@
 import { badRequest, conflict, PublicError } from '../platform/http/errors.ts';
 
 /**
- * The states of a campaign, and what people may do to it in each. A draft is written at leisure; a scheduled one waits
- * for its time; a queued one gets its audience, which never changes afterwards; one that is sending has been handed
- * off to somebody. From queued on the workers move it: to `sending`, to `sent`, to `paused` and back, and to `failed`
- * where it cannot go on. Those moves are not in this table.
+ * The states of a campaign, and what people may do to it in each. A draft can be edited; a scheduled campaign waits for
+ * its time; a queued one gets its audience, which never changes afterwards; a sending one has been handed off for at
+ * least one recipient. From `queued` on, the workers move it: to `sending`, to `sent`, to `paused` and back, and to
+ * `failed` if it cannot go on. Those moves are not in this table.
  */
 export const campaignStatuses = [
   'draft',
@@ -23,7 +23,9 @@ export const triggers = ['update', 'send', 'schedule', 'cancel', 'resume', 'dele
 
 export type Trigger = (typeof triggers)[number];
 
-/** The state that follows, or that there is none: `refused` for good, `busy` for as long as it is in this state. */
+/**
+ * The next state, or why there is none: `refused` is permanent, `busy` lasts as long as the campaign is in this state.
+ */
 export type Move = CampaignStatus | 'deleted' | 'refused' | 'busy';
 
 const whileUnderWay = {
@@ -64,7 +66,7 @@ export const moves: Readonly<Record<CampaignStatus, Readonly<Record<Trigger, Mov
   queued: whileUnderWay,
   sending: whileUnderWay,
   sent: whenOver,
-  // It goes on by itself, unless it missed its time: then nobody may still want it.
+  // It resumes by itself, unless it missed its time: then a person must decide whether it is still wanted.
   paused: { ...whenOver, resume: 'queued' },
   failed: whenOver,
   cancelled: whenOver,
@@ -72,7 +74,7 @@ export const moves: Readonly<Record<CampaignStatus, Readonly<Record<Trigger, Mov
 
 export type PauseReason = 'sending_suspended' | 'quota_exceeded' | 'schedule_missed';
 
-/** Why a campaign is not moved by a trigger, or null if it is. */
+/** Why a trigger does not move a campaign; null if it does. */
 export function findRefusal(
   campaign: { status: CampaignStatus; pause_reason: PauseReason | null },
   trigger: Trigger,

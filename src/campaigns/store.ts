@@ -24,9 +24,9 @@ export type CampaignRow = AudienceIds & {
   failure_reason: string | null;
   message_id: string | null;
   frozen_at: Date | null;
-  /** Only those of its audience up to this contact are frozen; null for all of them. */
+  /** The audience is frozen up to this contact; null if all of it is. */
   frozen_through: string | null;
-  /** Those up to this contact were frozen at `frozen_at`, the others later; null where all were at once. */
+  /** Contacts up to this one were frozen at `frozen_at`, the others later; null if all were frozen at once. */
   first_frozen_through: string | null;
   rest_frozen_at: Date | null;
   /** How many of its audience have a row as recipients. */
@@ -42,13 +42,13 @@ export type CampaignRow = AudienceIds & {
 
 const audienceColumns = audienceFields.join(', ');
 
-/** Bodies are stored apart from the row, and read only where they are named. */
+/** Bodies are stored apart from the row, and are read only if a statement names them. */
 const listedColumns = `organization_id, channel, id, name, status, content, ${audienceColumns},
   scheduled_at, queued_at, started_at, completed_at, cancelled_at, pause_reason, failure_reason,
   message_id, frozen_at, frozen_through, first_frozen_through, rest_frozen_at, expanded, audience,
   excluded_unsubscribed, excluded_suppressed, excluded_no_address, excluded_duplicate, created_at, updated_at`;
 
-/** As it is read with its bodies. */
+/** A row that was read with its bodies. */
 type WholeRow = CampaignRow & { bodies: CampaignContent };
 
 const wholeColumns = `${listedColumns}, bodies`;
@@ -59,7 +59,7 @@ function withBodies(row: WholeRow | undefined): CampaignRow | null {
   return { ...rest, content: { ...rest.content, ...bodies } };
 }
 
-/** What a client says of it; of the content, `bodyFields` are those that lists leave out. */
+/** The inputs of a client. `bodyFields` are the fields of the content that lists leave out. */
 type CampaignValues = {
   name: string;
   content: CampaignContent;
@@ -82,7 +82,7 @@ export async function insertCampaign(
   );
 }
 
-/** Of a row that is locked. */
+/** The row must be locked. */
 export async function updateCampaign(
   connection: Connection,
   campaign: CampaignKey & CampaignValues & { at: Date },
@@ -125,7 +125,7 @@ export async function findCampaign(
   return select(connection, campaign, '');
 }
 
-/** For questions that have nothing to do with what it says. */
+/** For uses that do not need the bodies. */
 export async function findCampaignWithoutBodies(
   connection: Connection,
   campaign: CampaignKey,
@@ -141,7 +141,10 @@ export async function findCampaignWithoutBodies(
   return row ?? null;
 }
 
-/** Whoever moves a campaign has its row, so that of two that move it at once the second sees what the first did. */
+/**
+ * Locks the campaign's row. Every move takes this lock, so that the second of two concurrent moves sees the result of
+ * the first.
+ */
 export async function lockCampaign(
   connection: Connection,
   campaign: CampaignKey,
@@ -166,7 +169,7 @@ async function select(
   return withBodies(row);
 }
 
-/** One whose time has come, locked; null if it is not waiting any more, or another node has it. */
+/** Locks a campaign whose time has come. Null if it is no longer waiting, or another node has it. */
 export async function lockDueCampaign(
   connection: Connection,
   campaign: { organizationId: string; id: string },
@@ -188,8 +191,8 @@ export async function lockDueCampaign(
 export type CampaignFilter = { search?: string; status?: CampaignStatus };
 
 /**
- * One row more than the page holds, without the bodies, read off campaigns_channel or campaigns_status. `search` is
- * looked for anywhere in the name, which no index helps with: people have hundreds of campaigns, not millions.
+ * Returns one row more than the page holds, without bodies, by the index campaigns_channel or campaigns_status.
+ * `search` matches anywhere in the name, without an index: organizations have hundreds of campaigns, not millions.
  */
 export async function listCampaigns(
   connection: Connection,
@@ -222,7 +225,7 @@ export async function listCampaigns(
   );
 }
 
-/** To be queued by a worker when its time has come. */
+/** A worker queues the campaign when its time has come. */
 export async function markScheduled(
   connection: Connection,
   campaign: CampaignKey & { scheduledAt: Date; at: Date },
@@ -237,7 +240,7 @@ export async function markScheduled(
   );
 }
 
-/** From now on it says what its message says, and its audience is to be found. */
+/** From now on the content is that of its message, and the engine freezes its audience. */
 export async function markQueued(
   connection: Connection,
   campaign: CampaignKey & {
@@ -272,7 +275,7 @@ export async function markCancelled(
   );
 }
 
-/** From now on nobody sees it. What was sent with it stays. */
+/** From now on the API does not show the campaign. Messages that were sent stay. */
 export async function markDeleted(
   connection: Connection,
   campaign: CampaignKey & { at: Date },
@@ -287,7 +290,7 @@ export async function markDeleted(
   );
 }
 
-/** Those of its audience that have no row yet, and will get none. */
+/** Deletes the part of its audience that has no rows as recipients, and will get none. */
 export async function deleteSlices(connection: Connection, campaign: CampaignKey): Promise<void> {
   await connection.rows(
     unpreparedStatement('delete from campaign_slices where organization_id = $1 and campaign_id = $2'),

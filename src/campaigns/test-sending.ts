@@ -6,10 +6,10 @@ import type { CampaignReference } from './lifecycle.ts';
 import { loadSample, type SampleTools } from './sampling.ts';
 
 /**
- * Sends a campaign as it reads now to a few addresses, as transactional mail: nothing of it is counted with the
- * campaign. Returns the ids of the messages, one an address. If some of them are refused, for the quota for instance,
- * those before them are on their way; only if all are, that is an error. `missingVariables` are the names that stay
- * as written in these copies.
+ * Sends a campaign in its current state to a few addresses, as transactional messages that do not count in the
+ * campaign's statistics. Returns the ids of the messages, one for each address. If some are refused, because of the
+ * quota for instance, those accepted before are still sent; it is an error only if all are refused. `missingVariables`
+ * are the placeholders that stay as written in these copies.
  */
 export async function sendTest(
   tools: SampleTools & { acceptor: Acceptor },
