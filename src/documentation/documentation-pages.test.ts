@@ -178,7 +178,7 @@ describeInBrowser('the documentation in a browser', (getBrowser) => {
       );
       expect(seen).toEqual({
         overflow: 0,
-        background: colorScheme === 'light' ? 'rgb(255, 255, 255)' : 'rgb(18, 23, 30)',
+        background: colorScheme === 'light' ? 'rgb(255, 255, 255)' : 'rgb(25, 29, 38)',
       });
       // Chromium asks for an icon by itself, and this server has none.
       expect(complaints.filter((text) => !text.includes('404'))).toEqual([]);

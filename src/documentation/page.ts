@@ -9,6 +9,7 @@ import type {
   Reference,
   Schema,
 } from '../platform/http/openapi.ts';
+import { baseStyle } from '../platform/http/page-response.ts';
 
 /**
  * The documentation as one page that needs no font and no other file, so that it can be read offline and under a
@@ -375,31 +376,25 @@ function escapeHtml(text: string): string {
     .replaceAll("'", '&#39;');
 }
 
-const styleSheet = `
-:root { --text: #1c2430; --muted: #5b6675; --line: #dde2e9; --back: #ffffff; --panel: #f5f7fa; --link: #1457b8; --good: #17713b; --bad: #a8321f; }
-@media (prefers-color-scheme: dark) {
-  :root { --text: #e4e8ee; --muted: #9aa6b5; --line: #2f3947; --back: #12171e; --panel: #1a212b; --link: #8ab8ff; --good: #6fd394; --bad: #ff9c8a; }
-}
-* { box-sizing: border-box; }
+const styleSheet = `${baseStyle}
 html { scroll-behavior: smooth; scroll-padding-top: 1rem; }
 @media (prefers-reduced-motion: reduce) { html { scroll-behavior: auto; } }
-body { margin: 0; display: grid; grid-template-columns: 17rem minmax(0, 1fr); background: var(--back); color: var(--text); font: 16px/1.55 system-ui, sans-serif; }
-a { color: var(--link); text-decoration: none; }
+body { display: grid; grid-template-columns: 17rem minmax(0, 1fr); background: var(--surface); font-size: 16px; line-height: 1.55; }
+a { text-decoration: none; }
 a:hover { text-decoration: underline; }
-nav { position: sticky; top: 0; height: 100vh; overflow-y: auto; padding: 1.5rem; border-right: 1px solid var(--line); background: var(--panel); font-size: 0.9rem; }
+nav { position: sticky; top: 0; height: 100vh; overflow-y: auto; padding: 1.5rem; border-right: 1px solid var(--line); background: var(--raised); font-size: 0.9rem; }
 nav .places { display: flex; gap: 0.75rem; margin: 0 0 0.75rem; }
 nav .brand { margin: 0; font-size: 1.1rem; font-weight: 700; }
 nav h2 { margin: 1.25rem 0 0.25rem; font-size: 0.95rem; }
 nav ul { list-style: none; margin: 0; padding: 0; }
 nav li { padding: 0.15rem 0; }
-nav a[aria-current] { color: var(--text); font-weight: 700; }
-nav [hidden], main [hidden] { display: none; }
-nav input { width: 100%; padding: 0.4rem 0.5rem; border: 1px solid var(--line); border-radius: 6px; background: var(--back); color: inherit; font: inherit; }
-nav button, .copy { padding: 0.2rem 0.6rem; border: 1px solid var(--line); border-radius: 6px; background: var(--back); color: inherit; font: inherit; font-size: 0.8rem; cursor: pointer; }
+nav a[aria-current] { color: var(--ink); font-weight: 700; }
+nav input { width: 100%; padding: 0.4rem 0.5rem; border: 1px solid var(--line); border-radius: 6px; background: var(--surface); }
+nav button, .copy { padding: 0.2rem 0.6rem; border: 1px solid var(--line); border-radius: 6px; background: var(--surface); font-size: 0.8rem; }
 #menu { display: none; }
 .code { position: relative; margin: 0.5rem 0; }
 .copy { position: absolute; top: 0.5rem; right: 0.5rem; }
-small, .scope, th { color: var(--muted); }
+small, .scope, th { color: var(--ink-soft); }
 main { padding: 2rem clamp(1rem, 4vw, 3.5rem) 6rem; max-width: 62rem; width: 100%; }
 h1 { margin: 0 0 1rem; font-size: 2rem; line-height: 1.2; }
 h2 { margin: 3rem 0 0.5rem; font-size: 1.5rem; }
@@ -407,12 +402,12 @@ h3 { margin: 0; font-size: 1.2rem; }
 h4 { margin: 1.5rem 0 0.5rem; font-size: 0.95rem; }
 p { margin: 0.5rem 0; max-width: 46rem; }
 article { margin: 1.5rem 0; padding: 1.5rem 0 0; border-top: 1px solid var(--line); }
-code, pre { font: 0.875em/1.5 ui-monospace, "Cascadia Mono", Menlo, Consolas, monospace; }
+code, pre { font-size: 0.875em; line-height: 1.5; }
 code { overflow-wrap: anywhere; }
-:not(pre) > code { padding: 0.1em 0.3em; border-radius: 4px; background: var(--panel); }
-pre { margin: 0; padding: 1rem; overflow-x: auto; border: 1px solid var(--line); border-radius: 8px; background: var(--panel); }
+:not(pre) > code { padding: 0.1em 0.3em; border-radius: 4px; background: var(--raised); }
+pre { margin: 0; padding: 1rem; overflow-x: auto; border: 1px solid var(--line); border-radius: 8px; background: var(--raised); }
 pre code { overflow-wrap: normal; }
-.method { display: inline-block; min-width: 4rem; padding: 0.1rem 0.5rem; border: 1px solid currentColor; border-radius: 6px; font-size: 0.8rem; font-weight: 700; text-align: center; color: var(--link); }
+.method { display: inline-block; min-width: 4rem; padding: 0.1rem 0.5rem; border: 1px solid currentColor; border-radius: 6px; font-size: 0.8rem; font-weight: 700; text-align: center; color: var(--accent); }
 .method.post { color: var(--good); }
 .method.delete { color: var(--bad); }
 .required { color: var(--bad); font-size: 0.8rem; white-space: nowrap; }
@@ -426,7 +421,7 @@ td:nth-child(2) { min-width: 7rem; }
 .status { font-weight: 700; }
 .good { color: var(--good); }
 .bad { color: var(--bad); }
-summary { cursor: pointer; color: var(--link); }
+summary { cursor: pointer; color: var(--accent); }
 @media (max-width: 52rem) {
   body { display: block; }
   nav { position: sticky; z-index: 1; height: auto; max-height: 100vh; padding: 0.6rem 1rem; border-right: 0; border-bottom: 1px solid var(--line); }
@@ -437,6 +432,6 @@ summary { cursor: pointer; color: var(--link); }
   thead { position: absolute; clip-path: inset(50%); }
   tr { display: block; padding: 0.5rem 0; border-bottom: 1px solid var(--line); }
   td { display: block; padding: 0; border: 0; }
-  td:nth-child(2) { color: var(--muted); }
+  td:nth-child(2) { color: var(--ink-soft); }
 }
 `;

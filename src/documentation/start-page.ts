@@ -1,4 +1,4 @@
-import { respondDocument } from '../platform/http/page-response.ts';
+import { baseStyle, respondDocument } from '../platform/http/page-response.ts';
 import type { WebPage, PageRequest } from '../platform/http/route.ts';
 
 /** Whether whoever asks may look at the sandbox; others are not told of it. */
@@ -60,22 +60,19 @@ ${places.map(({ link, about }) => `<li>${link}<p>${about}</p></li>`).join('\n')}
 `;
 }
 
-const styleSheet = `
-:root { color-scheme: light dark; --ground: #f4f5f8; --surface: #ffffff; --line: #e2e5ec; --ink: #1d2433; --soft: #596275; --accent: #8a5a00; --gold: #f2b822; font: 15px/1.5 system-ui, -apple-system, 'Segoe UI', Roboto, 'Noto Sans', 'DejaVu Sans', sans-serif; color: var(--ink); background: var(--ground); }
-@media (prefers-color-scheme: dark) { :root { --ground: #12151c; --surface: #191d26; --line: #2c3240; --ink: #e8ebf2; --soft: #a0a9ba; --accent: #f2c14e; } }
-* { box-sizing: border-box; }
-body { margin: 0; padding: 12vh 20px 40px; }
+const styleSheet = `${baseStyle}
+body { padding: 12vh 20px 40px; }
 main { max-width: 560px; margin: 0 auto; }
 svg { width: 44px; height: 44px; }
 rect { fill: var(--gold); }
 path { fill: none; stroke: #1d2433; stroke-width: 1.6; stroke-linecap: round; stroke-linejoin: round; }
 h1 { margin: 10px 0 4px; font-size: 1.6rem; letter-spacing: -0.01em; }
-p { margin: 0; color: var(--soft); }
-code { font: 0.9em ui-monospace, 'DejaVu Sans Mono', Menlo, Consolas, monospace; color: var(--ink); }
+p { margin: 0; color: var(--ink-soft); }
+code { font-size: 0.9em; color: var(--ink); }
 ul { margin: 24px 0 0; padding: 0; list-style: none; }
 li { position: relative; margin-bottom: 10px; padding: 14px 18px; background: var(--surface); border: 1px solid var(--line); border-radius: 10px; }
 li:hover { border-color: var(--gold); }
-li a { color: var(--accent); font-size: 1.05rem; font-weight: 650; text-decoration: none; }
+li a { font-size: 1.05rem; font-weight: 650; text-decoration: none; }
 li a::after { position: absolute; inset: 0; content: ''; }
 li:focus-within { outline: 2px solid var(--gold); outline-offset: 2px; }
 li a:focus { outline: none; }

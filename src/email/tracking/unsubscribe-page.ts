@@ -1,7 +1,7 @@
 import { readFileSync } from 'node:fs';
 import path from 'node:path';
 import { escapeHtml } from '../../channels/placeholders.ts';
-import { respondDocument } from '../../platform/http/page-response.ts';
+import { baseStyle, respondDocument } from '../../platform/http/page-response.ts';
 import type { PageResponse } from '../../platform/http/route.ts';
 import type { Choice, SubscriptionState } from './unsubscribing.ts';
 
@@ -16,7 +16,7 @@ export type UnsubscribePage = {
 
 /** Throws if its style sheet is not beside this file, as it is in the sources and in what is built from them. */
 export function createUnsubscribePage(): UnsubscribePage {
-  const style = readFileSync(path.join(import.meta.dirname, 'page', 'unsubscribe.css'), 'utf8');
+  const style = baseStyle + readFileSync(path.join(import.meta.dirname, 'page', 'unsubscribe.css'), 'utf8');
   const respond = (
     statusCode: number,
     { title, body }: { title: string; body: string },

@@ -5,6 +5,9 @@ import type { PageResponse } from './route.ts';
 
 /** What every page outside of the API goes out with: which of its parts a browser may use, and for what. */
 
+/** The style sheet that all pages begin with. */
+export const baseStyle = readFileSync(path.join(import.meta.dirname, 'page', 'base.css'), 'utf8');
+
 /** A page, its style and its script: as they are on disk, read when the server starts. */
 export type PageFiles = { html: PageResponse; css: PageResponse; script: PageResponse };
 
@@ -91,7 +94,7 @@ export function readPageFiles(directory: string, name: string, cacheControl: str
   const contentPolicy = pageContentPolicy;
   return {
     html: respondPart('text/html; charset=utf-8', read('html'), { cacheControl, contentPolicy }),
-    css: respondPart('text/css; charset=utf-8', read('css'), { cacheControl, contentPolicy }),
+    css: respondPart('text/css; charset=utf-8', baseStyle + read('css'), { cacheControl, contentPolicy }),
     script: respondPart('text/javascript; charset=utf-8', read('js'), { cacheControl, contentPolicy }),
   };
 }
