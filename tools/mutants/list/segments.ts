@@ -253,6 +253,13 @@ export const segments: readonly Mutant[] = [
   },
   {
     file: 'src/segments/store.ts',
+    from: 'where contact.organization_id = $1 and ${condition.text}',
+    to: 'where $1::uuid is not null and ${condition.text}',
+    tests: ['src/segments/compile.test.ts'],
+    harm: 'a preview of a segment counts and shows the contacts of others',
+  },
+  {
+    file: 'src/segments/store.ts',
     from: "hashtextextended('segment preview of ' || $1, 0)",
     to: "hashtextextended('segment preview of ' || left($1, 0), 0)",
     tests: ['test/journeys/segments.test.ts'],
