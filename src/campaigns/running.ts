@@ -26,47 +26,55 @@ import * as store from './engine-store.ts';
 import { releaseUsed, stopCampaign } from './queueing.ts';
 
 /**
- * The way of a campaign from `queued` to `sent`, in small steps. Each step is a transaction that holds the campaign,
- * so that any number of nodes may try, one of them takes it, and a crash between two steps loses nothing:
+ * How a campaign gets from `queued` to `sent`, in small steps. Each step is a transaction that locks the campaign's
+ * row, so that any number of nodes may try, one of them takes the step, and a crash between two steps loses nothing:
  *
- * 1. Its audience is **frozen**: one statement writes down whom it goes to, in slices, and counts whom not and why. Of a
- *    large audience the first slice is frozen ahead, so that its mail need not wait for a million others.
+ * 1. Its audience is **frozen**: one statement stores the contacts in slices, and counts those that are left out and
+ *    why. The first slice of a large audience is frozen before the rest, so that its mail need not wait for a million
+ *    others.
  * 2. Slices are **expanded**: each contact gets a row as a recipient, with its address and its values.
  * 3. Recipients are **admitted** to the queue, a window at a time, as the workers take them out of it. The quota is
- *    taken here. Small windows keep campaigns from waiting behind each other, and a pause from coming late.
+ *    used here. Windows are small so that campaigns do not wait for each other, and a pause takes effect soon.
  * 4. When all are admitted and none is left in the queue, it is sent.
  *
- * In between it is paused when sending is suspended or the quota used up, and goes on by itself.
+ * A campaign is paused if sending is suspended or the quota is used up, and goes on by itself afterwards.
  */
 export type RunningTools = RecipientTools & {
   database: Database;
   clock: Clock;
   channels: CampaignChannels;
-  /** Of those with enough in the queue: counting it takes a part of what delivering does. */
+  /**
+   * Pauses of campaigns with enough recipients in the queue: counting them costs a part of what delivering them does.
+   */
   admissionPauses: Pauses;
-  /** Told after every commit that let recipients into the queue. */
+  /** Called after every commit that put recipients into the queue. */
   onAdmitted: () => void;
 };
 
-/** What one step came to: whether the next one has something to do already, and how long to wait where it is known. */
+/**
+ * The result of a step: whether the next step has something to do already, and if not, whether to wait only briefly.
+ */
 export type StepResult = 'advanced' | 'waits' | 'waits_briefly';
 
-/** Put off by greylisting and servers that are down, for hours: they keep nobody else waiting, up to so many. */
+/**
+ * Recipients that are deferred for hours, by greylisting and servers that are down. Up to this many, they do not count
+ * towards the window, so that others need not wait for them.
+ */
 const waitingRecipientsMax = 200_000;
-/** Of a window: fewer recipients are not worth a transaction. */
+/** The part of a window that is worth a transaction. */
 const admissionPart = 1 / 16;
-/** Of one step: about 50 ms. */
+/** Slices in one step, which take about 50 ms. */
 const expandedSlicesMax = 5;
-/** The first slice is looked for among twice as many members of a set: some of them are excluded. */
+/** The first slice is searched among twice as many members of a set, since some are excluded. */
 const firstMembersPerSlice = 2;
-/** Longer than millions of contacts take. */
+/** Longer than freezing millions of contacts takes. */
 const freezeTimeoutMs = 10 * 60_000;
 
 /** StepResult 1, which may take many seconds; the others wait for it. */
 export async function freezeCampaign(tools: RunningTools, campaign: store.CampaignKey): Promise<StepResult> {
   try {
     return await tools.database.asOrganizations([campaign.organizationId], async (transaction) => {
-      // Not its row: whoever cancels it meanwhile need not wait until all are counted.
+      // Locks a name and not the row, so that cancelling the campaign need not wait until all contacts are counted.
       if (!(await tryLockName(transaction, `freezing of campaign ${campaign.id}`))) return 'waits';
       const running = await store.findRunning(transaction, campaign);
       if (running === null || isFrozen(running)) return 'waits';
@@ -78,7 +86,7 @@ export async function freezeCampaign(tools: RunningTools, campaign: store.Campai
   }
 }
 
-/** Somebody moved the campaign while its audience was counted: nothing of that was written. */
+/** The campaign was moved while its audience was counted. Nothing of the count is written. */
 class TakenMeanwhileError extends Error {
   override readonly name = 'TakenMeanwhileError';
 }
@@ -96,7 +104,7 @@ export async function advanceCampaign(tools: RunningTools, campaign: store.Campa
     const frozenAt = running?.frozenAt ?? null;
     if (running === null || frozenAt === null) return 'waits';
     const at = now(tools.clock);
-    // Before it may be paused or fail: what was begun was begun.
+    // Before it may be paused or fail, so that the start is noted in any case.
     await noteStart(transaction, running, at);
     const plan = await loadPlan(transaction, running);
     if (running.status === 'paused') return resumeIfAllowed(tools, transaction, running, plan, at);
@@ -112,7 +120,7 @@ export async function advanceCampaign(tools: RunningTools, campaign: store.Campa
     if (admission.isQuotaUsedUp) return pause(transaction, running, 'quota_exceeded', at);
     const areAllAdmitted = isFrozen(running) && admitted === running.audience;
     if (areAllAdmitted && (await isOver(transaction, running, at))) {
-      // The last of a small campaign may have been handed off, and counted, since this step began.
+      // The last recipients of a small campaign may have been handed off and counted since this step began.
       await noteStart(transaction, running, at);
       await store.markSent(transaction, running, at);
       await releaseUsed(transaction, running);
@@ -124,13 +132,13 @@ export async function advanceCampaign(tools: RunningTools, campaign: store.Campa
   return step;
 }
 
-/** From the first hand-off that was counted on, it is sending. */
+/** Sets the status to `sending` once a hand-off has been counted. */
 async function noteStart(transaction: Transaction, running: store.RunningCampaign, at: Date): Promise<void> {
   if (running.status === 'queued' && (await hasHandedOff(transaction, running)))
     await store.markStarted(transaction, running, at);
 }
 
-/** Nobody is left to be written to, and everybody has been counted. */
+/** No recipient is left, and all have been counted. */
 async function isOver(transaction: Transaction, running: store.RunningCampaign, at: Date): Promise<boolean> {
   const { ready, waiting } = await countInQueue(transaction, running, { at, most: 1 });
   return ready + waiting === 0 && !(await hasUncounted(transaction, running));
@@ -144,7 +152,7 @@ async function loadPlan(transaction: Transaction, running: store.RunningCampaign
   return plan;
 }
 
-/** It cannot go on: those who were not written to are not. */
+/** The campaign cannot go on. Recipients that were not handed off yet get nothing. */
 async function fail(
   transaction: Transaction,
   running: store.RunningCampaign,
@@ -162,7 +170,7 @@ async function pause(
   reason: 'sending_suspended' | 'quota_exceeded',
   at: Date,
 ): Promise<StepResult> {
-  // What the quota was taken for may leave.
+  // Recipients whose quota was taken may still be handed off.
   if (reason === 'sending_suspended') await holdInQueue(transaction, running, true);
   await store.markPaused(transaction, running, reason, at);
   return 'waits';
@@ -214,7 +222,7 @@ async function freeze(
 
 type FrozenPart = { frozen: store.FrozenAudience; through: string | null };
 
-/** Null where it is not worth it, or done. */
+/** Null if the audience is too small for it, or the first slice is frozen already. */
 async function freezeFirst(
   tools: RunningTools,
   transaction: Transaction,
@@ -240,7 +248,7 @@ async function freezeRest(
   return { frozen, through: null };
 }
 
-/** Nobody else freezes it, but whoever sends to those of its audience that are frozen has it now and then. */
+/** No other node freezes the campaign, but steps that send to the frozen part of its audience lock it now and then. */
 async function holdUnmoved(
   transaction: Transaction,
   running: store.RunningCampaign,
@@ -259,7 +267,7 @@ function channelOf(
   return found;
 }
 
-/** Returns how many recipients there are now. */
+/** Returns how many recipients the campaign has now. */
 async function expand(
   tools: RunningTools,
   transaction: Transaction,
@@ -270,7 +278,7 @@ async function expand(
   if (running.expanded >= running.audience) return running.expanded;
   const contactIds = await store.takeSlices(transaction, running, {
     first: Math.floor(running.expanded / sliceSize),
-    // The first mail does not wait for more rows than it takes.
+    // The first step is small, so that the first mail leaves soon.
     count: running.expanded === 0 ? 1 : expandedSlicesMax,
   });
   if (contactIds.length === 0) throw new Error('a part of the frozen audience is not there');
@@ -291,7 +299,7 @@ async function expand(
       await continueByIndex(transaction);
       return dropped;
     },
-    // No segment asks who was dropped.
+    // No condition of a segment asks about drops.
     told: { recipients: [] },
   });
   return running.expanded + contactIds.length;
@@ -324,7 +332,8 @@ async function admit(
   const unchanged = { admitted: running.admitted, isQuotaUsedUp: false };
   const waiting = running.expanded - running.admitted;
   if (waiting === 0 || admissionPauses.remainingMs(running.id) > 0) return unchanged;
-  // What is delivered in a second: the queue is looked at before it can be empty, and a campaign that begins soon has its turn.
+  // The window is what can be delivered in a second: the next step comes before the queue is empty, and a campaign that
+  // begins does not wait long.
   const { deliveredPerSecondMax: window } = channelOf(tools, running);
   const most = window + waitingRecipientsMax;
   const queued = await countInQueue(transaction, running, { at, most });
@@ -336,7 +345,7 @@ async function admit(
 
   const range = { from: running.admitted, to: running.admitted + Math.min(room, waiting) };
   const meter = await findMeter(tools, transaction, running);
-  // Before the quota is held, for which others wait.
+  // Before the quota is locked, since other requests wait for that lock.
   const measured = meter === null ? null : await measure(transaction, running, meter, range);
   const { rest, count } = await openQuota(transaction, quotaOf(running, quota, at));
   const fitting = measured === null ? null : fitInto(measured, rest, range.to);
@@ -351,7 +360,7 @@ async function admit(
   await count(fitting?.units ?? ordinals.length);
   admissionPauses.add(running.id, ((queued.ready + ordinals.length) / window) * 1_000);
   if (fitting !== null) return { admitted: fitting.to, isQuotaUsedUp: fitting.to < range.to };
-  // With nothing left of the quota, those behind the last one wait for more of it.
+  // With the quota used up, the remaining recipients wait for more.
   const isQuotaUsedUp = rest !== null && ordinals.length === rest;
   const last = ordinals.reduce((highest, ordinal) => Math.max(highest, ordinal), running.admitted - 1);
   return isQuotaUsedUp
@@ -370,10 +379,10 @@ async function findMeter(
 
 type Measured = { ordinal: number; units: number };
 
-/** Of copies that are measured at a stretch: some ten milliseconds. */
+/** Copies measured without a break, which takes some ten milliseconds. */
 const measuredAtOnce = 200;
 
-/** What each copy takes of the quota. */
+/** How much of the quota each copy takes. */
 async function measure(
   transaction: Transaction,
   running: store.RunningCampaign,
@@ -387,13 +396,13 @@ async function measure(
     countMax: to - from,
   })) {
     measured.push({ ordinal, units: meter(values) });
-    // Hand-offs get their turn in between.
+    // Lets hand-offs run in between.
     if (measured.length % measuredAtOnce === 0) await setImmediate();
   }
   return measured;
 }
 
-/** How far what is left of the quota goes, and how much those take. */
+/** How many copies fit into the rest of the quota, and how much they take. */
 function fitInto(
   measured: readonly Measured[],
   rest: number | null,
@@ -407,7 +416,7 @@ function fitInto(
   return { to, units: taken };
 }
 
-/** What the next copy takes of the quota; 0 if there is none. */
+/** How much of the quota the next copy takes; 0 if there is none. */
 async function measureNext(
   tools: RunningTools,
   transaction: Transaction,

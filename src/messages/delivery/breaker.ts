@@ -3,24 +3,24 @@ import type { Clock } from '../../platform/clock.ts';
 import type { ChannelDelivery, Job } from '../channel.ts';
 
 /**
- * Keeps a worker from running against a provider that is not there. **Closed**: all goes through. After some
- * failures in a row that speak of the provider and not of a message it **opens**: nothing goes through for a pause.
- * Then one job goes through to **probe**: if that fails too the next pause is twice as long, else it closes.
+ * Keeps a worker from trying a provider that is down. **Closed**: all jobs go through. After some failures in a row
+ * that concern the provider and not a message, it **opens**: no job goes through for a pause. Then one job goes through
+ * as a **probe**: if it fails too, the next pause is twice as long, else the breaker closes.
  */
 export type Breaker = {
   /** How many of so many jobs may go through now. */
   admits: (jobs: number) => number;
   /** How long to wait while it is open, else null. */
   pauseMs: () => number | null;
-  /** Whether a job may go through; whoever probes ends with `note` or with `abandonProbe`. */
+  /** Whether a job may go through. A probe must end with `note` or `abandonProbe`. */
   enter: () => 'passes' | 'probes' | 'refused';
-  /** The probe came to no outcome that says anything of the provider: the next job probes. */
+  /** The probe's outcome says nothing about the provider, so the next job probes. */
   abandonProbe: () => void;
   /** Counts an outcome and says what it changed. */
   note: (isUnavailable: boolean) => 'opened' | 'closed' | null;
 };
 
-/** One refused connection among many that work is no outage. */
+/** A single refused connection among many that work is not an outage. */
 const failuresMax = 5;
 const pauseMinMs = 1_000;
 const pauseMaxMs = 30_000;
@@ -60,7 +60,7 @@ export function createBreaker(clock: Clock): Breaker {
       }
       failures += 1;
       if (!isTripped() && failures < failuresMax) return null;
-      // Those that were under way when it opened say nothing new.
+      // Jobs that were under way when it opened say nothing new.
       if (isTripped() && !isProbing) return null;
       isProbing = false;
       pauseMs = Math.min(Math.max(pauseMs * 2, pauseMinMs), pauseMaxMs);
@@ -72,23 +72,23 @@ export function createBreaker(clock: Clock): Breaker {
 
 /** The breakers of one channel: a single one, or one for each account at its provider. */
 export type Breakers = {
-  /** Null where there is one for all. */
+  /** Null if there is one for all jobs. */
   accountOf: ((job: Job) => string) | null;
   of: (job: Job) => Breaker;
   /** How many of so many jobs are worth claiming now. */
   admits: (jobs: number) => number;
-  /** How long nothing is worth claiming, else null. */
+  /** How long no job is worth claiming, else null. */
   pauseMs: () => number | null;
-  /** How long a job that was refused is left in the queue. */
+  /** How long a job that was refused stays in the queue. */
   putOffMs: (job: Job, random: number) => number;
 };
 
-/** Breakers in memory. With fewer, an account that fails is tried five times again when it was forgotten. */
+/** Breakers in memory. With fewer, a failing account is tried five times again after its breaker was forgotten. */
 const accountsMax = 10_000;
 
 /**
- * The jobs of an account that fails come back spread over so long. Shorter: a long queue of such jobs is claimed again
- * and again for nothing. Longer: they wait after the account works again.
+ * The jobs of a failing account become due again spread over this time. If shorter, a long queue of such jobs is
+ * claimed again and again for nothing. If longer, they wait after the account works again.
  */
 const putOffSpreadMs = 60_000;
 

@@ -4,21 +4,24 @@ import { hasKeyOf } from '../../platform/postgres/lookup.ts';
 import { wakeOnce } from '../../platform/queue/wake.ts';
 import { pauseMsMax } from './retry.ts';
 
-/** Clocks of nodes are milliseconds apart: what was accepted later than this was so under a clock that was ahead. */
+/**
+ * Clocks of nodes are milliseconds apart: a message accepted later than this from now was accepted while the clock was
+ * ahead.
+ */
 const aheadMsMax = 60_000;
 
-/** Rows that a statement looks at, or changes. More would take longer, and keep workers from those that it changes. */
+/** Rows that a statement reads or changes. More would take longer, and lock the changed rows longer. */
 const defaultRowsMax = 5_000;
 
-/** A queue that is longer than ten million is looked through as far as that; the rest is looked at when it is shorter. */
+/** Only the first ten million jobs of a queue are read; the rest is read when the queue is shorter. */
 const statementsMax = 2_000;
 
 /**
- * Housekeeping: what was accepted or put off while the clock was ahead would wait until that time is there. It is due
- * at once.
+ * Housekeeping: jobs that were accepted or deferred while the clock was ahead would wait until that time. They are made
+ * due at once.
  *
- * The queue is looked through once, in the order of its key. An index by time of acceptance would make that shorter,
- * and each claim, hand-off and settlement longer: they write a new version of the row in every index.
+ * The queue is read once, in the order of its key. An index by time of acceptance would make this faster, but each
+ * claim, hand-off and settlement slower: they write a new version of the row in every index.
  */
 export async function bringForward({
   database,
@@ -44,14 +47,14 @@ export async function bringForward({
   if (hasJobs) await wakeOnce(database, 'deliveries');
 }
 
-/** What is later than the last two was dated by a clock that was ahead, and is due at the first. */
+/** Jobs later than `dueLatest` or `acceptedLatest` were dated while the clock was ahead, and are made due at `at`. */
 type Times = { at: Date; dueLatest: Date; acceptedLatest: Date };
 
 type Key = { organization_id: string; message_id: string; ordinal: number };
 
 const nobody = '00000000-0000-0000-0000-000000000000';
 
-/** Returns whether there was any. */
+/** Returns whether there were any. */
 async function bringJobsForward(database: Database, times: Times, rowsMax: number): Promise<boolean> {
   let last: Key | undefined = { organization_id: nobody, message_id: nobody, ordinal: 0 };
   let isAny = false;
@@ -66,7 +69,7 @@ async function bringJobsForward(database: Database, times: Times, rowsMax: numbe
   return isAny;
 }
 
-/** Returns all that were looked at. */
+/** Returns all jobs that were read. */
 async function bringBatchForward(
   transaction: Transaction,
   { at, dueLatest, acceptedLatest }: Times,
@@ -93,10 +96,10 @@ async function bringBatchForward(
   return jobs;
 }
 
-/** A bitmap has no order: all that comes after the key would be read, and sorted, for each batch. */
+/** A bitmap scan has no order: all rows after the key would be read and sorted for each batch. */
 const withoutBitmaps = unpreparedStatement("select set_config('enable_bitmapscan', 'off', true)");
 
-/** Claimed rows are left to their worker, which dates them by the present clock. By the primary key. */
+/** Claimed rows are left to their worker, which uses the present clock. Reads by the primary key. */
 const jobsAfter = unpreparedStatement<Key & { is_ahead: boolean }>(
   `select organization_id, message_id, ordinal,
      claimed_by is null and set_aside_at is null and (accepted_at > $2 or due_at > $1) as is_ahead
@@ -123,7 +126,7 @@ const jobsForward = unpreparedStatement(
    where ${hasKeyOf('q', 'ahead', ['message_id', 'ordinal'])} and num_nulls(q.claimed_by, q.set_aside_at) = 2`,
 );
 
-/** By the index sms_events_due. Ends since a row that was brought forward is not found again. */
+/** Uses the index sms_events_due. Repeating it ends, since a row that was brought forward is not found again. */
 const smsEventsForward = unpreparedStatement<{ is_forward: boolean }>(
   `with ahead as (
      select id

@@ -13,13 +13,13 @@ import { recipientKey } from '../keys.ts';
 
 export type ClaimRequest = {
   epoch: number;
-  /** Not used before by this worker. */
+  /** A number that this worker has not used before. */
   claimNumber: number;
   at: Date;
   channel: MessageChannel;
   lane: 0 | 1;
   itemsMax: number;
-  /** Organizations are served in turns: this one was the last to have its turn. */
+  /** Organizations are served in turns. This one was the last that had its turn. */
   afterOrganizationId: string;
   /** Organizations looked at. */
   organizationsMax?: number;
@@ -29,23 +29,23 @@ export type Claim = {
   jobs: Job[];
   /** The last organization that had its turn. */
   lastOrganizationId: string;
-  /** No organization stands behind it. */
+  /** No organization follows it. */
   isScanOver: boolean;
-  /** When the first of what was seen, and is not due yet, falls due. */
+  /** When the first of the jobs that were seen but not due yet falls due. */
   nextDueAt: Date | null;
-  /** On this channel. */
+  /** Whether the channel has a poison job. */
   hasPoison: boolean;
 };
 
-/** A job that crashed its worker so often is poison: it is tried alone, and then set aside. */
+/** A job that has crashed its worker this often is a poison job: it is tried alone, and set aside at the next crash. */
 export const poisonCrashes = 2;
 
-/** Fewer would let deferred mail of many hide what is due of others. */
+/** With fewer, deferred mail of many organizations could hide due mail of others. */
 const defaultOrganizationsMax = 200;
 
 /**
- * A loose index scan over delivery_queue_due finds the organizations that have something due, and each gets an equal
- * share. Rows that another worker is claiming at this moment are skipped. A worker that was buried gets nothing.
+ * A loose index scan over delivery_queue_due finds the organizations that have due jobs, and each gets an equal share.
+ * Rows that another worker is claiming at this moment are skipped. A worker whose lease was taken over gets nothing.
  */
 const claimDue = statement<ClaimRow>(
   'queue_claim_due',
@@ -103,7 +103,8 @@ const claimDue = statement<ClaimRow>(
          else (select organization_id from active where due_at <= $3 order by position offset $4 - 1 limit 1)
        end as last_organization_id,
        (select min(due_at) from active where due_at > $3) as next_due_at,
-       -- In their order, which only the index of such jobs has: others would be read through to find none.
+       -- Ordered as in the index of poison jobs: without the order, the planner might read another index through and
+       -- find none.
        (
          select true from delivery_queue
          where claimed_by is null and set_aside_at is null and crashes >= ${poisonCrashes} and due_at <= $3
@@ -167,8 +168,8 @@ export async function claimDueJobs(database: Database, request: ClaimRequest): P
 }
 
 /**
- * Claims one job that took workers down, to be tried while nothing else is under way. It is of one of these channels:
- * a newer worker may know more of them.
+ * Claims one poison job, to be tried while nothing else is under way. It must be of one of these channels, since newer
+ * workers may know channels that this one does not.
  */
 export async function claimPoisonJob(
   connection: Connection,
@@ -206,11 +207,11 @@ export async function claimPoisonJob(
 }
 
 export type ClaimedJob = Job & {
-  /** Its worker was about to hand it off, and may have. */
+  /** Its worker had announced the hand-off, which may have taken place. */
   isAnnounced: boolean;
 };
 
-/** What a worker had when it ended on these channels, a batch at a time. */
+/** The claims on these channels that a worker had when it ended, a batch at a time. */
 export async function listClaims(
   connection: Connection,
   channels: MessageChannels,
@@ -237,7 +238,7 @@ export async function listClaims(
   return rows.map((row) => ({ ...toJob(row, channels[row.channel]), isAnnounced: row.is_announced }));
 }
 
-/** Those on which the worker had more than that; a newer one knows channels that this one does not. */
+/** Further channels on which the worker had claims: newer workers may know channels that this one does not. */
 export async function listOtherChannels(
   connection: Connection,
   channels: MessageChannels,

@@ -35,7 +35,8 @@ const selectDeliverable = statement<{
   `select m.organization_id, m.id, m.sender, m.subject, m.details, c.content, m.recipient_count,
      m.class = 'campaign' as is_personalised, m.created_at
    from unnest($1::uuid[], $2::uuid[]) as wanted (organization_id, id)
-   -- A limit keeps each a search by its own key: all three ids are equal, and might be compared in any order.
+   -- The limit makes each a search by its own key: all three ids are equal, and the planner might join them in any
+   -- order.
    cross join lateral (
      select * from messages where ${hasKeyOf('messages', 'wanted', ['id'])} limit 1
    ) m
@@ -69,7 +70,7 @@ const selectSealedBeginnings = unpreparedStatement<{ ordinal: number; bytes: num
    order by ordinal`,
 );
 
-/** Stored uncompressed and in chunks, of which only those are read that are asked for. */
+/** The column is stored uncompressed and in chunks, so only the requested part is read. */
 const selectSealedPart = unpreparedStatement<{ part: Buffer }>(
   `select substring(sealed from $4 for $5) as part
    from attachment_contents
@@ -77,8 +78,8 @@ const selectSealedPart = unpreparedStatement<{ part: Buffer }>(
 );
 
 /**
- * The sealed attachments of a message, in their order; those from one on that is deleted meanwhile are left out. Large
- * ones are read part by part: what comes in one row is converted in one piece.
+ * The sealed attachments of a message, in their order. If one is deleted in the meantime, it and those after it are
+ * left out. Large ones are read in parts, since the value of a row is converted in one piece.
  */
 export async function loadSealedAttachments(connection: Connection, message: MessageKey): Promise<Buffer[]> {
   const { organizationId, messageId } = message;
@@ -108,7 +109,7 @@ const deleteAttachments = statement(
      )`,
 );
 
-/** Removes the sealed attachments of those messages that nobody is waiting for any more. */
+/** Removes the sealed attachments of those of the messages that have no job in the queue any more. */
 export async function deleteFinishedAttachments(
   connection: Connection,
   messages: readonly MessageKey[],

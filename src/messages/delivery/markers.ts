@@ -5,29 +5,31 @@ import type { Job } from '../channel.ts';
 import { announceHandOffs } from './hand-off-store.ts';
 
 /**
- * Markers: what a worker is about to hand off, committed before any of it leaves, so that whoever returns the claims
- * of a dead worker knows which messages may have left.
+ * Markers: the jobs that a worker is about to hand off, committed before any message leaves. The worker that returns
+ * the claims of a dead worker learns from them which messages may have been sent.
  *
  * A batch of hand-offs shares one marker. It is removed with the announcement of a later batch, once the outcome of
- * every job in it has been written. Until then it says nothing wrong: it names the claim by which each job was taken,
- * and a job that was settled has left that claim. What a worker leaves behind is removed after its claims have been
- * returned.
+ * every job in it has been written. Until then it does no harm: it names the claim of each job, and a settled job no
+ * longer has that claim. The markers of a dead worker are removed after its claims have been returned.
  */
 export type Markers = {
   /**
-   * Commits "about to hand off". False if the worker was buried, so that the job is not its own any more; rejects if
-   * nobody can say whether the marker stands. In both cases the job must not be handed off.
+   * Commits "about to hand off". False if the lease was taken over, so that the job is no longer this worker's. Rejects
+   * if it is unknown whether the marker was stored. In both cases the job must not be handed off.
    */
   set: (job: Job) => Promise<boolean>;
-  /** The outcome of a job is written, or nothing was sent and it was given back; any job may be told of. */
+  /**
+   * To be called when the outcome of a job is written, or when it was given back unsent. Jobs without a marker are
+   * ignored.
+   */
   clear: (job: Job) => void;
 };
 
-/** More would lengthen the wait of the first; fewer would share less. */
+/** With more, the first job waits longer; with fewer, commits are shared less. */
 const defaultBatchItemsMax = 500;
 /**
- * A wait that is small beside that for the remote side, for half as many commits: with 16 connections it spares a
- * sixth of the worker's and of PostgreSQL's processor time.
+ * A wait that is short compared to the remote side's, and halves the number of commits: with 16 connections it saves a
+ * sixth of the processor time of the worker and of PostgreSQL.
  */
 const batchLingerMs = 2;
 const batchItemsEnough = 64;
@@ -48,7 +50,7 @@ export function createMarkers(
   const jobsLeft = new Map<number, number>();
   let batchesOver: number[] = [];
 
-  // One at a time: while some are being committed, the next ones gather. Two made twice the commits.
+  // One at a time: while a batch is being committed, the next one collects. Two at a time made twice as many commits.
   const announcements: Batcher<Job, boolean> = createBatcher({
     itemsMax: batchItemsMax,
     concurrency: 1,

@@ -27,12 +27,12 @@ export type WriterTools = SuppressionTools &
     recoveryItemsMax?: number;
   };
 
-/** `message` is null where nothing is known of it, so that nothing may be left out. */
+/** `message` is null if nothing is known of it; no step may be skipped then. */
 export type Settled = { settlement: Settlement; message: MessageFacts | null };
 
 /**
- * Outcomes are known only here: they are written again and again until the database takes them. Returns for each
- * whether it was written.
+ * Outcomes exist only in memory here, so writing is retried until the database accepts them. Returns for each whether
+ * it was written.
  */
 export async function writeUntilSettled(
   tools: WriterTools,
@@ -48,7 +48,7 @@ export async function writeUntilSettled(
       if (!(cause instanceof DatabaseUnavailableError) && !isConflict(cause)) {
         return writeOneByOne(tools, lease, items, cause);
       }
-      // Once the lease is lost for good, the claims are others' to recover, as ambiguous as they are to them.
+      // Once the lease is lost for good, other workers recover the claims, as ambiguities.
       if (lease.signal.aborted) lostAtMs ??= tools.clock.monotonicMs();
       if (lostAtMs !== null && tools.clock.monotonicMs() - lostAtMs > lostLeaseMs) throw cause;
       await sleep(tools.clock, rewriteMs);
@@ -56,7 +56,7 @@ export async function writeUntilSettled(
   }
 }
 
-/** One outcome that cannot be written must not take the others of its batch with it. */
+/** An outcome that cannot be written must not prevent the others of its batch from being written. */
 async function writeOneByOne(
   tools: WriterTools,
   lease: Lease,
@@ -78,14 +78,14 @@ async function writeOneByOne(
 
 const rewriteMs = 500;
 
-/** How long outcomes of a lost lease are still offered to a database that does not answer. */
+/** How long writing is retried after the lease was lost, while the database does not answer. */
 const lostLeaseMs = 10_000;
 
 async function writeSettlements(tools: WriterTools, epoch: number, items: readonly Settled[]): Promise<void> {
   const at = dateOf(tools.clock.nowMs());
   const settlements = items.map(({ settlement }) => settlement);
   const jobs = new Map(settlements.map(({ job }) => [textOfKey(job), job]));
-  // A campaign has no status of its own rows to keep, and far too many recipients to go through.
+  // Messages of campaigns are left out: they have no status, and far too many recipients to read.
   const messagesWith = (has: (facts: MessageFacts, job: Job) => boolean) =>
     uniqueMessages(
       items
@@ -101,9 +101,9 @@ async function writeSettlements(tools: WriterTools, epoch: number, items: readon
     changeRecipients(transaction, tools, {
       at,
       holds: {
-        // What a provider reports may be applied at this very moment, and holds messages before it writes recipients.
+        // Reports of a provider may be applied at the same moment. They lock messages before they write recipients.
         messages: messagesWith(({ isShared }, { channel }) => isShared || channel.isReportedById),
-        // Reports on a campaign go over the same rows at the same time: they come within milliseconds.
+        // Reports come within milliseconds, and change the same recipients of a campaign at the same time.
         recipients: settlements.map(({ job }) => job).filter(({ channel }) => channel.isReportedById),
       },
       write: () => settleJobs(transaction, settlements, { epoch, at }),
@@ -151,14 +151,15 @@ function channelOfJob(jobs: ReadonlyMap<string, Job>, recipient: RecipientKey): 
   return job.channel;
 }
 
-/** Fewer cost more transactions; more hold their locks for longer, and keep reports on the same messages waiting. */
+/**
+ * With fewer, more transactions are needed; with more, locks are held longer, and reports on the same messages wait.
+ */
 const defaultRecoveryItemsMax = 500;
 
 /**
- * Settles what a worker that has ended had claimed: until there is no more of it, and once more costs nothing. Throws
- * if some of it could not be settled; the rest is, by then. What is of channels that only newer workers know is left to
- * them (LeftToOthersError).
- * `settleUnannounced` says what becomes of jobs that were not about to be handed off.
+ * Settles the claims of a worker that has ended, until none is left; calling it again does no harm. Throws if some
+ * could not be settled, after settling the rest. Claims on channels that only newer workers know are left to them
+ * (LeftToOthersError). `settleUnannounced` decides on jobs whose hand-off was not announced.
  */
 export async function returnClaims(
   tools: WriterTools,
@@ -167,7 +168,7 @@ export async function returnClaims(
 ): Promise<void> {
   const { recoveryItemsMax = defaultRecoveryItemsMax } = tools;
   const stuck = new Map<string, unknown>();
-  // Ends because what is settled is not claimed any more, and what is not is stuck.
+  // Ends because a settled job is no longer claimed, and one that cannot be settled is remembered as stuck.
   for (;;) {
     const listed = await listClaims(tools.database, tools.channels, {
       epoch,
@@ -192,13 +193,13 @@ export async function returnClaims(
   if (unknown.length > 0)
     throw new LeftToOthersError(`claims on channels that are not known here: ${unknown.join(', ')}`);
   const [firstCause] = stuck.values();
-  // Their markers stay, too: they say what may have left.
+  // Their markers stay too, since they tell which messages may have been sent.
   if (stuck.size > 0)
     throw new Error(`${stuck.size} claims of an ended worker cannot be returned`, { cause: firstCause });
   await deleteMarkers(tools.database, epoch);
 }
 
-/** Returns those that cannot be written, and why: they take none of the others with them. */
+/** Returns those that cannot be written, with the cause; the others are written. */
 async function writeTogetherOrApart(
   tools: WriterTools,
   epoch: number,

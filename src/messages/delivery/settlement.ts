@@ -6,7 +6,7 @@ import type { Objection } from './unwanted.ts';
 import type { Failure } from '../recipients/store.ts';
 import type { Settlement } from './settlement-store.ts';
 
-/** A lost answer is rarely followed by another: a minute gives the remote side time to finish what it began. */
+/** Rarely is the second reply lost too. A minute gives the remote side time to finish the first hand-off. */
 const ambiguousRetryMs = 60_000;
 
 export type SettlementContext = { atMs: number; random: number; dateOf: (epochMs: number) => Date };
@@ -65,7 +65,7 @@ function settleDeferral(
   };
 }
 
-/** No attempt was made, so that none is counted; but what is too old is of no use to anybody. */
+/** No attempt was made, so none is counted. A message that is too old is given up. */
 function settleUnavailability(
   job: Job,
   reply: RemoteReply,
@@ -85,14 +85,12 @@ function failureOfGivingUp(job: Job, reason: string, reply: RemoteReply): Failur
   return toFailure('soft', job.policy.givenUpFor ?? reason, reply);
 }
 
-/** What a reason means that the channel does not know: nothing of the address. */
+/** A reason that the channel does not know says nothing about the address. */
 function refusalFor({ refusals }: DeliveryPolicy, reason: string): Refusal {
   return refusals[reason] ?? { status: 'failed', type: 'soft' };
 }
 
-/**
- * The answer to a hand-off was lost: it may have taken place. Where the policy says so it is tried once more.
- */
+/** The reply to a hand-off was lost, so it may have taken place. It is tried once more if the policy says so. */
 export function settleAmbiguity(job: Job, context: SettlementContext): Settlement {
   const mayRepeat = job.policy.repeatsAmbiguous && job.ambiguities === 0;
   return {
@@ -110,12 +108,12 @@ export function settleAmbiguity(job: Job, context: SettlementContext): Settlemen
   };
 }
 
-/** Shorter asks for the keys more often; longer keeps mail waiting after the process has learned of one. */
+/** If shorter, keys are queried more often. If longer, mail waits after the process has learned the key. */
 const unknownKeyPauseMs = 60_000;
 
 /**
- * What is to be sent is sealed under a key that this process does not know. Another one may know it, or this one learn
- * of it: no attempt was made, and nothing is wrong with the message.
+ * The content is sealed under a key that this process does not know. Another process may know it, or this one may learn
+ * it later. No attempt was made, and nothing is wrong with the message.
  */
 export const sealedUnderUnknownKey: SendOutcome<string> = {
   kind: 'postponed',
@@ -128,7 +126,7 @@ export const sealedUnderUnknownKey: SendOutcome<string> = {
   },
 };
 
-/** Gives a job back as it was: it was not this message's fault that nothing came of the claim. */
+/** Gives a job back unchanged: the message is not the reason why it was not handed off. */
 export function releaseJob(job: Job, context: SettlementContext, pauseMs = 0): Settlement {
   return {
     ...untouched(job),
@@ -141,13 +139,13 @@ export function releaseJob(job: Job, context: SettlementContext, pauseMs = 0): S
   };
 }
 
-/** A job that has taken down so many workers waits for an operator. */
+/** A job that has crashed so many workers waits for an operator. */
 const crashesMax = 3;
 
 /** The worker died before it was about to hand the message off: nothing was sent. */
 export function settleCrash(job: Job, context: SettlementContext): Settlement {
   const crashes = job.crashes + 1;
-  // Nobody would ever see the end of a campaign that waits for an operator.
+  // A campaign with a job that waits for an operator would never end, so the job fails.
   if (job.isCampaign && crashes >= crashesMax)
     return failJob(job, 'other', 'Its worker died three times while it was being handed off.');
   return {
@@ -162,8 +160,8 @@ export function settleCrash(job: Job, context: SettlementContext): Settlement {
 }
 
 /**
- * The recipient failed a check: nothing is sent, and the status stays what it was. Only one that was never tried
- * can be dropped. One that was put off has failed by now; one whose hand-off was cut off stays uncertain.
+ * The recipient failed a check: nothing is sent. A recipient that was never tried is dropped, and its status stays. One
+ * that was deferred has failed, and one whose hand-off was cut off stays uncertain.
  */
 export function dropJob(job: Job, dropReason: DropReason): Settlement {
   if (job.attempts > job.ambiguities)
@@ -172,8 +170,8 @@ export function dropJob(job: Job, dropReason: DropReason): Settlement {
 }
 
 /**
- * Of a campaign that was cancelled nothing is written: who has had nothing of it is known by that. One of an
- * organization that is suspended waits in the queue, where whoever looks after the campaign holds it.
+ * For a cancelled campaign nothing is written: recipients without an outcome are those that got nothing. A job of a
+ * suspended organization waits in the queue, where the campaign's own work hides it from the workers.
  */
 export function settleObjection(job: Job, objection: Objection, context: SettlementContext): Settlement {
   if (objection === 'stopped') return untouched(job);
