@@ -159,6 +159,20 @@ export const channels: readonly Mutant[] = [
     harm: 'a placeholder called constructor prints the program',
   },
   {
+    file: 'src/channels/email/providers/sandbox/sandbox.ts',
+    from: 'return underWay.end();',
+    to: 'return Promise.resolve();',
+    tests: ['src/channels/email/providers/sandbox/sandbox.test.ts'],
+    harm: 'the sandbox closes while an email is being kept, and its outcome is lost',
+  },
+  {
+    file: 'src/channels/under-way.ts',
+    from: 'if (places > 0) {',
+    to: 'if (places > -placesMax) {',
+    tests: ['src/channels/sms/providers/sandbox/sandbox.test.ts'],
+    harm: 'texts into the sandbox take all connections to the database',
+  },
+  {
     file: 'src/channels/email/providers/smtp/transactions.ts',
     from: '    if (!(await isConfirmed(line, current))) return null;\n',
     to: '',

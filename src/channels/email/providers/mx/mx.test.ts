@@ -8,6 +8,7 @@ import type { SinkAction, SinkStep, SmtpSinkOptions } from '../../../../../test/
 import type { SendOutcome } from '../../../outcome.ts';
 import type { EmailHandOff, EmailProvider } from '../../provider.ts';
 import { createMxProvider } from './mx.ts';
+import { findMxRoute } from './route.ts';
 import type { MxProviderOptions } from './mx.ts';
 
 const open: (() => Promise<unknown>)[] = [];
@@ -112,7 +113,9 @@ async function allReadsDone(): Promise<void> {
 describeEmailProvider('mx', async () => {
   const world = await startMxWorld(usualRecords, {
     [hostA]: {
-      script: ({ phase, line }) => {
+      script: ({ phase, line, recipient }) => {
+        if (phase === 'content' && recipient.startsWith('lost@')) return { close: true, accept: true };
+        if (phase === 'content' && recipient.startsWith('silent@')) return { stall: true, accept: true };
         if (phase !== 'rcpt') return undefined;
         if (line.includes('<rejected@')) return { reply: '550 5.1.1 User unknown' };
         if (line.includes('<deferred@')) return { reply: '451 4.3.0 Try again later' };
@@ -127,6 +130,12 @@ describeEmailProvider('mx', async () => {
       rejected: 'rejected@example.test',
       deferred: 'deferred@example.test',
     },
+    recipientOfLostAnswer: 'lost@example.test',
+    silence: {
+      recipient: 'silent@example.test',
+      whenTaken: () => world.at(hostA).reached('content'),
+      passTime: world.clock.advance,
+    },
     delivered: async () =>
       world.at(hostA).messages.map(({ envelopeFrom, recipients, content }) => ({
         envelopeFrom,
@@ -134,6 +143,8 @@ describeEmailProvider('mx', async () => {
         content,
       })),
     dispose: async () => {
+      // What was asked for a hand-off that was aborted ends by itself, and is the resolver's.
+      await findMxRoute(world.resolver, 'example.test', () => 0);
       await world.quiet();
       expect(world.clock.timers()).toBe(0);
       await world.close();

@@ -42,6 +42,8 @@ describeEmailProvider('sandbox', async () => {
       rejected: 'bounced@simulator.postillion.test',
       deferred: 'deferred@simulator.postillion.test',
     },
+    recipientOfLostAnswer: null,
+    silence: null,
     // What bounces is kept as well, to be looked at.
     delivered: async () =>
       kept

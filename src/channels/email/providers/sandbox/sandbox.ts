@@ -2,6 +2,7 @@ import { concatInSteps, runInSteps } from '../../../../platform/steps.ts';
 import type { RecipientKey, RemoteReply, SendOutcome } from '../../../outcome.ts';
 import type { EmailHandOff, EmailProvider } from '../../provider.ts';
 import { readSimulatorName, simulatorDomain } from '../../simulator.ts';
+import { createUnderWay } from '../../../under-way.ts';
 
 /** What the sandbox keeps of a message that was handed to it. */
 export type SandboxDelivery = {
@@ -29,7 +30,23 @@ const handOffsMax = 64;
  * is delivered to. `suppressed@` never gets here: it is dropped before, as an address that is suppressed would be.
  */
 export function createSandboxProvider(tools: SandboxTools): EmailProvider {
+  const underWay = createUnderWay(handOffsMax);
   let isClosed = false;
+  const keepOrDefer = async (handOff: EmailHandOff): Promise<SendOutcome> => {
+    handOff.signal.throwIfAborted();
+    const outcome = chooseOutcome(handOff.recipient);
+    if (outcome === 'deferred') return simulate(outcome, handOff);
+    await handOff.confirm();
+    await tools.keep({
+      reference: handOff.reference,
+      recipient: handOff.recipient,
+      sender: handOff.envelopeFrom,
+      outcome,
+      source: await runInSteps(concatInSteps(handOff.content)),
+    });
+    if (outcome === 'complained') await tools.reportComplaint(handOff.reference);
+    return simulate(outcome, handOff);
+  };
   return {
     name: 'sandbox',
     concurrency: handOffsMax,
@@ -42,23 +59,12 @@ export function createSandboxProvider(tools: SandboxTools): EmailProvider {
           reply: reply(421, '4.3.2', 'The sandbox is closed'),
         };
       }
-      const outcome = chooseOutcome(handOff.recipient);
-      if (outcome === 'deferred') return simulate(outcome, handOff);
-      await handOff.confirm();
-      await tools.keep({
-        reference: handOff.reference,
-        recipient: handOff.recipient,
-        sender: handOff.envelopeFrom,
-        outcome,
-        source: await runInSteps(concatInSteps(handOff.content)),
-      });
-      if (outcome === 'complained') await tools.reportComplaint(handOff.reference);
-      return simulate(outcome, handOff);
+      return underWay.run(() => keepOrDefer(handOff));
     },
     probe: () => Promise.resolve(null),
     close: () => {
       isClosed = true;
-      return Promise.resolve();
+      return underWay.end();
     },
   };
 }

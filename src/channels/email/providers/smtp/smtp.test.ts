@@ -108,7 +108,9 @@ function at(
 describeEmailProvider('smtp', async () => {
   const sink = await startSmtpSink({
     keepContent: true,
-    script: ({ phase, line }) => {
+    script: ({ phase, line, recipient }) => {
+      if (phase === 'content' && recipient.startsWith('lost@')) return { close: true, accept: true };
+      if (phase === 'content' && recipient.startsWith('silent@')) return { stall: true, accept: true };
       if (phase !== 'rcpt') return undefined;
       if (line.includes('<rejected@')) return { reply: '550 5.1.1 User unknown' };
       if (line.includes('<deferred@')) return { reply: '451 4.3.0 Try again later' };
@@ -126,6 +128,12 @@ describeEmailProvider('smtp', async () => {
       accepted: 'accepted@example.test',
       rejected: 'rejected@example.test',
       deferred: 'deferred@example.test',
+    },
+    recipientOfLostAnswer: 'lost@example.test',
+    silence: {
+      recipient: 'silent@example.test',
+      whenTaken: () => sink.reached('content'),
+      passTime: clock.advance,
     },
     delivered: async () =>
       sink.messages.map(({ envelopeFrom, recipients, content }) => ({

@@ -49,8 +49,9 @@ describeSmsProvider('sandbox', async () => {
   const { provider, kept, receipts } = arrange();
   return {
     provider,
-    numbers: { accepted: '+447700900123', rejected: '+15005550001', deferred: '+15005550014' },
-    numberOfLostAnswer: '+15005550013',
+    recipients: { accepted: '+447700900123', rejected: '+15005550001', deferred: '+15005550014' },
+    recipientOfLostAnswer: '+15005550013',
+    silence: null,
     // What is refused is kept as well, to be looked at.
     delivered: async () =>
       kept

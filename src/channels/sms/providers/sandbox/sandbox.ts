@@ -1,5 +1,6 @@
 import type { Clock } from '../../../../platform/clock.ts';
 import type { RecipientKey, RemoteReply, SendOutcome } from '../../../outcome.ts';
+import { createUnderWay } from '../../../under-way.ts';
 import type { SmsFailure, SmsHandOff, SmsIntake, SmsProvider, SmsReceipt } from '../../provider.ts';
 
 /** What the sandbox keeps of a text that was handed to it. */
@@ -64,7 +65,24 @@ const handOffsMax = 64;
  */
 export function createSandboxSmsProvider(tools: SandboxSmsTools): SmsProvider {
   const receipts = createReceipts(tools);
+  const underWay = createUnderWay(handOffsMax);
   let isClosed = false;
+  const keepOrDefer = async (handOff: SmsHandOff): Promise<SendOutcome<SmsFailure>> => {
+    handOff.signal.throwIfAborted();
+    const outcome = simulatorNumbers.get(handOff.to) ?? 'delivered';
+    if (outcome === 'deferred') return simulate(outcome, handOff);
+    await handOff.confirm();
+    await tools.keep({
+      reference: handOff.reference,
+      recipient: handOff.to,
+      sender: handOff.sender.name,
+      outcome,
+      source: Buffer.from(handOff.text, 'utf8'),
+    });
+    const receipt = receiptOf(outcome, handOff);
+    if (receipt !== null) await receipts.give(receipt, outcome === 'slow' || outcome === 'unknown');
+    return simulate(outcome, handOff);
+  };
   return {
     name: 'sandbox',
     answersKeywords: false,
@@ -74,25 +92,13 @@ export function createSandboxSmsProvider(tools: SandboxSmsTools): SmsProvider {
       if (isClosed) {
         return { kind: 'deferred', reason: 'provider_unavailable', reply: reply('The sandbox is closed') };
       }
-      const outcome = simulatorNumbers.get(handOff.to) ?? 'delivered';
-      if (outcome === 'deferred') return simulate(outcome, handOff);
-      await handOff.confirm();
-      await tools.keep({
-        reference: handOff.reference,
-        recipient: handOff.to,
-        sender: handOff.sender.name,
-        outcome,
-        source: Buffer.from(handOff.text, 'utf8'),
-      });
-      const receipt = receiptOf(outcome, handOff);
-      if (receipt !== null) await receipts.give(receipt, outcome === 'slow' || outcome === 'unknown');
-      return simulate(outcome, handOff);
+      return underWay.run(() => keepOrDefer(handOff));
     },
     probe: () => Promise.resolve(null),
     close: () => {
       isClosed = true;
       receipts.drop();
-      return Promise.resolve();
+      return underWay.end();
     },
   };
 }

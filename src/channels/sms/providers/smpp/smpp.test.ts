@@ -1,11 +1,11 @@
 import { afterEach, describe, expect, test } from 'vitest';
 import { certificateForTests } from '../../../../../test/support/certificate-for-tests.ts';
+import { createShiftedClock } from '../../../../../test/support/email-journey.ts';
 import { createManualClock } from '../../../../../test/support/manual-clock.ts';
 import type { ManualClock } from '../../../../../test/support/manual-clock.ts';
 import { describeSmsProvider } from '../../../../../test/support/sms-provider-conformance.ts';
 import { smscNumbers, startSmsc } from '../../../../../test/support/smsc.ts';
 import type { Smsc, SmscAnswer, SmscOptions } from '../../../../../test/support/smsc.ts';
-import { systemClock } from '../../../../platform/clock.ts';
 import type { Clock } from '../../../../platform/clock.ts';
 import type { Log } from '../../../../platform/log.ts';
 import type { SendOutcome } from '../../../outcome.ts';
@@ -72,21 +72,27 @@ function createRecordingIntake(): RecordingIntake {
 for (const bind of ['transceiver', 'separate']) {
   describeSmsProvider(`smpp (bind=${bind})`, async () => {
     const smsc = await startSmsc();
+    const clock = createShiftedClock();
     const intake = createRecordingIntake();
     const provider = createSmppProvider({
       url: parseSmppUrl(`smpp://user:secret@127.0.0.1:${smsc.port}?bind=${bind}`),
-      clock: systemClock,
+      clock,
       random: () => 0,
       intake,
     });
     return {
       provider,
-      numbers: {
+      recipients: {
         accepted: smscNumbers.accepted,
         rejected: smscNumbers.invalidDestination,
         deferred: smscNumbers.systemError,
       },
-      numberOfLostAnswer: smscNumbers.lost,
+      recipientOfLostAnswer: smscNumbers.lost,
+      silence: {
+        recipient: smscNumbers.silent,
+        whenTaken: () => smsc.until(() => smsc.counts.submits > 0),
+        passTime: clock.putForward,
+      },
       delivered: async () => smsc.texts(),
       receiptOf: async (id) => {
         await intake.until(() => intake.receipts.some(({ providerMessageId }) => providerMessageId === id));

@@ -132,6 +132,8 @@ function reply(response: ServerResponse, status: number, body: string, headers =
 
 describeSmsProvider('Twilio', async () => {
   const delivered: { from: string; to: string; text: string }[] = [];
+  const clock = createManualClock();
+  let tellOfSilence: () => void = () => undefined;
   const peer = await listen(
     answering((form, request, response) => {
       const [to = '', from = '', text = ''] = ['To', 'From', 'Body'].map((name) => form.get(name) ?? '');
@@ -143,6 +145,7 @@ describeSmsProvider('Twilio', async () => {
         delivered.push({ from: from.replace('+', ''), to, text });
         const id = delivered.length.toString(16).padStart(32, '0');
         if (to === '+15005550003') request.socket.destroy();
+        else if (to === '+15005550005') tellOfSilence();
         else reply(response, 201, JSON.stringify({ sid: `SM${id}`, status: 'queued' }));
       }
     }),
@@ -151,10 +154,18 @@ describeSmsProvider('Twilio', async () => {
     provider: createTwilioProvider({
       url: parseTwilioUrl(`http://${accountSid}:token@127.0.0.1:${peer.port}`),
       callbackUrl: () => 'https://post.test/twilio',
-      clock: createManualClock(),
+      clock,
     }),
-    numbers: { accepted: '+15005550006', rejected: '+15005550001', deferred: '+15005550002' },
-    numberOfLostAnswer: '+15005550003',
+    recipients: { accepted: '+15005550006', rejected: '+15005550001', deferred: '+15005550002' },
+    recipientOfLostAnswer: '+15005550003',
+    silence: {
+      recipient: '+15005550005',
+      whenTaken: () =>
+        new Promise<void>((resolve) => {
+          tellOfSilence = resolve;
+        }),
+      passTime: clock.advance,
+    },
     delivered: async () => delivered,
     receiptOf: null,
     dispose: async () => {

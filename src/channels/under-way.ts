@@ -1,0 +1,54 @@
+/** What a provider has under way: no more than so much at once, and all of it ended before it closes. */
+export type UnderWay = {
+  /** Begins the work once there is a place for it. */
+  run: <Result>(work: () => Promise<Result>) => Promise<Result>;
+  /** Resolves once nothing is under way, nor waiting for a place. */
+  end: () => Promise<void>;
+};
+
+/** What waits is not limited: a worker hands off no more than its provider's concurrency, and a test little more. */
+export function createUnderWay(placesMax: number): UnderWay {
+  const all = new Set<Promise<unknown>>();
+  const waiting: (() => void)[] = [];
+  let places = placesMax;
+
+  const takePlace = (): Promise<void> => {
+    if (places > 0) {
+      places -= 1;
+      return Promise.resolve();
+    }
+    return new Promise((resolve) => {
+      waiting.push(resolve);
+    });
+  };
+  /** Whoever waits longest has the place at once. */
+  const freePlace = () => {
+    const next = waiting.shift();
+    if (next === undefined) places += 1;
+    else next();
+  };
+  const runInPlace = async <Result>(work: () => Promise<Result>): Promise<Result> => {
+    await takePlace();
+    try {
+      return await work();
+    } finally {
+      freePlace();
+    }
+  };
+
+  return {
+    run: async (work) => {
+      const ending = runInPlace(work);
+      all.add(ending);
+      try {
+        return await ending;
+      } finally {
+        all.delete(ending);
+      }
+    },
+    end: async () => {
+      // Ends because a provider that closes begins nothing more.
+      while (all.size > 0) await Promise.allSettled(all);
+    },
+  };
+}
