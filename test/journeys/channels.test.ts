@@ -1,0 +1,239 @@
+/** Every channel is held to the contract of channels: those that there are, and one that nothing in the program knows. */
+import PostalMime from 'postal-mime';
+import type { SendOutcome } from '../../src/channels/outcome.ts';
+import type { SmsFailure } from '../../src/channels/sms/sms.ts';
+import {
+  createDeliverability,
+  createEmailDelivery,
+  emailCampaigns,
+  emailChannel,
+} from '../../src/email/email.ts';
+import { prepareEmail } from '../../src/email/send.ts';
+import { PublicError } from '../../src/platform/http/errors.ts';
+import { unpreparedStatement } from '../../src/platform/postgres/database.ts';
+import { addSender, approveSender, rejectSender } from '../../src/senders/senders.ts';
+import { submitSms } from '../../src/sms/send.ts';
+import { createSmsDelivery, smsCampaigns, smsChannel } from '../../src/sms/sms.ts';
+import { describeChannel } from '../support/channel-conformance.ts';
+import { createPigeons } from '../support/pigeons.ts';
+import type { TestServer } from '../support/server.ts';
+import { signHere } from '../support/sign-here.ts';
+
+describeChannel('email keeps the contract of channels', () => ({
+  channel: emailChannel,
+  campaigns: emailCampaigns,
+  senders: { own: 'hello@postillion.test', other: 'hello@other.example' },
+  addSender: (server, organizationId, sender) => verifyDomain(server, organizationId, sender, true),
+  removeSender: (server, organizationId, sender) => verifyDomain(server, organizationId, sender, false),
+  refusals: {
+    sender: 'The domain other.example of from is not a verified sending domain of this organization.',
+    quota: 'The monthly email quota is used up',
+    suspension: 'Sending email is suspended',
+  },
+  obstacle: 'The sending domain postillion.test was deleted.',
+  addressField: 'email',
+  submit: ({ organizationId, sender, to, text }) => {
+    const body = { from: sender, from_name: 'Postillion', to: [to], subject: 'Hello', text };
+    const submission = prepareEmail({ organizationId, body, template: null, idempotencyKey: null });
+    if (submission instanceof PublicError) throw submission;
+    return submission;
+  },
+  inputsOf: ({ sender, text }) => ({ from: sender, from_name: 'Postillion', subject: 'News', text }),
+  createDelivery: ({ installation }, carry) =>
+    createEmailDelivery({
+      ...installation,
+      emailProvider: {
+        name: 'the test',
+        concurrency: 4,
+        handOff: async ({ reference, recipient: to, content, confirm }) => {
+          const { text = '' } = await PostalMime.parse(Buffer.concat(content));
+          // The test answers in the classes of email.
+          return (await carry({ reference, to, text, confirm })) as SendOutcome;
+        },
+        probe: () => Promise.resolve(null),
+        close: () => Promise.resolve(),
+      },
+      signText: signHere,
+      deliverability: createDeliverability({ ...installation, areDomainsLookedUp: false }),
+      returnPaths: 'never',
+      publicUrl: 'http://postillion.test',
+    }),
+  statuses: {
+    waiting: 'queued',
+    'handed off': 'sent',
+    uncertain: 'sent',
+    dropped: 'failed',
+    expired: null,
+    delayed: 'queued',
+    delivered: 'delivered',
+    bounced: 'failed',
+    failed: 'failed',
+    opened: 'delivered',
+    clicked: 'delivered',
+    complained: 'delivered',
+    unsubscribed: 'delivered',
+  },
+  reasons: { hard: 'mailbox_not_found', soft: 'mailbox_full' },
+  retriedForHours: 72,
+  answers: {
+    accepted: ['delivered', 'delivered'],
+    'rejected for good': ['bounced hard mailbox_not_found', 'bounced hard mailbox_not_found'],
+    'rejected for now': ['bounced soft mailbox_full', 'bounced soft mailbox_full'],
+    'rejected for what nobody knows': ['failed soft sunspots', 'failed soft sunspots'],
+    deferred: ['delayed soft mailbox_full waits', 'delayed soft mailbox_full waits'],
+    'deferred in the last hour': ['delayed soft mailbox_full waits', 'delayed soft mailbox_full waits'],
+    'deferred an hour too late': ['failed soft mailbox_full', 'failed soft mailbox_full'],
+    postponed: ['sent waits', 'sent waits'],
+    lost: ['sent uncertain waits', 'sent uncertain'],
+    'a fault before the marker': ['delivered', 'delivered'],
+    'a fault after the marker': ['sent uncertain waits', 'sent uncertain'],
+  },
+  judgesAddresses: true,
+  isReportedById: false,
+  addressAskingForSuppression: 'suppressed@simulator.postillion.test',
+}));
+
+/** Or takes back that it is verified. */
+async function verifyDomain(
+  { installation }: TestServer,
+  organizationId: string,
+  sender: string,
+  isVerified: boolean,
+): Promise<void> {
+  await installation.database.rows(
+    unpreparedStatement(
+      `update domains
+       set status = case when $3 then 'verified' else 'pending' end, verified_at = case when $3 then now() end
+       where organization_id = $1 and name = $2`,
+    ),
+    [organizationId, sender.split('@')[1], isVerified],
+  );
+}
+
+describeChannel('SMS keeps the contract of channels', () => ({
+  channel: smsChannel,
+  campaigns: smsCampaigns,
+  senders: { own: 'Acme', other: 'Fern' },
+  addSender: async ({ installation }, organizationId, name) => {
+    const outcome = await addSender(installation, { organizationId, name, type: null });
+    if (!('sender' in outcome)) throw new Error(`${name} is ${outcome.kind}`);
+    await approveSender(installation, outcome.sender.id);
+  },
+  removeSender: async ({ installation }, organizationId, name) => {
+    const outcome = await addSender(installation, { organizationId, name, type: null });
+    if (!('sender' in outcome)) throw new Error(`${name} is ${outcome.kind}`);
+    await rejectSender(installation, outcome.sender.id);
+  },
+  refusals: {
+    sender: 'from is not an approved sender of this organization: Fern',
+    quota: 'The monthly SMS quota is used up',
+    suspension: 'Sending SMS is suspended',
+  },
+  obstacle: 'The sender Acme is not approved any more.',
+  addressField: 'phone_number',
+  submit: (text) => submitSms({ ...text, category: null, missingVariables: [], idempotencyKey: null }),
+  inputsOf: ({ sender, text }) => ({ from: sender, body: text }),
+  createDelivery: ({ installation }, carry) =>
+    createSmsDelivery({
+      ...installation,
+      smsProvider: {
+        name: 'the test',
+        concurrency: 4,
+        handOff: async (handOff) =>
+          // The test answers in the failures of texts.
+          (await carry(handOff)) as SendOutcome<SmsFailure>,
+        answersKeywords: false,
+        probe: () => Promise.resolve(null),
+        close: () => Promise.resolve(),
+      },
+    }),
+  statuses: {
+    waiting: 'queued',
+    'handed off': 'sent',
+    uncertain: 'sending',
+    dropped: 'failed',
+    expired: 'expired',
+    delayed: 'sending',
+    delivered: 'delivered',
+    bounced: 'undelivered',
+    failed: 'failed',
+    opened: null,
+    clicked: null,
+    complained: null,
+    unsubscribed: null,
+  },
+  reasons: { hard: 'unknown_subscriber', soft: 'unreachable' },
+  retriedForHours: 24,
+  answers: {
+    accepted: ['sent', 'sent'],
+    'rejected for good': ['failed hard unknown_subscriber', 'failed hard unknown_subscriber'],
+    'rejected for now': ['failed soft unreachable', 'failed soft unreachable'],
+    'rejected for what nobody knows': ['failed soft sunspots', 'failed soft sunspots'],
+    deferred: ['delayed soft unreachable waits', 'delayed soft unreachable waits'],
+    'deferred in the last hour': ['delayed soft unreachable waits', 'delayed soft unreachable waits'],
+    'deferred an hour too late': ['failed soft expired', 'failed soft expired'],
+    postponed: ['sent waits', 'sent waits'],
+    lost: ['sent uncertain', 'sent uncertain'],
+    'a fault before the marker': ['sent', 'sent'],
+    'a fault after the marker': ['sent uncertain', 'sent uncertain'],
+  },
+  judgesAddresses: false,
+  isReportedById: true,
+  addressAskingForSuppression: null,
+}));
+
+describeChannel('a channel that nothing knows keeps the contract of channels', () => {
+  const pigeons = createPigeons();
+  return {
+    channel: pigeons.channel,
+    campaigns: pigeons.campaigns,
+    senders: { own: 'loft', other: 'tower' },
+    addSender: (_server, organizationId, loft) => Promise.resolve(pigeons.lofts.add(organizationId, loft)),
+    removeSender: (_server, organizationId, loft) =>
+      Promise.resolve(pigeons.lofts.delete(organizationId, loft)),
+    refusals: {
+      sender: 'tower is no loft of this organization.',
+      quota: 'The monthly by pigeon quota is used up',
+      suspension:
+        'Sending by pigeon is suspended for this organization by the operator. Ask the operator to lift it.',
+    },
+    obstacle: 'The loft loft was pulled down.',
+    addressField: 'phone_number',
+    submit: ({ sender: loft, ...note }) => pigeons.submit({ ...note, loft }),
+    inputsOf: ({ sender, text }) => ({ from: sender, note: text }),
+    createDelivery: ({ installation }, carry) => pigeons.createDelivery(installation.database, carry),
+    statuses: {
+      waiting: 'queued',
+      'handed off': 'sent',
+      uncertain: 'sent',
+      dropped: 'failed',
+      expired: null,
+      delayed: 'queued',
+      delivered: 'delivered',
+      bounced: 'failed',
+      failed: 'failed',
+      opened: null,
+      clicked: null,
+      complained: null,
+      unsubscribed: null,
+    },
+    reasons: { hard: 'hawk', soft: 'storm' },
+    retriedForHours: 48,
+    answers: {
+      accepted: ['sent', 'sent'],
+      'rejected for good': ['bounced hard hawk', 'bounced hard hawk'],
+      'rejected for now': ['failed soft storm', 'failed soft storm'],
+      'rejected for what nobody knows': ['failed soft sunspots', 'failed soft sunspots'],
+      deferred: ['delayed soft storm waits', 'delayed soft storm waits'],
+      'deferred in the last hour': ['delayed soft storm waits', 'delayed soft storm waits'],
+      'deferred an hour too late': ['failed soft winter', 'failed soft winter'],
+      postponed: ['sent waits', 'sent waits'],
+      lost: ['sent uncertain waits', 'sent uncertain'],
+      'a fault before the marker': ['sent', 'sent'],
+      'a fault after the marker': ['sent uncertain waits', 'sent uncertain'],
+    },
+    judgesAddresses: true,
+    isReportedById: false,
+    addressAskingForSuppression: '+491511230000',
+  };
+});

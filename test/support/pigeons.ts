@@ -1,0 +1,188 @@
+/**
+ * A channel that nothing in the program knows: pigeons, that carry what is written to a phone number. It has the name of
+ * a channel that is not built yet, since the tables know only those.
+ */
+import { Type } from 'typebox';
+import type { CampaignChannel } from '../../src/campaigns/campaigns.ts';
+import type { SendingChannel } from '../../src/channels/channel.ts';
+import { compileText, fillText, listPlaceholders } from '../../src/channels/placeholders.ts';
+import type { RecipientKey, SendOutcome } from '../../src/channels/outcome.ts';
+import {
+  type ChannelDelivery,
+  defineMessageStatus,
+  findMessageSender,
+  type HandOffPermit,
+  loadDeliverableMessages,
+  type MessageChannel,
+  type Submission,
+} from '../../src/messages/messages.ts';
+import { type Database, unpreparedStatement } from '../../src/platform/postgres/database.ts';
+
+const name = 'push' as SendingChannel;
+
+/** Takes one copy to its address, or says why not. */
+export type Carry = (copy: {
+  reference: RecipientKey;
+  to: string;
+  text: string;
+  confirm: HandOffPermit['confirm'];
+}) => Promise<SendOutcome<string>>;
+
+export type Pigeons = {
+  channel: MessageChannel;
+  campaigns: CampaignChannel;
+  /** Of organizations: what they may send from. */
+  lofts: {
+    add: (organizationId: string, loft: string) => void;
+    delete: (organizationId: string, loft: string) => void;
+  };
+  submit: (note: { organizationId: string; loft: string; to: string; text: string }) => Submission;
+  createDelivery: (database: Database, carry: Carry) => ChannelDelivery;
+};
+
+type Content = { note: string; hasPlaceholders: boolean };
+
+export function createPigeons(): Pigeons {
+  const lofts = new Set<string>();
+  const keyOf = (organizationId: string, loft: string) => `${organizationId} ${loft}`;
+  const channel: MessageChannel = {
+    name,
+    words: { medium: 'by pigeon', messages: 'pigeons', unit: 'pigeons' },
+    senders: {
+      loadOwn: () =>
+        Promise.resolve({ has: ({ organizationId, name: loft }) => lofts.has(keyOf(organizationId, loft)) }),
+      describeOther: (loft) => `${loft} is no loft of this organization.`,
+    },
+    policyOf: ({ isCampaign }) => ({
+      acceptedStatus: 'sent',
+      refusals: {
+        hawk: { status: 'bounced', type: 'hard' },
+        storm: { status: 'failed', type: 'soft' },
+      },
+      retryWindowMs: 48 * 60 * 60_000,
+      givenUpFor: 'winter',
+      repeatsAmbiguous: !isCampaign,
+    }),
+    isReportedById: false,
+    judgement: { failureClasses: ['hawk'], isSimulated: () => false },
+    refreshStatus: defineMessageStatus(
+      'pigeons',
+      `min(case when r.drop_reason is not null or r.status in ('bounced', 'failed') then 'failed'
+        when r.status = 'delivered' then 'delivered' when r.handed_off_at is not null then 'sent' else 'queued' end)`,
+    ),
+    objections: {
+      findBarred: async (connection, contacts) => {
+        const rows = await connection.rows(
+          unpreparedStatement<{ position: number; bar: 'contact_deleted' | 'unsubscribed' }>(
+            `select position, case when c.id is null then 'contact_deleted' else 'unsubscribed' end as bar
+             from unnest($1::uuid[], $2::uuid[]) with ordinality as wanted (organization_id, id, position)
+             left join contacts c using (organization_id, id)
+             where c.id is null or $3 = any (c.unsubscribed_channels)`,
+          ),
+          [contacts.map(({ organizationId }) => organizationId), contacts.map(({ id }) => id), name],
+        );
+        return new Map(rows.map(({ position, bar }) => [position - 1, bar]));
+      },
+      isSimulatedSuppression: (address) => address.endsWith('0000'),
+    },
+  };
+  const campaigns: CampaignChannel = {
+    messages: channel,
+    deliveredPerSecondMax: 100,
+    path: '/pigeons/campaigns',
+    noun: 'PigeonCampaign',
+    object: 'pigeon_campaign',
+    tag: 'Pigeon campaigns',
+    contentFields: { from: Type.Optional(Type.String()), note: Type.Optional(Type.String()) },
+    contentRecord: { from: Type.String(), note: Type.String() },
+    bodyFields: ['note'],
+    findIssues: () => [],
+    templateIdOf: () => null,
+    findUnknown: () => Promise.resolve([]),
+    addressColumns: { address: 'phone_number', key: 'phone_number' },
+    openMeter: null,
+    words: {
+      medium: 'pigeons',
+      address: 'phone number',
+      taker: 'the loft',
+      arrival: 'it landed',
+      retriedFor: 'two days',
+      unfit: 'too many words',
+    },
+    defaultsOf: () => ({}),
+    prepare: (_transaction, { content }) => {
+      const { from: sender = '', note = '' } = content as { from?: string; note?: string };
+      return Promise.resolve({
+        kind: 'ready',
+        message: {
+          sender,
+          subject: null,
+          category: null,
+          templateId: null,
+          details: '{}',
+          content: JSON.stringify({ note, hasPlaceholders: true } satisfies Content),
+          variableNames: listPlaceholders([note], 100),
+        },
+      });
+    },
+    findObstacle: async (transaction, message) => {
+      const loft = (await findMessageSender(transaction, message)) ?? '';
+      return lofts.has(keyOf(message.organizationId, loft)) ? null : `The loft ${loft} was pulled down.`;
+    },
+    sampleRecord: {},
+    emptySample: {},
+    renderSample: () => Promise.resolve(null),
+    addressFormat: 'phone-number',
+    findOversights: () => Promise.resolve([]),
+    submitTest: () => Promise.resolve(null),
+  };
+  return {
+    channel,
+    campaigns,
+    lofts: {
+      add: (organizationId, loft) => {
+        lofts.add(keyOf(organizationId, loft));
+      },
+      delete: (organizationId, loft) => {
+        lofts.delete(keyOf(organizationId, loft));
+      },
+    },
+    submit: ({ organizationId, loft, to, text }) => ({
+      organizationId,
+      channel: name,
+      class: 'transactional',
+      sender: loft,
+      senderName: loft,
+      subject: null,
+      searchText: null,
+      category: null,
+      templateId: null,
+      details: '{}',
+      content: JSON.stringify({ note: text, hasPlaceholders: false } satisfies Content),
+      recipients: [{ field: 'to', address: to, addressKey: to, dropReason: null }],
+      attachments: [],
+      quotaUnits: 1,
+      missingVariables: [],
+      idempotencyKey: null,
+    }),
+    createDelivery: (database, carry) => ({
+      channel,
+      concurrency: 4,
+      accountOf: ({ organizationId }) => organizationId,
+      begin: () => ({
+        prepare: () => Promise.resolve(),
+        handOff: async (job, { confirm }) => {
+          const [message] = await loadDeliverableMessages(database, [job]);
+          if (message === undefined)
+            return { kind: 'failed', reason: 'other', diagnostic: 'The note is gone.', facts: null };
+          const { note, hasPlaceholders } = message.content as Content;
+          const filled = hasPlaceholders
+            ? fillText(compileText(note), job.variables ?? {}, 'none', 1_000)
+            : note;
+          const outcome = await carry({ reference: job, to: job.addressKey, text: filled ?? '', confirm });
+          return { kind: 'outcome', outcome, facts: { isShared: hasPlaceholders, hasAttachments: false } };
+        },
+      }),
+    }),
+  };
+}
