@@ -59,6 +59,8 @@ test('a message is loaded with its content and without a word of a message that 
   await insertMessage(otherId, single, { content: '{"text": "Of the other"}' });
   const wanted = [single, campaign, erased, newId()].map((messageId) => ({ organizationId, messageId }));
   const loaded = await loadDeliverableMessages(database, wanted);
+  const others = await loadDeliverableMessages(database, [{ organizationId: otherId, messageId: single }]);
+  expect(others).toMatchObject([{ organizationId: otherId, content: { text: 'Of the other' } }]);
   const message = {
     organizationId,
     messageId: single,
