@@ -8,8 +8,8 @@ export type { Compiler } from './leaf.ts';
  * Conditions as SQL: one boolean expression over the alias `contact`, a row of contacts. It is never null, so that it
  * may stand in a `where` as well as in a select list; and all values in it are parameters.
  *
- * What is one contact's own is compared in plain expressions. Memberships and messages are `exists`, which at the top
- * of a `where`, and in groups of `all` and `none` there, PostgreSQL turns into joins.
+ * A contact's own columns are compared in plain expressions. Memberships and messages become `exists`, which PostgreSQL
+ * turns into joins at the top of a `where`, and in groups of `all` and `none` there.
  */
 export function compileConditions(condition: Condition, compiler: Compiler): Predicate {
   return condition.kind === 'leaf' ? condition.compile(compiler) : compileGroup(condition, compiler);
@@ -28,7 +28,7 @@ function compileGroup({ match, conditions }: Group, compiler: Compiler): Predica
     case 'any':
       return anyOf(parts);
     case 'none':
-      // Turned round one by one: of a negated `or`, PostgreSQL would make no joins.
+      // Negated one by one, since PostgreSQL does not turn a negated `or` into joins.
       return allOf(parts.map(negate));
   }
 }

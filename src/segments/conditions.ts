@@ -19,8 +19,8 @@ export type { Leaf, Reference } from './leaf.ts';
 export type { ConditionProperty } from './reading.ts';
 
 /**
- * The conditions of a segment: a tree of groups, whose leaves each say one thing of a contact. Parsed once at the edge;
- * whatever is a `Condition` has been checked and can be compiled (compile.ts).
+ * The conditions of a segment: a tree of groups, each leaf of which tests one thing about a contact. They are parsed
+ * once at the edge; every `Condition` has been checked and can be compiled (compile.ts).
  */
 export type Condition = Group | ({ kind: 'leaf' } & Leaf);
 
@@ -39,7 +39,7 @@ export const levelsMax = 5;
 /** Each leaf costs a look at every contact. */
 export const leavesMax = 100;
 
-/** What the input refers to, as it is in one organization: nothing else is known to its conditions. */
+/** What the input may refer to in one organization. */
 export type ConditionContext = {
   /** By key. */
   properties: ReadonlyMap<string, ConditionProperty>;
@@ -89,18 +89,18 @@ export function listLeaves(condition: Condition): Leaf[] {
   return condition.kind === 'leaf' ? [condition] : condition.conditions.flatMap(listLeaves);
 }
 
-/** What the conditions speak of, each once: it must stay while they do. */
+/** Everything that the conditions refer to, each once. It must not be deleted while they exist. */
 export function referencesOf(condition: Condition): Reference[] {
   const references = listLeaves(condition).flatMap((leaf) => leaf.references);
   return [...new Map(references.map((reference) => [reference.id, reference])).values()];
 }
 
-/** Whether contacts come and go as time passes, with nothing else changing. */
+/** Whether membership changes as time passes, with no other change. */
 export function isTimeBound(condition: Condition): boolean {
   return listLeaves(condition).some((leaf) => leaf.isTimeBound);
 }
 
-/** Whether contacts come and go with what becomes of messages to them. */
+/** Whether membership depends on the outcomes of messages. */
 export function readsMessages(condition: Condition): boolean {
   return listLeaves(condition).some((leaf) => leaf.readsMessages);
 }
@@ -139,7 +139,7 @@ function readGroup(reading: TreeReading, members: Members, level: number): Group
   if (place.value.length === 0) return addIssue(reading, `${place.path} must have at least 1 item`);
   const conditions: Condition[] = [];
   for (const [index, value] of place.value.entries()) {
-    // What comes after is not looked at: an input may have as many leaves as fit into a body.
+    // The rest is not read: an input may have as many leaves as fit into a body.
     if (reading.leafCount > leavesMax) return null;
     const condition = readCondition(reading, { value, path: `${place.path}[${index}]` }, level + 1);
     if (condition !== null) conditions.push(condition);

@@ -10,14 +10,15 @@ export type SegmentUpkeepTools = MembershipTools & {
 
 /** How many organizations are looked for at once. */
 const defaultOrganizationsMax = 100;
-/** Where other nodes keep the members of all organizations that have work: it may be there still when they are done. */
+/** Pause if other nodes are working on all organizations that have work: some may be left when they finish. */
 const busyPauseMs = 1_000;
-/** An organization in which it failed is left alone for so long, and does not keep the others waiting. */
+/** An organization whose work failed is skipped for this time, so that it does not delay the others. */
 const failurePauseMs = 10_000;
 
 /**
- * Keeps the members of all segments, on any number of nodes: an organization's by one of them at a time. Following
- * and computing are chores of their own, so that a long computation keeps no other organization waiting.
+ * Keeps the members of all segments up to date. Any number of nodes may do so; one node at a time works on an
+ * organization. Following and computing are separate chores, so that a long computation does not delay other
+ * organizations.
  */
 export function startSegmentUpkeep(tools: SegmentUpkeepTools): { stop: () => Promise<void> } {
   const { database, clock } = tools;
@@ -48,11 +49,13 @@ type Scan = {
   find: (after: string | null, limit: number) => Promise<string[]>;
   /** Does a bounded piece of an organization's work. Returns whether there was any. */
   work: (organizationId: string, signal: AbortSignal) => Promise<boolean>;
-  /** When there will be work that nobody tells of. */
+  /** When the next work is due of which there is no notification. */
   findNextAt: () => Promise<Date | null>;
 };
 
-/** Goes from one organization to the next, so that none waits for those that always have work, or always fail. */
+/**
+ * Goes from one organization to the next, so that none waits for organizations that always have work, or always fail.
+ */
 function startScanning(tools: SegmentUpkeepTools, { name, find, work, findNextAt }: Scan) {
   const { organizationsMax = defaultOrganizationsMax } = tools;
   const rounds = createRounds(tools, name, work);
@@ -64,7 +67,7 @@ function startScanning(tools: SegmentUpkeepTools, { name, find, work, findNextAt
     topic: 'segments',
     work: async (signal) => {
       const ids = await find(after, organizationsMax);
-      // What was found or done in the whole round counts: there may be more organizations than one look shows.
+      // Counts over the whole round: there may be more organizations than one query returns.
       if (after === null) hasFoundAny = hasWorked = false;
       after = ids.length === organizationsMax ? (ids.at(-1) ?? null) : null;
       hasFoundAny ||= ids.length > 0;
@@ -75,7 +78,7 @@ function startScanning(tools: SegmentUpkeepTools, { name, find, work, findNextAt
   });
 }
 
-/** Goes from organization to organization; trouble in one of them is its own. */
+/** Goes from organization to organization; a failure in one does not affect the others. */
 function createRounds(
   tools: ChoreTools,
   name: string,

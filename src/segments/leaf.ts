@@ -10,7 +10,7 @@ export type Compiler = {
   at: Date;
 };
 
-/** Something of the organization that a condition speaks of. */
+/** Something of the organization that a condition refers to. */
 export type Reference = { kind: 'list' | 'tag' | 'segment' | 'property'; id: string };
 
 /** A condition without conditions below it, as far as it was checked. */
@@ -20,9 +20,9 @@ export type Leaf = {
   /** Over `contact`, a row of contacts: true or false, and never null. */
   compile: (compiler: Compiler) => Predicate;
   references: readonly Reference[];
-  /** Its answer changes as time passes, with nothing else changing. */
+  /** Its result changes as time passes, with no other change. */
   isTimeBound: boolean;
-  /** Its answer changes with what becomes of messages. */
+  /** Its result depends on the outcomes of messages. */
   readsMessages: boolean;
 };
 
@@ -35,12 +35,12 @@ export type LeafForm = {
 export type LeafType = {
   /** For the documentation: what it says of a contact, in a sentence or two. */
   description: string;
-  /** How it is called among the schemas of the API: `FieldCondition`. */
+  /** Its name among the schemas of the API: `FieldCondition`. */
   title: string;
   /** The forms that it may have: the schemas of its fields besides `type`, all of them required unless named. */
   forms: readonly LeafForm[];
   /** For the documentation: a condition of this type. */
   example: Readonly<Record<string, unknown>>;
-  /** Reads the fields besides `type`. Null if anything is wrong, which then stands among the issues. */
+  /** Reads the fields besides `type`. Null if anything is wrong; the issues then say what. */
   read: (reading: Reading, members: Members) => Omit<Leaf, 'given'> | null;
 };

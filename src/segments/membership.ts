@@ -29,23 +29,22 @@ import { makeUsersStale } from './staleness.ts';
 import * as store from './store.ts';
 
 /**
- * How segments get their members, and keep them.
+ * How the members of segments are found and kept up to date.
  *
- * A segment is *computed* when its conditions are new: all contacts are looked at, and its members are made those for
- * whom the conditions hold. From then on it is *followed*: every transaction that changes contacts leaves a row in
- * `contact_changes`, and only these contacts are looked at again, for all segments of the organization, those that
- * others use before their users. So does every transaction that writes what became of a message, in organizations with
- * a segment that reads messages: the computation marks such a segment. Conditions that speak of time change without
- * anything being written: their segments are computed again now and then, and again only those who came or went are
- * written.
+ * A segment is *computed* when its conditions are new: all contacts are evaluated, and those for whom the conditions
+ * are true become its members. From then on it is *followed*: every transaction that changes contacts inserts a row
+ * into `contact_changes`, and only these contacts are evaluated again, for all segments of the organization. A segment
+ * that others use comes before its users. Transactions that write the outcome of a message insert such a row too, in
+ * organizations with a segment that reads messages: the computation marks such a segment. Conditions on time change
+ * without any write: their segments are computed again now and then, and only differences are written.
  *
- * One node at a time keeps the members of an organization, under an advisory lock that ends with its transaction;
- * whoever computes waits for it, and whoever follows passes on. A change is taken off in the transaction that follows
- * it, so that after a crash it is followed again, to the same result. A change that is committed while a segment is
- * computed is followed afterwards, so that what the computation did not see is not lost.
+ * One node at a time writes the members of an organization, under an advisory lock that ends with its transaction. A
+ * computation waits for the lock; following skips the organization instead. A change is deleted in the transaction that
+ * follows it, so that after a crash it is followed again, with the same result. A change that is committed while a
+ * segment is being computed is followed afterwards, so that it is not lost if the computation did not see it.
  *
- * A segment that is ready uses only segments that are ready. One that fails, or gets other conditions, takes those
- * that use it along: an exclusion that is empty because nobody computed it would let everybody in.
+ * A ready segment uses only ready segments. If a segment fails or gets other conditions, the segments that use it are
+ * no longer ready either: an exclusion that is empty because it was not computed would exclude no one.
  */
 export type MembershipTools = {
   database: Database;
@@ -55,12 +54,15 @@ export type MembershipTools = {
   followedMax?: number;
 };
 
-/** Contacts looked at in one transaction: fewer cost more of them, more keep the organization's other changes waiting. */
+/**
+ * Contacts evaluated in one transaction. With fewer, more transactions are needed; with more, other changes of the
+ * organization wait longer.
+ */
 const defaultFollowedMax = 5_000;
-/** Should it fail for a reason of its own, which nothing but a fault of ours would be. */
+/** Pause after a segment fails for a reason of its own, which only a bug of ours can cause. */
 const retryFailedMs = 600_000;
 
-/** Follows the oldest changes of an organization. Returns false if there were none, or another node is at it. */
+/** Follows the oldest changes of an organization. Returns false if there were none, or another node is doing it. */
 export async function followChanges(tools: MembershipTools, organizationId: string): Promise<boolean> {
   try {
     return await tools.database.asOrganizations([organizationId], async (transaction) => {
@@ -69,7 +71,7 @@ export async function followChanges(tools: MembershipTools, organizationId: stri
       const contactIds = await takeContactChanges(transaction, organizationId, contactsMax);
       if (contactIds.length === 0) return false;
       const segments = await store.listKeptSegments(transaction, organizationId);
-      // One that is still to be computed will look at all contacts, these among them.
+      // A segment that is still to be computed will evaluate all contacts, including these.
       const ready = usedFirst(segments).filter(({ isReady }) => isReady);
       if (ready.length === 0) return true;
       const context = await loadContext(transaction, organizationId, ready);
@@ -78,7 +80,7 @@ export async function followChanges(tools: MembershipTools, organizationId: stri
     });
   } catch (cause) {
     if (!(cause instanceof RefreshError)) throw cause;
-    // Without it, the others are followed the next time.
+    // Next time the others are followed without it.
     await failSegment(tools, cause);
     return true;
   }
@@ -101,7 +103,7 @@ async function loadContext(
   return { properties, sets, campaignMessages };
 }
 
-/** A segment failed by itself: nothing that stands in the way of all of them. */
+/** One segment failed, for a reason that does not concern the others. */
 class RefreshError extends Error {
   readonly segment: store.KeptSegment;
   constructor(segment: store.KeptSegment, cause: unknown) {
@@ -110,7 +112,7 @@ class RefreshError extends Error {
   }
 }
 
-/** Makes the members of a segment those contacts, among the given ones or all, for whom its conditions hold. */
+/** Updates the members of a segment, for the given contacts or for all, to those for whom its conditions are true. */
 async function refresh(
   tools: MembershipTools,
   transaction: Transaction,
@@ -148,16 +150,18 @@ async function failSegment(tools: MembershipTools, { segment, cause }: RefreshEr
 
 /** A million contacts take seconds; a hundred conditions on messages may take minutes. */
 const computeTimeoutMs = 300_000;
-/** Segments that change with time are computed so often, as long as that costs less than a twentieth of a core. */
+/** Segments that depend on time are computed this often, as long as that costs less than a twentieth of a core. */
 const againMs = 60_000;
 const restsPerWork = 20;
 const restMaxMs = 3_600_000;
 /**
- * A segment that reads messages is computed once more after it was marked, since what was written by transactions that
- * had not seen the mark yet is told by nobody. None of those takes that long.
+ * A segment that reads messages is computed once more this long after it was marked, since transactions that had not
+ * seen the mark insert no changes. No such transaction takes longer than this.
  */
 const unmarkedMs = 60_000;
-/** And daily, for what nodes of a release that tells nothing wrote while another took their place. */
+/**
+ * It is also computed daily, for outcomes written during an upgrade by nodes of a release that inserts no such changes.
+ */
 const retoldMs = 86_400_000;
 
 /** Computes the segment of an organization that is due. Returns false if there is none. */
@@ -189,7 +193,7 @@ export async function computeNext(
   }
 }
 
-/** It was deleted, or got other conditions, while it was computed: nothing of that may stay. */
+/** The segment was deleted, or got other conditions, while it was being computed: the result is discarded. */
 class SupersededError extends Error {}
 
 async function compute(
@@ -217,7 +221,7 @@ async function compute(
   if (hasChanged || !segment.isReady) await store.computeUsers(transaction, segment, at);
 }
 
-/** Until everything is looked at again; null where changes say all that there is to know. */
+/** How long until all contacts are evaluated again; null if following changes is enough. */
 function pauseAfter(segment: store.KeptSegment, condition: Condition, workMs: number): number | null {
   const pausesMs = [];
   if (isTimeBound(condition)) pausesMs.push(Math.min(Math.max(againMs, workMs * restsPerWork), restMaxMs));
@@ -225,7 +229,7 @@ function pauseAfter(segment: store.KeptSegment, condition: Condition, workMs: nu
   return pausesMs.length === 0 ? null : Math.min(...pausesMs);
 }
 
-/** Ends a long statement when the signal comes: what it did is undone, and done again by whoever comes next. */
+/** Cancels a long statement when the signal aborts. Its work is rolled back, and another node does it again. */
 async function stopWithSignal(
   database: Database,
   transaction: Transaction,
@@ -243,7 +247,7 @@ async function stopWithSignal(
     await work();
   } finally {
     signal.removeEventListener('abort', cancel);
-    // The connection is somebody else's afterwards: it must not be cancelled then.
+    // The connection goes back to the pool afterwards, and a statement of its next user must not be cancelled.
     await cancelling;
   }
 }
@@ -252,7 +256,10 @@ function isDue(atMs: number) {
   return (segment: store.KeptSegment) => segment.computeAt !== null && segment.computeAt.getTime() <= atMs;
 }
 
-/** Each behind those that it uses. There are no cycles: no conditions are accepted that would make one. */
+/**
+ * Orders segments so that each follows those that it uses. There are no cycles, since conditions that would make one
+ * are refused.
+ */
 export function usedFirst<Segment extends { id: string; usedIds: readonly string[] }>(
   segments: readonly Segment[],
 ): Segment[] {

@@ -28,7 +28,7 @@ export type Place = { value: unknown; path: string };
 /** An object of the input whose members are read one by one. */
 export type Members = { fields: Readonly<Record<string, unknown>>; path: string };
 
-/** More issues than this help nobody, and the list is sent back to the client. */
+/** More issues than this do not help, and the list is sent back to the client. */
 const issuesMax = 50;
 
 /** Longer than anything that a contact holds, so that nothing that could match is refused. */
@@ -58,7 +58,7 @@ export function findMember(members: Members, name: string): Place | null {
   return { value: members.fields[name], path: `${members.path}.${name}` };
 }
 
-/** A typo in the name of a field must not quietly describe other people. */
+/** A mistyped field name must not silently select other contacts. */
 export function refuseOtherMembers(reading: Reading, members: Members, names: readonly string[]): void {
   for (const name of Object.keys(members.fields)) {
     if (names.includes(name)) continue;
@@ -135,7 +135,7 @@ export function itemsSchema(items: Schema, itemsMax: number): Schema {
   return { type: 'array', items, minItems: 1, maxItems: itemsMax };
 }
 
-/** Reads every item, so that all that is wrong is listed at once. */
+/** Reads every item, so that all errors are listed at once. */
 export function readItems<Item>(
   reading: Reading,
   { value, path }: Place,
@@ -185,7 +185,7 @@ const unitsMs = { minute: 60_000, hour: 3_600_000, day: 86_400_000, week: 604_80
 
 const units = Object.keys(unitsMs) as (keyof typeof unitsMs)[];
 
-/** Nothing here is older; and a time that far back is still one that PostgreSQL can tell. */
+/** No data is older, and PostgreSQL can still represent a time that far back. */
 const periodDaysMax = 3_650;
 
 /** What `readPeriodMs` takes; that it is at most ten years is beyond a schema. */

@@ -43,9 +43,9 @@ const segmentInUse = defineError(
 );
 
 export type SegmentRouteTools = SegmentTools & {
-  /** Told after conditions were given that are to be computed. */
+  /** Called after conditions were saved that must be computed. */
   onChanged: () => void;
-  /** Told after a segment was deleted, whose members are to be removed. */
+  /** Called after a segment was deleted, whose members must be removed. */
   onDeleted: () => void;
 };
 

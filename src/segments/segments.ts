@@ -39,7 +39,7 @@ export type SegmentOutcome =
   | { kind: 'limit_reached' }
   | { kind: 'not_found' };
 
-/** What conditions mean depends on what the organization has: its properties, its sets and its campaigns. */
+/** Parses conditions, which may refer to the organization's properties, sets and campaigns. */
 export async function readConditions(
   connection: Connection,
   organizationId: string,
@@ -61,12 +61,12 @@ export async function readConditions(
   });
 }
 
-/** Each of them is looked at with every contact that changes, whatever a plan allows. */
+/** Every segment is evaluated for every contact that changes, so the limit does not depend on the plan. */
 const segmentsMax = 1_000;
 /** As JSON. A page has a hundred segments, and a worker reads all of an organization's at once. */
 const conditionsLengthMax = 32_768;
 
-/** It has no members until they are computed. */
+/** The new segment has no members until it is computed. */
 export async function createSegment(
   tools: SegmentTools,
   organizationId: string,
@@ -97,7 +97,7 @@ export async function createSegment(
   );
 }
 
-/** With other conditions its members are computed anew. */
+/** If the conditions change, the members are computed again. */
 export async function updateSegment(
   tools: SegmentTools,
   segment: store.SegmentKey,
@@ -141,7 +141,7 @@ async function orRefused(work: Promise<SegmentOutcome>): Promise<SegmentOutcome>
   }
 }
 
-/** Takes back what the transaction has done so far. */
+/** Thrown to roll the transaction back. */
 class RefusedConditions extends Error {
   readonly issues: readonly string[];
   constructor(issues: readonly string[]) {
@@ -155,7 +155,7 @@ function foundAgain(segment: store.SegmentRow | null): SegmentOutcome {
   return { kind: 'done', segment };
 }
 
-/** What the conditions speak of was there a moment ago; that it still is, is what the hold makes sure of. */
+/** What the conditions refer to existed a moment ago. The hold makes sure that it still does. */
 async function holdReferences(
   transaction: Transaction,
   segment: store.SegmentKey,
@@ -184,13 +184,13 @@ export async function deleteSegment(
 }
 
 const sampleSize = 10;
-/** Longer than a person would wait; whoever must know saves the segment. */
+/** Longer than a person would wait. To count more, save the segment. */
 const previewTimeoutMs = 10_000;
 
 export type Preview =
   | { kind: 'counted'; count: number; sample: Awaited<ReturnType<typeof listContactsByIds>> }
   | { kind: 'invalid'; issues: readonly string[] }
-  /** Another one of the organization runs: each looks at all contacts. */
+  /** Another preview of the organization is running. Each reads all contacts. */
   | { kind: 'busy' };
 
 export async function previewConditions(

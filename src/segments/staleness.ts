@@ -2,7 +2,7 @@ import { setReadiness } from '../audience/audience.ts';
 import type { Transaction } from '../platform/postgres/database.ts';
 import * as store from './store.ts';
 
-/** What they found with a segment that is not ready (any more) does not hold. */
+/** Marks the segments that use this one as not ready: while it is not ready, their members may be wrong. */
 export async function makeUsersStale(transaction: Transaction, segment: store.SegmentKey): Promise<void> {
   const { organizationId } = segment;
   const ids = await store.findUsers(transaction, segment);

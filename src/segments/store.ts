@@ -42,7 +42,7 @@ export async function findSegment(connection: Connection, segment: SegmentKey): 
   return row ?? null;
 }
 
-/** One row more than the page holds, read off the primary key. `search` is looked for anywhere in the name. */
+/** Returns one row more than the page holds, by the primary key. `search` matches anywhere in the name. */
 export async function listSegments(
   connection: Connection,
   wanted: { organizationId: string; search?: string; page: Page },
@@ -61,7 +61,10 @@ export async function listSegments(
   );
 }
 
-/** One organization's segments are made and changed one after the other: their limit and their order hang on it. */
+/**
+ * Makes changes to an organization's segments wait for each other: the limit of segments and the absence of cycles
+ * depend on it.
+ */
 export async function lockSegments(transaction: Connection, organizationId: string): Promise<void> {
   await lockName(transaction, `segments of ${organizationId}`);
 }
@@ -138,7 +141,7 @@ export async function usesSegment(
 }
 
 /**
- * Organizations whose contacts changed, behind `after`; reads one change of each by skipping from one organization to
+ * Organizations after `after` whose contacts changed. Reads one change of each, by skipping from one organization to
  * the next.
  */
 export async function findChangedOrganizations(
@@ -176,8 +179,8 @@ export async function findChangedOrganizations(
 }
 
 /**
- * Organizations with segments to be computed, after `after`, however many segments each of them has. By
- * segments_compute_at: in an order that it does not have, so that all that are due are read, and no more.
+ * Organizations with segments to be computed, after `after`, however many segments each of them has. Uses the index
+ * segments_compute_at: the order differs from the index's, so that all due segments are read, and no others.
  */
 export async function findOrganizationsToCompute(
   connection: Connection,
@@ -207,12 +210,15 @@ export async function findNextComputeAt(connection: Connection): Promise<Date | 
   return row?.compute_at ?? null;
 }
 
-/** Whether nobody else keeps the members of this organization's segments; holds that until the transaction ends. */
+/**
+ * Tries to lock the members of the organization's segments until the transaction ends. Returns false if another node
+ * has the lock.
+ */
 export async function tryLockMembers(transaction: Connection, organizationId: string): Promise<boolean> {
   return tryLockName(transaction, `segment members of ${organizationId}`);
 }
 
-/** The same, waiting for whoever has it: those who only try stand behind. */
+/** The same, but waits for the lock. Nodes that only try do not get it in the meantime. */
 export async function lockMembers(transaction: Connection, organizationId: string): Promise<void> {
   await lockName(transaction, `segment members of ${organizationId}`);
 }
@@ -234,8 +240,8 @@ export async function cancelStatement(connection: Connection, backendPid: number
 const previewsMax = 3;
 
 /**
- * Whether no other preview of the organization runs, and not too many of all organizations; holds that until the
- * transaction ends.
+ * Tries to lock a preview until the transaction ends. Returns false if another one of the organization is running, or
+ * too many of all organizations.
  */
 export async function tryLockPreview(transaction: Connection, organizationId: string): Promise<boolean> {
   const [row] = await transaction.rows(
@@ -256,12 +262,12 @@ export async function tryLockPreview(transaction: Connection, organizationId: st
 export type KeptSegment = SegmentKey & {
   conditions: unknown;
   revision: number;
-  /** Whether its members are those of its conditions, as far as changes were followed. */
+  /** Whether its members match its conditions, as far as changes were followed. */
   isReady: boolean;
   computeAt: Date | null;
-  /** Whether its contacts are told of when something becomes of a message to them. */
+  /** Whether outcomes of messages insert changes for this segment. */
   isToldOfMessages: boolean;
-  /** The segments that its conditions speak of. */
+  /** The segments that its conditions refer to. */
   usedIds: string[];
 };
 
@@ -335,7 +341,7 @@ export async function markFailed(
   );
 }
 
-/** Those that use this one are looked at again, as soon as may be. */
+/** The segments that use this one are computed as soon as possible. */
 export async function computeUsers(connection: Connection, segment: SegmentKey, at: Date): Promise<void> {
   await connection.rows(
     unpreparedStatement(
@@ -350,7 +356,7 @@ export async function computeUsers(connection: Connection, segment: SegmentKey, 
   );
 }
 
-/** Until those that it uses are ready: then `computeUsers` takes it up again. */
+/** The segment waits until those that it uses are ready; `computeUsers` then schedules it again. */
 export async function waitForUsed(connection: Connection, segment: SegmentKey): Promise<void> {
   await connection.rows(
     unpreparedStatement('update segments set compute_at = null where organization_id = $1 and id = $2'),
@@ -376,7 +382,7 @@ export async function findUsers(connection: Connection, segment: SegmentKey): Pr
   return rows.map(({ id }) => id);
 }
 
-/** Their members were found with what does not hold any more. */
+/** Their members are based on conditions that no longer apply. */
 export async function markStale(
   connection: Connection,
   organizationId: string,

@@ -23,8 +23,8 @@ import {
 } from '../reading.ts';
 
 /**
- * What is known of the messages of a channel at a contact's address. Nobody sees whether a text was read; it is
- * `delivered` by its receipt, and `bounced` where the receipt says that it could not be.
+ * What can be known of the messages of a channel. Opens and clicks of texts are unknown; a text is `delivered` or
+ * `bounced` according to its receipt.
  */
 const actionsByChannel: Readonly<Record<SendingChannel, readonly EngagementAction[]>> = {
   email: engagementActions,
@@ -84,7 +84,7 @@ export const messageCondition: LeafType = {
   },
 };
 
-/** A draft has no message yet that could have come to anybody. */
+/** A draft has no message yet. */
 function readCampaign(
   reading: Reading,
   place: Place,

@@ -24,7 +24,7 @@ import {
 
 /**
  * Each type's operators, and how its values come out of the text that JSON holds for them. A property keeps its type,
- * and its number is never given again, so that every value under it has that type and can be cast.
+ * and its number is never reused, so every value stored under it has that type and can be cast.
  */
 const types: Readonly<Record<PropertyType, { type: ValueType; toSqlValue: (text: string) => string }>> = {
   string: { type: textType((text) => text), toSqlValue: (text) => text },
@@ -49,7 +49,7 @@ export const propertyCondition: LeafType = {
     const place = takeMember(reading, members, 'key');
     const property = place === null ? null : readProperty(reading, place);
     if (property === null) {
-      // Which fields it may have hangs on the type of the property.
+      // The allowed fields depend on the type of the property.
       refuseOtherMembers(reading, members, ['type', 'key', 'operator', 'value']);
       return null;
     }

@@ -11,9 +11,9 @@ import {
 } from '../reading.ts';
 
 /**
- * What a value is compared by. A file here holds the operators of one type; this one what they have in common:
- * whether there is a value at all, and negation. Only what holds is written down for each type. A negative operator
- * is the same with the answer turned round, and so matches contacts without a value too.
+ * Operators that compare a value. Each other file here has the operators of one type; this one has what they share: the
+ * test for a value, and negation. Each type defines positive operators only. A negative operator is the negation of a
+ * positive one, and so matches contacts without a value too.
  */
 
 /** A comparison that was read. */
@@ -39,7 +39,7 @@ export type OperandReader = {
 export type ValueType = {
   withValue: Readonly<Record<string, OperandReader>>;
   withoutValue: Readonly<Record<string, Comparison>>;
-  /** By the negative operator, the one whose answer it turns round. */
+  /** For each negative operator, the positive one that it negates. */
   negations: Readonly<Record<string, string>>;
 };
 

@@ -5,8 +5,8 @@ import { comparison, type OperandReader, type ValueType } from './operator.ts';
 const textsMax = 500;
 
 /**
- * Texts are compared as they stand, case and all. `toKey` brings an operand into the form that the values are kept
- * in, where that is not the one that people write.
+ * Texts are compared as they are stored, case-sensitively. `toKey` converts an operand to the form in which the values
+ * are stored, if it differs from the one that people write.
  */
 export function textType(toKey: (text: string) => string): ValueType {
   const readKey = (reading: Reading, operand: Place) => {
@@ -33,7 +33,7 @@ export function textType(toKey: (text: string) => string): ValueType {
             : comparison((value, { bind }) => `${value} = any (${bind(keys)}::text[])`);
         },
       },
-      // None of these is a pattern: what means something in one would have to be escaped.
+      // None of these uses a pattern, in which special characters would have to be escaped.
       contains: withText((value, key) => `strpos(${value}, ${key}) > 0`),
       starts_with: withText((value, key) => `starts_with(${value}, ${key})`),
       ends_with: withText((value, key) => `right(${value}, length(${key})) = ${key}`),
