@@ -76,6 +76,15 @@ module.exports = {
       to: { path: '^src/config\\.ts' },
     },
     {
+      name: 'providers-are-known-by-their-registry',
+      comment:
+        'A provider is a folder and a line in its registry: whatever needs more of it belongs in its definition.',
+      severity: 'error',
+      from: { path: '^src/', pathNot: '^src/channels/[^/]+/providers/' },
+      // What is lent to a provider may be said in its own types.
+      to: { path: '^src/channels/[^/]+/providers/[^/]+/', dependencyTypesNot: ['type-only'] },
+    },
+    {
       name: 'channels-take-values-and-give-values',
       comment: 'A channel knows no database, queue or HTTP server.',
       severity: 'error',

@@ -83,6 +83,18 @@ const wrongImports: readonly (readonly [what: string, file: string, target: stri
     'platform/queue/lease.ts',
     'channels-take-values-and-give-values',
   ],
+  [
+    'of a provider past its registry',
+    'roles/worker.ts',
+    'channels/email/providers/smtp/smtp.ts',
+    'providers-are-known-by-their-registry',
+  ],
+  [
+    'of a provider from its own channel',
+    'channels/sms/sms.ts',
+    'channels/sms/providers/smpp/url.ts',
+    'providers-are-known-by-their-registry',
+  ],
   ['of a channel from pg', 'channels/email/email.ts', 'pg', 'channels-take-values-and-give-values'],
   [
     'of a channel from fastify',
@@ -126,6 +138,9 @@ test('imports along the arrows, through front doors and within a room, are not r
     'messages/messages.ts': ['messages/store.ts', 'accounts/accounts.ts', 'channels/email/email.ts'],
     'accounts/accounts.ts': ['accounts/store.ts', 'platform/postgres/database.ts'],
     'channels/email/email.ts': ['platform/clock.ts'],
+    'roles/worker.ts': ['channels/email/providers/registry.ts'],
+    'channels/email/providers/registry.ts': ['channels/email/providers/mx/definition.ts'],
+    'channels/email/providers/mx/mx.ts': ['channels/email/providers/smtp/pool.ts'],
     'platform/postgres/database.ts': ['pg'],
   });
   expect(await cruise(directory)).toEqual([]);

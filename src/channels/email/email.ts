@@ -36,7 +36,7 @@ export {
 } from './mime.ts';
 export { insertPreviewText } from './preview-text.ts';
 export type { EmailHandOff, EmailProvider } from './provider.ts';
-export { findMxRoute, type MxRoute } from './providers/mx/route.ts';
+export { findMxRoute, type MxRoute } from './mx-route.ts';
 export { makeTextPart } from './text-part.ts';
 export {
   type EmailRendering,

@@ -1,7 +1,7 @@
 import { isIP } from 'node:net';
 import ipaddr from 'ipaddr.js';
 import type { Resolver } from '../../../../platform/dns/dns.ts';
-import { describeFailure } from './route.ts';
+import { describeFailure } from '../../mx-route.ts';
 
 /** From the name of a mail host to the addresses at which it may be called. */
 

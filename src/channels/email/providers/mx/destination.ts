@@ -9,7 +9,7 @@ import { createPace } from './pace.ts';
 import type { Pace } from './pace.ts';
 import { reachHosts, wordsOf } from './reach.ts';
 import type { ReachFailure, ReachTools } from './reach.ts';
-import type { MxHost } from './route.ts';
+import type { MxHost } from '../../mx-route.ts';
 
 /**
  * The mail hosts that take mail for one domain or, where they are a provider's, for thousands: its connections, its

@@ -8,7 +8,7 @@ import type { SinkAction, SinkStep, SmtpSinkOptions } from '../../../../../test/
 import type { SendOutcome } from '../../../outcome.ts';
 import type { EmailHandOff, EmailProvider } from '../../provider.ts';
 import { createMxProvider } from './mx.ts';
-import { findMxRoute } from './route.ts';
+import { findMxRoute } from '../../mx-route.ts';
 import type { MxProviderOptions } from './mx.ts';
 
 const open: (() => Promise<unknown>)[] = [];

@@ -11,13 +11,13 @@ import { createDnsWatch } from './dns-watch.ts';
 import type { DnsWatch } from './dns-watch.ts';
 import { hasRoute } from './network.ts';
 import { wordsOf } from './reach.ts';
-import { findMxRoute } from './route.ts';
-import type { MxHost, MxRoute } from './route.ts';
+import { findMxRoute } from '../../mx-route.ts';
+import type { MxHost, MxRoute } from '../../mx-route.ts';
 
 /**
  * Mail straight to the recipient's own mail servers (RFC 5321 §5).
  *
- * A hand-off asks DNS for its domain's route (route.ts) and goes to the destination (destination.ts) that stands
+ * A hand-off asks DNS for its domain's route (../../mx-route.ts) and goes to the destination (destination.ts) that stands
  * for the hosts of that route: domains of one mail provider share its connections, its limits and its pauses. The
  * destination reaches its hosts (reach.ts) and keeps connections in a pool (../smtp/pool.ts); what is promised of a
  * single transaction is in ../smtp/transactions.ts.

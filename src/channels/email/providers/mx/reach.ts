@@ -7,7 +7,7 @@ import { classifyReply } from '../../replies.ts';
 import { openSmtpConnection } from '../smtp/opening.ts';
 import type { OpeningFailure, SmtpConnection } from '../smtp/opening.ts';
 import { findHostAddresses, isSelfAddress } from './addresses.ts';
-import type { MxHost } from './route.ts';
+import type { MxHost } from '../../mx-route.ts';
 
 /**
  * A connection to one of the hosts that take mail for a domain: host by host in the order of their preference,

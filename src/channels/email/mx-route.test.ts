@@ -1,11 +1,11 @@
 import fc from 'fast-check';
 import { afterEach, expect, test } from 'vitest';
-import { startDnsServer } from '../../../../../test/support/dns-server.ts';
-import type { DnsFailure, DnsNameRecords, DnsRecords } from '../../../../../test/support/dns-server.ts';
-import { systemClock } from '../../../../platform/clock.ts';
-import { createResolver } from '../../../../platform/dns/dns.ts';
-import { findMxRoute } from './route.ts';
-import type { MxRoute } from './route.ts';
+import { startDnsServer } from '../../../test/support/dns-server.ts';
+import type { DnsFailure, DnsNameRecords, DnsRecords } from '../../../test/support/dns-server.ts';
+import { systemClock } from '../../platform/clock.ts';
+import { createResolver } from '../../platform/dns/dns.ts';
+import { findMxRoute } from './mx-route.ts';
+import type { MxRoute } from './mx-route.ts';
 
 const open: (() => unknown)[] = [];
 

@@ -1,4 +1,4 @@
-import type { DnsAnswer, MxRecord, Resolver } from '../../../../platform/dns/dns.ts';
+import type { DnsAnswer, MxRecord, Resolver } from '../../platform/dns/dns.ts';
 
 /** Where mail for a domain goes (RFC 5321 §5.1, RFC 7505). Asks DNS, and opens no connection. */
 
