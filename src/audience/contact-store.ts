@@ -75,7 +75,7 @@ function parametersOf({ organizationId, id, values, at }: WrittenContact): unkno
   ];
 }
 
-/** Which field it is that an index holds unique; undefined for an index of anything else. */
+/** The field that a unique index is for; undefined for other indexes. */
 export function identifierOfIndex(index: string | undefined): ContactIdentifier | undefined {
   return contactIdentifiers.find((field) => index === `contacts_${field}`);
 }
@@ -92,7 +92,7 @@ export async function findContact(connection: Connection, contact: ContactKey): 
   return row ?? null;
 }
 
-/** Whom an address of the channel belongs to now; each belongs to one contact at most. */
+/** The contact that has an address of the channel now; an address belongs to one contact at most. */
 export async function findAddressHolder(
   connection: Connection,
   channel: SendingChannel,
@@ -109,7 +109,7 @@ export async function findAddressHolder(
   return row ?? null;
 }
 
-/** Keeps others from changing or deleting it until the transaction ends. */
+/** Locks the contact against changes and deletion until the transaction ends. */
 export async function lockContact(connection: Connection, contact: ContactKey): Promise<ContactRow | null> {
   const [row] = await connection.rows(
     unpreparedStatement<ContactRow>(
@@ -123,7 +123,7 @@ export async function lockContact(connection: Connection, contact: ContactKey): 
   return row ?? null;
 }
 
-/** For a contact that is locked. */
+/** The contact must be locked. */
 export async function updateConsents(
   transaction: Connection,
   contact: ContactKey & { unsubscribedChannels: readonly Channel[]; at: Date },
@@ -154,7 +154,9 @@ const selectByIdentifiers = statement<{ id: string }>(
    limit 1`,
 );
 
-/** By the first identifier that finds one, in their order; each as it is compared, null if it is not asked for. */
+/**
+ * Finds a contact by the first identifier that matches, in their order. Each is normalised, or null if it is not given.
+ */
 export async function findByIdentifiers(
   connection: Connection,
   organizationId: string,
@@ -167,12 +169,12 @@ export async function findByIdentifiers(
   return row?.id ?? null;
 }
 
-/** With the addresses that it could be written to at, as they are compared. */
+/** A contact with its addresses, normalised. */
 export type DeletedContact = { id: string; addresses: string[] };
 
 const addressesOfDeleted = contactAddresses.map((field) => contactFields[field].key).join(', ');
 
-/** Takes the memberships along. Sorted, so that two transactions cannot deadlock. */
+/** Deletes their memberships too. Sorted, so that two transactions cannot deadlock. */
 export async function deleteContacts(
   connection: Connection,
   organizationId: string,
@@ -207,7 +209,7 @@ const insertChange = statement(
   'insert into contact_changes (organization_id, id, contact_ids) values ($1, $2, $3)',
 );
 
-/** Tells whoever keeps segments that these contacts, or what they belong to, have changed. */
+/** Records for segments that these contacts or their memberships have changed. */
 export async function insertContactChange(
   connection: Connection,
   change: ContactKey & { contactIds: readonly string[] },
@@ -215,7 +217,10 @@ export async function insertContactChange(
   await connection.rows(insertChange, [change.organizationId, change.id, change.contactIds]);
 }
 
-/** Whom a message went to: the contact if it was a campaign's, and the normalised address that it had then. */
+/**
+ * The recipient of a message: the contact if the message was a campaign's, and the normalised address that it was sent
+ * to.
+ */
 export type MessagedContact = { organizationId: string; contactId: string | null; addressKey: string };
 
 /** Finds contacts by their primary key and by the indexes of their addresses. */
@@ -246,9 +251,9 @@ const insertRecipientChanges = statement(
 );
 
 /**
- * Tells whoever keeps segments that something became of messages to these contacts, in one row an organization: to
- * those that they were sent for, and to those that have the addresses now. Returns whether there are any such contacts.
- * In a transaction by index.
+ * Records for segments that messages to these contacts have new outcomes, in one row for each organization: for the
+ * contacts that the messages were sent for, and for those that have the addresses now. Returns whether there are any
+ * such contacts. The transaction must plan by indexes (`continueByIndex`).
  */
 export async function insertChangesOfRecipients(
   transaction: Connection,
@@ -287,9 +292,8 @@ export async function insertErasures(
 }
 
 /**
- * Takes the oldest changes of an organization off and returns the contacts that they speak of, each once: as many
- * changes as speak of `contactsMax` contacts, or one. Whoever takes
- * them has the lock under which segments are kept.
+ * Deletes the oldest changes of an organization and returns the contacts that they name, each once: as many changes as
+ * name `contactsMax` contacts, or one. The caller must hold the lock for the members of segments.
  */
 export async function takeContactChanges(
   transaction: Connection,
@@ -341,8 +345,8 @@ export async function findContacts(
 export type ContactBar = 'contact_deleted' | 'no_address' | 'unsubscribed';
 
 /**
- * By the primary key of contacts, and by the index of their addresses for those who have moved: for all others the
- * address looked for is null, and costs nothing.
+ * Uses the primary key of contacts, and the index of their addresses for contacts whose address changed: for all others
+ * the address searched for is null, which costs nothing.
  */
 function selectBarred(channel: SendingChannel): Statement<{ position: number; bar: ContactBar }> {
   const { key } = addressColumns[channel];
@@ -367,9 +371,9 @@ function selectBarred(channel: SendingChannel): Statement<{ position: number; ba
 }
 
 /**
- * Those of the contacts, by index, that are gone, have no address on the channel any more or have unsubscribed from it.
- * Whoever has another address by now is still written to at the old one, unless that belongs to somebody else who has
- * unsubscribed.
+ * Those of the contacts, as indexes, that were deleted, have no address on the channel any more, or have unsubscribed
+ * from it. A contact whose address changed is still written to at the old one, unless that now belongs to another
+ * contact who has unsubscribed.
  */
 export async function findBarredContacts(
   connection: Connection,

@@ -18,7 +18,7 @@ export type ContactTools = { database: Database; clock: Clock; newId: NewId; sec
 
 type Refusal =
   | { kind: 'invalid'; issues: readonly string[] }
-  /** Another contact of the organization has it. */
+  /** Another contact of the organization has the identifier. */
   | { kind: 'taken'; field: ContactIdentifier };
 
 export async function createContact(
@@ -66,7 +66,7 @@ function listUnknown(
   );
 }
 
-/** As they are read back: each once, in the order of their making. */
+/** The ids as they are stored: each once, in the order of creation. */
 function sorted(ids: readonly string[]): string[] {
   return [...new Set(ids.map((id) => id.toLowerCase()))].sort();
 }
@@ -127,10 +127,10 @@ export type ContactPage = {
   show: (row: store.ContactRow) => ContactRecord;
 };
 
-/** What lists of contacts may be filtered by, besides what `ContactFilter` has. */
+/** Filters for lists of contacts, in addition to those of `ContactFilter`. */
 export type SetFilter = { listId?: string; tagId?: string; segmentId?: string };
 
-/** A set that is unknown has no contacts; of a segment that is being computed nobody knows them. */
+/** An unknown set has no contacts. The contacts of a segment that is being computed are not known yet. */
 export async function listContacts(
   database: Database,
   wanted: {
@@ -173,7 +173,7 @@ function shouldNotBeShown(): never {
   throw new Error('an empty page has nothing to show');
 }
 
-/** Newest first; those that are not there are left out. */
+/** Newest first; ids that do not exist are left out. */
 export async function listContactsByIds(
   connection: Connection,
   organizationId: string,

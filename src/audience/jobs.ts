@@ -5,10 +5,13 @@ import { createPauses, pauseAfterFailureMs } from '../platform/queue/pauses.ts';
 import * as properties from './property-store.ts';
 import { removeMembersOfDeleted, takeDeletedSet } from './set-store.ts';
 
-/** Rows of one transaction: fewer cost more commits, more hold their locks for longer than a request should wait. */
+/**
+ * Rows in one transaction. With fewer, more commits are needed; with more, locks are held longer than a request should
+ * wait.
+ */
 const defaultMembersMax = 5_000;
 const defaultContactsMax = 5_000;
-/** Whoever began to write values before the deletion is done by then. */
+/** Transactions that began to write values before the deletion have ended by then. */
 const writersDoneMs = 60_000;
 
 export type ClearingTools = ChoreTools & {
@@ -18,8 +21,8 @@ export type ClearingTools = ChoreTools & {
 };
 
 /**
- * Clears up after lists, tags, segments and properties that were deleted, a bounded piece at a time. One where that
- * fails is put off by itself, so that it keeps no other, and no other organization's, from its turn.
+ * Removes what is left of deleted lists, tags, segments and properties, a bounded piece at a time. If that fails for
+ * one of them, only that one is postponed, so that it does not block others.
  */
 export function startClearing(tools: ClearingTools): { stop: () => Promise<void> } {
   const { database, clock, membersMax = defaultMembersMax, contactsMax = defaultContactsMax } = tools;
@@ -46,7 +49,7 @@ export function startClearing(tools: ClearingTools): { stop: () => Promise<void>
       const hadMembers = await sets.clearSome();
       const hadValues = await values.clearSome();
       if (hadMembers || hadValues) return 'at once';
-      // Those that are put off are looked for when the chore wakes by itself.
+      // Postponed ones are tried when the chore wakes by itself.
       const deletedAt = await properties.findFirstDeletedAt(database, values.listPutOff());
       return deletedAt && dateOf(deletedAt.getTime() + writersDoneMs);
     },
@@ -56,7 +59,7 @@ export function startClearing(tools: ClearingTools): { stop: () => Promise<void>
 type Deleted = { organizationId: string; id: string; deletedAt: Date };
 
 type Clearing<Item extends Deleted> = {
-  /** Names it in the log. */
+  /** Its name in the log. */
   what: string;
   /** The next one, of any organization, that is none of these. */
   take: (transaction: Transaction, exceptIds: readonly string[]) => Promise<Item | null>;
@@ -64,7 +67,7 @@ type Clearing<Item extends Deleted> = {
   clear: (transaction: Transaction, item: Item) => Promise<void>;
 };
 
-/** Each process puts off for itself: one that begins anew tries everything once. */
+/** Each process has its own list of postponed ones, so a new process tries everything once. */
 function createClearer<Item extends Deleted>(
   { database, clock, log }: ClearingTools,
   { what, take, clear }: Clearing<Item>,

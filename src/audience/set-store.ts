@@ -63,8 +63,8 @@ export async function findSet(connection: Connection, set: SetKey): Promise<SetR
 }
 
 /**
- * One row more than the page holds, read off contact_sets_kind. `search` is looked for anywhere in the name, which
- * no index helps with: people have hundreds of lists, not millions.
+ * Returns one row more than the page holds, by the index contact_sets_kind. `search` matches anywhere in the name,
+ * without an index: organizations have hundreds of lists, not millions.
  */
 export async function listSets(
   connection: Connection,
@@ -112,7 +112,7 @@ export async function updateSet(
   return rows.length === 0 ? null : findSet(connection, set);
 }
 
-/** Keeps it from being deleted, and from being held anew, until the transaction ends. */
+/** Locks the set until the transaction ends, so that it cannot be deleted and no new hold on it can be made. */
 export async function lockSet(connection: Connection, set: SetKey): Promise<boolean> {
   const rows = await connection.rows(
     unpreparedStatement(
@@ -126,7 +126,7 @@ export async function lockSet(connection: Connection, set: SetKey): Promise<bool
   return rows.length === 1;
 }
 
-/** From now on nobody sees it; its members are removed by `removeMembersOfDeleted`. */
+/** From now on the API does not show the set. `removeMembersOfDeleted` removes its members. */
 export async function markSetDeleted(connection: Connection, set: SetKey, at: Date): Promise<void> {
   await connection.rows(
     unpreparedStatement(
@@ -138,7 +138,10 @@ export async function markSetDeleted(connection: Connection, set: SetKey, at: Da
   );
 }
 
-/** The kinds and names of those sets that there are, and whether their members were computed; kept from being deleted if asked for. */
+/**
+ * The kinds and names of those of the sets that exist, and whether their members were computed. On request, the sets
+ * are locked against deletion.
+ */
 export async function findSets(
   connection: Connection,
   organizationId: string,
@@ -195,12 +198,12 @@ export async function listMemberLists(
   );
 }
 
-/** What became of the contacts that were to join or to leave a set. */
+/** What happened to the contacts that were to join or leave a set. */
 export type MembershipChange = { found: string[]; changed: string[] };
 
 /**
- * Set and contacts are kept from being deleted meanwhile: nobody would find what is left of them afterwards. Null if
- * the set was deleted before.
+ * Locks the set and the contacts against deletion: otherwise memberships of deleted ones could remain and never be
+ * removed. Null if the set is deleted already.
  */
 export async function insertMembers(
   connection: Connection,
@@ -234,7 +237,7 @@ export async function insertMembers(
   return row ?? null;
 }
 
-/** For a contact that was made in the same transaction, and sets that are kept from being deleted. */
+/** The contact must have been created in the same transaction, and the sets be locked against deletion. */
 export async function insertMemberships(
   connection: Connection,
   memberships: { organizationId: string; contactId: string; setIds: readonly string[] },
@@ -332,15 +335,15 @@ export async function removeMembersOfDeleted(
   );
 }
 
-/** What a holder uses: as long as it does, none of it can be deleted. */
+/** What a holder uses. None of it can be deleted while it is held. */
 export type Held = { kind: SetKind | 'property' | 'template'; id: string };
 
 export type Holder = { organizationId: string; kind: 'segment' | 'campaign'; id: string };
 
 /**
- * Makes this all that the holder holds. Locks what is to be held, so that nobody deletes it meanwhile; returns the
- * ids that are not there (any more), of which nothing was written then. Templates are another room's: whoever holds
- * one has locked it before.
+ * Replaces everything that the holder holds. Locks what is to be held, so that it cannot be deleted in the meantime. If
+ * some ids do not exist, returns these and writes nothing. Templates belong to another room: the caller must have
+ * locked them before.
  */
 export async function replaceHolds(
   transaction: Connection,
@@ -371,7 +374,7 @@ export async function replaceHolds(
   return [];
 }
 
-/** Keeps them from being deleted until the transaction ends; returns the ids of those that are there. */
+/** Locks them against deletion until the transaction ends, and returns the ids of those that exist. */
 export async function lockForHold(
   transaction: Connection,
   table: 'contact_sets' | 'contact_properties',
@@ -392,7 +395,7 @@ export async function lockForHold(
   return rows.map(({ id }) => id);
 }
 
-/** Who uses it, if anybody does; to be asked after it was locked. */
+/** Who uses it, if anything does. It must be locked before. */
 export async function findHolder(
   transaction: Connection,
   held: { organizationId: string; id: string },
@@ -412,7 +415,10 @@ export async function findHolder(
     : { organizationId: held.organizationId, kind: row.holder_kind, id: row.holder_id };
 }
 
-/** Whether the members of segments are there to be asked for. In the order of their ids, so that two cannot deadlock. */
+/**
+ * Sets whether the members of segments can be read. Locks in the order of the ids, so that two transactions cannot
+ * deadlock.
+ */
 export async function setReadiness(
   connection: Connection,
   sets: { organizationId: string; ids: readonly string[]; isReady: boolean },
@@ -439,7 +445,7 @@ const selectReaders = statement<{ organization_id: string }>(
   'audience_select_message_readers',
   `select wanted.organization_id
    from unnest($1::uuid[]) as wanted (organization_id)
-   -- A limit keeps each a look-up in contact_sets_reading, which holds no others.
+   -- The limit makes each a look-up in the index contact_sets_reading, which has only such segments.
    cross join lateral (
      select
      from contact_sets s
@@ -457,7 +463,10 @@ export async function findMessageReaders(
   return new Set(rows.map(({ organization_id }) => organization_id));
 }
 
-/** Says whether a segment reads messages: from then on whoever changes recipients tells of them. */
+/**
+ * Marks whether a segment reads messages. If it does, transactions that change recipients insert changes for it from
+ * then on.
+ */
 export async function markMessageReader(
   connection: Connection,
   { organizationId, id, readsMessages }: { organizationId: string; id: string; readsMessages: boolean },
@@ -489,9 +498,9 @@ export async function findHeldSets(
 }
 
 /**
- * Makes the members of a set those contacts for whom a predicate over `contact` holds; writes only who comes and who
- * goes. The predicate's values begin with the organization, the set, and the ids of the only contacts that are looked
- * at where `isPartial` says so. Nobody else may write the members of that set meanwhile.
+ * Makes the contacts for whom a predicate over `contact` is true the members of a set, and writes only differences. The
+ * predicate's values begin with the organization, the set, and, if `isPartial`, the ids of the contacts to which the
+ * update is limited. No other transaction may write the members of the set in the meantime.
  */
 export async function syncMembers(
   transaction: Connection,

@@ -5,13 +5,13 @@ import { isEqualDigest, type Secrets } from '../platform/secrets.ts';
 import type { Suppression, SuppressionReason } from './schema.ts';
 import * as store from './suppression-store.ts';
 
-/** What suppressions need: the hash keeps an address recognisable after the address itself was erased. */
+/** What suppressions need. The hash identifies an address after the address itself was erased. */
 export type SuppressionTools = { clock: Clock; secrets: Secrets };
 
 /** `address` is normalised: lower-case, domain as A-labels; or E.164; or what `toErasedKey` left of it. */
 export type SuppressedAddress = { organizationId: string; address: string };
 
-/** With the reason `unsubscribe`, that its owner wants nothing is kept beside whatever suppresses it already. */
+/** The reason `unsubscribe` is stored in addition to an existing suppression. */
 export async function addSuppressions(
   connection: Connection,
   tools: SuppressionTools,
@@ -42,7 +42,7 @@ export async function areSuppressed(
   return addresses.map((_address, index) => found.has(index));
 }
 
-/** Returns whether the address was suppressed. It still is if its owner wants nothing, whoever else said so before. */
+/** Returns whether the address was suppressed. If its owner has unsubscribed, it stays suppressed for that reason. */
 export async function removeSuppression(
   connection: Connection,
   tools: SuppressionTools,
@@ -56,7 +56,7 @@ export async function removeSuppression(
   });
 }
 
-/** Its owner wants something again; what else suppresses the address stays. */
+/** The owner has subscribed again; other suppressions of the address stay. */
 export async function takeBackOptOut(
   connection: Connection,
   tools: SuppressionTools,
@@ -87,8 +87,8 @@ export async function readSuppression(
 const erasedPrefix = 'erased:';
 
 /**
- * What stands in the place of an address that was erased. It tells nobody the address, and still suppresses it: a
- * complaint may come after the erasure.
+ * The text that replaces an erased address. It does not reveal the address, but can still suppress it: a complaint may
+ * come after the erasure.
  */
 export function toErasedKey({ secrets }: SuppressionTools, address: SuppressedAddress): string {
   return `${erasedPrefix}${hashAddress(secrets, address).toString('hex')}`;
@@ -98,13 +98,13 @@ function isErasedKey(address: string): boolean {
   return address.startsWith(erasedPrefix);
 }
 
-/** One organization's hashes tell nothing about another's. */
+/** The hashes of one organization reveal nothing about those of another. */
 function hashAddress(secrets: Secrets, { organizationId, address }: SuppressedAddress): Buffer {
   if (isErasedKey(address)) return Buffer.from(address.slice(erasedPrefix.length), 'hex');
   return secrets.keyedHash(`${organizationId} ${address}`, 'suppression');
 }
 
-/** Forgets how these addresses read, and keeps what hangs on them. */
+/** Deletes the readable form of these addresses, and keeps their suppressions. */
 export async function eraseSuppressedAddresses(
   connection: Connection,
   tools: SuppressionTools,

@@ -3,7 +3,7 @@ import { hasKeyOf } from '../platform/postgres/lookup.ts';
 import type { RecipientStatus } from './schema.ts';
 
 /**
- * Reports arrive late and out of order, so a report never lowers the rank of a status, except that `sent` ends
+ * Reports arrive late and out of order, so a report never lowers the rank of a status, except that `sent` can end
  * `delayed`. `bounced` and `failed` rank above `delivered`, because a server may take a message and return it
  * afterwards. `complained` replaces everything.
  */

@@ -14,8 +14,8 @@ import { findAddressKeys, raiseStatuses, type ReportedChange } from '../recipien
 /**
  * Feedback: what is heard of a recipient after the hand-off. Reports arrive late, twice and out of order. A report
  * changes a recipient only if its status has a higher rank than the recipient's (`statusRanks`), so a repeated report
- * changes nothing. One exception: `sent`, of the lowest rank, says that a hand-off took place. It settles an uncertain
- * one and turns `delayed` into `sent`, but leaves every other status as it is.
+ * changes nothing. One exception: `sent`, of the lowest rank, says that a hand-off took place. If that was uncertain,
+ * or its outcome is not written yet, the report settles it, and turns `delayed` into `sent`.
  */
 
 /** One report, normalised at the edge where it arrived. */
