@@ -33,7 +33,8 @@ import type { Settlement } from './settlement-store.ts';
  * What is promised: a job is settled once, by the worker that claims it. A worker that dies before the commit of
  * step 4 has sent nothing, and another one begins anew; one that dies after it may have sent, and the job is treated
  * as an ambiguity (settlement.ts). A worker that loses its lease hands nothing more off, and what it writes finds no
- * claim. When outcomes cannot be written, nothing more is claimed until they are.
+ * claim. While too many outcomes cannot be written, nothing
+ * more is claimed or handed off.
  *
  * What is not promised: that nobody gets a message twice. Between the last octet and the answer nobody can know
  * (RFC 1047); such hand-offs are counted with the recipient.
@@ -54,6 +55,11 @@ const idleMs = 5_000;
  * while the next are claimed; more would be taken from other workers without need.
  */
 const jobsPerHandOff = 8;
+/**
+ * What leaves in half a second at the best rate that was measured. With fewer, hand-offs wait for outcomes that are being
+ * written; with more, more of them are unknown when a worker dies whose outcomes cannot be written.
+ */
+const underWayMax = 5_000;
 const stopMaxMs = 60_000;
 /**
  * Between failures in a row, doubled each time. Shorter: a database in trouble gets a lease and a claim more often.
@@ -231,7 +237,9 @@ async function takeTurn(worker: Worker, dispatcher: Dispatcher): Promise<void> {
   }
   const nowMs = tools.clock.nowMs();
   // Transactional messages first: they find room also where campaigns have taken theirs.
-  const next = listLanes(dispatcher).find((candidate) => isWorthAClaim(candidate, nowMs));
+  const next = mayHandOff(dispatcher)
+    ? listLanes(dispatcher).find((candidate) => isWorthAClaim(candidate, nowMs))
+    : undefined;
   if (next !== undefined) {
     await claimInto(dispatcher, next);
     beginReadyJobs(dispatcher, next.queue);
@@ -250,6 +258,11 @@ type QueueLane = { queue: LocalQueue; lane: Lane };
 function listLanes({ queues }: Dispatcher): QueueLane[] {
   const all = [...queues.values()];
   return [0, 1].flatMap((number) => all.map((queue) => ({ queue, lane: queue.lanes[number as LaneNumber] })));
+}
+
+/** Whether few enough jobs are being handed off, or wait for their outcome to be written. */
+function mayHandOff({ session, underWay }: Dispatcher): boolean {
+  return underWay.size < (session.tools.underWayMax ?? underWayMax);
 }
 
 function isWorthAClaim({ queue, lane }: QueueLane, nowMs: number): boolean {
@@ -329,7 +342,7 @@ async function dropUnwanted(session: LeaseSession, jobs: readonly Job[]): Promis
 /** Fills the provider's places, transactional messages first. */
 function beginReadyJobs(dispatcher: Dispatcher, queue: LocalQueue): void {
   const { lanes, channelSession } = queue;
-  while (queue.handOffs < channelSession.concurrency) {
+  while (queue.handOffs < channelSession.concurrency && mayHandOff(dispatcher)) {
     const job = lanes[0].ready.shift() ?? lanes[1].ready.shift();
     if (job === undefined) return;
     beginJob(dispatcher, queue, job);
@@ -355,6 +368,8 @@ function beginJob(dispatcher: Dispatcher, queue: LocalQueue, job: Job): void {
     })
     .finally(() => {
       underWay.delete(ending);
+      // So many may have been under way that none was begun.
+      for (const each of dispatcher.queues.values()) beginReadyJobs(dispatcher, each);
       session.wakeup.wake();
     });
   underWay.add(ending);

@@ -37,6 +37,8 @@ export type HandOffTools = WriterTools & {
   deliveries: readonly ChannelDelivery[];
   /** Of messages in memory at once; one that is larger waits until it is alone. */
   contentBytesMax?: number;
+  /** Jobs being handed off, or whose outcome is not written yet. Smaller in tests. */
+  underWayMax?: number;
 };
 
 /** What a worker has under one lease. The next lease begins with nothing of it but the budget. */

@@ -1228,6 +1228,13 @@ export const messages: readonly Mutant[] = [
   },
   {
     file: 'src/messages/delivery/deliver.ts',
+    from: 'while (queue.handOffs < channelSession.concurrency && mayHandOff(dispatcher)) {',
+    to: 'while (queue.handOffs < channelSession.concurrency) {',
+    tests: ['src/messages/delivery/deliver.test.ts'],
+    harm: 'everything that a worker sends while outcomes cannot be written is uncertain when it dies',
+  },
+  {
+    file: 'src/messages/delivery/deliver.ts',
     from: 'const job = lanes[0].ready.shift() ?? lanes[1].ready.shift();',
     to: 'const job = lanes[1].ready.shift() ?? lanes[0].ready.shift();',
     tests: ['test/journeys/delivery.test.ts'],
