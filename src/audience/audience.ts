@@ -2,6 +2,7 @@
 export {
   type ContactBar,
   findBarredContacts,
+  findHeldAddresses,
   insertChangesOfRecipients,
   type MessagedContact,
   takeContactChanges,
@@ -19,11 +20,14 @@ export { type Consent, findConsentHolder, leaveList, setConsent } from './consen
 export { listContactsByIds } from './contacts.ts';
 export { type DateBounds, dateBounds, parseDateValue } from './date-value.ts';
 export {
+  type AddressErasure,
+  type ContactErasure,
   type Erasure,
   findNextErasureAt,
   finishErasure,
   postponeErasure,
-  takeDueErasure,
+  takeDueAddress,
+  takeDueContact,
 } from './erasure-store.ts';
 export { writeRecord } from './files/csv-writer.ts';
 export { openExport } from './files/export.ts';

@@ -109,6 +109,28 @@ export async function findAddressHolder(
   return row ?? null;
 }
 
+/** One `select` for each kind of address, which reads the index of its key. */
+const heldAddresses = contactAddresses.map(
+  (field) =>
+    `select c.${contactFields[field].key} as address
+     from contacts c
+     where c.organization_id = $1 and c.${contactFields[field].key} = any ($2::text[])`,
+);
+
+/** Returns those of these normalised addresses that some contact has now. */
+export async function findHeldAddresses(
+  connection: Connection,
+  organizationId: string,
+  addresses: readonly string[],
+): Promise<Set<string>> {
+  if (addresses.length === 0) return new Set();
+  const rows = await connection.rows(
+    unpreparedStatement<{ address: string }>(heldAddresses.join(' union all ')),
+    [organizationId, addresses],
+  );
+  return new Set(rows.map(({ address }) => address));
+}
+
 /** Locks the contact against changes and deletion until the transaction ends. */
 export async function lockContact(connection: Connection, contact: ContactKey): Promise<ContactRow | null> {
   const [row] = await connection.rows(

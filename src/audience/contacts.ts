@@ -199,7 +199,7 @@ async function loadSetsOf(connection: Connection, organizationId: string, contac
 
 /**
  * Deletes contacts and erases what is known of them: their memberships and values at once, the readable form of
- * their suppressions too, and their addresses in messages by a chore. Returns those that were there.
+ * their suppressions too, and what was sent to them by a chore. Returns those that were there.
  */
 export async function deleteContacts(
   tools: ContactTools,

@@ -4,10 +4,15 @@ import { type Connection, unpreparedStatement } from '../platform/postgres/datab
  * An address of a contact that was deleted, until nothing speaks of it any more. Audience only notes it: whoever has
  * the address in rows of its own takes it from here.
  */
-export type Erasure = { organizationId: string; address: string; requestedAt: Date };
+export type AddressErasure = { organizationId: string; address: string; requestedAt: Date };
+
+/** A contact that was deleted, until nothing that was sent to it can be read, at whatever address. A trigger notes it. */
+export type ContactErasure = { organizationId: string; contactId: string; requestedAt: Date };
+
+export type Erasure = AddressErasure | ContactErasure;
 
 /** The one that has been due for longest; another node that asks before the transaction ends gets another one. */
-export async function takeDueErasure(transaction: Connection, at: Date): Promise<Erasure | null> {
+export async function takeDueAddress(transaction: Connection, at: Date): Promise<AddressErasure | null> {
   const [row] = await transaction.rows(
     unpreparedStatement<{ organization_id: string; address: string; requested_at: Date }>(
       `select organization_id, address, requested_at
@@ -24,23 +29,55 @@ export async function takeDueErasure(transaction: Connection, at: Date): Promise
     : { organizationId: row.organization_id, address: row.address, requestedAt: row.requested_at };
 }
 
+/** As `takeDueAddress`. */
+export async function takeDueContact(transaction: Connection, at: Date): Promise<ContactErasure | null> {
+  const [row] = await transaction.rows(
+    unpreparedStatement<{ organization_id: string; contact_id: string; requested_at: Date }>(
+      `select organization_id, contact_id, requested_at
+       from contact_erasures
+       where due_at <= $1
+       order by due_at
+       limit 1
+       for update skip locked`,
+    ),
+    [at],
+  );
+  return row === undefined
+    ? null
+    : { organizationId: row.organization_id, contactId: row.contact_id, requestedAt: row.requested_at };
+}
+
 export async function findNextErasureAt(connection: Connection): Promise<Date | null> {
   const [row] = await connection.rows(
-    unpreparedStatement<{ due_at: Date | null }>('select min(due_at) as due_at from erasures'),
+    unpreparedStatement<{ due_at: Date | null }>(
+      `select least((select min(due_at) from erasures), (select min(due_at) from contact_erasures)) as due_at`,
+    ),
   );
   return row?.due_at ?? null;
 }
 
 export async function postponeErasure(transaction: Connection, erasure: Erasure, dueAt: Date): Promise<void> {
   await transaction.rows(
-    unpreparedStatement('update erasures set due_at = $3 where organization_id = $1 and address = $2'),
-    [erasure.organizationId, erasure.address, dueAt],
+    unpreparedStatement(
+      'address' in erasure
+        ? 'update erasures set due_at = $3 where organization_id = $1 and address = $2'
+        : 'update contact_erasures set due_at = $3 where organization_id = $1 and contact_id = $2',
+    ),
+    [...keyOf(erasure), dueAt],
   );
 }
 
 export async function finishErasure(transaction: Connection, erasure: Erasure): Promise<void> {
   await transaction.rows(
-    unpreparedStatement('delete from erasures where organization_id = $1 and address = $2'),
-    [erasure.organizationId, erasure.address],
+    unpreparedStatement(
+      'address' in erasure
+        ? 'delete from erasures where organization_id = $1 and address = $2'
+        : 'delete from contact_erasures where organization_id = $1 and contact_id = $2',
+    ),
+    keyOf(erasure),
   );
+}
+
+function keyOf(erasure: Erasure): [string, string] {
+  return [erasure.organizationId, 'address' in erasure ? erasure.address : erasure.contactId];
 }

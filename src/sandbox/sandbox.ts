@@ -46,12 +46,11 @@ export async function forgetMessages(
   if (messageIds.length > 0) await store.deleteSandboxMessages(connection, organizationId, messageIds);
 }
 
-/** Deletes the copies of these messages that were kept of one recipient; the address is normalised. */
+/** Deletes the copies of messages that were kept of one recipient each; the addresses are normalised. */
 export async function forgetCopies(
   connection: Connection,
   organizationId: string,
-  messageIds: readonly string[],
-  address: string,
+  copies: readonly { messageId: string; address: string }[],
 ): Promise<void> {
-  if (messageIds.length > 0) await store.deleteSandboxCopies(connection, organizationId, messageIds, address);
+  if (copies.length > 0) await store.deleteSandboxCopies(connection, organizationId, copies);
 }

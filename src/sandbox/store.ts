@@ -209,14 +209,14 @@ export async function deleteSandboxMessages(
 export async function deleteSandboxCopies(
   connection: Connection,
   organizationId: string,
-  messageIds: readonly string[],
-  address: string,
+  copies: readonly { messageId: string; address: string }[],
 ): Promise<void> {
   await connection.rows(
     unpreparedStatement(
-      `delete from sandbox_messages
-       where lower(recipient) = $3 and organization_id = $1 and message_id = any ($2::uuid[])`,
+      `delete from sandbox_messages m
+       using unnest($2::uuid[], $3::text[]) as copy (message_id, address)
+       where lower(m.recipient) = copy.address and m.organization_id = $1 and m.message_id = copy.message_id`,
     ),
-    [organizationId, messageIds, address],
+    [organizationId, copies.map(({ messageId }) => messageId), copies.map(({ address }) => address)],
   );
 }

@@ -124,6 +124,68 @@ test('of a contact who was written to in every way nothing readable is left afte
   expect(await copiesNaming(email, neighbourId)).toBe(ofNeighbour);
 });
 
+test('what campaigns sent to addresses that a contact gave up is erased, and not what others got there since', async () => {
+  const old = { email: 'Grace.Hopper@example.com', phone_number: '+15005550012' };
+  const list = await create('/lists', { name: 'Sailors' });
+  const grace = await create('/contacts', { ...old, first_name: 'Grace', list_ids: [list] });
+  await sendToBoth(list, 'First');
+  // Whose each was, nobody can say.
+  const mail = await send(server, { to: [old.email], subject: 'To the address' });
+  await settled(server, mail);
+  const moved = { email: 'grace@new.example', phone_number: '+15005550013', first_name: 'Gracia' };
+  expect((await server.request('PATCH', `/v1/contacts/${grace}`, moved)).status).toBe(200);
+  await create('/contacts', { ...old, first_name: 'Henry', list_ids: [list] });
+  await sendToBoth(list, 'Second');
+  expect(await copiesNaming('Grace')).toBeGreaterThan(1);
+  const ofNeighbour = await copiesNaming(old.email, neighbourId);
+
+  expect((await server.request('DELETE', `/v1/contacts/${grace}`)).status).toBe(200);
+  await eventually(
+    () => {
+      clock.putForward(61_000);
+      return rowsOf(server, 'select from erasures union all select from contact_erasures');
+    },
+    (rows) => rows.length === 0,
+  );
+  expect(await findErasedContacts(server.installation)).toEqual([]);
+  const left = await rowsOf<{ address: string; variables: { first_name: string } | null }>(
+    server,
+    `select address, variables from recipients
+     where organization_id = $1 and lower(address) = any ($2) and (message_id = $3 or contact_id is not null)
+     order by address, contact_id nulls last`,
+    [server.organizationId, [old.email.toLowerCase(), old.phone_number], mail],
+  );
+  expect(left).toEqual([
+    { address: old.phone_number, variables: { first_name: 'Henry' } },
+    { address: old.email, variables: { first_name: 'Henry' } },
+    { address: old.email, variables: null },
+  ]);
+  const copies = await rowsOf<{ text: string }>(
+    server,
+    `select encode(source, 'escape') as text from sandbox_messages
+     where organization_id = $1 and lower(recipient) = any ($2)`,
+    [server.organizationId, [old.email.toLowerCase(), old.phone_number]],
+  );
+  // The mail, and what Henry got.
+  expect(copies.map(({ text }) => text.includes('Henry')).toSorted()).toEqual([false, true, true]);
+  expect(await copiesNaming(old.email, neighbourId)).toBe(ofNeighbour);
+});
+
+async function sendToBoth(list: string, name: string): Promise<void> {
+  const content = { list_ids: [list], name, variables: { first_name: 'you' } };
+  await sendCampaign('email', {
+    ...content,
+    from: 'news@postillion.test',
+    subject: 'News',
+    text: 'Hello {{first_name}} {{unsubscribe_url}}',
+  });
+  await sendCampaign('sms', { ...content, from: '+14155550100', body: 'Hello {{first_name}}' });
+  await eventually(
+    () => rowsOf(server, `select from sms_events union all select from delivery_queue`),
+    (rows) => rows.length === 0,
+  );
+}
+
 async function copiesNaming(trace: string, organizationId = server.organizationId): Promise<number> {
   const rows = await rowsOf(
     server,

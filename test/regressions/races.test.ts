@@ -11,7 +11,7 @@ import { createPauses } from '../../src/platform/queue/pauses.ts';
 import { advanceCampaign, freezeCampaign, type RunningTools } from '../../src/campaigns/running.ts';
 import { countChangedRecipients } from '../../src/messages/messages.ts';
 import type { Job } from '../../src/messages/channel.ts';
-import { eraseNextAddress } from '../../src/messages/erasure/erasure.ts';
+import { eraseNext } from '../../src/messages/erasure/erasure.ts';
 import { messageChannels } from '../support/channels.ts';
 import { settleOutcome } from '../../src/messages/delivery/settlement.ts';
 import { writeUntilSettled } from '../../src/messages/delivery/settlement-writer.ts';
@@ -552,7 +552,7 @@ describe('a list that is deleted', () => {
 
 test('two nodes that erase at once erase two addresses', async () => {
   const at = dateOf(server.installation.clock.nowMs() + 600_000);
-  const erase = (database: Database) => eraseNextAddress({ ...server.installation, database }, at);
+  const erase = (database: Database) => eraseNext({ ...server.installation, database }, at);
   await meetAtEachStatement(async () => {
     // What other tests have left.
     while (await erase(server.installation.database));

@@ -27,8 +27,8 @@ export async function insertSentCampaign(
     unpreparedStatement(
       `with message as (
          insert into messages (organization_id, id, channel, class, sender, subject, details, recipient_count,
-           created_at, updated_at)
-         values ($1, $2, 'email', 'campaign', $9, 'News', $3, $4, now(), now())
+           created_at, updated_at, campaign_id)
+         values ($1, $2, 'email', 'campaign', $9, 'News', $3, $4, now(), now(), $10)
        ), content as (
          insert into message_contents (organization_id, message_id, content) values ($1, $2, $5)
        )
@@ -60,6 +60,7 @@ export async function insertSentCampaign(
       contacts.map(({ email }) => email),
       contacts.map(({ variables = {} }) => JSON.stringify(variables)),
       campaign.sender ?? 'news@postillion.test',
+      newId(),
     ],
   );
   return {

@@ -27,7 +27,7 @@ import {
 } from '../../src/messages/messages.ts';
 import { claimDueJobs } from '../../src/messages/delivery/claim-store.ts';
 import { announceHandOffs } from '../../src/messages/delivery/hand-off-store.ts';
-import { eraseNextAddress } from '../../src/messages/erasure/erasure.ts';
+import { eraseNext } from '../../src/messages/erasure/erasure.ts';
 import { now } from '../../src/platform/clock.ts';
 import { PublicError } from '../../src/platform/http/errors.ts';
 import { createPauses } from '../../src/platform/queue/pauses.ts';
@@ -608,7 +608,7 @@ export function describeChannel(name: string, createHarness: () => ChannelHarnes
       await ask(own, 'DELETE', `/contacts/${messages[0]!.contactId}`);
       // Those whose delivery is waited for are looked at again after an hour.
       const later = new Date(server.installation.clock.nowMs() + 2 * hourMs);
-      for (let tries = 0; tries < 100 && (await eraseNextAddress(server.installation, later)); tries += 1);
+      for (let tries = 0; tries < 100 && (await eraseNext(server.installation, later)); tries += 1);
 
       const traces = (ids: string[]) =>
         rows<{ place: string }>(

@@ -32,6 +32,18 @@ const erase = [
   insertErasure('ada@example.com'),
   insertErasure('+4915112345678'),
   'delete from erasures',
+  'delete from contact_erasures',
+];
+/** To the contact, from a campaign, where `insertRecipient` is to whoever has the address. */
+const insertOwn = (address: string, variables = 'null') =>
+  `insert into recipients (organization_id, message_id, ordinal, field, address, address_key, contact_id, variables, status, status_at)
+   values ('${organization}', '${message}', 0, 'to', '${address}', '${address}', '${contact}', ${variables}, 'delivered', now())`;
+const moveContact = [
+  insertContact(),
+  `update contacts set email = 'new@example.com', email_key = 'new@example.com' where organization_id = '${organization}'`,
+  ...['delete from contacts', 'delete from contact_erasures'].map(
+    (text) => `${text} where organization_id = '${organization}'`,
+  ),
 ];
 const insertMessage = (subject: string, id = message) =>
   `insert into messages (organization_id, id, channel, class, sender, subject, details, recipient_count, created_at, updated_at)
@@ -105,6 +117,35 @@ const planted: readonly { what: string; rows: string[]; found: string[] }[] = [
   {
     what: 'a subject of what was sent to others',
     rows: [...erase, insertMessage('News of Augusta'), insertRecipient('ben@example.com')],
+    found: [],
+  },
+  {
+    what: 'what a campaign sent to a former address',
+    rows: [...moveContact, insertOwn('ada@example.com')],
+    found: ['recipients.address'],
+  },
+  {
+    what: 'what a campaign sent to a former address, not erased yet',
+    rows: [
+      ...moveContact,
+      insertOwn('ada@example.com'),
+      `insert into contact_erasures values ('${organization}', '${contact}')`,
+    ],
+    found: [],
+  },
+  {
+    what: 'former values',
+    rows: [...moveContact, insertOwn('', `'{"first_name": "Ada"}'`)],
+    found: ['recipients.variables'],
+  },
+  {
+    what: 'a copy at a former address',
+    rows: [...moveContact, insertOwn(''), keep('Ada@example.com', 'Hello')],
+    found: ['sandbox_messages.recipient'],
+  },
+  {
+    what: 'mail to a former address, which may be of anybody',
+    rows: [...moveContact, insertRecipient('ada@example.com'), keep('ada@example.com', 'Hello')],
     found: [],
   },
   {

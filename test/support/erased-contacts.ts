@@ -2,13 +2,15 @@
  * What must be true of contacts that were deleted: nothing readable of them stands anywhere in the database. The template
  * of the tests keeps, outside of the program's schema, who was deleted and which addresses were to be erased. When the
  * server of a test has stopped, the erasures that are left are carried out as they would be in time, and then every
- * column of every table is searched for the addresses and names of those of whom nothing waits for its delivery.
+ * column of every table is searched for the addresses and names of those of whom nothing waits for its delivery. What
+ * campaigns sent to them is looked at whatever it says, since former addresses and values are in it, and so are the
+ * copies of it at addresses that they gave up.
  *
  * What was made after the deletion is somebody's new business, as src/messages/erasure/erasure.ts says: the time is that of the
  * message's id or of the row's.
  */
 import { type ContactField, contactFieldNames } from '../../src/audience/audience.ts';
-import { eraseNextAddress, type ErasureTools } from '../../src/messages/erasure/erasure.ts';
+import { eraseNext, type ErasureTools } from '../../src/messages/erasure/erasure.ts';
 import { dateOf } from '../../src/platform/clock.ts';
 import { type Connection, unpreparedStatement } from '../../src/platform/postgres/database.ts';
 import { neighbourId } from './neighbour.ts';
@@ -76,6 +78,12 @@ export async function keepErasedContacts(connection: Connection): Promise<void> 
     ${contactFieldNames.map((field) => `${field} text`).join(', ')},
     primary key (organization_id, id)
   )`);
+  await run(`create table tests.former_addresses (
+    organization_id uuid not null,
+    contact_id uuid not null,
+    address text not null,
+    primary key (organization_id, contact_id, address)
+  )`);
   await run(`create table tests.erased_addresses (
     organization_id uuid not null,
     address text not null,
@@ -92,6 +100,17 @@ export async function keepErasedContacts(connection: Connection): Promise<void> 
     `after delete on contacts for each row when (old.organization_id <> '${neighbourId}')`,
     `insert into tests.erased_contacts
      values (old.organization_id, old.id, old.email_key, ${contactFieldNames.map((field) => `old.${field}`).join(', ')})
+     on conflict do nothing`,
+  );
+  await keepRows(
+    'keep_former_address',
+    `after update on contacts for each row when (
+       (old.email_key, old.phone_number) is distinct from (new.email_key, new.phone_number)
+     )`,
+    `insert into tests.former_addresses
+     select old.organization_id, old.id, address
+     from unnest(array[old.email_key, old.phone_number]) as former (address)
+     where address is not null
      on conflict do nothing`,
   );
   await keepRows(
@@ -138,12 +157,15 @@ const roundsMax = 1_000;
 async function eraseAll(tools: ErasureTools): Promise<void> {
   const [last] = await tools.database.rows(
     unpreparedStatement<{ at: Date | null }>(
-      `select greatest(max(due_at), max(requested_at) + interval '2 minutes') as at from erasures`,
+      `select greatest(max(due_at), max(requested_at) + interval '2 minutes') as at
+       from (
+         select due_at, requested_at from erasures union all select due_at, requested_at from contact_erasures
+       ) erasure`,
     ),
   );
   if (last === undefined || last.at === null) return;
   const at = dateOf(last.at.getTime());
-  for (let round = 0; await eraseNextAddress(tools, at); round += 1) {
+  for (let round = 0; await eraseNext(tools, at); round += 1) {
     if (round === roundsMax) throw new Error('erasing does not end');
   }
 }
@@ -167,7 +189,7 @@ export async function findTraces(connection: Connection): Promise<string[]> {
     .map(({ name, has_organization }) => searchOf(name, has_organization));
   const rows = await connection.rows(
     unpreparedStatement<{ place: string; what: string; found: string }>(
-      `with ${erased}\n${searches.join('\nunion all\n')}`,
+      `with ${erased}\n${[...searches, searchOfRecipients, searchOfCopies].join('\nunion all\n')}`,
     ),
   );
   return rows.map(
@@ -187,6 +209,8 @@ const erased = `gone as materialized (
   from tests.erased_contacts c
   where not exists (
     select from erasures e where e.organization_id = c.organization_id and e.address in (c.email_key, c.phone_number)
+  ) and not exists (
+    select from contact_erasures e where e.organization_id = c.organization_id and e.contact_id = c.id
   )
   order by c.id desc
   limit ${contactsMax}
@@ -212,6 +236,30 @@ const erased = `gone as materialized (
     )
   ) traced
 )`;
+
+/** What campaigns sent to them, at whatever address. */
+const searchOfRecipients = `(select 'recipients.' || field.name, 'what a campaign sent', left(value, 300)
+  from gone g
+  join recipients r on r.organization_id = g.organization_id and r.contact_id = g.id
+  cross join lateral (
+    values ('address', nullif(r.address, '')), ('variables', r.variables::text), ('diagnostic', r.diagnostic),
+      ('remote', r.remote)
+  ) as field (name, value)
+  where value is not null
+  limit 3)`;
+
+/** The copies of it at addresses that they gave up, unless somebody else has the address in the same campaign. */
+const searchOfCopies = `(select 'sandbox_messages.recipient', 'a former address', m.recipient
+  from gone g
+  join tests.former_addresses f on f.organization_id = g.organization_id and f.contact_id = g.id
+  join recipients r on r.organization_id = g.organization_id and r.contact_id = g.id and r.drop_reason is null
+  join sandbox_messages m
+    on m.organization_id = g.organization_id and m.message_id = r.message_id and lower(m.recipient) = f.address
+  where not exists (
+    select from recipients o
+    where o.organization_id = g.organization_id and o.message_id = r.message_id and o.address_key = f.address
+  )
+  limit 3)`;
 
 function searchOf(table: string, hasOrganization: boolean): string {
   const excepted = Object.keys(exceptions[table] ?? {});

@@ -32,6 +32,7 @@ const twins: Readonly<Record<string, Readonly<Record<string, string>> | { noTwin
     failure_reason: `'It is the neighbour''s.'`,
   },
   contact_changes: { noTwin: 'A queue: the workers would follow it.' },
+  contact_erasures: { noTwin: 'A queue: the workers would erase it.' },
   contact_properties: {
     type: `case i.type when 'string' then 'number' when 'number' then 'string' when 'boolean' then 'date' else 'boolean' end`,
     name: `'The neighbour''s'`,

@@ -1,11 +1,15 @@
 import {
+  type AddressErasure,
+  type ContactErasure,
   type Erasure,
   eraseSuppressedAddresses,
+  findHeldAddresses,
   findNextErasureAt,
   finishErasure,
   postponeErasure,
   type SuppressionTools,
-  takeDueErasure,
+  takeDueAddress,
+  takeDueContact,
   toErasedKey,
 } from '../../audience/audience.ts';
 import { dateOf, now } from '../../platform/clock.ts';
@@ -34,29 +38,54 @@ const pendingRetryMs = 60 * 60_000;
 const lastLookMs = 60_000;
 
 /**
- * Erases the addresses of deleted contacts from the messages that were sent to them. The outcome of each delivery is
- * kept, the address is not. Messages sent after the deletion are left alone: the address may belong to a new contact.
+ * Erases deleted contacts from the messages that were sent to them. The outcome of each delivery is kept, the address is
+ * not. Messages are found in two ways:
+ *
+ * - By the addresses that the contact had when it was deleted. Messages sent after the deletion are left alone: the
+ *   address may belong to a new contact.
+ * - By the id of the contact, which a campaign's recipients have, whatever the address was. A former address may belong
+ *   to another contact by now, whose messages are left alone. So are transactional messages to a former address: nothing
+ *   says whose they were.
  */
 export function startErasing(tools: ErasureTools): { stop: () => Promise<void> } {
   return startChore(tools, {
     name: 'erasing addresses',
     topic: 'erasures',
     work: async () => {
-      if (await eraseNextAddress(tools, now(tools.clock))) return 'at once';
+      if (await eraseNext(tools, now(tools.clock))) return 'at once';
       return findNextErasureAt(tools.database);
     },
   });
 }
 
 /**
- * Erases another batch of recipients of the address that has been due longest. Returns false if no address is due. An
- * address whose erasure fails is postponed on its own, so that it does not block other addresses or organizations.
+ * Erases another batch of recipients of the address that has been due longest, and another of the contact that has been
+ * due longest. Returns false if neither is due. An erasure that fails is postponed on its own, so that it does not block
+ * others, or other organizations.
  */
-export async function eraseNextAddress(tools: ErasureTools, at: Date): Promise<boolean> {
-  const taken: Erasure[] = [];
+export async function eraseNext(tools: ErasureTools, at: Date): Promise<boolean> {
+  const hadAddress = await eraseDue(tools, at, takeDueAddress, eraseSomeOfAddress);
+  const hadContact = await eraseDue(tools, at, takeDueContact, eraseSomeOfContact);
+  return hadAddress || hadContact;
+}
+
+type EraseSome<Due extends Erasure> = (
+  tools: ErasureTools,
+  transaction: Transaction,
+  erasure: Due,
+  at: Date,
+) => Promise<void>;
+
+async function eraseDue<Due extends Erasure>(
+  tools: ErasureTools,
+  at: Date,
+  takeDue: (transaction: Transaction, at: Date) => Promise<Due | null>,
+  eraseSome: EraseSome<Due>,
+): Promise<boolean> {
+  const taken: Due[] = [];
   try {
     return await tools.database.transaction(async (transaction) => {
-      const erasure = await takeDueErasure(transaction, at);
+      const erasure = await takeDue(transaction, at);
       if (erasure === null) return false;
       taken.push(erasure);
       await eraseSome(tools, transaction, erasure, at);
@@ -79,34 +108,40 @@ async function putOff(tools: ErasureTools, erasure: Erasure, at: Date, cause: un
   );
   tools.log.error(
     { err: cause, organization_id: organizationId, pause_ms: pauseMs },
-    'an address of a deleted contact cannot be erased, and is tried again later',
+    'address' in erasure
+      ? 'an address of a deleted contact cannot be erased, and is tried again later'
+      : 'what campaigns sent to a deleted contact cannot be erased, and is tried again later',
   );
 }
 
-async function eraseSome(
+async function eraseSomeOfAddress(
   tools: ErasureTools,
   transaction: Transaction,
-  erasure: Erasure,
+  erasure: AddressErasure,
   at: Date,
 ): Promise<void> {
   const { organizationId, address } = erasure;
   const erased = await transaction.asOrganizations([organizationId], () =>
-    erase(tools, transaction, erasure, at),
+    eraseAddress(tools, transaction, erasure, at),
   );
   // A campaign's message has other recipients too, so only this recipient's copies are deleted.
   const idsOf = (isCampaign: boolean) =>
     erased.filter(({ contactId }) => (contactId !== null) === isCampaign).map(({ messageId }) => messageId);
   await forgetMessages(transaction, organizationId, idsOf(false));
-  await forgetCopies(transaction, organizationId, idsOf(true), address);
+  await forgetCopies(
+    transaction,
+    organizationId,
+    idsOf(true).map((messageId) => ({ messageId, address })),
+  );
 }
 
 /**
  * Erases the next batch of recipients of an address, and schedules the following batch. Returns the erased recipients.
  */
-async function erase(
+async function eraseAddress(
   tools: ErasureTools,
   transaction: Transaction,
-  erasure: Erasure,
+  erasure: AddressErasure,
   at: Date,
 ): Promise<ChangedRecipient[]> {
   const { organizationId, address } = erasure;
@@ -135,13 +170,94 @@ async function erase(
     await postponeErasure(transaction, erasure, dateOf(at.getTime() + pendingRetryMs));
     return erased;
   }
-  const lastLookAtMs = erasure.requestedAt.getTime() + lastLookMs;
-  if (at.getTime() < lastLookAtMs) {
-    await postponeErasure(transaction, erasure, dateOf(lastLookAtMs));
-    return erased;
-  }
+  if (await isLookedAtAgain(transaction, erasure, at)) return erased;
   // Messages delivered since the deletion may have bounced and suppressed the address again.
   await eraseSuppressedAddresses(transaction, tools, [erasure]);
   await finishErasure(transaction, erasure);
   return erased;
+}
+
+async function isLookedAtAgain(transaction: Transaction, erasure: Erasure, at: Date): Promise<boolean> {
+  const lastLookAtMs = erasure.requestedAt.getTime() + lastLookMs;
+  if (at.getTime() >= lastLookAtMs) return false;
+  await postponeErasure(transaction, erasure, dateOf(lastLookAtMs));
+  return true;
+}
+
+async function eraseSomeOfContact(
+  tools: ErasureTools,
+  transaction: Transaction,
+  erasure: ContactErasure,
+  at: Date,
+): Promise<void> {
+  const { organizationId } = erasure;
+  const erased = await transaction.asOrganizations([organizationId], () =>
+    eraseContact(tools, transaction, erasure, at),
+  );
+  // A dropped recipient got no copy. A copy at its address belongs to another contact that has the address now.
+  const copies = erased.filter(({ wasDropped }) => !wasDropped);
+  await forgetCopies(
+    transaction,
+    organizationId,
+    copies.map(({ messageId, addressKey }) => ({ messageId, address: addressKey })),
+  );
+}
+
+/**
+ * Erases the next batch of a contact's recipients in campaigns, and schedules the following batch. Returns the erased
+ * recipients as they were before.
+ */
+async function eraseContact(
+  tools: ErasureTools,
+  transaction: Transaction,
+  erasure: ContactErasure,
+  at: Date,
+): Promise<store.ReadableRecipient[]> {
+  const { organizationId } = erasure;
+  const { recipientsMax = defaultRecipientsMax } = tools;
+  const readable = await store.listReadableRecipients(transaction, erasure, recipientsMax);
+  await continueByIndex(transaction);
+  const settled = readable.filter(({ isWaiting }) => !isWaiting);
+  if (settled.length > 0) await eraseReadable(tools, transaction, organizationId, settled, at);
+  if (settled.length === recipientsMax) return settled;
+  if (readable.length > settled.length) {
+    await postponeErasure(transaction, erasure, dateOf(at.getTime() + pendingRetryMs));
+    return settled;
+  }
+  if (!(await isLookedAtAgain(transaction, erasure, at))) await finishErasure(transaction, erasure);
+  return settled;
+}
+
+async function eraseReadable(
+  tools: ErasureTools,
+  transaction: Transaction,
+  organizationId: string,
+  readable: readonly store.ReadableRecipient[],
+  at: Date,
+): Promise<void> {
+  // The key is empty if the contact had lost its address when the campaign reached it.
+  const addresses = [...new Set(readable.map(({ addressKey }) => addressKey))].filter((key) => key !== '');
+  const erasedKeys = new Map(
+    addresses.map((address) => [address, toErasedKey(tools, { organizationId, address })]),
+  );
+  await changeRecipients(transaction, tools, {
+    at,
+    holds: { messages: [], recipients: readable },
+    write: () =>
+      store.eraseFoundRecipients(
+        transaction,
+        readable.map((recipient) => ({
+          ...recipient,
+          erasedKey: erasedKeys.get(recipient.addressKey) ?? '',
+        })),
+      ),
+    // Segments counted these messages for the contact that has the address now.
+    told: { contacts: addresses.map((addressKey) => ({ organizationId, contactId: null, addressKey })) },
+  });
+  const held = await findHeldAddresses(transaction, organizationId, addresses);
+  await eraseSuppressedAddresses(
+    transaction,
+    tools,
+    addresses.filter((address) => !held.has(address)).map((address) => ({ organizationId, address })),
+  );
 }

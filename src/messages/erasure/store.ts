@@ -1,4 +1,6 @@
 import { type Connection, unpreparedStatement } from '../../platform/postgres/database.ts';
+import { hasKeyOf } from '../../platform/postgres/lookup.ts';
+import { keyColumns, type RecipientKey, recipientKey, toKey } from '../keys.ts';
 import { type ChangedRecipient, type ChangedRow, toChanged } from '../recipients/store.ts';
 
 export type ErasedRecipients = {
@@ -8,6 +10,15 @@ export type ErasedRecipients = {
   erasedKey: string;
   beforeMessageId: string;
 };
+
+/** SQL: the columns that erasing a recipient `r` sets, besides `address_key`. */
+const erasedColumns = `address = '', variables = null, diagnostic = null, remote = null,
+  -- A recipient that is not in the queue yet is dropped, and will never be queued.
+  drop_reason = case
+    when r.contact_id is not null and r.status = 'sent' and r.handed_off_at is null
+      then coalesce(r.drop_reason, 'contact_deleted')
+    else r.drop_reason
+  end`;
 
 /**
  * Erases the address from recipients, found by the index recipients_address, and returns them. Messages that still have
@@ -34,13 +45,7 @@ export async function eraseRecipients(
          limit $4
        )
        update recipients r
-       set address = '', address_key = $5, variables = null, diagnostic = null, remote = null,
-         -- A recipient that is not in the queue yet is dropped, and will never be queued.
-         drop_reason = case
-           when r.contact_id is not null and r.status = 'sent' and r.handed_off_at is null
-             then coalesce(r.drop_reason, 'contact_deleted')
-           else r.drop_reason
-         end
+       set address_key = $5, ${erasedColumns}
        from condemned
        where r.organization_id = condemned.organization_id
          and r.message_id = condemned.message_id
@@ -67,6 +72,86 @@ export async function hasPendingRecipients(
     [organizationId, addressKey, beforeMessageId],
   );
   return rows.length > 0;
+}
+
+/** A recipient of a campaign that still has an address or values. */
+export type ReadableRecipient = RecipientKey & {
+  /** Empty if the contact had lost its address when the campaign reached it. */
+  addressKey: string;
+  wasDropped: boolean;
+  /** It still has a job in the queue. */
+  isWaiting: boolean;
+};
+
+/**
+ * Lists the recipients of campaigns that were this contact, whatever the address was; those with a job in the queue come
+ * last. No index begins with the contact: it would make every insert of a recipient more expensive. Instead the messages
+ * of the organization's campaigns are found by the index messages_campaign, and in each the contact by recipients_contact
+ * (measured with 1,000 campaigns of 100 recipients: 6 ms). The inner limit prevents other orders of joining. The range and
+ * the order prevent the primary key from being used, which would read all recipients of the message: in a partition that
+ * was not analyzed yet, both indexes have the same estimated cost.
+ */
+export async function listReadableRecipients(
+  connection: Connection,
+  { organizationId, contactId }: { organizationId: string; contactId: string },
+  limit: number,
+): Promise<ReadableRecipient[]> {
+  const rows = await connection.rows(
+    unpreparedStatement<{
+      organization_id: string;
+      message_id: string;
+      ordinal: number;
+      address_key: string;
+      was_dropped: boolean;
+      is_waiting: boolean;
+    }>(
+      `select m.organization_id, m.id as message_id, own.ordinal, own.address_key,
+         own.was_dropped, own.is_waiting
+       from messages m
+       cross join lateral (
+         select r.ordinal, r.address_key, r.drop_reason is not null as was_dropped,
+           exists (
+             select
+             from delivery_queue q
+             where q.organization_id = r.organization_id and q.message_id = r.message_id and q.ordinal = r.ordinal
+           ) as is_waiting
+         from recipients r
+         where r.organization_id = $1 and r.message_id = m.id and r.contact_id >= $2 and r.contact_id <= $2
+           and (r.address <> '' or r.variables is not null)
+         order by r.contact_id
+         limit 1
+       ) own
+       where m.organization_id = $1 and m.campaign_id is not null
+       order by own.is_waiting, m.id
+       limit $3`,
+    ),
+    [organizationId, contactId, limit],
+  );
+  return rows.map((row) => ({
+    ...toKey(row),
+    addressKey: row.address_key,
+    wasDropped: row.was_dropped,
+    isWaiting: row.is_waiting,
+  }));
+}
+
+/** Erases these recipients, in a transaction by index, and returns them. */
+export async function eraseFoundRecipients(
+  connection: Connection,
+  recipients: readonly (RecipientKey & { erasedKey: string })[],
+): Promise<ChangedRecipient[]> {
+  const rows = await connection.rows(
+    unpreparedStatement<ChangedRow>(
+      `update recipients r
+       set address_key = found.erased_key, ${erasedColumns}
+       from unnest($1::uuid[], $2::uuid[], $3::integer[], $4::text[])
+         as found (organization_id, message_id, ordinal, erased_key)
+       where ${hasKeyOf('r', 'found', recipientKey)}
+       returning r.organization_id, r.message_id, r.ordinal, r.contact_id, r.address_key`,
+    ),
+    [...keyColumns(recipients), recipients.map(({ erasedKey }) => erasedKey)],
+  );
+  return rows.map(toChanged);
 }
 
 /**

@@ -287,8 +287,8 @@ export const accounts: readonly Mutant[] = [
   },
   {
     file: 'src/sandbox/store.ts',
-    from: 'where lower(recipient) = $3 and organization_id = $1 and message_id = any ($2::uuid[])',
-    to: 'where organization_id = $1 and message_id = any ($2::uuid[]) and $3::text is not null',
+    from: 'where lower(m.recipient) = copy.address and m.organization_id = $1',
+    to: 'where m.organization_id = $1',
     tests: ['test/journeys/contacts.test.ts'],
     named: 'leaves a campaign its counts',
     harm: "the erasure of one recipient takes everybody's copies out of the sandbox",

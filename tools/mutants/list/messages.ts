@@ -646,8 +646,8 @@ export const messages: readonly Mutant[] = [
   },
   {
     file: 'src/messages/erasure/store.ts',
-    from: 'address_key = $5, variables = null, diagnostic',
-    to: 'address_key = $5, diagnostic',
+    from: "address = '', variables = null, diagnostic",
+    to: "address = '', diagnostic",
     tests: ['test/regressions/erased-contacts.test.ts'],
     harm: 'names of deleted contacts stay in what a campaign knew of them',
   },
@@ -681,8 +681,8 @@ export const messages: readonly Mutant[] = [
   },
   {
     file: 'src/messages/erasure/erasure.ts',
-    from: '  await forgetCopies(transaction, organizationId, idsOf(true), address);\n',
-    to: '',
+    from: 'idsOf(true).map((messageId) => ({ messageId, address })),',
+    to: '[],',
     tests: ['test/regressions/erased-contacts.test.ts'],
     harm: 'the sandbox shows the copies that a campaign sent to deleted contacts',
   },
