@@ -7,6 +7,7 @@ import { setConsent } from '../../src/audience/consents.ts';
 import { changeMembers, deleteSet } from '../../src/audience/sets.ts';
 import { importContacts, type ImportTools } from '../../src/audience/files/import.ts';
 import { campaignChannels } from '../../src/roles/channels.ts';
+import { updateOrganization } from '../../src/accounts/accounts.ts';
 import { createPauses } from '../../src/platform/queue/pauses.ts';
 import { advanceCampaign, freezeCampaign, type RunningTools } from '../../src/campaigns/running.ts';
 import { countChangedRecipients } from '../../src/messages/messages.ts';
@@ -37,6 +38,8 @@ let proxied: Database;
 beforeAll(async () => {
   testDatabase = await createTestDatabase({ hasNeighbour: true });
   server = await startTestServer({ database: testDatabase.address, madeByHand: ['leases'] });
+  // Some of these meet at dozens of statements, with requests before each.
+  await updateOrganization(server.installation, server.organizationId, { requestsPerWindow: 10_000 });
   proxy = await startStatementProxy(testDatabase.address);
   proxied = openDatabase({ address: proxy.address, connectionsMax: 2 });
   await rowsOf(
