@@ -59,9 +59,9 @@ export default defineConfig({
     pool: 'forks',
     // A process and all modules anew for each file would take as much time as the tests of most files.
     isolate: false,
-    // Two more than there are cores: two fifths of the time tests wait for what they have started, or for a deadline. With
-    // one more, two cores had a quarter of their time left.
-    maxWorkers: availableParallelism() + 2,
+    // One more than there are cores: a third of the time tests wait for what they have started, or for a deadline. With two
+    // more, some tests of programs and races fail.
+    maxWorkers: availableParallelism() + 1,
     // They only end what hangs: a machine that has other things to do takes many times as long, and says nothing by it.
     testTimeout: 180_000,
     hookTimeout: 180_000,

@@ -22,9 +22,13 @@ export async function runExport(
 ): Promise<CommandOutcome> {
   const opened = await openExport(installation.database, { organizationId, lists, tags });
   if (opened.kind === 'refused') return opened;
-  const target = file === null ? openStandardOutput() : await openReplacement(file);
-  if (typeof target === 'string') return { kind: 'refused', problem: target };
+  // Before there is a file that an interruption would leave behind.
   const interruption = listenForInterruption();
+  const target = file === null ? openStandardOutput() : await openReplacement(file);
+  if (typeof target === 'string') {
+    interruption.ignore();
+    return { kind: 'refused', problem: target };
+  }
   const display = startProgress(installation.clock);
   let total: number | null = null;
   // Beside the first pages: nobody waits for it, and without it there is no bar.

@@ -110,7 +110,10 @@ test('an answer is written down while a receipt of the same text is being applie
     await eventually(
       () => {
         answerNow('accepted');
-        return rowsOf(server, `select from pg_stat_activity where wait_event_type = 'Lock'`);
+        return rowsOf(
+          server,
+          "select from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'",
+        );
       },
       (waiting) => waiting.length > 0,
     );

@@ -204,6 +204,8 @@ test('a burial waits for what its worker has under way, and recovers that too', 
     const { rowCount } = await observer.query('select from hand_offs where epoch = $1', [epoch]);
     seen.push(rowCount ?? 0);
   });
+  // The worker that is to be buried could be quicker.
+  await findGuardian();
   const worker = await startNode();
   const { epoch } = worker.lease;
   await whenGuarded([epoch]);
