@@ -5,6 +5,9 @@ import type { StatementProxy } from './statement-proxy.ts';
 /** More than anything has that is tried here. */
 const statementsMax = 100;
 
+/** Whoever is seen to wait so often in a row waits for the other, and not for a moment for something else. */
+const waitingLooks = 3;
+
 export type Interleaving<First, Second> = {
   /** All statements of `first` go through it. */
   proxy: StatementProxy;
@@ -31,7 +34,8 @@ async function meetAt<First, Second>(
   });
   try {
     // Ends, because what neither ends nor waits for a lock would be over by the time limit of the test.
-    while (!isOver && !(await isAnybodyWaiting(onlooker)));
+    for (let looks = 0; !isOver && looks < waitingLooks;)
+      looks = (await isAnybodyWaiting(onlooker)) ? looks + 1 : 0;
   } finally {
     stop.release();
   }
