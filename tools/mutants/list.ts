@@ -6,6 +6,7 @@ import { channels } from './list/channels.ts';
 import { leases } from './list/leases.ts';
 import { messages } from './list/messages.ts';
 import { platform } from './list/platform.ts';
+import { push } from './list/push.ts';
 import { segments } from './list/segments.ts';
 import { erasure } from './list/erasure.ts';
 import { texts } from './list/texts.ts';
@@ -23,6 +24,7 @@ export const allMutants: readonly Mutant[] = [
   ...audience,
   ...accounts,
   ...channels,
+  ...push,
   ...platform,
   ...leases,
   ...imports,
