@@ -163,7 +163,10 @@ test('the web is the narrowest: 3,993 octets of its JSON fit, and one more does 
 
 test('what only Android is told counts there: 4,096 octets of keys and values fit, and one more does not', () => {
   // Nothing is escaped there, and nothing of it goes to the others.
-  const content = (characters: number) => ({ ...smallest, androidChannelId: 'c'.repeat(characters) });
+  const content = (characters: number) => ({
+    ...smallest,
+    androidChannelId: `渠道${'c'.repeat(characters)}`,
+  });
   const rest = 4_096 - octetsOnAndroid(content(0));
   expect(payloadSize(content(rest))).toEqual({ platform: 'android', bytes: 4_096, bytesMax: 4_096 });
   expect(fitsEveryPlatform(content(rest))).toBe(true);

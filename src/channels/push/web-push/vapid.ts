@@ -1,0 +1,90 @@
+import { createPrivateKey, generateKeyPairSync, type JsonWebKey, type KeyObject } from 'node:crypto';
+import { LRUCache } from 'lru-cache';
+import type { Clock } from '../../../platform/clock.ts';
+import { signJwt } from '../jwt.ts';
+
+/**
+ * Who sends, as push services want to know it (RFC 8292). A subscription is bound to the public key for life (§4): with
+ * another pair, every browser has to subscribe again.
+ */
+export type VapidKeys = {
+  /** A point of P-256, uncompressed: 65 octets in base64url. Browsers take it as `applicationServerKey`. */
+  publicKey: string;
+  /** 32 octets in base64url. */
+  privateKey: string;
+};
+
+export function generateVapidKeys(): VapidKeys {
+  const {
+    d = '',
+    x = '',
+    y = '',
+  } = generateKeyPairSync('ec', { namedCurve: 'P-256' }).privateKey.export({
+    format: 'jwk',
+  });
+  const point = [Buffer.from([0x04]), Buffer.from(x, 'base64url'), Buffer.from(y, 'base64url')];
+  return { publicKey: Buffer.concat(point).toString('base64url'), privateKey: d };
+}
+
+/**
+ * Whether Apple takes this as the `sub` of a token: it refuses blanks and angle brackets in a `mailto:`, and hosts that
+ * nobody else can reach. The others take anything.
+ */
+export function isVapidSubject(subject: string): boolean {
+  const host = /^mailto:[^\s<>@:]+@([^\s<>@:]+)$/.exec(subject)?.[1] ?? hostOf(subject);
+  return (
+    host !== null && /^[a-z0-9-]+(\.[a-z0-9-]+)*\.[a-z][a-z0-9-]+$/i.test(host) && !/\.local$/i.test(host)
+  );
+}
+
+function hostOf(text: string): string | null {
+  if (!text.startsWith('https://') || !URL.canParse(text)) return null;
+  return new URL(text).hostname;
+}
+
+/** RFC 8292 §2: 24 hours at most, and clocks differ. Apple refuses what is beyond a day by its own. */
+const tokenLifeMs = 12 * 3_600_000;
+
+/** The same token for as long as it is good: §5 encourages it, since services can then remember that it is. */
+const renewalMs = 6 * 3_600_000;
+
+/** One an organization and push service. Fewer would sign again and again (40 µs each); one has half a kilobyte. */
+const tokensMax = 10_000;
+
+export type VapidTokens = {
+  /** The value of `authorization` for requests to an origin. Throws if the keys are none. */
+  authorizationFor: (sender: VapidKeys & { subject: string }, origin: string) => string;
+};
+
+export function createVapidTokens(clock: Clock): VapidTokens {
+  const made = new LRUCache<string, { authorization: string; madeAtMs: number }>({ max: tokensMax });
+  return {
+    authorizationFor: (sender, origin) => {
+      const name = `${sender.publicKey} ${sender.subject} ${origin}`;
+      const known = made.get(name);
+      // By the wall clock, since that is what `exp` is compared with, and it may be set.
+      const ageMs = clock.nowMs() - (known?.madeAtMs ?? -Infinity);
+      if (known !== undefined && ageMs >= 0 && ageMs < renewalMs) return known.authorization;
+      const madeAtMs = clock.nowMs();
+      const token = signJwt(
+        { algorithm: 'ES256', key: privateKeyOf(sender), keyId: null },
+        { aud: origin, exp: Math.floor((madeAtMs + tokenLifeMs) / 1_000), sub: sender.subject },
+      );
+      const authorization = `vapid t=${token}, k=${sender.publicKey}`;
+      made.set(name, { authorization, madeAtMs });
+      return authorization;
+    },
+  };
+}
+
+function privateKeyOf({ publicKey, privateKey }: VapidKeys): KeyObject {
+  const point = Buffer.from(publicKey, 'base64url');
+  const key: JsonWebKey = {
+    kty: 'EC',
+    crv: 'P-256',
+    d: privateKey,
+    x: point.toString('base64url', 1, 33),
+    y: point.toString('base64url', 33, 65),
+  };
+  return createPrivateKey({ key, format: 'jwk' });
+}
