@@ -26,6 +26,7 @@ import {
   type DeliverableMessage,
   type Job,
   loadSealedAttachments,
+  type MessageFacts,
 } from '../messages/messages.ts';
 import type { StoredEmailContent, StoredEmailDetails } from './stored.ts';
 
@@ -43,7 +44,7 @@ export type BuiltEmail = {
   bodyDigest: string | null;
   /** Approximate size in memory. */
   sizeBytes: number;
-  facts: { isShared: boolean; hasAttachments: boolean };
+  facts: MessageFacts;
 };
 
 export type BuildTools = {

@@ -50,6 +50,7 @@ export const emailChannel: MessageChannel = {
   },
   policyOf: ({ isCampaign }) => (isCampaign ? campaignPolicy : transactionalPolicy),
   isReportedById: false,
+  keepFindings: null,
   judgement: {
     failureClasses: [
       'mailbox_not_found',

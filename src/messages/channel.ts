@@ -1,7 +1,7 @@
 import type { SendingChannel } from '../channels/channel.ts';
 import type { RecipientKey, SendOutcome } from '../channels/outcome.ts';
 import type { ContactBar } from '../audience/audience.ts';
-import type { Connection, Statement } from '../platform/postgres/database.ts';
+import type { Connection, Statement, Transaction } from '../platform/postgres/database.ts';
 import type { DropReason, RecipientStatus } from './schema.ts';
 
 /**
@@ -19,6 +19,12 @@ export type MessageChannel = {
   isReportedById: boolean;
   /** What outcomes and reports say of an address for good; null where they say nothing. */
   judgement: AddressJudgement | null;
+  /**
+   * Writes what hand-offs found out about addresses, in the transaction that writes their outcomes: that a device is
+   * gone, for instance. Null where nothing is found out but what `judgement` reads from outcomes. Called for all
+   * organizations at once, with the findings of recipients that were changed.
+   */
+  keepFindings: ((transaction: Transaction, findings: readonly Finding[]) => Promise<void>) | null;
   /** Made by `defineMessageStatus`. */
   refreshStatus: Statement<unknown>;
   objections: ChannelObjections;
@@ -71,6 +77,9 @@ export type AddressJudgement = {
   /** Whether an address has the same outcome every time, and nothing is to be learnt from it. */
   isSimulated: (addressKey: string) => boolean;
 };
+
+/** `finding` is what the channel's own delivery gave. */
+export type Finding = { organizationId: string; addressKey: string; finding: unknown };
 
 /** Whom nothing is to be sent to, beside what holds for every channel. */
 export type ChannelObjections = {
@@ -134,17 +143,28 @@ export type HandOffPermit = {
 };
 
 /** What one attempt came to. `facts` are of the message; null where they are not known. */
-export type Attempt = { facts: MessageFacts | null } & (
-  | { kind: 'outcome'; outcome: SendOutcome<string> }
-  /** Not tried: the address failed a check. */
-  | { kind: 'dropped'; reason: DropReason }
-  /** Not tried: the message can never be sent. */
-  | { kind: 'failed'; reason: string; diagnostic: string }
-  /** Not tried, through no fault of the message: it goes back to the queue. */
-  | { kind: 'released'; pauseMs: number }
-);
+export type Attempt = { facts: MessageFacts | null } &
+  /** `finding` is for `keepFindings`; left out where nothing was found out. */
+  (
+    | { kind: 'outcome'; outcome: SendOutcome<string>; finding?: unknown }
+    /** Not tried: the address failed a check. */
+    | { kind: 'dropped'; reason: DropReason }
+    /** Not tried: the message can never be sent. */
+    | { kind: 'failed'; reason: string; diagnostic: string }
+    /** Not tried, through no fault of the message: it goes back to the queue. */
+    | { kind: 'released'; pauseMs: number }
+  );
 
-export type MessageFacts = { isShared: boolean; hasAttachments: boolean };
+export type MessageFacts = {
+  /** Whether it has other recipients. */
+  isShared: boolean;
+  hasAttachments: boolean;
+  /**
+   * A message may end before the retry window of its policy does: it is not tried again after this time. Left out where
+   * it does not.
+   */
+  expiresAt?: Date;
+};
 
 /** Larger messages are loaded one by one when their turn comes, and counted while they are in memory. */
 export const smallContentBytesMax = 262_144;

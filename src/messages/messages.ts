@@ -24,6 +24,7 @@ export {
   type ChannelDelivery,
   contentBytesMax,
   type DeliveryPolicy,
+  type Finding,
   type HandOffPermit,
   type Job,
   type MessageChannel,

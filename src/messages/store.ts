@@ -24,10 +24,10 @@ const insertAll = statement(
   'messages_insert_all',
   `with new_messages as (
      insert into messages
-       (organization_id, id, channel, class, sender, subject, subject_key, category, template_id, details,
+       (organization_id, id, channel, class, status, sender, subject, subject_key, category, template_id, details,
        recipient_count, created_at, updated_at)
-     select organization_id, id, channel, class, sender, subject, subject_key, category, template_id,
-       details::json, recipient_count, $10, $10
+     select organization_id, id, channel, class, case when recipient_count = 0 then 'skipped' else 'queued' end,
+       sender, subject, subject_key, category, template_id, details::json, recipient_count, $10, $10
      from unnest(
        $1::uuid[], $2::uuid[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::uuid[], $21::text[],
        $22::text[], $23::integer[]

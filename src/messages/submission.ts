@@ -34,6 +34,7 @@ export type Submission = {
   details: string;
   /** What else the channel needs to build the message, as JSON (as a string or as bytes in UTF-8). */
   content: string | Uint8Array;
+  /** May be empty where the channel looks up where a person can be reached: such a message is `skipped`. */
   recipients: readonly SubmittedRecipient[];
   attachments: readonly Uint8Array[];
   /**

@@ -60,6 +60,7 @@ export const smsChannel: MessageChannel = {
   },
   policyOf: () => policy,
   isReportedById: true,
+  keepFindings: null,
   judgement: null,
   refreshStatus: defineMessageStatus('sms', smsStatusOfRecipients),
   objections: {

@@ -1,6 +1,7 @@
 /**
- * What a channel may have that neither email nor SMS has: accounts of organizations at its provider, and workers of an
- * older release that do not know it. What all channels have in common is asked in channels.test.ts.
+ * What a channel may have that neither email nor SMS has: accounts of organizations at its provider, messages to
+ * nobody and messages that end, what its hand-offs find out about addresses, and workers of an older release that do
+ * not know it. What all channels have in common is asked in channels.test.ts.
  */
 import { afterAll, afterEach, beforeAll, beforeEach, expect, test } from 'vitest';
 import type { RecipientKey, SendOutcome } from '../../src/channels/outcome.ts';
@@ -85,11 +86,12 @@ function deliver(): void {
 }
 
 async function send(
-  to: string,
+  to: string | string[],
   { organizationId } = { organizationId: server.organizationId },
+  more: { expiresAtMs?: number } = {},
 ): Promise<string> {
   const outcome = await acceptor.accept(
-    pigeons.submit({ organizationId, loft: 'loft', to, text: 'Hello' }),
+    pigeons.submit({ organizationId, loft: 'loft', to, text: 'Hello', ...more }),
     null,
   );
   if (outcome.kind === 'refused') throw outcome.error;
@@ -180,4 +182,89 @@ test('a worker of an older release leaves it to others, and goes on with what it
   expect(
     await rowsOf(server, 'select ambiguities from recipients where message_id = $1', [announced]),
   ).toEqual([{ ambiguities: 1 }]);
+});
+
+test('a message to nobody is accepted, takes its place in the quota, and is skipped', async () => {
+  const id = await send([]);
+  const [message] = await rowsOf(server, 'select status, recipient_count from messages where id = $1', [id]);
+  expect(message).toEqual({ status: 'skipped', recipient_count: 0 });
+  deliver();
+  await settledAs(await send('+49700'), 'sent');
+  expect(carried).toEqual(['+49700']);
+  expect(await rowsOf(server, 'select status from messages where id = $1', [id])).toEqual([
+    { status: 'skipped' },
+  ]);
+});
+
+test('the copies of a message for several places of one person each have an outcome of their own', async () => {
+  const id = await send(['+49801', '+49802', '+49803']);
+  outcomeOf = ({ ordinal }) => (ordinal === 1 ? { kind: 'rejected', reason: 'storm', reply } : accepted);
+  deliver();
+  const statuses = () =>
+    rowsOf<{ status: string }>(
+      server,
+      'select status from recipients where message_id = $1 order by ordinal',
+      [id],
+    );
+  await eventually(
+    () => rowsOf(server, 'select from delivery_queue'),
+    (jobs) => jobs.length === 0,
+  );
+  expect((await statuses()).map(({ status }) => status)).toEqual(['sent', 'failed', 'sent']);
+  expect(carried.toSorted()).toEqual(['+49801', '+49802', '+49803']);
+});
+
+test('a message that ends soon is tried again before its end, and given up after it', async () => {
+  const nowMs = server.installation.clock.nowMs();
+  outcomeOf = () => ({ kind: 'deferred', reason: 'storm', reply });
+  const [soon, over] = [
+    await send('+49901', undefined, { expiresAtMs: nowMs + 40_000 }),
+    await send('+49902', undefined, { expiresAtMs: nowMs + 5_000 }),
+  ];
+  deliver();
+  await settledAs(over, 'failed');
+  const [waiting] = await eventually(
+    () =>
+      rowsOf<{ due_at: Date; attempts: number }>(
+        server,
+        'select due_at, attempts from delivery_queue where message_id = $1 and claimed_by is null and attempts = 1',
+        [soon],
+      ),
+    (jobs) => jobs.length === 1,
+  );
+  expect(waiting!.due_at.getTime()).toBeLessThan(nowMs + 40_000);
+  const [failure] = await rowsOf(server, 'select failure_class from recipients where message_id = $1', [
+    over,
+  ]);
+  expect(failure).toEqual({ failure_class: 'winter' });
+});
+
+test('what a hand-off finds out about an address is kept for its own organization', async () => {
+  const to = '+4915112340001';
+  for (const { organizationId } of [server, other]) {
+    await rowsOf(
+      server,
+      `insert into contacts (organization_id, id, phone_number, created_at, updated_at)
+       values ($1, $2, $3, now(), now())`,
+      [organizationId, server.installation.newId(), to],
+    );
+  }
+  outcomeOf = ({ organizationId }) =>
+    organizationId === other.organizationId ? accepted : { kind: 'rejected', reason: 'storm', reply };
+  const others = await send(to, other);
+  const own = await send(to);
+  deliver();
+  await settledAs(others, 'sent');
+  await settledAs(own, 'failed');
+  expect(
+    await rowsOf(
+      server,
+      `select organization_id = $1 as is_own, last_name from contacts
+       where phone_number = $2 and organization_id in ($1, $3) order by 1`,
+      [server.organizationId, to, other.organizationId],
+    ),
+  ).toEqual([
+    { is_own: false, last_name: null },
+    { is_own: true, last_name: 'storm' },
+  ]);
 });

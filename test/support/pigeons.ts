@@ -36,11 +36,19 @@ export type Pigeons = {
     add: (organizationId: string, loft: string) => void;
     delete: (organizationId: string, loft: string) => void;
   };
-  submit: (note: { organizationId: string; loft: string; to: string; text: string }) => Submission;
+  submit: (note: {
+    organizationId: string;
+    loft: string;
+    /** Any number of them. */
+    to: string | readonly string[];
+    text: string;
+    /** In milliseconds since 1970; left out where it has no end of its own. */
+    expiresAtMs?: number;
+  }) => Submission;
   createDelivery: (database: Database, carry: Carry) => ChannelDelivery;
 };
 
-type Content = { note: string; hasPlaceholders: boolean };
+type Content = { note: string; hasPlaceholders: boolean; expiresAtMs?: number };
 
 export function createPigeons(): Pigeons {
   const lofts = new Set<string>();
@@ -65,6 +73,21 @@ export function createPigeons(): Pigeons {
     }),
     isReportedById: false,
     judgement: { failureClasses: ['hawk'], isSimulated: () => false },
+    // Hawks are remembered where the contact is.
+    keepFindings: async (transaction, findings) => {
+      await transaction.rows(
+        unpreparedStatement(
+          `update contacts c set last_name = found.finding
+           from unnest($1::uuid[], $2::text[], $3::text[]) as found (organization_id, phone_number, finding)
+           where c.organization_id = found.organization_id and c.phone_number = found.phone_number`,
+        ),
+        [
+          findings.map(({ organizationId }) => organizationId),
+          findings.map(({ addressKey }) => addressKey),
+          findings.map(({ finding }) => finding),
+        ],
+      );
+    },
     refreshStatus: defineMessageStatus(
       'pigeons',
       `min(case when r.drop_reason is not null or r.status in ('bounced', 'failed') then 'failed'
@@ -147,7 +170,7 @@ export function createPigeons(): Pigeons {
         lofts.delete(keyOf(organizationId, loft));
       },
     },
-    submit: ({ organizationId, loft, to, text }) => ({
+    submit: ({ organizationId, loft, to, text, expiresAtMs }) => ({
       organizationId,
       channel: name,
       class: 'transactional',
@@ -158,8 +181,17 @@ export function createPigeons(): Pigeons {
       category: null,
       templateId: null,
       details: '{}',
-      content: JSON.stringify({ note: text, hasPlaceholders: false } satisfies Content),
-      recipients: [{ field: 'to', address: to, addressKey: to, dropReason: null }],
+      content: JSON.stringify({
+        note: text,
+        hasPlaceholders: false,
+        ...(expiresAtMs !== undefined && { expiresAtMs }),
+      } satisfies Content),
+      recipients: [to].flat().map((address) => ({
+        field: 'to',
+        address,
+        addressKey: address,
+        dropReason: null,
+      })),
       attachments: [],
       quotaUnits: 1,
       missingVariables: [],
@@ -175,12 +207,21 @@ export function createPigeons(): Pigeons {
           const [message] = await loadDeliverableMessages(database, [job]);
           if (message === undefined)
             return { kind: 'failed', reason: 'other', diagnostic: 'The note is gone.', facts: null };
-          const { note, hasPlaceholders } = message.content as Content;
+          const { note, hasPlaceholders, expiresAtMs } = message.content as Content;
           const filled = hasPlaceholders
             ? fillText(compileText(note), job.variables ?? {}, 'none', 1_000)
             : note;
           const outcome = await carry({ reference: job, to: job.addressKey, text: filled ?? '', confirm });
-          return { kind: 'outcome', outcome, facts: { isShared: hasPlaceholders, hasAttachments: false } };
+          return {
+            kind: 'outcome',
+            outcome,
+            facts: {
+              isShared: message.recipientCount > 1,
+              hasAttachments: false,
+              ...(expiresAtMs !== undefined && { expiresAt: new Date(expiresAtMs) }),
+            },
+            ...(outcome.kind === 'rejected' && { finding: outcome.reason }),
+          };
         },
       }),
     }),

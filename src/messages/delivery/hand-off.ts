@@ -15,6 +15,7 @@ import {
   type DeliverySession,
   type Job,
   type MessageChannel,
+  type MessageFacts,
   smallContentBytesMax,
 } from '../channel.ts';
 import { createMarkers, type Markers } from './markers.ts';
@@ -142,7 +143,12 @@ async function takeBytes(session: LeaseSession, job: Job): Promise<() => void> {
 async function attempt(session: LeaseSession, channelSession: ChannelSession, job: Job): Promise<Settled> {
   const { tools } = session;
   const breaker = channelSession.breakers.of(job);
-  const context = () => ({ atMs: tools.clock.nowMs(), random: tools.random(), dateOf });
+  const context = (facts: MessageFacts | null = null): SettlementContext => ({
+    atMs: tools.clock.nowMs(),
+    random: tools.random(),
+    dateOf,
+    expiresAt: facts?.expiresAt,
+  });
   let isConfirmed = false;
   const settled = (settlement: Settlement): Settled => ({ settlement, message: null });
   if (session.signal.aborted) return settled(releaseJob(job, context()));
@@ -165,7 +171,11 @@ async function attempt(session: LeaseSession, channelSession: ChannelSession, jo
       // Nothing was tried, so that nothing was learnt of the provider.
       isNoted = result.outcome.kind !== 'postponed';
     }
-    return { settlement: settleAttempt(job, result, context()), message: result.facts };
+    return {
+      settlement: settleAttempt(job, result, context(result.facts)),
+      message: result.facts,
+      ...(result.kind === 'outcome' && { finding: result.finding }),
+    };
   } catch (cause) {
     if (cause instanceof UnwantedError) return settled(settleObjection(job, cause.objection, context()));
     const isStopped = session.signal.aborted || cause instanceof NotConfirmedError;

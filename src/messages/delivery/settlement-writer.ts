@@ -1,7 +1,13 @@
 import type { SuppressionTools } from '../../audience/audience.ts';
 import { dateOf, sleep } from '../../platform/clock.ts';
 import type { Log } from '../../platform/log.ts';
-import { type Database, DatabaseUnavailableError, isConflict } from '../../platform/postgres/database.ts';
+import { groupBy } from '../../platform/grouping.ts';
+import {
+  type Database,
+  DatabaseUnavailableError,
+  isConflict,
+  type Transaction,
+} from '../../platform/postgres/database.ts';
 import { type Lease, LeftToOthersError } from '../../platform/queue/lease.ts';
 import type { Job, MessageChannel, MessageChannels, MessageFacts } from '../channel.ts';
 import type { FeedbackListeners } from '../feedback/feedback.ts';
@@ -28,7 +34,7 @@ export type WriterTools = SuppressionTools &
   };
 
 /** `message` is null if nothing is known of it; no step may be skipped then. */
-export type Settled = { settlement: Settlement; message: MessageFacts | null };
+export type Settled = { settlement: Settlement; message: MessageFacts | null; finding?: unknown };
 
 /**
  * Outcomes exist only in memory here, so writing is retried until the database accepts them. Returns for each whether
@@ -119,6 +125,7 @@ async function writeSettlements(tools: WriterTools, epoch: number, items: readon
           changedOf(changed).flatMap((settlement) => listProviderIds(tools, settlement)),
           at,
         ),
+        ...keepFindings(transaction, items, changed),
       ],
       judgement: {
         tools,
@@ -136,6 +143,24 @@ async function writeSettlements(tools: WriterTools, epoch: number, items: readon
   );
   if (haveContactsChanged) tools.onContactsChanged();
   if (settlements.some(({ job }) => job.isCampaign)) tools.onCampaignProgress();
+}
+
+function keepFindings(
+  transaction: Transaction,
+  items: readonly Settled[],
+  changed: ReadonlySet<string>,
+): Promise<void>[] {
+  const found = items.filter(
+    ({ settlement: { job }, finding }) => finding !== undefined && changed.has(textOfKey(job)),
+  );
+  return [...groupBy(found, ({ settlement }) => settlement.job.channel)].flatMap(([channel, ofChannel]) => {
+    const findings = ofChannel.map(({ settlement: { job }, finding }) => ({
+      organizationId: job.organizationId,
+      addressKey: job.addressKey,
+      finding,
+    }));
+    return channel.keepFindings === null ? [] : [channel.keepFindings(transaction, findings)];
+  });
 }
 
 function listProviderIds(tools: WriterTools, settlement: Settlement): ProviderId[] {

@@ -194,17 +194,49 @@ test('a campaign is never repeated after a hand-off that was cut off', () => {
   expect(settlement).toMatchObject({ isAmbiguous: true, wasHandedOff: true, status: null, requeue: null });
 });
 
-test('a text is never repeated after a hand-off that was cut off', () => {
-  const settlement = settleAmbiguity(aJob({ channel: smsChannel, address: '+14155552671' }), context);
-  expect(settlement).toMatchObject({ isAmbiguous: true, wasHandedOff: true, status: null, requeue: null });
+test('a message that ends soon is tried again when half of its time is over, and ten seconds later at least', () => {
+  const dueAfter = (leftMs: number, outcome: SendOutcome) => {
+    const { status, requeue } = settleOutcome(aJob(), outcome, {
+      ...context,
+      expiresAt: new Date(atMs + leftMs),
+    });
+    return requeue === null ? status : requeue.dueAt.getTime() - atMs;
+  };
+  const cutOff: SendOutcome = { kind: 'unknown', reply };
+  const lefts = [600_000, 100_000, 12_000, 9_999, -1];
+  expect(lefts.map((leftMs) => dueAfter(leftMs, deferral('policy')))).toEqual([
+    60_000,
+    50_000,
+    10_000,
+    'failed',
+    'failed',
+  ]);
+  // It may have been sent, so that it has not failed.
+  expect(lefts.map((leftMs) => dueAfter(leftMs, cutOff))).toEqual([60_000, 50_000, 10_000, null, null]);
 });
 
-test('a recipient of a campaign that took three workers down has failed, and no earlier', () => {
-  const [first, second, third] = [0, 1, 2].map((crashes) =>
-    settleCrash(aJob({ isCampaign: true, crashes }), context),
-  );
-  expect([first!.requeue, second!.requeue]).toMatchObject([{ setAsideAt: null }, { setAsideAt: null }]);
-  expect(third).toMatchObject({ status: 'failed', failure: { class: 'other' }, requeue: null });
+test('a pause that the remote side asks for is not shortened: a message that ends before is given up', () => {
+  const settle = (leftMs: number) =>
+    settleOutcome(aJob(), deferral('rate_limited', { retryAfterMs: 90_000 }), {
+      ...context,
+      expiresAt: new Date(atMs + leftMs),
+    });
+  expect(settle(90_000).requeue?.dueAt).toEqual(new Date(atMs + 90_000));
+  expect([settle(89_999).status, settle(89_999).requeue]).toEqual(['failed', null]);
+});
+
+test('a message that has ended is given up when its provider is away, and waits for it before', () => {
+  const settle = (leftMs: number) =>
+    settleOutcome(
+      aJob(),
+      { kind: 'deferred', reason: 'provider_unavailable', reply },
+      {
+        ...context,
+        expiresAt: new Date(atMs + leftMs),
+      },
+    );
+  expect([settle(0).status, settle(0).requeue?.attempts]).toEqual([null, 0]);
+  expect([settle(-1).status, settle(-1).requeue]).toEqual(['failed', null]);
 });
 
 test('a job that took three workers down is set aside, and no earlier', () => {

@@ -9,7 +9,13 @@ import type { Settlement } from './settlement-store.ts';
 /** Rarely is the second reply lost too. A minute gives the remote side time to finish the first hand-off. */
 const ambiguousRetryMs = 60_000;
 
-export type SettlementContext = { atMs: number; random: number; dateOf: (epochMs: number) => Date };
+export type SettlementContext = {
+  atMs: number;
+  random: number;
+  dateOf: (epochMs: number) => Date;
+  /** Of the message; left out if it has no end of its own, or nothing is known of it. */
+  expiresAt?: Date | undefined;
+};
 
 /** What to write after an attempt. */
 export function settleOutcome(
@@ -54,8 +60,12 @@ function settleDeferral(
 ): Settlement {
   const attempts = job.attempts + 1;
   const failure = toFailure('soft', reason, outcome.reply);
-  const dueAtMs = dueAfterMs(context.atMs, nextPauseMs(attempts, outcome.retryAfterMs, context.random));
-  if (isGivenUp(job, dueAtMs))
+  const pauseMs = nextPauseMs(attempts, outcome.retryAfterMs, context.random);
+  const dueAtMs = dueAfterMs(
+    context.atMs,
+    outcome.retryAfterMs === undefined ? shortenForEnd(pauseMs, context) : pauseMs,
+  );
+  if (isGivenUp(job, dueAtMs, context))
     return { ...untouched(job), status: 'failed', failure: failureOfGivingUp(job, reason, outcome.reply) };
   return {
     ...untouched(job),
@@ -72,13 +82,23 @@ function settleUnavailability(
   context: SettlementContext,
   pauseMs = 0,
 ): Settlement {
-  return isGivenUp(job, context.atMs)
+  return isGivenUp(job, context.atMs, context)
     ? { ...untouched(job), status: 'failed', failure: failureOfGivingUp(job, 'other', reply) }
     : releaseJob(job, context, pauseMs);
 }
 
-function isGivenUp(job: Job, atMs: number): boolean {
-  return atMs > job.acceptedAt.getTime() + job.policy.retryWindowMs;
+function isGivenUp(job: Job, atMs: number, { expiresAt }: SettlementContext): boolean {
+  const endMs = expiresAt?.getTime() ?? Infinity;
+  return atMs > Math.min(endMs, job.acceptedAt.getTime() + job.policy.retryWindowMs);
+}
+
+/** Providers ask not to be tried again sooner. */
+const shortenedPauseMinMs = 10_000;
+
+/** A message that ends soon is tried again when half of its time is over, so that a pause does not outlast it. */
+function shortenForEnd(pauseMs: number, { atMs, expiresAt }: SettlementContext): number {
+  if (expiresAt === undefined) return pauseMs;
+  return Math.min(pauseMs, Math.max((expiresAt.getTime() - atMs) / 2, shortenedPauseMinMs));
 }
 
 function failureOfGivingUp(job: Job, reason: string, reply: RemoteReply): Failure {
@@ -92,14 +112,15 @@ function refusalFor({ refusals }: DeliveryPolicy, reason: string): Refusal {
 
 /** The reply to a hand-off was lost, so it may have taken place. It is tried once more if the policy says so. */
 export function settleAmbiguity(job: Job, context: SettlementContext): Settlement {
-  const mayRepeat = job.policy.repeatsAmbiguous && job.ambiguities === 0;
+  const dueAtMs = dueAfterMs(context.atMs, shortenForEnd(ambiguousRetryMs, context));
+  const mayRepeat = job.policy.repeatsAmbiguous && job.ambiguities === 0 && !isGivenUp(job, dueAtMs, context);
   return {
     ...untouched(job),
     wasHandedOff: true,
     isAmbiguous: true,
     requeue: mayRepeat
       ? {
-          dueAt: context.dateOf(dueAfterMs(context.atMs, ambiguousRetryMs)),
+          dueAt: context.dateOf(dueAtMs),
           attempts: job.attempts + 1,
           crashes: job.crashes,
           setAsideAt: null,
