@@ -6,8 +6,8 @@ import type { DropReason, RecipientStatus } from './schema.ts';
 
 /**
  * What messages know of a channel. Accepting, claiming, pacing, markers, crashes, settling, reports, objections and
- * counts are the same on all of them; a channel is a module that keeps this contract, and an entry in the map of all
- * channels that the roles hand in. Nothing in this room names a channel.
+ * counts are the same for all channels. A channel is a module that implements this contract, and an entry in the map of
+ * all channels that the roles pass in. Nothing in this room names a channel.
  */
 export type MessageChannel = {
   name: SendingChannel;
@@ -15,9 +15,9 @@ export type MessageChannel = {
   senders: SenderRule;
   /** What outcomes mean, which may depend on the message. */
   policyOf: (message: { isCampaign: boolean }) => DeliveryPolicy;
-  /** Whether reports come under the provider's own id of a message. */
+  /** Whether reports name a message by the provider's own id. */
   isReportedById: boolean;
-  /** What outcomes and reports say of an address for good; null where they say nothing. */
+  /** What outcomes and reports say about whether an address exists; null if they say nothing. */
   judgement: AddressJudgement | null;
   /**
    * Writes what hand-offs found out about addresses, in the transaction that writes their outcomes: that a device is
@@ -30,26 +30,26 @@ export type MessageChannel = {
   objections: ChannelObjections;
 };
 
-/** All channels, by their names. */
+/** All channels by name. */
 export type MessageChannels = Readonly<Record<SendingChannel, MessageChannel>>;
 
 export type ChannelWords = {
-  /** As in `Sending email is suspended`. */
+  /** As in `Sending email is suspended`: `email`. */
   medium: string;
-  /** What is sent, of which there are many: `emails`. */
+  /** The plural of what is sent: `emails`. */
   messages: string;
   /** What the monthly quota counts: `recipients`. */
   unit: string;
 };
 
-/** By what a message says whose it is: for email, the domain of its sender; for SMS, the sender. */
+/** What shows whose message it is: for email, the domain of the sender's address; for SMS, the sender. */
 export type SenderName = { organizationId: string; name: string };
 
-/** In whose name messages may go out. */
+/** Which senders messages may have. */
 export type SenderRule = {
-  /** Which of these are the organization's own at the moment. */
+  /** Which of these belong to their organization now. */
   loadOwn: (connection: Connection, wanted: readonly SenderName[]) => Promise<OwnSenders>;
-  /** What is said of one that is not. */
+  /** What to show of a sender that does not. */
   describeOther: (name: string) => string;
 };
 
@@ -57,38 +57,38 @@ export type OwnSenders = { has: (sender: SenderName) => boolean };
 
 /** What outcomes mean for a message. */
 export type DeliveryPolicy = {
-  /** Where a recipient goes whose message the provider has taken. */
+  /** The status of a recipient whose message the provider has accepted. */
   acceptedStatus: RecipientStatus;
-  /** Where it goes for which refusal; one that is not among them has failed, and says nothing of the address. */
+  /** What each refusal means. After any other, the recipient has failed, and nothing is known of its address. */
   refusals: Readonly<Record<string, Refusal>>;
-  /** A message that is older is given up, for this reason. */
+  /** An older message is given up, with the reason `givenUpFor`. */
   retryWindowMs: number;
   givenUpFor: string | null;
-  /** Whether a hand-off that was cut off before its answer is tried once more. */
+  /** Whether a hand-off that was cut off before the reply is tried once more. */
   repeatsAmbiguous: boolean;
 };
 
-/** `hard` says that the address is no good. */
+/** `hard` says that the address does not exist. */
 export type Refusal = { status: RecipientStatus; type: 'hard' | 'soft' };
 
 export type AddressJudgement = {
-  /** Failures that are the address's own; a run of soft ones suppresses it. All others say nothing about it. */
+  /** Failures that are due to the address; several soft ones in a row suppress it. All others say nothing about it. */
   failureClasses: readonly string[];
-  /** Whether an address has the same outcome every time, and nothing is to be learnt from it. */
+  /** Whether an address belongs to the simulator: its outcomes are chosen, and say nothing. */
   isSimulated: (addressKey: string) => boolean;
 };
 
 /** `finding` is what the channel's own delivery gave. */
 export type Finding = { organizationId: string; addressKey: string; finding: unknown };
 
-/** Whom nothing is to be sent to, beside what holds for every channel. */
+/** Who must not be written to on this channel, in addition to what all channels check. */
 export type ChannelObjections = {
-  /** Those of the contacts of a campaign, by index, that must not be written to any more. */
+  /** Those of the contacts of a campaign, as indexes, that must not be written to any more. */
   findBarred: (
     connection: Connection,
     contacts: readonly { organizationId: string; id: string; addressKey: string }[],
   ) => Promise<Map<number, ContactBar>>;
-  /** Whether an address asks to be treated as one that is suppressed. */
+  /** Whether an address belongs to the simulator and is to be treated as suppressed. */
   isSimulatedSuppression: (addressKey: string) => boolean;
 };
 
@@ -97,7 +97,7 @@ export type Job = RecipientKey & {
   channel: MessageChannel;
   policy: DeliveryPolicy;
   isCampaign: boolean;
-  /** In a campaign, whom it is for. */
+  /** The contact, in a campaign. */
   contactId: string | null;
   address: string;
   addressKey: string;
@@ -107,7 +107,7 @@ export type Job = RecipientKey & {
   attempts: number;
   ambiguities: number;
   crashes: number;
-  /** Of the claim that it was taken by: the same job may be claimed again later. */
+  /** The number of its claim: the same job may be claimed again later. */
   claimNumber: number;
 };
 
@@ -117,32 +117,32 @@ export type ChannelDelivery = {
   /** How many hand-offs can usefully be under way at once. */
   concurrency: number;
   /**
-   * Names the account at a provider by which a job leaves, such as the credentials of its organization: an account that
-   * fails delays its own jobs only. Null where all jobs leave by one account of the installation; while that one fails,
+   * Names the account at a provider that a job is handed off by, such as the credentials of its organization: an
+   * account that fails delays only its own jobs. Null if the installation has one account for all jobs; while it fails,
    * nothing is claimed.
    */
   accountOf: ((job: Job) => string) | null;
-  /** For one lease: what it remembers is forgotten with it. */
+  /** Opens a session for one lease; what it remembers ends with the lease. */
   begin: () => DeliverySession;
 };
 
 export type ChannelDeliveries = Readonly<Record<SendingChannel, ChannelDelivery>>;
 
 export type DeliverySession = {
-  /** Looks up ahead, in few statements, what jobs will need that were just claimed. */
+  /** Looks up, in few statements, what the jobs that were just claimed will need. */
   prepare: (jobs: readonly Job[]) => Promise<void>;
-  /** Rejects only with the error of `confirm`, an abort, or for a fault of our own. */
+  /** Rejects only with the error of `confirm`, with an abort, or for a fault of the program. */
   handOff: (job: Job, permit: HandOffPermit) => Promise<Attempt>;
 };
 
 export type HandOffPermit = {
-  /** Commits "about to hand off"; whoever it rejects sends nothing. */
+  /** Commits "about to hand off". If it rejects, nothing may be sent. */
   confirm: () => Promise<void>;
   /** Aborted when nothing new may be begun. */
   signal: AbortSignal;
 };
 
-/** What one attempt came to. `facts` are of the message; null where they are not known. */
+/** The result of one attempt. `facts` are of the message; null if they are not known. */
 export type Attempt = { facts: MessageFacts | null } &
   /** `finding` is for `keepFindings`; left out where nothing was found out. */
   (
@@ -166,8 +166,11 @@ export type MessageFacts = {
   expiresAt?: Date;
 };
 
-/** Larger messages are loaded one by one when their turn comes, and counted while they are in memory. */
+/**
+ * The content of smaller messages is not counted against `contentBytesMax`. Larger ones are loaded when their turn
+ * comes.
+ */
 export const smallContentBytesMax = 262_144;
 
-/** Messages in memory at once, apart from small ones. */
+/** The content of messages in memory at once, without small ones. */
 export const contentBytesMax = 64 * 1_048_576;

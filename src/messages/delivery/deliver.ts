@@ -21,34 +21,34 @@ import type { Settlement } from './settlement-store.ts';
 /**
  * Delivery: the life of a message from its row in the queue to the outcome at its recipient.
  *
- * 1. **Claim** a batch of due jobs under the worker's epoch: transactional before campaigns, organizations in turns,
- *    each channel for itself.
- * 2. **Drop** whom the checks refuse.
+ * 1. **Claim** a batch of due jobs of one channel under the worker's epoch: transactional before campaigns,
+ *    organizations in turns.
+ * 2. **Drop** recipients that the checks refuse.
  * 3. **Load and build** the messages, each once for all of its recipients.
- * 4. **Hand off**, as many at once as the channel's provider can use. When everything but the message itself has been agreed
- *    on with the remote side, "about to hand off" is committed; then the message leaves.
- * 5. **Settle** the outcomes in bulk: the job leaves the queue, or gets a new time, in the same statement in which
- *    the recipient's fate is written.
+ * 4. **Hand off**, as many at once as the channel's provider can use. When everything but the message itself has been
+ *    agreed on with the remote side, "about to hand off" is committed. Then the message is sent.
+ * 5. **Settle** the outcomes in bulk: the job leaves the queue, or gets a new due time, in the statement that writes
+ *    the recipient's fate.
  *
- * What is promised: a job is settled once, by the worker that claims it. A worker that dies before the commit of
- * step 4 has sent nothing, and another one begins anew; one that dies after it may have sent, and the job is treated
- * as an ambiguity (settlement.ts). A worker that loses its lease hands nothing more off, and what it writes finds no
- * claim. While too many outcomes cannot be written, nothing
- * more is claimed or handed off.
+ * What is promised: a job is settled once, by the worker that claims it. A worker that dies before the commit of step 4
+ * has sent nothing, and another one starts again. One that dies after it may have sent the message, and the job is
+ * treated as an ambiguity (settlement.ts). A worker that loses its lease hands nothing more off, and an outcome that it
+ * writes after its claims were recovered has no effect. While too many outcomes cannot be written, nothing more is
+ * claimed or handed off.
  *
- * What is not promised: that nobody gets a message twice. Between the last octet and the answer nobody can know
- * (RFC 1047); such hand-offs are counted with the recipient.
+ * What is not promised: that no recipient gets a message twice. If the connection fails between the last octet and the
+ * reply, it is unknown whether the message was accepted (RFC 1047). Such hand-offs are counted with the recipient.
  */
 export type DeliveryTools = HandOffTools;
 
 export type Delivery = {
-  /** Begins nothing more, lets what is under way end (at most a minute), gives the rest back. */
+  /** Begins nothing more, waits for what is under way (at most a minute), and returns the other claims to the queue. */
   stop: () => Promise<void>;
-  /** How many bytes of contents are in memory. */
+  /** Bytes of content in memory. */
   heldBytes: () => number;
 };
 
-/** Should a notification be lost: the longest that a due job can go unnoticed. */
+/** The longest that a due job can wait unnoticed if a notification is lost. */
 const idleMs = 5_000;
 /**
  * Jobs that wait in memory for each hand-off that the provider can do at once. Fewer would leave the provider idle
@@ -56,18 +56,18 @@ const idleMs = 5_000;
  */
 const jobsPerHandOff = 8;
 /**
- * What leaves in half a second at the best rate that was measured. With fewer, hand-offs wait for outcomes that are being
- * written; with more, more of them are unknown when a worker dies whose outcomes cannot be written.
+ * As many as are handed off in half a second at the best rate measured. With fewer, hand-offs wait for outcomes to be
+ * written. With more, more outcomes are lost if the worker dies while the database does not accept them.
  */
 const underWayMax = 5_000;
 const stopMaxMs = 60_000;
 /**
- * Between failures in a row, doubled each time. Shorter: a database in trouble gets a lease and a claim more often.
- * Longer: mail waits after the trouble is over.
+ * The pause after a failure, doubled for each one in a row. If shorter, a database in trouble is asked for leases and
+ * claims more often. If longer, mail waits after the trouble is over.
  */
 const pauseAfterFailureMinMs = 500;
 const pauseAfterFailureMaxMs = idleMs;
-/** A worker that went on for so long has got over its last failure. */
+/** After working for so long, a worker has recovered from its last failure. */
 const recoveredAfterMs = 30_000;
 
 export function startDelivery(tools: DeliveryTools): Delivery {
@@ -93,7 +93,9 @@ export function startDelivery(tools: DeliveryTools): Delivery {
   };
 }
 
-/** What outlives a lease. A rescan is due when there may be due jobs that no claim has looked for yet. */
+/**
+ * What is kept from one lease to the next. A rescan is due when there may be due jobs that no claim has looked for yet.
+ */
 type Worker = {
   tools: DeliveryTools;
   wakeup: Wakeup;
@@ -119,7 +121,7 @@ async function workUntilStopped(worker: Worker): Promise<void> {
           try {
             await returnClaims(tools, epoch, settleCrash);
           } finally {
-            // Also where some cannot be returned: the others fall due.
+            // Even if some claims cannot be returned: the jobs of the others are due now.
             requestRescan(worker);
           }
         },
@@ -133,7 +135,7 @@ async function workUntilStopped(worker: Worker): Promise<void> {
       logFailure(tools.log, cause);
       const hasRecovered = tools.clock.monotonicMs() - begunAtMs >= recoveredAfterMs;
       pauseMs = hasRecovered ? pauseAfterFailureMinMs : pauseAfterFailure(pauseMs);
-      // Not a wait for the wakeup: giving a lease back wakes, and so does everything that is accepted meanwhile.
+      // Not a wait for the wakeup, which the release of a lease and every accepted message would end at once.
       await sleep(tools.clock, pauseMs, stopping).catch(() => undefined);
     }
   }
@@ -144,8 +146,8 @@ function pauseAfterFailure(lastPauseMs: number): number {
 }
 
 /**
- * A step that failed may have left claims behind. Once the lease is given back nobody knows of its epoch any more,
- * unless another worker happened to watch it.
+ * A step that failed may have left claims. After the lease is released, no worker would recover them, unless one
+ * happened to be watching its epoch.
  */
 async function endLease(tools: DeliveryTools, lease: Lease): Promise<void> {
   try {
@@ -158,21 +160,21 @@ async function endLease(tools: DeliveryTools, lease: Lease): Promise<void> {
 type LaneNumber = 0 | 1;
 
 /**
- * Transactional messages, or campaigns: where its scan of the organizations stands, and what waits in memory.
+ * The jobs of a channel that belong to transactional messages, or to campaigns: how far the scan of the organizations
+ * is, and what waits in memory.
  *
- * A claim sees a limited number of organizations, so that a scan of all of them may take several claims. When a
- * scan ends, another one follows if this one found anything, or if a rescan was requested while it was under way: the
- * new jobs may be of an organization that it had passed. Else the lane rests until there is a request or something falls
- * due.
+ * A claim sees a limited number of organizations, so that a scan of all of them may take several claims. When a scan
+ * ends, another one follows if this one found anything, or if a rescan was requested while it was under way: the new
+ * jobs may be of an organization that it had passed. Otherwise the lane waits for a request, or until a job falls due.
  */
 type Lane = {
   number: LaneNumber;
-  /** The last that the scan has seen; `firstOrganization` between two scans. */
+  /** The last one that the scan has seen; `firstOrganization` between two scans. */
   lastOrganizationId: string;
-  /** A scan is to begin, or is under way. */
+  /** A scan is about to begin, or is under way. */
   mayHaveMore: boolean;
   isScannedAgain: boolean;
-  /** When the first of what the last scan saw falls due, or what was put off since. */
+  /** When the first job that the last scan saw, or that was requeued since, falls due. */
   nextDueAtMs: number;
   ready: Job[];
 };
@@ -190,7 +192,7 @@ function openLane(number: LaneNumber): Lane {
   };
 }
 
-/** Where the jobs of one channel wait, until its provider has room for them. */
+/** The claimed jobs of one channel, until its provider has room for them. */
 type LocalQueue = { channelSession: ChannelSession; lanes: readonly [Lane, Lane]; handOffs: number };
 
 /** What a worker has to do under its lease, channel by channel, and what is under way. */
@@ -220,7 +222,7 @@ async function workUnderLease(worker: Worker, lease: Lease): Promise<void> {
     while (!session.signal.aborted) await takeTurn(worker, dispatcher);
   } finally {
     await drain(dispatcher);
-    // What waits for its marker still, after all that time, must not leave once its claim has been returned.
+    // A job that is still waiting for its marker must not be handed off once its claim has been returned.
     session.end();
   }
 }
@@ -236,20 +238,20 @@ async function takeTurn(worker: Worker, dispatcher: Dispatcher): Promise<void> {
     }
   }
   const nowMs = tools.clock.nowMs();
-  // Transactional messages first: they find room also where campaigns have taken theirs.
+  // Transactional messages first. Each lane has its own room, so campaigns cannot take theirs.
   const next = mayHandOff(dispatcher)
     ? listLanes(dispatcher).find((candidate) => isWorthAClaim(candidate, nowMs))
     : undefined;
   if (next !== undefined) {
     await claimInto(dispatcher, next);
     beginReadyJobs(dispatcher, next.queue);
-    // After what was claimed: a poison job waits until it can take down nothing else.
+    // After the claimed jobs: a poison job is tried when its crash can affect no other.
     if (dispatcher.hasPoison) await tryPoisonJob(dispatcher);
     return;
   }
   const pauseMs = Math.min(...[...dispatcher.queues.values()].map((queue) => pauseOf(queue, nowMs)));
   const hasWaitedOut = await wakeup.wait(Math.min(Math.max(pauseMs + 1, 1), idleMs));
-  // Whatever the reason, it is time for another look.
+  // A notification may have been lost.
   if (hasWaitedOut) rescan.isDue = true;
 }
 
@@ -270,7 +272,7 @@ function isWorthAClaim({ queue, lane }: QueueLane, nowMs: number): boolean {
   return mayFind && hasRoom(queue, lane) && admittedTo(queue, lane) > 0;
 }
 
-/** A few free places are not worth a claim: it costs the same for many. */
+/** A claim costs the same for few jobs as for many, so it waits until half the room is free. */
 function hasRoom(queue: LocalQueue, lane: Lane): boolean {
   return roomIn(queue, lane) >= readyMax(queue) / 2;
 }
@@ -283,12 +285,14 @@ function roomIn(queue: LocalQueue, lane: Lane): number {
   return readyMax(queue) - lane.ready.length;
 }
 
-/** Less than there is room for while the provider is away. */
+/** Fewer than there is room for while the provider is unavailable. */
 function admittedTo(queue: LocalQueue, lane: Lane): number {
   return queue.channelSession.breakers.admits(roomIn(queue, lane));
 }
 
-/** How long there is nothing to claim for. A lane without room is woken when there is some. */
+/**
+ * How long there will be nothing to claim. A lane without room is not counted: the end of a hand-off wakes the worker.
+ */
 function pauseOf(queue: LocalQueue, nowMs: number): number {
   const { channelSession, lanes } = queue;
   const dueMs = lanes.filter((lane) => hasRoom(queue, lane)).map(({ nextDueAtMs }) => nextDueAtMs - nowMs);
@@ -298,7 +302,7 @@ function pauseOf(queue: LocalQueue, nowMs: number): number {
 async function claimInto(dispatcher: Dispatcher, { queue, lane }: QueueLane): Promise<void> {
   const { tools, lease } = dispatcher.session;
   dispatcher.lastClaimNumber += 1;
-  // Before the claim: a job that is put off while it runs may fall due before all that it sees.
+  // Before the claim: a job that is requeued while it runs may fall due before all jobs that the claim sees.
   if (lane.lastOrganizationId === firstOrganization) lane.nextDueAtMs = Infinity;
   const claim = await claimDueJobs(tools.database, {
     epoch: lease.epoch,
@@ -324,7 +328,7 @@ async function claimInto(dispatcher: Dispatcher, { queue, lane }: QueueLane): Pr
   lane.ready.push(...remaining);
 }
 
-/** Whoever must not be written to is settled at once; the others are returned. */
+/** Settles jobs that must not be handed off, and returns the others. */
 async function dropUnwanted(session: LeaseSession, jobs: readonly Job[]): Promise<Job[]> {
   const objections = await findObjections(session.tools, jobs);
   const { clock, random } = session.tools;
@@ -339,7 +343,7 @@ async function dropUnwanted(session: LeaseSession, jobs: readonly Job[]): Promis
   return jobs.filter((job) => !objections.has(job));
 }
 
-/** Fills the provider's places, transactional messages first. */
+/** Begins as many hand-offs as the provider has room for, transactional messages first. */
 function beginReadyJobs(dispatcher: Dispatcher, queue: LocalQueue): void {
   const { lanes, channelSession } = queue;
   while (queue.handOffs < channelSession.concurrency && mayHandOff(dispatcher)) {
@@ -354,7 +358,7 @@ function beginJob(dispatcher: Dispatcher, queue: LocalQueue, job: Job): void {
   queue.handOffs += 1;
   const ending = handOffJob(session, queue.channelSession, job)
     .finally(() => {
-      // The place is free before the outcome is written.
+      // The next hand-off need not wait until the outcome of this one is written.
       queue.handOffs -= 1;
       beginReadyJobs(dispatcher, queue);
     })
@@ -368,21 +372,21 @@ function beginJob(dispatcher: Dispatcher, queue: LocalQueue, job: Job): void {
     })
     .finally(() => {
       underWay.delete(ending);
-      // So many may have been under way that none was begun.
+      // `mayHandOff` may have refused until now.
       for (const each of dispatcher.queues.values()) beginReadyJobs(dispatcher, each);
       session.wakeup.wake();
     });
   underWay.add(ending);
 }
 
-/** A job that went back to the queue falls due without anybody's telling. */
+/** No notification is sent when a requeued job falls due. */
 function noteRequeue({ lanes }: LocalQueue, { job, requeue }: Settlement): void {
   if (requeue === null) return;
   const lane = lanes[job.isCampaign ? 1 : 0];
   lane.nextDueAtMs = Math.min(lane.nextDueAtMs, requeue.dueAt.getTime());
 }
 
-/** A job that crashed its workers is tried while nothing else is under way, so that it takes down nothing else. */
+/** A poison job is tried while nothing else is under way, so that its crash affects no other job. */
 async function tryPoisonJob(dispatcher: Dispatcher): Promise<void> {
   dispatcher.hasPoison = false;
   await finishReadyJobs(dispatcher);
@@ -403,11 +407,11 @@ async function tryPoisonJob(dispatcher: Dispatcher): Promise<void> {
 }
 
 async function finishReadyJobs({ underWay }: Dispatcher): Promise<void> {
-  // Each one that ends may have begun another; nothing is claimed meanwhile, so that this comes to an end.
+  // Each job that ends may begin another. This ends because nothing is claimed in the meantime.
   while (underWay.size > 0) await Promise.all(underWay);
 }
 
-/** What was confirmed is carried through and settled; the rest goes back. */
+/** Waits for jobs that were confirmed, and returns the others to the queue. */
 async function drain(dispatcher: Dispatcher): Promise<void> {
   const { session, underWay } = dispatcher;
   const { clock, log, random } = session.tools;

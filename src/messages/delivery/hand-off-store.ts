@@ -24,7 +24,7 @@ const announce = statement<{ batch: number }>(
 
 /**
  * Commits "about to hand off" for jobs that the worker has claimed, and removes the markers of batches that are over.
- * False if the worker was buried meanwhile: then the jobs are others' by now, or will be.
+ * False if the worker was buried in the meantime: its jobs then belong to other workers, or will.
  */
 export async function announceHandOffs(
   database: Database,
@@ -41,7 +41,7 @@ export async function announceHandOffs(
   return rows.length === 1;
 }
 
-/** Removes the markers of a worker whose claims have all been returned, and of those that are buried. */
+/** Removes the markers of a worker whose claims have all been returned, and of all buried workers. */
 export async function deleteMarkers(connection: Connection, epoch: number): Promise<void> {
   await connection.rows(
     unpreparedStatement(

@@ -36,32 +36,31 @@ import type { Settlement } from './settlement-store.ts';
 
 export type HandOffTools = WriterTools & {
   deliveries: readonly ChannelDelivery[];
-  /** Of messages in memory at once; one that is larger waits until it is alone. */
+  /** The content of messages in memory at once; a larger message waits until it is the only one. */
   contentBytesMax?: number;
-  /** Jobs being handed off, or whose outcome is not written yet. Smaller in tests. */
+  /** Jobs that are being handed off, or whose outcome is not written yet. Smaller in tests. */
   underWayMax?: number;
 };
 
-/** What a worker has under one lease. The next lease begins with nothing of it but the budget. */
+/** What a worker has under one lease. Only the budget is kept for the next lease. */
 export type LeaseSession = {
   tools: HandOffTools;
   lease: Lease;
-  /** Aborts when nothing more may be handed off. */
+  /** Aborts when nothing more may be handed off, which `end` causes too. */
   signal: AbortSignal;
-  /** From now on nothing is handed off. */
   end: () => void;
   wakeup: Wakeup;
   channelSessions: readonly ChannelSession[];
   contentBytesMax: number;
   budget: ByteBudget;
   markers: Markers;
-  /** When it was last asked whether a job may be handed off. */
+  /** When objections to a job were last looked up. */
   checkedAtMs: WeakMap<Job, number>;
-  /** Results tell whether the outcome was written. */
+  /** The result is whether the outcome was written. */
   settlements: Batcher<Settled, boolean>;
 };
 
-/** A channel under one lease, with breakers of its own: a provider that is away stops no other channel. */
+/** A channel under one lease, with breakers of its own, so that an unavailable provider stops no other channel. */
 export type ChannelSession = {
   channel: MessageChannel;
   concurrency: number;
@@ -69,7 +68,9 @@ export type ChannelSession = {
   delivery: DeliverySession;
 };
 
-/** `budget` outlives the lease: what is under way when that is lost stays in memory until it ends. */
+/**
+ * `budget` is shared by all leases: messages under way when a lease is lost stay in memory until their hand-off ends.
+ */
 export function openLeaseSession(
   tools: HandOffTools,
   lease: Lease,
@@ -108,13 +109,13 @@ export function openLeaseSession(
 }
 
 /**
- * Outcomes that are written together cost a fraction of what they cost alone (measured in PostgreSQL: 50 µs each of
- * 32, 33 µs each of 256). Longer, or more, would leave more of them unknown when a worker dies.
+ * Outcomes that are written together cost less each (measured in PostgreSQL: 50 µs in batches of 32, 33 µs in batches
+ * of 256). With a longer wait or larger batches, more outcomes are lost when a worker dies.
  */
 const settlementLingerMs = 50;
 const settlementItemsEnough = 64;
 
-/** Hands one job off and says what is to be written of it. Never rejects for anything that has to do with the job. */
+/** Hands one job off and returns what to write of it. No fault of the job makes it reject. */
 export async function handOffJob(
   session: LeaseSession,
   channelSession: ChannelSession,
@@ -135,7 +136,7 @@ async function takeBytes(session: LeaseSession, job: Job): Promise<() => void> {
   for (;;) {
     const release = session.budget.take(Math.min(job.contentBytes, session.contentBytesMax));
     if (release !== null) return release;
-    // Some other job holds the bytes, and wakes this one when it ends.
+    // Other jobs hold the bytes. Each wakes this one when it ends.
     await session.wakeup.wait(budgetWaitMs);
   }
 }
@@ -168,7 +169,7 @@ async function attempt(session: LeaseSession, channelSession: ChannelSession, jo
     });
     if (result.kind === 'outcome') {
       noteOutcome(session, channelSession, job, result.outcome);
-      // Nothing was tried, so that nothing was learnt of the provider.
+      // Nothing was tried, so this says nothing about the provider.
       isNoted = result.outcome.kind !== 'postponed';
     }
     return {
@@ -186,11 +187,11 @@ async function attempt(session: LeaseSession, channelSession: ChannelSession, jo
       logFailure(tools.log, cause);
       return settled(settleOutcome(job, sealedUnderUnknownKey, context()));
     }
-    // A message that cannot be built, or that a provider chokes on, must not come back for ever.
+    // Counted as a crash: a message that cannot be built, or that makes a provider throw, must not be tried for ever.
     logFailure(tools.log, cause);
     return settled(isConfirmed ? settleAmbiguity(job, context()) : settleCrash(job, context()));
   } finally {
-    // A probe that never reached the provider would keep the breaker open for good.
+    // Otherwise a probe that never reached the provider would keep the breaker open for ever.
     if (entry === 'probes' && !isNoted) breaker.abandonProbe();
   }
 }
@@ -208,10 +209,13 @@ function settleAttempt(job: Job, attempt: Attempt, context: SettlementContext): 
   }
 }
 
-/** Whoever unsubscribed longer ago than this gets nothing more; asking more often costs more than it tells. */
+/**
+ * A recipient that unsubscribed longer ago than this gets nothing more. If shorter, more statements are needed for few
+ * more unsubscriptions.
+ */
 const objectionMaxAgeMs = 2_000;
 
-/** A job may have waited in memory for long, behind slow destinations. */
+/** A job may have waited in memory for a long time for slow destinations. */
 async function findLateObjection(session: LeaseSession, job: Job): Promise<Objection | undefined> {
   const checkedAtMs = session.checkedAtMs.get(job) ?? -Infinity;
   if (session.tools.clock.monotonicMs() - checkedAtMs < objectionMaxAgeMs) return undefined;
@@ -220,12 +224,12 @@ async function findLateObjection(session: LeaseSession, job: Job): Promise<Objec
   return objections.get(job);
 }
 
-/** The job must not be handed off: it is somebody else's by now, or nobody can say whose it is. */
+/** The job must not be handed off: its claim was lost, or this is unknown. */
 class NotConfirmedError extends Error {
   override readonly name = 'NotConfirmedError';
 }
 
-/** The job must not be handed off: whom it is for has said so meanwhile. */
+/** The job must not be handed off: an objection was found after it was claimed. */
 class UnwantedError extends Error {
   override readonly name = 'UnwantedError';
   readonly objection: Objection;
@@ -236,13 +240,13 @@ class UnwantedError extends Error {
 }
 
 async function confirmHandOff(session: LeaseSession, job: Job): Promise<void> {
-  // The way here, to a server that is slow to answer, may have taken minutes.
+  // Connecting to a slow server may have taken minutes.
   const objection = await findLateObjection(session, job).catch((cause: unknown) => {
-    throw new NotConfirmedError('nobody could be asked whether it is still wanted', { cause });
+    throw new NotConfirmedError('objections could not be looked up', { cause });
   });
   if (objection !== undefined) throw new UnwantedError(objection);
   const isOwn = await session.markers.set(job).catch((cause: unknown) => {
-    throw new NotConfirmedError('the hand-off could not be announced', { cause });
+    throw new NotConfirmedError('the marker could not be stored', { cause });
   });
   if (!isOwn || session.signal.aborted) throw new NotConfirmedError('the claim on the job was lost');
 }

@@ -7,28 +7,31 @@ import { type ChangedRecipient, type ChangedRow, type Failure, toChanged } from 
 import type { DropReason, RecipientStatus } from '../schema.ts';
 import { rankOf } from '../status.ts';
 
-/** What became of a job, ready to be written. */
+/** What to write of a job. */
 export type Settlement = {
   job: Job;
-  /** Where the recipient's status goes; null leaves it. */
+  /** The recipient's new status; null leaves it unchanged. */
   status: RecipientStatus | null;
   dropReason: DropReason | null;
   failure: Failure | null;
   providerMessageId: string | null;
   /** The hand-off took place, or may have. */
   wasHandedOff: boolean;
-  /** The hand-off was cut off before its answer. */
+  /** The hand-off was cut off before the reply. */
   isAmbiguous: boolean;
   /** Null: the job is done. */
   requeue: { dueAt: Date; attempts: number; crashes: number; setAsideAt: Date | null } | null;
 };
 
-/** It was put off before, and is on its way now: `sent` ranks below `delayed`, but follows it here. */
+/** The provider has taken the message after a delay: `sent` ranks below `delayed`, but follows it here. */
 const isTakenAtLast = toPredicate(`s.status = 'sent' and r.status = 'delayed'`);
 
 const isRaised = toPredicate(`${rankOf('s.status')} > ${rankOf('r.status')} or ${isTakenAtLast}`);
 
-/** A report has said more of the recipient meanwhile, and what it said stays; a hand-off cut off says nothing. */
+/**
+ * A report has set a status of a higher rank in the meantime, which stays, or the hand-off was cut off and says
+ * nothing.
+ */
 const isOvertaken = toPredicate(
   `s.status is null or (${rankOf('s.status')} < ${rankOf('r.status')} and not ${isTakenAtLast})`,
 );
@@ -68,7 +71,7 @@ const settle = statement<ChangedRow>(
      drop_reason = coalesce(r.drop_reason, s.drop_reason),
      handed_off_at = case when s.was_handed_off then coalesce(r.handed_off_at, $5) else r.handed_off_at end,
      ambiguities = r.ambiguities + s.is_ambiguous::integer,
-     -- Whoever was reported on meanwhile was handed it, and if only that it is on its way.
+     -- A report that came in the meantime proves that the hand-off took place.
      uncertain = (r.uncertain and s.due_at is not null)
        or (s.is_ambiguous and r.status in ('sent', 'delayed') and (r.handed_off_at is null or r.uncertain)),
      provider_message_id = coalesce(s.provider_message_id, r.provider_message_id),
@@ -85,8 +88,8 @@ const settle = statement<ChangedRow>(
 );
 
 /**
- * Writes what became of jobs, as far as they are still claimed under this epoch, and returns those whose recipient
- * was changed. The queue's row and the recipient's change together, so that nothing is in both or in neither.
+ * Writes the outcomes of jobs that are still claimed under this epoch, and returns the recipients that were changed.
+ * One statement changes the queue and the recipients, so that a job is never both queued and done, nor neither.
  */
 export async function settleJobs(
   connection: Connection,

@@ -9,8 +9,9 @@ import { uniqueMessages } from '../keys.ts';
 import { findAnswers } from '../recipients/store.ts';
 
 /**
- * Why a job must not be handed off although it is due: whom it is for must not be written to, or its campaign was
- * cancelled. Asked when jobs are claimed, and again by those of a campaign that have waited since.
+ * Why a job that is due must not be handed off: its recipient must not be written to, its campaign was cancelled, or
+ * its organization is suspended. Looked up when jobs are claimed, and again before the hand-off of a job that has
+ * waited since.
  */
 export type Objection = DropReason | 'stopped' | 'suspended';
 

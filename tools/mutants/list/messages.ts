@@ -954,7 +954,7 @@ export const messages: readonly Mutant[] = [
   },
   {
     file: 'src/messages/delivery/hand-off.ts',
-    from: "    throw new NotConfirmedError('nobody could be asked whether it is still wanted', { cause });",
+    from: "    throw new NotConfirmedError('objections could not be looked up', { cause });",
     to: '    throw cause;',
     tests: ['src/messages/delivery/hand-off.test.ts'],
     named: 'what cannot be asked of the database, or told it',
@@ -962,7 +962,7 @@ export const messages: readonly Mutant[] = [
   },
   {
     file: 'src/messages/delivery/hand-off.ts',
-    from: "    throw new NotConfirmedError('the hand-off could not be announced', { cause });",
+    from: "    throw new NotConfirmedError('the marker could not be stored', { cause });",
     to: '    throw cause;',
     tests: ['src/messages/delivery/hand-off.test.ts'],
     named: 'what cannot be asked of the database, or told it',
