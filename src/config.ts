@@ -39,38 +39,38 @@ export const settings = {
     type: 'url',
     default: '',
     about:
-      'How the outside world reaches this installation; links are built from it. Empty: the address listened on.',
+      'The URL at which recipients and providers reach this installation; links are built from it. Empty: the address listened on.',
   },
   POSTILLION_TRUSTED_PROXIES: {
     type: 'list',
     default: '',
     about:
-      'Addresses or CIDR ranges of your reverse proxies, separated by commas. Only from them X-Forwarded-For is believed.',
+      'Addresses or CIDR ranges of your reverse proxies, separated by commas. X-Forwarded-For is trusted only from them.',
   },
   POSTILLION_SECRET: {
     type: 'text',
     default: '',
     about:
-      'At least 32 characters that encrypt what is kept secret at rest; the same on all nodes, and always that of the database. Empty with the embedded PostgreSQL: made at the first start and kept in POSTILLION_DATA_DIR. Required with DATABASE_URL.',
+      'At least 32 characters that encrypt secrets at rest. All nodes of a database must have the same, and it can only be changed with "secret rotate". Empty with the embedded PostgreSQL: generated at the first start and kept in POSTILLION_DATA_DIR. Required with DATABASE_URL.',
   },
   POSTILLION_NEXT_SECRET: {
     type: 'text',
     default: '',
     about:
-      'While the secret is being replaced, the one that "secret rotate" is to take; a process that has both settings starts with whichever fits. Empty: "secret rotate" makes one. See docs/operating.md.',
+      'The next secret, while the secret is being replaced with "secret rotate". A process that has both settings starts with the one that fits the database. Empty: "secret rotate" generates one. See docs/operating.md.',
   },
   POSTILLION_EMAIL_PROVIDER: {
     type: 'choice',
     choices: namesOf(emailProviders),
     default: '',
-    about: `How email leaves: ${describeProviders(emailProviders)}. Empty: ${describeChoice(emailProviders)}, else sandbox.`,
+    about: `How email is sent: ${describeProviders(emailProviders)}. Empty: ${describeChoice(emailProviders)}, else sandbox.`,
   },
   ...settingsOf(emailProviders),
   POSTILLION_MAIL_HOST: {
     type: 'text',
     default: '',
     about:
-      'The name by which mail servers know this machine: it is said in EHLO, and its address should point back to it (PTR). Empty: POSTILLION_BOUNCE_HOST, or the name of the machine.',
+      'The name by which mail servers know this machine: it is sent in EHLO, and its address should point back to it (PTR). Empty: POSTILLION_BOUNCE_HOST, or the name of the machine.',
   },
   POSTILLION_DNS_SERVERS: {
     type: 'list',
@@ -83,7 +83,7 @@ export const settings = {
     choices: ['on', 'off'],
     default: '',
     about:
-      'Whether the domain of each recipient is looked up in the DNS before a message leaves. Empty: on for smtp and mx, off for the sandbox. Set off where the name servers know your own network only: they would deny all others.',
+      'Whether the domain of each recipient is looked up in the DNS before a message is handed off. Empty: on for smtp and mx, off for the sandbox. Set it to off if the name servers know only your own network: they would say that no other domain exists.',
   },
   POSTILLION_BOUNCE_HOST: {
     type: 'text',
@@ -106,7 +106,7 @@ export const settings = {
     type: 'choice',
     choices: namesOf(smsProviders),
     default: '',
-    about: `How texts leave: ${describeProviders(smsProviders)}. Empty: ${describeChoice(smsProviders)}, else sandbox.`,
+    about: `How texts are sent: ${describeProviders(smsProviders)}. Empty: ${describeChoice(smsProviders)}, else sandbox.`,
   },
   ...settingsOf(smsProviders),
   POSTILLION_SANDBOX_ACCESS: {
@@ -114,24 +114,24 @@ export const settings = {
     choices: ['loopback', 'token', 'any'],
     default: '',
     about:
-      'Who may look at /sandbox: token, whoever has the link that a start prints; loopback, also what asks directly from this machine; any, everyone who reaches the port. Empty: loopback, and token where POSTILLION_PUBLIC_URL or POSTILLION_TRUSTED_PROXIES is set.',
+      'Who may open /sandbox: token, everyone with the link that is printed at a start; loopback, also direct requests from this machine; any, everyone who can reach the port. Empty: loopback, and token where POSTILLION_PUBLIC_URL or POSTILLION_TRUSTED_PROXIES is set.',
   },
   POSTILLION_DATABASE_CONNECTIONS: {
     type: 'count',
     default: '10',
-    about: 'PostgreSQL connections of each process, besides a few for notifications and locks.',
+    about: 'PostgreSQL connections of each process, in addition to a few for notifications and locks.',
   },
   POSTILLION_PREPARED_STATEMENTS: {
     type: 'choice',
     choices: ['on', 'off'],
     default: 'on',
-    about: 'Off where a pooler in transaction mode loses prepared statements.',
+    about: 'Set it to off if a pooler in transaction mode loses prepared statements.',
   },
   LOG_LEVEL: {
     type: 'choice',
     choices: ['debug', 'info', 'warn', 'error', 'fatal', 'silent'],
     default: 'info',
-    about: 'What is logged on standard error: in words on a terminal, as JSON lines elsewhere.',
+    about: 'What is logged on standard error: as text on a terminal, as JSON lines elsewhere.',
   },
 } as const satisfies Record<string, Setting>;
 
@@ -250,7 +250,7 @@ export function readConfig(environment: Readonly<Record<string, string | undefin
   if (nextSecret !== '' && nextSecret.length < 32)
     problems.push('POSTILLION_NEXT_SECRET must have at least 32 characters');
   if (nextSecret !== '' && secret === '')
-    problems.push('POSTILLION_NEXT_SECRET is of use only beside POSTILLION_SECRET');
+    problems.push('POSTILLION_NEXT_SECRET can be used only together with POSTILLION_SECRET');
 
   const trustedProxies = listOf(read('POSTILLION_TRUSTED_PROXIES'));
   // What others can reach is not opened by an address, which a proxy on this machine lends to everybody.

@@ -53,7 +53,7 @@ export function contactRoutes(tools: AudienceRouteTools): Route[] {
       scope: 'contacts:read',
       tag,
       summary: 'List contacts',
-      description: 'Newest first. Several filters together select those that pass all of them.',
+      description: 'Newest first. Several filters together select the contacts that match all of them.',
       query: Type.Object(
         {
           ...paginationParameters,
@@ -64,7 +64,7 @@ export function contactRoutes(tools: AudienceRouteTools): Route[] {
               description: 'Beginning of the email address, of a name, or of the external id.',
             }),
           ),
-          email: Type.Optional(Type.String({ format: 'email', description: 'In whatever case.' })),
+          email: Type.Optional(Type.String({ format: 'email', description: 'Case-insensitive.' })),
           external_id: Type.Optional(Type.String({ minLength: 1, maxLength: 255 })),
           phone_number: Type.Optional(Type.String({ format: 'phone-number' })),
           list_id: Type.Optional(Type.String({ format: 'uuid' })),
@@ -129,10 +129,10 @@ export function contactRoutes(tools: AudienceRouteTools): Route[] {
       scope: 'contacts:write',
       tag,
       summary: 'Change a contact',
-      description: 'What is not given stays as it is; null removes a value.',
+      description: 'Fields that are not given stay unchanged; null removes a value.',
       params: idParameter,
       body: contactPatch,
-      success: { statusCode: 200, schema: contactRecord, when: 'The contact as it is now.' },
+      success: { statusCode: 200, schema: contactRecord, when: 'The changed contact.' },
       errors: [notFound, conflict],
       handle: async ({ caller: { organizationId }, params: { id }, body }) => {
         const outcome = await updateContact(tools, { organizationId, id }, body);
@@ -155,9 +155,9 @@ export function contactRoutes(tools: AudienceRouteTools): Route[] {
       operationId: 'deleteContact',
       scope: 'contacts:write',
       tag,
-      summary: 'Delete a contact and erase what is known of it',
+      summary: 'Delete a contact and erase its data',
       description:
-        'Its addresses are erased from messages as well, as soon as those are delivered. Suppressions stay, as hashes that tell nobody the address.',
+        'Its addresses are also erased from messages, as soon as these are delivered. Suppressions stay as hashes, which do not reveal the address.',
       params: idParameter,
       success: { statusCode: 200, schema: deletedOf('contact'), when: 'The contact is deleted.' },
       errors: [notFound],
@@ -176,12 +176,12 @@ export function contactRoutes(tools: AudienceRouteTools): Route[] {
       scope: 'contacts:write',
       tag,
       summary: 'Delete up to 1,000 contacts',
-      description: 'Like deleting each of them.',
+      description: 'The same as deleting each of them.',
       body: contactIdsBody,
       success: {
         statusCode: 200,
         schema: bulkDeletion,
-        when: 'Those that were there are deleted.',
+        when: 'Those that existed are deleted.',
       },
       handle: async ({ caller: { organizationId }, body }) => {
         const wanted = [...new Set(body.contact_ids.map((id) => id.toLowerCase()))];

@@ -100,7 +100,7 @@ function createClearer<Item extends Deleted>(
     pauses.add(id, pauseMs);
     log.error(
       { err: cause, organization_id: organizationId, [`${what}_id`]: id, pause_ms: pauseMs },
-      'what was deleted cannot be cleared up after, and is tried again later',
+      'what is left of a deletion cannot be removed, and is tried again later',
     );
   }
 }

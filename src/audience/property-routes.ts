@@ -108,7 +108,7 @@ export function propertyRoutes(tools: AudienceRouteTools): Route[] {
       description: 'Its key and its type never change.',
       params: idParameter,
       body: propertyPatch,
-      success: { statusCode: 200, schema: propertyRecord, when: 'The property as it is now.' },
+      success: { statusCode: 200, schema: propertyRecord, when: 'The changed property.' },
       errors: [notFound],
       handle: async ({ caller: { organizationId }, params: { id }, body }) => {
         const outcome = await updateProperty(tools, { organizationId, id }, body);
@@ -129,7 +129,7 @@ export function propertyRoutes(tools: AudienceRouteTools): Route[] {
       scope: 'contacts:write',
       tag,
       summary: 'Delete a property and its values',
-      description: 'One that a segment uses cannot be deleted.',
+      description: 'A property that a segment uses cannot be deleted.',
       params: idParameter,
       success: { statusCode: 200, schema: deletedOf('property'), when: 'The property is deleted.' },
       errors: [notFound, conflict],

@@ -8,14 +8,17 @@ import { findByIdentifiers, findContact } from './contact-store.ts';
 /** The fields by which a body names one contact: `contact_id` alone, or any of the others. */
 export const contactReferenceFields = {
   contact_id: Type.Optional(
-    Type.String({ maxLength: 255, description: 'The id of the contact; stands alone.' }),
+    Type.String({
+      maxLength: 255,
+      description: 'The id of the contact; cannot be combined with the others.',
+    }),
   ),
   external_id: Type.Optional(
-    Type.String({ minLength: 1, maxLength: 255, format: 'single-line', description: 'Looked for first.' }),
+    Type.String({ minLength: 1, maxLength: 255, format: 'single-line', description: 'Matched first.' }),
   ),
-  email: Type.Optional(Type.String({ format: 'email', description: 'Looked for second, in whatever case.' })),
+  email: Type.Optional(Type.String({ format: 'email', description: 'Matched second, ignoring case.' })),
   phone_number: Type.Optional(
-    Type.String({ format: 'phone-number', description: 'In E.164; looked for last.' }),
+    Type.String({ format: 'phone-number', description: 'In E.164; matched last.' }),
   ),
 } satisfies Record<'contact_id' | ContactIdentifier, TSchema>;
 

@@ -101,7 +101,8 @@ const contactInput = {
       }),
       {
         maxProperties: 500,
-        description: 'Values of defined properties, by key. Null removes one; those not named stay.',
+        description:
+          'Values of defined properties, by key. Null removes a value; properties that are not given stay unchanged.',
       },
     ),
   ),
@@ -109,7 +110,7 @@ const contactInput = {
     Type.Object(consent(Type.Optional(consentState)), {
       title: 'ConsentInput',
       additionalProperties: false,
-      description: 'Whether campaigns may write to the contact, by channel; `subscribed` at first.',
+      description: 'Whether campaigns may write to the contact, by channel; `subscribed` by default.',
     }),
   ),
 };
@@ -140,7 +141,9 @@ export const contactRecord = Type.Object(
   {
     id,
     ...mapContactFields(() => textOrNull),
-    properties: Type.Record(Type.String(), scalar, { description: 'Values by the keys of properties.' }),
+    properties: Type.Record(Type.String(), scalar, {
+      description: 'Values by the keys of their properties.',
+    }),
     consent: Type.Object(consent(consentState), { title: 'Consent' }),
     list_ids: Type.Array(id),
     tag_ids: Type.Array(id),
@@ -159,7 +162,7 @@ export const contactIdsBody = Type.Object(
 );
 
 const setName = (maxLength: number) =>
-  Type.String({ minLength: 1, maxLength, format: 'not-blank', description: 'Unique, in whatever case.' });
+  Type.String({ minLength: 1, maxLength, format: 'not-blank', description: 'Unique, ignoring case.' });
 
 const description = optionalText({ maxLength: 1_000 });
 
@@ -182,7 +185,7 @@ export const tagPatch = Type.Object(
 
 export type SetPatch = { name?: string; description?: string | null };
 
-const contactCount = Type.Integer({ description: 'How many contacts it has.' });
+const contactCount = Type.Integer({ description: 'The number of its contacts.' });
 
 export const tagRecord = Type.Object(
   {
@@ -212,7 +215,7 @@ export const propertyBody = Type.Object(
     key: Type.String({
       maxLength: 50,
       pattern: '^[a-z][a-z0-9_]{0,49}$',
-      description: 'What the property is called in requests; never changes.',
+      description: 'The name of the property in requests; never changes.',
     }),
     name: Type.String({ minLength: 1, maxLength: 255, format: 'not-blank' }),
     type: propertyType,

@@ -45,7 +45,7 @@ export function setRoutes(tools: AudienceRouteTools): Route[] {
       show: (row): Static<typeof tagRecord> => showSet(row),
       membership: {
         join: { operationId: 'addTagToContacts', summary: 'Give contacts a tag' },
-        leave: { operationId: 'removeTagFromContacts', summary: 'Take a tag from contacts' },
+        leave: { operationId: 'removeTagFromContacts', summary: 'Remove a tag from contacts' },
       },
     }),
   ];
@@ -106,7 +106,7 @@ function routesOf(tools: AudienceRouteTools, noun: Noun): Route[] {
         {
           ...paginationParameters,
           search: Type.Optional(
-            Type.String({ minLength: 1, maxLength: 255, description: 'Part of the name, in whatever case.' }),
+            Type.String({ minLength: 1, maxLength: 255, description: 'Part of the name, ignoring case.' }),
           ),
         },
         { additionalProperties: false },
@@ -154,7 +154,7 @@ function routesOf(tools: AudienceRouteTools, noun: Noun): Route[] {
       summary: `Change a ${kind}`,
       params: idParameter,
       body: noun.patch,
-      success: { statusCode: 200, schema: record, when: `The ${kind} as it is now.` },
+      success: { statusCode: 200, schema: record, when: `The changed ${kind}.` },
       errors: [notFound, conflict],
       handle: async ({ caller: { organizationId }, params: { id }, body }) => {
         const set = await updateSet(tools, { organizationId, kind, id, patch: body });
@@ -170,7 +170,8 @@ function routesOf(tools: AudienceRouteTools, noun: Noun): Route[] {
       scope: 'contacts:write',
       tag,
       summary: `Delete a ${kind}`,
-      description: 'Its contacts stay. What a segment or a scheduled campaign uses cannot be deleted.',
+      description:
+        'Its contacts are not deleted. If a segment or a scheduled campaign uses it, it cannot be deleted.',
       params: idParameter,
       success: { statusCode: 200, schema: deletedOf(kind), when: `The ${kind} is deleted.` },
       errors: [notFound, conflict],
@@ -195,10 +196,14 @@ function routesOf(tools: AudienceRouteTools, noun: Noun): Route[] {
         scope: 'contacts:write',
         tag,
         summary: noun.membership[change].summary,
-        description: 'At most 1,000 contacts at a time. Repeating it changes nothing.',
+        description: 'At most 1,000 contacts at a time. Repeating the request changes nothing.',
         params: idParameter,
         body: contactIdsBody,
-        success: { statusCode: 200, schema: membershipChange, when: 'How many it changed.' },
+        success: {
+          statusCode: 200,
+          schema: membershipChange,
+          when: 'The number of contacts that were added or removed.',
+        },
         errors: [notFound],
         handle: async ({ caller: { organizationId }, params: { id }, body }) => {
           const contactIds = body.contact_ids;

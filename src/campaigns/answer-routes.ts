@@ -50,14 +50,13 @@ function recipientRoutes(tools: AnswerRouteTools, channel: CampaignChannel): Rou
       tag,
       summary: 'List the recipients of a campaign',
       description:
-        'Newest contact first; `after` and `before` are ids of contacts. With a status, those who have just come to ' +
-        'it are in the list about a second later.',
+        'Newest contact first; `after` and `before` are ids of contacts. A list filtered by status shows a change about a second later.',
       params: idParameter,
       query: recipientQuery,
       success: {
         statusCode: 200,
         schema: listOf(recipientRecord(channel)),
-        when: 'A page of recipients; none before the audience is frozen.',
+        when: 'A page of recipients; empty until the audience is frozen.',
       },
       errors: [badRequest, notFound],
       handle: async ({ caller: { organizationId }, params: { id }, query }) => {
@@ -76,10 +75,9 @@ function recipientRoutes(tools: AnswerRouteTools, channel: CampaignChannel): Rou
       tag,
       summary: 'Explain why a contact got a campaign, or did not',
       description:
-        'Of whoever was in the audience everything is known. Whoever was left out when it was frozen is explained by ' +
-        'what is known now. Before that, it says what would become of the contact.',
+        'For a contact of the audience, the explanation is complete. For a contact that was not in the audience when it was frozen, it says what can be known now. Before that, it says what would happen to the contact.',
       params: recipientParameters,
-      success: { statusCode: 200, schema: explanationRecord(channel), when: 'What became of it, and why.' },
+      success: { statusCode: 200, schema: explanationRecord(channel), when: 'What happened, and why.' },
       errors: [notFound],
       handle: async ({ caller: { organizationId }, params: { id, contact_id: contactId } }) => {
         const explained = await explainRecipient(tools, { organizationId, channel, id }, contactId);
@@ -108,14 +106,14 @@ function sampleRoutes(tools: AnswerRouteTools, channel: CampaignChannel): Route[
       tag,
       summary: 'Count the audience of a campaign and show a copy, without sending anything',
       description:
-        'As it would be sent now. Looks at the whole audience there and then; one at a time in an organization.',
+        'As the campaign would be sent now. Reads the whole audience during the request. An organization can run one preview at a time.',
       params: idParameter,
       body: previewBody,
       isBodyOptional: true,
       success: {
         statusCode: 200,
         schema: previewRecord(channel),
-        when: 'What would be sent, and to how many.',
+        when: 'What would be sent, and to how many contacts.',
       },
       errors: [notFound, serviceUnavailable],
       handle: async ({ caller: { organizationId }, params: { id }, body }) => {
@@ -134,8 +132,7 @@ function sampleRoutes(tools: AnswerRouteTools, channel: CampaignChannel): Route[
       tag,
       summary: 'Send a campaign to a few addresses of your own',
       description:
-        'Each gets a transactional message of its own, which is not counted with the campaign, in whatever state that ' +
-        'is. If the quota ends in between, `ids` has those that were accepted.',
+        'Each address gets a transactional message of its own, which the statistics of the campaign do not count. The campaign may have any status. If the quota is used up on the way, `ids` has the messages that were accepted.',
       params: idParameter,
       body: testBody(channel),
       success: {

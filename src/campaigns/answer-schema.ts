@@ -21,7 +21,7 @@ export const recipientQuery = Type.Object(
 
 function addressField({ addressColumns }: CampaignChannel) {
   return {
-    [addressColumns.address]: nullable(Type.String(), 'Null once it was erased together with its contact.'),
+    [addressColumns.address]: nullable(Type.String(), 'Null after it was erased together with its contact.'),
   };
 }
 
@@ -32,7 +32,7 @@ export function recipientRecord(channel: CampaignChannel): TObject {
       ...addressField(channel),
       status: recipientStatus,
       status_at: nullable(instant),
-      dropped: Type.Boolean({ description: 'Not written to, although it was in the audience.' }),
+      dropped: Type.Boolean({ description: 'In the audience, but not written to.' }),
       drop_reason: nullable(literals(campaignDropReasons, { title: 'CampaignDropReason' })),
       ...fateFields,
     },
@@ -48,10 +48,10 @@ export function explanationRecord(channel: CampaignChannel): TObject {
       contact_id: id,
       ...addressField(channel),
       outcome: literals(outcomes, { title: 'CampaignOutcome' }),
-      reason: Type.String({ description: 'In a sentence or two.' }),
+      reason: Type.String({ description: 'The explanation, in one or two sentences.' }),
       steps: Type.Array(
         Type.Object({ at: nullable(instant), text: Type.String() }, { title: 'CampaignExplanationStep' }),
-        { description: 'What it came about by, as far as it is known, in its order.' },
+        { description: 'The known events that led to the outcome, in order.' },
       ),
     },
     { title: `${channel.noun}Explanation` },
@@ -61,7 +61,7 @@ export function explanationRecord(channel: CampaignChannel): TObject {
 const contactId = Type.Optional(
   Type.String({
     format: 'uuid',
-    description: 'Whose values to take; those of the first of the audience otherwise.',
+    description: 'The contact whose values to use; the first one of the audience when omitted.',
   }),
 );
 
@@ -74,21 +74,21 @@ export const previewBody = Type.Object(
 export function previewRecord({ noun, sampleRecord }: CampaignChannel): TObject {
   return Type.Object(
     {
-      ready: Type.Boolean({ description: 'It has all that it needs to be sent.' }),
-      issues: Type.Array(Type.String(), { description: 'What it still needs.' }),
-      audience: Type.Integer({ description: 'How many would get it now.' }),
+      ready: Type.Boolean({ description: 'Whether it can be sent as it is.' }),
+      issues: Type.Array(Type.String(), { description: 'What is missing to send it.' }),
+      audience: Type.Integer({ description: 'The number of contacts that would get it now.' }),
       excluded: exclusions,
-      candidates: Type.Integer({ description: 'Those and the audience.' }),
+      candidates: Type.Integer({ description: 'The audience and the excluded contacts together.' }),
       missing_variables: nullable(
         Type.Array(
           Type.Object({ name: Type.String(), contacts: Type.Integer() }, { title: 'MissingVariable' }),
         ),
-        'Placeholders that stay as written for some: they have no value, and the campaign has none for them. Null if the campaign is not ready, or they could not be counted in ten seconds.',
+        'Placeholders that would be left as written for some contacts, since neither the contact nor the campaign has a value. Null if the campaign is not ready, or they could not be counted in ten seconds.',
       ),
-      sample_contact_id: nullable(id, 'Whose values are shown.'),
+      sample_contact_id: nullable(id, 'The contact whose values are shown.'),
       ...sampleRecord,
       warnings: Type.Array(Type.String(), {
-        description: 'What may be a mistake; it does not keep from sending.',
+        description: 'Possible mistakes; they do not prevent sending.',
       }),
     },
     { title: `${noun}Preview` },
@@ -104,7 +104,7 @@ export function testBody({ noun, addressFormat }: CampaignChannel) {
       to: Type.Array(Type.String({ format: addressFormat }), {
         minItems: 1,
         maxItems: testAddressesMax,
-        description: 'Each gets a message of its own.',
+        description: 'Each address gets a message of its own.',
       }),
       contact_id: contactId,
     },
@@ -114,7 +114,7 @@ export function testBody({ noun, addressFormat }: CampaignChannel) {
 
 export const testRecord = Type.Object(
   {
-    ids: Type.Array(id, { description: 'Of the messages, in the order of `to`.' }),
+    ids: Type.Array(id, { description: 'The ids of the messages, in the order of `to`.' }),
   },
   { title: 'MessageReferences' },
 );

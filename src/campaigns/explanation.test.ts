@@ -94,7 +94,7 @@ test('a text arrives on a phone, and until that is known nobody claims it', () =
   expect(reasonOf({ shownStatus: 'sent', uncertain: true })).toContain('the connection broke');
   expect(reasonOf({ shownStatus: 'delivered' })).toContain('and it arrived on the phone.');
   expect(reasonOf({ shownStatus: 'delayed' })).toContain(
-    'by the carrier, and is tried again for up to a day.',
+    'by the carrier, and will be tried again for up to a day.',
   );
 });
 
@@ -174,7 +174,7 @@ test('before the audience is frozen, it says what would become of somebody', () 
   const failed = { ...draft, status: 'failed', failureReason: 'Not ready when its time came.' } as const;
   expect(explain({ words, campaign: failed, standing, recipient: null, waiting: null })).toMatchObject({
     outcome: 'failed',
-    reason: 'The campaign failed before it went to anybody. Not ready when its time came.',
+    reason: 'The campaign failed before it was sent to any contact. Not ready when its time came.',
   });
 });
 

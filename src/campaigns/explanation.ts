@@ -71,7 +71,7 @@ export function explain(facts: Facts): Explanation {
 function placeOf({ standing, campaign }: Facts): string {
   if (standing === null) return 'The contact was deleted.';
   if (standing.includedBy.length === 0)
-    return `Was in the audience when it was frozen${on(campaign.frozenAt)}, and is in none of its lists, tags and segments by now.`;
+    return `Was in the audience when it was frozen${on(campaign.frozenAt)}, and is in none of its lists, tags and segments now.`;
   return `Is in ${listSets(standing.includedBy)}.`;
 }
 
@@ -105,23 +105,23 @@ function reasonOf(facts: Facts, recipient: CampaignRecipient): string {
         ? ''
         : describeDrop(facts, recipient.drop_reason, campaign.frozenAt);
     case 'delayed':
-      return `Was put off${at} by ${describeAnswer(words, recipient)}, and is tried again for up to ${words.retriedFor}.`;
+      return `Was deferred${at} by ${describeAnswer(words, recipient)}, and will be tried again for up to ${words.retriedFor}.`;
     case 'sent':
       return recipient.uncertain
-        ? `Was handed off${on(recipient.handed_off_at)}, and the connection broke before the answer: it may have arrived, and is not sent twice.`
+        ? `Was handed off${on(recipient.handed_off_at)}, and the connection broke before the response: it may have arrived, and will not be sent again.`
         : describeUnconfirmed(words, recipient);
     case 'delivered':
       return `Was handed off${on(recipient.handed_off_at)}, and ${words.arrival}.`;
     case 'opened':
-      return `Was delivered, and opened${on(recipient.opened_at)}.`;
+      return `Was delivered, and was opened${on(recipient.opened_at)}.`;
     case 'clicked':
-      return `Was delivered, and one of its links followed${on(recipient.clicked_at)}.`;
+      return `Was delivered, and one of its links was clicked${on(recipient.clicked_at)}.`;
     case 'bounced':
       return `Was refused${at} because of the address, by ${describeAnswer(words, recipient)}.`;
     case 'failed':
       return `Could not be delivered: given up${at} after ${describeAnswer(words, recipient)}.`;
     case 'complained':
-      return `Was delivered, and reported as spam${at}.`;
+      return `Was delivered, and was reported as spam${at}.`;
     case 'unsubscribed':
       return `Was delivered, and unsubscribed from ${words.medium} by it${at}.`;
     case 'cancelled':
@@ -140,7 +140,7 @@ function describeWaiting(campaign: ExplainedCampaign, waiting: Facts['waiting'])
 }
 
 function waitersBefore(number: number): string {
-  if (number === 0) return 'nobody is before it';
+  if (number === 0) return 'none are before it';
   return number === 1 ? 'one other is before it' : `${count(number)} are before it`;
 }
 
@@ -180,15 +180,15 @@ function describeDrop({ words, standing }: Facts, reason: DropReason, frozenAt: 
     case 'no_address':
       return `Lost its ${words.address} ${after}.`;
     case 'duplicate':
-      return `Its ${words.address} had been another contact's of the audience before, who got the campaign there.`;
+      return `Its ${words.address} belonged to another contact of the audience before, who got the campaign there.`;
     case 'invalid_domain':
       return 'The domain of the address does not exist.';
     case 'no_mx':
       return 'The domain of the address has no mail server.';
     case 'null_mx':
-      return 'The domain of the address says that it takes no mail.';
+      return 'The domain of the address says that it accepts no mail.';
     case 'disposable':
-      return 'The address is one of a service for disposable addresses.';
+      return 'The address belongs to a service for disposable addresses.';
     case 'unreachable':
       return 'The mail servers of the domain have no addresses.';
   }
@@ -196,17 +196,17 @@ function describeDrop({ words, standing }: Facts, reason: DropReason, frozenAt: 
 
 const suppressionReasons: Readonly<Record<Suppression['reason'], string>> = {
   hard_bounce: 'it does not exist',
-  soft_bounces: 'it has not taken mail for a long time',
+  soft_bounces: 'it has not accepted mail for a long time',
   complaint: 'mail to it was reported as spam',
   unsubscribe: 'it was unsubscribed',
-  operator: 'the operator said so',
+  operator: 'the operator suppressed it',
 };
 
 function describeSuppression(
   { address }: ChannelWords,
   { reason, createdAt }: Pick<Suppression, 'reason' | 'createdAt'>,
 ): string {
-  return `the ${address} is suppressed since ${createdAt.toISOString()}: ${suppressionReasons[reason]}`;
+  return `the ${address} has been suppressed since ${createdAt.toISOString()}: ${suppressionReasons[reason]}`;
 }
 
 function capitalise(text: string): string {
@@ -226,7 +226,7 @@ function listSteps(facts: Facts, recipient: CampaignRecipient): Step[] {
     if (at !== null) later.push({ at, text });
   };
   add(recipient.opened_at, 'Was opened.');
-  add(recipient.clicked_at, 'A link was followed.');
+  add(recipient.clicked_at, 'A link was clicked.');
   const { shownStatus } = recipient;
   if (shownStatus === 'delivered') add(recipient.status_at, `${capitalise(words.arrival)}.`);
   if (!toldAlready.has(shownStatus))
@@ -290,7 +290,9 @@ function foretell({ words, campaign, standing }: Facts): Explanation {
 
 /** For a campaign that ended before the part of its audience was frozen that the contact would be in. */
 function describeEnd(campaign: ExplainedCampaign): { outcome: Outcome; reason: string } | null {
-  const early = campaign.isPartlyFrozen ? 'before this contact could be chosen' : 'before it went to anybody';
+  const early = campaign.isPartlyFrozen
+    ? 'before this contact could be chosen'
+    : 'before it was sent to any contact';
   if (campaign.status === 'cancelled') {
     const at = on(campaign.cancelledAt);
     return { outcome: 'cancelled', reason: `The campaign was cancelled${at} ${early}.` };
@@ -332,6 +334,6 @@ function explainAbsence({ words, campaign, standing }: Facts, frozenAt: Date): E
     const reason = `Is in ${listSets(standing.includedBy)}. The campaign was cancelled${on(campaign.cancelledAt)} before its turn.`;
     return { outcome: 'cancelled', reason, steps: [] };
   }
-  const reason = `Was not in the audience when it was frozen${on(frozenAt)}, and would be by now: it is in ${listSets(standing.includedBy)}.`;
+  const reason = `Was not in the audience when it was frozen${on(frozenAt)}, and would be now: it is in ${listSets(standing.includedBy)}.`;
   return { outcome: 'not_in_audience', reason, steps };
 }

@@ -10,9 +10,7 @@ const header = 'postillion-warnings';
 /** For a route's description in OpenAPI. */
 export const oversightsHeader = {
   [header]:
-    'What is likely to be a mistake, as names separated by commas. `no_unsubscribe_link`: neither the HTML nor the ' +
-    'text has `{{unsubscribe_url}}`, so that readers can unsubscribe by their mail client alone. Nothing is refused ' +
-    'for it; not sent where there is nothing to say.',
+    'Names of likely mistakes, separated by commas. `no_unsubscribe_link`: neither the HTML nor the text has `{{unsubscribe_url}}`, so recipients can unsubscribe only through their mail client. A mistake is not a reason to refuse the request. Absent if there are none.',
 };
 
 export function tellOversights(oversights: readonly Oversight[]): Record<string, string> {

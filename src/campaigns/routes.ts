@@ -54,7 +54,7 @@ function draftRoutes(tools: CampaignRouteTools, channel: CampaignChannel): Route
       tag,
       summary: 'Create a campaign',
       description:
-        'As a draft, which needs a name alone. What else is missing is said when it is to be sent.',
+        'Creates a draft, which needs only a name. Anything else that is missing is reported when it is sent.',
       body: campaignBody(channel),
       success: {
         statusCode: 201,
@@ -114,7 +114,7 @@ function draftRoutes(tools: CampaignRouteTools, channel: CampaignChannel): Route
       operationId: `get${noun}`,
       scope: 'campaigns:read',
       tag,
-      summary: 'Read a campaign and what became of it',
+      summary: 'Read a campaign and its statistics',
       params: idParameter,
       success: { statusCode: 200, schema: campaignRecord(channel), when: 'The campaign.' },
       errors: [notFound],
@@ -141,8 +141,7 @@ function draftRoutes(tools: CampaignRouteTools, channel: CampaignChannel): Route
       tag,
       summary: 'Change a campaign',
       description:
-        'What is not given stays as it is; null takes it back. Only drafts and scheduled campaigns change, and a ' +
-        'scheduled one must remain ready to be sent.',
+        'Fields that are not given stay unchanged; null removes a value. Only drafts and scheduled campaigns can be changed, and a scheduled one must stay ready to be sent.',
       params: idParameter,
       body: campaignPatch(channel),
       success: { statusCode: 200, schema: campaignReference, when: 'Its id.', headers: oversightsHeader },
@@ -158,7 +157,8 @@ function draftRoutes(tools: CampaignRouteTools, channel: CampaignChannel): Route
       scope: 'campaigns:write',
       tag,
       summary: 'Delete a campaign',
-      description: 'One that is queued or sending is to be cancelled first. What was sent stays where it is.',
+      description:
+        'A campaign that is queued or sending must be cancelled first. Messages that were sent are not affected.',
       params: idParameter,
       success: { statusCode: 200, schema: deletedOf(channel.object), when: 'The campaign is deleted.' },
       errors: [notFound, conflict],
@@ -193,8 +193,7 @@ function moveRoutes(tools: CampaignRouteTools, channel: CampaignChannel): Route[
       tag,
       summary: 'Send or schedule a campaign',
       description:
-        'Only drafts and scheduled campaigns are sent: a scheduled one at once, or at the new time. What it says is ' +
-        'fixed when its sending begins, and who gets it right after.',
+        'Only drafts and scheduled campaigns can be sent; a scheduled one is sent at once, or at the new time. The content is fixed when sending begins, and the audience directly afterwards.',
       params: idParameter,
       body: sendBody,
       isIdempotent: true,
@@ -216,7 +215,7 @@ function moveRoutes(tools: CampaignRouteTools, channel: CampaignChannel): Route[
       tag,
       summary: 'Cancel a campaign',
       description:
-        'One that is scheduled, queued or sending. Nobody is written to any more but those whose copy is being handed off.',
+        'The campaign must be scheduled, queued or sending. Only copies that are being handed off at this moment are still sent.',
       params: idParameter,
       isIdempotent: true,
       success,

@@ -541,7 +541,7 @@ test('a campaign that nobody is in has failed and says so', async () => {
   await advanceFully(campaign);
   expect(await read(campaign)).toMatchObject({
     status: 'failed',
-    failure_reason: 'There is nobody to send to.',
+    failure_reason: 'There are no contacts to send to.',
   });
 });
 

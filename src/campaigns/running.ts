@@ -217,7 +217,7 @@ async function freeze(
   const audience = moved.audience + part.frozen.audience;
   const contentBytes = await completeCampaignMessage(transaction, running, audience);
   await store.saveFrozen(transaction, running, { ...part, contentBytes, at });
-  return audience > 0 ? 'advanced' : fail(transaction, running, 'There is nobody to send to.', at);
+  return audience > 0 ? 'advanced' : fail(transaction, running, 'There are no contacts to send to.', at);
 }
 
 type FrozenPart = { frozen: store.FrozenAudience; through: string | null };

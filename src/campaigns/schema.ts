@@ -58,7 +58,7 @@ export const sendBody = Type.Object(
     scheduled_at: Type.Optional(
       Type.String({
         description:
-          'When to send it, in ISO 8601 with an offset: in the future, and at most a year ahead. At once when left out.',
+          'When to send it, in ISO 8601 with an offset: in the future, and at most a year ahead. At once when omitted.',
       }),
     ),
   },
@@ -72,7 +72,7 @@ export const campaignQuery = Type.Object(
   {
     ...paginationParameters,
     search: Type.Optional(
-      Type.String({ minLength: 1, maxLength: 255, description: 'Part of the name, in whatever case.' }),
+      Type.String({ minLength: 1, maxLength: 255, description: 'Part of the name, ignoring case.' }),
     ),
     status: Type.Optional(campaignStatus),
   },
@@ -90,17 +90,17 @@ export const exclusions = Type.Object(
     unsubscribed: Type.Integer(),
     suppressed: Type.Integer(),
     no_address: Type.Integer(),
-    duplicate: count('With an address that another contact of the audience has as well.'),
+    duplicate: count('With the same address as another contact of the audience.'),
   },
   { title: 'CampaignExclusions' },
 );
 
 const stats = Type.Object(
   {
-    audience: count('How many people it is for, those excluded not counted.'),
+    audience: count('The number of contacts it is for, without the excluded ones.'),
     excluded: exclusions,
-    pending: count('Nothing final is known of them yet.'),
-    sent: count('Handed off to whoever carries them.'),
+    pending: count('Without a final outcome yet.'),
+    sent: count('Handed off to the provider.'),
     delivered: Type.Integer(),
     bounced: Type.Integer(),
     complained: Type.Integer(),
@@ -108,15 +108,17 @@ const stats = Type.Object(
     opened: Type.Integer(),
     clicked: Type.Integer(),
     unsubscribed: Type.Integer(),
-    dropped: count('Left out at the last moment: unsubscribed, suppressed or deleted meanwhile.'),
-    uncertain: count('A hand-off was cut off before its answer; nobody is written to twice.'),
-    unconfirmed: count('Handed off, and no receipt has come; of texts.'),
+    dropped: count(
+      'Not sent to, because they were unsubscribed, suppressed or deleted after the audience was frozen.',
+    ),
+    uncertain: count('The hand-off was cut off before the response. It is not repeated.'),
+    unconfirmed: count('Texts that were handed off and have no receipt.'),
     cancelled: count('Not handed off when the campaign was cancelled.'),
   },
   {
     title: 'CampaignStats',
     description:
-      'The audience is counted while the campaign is `queued`, and does not change afterwards; of a large one the first thousand are written to while the others are still counted.',
+      'The audience is counted while the campaign is `queued`, and does not change afterwards. The first thousand contacts of a large audience are written to while the others are still being counted.',
   },
 );
 
@@ -141,14 +143,14 @@ function recordOf(title: string, contentRecord: TProperties): TObject {
       ),
       scheduled_at: nullable(instant),
       queued_at: nullable(instant),
-      started_at: nullable(instant, 'When the first of them was handed off.'),
+      started_at: nullable(instant, 'When the first copy was handed off.'),
       completed_at: nullable(instant),
       cancelled_at: nullable(instant),
       pause_reason: nullable(
         literals(['sending_suspended', 'quota_exceeded', 'schedule_missed'], {
           title: 'CampaignPauseReason',
         }),
-        'One that missed its schedule waits for `resume`; the others go on by themselves.',
+        'A campaign that missed its schedule waits for `resume`; others continue automatically.',
       ),
       failure_reason: nullable(Type.String()),
       created_at: instant,

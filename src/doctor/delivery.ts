@@ -40,14 +40,14 @@ export async function examineAddressChecks(installation: Installation): Promise<
     })),
   );
   if (looks.some(({ fault, isAnswered }) => fault === null && isAnswered))
-    return [ok('recipients', 'the name servers know the domains of recipients')];
+    return [ok('recipients', 'the name servers answer for the domains of recipients')];
   const denied = looks.flatMap(({ domain, fault }) => (fault === null ? [] : [`${domain} (${fault})`]));
   if (denied.length === 0) return [unanswered('recipients', wellKnownDomains.join(', '))];
   return [
     warning(
       'recipients',
-      `the name servers deny domains that everybody writes to, and recipients there would be dropped: ${denied.join(', ')}`,
-      'Name servers that know the whole DNS in POSTILLION_DNS_SERVERS; where there are none, set POSTILLION_ADDRESS_CHECKS=off.',
+      `the name servers say that well-known domains do not exist, so their recipients would be dropped: ${denied.join(', ')}`,
+      'Set POSTILLION_DNS_SERVERS to name servers that know the whole DNS. If there are none, set POSTILLION_ADDRESS_CHECKS=off.',
     ),
   ];
 }
@@ -63,23 +63,23 @@ async function examineOutgoingPort({ config, resolver, clock }: Installation): P
     const address = await firstOf(resolver.a(exchange.exchange));
     if (address === null) continue;
     const failure = await tryToConnect(clock, address, port);
-    if (failure === null) return [ok('port', `mail servers are reached on port ${port}`)];
+    if (failure === null) return [ok('port', `mail servers can be reached on port ${port}`)];
     failures.push(`${exchange.exchange}: ${failure}`);
   }
   if (failures.length === 0) {
     return [
       warning(
         'port',
-        `whether port ${port} is open cannot be tried: the DNS knows no mail server of ${wellKnownDomains.join(', ')}`,
-        'Check POSTILLION_DNS_SERVERS, and that this machine reaches them.',
+        `whether port ${port} is open cannot be tested: the DNS has no mail server of ${wellKnownDomains.join(', ')}`,
+        'Check POSTILLION_DNS_SERVERS, and that this machine can reach them.',
       ),
     ];
   }
   return [
     problem(
       'port',
-      `no mail server is reached on port ${port} (${failures.join('; ')})`,
-      'Ask the provider of this machine to open outgoing port 25, or hand mail to a relay with POSTILLION_SMTP_URL.',
+      `no mail server can be reached on port ${port} (${failures.join('; ')})`,
+      'Ask the provider of this machine to open outgoing port 25, or send through a relay with POSTILLION_SMTP_URL.',
     ),
   ];
 }
@@ -88,7 +88,7 @@ function unanswered(subject: string, what: string): Finding {
   return warning(
     subject,
     `the DNS does not answer for ${what}`,
-    'Check POSTILLION_DNS_SERVERS, and look again.',
+    'Check POSTILLION_DNS_SERVERS, and run doctor again.',
   );
 }
 
@@ -119,7 +119,7 @@ function tryToConnect(clock: Clock, host: string, port: number): Promise<string 
 }
 
 const nameAdvice =
-  'Let the name have an address record, let the provider of the machine point its PTR record to the name, and set POSTILLION_MAIL_HOST to it.';
+  'Give the name an address record, have the provider of the machine point its PTR record to the name, and set POSTILLION_MAIL_HOST to it.';
 
 /** Forward-confirmed reverse DNS: many servers take nothing from an address without it. */
 async function examineName({ config, resolver }: Installation): Promise<Finding[]> {
@@ -128,7 +128,7 @@ async function examineName({ config, resolver }: Installation): Promise<Finding[
   const addresses = [v4, v6].flatMap((answer) => (answer.kind === 'found' ? [...answer.records] : []));
   if (addresses.length === 0) {
     if (v4.kind === 'failed' || v6.kind === 'failed') return [unanswered('PTR', `the addresses of ${name}`)];
-    return [problem('PTR', `${name}, which is said in EHLO, has no address in the DNS`, nameAdvice)];
+    return [problem('PTR', `${name}, which is sent in EHLO, has no address in the DNS`, nameAdvice)];
   }
   const reversed = await Promise.all(
     addresses.map(async (address) => {
@@ -150,7 +150,7 @@ async function examineBounceHost({ config, resolver }: Installation): Promise<Fi
     return [
       warning(
         'bounces',
-        'what comes back later is not read, and the return path of mail is not aligned with its domain',
+        'bounces are not read, and the return path of emails is not aligned with their domain',
         'Set POSTILLION_BOUNCE_HOST and POSTILLION_BOUNCE_PORT.',
       ),
     ];
@@ -167,9 +167,9 @@ async function examineBounceHost({ config, resolver }: Installation): Promise<Fi
   const findings: Finding[] = [
     hasAddress
       ? ok('bounces', `${bounceHost} has an address`)
-      : problem('bounces', `${bounceHost} has no address in the DNS`, 'Give it one: bounces are sent there.'),
+      : problem('bounces', `${bounceHost} has no address in the DNS`, 'Give it one: bounces are sent to it.'),
     policies.length === 1
-      ? ok('SPF', `${bounceHost} says who sends: ${policies[0] ?? ''}`)
+      ? ok('SPF', `the SPF record of ${bounceHost} is ${policies[0] ?? ''}`)
       : problem(
           'SPF',
           `${bounceHost} has ${policies.length === 0 ? 'no SPF record' : 'more than one SPF record'}`,
@@ -180,7 +180,7 @@ async function examineBounceHost({ config, resolver }: Installation): Promise<Fi
     findings.push(
       warning(
         'bounces',
-        'nothing listens for them',
+        'nothing listens for bounces',
         'Set POSTILLION_BOUNCE_PORT on a worker, usually to 25.',
       ),
     );
@@ -188,8 +188,8 @@ async function examineBounceHost({ config, resolver }: Installation): Promise<Fi
     findings.push(
       warning(
         'bounces',
-        `they are taken on port ${bounceListener.port}, and other servers send to port 25`,
-        'Let the machine pass port 25 on to it.',
+        `bounces are taken on port ${bounceListener.port}, but other servers send to port 25`,
+        'Forward port 25 of the machine to it.',
       ),
     );
   }
@@ -213,7 +213,7 @@ async function examineDomains(installation: Installation): Promise<Finding[]> {
     problem(
       'DKIM',
       `${name}: ${issues.join(' ')}`,
-      'Publish what GET /email/domains shows for it: mail without it fails DKIM, SPF or DMARC.',
+      'Publish what GET /email/domains shows for it: emails without it fail DKIM, SPF or DMARC.',
     ),
   );
 }
@@ -230,13 +230,13 @@ async function examineWorldTime({ resolver, clock }: Installation): Promise<Find
     return [
       warning(
         'time',
-        `${timeServer.name} does not answer, so that the time of this machine is not compared`,
-        'See by other means that it is right: signatures carry it.',
+        `${timeServer.name} does not answer, so the time of this machine was not checked`,
+        'Check the time by other means: signatures contain it.',
       ),
     ];
   }
   const found = `this machine is ${Math.abs(Math.round(skewMs))} ms ${skewMs > 0 ? 'behind' : 'ahead of'} ${timeServer.name}`;
   return Math.abs(skewMs) <= skewMsMax
     ? [ok('time', found)]
-    : [problem('time', found, 'Let the machine take its time from NTP: signatures carry it.')];
+    : [problem('time', found, 'Synchronise the machine by NTP: signatures contain the time.')];
 }

@@ -51,7 +51,7 @@ export async function examine(
         .map((found) =>
           problem('settings', found, 'Set it in the environment or in .env; see docs/settings.md.'),
         ),
-      warning('database', 'not looked at', 'Mend the settings first.'),
+      warning('database', 'not checked', 'Correct the settings first.'),
     ];
   }
   const findings = [...examineSettings(config), examineLinks(config)];
@@ -87,7 +87,7 @@ function examineSettings(config: Config): Finding[] {
       warning(
         'settings',
         `there is no setting ${name} in this release: it changes nothing`,
-        'See docs/settings.md for those that there are, and take this one out.',
+        'Remove it; docs/settings.md lists all settings.',
       ),
     ),
   ];
@@ -98,7 +98,7 @@ function describeSettings(config: Config): string {
     config.databaseUrl === null
       ? `the embedded PostgreSQL in ${config.dataDirectory}`
       : 'your own PostgreSQL';
-  return `all can be used: ${database}, email through ${config.emailProvider}, texts through ${config.smsProvider}`;
+  return `all are valid: ${database}, email through ${config.emailProvider}, texts through ${config.smsProvider}`;
 }
 
 function examineLinks(config: Config): Finding {
@@ -108,8 +108,8 @@ function examineLinks(config: Config): Finding {
   if (config.publicUrl !== null || isTriedOut) return ok('links', found);
   return warning(
     'links',
-    `${found}, where nobody else finds this machine`,
-    'Set POSTILLION_PUBLIC_URL to the address that recipients and providers reach it at.',
+    `${found}, which other machines cannot reach`,
+    'Set POSTILLION_PUBLIC_URL to the URL at which recipients and providers reach this installation.',
   );
 }
 
@@ -119,7 +119,7 @@ function unreachableDatabase(config: Config, cause: unknown): Finding {
     `it cannot be reached: ${describeFailure(cause)}`,
     config.databaseUrl === null
       ? 'Do what it says; the log of PostgreSQL is in postgres/log below POSTILLION_DATA_DIR.'
-      : 'Check DATABASE_URL, that PostgreSQL runs, and that it lets this machine in.',
+      : 'Check DATABASE_URL, that PostgreSQL runs, and that it accepts connections from this machine.',
   );
 }
 
@@ -169,7 +169,7 @@ async function examineSecretHere(installation: Installation): Promise<Finding[]>
       ];
     }
     case 'unused':
-      return [ok('secret', 'nothing was encrypted yet: the first start takes one up')];
+      return [ok('secret', 'nothing was encrypted yet: the first start sets the secret')];
     case 'not_taken_up': {
       const { stored } = condition;
       const { misfits } = stored.suppressions;
@@ -179,14 +179,14 @@ async function examineSecretHere(installation: Installation): Promise<Finding[]>
         ? [
             ok(
               'secret',
-              `fits what is stored${describeExtent(stored)}; the next start tries it on all, and writes down that it is the one`,
+              `fits what is stored${describeExtent(stored)}; the next start tries it on everything, and stores that it is the secret of the database`,
             ),
           ]
         : [
             problem(
               'secret',
               `fits what is stored, but for ${atLeast(stored)}${misfits} suppressions that were hashed under another one and are not recognised`,
-              'The next start hashes them anew and takes the secret up.',
+              'The next start hashes them again, and stores that it is the secret of the database.',
             ),
           ];
     }
@@ -216,7 +216,7 @@ function describeMisfits(stored: StoredUnderSecrets): Finding[] {
       problem(
         'secret',
         `${atLeast(stored)}${suppressions.misfits} suppressions were hashed under another one and are not recognised`,
-        'Run "bin/postillion secret adopt", which hashes them anew.',
+        'Run "bin/postillion secret adopt", which hashes them again.',
       ),
     );
   if (domainKeys.misfits > 0)
@@ -233,13 +233,13 @@ function describeMisfits(stored: StoredUnderSecrets): Finding[] {
 async function examineVersion({ database }: Installation): Promise<Finding> {
   const { text, major } = await readServerVersion(database);
   if (major >= serverVersionMin) return ok('database', `reached, PostgreSQL ${text}`);
-  const advice = `Upgrade it to ${serverVersionMin} or newer before you serve with it.`;
+  const advice = `Upgrade it to ${serverVersionMin} or newer first.`;
   return problem('database', `PostgreSQL ${text} is too old`, advice);
 }
 
 async function examineDurability({ database }: Installation): Promise<Finding[]> {
   const problems = await findDurabilityProblems(database);
-  if (problems.length === 0) return [ok('durability', 'what is committed survives a crash')];
+  if (problems.length === 0) return [ok('durability', 'committed data survives a crash')];
   return problems.map(({ setting, value, danger }) =>
     problem(
       'durability',
@@ -275,14 +275,14 @@ async function examineWall({ database }: Installation): Promise<Finding> {
     case 'missing':
       return warning(
         'second wall',
-        'there is no role postillion_tenant that the database user may enter: row-level security stays off, and only the statements themselves keep organizations apart',
-        'Run "bin/postillion migrate" as a database user with createrole. Where that user may not have it, have an administrator run "create role postillion_tenant nologin" and "grant postillion_tenant to" that user first.',
+        'there is no role postillion_tenant that the database user may enter: row-level security is off, and only the conditions of each statement keep organizations apart',
+        'Run "bin/postillion migrate" as a database user with createrole. If that user must not have it, let an administrator run "create role postillion_tenant nologin" and "grant postillion_tenant to" that user first.',
       );
     case 'unreachable':
       return problem(
         'second wall',
         `the role postillion_tenant may not use ${wall.tables.join(', ')}: requests will fail`,
-        'Run "bin/postillion migrate" as the owner of these tables: it grants what is missing.',
+        'Run "bin/postillion migrate" as the owner of these tables, which grants what is missing.',
       );
   }
 }
@@ -292,11 +292,11 @@ const monthsNeeded = 3;
 
 async function examinePartitions({ database, clock }: Installation): Promise<Finding> {
   const missing = await findMissingPartitions(database, now(clock), monthsNeeded);
-  if (missing.length === 0) return ok('partitions', 'there is room for the coming two months');
+  if (missing.length === 0) return ok('partitions', 'they exist for the next two months');
   return problem(
     'partitions',
     `missing ${missing.join(', ')}`,
-    'A running worker makes them within an hour: start one, and look in its log for "housekeeping was interrupted".',
+    'A running worker creates them within an hour: start one, and search its log for "housekeeping was interrupted".',
   );
 }
 
@@ -310,7 +310,7 @@ async function examineClock({ database, clock }: Installation): Promise<Finding[
   const skewMs = Math.round(serverMs - (askedAtMs + clock.nowMs()) / 2);
   const found = `this machine and the database are ${Math.abs(skewMs)} ms apart`;
   const advice =
-    "Let both machines take their time from NTP. Messages, schedules and what is deleted by its age go by the database's clock.";
+    "Synchronise both machines by NTP. Messages, schedules and deletions by age use the database's clock.";
   if (Math.abs(skewMs) <= skewMsAccepted) return [ok('clock', found)];
   return [Math.abs(skewMs) <= skewMsMax ? warning('clock', found, advice) : problem('clock', found, advice)];
 }
@@ -378,8 +378,8 @@ async function tryToExamine(
   try {
     return await examination(installation);
   } catch (cause) {
-    const found = `could not be looked at: ${describeFailure(cause)}`;
-    return [problem(subject, found, 'Mend the others, and look again.')];
+    const found = `could not be checked: ${describeFailure(cause)}`;
+    return [problem(subject, found, 'Solve the other problems, and run doctor again.')];
   }
 }
 
@@ -400,7 +400,7 @@ async function examineDisk(directory: string): Promise<Finding> {
     return problem(
       'disk',
       `${directory} cannot be used: ${describeFailure(cause)}`,
-      'Let the user that runs Postillion create and write it.',
+      'Allow the user that runs Postillion to create and write it.',
     );
   }
 }

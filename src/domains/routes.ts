@@ -25,7 +25,7 @@ const domainUnavailable = defineError(
 const domainLimitReached = defineError(
   400,
   'domain_limit_reached',
-  'The plan allows no further sending domain.',
+  'The plan allows no more sending domains.',
 );
 
 export type DomainRouteTools = CheckTools & {
@@ -45,8 +45,7 @@ export function domainRoutes(tools: DomainRouteTools): Route[] {
       tag,
       summary: 'Register a sending domain',
       description:
-        'Publish the records of the answer in the DNS. They are looked for every minute at first, or at once by the ' +
-        'verify operation. A domain that the organization holds already is returned as it is.',
+        'Publish the records of the response in the DNS. They are checked every minute at first, or at once by the verify operation. If the organization has the domain already, it is returned unchanged.',
       body: domainBody,
       success: { statusCode: 200, schema: domainRecord, when: 'The domain and its DNS records.' },
       errors: [domainUnavailable, domainLimitReached, conflict],
@@ -122,7 +121,7 @@ export function domainRoutes(tools: DomainRouteTools): Route[] {
       tag,
       summary: 'Delete a sending domain',
       description:
-        'Its addresses can no longer be used as senders. Mail that still waits for delivery fails.',
+        'Its addresses can no longer be used as senders. Emails that still wait for delivery fail.',
       params: idParameter,
       success: { statusCode: 200, schema: deletedOf('domain'), when: 'The domain is deleted.' },
       errors: [notFound],
@@ -140,8 +139,8 @@ export function domainRoutes(tools: DomainRouteTools): Route[] {
       operationId: 'verifyDomain',
       scope: 'domains:write',
       tag,
-      summary: 'Look for the DNS records of a domain now',
-      description: 'A domain that is verified already is returned as it is.',
+      summary: 'Check the DNS records of a domain now',
+      description: 'A domain that is verified already is returned unchanged.',
       params: idParameter,
       success: { statusCode: 200, schema: domainRecord, when: 'The domain after the check.' },
       errors: [domainUnavailable, notFound],

@@ -37,10 +37,12 @@ const subdomain = (description: string) => Type.String({ format: 'subdomain', de
 export const domainBody = Type.Object(
   {
     name: Type.String({ maxLength: 253, format: 'sending-domain', description: 'The domain to send from.' }),
-    return_path_subdomain: Type.Optional(subdomain('Where bounces come back to; `send` when omitted.')),
+    return_path_subdomain: Type.Optional(
+      subdomain('The subdomain that bounces return to; `send` when omitted.'),
+    ),
     tracking_subdomain: Type.Optional(
-      Type.Union([subdomain('Where tracked links point to.'), Type.Null()], {
-        description: 'Where tracked links point to; another name than `return_path_subdomain`.',
+      Type.Union([subdomain('The subdomain that tracked links point to.'), Type.Null()], {
+        description: 'The subdomain that tracked links point to; must differ from `return_path_subdomain`.',
       }),
     ),
     open_tracking: Type.Optional(Type.Boolean({ description: 'Whether opens are tracked by default.' })),
@@ -60,9 +62,9 @@ const dnsRecord = Type.Object(
     priority: Type.Union([Type.Integer(), Type.Null()]),
     required: Type.Boolean(),
     status: literals(['pending', 'verified', 'failed'], { title: 'DnsRecordStatus' }),
-    found: Type.Array(Type.String(), { description: 'What was really there at the last check.' }),
+    found: Type.Array(Type.String(), { description: 'What the last check found.' }),
     last_checked_at: Type.Union([instant, Type.Null()], {
-      description: 'When the DNS last gave an answer, be it that there is nothing.',
+      description: 'When the DNS last answered, even if it had no such record.',
     }),
   },
   { title: 'DnsRecord' },

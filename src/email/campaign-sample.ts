@@ -104,12 +104,13 @@ export function findWarnings(
   const warnings: string[] = [];
   if (!hasUnsubscribeLink(written))
     warnings.push(
-      `There is no {{${unsubscribePlaceholder}}} in it: readers can unsubscribe by their mail client alone.`,
+      `There is no {{${unsubscribePlaceholder}}} in it: readers can unsubscribe only through their mail client.`,
     );
   if (rendered.subject?.trim() === '') warnings.push('The subject of this copy is empty.');
   if (rendered.html !== null && Buffer.byteLength(rendered.html) > clippedBytes)
-    warnings.push('The HTML has more than 102 kB: Gmail shows its beginning alone.');
-  if (rendered.text === null) warnings.push('There is no text part, and none can be made of the HTML.');
+    warnings.push('The HTML has more than 102 kB: Gmail shows only its beginning.');
+  if (rendered.text === null)
+    warnings.push('There is no text part, and none can be generated from the HTML.');
   return [...warnings, ...links.flatMap(findLinkWarnings)];
 }
 

@@ -207,8 +207,8 @@ async function handOff(session: EmailSession, job: Job, permit: HandOffPermit): 
 }
 
 const unfitDiagnostics: Readonly<Record<UnfitCopy, string>> = {
-  too_large: 'The message is too large with its values.',
-  subject_too_long: 'The subject has more than 998 characters with its values.',
+  too_large: 'The message is too large with its variables replaced.',
+  subject_too_long: 'The subject has more than 998 characters with its variables replaced.',
 };
 
 /** Another node may have the right secret, and the operator may correct this node's. */
@@ -219,7 +219,7 @@ const unreadableKey: SendOutcome = {
     code: null,
     enhancedCode: null,
     diagnostic:
-      'The DKIM key of the sending domain cannot be read: POSTILLION_SECRET is not the one it was made under.',
+      'The DKIM key of the sending domain cannot be read: POSTILLION_SECRET is not the one it was encrypted under.',
     remote: null,
   },
 };

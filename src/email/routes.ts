@@ -56,8 +56,7 @@ export function emailRoutes({ database, acceptor, runner }: EmailRouteTools): Ro
       tag: 'Email',
       summary: 'Send a transactional email',
       description:
-        'The email is stored and queued before the answer is given. Each address is checked afterwards; those that ' +
-        'fail are dropped, and the rest is delivered. Read the email to see what became of each recipient.',
+        'The email is stored and queued before the response is sent. Each address is checked afterwards: those that fail are dropped, and the email is sent to the others. Read the email to see the status of each recipient.',
       body: emailSendBody,
       bodyBytesMax: sendBodyBytesMax,
       isIdempotent: true,
@@ -103,7 +102,7 @@ export function emailRoutes({ database, acceptor, runner }: EmailRouteTools): Ro
       scope: 'email:read',
       tag: 'Email',
       summary: 'List sent emails with their delivery status',
-      description: 'Newest first. Mail of campaigns is not in this list.',
+      description: 'Newest first. Emails of campaigns are not in this list.',
       query: Type.Object(
         {
           ...paginationParameters,
@@ -149,7 +148,7 @@ export function emailRoutes({ database, acceptor, runner }: EmailRouteTools): Ro
       operationId: 'getEmail',
       scope: 'email:read',
       tag: 'Email',
-      summary: 'Read one email and what became of each recipient',
+      summary: 'Read an email and the status of each recipient',
       params: idParameter,
       success: { statusCode: 200, schema: emailRecord, when: 'The email.' },
       errors: [notFound],

@@ -31,7 +31,7 @@ const attachmentInput = Type.Object(
       maxLength: 255,
       format: 'file-name',
       description:
-        'With its extension. Programs, scripts and documents with macros are refused, by the name as it would be saved.',
+        'With its extension. Programs, scripts and documents with macros are refused, judged by the name that the file would be saved under.',
     }),
     content: Type.Unsafe<Uint8Array>(
       Type.String({ contentEncoding: 'base64', description: 'The file, in Base64.' }),
@@ -58,24 +58,26 @@ const attachmentInput = Type.Object(
 /** Body of `POST /email/send`. Rules that need more than one field, or the account, are in send.ts. */
 export const emailSendBody = Type.Object(
   {
-    from: address('On a verified domain of the organization.'),
+    from: address('An address on a verified domain of the organization.'),
     from_name: Type.String({
       minLength: 1,
       maxLength: 256,
       format: 'filled-line',
-      description: 'The name shown beside it.',
+      description: 'The name shown with the address.',
     }),
-    to: Type.Array(address('A recipient.'), { description: 'With `cc` and `bcc` at most 50 addresses.' }),
+    to: Type.Array(address('A recipient.'), {
+      description: 'At most 50 addresses together with `cc` and `bcc`.',
+    }),
     cc: Type.Optional(Type.Array(address('A recipient.'))),
-    bcc: Type.Optional(Type.Array(address('A recipient that appears in no copy.'))),
-    reply_to: Type.Optional(address('Where answers go.')),
+    bcc: Type.Optional(Type.Array(address('A recipient that is not shown in any copy.'))),
+    reply_to: Type.Optional(address('Where replies go.')),
     subject: Type.Optional(
       Type.String({
         minLength: 1,
         maxLength: subjectLengthMax,
         format: 'filled-line',
         description:
-          'Required with `html` or `text`. Supports `{{variables}}`, and has as many characters at most with them replaced.',
+          'Required with `html` or `text`. Supports `{{variables}}`; the limit also holds after they are replaced.',
       }),
     ),
     html: Type.Optional(Type.String({ minLength: 1, description: 'HTML body. Supports `{{variables}}`.' })),
@@ -83,7 +85,7 @@ export const emailSendBody = Type.Object(
       Type.String({ minLength: 1, description: 'Plain text body. Supports `{{variables}}`.' }),
     ),
     template_id: Type.Optional(
-      Type.String({ maxLength: 255, description: 'A saved template, in place of `html` and `text`.' }),
+      Type.String({ maxLength: 255, description: 'A saved template, instead of `html` and `text`.' }),
     ),
     variables: Type.Optional(
       variablesInput('Replace `{{name}}` in subject, html and text; `{{{name}}}` is not HTML-escaped.'),
@@ -98,7 +100,7 @@ export type EmailSendBody = Static<typeof emailSendBody>;
 
 export const emailStatus = literals(messageStatuses, {
   title: 'EmailStatus',
-  description: 'What the statuses of all its recipients come to.',
+  description: 'The summary of the statuses of all recipients.',
 });
 
 const optional = <Schema extends ReturnType<typeof Type.String>>(schema: Schema) =>
@@ -107,7 +109,7 @@ const optional = <Schema extends ReturnType<typeof Type.String>>(schema: Schema)
 const emailRecipient = Type.Object(
   {
     email: Type.Union([Type.String(), Type.Null()], {
-      description: 'Null once it was erased together with its contact.',
+      description: 'Null after it was erased together with its contact.',
     }),
     status: literals(recipientStatuses, { title: 'EmailRecipientStatus' }),
     status_at: instant,
@@ -137,7 +139,7 @@ export const emailRecord = Type.Object(
     from: Type.String(),
     from_name: optional(Type.String()),
     reply_to: optional(Type.String()),
-    subject: optional(Type.String({ description: 'As it was sent, variables replaced.' })),
+    subject: optional(Type.String({ description: 'As it was sent, with variables replaced.' })),
     template_id: optional(Type.String()),
     category: optional(Type.String()),
     to: Type.Array(emailRecipient),

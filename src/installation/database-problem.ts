@@ -143,7 +143,7 @@ async function probe(error: unknown, { host, port, name }: Place): Promise<strin
   const answer = await askForTls(isSocket(host) ? { path: `${host}/.s.PGSQL.${port}` } : { host, port });
   if (answer === null) return silent(name, 'timeout');
   return answer === 'S' || answer === 'N'
-    ? `PostgreSQL at ${name} broke off the connection: ${messageOf(error)}. Look at its log, and start again.`
+    ? `PostgreSQL at ${name} closed the connection: ${messageOf(error)}. Look at its log, and start again.`
     : `What answers at ${name} is not PostgreSQL. Correct host and port in DATABASE_URL.`;
 }
 

@@ -82,7 +82,7 @@ export async function openSecrets(
       if (problem !== null && !options.acceptsLosses) throw new ConfigError(problem);
       const { misfits } = stored.suppressions;
       if (misfits > 0)
-        log.warn({ misfits }, 'suppressions that were hashed under another secret are hashed anew');
+        log.warn({ misfits }, 'suppressions that were hashed under another secret are hashed again');
       return takeUp(foundation, secret, deriveDataKey(secret), misfits > 0);
     }
     case 'unused': {
@@ -131,7 +131,7 @@ export function watchSecretKeys(foundation: Foundation, ring: KeyRing): RunningC
       if (keys !== null) ring.replaceKeys(keys);
       else
         log.error(
-          'the secret of this process was retired: it goes on with the keys that it knows, and will not start again without the new one',
+          'the secret of this process was retired: it continues with the keys that it knows, and will not start again without the new one',
         );
       return null;
     },
@@ -211,10 +211,10 @@ function findObstacle(config: Config, { suppressions, domainKeys }: StoredUnderS
     return `Nothing stored can tell whether the secret is that of this database: it has ${erased} suppressions, all of erased addresses, which would not be recognised under another one. If it is the right one, run "bin/postillion secret adopt --accept-losses".`;
   // Of several secrets, nothing tells under which one an erased address was hashed.
   if (domainKeys.misfits === 0 && (misfits === 0 || erased === 0)) return null;
-  return `Part of what is stored belongs to another secret: ${misfits} suppressions whose address is known, which can be hashed anew, ${domainKeys.misfits} DKIM keys, which cannot be opened, and perhaps some of ${erased} suppressions of erased addresses. If the other secret still exists, find out which of the two is the right one. ${goOn}`;
+  return `Part of what is stored belongs to another secret: ${misfits} suppressions whose address is known, which can be hashed again, ${domainKeys.misfits} DKIM keys, which cannot be opened, and perhaps some of ${erased} suppressions of erased addresses. If the other secret still exists, find out which of the two is the right one. ${goOn}`;
 }
 
-const consequence = 'Nothing is sent without it, since nobody who opted out would be recognised.';
+const consequence = 'Nothing is sent without it, since addresses that opted out would not be recognised.';
 
 function wrongSecret(config: Config): string {
   return config.secret === null

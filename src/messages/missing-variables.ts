@@ -8,8 +8,7 @@ const header = 'postillion-missing-variables';
 /** For a route's description in OpenAPI. */
 export const missingVariablesHeader = {
   [header]:
-    'Names of placeholders that stay as written because no value was given, separated by commas; `...` stands for ' +
-    'further ones. Not sent where every placeholder has a value.',
+    'Names of placeholders that were left as written because no value was given, separated by commas; `...` stands for more. Absent if every placeholder has a value.',
 };
 
 /**

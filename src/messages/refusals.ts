@@ -50,7 +50,7 @@ export function quotaExceeded(
   return new PublicError(
     monthlyQuotaExceeded,
     `The monthly ${medium} quota ${state}: ${formatCount(used)} of ${formatCount(limit)} ${unit} are used, ` +
-      `and this message takes ${formatCount(needed)}. It begins anew on ${quotaRenewsOn(at)} (UTC); the operator can raise it.`,
+      `and this message takes ${formatCount(needed)}. It renews on ${quotaRenewsOn(at)} (UTC); the operator can raise it.`,
   );
 }
 

@@ -68,7 +68,8 @@ const bounce = Type.Object(
 /** The fields of a recipient's outcome apart from its status, for messages of all channels. */
 export const fateFields = {
   uncertain: Type.Boolean({
-    description: 'A hand-off was cut off before its answer, and nothing has settled it yet.',
+    description:
+      'A hand-off was cut off before the response, and it is still unknown whether the provider took the message.',
   }),
   bounce: Type.Union([bounce, Type.Null()]),
   opened_at: optional(instant),

@@ -17,16 +17,24 @@ import { parseOrganization } from './values.ts';
  * an import runs, standard error shows how far it is, where that is a terminal, and the first bad rows.
  */
 export function addContactCommands(program: Command): void {
-  const group = program.command('contacts').description('Contacts out of CSV files, and into them.');
+  const group = program.command('contacts').description('Import contacts from CSV files, and export them.');
   addCommand(group, 'import', 'Create and update contacts from a CSV file.')
     .argument('<file>', 'path of the file, or - for standard input')
     .requiredOption('--org <org>', organizationHelp, parseOrganization)
-    .option('--list <name-or-id>', 'add everybody to a list, made if there is none; repeatable', collectText)
-    .option('--tag <name-or-id>', 'give everybody a tag, made if there is none; repeatable', collectText)
-    .option('--map <column=field>', 'what a column holds; repeatable', collectMapping)
-    .option('--ignore <column>', 'pass a column over; repeatable', collectText)
-    .option('--report <file>', 'write all that is wrong with bad rows into a CSV file')
-    .option('--resubscribe', 'let "subscribed" count for those who have unsubscribed')
+    .option(
+      '--list <name-or-id>',
+      'add all contacts to a list, created if it does not exist; repeatable',
+      collectText,
+    )
+    .option(
+      '--tag <name-or-id>',
+      'give all contacts a tag, created if it does not exist; repeatable',
+      collectText,
+    )
+    .option('--map <column=field>', 'the field that a column holds; repeatable', collectMapping)
+    .option('--ignore <column>', 'skip a column; repeatable', collectText)
+    .option('--report <file>', 'write the errors of all bad rows to a CSV file')
+    .option('--resubscribe', 'let "subscribed" also apply to contacts that have unsubscribed')
     .option('--dry-run', 'read and check everything, and write nothing')
     .action(
       onInstallation(
@@ -37,16 +45,16 @@ export function addContactCommands(program: Command): void {
         longRunning,
       ),
     );
-  addCommand(group, 'export', 'Write contacts into a CSV file.')
+  addCommand(group, 'export', 'Write contacts to a CSV file.')
     .argument('[file]', 'path of the file; without it, or with -, standard output')
     .requiredOption('--org <org>', organizationHelp, parseOrganization)
     .option('--list <name-or-id>', 'only members of a list; repeatable', collectText)
-    .option('--tag <name-or-id>', 'only those with a tag; repeatable', collectText)
+    .option('--tag <name-or-id>', 'only contacts with a tag; repeatable', collectText)
     .action(
       onInstallation(async (installation, given: string | undefined, options: ExportArguments) => {
         const file = given === undefined || given === '-' ? null : given;
         if (file === null && options.json === true)
-          return refuse('With --json, name a file: standard output is for the result then.');
+          return refuse('With --json, name a file: standard output is needed for the result.');
         const { list: lists = [], tag: tags = [] } = options;
         return onOrganization(installation, options.org, (organizationId) =>
           runExport(installation, { organizationId, file, lists, tags }),
@@ -206,13 +214,13 @@ function describeImport(
     isDryRun && 'A dry run: nothing was written.',
     `${formatCount(rows)} rows: ${formatCount(created)} created, ${formatCount(updated)} updated, ${formatCount(unchanged)} unchanged, ${formatCount(bad)} bad.`,
     keptUnsubscribed > 0 &&
-      `${formatCount(keptUnsubscribed)} say "subscribed" of somebody who has unsubscribed, and was left so (see --resubscribe).`,
+      `${formatCount(keptUnsubscribed)} say "subscribed" for contacts that have unsubscribed, which stay unsubscribed (see --resubscribe).`,
     ...sharedLists.map(({ id, name }) => `List ${name}: ${id}`),
     ...sharedTags.map(({ id, name }) => `Tag ${name}: ${id}`),
-    createdLists.length > 0 && `Lists made: ${showNames(createdLists)}.`,
-    createdTags.length > 0 && `Tags made: ${showNames(createdTags)}.`,
-    stop !== null && [problem, `It ended after row ${lastLine}.`].filter(Boolean).join(' '),
-    stop !== null && 'What was written is kept: running it again over the whole file makes nothing twice.',
+    createdLists.length > 0 && `Lists created: ${showNames(createdLists)}.`,
+    createdTags.length > 0 && `Tags created: ${showNames(createdTags)}.`,
+    stop !== null && [problem, `It stopped after row ${lastLine}.`].filter(Boolean).join(' '),
+    stop !== null && 'What was written is kept. Run it again with the whole file: nothing is created twice.',
   ];
   const text = sentences.filter((sentence) => sentence !== false).join('\n');
   return { kind: problem === null ? 'done' : 'failed', json, text };

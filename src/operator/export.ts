@@ -63,7 +63,7 @@ export async function runExport(
   return {
     kind: 'done',
     json: { exported, file },
-    text: `${formatCount(exported)} contacts written into ${file}.`,
+    text: `${formatCount(exported)} contacts written to ${file}.`,
   };
 }
 
@@ -74,7 +74,7 @@ function openStandardOutput(): Replacement {
 
 function interrupted(exported: number, file: string | null): CommandOutcome {
   process.exitCode = interruptedExitCode;
-  const left = file === null ? '' : `, and ${file} is as it was`;
+  const left = file === null ? '' : `, and ${file} was not changed`;
   return {
     kind: 'refused',
     problem: `The export was interrupted after ${formatCount(exported)} contacts${left}.`,

@@ -58,24 +58,28 @@ export function addOperatorCommands(program: Command): void {
   addContactCommands(program);
   addDomainCommands(program.command('domain').description('Sending domains.'));
   addSenderCommands(program.command('sender').description('Names and numbers that texts are sent from.'));
-  addSandboxCommands(program.command('sandbox').description('The inbox of what is sent into the sandbox.'));
+  addSandboxCommands(program.command('sandbox').description('The inbox of the sandbox.'));
   addSuppressionCommands(
     program.command('suppression').description('Addresses that must not be written to any more.'),
   );
-  addSecretCommands(program.command('secret').description('What POSTILLION_SECRET is, and its replacement.'));
-  addCommand(program, 'migrate', 'Bring the schema of the database up to date; serve does the same.').action(
+  addSecretCommands(
+    program.command('secret').description('The secret of the database, and its replacement.'),
+  );
+  addCommand(program, 'migrate', 'Bring the schema of the database up to date, as serve does too.').action(
     onFoundation(runMigrate, { schema: 'any', isLong: true }),
   );
-  addCommand(program, 'doctor', 'Look at everything that Postillion stands on, and say what to mend.').action(
-    runDoctor,
-  );
+  addCommand(
+    program,
+    'doctor',
+    'Check everything that Postillion depends on, and say what to correct.',
+  ).action(runDoctor);
 }
 
 const defaultPageSize = 100;
 
 function addOrganizationCommands(group: Command): void {
   addCommand(group, 'create', 'Create an organization.')
-    .requiredOption('--name <name>', 'as people know it', parseName)
+    .requiredOption('--name <name>', 'its name', parseName)
     .action(onInstallation(runOrganizationCreate, { schema: 'begins', isLong: false }));
   addCommand(group, 'update', 'Change the plan of an organization.')
     .argument('[org]', 'the same as --org', parseOrganization)
@@ -88,12 +92,12 @@ function addOrganizationCommands(group: Command): void {
       collectQuota,
     )
     .option('--limit <noun=number>', 'limit of domains, segments or events; repeatable', collectLimit)
-    .option('--suspend <channel>', 'let it send nothing on a channel; repeatable', collectChannel)
-    .option('--resume <channel>', 'let it send again; repeatable', collectChannel)
+    .option('--suspend <channel>', 'suspend sending on a channel; repeatable', collectChannel)
+    .option('--resume <channel>', 'resume sending on a channel; repeatable', collectChannel)
     .addOption(
       new Option(
         '--reputation-guard <switch>',
-        'whether too many bounces or complaints suspend it for email by themselves',
+        'whether too many bounces or complaints suspend it for email automatically',
       ).choices(['on', 'off']),
     )
     .action(
@@ -110,7 +114,7 @@ function addOrganizationCommands(group: Command): void {
 }
 
 function addKeyCommands(group: Command): void {
-  addCommand(group, 'create', 'Create an API key and show it: the only time that it is seen.')
+  addCommand(group, 'create', 'Create an API key and show it. It cannot be shown again.')
     .requiredOption('--org <org>', organizationHelp, parseOrganization)
     .option('--name <name>', 'what it is for', parseName, 'API key')
     .option('--scopes <scopes>', 'separated by commas; see below', parseScopes, ['full_access'])
@@ -135,14 +139,11 @@ function addKeyCommands(group: Command): void {
 }
 
 function addDomainCommands(group: Command): void {
-  addCommand(group, 'verify', "Mark a domain as verified by the operator's word, without a look at its DNS.")
+  addCommand(group, 'verify', 'Mark a domain as verified by the operator, without checking its DNS.')
     .usage('--org <org> <domain>')
     .option('--org <org>', organizationHelp, parseOrganization)
     .argument('<domain>', 'for example mail.example.com')
-    .argument(
-      '[domain-after-org]',
-      'the domain, where the organization is the first argument in place of --org',
-    )
+    .argument('[domain-after-org]', 'the domain, if the organization is the first argument instead of --org')
     .action(
       onInstallation((installation, first: string, second: string | undefined, options: { org?: string }) =>
         onNamedOrganization(
@@ -165,7 +166,7 @@ function addSuppressionCommands(group: Command): void {
           const { channel } = options;
           const addresses = addressesOf[channel];
           if (addresses === null)
-            return refuse(`Suppressions of ${channel} come with that channel; use email or sms.`);
+            return refuse(`Suppressions of ${channel} are not supported yet; use email or sms.`);
           const address = addresses.normalise(options.address);
           if (address === null) return refuse(`${options.address} is not ${addresses.noun}.`);
           return onOrganization(installation, options.org, (organizationId) =>
@@ -173,9 +174,13 @@ function addSuppressionCommands(group: Command): void {
           );
         }),
       );
-  add('add', 'Let nothing more be sent to an address.', runSuppressionAdd);
-  add('remove', 'Let an address be written to again.', runSuppressionRemove);
-  add('show', 'Tell whether an address is suppressed, since when and why.', runSuppressionShow);
+  add('add', 'Suppress an address: nothing more is sent to it.', runSuppressionAdd);
+  add(
+    'remove',
+    'Remove the suppression of an address, so that messages can be sent to it again.',
+    runSuppressionRemove,
+  );
+  add('show', 'Show whether an address is suppressed, since when and why.', runSuppressionShow);
   addSuppressionList(group);
 }
 
@@ -298,11 +303,11 @@ type KeyOptions = { org: string; name: string; scopes: string[]; expiresAt?: num
 async function runKeyCreate(installation: Installation, options: KeyOptions): Promise<CommandOutcome> {
   const { org: organizationId, name, scopes, expiresAt: expiresAtMs } = options;
   if (expiresAtMs !== undefined && expiresAtMs <= installation.clock.nowMs()) {
-    return refuse('The time of --expires-at is over already.');
+    return refuse('The time of --expires-at is in the past.');
   }
   const expiresAt = expiresAtMs === undefined ? null : dateOf(expiresAtMs);
   const { id, key } = await createApiKey(installation, { organizationId, name, scopes, expiresAt });
-  return done({ id, key }, `Id:  ${id}\nKey: ${key}\nThe key is shown only now.`);
+  return done({ id, key }, `Id:  ${id}\nKey: ${key}\nThe key is not shown again.`);
 }
 
 async function runKeyList(
@@ -400,12 +405,12 @@ async function runSuppressionRemove(
   if (left !== null) {
     return done(
       { channel, address, suppressed: true, removed: wasSuppressed, reason: left.reason },
-      `${address} is still suppressed: its owner opted out on ${left.createdAt.toISOString()}. Removing it again lifts that, too.`,
+      `${address} is still suppressed: its owner opted out on ${left.createdAt.toISOString()}. Repeat the command to remove that too.`,
     );
   }
   return done(
     { channel, address, suppressed: false, removed: wasSuppressed },
-    wasSuppressed ? `${address} may be written to again.` : `${address} was not suppressed.`,
+    wasSuppressed ? `Messages can be sent to ${address} again.` : `${address} was not suppressed.`,
   );
 }
 
@@ -418,7 +423,7 @@ async function runSuppressionShow(
   if (found === null) return done({ channel, address, suppressed: false }, `${address} is not suppressed.`);
   return done(
     { channel, address, suppressed: true, reason: found.reason, created_at: found.createdAt },
-    `${address} is suppressed since ${found.createdAt.toISOString()} (${found.reason}).`,
+    `${address} has been suppressed since ${found.createdAt.toISOString()} (${found.reason}).`,
   );
 }
 

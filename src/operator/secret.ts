@@ -24,23 +24,23 @@ import { addCommand, type CommandOutcome, formatTable, onFoundation, onInstallat
 
 /** Adds the commands that show and replace the secret of the installation. */
 export function addSecretCommands(group: Command): void {
-  addCommand(group, 'list', 'List the secrets that fit the database; never the secrets themselves.').action(
+  addCommand(group, 'list', 'List the numbers of the secrets that are valid for the database.').action(
     onFoundation(runSecretList, { schema: 'any', isLong: false }),
   );
   addCommand(
     group,
     'rotate',
-    'Replace the secret: by POSTILLION_NEXT_SECRET, or by one that is made. The old one fits until it is retired.',
+    'Replace the secret by POSTILLION_NEXT_SECRET, or by a generated one. The old one stays valid until it is retired.',
   ).action(onInstallation(runSecretRotate));
-  addCommand(group, 'retire', 'Let a secret fit no longer, once every process has the other one.')
+  addCommand(group, 'retire', 'End the validity of a secret, once every process has the other one.')
     .argument('<number>', 'as "bin/postillion secret list" shows it', parseSecretId)
     .action(onInstallation(runSecretRetire));
   addCommand(
     group,
     'adopt',
-    'Take the secret up for what was stored before keys were kept in the database, and hash suppressions anew that belong to another one.',
+    'Adopt the secret for data stored before keys were kept in the database, and hash suppressions again that belong to another secret.',
   )
-    .option('--accept-losses', 'go on although some of what is stored cannot be read or recognised any more')
+    .option('--accept-losses', 'continue even if some stored data cannot be read or recognised any more')
     .action(onFoundation(runSecretAdopt, { schema: 'current', isLong: true }));
 }
 
@@ -94,9 +94,9 @@ async function rotateGiven({ config, database, clock }: Installation): Promise<C
     json: { id: secretId, retiring: retiringId, ...(config.nextSecret === null && { secret: next }) },
     text: [
       config.nextSecret === null
-        ? `Secret ${secretId}: ${next}\nIt is shown only now.`
+        ? `Secret ${secretId}: ${next}\nIt is not shown again.`
         : `POSTILLION_NEXT_SECRET is secret ${secretId} now.`,
-      `Both it and secret ${retiringId} fit. Set POSTILLION_SECRET to the new one on every node, start each of them again, and then run, with the new one, "bin/postillion secret retire ${retiringId}".`,
+      `It and secret ${retiringId} are both valid. Set POSTILLION_SECRET to the new one on every node, restart each of them, and then run with the new one: "bin/postillion secret retire ${retiringId}".`,
     ].join('\n'),
   };
 }
@@ -116,7 +116,7 @@ async function rotateFile(installation: Installation): Promise<CommandOutcome> {
         "select pg_try_advisory_lock(hashtextextended('postillion secret file', 0)) as is_locked",
       ),
     );
-    if (locked?.is_locked !== true) return refuse('Another "secret rotate" is at work.');
+    if (locked?.is_locked !== true) return refuse('Another "secret rotate" is running.');
     const secrets = await secretsAtHand(config);
     await retireOthers(installation, secrets);
     const next = generateSecret();
@@ -132,7 +132,7 @@ async function rotateFile(installation: Installation): Promise<CommandOutcome> {
     return {
       kind: 'done',
       json: { id: secretId, file: file.path },
-      text: `${file.path} holds secret ${secretId} now. Processes that run know of it. Backups from before need the file that is in them.`,
+      text: `${file.path} holds secret ${secretId} now. Running processes know it. Older backups need the file that they contain.`,
     };
   } finally {
     await alone.end();
@@ -162,10 +162,10 @@ async function runSecretRetire(
       return {
         kind: 'done',
         json: { id: secretId, retired: true },
-        text: `Secret ${secretId} fits no longer. Keep it with the backups from its time: they need it.`,
+        text: `Secret ${secretId} is no longer valid. Keep it with the backups from its time, which need it.`,
       };
     case 'not_found':
-      return refuse(`There is no secret ${secretId}. Those that fit are ${outcome.secretIds.join(' and ')}.`);
+      return refuse(`There is no secret ${secretId}. Valid are ${outcome.secretIds.join(' and ')}.`);
     case 'last':
       return refuse(
         `Secret ${secretId} is the one that was given to this command. Run it with the other one, which then stays.`,
@@ -190,16 +190,16 @@ async function runSecretAdopt(
       suppressions: { recognised: suppressions.recognised, erased: suppressions.erased },
       dkim_keys: { open: domainKeys.recognised, lost: domainKeys.misfits },
     },
-    text: `The secret is that of this database. It recognises ${suppressions.recognised} suppressions; of ${suppressions.erased} more the address was erased, so that nothing tells. It opens ${domainKeys.recognised} DKIM keys, and ${domainKeys.misfits} are lost.`,
+    text: `The secret is that of this database. It recognises ${suppressions.recognised} suppressions; for ${suppressions.erased} more this cannot be tested, since their addresses were erased. It opens ${domainKeys.recognised} DKIM keys, and ${domainKeys.misfits} are lost.`,
   };
 }
 
 function describeRefusal(outcome: Exclude<RotationOutcome, { kind: 'rotated' }>): string {
   switch (outcome.kind) {
     case 'under_way':
-      return `A rotation is under way: secrets ${outcome.secretIds.join(' and ')} both fit. Retire one of them first, with "bin/postillion secret retire".`;
+      return `A rotation is under way: secrets ${outcome.secretIds.join(' and ')} are both valid. Retire one of them first, with "bin/postillion secret retire".`;
     case 'wrong_secret':
-      return 'The secret was replaced at this moment by another command.';
+      return 'Another command has just replaced the secret.';
     case 'same_secret':
       return 'POSTILLION_NEXT_SECRET is the secret already.';
     case 'no_more_keys':

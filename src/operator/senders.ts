@@ -11,11 +11,11 @@ const defaultPageSize = 100;
 
 /** What organizations may send texts from is for the operator to say, whose contracts with carriers it is. */
 export function addSenderCommands(group: Command): void {
-  addCommand(group, 'add', 'Add a sender to an organization; it has to be approved before it is used.')
+  addCommand(group, 'add', 'Add a sender to an organization. It must be approved before it can be used.')
     .requiredOption('--org <org>', organizationHelp, parseOrganization)
     .requiredOption('--name <name>', 'up to 11 characters with a letter, or a number of up to 15 digits')
     .addOption(
-      new Option('--type <type>', 'guessed when left out: a number is taken for a long code').choices(
+      new Option('--type <type>', 'by default, a name is alphanumeric and a number is a long code').choices(
         senderTypes,
       ),
     )
@@ -24,10 +24,10 @@ export function addSenderCommands(group: Command): void {
         onOrganization(installation, options.org, (org) => runSenderAdd(installation, { ...options, org })),
       ),
     );
-  addCommand(group, 'approve', 'Let an organization send from a sender.')
+  addCommand(group, 'approve', 'Approve a sender, so that its organization can send from it.')
     .argument('<sender-id>', 'its id', parseSenderId)
     .action(onInstallation(runSenderApprove));
-  addCommand(group, 'reject', 'Let nobody send from a sender, or not any more.')
+  addCommand(group, 'reject', 'Reject a sender, or withdraw its approval.')
     .argument('<sender-id>', 'its id', parseSenderId)
     .action(onInstallation(runSenderReject));
   addCommand(group, 'list', 'List the senders of an organization, newest first, whatever their status.')
@@ -69,7 +69,7 @@ async function runSenderAdd(installation: Installation, options: SenderOptions):
       return {
         kind: 'done',
         json: showSender(sender),
-        text: `Added the sender ${sender.name} (${sender.type}): ${sender.id}\nIt is used once it is approved.`,
+        text: `Added the sender ${sender.name} (${sender.type}): ${sender.id}\nIt can be used once it is approved.`,
       };
     }
     case 'held': {
@@ -105,7 +105,7 @@ async function runSenderApprove(installation: Installation, id: string): Promise
     }
     case 'taken':
       return refuse(
-        'The number is approved for another organization, and its answers can reach one only. Reject that one first.',
+        'The number is approved for another organization, and replies to it can reach only one. Reject it there first.',
       );
     case 'not_found':
       return refuseSender(id);

@@ -13,9 +13,9 @@ const defaultPageSize = 100;
 export function addSuppressionList(group: Command): void {
   addCommand(group, 'list', 'List what is suppressed, by channel and newest first.')
     .requiredOption('--org <org>', organizationHelp, parseOrganization)
-    .option('--channel <channel>', 'of one channel only', parseChannel)
+    .option('--channel <channel>', 'only of one channel', parseChannel)
     .option('--limit <number>', 'how many at most', parsePageSize, defaultPageSize)
-    .option('--all', 'list every one, whatever --limit says')
+    .option('--all', 'list all, regardless of --limit')
     .action(
       onInstallation(
         (installation, options: ListOptions) =>

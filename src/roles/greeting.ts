@@ -52,19 +52,19 @@ function describeSandbox(sandbox: Sandbox): string[] {
 function describeOrganization(url: string, organization: FirstOrganization | 'exists' | 'none'): string[] {
   if (organization === 'none')
     return [
-      'There is no organization yet. Make one, and a key for it:',
+      'There is no organization yet. Create one, and a key for it:',
       'bin/postillion org create --name NAME',
       'bin/postillion key create --org ORGANIZATION',
     ];
   if (organization === 'exists')
     return ['More keys: bin/postillion org list, bin/postillion key create --org ORGANIZATION'];
   return [
-    'A first organization was made for you, with all that it takes to send:',
+    'A first organization was created, with all that is needed to send:',
     `Organization: ${organization.organizationId}`,
     `API key:      ${organization.key}`,
     `Domain:       ${organization.domain} (verified)`,
     `SMS sender:   ${organization.sender} (approved)`,
-    'The key is shown only now. Send a first email:',
+    'The key is not shown again. Send a first email:',
     '',
     `curl -X POST ${url}/v1/email/send \\`,
     `  -H 'Authorization: Bearer ${organization.key}' \\`,

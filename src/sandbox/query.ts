@@ -48,7 +48,7 @@ function readQuery(
   const allowed = known.filter((name) => name !== 'token').join(', ');
   const issues = [
     ...furtherIssues,
-    ...unknown.map((name) => `${showKey(name)} is no filter, there are ${allowed}`),
+    ...unknown.map((name) => `${showKey(name)} is not a filter; the filters are ${allowed}`),
     ...repeatedQuery.filter((name) => known.includes(name)).map((name) => `${name} must be given once`),
     channel === '' || channels.some((name) => name === channel)
       ? null

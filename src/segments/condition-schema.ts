@@ -20,8 +20,8 @@ export const explainedConditionsSchema = Type.Unsafe<Readonly<Record<string, unk
 });
 
 const description = [
-  `A tree, at most ${levelsMax} levels deep and with at most ${leavesMax} conditions that are no groups.`,
-  'An operator that negates (`neq`, `is_not_set` and those that begin with `not_`) also matches contacts without a value; no other does.',
+  `A tree, at most ${levelsMax} levels deep and with at most ${leavesMax} conditions that are not groups.`,
+  'Operators that negate (`neq`, `is_not_set` and those that begin with `not_`) also match contacts without a value; the others do not.',
 ].join('\n\n');
 
 /**
@@ -69,7 +69,7 @@ function unionOf(name: string, about: string, more: Readonly<Record<string, Sche
 
 type GroupType = Pick<LeafType, 'title' | 'description' | 'forms'>;
 
-const groupDescription = 'How many of its conditions have to hold: `all`, `any` or `none`.';
+const groupDescription = 'How many of its conditions must hold: `all`, `any` or `none`.';
 
 function formOf(type: string, { fields, optional = [] }: LeafForm, more: Readonly<Record<string, Schema>>) {
   const properties: Record<string, Schema> = { type: { type: 'string', const: type }, ...fields, ...more };

@@ -103,10 +103,13 @@ const refusals: [unknown, string[]][] = [
     ],
   ],
   [all(...Array<unknown>(100).fill(vip)), []],
-  [all(...Array<unknown>(101).fill(vip)), ['conditions must have at most 100 conditions that are no groups']],
+  [
+    all(...Array<unknown>(101).fill(vip)),
+    ['conditions must have at most 100 conditions that are not groups'],
+  ],
   [
     all(all(...Array<unknown>(60).fill(vip)), all(...Array<unknown>(60).fill(vip))),
-    ['conditions must have at most 100 conditions that are no groups'],
+    ['conditions must have at most 100 conditions that are not groups'],
   ],
   [
     JSON.parse('{"type":"list","operator":"in","ids":[],"__proto__":{}}'),
@@ -323,7 +326,7 @@ const isDescribed = (() => {
 
 /** Issues that no schema can find: they take arithmetic, or what the organization has. */
 const beyondSchemas =
-  /is not a known (list|tag|segment|campaign)|is not a defined property|nested deeper|conditions that are no groups|end before it begins|ten years|NUL or unpaired/;
+  /is not a known (list|tag|segment|campaign)|is not a defined property|nested deeper|conditions that are not groups|end before it begins|ten years|NUL or unpaired/;
 
 /** Whether the reader has nothing to say that a schema could, if the properties have the right types. */
 function isWellFormed(input: unknown): boolean {

@@ -153,7 +153,7 @@ function readLeaf(reading: TreeReading, members: Members, typeName: string): Con
   reading.leafCount += 1;
   if (reading.leafCount > leavesMax) {
     // Among so many issues that it would be left out, it is not needed either.
-    return addIssue(reading, `conditions must have at most ${leavesMax} conditions that are no groups`);
+    return addIssue(reading, `conditions must have at most ${leavesMax} conditions that are not groups`);
   }
   const leaf = leafTypes[typeName]?.read(reading, members) ?? null;
   return leaf === null ? null : { kind: 'leaf', given: members.fields, ...leaf };

@@ -109,7 +109,7 @@ export const dateSchema: Schema = {
     { type: 'string', format: 'date' },
     { type: 'string', format: 'date-time' },
   ],
-  description: 'A date such as `2026-11-21`, which is midnight UTC, or a time with an offset or Z.',
+  description: 'A date such as `2026-11-21`, which means midnight UTC, or a time with an offset or Z.',
 };
 
 /** A value of a date property, as date-value.ts writes it. */

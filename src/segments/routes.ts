@@ -35,7 +35,7 @@ import {
 } from './segments.ts';
 import * as store from './store.ts';
 
-const segmentLimitReached = defineError(422, 'segment_limit_reached', 'The plan allows no further segment.');
+const segmentLimitReached = defineError(422, 'segment_limit_reached', 'The plan allows no more segments.');
 const segmentInUse = defineError(
   409,
   'segment_in_use',
@@ -60,8 +60,7 @@ export function segmentRoutes(tools: SegmentRouteTools): Route[] {
       scope: 'contacts:write',
       tag,
       summary: 'Create a segment',
-      description:
-        'Its contacts are computed in the background: `status` is `computing` until they are there.',
+      description: 'Its contacts are computed in the background: `status` is `computing` until this is done.',
       body: segmentBody,
       success: { statusCode: 201, schema: segmentRecord, when: 'The segment.' },
       errors: [segmentLimitReached, conflict],
@@ -82,7 +81,7 @@ export function segmentRoutes(tools: SegmentRouteTools): Route[] {
         {
           ...paginationParameters,
           search: Type.Optional(
-            Type.String({ minLength: 1, maxLength: 255, description: 'Part of the name, in whatever case.' }),
+            Type.String({ minLength: 1, maxLength: 255, description: 'Part of the name, ignoring case.' }),
           ),
         },
         { additionalProperties: false },
@@ -109,12 +108,12 @@ export function segmentRoutes(tools: SegmentRouteTools): Route[] {
       scope: 'contacts:read',
       tag,
       summary: 'Count the contacts that conditions describe',
-      description: 'Looks at all contacts there and then; one at a time in an organization.',
+      description: 'Reads all contacts during the request. An organization can run one preview at a time.',
       body: previewBody,
       success: {
         statusCode: 200,
         schema: previewRecord,
-        when: 'How many there are.',
+        when: 'Their number, and some of them.',
       },
       errors: [serviceUnavailable],
       handle: async ({ caller: { organizationId }, body }) => {
@@ -178,10 +177,10 @@ export function segmentRoutes(tools: SegmentRouteTools): Route[] {
       scope: 'contacts:write',
       tag,
       summary: 'Change a segment',
-      description: 'With other conditions its contacts are computed anew.',
+      description: 'If its conditions change, its contacts are computed again.',
       params: idParameter,
       body: segmentPatch,
-      success: { statusCode: 200, schema: segmentRecord, when: 'The segment as it is now.' },
+      success: { statusCode: 200, schema: segmentRecord, when: 'The changed segment.' },
       errors: [notFound, segmentLimitReached],
       handle: async ({ caller: { organizationId }, params: { id }, body }) => {
         const segment = takeSegment(await updateSegment(tools, { organizationId, id }, body));
@@ -196,7 +195,7 @@ export function segmentRoutes(tools: SegmentRouteTools): Route[] {
       scope: 'contacts:write',
       tag,
       summary: 'Delete a segment',
-      description: 'Its contacts stay.',
+      description: 'Its contacts are not deleted.',
       params: idParameter,
       success: { statusCode: 200, schema: deletedOf('segment'), when: 'The segment is deleted.' },
       errors: [notFound, segmentInUse],

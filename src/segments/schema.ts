@@ -51,9 +51,12 @@ export const segmentRecord = Type.Object(
     description: textOrNull,
     conditions: conditionsSchema,
     status: literals(segmentStatuses, { title: 'SegmentStatus' }),
-    contact_count: Type.Integer({ description: 'How many contacts it has, as far as they were computed.' }),
+    contact_count: Type.Integer({
+      description: 'The number of its contacts, as far as they have been computed.',
+    }),
     computed_at: Type.Union([instant, Type.Null()], {
-      description: 'When all contacts were last looked at; those that change are looked at as they do.',
+      description:
+        'When all contacts were last checked. After that, each contact is checked when it changes.',
     }),
     created_at: instant,
     updated_at: instant,
@@ -67,7 +70,7 @@ export const explanationRecord = Type.Object(
   {
     segment_id: id,
     contact_id: id,
-    is_member: Type.Boolean({ description: 'Whether the segment has the contact at present.' }),
+    is_member: Type.Boolean({ description: 'Whether the contact is in the segment now.' }),
     holds: Type.Boolean({ description: 'Whether the conditions hold for the contact now.' }),
     conditions: explainedConditionsSchema,
   },

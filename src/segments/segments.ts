@@ -119,7 +119,7 @@ export async function updateSegment(
         );
         if (await store.usesSegment(transaction, { organizationId, ids, usedId: segment.id })) {
           throw new RefusedConditions([
-            'conditions must not speak of the segment itself, directly or through other segments',
+            'conditions must not refer to the segment itself, directly or through other segments',
           ]);
         }
         await setReadiness(transaction, { organizationId, ids: [segment.id], isReady: false });
@@ -164,7 +164,7 @@ async function holdReferences(
   const missing = await replaceHolds(transaction, { ...segment, kind: 'segment' }, referencesOf(condition));
   if (missing.length > 0) {
     throw new RefusedConditions(
-      missing.map((id) => `conditions speak of ${id}, which was deleted meanwhile`),
+      missing.map((id) => `conditions refer to ${id}, which was deleted in the meantime`),
     );
   }
 }

@@ -6,7 +6,7 @@ import { instant, literals } from '../platform/http/shapes.ts';
 export const senderRecord = Type.Object(
   {
     id: Type.String({ format: 'uuid' }),
-    name: Type.String({ description: 'What goes into `from`: a name, or a number without its plus.' }),
+    name: Type.String({ description: 'The value for `from`: a name, or a number without its plus.' }),
     type: literals(senderTypes, { title: 'SmsSenderType' }),
     status: literals(['approved']),
     created_at: instant,

@@ -31,7 +31,7 @@ test('a copy is filled with the values as they are, and measured with them', () 
 
 test.each([
   ['x'.repeat(160), []],
-  ['x'.repeat(161), ['This copy is sent in 2 segments, each of which counts as a text of its own.']],
+  ['x'.repeat(161), ['This copy is sent in 2 segments, each of which counts as one text.']],
   [
     'Привет',
     [
@@ -47,7 +47,7 @@ test.each([
   [
     `${'x'.repeat(70)}\u{1f600}`,
     [
-      'This copy is sent in 2 segments, each of which counts as a text of its own.',
+      'This copy is sent in 2 segments, each of which counts as one text.',
       'A segment holds 67 characters instead of 153, because of what the GSM alphabet does not have: “\u{1f600}” (U+1F600).',
     ],
   ],

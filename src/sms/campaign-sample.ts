@@ -23,7 +23,7 @@ function findWarnings(body: string): string[] {
   const { encoding, segments } = readAlphabet(body);
   const warnings: string[] = [];
   if (segments > 1)
-    warnings.push(`This copy is sent in ${segments} segments, each of which counts as a text of its own.`);
+    warnings.push(`This copy is sent in ${segments} segments, each of which counts as one text.`);
   if (encoding === 'ucs2')
     warnings.push(
       `A segment holds ${segments > 1 ? '67 characters instead of 153' : '70 characters instead of 160'}, because of ` +

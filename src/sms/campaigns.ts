@@ -32,7 +32,7 @@ const contentFields = {
   body: optionalText({
     minLength: 1,
     maxLength: smsLengthMax,
-    description: 'The text. Supports `{{variables}}`; with them replaced it has as many characters at most.',
+    description: 'The text. Supports `{{variables}}`; the limit also holds after they are replaced.',
   }),
   category: categoryInput,
   variables: variablesInput,
@@ -86,7 +86,7 @@ export const smsCampaigns: CampaignChannel = {
     from: textOrNull,
     body: textOrNull,
     encoding: Type.Union([smsEncoding, Type.Null()]),
-    segments: Type.Union([Type.Integer(), Type.Null()], { description: 'Each counts as a text of its own.' }),
+    segments: Type.Union([Type.Integer(), Type.Null()], { description: 'Each counts as one text.' }),
   },
   emptySample: { from: null, body: null, encoding: null, segments: null },
   findOversights: () => Promise.resolve([]),

@@ -120,7 +120,7 @@ async function handOff(session: SmsSession, job: Job, permit: HandOffPermit): Pr
     return {
       kind: 'failed',
       reason: 'other',
-      diagnostic: 'What the text says is no longer stored.',
+      diagnostic: 'The content of the text is no longer stored.',
       facts: null,
     };
   }
@@ -141,7 +141,7 @@ async function handOff(session: SmsSession, job: Job, permit: HandOffPermit): Pr
     return {
       kind: 'failed',
       reason: 'invalid_message',
-      diagnostic: 'The text is empty or has more than 1600 characters with its values.',
+      diagnostic: 'The text is empty or has more than 1600 characters with its variables replaced.',
       facts,
     };
   }

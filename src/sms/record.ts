@@ -26,13 +26,13 @@ export function showSms(row: SmsRow): SmsRecord {
 }
 
 const sentences: Readonly<Record<SmsFailure, string>> = {
-  unknown_subscriber: 'Nobody has this number, or it takes no texts.',
+  unknown_subscriber: 'The number does not exist, or cannot receive texts.',
   unreachable: 'The phone was out of reach for too long.',
-  blocked: 'The recipient or their carrier does not want texts of this sender.',
-  spam: 'A filter of the carrier took the text for spam.',
+  blocked: 'The recipient or their carrier blocks texts from this sender.',
+  spam: 'A filter of the carrier treated the text as spam.',
   sender_rejected: 'The provider does not let this sender send to this number.',
   invalid_message: 'The text could not be sent as it is.',
-  rate_limited: 'The provider took no more texts.',
+  rate_limited: 'The provider accepted no more texts.',
   expired: 'The text could not be delivered before its validity ended.',
   other: 'The provider refused the text.',
 };

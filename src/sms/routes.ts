@@ -31,8 +31,7 @@ export function smsRoutes({ database, acceptor }: MessageRouteTools): Route[] {
       tag: 'SMS',
       summary: 'Send a transactional SMS',
       description:
-        'The text is stored and queued before the answer is given. Read it to see what became of it. It takes as ' +
-        'much of the monthly quota as it has segments.',
+        'The text is stored and queued before the response is sent. Read it to see its status. The monthly quota counts its segments.',
       body: smsSendBody,
       isIdempotent: true,
       success: {
@@ -98,7 +97,7 @@ export function smsRoutes({ database, acceptor }: MessageRouteTools): Route[] {
       operationId: 'getSms',
       scope: 'sms:read',
       tag: 'SMS',
-      summary: 'Read one SMS and what became of it',
+      summary: 'Read an SMS and its status',
       params: idParameter,
       success: { statusCode: 200, schema: smsRecord, when: 'The text.' },
       errors: [notFound],

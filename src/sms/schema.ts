@@ -40,8 +40,7 @@ export type SmsStatus = (typeof smsStatuses)[number];
 export const smsStatus = literals(smsStatuses, {
   title: 'SmsStatus',
   description:
-    '`sending` while an attempt was made and is not over, `sent` when the provider has it, the others when the ' +
-    'end is known.',
+    '`sending` after an attempt that will be repeated or whose outcome is unknown, `sent` when the provider has taken the text, and the others when the outcome is final.',
 });
 
 const orNull = <Schema extends ReturnType<typeof Type.String>>(schema: Schema) =>
@@ -59,17 +58,18 @@ export const smsRecord = Type.Object(
   {
     id: Type.String({ format: 'uuid' }),
     from: Type.String(),
-    to: orNull(Type.String({ description: 'Null once it was erased together with its contact.' })),
+    to: orNull(Type.String({ description: 'Null after it was erased together with its contact.' })),
     body: orNull(
-      Type.String({ description: 'As it was sent, variables replaced; null once it was erased.' }),
+      Type.String({ description: 'As it was sent, with variables replaced; null after it was erased.' }),
     ),
     category: orNull(Type.String()),
     status: smsStatus,
     encoding: smsEncoding,
-    segments: Type.Integer({ description: 'What it takes of the quota.' }),
+    segments: Type.Integer({ description: 'How much of the quota it uses.' }),
     error: Type.Union([smsError, Type.Null()]),
     uncertain: Type.Boolean({
-      description: 'A hand-off was cut off before its answer, and nothing has settled it yet.',
+      description:
+        'A hand-off was cut off before the response, and it is still unknown whether the provider took the message.',
     }),
     created_at: instant,
     sent_at: orNull(instant),

@@ -44,7 +44,7 @@ const galleryTemplateRecord = Type.Object(
     text: Type.String(),
     variables: Type.Array(Type.String(), { description: 'The names of its placeholders.' }),
     sample_variables: Type.Record(Type.String(), Type.String(), {
-      description: 'What they may be replaced by, to try it out.',
+      description: 'Sample values for its placeholders.',
     }),
   },
   { title: 'GalleryTemplate' },
@@ -73,7 +73,7 @@ const copyBody = Type.Object(
         minLength: 1,
         maxLength: templateNameLengthMax,
         format: 'not-blank',
-        description: "The gallery template's own when left out.",
+        description: "The gallery template's own when omitted.",
       }),
     ),
   },
@@ -111,12 +111,13 @@ export function galleryRoutes(tools: GalleryRouteTools): Route[] {
       scope: 'templates:read',
       tag,
       summary: 'Browse the gallery',
-      description: 'Within one filter any id matches; several filters together select what passes all.',
+      description:
+        'Within one filter, any id matches. Several filters together select the templates that match all of them.',
       query: Type.Object(
         {
           ...paginationParameters,
           search: Type.Optional(
-            Type.String({ minLength: 1, maxLength: 100, description: 'Part of the name, in whatever case.' }),
+            Type.String({ minLength: 1, maxLength: 100, description: 'Part of the name, ignoring case.' }),
           ),
           ...filterParameters,
         },

@@ -107,7 +107,7 @@ async function readJson(file: string): Promise<unknown> {
 }
 
 export type GalleryFilter = {
-  /** Part of the name, in whatever case. */
+  /** Part of the name, ignoring case. */
   search?: string;
   /** Ids: within one filter any of them matches, and all filters must. */
   categories: Partial<Record<FilterName, readonly string[]>>;

@@ -75,7 +75,7 @@ function customRoutes(tools: TemplateTools & { runner: TaskRunner }): Route[] {
         {
           ...paginationParameters,
           search: Type.Optional(
-            Type.String({ minLength: 1, maxLength: 100, description: 'Part of the name, in whatever case.' }),
+            Type.String({ minLength: 1, maxLength: 100, description: 'Part of the name, ignoring case.' }),
           ),
         },
         { additionalProperties: false },
@@ -125,11 +125,11 @@ function customRoutes(tools: TemplateTools & { runner: TaskRunner }): Route[] {
       tag,
       summary: 'Change a template',
       description:
-        'What is not given stays as it is; null removes it. Mail that was accepted does not change.',
+        'Fields that are not given stay unchanged; null removes a value. Emails that were accepted do not change.',
       params: idParameter,
       body: templatePatch,
       bodyBytesMax,
-      success: { statusCode: 200, schema: templateRecord, when: 'The template as it is now.' },
+      success: { statusCode: 200, schema: templateRecord, when: 'The changed template.' },
       errors: [notFound, payloadTooLarge],
       handle: async ({ caller: { organizationId }, params: { id }, body }) =>
         json(showTemplate(takeTemplate(await updateTemplate(tools, { organizationId, id }, body)))),
@@ -141,7 +141,7 @@ function customRoutes(tools: TemplateTools & { runner: TaskRunner }): Route[] {
       scope: 'templates:write',
       tag,
       summary: 'Delete a template',
-      description: 'What a scheduled or sending campaign uses cannot be deleted.',
+      description: 'A template that a scheduled or sending campaign uses cannot be deleted.',
       params: idParameter,
       success: { statusCode: 200, schema: deletedOf('template'), when: 'The template is deleted.' },
       errors: [notFound, conflict],
@@ -163,8 +163,8 @@ function customRoutes(tools: TemplateTools & { runner: TaskRunner }): Route[] {
       operationId: 'renderTemplate',
       scope: 'templates:read',
       tag,
-      summary: 'Show what an email from a template would say',
-      description: 'Placeholders without a value stay as written, as they do in an email.',
+      summary: 'Show a template with its variables replaced',
+      description: 'Placeholders without a value are left as written, as in an email.',
       params: idParameter,
       body: renderBody,
       bodyBytesMax,

@@ -35,7 +35,7 @@ const contentFields = {
   text: optionalText({
     minLength: 1,
     format: 'template-body',
-    description: 'Plain text body, at most 2 MB; made of the HTML when left out.',
+    description: 'Plain text body, at most 2 MB; generated from the HTML when omitted.',
   }),
   preview_text: optionalText({
     minLength: 1,

@@ -293,7 +293,7 @@ describe('why a contact got a campaign, or did not,', () => {
     expect(told).toMatchObject([
       { outcome: 'delivered', reason: reason(`Is in the list “List ${names}”. Was handed off on 2`) },
       { outcome: 'excluded', reason: reason('is unsubscribed from email') },
-      { outcome: 'excluded', reason: reason('the email address is suppressed since 2') },
+      { outcome: 'excluded', reason: reason('the email address has been suppressed since 2') },
       { outcome: 'not_in_audience', reason: reason('Is in none of the lists, tags and segments') },
       { outcome: 'excluded', reason: reason('has no email address') },
       { outcome: 'excluded', reason: reason(`is in the excluded tag “VIP ${names}”`) },
@@ -329,7 +329,7 @@ describe('why a contact got a campaign, or did not,', () => {
     expect(await Promise.all([ann, bob, cay, dan].map((contact) => explain(id, contact)))).toMatchObject([
       { outcome: 'not_in_audience', reason: reason('Was not in the audience when it was frozen') },
       { outcome: 'excluded', reason: reason('is unsubscribed from email') },
-      { outcome: 'excluded', reason: reason('the email address is suppressed since 2') },
+      { outcome: 'excluded', reason: reason('the email address has been suppressed since 2') },
       { outcome: 'not_in_audience', reason: reason('after the audience was frozen') },
     ]);
   });

@@ -144,7 +144,7 @@ test('name servers that know the names of one network only would have every reci
   expect(await examineRecipients()).toEqual({
     level: 'warning',
     found:
-      'the name servers deny domains that everybody writes to, and recipients there would be dropped: ' +
+      'the name servers say that well-known domains do not exist, so their recipients would be dropped: ' +
       'gmail.com (invalid_domain), outlook.com (invalid_domain), yahoo.com (invalid_domain)',
   });
   expect(await examineRecipients(false), 'where nothing is looked up').toBeNull();

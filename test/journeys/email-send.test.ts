@@ -362,7 +362,7 @@ describe('the account', () => {
       sendTo(3),
       told(
         'The monthly email quota does not suffice: 3 of 5 recipients are used, and this message takes 3. ' +
-          'It begins anew on \\d{4}-\\d\\d-01 \\(UTC\\)',
+          'It renews on \\d{4}-\\d\\d-01 \\(UTC\\)',
       ),
       authorize({ key }),
     );

@@ -331,7 +331,7 @@ test('what names no organization, key, address or domain is refused with a sente
     [['org', 'update', unknownId, '--suspend', 'email'], /There is no organization/],
     [['org', 'update', org], /Nothing to change/],
     [['org', 'update', org, '--suspend', 'email', '--resume', 'email'], /Either suspend or resume/],
-    [['key', 'create', '--org', org, '--expires-at', '2020-01-01T00:00:00Z'], /is over already/],
+    [['key', 'create', '--org', org, '--expires-at', '2020-01-01T00:00:00Z'], /is in the past/],
     [['key', 'revoke', unknownId], /There is no key/],
     [['domain', 'verify', org, 'not a domain'], /is not a domain name/],
     [['suppression', 'add', '--org', org, '--channel', 'email', '--address', 'x@'], /not an email address/],
@@ -388,7 +388,7 @@ test('doctor names what is unsafe and what cannot be reached, and ends with 1', 
   expect(unsafe).toMatchObject({ exitCode: 1, healthy: false });
   expect(unsafe.lines).toEqual([
     expect.stringMatching(/^ok settings/),
-    expect.stringMatching(/^warning links: .* lead to http:\/\/127\.0\.0\.1:\d+, where nobody else/),
+    expect.stringMatching(/^warning links: .* lead to http:\/\/127\.0\.0\.1:\d+, which other machines/),
     expect.stringMatching(/^ok database: reached, PostgreSQL/),
     expect.stringMatching(/^problem durability: fsync is off/),
     expect.stringMatching(/^problem durability: full_page_writes is off/),

@@ -454,7 +454,7 @@ describe('what a segment uses', () => {
     const refused = await ask('PATCH', `/segments/${first.id}`, { conditions: inSets('segment', second.id) });
     expect([refused.status, refused.body.message]).toEqual([
       422,
-      'conditions must not speak of the segment itself, directly or through other segments',
+      'conditions must not refer to the segment itself, directly or through other segments',
     ]);
     expect(
       (await ask('PATCH', `/segments/${first.id}`, { name: 'New', conditions: inSets('segment', first.id) }))

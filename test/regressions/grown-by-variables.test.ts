@@ -113,7 +113,7 @@ describe('in a campaign', () => {
       {
         address: 'ann@example.com',
         failure_class: 'message_too_large',
-        diagnostic: 'The subject has more than 998 characters with its values.',
+        diagnostic: 'The subject has more than 998 characters with its variables replaced.',
       },
     ]);
   });

@@ -212,7 +212,7 @@ function readRecord(scanner: Scanner, delimiter: number): CsvRecord | null {
       code = text.charCodeAt(at);
       while (code === space || (code === tab && code !== delimiter)) code = text.charCodeAt((at += 1));
       if (at < length && code !== delimiter && code !== lf && code !== cr) {
-        problem ??= { cell: cells.length - 1, reason: 'has text behind its closing quote' };
+        problem ??= { cell: cells.length - 1, reason: 'has text after its closing quote' };
         at = endOfPlain(text, at, delimiter);
       }
     } else {

@@ -126,7 +126,7 @@ test('what is wrong with one record is said with it, and the next one is read', 
   for (const bytes of [1, 7, 1_000]) {
     const records = await read(file, bytes);
     expect(records.slice(1).map(({ line, problem }) => [line, problem])).toEqual([
-      [2, { cell: 1, reason: 'has text behind its closing quote' }],
+      [2, { cell: 1, reason: 'has text after its closing quote' }],
       [3, { cell: 1, reason: 'is not UTF-8' }],
       [4, { cell: 1, reason: 'must not contain NUL' }],
       [5, null],

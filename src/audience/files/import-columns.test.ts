@@ -46,7 +46,7 @@ test('a property goes before the other names of a field, and its full name befor
   expect(map(['email', 'language'])).toEqual(['email', 'properties.language']);
   expect(map(['email', 'properties.email'])).toEqual(['email', 'properties.email']);
   expect(map(['email', 'ab', 'A_B'])).toEqual(['email', 'properties.ab', 'properties.a_b']);
-  expect(map(['email', 'a b'])).toMatch(/the column "a b"/);
+  expect(map(['email', 'a b'])).toMatch(/Unknown column: "a b"/);
 });
 
 test('a column that nobody knows is refused, named with what to do', () => {
@@ -65,7 +65,7 @@ test('columns can be mapped and passed over, and those that are not there cannot
     ...['email', 'properties.favourite_color'],
   ]);
   expect(map(['email'], { ignored: ['Notes'] })).toMatch(/no column "Notes". It has "email"/);
-  expect(map(['email', 'x'], { mapped: [{ column: 'x', field: 'nothing' }] })).toMatch(/the column "x"/);
+  expect(map(['email', 'x'], { mapped: [{ column: 'x', field: 'nothing' }] })).toMatch(/Unknown column: "x"/);
 });
 
 test('two columns for one field, and none that tells contacts apart, are refused', () => {

@@ -140,8 +140,8 @@ function describeUnknown(unknown: readonly string[], properties: Properties): st
   const [first = ''] = unknown;
   const keys = [...properties.keys()].sort();
   return [
-    `Nobody knows what to do with the ${unknown.length === 1 ? 'column' : 'columns'} ${showNames(unknown)}.`,
-    `Say what it holds (--map "${showKey(first)}=FIELD"), pass it over (--ignore "${showKey(first)}"), or define a property for it first.`,
+    `Unknown ${unknown.length === 1 ? 'column' : 'columns'}: ${showNames(unknown)}.`,
+    `Name its field (--map "${showKey(first)}=FIELD"), skip it (--ignore "${showKey(first)}"), or define a property for it first.`,
     `Fields: ${[...contactFieldNames, ...channels.map((channel) => `${channel}_consent`), 'lists', 'tags'].join(', ')}.`,
     `Properties: ${keys.length === 0 ? 'none' : keys.join(', ')}.`,
   ].join(' ');
@@ -154,14 +154,14 @@ function findAmbiguity(columns: readonly Column[]): string | null {
     if (path === null) continue;
     const other = seen.get(path);
     if (other !== undefined) {
-      return `The columns ${showNames([other, name])} would both be ${path}. Pass one of them over with --ignore, or give it another name.`;
+      return `The columns ${showNames([other, name])} would both be ${path}. Skip one of them with --ignore, or give it another name.`;
     }
     seen.set(path, name);
   }
   const hasIdentifier = contactIdentifiers.some((field) => seen.has(field));
   return hasIdentifier
     ? null
-    : 'No column is an external_id, an email or a phone_number, by which contacts are told apart. Say which one is: --map "COLUMN=email".';
+    : 'No column is an external_id, an email or a phone_number, and one of these is needed to identify contacts. Name it: --map "COLUMN=email".';
 }
 
 /** How the issues of the API name what the column holds; null for what is not imported. */

@@ -46,7 +46,7 @@ export function createRowReader(columns: readonly Column[], properties: Properti
       const column = columns[record.problem.cell]?.name ?? `column ${record.problem.cell + 1}`;
       say(column, `${column} ${record.problem.reason}`);
     } else if (cells.length !== columns.length) {
-      say(null, `the row has ${cells.length} cells, and the head has ${columns.length}`);
+      say(null, `the row has ${cells.length} cells, and the header has ${columns.length}`);
     }
     if (issues.length > 0) return { kind: 'bad', issues };
 
@@ -155,7 +155,7 @@ function readCells(
         break;
       }
       case 'nameless':
-        misplaced.push(`column ${index + 1} has a value, and no name in the head`);
+        misplaced.push(`column ${index + 1} has a value, but no name in the header`);
         break;
       case 'ignored':
         break;

@@ -311,10 +311,10 @@ test('a bad row says what is wrong in which column, and stops nothing', async ()
     '3 SMS consent: consent.sms must be one of subscribed, unsubscribed',
     '3 age: properties.age must be a number',
     '4 -: one of external_id, email and phone_number is required',
-    '5 -: the row has 2 cells, and the head has 7',
+    '5 -: the row has 2 cells, and the header has 7',
     '6 First: first_name must be at most 128 characters',
     '7 First: First must not contain NUL',
-    '8 -: column 7 has a value, and no name in the head',
+    '8 -: column 7 has a value, but no name in the header',
     '9 tags: tags must be names separated by semicolons',
     '10 First: first_name must be a single line',
   ]);
@@ -565,7 +565,7 @@ test('a column of notes does not become a tag of every note', async () => {
   expect(ended.issues[0]).toEqual({
     line: 1_002,
     column: 'tags',
-    reason: 'tags: an import makes at most 1000 new ones',
+    reason: 'tags: an import creates at most 1000 new ones',
   });
 });
 

@@ -194,7 +194,7 @@ async function openFile(
   const [head, ...rest] = first.done === true ? [] : first.value;
   if (head === undefined) return { kind: 'refused', problem: 'The file is empty.' };
   if (head.problem !== null) {
-    const problem = `Column ${head.problem.cell + 1} of the head ${head.problem.reason}.`;
+    const problem = `Column ${head.problem.cell + 1} of the header ${head.problem.reason}.`;
     return { kind: 'refused', problem };
   }
   const mapped = mapColumns(head.cells, properties, options);
@@ -220,7 +220,7 @@ async function resolveSharedSets(
     for (const name of references) {
       const [issue] = validate({ name });
       if (issue !== undefined)
-        return { kind: 'refused', problem: `The ${kind} "${name}" cannot be: ${issue}.` };
+        return { kind: 'refused', problem: `The ${kind} "${name}" cannot be created: ${issue}.` };
     }
   }
   const ids: string[] = [];
@@ -321,9 +321,9 @@ async function importBatches(
       }
     }
   } catch (cause) {
-    const standing = lastLine === 0 ? 'before its first rows were written' : `behind row ${lastLine}`;
+    const standing = lastLine === 0 ? 'before its first rows were written' : `after row ${lastLine}`;
     throw new ImportBrokenError(
-      `The import broke off ${standing}; what was written is kept, and it can be run again over the same file`,
+      `The import broke off ${standing}; what was written is kept, and the import can be run again with the same file`,
       { cause },
     );
   } finally {
@@ -379,7 +379,7 @@ async function learnSets(
     const areListsKnown = listNames.every((name) => sets.idOf('list', name) !== undefined);
     const areTagsKnown = tagNames.every((name) => sets.idOf('tag', name) !== undefined);
     for (const [path, areKnown] of [['lists', areListsKnown] as const, ['tags', areTagsKnown] as const]) {
-      const reason = `${path}: an import makes at most ${createdSetsMax} new ones`;
+      const reason = `${path}: an import creates at most ${createdSetsMax} new ones`;
       if (!areKnown) issues.push({ line, column: columnOf(run, path), reason });
     }
     return areListsKnown && areTagsKnown;
@@ -453,7 +453,9 @@ async function writeRows(
     planRows(run, transaction, rows),
   ]);
   if (there.length < setIds.length + run.propertyIds.length) {
-    throw new TargetDeletedError('a list, a tag or a property that the file needs was deleted meanwhile');
+    throw new TargetDeletedError(
+      'a list, a tag or a property that the file needs was deleted during the import',
+    );
   }
   if (plan.changedIds.length === 0) return plan;
   const at = now(tools.clock);

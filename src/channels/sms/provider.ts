@@ -2,7 +2,7 @@ import type { RecipientKey, SendOutcome } from '../outcome.ts';
 
 /** Why a text was refused or did not arrive: what users read in `error.code`. */
 export const smsFailures = [
-  /** Nobody has this number, or it takes no texts. */
+  /** The number does not exist, or cannot receive texts. */
   'unknown_subscriber',
   /** Switched off or out of reach for too long. */
   'unreachable',

@@ -90,7 +90,7 @@ function redirectTo(address: string): PageResponse {
 const noSuchLink = 'This link does not work. Open it once more from the email itself.\n';
 
 function respondLinkUnavailable(): PageResponse {
-  const response = respondText(503, 'This link cannot be followed at the moment. Try again in a minute.\n');
+  const response = respondText(503, 'This link cannot be opened at the moment. Try again in a minute.\n');
   return { ...response, headers: { ...response.headers, 'retry-after': '5' } };
 }
 

@@ -186,7 +186,7 @@ export function settleCrash(job: Job, context: SettlementContext): Settlement {
  */
 export function dropJob(job: Job, dropReason: DropReason): Settlement {
   if (job.attempts > job.ambiguities)
-    return failJob(job, 'policy', `Not tried again: the address is ${dropReason} by now.`);
+    return failJob(job, 'policy', `Not tried again: the address is now ${dropReason}.`);
   return job.ambiguities > 0 ? untouched(job) : { ...untouched(job), dropReason };
 }
 

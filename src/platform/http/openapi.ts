@@ -287,7 +287,7 @@ const idempotencyParameter: OpenApiParameter = {
   in: 'header',
   required: false,
   description:
-    'Any unique text. Whoever repeats the request with the same key within 24 hours gets the first answer again, and nothing is done twice.',
+    'Any unique text. A request that is repeated with the same key within 24 hours gets the first response again, and nothing is done twice.',
   schema: { type: 'string', minLength: 1, maxLength: 256 },
   example: 'order-1042-confirmation',
 };
@@ -407,11 +407,11 @@ function errorSchema(errors: readonly ErrorDefinition[]): Schema {
       status_code: { type: 'integer', description: 'The HTTP status.' },
       name: {
         ...openEnum(errors.map(({ name }) => name).sort()),
-        description: 'What programs go by. New names may come: fall back to `status_code`.',
+        description: 'For programs. New names may be added: fall back to `status_code`.',
       },
       message: {
         type: 'string',
-        description: 'What people read. For 422 it lists every issue, separated by commas.',
+        description: 'For people. For 422 it lists every issue, separated by commas.',
       },
     },
     description: `Every error has this form. The names are:\n\n${errors
@@ -422,24 +422,27 @@ function errorSchema(errors: readonly ErrorDefinition[]): Schema {
 
 const sharedHeaders = {
   'x-request-id': {
-    description: 'Names this request in the log of the server.',
+    description: 'Identifies the request in the log of the server.',
     schema: { type: 'string' },
   },
   'ratelimit-limit': {
     description: 'Requests that the organization may make in a window of 60 seconds.',
     schema: { type: 'integer' },
   },
-  'ratelimit-remaining': { description: 'What is left of them.', schema: { type: 'integer' } },
+  'ratelimit-remaining': {
+    description: 'Requests that are left in the window.',
+    schema: { type: 'integer' },
+  },
   'ratelimit-reset': {
     description: 'Seconds until the window ends.',
     schema: { type: 'integer' },
   },
   'retry-after': {
-    description: 'Seconds to wait before another attempt; not sent where waiting does not help.',
+    description: 'Seconds to wait before another attempt; absent if waiting does not help.',
     schema: { type: 'integer' },
   },
   'Idempotent-Replayed': {
-    description: '`true` where this is the stored answer to an earlier request with the same key.',
+    description: '`true` if this is the stored response to an earlier request with the same key.',
     schema: { type: 'string', const: 'true' },
   },
 } as const satisfies Record<string, OpenApiHeader>;

@@ -625,7 +625,7 @@ function toPublicError(cause: unknown, request: FastifyRequest, log: Log): Publi
   }
   if (isConflict(cause) || isStatementTimeout(cause)) {
     log.warn({ request_id: request.id, err: cause }, 'a request stood in the way of others');
-    return overloaded('Something else is changing the same at the moment. Try again in a moment.');
+    return overloaded('Another request is changing the same data at the moment. Try again in a moment.');
   }
   if (
     cause instanceof Error &&

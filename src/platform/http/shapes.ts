@@ -10,7 +10,7 @@ export const listOf = (item: TObject) =>
   Type.Object(
     {
       object: Type.Literal('list'),
-      has_more: Type.Boolean({ description: 'Whether there are more in the direction that was asked for.' }),
+      has_more: Type.Boolean({ description: 'Whether there are more items in the requested direction.' }),
       data: Type.Array(item),
     },
     { title: `${titleOf(item).replace(/^Listed/, '')}Page` },

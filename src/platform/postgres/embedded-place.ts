@@ -112,7 +112,7 @@ async function prepareHome(data: string, serverUser: SystemUser | null): Promise
     if (errorCode(cause) !== 'ENOENT') throw cause;
     const target = await readlink(home);
     throw new Error(
-      `the database files should be in ${target}, which is gone: restore it, or remove ${home} to begin anew`,
+      `the database files should be in ${target}, which is gone: restore it, or remove ${home} to start with an empty database`,
       { cause },
     );
   }

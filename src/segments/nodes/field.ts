@@ -36,7 +36,7 @@ function describeField(name: ContactField | 'created_at'): { column: string; typ
 
 /** A field that every contact may have. */
 export const fieldCondition: LeafType = {
-  description: 'A field that every contact has. Upper and lower case differ, except in email addresses.',
+  description: 'A standard field of contacts. Case-sensitive, except for email addresses.',
   title: 'FieldCondition',
   forms: [textNames, instantNames].flatMap((ofType) =>
     groupOperators(ofType.map((name) => describeField(name).type)).map((group) => ({

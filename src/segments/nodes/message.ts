@@ -34,8 +34,9 @@ const actionsByChannel: Readonly<Record<SendingChannel, readonly EngagementActio
 /** What became of the messages to a contact. */
 export const messageCondition: LeafType = {
   description:
-    "What became of messages to the contact: of all of them, or of one campaign's (`campaign_id`); ever, or lately " +
-    '(`within`). A click is an open too, and an open a delivery. Of texts there are deliveries and bounces alone.',
+    'What happened to messages to the contact: to all of them, or to those of one campaign (`campaign_id`); at any ' +
+    'time, or recently (`within`). A click also counts as an open, and an open as a delivery. Texts have only ' +
+    'deliveries and bounces.',
   title: 'MessageCondition',
   forms: sendingChannels.map((channel) => ({
     fields: {

@@ -36,7 +36,7 @@ const types: Readonly<Record<PropertyType, { type: ValueType; toSqlValue: (text:
 /** A property that the organization defined. */
 export const propertyCondition: LeafType = {
   description:
-    'A property that you defined, by its `key`. Its type decides which operators there are: ' +
+    'A property that you defined, by its `key`. Its type decides which operators can be used: ' +
     `${Object.entries(types)
       .map(([name, { type }]) => `${name}: ${operatorsOf(type).join(', ')}`)
       .join('; ')}.`,

@@ -16,13 +16,13 @@ export const mx = defineEmailProvider({
       choices: ['refuse', 'allow'],
       default: '',
       about:
-        'Whether mx delivers to servers on private addresses, which a stranger may name in the DNS to reach into your network. Empty: refused on port 25, allowed on any other.',
+        'Whether mx delivers to servers on private addresses, which attackers can publish in the DNS to reach into your network. Empty: refused on port 25, allowed on any other.',
     },
     POSTILLION_MX_REQUIRE_TLS: {
       type: 'list',
       default: '',
       about:
-        'Domains of recipients, separated by commas, to whose servers mx sends only with TLS and a valid certificate. To all others TLS is used where it is offered.',
+        'Domains of recipients, separated by commas, to whose servers mx sends only with TLS and a valid certificate. For all others, TLS is used if the server offers it.',
     },
   },
   requires: [],
@@ -30,7 +30,7 @@ export const mx = defineEmailProvider({
   words: {
     settings: "delivers straight to the recipients' own servers",
     greeting: "Email goes straight to the recipients' servers",
-    advice: 'Check POSTILLION_DNS_SERVERS, and that this machine reaches them.',
+    advice: 'Check POSTILLION_DNS_SERVERS, and that this machine can reach them.',
   },
   isSandbox: false,
   isDirect: true,

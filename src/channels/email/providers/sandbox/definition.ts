@@ -7,7 +7,7 @@ export const sandbox = defineEmailProvider({
   words: {
     settings: 'keeps it in the built-in inbox',
     greeting: 'Email stays in the sandbox',
-    advice: 'See that the database can be reached: the inbox is kept there.',
+    advice: 'Check that the database can be reached: it holds the inbox.',
   },
   isSandbox: true,
   isDirect: false,

@@ -7,7 +7,7 @@ export const sandbox = defineSmsProvider({
   words: {
     settings: 'keeps them in the built-in inbox',
     greeting: 'texts stay in the sandbox',
-    advice: 'See that the database can be reached: the inbox is kept there.',
+    advice: 'Check that the database can be reached: it holds the inbox.',
   },
   isSandbox: true,
   create: async ({ clock, keep, intake }) => {

@@ -159,13 +159,13 @@ function simulate(outcome: SimulatedTextOutcome, { reference }: SmsHandOff): Sen
         reply: reply('The simulator asks to try again later'),
       };
     case 'unknown':
-      return { kind: 'unknown', reply: reply('The simulator took the text, and lost its answer') };
+      return { kind: 'unknown', reply: reply('The simulator took the text, and its response was lost') };
   }
 }
 
 const diagnostics = {
-  unknown_subscriber: 'Nobody has this number of the simulator',
-  blocked: 'The owner of this simulated number wants no texts of this sender',
+  unknown_subscriber: 'The simulated number does not exist',
+  blocked: 'The owner of this simulated number blocks texts from this sender',
   undelivered: 'The simulated phone is switched off',
   expired: 'The simulated phone was switched off until the text expired',
 } as const;

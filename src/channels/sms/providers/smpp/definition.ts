@@ -6,7 +6,7 @@ export const smpp = defineSmsProvider({
       type: 'text',
       default: '',
       about:
-        'The SMSC for texts, as smpp://system_id:password@host:2775 or smpps:// with TLS. Its options stand in docs/sms.md.',
+        'The SMSC for texts, as smpp://system_id:password@host:2775 or smpps:// with TLS. Its options are in docs/sms.md.',
     },
   },
   requires: [{ setting: 'POSTILLION_SMPP_URL' }],

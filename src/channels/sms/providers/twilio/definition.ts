@@ -6,7 +6,7 @@ export const twilio = defineSmsProvider({
       type: 'text',
       default: '',
       about:
-        'The Twilio account for texts, as https://ACCOUNT_SID:AUTH_TOKEN@api.twilio.com. Its reports come to POSTILLION_PUBLIC_URL, which has to be set along with it.',
+        'The Twilio account for texts, as https://ACCOUNT_SID:AUTH_TOKEN@api.twilio.com. Its reports come to POSTILLION_PUBLIC_URL, which must be set too.',
     },
   },
   requires: [

@@ -37,7 +37,7 @@ const rows: readonly Row[] = [
   [21266, 'rejected', 'sender_rejected', 'The number is the sender itself'],
   [21268, 'rejected', 'unknown_subscriber', 'The number is a premium or information service'],
   [21604, 'rejected', 'unknown_subscriber', 'There is no number to send to'],
-  [21610, 'rejected', 'blocked', 'The recipient has answered STOP'],
+  [21610, 'rejected', 'blocked', 'The recipient has replied STOP'],
   [21614, 'rejected', 'unknown_subscriber', 'The number is no mobile number'],
   [21635, 'rejected', 'unknown_subscriber', 'The number is a landline'],
 
@@ -77,8 +77,8 @@ const rows: readonly Row[] = [
   [30002, 'unavailable', 'sender_rejected', 'The account was suspended'],
   [30003, 'rejected', 'unreachable', 'Switched off or out of reach'],
   [30004, 'rejected', 'blocked', 'Blocked by the recipient or their carrier'],
-  [30005, 'rejected', 'unknown_subscriber', 'Nobody has this number'],
-  [30006, 'rejected', 'unknown_subscriber', 'The number is a landline, or its carrier takes no texts'],
+  [30005, 'rejected', 'unknown_subscriber', 'The number does not exist'],
+  [30006, 'rejected', 'unknown_subscriber', 'The number is a landline, or its carrier accepts no texts'],
   [30007, 'rejected', 'spam', 'Filtered by Twilio or the carrier'],
   [30008, 'rejected', 'other', 'The carrier gave no reason'],
   [30010, 'rejected', 'other', 'The price is above the highest allowed'],
@@ -100,10 +100,10 @@ const rows: readonly Row[] = [
   [30041, 'rejected', 'sender_rejected', 'The sender is not registered for the United Kingdom'],
   [30046, 'rejected', 'unreachable', 'The phone did not confirm the text'],
   [30410, 'rejected', 'other', 'The next provider did not answer'],
-  [30450, 'rejected', 'spam', 'Taken for fraud by Twilio'],
-  [30453, 'rejected', 'spam', 'Taken for fraud by Twilio'],
+  [30450, 'rejected', 'spam', 'Treated as fraud by Twilio'],
+  [30453, 'rejected', 'spam', 'Treated as fraud by Twilio'],
   [30454, 'deferred', 'rate_limited', 'More than Twilio allows this account'],
-  [30485, 'rejected', 'spam', 'Taken for fraud by Twilio'],
+  [30485, 'rejected', 'spam', 'Treated as fraud by Twilio'],
   [30500, 'rejected', 'other', 'An internal error of Twilio'],
 ];
 
