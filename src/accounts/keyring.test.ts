@@ -1,10 +1,10 @@
 import { EventEmitter, once } from 'node:events';
-import { afterAll, beforeAll, beforeEach, expect, test } from 'vitest';
+import { beforeEach, expect, test } from 'vitest';
 import { createManualClock, type ManualClock } from '../../test/support/manual-clock.ts';
-import { createTestDatabase, type TestDatabase } from '../../test/support/test-database.ts';
+import { useTestDatabase } from '../../test/support/test-database.ts';
 import { createIds } from '../platform/ids.ts';
 import { silentLog } from '../platform/log.ts';
-import { type Database, DatabaseUnavailableError, openDatabase } from '../platform/postgres/database.ts';
+import { type Database, DatabaseUnavailableError } from '../platform/postgres/database.ts';
 import {
   type AccountTools,
   createApiKey,
@@ -14,7 +14,6 @@ import {
 } from './accounts.ts';
 import { createKeyring, type Keyring } from './keyring.ts';
 
-let testDatabase: TestDatabase;
 let database: Database;
 /** Statements that reached the database since the test began. */
 let statements = 0;
@@ -24,9 +23,7 @@ let tools: AccountTools;
 let keyring: Keyring;
 let organizationId: string;
 
-beforeAll(async () => {
-  testDatabase = await createTestDatabase();
-  const pool = openDatabase({ address: testDatabase.address, connectionsMax: 3 });
+useTestDatabase({ connectionsMax: 3 }, ({ database: pool }) => {
   database = {
     ...pool,
     rows: (...given) => {
@@ -34,11 +31,6 @@ beforeAll(async () => {
       return isAway ? Promise.reject(new DatabaseUnavailableError('away')) : pool.rows(...given);
     },
   };
-});
-
-afterAll(async () => {
-  await database.close();
-  await testDatabase.drop();
 });
 
 beforeEach(async () => {

@@ -1,8 +1,8 @@
-import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { createTestDatabase, type TestDatabase } from '../../test/support/test-database.ts';
+import { describe, expect, test } from 'vitest';
+import { useTestDatabase } from '../../test/support/test-database.ts';
 import { systemClock } from '../platform/clock.ts';
 import { createIds } from '../platform/ids.ts';
-import { type Database, openDatabase, unpreparedStatement } from '../platform/postgres/database.ts';
+import { type Database, unpreparedStatement } from '../platform/postgres/database.ts';
 import { createSecrets } from '../platform/secrets.ts';
 import {
   addSuppressions,
@@ -16,7 +16,6 @@ import {
 } from './suppressions.ts';
 import type { SuppressionReason } from './schema.ts';
 
-let testDatabase: TestDatabase;
 let database: Database;
 const newId = createIds(systemClock);
 const [own, other] = [newId(), newId()];
@@ -26,13 +25,8 @@ const tools: SuppressionTools = {
   secrets: createSecrets('a secret of the tests, and of nothing else'),
 };
 
-beforeAll(async () => {
-  testDatabase = await createTestDatabase();
-  database = openDatabase({ address: testDatabase.address, connectionsMax: 2 });
-});
-afterAll(async () => {
-  await database.close();
-  await testDatabase.drop();
+useTestDatabase({ connectionsMax: 2 }, (opened) => {
+  database = opened.database;
 });
 
 const suppress = (address: string, reason: SuppressionReason = 'operator', organizationId = own) =>
@@ -165,13 +159,16 @@ test('an address is erased on every channel, of its organization alone, and stay
   expect(await areSuppressed(database, tools, 'sms', [{ organizationId: own, address }])).toEqual([true]);
 });
 
+let sampled: Database;
+useTestDatabase({ connectionsMax: 1 }, (opened) => {
+  sampled = opened.database;
+});
+
 test('a sample reads a limited number of everybody, and leaves nobody out for the many of others', async () => {
-  const sampled = await createTestDatabase();
-  const read = openDatabase({ address: sampled.address, connectionsMax: 1 });
   const another = { ...tools, secrets: createSecrets('another secret of the tests, and of nothing else') };
   const insert = (by: SuppressionTools, organizationId: string, count: number) =>
     addSuppressions(
-      read,
+      sampled,
       by,
       'email',
       Array.from({ length: count }, (_, index) => ({
@@ -182,7 +179,7 @@ test('a sample reads a limited number of everybody, and leaves nobody out for th
     );
   const organizations = Array.from({ length: 4 }, () => newId()).sort();
   await insert(tools, organizations[0]!, 999);
-  expect(await sampleSuppressions(read, tools.secrets)).toEqual({
+  expect(await sampleSuppressions(sampled, tools.secrets)).toEqual({
     recognised: 999,
     misfits: 0,
     erased: 0,
@@ -191,13 +188,11 @@ test('a sample reads a limited number of everybody, and leaves nobody out for th
   await insert(another, organizations[1]!, 2_500);
   await insert(tools, organizations[2]!, 2_001);
   await insert(another, organizations[3]!, 3);
-  const { recognised, misfits, erased, isWhole } = await sampleSuppressions(read, tools.secrets);
+  const { recognised, misfits, erased, isWhole } = await sampleSuppressions(sampled, tools.secrets);
   // Batches end where they end: of each organization a thousand that follow each other, and what is before them.
   expect(recognised).toBeGreaterThanOrEqual(999 + 1_000);
   expect(recognised).toBeLessThan(999 + 2_001);
   expect(misfits).toBeGreaterThanOrEqual(1_000 + 3);
   expect(misfits).toBeLessThan(2_500);
   expect([erased, isWhole]).toEqual([0, false]);
-  await read.close();
-  await sampled.drop();
 });

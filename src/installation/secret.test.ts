@@ -3,7 +3,7 @@ import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { afterEach, beforeEach, expect, test } from 'vitest';
-import { createTestDatabase, type TestDatabase } from '../../test/support/test-database.ts';
+import { useTestDatabase } from '../../test/support/test-database.ts';
 import { createOrganization } from '../accounts/accounts.ts';
 import { addSuppressions, areSuppressed } from '../audience/audience.ts';
 import { readConfig } from '../config.ts';
@@ -11,7 +11,7 @@ import { systemClock } from '../platform/clock.ts';
 import { createResolver } from '../platform/dns/dns.ts';
 import { createIds } from '../platform/ids.ts';
 import { silentLog } from '../platform/log.ts';
-import { type Database, openDatabase, unpreparedStatement } from '../platform/postgres/database.ts';
+import { type Database, unpreparedStatement } from '../platform/postgres/database.ts';
 import { createSecrets, type Secrets } from '../platform/secrets.ts';
 import type { Foundation } from './foundation.ts';
 import { instanceHostsOf } from './opening.ts';
@@ -25,20 +25,16 @@ const [own, another] = ['the own secret', 'another secret'].map((name) => name.p
 const newId = createIds(systemClock);
 const address = 'ann@example.com';
 
-let testDatabase: TestDatabase;
 let database: Database;
 let directory: string;
 
+useTestDatabase({ isForEachTest: true }, (opened) => {
+  database = opened.database;
+});
 beforeEach(async () => {
-  testDatabase = await createTestDatabase();
-  database = openDatabase({ address: testDatabase.address, connectionsMax: 4 });
   directory = await mkdtemp(path.join(tmpdir(), 'postillion-secret-'));
 });
-afterEach(async () => {
-  await database.close();
-  await testDatabase.drop();
-  await rm(directory, { recursive: true });
-});
+afterEach(() => rm(directory, { recursive: true }));
 
 /** A process that has this secret, or none but what its data directory may hold. */
 function foundation(secret: string | null): Foundation {

@@ -14,13 +14,14 @@ import {
   type StopKind,
 } from '../../test/support/statement-proxy.ts';
 import { createSender, startTestServer, type TestServer } from '../../test/support/server.ts';
-import { createTestDatabase, type TestDatabase } from '../../test/support/test-database.ts';
+import { useTestDatabase } from '../../test/support/test-database.ts';
 import { messageChannels } from '../../test/support/channels.ts';
 import { updateOrganization } from '../accounts/accounts.ts';
 import { PublicError } from '../platform/http/errors.ts';
 import type { ScopedKey } from '../platform/http/idempotency.ts';
 import {
   type Database,
+  type DatabaseAddress,
   DatabaseUnavailableError,
   openDatabase,
   unpreparedStatement,
@@ -30,16 +31,18 @@ import { prepareEmail } from '../email/send.ts';
 import { prepareSms } from '../sms/send.ts';
 import type { Submission } from './submission.ts';
 
-let testDatabase: TestDatabase;
+let address: DatabaseAddress;
 let server: TestServer;
 let organizations: readonly [Organization, Organization];
 let queued = 0;
 
 type Organization = { id: string; domain: string; sender: string };
 
+useTestDatabase({ hasNeighbour: true }, (opened) => {
+  address = opened.address;
+});
 beforeAll(async () => {
-  testDatabase = await createTestDatabase({ hasNeighbour: true });
-  server = await startTestServer({ database: testDatabase.address });
+  server = await startTestServer({ database: address });
   const [one, other] = [
     await createSender(server.installation, 'one.example'),
     await createSender(server.installation, 'other.example'),
@@ -51,10 +54,7 @@ beforeAll(async () => {
     { id: other.organizationId, domain: 'other.example', sender: 'Other' },
   ];
 });
-afterAll(async () => {
-  await server.stop();
-  await testDatabase.drop();
-});
+afterAll(() => server.stop());
 
 const tools = () => ({ ...server.installation, channels: messageChannels, onQueued: () => (queued += 1) });
 
@@ -519,7 +519,7 @@ type ProxiedNode = {
 };
 
 async function startProxiedNode(): Promise<ProxiedNode> {
-  const proxy = await startStatementProxy(testDatabase.address);
+  const proxy = await startStatementProxy(address);
   const database: Database = openDatabase({ address: proxy.address, connectionsMax: 1 });
   const clock = createManualClock(server.installation.clock.nowMs());
   // A quota has more statements. As many at once as there are, and in one transaction.

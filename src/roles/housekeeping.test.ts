@@ -1,13 +1,13 @@
-import { afterEach, beforeEach, describe, expect, test } from 'vitest';
+import { beforeEach, describe, expect, test } from 'vitest';
 import { createManualClock, type ManualClock } from '../../test/support/manual-clock.ts';
-import { createTestDatabase, type TestDatabase } from '../../test/support/test-database.ts';
+import { useTestDatabase } from '../../test/support/test-database.ts';
 import { deleteOldProviderIds, deleteOldReputation } from '../messages/messages.ts';
 import { dateOf } from '../platform/clock.ts';
 import { deleteExpiredKeys } from '../platform/http/idempotency.ts';
 import { deleteOldRateWindows } from '../platform/http/rate-limit.ts';
 import { createIds } from '../platform/ids.ts';
 import { silentLog } from '../platform/log.ts';
-import { type Database, openDatabase, unpreparedStatement } from '../platform/postgres/database.ts';
+import { type Database, unpreparedStatement } from '../platform/postgres/database.ts';
 import { deleteOldSandboxMessages } from '../sandbox/store.ts';
 import { startHousekeeping } from './housekeeping.ts';
 
@@ -15,20 +15,16 @@ const start = Date.parse('2026-11-21T12:00:00.000Z');
 const oldAt = dateOf(start - 40 * 24 * 3_600_000);
 const newAt = dateOf(start - 60_000);
 
-let testDatabase: TestDatabase;
 let database: Database;
 let clock: ManualClock;
 let interrupted: unknown[];
 
-beforeEach(async () => {
-  clock = createManualClock(start);
-  testDatabase = await createTestDatabase();
-  database = openDatabase({ address: testDatabase.address, connectionsMax: 2 });
-  interrupted = [];
+useTestDatabase({ connectionsMax: 2, isForEachTest: true }, (opened) => {
+  database = opened.database;
 });
-afterEach(async () => {
-  await database.close();
-  await testDatabase.drop();
+beforeEach(() => {
+  clock = createManualClock(start);
+  interrupted = [];
 });
 
 const run = (text: string, values: readonly unknown[] = []) =>

@@ -1,11 +1,8 @@
 /** Contacts out of a CSV file and into one, as an operator does it: the built program, as processes of their own. */
-import { type ChildProcess, spawn } from 'node:child_process';
-import { once } from 'node:events';
 import { lstat, mkdtemp, readdir, readFile, rm, stat, symlink, writeFile } from 'node:fs/promises';
 import os from 'node:os';
 import path from 'node:path';
-import { text } from 'node:stream/consumers';
-import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test, vi } from 'vitest';
+import { afterAll, beforeAll, beforeEach, describe, expect, test, vi } from 'vitest';
 import { createOrganization } from '../../src/accounts/accounts.ts';
 import { systemClock } from '../../src/platform/clock.ts';
 import { createIds } from '../../src/platform/ids.ts';
@@ -15,19 +12,21 @@ import {
   openDatabase,
   unpreparedStatement,
 } from '../../src/platform/postgres/database.ts';
-import { createTestDatabase, type TestDatabase } from '../support/test-database.ts';
+import { type Program, usePrograms } from '../support/programs.ts';
+import { databaseUrlOf, useTestDatabase } from '../support/test-database.ts';
 
-const program = path.resolve(import.meta.dirname, '../../bin/postillion');
-
-let testDatabase: TestDatabase;
+let address: DatabaseAddress;
 let database: Database;
 let folder: string;
 let org: string;
-const running = new Set<ChildProcess>();
+
+useTestDatabase({ connectionsMax: 2 }, (opened) => {
+  address = opened.address;
+  database = opened.database;
+});
+const programs = usePrograms();
 
 beforeAll(async () => {
-  testDatabase = await createTestDatabase();
-  database = openDatabase({ address: testDatabase.address, connectionsMax: 2 });
   folder = await mkdtemp(path.join(os.tmpdir(), 'postillion-contacts-'));
 });
 
@@ -35,53 +34,19 @@ beforeEach(async () => {
   org = await createOrg();
 });
 
-afterEach(async () => {
-  for (const child of running) {
-    child.kill('SIGKILL');
-    await once(child, 'exit');
-  }
-});
-
-afterAll(async () => {
-  await database.close();
-  await testDatabase.drop();
-  await rm(folder, { recursive: true, force: true });
-});
+afterAll(() => rm(folder, { recursive: true, force: true }));
 
 async function createOrg(): Promise<string> {
   const tools = { database, clock: systemClock, newId: createIds(systemClock) };
   return (await createOrganization(tools, 'Acme')).id;
 }
 
-function urlOf(address: DatabaseAddress): string {
-  if ('url' in address) return address.url;
-  return `postgres://${address.user}@/${address.database}?host=${encodeURIComponent(address.host)}`;
-}
-
-type Ended = { exitCode: number | null; signal: string | null; output: string; errors: string };
-
-function start(words: readonly string[], input?: string): { child: ChildProcess; ended: Promise<Ended> } {
-  const child = spawn(process.execPath, [program, 'contacts', ...words], {
-    env: {
-      PATH: process.env.PATH,
-      DATABASE_URL: urlOf(testDatabase.address),
-      POSTILLION_SECRET: 'a secret of the tests, and of nothing else',
-    },
-  });
-  running.add(child);
-  child.once('exit', () => running.delete(child));
-  // It may end before it has read everything.
-  child.stdin.on('error', () => undefined);
-  child.stdin.end(input ?? '');
-  const ended = Promise.all([text(child.stdout), text(child.stderr), once(child, 'close')]).then(
-    ([output, errors, [exitCode, signal]]: [string, string, unknown[]]) => ({
-      exitCode: exitCode as number | null,
-      signal: signal as string | null,
-      output,
-      errors,
-    }),
-  );
-  return { child, ended };
+function start(words: readonly string[], input = ''): Program {
+  const settings = {
+    DATABASE_URL: databaseUrlOf(address),
+    POSTILLION_SECRET: 'a secret of the tests, and of nothing else',
+  };
+  return programs.start(settings, ['contacts', ...words], { input });
 }
 
 const run = (...words: string[]) => start(words).ended;
@@ -114,7 +79,7 @@ test('an import that is killed in the middle is run again, and makes nothing twi
     expect(await countContacts()).toBeGreaterThan(0);
   }, 60_000);
   child.kill('SIGKILL');
-  expect(await ended).toMatchObject({ signal: 'SIGKILL', output: '' });
+  expect(await ended).toMatchObject({ exitCode: null, output: '' });
   const kept = await vi.waitFor(async () => {
     const [row] = await database.rows(
       unpreparedStatement<{ others: number }>(
@@ -174,7 +139,6 @@ test('bad rows are told apart from an import that could not be', async () => {
   const some = await run('import', '--org', org, '--report', report, file);
   expect(some).toEqual({
     exitCode: 2,
-    signal: null,
     output: '3 rows: 1 created, 0 updated, 0 unchanged, 2 bad.\n',
     errors:
       'Row 3, column "E-mail": email must be an email address\nRow 4: one of external_id, email and phone_number is required\n',
@@ -278,7 +242,7 @@ describe('an export to a file', () => {
   test('that is interrupted leaves what was there, and nothing beside it', async () => {
     const target = path.join(place, 'people.csv');
     await writeFile(target, 'what was there');
-    const holder = openDatabase({ address: testDatabase.address, connectionsMax: 1 });
+    const holder = openDatabase({ address, connectionsMax: 1 });
     const ended = await holder.transaction(async (transaction) => {
       await transaction.rows(unpreparedStatement('lock table contacts in access exclusive mode'));
       const { child, ended: end } = start(['export', '--org', org, target]);

@@ -30,7 +30,7 @@ import {
 } from '../support/email-journey.ts';
 import { signHere } from '../support/sign-here.ts';
 import { createSender, startTestServer, type TestServer } from '../support/server.ts';
-import { clientConfigOf, createTestDatabase } from '../support/test-database.ts';
+import { clientConfigOf, useTestDatabase } from '../support/test-database.ts';
 import { emailChannel } from '../../src/email/email.ts';
 import { messageChannels } from '../support/channels.ts';
 import type { Failure } from '../../src/messages/recipients/store.ts';
@@ -42,22 +42,18 @@ const simulator = (name: string) => `${name}@simulator.postillion.test`;
 let server: TestServer;
 let databaseAddress: DatabaseAddress;
 let clock: ShiftedClock;
-let dropDatabase: () => Promise<void>;
 let sandbox: EmailProvider;
 const deliveries: Delivery[] = [];
 
+useTestDatabase({ hasNeighbour: true }, ({ address }) => {
+  databaseAddress = address;
+});
 beforeAll(async () => {
   clock = createShiftedClock();
-  const database = await createTestDatabase({ hasNeighbour: true });
-  databaseAddress = database.address;
-  dropDatabase = database.drop;
   server = await startTestServer({ clock, database: databaseAddress });
   sandbox = await createEmailProvider(server.installation);
 });
-afterAll(async () => {
-  await server.stop();
-  await dropDatabase();
-});
+afterAll(() => server.stop());
 afterEach(async () => {
   await Promise.all(deliveries.splice(0).map((delivery) => delivery.stop()));
   await rowsOf(server, 'truncate delivery_queue, hand_offs');

@@ -1,78 +1,58 @@
 /** The first start: its key is seen once, so that it is made only where somebody sees it. */
-import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { type AddressInfo, createServer, type Server } from 'node:net';
-import path from 'node:path';
-import { afterEach, beforeEach, expect, test } from 'vitest';
+import { afterEach, expect, test } from 'vitest';
 import { createApiKey, createOrganization } from '../../src/accounts/accounts.ts';
 import { systemClock } from '../../src/platform/clock.ts';
 import { createIds } from '../../src/platform/ids.ts';
-import { type Database, openDatabase, unpreparedStatement } from '../../src/platform/postgres/database.ts';
-import { createTestDatabase, databaseUrlOf, type TestDatabase } from '../support/test-database.ts';
+import {
+  type Database,
+  type DatabaseAddress,
+  unpreparedStatement,
+} from '../../src/platform/postgres/database.ts';
+import { type Ended, servedUrl, type Settings, usePrograms } from '../support/programs.ts';
+import { databaseUrlOf, useTestDatabase } from '../support/test-database.ts';
 
-const program = path.resolve(import.meta.dirname, '../../bin/postillion');
 /** Of what is started with it, standard output is a terminal as far as the program can tell. */
 const asTerminal = ['--import', 'data:text/javascript,process.stdout.isTTY=true'];
 
-let testDatabase: TestDatabase;
+let address: DatabaseAddress;
 let database: Database;
-const processes: ChildProcess[] = [];
 const listeners: Server[] = [];
 
-beforeEach(async () => {
-  testDatabase = await createTestDatabase();
-  database = openDatabase({ address: testDatabase.address, connectionsMax: 1 });
+useTestDatabase({ connectionsMax: 1, isForEachTest: true }, (opened) => {
+  address = opened.address;
+  database = opened.database;
 });
-afterEach(async () => {
-  for (const child of processes.splice(0)) {
-    if (child.exitCode !== null || child.signalCode !== null) continue;
-    child.kill('SIGKILL');
-    await once(child, 'exit');
-  }
+afterEach(() => {
   for (const listener of listeners.splice(0)) listener.close();
-  await database.close();
-  await testDatabase.drop();
 });
+const programs = usePrograms();
 
-type Started = { isServing: boolean; exitCode: number | null; output: string; errors: string };
+type Started = Ended & { isServing: boolean };
 
 /** Until it serves, or has ended. */
 async function serve(
-  settings: Readonly<Record<string, string>>,
+  settings: Settings,
   options: { role?: string; isTerminal?: boolean } = {},
 ): Promise<Started> {
   const { role = 'all', isTerminal = false } = options;
-  const child = spawn(
-    process.execPath,
-    [...(isTerminal ? asTerminal : []), program, 'serve', '--role', role],
+  const { child, said, untilSaid } = programs.start(
     {
-      env: {
-        PATH: process.env.PATH,
-        PORT: '0',
-        LOG_LEVEL: 'info',
-        DATABASE_URL: databaseUrlOf(testDatabase.address),
-        POSTILLION_SECRET: 'a secret of the tests, and of nothing else',
-        ...settings,
-      },
-      stdio: ['ignore', 'pipe', 'pipe'],
+      PORT: '0',
+      LOG_LEVEL: 'info',
+      DATABASE_URL: databaseUrlOf(address),
+      POSTILLION_SECRET: 'a secret of the tests, and of nothing else',
+      ...settings,
     },
+    ['serve', '--role', role],
+    { nodeOptions: isTerminal ? asTerminal : [] },
   );
-  processes.push(child);
-  let [output, errors] = ['', ''];
-  child.stdout.on('data', (chunk) => (output += String(chunk)));
-  const ready = new Promise<boolean>((resolve) => {
-    child.stderr.on('data', (chunk) => {
-      errors += String(chunk);
-      // The last line of a start; what is printed was printed before it.
-      if (errors.includes('"msg":"ready"')) resolve(true);
-    });
-  });
-  const ended = once(child, 'close').then(() => false);
-  const isServing = await Promise.race([ready, ended]);
+  // The last line of a start; what is printed was printed before it.
+  const isServing = (await untilSaid('errors', /"msg":"ready"/)) !== null;
   // Standard output is another pipe, whose bytes may come later.
-  if (isServing && role !== 'worker' && !output.includes('Postillion serves'))
-    await once(child.stdout, 'data');
-  return { isServing, exitCode: child.exitCode, output, errors };
+  if (isServing && role !== 'worker') await untilSaid('output', servedUrl);
+  return { isServing, exitCode: child.exitCode, ...said };
 }
 
 async function countOf(table: 'organizations' | 'api_keys' | 'domains'): Promise<number> {
@@ -95,7 +75,7 @@ function keyIn(output: string): string | undefined {
 }
 
 function urlIn(output: string): string | undefined {
-  return /Postillion serves (\S+)\/v1/.exec(output)?.[1];
+  return servedUrl.exec(output)?.[1];
 }
 
 test('a port that is in use is one sentence, and takes no key with it', async () => {

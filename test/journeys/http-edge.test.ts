@@ -1,10 +1,8 @@
 /** The HTTP edge as strangers meet it: over real sockets, with whatever they like to send. */
-import { type ChildProcess, spawn } from 'node:child_process';
 import { EventEmitter, once } from 'node:events';
 import { readFile } from 'node:fs/promises';
 import { Agent, type IncomingMessage, request as httpRequest } from 'node:http';
 import { connect, type Socket } from 'node:net';
-import path from 'node:path';
 import pg from 'pg';
 import { Type } from 'typebox';
 import { afterAll, beforeAll, describe, expect, inject, test } from 'vitest';
@@ -28,13 +26,14 @@ import { createValidation } from '../../src/platform/http/validation.ts';
 import { createIds } from '../../src/platform/ids.ts';
 import { silentLog } from '../../src/platform/log.ts';
 import {
+  type Database,
   type DatabaseAddress,
-  openDatabase,
   unpreparedStatement,
 } from '../../src/platform/postgres/database.ts';
 import { createManualClock, type ManualClock } from '../support/manual-clock.ts';
+import { servedUrl, usePrograms } from '../support/programs.ts';
 import { createSender, startTestServer, type TestServer } from '../support/server.ts';
-import { clientConfigOf, createTestDatabase, type TestDatabase } from '../support/test-database.ts';
+import { clientConfigOf, databaseUrlOf, useTestDatabase } from '../support/test-database.ts';
 
 let server: TestServer;
 
@@ -953,48 +952,34 @@ describe('a database that is away', () => {
 });
 
 describe('fifty bodies of thirty megabytes at once', () => {
-  let database: TestDatabase;
-  let child: ChildProcess;
-  let output = '';
+  let address: DatabaseAddress;
+  let database: Database;
   let key: string;
 
+  useTestDatabase({ connectionsMax: 1 }, (opened) => {
+    address = opened.address;
+    database = opened.database;
+  });
+  const { start } = usePrograms();
   beforeAll(async () => {
-    database = await createTestDatabase();
-    const program = path.resolve(import.meta.dirname, '../../bin/postillion');
-    child = spawn(process.execPath, ['--max-old-space-size=512', program, 'serve', '--role', 'api'], {
-      env: {
-        ...process.env,
-        DATABASE_URL: urlOf(database.address),
-        POSTILLION_SECRET: 'a secret of the tests, and of nothing else',
-        PORT: '0',
-        HOST: '127.0.0.1',
-        LOG_LEVEL: 'silent',
-      },
-      stdio: ['ignore', 'pipe', 'inherit'],
-    });
-    child.stdout!.on('data', (chunk: Buffer) => {
-      output += chunk.toString();
-      child.emit('output');
-    });
-    while (!output.includes('/docs')) await once(child, 'output');
-    const pool = openDatabase({ address: database.address, connectionsMax: 1 });
-    const tools = { ...server.installation, database: pool };
+    const tools = { ...server.installation, database };
     const { organizationId, key: made } = await createSender(tools, 'large.test');
     await updateOrganization(tools, organizationId, { requestsPerWindow: 100_000 });
     key = made;
-    await pool.close();
-  });
-
-  afterAll(async () => {
-    if (child.exitCode === null && child.signalCode === null) {
-      child.kill('SIGTERM');
-      await once(child, 'exit');
-    }
-    await database.drop();
   });
 
   test('are accepted or refused with a status of theirs, and the process lives on 512 MB of heap', async () => {
-    const url = /http:\/\/[\d.:]+/.exec(output)![0];
+    const settings = {
+      DATABASE_URL: databaseUrlOf(address),
+      POSTILLION_SECRET: 'a secret of the tests, and of nothing else',
+      PORT: '0',
+      HOST: '127.0.0.1',
+      LOG_LEVEL: 'silent',
+    };
+    const { child, untilSaid } = start(settings, ['serve', '--role', 'api'], {
+      nodeOptions: ['--max-old-space-size=512'],
+    });
+    const url = (await untilSaid('output', servedUrl))![1]!;
     const content = 'A'.repeat(29 * 1_048_576);
     const body = Buffer.from(
       JSON.stringify({
@@ -1044,11 +1029,4 @@ async function readPeakMemory(pid: number): Promise<number | null> {
   const text = await readFile(`/proc/${pid}/status`, 'utf8').catch(() => '');
   const kilobytes = /^VmHWM:\s+(\d+) kB$/m.exec(text)?.[1];
   return kilobytes === undefined ? null : Number(kilobytes) * 1_024;
-}
-
-/** What DATABASE_URL takes. */
-function urlOf(address: DatabaseAddress): string {
-  if ('url' in address) return address.url;
-  const { user, database, host } = address;
-  return `postgres://${user}@localhost/${database}?host=${encodeURIComponent(host)}&port=5432`;
 }

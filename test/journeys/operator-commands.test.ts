@@ -1,54 +1,44 @@
 /** What commands have in common: how organizations are named, typing errors, schemas, and long lists. */
-import { execFile } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
 import { mkdtemp, readdir, readFile, rm } from 'node:fs/promises';
 import os from 'node:os';
 import path from 'node:path';
-import { afterAll, beforeAll, expect, test } from 'vitest';
+import { beforeAll, expect, test } from 'vitest';
 import { createOrganization } from '../../src/accounts/accounts.ts';
 import { addSuppressions, eraseSuppressedAddresses } from '../../src/audience/audience.ts';
 import { systemClock } from '../../src/platform/clock.ts';
 import { createIds } from '../../src/platform/ids.ts';
-import { type Database, openDatabase, unpreparedStatement } from '../../src/platform/postgres/database.ts';
+import {
+  type Database,
+  type DatabaseAddress,
+  openDatabase,
+  unpreparedStatement,
+} from '../../src/platform/postgres/database.ts';
 import { createSecrets } from '../../src/platform/secrets.ts';
-import { addressOf, createTestDatabase, databaseUrlOf, type TestDatabase } from '../support/test-database.ts';
+import { type Settings, usePrograms } from '../support/programs.ts';
+import { addressOf, createTestDatabase, databaseUrlOf, useTestDatabase } from '../support/test-database.ts';
 
 const root = path.resolve(import.meta.dirname, '../..');
-const program = path.join(root, 'bin/postillion');
 const secret = 'a secret of the tests, and of nothing else';
 
-type Environment = Record<string, string>;
-type Ended = { exitCode: number; output: string; errors: string };
-
-let testDatabase: TestDatabase;
+let address: DatabaseAddress;
 let database: Database;
-let own: Environment;
+let own: Settings;
 let acme: string;
 const tools = { clock: systemClock, secrets: createSecrets(secret), newId: createIds(systemClock) };
 
-beforeAll(async () => {
-  testDatabase = await createTestDatabase();
-  database = openDatabase({ address: testDatabase.address, connectionsMax: 2 });
-  own = { DATABASE_URL: databaseUrlOf(testDatabase.address), POSTILLION_SECRET: secret };
-  acme = await anOrganization('Acme & Söhne');
+useTestDatabase({ connectionsMax: 2 }, (opened) => {
+  address = opened.address;
+  database = opened.database;
 });
-
-afterAll(async () => {
-  await database.close();
-  await testDatabase.drop();
+const { run } = usePrograms();
+beforeAll(async () => {
+  own = { DATABASE_URL: databaseUrlOf(address), POSTILLION_SECRET: secret };
+  acme = await anOrganization('Acme & Söhne');
 });
 
 async function anOrganization(name: string): Promise<string> {
   return (await createOrganization({ ...tools, database }, name)).id;
-}
-
-function run(settings: Environment, ...words: string[]): Promise<Ended> {
-  return new Promise((resolve) => {
-    const options = { env: { PATH: process.env.PATH, ...settings }, timeout: 60_000 };
-    execFile(process.execPath, [program, ...words], options, (error, output, errors) => {
-      resolve({ exitCode: error === null ? 0 : Number(error.code), output, errors });
-    });
-  });
 }
 
 async function runJson(...words: string[]): Promise<Record<string, unknown>> {
@@ -141,11 +131,11 @@ test('a misspelt setting is refused, one of another release is told and changes 
 });
 
 /** A database without anything in it, on the same server. */
-async function withEmptyDatabase(work: (settings: Environment) => Promise<void>): Promise<void> {
+async function withEmptyDatabase(work: (settings: Settings) => Promise<void>): Promise<void> {
   const name = `test_empty_${process.pid}_${randomBytes(6).toString('hex')}`;
   await database.rows(unpreparedStatement(`create database ${name} template template0`));
   try {
-    await work({ ...own, DATABASE_URL: databaseUrlOf(addressOf(testDatabase.address, name)) });
+    await work({ ...own, DATABASE_URL: databaseUrlOf(addressOf(address, name)) });
   } finally {
     await database.rows(unpreparedStatement(`drop database ${name} (force)`));
   }

@@ -1,70 +1,41 @@
 /** What an operator does at a terminal: the built program, as processes of their own. */
-import { type ChildProcess, execFile, spawn } from 'node:child_process';
+import type { ChildProcess } from 'node:child_process';
 import { existsSync } from 'node:fs';
 import { chmod, mkdtemp, realpath, rm } from 'node:fs/promises';
 import path from 'node:path';
 import { once } from 'node:events';
-import { afterAll, afterEach, beforeAll, expect, test, vi } from 'vitest';
+import { beforeAll, expect, test, vi } from 'vitest';
 import { createOrganization } from '../../src/accounts/accounts.ts';
 import { addSuppressions } from '../../src/audience/audience.ts';
 import { systemClock } from '../../src/platform/clock.ts';
 import { createSecrets } from '../../src/platform/secrets.ts';
 import { createIds } from '../../src/platform/ids.ts';
-import { openDatabase } from '../../src/platform/postgres/database.ts';
+import type { Database } from '../../src/platform/postgres/database.ts';
 import { databasesDirectory } from '../support/temporary-directory.ts';
-import { createTestDatabase, databaseUrlOf, type TestDatabase } from '../support/test-database.ts';
+import { servedUrl, type Settings, usePrograms } from '../support/programs.ts';
+import { databaseUrlOf, useTestDatabase } from '../support/test-database.ts';
 
-const program = path.resolve(import.meta.dirname, '../../bin/postillion');
 const unknownId = '0199c0de-0000-7000-8000-000000000000';
 
-type Environment = Record<string, string>;
-type Ended = { exitCode: number; output: string; errors: string };
-
-let testDatabase: TestDatabase;
-let own: Environment;
+let database: Database;
+let own: Settings;
 let org: string;
-const servers: ChildProcess[] = [];
 
-beforeAll(async () => {
-  testDatabase = await createTestDatabase();
+useTestDatabase({ connectionsMax: 1 }, (opened) => {
+  database = opened.database;
   own = {
-    DATABASE_URL: databaseUrlOf(testDatabase.address),
+    DATABASE_URL: databaseUrlOf(opened.address),
     POSTILLION_SECRET: 'a secret of the tests, and of nothing else',
   };
-  const database = openDatabase({ address: testDatabase.address, connectionsMax: 1 });
+});
+const { start, run } = usePrograms();
+beforeAll(async () => {
   const tools = { database, clock: systemClock, newId: createIds(systemClock) };
   org = (await createOrganization(tools, 'Acme')).id;
-  await database.close();
 });
-
-afterEach(async () => {
-  for (const server of servers.splice(0)) {
-    if (server.exitCode === null && server.signalCode === null) {
-      server.kill('SIGKILL');
-      await once(server, 'exit');
-    }
-  }
-});
-
-afterAll(() => testDatabase.drop());
-
-/** Nothing of the settings that the tests themselves were started with gets through. */
-function environmentOf(settings: Environment): NodeJS.ProcessEnv {
-  const { PATH } = process.env;
-  return { PATH, ...settings };
-}
-
-function run(settings: Environment, ...words: string[]): Promise<Ended> {
-  return new Promise((resolve) => {
-    const options = { env: environmentOf(settings), timeout: 60_000 };
-    execFile(process.execPath, [program, ...words], options, (error, output, errors) => {
-      resolve({ exitCode: error === null ? 0 : Number(error.code), output, errors });
-    });
-  });
-}
 
 /** Most of what these tests go on with is an id or a key. */
-async function runJson(settings: Environment, ...words: string[]): Promise<{ id: string; key: string }> {
+async function runJson(settings: Settings, ...words: string[]): Promise<{ id: string; key: string }> {
   const { output, errors } = await run(settings, ...words, '--json');
   expect(errors).toBe('');
   expect(output.trim().split('\n')).toHaveLength(1);
@@ -72,19 +43,11 @@ async function runJson(settings: Environment, ...words: string[]): Promise<{ id:
 }
 
 /** Resolves to the address that it serves. */
-async function startServer(settings: Environment): Promise<{ server: ChildProcess; url: string }> {
-  const server = spawn(process.execPath, [program, 'serve'], {
-    env: environmentOf({ PORT: '0', LOG_LEVEL: 'silent', ...settings }),
-    stdio: ['ignore', 'pipe', 'inherit'],
-  });
-  servers.push(server);
-  let greeting = '';
-  for await (const chunk of server.stdout) {
-    greeting += String(chunk);
-    const url = /Postillion serves (\S+)\/v1/.exec(greeting)?.[1];
-    if (url !== undefined) return { server, url };
-  }
-  throw new Error(`the server ended: ${greeting}`);
+async function startServer(settings: Settings): Promise<{ server: ChildProcess; url: string }> {
+  const { child, untilSaid, said } = start({ PORT: '0', LOG_LEVEL: 'silent', ...settings }, ['serve']);
+  const url = (await untilSaid('output', servedUrl))?.[1];
+  if (url === undefined) throw new Error(`the server ended: ${said.output}${said.errors}`);
+  return { server: child, url };
 }
 
 async function ask(url: string, key: string, body?: unknown) {
@@ -192,7 +155,7 @@ test('on the embedded database commands count for the running server at once, an
 
 test('the link to the sandbox opens what is served', async () => {
   const { server, url } = await startServer({ ...own, POSTILLION_SANDBOX_ACCESS: 'token' });
-  const link = async (settings: Environment) =>
+  const link = async (settings: Settings) =>
     (await runJson(settings, 'sandbox', 'link')) as unknown as { url: string };
   const { url: shown } = await link({ ...own, POSTILLION_PUBLIC_URL: 'https://mail.example.com' });
   expect(shown).toMatch(/^https:\/\/mail\.example\.com\/sandbox\?token=[0-9a-f]{32}$/);
@@ -251,10 +214,8 @@ test.each([
 test('what the owner of a number has said stays when the operator takes his own word back', async () => {
   const address = '+4915112345679';
   const tools = { clock: systemClock, secrets: createSecrets(own.POSTILLION_SECRET!) };
-  const database = openDatabase({ address: testDatabase.address, connectionsMax: 1 });
   for (const reason of ['unsubscribe', 'operator'] as const)
     await addSuppressions(database, tools, 'sms', [{ organizationId: org, address, reason }]);
-  await database.close();
   const words = ['--org', org, '--channel', 'sms', '--address', address];
   const remove = () => runJson(own, 'suppression', 'remove', ...words);
   expect(await remove()).toMatchObject({ suppressed: true, removed: true, reason: 'unsubscribe' });
@@ -361,7 +322,7 @@ test('what names no organization, key, address or domain is refused with a sente
 });
 
 test('doctor names what is unsafe and what cannot be reached, and ends with 1', async () => {
-  const findings = async (settings: Environment) => {
+  const findings = async (settings: Settings) => {
     const { exitCode, output } = await run(settings, 'doctor', '--json');
     const report = JSON.parse(output) as {
       healthy: boolean;
@@ -411,17 +372,9 @@ test('doctor names what is unsafe and what cannot be reached, and ends with 1', 
 });
 
 test('a server that starts on a PostgreSQL which may lose what it has committed says so in its log', async () => {
-  const server = spawn(process.execPath, [program, 'serve'], {
-    env: environmentOf({ ...own, PORT: '0', LOG_LEVEL: 'error' }),
-    stdio: ['ignore', 'ignore', 'pipe'],
-  });
-  servers.push(server);
-  let log = '';
-  for await (const chunk of server.stderr) {
-    log += String(chunk);
-    if (log.split('\n').length > 3) break;
-  }
-  const lines = log.trim().split('\n');
+  const { said, untilSaid } = start({ ...own, PORT: '0', LOG_LEVEL: 'error' }, ['serve']);
+  await untilSaid('errors', /(?:.*\n){3}/);
+  const lines = said.errors.trim().split('\n');
   expect(lines.map((line) => (JSON.parse(line) as { msg: string }).msg)).toEqual(
     ['fsync', 'full_page_writes', 'synchronous_commit'].map(
       (setting) => expect.stringMatching(`^PostgreSQL is not safe: ${setting} is off, and `) as string,

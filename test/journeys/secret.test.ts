@@ -1,5 +1,5 @@
 /** The program beside a database whose secret it has not, and what it takes to replace a secret. */
-import { type ChildProcess, execFile, spawn } from 'node:child_process';
+import type { ChildProcess } from 'node:child_process';
 import { once } from 'node:events';
 import { existsSync } from 'node:fs';
 import { chmod, mkdtemp, readdir, readFile, rename, rm, writeFile } from 'node:fs/promises';
@@ -10,65 +10,49 @@ import { addSuppressions, areSuppressed } from '../../src/audience/audience.ts';
 import { sandboxDomain, verifyByOperator } from '../../src/domains/domains.ts';
 import { systemClock } from '../../src/platform/clock.ts';
 import { createIds } from '../../src/platform/ids.ts';
-import { type Database, openDatabase, unpreparedStatement } from '../../src/platform/postgres/database.ts';
+import {
+  type Database,
+  type DatabaseAddress,
+  unpreparedStatement,
+} from '../../src/platform/postgres/database.ts';
 import { createSecrets } from '../../src/platform/secrets.ts';
 import { addSender, approveSender } from '../../src/senders/senders.ts';
 import { eventually } from '../support/email-journey.ts';
 import { databasesDirectory } from '../support/temporary-directory.ts';
-import { createTestDatabase, databaseUrlOf, type TestDatabase } from '../support/test-database.ts';
+import { type Ended, servedUrl, type Settings, usePrograms } from '../support/programs.ts';
+import { databaseUrlOf, useTestDatabase } from '../support/test-database.ts';
 
-const program = path.resolve(import.meta.dirname, '../../bin/postillion');
 const own = 'the secret of this database, and of nothing else';
 const another = 'another secret, as somebody might set by mistake';
 const number = '+4915112345678';
 
-type Settings = Readonly<Record<string, string>>;
-type Ended = { exitCode: number | null; output: string; errors: string };
-
-let testDatabase: TestDatabase;
+let address: DatabaseAddress;
 let database: Database;
 let directory: string;
-const processes: ChildProcess[] = [];
 
+useTestDatabase({ connectionsMax: 2, isForEachTest: true }, (opened) => {
+  address = opened.address;
+  database = opened.database;
+});
 beforeEach(async () => {
-  testDatabase = await createTestDatabase();
-  database = openDatabase({ address: testDatabase.address, connectionsMax: 2 });
   directory = await mkdtemp(path.join(databasesDirectory(), 'postillion-secret-'));
   // As root, PostgreSQL runs as another user, who has to pass here.
   await chmod(directory, 0o711);
 });
-afterEach(async () => {
-  for (const child of processes.splice(0)) await end(child, 'SIGKILL');
-  await database.close();
-  await testDatabase.drop();
-  await rm(directory, { recursive: true, force: true });
-});
+afterEach(() => rm(directory, { recursive: true, force: true }));
+const { start, run } = usePrograms();
 
-async function end(child: ChildProcess, signal: NodeJS.Signals): Promise<void> {
-  if (child.exitCode !== null || child.signalCode !== null) return;
-  child.kill(signal);
+async function end(child: ChildProcess): Promise<void> {
+  child.kill('SIGTERM');
   await once(child, 'exit');
 }
 
 const withSecret = (secret: string, more: Settings = {}): Settings => ({
-  DATABASE_URL: databaseUrlOf(testDatabase.address),
+  DATABASE_URL: databaseUrlOf(address),
   POSTILLION_DATA_DIR: directory,
   POSTILLION_SECRET: secret,
   ...more,
 });
-
-function environmentOf(settings: Settings): NodeJS.ProcessEnv {
-  return { PATH: process.env.PATH, PORT: '0', ...settings };
-}
-
-function run(settings: Settings, ...words: string[]): Promise<Ended> {
-  return new Promise((resolve) => {
-    const options = { env: environmentOf(settings), timeout: 120_000 };
-    execFile(process.execPath, [program, ...words], options, (error, output, errors) => {
-      resolve({ exitCode: error === null ? 0 : Number(error.code), output, errors });
-    });
-  });
-}
 
 async function runJson(settings: Settings, ...words: string[]): Promise<Record<string, unknown>> {
   const { exitCode, output, errors } = await run(settings, ...words, '--json');
@@ -81,29 +65,15 @@ async function serve(
   settings: Settings,
   role = 'all',
 ): Promise<{ child: ChildProcess; url: string | undefined; key: string | undefined } & Ended> {
-  const child = spawn(process.execPath, [program, 'serve', '--role', role], {
-    env: environmentOf(settings),
-    stdio: ['ignore', 'pipe', 'pipe'],
-  });
-  processes.push(child);
-  let [output, errors] = ['', ''];
-  child.stdout.on('data', (chunk) => (output += String(chunk)));
-  const ready = new Promise<void>((resolve) => {
-    child.stderr.on('data', (chunk) => {
-      errors += String(chunk);
-      if (errors.includes('"msg":"ready"')) resolve();
-    });
-  });
-  await Promise.race([ready, once(child, 'close')]);
-  if (child.exitCode === null && role !== 'worker' && !output.includes('/v1'))
-    await once(child.stdout, 'data');
+  const { child, said, untilSaid } = start({ PORT: '0', ...settings }, ['serve', '--role', role]);
+  const isServing = (await untilSaid('errors', /"msg":"ready"/)) !== null;
+  if (isServing && role !== 'worker') await untilSaid('output', servedUrl);
   return {
     child,
-    url: /Postillion serves (\S+)\/v1/.exec(output)?.[1],
-    key: /API key: +(\S+)/.exec(output)?.[1],
+    url: servedUrl.exec(said.output)?.[1],
+    key: /API key: +(\S+)/.exec(said.output)?.[1],
     exitCode: child.exitCode,
-    output,
-    errors,
+    ...said,
   };
 }
 
@@ -367,7 +337,7 @@ test('with the embedded database: a lost file, another file, and a rotation besi
   expect(await readFile(file, 'utf8')).not.toBe(before);
   expect((await readdir(directory)).filter((name) => name.startsWith('secret'))).toEqual(['secret']);
   expect(await text(first.url!, key, 'Postillion')).toEqual(optedOut);
-  await end(first.child, 'SIGTERM');
+  await end(first.child);
 
   await rename(file, aside);
   const lost = await serve(settings);
@@ -390,5 +360,5 @@ test('with the embedded database: a lost file, another file, and a rotation besi
   const again = await serve(settings);
   expect(again.key).toBeUndefined();
   expect(await text(again.url!, key, 'Postillion')).toEqual(optedOut);
-  await end(again.child, 'SIGTERM');
+  await end(again.child);
 });

@@ -23,7 +23,7 @@ import {
   type ShiftedClock,
 } from '../support/email-journey.ts';
 import { createSender, startTestServer, type TestServer } from '../support/server.ts';
-import { clientConfigOf, createTestDatabase } from '../support/test-database.ts';
+import { clientConfigOf, useTestDatabase } from '../support/test-database.ts';
 
 let server: TestServer;
 let clock: ShiftedClock;
@@ -563,17 +563,13 @@ test('an explanation says of every condition whether it holds', async () => {
 describe('without a worker', () => {
   let idle: TestServer;
   let databaseAddress: DatabaseAddress;
-  let dropDatabase: () => Promise<void>;
+  useTestDatabase({ hasNeighbour: true }, ({ address }) => {
+    databaseAddress = address;
+  });
   beforeAll(async () => {
-    const testDatabase = await createTestDatabase({ hasNeighbour: true });
-    databaseAddress = testDatabase.address;
-    dropDatabase = testDatabase.drop;
     idle = await startTestServer({ database: databaseAddress });
   });
-  afterAll(async () => {
-    await idle.stop();
-    await dropDatabase();
-  });
+  afterAll(() => idle.stop());
 
   test('a segment is not ready, and says so; whichever of many workers comes computes it once', async () => {
     const contact = await idle.request<ContactRecord>('POST', '/v1/contacts', {

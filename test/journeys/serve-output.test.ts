@@ -1,42 +1,27 @@
 /** What a start says: words on standard output, and a log that fits where it goes. */
 import { execFileSync, spawn } from 'node:child_process';
 import { once } from 'node:events';
-import path from 'node:path';
 import pg from 'pg';
 import { afterAll, beforeAll, expect, test } from 'vitest';
-import {
-  addressOf,
-  clientConfigOf,
-  createTestDatabase,
-  type TestDatabase,
-} from '../support/test-database.ts';
+import type { DatabaseAddress } from '../../src/platform/postgres/database.ts';
+import { program, servedUrl } from '../support/programs.ts';
+import { addressOf, clientConfigOf, databaseUrlOf, useTestDatabase } from '../support/test-database.ts';
 
-const program = path.resolve(import.meta.dirname, '../../bin/postillion');
 const emptyDatabase = `empty_${process.pid}`;
 
-let testDatabase: TestDatabase;
+let address: DatabaseAddress;
 
-beforeAll(async () => {
-  testDatabase = await createTestDatabase();
-  await withAdministrator(`create database ${emptyDatabase} template template0`);
+useTestDatabase({}, (opened) => {
+  address = opened.address;
 });
-
-afterAll(async () => {
-  await withAdministrator(`drop database if exists ${emptyDatabase} (force)`);
-  await testDatabase.drop();
-});
+beforeAll(() => withAdministrator(`create database ${emptyDatabase} template template0`));
+afterAll(() => withAdministrator(`drop database if exists ${emptyDatabase} (force)`));
 
 async function withAdministrator(statement: string): Promise<void> {
-  const client = new pg.Client(clientConfigOf(testDatabase.address));
+  const client = new pg.Client(clientConfigOf(address));
   await client.connect();
   await client.query(statement);
   await client.end();
-}
-
-function databaseUrl(): string {
-  const address = addressOf(testDatabase.address, emptyDatabase);
-  if ('url' in address) return address.url;
-  return `postgres://${address.user}@/${address.database}?host=${encodeURIComponent(address.host)}`;
 }
 
 type Said = { output: string; errors: string };
@@ -52,7 +37,7 @@ async function serve(
       PATH: process.env.PATH,
       TERM: 'xterm',
       PORT: '0',
-      DATABASE_URL: databaseUrl(),
+      DATABASE_URL: databaseUrlOf(addressOf(address, emptyDatabase)),
       POSTILLION_SECRET: 'a secret of the tests, and of nothing else',
     },
     // `script` ends with its standard input.
@@ -66,7 +51,7 @@ async function serve(
   const url = await new Promise<string>((resolve, reject) => {
     server.stdout.on('data', (chunk) => {
       said.output += String(chunk);
-      const found = /Postillion serves (\S+)\/v1/.exec(said.output)?.[1];
+      const found = servedUrl.exec(said.output)?.[1];
       if (found !== undefined) resolve(found);
     });
     void ended.then(() => {

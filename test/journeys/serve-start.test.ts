@@ -1,32 +1,23 @@
 /** A server whose PostgreSQL goes away while it starts: it ends, or it serves, and never hangs in between. */
-import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { type AddressInfo, connect, createServer, type Server, type Socket } from 'node:net';
-import path from 'node:path';
-import { afterEach, beforeEach, expect, test } from 'vitest';
+import { afterEach, expect, test } from 'vitest';
 import type { DatabaseAddress } from '../../src/platform/postgres/database.ts';
 import { eventually } from '../support/email-journey.ts';
-import { createTestDatabase, type TestDatabase } from '../support/test-database.ts';
+import { type Ended, servedUrl, usePrograms } from '../support/programs.ts';
+import { useTestDatabase } from '../support/test-database.ts';
 
-const program = path.resolve(import.meta.dirname, '../../bin/postillion');
-
-let testDatabase: TestDatabase;
-const processes: ChildProcess[] = [];
+let address: DatabaseAddress;
 const proxies: Proxy[] = [];
 
 /** Each start makes the first organization, or does not get so far. */
-beforeEach(async () => {
-  testDatabase = await createTestDatabase();
+useTestDatabase({ isForEachTest: true }, (opened) => {
+  address = opened.address;
 });
-afterEach(async () => {
-  for (const child of processes.splice(0)) {
-    if (child.exitCode !== null || child.signalCode !== null) continue;
-    child.kill('SIGKILL');
-    await once(child, 'exit');
-  }
+afterEach(() => {
   for (const proxy of proxies.splice(0)) proxy.stop();
-  await testDatabase.drop();
 });
+const programs = usePrograms();
 
 /** What stands between: it takes connections to the database, and cuts them where a test says so. */
 type Proxy = { url: string; wasCut: () => boolean; stop: () => void };
@@ -59,7 +50,7 @@ async function startProxy(behaviour: Behaviour): Promise<Proxy> {
       client.destroy();
       return;
     }
-    const upstream = connectTo(testDatabase.address);
+    const upstream = connectTo(address);
     keep(upstream);
     client.on('data', (piece) => {
       pieces += 1;
@@ -74,7 +65,7 @@ async function startProxy(behaviour: Behaviour): Promise<Proxy> {
   await once(server, 'listening');
   const { port } = server.address() as AddressInfo;
   const proxy: Proxy = {
-    url: urlOver(testDatabase.address, port),
+    url: urlOver(address, port),
     wasCut: () => isCut,
     stop: () => {
       server.close();
@@ -99,29 +90,17 @@ function urlOver(address: DatabaseAddress, port: number): string {
 }
 
 /** Where a start ends: with an exit code, or with an address that answers. */
-async function start(databaseUrl: string): Promise<{ exitCode: number | null; errors: string } | string> {
-  const server = spawn(process.execPath, [program, 'serve'], {
-    env: {
-      PATH: process.env.PATH,
+async function start(databaseUrl: string): Promise<Ended | string> {
+  const { untilSaid, ended } = programs.start(
+    {
       PORT: '0',
       LOG_LEVEL: 'silent',
       DATABASE_URL: databaseUrl,
       POSTILLION_SECRET: 'a secret of the tests, and of nothing else',
     },
-    stdio: ['ignore', 'pipe', 'pipe'],
-  });
-  processes.push(server);
-  let [greeting, errors] = ['', ''];
-  server.stderr.on('data', (chunk) => (errors += String(chunk)));
-  const greeted = new Promise<string>((resolve) => {
-    server.stdout.on('data', (chunk) => {
-      greeting += String(chunk);
-      const url = /Postillion serves (\S+)\/v1/.exec(greeting)?.[1];
-      if (url !== undefined) resolve(url);
-    });
-  });
-  const ended = once(server, 'close').then(() => ({ exitCode: server.exitCode, errors }));
-  return Promise.race([greeted, ended]);
+    ['serve'],
+  );
+  return (await untilSaid('output', servedUrl))?.[1] ?? ended;
 }
 
 test.each([
@@ -131,6 +110,7 @@ test.each([
   const proxy = await startProxy(behaviour as Behaviour);
   expect(await start(proxy.url)).toEqual({
     exitCode: 1,
+    output: '',
     errors: expect.stringContaining('PostgreSQL') as string,
   });
 });
@@ -148,7 +128,11 @@ test.each([2, 5, 8, 10, 12, 15, 20, 30])(
         (status) => status === 401,
       );
     } else {
-      expect(outcome).toEqual({ exitCode: 1, errors: expect.stringContaining('PostgreSQL') as string });
+      expect(outcome).toEqual({
+        exitCode: 1,
+        output: '',
+        errors: expect.stringContaining('PostgreSQL') as string,
+      });
       expect(proxy.wasCut()).toBe(true);
     }
   },

@@ -2,8 +2,8 @@
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { addSender, approveSender, rejectSender, sandboxSender } from '../../src/senders/senders.ts';
 import { createFirstOrganization } from '../../src/installation/opening.ts';
-import { createTestDatabase } from '../support/test-database.ts';
-import { openDatabase } from '../../src/platform/postgres/database.ts';
+import { useTestDatabase } from '../support/test-database.ts';
+import type { Database } from '../../src/platform/postgres/database.ts';
 import { createSender, startTestServer, type TestServer } from '../support/server.ts';
 import type { ErrorBody } from '../support/email-journey.ts';
 
@@ -69,27 +69,25 @@ test.each([
   expect([response.status, response.body.status_code]).toEqual([status, status]);
 });
 
+let fresh: Database;
+useTestDatabase({}, (opened) => {
+  fresh = opened.database;
+});
+
 test('the first organization of a fresh installation has one to begin with', async () => {
-  const fresh = await createTestDatabase();
-  const database = openDatabase({ address: fresh.address, connectionsMax: 3 });
-  try {
-    const first = await createFirstOrganization({ ...server.installation, database });
-    if (first === 'exists') throw new Error('there is no organization yet');
-    expect(first.sender).toBe(sandboxSender);
-    const rows = await database.rows<object>({
-      text: 'select organization_id, name, type, status from senders',
-    });
-    expect(rows).toEqual([
-      {
-        organization_id: first.organizationId,
-        name: 'Postillion',
-        type: 'alphanumeric',
-        status: 'approved',
-      },
-    ]);
-    expect(await createFirstOrganization({ ...server.installation, database })).toBe('exists');
-  } finally {
-    await database.close();
-    await fresh.drop();
-  }
+  const first = await createFirstOrganization({ ...server.installation, database: fresh });
+  if (first === 'exists') throw new Error('there is no organization yet');
+  expect(first.sender).toBe(sandboxSender);
+  const rows = await fresh.rows<object>({
+    text: 'select organization_id, name, type, status from senders',
+  });
+  expect(rows).toEqual([
+    {
+      organization_id: first.organizationId,
+      name: 'Postillion',
+      type: 'alphanumeric',
+      status: 'approved',
+    },
+  ]);
+  expect(await createFirstOrganization({ ...server.installation, database: fresh })).toBe('exists');
 });

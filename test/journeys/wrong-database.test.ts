@@ -1,24 +1,24 @@
 /** A DATABASE_URL that leads nowhere, or to the wrong place: one sentence, with the cause and what to mend. */
-import { execFile } from 'node:child_process';
 import { once } from 'node:events';
 import { createServer as createHttpServer } from 'node:http';
 import { type AddressInfo, createServer, type Server, type Socket } from 'node:net';
-import path from 'node:path';
 import pg from 'pg';
-import { afterAll, afterEach, beforeAll, expect, test } from 'vitest';
+import { afterEach, expect, test } from 'vitest';
 import { refuseOldServer } from '../../src/installation/database-problem.ts';
-import { clientConfigOf, createTestDatabase, type TestDatabase } from '../support/test-database.ts';
+import type { DatabaseAddress } from '../../src/platform/postgres/database.ts';
+import { type Ended, usePrograms } from '../support/programs.ts';
+import { clientConfigOf, useTestDatabase } from '../support/test-database.ts';
 
-const program = path.resolve(import.meta.dirname, '../../bin/postillion');
 const password = 'a-password-that-is-shown-nowhere';
 
-let testDatabase: TestDatabase;
+let address: DatabaseAddress;
 const servers: Server[] = [];
 const sockets = new Set<Socket>();
 
-beforeAll(async () => {
-  testDatabase = await createTestDatabase();
+useTestDatabase({}, (opened) => {
+  address = opened.address;
 });
+const programs = usePrograms();
 
 afterEach(async () => {
   for (const socket of sockets) socket.destroy();
@@ -28,23 +28,14 @@ afterEach(async () => {
   }
 });
 
-afterAll(() => testDatabase.drop());
-
-type Ended = { exitCode: number; output: string; errors: string };
-
 function run(databaseUrl: string, ...words: string[]): Promise<Ended> {
-  const env = {
-    PATH: process.env.PATH,
+  const settings = {
     PORT: '0',
     LOG_LEVEL: 'silent',
     DATABASE_URL: databaseUrl,
     POSTILLION_SECRET: 'a secret of the tests, and of nothing else',
   };
-  return new Promise((resolve) => {
-    execFile(process.execPath, [program, ...words], { env, timeout: 60_000 }, (error, output, errors) => {
-      resolve({ exitCode: error === null ? 0 : Number(error.code), output, errors });
-    });
-  });
+  return programs.run(settings, ...words);
 }
 
 /**
@@ -87,7 +78,6 @@ function startRefusing(state: string, message: string): Promise<number> {
 }
 
 function urlWith(change: { user?: string; database?: string }): string {
-  const { address } = testDatabase;
   if ('url' in address) {
     const url = new URL(address.url);
     if (change.user !== undefined) url.username = change.user;
@@ -188,7 +178,7 @@ test('with a database that is not there', async () => {
 test('with a database in which the user may make nothing', async () => {
   const user = `guest_${process.pid}`;
   const database = `${user}_database`;
-  const client = new pg.Client(clientConfigOf(testDatabase.address));
+  const client = new pg.Client(clientConfigOf(address));
   await client.connect();
   try {
     await client.query(`create role ${user} login`);

@@ -2,23 +2,26 @@
  * Workers that lost their lease and live on: their connection was severed while a hand-off was under way, or their
  * process stood still until others had buried it. Nothing of them may leave, and nothing may be written by them.
  */
-import { type ChildProcess, spawn } from 'node:child_process';
-import { once } from 'node:events';
-import path from 'node:path';
+import type { ChildProcess } from 'node:child_process';
 import { afterEach, expect, test } from 'vitest';
+import type { DatabaseAddress } from '../../src/platform/postgres/database.ts';
 import { startWorker } from '../../src/roles/worker.ts';
 import { eventually, queueOf, read, rowsOf, send, settled } from '../support/email-journey.ts';
+import { usePrograms } from '../support/programs.ts';
 import { startTestServer, type TestServer } from '../support/server.ts';
 import { type SinkStep, type SmtpSink, startSmtpSink } from '../support/smtp-sink.ts';
-import { createTestDatabase, databaseUrlOf } from '../support/test-database.ts';
+import { databaseUrlOf, useTestDatabase } from '../support/test-database.ts';
 
-const program = path.resolve(import.meta.dirname, '../../bin/postillion');
-
+let address: DatabaseAddress;
 const ends: (() => Promise<unknown> | void)[] = [];
 
+useTestDatabase({ hasNeighbour: true, isForEachTest: true }, (opened) => {
+  address = opened.address;
+});
 afterEach(async () => {
   for (const end of ends.splice(0).reverse()) await end();
 });
+const { start } = usePrograms();
 
 /** A relay that says nothing to the recipient of its first transaction until it is told to. */
 async function startHoldingSink(): Promise<{ sink: SmtpSink; held: Promise<SinkStep>; goOn: () => void }> {
@@ -49,9 +52,7 @@ function smtpUrlOf(sink: SmtpSink): string {
   return `smtp://127.0.0.1:${sink.port}?connections=2`;
 }
 
-async function startServer(sink: SmtpSink): Promise<TestServer & { databaseUrl: string }> {
-  const { address, drop } = await createTestDatabase({ hasNeighbour: true });
-  ends.push(drop);
+async function startServer(sink: SmtpSink): Promise<TestServer> {
   // The last worker that is buried has nobody left who would remove its row.
   const server = await startTestServer({
     smtpUrl: smtpUrlOf(sink),
@@ -59,7 +60,7 @@ async function startServer(sink: SmtpSink): Promise<TestServer & { databaseUrl: 
     madeByHand: ['leases'],
   });
   ends.push(server.stop);
-  return { ...server, databaseUrl: databaseUrlOf(address) };
+  return server;
 }
 
 async function startWorkerOf(server: TestServer): Promise<void> {
@@ -141,30 +142,21 @@ test('what a worker had claimed when its lease was severed is left by others unt
 });
 
 /** A worker in a process of its own. */
-function startProcess(databaseUrl: string, sink: SmtpSink): ChildProcess {
-  const child = spawn(process.execPath, [program, 'serve', '--role', 'worker'], {
-    env: {
-      PATH: process.env.PATH,
-      LOG_LEVEL: 'silent',
-      DATABASE_URL: databaseUrl,
-      POSTILLION_SECRET: 'a secret of the tests, and of nothing else',
-      POSTILLION_SMTP_URL: smtpUrlOf(sink),
-      POSTILLION_ADDRESS_CHECKS: 'off',
-    },
-    stdio: 'ignore',
-  });
-  ends.push(async () => {
-    if (child.exitCode !== null || child.signalCode !== null) return;
-    child.kill('SIGKILL');
-    await once(child, 'exit');
-  });
-  return child;
+function startProcess(sink: SmtpSink): ChildProcess {
+  const settings = {
+    LOG_LEVEL: 'silent',
+    DATABASE_URL: databaseUrlOf(address),
+    POSTILLION_SECRET: 'a secret of the tests, and of nothing else',
+    POSTILLION_SMTP_URL: smtpUrlOf(sink),
+    POSTILLION_ADDRESS_CHECKS: 'off',
+  };
+  return start(settings, ['serve', '--role', 'worker']).child;
 }
 
 test('a process that stood still until it was buried hands nothing off, and writes nothing, when it goes on', async () => {
   const { sink, held, goOn } = await startHoldingSink();
   const server = await startServer(sink);
-  const zombie = startProcess(server.databaseUrl, sink);
+  const zombie = startProcess(sink);
   const id = await send(server);
   await held;
   const [worker] = await listWorkers(server);

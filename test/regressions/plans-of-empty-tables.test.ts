@@ -6,7 +6,8 @@
 import { readdirSync, readFileSync } from 'node:fs';
 import pg from 'pg';
 import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest';
-import { clientConfigOf, createTestDatabase, type TestDatabase } from '../support/test-database.ts';
+import type { DatabaseAddress } from '../../src/platform/postgres/database.ts';
+import { clientConfigOf, useTestDatabase } from '../support/test-database.ts';
 
 type Named = { name: string; text: string };
 const named = vi.hoisted((): Named[] => []);
@@ -31,22 +32,23 @@ const plainNames = [
 
 const byIndex = ['enable_seqscan', 'enable_hashjoin', 'enable_mergejoin', 'cpu_operator_cost'];
 
-let testDatabase: TestDatabase;
+let address: DatabaseAddress;
 let client: pg.Client;
 
+useTestDatabase({}, (opened) => {
+  address = opened.address;
+});
 beforeAll(async () => {
   vi.resetModules();
   for (const file of readdirSync('src', { recursive: true, encoding: 'utf8' })) {
     if (!file.endsWith('store.ts') && !file.endsWith('ids.ts')) continue;
     if (/= statement[<(]/.test(readFileSync(`src/${file}`, 'utf8'))) await import(`../../src/${file}`);
   }
-  testDatabase = await createTestDatabase();
-  client = new pg.Client(clientConfigOf(testDatabase.address));
+  client = new pg.Client(clientConfigOf(address));
   await client.connect();
 });
 afterAll(async () => {
   await client.end();
-  await testDatabase.drop();
   vi.doUnmock('../../src/platform/postgres/database.ts');
   vi.resetModules();
 });

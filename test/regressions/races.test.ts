@@ -18,7 +18,7 @@ import { settleOutcome } from '../../src/messages/delivery/settlement.ts';
 import { writeUntilSettled } from '../../src/messages/delivery/settlement-writer.ts';
 import { findObjections } from '../../src/messages/delivery/unwanted.ts';
 import { dateOf } from '../../src/platform/clock.ts';
-import { type Database, openDatabase } from '../../src/platform/postgres/database.ts';
+import { type Database, type DatabaseAddress, openDatabase } from '../../src/platform/postgres/database.ts';
 import { startApi } from '../../src/roles/api.ts';
 import { computeNext, followChanges } from '../../src/segments/membership.ts';
 import { updateTemplate } from '../../src/templates/templates.ts';
@@ -26,21 +26,23 @@ import { rowsOf as rowsOfServer, send } from '../support/email-journey.ts';
 import { meetAtEachStatement } from '../support/interleaving.ts';
 import { createSender, startTestServer, type TestServer } from '../support/server.ts';
 import { type StatementProxy, startStatementProxy } from '../support/statement-proxy.ts';
-import { createTestDatabase, type TestDatabase } from '../support/test-database.ts';
+import { useTestDatabase } from '../support/test-database.ts';
 import { claimDueJobs } from '../../src/messages/delivery/claim-store.ts';
 
-let testDatabase: TestDatabase;
+let address: DatabaseAddress;
 let server: TestServer;
 let proxy: StatementProxy;
 /** Of the first of two, whose statements are counted. */
 let proxied: Database;
 
+useTestDatabase({ hasNeighbour: true }, (opened) => {
+  address = opened.address;
+});
 beforeAll(async () => {
-  testDatabase = await createTestDatabase({ hasNeighbour: true });
-  server = await startTestServer({ database: testDatabase.address, madeByHand: ['leases'] });
+  server = await startTestServer({ database: address, madeByHand: ['leases'] });
   // Some of these meet at dozens of statements, with requests before each.
   await updateOrganization(server.installation, server.organizationId, { requestsPerWindow: 10_000 });
-  proxy = await startStatementProxy(testDatabase.address);
+  proxy = await startStatementProxy(address);
   proxied = openDatabase({ address: proxy.address, connectionsMax: 2 });
   await rowsOf(
     `insert into workers (epoch, host, pid, started_at) values (1, 'one', 1, now()), (2, 'two', 2, now())`,
@@ -50,7 +52,6 @@ afterAll(async () => {
   await proxied.close();
   await proxy.stop();
   await server.stop();
-  await testDatabase.drop();
 });
 beforeEach(() => rowsOf('truncate delivery_queue, recipient_changes'));
 

@@ -1,11 +1,12 @@
-/** A migrated database for one test file: cheap, because it is cloned, and real. */
+/** A migrated database for a test file, or for a test: cheap, because it is cloned, and real. */
 import { randomBytes } from 'node:crypto';
 import { setTimeout as delay } from 'node:timers/promises';
 import pg from 'pg';
-import { afterAll, beforeAll, inject } from 'vitest';
+import { afterAll, afterEach, beforeAll, beforeEach, inject } from 'vitest';
 import {
   type Database,
   type DatabaseAddress,
+  type DatabaseOptions,
   openDatabase,
   sqlState,
 } from '../../src/platform/postgres/database.ts';
@@ -27,23 +28,32 @@ export type TestDatabase = {
   drop: () => Promise<void>;
 };
 
+export type TestDatabaseUse = Partial<Omit<DatabaseOptions, 'address'>> & {
+  hasNeighbour?: boolean;
+  /** For tests that need an empty one each. */
+  isForEachTest?: boolean;
+};
+
 /**
- * For all tests of a file, or of a block: makes a database before them, hands it over opened, closes and drops it after
- * them. `connectionsMax` is 4 if nothing is said.
+ * Makes a database before all tests of a file or of a block, or before each of them, hands it over opened, and closes
+ * and drops it after them. Nothing connects until it is used, so that a test may take no more than the address; what a
+ * test starts on it is to be ended by hooks that come later in the file, since those run earlier. `connectionsMax` is 4
+ * if nothing is said.
  */
 export function useTestDatabase(
-  { connectionsMax = 4, hasNeighbour = false }: { connectionsMax?: number; hasNeighbour?: boolean },
+  { hasNeighbour = false, isForEachTest = false, connectionsMax = 4, ...options }: TestDatabaseUse,
   onOpened: (opened: { database: Database; address: DatabaseAddress }) => void,
 ): void {
   let testDatabase: TestDatabase | undefined;
   let database: Database | undefined;
-  beforeAll(async () => {
+  const [before, after] = isForEachTest ? [beforeEach, afterEach] : [beforeAll, afterAll];
+  before(async () => {
     testDatabase = await createTestDatabase({ hasNeighbour });
     const { address } = testDatabase;
-    database = openDatabase({ address, connectionsMax });
+    database = openDatabase({ ...options, address, connectionsMax });
     onOpened({ database, address });
   });
-  afterAll(async () => {
+  after(async () => {
     await database?.close();
     await testDatabase?.drop();
   });

@@ -4,14 +4,14 @@
  */
 import pg from 'pg';
 import { afterAll, afterEach, beforeAll, beforeEach, expect, test } from 'vitest';
-import {
-  clientConfigOf,
-  createTestDatabase,
-  type TestDatabase,
-} from '../../../test/support/test-database.ts';
+import { clientConfigOf, useTestDatabase } from '../../../test/support/test-database.ts';
 import { systemClock } from '../../platform/clock.ts';
 import { createIds } from '../../platform/ids.ts';
-import { type Database, openDatabase, unpreparedStatement } from '../../platform/postgres/database.ts';
+import {
+  type Database,
+  type DatabaseAddress,
+  unpreparedStatement,
+} from '../../platform/postgres/database.ts';
 import { createMarkers } from './markers.ts';
 import type { Job } from '../channel.ts';
 import { emailChannel } from '../../email/channel.ts';
@@ -23,21 +23,19 @@ const newId = createIds(systemClock);
 const organizationId = newId();
 const ids = { due: newId(), poison: newId() };
 
-let testDatabase: TestDatabase;
+let address: DatabaseAddress;
 let database: Database;
 let burying: pg.Client;
 
+useTestDatabase({ connectionsMax: 3, applicationName: 'claiming' }, (opened) => {
+  address = opened.address;
+  database = opened.database;
+});
 beforeAll(async () => {
-  testDatabase = await createTestDatabase();
-  database = openDatabase({ address: testDatabase.address, connectionsMax: 3, applicationName: 'claiming' });
-  burying = new pg.Client(clientConfigOf(testDatabase.address));
+  burying = new pg.Client(clientConfigOf(address));
   await burying.connect();
 });
-afterAll(async () => {
-  await burying.end();
-  await database.close();
-  await testDatabase.drop();
-});
+afterAll(() => burying.end());
 beforeEach(async () => {
   for (const each of [epoch, otherEpoch])
     await burying.query(

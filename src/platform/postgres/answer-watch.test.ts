@@ -1,13 +1,14 @@
 import { once } from 'node:events';
 import { type AddressInfo, createServer } from 'node:net';
-import { afterAll, beforeAll, expect, test } from 'vitest';
+import { expect, test } from 'vitest';
 import { createManualClock, type ManualClock } from '../../../test/support/manual-clock.ts';
 import { startSilentProxy } from '../../../test/support/silent-proxy.ts';
-import { createTestDatabase, type TestDatabase } from '../../../test/support/test-database.ts';
+import { useTestDatabase } from '../../../test/support/test-database.ts';
 import { createAnswerWatch, type ProbeResult } from './answer-watch.ts';
 import {
   askOnce,
   type Database,
+  type DatabaseAddress,
   DatabaseUnavailableError,
   openDatabase,
   unpreparedStatement,
@@ -141,13 +142,11 @@ test('each answer begins the wait for the next one anew', () => {
   expect(probes).toEqual([]);
 });
 
-let testDatabase: TestDatabase;
+let address: DatabaseAddress;
 
-beforeAll(async () => {
-  testDatabase = await createTestDatabase();
+useTestDatabase({}, (opened) => {
+  address = opened.address;
 });
-
-afterAll(() => testDatabase.drop());
 
 const one = unpreparedStatement('select 1 as one');
 
@@ -162,7 +161,7 @@ async function passTimeUntil(clock: ManualClock, over: Promise<unknown>): Promis
 }
 
 test('behind a network that swallows everything, whoever waits is told, and it works again by itself', async () => {
-  const proxy = await startSilentProxy(testDatabase.address);
+  const proxy = await startSilentProxy(address);
   const clock = createManualClock();
   const changes: boolean[] = [];
   const changed: (() => void)[] = [];
@@ -205,7 +204,7 @@ test('behind a network that swallows everything, whoever waits is told, and it w
 });
 
 test('a transaction that is cut before its commit was certainly not carried out', async () => {
-  const proxy = await startSilentProxy(testDatabase.address);
+  const proxy = await startSilentProxy(address);
   const clock = createManualClock();
   const database = openDatabase({ address: proxy.address, connectionsMax: 1, clock });
   await database.rows(one);
@@ -222,7 +221,7 @@ test('a transaction that is cut before its commit was certainly not carried out'
 });
 
 test('a connection outside the pool that was forgotten on the way ends; while nobody is answered it does not', async () => {
-  const proxy = await startSilentProxy(testDatabase.address);
+  const proxy = await startSilentProxy(address);
   const clock = createManualClock();
   const database = openDatabase({ address: proxy.address, connectionsMax: 1, clock });
   const client = await database.connectAlone('alone');
@@ -254,7 +253,7 @@ test('a connection outside the pool that was forgotten on the way ends; while no
 });
 
 test('a statement outside the pool is not waited for either where PostgreSQL does not answer', async () => {
-  const proxy = await startSilentProxy(testDatabase.address);
+  const proxy = await startSilentProxy(address);
   const clock = createManualClock();
   const database = openDatabase({ address: proxy.address, connectionsMax: 1, clock });
   const client = await database.connectAlone('alone');
@@ -281,7 +280,7 @@ async function passHeartbeats(clock: ManualClock, database: Database, count: num
 
 test('a wait for a lock outside the pool lasts as long as the lock is held', async () => {
   const clock = createManualClock();
-  const database = openDatabase({ address: testDatabase.address, connectionsMax: 1, clock });
+  const database = openDatabase({ address, connectionsMax: 1, clock });
   const [holder, waiter] = [await database.connectAlone('alone'), await database.connectAlone('alone')];
   await database.rowsAlone(waiter, unpreparedStatement('set lock_timeout = 0'));
   await database.rowsAlone(holder, lockOfTest);
@@ -297,10 +296,10 @@ test('a wait for a lock outside the pool lasts as long as the lock is held', asy
 });
 
 test('a wait for a lock of which PostgreSQL knows nothing any more ends; while nobody is answered it does not', async () => {
-  const proxy = await startSilentProxy(testDatabase.address);
+  const proxy = await startSilentProxy(address);
   const clock = createManualClock();
   const database = openDatabase({ address: proxy.address, connectionsMax: 1, clock });
-  const direct = openDatabase({ address: testDatabase.address, connectionsMax: 1 });
+  const direct = openDatabase({ address, connectionsMax: 1 });
   const holder = await direct.connectAlone('alone');
   await direct.rowsAlone(holder, lockOfTest);
   const waiter = await database.connectAlone('alone');
@@ -348,7 +347,7 @@ async function untilSomebodyWaits(database: Database): Promise<void> {
 test.each(['other callers are answered', 'an idle connection is'])(
   'a long job goes on where no new connection is to be had, and %s',
   async (reason) => {
-    const proxy = await startSilentProxy(testDatabase.address);
+    const proxy = await startSilentProxy(address);
     const clock = createManualClock();
     const changes: boolean[] = [];
     const database = openDatabase({
@@ -357,7 +356,7 @@ test.each(['other callers are answered', 'an idle connection is'])(
       clock,
       onSilence: (isSilent) => changes.push(isSilent),
     });
-    const direct = openDatabase({ address: testDatabase.address, connectionsMax: 2 });
+    const direct = openDatabase({ address, connectionsMax: 2 });
     const lock = unpreparedStatement('select pg_advisory_xact_lock(740522, 1)');
     await Promise.all([database.rows(one), database.rows(one)]);
     proxy.swallowNewConnections();

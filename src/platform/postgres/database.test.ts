@@ -3,15 +3,12 @@ import { createServer, type AddressInfo } from 'node:net';
 import pg from 'pg';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { createManualClock } from '../../../test/support/manual-clock.ts';
-import {
-  clientConfigOf,
-  createTestDatabase,
-  type TestDatabase,
-} from '../../../test/support/test-database.ts';
+import { clientConfigOf, useTestDatabase } from '../../../test/support/test-database.ts';
 import { createIds } from '../ids.ts';
 import {
   type Connection,
   type Database,
+  type DatabaseAddress,
   DatabaseUnavailableError,
   openDatabase,
   sqlState,
@@ -20,25 +17,25 @@ import {
   unpreparedStatement,
 } from './database.ts';
 
-let testDatabase: TestDatabase;
+let address: DatabaseAddress;
 let database: Database;
 /** A connection of its own, to look on and to interfere. */
 let observer: pg.Client;
 
 const newId = createIds(createManualClock());
 
+useTestDatabase({ connectionsMax: 3 }, (opened) => {
+  address = opened.address;
+  database = opened.database;
+});
 beforeAll(async () => {
-  testDatabase = await createTestDatabase();
-  database = openDatabase({ address: testDatabase.address, connectionsMax: 3 });
-  observer = new pg.Client(clientConfigOf(testDatabase.address));
+  observer = new pg.Client(clientConfigOf(address));
   await observer.connect();
   await observer.query('create table marks (text text primary key)');
 });
 
 afterAll(async () => {
-  await database.close();
   await observer.end();
-  await testDatabase.drop();
 });
 
 const insertMark = statement('test_insert_mark', 'insert into marks (text) values ($1)');
@@ -125,7 +122,7 @@ test('a transaction in which a statement failed never passes for committed, even
 });
 
 test('after an error the same connection serves the next one', async () => {
-  const single = openDatabase({ address: testDatabase.address, connectionsMax: 1 });
+  const single = openDatabase({ address, connectionsMax: 1 });
   const pidOf = async () =>
     (await single.rows(unpreparedStatement<{ pid: number }>('select pg_backend_pid() as pid')))[0]!.pid;
   const pid = await pidOf();
@@ -195,7 +192,7 @@ test('for no organization at all nothing is seen', async () => {
 
 test('a part of a transaction is held to the organizations that it is for, and what follows is not', async () => {
   const [mine, other] = [await createTenant(1), await createTenant(2)];
-  const single = openDatabase({ address: testDatabase.address, connectionsMax: 1 });
+  const single = openDatabase({ address, connectionsMax: 1 });
   const idsOf = (rows: { organization_id: string }[]) => rows.map((row) => row.organization_id);
   const seen = await single.transaction(async (transaction) => {
     const all = idsOf(await transaction.rows(usageOfEverybody));
@@ -239,7 +236,7 @@ test('the plans of an organization are made for as many rows as without the wall
 });
 
 test('role and organizations end with the transaction: the next user of the connection has neither', async () => {
-  const single = openDatabase({ address: testDatabase.address, connectionsMax: 1 });
+  const single = openDatabase({ address, connectionsMax: 1 });
   const settings = unpreparedStatement<{ role: string; ids: string | null }>(
     "select current_user::text as role, nullif(current_setting('postillion.organization_ids', true), '') as ids",
   );
@@ -256,7 +253,7 @@ test('role and organizations end with the transaction: the next user of the conn
 
 test('the first transactions behind the wall find a connection even if there is one alone, or all begin at once', async () => {
   for (const connectionsMax of [1, 3]) {
-    const fresh = openDatabase({ address: testDatabase.address, connectionsMax, applicationName: 'fresh' });
+    const fresh = openDatabase({ address, connectionsMax, applicationName: 'fresh' });
     const results = await Promise.all(
       Array.from({ length: 6 }, (_, index) => fresh.asOrganizations([newId()], () => Promise.resolve(index))),
     );
@@ -287,7 +284,7 @@ test('every table that has an organization is behind the wall, and the role behi
 });
 
 test('a backend that is killed in the middle is told as an unavailable database, and the next statement works', async () => {
-  const pool = openDatabase({ address: testDatabase.address, connectionsMax: 2, applicationName: 'killed' });
+  const pool = openDatabase({ address, connectionsMax: 2, applicationName: 'killed' });
   const killed = pool.transaction(async (transaction) => {
     await transaction.rows(insertMark, ['lost']);
     await terminate('killed');
@@ -301,7 +298,7 @@ test('a backend that is killed in the middle is told as an unavailable database,
 });
 
 test('a backend that is killed while a statement runs is told as an unavailable database', async () => {
-  const pool = openDatabase({ address: testDatabase.address, connectionsMax: 1, applicationName: 'asleep' });
+  const pool = openDatabase({ address, connectionsMax: 1, applicationName: 'asleep' });
   await pool.rows(unpreparedStatement('select 1'));
   const asleep = expect(pool.rows(unpreparedStatement('select pg_sleep(60)'))).rejects.toBeInstanceOf(
     DatabaseUnavailableError,
@@ -315,7 +312,7 @@ test('a backend that is killed while a statement runs is told as an unavailable 
 });
 
 test('idle connections that were killed are replaced, and nobody is told of them twice', async () => {
-  const pool = openDatabase({ address: testDatabase.address, connectionsMax: 3, applicationName: 'idle' });
+  const pool = openDatabase({ address, connectionsMax: 3, applicationName: 'idle' });
   const ask = () => pool.rows(unpreparedStatement('select 1'));
   await Promise.all([ask(), ask(), ask()]);
   await terminate('idle');
@@ -387,7 +384,7 @@ test('counts, sums and days arrive as numbers and text, the rest as it is', asyn
 
 test('statements without preparation work where a pooler would lose them', async () => {
   const plain = openDatabase({
-    address: testDatabase.address,
+    address,
     connectionsMax: 1,
     usePreparedStatements: false,
   });

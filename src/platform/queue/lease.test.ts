@@ -1,31 +1,31 @@
 import { EventEmitter, once } from 'node:events';
 import pg from 'pg';
 import { afterAll, afterEach, beforeAll, expect, test } from 'vitest';
-import {
-  clientConfigOf,
-  createTestDatabase,
-  type TestDatabase,
-} from '../../../test/support/test-database.ts';
+import { clientConfigOf, useTestDatabase } from '../../../test/support/test-database.ts';
 import { createManualClock } from '../../../test/support/manual-clock.ts';
 import { startSilentProxy } from '../../../test/support/silent-proxy.ts';
 import { systemClock } from '../clock.ts';
 import { silentLog } from '../log.ts';
-import { type Database, openDatabase, unpreparedStatement } from '../postgres/database.ts';
+import {
+  type Database,
+  type DatabaseAddress,
+  openDatabase,
+  unpreparedStatement,
+} from '../postgres/database.ts';
 import { type Lease, LeftToOthersError, takeLease, workerLockClass } from './lease.ts';
 
-let testDatabase: TestDatabase;
+let address: DatabaseAddress;
 let observer: pg.Client;
 
+useTestDatabase({}, (opened) => {
+  address = opened.address;
+});
 beforeAll(async () => {
-  testDatabase = await createTestDatabase();
-  observer = new pg.Client(clientConfigOf(testDatabase.address));
+  observer = new pg.Client(clientConfigOf(address));
   await observer.connect();
 });
 
-afterAll(async () => {
-  await observer.end();
-  await testDatabase.drop();
-});
+afterAll(() => observer.end());
 
 /** Advisory locks are per database, and other tests take theirs on the same server. */
 const leaseLocks = `pg_locks l join pg_database d on d.oid = l.database and d.datname = current_database()
@@ -38,7 +38,7 @@ const recoveries = new EventEmitter();
 
 /** A worker as another process would be: a pool and connections of its own. */
 async function startNode(recover: (epoch: number) => Promise<void> = () => Promise.resolve()): Promise<Node> {
-  const database = openDatabase({ address: testDatabase.address, connectionsMax: 1 });
+  const database = openDatabase({ address, connectionsMax: 1 });
   const recovered: number[] = [];
   const lease = await takeLease({
     database,
@@ -184,7 +184,7 @@ test('a worker is known once its lock is held, and not before: a guardian would 
   const { rows } = await observer.query<{ last: string }>("select nextval('worker_epochs') as last");
   const epoch = Number(rows[0]!.last) + 1;
   // Whoever holds its lock keeps it between its two steps.
-  const inTheWay = new pg.Client(clientConfigOf(testDatabase.address));
+  const inTheWay = new pg.Client(clientConfigOf(address));
   await inTheWay.connect();
   await inTheWay.query('select pg_advisory_lock($1, $2)', [workerLockClass, epoch]);
   const starting = startNode();
@@ -210,7 +210,7 @@ test('a burial waits for what its worker has under way, and recovers that too', 
   const { epoch } = worker.lease;
   await whenGuarded([epoch]);
   // A statement of the worker's, which holds its row, and outlives it.
-  const outliving = new pg.Client(clientConfigOf(testDatabase.address));
+  const outliving = new pg.Client(clientConfigOf(address));
   await outliving.connect();
   await outliving.query('begin');
   await outliving.query('select from workers where epoch = $1 for share', [epoch]);
@@ -240,9 +240,9 @@ test('a burial waits for what its worker has under way, and recovers that too', 
 const one = unpreparedStatement('select 1 as one');
 
 test('a guardian whose first statement is never answered begins anew, and guards', async () => {
-  const proxy = await startSilentProxy(testDatabase.address);
+  const proxy = await startSilentProxy(address);
   const clock = createManualClock();
-  const database = openDatabase({ address: testDatabase.address, connectionsMax: 1, clock });
+  const database = openDatabase({ address, connectionsMax: 1, clock });
   const forgetful = openDatabase({ address: proxy.address, connectionsMax: 1, clock });
   nodes.push({
     lease: { epoch: 0, signal: AbortSignal.abort(), release: proxy.stop },
