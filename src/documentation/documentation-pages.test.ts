@@ -22,6 +22,7 @@ const request: PageRequest = {
   isForwarded: false,
   method: 'GET',
   form: new URLSearchParams(),
+  body: Buffer.of(),
   header: () => undefined,
   userAgent: '',
   purpose: '',

@@ -17,6 +17,7 @@ const local: PageRequest = {
   isForwarded: false,
   method: 'GET',
   form: new URLSearchParams(),
+  body: Buffer.of(),
   header: () => undefined,
   userAgent: '',
   purpose: '',

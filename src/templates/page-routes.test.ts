@@ -20,6 +20,7 @@ async function ask(route: string, params: Record<string, string> = {}, query: Re
       params,
       query,
       form: new URLSearchParams(),
+      body: Buffer.of(),
       header: () => undefined,
       userAgent: '',
       purpose: '',

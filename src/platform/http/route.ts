@@ -107,8 +107,10 @@ export type WebPage = {
   /** What is asked for by GET can be asked about by HEAD. */
   method?: 'GET' | 'POST' | 'DELETE';
   path: string;
-  /** Of what is posted; 4 kB where nothing is said. */
+  /** Of a form that is posted; 4 kB where nothing is said. */
   formBytesMax?: number;
+  /** Set where what is posted is no form: `body` has it then, at most so many bytes. */
+  rawBytesMax?: number;
   /** A page of ours asks for it every other second: what succeeds is logged with `debug`, or it would be all of the log. */
   isPolled?: boolean;
   handle: (request: PageRequest) => Promise<PageResponse>;
@@ -120,8 +122,10 @@ export type PageRequest = {
   query: Readonly<Record<string, string>>;
   /** Parameters that were given more than once, and are not in `query`. */
   repeatedQuery: readonly string[];
-  /** What was posted, read as a form whatever its content type says. */
+  /** What was posted, read as a form whatever its content type says. Empty where the page takes no form. */
   form: URLSearchParams;
+  /** What was posted, as it came, where the page takes no form. Empty otherwise. */
+  body: Buffer;
   /** A header of the request, by its name in lower case. */
   header: (name: string) => string | undefined;
   remoteAddress: string;

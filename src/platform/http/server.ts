@@ -36,7 +36,15 @@ import {
   pathOf,
 } from './known-paths.ts';
 import type { RateVerdict } from './rate-limit.ts';
-import { type Caller, emptyBody, type Route, routeKey, type RouteResponse, type WebPage } from './route.ts';
+import {
+  type Caller,
+  emptyBody,
+  type PageRequest,
+  type Route,
+  routeKey,
+  type RouteResponse,
+  type WebPage,
+} from './route.ts';
 import { isUnstorable, type Validation, type Validator } from './validation.ts';
 
 /**
@@ -693,7 +701,7 @@ const forwardingHeader =
   /^(forwarded|via|cdn-loop|true-client-ip|client-ip|x-(real-ip|client-ip|cluster-client-ip|remote-(addr|ip)|original-(host|forwarded-for|url|uri)|amzn-trace-id|cloud-trace-context|proxy-.+|arr-.+|azure-.+|envoy-.+|forwarded(-.+)?)|(cf|fastly|fly|akamai)-.+)$/;
 
 /** A form of a few fields. */
-const formBytesMax = 4_096;
+const defaultFormBytesMax = 4_096;
 
 /** The places of the API's bodies are not these: the holder of one is a network. */
 type PageTools = Pick<RouteTools, 'arriving' | 'bytes' | 'arrival' | 'clock'>;
@@ -706,44 +714,58 @@ function addPage(app: FastifyInstance, page: WebPage, tools: PageTools): void {
     config: { page },
     handler: async (request, reply) => {
       const { headers } = request;
-      const response = await page.handle({
-        method: request.method,
-        params: request.params as Record<string, string>,
-        query: textsOnly(request.query as Record<string, unknown>),
-        repeatedQuery: repeatedOf(request.query as Record<string, unknown>),
-        form:
-          method === 'GET'
-            ? new URLSearchParams()
-            : await readForm(tools, request, page.formBytesMax ?? formBytesMax),
-        header: (name) => {
-          const value = headers[name];
-          return Array.isArray(value) ? value.join(', ') : value;
-        },
-        remoteAddress: request.socket.remoteAddress ?? '',
-        remotePort: request.socket.remotePort ?? 0,
-        localAddress: request.socket.localAddress ?? '',
-        localPort: request.socket.localPort ?? 0,
-        httpVersion: request.raw.httpVersion,
-        host: headers.host ?? '',
-        userAgent: headers['user-agent'] ?? '',
-        purpose: purposeHeaders.flatMap((name) => headers[name] ?? []).join(' '),
-        isForwarded: Object.keys(headers).some((name) => forwardingHeader.test(name)),
-      });
-      return reply.code(response.statusCode).headers(response.headers).send(response.body);
+      const posted = method === 'GET' ? nothingPosted : await readPosted(tools, request, page);
+      try {
+        const response = await page.handle({
+          method: request.method,
+          params: request.params as Record<string, string>,
+          query: textsOnly(request.query as Record<string, unknown>),
+          repeatedQuery: repeatedOf(request.query as Record<string, unknown>),
+          form: posted.form,
+          body: posted.body,
+          header: (name) => {
+            const value = headers[name];
+            return Array.isArray(value) ? value.join(', ') : value;
+          },
+          remoteAddress: request.socket.remoteAddress ?? '',
+          remotePort: request.socket.remotePort ?? 0,
+          localAddress: request.socket.localAddress ?? '',
+          localPort: request.socket.localPort ?? 0,
+          httpVersion: request.raw.httpVersion,
+          host: headers.host ?? '',
+          userAgent: headers['user-agent'] ?? '',
+          purpose: purposeHeaders.flatMap((name) => headers[name] ?? []).join(' '),
+          isForwarded: Object.keys(headers).some((name) => forwardingHeader.test(name)),
+        });
+        return reply.code(response.statusCode).headers(response.headers).send(response.body);
+      } finally {
+        posted.release();
+      }
     },
   });
 }
 
 const purposeHeaders = ['sec-purpose', 'purpose', 'x-purpose', 'x-moz'];
 
-async function readForm(
+type Posted = Pick<PageRequest, 'form' | 'body'> & { release: () => void };
+
+const nothingPosted: Posted = {
+  form: new URLSearchParams(),
+  body: Buffer.of(),
+  release: () => undefined,
+};
+
+/** Bytes that are kept as they came are counted until they are released. */
+async function readPosted(
   tools: PageTools,
   request: FastifyRequest,
-  bytesMax: number,
-): Promise<URLSearchParams> {
-  const { blocks, release } = await collectInPlace(tools, request, bytesMax, networkOf(request.ip));
+  { rawBytesMax, formBytesMax = defaultFormBytesMax }: WebPage,
+): Promise<Posted> {
+  const holder = networkOf(request.ip);
+  const { blocks, release } = await collectInPlace(tools, request, rawBytesMax ?? formBytesMax, holder);
+  if (rawBytesMax !== undefined) return { ...nothingPosted, body: Buffer.concat(blocks), release };
   release();
-  return new URLSearchParams(Buffer.concat(blocks).toString('utf8'));
+  return { ...nothingPosted, form: new URLSearchParams(Buffer.concat(blocks).toString('utf8')) };
 }
 
 function textsOnly(query: Readonly<Record<string, unknown>>): Record<string, string> {
