@@ -1,4 +1,5 @@
 import type { Setting } from '../platform/setting.ts';
+import type { ProviderCallbacks } from './provider-callbacks.ts';
 
 /**
  * A provider as the installation knows it before it is made: one folder under `<channel>/providers/`, whose
@@ -6,7 +7,7 @@ import type { Setting } from '../platform/setting.ts';
  * doctor says come from here. Every process reads the definitions of all providers, so that a definition imports what
  * it makes only when it is asked to.
  */
-export type ProviderDefinition<Settings extends ProviderSettings, Tools, Provider> = {
+export type ProviderDefinition<Settings extends ProviderSettings, Tools, Provider, Told> = {
   /** Its own settings, by their names. */
   settings: Settings;
   /** What must be set where it is chosen, and why, where the name does not say it. */
@@ -25,6 +26,8 @@ export type ProviderDefinition<Settings extends ProviderSettings, Tools, Provide
   isSandbox: boolean;
   /** Throws, in words for the operator, where a setting cannot be read. */
   create: (tools: Tools, values: SettingValues<Settings>) => Promise<Provider>;
+  /** The requests by which it tells what became of messages, and what else it has to tell. Absent: it makes none. */
+  callbacks?: (values: SettingValues<Settings>) => Promise<ProviderCallbacks<Told>>;
 };
 
 export type ProviderSettings = Readonly<Record<string, Setting>>;
@@ -37,7 +40,10 @@ export type SettingValues<Settings extends ProviderSettings> = Readonly<Record<N
 type NameOf<Settings> = keyof Settings & string;
 
 /** Of whatever channel and settings: what is read without making anything. */
-export type DescribedProvider = Omit<ProviderDefinition<ProviderSettings, never, unknown>, 'create'>;
+export type DescribedProvider = Omit<
+  ProviderDefinition<ProviderSettings, never, unknown, unknown>,
+  'create' | 'callbacks'
+>;
 
 /** Providers by their names. */
 type Registry = Readonly<Record<string, DescribedProvider>>;

@@ -1,5 +1,5 @@
 import { findBarredContacts } from '../audience/audience.ts';
-import { isSimulated, isSimulatedSuppression } from '../channels/email/email.ts';
+import { isSimulated, isSimulatedSuppression, parseAddress } from '../channels/email/email.ts';
 import type { FailureClass } from '../channels/outcome.ts';
 import { loadVerifiedDomains } from '../domains/domains.ts';
 import { defineMessageStatus, type MessageChannel, type Refusal } from '../messages/messages.ts';
@@ -49,7 +49,13 @@ export const emailChannel: MessageChannel = {
       `The domain ${name} of from is not a verified sending domain of this organization.`,
   },
   policyOf: ({ isCampaign }) => (isCampaign ? campaignPolicy : transactionalPolicy),
-  isReportedById: false,
+  refusals: emailRefusals,
+  reports: {
+    // If one of the addresses is erased or cannot be read, they may be the same.
+    isSameAddress: (addressKey, reported) =>
+      !addressKey.includes('@') || [addressKey, undefined].includes(parseAddress(reported)?.normalised),
+    findCutOff: null,
+  },
   keepFindings: null,
   judgement: {
     failureClasses: [
@@ -68,7 +74,6 @@ export const emailChannel: MessageChannel = {
 
 const campaignPolicy = {
   acceptedStatus: 'delivered',
-  refusals: emailRefusals,
   // As mail servers do (RFC 5321 §4.5.4.1 asks for 4 to 5 days at most).
   retryWindowMs: 72 * hourMs,
   givenUpFor: null,

@@ -42,6 +42,7 @@ export function createEmailDelivery(tools: EmailDeliveryTools): ChannelDelivery 
     channel: emailChannel,
     concurrency: tools.emailProvider.concurrency,
     accountOf: null,
+    isReportedById: tools.emailProvider.isReportedById,
     begin: () => {
       const session = openSession(tools);
       return {

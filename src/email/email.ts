@@ -5,4 +5,5 @@ export { emailCampaigns } from './campaigns.ts';
 export { emailChannel } from './channel.ts';
 export { createDeliverability, type Deliverability, wellKnownDomains } from './deliverability.ts';
 export { createEmailDelivery } from './delivery.ts';
+export { createEmailIntake } from './reports.ts';
 export { emailFormats } from './schema.ts';

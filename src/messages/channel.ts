@@ -15,8 +15,9 @@ export type MessageChannel = {
   senders: SenderRule;
   /** What outcomes mean, which may depend on the message. */
   policyOf: (message: { isCampaign: boolean }) => DeliveryPolicy;
-  /** Whether reports name a message by the provider's own id. */
-  isReportedById: boolean;
+  /** What each refusal means. After any other, the recipient has failed, and nothing is known of its address. */
+  refusals: Readonly<Record<string, Refusal>>;
+  reports: ReportMatching;
   /** What outcomes and reports say about whether an address exists; null if they say nothing. */
   judgement: AddressJudgement | null;
   /**
@@ -59,8 +60,6 @@ export type OwnSenders = { has: (sender: SenderName) => boolean };
 export type DeliveryPolicy = {
   /** The status of a recipient whose message the provider has accepted. */
   acceptedStatus: RecipientStatus;
-  /** What each refusal means. After any other, the recipient has failed, and nothing is known of its address. */
-  refusals: Readonly<Record<string, Refusal>>;
   /** An older message is given up, with the reason `givenUpFor`. */
   retryWindowMs: number;
   givenUpFor: string | null;
@@ -68,8 +67,28 @@ export type DeliveryPolicy = {
   repeatsAmbiguous: boolean;
 };
 
-/** `hard` says that the address does not exist. */
+/** The status after a refused hand-off. `hard` says that the address does not exist. */
 export type Refusal = { status: RecipientStatus; type: 'hard' | 'soft' };
+
+/** How a report finds its recipient if our own reference or the provider's id of the message is not enough. */
+export type ReportMatching = {
+  /**
+   * Whether the address in a report may be that of a recipient, however the provider writes it. Providers sometimes give
+   * an id to a second message, so a report for another address does not belong to the recipient.
+   */
+  isSameAddress: (addressKey: string, reported: string) => boolean;
+  /**
+   * Finds hand-offs from a sender to an address that were cut off since the given time: by the index in `wanted`, at most
+   * two for each. Null if only a reference or an id tells which message a report belongs to.
+   */
+  findCutOff:
+    | ((
+        connection: Connection,
+        wanted: readonly { to: string; sender: string }[],
+        since: Date,
+      ) => Promise<Map<number, RecipientKey[]>>)
+    | null;
+};
 
 export type AddressJudgement = {
   /** Failures that are due to the address; several soft ones in a row suppress it. All others say nothing about it. */
@@ -122,6 +141,11 @@ export type ChannelDelivery = {
    * nothing is claimed.
    */
   accountOf: ((job: Job) => string) | null;
+  /**
+   * Whether the provider reports under its own id of a message. If so, ids are stored, and outcomes are written under
+   * the locks that reports take: reports may come at the same time.
+   */
+  isReportedById: boolean;
   /** Opens a session for one lease; what it remembers ends with the lease. */
   begin: () => DeliverySession;
 };

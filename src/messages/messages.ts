@@ -49,6 +49,15 @@ export {
   providerIdMaxAgeMs,
   uncertainId,
 } from './feedback/provider-ids.ts';
+export { createReportIntake, type ReportIntake, startProviderEvents } from './feedback/provider-events.ts';
+export { insertProviderEvents } from './feedback/provider-event-store.ts';
+export {
+  applyDueEvents,
+  createStoring,
+  defaultAppliedMax,
+  nextLookAt,
+  type Taken,
+} from './feedback/stored-events.ts';
 export { startErasing } from './erasure/erasure.ts';
 export {
   applyReports,

@@ -38,6 +38,7 @@ import { isWelcome } from '../sandbox/sandbox.ts';
 import { campaignChannels, messageChannels } from './channels.ts';
 import { startListening } from './listening.ts';
 import { threadEntryOf } from './thread-entry.ts';
+import { emailCallbacks } from './providers/email.ts';
 import { smsCallbacks } from './providers/sms.ts';
 import { textFormats } from './text-formats.ts';
 
@@ -141,6 +142,7 @@ export async function startApi(
           onCampaignProgress();
         },
       }),
+      ...(await emailCallbacks(installation)),
       ...(await smsCallbacks(installation)),
       ...galleryPages({
         readGallery: loadGallery,

@@ -9,6 +9,7 @@ import {
   type ChannelDelivery,
   startDelivery,
   startErasing,
+  startProviderEvents,
 } from '../messages/messages.ts';
 import { startClearing } from '../audience/jobs.ts';
 import { startCampaigns } from '../campaigns/jobs.ts';
@@ -77,11 +78,13 @@ export async function startWorker(installation: Installation): Promise<Worker> {
     startSegmentUpkeep(installation),
     startClearing(installation),
     startErasing(installation),
+    startProviderEvents({ ...installation, ...feedback, channels: messageChannels }),
     startSmsEvents({
       ...installation,
       answersKeywords: !smsProvider.answersKeywords,
-      ...feedback,
+      onContactsChanged,
       onQueued: wakeDelivery,
+      onReported: createWaker(installation, 'provider_events'),
     }),
   ];
   const housekeeping = startHousekeeping(installation);

@@ -1,6 +1,7 @@
 import { findBarredContacts } from '../audience/audience.ts';
 import type { SmsFailure } from '../channels/sms/sms.ts';
 import { findApprovedSenders } from '../senders/senders.ts';
+import { findCutOffTexts } from './store.ts';
 import {
   defineMessageStatus,
   type DeliveryPolicy,
@@ -40,13 +41,15 @@ export const smsStatusOfRecipients = `
 
 const policy: DeliveryPolicy = {
   acceptedStatus: 'sent',
-  refusals: smsRefusals,
   // A code or a reminder is useless on the next day.
   retryWindowMs: 24 * hourMs,
   givenUpFor: 'expired' satisfies SmsFailure,
   // A second text costs money, and receipts settle most ambiguous hand-offs.
   repeatsAmbiguous: false,
 };
+
+/** The last digits of a number are the same in every spelling, with the country code and without. */
+const comparedDigits = 7;
 
 export const smsChannel: MessageChannel = {
   name: 'sms',
@@ -59,7 +62,13 @@ export const smsChannel: MessageChannel = {
     describeOther: (name) => `from is not an approved sender of this organization: ${name}`,
   },
   policyOf: () => policy,
-  isReportedById: true,
+  refusals: smsRefusals,
+  reports: {
+    // If one of the numbers is erased, they may be the same.
+    isSameAddress: (number, reported) =>
+      !number.startsWith('+') || number.slice(-comparedDigits) === reported.slice(-comparedDigits),
+    findCutOff: findCutOffTexts,
+  },
   keepFindings: null,
   judgement: null,
   refreshStatus: defineMessageStatus('sms', smsStatusOfRecipients),

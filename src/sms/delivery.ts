@@ -31,6 +31,7 @@ export function createSmsDelivery(tools: SmsDeliveryTools): ChannelDelivery {
     channel: smsChannel,
     concurrency: tools.smsProvider.concurrency,
     accountOf: null,
+    isReportedById: tools.smsProvider.isReportedById,
     begin: () => {
       const session = openSession(tools);
       return {

@@ -1,20 +1,16 @@
 import type { InboundSms, SmsReceipt } from '../channels/sms/sms.ts';
 import { type Connection, statement, unpreparedStatement } from '../platform/postgres/database.ts';
-import type { RecipientKey } from '../messages/messages.ts';
 
-/** An event from a provider that is not applied yet. */
-export type SmsEvent = { id: string; attempts: number } & (
-  { kind: 'receipt'; event: SmsReceipt } | { kind: 'inbound'; event: InboundSms }
-);
+/** A text that came in and is not applied yet. */
+export type SmsEvent = { id: string; attempts: number; event: InboundSms };
 
-export type NewSmsEvent =
-  { id: string; kind: 'receipt'; event: SmsReceipt } | { id: string; kind: 'inbound'; event: InboundSms };
+export type NewSmsEvent = { id: string; event: InboundSms };
 
 const insertAll = statement(
   'sms_events_insert',
   `insert into sms_events (id, kind, event, due_at)
-   select id, kind, event::json, $4
-   from unnest($1::uuid[], $2::text[], $3::text[]) as told (id, kind, event)`,
+   select id, 'inbound', event::json, $3
+   from unnest($1::uuid[], $2::text[]) as told (id, event)`,
 );
 
 export async function insertSmsEvents(
@@ -24,7 +20,6 @@ export async function insertSmsEvents(
 ): Promise<void> {
   await connection.rows(insertAll, [
     events.map(({ id }) => id),
-    events.map(({ kind }) => kind),
     events.map(({ event }) => JSON.stringify(event)),
     at,
   ]);
@@ -35,7 +30,7 @@ const takeAll = statement<SmsEvent>(
   `with due as (
      select id
      from sms_events
-     where kind = $3 and due_at <= $1
+     where kind = 'inbound' and due_at <= $1
      order by due_at, id
      limit $2
      for update skip locked
@@ -45,25 +40,24 @@ const takeAll = statement<SmsEvent>(
      where e.id = due.id
      returning e.*
    )
-   select id, kind, event, attempts from taken order by id`,
+   select id, event, attempts from taken order by id`,
 );
 
-/** Takes due events of a kind, in the order in which they came. Events that are not applied must be put back. */
+/** Takes due texts in the order in which they came. Those that are not applied must be put back. */
 export async function takeDueSmsEvents(
   connection: Connection,
-  kind: SmsEvent['kind'],
   at: Date,
   eventsMax: number,
 ): Promise<SmsEvent[]> {
-  return connection.rows(takeAll, [at, eventsMax, kind]);
+  return connection.rows(takeAll, [at, eventsMax]);
 }
 
 const putBack = statement(
   'sms_events_put_back',
   `insert into sms_events (id, kind, event, due_at, attempts)
-   select id, kind, event::json, due_at, attempts
-   from unnest($1::uuid[], $2::text[], $3::text[], $4::timestamptz[], $5::smallint[])
-     as later (id, kind, event, due_at, attempts)`,
+   select id, 'inbound', event::json, due_at, attempts
+   from unnest($1::uuid[], $2::text[], $3::timestamptz[], $4::smallint[])
+     as later (id, event, due_at, attempts)`,
 );
 
 export async function putBackSmsEvents(
@@ -73,7 +67,6 @@ export async function putBackSmsEvents(
   if (events.length === 0) return;
   await connection.rows(putBack, [
     events.map(({ id }) => id),
-    events.map(({ kind }) => kind),
     events.map(({ event }) => JSON.stringify(event)),
     events.map(({ dueAt }) => dueAt),
     events.map(({ attempts }) => attempts),
@@ -82,13 +75,7 @@ export async function putBackSmsEvents(
 
 const selectNext = statement<{ due_at: Date }>(
   'sms_events_next',
-  `select due_at
-   from (values ('receipt'), ('inbound')) as told (kind)
-   cross join lateral (
-     select due_at from sms_events e where e.kind = told.kind order by due_at limit 1
-   ) first
-   order by due_at
-   limit 1`,
+  `select due_at from sms_events where kind = 'inbound' order by due_at limit 1`,
 );
 
 export async function findNextSmsEventAt(connection: Connection): Promise<Date | null> {
@@ -96,45 +83,31 @@ export async function findNextSmsEventAt(connection: Connection): Promise<Date |
   return row?.due_at ?? null;
 }
 
-/** Planned at each run: a plan made for an empty partition would read all recipients of the organization. */
-const selectUncertain = unpreparedStatement<{
-  position: number;
-  organization_id: string;
-  message_id: string;
-  ordinal: number;
+/** Due or not. Workers of the release before this one take others at the same time. Uses the index sms_events_due. */
+const takeOldReceipts = unpreparedStatement<{
+  id: string;
+  event: SmsReceipt;
+  due_at: Date;
+  attempts: number;
 }>(
-  `select wanted.position, cut_off.organization_id, cut_off.message_id, cut_off.ordinal
-   from unnest($1::text[], $2::text[]) with ordinality as wanted (number, sender, position)
-   join senders s on s.name = wanted.sender
-   cross join lateral (
-     select r.organization_id, r.message_id, r.ordinal
-     from recipients r
-     join messages m on m.organization_id = r.organization_id and m.id = r.message_id
-     where r.organization_id = s.organization_id and r.address_key = wanted.number and r.uncertain
-       and r.handed_off_at >= $3 and m.sender = wanted.sender
-     limit 2
-   ) cut_off`,
+  `with receipts as (
+     select id
+     from sms_events
+     where kind = 'receipt'
+     order by due_at
+     limit $1
+     for update skip locked
+   )
+   delete from sms_events e
+   using receipts
+   where e.id = receipts.id
+   returning e.id, e.event, e.due_at, e.attempts`,
 );
 
-/**
- * The hand-offs from a sender to a number that were cut off since the given time, by the index of the question. They
- * may be of any organization, since several may share a sender's name. At most two for each question. Uses the index
- * recipients_address.
- */
-export async function findUncertain(
+/** Takes receipts that the release before this one has stored, and that must be stored among the reports. */
+export async function takeReceipts(
   connection: Connection,
-  wanted: readonly { number: string; sender: string }[],
-  since: Date,
-): Promise<Map<number, RecipientKey[]>> {
-  const rows = await connection.rows(selectUncertain, [
-    wanted.map(({ number }) => number),
-    wanted.map(({ sender }) => sender),
-    since,
-  ]);
-  const jobs = new Map<number, RecipientKey[]>();
-  for (const { position, organization_id: organizationId, message_id: messageId, ordinal } of rows) {
-    const job = { organizationId, messageId, ordinal };
-    jobs.set(position - 1, [...(jobs.get(position - 1) ?? []), job]);
-  }
-  return jobs;
+  receiptsMax: number,
+): Promise<{ id: string; event: SmsReceipt; due_at: Date; attempts: number }[]> {
+  return connection.rows(takeOldReceipts, [receiptsMax]);
 }

@@ -1,5 +1,5 @@
 import { type Connection, unpreparedStatement } from '../platform/postgres/database.ts';
-import type { DropReason, MessageRow, RecipientStatus } from '../messages/messages.ts';
+import type { DropReason, MessageRow, RecipientKey, RecipientStatus } from '../messages/messages.ts';
 
 /** The parts of a text apart from its message: its content and its one recipient. */
 export type SmsParts = {
@@ -80,4 +80,47 @@ export async function hasRecentAnswer(
     [wanted.organizationId, wanted.address, wanted.sinceMessageId, wanted.sender, wanted.text],
   );
   return rows.length > 0;
+}
+
+/** Planned at each run: a plan made for an empty partition would read all recipients of the organization. */
+const selectUncertain = unpreparedStatement<{
+  position: number;
+  organization_id: string;
+  message_id: string;
+  ordinal: number;
+}>(
+  `select wanted.position, cut_off.organization_id, cut_off.message_id, cut_off.ordinal
+   from unnest($1::text[], $2::text[]) with ordinality as wanted (number, sender, position)
+   join senders s on s.name = wanted.sender
+   cross join lateral (
+     select r.organization_id, r.message_id, r.ordinal
+     from recipients r
+     join messages m on m.organization_id = r.organization_id and m.id = r.message_id
+     where r.organization_id = s.organization_id and r.address_key = wanted.number and r.uncertain
+       and r.handed_off_at >= $3 and m.sender = wanted.sender
+     limit 2
+   ) cut_off`,
+);
+
+/**
+ * The hand-offs from a sender to a number that were cut off since the given time, by the index of the question. They
+ * may be of any organization, since several may share a sender's name. At most two for each question. Uses the index
+ * recipients_address.
+ */
+export async function findCutOffTexts(
+  connection: Connection,
+  wanted: readonly { to: string; sender: string }[],
+  since: Date,
+): Promise<Map<number, RecipientKey[]>> {
+  const rows = await connection.rows(selectUncertain, [
+    wanted.map(({ to }) => to),
+    wanted.map(({ sender }) => sender),
+    since,
+  ]);
+  const jobs = new Map<number, RecipientKey[]>();
+  for (const { position, organization_id: organizationId, message_id: messageId, ordinal } of rows) {
+    const job = { organizationId, messageId, ordinal };
+    jobs.set(position - 1, [...(jobs.get(position - 1) ?? []), job]);
+  }
+  return jobs;
 }

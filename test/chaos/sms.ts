@@ -175,7 +175,9 @@ async function applyEverythingTold({ ask }: Installation): Promise<void> {
   let fewest = Infinity;
   let progressAtMs = performance.now();
   for (;;) {
-    const [events] = await ask<{ count: number }>('select count(*) as count from sms_events');
+    const [events] = await ask<{ count: number }>(
+      'select (select count(*) from sms_events) + (select count(*) from provider_events) as count',
+    );
     const count = events?.count ?? 0;
     if (count === 0) return;
     if (count < fewest) {
@@ -183,8 +185,10 @@ async function applyEverythingTold({ ask }: Installation): Promise<void> {
       progressAtMs = performance.now();
     }
     if (performance.now() - progressAtMs > standstillMsMax) return;
-    await ask(`update sms_events set due_at = now() where due_at > now() + interval '2 seconds'`);
-    await ask("select pg_notify('postillion_sms_events', '')");
+    for (const table of ['sms_events', 'provider_events']) {
+      await ask(`update ${table} set due_at = now() where due_at > now() + interval '2 seconds'`);
+      await ask(`select pg_notify('postillion_${table}', '')`);
+    }
     await delay(50);
   }
 }
@@ -416,6 +420,7 @@ const emptyQueries: Readonly<Record<string, string>> = {
       select organization_id, sum(used) as used from quota_usage where channel = 'sms' group by 1
     ) u using (organization_id)
     where m.segments is distinct from u.used`,
-  'told, and never applied': 'select kind, event, due_at, attempts from sms_events',
+  'came in, and never applied': 'select event, due_at, attempts from sms_events',
+  'reported, and never applied': 'select channel, report, due_at, attempts from provider_events',
   ...queueLeftovers,
 };

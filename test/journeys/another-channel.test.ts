@@ -63,7 +63,7 @@ function deliverAsBefore(): void {
     ...nobody,
     random: () => 0.5,
     channels: messageChannels,
-    deliveries: [{ channel: emailChannel, concurrency: 4, accountOf: null, begin }],
+    deliveries: [{ channel: emailChannel, concurrency: 4, accountOf: null, isReportedById: false, begin }],
   });
   stops.push(delivery.stop);
 }

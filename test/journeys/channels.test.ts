@@ -44,6 +44,7 @@ describeChannel('email keeps the contract of channels', () => ({
       ...installation,
       emailProvider: {
         name: 'the test',
+        isReportedById: false,
         concurrency: 4,
         handOff: async ({ reference, recipient: to, content, confirm }) => {
           const { text = '' } = await PostalMime.parse(Buffer.concat(content));
@@ -138,6 +139,7 @@ describeChannel('SMS keeps the contract of channels', () => ({
       ...installation,
       smsProvider: {
         name: 'the test',
+        isReportedById: true,
         concurrency: 4,
         handOff: async (handOff) =>
           // The test answers in the failures of texts.

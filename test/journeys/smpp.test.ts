@@ -199,7 +199,7 @@ describe('a text whose connection was cut before the answer', () => {
     await eventually(
       () => {
         clock.putForward(2_000);
-        return rowsOf<{ attempts: number }>(server, 'select attempts from sms_events');
+        return rowsOf<{ attempts: number }>(server, 'select attempts from provider_events');
       },
       ([event]) => (event?.attempts ?? 0) > 3,
     );

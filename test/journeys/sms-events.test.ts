@@ -3,8 +3,13 @@ import { afterEach, describe, expect, test } from 'vitest';
 import type { SmsReceipt } from '../../src/channels/sms/sms.ts';
 import { createSmsIntake, startSmsEvents } from '../../src/sms/sms.ts';
 import { keepProviderIds, uncertainId } from '../../src/messages/feedback/provider-ids.ts';
+import { startProviderEvents } from '../../src/messages/messages.ts';
+import { silentLog } from '../../src/platform/log.ts';
 import { unpreparedStatement } from '../../src/platform/postgres/database.ts';
+import type { RunningChore } from '../../src/platform/queue/chore.ts';
+import { createWaker } from '../../src/platform/queue/wake.ts';
 import { createIntake } from '../../src/roles/providers/sms.ts';
+import { messageChannels } from '../support/channels.ts';
 import { eventually, rowsOf } from '../support/email-journey.ts';
 import { createManualClock } from '../support/manual-clock.ts';
 import { createSender, startTestServer, type TestServer } from '../support/server.ts';
@@ -34,23 +39,42 @@ const delivered = {
   diagnostic: null,
 } as const;
 
+type ApplyTools = Parameters<typeof startSmsEvents>[0] & Parameters<typeof startProviderEvents>[0];
+
+/** Texts that came in, and receipts. */
 function apply(
   server: TestServer,
-  { answersKeywords = false, ...more }: Partial<Parameters<typeof startSmsEvents>[0]> = {},
-): ReturnType<typeof startSmsEvents> {
+  { answersKeywords = false, ...more }: Partial<ApplyTools> = {},
+): RunningChore {
   const nothing = () => undefined;
-  const chore = startSmsEvents({
+  const tools = {
     ...server.installation,
-    random: Math.random,
+    channels: messageChannels,
     answersKeywords,
     onCampaignProgress: nothing,
     onContactsChanged: nothing,
     onQueued: nothing,
+    onReported: createWaker(server.installation, 'provider_events'),
     ...more,
-  });
+  };
+  const chores = [startSmsEvents(tools), startProviderEvents(tools)];
+  const chore = {
+    wake: () => {
+      for (const { wake } of chores) wake();
+    },
+    stop: async () => {
+      await Promise.all(chores.map(({ stop }) => stop()));
+    },
+  };
   endings.push(chore.stop);
   return chore;
 }
+
+/** What was told and is not applied. */
+const everythingTold = `
+  select 'inbound' as kind, attempts from sms_events
+  union all
+  select 'receipt', attempts from provider_events`;
 
 /** A message of a campaign to so many numbers, of which receipts may be told. */
 async function insertTexts(server: TestServer, count: number): Promise<string> {
@@ -75,10 +99,10 @@ async function insertTexts(server: TestServer, count: number): Promise<string> {
 
 test('STOP does not wait behind the receipts of a campaign', async () => {
   const server = await arrange();
-  const { organizationId } = server;
+  const { organizationId, installation } = server;
   const receipts = 1_500;
   const messageId = await insertTexts(server, receipts);
-  const intake = createIntake(server.installation);
+  const intake = createIntake(installation);
   await Promise.all(
     Array.from({ length: receipts }, (_, ordinal) =>
       intake.takeReceipt({ ...delivered, reference: { organizationId, messageId, ordinal } }),
@@ -90,20 +114,99 @@ test('STOP does not wait behind the receipts of a campaign', async () => {
     senderName: '14155550100',
     text: 'STOP',
   });
-  apply(server);
+  const countDelivered = async () => {
+    const [row] = await rowsOf<{ count: number }>(
+      server,
+      `select count(*) from recipients where organization_id = $1 and status = 'delivered'`,
+      [organizationId],
+    );
+    return row!.count;
+  };
+  await installation.database.transaction(async (transaction) => {
+    await transaction.rows(unpreparedStatement('lock table recipients in share mode'));
+    apply(server);
+    await eventually(
+      () => rowsOf(server, 'select from suppressions where organization_id = $1', [organizationId]),
+      (suppressions) => suppressions.length === 1,
+    );
+    expect(await countDelivered()).toBe(0);
+  });
   await eventually(
-    () => rowsOf(server, 'select from sms_events'),
+    () => rowsOf(server, everythingTold),
     (events) => events.length === 0,
   );
-  const [row] = await rowsOf<{ delivered: number; is_first: boolean }>(
-    server,
-    `select count(*) as delivered,
-       min(r.status_at) >= (select created_at from suppressions where organization_id = $1) as is_first
-     from recipients r
-     where r.organization_id = $1 and r.status = 'delivered'`,
-    [server.organizationId],
+  expect(await countDelivered()).toBe(receipts);
+});
+
+test('receipts that the release before stored are applied once, whatever it had tried with them', async () => {
+  const server = await arrange();
+  const { organizationId, installation } = server;
+  const { organizationId: other } = await createSender(installation, 'other.example');
+  const mine = await insertTexts(server, 4);
+  const theirs = await insertTexts({ ...server, organizationId: other }, 1);
+  const storeAsBefore = (more: object, attempts = 0) =>
+    rowsOf(
+      server,
+      `insert into sms_events (id, kind, event, due_at, attempts)
+       values ($1, 'receipt', $2, now() + $3 * interval '1 hour', $3)`,
+      [installation.newId(), JSON.stringify({ ...delivered, ...more }), attempts],
+    );
+  const referenceTo = (messageId: string, ordinal: number, owner = organizationId) => ({
+    reference: { organizationId: owner, messageId, ordinal },
+  });
+  await storeAsBefore(referenceTo(mine, 0));
+  await storeAsBefore({
+    ...referenceTo(mine, 1),
+    status: 'undelivered',
+    failure: 'blocked',
+    diagnostic: 'No',
+  });
+  await storeAsBefore({ ...referenceTo(mine, 2), status: 'expired' });
+  await storeAsBefore(referenceTo(theirs, 0, other));
+  // Put off for hours, as its id is not known yet.
+  await storeAsBefore({ providerMessageId: 'of nobody' }, 7);
+  await rowsOf(server, 'alter table provider_events add constraint is_full check (false) not valid');
+  let failures = 0;
+  const log = { ...silentLog, warn: () => (failures += 1) };
+  const failing = apply(server, { log, appliedMax: 2 });
+  await eventually(
+    () => failures,
+    (count) => count > 0,
   );
-  expect(row).toEqual({ delivered: receipts, is_first: true });
+  await failing.stop();
+  expect(await rowsOf(server, 'select from sms_events')).toHaveLength(5);
+
+  await rowsOf(server, 'alter table provider_events drop constraint is_full');
+  let moves = 0;
+  const wake = createWaker(installation, 'provider_events');
+  const onReported = () => {
+    moves += 1;
+    wake();
+  };
+  apply(server, { appliedMax: 2, onReported });
+  await eventually(
+    () => moves,
+    (count) => count === 3,
+  );
+  const told = await eventually(
+    () => rowsOf(server, 'select channel, provider, attempts, due_at > now() as waits from provider_events'),
+    (events) => events.length === 1,
+  );
+  expect(told).toEqual([{ channel: 'sms', provider: null, attempts: 7, waits: true }]);
+  expect(
+    await rowsOf(
+      server,
+      `select status, failure_type, failure_class, diagnostic from recipients
+       where message_id = any ($1) order by organization_id = $2, ordinal`,
+      [[mine, theirs], organizationId],
+    ),
+  ).toEqual([
+    { status: 'delivered', failure_type: null, failure_class: null, diagnostic: null },
+    { status: 'delivered', failure_type: null, failure_class: null, diagnostic: null },
+    { status: 'bounced', failure_type: 'soft', failure_class: 'blocked', diagnostic: 'No' },
+    { status: 'failed', failure_type: 'soft', failure_class: 'expired', diagnostic: '' },
+    { status: 'sent', failure_type: null, failure_class: null, diagnostic: null },
+  ]);
 });
 
 test('seven receipts, one of which cannot be applied, and five texts are applied two at a time, each once', async () => {
@@ -122,12 +225,14 @@ test('seven receipts, one of which cannot be applied, and five texts are applied
     database: {
       ...database,
       rows: (statement, values) => {
-        if (statement.name === 'sms_events_insert')
+        if (statement.name === 'sms_events_insert' || statement.name === 'provider_events_insert')
           storedAtOnce = Math.max(storedAtOnce, (values?.[0] as string[]).length); // The ids.
         return database.rows(statement, values);
       },
     },
-    onTaken: () => undefined,
+    provider: 'sandbox',
+    onReported: () => undefined,
+    onCameIn: () => undefined,
     storedMax: itemsMax,
   });
   await Promise.all([
@@ -151,8 +256,8 @@ test('seven receipts, one of which cannot be applied, and five texts are applied
   // As a newer release might have written it: nothing can be made of it, nor of those that are taken with it.
   await rowsOf(
     server,
-    `update sms_events set event = '{"reference": {"organizationId": "none"}, "status": "delivered"}'
-     where id = (select id from sms_events where kind = 'receipt' order by id limit 1)`,
+    `update provider_events set report = '{"reference": {"organizationId": "none"}, "status": "delivered"}'
+     where id = (select id from provider_events order by id limit 1)`,
   );
   const clock = createManualClock(installation.clock.nowMs() + 60_000);
   apply(server, {
@@ -160,11 +265,9 @@ test('seven receipts, one of which cannot be applied, and five texts are applied
     appliedMax: itemsMax,
     database: { ...database, connectAlone: () => Promise.reject(new Error('nobody notifies')) },
   });
-  // It sleeps, and so does its next attempt at listening: without anybody's telling, all of them are applied.
-  await clock.whenWaiting(2);
-  expect(await rowsOf(server, 'select kind, attempts from sms_events')).toEqual([
-    { kind: 'receipt', attempts: 1 },
-  ]);
+  // Both sleep, and so do their next attempts at listening: without anybody's telling, all of them are applied.
+  await clock.whenWaiting(4);
+  expect(await rowsOf(server, everythingTold)).toEqual([{ kind: 'receipt', attempts: 1 }]);
   const counted = await rowsOf(
     server,
     `select organization_id, count(*) as delivered from recipients
@@ -189,18 +292,24 @@ test('seven receipts, one of which cannot be applied, and five texts are applied
 
 test('more events than memory is meant for are refused while the database is slow, and taken again after it', async () => {
   const server = await arrange();
-  const intake = createSmsIntake({ ...server.installation, onTaken: () => undefined, waitingMax: 2 });
+  const intake = createSmsIntake({
+    ...server.installation,
+    provider: 'sandbox',
+    onReported: () => undefined,
+    onCameIn: () => undefined,
+    waitingMax: 2,
+  });
   for (let round = 1; round <= 2; round += 1) {
     const takes: Promise<void>[] = [];
     await server.installation.database.transaction(async (transaction) => {
-      await transaction.rows(unpreparedStatement('lock table sms_events in share mode'));
+      await transaction.rows(unpreparedStatement('lock table provider_events in share mode'));
       for (let count = 1; count <= 2; count += 1) takes.push(intake.takeReceipt(delivered));
       await expect(intake.takeReceipt(delivered)).rejects.toThrow('too many events');
     });
     await Promise.all(takes);
   }
   await intake.takeReceipt(delivered);
-  expect(await rowsOf(server, 'select count(*) from sms_events')).toEqual([{ count: 5 }]);
+  expect(await rowsOf(server, 'select count(*) from provider_events')).toEqual([{ count: 5 }]);
 });
 
 test('STOP that is told to two nodes at once is answered once, and keeps neither from receipts', async () => {
@@ -225,12 +334,12 @@ test('STOP that is told to two nodes at once is answered once, and keeps neither
     await intake.takeReceipt({ ...delivered, providerMessageId: 'unknown' });
     apply(server, { answersKeywords: true });
     await eventually(
-      () => rowsOf(server, `select from sms_events where kind = 'receipt' and attempts > 0`),
+      () => rowsOf(server, 'select from provider_events where attempts > 0'),
       (lookedAt) => lookedAt.length === 1,
     );
   });
   await eventually(
-    () => rowsOf(server, `select from sms_events where kind = 'inbound'`),
+    () => rowsOf(server, 'select from sms_events'),
     (events) => events.length === 0,
   );
   const own = [server.organizationId];
@@ -258,7 +367,7 @@ test('STOP and START that wait together are obeyed in the order in which they ca
   await say(back, '14155550199', 'STOP');
   apply(server);
   await eventually(
-    () => rowsOf(server, 'select from sms_events'),
+    () => rowsOf(server, everythingTold),
     (events) => events.length === 0,
   );
   const stopped = await rowsOf(
@@ -290,7 +399,7 @@ test('an answer to a keyword is told to those who deliver, and counts towards th
   });
   chore.wake();
   await eventually(
-    () => rowsOf(server, 'select from sms_events'),
+    () => rowsOf(server, everythingTold),
     (events) => events.length === 0,
   );
   // After the commit it tells of it.
@@ -366,10 +475,10 @@ describe('a receipt', () => {
             connectAlone: () => Promise.reject(new Error('nobody notifies')),
           },
         });
-        // It sleeps, and so does its next attempt at listening.
-        await clock.whenWaiting(2);
+        // Both sleep, and so do their next attempts at listening.
+        await clock.whenWaiting(4);
         await chore.stop();
-        const left = await rowsOf<{ attempts: number }>(server, 'select attempts from sms_events');
+        const left = await rowsOf<{ attempts: number }>(server, everythingTold);
         return left.map(({ attempts }) => attempts);
       },
       areDelivered: async (...jobs: readonly RecipientKey[]) => {
@@ -411,7 +520,7 @@ describe('a receipt', () => {
       await take({ providerMessageId, to: ann });
       expect([providerMessageId, await look()]).toEqual([providerMessageId, [1]]);
       expect(await areDelivered(older, newer)).toEqual([false, false]);
-      await rowsOf(server, 'delete from sms_events');
+      await rowsOf(server, 'delete from provider_events');
 
       await take({ providerMessageId, to: bob });
       expect([providerMessageId, await look()]).toEqual([providerMessageId, []]);
@@ -446,7 +555,7 @@ describe('a receipt under an id that nobody knows', () => {
       to,
       senderName: 'Acme',
     });
-    await rowsOf(server, 'update sms_events set attempts = 3');
+    await rowsOf(server, 'update provider_events set attempts = 3');
   }
 
   const areUncertain = async (server: TestServer, messageIds: readonly string[]) => {
@@ -465,10 +574,10 @@ describe('a receipt under an id that nobody knows', () => {
     await addApprovedSender(server, 'Acme', other);
     const looksAgain = async (attempts: number) => {
       await eventually(
-        () => rowsOf<{ attempts: number }>(server, 'select attempts from sms_events'),
+        () => rowsOf<{ attempts: number }>(server, 'select attempts from provider_events'),
         (events) => events.length > 0 && events.every((event) => event.attempts === attempts),
       );
-      await rowsOf(server, 'delete from sms_events');
+      await rowsOf(server, 'delete from provider_events');
     };
     const [mine, theirs] = [await insertCutOff(server), await insertCutOff(server, other)];
     await takeReceipt(server, 'either-1');

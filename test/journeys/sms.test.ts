@@ -396,7 +396,7 @@ describe('a receipt', () => {
   test('that comes before its hand-off is known waits for it', async () => {
     await takeReceipt({ providerMessageId: 'early-1' });
     await eventually(
-      () => rowsOf<{ attempts: number }>(server, 'select attempts from sms_events'),
+      () => rowsOf<{ attempts: number }>(server, 'select attempts from provider_events'),
       ([event]) => (event?.attempts ?? 0) > 0,
     );
     const id = await sendSms(server, { to: '+15005550012' });

@@ -136,7 +136,7 @@ function statusForm(status: string, more: Readonly<Record<string, string>> = {})
 /** Everything that was told has been applied. */
 async function whenApplied(): Promise<void> {
   await eventually(
-    () => rowsOf(server, 'select from sms_events'),
+    () => rowsOf(server, 'select from sms_events union all select from provider_events'),
     (events) => events.length === 0,
   );
 }
@@ -350,14 +350,16 @@ describe('a text that comes in', () => {
       await call('/callbacks/twilio/inbound', stop),
       await call(path, statusForm('delivered')),
     ];
-    await rowsOf(server, 'alter table sms_events add constraint is_full check (false) not valid');
+    const tables = ['sms_events', 'provider_events'];
+    for (const table of tables)
+      await rowsOf(server, `alter table ${table} add constraint is_full check (false) not valid`);
     try {
       expect(await told()).toEqual([
         [503, ''],
         [503, ''],
       ]);
     } finally {
-      await rowsOf(server, 'alter table sms_events drop constraint is_full');
+      for (const table of tables) await rowsOf(server, `alter table ${table} drop constraint is_full`);
     }
     expect(await told()).toEqual([
       [204, ''],

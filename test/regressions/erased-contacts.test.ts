@@ -103,7 +103,11 @@ test('of a contact who was written to in every way nothing readable is left afte
     text: 'STOP',
   });
   await eventually(
-    () => rowsOf(server, `select from sms_events union all select from delivery_queue`),
+    () =>
+      rowsOf(
+        server,
+        `select from sms_events union all select from provider_events union all select from delivery_queue`,
+      ),
     (rows) => rows.length === 0,
   );
   // It is there before, or nothing would be shown by its absence.
@@ -181,7 +185,11 @@ async function sendToBoth(list: string, name: string): Promise<void> {
   });
   await sendCampaign('sms', { ...content, from: '+14155550100', body: 'Hello {{first_name}}' });
   await eventually(
-    () => rowsOf(server, `select from sms_events union all select from delivery_queue`),
+    () =>
+      rowsOf(
+        server,
+        `select from sms_events union all select from provider_events union all select from delivery_queue`,
+      ),
     (rows) => rows.length === 0,
   );
 }

@@ -190,8 +190,14 @@ test('of what waits, only what a clock that was ahead put off is brought forward
   );
   await rowsOf(
     server,
-    `insert into sms_events (id, kind, event, due_at)
-     select gen_random_uuid(), 'receipt', '{}', now() + pause from unnest(array[interval '6 hours', '5 months']) as pause`,
+    `with texts as (
+       insert into sms_events (id, kind, event, due_at)
+       select gen_random_uuid(), 'inbound', '{}', now() + pause from unnest(array[interval '6 hours', '5 months']) as pause
+     )
+     insert into provider_events (id, channel, report, due_at)
+     select gen_random_uuid(), channel, '{}', now() + pause
+     from unnest(array['email', 'sms']) as channel
+     cross join unnest(array[interval '6 hours', '5 months']) as pause`,
   );
   await bringForward(server.installation);
   const waiting = await rowsOf(
@@ -199,14 +205,18 @@ test('of what waits, only what a clock that was ahead put off is brought forward
     `select count(*) filter (where due_at <= clock_timestamp() and accepted_at <= clock_timestamp()) as due,
        count(*) filter (where due_at > clock_timestamp() and claimed_by is null) as deferred,
        count(claimed_by) as claimed,
-       (select count(*) from sms_events where due_at <= clock_timestamp()) as told,
-       (select count(*) from sms_events) as events
+       (select count(*) from sms_events where due_at <= clock_timestamp()) as texts_due,
+       (select count(*) from sms_events) as texts,
+       (select count(*) from provider_events where due_at <= clock_timestamp()) as reports_due,
+       (select count(*) from provider_events) as reports
      from delivery_queue`,
   );
-  expect(waiting).toEqual([{ due: 2 * 3003, deferred: 2 * 7, claimed: 2 * 5, told: 1, events: 2 }]);
+  expect(waiting).toEqual([
+    { due: 2 * 3003, deferred: 2 * 7, claimed: 2 * 5, texts_due: 1, texts: 2, reports_due: 2, reports: 4 },
+  ]);
 });
 
-test('five jobs and five events of texts are brought forward two at a time, of whatever organization', async () => {
+test('five jobs, five texts that came in and five reports are brought forward two at a time, of whatever organization', async () => {
   const world = await startWorld(systemClock);
   const server = await startServer(world, false);
   await rowsOf(
@@ -218,11 +228,15 @@ test('five jobs and five events of texts are brought forward two at a time, of w
   );
   await rowsOf(
     server,
-    `insert into sms_events (id, kind, event, due_at)
-     select gen_random_uuid(), 'receipt', '{}', now() + interval '5 months' from generate_series(1, 5)`,
+    `with texts as (
+       insert into sms_events (id, kind, event, due_at)
+       select gen_random_uuid(), 'inbound', '{}', now() + interval '5 months' from generate_series(1, 5)
+     )
+     insert into provider_events (id, channel, report, due_at)
+     select gen_random_uuid(), 'email', '{}', now() + interval '5 months' from generate_series(1, 5)`,
   );
   await bringForward({ ...server.installation, rowsMax: 2 });
-  for (const table of ['delivery_queue', 'sms_events'])
+  for (const table of ['delivery_queue', 'sms_events', 'provider_events'])
     expect(await rowsOf(server, `select from ${table} where due_at > clock_timestamp()`)).toEqual([]);
 });
 

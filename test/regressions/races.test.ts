@@ -240,6 +240,7 @@ async function settle(database: Database, jobs: readonly Job[]): Promise<void> {
     {
       ...server.installation,
       channels: messageChannels,
+      deliveries: [],
       database,
       random: () => 0.5,
       onCampaignProgress: () => undefined,

@@ -92,6 +92,14 @@ const planted: readonly { what: string; rows: string[]; found: string[] }[] = [
     ],
     found: ['sms_events.event'],
   },
+  {
+    what: 'a report',
+    rows: [
+      ...erase,
+      `insert into provider_events (id, channel, report, due_at) values ('${message}', 'email', '{"to": "ada@example.com"}', now())`,
+    ],
+    found: ['provider_events.report'],
+  },
   { what: 'a longer number', rows: [...erase, insertRecipient('+49151123456789')], found: [] },
   { what: 'a longer address', rows: [...erase, insertRecipient('xada@example.com')], found: [] },
   {

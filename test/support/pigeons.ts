@@ -63,15 +63,15 @@ export function createPigeons(): Pigeons {
     },
     policyOf: ({ isCampaign }) => ({
       acceptedStatus: 'sent',
-      refusals: {
-        hawk: { status: 'bounced', type: 'hard' },
-        storm: { status: 'failed', type: 'soft' },
-      },
       retryWindowMs: 48 * 60 * 60_000,
       givenUpFor: 'winter',
       repeatsAmbiguous: !isCampaign,
     }),
-    isReportedById: false,
+    refusals: {
+      hawk: { status: 'bounced', type: 'hard' },
+      storm: { status: 'failed', type: 'soft' },
+    },
+    reports: { isSameAddress: (address, reported) => address === reported, findCutOff: null },
     judgement: { failureClasses: ['hawk'], isSimulated: () => false },
     // Hawks are remembered where the contact is.
     keepFindings: async (transaction, findings) => {
@@ -201,6 +201,7 @@ export function createPigeons(): Pigeons {
       channel,
       concurrency: 4,
       accountOf: ({ organizationId }) => organizationId,
+      isReportedById: false,
       begin: () => ({
         prepare: () => Promise.resolve(),
         handOff: async (job, { confirm }) => {

@@ -35,7 +35,7 @@ export {
   type UnfitCopy,
 } from './mime.ts';
 export { insertPreviewText } from './preview-text.ts';
-export type { EmailHandOff, EmailProvider } from './provider.ts';
+export type { EmailHandOff, EmailIntake, EmailProvider, EmailReport } from './provider.ts';
 export { findMxRoute, type MxRoute } from './mx-route.ts';
 export { makeTextPart } from './text-part.ts';
 export {

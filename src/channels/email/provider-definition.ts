@@ -1,12 +1,15 @@
 import type { Clock } from '../../platform/clock.ts';
 import type { Resolver } from '../../platform/dns/dns.ts';
+import type { Log } from '../../platform/log.ts';
+import type { CallbackTools } from '../provider-callbacks.ts';
 import type { ProviderDefinition, ProviderSettings } from '../provider-definition.ts';
-import type { EmailProvider } from './provider.ts';
+import type { EmailIntake, EmailProvider, EmailReport } from './provider.ts';
 import type { SandboxTools } from './providers/sandbox/sandbox.ts';
 
 /** What the installation lends its provider of email. */
-export type EmailProviderTools = {
+export type EmailProviderTools = CallbackTools & {
   clock: Clock;
+  log: Log;
   /** From 0 up to 1. */
   random: () => number;
   resolver: Resolver;
@@ -14,13 +17,16 @@ export type EmailProviderTools = {
   openResolver: () => Resolver;
   /** This machine's name, to say in EHLO. */
   heloName: string;
+  /** Where what it tells over its own connections goes. */
+  intake: EmailIntake;
   inbox: SandboxTools;
 };
 
 export type EmailProviderDefinition<Settings extends ProviderSettings> = ProviderDefinition<
   Settings,
   EmailProviderTools,
-  EmailProvider
+  EmailProvider,
+  EmailReport
 > & {
   /**
    * Whether mail goes straight to the recipients' servers. The doctor looks at what these ask of a stranger then, and
@@ -29,7 +35,7 @@ export type EmailProviderDefinition<Settings extends ProviderSettings> = Provide
   isDirect: boolean;
 };
 
-/** Infers the names of the settings, so that `create` gets their values by them. */
+/** Infers the names of the settings, so that `create` and `callbacks` get their values by them. */
 export function defineEmailProvider<const Settings extends ProviderSettings>(
   definition: EmailProviderDefinition<Settings>,
 ): EmailProviderDefinition<Settings> {

@@ -1,4 +1,5 @@
-import type { RecipientKey, SendOutcome } from '../outcome.ts';
+import type { FailureClass, RecipientKey, SendOutcome } from '../outcome.ts';
+import type { ProviderReport, ReportedStatus } from '../report.ts';
 
 /** One message for one recipient, ready to leave. */
 export type EmailHandOff = {
@@ -24,6 +25,8 @@ export type EmailProvider = {
   name: string;
   /** How many hand-offs it can usefully have under way at once. */
   concurrency: number;
+  /** Whether it reports later under the `providerMessageId` of what it has accepted. */
+  isReportedById: boolean;
   /** Never rejects for anything that the remote side does; rejects only with the error of `confirm` or an abort. */
   handOff: (handOff: EmailHandOff) => Promise<SendOutcome>;
   /** Whether the provider can be reached at all; used by `doctor` and by the breaker's probe. Null means yes. */
@@ -31,3 +34,16 @@ export type EmailProvider = {
   /** Lets what is under way end, then closes every connection. */
   close: () => Promise<void>;
 };
+
+/**
+ * What a provider reports of an email after its hand-off. Of an address that it calls invalid for good without saying
+ * why, the reason is `mailbox_not_found`: the reason decides whether the address is suppressed. Without any, the message
+ * has failed, and nothing is said of the address.
+ */
+export type EmailReport = ProviderReport<ReportedStatus, FailureClass>;
+
+/**
+ * Where what a provider reports goes. Resolves once it is stored: only then is it acknowledged, so that the provider
+ * reports it again if nobody has it. Rejects if it cannot be stored.
+ */
+export type EmailIntake = { takeReport: (report: EmailReport) => Promise<void> };

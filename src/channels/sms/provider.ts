@@ -1,4 +1,5 @@
 import type { RecipientKey, SendOutcome } from '../outcome.ts';
+import type { ProviderReport } from '../report.ts';
 
 /** Why a text was refused or did not arrive: what users read in `error.code`. */
 export const smsFailures = [
@@ -56,6 +57,8 @@ export type SmsProvider = {
   name: string;
   /** How many hand-offs it can usefully have under way at once. */
   concurrency: number;
+  /** Whether it reports later under the `providerMessageId` of what it has accepted. */
+  isReportedById: boolean;
   /** Never rejects for anything that the remote side does; rejects only with the error of `confirm` or an abort. */
   handOff: (handOff: SmsHandOff) => Promise<SendOutcome<SmsFailure>>;
   /** Whether it answers STOP, START and HELP by itself. */
@@ -66,21 +69,11 @@ export type SmsProvider = {
   close: () => Promise<void>;
 };
 
-/** What a provider tells of a text after its hand-off. */
-export type SmsReceipt = {
-  providerMessageId: string | null;
-  /** Where the provider gives back what it was given; it settles hand-offs, too, whose answer was lost. */
-  reference: RecipientKey | null;
-  /** Whom the text was for, in E.164, and the name of its sender: known where nothing else is. */
-  to: string | null;
-  senderName: string | null;
-  /** `sent` is no end: the carrier has it. */
-  status: 'sent' | 'delivered' | 'undelivered' | 'failed' | 'expired';
-  /** Null where it is on its way or has arrived. */
-  failure: SmsFailure | null;
-  /** The provider's own code and words: at most 500 characters, no control characters. */
-  diagnostic: string | null;
-};
+/** What a provider tells of a text after its hand-off. Numbers are in E.164. */
+export type SmsReceipt = ProviderReport<
+  'sent' | 'delivered' | 'undelivered' | 'failed' | 'expired',
+  SmsFailure
+>;
 
 /** A text that somebody sent to one of our senders. */
 export type InboundSms = {

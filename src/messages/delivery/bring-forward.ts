@@ -1,3 +1,4 @@
+import { channels } from '../../channels/channel.ts';
 import { dateOf, type Clock } from '../../platform/clock.ts';
 import { type Database, type Transaction, unpreparedStatement } from '../../platform/postgres/database.ts';
 import { hasKeyOf } from '../../platform/postgres/lookup.ts';
@@ -40,11 +41,18 @@ export async function bringForward({
     acceptedLatest: dateOf(nowMs + aheadMsMax),
   };
   const hasJobs = await bringJobsForward(database, times, rowsMax);
+  const limits = [times.at, times.dueLatest, rowsMax];
+  await repeat(rowsMax, () => database.rows(providerEventsForward, [...limits, channels]));
+  await repeat(rowsMax, () => database.rows(smsEventsForward, limits));
+  if (hasJobs) await wakeOnce(database, 'deliveries');
+}
+
+/** As long as it fills a batch. Ends, since a row that was brought forward is not found again. */
+async function repeat(rowsMax: number, bringBatch: () => Promise<readonly unknown[]>): Promise<void> {
   for (let statements = 0; statements < statementsMax; statements += 1) {
-    const { length } = await database.rows(smsEventsForward, [times.at, times.dueLatest, rowsMax]);
+    const { length } = await bringBatch();
     if (length < rowsMax) break;
   }
-  if (hasJobs) await wakeOnce(database, 'deliveries');
 }
 
 /** Jobs later than `dueLatest` or `acceptedLatest` were dated while the clock was ahead, and are made due at `at`. */
@@ -126,12 +134,29 @@ const jobsForward = unpreparedStatement(
    where ${hasKeyOf('q', 'ahead', ['message_id', 'ordinal'])} and num_nulls(q.claimed_by, q.set_aside_at) = 2`,
 );
 
-/** Uses the index sms_events_due. Repeating it ends, since a row that was brought forward is not found again. */
+/** Also on channels that only newer nodes know. Uses the index provider_events_due. */
+const providerEventsForward = unpreparedStatement<{ is_forward: boolean }>(
+  `with ahead as (
+     select e.id
+     from unnest($4::text[]) as known (channel)
+     join provider_events e using (channel)
+     where e.due_at > $2
+     limit $3
+     for update of e skip locked
+   )
+   update provider_events e
+   set due_at = $1
+   from ahead
+   where e.id = ahead.id
+   returning true as is_forward`,
+);
+
+/** Uses the index sms_events_due. */
 const smsEventsForward = unpreparedStatement<{ is_forward: boolean }>(
   `with ahead as (
      select id
      from sms_events
-     where kind in ('inbound', 'receipt') and due_at > $2
+     where kind = 'inbound' and due_at > $2
      limit $3
      for update skip locked
    )

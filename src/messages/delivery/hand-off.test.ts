@@ -176,6 +176,7 @@ function openSession(
         channel,
         concurrency: 4,
         accountOf,
+        isReportedById: false,
         begin: () => ({
           prepare: () => Promise.resolve(),
           handOff: (job, permit) => {

@@ -34,7 +34,7 @@ import { type Settled, writeUntilSettled, type WriterTools } from './settlement-
 import { findObjections, type Objection } from './unwanted.ts';
 import type { Settlement } from './settlement-store.ts';
 
-export type HandOffTools = WriterTools & {
+export type HandOffTools = Omit<WriterTools, 'deliveries'> & {
   deliveries: readonly ChannelDelivery[];
   /** The content of messages in memory at once; a larger message waits until it is the only one. */
   contentBytesMax?: number;

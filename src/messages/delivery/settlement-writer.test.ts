@@ -126,6 +126,10 @@ function toolsWith(connections: Database): WriterTools & FeedbackTools {
   return {
     database: connections,
     channels: messageChannels,
+    deliveries: [
+      { channel: emailChannel, isReportedById: false },
+      { channel: smsChannel, isReportedById: true },
+    ],
     clock: systemClock,
     log: silentLog,
     newId,

@@ -9,7 +9,7 @@ import {
   type Transaction,
 } from '../../platform/postgres/database.ts';
 import { type Lease, LeftToOthersError } from '../../platform/queue/lease.ts';
-import type { Job, MessageChannel, MessageChannels, MessageFacts } from '../channel.ts';
+import type { ChannelDelivery, Job, MessageChannel, MessageChannels, MessageFacts } from '../channel.ts';
 import type { FeedbackListeners } from '../feedback/feedback.ts';
 import { keepProviderIds, type ProviderId, uncertainId } from '../feedback/provider-ids.ts';
 import { changeRecipients, type RecipientTools } from '../recipients/recipients.ts';
@@ -27,6 +27,7 @@ export type WriterTools = SuppressionTools &
   RecipientTools & {
     database: Database;
     channels: MessageChannels;
+    deliveries: readonly Pick<ChannelDelivery, 'channel' | 'isReportedById'>[];
     log: Log;
     random: () => number;
     /** Smaller in tests. */
@@ -108,9 +109,9 @@ async function writeSettlements(tools: WriterTools, epoch: number, items: readon
       at,
       holds: {
         // Reports of a provider may be applied at the same moment. They lock messages before they write recipients.
-        messages: messagesWith(({ isShared }, { channel }) => isShared || channel.isReportedById),
+        messages: messagesWith(({ isShared }, { channel }) => isShared || isReportedById(tools, channel)),
         // Reports come within milliseconds, and change the same recipients of a campaign at the same time.
-        recipients: settlements.map(({ job }) => job).filter(({ channel }) => channel.isReportedById),
+        recipients: settlements.map(({ job }) => job).filter(({ channel }) => isReportedById(tools, channel)),
       },
       write: () => settleJobs(transaction, settlements, { epoch, at }),
       channelOf,
@@ -165,9 +166,15 @@ function keepFindings(
 
 function listProviderIds(tools: WriterTools, settlement: Settlement): ProviderId[] {
   const { job, isAmbiguous } = settlement;
-  if (!job.channel.isReportedById) return [];
-  const id = isAmbiguous ? uncertainId(tools.secrets, job.addressKey) : settlement.providerMessageId;
+  if (!isReportedById(tools, job.channel)) return [];
+  const isFound = job.channel.reports.findCutOff !== null;
+  const uncertain = isFound ? uncertainId(tools.secrets, job.addressKey) : null;
+  const id = isAmbiguous ? uncertain : settlement.providerMessageId;
   return id === null ? [] : [{ job, channel: job.channel.name, providerMessageId: id }];
+}
+
+function isReportedById({ deliveries }: WriterTools, { name }: MessageChannel): boolean {
+  return deliveries.some((delivery) => delivery.isReportedById && delivery.channel.name === name);
 }
 
 function channelOfJob(jobs: ReadonlyMap<string, Job>, recipient: RecipientKey): MessageChannel {

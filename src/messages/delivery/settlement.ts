@@ -1,5 +1,5 @@
 import type { RemoteReply, SendOutcome } from '../../channels/outcome.ts';
-import type { DeliveryPolicy, Job, Refusal } from '../channel.ts';
+import type { Job, MessageChannel, Refusal } from '../channel.ts';
 import { dueAfterMs, nextPauseMs } from './retry.ts';
 import type { DropReason } from '../schema.ts';
 import type { Objection } from './unwanted.ts';
@@ -33,7 +33,7 @@ export function settleOutcome(
         wasHandedOff: true,
       };
     case 'rejected': {
-      const { status, type } = refusalFor(policy, outcome.reason);
+      const { status, type } = refusalFor(job.channel, outcome.reason);
       return {
         ...untouched(job),
         status,
@@ -106,7 +106,7 @@ function failureOfGivingUp(job: Job, reason: string, reply: RemoteReply): Failur
 }
 
 /** A reason that the channel does not know says nothing about the address. */
-function refusalFor({ refusals }: DeliveryPolicy, reason: string): Refusal {
+function refusalFor({ refusals }: MessageChannel, reason: string): Refusal {
   return refusals[reason] ?? { status: 'failed', type: 'soft' };
 }
 

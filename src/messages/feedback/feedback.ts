@@ -70,7 +70,7 @@ export async function applyReportsWithin(
     organizationIds: [...new Set(recipients.map(({ organizationId }) => organizationId))],
     holds: {
       messages: uniqueMessages(recipients),
-      recipients: channel.isReportedById ? recipients : [],
+      recipients,
     },
     write: () => raiseStatuses(transaction, strongest, at),
     channelOf: () => channel,

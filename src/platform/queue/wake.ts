@@ -9,6 +9,7 @@ export const wakeTopics = [
   'deliveries',
   'domains',
   'erasures',
+  'provider_events',
   'secret_keys',
   'segments',
   'sms_events',

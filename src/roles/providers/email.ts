@@ -1,25 +1,31 @@
 import { hostname } from 'node:os';
-import type { EmailProvider } from '../../channels/email/email.ts';
+import type { EmailIntake, EmailProvider } from '../../channels/email/email.ts';
 import type { EmailProviderTools } from '../../channels/email/provider-definition.ts';
 import { emailProviders } from '../../channels/email/providers/registry.ts';
-import { emailChannel } from '../../email/email.ts';
+import { createEmailIntake, emailChannel } from '../../email/email.ts';
 import type { Installation } from '../../installation/installation.ts';
-import { applyReports, type FeedbackListeners } from '../../messages/messages.ts';
+import { applyReports, createReportIntake, type FeedbackListeners } from '../../messages/messages.ts';
 import { createResolver } from '../../platform/dns/dns.ts';
+import type { WebPage } from '../../platform/http/route.ts';
+import { createWaker } from '../../platform/queue/wake.ts';
 import { keepMessage } from '../../sandbox/sandbox.ts';
+import { callbackPages, callbackToolsOf } from './callbacks.ts';
 
 /** The provider of email that the settings choose. Throws, in words for the operator, where it cannot be made. */
 export function createEmailProvider(
   installation: Installation,
   feedback: FeedbackListeners = { onCampaignProgress: () => undefined, onContactsChanged: () => undefined },
 ): Promise<EmailProvider> {
-  const { config, clock, random, resolver } = installation;
+  const { config, clock, log, random, resolver } = installation;
   const tools = {
+    ...callbackToolsOf(installation, config.emailProvider),
     clock,
+    log,
     random,
     resolver,
     openResolver: () => createResolver({ servers: config.dnsServers, clock }),
     heloName: config.mailHost ?? hostname(),
+    intake: createIntake(installation),
     inbox: {
       keep: ({ reference, ...kept }) =>
         keepMessage(installation, { ...kept, ...reference, channel: 'email' }),
@@ -30,4 +36,20 @@ export function createEmailProvider(
     },
   } satisfies EmailProviderTools;
   return emailProviders[config.emailProvider].create(tools, config.providerSettings);
+}
+
+function createIntake(installation: Installation): EmailIntake {
+  const onTaken = createWaker(installation, 'provider_events');
+  return createEmailIntake(
+    createReportIntake({ ...installation, onTaken }),
+    installation.config.emailProvider,
+  );
+}
+
+/** What the provider in use tells by requests to this installation. */
+export async function emailCallbacks(installation: Installation): Promise<WebPage[]> {
+  const { emailProvider: name, providerSettings } = installation.config;
+  const callbacks = await emailProviders[name].callbacks?.(providerSettings);
+  if (callbacks === undefined) return [];
+  return callbackPages(installation, { name, callbacks, take: createIntake(installation).takeReport });
 }

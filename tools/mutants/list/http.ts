@@ -27,6 +27,22 @@ export const http: readonly Mutant[] = [
     harm: 'a server that is to stop waits for idle connections',
   },
   {
+    file: 'src/platform/http/server.ts',
+    from: '        posted.release();\n',
+    to: '',
+    tests: ['test/journeys/reported-email.test.ts'],
+    named: 'a body holds its room until it is stored',
+    harm: 'large reports of a provider take the room of bodies for good',
+  },
+  {
+    file: 'src/platform/http/server.ts',
+    from: '  if (rawBytesMax !== undefined) return',
+    to: '  if (rawBytesMax !== undefined) release();\n  if (rawBytesMax !== undefined) return',
+    tests: ['test/journeys/reported-email.test.ts'],
+    named: 'a body holds its room until it is stored',
+    harm: 'large reports that wait for the database fill the memory',
+  },
+  {
     file: 'src/platform/http/body-reader.ts',
     from: 'if (body.length() + chunk.length > tools.bytesMax) finish(tooLarge(tools.bytesMax));\n      else if',
     to: 'if',

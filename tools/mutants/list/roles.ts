@@ -99,6 +99,14 @@ export const roles: readonly Mutant[] = [
     harm: 'anybody says that a text was delivered',
   },
   {
+    file: 'src/roles/providers/callbacks.ts',
+    from: '    return respond(400);',
+    to: '    return respond(204);',
+    tests: ['test/journeys/reported-email.test.ts'],
+    named: 'is reported on by the provider alone',
+    harm: 'reports in a format that cannot be read are acknowledged, and nobody sees it',
+  },
+  {
     file: 'src/installation/database-problem.ts',
     from: 'if (major >= serverVersionMin) return;',
     to: 'if (major > 0) return;',

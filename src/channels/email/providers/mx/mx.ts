@@ -76,6 +76,7 @@ export function createMxProvider(options: MxProviderOptions): EmailProvider {
   let isClosing = false;
   return {
     name: 'mx',
+    isReportedById: false,
     concurrency: placesMax,
     handOff: async (handOff) => {
       if (handOff.signal.aborted) throw abortReason(handOff.signal);

@@ -49,6 +49,7 @@ export function createSandboxProvider(tools: SandboxTools): EmailProvider {
   };
   return {
     name: 'sandbox',
+    isReportedById: false,
     concurrency: handOffsMax,
     handOff: async (handOff) => {
       handOff.signal.throwIfAborted();

@@ -42,6 +42,7 @@ export function createSmtpProvider(options: SmtpProviderOptions): EmailProvider 
   return {
     name: 'smtp',
     // One under way and one announced behind it on each connection.
+    isReportedById: false,
     concurrency: 2 * target.connectionsMax,
     handOff: async (handOff) => {
       if (handOff.signal.aborted) throw abortReason(handOff.signal);

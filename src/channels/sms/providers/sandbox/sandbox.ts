@@ -86,6 +86,7 @@ export function createSandboxSmsProvider(tools: SandboxSmsTools): SmsProvider {
   return {
     name: 'sandbox',
     answersKeywords: false,
+    isReportedById: true,
     concurrency: handOffsMax,
     handOff: async (handOff) => {
       handOff.signal.throwIfAborted();

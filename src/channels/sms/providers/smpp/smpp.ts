@@ -189,6 +189,7 @@ export function createSmppProvider(options: SmppProviderOptions): SmsProvider {
   return {
     name: 'smpp',
     answersKeywords: false,
+    isReportedById: true,
     concurrency:
       target.perSecondMax === null ? places : Math.min(places, secondsInHand * target.perSecondMax),
     handOff: async (handOff) => {

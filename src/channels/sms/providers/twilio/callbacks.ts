@@ -1,7 +1,8 @@
 import { createHmac, timingSafeEqual } from 'node:crypto';
 import { sanitiseDiagnostic } from '../../../diagnostic.ts';
 import type { InboundSms, SmsReceipt } from '../../provider.ts';
-import type { SmsCallback, SmsCallbackRequest } from '../../provider-definition.ts';
+import type { FormCallbackRequest, ProviderCallback } from '../../../provider-callbacks.ts';
+import type { ToldOfSms } from '../../provider-definition.ts';
 import { failureOf } from './failures.ts';
 import { messageSidPattern } from './outcomes.ts';
 
@@ -17,8 +18,8 @@ export const statusPath = 'status/';
 const formBytesMax = 32_768;
 
 /** Where Twilio tells what became of texts, and of texts that came in. Nothing is believed without its signature. */
-export function twilioCallbacks(authToken: string): readonly SmsCallback[] {
-  const isSigned = ({ url, form, header }: SmsCallbackRequest) =>
+export function twilioCallbacks(authToken: string): readonly ProviderCallback<ToldOfSms>[] {
+  const isSigned = ({ url, form, header }: FormCallbackRequest) =>
     verifyTwilioSignature(authToken, url, form, header('x-twilio-signature'));
   return [
     {

@@ -50,6 +50,7 @@ export function createTwilioProvider(options: TwilioProviderOptions): SmsProvide
     name: 'twilio',
     // It keeps a list of its own of who wants no more texts (error 21610), and tells of the keywords all the same.
     answersKeywords: true,
+    isReportedById: true,
     concurrency: connectionsMax,
     handOff: async (handOff) => {
       handOff.signal.throwIfAborted();

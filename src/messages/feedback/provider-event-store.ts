@@ -1,0 +1,87 @@
+import type { SendingChannel } from '../../channels/channel.ts';
+import type { ProviderReport } from '../../channels/report.ts';
+import { type Connection, statement } from '../../platform/postgres/database.ts';
+
+/** A report that is not applied yet. */
+export type ProviderEvent = {
+  id: string;
+  channel: SendingChannel;
+  /** By its name in the registry; null where a release before this one has taken the report. */
+  provider: string | null;
+  report: ProviderReport;
+  attempts: number;
+};
+
+export type DueProviderEvent = ProviderEvent & { dueAt: Date };
+
+const insertAll = statement(
+  'provider_events_insert',
+  `insert into provider_events (id, channel, provider, report, due_at, attempts)
+   select id, channel, provider, report::json, due_at, attempts
+   from unnest($1::uuid[], $2::text[], $3::text[], $4::text[], $5::timestamptz[], $6::smallint[])
+     as told (id, channel, provider, report, due_at, attempts)`,
+);
+
+export async function insertProviderEvents(
+  connection: Connection,
+  events: readonly DueProviderEvent[],
+): Promise<void> {
+  if (events.length === 0) return;
+  await connection.rows(insertAll, [
+    events.map(({ id }) => id),
+    events.map(({ channel }) => channel),
+    events.map(({ provider }) => provider),
+    events.map(({ report }) => JSON.stringify(report)),
+    events.map(({ dueAt }) => dueAt),
+    events.map(({ attempts }) => attempts),
+  ]);
+}
+
+/** Other nodes take others at the same time. */
+const takeAll = statement<ProviderEvent>(
+  'provider_events_take',
+  `with due as (
+     select id
+     from provider_events
+     where channel = $3 and due_at <= $1
+     order by due_at, id
+     limit $2
+     for update skip locked
+   ), taken as (
+     delete from provider_events e
+     using due
+     where e.id = due.id
+     returning e.*
+   )
+   select id, channel, provider, report, attempts from taken order by id`,
+);
+
+/** Takes due events of a channel. Those that are not applied must be put back. */
+export async function takeDueProviderEvents(
+  connection: Connection,
+  channel: SendingChannel,
+  at: Date,
+  eventsMax: number,
+): Promise<ProviderEvent[]> {
+  return connection.rows(takeAll, [at, eventsMax, channel]);
+}
+
+const selectNext = statement<{ due_at: Date }>(
+  'provider_events_next',
+  `select due_at
+   from unnest($1::text[]) as known (channel)
+   cross join lateral (
+     select due_at from provider_events e where e.channel = known.channel order by due_at limit 1
+   ) first
+   order by due_at
+   limit 1`,
+);
+
+/** When the next event of these channels is due. Newer nodes may store events of others. */
+export async function findNextProviderEventAt(
+  connection: Connection,
+  channels: readonly SendingChannel[],
+): Promise<Date | null> {
+  const [row] = await connection.rows(selectNext, [channels]);
+  return row?.due_at ?? null;
+}

@@ -1,0 +1,104 @@
+import type { RecipientKey } from '../../channels/outcome.ts';
+import type {
+  CallbackReading,
+  CallbackRequest,
+  CallbackTools,
+  ProviderCallback,
+  ProviderCallbacks,
+} from '../../channels/provider-callbacks.ts';
+import { type Installation, publicUrlOf } from '../../installation/installation.ts';
+import { readReportToken, writeReportToken } from '../../messages/messages.ts';
+import { respondPart } from '../../platform/http/page-response.ts';
+import type { PageRequest, PageResponse, WebPage } from '../../platform/http/route.ts';
+
+/** A provider that is in use, and what is done with what it tells. */
+export type CallbackSource<Told> = {
+  /** In the registry. */
+  name: string;
+  callbacks: ProviderCallbacks<Told>;
+  /** Resolves when it is stored; rejects if it cannot be. */
+  take: (told: Told) => Promise<void>;
+};
+
+/** What a provider of that name is lent so that its reports find their way here. */
+export function callbackToolsOf({ config, secrets }: Installation, name: string): CallbackTools {
+  const writeToken = (reference: RecipientKey) => writeReportToken(secrets, reference);
+  return {
+    writeToken,
+    callbackUrl: (path, reference) =>
+      `${publicUrlOf(config)}${callbackPath(name, path)}${writeToken(reference)}`,
+  };
+}
+
+/** The pages to which a provider posts what it has to tell. */
+export function callbackPages<Told>(installation: Installation, source: CallbackSource<Told>): WebPage[] {
+  return source.callbacks.list.map((callback) => callbackPage(installation, source, callback));
+}
+
+function callbackPage<Told>(
+  installation: Installation,
+  source: CallbackSource<Told>,
+  callback: ProviderCallback<Told>,
+): WebPage {
+  const page = { method: 'POST', path: callbackPath(source.name, callback.path) } as const;
+  const respondTo = (request: PageRequest, read: (common: CallbackRequest) => CallbackReading<Told>) =>
+    takeTold(
+      installation,
+      source,
+      read(toCallbackRequest(installation, source.name, callback.path, request)),
+    );
+  if (callback.formBytesMax !== undefined) {
+    const { formBytesMax, read } = callback;
+    const handle = (request: PageRequest) =>
+      respondTo(request, (common) => read({ ...common, form: request.form }));
+    return { ...page, formBytesMax, handle };
+  }
+  const { rawBytesMax, read } = callback;
+  const handle = (request: PageRequest) =>
+    respondTo(request, (common) => read({ ...common, body: request.body }));
+  return { ...page, rawBytesMax, handle };
+}
+
+function toCallbackRequest(
+  { config, secrets }: Installation,
+  name: string,
+  path: string,
+  { params: { token = '' }, header }: PageRequest,
+): CallbackRequest {
+  const readToken = (given: string) => readReportToken(secrets, given);
+  return {
+    // As the provider was given it: some sign that address.
+    url: `${publicUrlOf(config)}${callbackPath(name, path.replace(':token', token))}`,
+    header,
+    reference: readToken(token),
+    readToken,
+  };
+}
+
+function callbackPath(name: string, path: string): string {
+  return `/callbacks/${name}/${path}`;
+}
+
+async function takeTold<Told>(
+  { log }: Installation,
+  { name, callbacks: { provider }, take }: CallbackSource<Told>,
+  told: CallbackReading<Told>,
+): Promise<PageResponse> {
+  if (told === 'forged') return respond(403);
+  if (told === 'unreadable') {
+    log.warn({ provider: name }, `what ${provider} told could not be read`);
+    return respond(400);
+  }
+  try {
+    await Promise.all(told.map(take));
+    return respond(204);
+  } catch (cause) {
+    // Providers tell again what was answered with 5xx, some of them where their settings say so.
+    log.warn({ err: cause }, `what ${provider} told could not be stored`);
+    return respond(503);
+  }
+}
+
+function respond(statusCode: number): PageResponse {
+  return { ...respondPart('text/plain; charset=utf-8', '', { cacheControl: 'no-store' }), statusCode };
+}

@@ -1,0 +1,15 @@
+import type { ProviderReport, ReportedStatus } from '../channels/report.ts';
+import type { SmsReceipt } from '../channels/sms/sms.ts';
+
+const statuses: Readonly<Record<SmsReceipt['status'], ReportedStatus>> = {
+  sent: 'sent',
+  delivered: 'delivered',
+  undelivered: 'bounced',
+  failed: 'failed',
+  expired: 'failed',
+};
+
+/** A receipt in the words that reports on all channels have. */
+export function toProviderReport({ status, failure, ...receipt }: SmsReceipt): ProviderReport {
+  return { ...receipt, status: statuses[status], failure: status === 'expired' ? 'expired' : failure };
+}
