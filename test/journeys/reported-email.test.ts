@@ -304,6 +304,26 @@ describe('an email', () => {
   });
 });
 
+test('a body with more reports than may wait at once is taken as a whole', async () => {
+  const peer = await startSkylarkPeer();
+  const server = await startTestServer(settingsOfSkylark(peer.url));
+  try {
+    const reports = 10_500;
+    const events = Array.from({ length: reports }, (_, number) => ({ event: 'opened', id: `sky-${number}` }));
+    const body = JSON.stringify({ events });
+    const response = await fetch(`${server.url}/callbacks/skylark/events`, {
+      method: 'POST',
+      headers: { 'skylark-signature': signEvents(peer.key, body) },
+      body,
+    });
+    expect([response.status, await response.text()]).toEqual([204, '']);
+    expect(await rowsOf(server, 'select count(*) from provider_events')).toEqual([{ count: reports }]);
+  } finally {
+    await server.stop();
+    await peer.stop();
+  }
+});
+
 test('a body holds its room until it is stored, and one for which there is none is refused and taken later', async () => {
   const peer = await startSkylarkPeer();
   const roomBytes = 200_000;

@@ -90,13 +90,21 @@ async function takeTold<Told>(
     return respond(400);
   }
   try {
-    await Promise.all(told.map(take));
+    await takeAll(told, take);
     return respond(204);
   } catch (cause) {
     // Providers tell again what was answered with 5xx, some of them where their settings say so.
     log.warn({ err: cause }, `what ${provider} told could not be stored`);
     return respond(503);
   }
+}
+
+/** With more at once, a large body would fill what is kept for events that wait, and be refused each time. */
+const takenAtOnceMax = 1_000;
+
+async function takeAll<Told>(told: readonly Told[], take: CallbackSource<Told>['take']): Promise<void> {
+  for (let start = 0; start < told.length; start += takenAtOnceMax)
+    await Promise.all(told.slice(start, start + takenAtOnceMax).map(take));
 }
 
 function respond(statusCode: number): PageResponse {

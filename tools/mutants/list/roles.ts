@@ -107,6 +107,14 @@ export const roles: readonly Mutant[] = [
     harm: 'reports in a format that cannot be read are acknowledged, and nobody sees it',
   },
   {
+    file: 'src/roles/providers/callbacks.ts',
+    from: 'const takenAtOnceMax = 1_000;',
+    to: 'const takenAtOnceMax = 100_000;',
+    tests: ['test/journeys/reported-email.test.ts'],
+    named: 'a body with more reports than may wait at once',
+    harm: 'a body with very many reports is refused each time that the provider repeats it',
+  },
+  {
     file: 'src/installation/database-problem.ts',
     from: 'if (major >= serverVersionMin) return;',
     to: 'if (major > 0) return;',

@@ -196,8 +196,8 @@ export const texts: readonly Mutant[] = [
   },
   {
     file: 'src/roles/providers/callbacks.ts',
-    from: '    await Promise.all(told.map(take));',
-    to: '    void Promise.all(told.map(take)).catch(() => undefined);',
+    from: '    await takeAll(told, take);',
+    to: '    void takeAll(told, take).catch(() => undefined);',
     tests: ['test/journeys/twilio.test.ts'],
     named: 'or is told of one that was sent is not acknowledged before it is stored',
     harm: 'a STOP from Twilio is acknowledged before anybody knows whether it can be stored',
