@@ -364,3 +364,60 @@ test('what is reported of a campaign’s recipient is to be counted, and whoever
   );
   expect([changes, told]).toEqual([[{ slices: [0] }], 1]);
 });
+
+describe('a message whose reply was lost, and that is to be sent once more', () => {
+  /** Waits for its second attempt, or for whatever `more` says. With an attachment, as two recipients of a message. */
+  async function insertWaiting(more: { ambiguities?: number; claimedBy?: number } = {}) {
+    const job = await insertRecipient({ uncertain: true });
+    const { ambiguities = 1, claimedBy = null } = more;
+    await run(
+      `with attachment as (
+         insert into attachment_contents (organization_id, message_id, ordinal, sealed) values ($1, $2, 0, 'sealed')
+       )
+       insert into delivery_queue
+         (organization_id, message_id, ordinal, channel, lane, due_at, accepted_at, content_bytes, attempts,
+           ambiguities, claimed_by, claim_number)
+       values ($1, $2, 0, 'email', 0, now(), now(), 100, 1, $3, $4, $4)`,
+      [job.organizationId, job.messageId, ambiguities, claimedBy],
+    );
+    return job;
+  }
+
+  const leftOf = async ({ messageId }: RecipientKey) => [
+    (await run('select from delivery_queue where message_id = $1', [messageId])).length,
+    (await run('select from attachment_contents where message_id = $1', [messageId])).length,
+  ];
+
+  test('is not sent again once a report says that it was handed off', async () => {
+    const [reported, untold] = [await insertWaiting(), await insertWaiting()];
+    await applyReports(tools, emailChannel, [report(reported, 'delivered')]);
+    expect([await leftOf(reported), await leftOf(untold)]).toEqual([
+      [0, 0],
+      [1, 1],
+    ]);
+  });
+
+  test('is sent again where a report says nothing of that, and for its other recipients', async () => {
+    const [delayed, deferred, claimed, shared] = [
+      await insertWaiting(),
+      await insertWaiting({ ambiguities: 0 }),
+      await insertWaiting({ claimedBy: 7 }),
+      await insertWaiting(),
+    ];
+    await run(
+      `insert into delivery_queue
+         (organization_id, message_id, ordinal, channel, lane, due_at, accepted_at, content_bytes, ambiguities)
+       values ($1, $2, 1, 'email', 0, now(), now(), 100, 1)`,
+      [shared.organizationId, shared.messageId],
+    );
+    await applyReports(tools, emailChannel, [
+      report(delayed, 'delayed', 'soft'),
+      ...[deferred, claimed, shared].map((job) => report(job, 'delivered')),
+    ]);
+    for (const job of [delayed, deferred, claimed, shared]) expect(await leftOf(job)).toEqual([1, 1]);
+  });
+});
+
+function run(text: string, values: readonly unknown[]): Promise<unknown[]> {
+  return database.rows(unpreparedStatement(text), values);
+}

@@ -8,7 +8,8 @@ import type { ReputationTools } from '../recipients/reputation.ts';
 import { statusRanks } from '../status.ts';
 import type { ReportedFate } from '../recipients/suppressing.ts';
 import { isToldOf } from '../recipients/told-contacts.ts';
-import { textOfKey, uniqueMessages } from '../keys.ts';
+import { endRepeats } from '../delivery/repeats.ts';
+import { type RecipientKey, textOfKey, uniqueMessages } from '../keys.ts';
 import { findAddressKeys, raiseStatuses, type ReportedChange } from '../recipients/store.ts';
 
 /**
@@ -16,6 +17,9 @@ import { findAddressKeys, raiseStatuses, type ReportedChange } from '../recipien
  * changes a recipient only if its status has a higher rank than the recipient's (`statusRanks`), so a repeated report
  * changes nothing. One exception: `sent`, of the lowest rank, says that a hand-off took place. If that was uncertain,
  * or its outcome is not written yet, the report settles it, and turns `delayed` into `sent`.
+ *
+ * A message that waits to be sent once more only because the reply to its hand-off was lost is not sent again once a
+ * report says that the hand-off took place.
  */
 
 /** One report, normalised at the edge where it arrived. */
@@ -75,6 +79,10 @@ export async function applyReportsWithin(
     write: () => raiseStatuses(transaction, strongest, at),
     channelOf: () => channel,
     told: { recipients: strongest.filter(({ status }) => isToldOf(status)).map(({ job }) => job) },
+    alongside: (changed) =>
+      channel.policyOf({ isCampaign: false }).repeatsAmbiguous
+        ? [endRepeats(transaction, jobsHandedOff(strongest, changed))]
+        : [],
     ...(channel.judgement !== null && {
       judgement: {
         tools,
@@ -92,6 +100,13 @@ export async function applyReportsWithin(
     }),
   });
   return haveContactsChanged;
+}
+
+/** A delay does not tell whether a hand-off that was cut off took place. Every other report does. */
+function jobsHandedOff(reports: readonly Report[], changed: ReadonlySet<string>): RecipientKey[] {
+  return reports
+    .filter(({ job, status }) => status !== 'delayed' && changed.has(textOfKey(job)))
+    .map(({ job }) => job);
 }
 
 /** At most one report for each recipient: an update that is given several rows for one recipient picks any of them. */
