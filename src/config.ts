@@ -2,6 +2,7 @@ import { readFileSync } from 'node:fs';
 import path from 'node:path';
 import { parseEnv } from 'node:util';
 import { parseDomain } from './channels/email/email.ts';
+import { isPushHostPattern } from './channels/push/endpoint.ts';
 import { type EmailProviderName, emailProviders } from './channels/email/providers/registry.ts';
 import {
   describeChoice,
@@ -109,6 +110,13 @@ export const settings = {
     about: `How texts are sent: ${describeProviders(smsProviders)}. Empty: ${describeChoice(smsProviders)}, else sandbox.`,
   },
   ...settingsOf(smsProviders),
+  POSTILLION_WEB_PUSH_HOSTS: {
+    type: 'list',
+    default:
+      'fcm.googleapis.com, *.push.services.mozilla.com, *.notify.windows.com, *.push.apple.com, simulator.postillion.test',
+    about:
+      "The push services of browsers, as host names separated by commas, `*.` for all names below one: endpoints at any other host are refused. The last one is the sandbox's.",
+  },
   POSTILLION_SANDBOX_ACCESS: {
     type: 'choice',
     choices: ['loopback', 'token', 'any'],
@@ -163,6 +171,8 @@ export type Config = {
   /** Null: nothing listens. */
   bounceListener: { host: string; port: number } | null;
   smsProvider: SmsProviderName;
+  /** In lower case. */
+  webPushHosts: string[];
   /** Of all providers, as they were set, or their defaults: what they mean is their provider's. */
   providerSettings: Readonly<Record<ProviderSettingName, string>>;
   sandboxAccess: SandboxAccessName;
@@ -229,6 +239,11 @@ export function readConfig(environment: Readonly<Record<string, string | undefin
     if (parseDnsServer(server) === null)
       problems.push(`POSTILLION_DNS_SERVERS must hold IP addresses with an optional port: ${server}`);
   }
+  const webPushHosts = listOf(read('POSTILLION_WEB_PUSH_HOSTS').toLowerCase());
+  for (const host of webPushHosts) {
+    if (!isPushHostPattern(host))
+      problems.push(`POSTILLION_WEB_PUSH_HOSTS must hold host names, such as *.push.apple.com: ${host}`);
+  }
   const hostOf = (name: 'POSTILLION_BOUNCE_HOST' | 'POSTILLION_MAIL_HOST') => {
     const text = read(name);
     const host = parseDomain(text);
@@ -273,6 +288,7 @@ export function readConfig(environment: Readonly<Record<string, string | undefin
     bounceHost,
     bounceListener: bouncePort === '' ? null : { host: bounceListen, port: Number(bouncePort) },
     smsProvider,
+    webPushHosts,
     providerSettings,
     sandboxAccess: (read('POSTILLION_SANDBOX_ACCESS') || guessedAccess) as SandboxAccessName, // One of the choices, or a problem.
     databaseConnectionsMax: Number(read('POSTILLION_DATABASE_CONNECTIONS')),

@@ -2,8 +2,11 @@
 export {
   type ContactBar,
   findBarredContacts,
+  type ContactKey,
   findHeldAddresses,
   insertChangesOfRecipients,
+  insertContactChange,
+  lockContacts,
   type MessagedContact,
   takeContactChanges,
 } from './contact-store.ts';
@@ -33,7 +36,14 @@ export { writeRecord } from './files/csv-writer.ts';
 export { openExport } from './files/export.ts';
 export { importContacts, type ImportOutcome, type ImportProgress } from './files/import.ts';
 export type { RowIssue } from './files/import-row.ts';
-export { contactReferenceFields, resolveContact, type ContactReference } from './reference.ts';
+export {
+  contactReferenceFields,
+  type ContactReference,
+  refuseReference,
+  resolveContact,
+  type ResolvedContact,
+  resolveContacts,
+} from './reference.ts';
 export { loadProperties } from './property-store.ts';
 export {
   audienceFormats,

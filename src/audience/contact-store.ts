@@ -165,30 +165,62 @@ const byIdentifier = contactIdentifiers.map(
   (field, rank) =>
     `select id, ${rank} as rank
      from contacts
-     where organization_id = $1 and ${contactFields[field].key} = $${rank + 2}`,
+     where organization_id = $1 and ${contactFields[field].key} = wanted.${field}`,
 );
 
-const selectByIdentifiers = statement<{ id: string }>(
+const selectByIdentifiers = statement<{ position: number; id: string }>(
   'audience_select_by_identifiers',
-  `select id
-   from (${byIdentifier.join(' union all ')}) found
-   order by rank
-   limit 1`,
+  `select wanted.position::integer as position, first.id
+   from unnest(${contactIdentifiers.map((_field, index) => `$${index + 2}::text[]`).join(', ')}) with ordinality
+     as wanted (${contactIdentifiers.join(', ')}, position)
+   cross join lateral (
+     select id
+     from (${byIdentifier.join(' union all ')}) found
+     order by rank
+     limit 1
+   ) first`,
 );
+
+/** What contacts are looked for by: each identifier is normalised, or null if it is not given. */
+export type IdentifierKeys = Readonly<Record<ContactIdentifier, string | null>>;
 
 /**
- * Finds a contact by the first identifier that matches, in their order. Each is normalised, or null if it is not given.
+ * Finds each contact by the first of its identifiers that matches, in their order: ids by the position in `wanted`. Where
+ * there are many, the transaction should plan by indexes.
  */
 export async function findByIdentifiers(
   connection: Connection,
   organizationId: string,
-  keys: Readonly<Record<ContactIdentifier, string | null>>,
-): Promise<string | null> {
-  const [row] = await connection.rows(selectByIdentifiers, [
+  wanted: readonly IdentifierKeys[],
+): Promise<Map<number, string>> {
+  if (wanted.length === 0) return new Map();
+  const rows = await connection.rows(selectByIdentifiers, [
     organizationId,
-    ...contactIdentifiers.map((field) => keys[field]),
+    ...contactIdentifiers.map((field) => wanted.map((keys) => keys[field])),
   ]);
-  return row?.id ?? null;
+  return new Map(rows.map(({ position, id }) => [position - 1, id]));
+}
+
+const lockMany = statement<{ id: string }>(
+  'audience_lock_contacts',
+  `select id
+   from contacts
+   where organization_id = $1 and id = any ($2::uuid[])
+   order by id
+   for no key update`,
+);
+
+/**
+ * Locks contacts against changes and deletion until the transaction ends, and returns those that are there. Sorted, so
+ * that two transactions cannot deadlock.
+ */
+export async function lockContacts(
+  transaction: Connection,
+  organizationId: string,
+  ids: readonly string[],
+): Promise<Set<string>> {
+  const rows = await transaction.rows(lockMany, [organizationId, ids]);
+  return new Set(rows.map(({ id }) => id));
 }
 
 /** A contact with its addresses, normalised. */
@@ -362,6 +394,24 @@ export async function findContacts(
     [organizationId, ids],
   );
 }
+
+/** Those of the ids that are contacts. */
+export async function findContactIds(
+  connection: Connection,
+  organizationId: string,
+  ids: readonly string[],
+): Promise<Set<string>> {
+  if (ids.length === 0) return new Set();
+  const rows = await connection.rows(selectIds, [organizationId, ids]);
+  return new Set(rows.map(({ id }) => id));
+}
+
+const selectIds = statement<{ id: string }>(
+  'audience_select_contact_ids',
+  `select id
+   from contacts
+   where organization_id = $1 and id = any ($2::uuid[])`,
+);
 
 /** Why a campaign must not be handed to a contact any more. */
 export type ContactBar = 'contact_deleted' | 'no_address' | 'unsubscribed';

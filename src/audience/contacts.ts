@@ -1,8 +1,14 @@
+import { type Channel, channels } from '../channels/channel.ts';
 import { type Clock, now } from '../platform/clock.ts';
 import { groupBy } from '../platform/grouping.ts';
 import type { Page } from '../platform/http/pagination.ts';
 import type { NewId } from '../platform/ids.ts';
-import { type Connection, type Database, violatedIndex } from '../platform/postgres/database.ts';
+import {
+  type Connection,
+  type Database,
+  type Transaction,
+  violatedIndex,
+} from '../platform/postgres/database.ts';
 import type { Secrets } from '../platform/secrets.ts';
 import * as listing from './contact-listing-store.ts';
 import type { ContactIdentifier } from './contact-fields.ts';
@@ -15,6 +21,16 @@ import * as sets from './set-store.ts';
 import { eraseSuppressedAddresses } from './suppressions.ts';
 
 export type ContactTools = { database: Database; clock: Clock; newId: NewId; secrets: Secrets };
+
+/**
+ * Told, in the transaction that says so, that a contact may be written to on these channels, be it for the first time or
+ * again.
+ */
+export type OnSubscribed = (
+  transaction: Transaction,
+  contact: store.ContactKey,
+  channels: readonly Channel[],
+) => Promise<void>;
 
 type Refusal =
   | { kind: 'invalid'; issues: readonly string[] }
@@ -72,7 +88,7 @@ function sorted(ids: readonly string[]): string[] {
 }
 
 export async function updateContact(
-  tools: ContactTools,
+  tools: ContactTools & { onSubscribed: OnSubscribed },
   contact: store.ContactKey,
   input: ContactInput,
 ): Promise<{ kind: 'updated'; contact: ContactRecord } | { kind: 'not_found' } | Refusal> {
@@ -93,9 +109,15 @@ export async function updateContact(
         store.insertContactChange(transaction, { organizationId, id: tools.newId(), contactIds: [id] }),
       ]);
       if (row === null) return { kind: 'not_found' as const };
+      const subscribed = listSubscribed(input.consent ?? {});
+      if (subscribed.length > 0) await tools.onSubscribed(transaction, contact, subscribed);
       return { kind: 'updated' as const, contact: showContact(row, setsOf(id), properties) };
     }),
   );
+}
+
+function listSubscribed(consent: NonNullable<ContactInput['consent']>): Channel[] {
+  return channels.filter((channel) => consent[channel] === 'subscribed');
 }
 
 async function orTaken<Result>(work: Promise<Result>): Promise<Result | Refusal> {

@@ -1,9 +1,10 @@
 import { type TSchema, Type } from 'typebox';
 import { parseAddress } from '../channels/email/email.ts';
+import { badRequest, notFound, PublicError } from '../platform/http/errors.ts';
 import { isUuid } from '../platform/ids.ts';
 import type { Connection } from '../platform/postgres/database.ts';
 import type { ContactIdentifier } from './contact-fields.ts';
-import { findByIdentifiers, findContact } from './contact-store.ts';
+import { findByIdentifiers, findContactIds, type IdentifierKeys } from './contact-store.ts';
 
 /** The fields by which a body names one contact: `contact_id` alone, or any of the others. */
 export const contactReferenceFields = {
@@ -38,18 +39,81 @@ export async function resolveContact(
   organizationId: string,
   reference: ContactReference,
 ): Promise<ResolvedContact> {
+  const [resolved] = await resolveContacts(connection, organizationId, [reference]);
+  return resolved ?? { kind: 'required' };
+}
+
+/** The same for many, in the order of the references. */
+export async function resolveContacts(
+  connection: Connection,
+  organizationId: string,
+  references: readonly ContactReference[],
+): Promise<ResolvedContact[]> {
+  const read = references.map(readReference);
+  const byIdentifiers = read.flatMap((one) => (one.kind === 'by_identifiers' ? [one] : []));
+  const [ids, found] = await Promise.all([
+    findContactIds(
+      connection,
+      organizationId,
+      read.flatMap((one) => (one.kind === 'by_id' ? [one.id] : [])),
+    ),
+    findByIdentifiers(
+      connection,
+      organizationId,
+      byIdentifiers.map(({ keys }) => keys),
+    ),
+  ]);
+  const identified = new Map(byIdentifiers.map((one, index) => [one, found.get(index)]));
+  return read.map((one): ResolvedContact => {
+    switch (one.kind) {
+      case 'by_id':
+        return ids.has(one.id) ? { kind: 'found', id: one.id } : { kind: 'not_found', by: 'contact_id' };
+      case 'by_identifiers': {
+        const id = identified.get(one);
+        return id === undefined ? { kind: 'not_found', by: 'identifiers' } : { kind: 'found', id };
+      }
+      case 'required':
+      case 'ambiguous':
+      case 'not_found':
+        return one;
+    }
+  });
+}
+
+type ReadReference =
+  | { kind: 'by_id'; id: string }
+  | { kind: 'by_identifiers'; keys: IdentifierKeys }
+  | Exclude<ResolvedContact, { kind: 'found' }>;
+
+function readReference(reference: ContactReference): ReadReference {
   const { contact_id: id, external_id: externalId, email, phone_number: phoneNumber } = reference;
   const hasIdentifier = externalId !== undefined || email !== undefined || phoneNumber !== undefined;
   if (id !== undefined) {
     if (hasIdentifier) return { kind: 'ambiguous' };
-    const row = isUuid(id) ? await findContact(connection, { organizationId, id }) : null;
-    return row === null ? { kind: 'not_found', by: 'contact_id' } : { kind: 'found', id: row.id };
+    return isUuid(id) ? { kind: 'by_id', id: id.toLowerCase() } : { kind: 'not_found', by: 'contact_id' };
   }
   if (!hasIdentifier) return { kind: 'required' };
-  const found = await findByIdentifiers(connection, organizationId, {
-    external_id: externalId ?? null,
-    email: email === undefined ? null : (parseAddress(email)?.normalised ?? null),
-    phone_number: phoneNumber ?? null,
-  });
-  return found === null ? { kind: 'not_found', by: 'identifiers' } : { kind: 'found', id: found };
+  return {
+    kind: 'by_identifiers',
+    keys: {
+      external_id: externalId ?? null,
+      email: email === undefined ? null : (parseAddress(email)?.normalised ?? null),
+      phone_number: phoneNumber ?? null,
+    },
+  };
+}
+
+/** What a request is refused with whose reference names no contact, whichever identifier it gave. */
+export function refuseReference({ kind }: Exclude<ResolvedContact, { kind: 'found' }>): PublicError {
+  switch (kind) {
+    case 'required':
+      return new PublicError(
+        badRequest,
+        'Name the contact: by contact_id, or by external_id, email or phone_number.',
+      );
+    case 'ambiguous':
+      return new PublicError(badRequest, 'Give contact_id alone, without other identifiers of the contact.');
+    case 'not_found':
+      return new PublicError(notFound, 'There is no such contact.');
+  }
 }

@@ -25,6 +25,7 @@ import { migrate, type Migration } from '../platform/postgres/migrate.ts';
 import { createPartitions, withPartitionsOnDemand } from '../platform/postgres/partitions.ts';
 import { type SandboxAccess, sandboxToken } from '../sandbox/sandbox.ts';
 import type { KeyRing, Secrets } from '../platform/secrets.ts';
+import { makeSandboxCredentials, platforms, setCredentials } from '../devices/devices.ts';
 import { addSender, approveSender, sandboxSender } from '../senders/senders.ts';
 import { asDatabaseProblem, DatabaseProblem, refuseOldServer } from './database-problem.ts';
 import { describeFailure } from './failure.ts';
@@ -249,5 +250,9 @@ async function insertFirstOrganization(installation: Installation): Promise<Firs
   const wanted = { organizationId: organization.id, name: sandboxSender, type: null };
   const added = await addSender(installation, wanted);
   if (added.kind === 'added') await approveSender(installation, added.sender.id);
+  for (const platform of platforms) {
+    const credentials = await makeSandboxCredentials(platform);
+    await setCredentials(installation, organization.id, credentials, { replacesPair: false });
+  }
   return { organizationId: organization.id, key, domain: sandboxDomain, sender: sandboxSender };
 }

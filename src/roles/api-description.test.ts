@@ -34,7 +34,7 @@ test('every route is described once, under a name and a scope of its own', () =>
 
 test('operations are called by a verb and its object', () => {
   const verbs =
-    /^(add|bulkDelete|cancel|copy|create|delete|explain|get|list|preview|register|remove|render|resume|send|test|update|verify)[A-Z][A-Za-z]+$/;
+    /^(add|bulkDelete|bulkRegister|cancel|copy|create|delete|explain|get|list|preview|register|remove|render|resume|send|test|unregister|update|verify)[A-Z][A-Za-z]+$/;
   expect(routes.map(({ operationId }) => operationId).filter((id) => !verbs.test(id))).toEqual([]);
 });
 

@@ -8,6 +8,7 @@ import {
   type Example,
   type OpenApiDocument,
 } from '../platform/http/openapi.ts';
+import { describeDevices } from '../devices/devices.ts';
 import { describeConditions } from '../segments/segments.ts';
 import { listRoutes } from './api.ts';
 
@@ -17,7 +18,7 @@ export function describeApi(): OpenApiDocument {
     ...info,
     version: readVersion(),
     examples: readExamples(),
-    schemas: describeConditions(),
+    schemas: { ...describeConditions(), ...describeDevices() },
   });
 }
 
@@ -47,6 +48,7 @@ const info: Omit<ApiInfo, 'version' | 'examples' | 'schemas'> = {
     },
     { name: 'SMS', description: 'Send texts, and see the status of each.' },
     { name: 'SMS senders', description: 'Names and numbers that you may send texts from.' },
+    { name: 'Push devices', description: 'Apps and browsers that you may send pushes to.' },
     { name: 'Templates', description: 'Content that is written once and sent many times.' },
     { name: 'Template gallery', description: 'Ready-made templates to copy.' },
     { name: 'Contacts', description: 'The people that you write to.' },

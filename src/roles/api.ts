@@ -3,6 +3,8 @@ import { projectDirectory } from '../config.ts';
 import { audienceRoutes } from '../audience/routes.ts';
 import { createKeyring, type Keyring, type Scope } from '../accounts/accounts.ts';
 import { campaignRoutes } from '../campaigns/routes.ts';
+import { liftOptOuts } from '../devices/devices.ts';
+import { deviceRoutes } from '../devices/routes.ts';
 import { documentationPages, fitNavigation, startPage } from '../documentation/documentation.ts';
 import { domainRoutes } from '../domains/routes.ts';
 import { emailChannel } from '../email/email.ts';
@@ -79,6 +81,9 @@ export function listRoutes(
       onChanged: wakeSegments,
       onDeleted: wakeClearing,
       onErased: createWaker(installation, 'erasures'),
+      onSubscribed: async (transaction, contact, channels) => {
+        if (channels.includes('push')) await liftOptOuts({ clock }, transaction, contact);
+      },
     }),
     ...segmentRoutes({ ...installation, onChanged: wakeSegments, onDeleted: wakeClearing }),
     ...Object.values(campaignChannels).flatMap((channel) =>
@@ -87,6 +92,13 @@ export function listRoutes(
     ...templateRoutes({ ...installation, loadGallery, publicUrl, runner }),
     ...domainRoutes({ ...installation, onRegistered: wakeDomainChecks }),
     ...senderRoutes({ database }),
+    ...deviceRoutes({
+      database,
+      clock,
+      newId,
+      pushHosts: () => installation.config.webPushHosts,
+      onChanged: wakeSegments,
+    }),
   ];
 }
 

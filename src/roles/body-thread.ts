@@ -1,7 +1,11 @@
 /** Entry of the thread that reads large request bodies. */
+import { devicePreparations } from '../devices/routes.ts';
 import { emailPreparations, emailTasks } from '../email/routes.ts';
 import { serveBodyThread } from '../platform/http/body-threads.ts';
 import { templateTasks } from '../templates/routes.ts';
 import { textFormats } from './text-formats.ts';
 
-serveBodyThread(textFormats, emailPreparations, [...emailTasks, ...templateTasks]);
+serveBodyThread(textFormats, { ...devicePreparations, ...emailPreparations }, [
+  ...emailTasks,
+  ...templateTasks,
+]);

@@ -1,4 +1,5 @@
 import { audienceFormats } from '../audience/audience.ts';
+import { deviceFormats } from '../devices/devices.ts';
 import { domainFormats } from '../domains/domains.ts';
 import { emailFormats } from '../email/email.ts';
 import { paginationFormats } from '../platform/http/pagination.ts';
@@ -9,6 +10,7 @@ import type { TextFormat } from '../platform/http/validation.ts';
 export const textFormats: Readonly<Record<string, TextFormat>> = {
   ...paginationFormats,
   ...audienceFormats,
+  ...deviceFormats,
   ...domainFormats,
   ...emailFormats,
   ...templateFormats,

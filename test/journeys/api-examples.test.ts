@@ -18,6 +18,7 @@ import { textFormats } from '../../src/roles/text-formats.ts';
 import { createStableTexts } from '../support/stable-texts.ts';
 import { startDnsServer, type TestDnsServer } from '../support/dns-server.ts';
 import { authorize, eventually, rowsOf, settled } from '../support/email-journey.ts';
+import { setUpPush } from '../support/push-journey.ts';
 import { createSender, startTestServer, type TestServer } from '../support/server.ts';
 import { addApprovedSender, readSms } from '../support/sms-journey.ts';
 
@@ -38,6 +39,7 @@ beforeAll(async () => {
     publicUrl: 'https://postillion.example.net',
   });
   await addApprovedSender(server, 'Acme');
+  await setUpPush(server);
   await recordEverything();
 });
 
@@ -139,6 +141,7 @@ async function recordEverything(): Promise<void> {
   await recordDomains();
   await recordEmail();
   await recordSms();
+  await recordDevices(contacts);
   await recordTemplates();
   const scheduledAt = new Date(Date.now() + 2 * dayMs).toISOString();
   texts.keep(scheduledAt, '2026-11-23T09:00:00.000Z');
@@ -409,6 +412,52 @@ async function recordSms(): Promise<void> {
   await record('listSms', 'A status that there is not', '/sms?status=opened');
   await record('listSmsSenders', 'All of them', '/sms/senders');
   await record('listSmsSenders', 'A page that is too large', '/sms/senders?limit=1000');
+}
+
+async function recordDevices({ adaId }: Contacts): Promise<void> {
+  const phone = {
+    contact_id: adaId,
+    installation_id: 'f3b1c0de-ada-phone',
+    platform: 'android',
+    device_token: 'dQw4w9WgXcQ:APA91bFVT1xhaoiI',
+    enablement_status: 'AUTHORIZED',
+    sdk_version: '1.4.0',
+    app_version: '5.2.1',
+    os_version: '16',
+    device_model: 'Pixel 10',
+    device_timezone: 'Europe/London',
+    device_locale: 'en-GB',
+  };
+  await record('registerDevice', 'The first start of an app', '/push/devices', { body: phone });
+  await record('registerDevice', 'A later one', '/push/devices', { body: phone });
+  await record('registerDevice', 'A browser without its keys', '/push/devices', {
+    body: {
+      contact_id: adaId,
+      installation_id: 'ada-browser',
+      platform: 'web',
+      endpoint: 'https://updates.push.services.mozilla.com/wpush/v2/gAAAA',
+    },
+  });
+  await record('registerDevice', 'For nobody who is known', '/push/devices', {
+    body: { ...phone, contact_id: nothing },
+  });
+  const tablet = {
+    ...phone,
+    installation_id: '7a12-ada-tablet',
+    platform: 'ios',
+    device_token: 'c0ffee'.repeat(10),
+  };
+  await record('bulkRegisterDevices', 'Two, of which one is wrong', '/push/devices/bulk', {
+    body: { devices: [tablet, { ...tablet, device_token: undefined }] },
+  });
+  await record('bulkRegisterDevices', 'None', '/push/devices/bulk', { body: { devices: [] } });
+  await record('listDevices', 'The newest of a contact', `/push/contacts/${adaId}/devices?limit=1`);
+  await record('listDevices', 'Those of nobody', `/push/contacts/${nothing}/devices`);
+  const gone = { installation_id: phone.installation_id, reason: 'logout' };
+  await record('unregisterDevice', 'Somebody signed out', '/push/devices/unregister', { body: gone });
+  await record('unregisterDevice', 'One that nobody knows', '/push/devices/unregister', {
+    body: { ...gone, installation_id: 'nobody-knows-it' },
+  });
 }
 
 type Listed = { data: { id: string }[] };

@@ -2,6 +2,13 @@
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { addSuppressions, toErasedKey } from '../../src/audience/audience.ts';
 import { parseAddress, readReturnPathToken, writeReturnPath } from '../../src/channels/email/email.ts';
+import {
+  listCredentials,
+  loadPushCredentials,
+  makeSandboxCredentials,
+  setCredentials,
+  shareApnsToken,
+} from '../../src/devices/devices.ts';
 import { uncertainId } from '../../src/messages/feedback/provider-ids.ts';
 import {
   keyRestMs,
@@ -63,6 +70,13 @@ async function ringOf(secret: string): Promise<KeyRing> {
   return createKeyRing(opened!.keys, clock.nowMs);
 }
 
+/** That of the first organization, or a new one if there is none. */
+async function shareApnsTokenOf(secrets: KeyRing, signed: string): Promise<string | undefined> {
+  const { installation, organizationId } = server;
+  const [credentials] = await listCredentials(installation.database, organizationId);
+  return (await shareApnsToken({ ...installation, secrets }, credentials!, () => signed))?.token;
+}
+
 async function sourceOf(messageId: string): Promise<string> {
   const [row] = await rowsOf<{ source: Buffer }>(
     server,
@@ -113,6 +127,10 @@ beforeAll(async () => {
     organizationId,
     contacts: [{ id: contactId, email: 'jane@example.com' }],
   });
+  await setCredentials(installation, organizationId, await makeSandboxCredentials('ios'), {
+    replacesPair: false,
+  });
+  await shareApnsTokenOf(oldRing, 'made before');
   returnPath = writeReturnPath(oldRing, organizationId, reference(), 'send.postillion.test');
   uncertain = uncertainId(oldRing, number);
   erased = toErasedKey(installation, erasure());
@@ -227,6 +245,19 @@ test('return paths are read by either node, whichever wrote them, and for their 
 test('what stands for an unknown id, and for an erased address, is what it was', () => {
   expect(uncertainId(newRing, number)).toBe(uncertain);
   expect(toErasedKey({ ...server.installation, secrets: newRing }, erasure())).toBe(erased);
+});
+
+test('push credentials are opened, and so is the token that nodes share', async () => {
+  const { database } = server.installation;
+  const wanted = [{ organizationId: server.organizationId, platform: 'ios' as const }];
+  const [loaded] = await loadPushCredentials({ secrets: newRing }, database, wanted);
+  expect(loaded).toMatchObject({ isKeyUnknown: false, content: { platform: 'ios', keyId: 'SANDBOXKEY' } });
+  await rowsOf(
+    server,
+    `update push_credentials set apns_token_made_at = $1 where apns_token_made_at is not null`,
+    [new Date(clock.nowMs())],
+  );
+  expect(await shareApnsTokenOf(newRing, 'made afterwards')).toBe('made before');
 });
 
 test('a domain that is registered afterwards has its key sealed under the new one, and is signed for', async () => {

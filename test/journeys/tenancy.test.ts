@@ -5,6 +5,7 @@ import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { createApiKey, scopes, updateOrganization } from '../../src/accounts/accounts.ts';
 import { emptyBody, type Route, routeKey } from '../../src/platform/http/route.ts';
 import { listRoutes } from '../../src/roles/api.ts';
+import { androidApp, setUpPush } from '../support/push-journey.ts';
 import { createSender, startTestServer, type TestServer } from '../support/server.ts';
 
 let server: TestServer;
@@ -23,6 +24,7 @@ beforeAll(async () => {
   for (const id of [organizationId, other.organizationId]) {
     await updateOrganization(installation, id, { requestsPerWindow: 100_000 });
   }
+  await setUpPush(server);
   await addApprovedSender(server, 'Mine');
   await addApprovedSender(server, otherSender, other.organizationId);
   for (const scope of scopes) {
@@ -44,7 +46,9 @@ function isEverybodys({ path }: Route): boolean {
 }
 
 function pathOf(route: Route, id = unknownId, contactId = unknownId): string {
-  return `/v1${route.path.replace(':contact_id', contactId).replace(/:\w+/g, id)}`;
+  // Where a path names nothing but a contact, the id is the contact's.
+  const ofContact = route.path.includes(':id') ? contactId : id;
+  return `/v1${route.path.replace(':contact_id', ofContact).replace(/:\w+/g, id)}`;
 }
 
 function withKey(key: string): Record<string, string> {
@@ -119,6 +123,8 @@ makeForeign['/sms/:id'] = async () => {
   return body.id;
 };
 
+makeForeign['/push/contacts/:contact_id'] = () => makeForeign['/contacts/:id']!();
+
 const campaignContents = {
   '/email/campaigns': { from: `a@${otherDomain}`, subject: 'Hello', text: 'Hello' },
   '/sms/campaigns': { from: otherSender, body: 'Hello' },
@@ -187,6 +193,9 @@ const validBodies: Readonly<Record<string, () => object>> = {
   'PATCH /properties/:id': () => ({}),
   'POST /segments': () => ({ name: aName(), conditions: hasEmail }),
   'PATCH /segments/:id': () => ({}),
+  'POST /push/devices': () => androidApp(aName()),
+  'POST /push/devices/bulk': () => ({ devices: [androidApp(aName())] }),
+  'POST /push/devices/unregister': () => ({ installation_id: aName(), reason: 'logout' }),
   'POST /segments/preview': () => ({ conditions: hasEmail }),
 };
 
@@ -287,7 +296,7 @@ const namedByField: Readonly<Record<string, string>> = {
 };
 
 function isIdField(field: string): boolean {
-  return /_ids?$/.test(field) && field !== 'external_id' && field !== 'content_id';
+  return /_ids?$/.test(field) && !['external_id', 'content_id', 'installation_id'].includes(field);
 }
 
 function listFields(schema: Route['body']): string[] {

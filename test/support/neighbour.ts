@@ -45,7 +45,15 @@ const twins: Readonly<Record<string, Readonly<Record<string, string>> | { noTwin
     properties: `(select coalesce(jsonb_object_agg(key, 'of the neighbour'), '{}') from jsonb_object_keys(i.properties) key)`,
     unsubscribed_channels: `array(select unnest(array['email', 'sms', 'push', 'chatapp']) except select unnest(i.unsubscribed_channels))`,
   },
+  dead_device_tokens: { status: `case i.status when 'FAILED' then 'EXPIRED' else 'FAILED' end` },
   delivery_queue: { noTwin: 'A queue: the workers would deliver it.' },
+  devices: {
+    status: `'REVOKED'`,
+    revoked_by: `'opt_out'`,
+    opted_out: 'true',
+    // It opens one device of all organizations.
+    secret_sha256: 'sha256(i.secret_sha256)',
+  },
   // Verified it can be for one organization only.
   domains: { status: `'pending'`, verified_at: 'null', degraded_since: 'null', next_check_at: 'null' },
   erasures: { noTwin: 'A queue: the workers would erase it.' },
@@ -57,6 +65,8 @@ const twins: Readonly<Record<string, Readonly<Record<string, string>> | { noTwin
   messages: { status: `'failed'`, sender: `'neighbour@neighbour.example'` },
   organizations: { noTwin: 'The neighbour is one.' },
   provider_ids: { noTwin: 'An id of a provider names one message of all organizations.' },
+  // Sealed for another id: nobody can read it.
+  push_credentials: {},
   quota_usage: { used: '1000000000' },
   recipient_changes: { noTwin: 'A queue: the workers would count it.' },
   recipient_counts: { handed_off: '1000', bounced: '1000', fates: `'{"bounced": 1000}'` },
@@ -91,11 +101,19 @@ const except: Readonly<Record<string, string>> = {
   senders: `i.type = 'alphanumeric'`,
 };
 
-/** What the neighbour has besides, by the table in which the rows `inserted` come: it has suppressed everybody. */
+/**
+ * What the neighbour has besides, by the table in which the rows `inserted` come: it has suppressed everybody, and all
+ * tokens of devices are dead.
+ */
 const besides: Readonly<Record<string, string>> = {
   contacts: suppress(
     `select 'email' as channel, email_key as address from inserted union select 'sms', phone_number from inserted`,
   ),
+  devices: `insert into dead_device_tokens (organization_id, platform, token_sha256, status, reason, created_at)
+    select '${neighbourId}', platform, token_sha256, 'FAILED', 'of the neighbour', now()
+    from inserted
+    where token_sha256 is not null
+    on conflict do nothing;`,
   recipients: suppress(
     `select case when address_key like '+%' then 'sms' else 'email' end as channel, address_key as address from inserted`,
   ),

@@ -20,6 +20,8 @@ const idPattern = /[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}
 const timePattern = /20\d\d-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?Z/g;
 /** Named by the end of an id. */
 const selectorPattern = /\bpst[0-9a-f]{12}\b/g;
+/** Of a device, random but for its beginning. */
+const secretPattern = /\bpds_[\w-]{43}/g;
 /** What every RSA key of 2048 bits begins with, and what follows it. */
 const keyPattern = /(MIIBIjANBgkqhkiG9w0BAQEFAAOCAQ8AMIIBCgKCAQEA)[\w+/=]+/g;
 
@@ -46,6 +48,7 @@ export function createStableTexts(): StableTexts {
         (time) => known.get(time) ?? new Date(minuteOf(Date.parse(time))).toISOString(),
       )
       .replaceAll(selectorPattern, (selector) => stable(selector, (number) => `pst${digits(number, 12)}`))
+      .replaceAll(secretPattern, `pds_${'0'.repeat(43)}`)
       .replaceAll(keyPattern, '$1…');
     return replaced.length > charactersMax ? `${replaced.slice(0, charactersMax)}…` : replaced;
   };

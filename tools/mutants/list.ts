@@ -3,6 +3,7 @@ import { accounts } from './list/accounts.ts';
 import { audience } from './list/audience.ts';
 import { campaigns } from './list/campaigns.ts';
 import { channels } from './list/channels.ts';
+import { devices } from './list/devices.ts';
 import { leases } from './list/leases.ts';
 import { messages } from './list/messages.ts';
 import { platform } from './list/platform.ts';
@@ -25,6 +26,7 @@ export const allMutants: readonly Mutant[] = [
   ...accounts,
   ...channels,
   ...push,
+  ...devices,
   ...platform,
   ...leases,
   ...imports,

@@ -1,4 +1,4 @@
-import { type Connection, unpreparedStatement } from './database.ts';
+import { type Connection, statement, unpreparedStatement } from './database.ts';
 
 /** Locks by name, which hold until their transaction ends. A name says whose lock it is: all of a database share them. */
 
@@ -7,6 +7,13 @@ export async function lockName(transaction: Connection, name: string): Promise<v
   await transaction.rows(unpreparedStatement('select pg_advisory_xact_lock(hashtextextended($1, 0))'), [
     name,
   ]);
+}
+
+const shareLock = statement('locks_share', 'select pg_advisory_xact_lock_shared(hashtextextended($1, 0))');
+
+/** Waits for whoever has it alone; any number may share it. */
+export async function shareNameLock(transaction: Connection, name: string): Promise<void> {
+  await transaction.rows(shareLock, [name]);
 }
 
 /** Returns whether nobody else has it. */

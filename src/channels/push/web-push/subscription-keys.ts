@@ -20,11 +20,23 @@ export function readSubscriptionKeys(subscription: {
   p256dh: string;
   auth: string;
 }): SubscriptionKeys | 'bad_p256dh' | 'bad_auth' {
-  const publicKey = decodeBase64(subscription.p256dh);
-  if (publicKey === null || !isPublicKey(publicKey)) return 'bad_p256dh';
-  const authSecret = decodeBase64(subscription.auth);
-  if (authSecret?.length !== authSecretBytes) return 'bad_auth';
+  const publicKey = readPublicKey(subscription.p256dh);
+  if (publicKey === null) return 'bad_p256dh';
+  const authSecret = readAuthSecret(subscription.auth);
+  if (authSecret === null) return 'bad_auth';
   return { publicKey, authSecret };
+}
+
+/** Reads `p256dh`; null if it is none. */
+export function readPublicKey(text: string): Buffer | null {
+  const key = decodeBase64(text);
+  return key !== null && isPublicKey(key) ? key : null;
+}
+
+/** Reads `auth`; null if it is none. */
+export function readAuthSecret(text: string): Buffer | null {
+  const secret = decodeBase64(text);
+  return secret?.length === authSecretBytes ? secret : null;
 }
 
 function decodeBase64(text: string): Buffer | null {

@@ -1,0 +1,26 @@
+/**
+ * The push services of browsers. An endpoint of Web Push is a URL that a stranger gives, and that this installation posts
+ * to: only known services are allowed, as an endpoint is registered and again before something is sent to it.
+ */
+
+/** A host as settings name it: `fcm.googleapis.com`, `*.push.apple.com` for all names below it, or with a port. */
+const hostPattern = /^(?:\*\.)?[a-z0-9](?:[a-z0-9.-]*[a-z0-9])?(?::\d{1,5})?$/;
+
+export function isPushHostPattern(text: string): boolean {
+  return hostPattern.test(text);
+}
+
+/** The URL as it would be asked for; null for what is none, is not https, or names more than a place. */
+export function parseEndpoint(text: string): URL | null {
+  if (!URL.canParse(text)) return null;
+  const url = new URL(text);
+  const isPlain = url.username === '' && url.password === '' && url.hash === '';
+  return url.protocol === 'https:' && isPlain ? url : null;
+}
+
+/** `patterns` are as `isPushHostPattern` takes them. A port other than 443 is allowed where a pattern names it. */
+export function isPushHost({ host }: URL, patterns: readonly string[]): boolean {
+  return patterns.some((pattern) =>
+    pattern.startsWith('*.') ? host.endsWith(pattern.slice(1)) : host === pattern,
+  );
+}
