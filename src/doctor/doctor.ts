@@ -15,6 +15,7 @@ import {
   type StoredUnderSecrets,
   tryOnSample,
 } from '../installation/installation.ts';
+import { examineCredentials } from '../devices/devices.ts';
 import { now } from '../platform/clock.ts';
 import type { Log } from '../platform/log.ts';
 import {
@@ -143,6 +144,7 @@ const databaseExaminations: [subject: string, (installation: Installation) => Pr
   ['durability', examineDurability],
   ['schema', examineSchema],
   ['secret', examineSecretHere],
+  ['push', examinePush],
   ['clock', examineClock],
 ];
 
@@ -194,6 +196,32 @@ async function examineSecretHere(installation: Installation): Promise<Finding[]>
     case 'wrong':
       return [problem('secret', condition.problem, 'Nothing starts before that, and no secret is made.')];
   }
+}
+
+/** Five hundred each: the credentials of most installations. */
+const credentialsBatchesMax = 20;
+/** More of them have one cause. */
+const faultyToldMax = 3;
+
+/** Whether what organizations have at push services can be opened and used; whether it is good there, only a hand-off tells. */
+async function examinePush(installation: Installation): Promise<Finding[]> {
+  const { database } = installation;
+  if ((await pendingMigrations(database)).length > 0) return [];
+  const condition = await examineSecret(installation, tryOnSample);
+  // With what is said of the secret, nothing else need be said.
+  if (condition.kind !== 'fits') return [];
+  const secrets = createKeyRing(condition.opened.keys, () => 0);
+  const { usable, faulty, isWhole } = await examineCredentials(database, secrets, credentialsBatchesMax);
+  if (faulty.length === 0) {
+    if (usable === 0) return [];
+    return [ok('push', `${isWhole ? '' : 'at least '}${usable} credentials can be used`)];
+  }
+  const told = faulty.slice(0, faultyToldMax).map(({ organizationId, platform, problem: what }) => {
+    const found = `the credentials of ${organizationId} for ${platform} cannot be used: ${what}`;
+    return problem('push', found, `Give them again, with "bin/postillion push credentials".`);
+  });
+  const more = faulty.length - told.length;
+  return more === 0 ? told : [...told, problem('push', `so are ${more} more`, 'Give them again as well.')];
 }
 
 /** Of what the words are true that stand before it. */

@@ -22,6 +22,7 @@ import { forgiveReputation } from '../messages/messages.ts';
 import { dateOf } from '../platform/clock.ts';
 import { migrate } from '../platform/postgres/migrate.ts';
 import { addContactCommands } from './contacts.ts';
+import { addPushCommands } from './push.ts';
 import { addSandboxCommands } from './sandbox.ts';
 import { addSecretCommands } from './secret.ts';
 import { onNamedOrganization, onOrganization, organizationHelp } from './organization.ts';
@@ -58,6 +59,7 @@ export function addOperatorCommands(program: Command): void {
   addContactCommands(program);
   addDomainCommands(program.command('domain').description('Sending domains.'));
   addSenderCommands(program.command('sender').description('Names and numbers that texts are sent from.'));
+  addPushCommands(program.command('push').description('Push credentials of organizations.'));
   addSandboxCommands(program.command('sandbox').description('The inbox of the sandbox.'));
   addSuppressionCommands(
     program.command('suppression').description('Addresses that must not be written to any more.'),
