@@ -9,9 +9,11 @@ import {
 } from '../../test/support/condition-oracle.ts';
 import { useTestDatabase } from '../../test/support/test-database.ts';
 import { parseDateValue, syncMembers } from '../audience/audience.ts';
+import { platforms } from '../devices/devices.ts';
 import { systemClock } from '../platform/clock.ts';
 import { createIds, lowestIdAt } from '../platform/ids.ts';
 import { type Connection, type Database, unpreparedStatement } from '../platform/postgres/database.ts';
+import { sha256 } from '../platform/secrets.ts';
 import { compileConditions, compileLeaves, compilePredicate } from './compile.ts';
 import { type Condition, type ConditionContext, listLeaves, parseConditions } from './conditions.ts';
 import { booleanType } from './operators/boolean.ts';
@@ -85,6 +87,14 @@ async function insertContacts(
     rows.flatMap((contact) =>
       contact.recipients.map((recipient) => recipientRow(organizationId, contact, recipient)),
     ),
+  );
+  await insert(
+    'devices',
+    rows.flatMap((contact) => contact.devices.map((device) => deviceRow(organizationId, contact.id, device))),
+  );
+  await insert(
+    'devices',
+    ids.flatMap((id) => platforms.map((platform) => deviceRow(decoyId, id, { platform, status: 'ACTIVE' }))),
   );
   // Another organization whose rows look just the same, and who has all that these may lack. What its contacts have
   // under the numbers of these properties cannot be read as a value of their types.
@@ -169,6 +179,36 @@ const membershipRow = (organizationId: string, setId: string, contactId: string)
   set_id: setId,
   contact_id: contactId,
 });
+
+function deviceRow(
+  organizationId: string,
+  contactId: string,
+  { platform, status }: OracleContact['devices'][number],
+) {
+  const id = newId();
+  const isWeb = platform === 'web';
+  const time = new Date(middayMs).toISOString();
+  return {
+    organization_id: organizationId,
+    id,
+    installation_id: id,
+    contact_id: contactId,
+    platform,
+    token: id,
+    token_sha256: `\\x${sha256(id).toString('hex')}`,
+    apns_environment: platform === 'ios' ? 'production' : null,
+    ...Object.fromEntries(
+      ['p256dh_key', 'auth_key', 'vapid_public_key'].map((key) => [key, isWeb ? key : null]),
+    ),
+    status,
+    revoked_by: status === 'REVOKED' ? 'logout' : null,
+    opted_out: status === 'REVOKED',
+    secret_sha256: `\\x${sha256(`secret of ${id}`).toString('hex')}`,
+    registered_at: time,
+    created_at: time,
+    updated_at: time,
+  };
+}
 
 let ordinals = 0;
 
@@ -426,6 +466,11 @@ const recipients = fc.uniqueArray(recipient, {
     second.knownBy !== 'address',
 });
 
+const device = fc.record({
+  platform: fc.constantFrom(...platforms),
+  status: fc.constantFrom('ACTIVE', 'ACTIVE', 'EXPIRED', 'REVOKED', 'FAILED'),
+});
+
 const sometimes = <Value>(value: fc.Arbitrary<Value>) => fc.option(value, { freq: 3, nil: null });
 /** Of a contact: the first two most of the time, so that somebody is met. */
 const contactIndex = fc.oneof(fc.constantFrom(0, 1), fc.constantFrom(0, 1), fc.nat({ max: 9 }));
@@ -449,6 +494,7 @@ const contactAt = (index: number): fc.Arbitrary<Given> =>
       ),
       unsubscribedChannels: fc.subarray(allChannels),
       setIds: fc.subarray(sets.map(({ id }) => id)),
+      devices: fc.array(device, { maxLength: 3 }),
       recipients,
     })
     .chain((drawn) => {
@@ -456,12 +502,13 @@ const contactAt = (index: number): fc.Arbitrary<Given> =>
       const isBare = drawn.email === null && drawn.phone_number === null;
       const externalId = fc.constantFrom(...externalNames).map((name) => `${name}${index}`);
       return (isBare ? externalId : sometimes(externalId)).map((external_id) => {
-        const { properties, unsubscribedChannels, setIds, recipients, ...fields } = drawn;
+        const { properties, unsubscribedChannels, setIds, devices, recipients, ...fields } = drawn;
         return {
           fields: { ...fields, external_id, created_at: new Date(drawn.created_at).toISOString() },
           properties: properties,
           unsubscribedChannels,
           setIds,
+          devices,
           recipients: recipients.filter(({ knownBy }) => drawn.email !== null || knownBy === 'contact'),
         };
       });
@@ -577,6 +624,17 @@ const labelledLeaves: { label: string; condition: fc.Arbitrary<OracleCondition> 
       value: fc.constantFrom('subscribed', 'unsubscribed'),
     }),
   })),
+  ...['has_active', 'has_none'].map((operator) => ({
+    label: `device ${operator}`,
+    condition: fc.record(
+      {
+        type: fc.constant('device'),
+        operator: fc.constant(operator),
+        platform: fc.constantFrom(...platforms),
+      },
+      { requiredKeys: ['type', 'operator'] },
+    ),
+  })),
   ...['delivered', 'opened', 'clicked', 'bounced'].flatMap((action) => {
     const fields = {
       type: fc.constant('message'),
@@ -690,6 +748,7 @@ const contactWith = (given: Partial<Given>): Given => ({
   properties: {},
   unsubscribedChannels: [],
   setIds: [],
+  devices: [],
   recipients: [],
   ...given,
   fields: {

@@ -68,7 +68,7 @@ const message = (more: object = {}) => ({ type: 'message', channel: 'email', act
 
 const textOperators =
   'eq, neq, in, not_in, contains, not_contains, starts_with, ends_with, is_set, is_not_set';
-const typeNames = 'group, field, property, list, tag, segment, consent, message';
+const typeNames = 'group, field, property, list, tag, segment, consent, device, message';
 const noDate = 'must be a date such as 2026-11-21, or a time with an offset or Z';
 
 const refusals: [unknown, string[]][] = [
@@ -79,7 +79,6 @@ const refusals: [unknown, string[]][] = [
   [undefined, ['conditions must be an object']],
   [{}, ['conditions.type is required']],
   [{ type: 'event' }, [`conditions.type must be one of ${typeNames}`]],
-  [{ type: 'device' }, [`conditions.type must be one of ${typeNames}`]],
   [{ type: 'toString' }, [`conditions.type must be one of ${typeNames}`]],
   [{ type: 1 }, [`conditions.type must be one of ${typeNames}`]],
   [{ type: 'group', match: 'all' }, ['conditions.conditions is required']],
@@ -245,6 +244,20 @@ const refusals: [unknown, string[]][] = [
       'conditions.value must be one of subscribed, unsubscribed',
     ],
   ],
+  // Devices
+  [
+    { type: 'device', platform: 'windows' },
+    ['conditions.operator is required', 'conditions.platform must be one of android, ios, web'],
+  ],
+  [{ type: 'device', operator: 'has_none' }, []],
+  [
+    { type: 'device', operator: 'has', platform: null },
+    [
+      'conditions.operator must be one of has_active, has_none',
+      'conditions.platform must be one of android, ios, web',
+    ],
+  ],
+  [{ type: 'device', operator: 'has_active', value: 'ios' }, ['conditions.value is not a known field']],
   // Messages
   [{ type: 'message' }, ['conditions.channel is required', 'conditions.action is required']],
   [message({ channel: 'push' }), ['conditions.channel must be one of email, sms']],

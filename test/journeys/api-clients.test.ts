@@ -59,6 +59,8 @@ export function describe(given: Condition): string {
       return given.ids.join();
     case 'consent':
       return given.value;
+    case 'device':
+      return given.operator;
     case 'message':
       return given.action;
     default:

@@ -27,6 +27,7 @@ export type OracleContact = {
   properties: Readonly<Record<string, string | number | boolean>>;
   unsubscribedChannels: readonly string[];
   setIds: readonly string[];
+  devices: readonly { platform: string; status: string }[];
   /** The recipients that it was, or that its email address was. */
   recipients: readonly OracleRecipient[];
 };
@@ -57,6 +58,13 @@ export function holds(condition: OracleCondition, contact: OracleContact, world:
       const isUnsubscribed = contact.unsubscribedChannels.includes(condition.channel as string);
       const state = isUnsubscribed ? 'unsubscribed' : 'subscribed';
       return condition.operator === 'is' ? state === condition.value : state !== condition.value;
+    }
+    case 'device': {
+      const active = contact.devices.filter(({ status }) => status === 'ACTIVE');
+      const meant = active.filter(
+        ({ platform }) => condition.platform === undefined || condition.platform === platform,
+      );
+      return condition.operator === 'has_active' ? meant.length > 0 : meant.length === 0;
     }
     case 'message':
       return contact.recipients.some((recipient) => recipientMatches(condition, recipient, world));

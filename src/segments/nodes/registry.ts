@@ -1,5 +1,6 @@
 import type { LeafType } from '../leaf.ts';
 import { consentCondition } from './consent.ts';
+import { deviceCondition } from './device.ts';
 import { fieldCondition } from './field.ts';
 import { messageCondition } from './message.ts';
 import { propertyCondition } from './property.ts';
@@ -13,5 +14,6 @@ export const leafTypes: Readonly<Record<string, LeafType>> = {
   tag: setCondition('tag'),
   segment: setCondition('segment'),
   consent: consentCondition,
+  device: deviceCondition,
   message: messageCondition,
 };
