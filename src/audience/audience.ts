@@ -13,6 +13,7 @@ export {
 export {
   type AddressColumns,
   addressColumns,
+  type AddressedChannel,
   contactAddresses,
   type ContactField,
   contactFieldNames,

@@ -1,6 +1,7 @@
-import type { Channel, SendingChannel } from '../channels/channel.ts';
+import type { Channel } from '../channels/channel.ts';
 import type { NewId } from '../platform/ids.ts';
 import type { Transaction } from '../platform/postgres/database.ts';
+import type { AddressedChannel } from './contact-fields.ts';
 import * as store from './contact-store.ts';
 import { deleteMembers } from './set-store.ts';
 
@@ -13,7 +14,7 @@ export type ConsentTools = { transaction: Transaction; newId: NewId };
 /** The contact that an address belongs to now, which need not be whom it belonged to when a message was sent. */
 export async function findConsentHolder(
   transaction: Transaction,
-  channel: SendingChannel,
+  channel: AddressedChannel,
   address: { organizationId: string; addressKey: string },
 ): Promise<{ contact: store.ContactKey; consent: Consent } | null> {
   const row = await store.findAddressHolder(transaction, channel, address);

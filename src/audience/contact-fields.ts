@@ -103,12 +103,15 @@ export function mapContactFields<Value>(
 }
 
 /** Where a contact has its address on a channel: as it was given, and as it is compared. */
-export type AddressColumns = (typeof addressColumns)[SendingChannel];
+export type AddressColumns = (typeof addressColumns)[AddressedChannel];
+
+/** A channel on which contacts have an address of their own. */
+export type AddressedChannel = keyof typeof addressColumns;
 
 export const addressColumns = {
   email: { address: 'email', key: contactFields.email.key },
   sms: { address: 'phone_number', key: contactFields.phone_number.key },
-} as const satisfies Record<SendingChannel, { address: ContactField; key: ContactKeyColumn }>;
+} as const satisfies Partial<Record<SendingChannel, { address: ContactField; key: ContactKeyColumn }>>;
 
 /** The fields that something can be sent to, each once. */
 export const contactAddresses = contactFieldNames.filter((field) =>

@@ -1,4 +1,4 @@
-import type { Channel, SendingChannel } from '../channels/channel.ts';
+import type { Channel } from '../channels/channel.ts';
 import {
   type Connection,
   type Statement,
@@ -9,6 +9,7 @@ import type { NewId } from '../platform/ids.ts';
 import { hasKeyOf } from '../platform/postgres/lookup.ts';
 import {
   addressColumns,
+  type AddressedChannel,
   contactAddresses,
   contactFieldNames,
   contactFields,
@@ -95,7 +96,7 @@ export async function findContact(connection: Connection, contact: ContactKey): 
 /** The contact that has an address of the channel now; an address belongs to one contact at most. */
 export async function findAddressHolder(
   connection: Connection,
-  channel: SendingChannel,
+  channel: AddressedChannel,
   { organizationId, addressKey }: { organizationId: string; addressKey: string },
 ): Promise<ContactRow | null> {
   const [row] = await connection.rows(
@@ -420,7 +421,7 @@ export type ContactBar = 'contact_deleted' | 'no_address' | 'unsubscribed';
  * Uses the primary key of contacts, and the index of their addresses for contacts whose address changed: for all others
  * the address searched for is null, which costs nothing.
  */
-function selectBarred(channel: SendingChannel): Statement<{ position: number; bar: ContactBar }> {
+function selectBarred(channel: AddressedChannel): Statement<{ position: number; bar: ContactBar }> {
   const { key } = addressColumns[channel];
   return statement(
     `audience_select_barred_${channel}`,
@@ -449,7 +450,7 @@ function selectBarred(channel: SendingChannel): Statement<{ position: number; ba
  */
 export async function findBarredContacts(
   connection: Connection,
-  channel: SendingChannel,
+  channel: AddressedChannel,
   contacts: readonly (ContactKey & { addressKey: string })[],
 ): Promise<Map<number, ContactBar>> {
   const rows = await connection.rows(selectBarred(channel), [
