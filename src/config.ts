@@ -11,6 +11,7 @@ import {
   namesOf,
   settingsOf,
 } from './channels/provider-definition.ts';
+import { type PushProviderName, pushProviders } from './channels/push/providers/registry.ts';
 import { type SmsProviderName, smsProviders } from './channels/sms/providers/registry.ts';
 import { parseDnsServer } from './platform/dns/dns.ts';
 import { findSettingProblem, listOf, type Setting } from './platform/setting.ts';
@@ -110,6 +111,13 @@ export const settings = {
     about: `How texts are sent: ${describeProviders(smsProviders)}. Empty: ${describeChoice(smsProviders)}, else sandbox.`,
   },
   ...settingsOf(smsProviders),
+  POSTILLION_PUSH_PROVIDER: {
+    type: 'choice',
+    choices: namesOf(pushProviders),
+    default: 'sandbox',
+    about: `How pushes are sent: ${describeProviders(pushProviders)}.`,
+  },
+  ...settingsOf(pushProviders),
   POSTILLION_WEB_PUSH_HOSTS: {
     type: 'list',
     default:
@@ -146,7 +154,11 @@ export const settings = {
 export type SettingName = keyof typeof settings;
 
 /** The settings that only their provider understands. */
-const settingsOfProviders = { ...settingsOf(emailProviders), ...settingsOf(smsProviders) };
+const settingsOfProviders = {
+  ...settingsOf(emailProviders),
+  ...settingsOf(smsProviders),
+  ...settingsOf(pushProviders),
+};
 
 type ProviderSettingName = keyof typeof settingsOfProviders;
 
@@ -171,6 +183,7 @@ export type Config = {
   /** Null: nothing listens. */
   bounceListener: { host: string; port: number } | null;
   smsProvider: SmsProviderName;
+  pushProvider: PushProviderName;
   /** In lower case. */
   webPushHosts: string[];
   /** Of all providers, as they were set, or their defaults: what they mean is their provider's. */
@@ -230,6 +243,7 @@ export function readConfig(environment: Readonly<Record<string, string | undefin
 
   const emailProvider = readProvider('POSTILLION_EMAIL_PROVIDER', emailProviders, { textOf, read, problems });
   const smsProvider = readProvider('POSTILLION_SMS_PROVIDER', smsProviders, { textOf, read, problems });
+  const pushProvider = readProvider('POSTILLION_PUSH_PROVIDER', pushProviders, { textOf, read, problems });
   const publicUrl = read('POSTILLION_PUBLIC_URL').replace(/\/+$/, '');
   const providerSettings = Object.fromEntries(
     Object.keys(settingsOfProviders).map((name) => [name, read(name as SettingName)]),
@@ -288,6 +302,7 @@ export function readConfig(environment: Readonly<Record<string, string | undefin
     bounceHost,
     bounceListener: bouncePort === '' ? null : { host: bounceListen, port: Number(bouncePort) },
     smsProvider,
+    pushProvider,
     webPushHosts,
     providerSettings,
     sandboxAccess: (read('POSTILLION_SANDBOX_ACCESS') || guessedAccess) as SandboxAccessName, // One of the choices, or a problem.

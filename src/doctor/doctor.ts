@@ -1,6 +1,7 @@
 import { mkdir, statfs } from 'node:fs/promises';
 import { emailProviders } from '../channels/email/providers/registry.ts';
 import { choosingSettings, type DescribedProvider } from '../channels/provider-definition.ts';
+import { pushProviders } from '../channels/push/providers/registry.ts';
 import { smsProviders } from '../channels/sms/providers/registry.ts';
 import { type Config, ConfigError, readConfig } from '../config.ts';
 import {
@@ -31,6 +32,7 @@ import { examineAddressChecks, examineDirectDelivery } from './delivery.ts';
 import { type Finding, ok, problem, warning } from './finding.ts';
 import { createKeyRing, createSecrets } from '../platform/secrets.ts';
 import { createEmailProvider } from '../roles/providers/email.ts';
+import { createPushProvider } from '../roles/providers/push.ts';
 import { createSmsProvider } from '../roles/providers/sms.ts';
 
 /**
@@ -71,6 +73,7 @@ export async function examine(
       ...(await examineDatabase(installation)),
       await examineEmailProvider(installation),
       await examineSmsProvider(installation),
+      await examinePushProvider(installation),
     );
     findings.push(...(await tryToExamine('recipients', examineAddressChecks, installation)));
     if (emailProviders[config.emailProvider].isDirect)
@@ -99,13 +102,15 @@ function describeSettings(config: Config): string {
     config.databaseUrl === null
       ? `the embedded PostgreSQL in ${config.dataDirectory}`
       : 'your own PostgreSQL';
-  return `all are valid: ${database}, email through ${config.emailProvider}, texts through ${config.smsProvider}`;
+  return `all are valid: ${database}, email through ${config.emailProvider}, texts through ${config.smsProvider}, pushes through ${config.pushProvider}`;
 }
 
 function examineLinks(config: Config): Finding {
   const found = `links in messages lead to ${publicUrlOf(config)}`;
   const isTriedOut =
-    emailProviders[config.emailProvider].isSandbox && smsProviders[config.smsProvider].isSandbox;
+    emailProviders[config.emailProvider].isSandbox &&
+    smsProviders[config.smsProvider].isSandbox &&
+    pushProviders[config.pushProvider].isSandbox;
   if (config.publicUrl !== null || isTriedOut) return ok('links', found);
   return warning(
     'links',
@@ -375,6 +380,18 @@ function examineSmsProvider(installation: Installation): Promise<Finding> {
     providers: smsProviders,
     definition: smsProviders[name],
     create: () => createSmsProvider(installation),
+  });
+}
+
+function examinePushProvider(installation: Installation): Promise<Finding> {
+  const { pushProvider: name } = installation.config;
+  return examineProvider({
+    subject: 'push',
+    kept: 'them',
+    name,
+    providers: pushProviders,
+    definition: pushProviders[name],
+    create: () => createPushProvider(installation),
   });
 }
 

@@ -1,6 +1,8 @@
 import type { SendingChannel } from '../channels/channel.ts';
 import type { RecipientKey, SendOutcome } from '../channels/outcome.ts';
 import type { ContactBar } from '../audience/audience.ts';
+import type { Clock } from '../platform/clock.ts';
+import type { NewId } from '../platform/ids.ts';
 import type { Connection, Statement, Transaction } from '../platform/postgres/database.ts';
 import type { DropReason, RecipientStatus } from './schema.ts';
 
@@ -23,9 +25,12 @@ export type MessageChannel = {
   /**
    * Writes what hand-offs found out about addresses, in the transaction that writes their outcomes: that a device is
    * gone, for instance. Null where nothing is found out but what `judgement` reads from outcomes. Called for all
-   * organizations at once, with the findings of recipients that were changed.
+   * organizations at once, with the findings of recipients that were changed; returns whether conditions of segments ask about something that
+   * has changed.
    */
-  keepFindings: ((transaction: Transaction, findings: readonly Finding[]) => Promise<void>) | null;
+  keepFindings:
+    | ((tools: FindingTools, transaction: Transaction, findings: readonly Finding[]) => Promise<boolean>)
+    | null;
   /** Made by `defineMessageStatus`. */
   refreshStatus: Statement<unknown>;
   objections: ChannelObjections;
@@ -96,6 +101,8 @@ export type AddressJudgement = {
   /** Whether an address belongs to the simulator: its outcomes are chosen, and say nothing. */
   isSimulated: (addressKey: string) => boolean;
 };
+
+export type FindingTools = { clock: Clock; newId: NewId };
 
 /** `finding` is what the channel's own delivery gave. */
 export type Finding = { organizationId: string; addressKey: string; finding: unknown };

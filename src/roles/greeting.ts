@@ -1,4 +1,5 @@
 import { type EmailProviderName, emailProviders } from '../channels/email/providers/registry.ts';
+import { type PushProviderName, pushProviders } from '../channels/push/providers/registry.ts';
 import { type SmsProviderName, smsProviders } from '../channels/sms/providers/registry.ts';
 import type { FirstOrganization } from '../installation/installation.ts';
 
@@ -7,14 +8,15 @@ export type Start = {
   api: { url: string; sandbox: Sandbox; organization: FirstOrganization | 'exists' | 'none' } | null;
   emailProvider: EmailProviderName;
   smsProvider: SmsProviderName;
+  pushProvider: PushProviderName;
 };
 
 /** `hidden`: it is served, and its link is not for this output. */
 export type Sandbox = { kind: 'none' } | { kind: 'hidden' } | { kind: 'shown'; link: string };
 
 /** For the person in front of the terminal: standard output is not the log. */
-export function composeGreeting({ api, emailProvider, smsProvider }: Start): string {
-  const sending = describeSending(emailProvider, smsProvider);
+export function composeGreeting({ api, ...providers }: Start): string {
+  const sending = describeSending(providers);
   if (api === null) return `\nPostillion delivers, and serves nothing. ${sending}\nCtrl-C stops it.\n\n`;
   const { url, sandbox, organization } = api;
   const lines = [
@@ -31,11 +33,11 @@ export function composeGreeting({ api, emailProvider, smsProvider }: Start): str
   return `\n${lines.join('\n')}\n\n`;
 }
 
-function describeSending(emailProvider: EmailProviderName, smsProvider: SmsProviderName): string {
-  const [email, sms] = [emailProviders[emailProvider], smsProviders[smsProvider]];
-  if (email.isSandbox && sms.isSandbox)
-    return 'Email and texts stay in the sandbox: nothing leaves this machine.';
-  return `${email.words.greeting}, ${sms.words.greeting}.`;
+function describeSending({ emailProvider, smsProvider, pushProvider }: Omit<Start, 'api'>): string {
+  const providers = [emailProviders[emailProvider], smsProviders[smsProvider], pushProviders[pushProvider]];
+  if (providers.every(({ isSandbox }) => isSandbox))
+    return 'Email, texts and pushes stay in the sandbox: nothing leaves this machine.';
+  return `${providers.map(({ words }) => words.greeting).join(', ')}.`;
 }
 
 function describeSandbox(sandbox: Sandbox): string[] {

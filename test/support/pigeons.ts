@@ -74,7 +74,7 @@ export function createPigeons(): Pigeons {
     reports: { isSameAddress: (address, reported) => address === reported, findCutOff: null },
     judgement: { failureClasses: ['hawk'], isSimulated: () => false },
     // Hawks are remembered where the contact is.
-    keepFindings: async (transaction, findings) => {
+    keepFindings: async (_tools, transaction, findings) => {
       await transaction.rows(
         unpreparedStatement(
           `update contacts c set last_name = found.finding
@@ -87,6 +87,7 @@ export function createPigeons(): Pigeons {
           findings.map(({ finding }) => finding),
         ],
       );
+      return false;
     },
     refreshStatus: defineMessageStatus(
       'pigeons',

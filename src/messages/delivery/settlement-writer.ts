@@ -104,6 +104,7 @@ async function writeSettlements(tools: WriterTools, epoch: number, items: readon
   const changedOf = (changed: ReadonlySet<string>) =>
     settlements.filter(({ job }) => changed.has(textOfKey(job)));
   const channelOf = (recipient: RecipientKey) => channelOfJob(jobs, recipient);
+  let findings: Promise<boolean>[] = [];
   const { haveContactsChanged } = await tools.database.transactionByIndex((transaction) =>
     changeRecipients(transaction, tools, {
       at,
@@ -126,7 +127,7 @@ async function writeSettlements(tools: WriterTools, epoch: number, items: readon
           changedOf(changed).flatMap((settlement) => listProviderIds(tools, settlement)),
           at,
         ),
-        ...keepFindings(transaction, items, changed),
+        ...(findings = keepFindings(tools, transaction, items, changed)),
       ],
       judgement: {
         tools,
@@ -142,15 +143,18 @@ async function writeSettlements(tools: WriterTools, epoch: number, items: readon
       isLast: true,
     }),
   );
-  if (haveContactsChanged) tools.onContactsChanged();
+  const haveFound = await Promise.all(findings);
+  if (haveContactsChanged || haveFound.includes(true)) tools.onContactsChanged();
   if (settlements.some(({ job }) => job.isCampaign)) tools.onCampaignProgress();
 }
 
+/** Each returns whether segments must be looked at again. */
 function keepFindings(
+  tools: WriterTools,
   transaction: Transaction,
   items: readonly Settled[],
   changed: ReadonlySet<string>,
-): Promise<void>[] {
+): Promise<boolean>[] {
   const found = items.filter(
     ({ settlement: { job }, finding }) => finding !== undefined && changed.has(textOfKey(job)),
   );
@@ -160,7 +164,7 @@ function keepFindings(
       addressKey: job.addressKey,
       finding,
     }));
-    return channel.keepFindings === null ? [] : [channel.keepFindings(transaction, findings)];
+    return channel.keepFindings === null ? [] : [channel.keepFindings(tools, transaction, findings)];
   });
 }
 
