@@ -1,15 +1,15 @@
 import type { RecipientKey } from './outcome.ts';
 
-/** The requests by which a provider tells what it has to tell, of whatever channel: what it tells is `Told`. */
+/** The requests by which a provider of any channel reports. What one of them contains is `Told`. */
 export type ProviderCallbacks<Told> = {
-  /** Who tells, as its own people write it: `Twilio`. */
+  /** The provider's name as it writes it: `Twilio`. */
   provider: string;
   list: readonly ProviderCallback<Told>[];
 };
 
-/** What the provider posts to `/callbacks/<provider>/<path>`. */
+/** A request that the provider posts to `/callbacks/<provider>/<path>`. */
 export type ProviderCallback<Told> = {
-  /** With `:token` in it, or without: the recipient that the provider was given with the message. */
+  /** May end in `:token`, which names the recipient: the provider was given this address with the message. */
   path: string;
 } & (
   | {
@@ -17,7 +17,7 @@ export type ProviderCallback<Told> = {
       rawBytesMax?: never;
       read: (request: FormCallbackRequest) => CallbackReading<Told>;
     }
-  /** In a format of the provider's own, such as JSON, which it signs octet for octet. */
+  /** In a format of the provider, such as JSON. Signatures are usually over the bytes of the body. */
   | {
       rawBytesMax: number;
       formBytesMax?: never;
@@ -25,22 +25,22 @@ export type ProviderCallback<Told> = {
     }
 );
 
-/** What the installation lends a provider that tells something by requests of its own. */
+/** What a provider needs that reports by requests of its own. */
 export type CallbackTools = {
   /** The address at which a callback of the path `<path>:token` is asked for, with the token of this recipient. */
   callbackUrl: (path: string, reference: RecipientKey) => string;
-  /** The token alone, for a provider that gives it back within what it tells. */
+  /** The token alone, for a provider that returns it in the body of its reports. */
   writeToken: (reference: RecipientKey) => string;
 };
 
 export type CallbackRequest = {
-  /** The address that the provider asked for, as it was given it. */
+  /** The requested address, as the provider was given it. */
   url: string;
   /** By its name in lower case. */
   header: (name: string) => string | undefined;
-  /** Whom the token in the path stands for; null where there is none, or none of ours. */
+  /** The recipient that the token in the path names; null without a token, or if it is not ours. */
   reference: RecipientKey | null;
-  /** The same for a token that the provider gives back within what it tells. */
+  /** The same for a token in the body. */
   readToken: (token: string) => RecipientKey | null;
 };
 
@@ -49,7 +49,7 @@ export type FormCallbackRequest = CallbackRequest & { form: URLSearchParams };
 export type RawCallbackRequest = CallbackRequest & { body: Buffer };
 
 /**
- * What a request tells, which may be nothing. `forged`: nothing proves that the provider has sent it, so that nothing
- * else of it may be looked at. `unreadable`: the provider has sent it, and it is not what its documentation says.
+ * What a request contains, which may be nothing. `forged`: there is no proof that the provider sent it; this must be
+ * found out before anything else is read. `unreadable`: the provider sent it, but it does not have the documented form.
  */
 export type CallbackReading<Told> = readonly Told[] | 'forged' | 'unreadable';

@@ -26,7 +26,7 @@ export type ProviderDefinition<Settings extends ProviderSettings, Tools, Provide
   isSandbox: boolean;
   /** Throws, in words for the operator, where a setting cannot be read. */
   create: (tools: Tools, values: SettingValues<Settings>) => Promise<Provider>;
-  /** The requests by which it tells what became of messages, and what else it has to tell. Absent: it makes none. */
+  /** The requests by which it reports what became of messages, and anything else. Absent if it makes none. */
   callbacks?: (values: SettingValues<Settings>) => Promise<ProviderCallbacks<Told>>;
 };
 

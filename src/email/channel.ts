@@ -51,9 +51,11 @@ export const emailChannel: MessageChannel = {
   policyOf: ({ isCampaign }) => (isCampaign ? campaignPolicy : transactionalPolicy),
   refusals: emailRefusals,
   reports: {
-    // If one of the addresses is erased or cannot be read, they may be the same.
-    isSameAddress: (addressKey, reported) =>
-      !addressKey.includes('@') || [addressKey, undefined].includes(parseAddress(reported)?.normalised),
+    isSameAddress: (addressKey, reported) => {
+      const address = parseAddress(reported);
+      // If one of them is erased or cannot be read, they may be the same.
+      return address === null || !addressKey.includes('@') || address.normalised === addressKey;
+    },
     findCutOff: null,
   },
   keepFindings: null,

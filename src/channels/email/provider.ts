@@ -25,7 +25,7 @@ export type EmailProvider = {
   name: string;
   /** How many hand-offs it can usefully have under way at once. */
   concurrency: number;
-  /** Whether it reports later under the `providerMessageId` of what it has accepted. */
+  /** Whether its later reports name a message by the `providerMessageId` of the accepted hand-off. */
   isReportedById: boolean;
   /** Never rejects for anything that the remote side does; rejects only with the error of `confirm` or an abort. */
   handOff: (handOff: EmailHandOff) => Promise<SendOutcome>;
@@ -36,14 +36,14 @@ export type EmailProvider = {
 };
 
 /**
- * What a provider reports of an email after its hand-off. Of an address that it calls invalid for good without saying
- * why, the reason is `mailbox_not_found`: the reason decides whether the address is suppressed. Without any, the message
- * has failed, and nothing is said of the address.
+ * What a provider reports about an email after its hand-off. The reason decides whether the address is suppressed: a
+ * permanent bounce for which the provider gives no reason is `mailbox_not_found`. A bounce without a reason counts as
+ * `failed`, and says nothing about the address. An open is one of a person: those of machines are not reported.
  */
 export type EmailReport = ProviderReport<ReportedStatus, FailureClass>;
 
 /**
- * Where what a provider reports goes. Resolves once it is stored: only then is it acknowledged, so that the provider
- * reports it again if nobody has it. Rejects if it cannot be stored.
+ * Takes what a provider reports. Resolves when it is stored, and rejects if it cannot be stored. Only a stored report may
+ * be acknowledged: otherwise the provider must report it again.
  */
 export type EmailIntake = { takeReport: (report: EmailReport) => Promise<void> };

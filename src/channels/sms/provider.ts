@@ -57,7 +57,7 @@ export type SmsProvider = {
   name: string;
   /** How many hand-offs it can usefully have under way at once. */
   concurrency: number;
-  /** Whether it reports later under the `providerMessageId` of what it has accepted. */
+  /** Whether its later reports name a message by the `providerMessageId` of the accepted hand-off. */
   isReportedById: boolean;
   /** Never rejects for anything that the remote side does; rejects only with the error of `confirm` or an abort. */
   handOff: (handOff: SmsHandOff) => Promise<SendOutcome<SmsFailure>>;

@@ -9,13 +9,13 @@ import {
 import { dueAfterMs } from '../delivery/retry.ts';
 
 /**
- * What providers tell is stored before it is acknowledged, and applied afterwards by a chore. An event that cannot be
- * applied yet is put back and looked at again later. An event that can never be applied holds up no other.
+ * Events from providers are stored before they are acknowledged, and applied afterwards by a chore. An event that cannot
+ * be applied yet is put back and looked at again later. An event that can never be applied delays no other.
  */
 
 export type StoringTools<Event> = {
   store: (events: readonly Event[]) => Promise<void>;
-  /** Called after each commit that stored some. */
+  /** Called after each commit. */
   onStored: () => void;
   /** Smaller in tests. */
   storedMax?: number;
@@ -52,7 +52,7 @@ export const defaultAppliedMax = 500;
 export type Taken = number | 'elsewhere';
 
 export type Applying<Event> = {
-  /** Names the events in the log. */
+  /** What the events are called in the log. */
   name: string;
   appliedMax: number;
   /** Takes up to so many due events and applies them in one transaction. Returns how many it has looked at. */
@@ -99,8 +99,8 @@ async function applyNext<Event>(
 const pausesMs = [100, 400, 1_500, 10_000, 60_000, 600_000, 3_600_000, 6 * 3_600_000] as const;
 
 /**
- * When an event is looked at again that was looked at so many times; null after the last time. An event whose message
- * is still unknown after half a day belongs to no message of this installation.
+ * When an event is looked at again after so many attempts; null after the last one. An event whose message is still
+ * unknown after half a day belongs to no message of this installation.
  */
 export function nextLookAt(clock: Clock, attempts: number): Date | null {
   const pauseMs = pausesMs[attempts];

@@ -11,16 +11,16 @@ import { readReportToken, writeReportToken } from '../../messages/messages.ts';
 import { respondPart } from '../../platform/http/page-response.ts';
 import type { PageRequest, PageResponse, WebPage } from '../../platform/http/route.ts';
 
-/** A provider that is in use, and what is done with what it tells. */
+/** The provider in use, and where its reports go. */
 export type CallbackSource<Told> = {
-  /** In the registry. */
+  /** Its name in the registry. */
   name: string;
   callbacks: ProviderCallbacks<Told>;
   /** Resolves when it is stored; rejects if it cannot be. */
   take: (told: Told) => Promise<void>;
 };
 
-/** What a provider of that name is lent so that its reports find their way here. */
+/** What the provider of that name needs so that its reports come to this installation. */
 export function callbackToolsOf({ config, secrets }: Installation, name: string): CallbackTools {
   const writeToken = (reference: RecipientKey) => writeReportToken(secrets, reference);
   return {
@@ -30,7 +30,7 @@ export function callbackToolsOf({ config, secrets }: Installation, name: string)
   };
 }
 
-/** The pages to which a provider posts what it has to tell. */
+/** The pages to which the provider posts its reports. */
 export function callbackPages<Told>(installation: Installation, source: CallbackSource<Told>): WebPage[] {
   return source.callbacks.list.map((callback) => callbackPage(installation, source, callback));
 }
@@ -67,7 +67,7 @@ function toCallbackRequest(
 ): CallbackRequest {
   const readToken = (given: string) => readReportToken(secrets, given);
   return {
-    // As the provider was given it: some sign that address.
+    // As the provider was given it: some sign the address too.
     url: `${publicUrlOf(config)}${callbackPath(name, path.replace(':token', token))}`,
     header,
     reference: readToken(token),
@@ -86,20 +86,20 @@ async function takeTold<Told>(
 ): Promise<PageResponse> {
   if (told === 'forged') return respond(403);
   if (told === 'unreadable') {
-    log.warn({ provider: name }, `what ${provider} told could not be read`);
+    log.warn({ provider: name }, `a report of ${provider} could not be read`);
     return respond(400);
   }
   try {
     await takeAll(told, take);
     return respond(204);
   } catch (cause) {
-    // Providers tell again what was answered with 5xx, some of them where their settings say so.
-    log.warn({ err: cause }, `what ${provider} told could not be stored`);
+    // Providers repeat requests that were answered with 5xx, some only if they are set up to do so.
+    log.warn({ err: cause, provider: name }, `a report of ${provider} could not be stored`);
     return respond(503);
   }
 }
 
-/** With more at once, a large body would fill what is kept for events that wait, and be refused each time. */
+/** With more at once, a body with very many reports would exceed what an intake holds, and be refused each time. */
 const takenAtOnceMax = 1_000;
 
 async function takeAll<Told>(told: readonly Told[], take: CallbackSource<Told>['take']): Promise<void> {
