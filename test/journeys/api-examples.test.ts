@@ -442,10 +442,11 @@ async function recordDevices({ adaId }: Contacts): Promise<void> {
     body: { ...phone, contact_id: nothing },
   });
   const tablet = {
-    ...phone,
+    contact_id: adaId,
     installation_id: '7a12-ada-tablet',
     platform: 'ios',
     device_token: 'c0ffee'.repeat(10),
+    device_model: 'iPad16,6',
   };
   await record('bulkRegisterDevices', 'Two, of which one is wrong', '/push/devices/bulk', {
     body: { devices: [tablet, { ...tablet, device_token: undefined }] },

@@ -3,7 +3,9 @@ import { createHash } from 'node:crypto';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { updateOrganization } from '../../src/accounts/accounts.ts';
 import type { BulkRecord, RegistrationRecord } from '../../src/devices/schema.ts';
-import { retireDevices } from '../../src/devices/devices.ts';
+import { examineCredentials, listCredentials, retireDevices } from '../../src/devices/devices.ts';
+import { createFirstOrganization } from '../../src/installation/opening.ts';
+import type { Database } from '../../src/platform/postgres/database.ts';
 import { authorize, rowsOf, type Sender } from '../support/email-journey.ts';
 import {
   androidApp,
@@ -17,6 +19,7 @@ import {
   unregister,
 } from '../support/push-journey.ts';
 import { createSender, startTestServer, type TestServer } from '../support/server.ts';
+import { useTestDatabase } from '../support/test-database.ts';
 
 let server: TestServer;
 let other: Sender & { organizationId: string };
@@ -31,6 +34,11 @@ beforeAll(async () => {
   }
 });
 afterAll(() => server.stop());
+
+let fresh: Database;
+useTestDatabase({}, (opened) => {
+  fresh = opened.database;
+});
 
 let made = 0;
 const unique = (name: string) => `${name}-${(made += 1)}`;
@@ -58,6 +66,17 @@ async function kill(device: { id: string }, status: 'EXPIRED' | 'FAILED' = 'EXPI
     ]),
   );
 }
+
+test('the first organization of a fresh installation has credentials to begin with', async () => {
+  const first = await createFirstOrganization({ ...server.installation, database: fresh });
+  if (first === 'exists') throw new Error('there is no organization yet');
+  const listed = await listCredentials(fresh, first.organizationId);
+  expect(listed.map(({ platform }) => platform)).toEqual(['android', 'ios', 'web']);
+  expect(await examineCredentials(fresh, server.installation.secrets, 1)).toMatchObject({
+    usable: 3,
+    faulty: [],
+  });
+});
 
 describe('a registration', () => {
   test('creates a device of the contact, and shows its secret that once', async () => {
@@ -746,25 +765,5 @@ describe('the devices of a contact', () => {
       [server.organizationId, [...ids, kept]],
     );
     expect(left).toEqual([{ contact_id: kept }]);
-  });
-
-  test('are not registered any more while the contact is being deleted', async () => {
-    for (let round = 0; round < 10; round += 1) {
-      const contactId = await aPushContact(server);
-      const [registered, deleted] = await Promise.all([
-        tryToRegister(server, { contact_id: contactId, ...androidApp(unique('racing')) }),
-        server.request('DELETE', `/v1/contacts/${contactId}`),
-      ]);
-      expect([200, 404]).toContain(registered.status);
-      expect(deleted.status).toBe(200);
-    }
-    const orphans = await rowsOf(
-      server,
-      `select d.id from devices d
-       where d.organization_id = $1
-         and not exists (select from contacts c where c.organization_id = $1 and c.id = d.contact_id)`,
-      [server.organizationId],
-    );
-    expect(orphans).toEqual([]);
   });
 });

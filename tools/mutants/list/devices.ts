@@ -4,6 +4,7 @@ import type { Mutant } from '../mutant.ts';
 const journey = 'test/journeys/devices.test.ts';
 const delivery = 'src/devices/devices.test.ts';
 const credentials = 'src/devices/credentials.test.ts';
+const races = 'test/regressions/device-races.test.ts';
 const apnsToken = 'src/devices/apns-token.test.ts';
 
 export const devices: readonly Mutant[] = [
@@ -75,9 +76,33 @@ export const devices: readonly Mutant[] = [
     file: 'src/devices/registration.ts',
     from: 'return ids.size === 0 ? ids : lockContacts(transaction, organizationId, [...ids]);',
     to: 'return Promise.resolve(ids);',
-    tests: [journey],
-    named: 'are not registered any more while the contact is being deleted',
+    tests: [races],
+    named: 'while its contact is deleted leaves no device behind',
     harm: 'a device of a contact who was deleted stays, with its token',
+  },
+  {
+    file: 'src/devices/registration.ts',
+    from: "lockCredentials(transaction, organizationId, 'shared'),",
+    to: 'Promise.resolve(),',
+    tests: [races],
+    named: 'of a browser while the VAPID pair is replaced leaves none active under the old key',
+    harm: 'a browser that registers while the VAPID pair is replaced is never reached, and nobody is told',
+  },
+  {
+    file: 'src/devices/store.ts',
+    from: '     for no key update of d\n   ) locked`,',
+    to: '   ) locked`,',
+    tests: [races],
+    named: 'while somebody opts out there leaves the device revoked',
+    harm: 'an opt-out at the start of an app is overwritten by its registration',
+  },
+  {
+    file: 'src/audience/contact-store.ts',
+    from: '   order by id\n   for no key update`,',
+    to: '   order by id`,',
+    tests: [races],
+    named: 'of the last device that a contact may have is one of two that want to be it',
+    harm: 'two devices that register at once make a contact have more than a push reaches',
   },
   {
     file: 'src/devices/registration.ts',
