@@ -136,7 +136,7 @@ export async function readCredentialsBatch(
   );
 }
 
-/** Tokens that never could work with other credentials may work with these: none of the platform is dead for that. */
+/** Forgets the tokens of a platform that could never work: with other credentials they may. */
 export async function forgetFailedTokens(transaction: Connection, key: PlatformKey): Promise<void> {
   await transaction.rows(
     unpreparedStatement(

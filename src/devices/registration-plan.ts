@@ -6,8 +6,8 @@ import type { DeviceRow, TokenKey } from './store.ts';
 /**
  * What becomes of devices when installations register, one after the other.
  *
- * - A device is `REVOKED` as long as it is opted out; signing out is undone when another contact signs in there. Who
- *   wants no pushes is asked no more than once: an opt-out goes with its token to another installation, too.
+ * - A device is `REVOKED` as long as it is opted out. A logout is undone when another contact registers there. An opt-out
+ *   is not, and it follows its token to another installation, so that nobody has to opt out twice.
  * - Else it is retired as long as its token is one that was refused for good, and `ACTIVE` otherwise.
  * - A token is that of the installation which gave it last. The one that had it is left without one, and `EXPIRED`.
  */
@@ -160,7 +160,7 @@ export function planRegistrations(
   };
 }
 
-/** What keeps the device revoked. Who has an opt-out lifted is revoked no more once the device registers. */
+/** Why the device stays revoked; null if it does not. One whose opt-out was lifted is revoked until it registers. */
 function findRevocation(
   registration: Registration,
   known: DeviceRow | undefined,

@@ -40,8 +40,8 @@ export const apnsEnvironments = ['production', 'sandbox'] as const;
 export type ApnsEnvironment = (typeof apnsEnvironments)[number];
 
 /**
- * Active devices of one contact. A push is handed off once for each of them; whoever has more is no person, but a
- * program that forgets its installation id.
+ * Active devices of one contact. A push is handed off once for each of them. Nobody has so many: an app that is
+ * registered more often makes a new installation id at each start.
  */
 export const devicesMax = 200;
 
