@@ -26,7 +26,15 @@ const longFiles = [
     'wrong-database',
     'listener',
   ],
-  ...['operator-commands', 'documentation', 'serve-start', 'http-edge', 'first-start', 'sandbox/routes'],
+  ...[
+    'operator-commands',
+    'documentation',
+    'web-push-browser',
+    'serve-start',
+    'http-edge',
+    'first-start',
+    'sandbox/routes',
+  ],
   ...[
     'email-send',
     'segments',
@@ -53,7 +61,7 @@ class LongestFirst extends BaseSequencer {
 
 export default defineConfig({
   test: {
-    include: ['src/**/*.test.ts', 'test/**/*.test.ts', 'tools/**/*.test.ts'],
+    include: ['src/**/*.test.ts', 'clients/**/*.test.ts', 'test/**/*.test.ts', 'tools/**/*.test.ts'],
     globalSetup: ['test/support/postgres-for-tests.ts', 'test/support/dkim-key-pairs.ts'],
     sequence: { sequencer: LongestFirst },
     pool: 'forks',

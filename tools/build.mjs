@@ -51,6 +51,28 @@ const { metafile } = await build({
   plugins: [foldersOfSources],
 });
 
+// For browsers: a module for pages, and a classic script, since a worker can load nothing else from another origin.
+const sdk = await Promise.all(
+  [
+    { file: 'sdk', format: 'esm' },
+    { file: 'sw', format: 'iife' },
+  ].map(({ file, format }) =>
+    build({
+      entryPoints: [path.join(root, 'clients', 'web-push', `${file}.ts`)],
+      outdir: path.join(output, 'web-push'),
+      bundle: true,
+      format,
+      platform: 'browser',
+      // The oldest that have push on all systems: Chrome 105, Firefox 104, Safari 16.4.
+      target: 'es2022',
+      minify: true,
+      metafile: true,
+      absWorkingDir: root,
+      logLevel: 'warning',
+    }),
+  ),
+);
+
 const copied = (await listFiles(source)).filter((file) => !file.endsWith('.ts'));
 const outputOf = (file) => path.join(output, path.relative(source, file));
 for (const file of copied) {
@@ -59,7 +81,9 @@ for (const file of copied) {
 }
 
 const expected = new Set([
-  ...Object.keys(metafile.outputs).map((file) => path.join(root, file)),
+  ...[metafile, ...sdk.map((built) => built.metafile)]
+    .flatMap(({ outputs }) => Object.keys(outputs))
+    .map((file) => path.join(root, file)),
   ...copied.map(outputOf),
 ]);
 for (const file of await listFiles(output)) {

@@ -4,8 +4,6 @@ import path from 'node:path';
 import { type Browser, chromium, type Page } from 'playwright-core';
 import { afterAll, beforeAll, describe } from 'vitest';
 
-const names = ['chromium', 'chromium-browser', 'google-chrome', 'google-chrome-stable'];
-
 const usualPlaces = [
   '/usr/bin',
   '/usr/local/bin',
@@ -13,21 +11,33 @@ const usualPlaces = [
   '/opt/google/chrome',
   '/Applications/Google Chrome.app/Contents/MacOS',
   '/Applications/Chromium.app/Contents/MacOS',
+  '/Applications/Firefox.app/Contents/MacOS',
 ];
 
-const namesOnMac = ['Google Chrome', 'Chromium'];
+const chromiumNames = [
+  ...['chromium', 'chromium-browser', 'google-chrome', 'google-chrome-stable'],
+  // On a Mac.
+  ...['Google Chrome', 'Chromium'],
+];
 
 /** The executable that CHROMIUM_PATH names, or else the first of the usual ones; null where there is none. */
 export function findChromium(environment: NodeJS.ProcessEnv = process.env): string | null {
-  const { CHROMIUM_PATH: named, PATH: searched = '' } = environment;
+  return findBrowser(environment, 'CHROMIUM_PATH', chromiumNames);
+}
+
+/** The executable that the variable names, or else the first with one of these names; null where there is none. */
+export function findBrowser(
+  environment: NodeJS.ProcessEnv,
+  variable: string,
+  names: readonly string[],
+): string | null {
+  const { [variable]: named, PATH: searched = '' } = environment;
   if (named !== undefined && named !== '') return isExecutable(named) ? named : null;
   const directories = [
     ...searched.split(path.delimiter).filter((directory) => directory !== ''),
     ...usualPlaces,
   ];
-  const candidates = directories.flatMap((directory) =>
-    [...names, ...namesOnMac].map((name) => path.join(directory, name)),
-  );
+  const candidates = directories.flatMap((directory) => names.map((name) => path.join(directory, name)));
   return candidates.find(isExecutable) ?? null;
 }
 
