@@ -1,3 +1,4 @@
+import { pushPlatforms } from '../channels/push/notification.ts';
 import { type Static, Type } from 'typebox';
 import { contactReferenceFields } from '../audience/audience.ts';
 import { parseEndpoint } from '../channels/push/endpoint.ts';
@@ -5,10 +6,6 @@ import { readAuthSecret, readPublicKey } from '../channels/push/web-push/subscri
 import { instant, literals, textOrNull } from '../platform/http/shapes.ts';
 import type { Schema } from '../platform/http/openapi.ts';
 import type { TextFormat } from '../platform/http/validation.ts';
-
-export const platforms = ['android', 'ios', 'web'] as const;
-
-export type Platform = (typeof platforms)[number];
 
 export const deviceStatuses = ['ACTIVE', 'EXPIRED', 'REVOKED', 'FAILED'] as const;
 
@@ -86,7 +83,7 @@ const installationId = Type.String({
 const registrationFields = {
   ...contactReferenceFields,
   installation_id: installationId,
-  platform: literals(platforms, { title: 'DevicePlatform' }),
+  platform: literals(pushPlatforms, { title: 'DevicePlatform' }),
   apns_environment: Type.Optional(
     literals(apnsEnvironments, { description: 'Of iOS only; `production` unless given.' }),
   ),
@@ -248,7 +245,7 @@ export const deviceRecord = Type.Object(
     id,
     installation_id: Type.String(),
     contact_id: id,
-    platform: literals(platforms, { title: 'DevicePlatform' }),
+    platform: literals(pushPlatforms, { title: 'DevicePlatform' }),
     apns_environment: textOrNull,
     status: literals(deviceStatuses, { title: 'DeviceStatus' }),
     opted_out: Type.Boolean(),

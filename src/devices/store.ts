@@ -1,3 +1,4 @@
+import type { PushPlatform } from '../channels/push/notification.ts';
 import { cursorOf, type Page, pageClause } from '../platform/http/pagination.ts';
 import { type Connection, statement, unpreparedStatement } from '../platform/postgres/database.ts';
 import { hasKeyOf } from '../platform/postgres/lookup.ts';
@@ -8,7 +9,6 @@ import {
   devicesMax,
   type DeviceStatus,
   type EnablementStatus,
-  type Platform,
   type RetiredStatus,
   type Revocation,
 } from './schema.ts';
@@ -18,7 +18,7 @@ export type DeviceRow = {
   id: string;
   installation_id: string;
   contact_id: string;
-  platform: Platform;
+  platform: PushPlatform;
   /** Of web it is the endpoint. Null once it belongs to another installation. */
   token: string | null;
   token_sha256: Buffer | null;
@@ -51,7 +51,7 @@ const deviceColumns = `d.id, d.installation_id, d.contact_id, d.platform, d.toke
 export type DeviceKey = { organizationId: string; id: string };
 
 /** A token of a platform, by its digest. */
-export type TokenKey = { platform: Platform; tokenSha256: Buffer };
+export type TokenKey = { platform: PushPlatform; tokenSha256: Buffer };
 
 /** Not flattened (`offset 0`): each look-up is one in an index, however small the table was when this was planned. */
 const lockConcerned = statement<DeviceRow>(
@@ -102,7 +102,7 @@ export async function lockConcernedDevices(
   ]);
 }
 
-const selectDead = statement<{ platform: Platform; token_sha256: Buffer; status: RetiredStatus }>(
+const selectDead = statement<{ platform: PushPlatform; token_sha256: Buffer; status: RetiredStatus }>(
   'devices_select_dead',
   `select given.platform, given.token_sha256, dead.status
    from unnest($2::text[], $3::bytea[]) as given (platform, token_sha256)
@@ -308,7 +308,7 @@ const selectTargets = statement<{
   position: number;
   has_devices: boolean;
   id: string | null;
-  platform: Platform | null;
+  platform: PushPlatform | null;
 }>(
   'devices_select_targets',
   `select wanted.position::integer as position, owned.has_devices, target.id, target.platform
@@ -335,12 +335,12 @@ const selectTargets = statement<{
 export async function findTargets(
   connection: Connection,
   contacts: readonly ContactOfDevices[],
-): Promise<Map<number, { id: string; platform: Platform }[]>> {
+): Promise<Map<number, { id: string; platform: PushPlatform }[]>> {
   const rows = await connection.rows(selectTargets, [
     contacts.map(({ organizationId }) => organizationId),
     contacts.map(({ contactId }) => contactId),
   ]);
-  const targets = new Map<number, { id: string; platform: Platform }[]>();
+  const targets = new Map<number, { id: string; platform: PushPlatform }[]>();
   for (const { position, id, platform } of rows) {
     const own = targets.get(position - 1) ?? [];
     if (id !== null && platform !== null) own.push({ id, platform });
@@ -395,12 +395,12 @@ export async function findDeviceBySecret(
 /** A token that a service refused for good. */
 export type DeadToken = DeviceKey & {
   tokenSha256: Buffer;
-  platform: Platform;
+  platform: PushPlatform;
   status: RetiredStatus;
   /** For people: `unregistered`, for example. */
   reason: string;
   /** Since when the service knows it, if it says so. */
-  toldAt: Date | null;
+  deadSince: Date | null;
 };
 
 const retire = statement<{ organization_id: string; contact_id: string; was_active: boolean }>(
@@ -408,11 +408,11 @@ const retire = statement<{ organization_id: string; contact_id: string; was_acti
   `with told as (
      select distinct on (organization_id, id, token_sha256) *
      from unnest($1::uuid[], $2::uuid[], $3::text[], $4::bytea[], $5::text[], $6::text[], $7::timestamptz[])
-       as told (organization_id, id, platform, token_sha256, status, reason, told_at)
-     order by organization_id, id, token_sha256, told_at nulls first
+       as told (organization_id, id, platform, token_sha256, status, reason, dead_since)
+     order by organization_id, id, token_sha256, dead_since nulls first
    ), held as (
      select t.*, d.contact_id, d.status as present, d.token_sha256 = t.token_sha256 as is_held,
-       coalesce(d.token_sha256 = t.token_sha256 and d.registered_at > t.told_at, false) as is_outdated
+       coalesce(d.token_sha256 = t.token_sha256 and d.registered_at > t.dead_since, false) as is_outdated
      from told t
      left join lateral (
        select d.contact_id, d.status, d.token_sha256, d.registered_at
@@ -454,7 +454,7 @@ export async function retireDevices(
     told.map(({ tokenSha256 }) => tokenSha256),
     told.map(({ status }) => status),
     told.map(({ reason }) => reason),
-    told.map(({ toldAt }) => toldAt),
+    told.map(({ deadSince }) => deadSince),
     at,
   ]);
   return rows.flatMap((row) =>
@@ -467,7 +467,7 @@ export async function retireDevices(
  * contacts, and `bind` makes a value a parameter. Reads devices_contact.
  */
 export function hasActiveDevice(
-  platform: Platform | null,
+  platform: PushPlatform | null,
   contact: { organizationId: string; id: string },
   bind: (value: unknown) => string,
 ): Predicate {

@@ -1,3 +1,4 @@
+import { pushPlatforms } from '../channels/push/notification.ts';
 import fc from 'fast-check';
 import { expect, test } from 'vitest';
 import {
@@ -9,7 +10,6 @@ import {
 } from '../../test/support/condition-oracle.ts';
 import { useTestDatabase } from '../../test/support/test-database.ts';
 import { parseDateValue, syncMembers } from '../audience/audience.ts';
-import { platforms } from '../devices/devices.ts';
 import { systemClock } from '../platform/clock.ts';
 import { createIds, lowestIdAt } from '../platform/ids.ts';
 import { type Connection, type Database, unpreparedStatement } from '../platform/postgres/database.ts';
@@ -94,7 +94,9 @@ async function insertContacts(
   );
   await insert(
     'devices',
-    ids.flatMap((id) => platforms.map((platform) => deviceRow(decoyId, id, { platform, status: 'ACTIVE' }))),
+    ids.flatMap((id) =>
+      pushPlatforms.map((platform) => deviceRow(decoyId, id, { platform, status: 'ACTIVE' })),
+    ),
   );
   // Another organization whose rows look just the same, and who has all that these may lack. What its contacts have
   // under the numbers of these properties cannot be read as a value of their types.
@@ -467,7 +469,7 @@ const recipients = fc.uniqueArray(recipient, {
 });
 
 const device = fc.record({
-  platform: fc.constantFrom(...platforms),
+  platform: fc.constantFrom(...pushPlatforms),
   status: fc.constantFrom('ACTIVE', 'ACTIVE', 'EXPIRED', 'REVOKED', 'FAILED'),
 });
 
@@ -630,7 +632,7 @@ const labelledLeaves: { label: string; condition: fc.Arbitrary<OracleCondition> 
       {
         type: fc.constant('device'),
         operator: fc.constant(operator),
-        platform: fc.constantFrom(...platforms),
+        platform: fc.constantFrom(...pushPlatforms),
       },
       { requiredKeys: ['type', 'operator'] },
     ),

@@ -1,4 +1,5 @@
-import { hasActiveDevice, type Platform, platforms } from '../../devices/devices.ts';
+import { type PushPlatform, pushPlatforms } from '../../channels/push/notification.ts';
+import { hasActiveDevice } from '../../devices/devices.ts';
 import { negate } from '../../platform/postgres/predicate.ts';
 import type { LeafType } from '../leaf.ts';
 import { findMember, readOneOf, refuseOtherMembers, takeMember } from '../reading.ts';
@@ -15,7 +16,7 @@ export const deviceCondition: LeafType = {
     {
       fields: {
         operator: { type: 'string', enum: operators },
-        platform: { type: 'string', enum: platforms },
+        platform: { type: 'string', enum: pushPlatforms },
       },
       optional: ['platform'],
     },
@@ -26,7 +27,7 @@ export const deviceCondition: LeafType = {
     const operatorPlace = takeMember(reading, members, 'operator');
     const operator = operatorPlace && readOneOf(reading, operatorPlace, operators);
     const platformPlace = findMember(members, 'platform');
-    const platform: Platform | null = platformPlace && readOneOf(reading, platformPlace, platforms);
+    const platform: PushPlatform | null = platformPlace && readOneOf(reading, platformPlace, pushPlatforms);
     if (operator === null || (platformPlace !== null && platform === null)) return null;
     return {
       compile: ({ bind }) => {
