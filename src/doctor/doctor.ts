@@ -429,8 +429,9 @@ async function examineProvider(examined: Examined): Promise<Finding> {
     return problem(subject, `${name} cannot be used: ${describeFailure(cause)}`, advice);
   }
   const choosing = choosingSettings(providers).join(' or ');
+  const until = choosing === '' ? '' : ` until ${choosing} is set`;
   return definition.isSandbox
-    ? ok(subject, `the sandbox keeps ${kept}: nothing leaves this machine until ${choosing} is set`)
+    ? ok(subject, `the sandbox keeps ${kept}: nothing leaves this machine${until}`)
     : ok(subject, `${name} can be reached`);
 }
 

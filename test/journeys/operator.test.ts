@@ -361,6 +361,7 @@ test('doctor names what is unsafe and what cannot be reached, and ends with 1', 
     expect.stringMatching(/^ok clock/),
     expect.stringMatching(/^problem email: smtp cannot be used/),
     expect.stringMatching(/^problem sms: smpp cannot be used/),
+    'ok push: the sandbox keeps them: nothing leaves this machine',
   ]);
   expect(unreachable.exitCode).toBe(1);
   expect(unreachable.lines[2]).toMatch(/^problem database: it cannot be reached: .*ECONNREFUSED/);
