@@ -4,6 +4,7 @@ export {
   findBarredContacts,
   type ContactKey,
   findHeldAddresses,
+  findUnwillingContacts,
   insertChangesOfRecipients,
   insertContactChange,
   lockContacts,

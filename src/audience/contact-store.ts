@@ -461,3 +461,27 @@ export async function findBarredContacts(
   ]);
   return new Map(rows.map(({ position, bar }) => [position - 1, bar]));
 }
+
+const selectUnwilling = statement<{ position: number; bar: UnwillingReason }>(
+  'audience_select_unwilling',
+  `select wanted.position, case when c.id is null then 'contact_deleted' else 'unsubscribed' end as bar
+   from unnest($2::uuid[], $3::uuid[]) with ordinality as wanted (organization_id, contact_id, position)
+   left join contacts c on c.organization_id = wanted.organization_id and c.id = wanted.contact_id
+   where c.id is null or $1 = any (c.unsubscribed_channels)`,
+);
+
+export type UnwillingReason = Exclude<ContactBar, 'no_address'>;
+
+/** Those of the contacts, as indexes, that were deleted or have unsubscribed from the channel. */
+export async function findUnwillingContacts(
+  connection: Connection,
+  channel: Channel,
+  contacts: readonly ContactKey[],
+): Promise<Map<number, UnwillingReason>> {
+  const rows = await connection.rows(selectUnwilling, [
+    channel,
+    contacts.map(({ organizationId }) => organizationId),
+    contacts.map(({ id }) => id),
+  ]);
+  return new Map(rows.map(({ position, bar }) => [position - 1, bar]));
+}

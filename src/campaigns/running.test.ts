@@ -46,7 +46,7 @@ beforeAll(async () => {
     database,
     clock: systemClock,
     newId,
-    channels: { email, sms },
+    channels: { email, sms, push: null },
     admissionPauses: createPauses({ ...systemClock, monotonicMs: anHourLater }),
     onAdmitted: () => {
       admissions += 1;

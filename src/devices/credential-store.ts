@@ -1,14 +1,14 @@
-import type { PushPlatform } from '../channels/push/notification.ts';
 import { type Connection, statement, unpreparedStatement } from '../platform/postgres/database.ts';
 import { hasKeyOf } from '../platform/postgres/lookup.ts';
 import { lockName, shareNameLock } from '../platform/postgres/name-locks.ts';
+import type { Platform } from './schema.ts';
 
-export type PlatformKey = { organizationId: string; platform: PushPlatform };
+export type PlatformKey = { organizationId: string; platform: Platform };
 
 /** What may be shown of credentials, by name. */
 export type PublicPart = Readonly<Record<string, string>>;
 
-export type PublicParts = ReadonlyMap<PushPlatform, PublicPart>;
+export type PublicParts = ReadonlyMap<Platform, PublicPart>;
 
 /**
  * Until the transaction ends, no credentials of the organization are replaced; or, `alone`, no device is registered
@@ -23,7 +23,7 @@ export async function lockCredentials(
   await (mode === 'shared' ? shareNameLock(transaction, name) : lockName(transaction, name));
 }
 
-const selectPublicParts = statement<{ platform: PushPlatform; public_part: PublicPart }>(
+const selectPublicParts = statement<{ platform: Platform; public_part: PublicPart }>(
   'devices_select_public_parts',
   `select platform, public_part
    from push_credentials
@@ -38,7 +38,7 @@ export async function findPublicParts(connection: Connection, organizationId: st
 
 export type CredentialsRow = {
   organization_id: string;
-  platform: PushPlatform;
+  platform: Platform;
   id: string;
   content_sealed: Buffer;
   public_part: PublicPart;

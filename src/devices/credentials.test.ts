@@ -1,4 +1,3 @@
-import type { PushPlatform } from '../channels/push/notification.ts';
 import { createECDH, generateKeyPairSync } from 'node:crypto';
 import { beforeEach, describe, expect, test } from 'vitest';
 import { useTestDatabase } from '../../test/support/test-database.ts';
@@ -16,6 +15,7 @@ import {
   setCredentials,
 } from './credentials.ts';
 import { makeSandboxCredentials } from './sandbox-credentials.ts';
+import type { Platform } from './schema.ts';
 
 let database: Database;
 const newId = createIds(systemClock);
@@ -35,7 +35,7 @@ beforeEach(() => {
 const tools = () => ({ database, clock: systemClock, newId, secrets });
 const set = (organizationId: string, content: CredentialsContent, replacesPair = false) =>
   setCredentials(tools(), organizationId, content, { replacesPair });
-const load = (organizationId: string, platform: PushPlatform, opener = secrets) =>
+const load = (organizationId: string, platform: Platform, opener = secrets) =>
   loadPushCredentials({ secrets: opener }, database, [{ organizationId, platform }]);
 
 const pem = { type: 'pkcs8', format: 'pem' } as const;
@@ -86,7 +86,7 @@ describe('the file of an operator', () => {
 
   test('is refused with what is wrong, and without any of what it holds', () => {
     const stranger = createECDH('prime256v1').generateKeys('base64url');
-    const cases: [PushPlatform, unknown, string][] = [
+    const cases: [Platform, unknown, string][] = [
       ['android', { ...serviceAccount, type: 'authorized_user' }, 'type'],
       ['android', { ...serviceAccount, project_id: '../x' }, 'project_id must match'],
       ['android', { ...serviceAccount, private_key: undefined }, 'private_key is required'],
@@ -128,14 +128,14 @@ describe('credentials', () => {
       organizationId: own,
       platform: 'ios',
       id: outcome.credentials.id,
-      credentials: { ...parsed.content, id: outcome.credentials.id },
+      content: parsed.content,
       isKeyUnknown: false,
     });
     expect(more).toEqual([]);
     expect(await load(own, 'android')).toEqual([]);
     expect(await load(other, 'ios')).toEqual([]);
     expect(await load(own, 'ios', otherSecrets)).toMatchObject([
-      { credentials: 'unreadable', isKeyUnknown: false },
+      { content: 'unreadable', isKeyUnknown: false },
     ]);
     const [stored] = await database.rows(
       unpreparedStatement<{ content_sealed: Buffer; text: string }>(
@@ -160,7 +160,7 @@ describe('credentials', () => {
   test('for another project or app let tokens try again that never could work with those before', async () => {
     const content = await makeSandboxCredentials('android');
     if (content.platform !== 'android') throw new Error('they are of another platform');
-    const die = (organizationId: string, platform: PushPlatform, token: string, status: string) =>
+    const die = (organizationId: string, platform: Platform, token: string, status: string) =>
       database.rows(
         unpreparedStatement(
           `insert into dead_device_tokens (organization_id, platform, token_sha256, status, reason, created_at)
@@ -209,7 +209,6 @@ describe('credentials', () => {
     );
     expect(await examineCredentials(database, secrets, 10)).toEqual({
       usable: 1,
-      madeUp: [],
       faulty: [
         {
           organizationId: sealedElsewhere,
@@ -263,12 +262,12 @@ describe('a VAPID pair', () => {
       credentials: { publicPart: { public_key: mine.publicKey } },
       devices: count - 1,
     });
-    expect(await load(own, 'web')).toMatchObject([{ credentials: mine }]);
+    expect(await load(own, 'web')).toMatchObject([{ content: mine }]);
     // The same pair again is no other.
     expect(await set(own, mine)).toMatchObject({ kind: 'set', retiredDevices: 0 });
 
     expect(await set(own, next, true)).toMatchObject({ kind: 'set', retiredDevices: count - 1 });
-    expect(await load(own, 'web')).toMatchObject([{ credentials: next }]);
+    expect(await load(own, 'web')).toMatchObject([{ content: next }]);
     expect(await statusesOf(own)).toEqual([
       { status: 'EXPIRED', count: count - 1, with_token: 0 },
       { status: 'REVOKED', count: 1, with_token: 0 },

@@ -1,8 +1,6 @@
-import type { PushPlatform } from '../channels/push/notification.ts';
 import { createECDH, createPrivateKey, type KeyObject } from 'node:crypto';
 import { Type } from 'typebox';
 import { insertContactChange } from '../audience/audience.ts';
-import type { PushCredentials } from '../channels/push/provider.ts';
 import { generateVapidKeys, type VapidKeys } from '../channels/push/web-push/vapid.ts';
 import { type Clock, now } from '../platform/clock.ts';
 import { createValidation, type Validator } from '../platform/http/validation.ts';
@@ -16,17 +14,37 @@ import {
 import { type Secrets, UnknownKeyError } from '../platform/secrets.ts';
 import * as store from './credential-store.ts';
 import type { PlatformKey, PublicPart } from './credential-store.ts';
+import type { Platform } from './schema.ts';
 
 /**
  * What an organization needs at the service of a platform, so that its pushes are taken. It is sealed as a whole, and
  * never shown again; what may be shown of it is its public part.
  */
 
-/** Without an id: it is new whenever the content is. */
-export type CredentialsContent = WithoutId<PushCredentials>;
+/** Of a service account of Firebase, what its file calls by the same names. */
+export type AndroidCredentials = {
+  platform: 'android';
+  projectId: string;
+  clientEmail: string;
+  privateKeyId: string;
+  /** PEM, RSA. */
+  privateKey: string;
+};
 
-/** Of each platform by itself. */
-type WithoutId<Credentials> = Credentials extends unknown ? Omit<Credentials, 'id'> : never;
+/** A key of an Apple developer team for token-based connections to APNs. */
+export type IosCredentials = {
+  platform: 'ios';
+  keyId: string;
+  teamId: string;
+  /** The bundle id of the app. */
+  topic: string;
+  /** PEM, P-256. */
+  privateKey: string;
+};
+
+export type WebCredentials = { platform: 'web' } & VapidKeys;
+
+export type CredentialsContent = AndroidCredentials | IosCredentials | WebCredentials;
 
 /** What an operator's file comes to. */
 export type ParsedCredentials =
@@ -55,14 +73,14 @@ const fileShapes = {
   }),
 } as const;
 
-let validators: Readonly<Record<PushPlatform, Validator>> | null = null;
+let validators: Readonly<Record<Platform, Validator>> | null = null;
 
-function validatorOf(platform: PushPlatform): Validator {
+function validatorOf(platform: Platform): Validator {
   validators ??= compileShapes();
   return validators[platform];
 }
 
-function compileShapes(): Readonly<Record<PushPlatform, Validator>> {
+function compileShapes(): Readonly<Record<Platform, Validator>> {
   const { compile } = createValidation({});
   return {
     android: compile(fileShapes.android),
@@ -72,7 +90,7 @@ function compileShapes(): Readonly<Record<PushPlatform, Validator>> {
 }
 
 /** Reads the JSON that an operator gives for a platform. A problem names what is wrong, and never a value. */
-export function parseCredentials(platform: PushPlatform, json: string): ParsedCredentials {
+export function parseCredentials(platform: Platform, json: string): ParsedCredentials {
   let value: unknown;
   try {
     value = JSON.parse(json);
@@ -90,7 +108,7 @@ function refused(problem: string): ParsedCredentials {
   return { kind: 'refused', problem };
 }
 
-function toContent(platform: PushPlatform, file: Readonly<Record<string, string>>): CredentialsContent {
+function toContent(platform: Platform, file: Readonly<Record<string, string>>): CredentialsContent {
   const member = (name: string) => file[name] ?? '';
   switch (platform) {
     case 'android':
@@ -176,9 +194,9 @@ const bindingNames = {
   android: ['project_id'],
   ios: ['team_id', 'topic'],
   web: ['public_key'],
-} as const satisfies Record<PushPlatform, readonly string[]>;
+} as const satisfies Record<Platform, readonly string[]>;
 
-function isBoundAlike(platform: PushPlatform, one: PublicPart, other: PublicPart): boolean {
+function isBoundAlike(platform: Platform, one: PublicPart, other: PublicPart): boolean {
   return bindingNames[platform].every((name) => one[name] === other[name]);
 }
 
@@ -290,14 +308,14 @@ export async function listCredentials(
 }
 
 /** A VAPID pair that nobody else has. */
-export function makeVapidPair(): Extract<CredentialsContent, { platform: 'web' }> {
+export function makeVapidPair(): WebCredentials {
   return { platform: 'web', ...generateVapidKeys() };
 }
 
 /** Credentials for a delivery. */
 export type LoadedCredentials = PlatformKey & {
   id: string;
-  credentials: PushCredentials | 'unreadable';
+  content: CredentialsContent | 'unreadable';
   /** Whether it is unreadable because this process does not know the key that it is sealed under, and others may. */
   isKeyUnknown: boolean;
 };
@@ -325,13 +343,13 @@ export async function loadPushCredentials(
 async function openContent(
   secrets: Secrets,
   row: store.CredentialsRow,
-): Promise<Pick<LoadedCredentials, 'credentials' | 'isKeyUnknown'>> {
+): Promise<Pick<LoadedCredentials, 'content' | 'isKeyUnknown'>> {
   try {
-    return { credentials: { ...(await open(secrets, row)), id: row.id }, isKeyUnknown: false };
+    return { content: await open(secrets, row), isKeyUnknown: false };
   } catch (cause) {
     // Of the look for new keys: it says nothing of this one.
     if (cause instanceof DatabaseUnavailableError) throw cause;
-    return { credentials: 'unreadable', isKeyUnknown: cause instanceof UnknownKeyError };
+    return { content: 'unreadable', isKeyUnknown: cause instanceof UnknownKeyError };
   }
 }
 
@@ -349,31 +367,19 @@ function sealContext(id: string): string {
   return `push credentials ${id}`;
 }
 
-/** No project or app is called so at Google or Apple. */
-export const sandboxName = 'postillion-sandbox';
-
-/** A VAPID pair is as good as any. */
-function isMadeUp({ public_part: shown }: store.CredentialsRow): boolean {
-  return shown.project_id === sandboxName || shown.topic === sandboxName;
-}
-
 /** What is wrong with credentials that are stored. */
 export type FaultyCredentials = PlatformKey & { problem: string };
 
 /** Larger holds more in memory, smaller takes more round trips. */
 const examinedBatch = 500;
 
-/**
- * Opens the credentials of all organizations, up to `batchesMax` batches of them, and looks whether they can be used.
- * `madeUp` are those that only the sandbox takes.
- */
+/** Opens the credentials of all organizations, up to `batchesMax` batches of them, and looks whether they can be used. */
 export async function examineCredentials(
   connection: Connection,
   secrets: Secrets,
   batchesMax: number,
-): Promise<{ usable: number; madeUp: PlatformKey[]; faulty: FaultyCredentials[]; isWhole: boolean }> {
+): Promise<{ usable: number; faulty: FaultyCredentials[]; isWhole: boolean }> {
   let usable = 0;
-  const madeUp: PlatformKey[] = [];
   const faulty: FaultyCredentials[] = [];
   let after: PlatformKey | null = null;
   // Ends at the last row.
@@ -381,16 +387,14 @@ export async function examineCredentials(
     const rows: store.CredentialsRow[] = await store.readCredentialsBatch(connection, after, examinedBatch);
     for (const row of rows) {
       const problem = await findFault(secrets, row);
-      const key = { organizationId: row.organization_id, platform: row.platform };
-      if (problem !== null) faulty.push({ ...key, problem });
-      else if (isMadeUp(row)) madeUp.push(key);
-      else usable += 1;
+      if (problem === null) usable += 1;
+      else faulty.push({ organizationId: row.organization_id, platform: row.platform, problem });
     }
     const last = rows.at(-1);
-    if (last === undefined || rows.length < examinedBatch) return { usable, madeUp, faulty, isWhole: true };
+    if (last === undefined || rows.length < examinedBatch) return { usable, faulty, isWhole: true };
     after = { organizationId: last.organization_id, platform: last.platform };
   }
-  return { usable, madeUp, faulty, isWhole: false };
+  return { usable, faulty, isWhole: false };
 }
 
 async function findFault(secrets: Secrets, row: store.CredentialsRow): Promise<string | null> {

@@ -219,7 +219,7 @@ describe('a token that a service has refused', () => {
     platform: device.platform,
     status: 'EXPIRED',
     reason: 'unregistered',
-    deadSince: null,
+    toldAt: null,
     ...more,
   });
   const retire = (tokens: readonly DeadToken[]) =>
@@ -265,10 +265,10 @@ describe('a token that a service has refused', () => {
   test('is good if the device has registered with it since the service knew', async () => {
     const device = await insert(own, newId());
     const before = new Date(registeredAt.getTime() - 1);
-    expect(await retire([told(own, device, { deadSince: before })])).toBe(false);
+    expect(await retire([told(own, device, { toldAt: before })])).toBe(false);
     expect((await rowOf(own, device.id)).status).toBe('ACTIVE');
     expect(await isDead(own, device)).toBe(false);
-    expect(await retire([told(own, device, { deadSince: registeredAt })])).toBe(true);
+    expect(await retire([told(own, device, { toldAt: registeredAt })])).toBe(true);
     expect((await rowOf(own, device.id)).status).toBe('EXPIRED');
   });
 
@@ -356,6 +356,6 @@ function told(organizationId: string): DeadToken {
     platform: 'android',
     status: 'EXPIRED',
     reason: 'unregistered',
-    deadSince: null,
+    toldAt: null,
   };
 }

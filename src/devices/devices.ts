@@ -1,22 +1,22 @@
-import type { PushPlatform } from '../channels/push/notification.ts';
-import type { PushTarget } from '../channels/push/provider.ts';
 import { insertContactChange } from '../audience/audience.ts';
 import { type Clock, now } from '../platform/clock.ts';
 import { groupBy } from '../platform/grouping.ts';
 import type { NewId } from '../platform/ids.ts';
 import type { Connection, Transaction } from '../platform/postgres/database.ts';
-import type { DeviceStatus } from './schema.ts';
+import type { ApnsEnvironment, DeviceStatus } from './schema.ts';
 import * as store from './store.ts';
-import type { ContactOfDevices, DeadToken, DeviceKey } from './store.ts';
+import type { ContactOfDevices, DeadToken, DeviceKey, ReachedDevice } from './store.ts';
 
 /** What the other rooms may know of devices. */
 export { type ApnsToken, shareApnsToken } from './apns-token.ts';
 export {
+  type AndroidCredentials,
   countedMax,
   type CredentialsContent,
   type CredentialsTools,
   examineCredentials,
   type FaultyCredentials,
+  type IosCredentials,
   listCredentials,
   type LoadedCredentials,
   loadPushCredentials,
@@ -24,21 +24,24 @@ export {
   parseCredentials,
   setCredentials,
   type ShownCredentials,
+  type WebCredentials,
 } from './credentials.ts';
 export { makeSandboxCredentials } from './sandbox-credentials.ts';
-export { describeDevices, deviceFormats } from './schema.ts';
+export { describeDevices, deviceFormats, type Platform, platforms } from './schema.ts';
 export {
   type ContactOfDevices,
   type DeadToken,
   type DeviceKey,
   findDeviceBySecret,
   hasActiveDevice,
+  isDeviceOf,
+  type ReachedDevice,
 } from './store.ts';
 
 /** What a push to a contact would reach. */
 export type PushTargets = {
   /** Active, and notifications may be shown on them; newest first, `devicesMax` of them at most. */
-  devices: readonly { id: string; platform: PushPlatform }[];
+  devices: readonly ReachedDevice[];
   /** Whether the contact has any device at all: one that has none is skipped, one whose devices are of no use is refused. */
   hasDevices: boolean;
 };
@@ -55,6 +58,13 @@ export async function findPushTargets(
   }));
 }
 
+/** Where a device is reached. */
+export type DeviceTarget =
+  | { platform: 'android'; token: string; isInstrumented: boolean }
+  | { platform: 'ios'; token: string; environment: ApnsEnvironment }
+  /** Keys in base64url. */
+  | { platform: 'web'; endpoint: string; p256dh: string; auth: string };
+
 /** A device, as a delivery needs it. */
 export type LoadedDevice = DeviceKey & {
   contactId: string;
@@ -62,7 +72,7 @@ export type LoadedDevice = DeviceKey & {
   /** Whether notifications may be shown. */
   isEnabled: boolean;
   /** Null of one that has no token any more. */
-  target: PushTarget | null;
+  target: DeviceTarget | null;
   /** Of the token, for `retireDevices`; null where there is none. */
   tokenSha256: Buffer | null;
   /** Null where the organization has none for the platform any more. */
@@ -87,7 +97,7 @@ export async function loadDevices(
   }));
 }
 
-function toTarget(row: store.DeviceRow): PushTarget | null {
+function toTarget(row: store.DeviceRow): DeviceTarget | null {
   const { platform, token } = row;
   if (token === null) return null;
   switch (platform) {

@@ -1,4 +1,3 @@
-import type { PushPlatform } from '../channels/push/notification.ts';
 import {
   insertContactChange,
   lockContacts,
@@ -19,7 +18,7 @@ import {
 import { sha256 } from '../platform/secrets.ts';
 import { findPublicParts, lockCredentials, type PublicParts } from './credential-store.ts';
 import { type PlannedOutcome, planRegistrations, type Registration } from './registration-plan.ts';
-import type { RegistrationBody } from './schema.ts';
+import type { Platform, RegistrationBody } from './schema.ts';
 import * as store from './store.ts';
 
 export type RegistrationTools = {
@@ -35,7 +34,7 @@ export type RegistrationOutcome =
   | { kind: 'invalid'; issues: readonly string[] }
   | { kind: 'no_contact'; resolved: Exclude<ResolvedContact, { kind: 'found' }> }
   /** The organization has not set up the platform. */
-  | { kind: 'no_credentials'; platform: PushPlatform };
+  | { kind: 'no_credentials'; platform: Platform };
 
 /** Two registrations of one installation at once meet once; more tries are for many of them. */
 const triesMax = 5;
@@ -160,7 +159,7 @@ const fieldsOfPlatforms = {
   android: ['device_token'],
   ios: ['device_token'],
   web: ['endpoint', 'p256dh_key', 'auth_key'],
-} as const satisfies Record<PushPlatform, readonly (keyof RegistrationBody)[]>;
+} as const satisfies Record<Platform, readonly (keyof RegistrationBody)[]>;
 
 const addressFields = [...new Set(Object.values(fieldsOfPlatforms).flat())];
 

@@ -1,12 +1,15 @@
-import type { PushPlatform } from '../channels/push/notification.ts';
 import { generateKeyPair } from 'node:crypto';
 import { promisify } from 'node:util';
-import { type CredentialsContent, makeVapidPair, sandboxName } from './credentials.ts';
+import { type CredentialsContent, makeVapidPair } from './credentials.ts';
+import type { Platform } from './schema.ts';
+
+/** No project, team or app is called so at Google or Apple. */
+const sandboxName = 'postillion-sandbox';
 
 const generate = promisify(generateKeyPair);
 
 /** Credentials that no service knows: in the sandbox, devices can be registered and written to without any account. */
-export async function makeSandboxCredentials(platform: PushPlatform): Promise<CredentialsContent> {
+export async function makeSandboxCredentials(platform: Platform): Promise<CredentialsContent> {
   switch (platform) {
     case 'android':
       return {

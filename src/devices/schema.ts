@@ -1,4 +1,3 @@
-import { pushPlatforms } from '../channels/push/notification.ts';
 import { type Static, Type } from 'typebox';
 import { contactReferenceFields } from '../audience/audience.ts';
 import { parseEndpoint } from '../channels/push/endpoint.ts';
@@ -6,6 +5,10 @@ import { readAuthSecret, readPublicKey } from '../channels/push/web-push/subscri
 import { instant, literals, textOrNull } from '../platform/http/shapes.ts';
 import type { Schema } from '../platform/http/openapi.ts';
 import type { TextFormat } from '../platform/http/validation.ts';
+
+export const platforms = ['android', 'ios', 'web'] as const;
+
+export type Platform = (typeof platforms)[number];
 
 export const deviceStatuses = ['ACTIVE', 'EXPIRED', 'REVOKED', 'FAILED'] as const;
 
@@ -83,7 +86,7 @@ const installationId = Type.String({
 const registrationFields = {
   ...contactReferenceFields,
   installation_id: installationId,
-  platform: literals(pushPlatforms, { title: 'DevicePlatform' }),
+  platform: literals(platforms, { title: 'DevicePlatform' }),
   apns_environment: Type.Optional(
     literals(apnsEnvironments, { description: 'Of iOS only; `production` unless given.' }),
   ),
@@ -245,7 +248,7 @@ export const deviceRecord = Type.Object(
     id,
     installation_id: Type.String(),
     contact_id: id,
-    platform: literals(pushPlatforms, { title: 'DevicePlatform' }),
+    platform: literals(platforms, { title: 'DevicePlatform' }),
     apns_environment: textOrNull,
     status: literals(deviceStatuses, { title: 'DeviceStatus' }),
     opted_out: Type.Boolean(),

@@ -1,4 +1,3 @@
-import type { PushPlatform } from '../channels/push/notification.ts';
 import { cursorOf, type Page, pageClause } from '../platform/http/pagination.ts';
 import { type Connection, statement, unpreparedStatement } from '../platform/postgres/database.ts';
 import { hasKeyOf } from '../platform/postgres/lookup.ts';
@@ -9,6 +8,7 @@ import {
   devicesMax,
   type DeviceStatus,
   type EnablementStatus,
+  type Platform,
   type RetiredStatus,
   type Revocation,
 } from './schema.ts';
@@ -18,7 +18,7 @@ export type DeviceRow = {
   id: string;
   installation_id: string;
   contact_id: string;
-  platform: PushPlatform;
+  platform: Platform;
   /** Of web it is the endpoint. Null once it belongs to another installation. */
   token: string | null;
   token_sha256: Buffer | null;
@@ -51,7 +51,7 @@ const deviceColumns = `d.id, d.installation_id, d.contact_id, d.platform, d.toke
 export type DeviceKey = { organizationId: string; id: string };
 
 /** A token of a platform, by its digest. */
-export type TokenKey = { platform: PushPlatform; tokenSha256: Buffer };
+export type TokenKey = { platform: Platform; tokenSha256: Buffer };
 
 /** Not flattened (`offset 0`): each look-up is one in an index, however small the table was when this was planned. */
 const lockConcerned = statement<DeviceRow>(
@@ -102,7 +102,7 @@ export async function lockConcernedDevices(
   ]);
 }
 
-const selectDead = statement<{ platform: PushPlatform; token_sha256: Buffer; status: RetiredStatus }>(
+const selectDead = statement<{ platform: Platform; token_sha256: Buffer; status: RetiredStatus }>(
   'devices_select_dead',
   `select given.platform, given.token_sha256, dead.status
    from unnest($2::text[], $3::bytea[]) as given (platform, token_sha256)
@@ -304,14 +304,17 @@ const isEnabled = toPredicate(
 
 export type ContactOfDevices = { organizationId: string; contactId: string };
 
+/** A device, and by which account of its organization it is reached: its platform, and the environment or host. */
+export type ReachedDevice = { id: string; account: string };
+
 const selectTargets = statement<{
   position: number;
   has_devices: boolean;
   id: string | null;
-  platform: PushPlatform | null;
+  account: string | null;
 }>(
   'devices_select_targets',
-  `select wanted.position::integer as position, owned.has_devices, target.id, target.platform
+  `select wanted.position::integer as position, owned.has_devices, target.id, target.account
    from unnest($1::uuid[], $2::uuid[]) with ordinality as wanted (organization_id, contact_id, position)
    cross join lateral (
      select exists (
@@ -321,7 +324,12 @@ const selectTargets = statement<{
      ) as has_devices
    ) owned
    left join lateral (
-     select d.id, d.platform
+     select d.id,
+       case d.platform
+         when 'ios' then 'ios ' || coalesce(d.apns_environment, 'production')
+         when 'web' then 'web ' || split_part(d.token, '/', 3)
+         else d.platform
+       end as account
      from devices d
      where ${hasKeyOf('d', 'wanted', ['contact_id'])} and d.status = 'ACTIVE' and ${isEnabled}
      order by d.id desc
@@ -335,15 +343,15 @@ const selectTargets = statement<{
 export async function findTargets(
   connection: Connection,
   contacts: readonly ContactOfDevices[],
-): Promise<Map<number, { id: string; platform: PushPlatform }[]>> {
+): Promise<Map<number, ReachedDevice[]>> {
   const rows = await connection.rows(selectTargets, [
     contacts.map(({ organizationId }) => organizationId),
     contacts.map(({ contactId }) => contactId),
   ]);
-  const targets = new Map<number, { id: string; platform: PushPlatform }[]>();
-  for (const { position, id, platform } of rows) {
+  const targets = new Map<number, ReachedDevice[]>();
+  for (const { position, id, account } of rows) {
     const own = targets.get(position - 1) ?? [];
-    if (id !== null && platform !== null) own.push({ id, platform });
+    if (id !== null && account !== null) own.push({ id, account });
     targets.set(position - 1, own);
   }
   return targets;
@@ -395,12 +403,12 @@ export async function findDeviceBySecret(
 /** A token that a service refused for good. */
 export type DeadToken = DeviceKey & {
   tokenSha256: Buffer;
-  platform: PushPlatform;
+  platform: Platform;
   status: RetiredStatus;
   /** For people: `unregistered`, for example. */
   reason: string;
   /** Since when the service knows it, if it says so. */
-  deadSince: Date | null;
+  toldAt: Date | null;
 };
 
 const retire = statement<{ organization_id: string; contact_id: string; was_active: boolean }>(
@@ -408,11 +416,11 @@ const retire = statement<{ organization_id: string; contact_id: string; was_acti
   `with told as (
      select distinct on (organization_id, id, token_sha256) *
      from unnest($1::uuid[], $2::uuid[], $3::text[], $4::bytea[], $5::text[], $6::text[], $7::timestamptz[])
-       as told (organization_id, id, platform, token_sha256, status, reason, dead_since)
-     order by organization_id, id, token_sha256, dead_since nulls first
+       as told (organization_id, id, platform, token_sha256, status, reason, told_at)
+     order by organization_id, id, token_sha256, told_at nulls first
    ), held as (
      select t.*, d.contact_id, d.status as present, d.token_sha256 = t.token_sha256 as is_held,
-       coalesce(d.token_sha256 = t.token_sha256 and d.registered_at > t.dead_since, false) as is_outdated
+       coalesce(d.token_sha256 = t.token_sha256 and d.registered_at > t.told_at, false) as is_outdated
      from told t
      left join lateral (
        select d.contact_id, d.status, d.token_sha256, d.registered_at
@@ -454,7 +462,7 @@ export async function retireDevices(
     told.map(({ tokenSha256 }) => tokenSha256),
     told.map(({ status }) => status),
     told.map(({ reason }) => reason),
-    told.map(({ deadSince }) => deadSince),
+    told.map(({ toldAt }) => toldAt),
     at,
   ]);
   return rows.flatMap((row) =>
@@ -467,7 +475,7 @@ export async function retireDevices(
  * contacts, and `bind` makes a value a parameter. Reads devices_contact.
  */
 export function hasActiveDevice(
-  platform: PushPlatform | null,
+  platform: Platform | null,
   contact: { organizationId: string; id: string },
   bind: (value: unknown) => string,
 ): Predicate {
@@ -479,5 +487,14 @@ export function hasActiveDevice(
         and device.contact_id = ${contact.id}
         and device.status = 'ACTIVE'
         and ${toPredicate(isOfPlatform)}
+    )`);
+}
+
+/** SQL: a column of texts holds the id of a device of the contact. Reads devices_contact. */
+export function isDeviceOf(column: string, contact: { organizationId: string; id: string }): Predicate {
+  return toPredicate(`${column} in (
+      select device.id::text collate "default"
+      from devices device
+      where device.organization_id = ${contact.organizationId} and device.contact_id = ${contact.id}
     )`);
 }

@@ -210,24 +210,16 @@ const faultyToldMax = 3;
 
 /** Whether what organizations have at push services can be opened and used; whether it is good there, only a hand-off tells. */
 async function examinePush(installation: Installation): Promise<Finding[]> {
-  const { database, config } = installation;
+  const { database } = installation;
   if ((await pendingMigrations(database)).length > 0) return [];
   const condition = await examineSecret(installation, tryOnSample);
   // With what is said of the secret, nothing else need be said.
   if (condition.kind !== 'fits') return [];
   const secrets = createKeyRing(condition.opened.keys, () => 0);
-  const { usable, madeUp, faulty, isWhole } = await examineCredentials(
-    database,
-    secrets,
-    credentialsBatchesMax,
-  );
+  const { usable, faulty, isWhole } = await examineCredentials(database, secrets, credentialsBatchesMax);
   if (faulty.length === 0) {
-    const atLeast = isWhole ? '' : 'at least ';
-    const isSandbox = pushProviders[config.pushProvider].isSandbox;
-    return [
-      ...(usable > 0 ? [ok('push', `${atLeast}${usable} credentials can be used`)] : []),
-      ...(madeUp.length > 0 ? [describeMadeUp(`${atLeast}${madeUp.length}`, isSandbox)] : []),
-    ];
+    if (usable === 0) return [];
+    return [ok('push', `${isWhole ? '' : 'at least '}${usable} credentials can be used`)];
   }
   const told = faulty.slice(0, faultyToldMax).map(({ organizationId, platform, problem: what }) => {
     const found = `the credentials of ${organizationId} for ${platform} cannot be used: ${what}`;
@@ -235,17 +227,6 @@ async function examinePush(installation: Installation): Promise<Finding[]> {
   });
   const more = faulty.length - told.length;
   return more === 0 ? told : [...told, problem('push', `so are ${more} more`, 'Give them again as well.')];
-}
-
-function describeMadeUp(count: string, isSandbox: boolean): Finding {
-  const found = `${count} credentials are made up, for the sandbox only`;
-  return isSandbox
-    ? ok('push', found)
-    : warning(
-        'push',
-        found,
-        'Give real ones, with "bin/postillion push credentials": no service takes these.',
-      );
 }
 
 /** Of what the words are true that stand before it. */

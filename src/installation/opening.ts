@@ -1,4 +1,3 @@
-import { pushPlatforms } from '../channels/push/notification.ts';
 import { existsSync } from 'node:fs';
 import { isIPv6 } from 'node:net';
 import path from 'node:path';
@@ -26,7 +25,7 @@ import { migrate, type Migration } from '../platform/postgres/migrate.ts';
 import { createPartitions, withPartitionsOnDemand } from '../platform/postgres/partitions.ts';
 import { type SandboxAccess, sandboxToken } from '../sandbox/sandbox.ts';
 import type { KeyRing, Secrets } from '../platform/secrets.ts';
-import { makeSandboxCredentials, setCredentials } from '../devices/devices.ts';
+import { makeSandboxCredentials, platforms, setCredentials } from '../devices/devices.ts';
 import { addSender, approveSender, sandboxSender } from '../senders/senders.ts';
 import { asDatabaseProblem, DatabaseProblem, refuseOldServer } from './database-problem.ts';
 import { describeFailure } from './failure.ts';
@@ -251,7 +250,7 @@ async function insertFirstOrganization(installation: Installation): Promise<Firs
   const wanted = { organizationId: organization.id, name: sandboxSender, type: null };
   const added = await addSender(installation, wanted);
   if (added.kind === 'added') await approveSender(installation, added.sender.id);
-  for (const platform of pushPlatforms) {
+  for (const platform of platforms) {
     const credentials = await makeSandboxCredentials(platform);
     await setCredentials(installation, organization.id, credentials, { replacesPair: false });
   }

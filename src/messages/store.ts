@@ -255,8 +255,8 @@ export async function findMessage(
 
 export type MessageFilter = { status?: string; category?: string; search?: SearchedPrefixes };
 
-/** Prefixes to search for: of a message's search text, and of an address. */
-export type SearchedPrefixes = { text: string; address: string };
+/** Prefixes to search for: of a message's search text, and of an address; null where addresses are not searched. */
+export type SearchedPrefixes = { text: string; address: string | null };
 
 /**
  * Returns one row more than the page holds. Planned at each run, since the best plan depends on the filter: `status`
@@ -281,7 +281,8 @@ export async function listMessages(
       from: `$${values.push(toSearchKey(prefix))}`,
       to: `$${values.push(`${toSearchKey(prefix)}${highestCharacter}`)}`,
     });
-    const ranges = { text: bindRange(filter.search.text), address: bindRange(filter.search.address) };
+    const { text, address } = filter.search;
+    const ranges = { text: bindRange(text), address: address === null ? null : bindRange(address) };
     conditions.push(toPredicate(`m.id in (${searchedIds(ranges, page)})`));
   }
   return connection.rows(
@@ -309,14 +310,16 @@ type Range = { from: string; to: string };
  * SQL for the ids of a page of messages whose search text, or one of whose addresses, lies in the range. It uses the
  * operators of `text_pattern_ops` and not `like`, because row-level security keeps `like` out of index conditions.
  */
-function searchedIds({ text, address }: { text: Range; address: Range }, page: Page): string {
-  return `
+function searchedIds({ text, address }: { text: Range; address: Range | null }, page: Page): string {
+  const byText = `
     (select s.id
      from messages s
      where s.organization_id = $1 and s.channel = $2 and s.class = 'transactional'
        and s.subject_key ~>=~ ${text.from} and s.subject_key ~<~ ${text.to}
        ${pageClause(page, 's.id', '$3')}
-     limit $4)
+     limit $4)`;
+  if (address === null) return byText;
+  return `${byText}
     union
     (select distinct r.message_id
      from recipients r

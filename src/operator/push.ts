@@ -1,4 +1,3 @@
-import { type PushPlatform, pushPlatforms } from '../channels/push/notification.ts';
 import { readFile, stat } from 'node:fs/promises';
 import { type Command, Option } from 'commander';
 import {
@@ -8,6 +7,8 @@ import {
   makeSandboxCredentials,
   makeVapidPair,
   parseCredentials,
+  type Platform,
+  platforms,
   setCredentials,
   type ShownCredentials,
 } from '../devices/devices.ts';
@@ -28,9 +29,7 @@ What --file holds, as JSON:
 export function addPushCommands(group: Command): void {
   addCommand(group, 'credentials', 'Give an organization what the push service of a platform asks of it.')
     .requiredOption('--org <org>', organizationHelp, parseOrganization)
-    .addOption(
-      new Option('--platform <platform>', 'of the devices').choices(pushPlatforms).makeOptionMandatory(),
-    )
+    .addOption(new Option('--platform <platform>', 'of the devices').choices(platforms).makeOptionMandatory())
     .option('--file <file>', 'where they stand; see below')
     .option('--sandbox', 'make up some that no service knows, to try things out in the sandbox')
     .option(
@@ -58,7 +57,7 @@ export function addPushCommands(group: Command): void {
 
 type CredentialsOptions = {
   org: string;
-  platform: PushPlatform;
+  platform: Platform;
   file?: string;
   sandbox?: boolean;
   replace?: boolean;

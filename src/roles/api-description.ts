@@ -48,6 +48,10 @@ const info: Omit<ApiInfo, 'version' | 'examples' | 'schemas'> = {
     },
     { name: 'SMS', description: 'Send texts, and see the status of each.' },
     { name: 'SMS senders', description: 'Names and numbers that you may send texts from.' },
+    {
+      name: 'Push',
+      description: 'Send notifications to apps and browsers, and see the status of each device.',
+    },
     { name: 'Push devices', description: 'Apps and browsers that you may send pushes to.' },
     { name: 'Templates', description: 'Content that is written once and sent many times.' },
     { name: 'Template gallery', description: 'Ready-made templates to copy.' },

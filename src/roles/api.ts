@@ -33,6 +33,7 @@ import { createThrottle } from '../platform/throttle.ts';
 import { segmentRoutes } from '../segments/routes.ts';
 import { sandboxPages } from '../sandbox/routes.ts';
 import { senderRoutes } from '../senders/routes.ts';
+import { pushRoutes } from '../push/push.ts';
 import { smsRoutes } from '../sms/routes.ts';
 import { galleryPages, templateRoutes } from '../templates/routes.ts';
 import { openGallery } from '../templates/templates.ts';
@@ -76,6 +77,7 @@ export function listRoutes(
   return [
     ...emailRoutes({ database, acceptor, runner }),
     ...smsRoutes({ database, acceptor }),
+    ...pushRoutes({ database, acceptor }),
     ...audienceRoutes({
       ...installation,
       onChanged: wakeSegments,

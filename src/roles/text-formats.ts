@@ -2,6 +2,7 @@ import { audienceFormats } from '../audience/audience.ts';
 import { deviceFormats } from '../devices/devices.ts';
 import { domainFormats } from '../domains/domains.ts';
 import { emailFormats } from '../email/email.ts';
+import { pushFormats } from '../push/push.ts';
 import { paginationFormats } from '../platform/http/pagination.ts';
 import { templateFormats } from '../templates/templates.ts';
 import type { TextFormat } from '../platform/http/validation.ts';
@@ -13,5 +14,6 @@ export const textFormats: Readonly<Record<string, TextFormat>> = {
   ...deviceFormats,
   ...domainFormats,
   ...emailFormats,
+  ...pushFormats,
   ...templateFormats,
 };

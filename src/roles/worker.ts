@@ -20,8 +20,10 @@ import type { RunningChore } from '../platform/queue/chore.ts';
 import { createWaker } from '../platform/queue/wake.ts';
 import { createThrottle } from '../platform/throttle.ts';
 import { startSegmentUpkeep } from '../segments/jobs.ts';
+import { createPushDelivery } from '../push/push.ts';
 import { createSmsDelivery, startSmsEvents } from '../sms/sms.ts';
 import { createEmailProvider } from './providers/email.ts';
+import { createPushProvider } from './providers/push.ts';
 import { createSmsProvider } from './providers/sms.ts';
 import { threadEntryOf } from './thread-entry.ts';
 
@@ -42,6 +44,7 @@ export async function startWorker(installation: Installation): Promise<Worker> {
   const bounceIntake = await startBounceIntake(installation, feedback);
   const emailProvider = await createEmailProvider(installation, feedback);
   const smsProvider = await createSmsProvider(installation);
+  const pushProvider = await createPushProvider(installation);
   const signingThreads = createSigningThreads({
     entry: threadEntryOf('signing-thread'),
     log: installation.log,
@@ -70,6 +73,7 @@ export async function startWorker(installation: Installation): Promise<Worker> {
         publicUrl: publicUrlOf(config),
       }),
       sms: createSmsDelivery({ ...installation, smsProvider }),
+      push: createPushDelivery({ ...installation, pushProvider }),
     } satisfies ChannelDeliveries),
   });
   const chores = [
@@ -97,7 +101,12 @@ export async function startWorker(installation: Installation): Promise<Worker> {
         bounceIntake?.stop(),
         delivery.stop(),
       ]);
-      await Promise.all([emailProvider.close(), smsProvider.close(), signingThreads.stop()]);
+      await Promise.all([
+        emailProvider.close(),
+        smsProvider.close(),
+        pushProvider.close(),
+        signingThreads.stop(),
+      ]);
     },
   };
 }

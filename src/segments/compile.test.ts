@@ -1,4 +1,3 @@
-import { pushPlatforms } from '../channels/push/notification.ts';
 import fc from 'fast-check';
 import { expect, test } from 'vitest';
 import {
@@ -10,6 +9,7 @@ import {
 } from '../../test/support/condition-oracle.ts';
 import { useTestDatabase } from '../../test/support/test-database.ts';
 import { parseDateValue, syncMembers } from '../audience/audience.ts';
+import { platforms } from '../devices/devices.ts';
 import { systemClock } from '../platform/clock.ts';
 import { createIds, lowestIdAt } from '../platform/ids.ts';
 import { type Connection, type Database, unpreparedStatement } from '../platform/postgres/database.ts';
@@ -94,9 +94,7 @@ async function insertContacts(
   );
   await insert(
     'devices',
-    ids.flatMap((id) =>
-      pushPlatforms.map((platform) => deviceRow(decoyId, id, { platform, status: 'ACTIVE' })),
-    ),
+    ids.flatMap((id) => platforms.map((platform) => deviceRow(decoyId, id, { platform, status: 'ACTIVE' }))),
   );
   // Another organization whose rows look just the same, and who has all that these may lack. What its contacts have
   // under the numbers of these properties cannot be read as a value of their types.
@@ -469,7 +467,7 @@ const recipients = fc.uniqueArray(recipient, {
 });
 
 const device = fc.record({
-  platform: fc.constantFrom(...pushPlatforms),
+  platform: fc.constantFrom(...platforms),
   status: fc.constantFrom('ACTIVE', 'ACTIVE', 'EXPIRED', 'REVOKED', 'FAILED'),
 });
 
@@ -632,7 +630,7 @@ const labelledLeaves: { label: string; condition: fc.Arbitrary<OracleCondition> 
       {
         type: fc.constant('device'),
         operator: fc.constant(operator),
-        platform: fc.constantFrom(...pushPlatforms),
+        platform: fc.constantFrom(...platforms),
       },
       { requiredKeys: ['type', 'operator'] },
     ),

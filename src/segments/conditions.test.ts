@@ -260,7 +260,11 @@ const refusals: [unknown, string[]][] = [
   [{ type: 'device', operator: 'has_active', value: 'ios' }, ['conditions.value is not a known field']],
   // Messages
   [{ type: 'message' }, ['conditions.channel is required', 'conditions.action is required']],
-  [message({ channel: 'push' }), ['conditions.channel must be one of email, sms']],
+  [message({ channel: 'fax' }), ['conditions.channel must be one of email, sms, push']],
+  [
+    message({ channel: 'push', action: 'bounced' }),
+    ['conditions.action must be one of delivered, opened, clicked'],
+  ],
   [message({ channel: 'sms' }), ['conditions.action must be one of delivered, bounced']],
   [message({ action: 'sent' }), ['conditions.action must be one of delivered, opened, clicked, bounced']],
   [message({ campaign_id: 'x' }), ['conditions.campaign_id must be a UUID']],
@@ -274,7 +278,10 @@ const refusals: [unknown, string[]][] = [
       'conditions.within.value must be an integer',
     ],
   ],
-  [message({ channel: 'fax', campaign_id: id(0xcb) }), ['conditions.channel must be one of email, sms']],
+  [
+    message({ channel: 'fax', campaign_id: id(0xcb) }),
+    ['conditions.channel must be one of email, sms, push'],
+  ],
   [message({ within: null }), ['conditions.within must be an object']],
   [message({ operator: 'is' }), ['conditions.operator is not a known field']],
 ];

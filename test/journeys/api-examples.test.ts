@@ -17,7 +17,7 @@ import type { Installation } from '../../src/installation/opening.ts';
 import { textFormats } from '../../src/roles/text-formats.ts';
 import { createStableTexts } from '../support/stable-texts.ts';
 import { startDnsServer, type TestDnsServer } from '../support/dns-server.ts';
-import { authorize, eventually, rowsOf, settled } from '../support/email-journey.ts';
+import { authorize, eventually, queueOf, rowsOf, settled } from '../support/email-journey.ts';
 import { setUpPush } from '../support/push-journey.ts';
 import { createSender, startTestServer, type TestServer } from '../support/server.ts';
 import { addApprovedSender, readSms } from '../support/sms-journey.ts';
@@ -142,6 +142,7 @@ async function recordEverything(): Promise<void> {
   await recordEmail();
   await recordSms();
   await recordDevices(contacts);
+  await recordPush(contacts);
   await recordTemplates();
   const scheduledAt = new Date(Date.now() + 2 * dayMs).toISOString();
   texts.keep(scheduledAt, '2026-11-23T09:00:00.000Z');
@@ -401,10 +402,14 @@ async function recordSms(): Promise<void> {
   await record('sendSms', 'A number without its country', '/sms/send', {
     body: { ...body, to: '07700900123' },
   });
-  // A receipt may be faster than the outcome that it speaks of.
+  // A receipt may be faster than the outcome that it speaks of, which changes the text as well.
+  await eventually(
+    () => queueOf(server, id),
+    (jobs) => jobs.length === 0,
+  );
   await eventually(
     () => readSms(server, id),
-    ({ status, sent_at: sentAt }) => status === 'delivered' && sentAt !== null,
+    ({ status }) => status === 'delivered',
   );
   await record('getSms', 'A text that arrived', `/sms/${id}`);
   await record('getSms', 'One that does not exist', `/sms/${nothing}`);
@@ -459,6 +464,35 @@ async function recordDevices({ adaId }: Contacts): Promise<void> {
   await record('unregisterDevice', 'One that nobody knows', '/push/devices/unregister', {
     body: { ...gone, installation_id: 'nobody-knows-it' },
   });
+}
+
+async function recordPush({ adaId }: Contacts): Promise<void> {
+  const parcel = { title: 'Your parcel is here', body: 'It waits at the door.' };
+  const { id } = await record('sendPush', 'To all devices of a contact', '/push/send', {
+    body: {
+      contact_id: adaId,
+      ...parcel,
+      deep_link: 'acme://parcels/7',
+      ttl_seconds: 3600,
+      action_buttons: [{ action_id: 'later', label: 'Bring it later' }],
+      data_payload: { parcel: '7' },
+      category: 'parcels',
+    },
+  });
+  await record('sendPush', 'To nobody who is known', '/push/send', {
+    body: { contact_id: nothing, ...parcel },
+  });
+  await record('sendPush', 'With a key that is reserved', '/push/send', {
+    body: { contact_id: adaId, ...parcel, data_payload: { aps: '{}' } },
+  });
+  await eventually(
+    () => queueOf(server, id),
+    (jobs) => jobs.length === 0,
+  );
+  await record('getPush', 'One that a service has taken', `/push/${id}`);
+  await record('getPush', 'One that does not exist', `/push/${nothing}`);
+  await record('listPushes', 'Those of a category', '/push?category=parcels');
+  await record('listPushes', 'A status that there is not', '/push?status=delivered');
 }
 
 type Listed = { data: { id: string }[] };

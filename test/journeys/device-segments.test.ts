@@ -82,7 +82,7 @@ test('a contact joins and leaves with its devices, and those of another organiza
     platform: 'android' as const,
     status: 'EXPIRED' as const,
     reason: 'unregistered',
-    deadSince: null,
+    toldAt: null,
   };
   const isTold = await installation.database.asOrganizationsByIndex([organizationId], (transaction) =>
     retireDevices(installation, transaction, [dead]),

@@ -111,8 +111,7 @@ test('what cannot be credentials is refused, and nothing is told of what a file 
 
 test('the doctor says which credentials cannot be used', async () => {
   const good = await run('doctor');
-  expect(good.output).toMatch(/^ok +push +2 credentials can be used$/m);
-  expect(good.output).toMatch(/^ok +push +1 credentials are made up, for the sandbox only$/m);
+  expect(good.output).toMatch(/^ok +push +3 credentials can be used$/m);
   await database.rows(
     unpreparedStatement(`update push_credentials set content_sealed = '\\x00' where platform = 'ios'`),
   );

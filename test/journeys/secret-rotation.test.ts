@@ -251,10 +251,7 @@ test('push credentials are opened, and so is the token that nodes share', async 
   const { database } = server.installation;
   const wanted = [{ organizationId: server.organizationId, platform: 'ios' as const }];
   const [loaded] = await loadPushCredentials({ secrets: newRing }, database, wanted);
-  expect(loaded).toMatchObject({
-    isKeyUnknown: false,
-    credentials: { platform: 'ios', keyId: 'SANDBOXKEY' },
-  });
+  expect(loaded).toMatchObject({ isKeyUnknown: false, content: { platform: 'ios', keyId: 'SANDBOXKEY' } });
   await rowsOf(
     server,
     `update push_credentials set apns_token_made_at = $1 where apns_token_made_at is not null`,

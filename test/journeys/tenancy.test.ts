@@ -83,6 +83,8 @@ const makeForeign: Record<string, () => Promise<string>> = {
   },
 };
 
+const notification = { title: 'Hello', body: 'Hello' };
+
 let made = 0;
 const aName = () => `theirs ${(made += 1)}`;
 
@@ -117,6 +119,17 @@ makeForeign['/sms/:id'] = async () => {
     'POST',
     '/v1/sms/send',
     { ...text, from: otherSender },
+    withKey(other.key),
+  );
+  expect(status).toBe(202);
+  return body.id;
+};
+
+makeForeign['/push/:id'] = async () => {
+  const { status, body } = await server.request<{ id: string }>(
+    'POST',
+    '/v1/push/send',
+    { ...notification, contact_id: await makeForeign['/contacts/:id']!() },
     withKey(other.key),
   );
   expect(status).toBe(202);
@@ -193,6 +206,7 @@ const validBodies: Readonly<Record<string, () => object>> = {
   'PATCH /properties/:id': () => ({}),
   'POST /segments': () => ({ name: aName(), conditions: hasEmail }),
   'PATCH /segments/:id': () => ({}),
+  'POST /push/send': () => notification,
   'POST /push/devices': () => androidApp(aName()),
   'POST /push/devices/bulk': () => ({ devices: [androidApp(aName())] }),
   'POST /push/devices/unregister': () => ({ installation_id: aName(), reason: 'logout' }),
@@ -295,8 +309,11 @@ const namedByField: Readonly<Record<string, string>> = {
   template_id: '/templates/:id',
 };
 
+/** What the callers' own programs name. */
+const namesOfOthers = ['external_id', 'content_id', 'installation_id', 'android_channel_id'];
+
 function isIdField(field: string): boolean {
-  return /_ids?$/.test(field) && !['external_id', 'content_id', 'installation_id'].includes(field);
+  return /_ids?$/.test(field) && !namesOfOthers.includes(field);
 }
 
 function listFields(schema: Route['body']): string[] {

@@ -157,7 +157,7 @@ describe('a registration', () => {
           tokenSha256: sha256(app.device_token as string),
           platform: 'android' as const,
         },
-        ...{ status: 'EXPIRED' as const, reason: 'unregistered', deadSince: null },
+        ...{ status: 'EXPIRED' as const, reason: 'unregistered', toldAt: null },
       };
       return {
         ...meeting(),

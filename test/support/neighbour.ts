@@ -62,6 +62,7 @@ const twins: Readonly<Record<string, Readonly<Record<string, string>> | { noTwin
   membership_counts: { noTwin: "The trigger that counts makes them of the neighbour's memberships." },
   memberships: {},
   message_contents: {},
+  push_engagements: { clicked_at: 'now()', action_id: "'theirs'" },
   messages: { status: `'failed'`, sender: `'neighbour@neighbour.example'` },
   organizations: { noTwin: 'The neighbour is one.' },
   provider_ids: { noTwin: 'An id of a provider names one message of all organizations.' },

@@ -18,7 +18,7 @@ import {
 } from '../../src/messages/messages.ts';
 import { type Database, unpreparedStatement } from '../../src/platform/postgres/database.ts';
 
-const name = 'push' as SendingChannel;
+const name = 'chatapp' as SendingChannel;
 
 /** Takes one copy to its address, or says why not. */
 export type Carry = (copy: {

@@ -1,15 +1,14 @@
 /** What journeys with devices share: an organization that has push set up, and installations that register. */
-import { pushPlatforms } from '../../src/channels/push/notification.ts';
 import { createECDH, randomBytes } from 'node:crypto';
 import { expect } from 'vitest';
-import { makeSandboxCredentials, setCredentials } from '../../src/devices/devices.ts';
+import { makeSandboxCredentials, platforms, setCredentials } from '../../src/devices/devices.ts';
 import type { DeviceRecord, RegistrationRecord } from '../../src/devices/schema.ts';
 import type { List } from '../../src/platform/http/pagination.ts';
 import { authorize, type Sender } from './email-journey.ts';
 import type { TestResponse, TestServer } from './server.ts';
 
 /** Made once: an RSA key takes longer than most tests. */
-const credentials = Promise.all(pushPlatforms.map(makeSandboxCredentials));
+const credentials = Promise.all(platforms.map(makeSandboxCredentials));
 
 /** Gives the organization of the test, or another one, credentials for all platforms. */
 export async function setUpPush(server: TestServer, organizationId = server.organizationId): Promise<void> {

@@ -75,6 +75,8 @@ export const outsideTheWall: Readonly<Record<string, string>> = {
   messages_select_stopped: claimed,
   'select job.position from unnest($1::uuid[], $2::uuid[], $3::integer[])': claimed,
   queue_settle: settled,
+  devices_retire: settled,
+  audience_insert_change: settled,
   messages_lock: settled,
   recipients_lock: settled,
   'select wanted.position from unnest($1::uuid[], $2::text[]) with ordinality': settled,

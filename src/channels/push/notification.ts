@@ -29,7 +29,9 @@ export type PushContent = {
   dataPayload: Readonly<Record<string, string>>;
 };
 
-export type PushPriority = 'high' | 'normal';
+export const pushPriorities = ['high', 'normal'] as const;
+
+export type PushPriority = (typeof pushPriorities)[number];
 
 export type ActionButton = { actionId: string; label: string; deepLink: string | null };
 

@@ -36,8 +36,12 @@ export type Engagement = {
   messageId: string | null;
 };
 
-/** SQL for the columns of the contact; the address in normalised form. */
-export type ContactColumns = { organizationId: string; id: string; addressKey: string };
+/** SQL for the columns of the contact, and whether a column of normalised addresses holds one of the contact's. */
+export type ContactColumns = {
+  organizationId: string;
+  id: string;
+  isAddress: (column: string) => Predicate;
+};
 
 /**
  * SQL that is true if the action took place on a message to the contact, and is never null. `bind` makes a value a
@@ -56,7 +60,7 @@ export function hasEngaged(
   const { condition, at } = actions[action];
   const conditions = [toPredicate(`r.organization_id = ${contact.organizationId}`), condition];
   if (messageId === null) {
-    conditions.push(toPredicate(`r.address_key = ${contact.addressKey} collate "default"`));
+    conditions.push(contact.isAddress('r.address_key'));
     if (since !== null) conditions.push(toPredicate(`r.message_id >= ${bind(lowestMessageId(since))}::uuid`));
   } else {
     conditions.push(

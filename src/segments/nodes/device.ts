@@ -1,5 +1,4 @@
-import { type PushPlatform, pushPlatforms } from '../../channels/push/notification.ts';
-import { hasActiveDevice } from '../../devices/devices.ts';
+import { hasActiveDevice, type Platform, platforms } from '../../devices/devices.ts';
 import { negate } from '../../platform/postgres/predicate.ts';
 import type { LeafType } from '../leaf.ts';
 import { findMember, readOneOf, refuseOtherMembers, takeMember } from '../reading.ts';
@@ -16,7 +15,7 @@ export const deviceCondition: LeafType = {
     {
       fields: {
         operator: { type: 'string', enum: operators },
-        platform: { type: 'string', enum: pushPlatforms },
+        platform: { type: 'string', enum: platforms },
       },
       optional: ['platform'],
     },
@@ -27,7 +26,7 @@ export const deviceCondition: LeafType = {
     const operatorPlace = takeMember(reading, members, 'operator');
     const operator = operatorPlace && readOneOf(reading, operatorPlace, operators);
     const platformPlace = findMember(members, 'platform');
-    const platform: PushPlatform | null = platformPlace && readOneOf(reading, platformPlace, pushPlatforms);
+    const platform: Platform | null = platformPlace && readOneOf(reading, platformPlace, platforms);
     if (operator === null || (platformPlace !== null && platform === null)) return null;
     return {
       compile: ({ bind }) => {

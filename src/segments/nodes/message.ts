@@ -6,7 +6,9 @@ import {
   engagementActions,
   hasEngaged,
 } from '../../messages/messages.ts';
+import { isDeviceOf } from '../../devices/devices.ts';
 import { dateOf } from '../../platform/clock.ts';
+import { type Predicate, toPredicate } from '../../platform/postgres/predicate.ts';
 import type { LeafType } from '../leaf.ts';
 import {
   addIssue,
@@ -29,6 +31,19 @@ import {
 const actionsByChannel: Readonly<Record<SendingChannel, readonly EngagementAction[]>> = {
   email: engagementActions,
   sms: ['delivered', 'bounced'],
+  push: ['delivered', 'opened', 'clicked'],
+};
+
+const contactColumns = { organizationId: 'contact.organization_id', id: 'contact.id' };
+
+const isOwnAddress = (key: string) => (column: string) =>
+  toPredicate(`${column} = contact.${key} collate "default"`);
+
+/** By channel, whether a column of addresses holds one of the contact's. */
+const addressesByChannel: Readonly<Record<SendingChannel, (column: string) => Predicate>> = {
+  email: isOwnAddress(addressColumns.email.key),
+  sms: isOwnAddress(addressColumns.sms.key),
+  push: (column) => isDeviceOf(column, contactColumns),
 };
 
 /** What became of the messages to a contact. */
@@ -71,11 +86,7 @@ export const messageCondition: LeafType = {
             since: withinMs === null ? null : dateOf(at.getTime() - withinMs),
             messageId: campaignMessage?.messageId ?? null,
           },
-          {
-            organizationId: 'contact.organization_id',
-            id: 'contact.id',
-            addressKey: `contact.${addressColumns[channel].key}`,
-          },
+          { ...contactColumns, isAddress: addressesByChannel[channel] },
           bind,
         ),
       references: [],

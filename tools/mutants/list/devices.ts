@@ -187,7 +187,7 @@ export const devices: readonly Mutant[] = [
   },
   {
     file: 'src/devices/store.ts',
-    from: 'coalesce(d.token_sha256 = t.token_sha256 and d.registered_at > t.dead_since, false) as is_outdated',
+    from: 'coalesce(d.token_sha256 = t.token_sha256 and d.registered_at > t.told_at, false) as is_outdated',
     to: 'false as is_outdated',
     tests: [delivery],
     named: 'is good if the device has registered with it since the service knew',

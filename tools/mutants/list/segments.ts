@@ -141,8 +141,8 @@ export const segments: readonly Mutant[] = [
   },
   {
     file: 'src/segments/nodes/message.ts',
-    from: 'addressKey: `contact.${addressColumns[channel].key}`',
-    to: "addressKey: 'contact.email_key'",
+    from: 'sms: isOwnAddress(addressColumns.sms.key)',
+    to: 'sms: isOwnAddress(addressColumns.email.key)',
     tests: ['test/journeys/sms-conditions.test.ts'],
     named: 'are asked by phone number',
     harm: 'a segment of those who got a text has nobody in it',

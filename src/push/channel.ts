@@ -1,0 +1,70 @@
+import { findUnwillingContacts } from '../audience/audience.ts';
+import type { PushFailure } from '../channels/push/provider.ts';
+import {
+  defineMessageStatus,
+  type DeliveryPolicy,
+  type Finding,
+  type MessageChannel,
+  type Refusal,
+} from '../messages/messages.ts';
+import { type DeadToken, retireDevices } from '../devices/devices.ts';
+import { defaultTtlSeconds } from './stored.ts';
+
+/** A push that a service refuses has failed; two of the refusals say that the device is no good (`keepFindings`). */
+const pushRefusals: Readonly<Record<PushFailure, Refusal>> = {
+  unregistered: { status: 'failed', type: 'hard' },
+  invalid_token: { status: 'failed', type: 'hard' },
+  invalid_message: { status: 'failed', type: 'soft' },
+  message_too_large: { status: 'failed', type: 'soft' },
+  rate_limited: { status: 'failed', type: 'soft' },
+  credentials: { status: 'failed', type: 'soft' },
+  expired: { status: 'failed', type: 'soft' },
+  other: { status: 'failed', type: 'soft' },
+};
+
+/** SQL for a push's status, over the rows of its devices `r`. */
+const pushStatusOfRecipients = `
+  case
+    when bool_or(r.drop_reason is null and r.status not in ('failed', 'delayed')
+      and (r.uncertain or r.handed_off_at is not null)) then 'sent'
+    when bool_or(r.drop_reason is null and r.status in ('sent', 'delayed')) then 'queued'
+    when bool_or(r.status = 'failed') then 'failed'
+    else 'skipped'
+  end`;
+
+const policy: DeliveryPolicy = {
+  acceptedStatus: 'sent',
+  // A push has an end of its own, which is no later.
+  retryWindowMs: defaultTtlSeconds * 1_000,
+  givenUpFor: 'expired' satisfies PushFailure,
+  // With the same id, by which the device or its service folds the two.
+  repeatsAmbiguous: true,
+};
+
+/** What a hand-off found out about a device. */
+export type PushFinding = Omit<DeadToken, 'organizationId' | 'id'>;
+
+/** A recipient is a device, not a contact: each has its own credentials, its own answer and its own end. */
+export const pushChannel: MessageChannel = {
+  name: 'push',
+  words: { medium: 'push', messages: 'pushes', unit: 'messages' },
+  // Whose app it is, is said by the organization's credentials.
+  senders: { loadOwn: () => Promise.resolve({ has: () => true }), describeOther: (name) => name },
+  policyOf: () => policy,
+  refusals: pushRefusals,
+  // Devices report by their own secret, and never under the id of a service.
+  reports: { isSameAddress: (key, reported) => key === reported, findCutOff: null },
+  judgement: null,
+  keepFindings: (tools, transaction, findings) =>
+    retireDevices(tools, transaction, findings.map(toDeadToken)),
+  refreshStatus: defineMessageStatus('push', pushStatusOfRecipients),
+  objections: {
+    findBarred: (connection, contacts) => findUnwillingContacts(connection, 'push', contacts),
+    isSimulatedSuppression: () => false,
+  },
+};
+
+function toDeadToken({ organizationId, addressKey, finding }: Finding): DeadToken {
+  // As delivery.ts gave it.
+  return { organizationId, id: addressKey, ...(finding as PushFinding) };
+}

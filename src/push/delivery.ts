@@ -1,0 +1,272 @@
+import { createHash } from 'node:crypto';
+import { LRUCache } from 'lru-cache';
+import { findUnwillingContacts } from '../audience/audience.ts';
+import type { PushContent } from '../channels/push/notification.ts';
+import type { PushFailure, PushOutcome, PushProvider } from '../channels/push/provider.ts';
+import {
+  type LoadedCredentials,
+  type LoadedDevice,
+  loadDevices,
+  loadPushCredentials,
+} from '../devices/devices.ts';
+import type { Clock } from '../platform/clock.ts';
+import type { Database } from '../platform/postgres/database.ts';
+import type { Secrets } from '../platform/secrets.ts';
+import {
+  type Attempt,
+  type ChannelDelivery,
+  type DeliverableMessage,
+  type DropReason,
+  type HandOffPermit,
+  type Job,
+  loadDeliverableMessages,
+  type MessageFacts,
+  sealedUnderUnknownKey,
+  textOfKey,
+  uniqueMessages,
+} from '../messages/messages.ts';
+import { pushChannel, type PushFinding } from './channel.ts';
+import { expiryOf, type StoredPushContent, type StoredPushDetails, toPushContent } from './stored.ts';
+
+export type PushDeliveryTools = {
+  database: Database;
+  clock: Clock;
+  secrets: Secrets;
+  pushProvider: PushProvider;
+};
+
+/** How pushes are delivered: a recipient is a device, which is looked up again shortly before each hand-off. */
+export function createPushDelivery(tools: PushDeliveryTools): ChannelDelivery {
+  return {
+    channel: pushChannel,
+    concurrency: tools.pushProvider.concurrency,
+    // As send.ts wrote the address: revoked credentials, or a service that is down, delay nobody else.
+    accountOf: ({ organizationId, address }) => `${organizationId} ${address}`,
+    isReportedById: false,
+    begin: () => {
+      const session = openSession(tools);
+      return {
+        prepare: (jobs) => prepare(session, jobs),
+        handOff: (job, permit) => handOff(session, job, permit),
+      };
+    },
+  };
+}
+
+type PushMessage = {
+  stored: StoredPushContent;
+  content: PushContent;
+  /** Whom it is for; null in a campaign, where each recipient has its own contact. */
+  contactId: string | null;
+  facts: MessageFacts;
+};
+
+/** A device as it was a moment ago, or why nothing may be sent to it. */
+type Reach = { device: LoadedDevice } | { dropReason: DropReason };
+
+type PushSession = {
+  tools: PushDeliveryTools;
+  messages: LRUCache<string, PushMessage>;
+  /** By recipient. */
+  reaches: LRUCache<string, Reach>;
+  /** By organization and platform. */
+  credentials: LRUCache<string, LoadedCredentials>;
+};
+
+/** A few kilobytes each. */
+const messagesMax = 5_000;
+const reachesMax = 10_000;
+const credentialsMax = 2_000;
+/** A contact that opted out longer ago than this gets nothing more, nor does a device that was retired. */
+const reachMaxAgeMs = 2_000;
+/** How long pushes may still leave by credentials that were replaced. */
+const credentialsMaxAgeMs = 60_000;
+
+function openSession(tools: PushDeliveryTools): PushSession {
+  const perf = { now: () => tools.clock.monotonicMs() };
+  return {
+    tools,
+    messages: new LRUCache({ max: messagesMax }),
+    reaches: new LRUCache({ max: reachesMax, ttl: reachMaxAgeMs, perf }),
+    credentials: new LRUCache({ max: credentialsMax, ttl: credentialsMaxAgeMs, perf }),
+  };
+}
+
+/** Loads what a batch of jobs needs: messages, then devices with the consents of their contacts, then credentials. */
+async function prepare(session: PushSession, jobs: readonly Job[]): Promise<void> {
+  await loadMessages(session, jobs);
+  await loadReaches(session, jobs);
+  await loadCredentials(
+    session,
+    jobs.flatMap((job) => {
+      const reach = session.reaches.get(textOfKey(job));
+      return reach !== undefined && 'device' in reach ? [reach.device] : [];
+    }),
+  );
+}
+
+async function loadMessages(session: PushSession, jobs: readonly Job[]): Promise<void> {
+  const wanted = uniqueMessages(jobs.filter(({ messageId }) => !session.messages.has(messageId)));
+  if (wanted.length === 0) return;
+  for (const message of await loadDeliverableMessages(session.tools.database, wanted))
+    session.messages.set(message.messageId, readMessage(message));
+}
+
+function readMessage(message: DeliverableMessage): PushMessage {
+  const stored = message.content as StoredPushContent; // As send.ts stored it.
+  const { contact_id: contactId } = message.details as StoredPushDetails;
+  return {
+    stored,
+    content: toPushContent(stored),
+    contactId,
+    facts: { isShared: message.recipientCount > 1, hasAttachments: false },
+  };
+}
+
+async function loadReaches(session: PushSession, jobs: readonly Job[]): Promise<void> {
+  const wanted = jobs.filter((job) => !session.reaches.has(textOfKey(job)));
+  if (wanted.length === 0) return;
+  const organizationIds = [...new Set(wanted.map(({ organizationId }) => organizationId))];
+  const found = await session.tools.database.asOrganizationsByIndex(organizationIds, async (transaction) => {
+    const devices = await loadDevices(
+      transaction,
+      wanted.flatMap(({ organizationId, addressKey: id }) => (id === '' ? [] : [{ organizationId, id }])),
+    );
+    const bars = await findUnwillingContacts(
+      transaction,
+      'push',
+      devices.map(({ organizationId, contactId: id }) => ({ organizationId, id })),
+    );
+    return new Map(
+      devices.map((device, index) => [
+        keyOfDevice(device.organizationId, device.id),
+        { device, bar: bars.get(index) },
+      ]),
+    );
+  });
+  for (const job of wanted) {
+    const { device, bar } = found.get(keyOfDevice(job.organizationId, job.addressKey)) ?? {};
+    session.reaches.set(textOfKey(job), judge(session, job, device, bar));
+  }
+}
+
+function judge(
+  session: PushSession,
+  job: Job,
+  device: LoadedDevice | undefined,
+  bar: DropReason | undefined,
+): Reach {
+  if (device === undefined) return { dropReason: 'contact_deleted' };
+  if (bar !== undefined) return { dropReason: bar };
+  const contactId = job.contactId ?? session.messages.get(job.messageId)?.contactId;
+  const isReachable =
+    device.status === 'ACTIVE' &&
+    device.isEnabled &&
+    device.target !== null &&
+    // Somebody else may have signed in on it.
+    device.contactId === contactId;
+  return isReachable ? { device } : { dropReason: 'no_address' };
+}
+
+function keyOfDevice(organizationId: string, id: string): string {
+  return `${organizationId} ${id}`;
+}
+
+async function loadCredentials(session: PushSession, devices: readonly LoadedDevice[]): Promise<void> {
+  const wanted = new Map(
+    devices.flatMap(({ organizationId, target }) => {
+      if (target === null) return [];
+      const key = `${organizationId} ${target.platform}`;
+      return session.credentials.has(key)
+        ? []
+        : [[key, { organizationId, platform: target.platform }] as const];
+    }),
+  );
+  if (wanted.size === 0) return;
+  const { database, secrets } = session.tools;
+  const organizationIds = [...new Set([...wanted.values()].map(({ organizationId }) => organizationId))];
+  const loaded = await database.asOrganizationsByIndex(organizationIds, (transaction) =>
+    loadPushCredentials({ secrets }, transaction, [...wanted.values()]),
+  );
+  for (const credentials of loaded)
+    session.credentials.set(`${credentials.organizationId} ${credentials.platform}`, credentials);
+}
+
+async function handOff(session: PushSession, job: Job, permit: HandOffPermit): Promise<Attempt> {
+  await prepare(session, [job]);
+  const message = session.messages.get(job.messageId);
+  if (message === undefined) return failed('other', 'What the push says is no longer stored.', null);
+  const expiresAt = expiryOf(job.acceptedAt, message.stored);
+  const facts = { ...message.facts, expiresAt };
+  if (session.tools.clock.nowMs() >= expiresAt.getTime())
+    return failed('expired', 'Its time was over before it could be handed over.', facts);
+  const reach = session.reaches.get(textOfKey(job)) ?? { dropReason: 'no_address' };
+  if ('dropReason' in reach) return { kind: 'dropped', reason: reach.dropReason, facts };
+  const { device } = reach;
+  const { target, tokenSha256 } = device;
+  if (target === null || tokenSha256 === null) return { kind: 'dropped', reason: 'no_address', facts };
+  const credentials = session.credentials.get(`${job.organizationId} ${target.platform}`);
+  if (credentials === undefined)
+    return failed(
+      'credentials',
+      `The organization has no credentials for ${target.platform} any more.`,
+      facts,
+    );
+  const { id, content: opened, isKeyUnknown } = credentials;
+  if (isKeyUnknown) return { kind: 'outcome', outcome: sealedUnderUnknownKey, facts };
+  if (opened === 'unreadable') return { kind: 'outcome', outcome: unreadableCredentials, facts };
+  const outcome = await session.tools.pushProvider.handOff({
+    reference: job,
+    notificationId: notificationIdOf(job),
+    messageId: job.messageId,
+    target,
+    credentials: { id, ...opened },
+    content: message.content,
+    expiresAt,
+    ...permit,
+  });
+  const finding = findingOf(outcome, target.platform, tokenSha256);
+  return { kind: 'outcome', outcome, facts, ...(finding !== null && { finding }) };
+}
+
+/** As if the account were away: other pushes go on, and these are tried again once the credentials can be read. */
+const unreadableCredentials: PushOutcome = {
+  kind: 'deferred',
+  reason: 'provider_unavailable',
+  reply: {
+    code: null,
+    enhancedCode: null,
+    diagnostic: 'The credentials of the organization cannot be read: set them again.',
+    remote: null,
+  },
+};
+
+function failed(reason: PushFailure, diagnostic: string, facts: MessageFacts | null): Attempt {
+  return { kind: 'failed', reason, diagnostic, facts };
+}
+
+/** The same in every attempt, so that services and devices know a repetition: a UUID of version 8 (RFC 9562). */
+function notificationIdOf({ messageId, addressKey }: Job): string {
+  const hex = createHash('sha256').update(`${messageId} ${addressKey}`).digest('hex');
+  const variant = ((parseInt(hex.charAt(16), 16) & 0x3) | 0x8).toString(16);
+  return [
+    hex.slice(0, 8),
+    hex.slice(8, 12),
+    `8${hex.slice(13, 16)}`,
+    variant + hex.slice(17, 20),
+    hex.slice(20, 32),
+  ].join('-');
+}
+
+function findingOf(
+  outcome: PushOutcome,
+  platform: PushFinding['platform'],
+  tokenSha256: Buffer,
+): PushFinding | null {
+  if (outcome.kind !== 'rejected') return null;
+  const { reason } = outcome;
+  const toldAt = outcome.deadSince ?? null;
+  if (reason === 'unregistered') return { tokenSha256, platform, status: 'EXPIRED', reason, toldAt };
+  if (reason === 'invalid_token') return { tokenSha256, platform, status: 'FAILED', reason, toldAt };
+  return null;
+}

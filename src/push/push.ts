@@ -1,0 +1,5 @@
+/** What the roles may know of push. */
+export { pushChannel } from './channel.ts';
+export { createPushDelivery, type PushDeliveryTools } from './delivery.ts';
+export { pushRoutes } from './routes.ts';
+export { pushFormats } from './schema.ts';

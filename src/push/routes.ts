@@ -1,0 +1,118 @@
+import { Type } from 'typebox';
+import { badRequest, forbidden, notFound, resourceNotFound } from '../platform/http/errors.ts';
+import { idempotencyErrors } from '../platform/http/idempotency.ts';
+import { paginationParameters, readPage, toList } from '../platform/http/pagination.ts';
+import { defineRoute, json, type Route } from '../platform/http/route.ts';
+import { idParameter, listOf } from '../platform/http/shapes.ts';
+import {
+  findMessage,
+  listMessages,
+  messageReference,
+  type MessageRouteTools,
+  monthlyQuotaExceeded,
+  sendingSuspended,
+} from '../messages/messages.ts';
+import { showListedPush, showPush } from './record.ts';
+import { listedPushRecord, pushRecord, pushSendBody, pushStatus } from './schema.ts';
+import { preparePush } from './send.ts';
+import { countDeviceFates, listPushRecipients, loadContents } from './store.ts';
+
+const channel = 'push';
+
+export function pushRoutes({ database, acceptor }: MessageRouteTools): Route[] {
+  return [
+    defineRoute({
+      method: 'POST',
+      path: '/push/send',
+      operationId: 'sendPush',
+      scope: 'push:send',
+      tag: 'Push',
+      summary: 'Send a push notification to a contact',
+      description:
+        'It goes to every active device that the contact has at this moment, and is stored and queued before the answer ' +
+        'is given. A contact without any device is skipped. Name the contact by `contact_id` alone, or by `external_id`, ' +
+        '`email` or `phone_number`, of which the first that is known counts.',
+      body: pushSendBody,
+      isIdempotent: true,
+      success: { statusCode: 202, schema: messageReference, when: 'Accepted for delivery.' },
+      errors: [badRequest, notFound, forbidden, sendingSuspended, monthlyQuotaExceeded, ...idempotencyErrors],
+      handle: async ({ caller: { organizationId }, body, idempotencyKey }) => {
+        const prepared = await database.asOrganizations([organizationId], (transaction) =>
+          preparePush(transaction, { organizationId, body, idempotencyKey }),
+        );
+        const outcome = await acceptor.accept(prepared, idempotencyKey);
+        if (outcome.kind === 'refused') throw outcome.error;
+        return { kind: 'stored', response: outcome.response, isReplay: outcome.isReplay };
+      },
+    }),
+    defineRoute({
+      method: 'GET',
+      path: '/push',
+      operationId: 'listPushes',
+      scope: 'push:read',
+      tag: 'Push',
+      summary: 'List sent pushes with their status',
+      description: 'Newest first. Pushes of campaigns are not in this list.',
+      query: Type.Object(
+        {
+          ...paginationParameters,
+          search: Type.Optional(
+            Type.String({ minLength: 1, maxLength: 200, description: 'Beginning of the title.' }),
+          ),
+          status: Type.Optional(pushStatus),
+          category: Type.Optional(Type.String({ minLength: 1, maxLength: 100 })),
+        },
+        { additionalProperties: false },
+      ),
+      success: { statusCode: 200, schema: listOf(listedPushRecord), when: 'A page of pushes.' },
+      errors: [badRequest],
+      handle: async ({ caller: { organizationId }, query }) => {
+        const page = readPage(query);
+        const { search, status, category } = query;
+        const filter = {
+          // A device id is nothing that one would look for by its beginning.
+          ...(search !== undefined && { search: { text: search, address: null } }),
+          ...(status !== undefined && { status }),
+          ...(category !== undefined && { category }),
+        };
+        const items = await database.asOrganizations([organizationId], async (transaction) => {
+          const rows = await listMessages(transaction, { organizationId, channel, filter, page });
+          const ids = rows.map(({ id }) => id);
+          const [contents, counted] = await Promise.all([
+            loadContents(transaction, organizationId, ids),
+            countDeviceFates(transaction, organizationId, ids),
+          ]);
+          return rows.map((row) => ({
+            row: { ...row, content: contents.get(row.id) ?? null },
+            counted: counted.get(row.id) ?? {},
+          }));
+        });
+        return json(toList(items, page, ({ row, counted }) => showListedPush(row, counted)));
+      },
+    }),
+    defineRoute({
+      method: 'GET',
+      path: '/push/:id',
+      operationId: 'getPush',
+      scope: 'push:read',
+      tag: 'Push',
+      summary: 'Read one push and what became of it on each device',
+      params: idParameter,
+      success: { statusCode: 200, schema: pushRecord, when: 'The push.' },
+      errors: [notFound],
+      handle: async ({ caller: { organizationId }, params: { id } }) => {
+        const found = await database.asOrganizations([organizationId], async (transaction) => {
+          const message = await findMessage(transaction, { organizationId, id, channel });
+          if (message === null) return null;
+          const [contents, recipients] = await Promise.all([
+            loadContents(transaction, organizationId, [message.id]),
+            listPushRecipients(transaction, { organizationId, id: message.id }),
+          ]);
+          return { row: { ...message, content: contents.get(message.id) ?? null }, recipients };
+        });
+        if (found === null) throw resourceNotFound();
+        return json(showPush(found.row, found.recipients));
+      },
+    }),
+  ];
+}

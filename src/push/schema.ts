@@ -1,0 +1,210 @@
+import { type Static, type TObject, type TSchema, Type } from 'typebox';
+import { contactReferenceFields } from '../audience/audience.ts';
+import { pushPlatforms, pushPriorities } from '../channels/push/notification.ts';
+import { instant, literals, textOrNull } from '../platform/http/shapes.ts';
+import type { TextFormat } from '../platform/http/validation.ts';
+
+/** Text formats of this room's schemas, to be handed to `createValidation`. */
+export const pushFormats: Record<'https-url', TextFormat> = {
+  'https-url': { test: isHttpsUrl, mustBe: 'an https URL' },
+};
+
+/** Devices fetch it, and show nothing that comes without TLS. */
+function isHttpsUrl(text: string): boolean {
+  return !/\s/.test(text) && URL.canParse(text) && new URL(text).protocol === 'https:';
+}
+
+const urlLengthMax = 2_048;
+
+const deepLink = Type.String({
+  minLength: 1,
+  maxLength: urlLengthMax,
+  format: 'filled-line',
+  description: 'What a tap opens: a URL, or a link of the app.',
+});
+
+const httpsUrl = (description: string) =>
+  Type.String({ maxLength: urlLengthMax, format: 'https-url', description });
+
+/** What a push says, by the names of the API; also of a campaign. */
+const pushContentFields = {
+  title: Type.String({ minLength: 1, maxLength: 200, format: 'filled-line' }),
+  body: Type.String({ minLength: 1, maxLength: 1_000, format: 'not-blank' }),
+  image_url: Type.Optional(httpsUrl('A large image.')),
+  icon_url: Type.Optional(httpsUrl('A small image beside the title; on iOS it is always the app’s own.')),
+  deep_link: Type.Optional(deepLink),
+  android_channel_id: Type.Optional(
+    Type.String({
+      minLength: 1,
+      maxLength: 128,
+      format: 'filled-line',
+      description: 'The notification channel of the Android app.',
+    }),
+  ),
+  ttl_seconds: Type.Optional(
+    Type.Integer({
+      minimum: 60,
+      maximum: 2_419_200,
+      description: 'How long it is worth showing. After that it is given up. Four weeks if it is left out.',
+    }),
+  ),
+  priority: Type.Optional(
+    literals(pushPriorities, { description: 'Whether it may wake a sleeping device.' }),
+  ),
+  action_buttons: Type.Optional(
+    Type.Array(
+      Type.Object(
+        {
+          action_id: Type.String({
+            minLength: 1,
+            maxLength: 64,
+            format: 'filled-line',
+            description: 'Comes back with the click.',
+          }),
+          label: Type.String({ minLength: 1, maxLength: 64, format: 'filled-line' }),
+          deep_link: Type.Optional(deepLink),
+        },
+        { additionalProperties: false, title: 'ActionButton' },
+      ),
+      { maxItems: 3 },
+    ),
+  ),
+  data_payload: Type.Optional(
+    Type.Record(Type.String(), Type.String(), {
+      description:
+        'Texts for the app. No key may begin with `postillion_`, `gcm` or `google`, or be `aps`, `from`, ' +
+        '`notification`, `message_type` or `collapse_key`.',
+    }),
+  ),
+};
+
+export type PushContentBody = Static<TObject<typeof pushContentFields>>;
+
+/** Body of `POST /push/send`. Rules that need more than one field, or the account, are in send.ts. */
+export const pushSendBody = Type.Object(
+  {
+    ...contactReferenceFields,
+    ...pushContentFields,
+    category: Type.Optional(
+      Type.String({
+        minLength: 1,
+        maxLength: 64,
+        format: 'filled-line',
+        description: 'A label for analytics.',
+      }),
+    ),
+  },
+  { title: 'SendPushRequest', additionalProperties: false },
+);
+
+export type PushSendBody = Static<typeof pushSendBody>;
+
+export const pushStatuses = ['queued', 'sent', 'skipped', 'failed'] as const;
+
+export type PushStatus = (typeof pushStatuses)[number];
+
+export const pushStatus = literals(pushStatuses, {
+  title: 'PushStatus',
+  description:
+    '`sent` once the service of one device has taken it, `skipped` if there was no device to send it to, `failed` if ' +
+    'it could be sent to none.',
+});
+
+export const deviceFates = [
+  'queued',
+  'sent',
+  'delivered',
+  'displayed',
+  'clicked',
+  'dismissed',
+  'expired',
+  'failed',
+] as const;
+
+/** What became of a push on one device. */
+export type DeviceFate = (typeof deviceFates)[number];
+
+const pushError = Type.Object(
+  { code: Type.String(), message: Type.String() },
+  { title: 'PushError', description: 'Why the device did not get it.' },
+);
+
+const orNull = <Schema extends TSchema>(schema: Schema) => Type.Union([schema, Type.Null()]);
+
+const pushDevice = Type.Object(
+  {
+    device_id: orNull(
+      Type.String({ format: 'uuid', description: 'Null once it was erased with its contact.' }),
+    ),
+    platform: orNull(literals(pushPlatforms)),
+    status: literals(deviceFates, {
+      title: 'PushDeviceStatus',
+      description:
+        '`sent` says that the service of its platform has it; what comes after that is reported by the app on the ' +
+        'device. `expired`: it could not be handed over before its time was over.',
+    }),
+    error: Type.Union([pushError, Type.Null()]),
+    uncertain: Type.Boolean({
+      description: 'A hand-off was cut off before its answer, and nothing has settled it yet.',
+    }),
+    attempted_at: orNull(instant),
+    delivered_at: orNull(instant),
+    displayed_at: orNull(instant),
+    clicked_at: orNull(instant),
+    dismissed_at: orNull(instant),
+    action_id: orNull(Type.String({ description: 'Of the button that was clicked.' })),
+  },
+  { title: 'PushDelivery' },
+);
+
+export type PushDeviceRecord = Static<typeof pushDevice>;
+
+const sharedFields = {
+  id: Type.String({ format: 'uuid' }),
+  contact_id: orNull(Type.String({ format: 'uuid', description: 'Null once the contact was erased.' })),
+  title: orNull(Type.String({ description: 'Null once it was erased, as the rest of what it says.' })),
+  body: textOrNull,
+  image_url: textOrNull,
+  icon_url: textOrNull,
+  deep_link: textOrNull,
+  android_channel_id: textOrNull,
+  category: textOrNull,
+  ttl_seconds: Type.Union([Type.Integer(), Type.Null()]),
+  priority: textOrNull,
+  action_buttons: Type.Array(
+    Type.Object(
+      { action_id: Type.String(), label: Type.String(), deep_link: textOrNull },
+      { title: 'ShownButton' },
+    ),
+  ),
+  data_payload: Type.Record(Type.String(), Type.String()),
+  status: pushStatus,
+};
+
+const times = { created_at: instant, updated_at: instant };
+
+/** Record of `GET /push/:id`. */
+export const pushRecord = Type.Object(
+  { ...sharedFields, devices: Type.Array(pushDevice), ...times },
+  { title: 'PushMessage' },
+);
+
+export type PushRecord = Static<typeof pushRecord>;
+
+/** An item of `GET /push`. */
+export const listedPushRecord = Type.Object(
+  {
+    ...sharedFields,
+    device_counts: Type.Object(
+      Object.fromEntries(deviceFates.map((fate) => [fate, Type.Integer()])) as Record<
+        DeviceFate,
+        ReturnType<typeof Type.Integer>
+      >,
+      { title: 'PushDeviceCounts', description: 'How many devices have each status.' },
+    ),
+    ...times,
+  },
+  { title: 'ListedPushMessage' },
+);
+
+export type ListedPushRecord = Static<typeof listedPushRecord>;

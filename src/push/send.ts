@@ -1,0 +1,115 @@
+import { findUnwillingContacts, refuseReference, resolveContact } from '../audience/audience.ts';
+import { isReservedDataKey, payloadSize } from '../channels/push/notification.ts';
+import { findPushTargets, type ReachedDevice } from '../devices/devices.ts';
+import { forbidden, PublicError, validationError } from '../platform/http/errors.ts';
+import type { ScopedKey } from '../platform/http/idempotency.ts';
+import type { Transaction } from '../platform/postgres/database.ts';
+import type { Submission, SubmittedRecipient } from '../messages/messages.ts';
+import type { PushSendBody } from './schema.ts';
+import { type StoredPushContent, type StoredPushDetails, toPushContent } from './stored.ts';
+
+export type PushRequest = { organizationId: string; body: PushSendBody; idempotencyKey: ScopedKey | null };
+
+/**
+ * Turns a request into a submission, or into the error of the rule that it breaks. It goes to the devices that the
+ * contact has at this moment, each of which is a recipient of its own; a device that is retired before its hand-off
+ * gets nothing. Checks that need the plan come later (accept.ts).
+ */
+export async function preparePush(
+  transaction: Transaction,
+  { organizationId, body, idempotencyKey }: PushRequest,
+): Promise<Submission | PublicError> {
+  const content = contentOf(body);
+  const issues = findContentIssues(content);
+  if (issues.length > 0) return new PublicError(validationError, issues.join(', '));
+  const resolved = await resolveContact(transaction, organizationId, body);
+  if (resolved.kind !== 'found') return refuseReference(resolved);
+  const { id: contactId } = resolved;
+  const [targets, unwilling] = await Promise.all([
+    findPushTargets(transaction, [{ organizationId, contactId }]),
+    findUnwillingContacts(transaction, 'push', [{ organizationId, id: contactId }]),
+  ]);
+  const { devices, hasDevices } = targets[0] ?? { devices: [], hasDevices: false };
+  if (unwilling.get(0) === 'unsubscribed')
+    return new PublicError(forbidden, 'The contact has opted out of push notifications.');
+  if (hasDevices && devices.length === 0)
+    return new PublicError(forbidden, 'None of the devices of the contact can be sent a push.');
+  return submitPush({
+    organizationId,
+    contactId,
+    devices,
+    content,
+    category: body.category ?? null,
+    idempotencyKey,
+  });
+}
+
+/** What a request says, without whom it is for. */
+function contentOf(body: PushSendBody): StoredPushContent {
+  const {
+    contact_id: _id,
+    external_id: _externalId,
+    email: _email,
+    phone_number: _phoneNumber,
+    category: _category,
+    ...content
+  } = body;
+  return content;
+}
+
+/** Rules that concern several fields of a content. Each text begins with the path of its field. */
+export function findContentIssues(stored: StoredPushContent): string[] {
+  const reserved = Object.keys(stored.data_payload ?? {}).filter(isReservedDataKey);
+  const issues = reserved
+    .slice(0, 10)
+    .map((key) => `data_payload.${showStart(key)} is a reserved key: rename it`);
+  const { platform, bytes, bytesMax } = payloadSize(toPushContent(stored));
+  if (bytes > bytesMax) {
+    issues.push(
+      `title, body, data_payload and the rest take ${bytes} bytes together in the form for ${platform}, and may take ${bytesMax}`,
+    );
+  }
+  return issues;
+}
+
+function showStart(key: string): string {
+  return key.length > 64 ? `${key.slice(0, 64).toWellFormed()}…` : key;
+}
+
+export function submitPush(push: {
+  organizationId: string;
+  contactId: string;
+  devices: readonly ReachedDevice[];
+  content: StoredPushContent;
+  category: string | null;
+  idempotencyKey: ScopedKey | null;
+}): Submission {
+  const { organizationId, contactId, devices, content, category, idempotencyKey } = push;
+  const details: StoredPushDetails = { contact_id: contactId };
+  return {
+    organizationId,
+    channel: 'push',
+    class: 'transactional',
+    sender: '',
+    senderName: '',
+    subject: content.title,
+    searchText: content.title,
+    category,
+    templateId: null,
+    details: JSON.stringify(details),
+    content: JSON.stringify(content),
+    recipients: devices.map(toRecipient),
+    attachments: [],
+    quotaUnits: 1,
+    missingVariables: [],
+    idempotencyKey,
+  };
+}
+
+/**
+ * The address names the account that the push leaves by, such as `web fcm.googleapis.com`; the key is the device. The
+ * token is not stored with the message: a newer one may be there by the hand-off.
+ */
+function toRecipient({ id, account }: ReachedDevice): SubmittedRecipient {
+  return { field: 'to', address: account, addressKey: id, dropReason: null };
+}

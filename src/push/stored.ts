@@ -1,0 +1,41 @@
+import type { PushContent } from '../channels/push/notification.ts';
+import { dateOf } from '../platform/clock.ts';
+import type { PushContentBody } from './schema.ts';
+
+/** Details of a push that the API shows. */
+export type StoredPushDetails = {
+  /** Null once the contact was erased. */
+  contact_id: string | null;
+};
+
+/** What a push says, by the names of the API. */
+export type StoredPushContent = PushContentBody;
+
+/** How long a service stores a push for a device that is offline where the request does not say: four weeks, the most. */
+export const defaultTtlSeconds = 2_419_200;
+
+export function toPushContent(stored: StoredPushContent): PushContent {
+  return {
+    title: stored.title,
+    body: stored.body,
+    imageUrl: stored.image_url ?? null,
+    iconUrl: stored.icon_url ?? null,
+    deepLink: stored.deep_link ?? null,
+    androidChannelId: stored.android_channel_id ?? null,
+    priority: stored.priority ?? null,
+    actionButtons: (stored.action_buttons ?? []).map((button) => ({
+      actionId: button.action_id,
+      label: button.label,
+      deepLink: button.deep_link ?? null,
+    })),
+    dataPayload: stored.data_payload ?? {},
+  };
+}
+
+/** After this time nothing is handed off; services are told what is left of it. */
+export function expiryOf(
+  acceptedAt: Date,
+  { ttl_seconds: ttlSeconds = defaultTtlSeconds }: StoredPushContent,
+): Date {
+  return dateOf(acceptedAt.getTime() + ttlSeconds * 1_000);
+}
