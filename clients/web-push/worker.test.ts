@@ -1,7 +1,8 @@
 import { expect, test } from 'vitest';
+import { composeForWeb, type PushContent } from '../../src/channels/push/notification.ts';
 import type { Device, Register } from './device.ts';
 import { createMemoryStore } from './memory-store.ts';
-import type { Message, ShownOptions } from './message.ts';
+import type { ShownOptions } from './message.ts';
 import type { Report } from './reports.ts';
 import type { State } from './store.ts';
 import { startWorker } from './worker.ts';
@@ -9,16 +10,22 @@ import { registrationDue, type WorkerScope } from './worker-scope.ts';
 
 const site = 'https://shop.test/';
 
-const message: Message = {
-  id: '01934f2a-7c11-7000-8000-0123456789ab',
+const messageId = '01934f2a-7c11-7000-8000-0123456789ab';
+
+const content: PushContent = {
   title: 'Your parcel',
   body: 'It comes today',
-  link: '/parcels/7',
-  actions: [
-    { id: 'track', label: 'Track', link: 'https://carrier.test/7' },
-    { id: 'later', label: 'Later' },
-    { id: 'never', label: 'Never' },
+  imageUrl: null,
+  iconUrl: null,
+  deepLink: '/parcels/7',
+  androidChannelId: null,
+  priority: null,
+  actionButtons: [
+    { actionId: 'track', label: 'Track', deepLink: 'https://carrier.test/7' },
+    { actionId: 'later', label: 'Later', deepLink: null },
+    { actionId: 'never', label: 'Never', deepLink: null },
   ],
+  dataPayload: {},
 };
 
 type Sent = { url: string; authorization: string | null; installationId: string; events: Report[] };
@@ -117,8 +124,11 @@ function openBrowser({
     kept: store.kept,
     emit,
     push: (text: string | null) => emit('push', { data: text === null ? null : { text: () => text } }),
-    bring: (brought: Partial<Message> = {}) =>
-      emit('push', { data: { text: () => JSON.stringify({ ...message, ...brought }) } }),
+    /** As Postillion writes it. */
+    bring: (brought: Partial<PushContent> = {}, id = messageId) => {
+      const text = composeForWeb(id, { ...content, ...brought }).toString();
+      return emit('push', { data: { text: () => text } });
+    },
     click: (action = '') =>
       emit('notificationclick', {
         action,
@@ -137,7 +147,7 @@ const typesOf = (reports: readonly Report[]) => reports.map(({ type }) => type);
 
 test('a push is shown whole, and told of in one request under the secret of the device', async () => {
   const browser = openBrowser();
-  await browser.bring({ icon: '/icon.png', image: '/parcel.png', data: { parcel: '7' } });
+  await browser.bring({ iconUrl: '/icon.png', imageUrl: '/parcel.png', dataPayload: { parcel: '7' } });
   expect(browser.shown).toEqual([
     {
       title: 'Your parcel',
@@ -145,14 +155,14 @@ test('a push is shown whole, and told of in one request under the secret of the 
         body: 'It comes today',
         icon: '/icon.png',
         image: '/parcel.png',
-        tag: message.id,
+        tag: messageId,
         actions: [
           { action: 'track', title: 'Track' },
           { action: 'later', title: 'Later' },
         ],
         data: {
           parcel: '7',
-          postillion: { id: message.id, link: '/parcels/7', links: { track: 'https://carrier.test/7' } },
+          postillion: { id: messageId, link: '/parcels/7', links: { track: 'https://carrier.test/7' } },
         },
       },
     },
@@ -164,8 +174,8 @@ test('a push is shown whole, and told of in one request under the secret of the 
     installationId: 'installation',
   });
   expect(events.map(({ message_id: id, type }) => ({ id, type }))).toEqual([
-    { id: message.id, type: 'delivered' },
-    { id: message.id, type: 'displayed' },
+    { id: messageId, type: 'delivered' },
+    { id: messageId, type: 'displayed' },
   ]);
   expect(new Set(events.map(({ event_id: id }) => id)).size).toBe(2);
   expect(browser.kept.reports).toEqual([]);
@@ -189,7 +199,7 @@ test('a browser that says of no buttons gets none', async () => {
 
 test('a browser that refuses a picture is shown the rest', async () => {
   const browser = openBrowser({ refuses: ({ image }) => image !== undefined });
-  await browser.bring({ image: 'https://[' });
+  await browser.bring({ imageUrl: 'https://[' });
   expect(browser.shown[0]?.options.body).toBe('It comes today');
   expect(typesOf(browser.sent[0]!.events)).toEqual(['delivered', 'displayed']);
 });
@@ -220,22 +230,22 @@ test('a notification that is closed was dismissed', async () => {
 });
 
 test.each([
-  ['a button leads to its own link', 'track', message.link, ['https://carrier.test/7']],
+  ['a button leads to its own link', 'track', content.deepLink, ['https://carrier.test/7']],
   [
     'a button without one leads to that of the message',
     'later',
-    message.link,
+    content.deepLink,
     ['https://shop.test/parcels/7'],
   ],
-  ['a button without any opens nothing', 'later', undefined, []],
-  ['a message without any leads to the site', '', undefined, [site]],
+  ['a button without any opens nothing', 'later', null, []],
+  ['a message without any leads to the site', '', null, [site]],
   ['a link to a script leads to the site', '', 'javascript:alert(1)', [site]],
   ['a link into an app leads to the site', '', 'shop://parcels/7', [site]],
   ['a link to another site without TLS leads to the site', '', 'http://shop.test/', [site]],
   ['a link that is none leads to the site', '', 'https://[', [site]],
 ])('%s', async (_, action, link, opened) => {
   const browser = openBrowser();
-  await browser.bring({ link } as Partial<Message>);
+  await browser.bring({ deepLink: link });
   await browser.click(action);
   expect(browser.opened).toEqual(opened);
   expect(browser.sent[1]!.events[0]?.action_id).toBe(action === '' ? undefined : action);
@@ -267,7 +277,7 @@ test.each([[null], [500], [503], [408], [429]])(
     await browser.bring();
     expect(browser.synced).toEqual(['postillion-reports']);
     await expect(browser.emit('sync', { tag: 'postillion-reports' })).rejects.toThrow();
-    await browser.bring({ id: 'another' });
+    await browser.bring({}, 'another');
     const [first, second, third] = browser.sent.map(({ events }) => events) as [Report[], Report[], Report[]];
     expect(second).toEqual(first);
     expect(third.slice(0, 2)).toEqual(first);
@@ -281,7 +291,7 @@ test.each([[202], [400], [401], [404], [422]])(
   async (status) => {
     const browser = openBrowser({ statuses: [status] });
     await browser.bring();
-    await browser.bring({ id: 'another' });
+    await browser.bring({}, 'another');
     expect(browser.sent.map(({ events }) => events.length)).toEqual([2, 2]);
     expect(browser.synced).toEqual([]);
   },
@@ -296,7 +306,7 @@ test('a sync of the site itself sends nothing', async () => {
 
 test('what happens at the same time is told of once each', async () => {
   const browser = openBrowser();
-  await Promise.all([browser.bring(), browser.bring({ id: 'another' })]);
+  await Promise.all([browser.bring(), browser.bring({}, 'another')]);
   const ids = browser.sent.flatMap(({ events }) => events.map(({ event_id: id }) => id));
   expect(ids).toHaveLength(4);
   expect(new Set(ids).size).toBe(4);
@@ -304,7 +314,7 @@ test('what happens at the same time is told of once each', async () => {
 
 test('reports wait for the secret of the device, the newest hundred of them', async () => {
   const browser = openBrowser({ deviceSecret: null });
-  for (let count = 0; count < 60; count += 1) await browser.bring({ id: `message ${count}` });
+  for (let count = 0; count < 60; count += 1) await browser.bring({}, `message ${count}`);
   expect(browser.sent).toEqual([]);
   expect(browser.kept.reports).toHaveLength(100);
   expect(browser.kept.reports[0]?.message_id).toBe('message 10');

@@ -33,6 +33,7 @@ import {
 import * as store from './store.ts';
 
 export { devicePreparations } from './registration-body.ts';
+export { sdkPages } from './sdk-pages.ts';
 
 export type DeviceRouteTools = {
   database: Database;

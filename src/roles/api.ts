@@ -4,7 +4,7 @@ import { audienceRoutes } from '../audience/routes.ts';
 import { createKeyring, type Keyring, type Scope } from '../accounts/accounts.ts';
 import { campaignRoutes } from '../campaigns/routes.ts';
 import { liftOptOuts } from '../devices/devices.ts';
-import { deviceRoutes } from '../devices/routes.ts';
+import { deviceRoutes, sdkPages } from '../devices/routes.ts';
 import { documentationPages, fitNavigation, startPage } from '../documentation/documentation.ts';
 import { domainRoutes } from '../domains/routes.ts';
 import { emailChannel } from '../email/email.ts';
@@ -46,6 +46,7 @@ import { smsCallbacks } from './providers/sms.ts';
 import { textFormats } from './text-formats.ts';
 
 const galleryDirectory = path.join(projectDirectory, 'gallery');
+const sdkDirectory = path.join(projectDirectory, 'dist', 'web-push');
 
 /** Every route of the API: what is served, documented and tested comes from this table. */
 export function listRoutes(
@@ -163,6 +164,7 @@ export async function startApi(
         directory: galleryDirectory,
         fitPage: async (html, request) => fitNavigation(html, await isSandboxOpen(request)),
       }),
+      ...sdkPages(sdkDirectory),
       ...(hasSandbox(config) ? sandboxPages({ database, access, publicUrl: config.publicUrl }) : []),
     ],
     validation,

@@ -3,15 +3,15 @@
  * browser's push protocol, the encryption, notifications that are clicked.
  */
 import { once } from 'node:events';
-import { readFileSync } from 'node:fs';
 import http from 'node:http';
 import type { AddressInfo } from 'node:net';
-import path from 'node:path';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { composeForWeb, type PushContent } from '../../src/channels/push/notification.ts';
 import { encryptForSubscription } from '../../src/channels/push/web-push/encryption.ts';
 import { readSubscriptionKeys } from '../../src/channels/push/web-push/subscription-keys.ts';
 import { generateVapidKeys } from '../../src/channels/push/web-push/vapid.ts';
 import { type Autopush, startAutopush } from '../support/autopush.ts';
+import { startTestServer, type TestServer } from '../support/server.ts';
 import { type Firefox, findFirefox, launchFirefox } from '../support/firefox.ts';
 
 const executablePath = findFirefox();
@@ -19,20 +19,34 @@ if (executablePath === null) {
   console.log('Skipped, because no Firefox was found (FIREFOX_PATH can name one): the SDK in a real browser');
 }
 
+const emptyContent: PushContent = {
+  title: 'T',
+  body: 'B',
+  imageUrl: null,
+  iconUrl: null,
+  deepLink: null,
+  androidChannelId: null,
+  priority: null,
+  actionButtons: [],
+  dataPayload: {},
+};
+
 type Device = { installation_id: string; endpoint: string; p256dh_key: string; auth_key: string };
 type Report = { event_id: string; message_id: string; type: string; action_id?: string };
 
 describe.skipIf(executablePath === null)('the SDK in a real browser', () => {
   const { publicKey } = generateVapidKeys();
   let autopush: Autopush;
-  let postillion: Awaited<ReturnType<typeof servePostillion>>;
+  let server: TestServer;
+  let engagements: Awaited<ReturnType<typeof serveEngagements>>;
   let site: Awaited<ReturnType<typeof serveSite>>;
   let firefox: Firefox;
 
   beforeAll(async () => {
     autopush = await startAutopush();
-    postillion = await servePostillion();
-    site = await serveSite(postillion.origin, publicKey);
+    server = await startTestServer();
+    engagements = await serveEngagements();
+    site = await serveSite({ sdkOrigin: server.url, reportOrigin: engagements.origin, publicKey });
     firefox = await launchFirefox({
       executablePath: executablePath ?? '',
       pushUrl: autopush.url,
@@ -43,18 +57,18 @@ describe.skipIf(executablePath === null)('the SDK in a real browser', () => {
 
   afterAll(async () => {
     await firefox.stop();
-    await Promise.all([autopush.stop(), postillion.stop(), site.stop()]);
+    await Promise.all([autopush.stop(), server.stop(), engagements.stop(), site.stop()]);
   });
 
   /** Resolves with what the browser says of it. */
-  const post = async (device: Device, message: object): Promise<number> => {
+  const post = async (device: Device, id: string, content: Partial<PushContent>): Promise<number> => {
     const acknowledged = autopush.nextAcknowledgement();
     const keys = readSubscriptionKeys({ p256dh: device.p256dh_key, auth: device.auth_key });
     if (typeof keys === 'string') throw new Error(keys);
     const { status } = await fetch(device.endpoint, {
       method: 'POST',
       headers: { 'content-encoding': 'aes128gcm', ttl: '60' },
-      body: encryptForSubscription(Buffer.from(JSON.stringify(message)), keys),
+      body: encryptForSubscription(composeForWeb(id, { ...emptyContent, ...content }), keys),
     });
     expect(status).toBe(201);
     return acknowledged;
@@ -68,33 +82,34 @@ describe.skipIf(executablePath === null)('the SDK in a real browser', () => {
     const [device] = site.devices as [Device];
     expect(device.endpoint.startsWith(autopush.origin)).toBe(true);
 
-    expect(await post(device, { id: 'one', title: 'First', body: 'Grüße 📦', link: '/parcels/7' })).toBe(100);
+    expect(await post(device, 'one', { title: 'First', body: 'Grüße 📦', deepLink: '/parcels/7' })).toBe(100);
     expect(await firefox.untilShown('First')).toBe('Grüße 📦');
     await firefox.clickNotification('First');
-    await postillion.untilReported('one', 'clicked');
+    await engagements.untilReported('one', 'clicked');
     await site.untilAsked('/parcels/7');
 
-    const actions = [
-      { id: 'track', label: 'Track' },
-      { id: 'later', label: 'Later' },
-    ];
-    await post(device, { id: 'two', title: 'Second', body: '', actions });
+    const actionButtons = ['track', 'later'].map((actionId) => ({
+      actionId,
+      label: actionId,
+      deepLink: null,
+    }));
+    await post(device, 'two', { title: 'Second', actionButtons });
     await firefox.untilShown('Second');
     await firefox.clickNotification('Second', 'later');
-    await postillion.untilReported('two', 'clicked');
+    await engagements.untilReported('two', 'clicked');
 
     // What cannot be reported is reported with what comes next.
-    postillion.answerWith(503);
-    await post(device, { id: 'three', title: 'Third', body: '' });
-    const refused = await postillion.untilReported('three', 'displayed');
-    postillion.answerWith(202);
+    engagements.answerWith(503);
+    await post(device, 'three', { title: 'Third' });
+    const refused = await engagements.untilReported('three', 'displayed');
+    engagements.answerWith(202);
     await firefox.untilShown('Third');
     await firefox.closeNotification('Third');
-    const taken = await postillion.untilReported('three', 'dismissed');
+    const taken = await engagements.untilReported('three', 'dismissed');
     expect(taken.slice(0, 2)).toEqual(refused);
 
     // A click closes too, and is no dismissal.
-    const distinct = new Map(postillion.batches.flat().map((report) => [report.event_id, report]));
+    const distinct = new Map(engagements.batches.flat().map((report) => [report.event_id, report]));
     expect(
       [...distinct.values()].map(({ message_id: id, type, action_id: action }) => [id, type, action]),
     ).toEqual([
@@ -123,7 +138,7 @@ describe.skipIf(executablePath === null)('the SDK in a real browser', () => {
     const other = site.devices.at(-1)!;
     expect(other.installation_id).toBe(device.installation_id);
     expect([device.endpoint, renewed.endpoint]).not.toContain(other.endpoint);
-    expect(await post(other, { id: 'four', title: 'Fourth', body: 'It comes' })).toBe(100);
+    expect(await post(other, 'four', { title: 'Fourth', body: 'It comes' })).toBe(100);
     expect(await firefox.untilShown('Fourth')).toBe('It comes');
   });
 });
@@ -180,21 +195,15 @@ function createRecord<Item>() {
   };
 }
 
-const built = (name: string) =>
-  readFileSync(path.resolve(import.meta.dirname, '../../dist/web-push', name), 'utf8');
-
-/** The files of the SDK, and in the place of the API what notes the reports. */
-async function servePostillion() {
+/** In the place of the API, what notes the reports. */
+async function serveEngagements() {
   const batches = createRecord<Report[]>();
   let status = 202;
   const headers = {
     'access-control-allow-origin': '*',
     'access-control-allow-headers': 'authorization, content-type',
   };
-  const served = await serve((url, body, method) => {
-    if (url.startsWith('/push/')) {
-      return { headers: { ...headers, 'content-type': 'text/javascript' }, body: built(url.slice(6)) };
-    }
+  const served = await serve((_, body, method) => {
     if (method !== 'POST') return { status: 204, headers };
     batches.add((JSON.parse(body) as { events: Report[] }).events);
     return { status, headers };
@@ -208,13 +217,15 @@ async function servePostillion() {
 }
 
 /** The site of a customer, whose server registers devices. */
-async function serveSite(postillionOrigin: string, publicKey: string) {
+async function serveSite(options: { sdkOrigin: string; reportOrigin: string; publicKey: string }) {
+  const { sdkOrigin, reportOrigin, publicKey } = options;
   const devices = createRecord<Device>();
   const html = `<!doctype html><button id="enable">Tell me</button><script type="module">
-    import { connectPush } from '${postillionOrigin}/push/sdk.js';
+    import { connectPush } from '${sdkOrigin}/push/sdk.js';
     const push = connectPush({
       publicKey: new URL(location).searchParams.get('key') ?? '${publicKey}',
       worker: '/worker.js',
+      url: '${reportOrigin}',
       register: async (device) =>
         (await fetch('/register', { method: 'POST', body: JSON.stringify(device) })).json(),
     });
@@ -222,11 +233,11 @@ async function serveSite(postillionOrigin: string, publicKey: string) {
     window.started = push.start();
   </script>`;
   const served = await serve((url, body) => {
-    switch (new URL(url, postillionOrigin).pathname) {
+    switch (new URL(url, sdkOrigin).pathname) {
       case '/worker.js':
         return {
           headers: { 'content-type': 'text/javascript' },
-          body: `importScripts('${postillionOrigin}/push/sw.js');`,
+          body: `importScripts('${sdkOrigin}/push/sw.js');`,
         };
       case '/register':
         devices.add(JSON.parse(body) as Device);

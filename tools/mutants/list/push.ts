@@ -131,6 +131,14 @@ export const push: readonly Mutant[] = [
     harm: 'a browser whose first answer was lost never reports anything',
   },
   {
+    file: 'src/devices/sdk-pages.ts',
+    from: "      'access-control-allow-origin': '*',\n",
+    to: '',
+    tests: ['src/devices/sdk-pages.test.ts'],
+    named: 'is there for sites of any origin',
+    harm: 'no page of another origin can load the SDK',
+  },
+  {
     file: 'src/channels/push/web-push/encryption.ts',
     from: 'const salt = secrets?.salt ?? randomBytes(saltBytes);',
     to: 'const salt = secrets?.salt ?? Buffer.alloc(saltBytes);',
