@@ -13,17 +13,11 @@ export function createMemoryStore(state: Partial<State> = {}): Store & { kept: K
     },
     reports: [],
   };
-  let running: Promise<unknown> = Promise.resolve();
   return {
     kept,
     change: async (key, change) => {
       kept[key] = structuredClone(change(kept[key]));
       return kept[key];
-    },
-    runAlone: (work) => {
-      const run = running.then(work);
-      running = run.catch(() => undefined);
-      return run;
     },
   };
 }

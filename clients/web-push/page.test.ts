@@ -1,4 +1,4 @@
-import { expect, test } from 'vitest';
+import { expect, test, vi } from 'vitest';
 import type { Device } from './device.ts';
 import { createMemoryStore } from './memory-store.ts';
 import { createPush, type PageBrowser, type PushOptions } from './page.ts';
@@ -239,8 +239,10 @@ test('a start sends the reports that the worker could not send', async () => {
   await browser.enable();
   await browser.store.change('reports', () => [makeReport('message', 'clicked')]);
   await browser.start();
+  await vi.waitFor(() => {
+    expect(browser.kept.reports).toEqual([]);
+  });
   expect(browser.done.at(-1)).toBe('reported https://push.test/base/v1/push/engagements');
-  expect(browser.kept.reports).toEqual([]);
 });
 
 test('what the worker cannot register, an open page does', async () => {

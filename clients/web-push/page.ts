@@ -1,5 +1,5 @@
 import { type DeviceTools, type Register, registerPermission, registerSubscription } from './device.ts';
-import { sendReports } from './reports.ts';
+import { createSend } from './reports.ts';
 import { readStore, type Store } from './store.ts';
 import { registrationDue } from './worker-scope.ts';
 
@@ -47,6 +47,7 @@ export function createPush(browser: PageBrowser | null, store: Store, options: P
     const unsupported = () => Promise.resolve<PushState>('unsupported');
     return { start: unsupported, enable: unsupported, installationId };
   }
+  const send = createSend(store, browser.fetch);
   const tools: DeviceTools = { store, register: options.register, permission: browser.permission };
 
   const subscribe = async (): Promise<PushState> => {
@@ -65,7 +66,8 @@ export function createPush(browser: PageBrowser | null, store: Store, options: P
     const isSubscribed = device !== null && permission === 'granted';
     const state = isSubscribed ? await subscribe() : permission === 'denied' ? 'denied' : 'off';
     if (!isSubscribed) await registerPermission(tools);
-    await sendReports(store, browser.fetch);
+    // Nobody waits for what the worker could not send.
+    send().catch(() => undefined);
     return state;
   };
 

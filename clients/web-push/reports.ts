@@ -35,33 +35,43 @@ export async function keepReports(store: Store, reports: readonly Report[]): Pro
 /** Longer than a server takes that answers at all, shorter than browsers let a worker live. */
 const answerMaxMs = 10_000;
 
+/** Sends what is kept. False means that it is to be tried again. */
+export type Send = () => Promise<boolean>;
+
 /**
- * Sends what is kept, in one request. False means that it is to be tried again. What is refused for good is dropped with
- * what is taken: another attempt would have the same answer.
+ * One request at a time, since two at once would both bring what the other has not brought yet. Page and worker may still
+ * bring the same, which counts once. A lock between them (Web Locks) kept Firefox waiting for a page that was left.
  */
-export async function sendReports(store: Store, ask: typeof fetch): Promise<boolean> {
-  // Two at once would both bring what the other has not brought yet.
-  return store.runAlone(async () => {
-    const reports = await readStore(store, 'reports');
-    const { installationId, deviceSecret, serverUrl } = await readStore(store, 'state');
-    if (reports.length === 0 || deviceSecret === null || serverUrl === null) return true;
-    const status = await ask(`${serverUrl}v1/push/engagements`, {
-      method: 'POST',
-      headers: { authorization: `Bearer ${deviceSecret}`, 'content-type': 'application/json' },
-      body: JSON.stringify({ installation_id: installationId, events: reports }),
-      credentials: 'omit',
-      redirect: 'error',
-      keepalive: true,
-      signal: AbortSignal.timeout(answerMaxMs),
-    }).then(
-      (response) => response.status,
-      () => null,
-    );
-    if (status === null || !isFinal(status)) return false;
-    const sent = new Set(reports.map(({ event_id: id }) => id));
-    await store.change('reports', (kept) => kept.filter(({ event_id: id }) => !sent.has(id)));
-    return true;
-  });
+export function createSend(store: Store, ask: typeof fetch): Send {
+  let sending: Promise<unknown> = Promise.resolve();
+  return () => {
+    const sent = sending.then(() => sendReports(store, ask));
+    sending = sent.catch(() => undefined);
+    return sent;
+  };
+}
+
+/** What is refused for good is dropped with what is taken: another attempt would have the same answer. */
+async function sendReports(store: Store, ask: typeof fetch): Promise<boolean> {
+  const reports = await readStore(store, 'reports');
+  const { installationId, deviceSecret, serverUrl } = await readStore(store, 'state');
+  if (reports.length === 0 || deviceSecret === null || serverUrl === null) return true;
+  const status = await ask(`${serverUrl}v1/push/engagements`, {
+    method: 'POST',
+    headers: { authorization: `Bearer ${deviceSecret}`, 'content-type': 'application/json' },
+    body: JSON.stringify({ installation_id: installationId, events: reports }),
+    credentials: 'omit',
+    redirect: 'error',
+    keepalive: true,
+    signal: AbortSignal.timeout(answerMaxMs),
+  }).then(
+    (response) => response.status,
+    () => null,
+  );
+  if (status === null || !isFinal(status)) return false;
+  const sent = new Set(reports.map(({ event_id: id }) => id));
+  await store.change('reports', (kept) => kept.filter(({ event_id: id }) => !sent.has(id)));
+  return true;
 }
 
 function isFinal(status: number): boolean {

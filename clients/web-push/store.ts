@@ -29,8 +29,6 @@ const nothing: Kept = {
 export type Store = {
   /** Changes what is kept, with nothing in between from another tab or the worker, and returns what it is then. */
   change: <Key extends keyof Kept>(key: Key, change: (value: Kept[Key]) => Kept[Key]) => Promise<Kept[Key]>;
-  /** Runs a work while neither another tab nor the worker runs one. */
-  runAlone: (work: () => Promise<boolean>) => Promise<boolean>;
 };
 
 export async function readStore<Key extends keyof Kept>(store: Store, key: Key): Promise<Kept[Key]> {
@@ -51,7 +49,6 @@ export function openStore(): Store {
         database.close();
       }
     },
-    runAlone: async (work) => await navigator.locks.request(databaseName, work),
   };
 }
 

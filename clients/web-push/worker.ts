@@ -1,17 +1,17 @@
 import { registerSubscription } from './device.ts';
 import { linkOf, type Message, readCarried, readMessage, toOptions } from './message.ts';
-import { keepReports, makeReport, type Report, sendReports } from './reports.ts';
+import { createSend, keepReports, makeReport, type Report, type Send } from './reports.ts';
 import { readStore, type Store } from './store.ts';
 import { registrationDue, type WorkerScope } from './worker-scope.ts';
 
-type Tools = { scope: WorkerScope; store: Store };
+type Tools = { scope: WorkerScope; store: Store; send: Send };
 
 /**
  * The part of a service worker that shows pushes and reports on them. It may be all of a worker, or one part of the
  * site's own: notifications that are not ours are left alone.
  */
 export function startWorker(scope: WorkerScope, store: Store): void {
-  const tools: Tools = { scope, store };
+  const tools: Tools = { scope, store, send: createSend(store, scope.fetch.bind(scope)) };
   /** Messages that were clicked, and not closed yet. */
   const clicked = new Set<string>();
 
@@ -87,10 +87,10 @@ async function openWindow({ clients, registration }: WorkerScope, link: string |
 const syncTag = 'postillion-reports';
 
 /** Never rejects: a report is worth less than what it reports on. */
-async function tell({ scope, store }: Tools, reports: readonly Report[]): Promise<void> {
+async function tell({ scope, store, send }: Tools, reports: readonly Report[]): Promise<void> {
   try {
     await keepReports(store, reports);
-    const isSent = await sendReports(store, scope.fetch.bind(scope));
+    const isSent = await send();
     if (!isSent) await scope.registration.sync?.register(syncTag);
   } catch {
     // The next push tries again.
@@ -98,8 +98,8 @@ async function tell({ scope, store }: Tools, reports: readonly Report[]): Promis
 }
 
 /** Rejects while something is not sent, upon which the browser tries again by itself. */
-async function sendOnSync({ scope, store }: Tools): Promise<void> {
-  const isSent = await sendReports(store, scope.fetch.bind(scope));
+async function sendOnSync({ send }: Tools): Promise<void> {
+  const isSent = await send();
   if (!isSent) throw new Error('The reports were not sent');
 }
 

@@ -74,6 +74,7 @@ export async function launchFirefox({ executablePath, pushUrl, origins }: Firefo
   try {
     const marionette = await connect(child, path.join(profile, 'MarionetteActivePort'));
     await marionette.ask('WebDriver:NewSession', { capabilities: {} });
+    await marionette.ask('WebDriver:SetTimeouts', { script: scriptMaxMs });
     const driven = drive(marionette);
     await driven.allowPush();
     return {
@@ -116,6 +117,9 @@ type Marionette = {
 };
 
 const startPauseMs = 50;
+
+/** Longer than a test may take, which ends what hangs. */
+const scriptMaxMs = 600_000;
 
 /** Each message is its length, a colon and a JSON array. */
 async function connect(child: ChildProcess, portFile: string): Promise<Marionette> {
