@@ -34,7 +34,6 @@ export {
   type DeviceKey,
   findDeviceBySecret,
   hasActiveDevice,
-  isDeviceOf,
   type ReachedDevice,
 } from './store.ts';
 

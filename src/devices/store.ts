@@ -489,12 +489,3 @@ export function hasActiveDevice(
         and ${toPredicate(isOfPlatform)}
     )`);
 }
-
-/** SQL: a column of texts holds the id of a device of the contact. Reads devices_contact. */
-export function isDeviceOf(column: string, contact: { organizationId: string; id: string }): Predicate {
-  return toPredicate(`${column} in (
-      select device.id::text collate "default"
-      from devices device
-      where device.organization_id = ${contact.organizationId} and device.contact_id = ${contact.id}
-    )`);
-}

@@ -42,7 +42,7 @@ const policy: DeliveryPolicy = {
 };
 
 /** What a hand-off found out about a device. */
-export type PushFinding = Omit<DeadToken, 'organizationId' | 'id'>;
+export type PushFinding = Omit<DeadToken, 'organizationId'>;
 
 /** A recipient is a device, not a contact: each has its own credentials, its own answer and its own end. */
 export const pushChannel: MessageChannel = {
@@ -64,7 +64,7 @@ export const pushChannel: MessageChannel = {
   },
 };
 
-function toDeadToken({ organizationId, addressKey, finding }: Finding): DeadToken {
+function toDeadToken({ organizationId, finding }: Finding): DeadToken {
   // As delivery.ts gave it.
-  return { organizationId, id: addressKey, ...(finding as PushFinding) };
+  return { organizationId, ...(finding as PushFinding) };
 }

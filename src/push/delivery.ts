@@ -26,7 +26,8 @@ import {
   uniqueMessages,
 } from '../messages/messages.ts';
 import { pushChannel, type PushFinding } from './channel.ts';
-import { expiryOf, type StoredPushContent, type StoredPushDetails, toPushContent } from './stored.ts';
+import { readPushAddress } from './address.ts';
+import { expiryOf, type StoredPushContent, toPushContent } from './stored.ts';
 
 export type PushDeliveryTools = {
   database: Database;
@@ -40,8 +41,9 @@ export function createPushDelivery(tools: PushDeliveryTools): ChannelDelivery {
   return {
     channel: pushChannel,
     concurrency: tools.pushProvider.concurrency,
-    // As send.ts wrote the address: revoked credentials, or a service that is down, delay nobody else.
-    accountOf: ({ organizationId, address }) => `${organizationId} ${address}`,
+    // Revoked credentials, or a service that is down, delay nobody else.
+    accountOf: ({ organizationId, address }) =>
+      `${organizationId} ${readPushAddress(address)?.account ?? ''}`,
     isReportedById: false,
     begin: () => {
       const session = openSession(tools);
@@ -56,8 +58,6 @@ export function createPushDelivery(tools: PushDeliveryTools): ChannelDelivery {
 type PushMessage = {
   stored: StoredPushContent;
   content: PushContent;
-  /** Whom it is for; null in a campaign, where each recipient has its own contact. */
-  contactId: string | null;
   facts: MessageFacts;
 };
 
@@ -114,11 +114,9 @@ async function loadMessages(session: PushSession, jobs: readonly Job[]): Promise
 
 function readMessage(message: DeliverableMessage): PushMessage {
   const stored = message.content as StoredPushContent; // As send.ts stored it.
-  const { contact_id: contactId } = message.details as StoredPushDetails;
   return {
     stored,
     content: toPushContent(stored),
-    contactId,
     facts: { isShared: message.recipientCount > 1, hasAttachments: false },
   };
 }
@@ -130,7 +128,10 @@ async function loadReaches(session: PushSession, jobs: readonly Job[]): Promise<
   const found = await session.tools.database.asOrganizationsByIndex(organizationIds, async (transaction) => {
     const devices = await loadDevices(
       transaction,
-      wanted.flatMap(({ organizationId, addressKey: id }) => (id === '' ? [] : [{ organizationId, id }])),
+      wanted.flatMap(({ organizationId, address }) => {
+        const id = readPushAddress(address)?.deviceId;
+        return id === undefined ? [] : [{ organizationId, id }];
+      }),
     );
     const bars = await findUnwillingContacts(
       transaction,
@@ -145,26 +146,21 @@ async function loadReaches(session: PushSession, jobs: readonly Job[]): Promise<
     );
   });
   for (const job of wanted) {
-    const { device, bar } = found.get(keyOfDevice(job.organizationId, job.addressKey)) ?? {};
-    session.reaches.set(textOfKey(job), judge(session, job, device, bar));
+    const deviceId = readPushAddress(job.address)?.deviceId ?? '';
+    const { device, bar } = found.get(keyOfDevice(job.organizationId, deviceId)) ?? {};
+    session.reaches.set(textOfKey(job), judge(job, device, bar));
   }
 }
 
-function judge(
-  session: PushSession,
-  job: Job,
-  device: LoadedDevice | undefined,
-  bar: DropReason | undefined,
-): Reach {
+function judge(job: Job, device: LoadedDevice | undefined, bar: DropReason | undefined): Reach {
   if (device === undefined) return { dropReason: 'contact_deleted' };
   if (bar !== undefined) return { dropReason: bar };
-  const contactId = job.contactId ?? session.messages.get(job.messageId)?.contactId;
   const isReachable =
     device.status === 'ACTIVE' &&
     device.isEnabled &&
     device.target !== null &&
     // Somebody else may have signed in on it.
-    device.contactId === contactId;
+    device.contactId === job.addressKey;
   return isReachable ? { device } : { dropReason: 'no_address' };
 }
 
@@ -217,7 +213,7 @@ async function handOff(session: PushSession, job: Job, permit: HandOffPermit): P
   if (opened === 'unreadable') return { kind: 'outcome', outcome: unreadableCredentials, facts };
   const outcome = await session.tools.pushProvider.handOff({
     reference: job,
-    notificationId: notificationIdOf(job),
+    notificationId: notificationIdOf(job.messageId, device.id),
     messageId: job.messageId,
     target,
     credentials: { id, ...opened },
@@ -225,7 +221,7 @@ async function handOff(session: PushSession, job: Job, permit: HandOffPermit): P
     expiresAt,
     ...permit,
   });
-  const finding = findingOf(outcome, target.platform, tokenSha256);
+  const finding = findingOf(outcome, { id: device.id, platform: target.platform, tokenSha256 });
   return { kind: 'outcome', outcome, facts, ...(finding !== null && { finding }) };
 }
 
@@ -246,8 +242,8 @@ function failed(reason: PushFailure, diagnostic: string, facts: MessageFacts | n
 }
 
 /** The same in every attempt, so that services and devices know a repetition: a UUID of version 8 (RFC 9562). */
-function notificationIdOf({ messageId, addressKey }: Job): string {
-  const hex = createHash('sha256').update(`${messageId} ${addressKey}`).digest('hex');
+function notificationIdOf(messageId: string, deviceId: string): string {
+  const hex = createHash('sha256').update(`${messageId} ${deviceId}`).digest('hex');
   const variant = ((parseInt(hex.charAt(16), 16) & 0x3) | 0x8).toString(16);
   return [
     hex.slice(0, 8),
@@ -260,13 +256,12 @@ function notificationIdOf({ messageId, addressKey }: Job): string {
 
 function findingOf(
   outcome: PushOutcome,
-  platform: PushFinding['platform'],
-  tokenSha256: Buffer,
+  device: Pick<PushFinding, 'id' | 'platform' | 'tokenSha256'>,
 ): PushFinding | null {
   if (outcome.kind !== 'rejected') return null;
   const { reason } = outcome;
   const toldAt = outcome.deadSince ?? null;
-  if (reason === 'unregistered') return { tokenSha256, platform, status: 'EXPIRED', reason, toldAt };
-  if (reason === 'invalid_token') return { tokenSha256, platform, status: 'FAILED', reason, toldAt };
+  if (reason === 'unregistered') return { ...device, status: 'EXPIRED', reason, toldAt };
+  if (reason === 'invalid_token') return { ...device, status: 'FAILED', reason, toldAt };
   return null;
 }

@@ -1,5 +1,6 @@
 import type { PushFailure } from '../channels/push/provider.ts';
 import { pushPlatforms, type PushPlatform } from '../channels/push/notification.ts';
+import { type PushAddress, readPushAddress } from './address.ts';
 import type { MessageRow } from '../messages/messages.ts';
 import {
   type DeviceFate,
@@ -28,7 +29,7 @@ function showContent(row: PushRow) {
   const { contact_id: contactId } = row.details as StoredPushDetails;
   return {
     id: row.id,
-    contact_id: contactId,
+    contact_id: contactId ?? null,
     title: content?.title ?? null,
     body: content?.body ?? null,
     image_url: content?.image_url ?? null,
@@ -52,9 +53,10 @@ function showTimes({ created_at: createdAt, updated_at: updatedAt }: MessageRow)
 }
 
 function showDevice(row: PushRecipientRow): PushDeviceRecord {
+  const address = readPushAddress(row.address);
   return {
-    device_id: row.address_key === '' ? null : row.address_key,
-    platform: platformOf(row.address),
+    device_id: address?.deviceId ?? null,
+    platform: address && platformOf(address),
     status: row.fate,
     error: describeError(row),
     uncertain: row.uncertain,
@@ -67,9 +69,8 @@ function showDevice(row: PushRecipientRow): PushDeviceRecord {
   };
 }
 
-/** As send.ts wrote the address; null once it was erased. */
-function platformOf(address: string): PushPlatform | null {
-  return pushPlatforms.find((platform) => address.startsWith(platform)) ?? null;
+function platformOf({ account }: PushAddress): PushPlatform | null {
+  return pushPlatforms.find((platform) => account.startsWith(platform)) ?? null;
 }
 
 const sentences: Readonly<Record<PushFailure, string>> = {

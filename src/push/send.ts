@@ -6,6 +6,7 @@ import type { ScopedKey } from '../platform/http/idempotency.ts';
 import type { Transaction } from '../platform/postgres/database.ts';
 import type { Submission, SubmittedRecipient } from '../messages/messages.ts';
 import type { PushSendBody } from './schema.ts';
+import { writePushAddress } from './address.ts';
 import { type StoredPushContent, type StoredPushDetails, toPushContent } from './stored.ts';
 
 export type PushRequest = { organizationId: string; body: PushSendBody; idempotencyKey: ScopedKey | null };
@@ -98,7 +99,7 @@ export function submitPush(push: {
     templateId: null,
     details: JSON.stringify(details),
     content: JSON.stringify(content),
-    recipients: devices.map(toRecipient),
+    recipients: devices.map((device) => toRecipient(contactId, device)),
     attachments: [],
     quotaUnits: 1,
     missingVariables: [],
@@ -106,10 +107,7 @@ export function submitPush(push: {
   };
 }
 
-/**
- * The address names the account that the push leaves by, such as `web fcm.googleapis.com`; the key is the device. The
- * token is not stored with the message: a newer one may be there by the hand-off.
- */
-function toRecipient({ id, account }: ReachedDevice): SubmittedRecipient {
-  return { field: 'to', address: account, addressKey: id, dropReason: null };
+/** The token is not stored with the message: a newer one may be there by the hand-off. */
+function toRecipient(contactId: string, { id, account }: ReachedDevice): SubmittedRecipient {
+  return { field: 'to', address: writePushAddress(account, id), addressKey: contactId, dropReason: null };
 }

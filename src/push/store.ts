@@ -34,10 +34,8 @@ export async function loadContents(
 }
 
 export type PushRecipientRow = {
-  /** The place that the push leaves by, which begins with the platform. */
+  /** As `writePushAddress` wrote it; empty once it was erased. */
   address: string;
-  /** The device; empty once it was erased. */
-  address_key: string;
   fate: DeviceFate;
   drop_reason: DropReason | null;
   handed_off_at: Date | null;
@@ -58,7 +56,7 @@ export async function listPushRecipients(
 ): Promise<PushRecipientRow[]> {
   return connection.rows(
     unpreparedStatement<PushRecipientRow>(
-      `select r.address, r.address_key, ${fateOfDevice} as fate, r.drop_reason, r.handed_off_at, r.uncertain,
+      `select r.address, ${fateOfDevice} as fate, r.drop_reason, r.handed_off_at, r.uncertain,
          r.failure_class, r.diagnostic, e.delivered_at, e.displayed_at, e.clicked_at, e.dismissed_at, e.action_id
        from recipients r
        left join push_engagements e

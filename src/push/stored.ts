@@ -4,8 +4,8 @@ import type { PushContentBody } from './schema.ts';
 
 /** Details of a push that the API shows. */
 export type StoredPushDetails = {
-  /** Null once the contact was erased. */
-  contact_id: string | null;
+  /** Gone once the contact was erased. */
+  contact_id?: string;
 };
 
 /** What a push says, by the names of the API. */

@@ -168,6 +168,30 @@ test('other organizations neither see it nor reach its contact', async () => {
   expect([sent.status, sent.body.name]).toEqual([404, 'not_found']);
 });
 
+test('a deleted contact is erased from its pushes, and nobody else is', async () => {
+  const { contactId } = await aContactWith(android(''), iosApp);
+  const kept = await settled(await sendPush((await aContactWith(android(''))).contactId));
+  const id = await sendPush(contactId);
+  await settled(id);
+  await server.request('DELETE', `/v1/contacts/${contactId}`);
+  await eventually(
+    () => rowsOf(server, 'select from message_contents where message_id = $1', [id]),
+    (contents) => contents.length === 0,
+  );
+  expect(await readPush(id)).toMatchObject({
+    contact_id: null,
+    title: null,
+    body: null,
+    status: 'sent',
+    devices: [
+      { device_id: null, platform: null, status: 'sent' },
+      { device_id: null, platform: null, status: 'sent' },
+    ],
+  });
+  expect(await rowsOf(server, 'select from sandbox_messages where message_id = $1', [id])).toEqual([]);
+  expect(await readPush(kept.id)).toEqual(kept);
+});
+
 describe('whom it is for', () => {
   test('is found by the first identifier that is known', async () => {
     const { contactId } = await aContactWith(android(''));

@@ -6,7 +6,6 @@ import {
   engagementActions,
   hasEngaged,
 } from '../../messages/messages.ts';
-import { isDeviceOf } from '../../devices/devices.ts';
 import { dateOf } from '../../platform/clock.ts';
 import { type Predicate, toPredicate } from '../../platform/postgres/predicate.ts';
 import type { LeafType } from '../leaf.ts';
@@ -43,7 +42,7 @@ const isOwnAddress = (key: string) => (column: string) =>
 const addressesByChannel: Readonly<Record<SendingChannel, (column: string) => Predicate>> = {
   email: isOwnAddress(addressColumns.email.key),
   sms: isOwnAddress(addressColumns.sms.key),
-  push: (column) => isDeviceOf(column, contactColumns),
+  push: (column) => toPredicate(`${column} = contact.id::text collate "default"`),
 };
 
 /** What became of the messages to a contact. */
