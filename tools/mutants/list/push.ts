@@ -1,6 +1,8 @@
 /** Of push: what is sent to devices, and how. */
 import type { Mutant } from '../mutant.ts';
 
+const journey = ['test/journeys/push.test.ts'];
+
 export const push: readonly Mutant[] = [
   {
     file: 'src/channels/push/notification.ts',
@@ -161,5 +163,101 @@ export const push: readonly Mutant[] = [
     tests: ['src/channels/push/web-push/vapid.test.ts'],
     named: 'organizations, subjects and origins',
     harm: 'a push service is shown the token of another, which could use it',
+  },
+  {
+    file: 'src/push/send.ts',
+    from: "if (unwilling.get(0) === 'unsubscribed')",
+    to: 'if (unwilling.size > 1)',
+    tests: journey,
+    named: 'is refused if the contact has opted out, or none of its devices is of use',
+    harm: 'a push to somebody who opted out is accepted',
+  },
+  {
+    file: 'src/push/send.ts',
+    from: 'if (hasDevices && devices.length === 0)',
+    to: 'if (!hasDevices)',
+    tests: journey,
+    named: 'is skipped without a device, and the push takes its place in the quota',
+    harm: 'a contact without a device is refused',
+  },
+  {
+    file: 'src/push/send.ts',
+    from: 'if (bytes > bytesMax) {',
+    to: 'if (bytes > bytesMax + 1) {',
+    tests: journey,
+    named: 'may be as large as the narrowest platform takes, whatever devices there are',
+    harm: 'a push is accepted that no browser can be given',
+  },
+  {
+    file: 'src/push/delivery.ts',
+    from: 'device.contactId === job.addressKey',
+    to: 'device.contactId !== job.messageId',
+    tests: journey,
+    named: 'between acceptance and hand-off',
+    harm: 'somebody who signed in on a device reads what was sent to its owner before',
+  },
+  {
+    file: 'src/push/delivery.ts',
+    from: 'if (bar !== undefined) return { dropReason: bar };',
+    to: '',
+    tests: journey,
+    named: 'between acceptance and hand-off',
+    harm: 'a push goes to somebody who has opted out since it was accepted',
+  },
+  {
+    file: 'src/push/delivery.ts',
+    from: "device.status === 'ACTIVE' &&\n    device.isEnabled &&",
+    to: "device.status === 'ACTIVE' &&",
+    tests: journey,
+    named: 'between acceptance and hand-off',
+    harm: 'a push goes to a device that shows none',
+  },
+  {
+    file: 'src/push/delivery.ts',
+    from: "device.status === 'ACTIVE' &&\n    device.isEnabled &&",
+    to: 'device.isEnabled &&',
+    tests: journey,
+    named: 'between acceptance and hand-off',
+    harm: 'a push goes to a device on which its owner signed out',
+  },
+  {
+    file: 'src/push/delivery.ts',
+    from: "status: 'FAILED', reason, toldAt",
+    to: "status: 'EXPIRED', reason, toldAt",
+    tests: journey,
+    named: 'retires the device: the next push does not go there',
+    harm: 'a token that never was one is taken for one that was',
+  },
+  {
+    file: 'src/push/channel.ts',
+    from: 'retireDevices(tools, transaction, findings.map(toDeadToken)),',
+    to: 'Promise.resolve(findings.map(toDeadToken).length > 0 && tools.newId() === transaction.toString()),',
+    tests: journey,
+    named: 'retires the device: the next push does not go there',
+    harm: 'dead devices are written to for ever',
+  },
+  {
+    file: 'src/push/channel.ts',
+    from: 'repeatsAmbiguous: true,',
+    to: 'repeatsAmbiguous: false,',
+    tests: journey,
+    named: 'is uncertain if the answer was lost, and it is sent once more under the same id',
+    harm: 'a push whose answer was lost is never sent again',
+  },
+  {
+    file: 'src/messages/erasure/store.ts',
+    from: "m.details::jsonb - 'contact_id' ||",
+    to: 'm.details::jsonb ||',
+    tests: journey,
+    named: 'a deleted contact is erased from its pushes, and nobody else is',
+    harm: 'pushes name a contact that was deleted',
+  },
+  {
+    file: 'src/messages/store.ts',
+    from: "case when recipient_count = 0 then 'skipped' else 'queued' end",
+    to: "'queued'",
+    tests: ['test/journeys/another-channel.test.ts'],
+    named: 'a message to nobody is accepted, takes its place in the quota, and is skipped',
+    harm: 'a message to nobody waits for ever',
   },
 ];
