@@ -683,6 +683,44 @@ test('an error of ours leaks nothing: no SQL, no path, no stack, no name', async
   await stub.stop();
 });
 
+test('a site may call a route for browsers, read its errors too, and call no other', async () => {
+  const routeAt = (path: string, isForBrowsers: boolean) =>
+    defineRoute({
+      method: 'POST',
+      path,
+      operationId: `post${path.slice(1)}`,
+      scope: 'email:read',
+      tag: 'Test',
+      summary: 'Posted',
+      isForBrowsers,
+      success: { statusCode: 202, schema: Type.Object({}), when: 'Always.' },
+      handle: async () => json({}),
+    });
+  const refusal = new PublicError(unauthorized, 'Not by this key.');
+  const stub = await startStub([routeAt('/open', true), routeAt('/closed', false)], {
+    admit: ({ authorization }) =>
+      Promise.resolve({ rate: null, result: authorization === '' ? refusal : { organizationId: unknownId } }),
+  });
+  const call = async (method: string, path: string, headers: Record<string, string> = {}) => {
+    const site = { origin: 'https://shop.test', ...headers };
+    const response = await fetch(`${stub.url}/v1${path}`, { method, headers: site });
+    return [response.status, response.headers.get('access-control-allow-origin')];
+  };
+  const asking = {
+    'access-control-request-method': 'POST',
+    'access-control-request-headers': 'authorization',
+  };
+  expect(await call('OPTIONS', '/open', asking)).toEqual([204, '*']);
+  expect(await call('POST', '/open', { authorization: 'Bearer right' })).toEqual([202, '*']);
+  expect(await call('POST', '/open')).toEqual([401, '*']);
+  expect(await call('OPTIONS', '/closed', asking)).toEqual([404, null]);
+  expect(await call('POST', '/closed', { authorization: 'Bearer right' })).toEqual([202, null]);
+  const { headers } = await fetch(`${stub.url}/v1/open`, { method: 'OPTIONS', headers: asking });
+  expect(headers.get('access-control-allow-methods')).toBe('POST');
+  expect(headers.get('access-control-allow-headers')).toBe('authorization, content-type');
+  await stub.stop();
+});
+
 test.each([
   ['two transactions that cannot both come true', '40001'],
   ['a deadlock', '40P01'],

@@ -41,6 +41,11 @@ export type Route = {
   /** A request without a body is one with an empty object. */
   isBodyOptional: boolean;
   isIdempotent: boolean;
+  /**
+   * Pages and workers of sites of any origin may call it (CORS). Only for what is opened with a device's own secret: an API
+   * key has no place in a page.
+   */
+  isForBrowsers: boolean;
   success: {
     statusCode: 200 | 201 | 202;
     schema: TSchema;
@@ -69,6 +74,7 @@ type RouteInput<Params extends TObject, Query extends TObject, Body extends TSch
   bodyBytesMax?: number;
   isBodyOptional?: boolean;
   isIdempotent?: boolean;
+  isForBrowsers?: boolean;
   errors?: readonly ErrorDefinition[];
   handle: (request: RouteRequest<Static<Params>, Static<Query>, Static<Body>>) => Promise<RouteResponse>;
 };
@@ -87,6 +93,7 @@ export function defineRoute<
     bodyBytesMax: input.bodyBytesMax ?? defaultBodyBytesMax,
     isBodyOptional: input.isBodyOptional ?? hasEmptyBody,
     isIdempotent: input.isIdempotent ?? false,
+    isForBrowsers: input.isForBrowsers ?? false,
     errors: input.errors ?? [],
     // The server hands over only what these very schemas let through.
     handle: input.handle as Route['handle'],

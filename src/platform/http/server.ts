@@ -192,6 +192,7 @@ export async function startHttpServer(options: HttpServerOptions): Promise<HttpS
       config: { route },
       handler: (request, reply) => runRoute(tools, route, checks, request, reply),
     });
+    if (route.isForBrowsers) addPreflight(app, route);
   }
   app.setNotFoundHandler((request, reply) => {
     const path = tools.knownPaths.find(request.url);
@@ -224,6 +225,25 @@ export async function startHttpServer(options: HttpServerOptions): Promise<HttpS
       connections: connections.held(),
     }),
   };
+}
+
+/** Nothing that a page may then read depends on who looks at it: no request of ours is opened by a cookie. */
+const anyOrigin = ['access-control-allow-origin', '*'] as const;
+
+/** What a browser asks before it calls a route from another site, without the secret that the call itself has. */
+function addPreflight(app: FastifyInstance, { method, path }: Route): void {
+  app.options(`${apiPrefix}${path}`, (_request, reply) =>
+    reply
+      .code(204)
+      .header(...anyOrigin)
+      .headers({
+        'access-control-allow-methods': method,
+        'access-control-allow-headers': 'authorization, content-type',
+        // Browsers keep it for two hours to a day.
+        'access-control-max-age': '86400',
+      })
+      .send(),
+  );
 }
 
 /** What every path of the API begins with. */
@@ -262,6 +282,8 @@ function addLifecycle(
   app.addHook('onRequest', async (request, reply) => {
     request.startedAtMs = options.clock.monotonicMs();
     reply.header('x-request-id', request.id);
+    // Also with an error: a browser that cannot read its status takes it for no answer, and asks again.
+    if (request.routeOptions.config.route?.isForBrowsers === true) reply.header(...anyOrigin);
     // Not Fastify's onResponse, which a client that leaves before its answer never brings about.
     reply.raw.once('close', () => {
       logRequest(request, reply, options);

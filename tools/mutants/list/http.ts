@@ -60,6 +60,22 @@ export const http: readonly Mutant[] = [
     harm: 'a compressed body unfolds to any size',
   },
   {
+    file: 'src/platform/http/server.ts',
+    from: 'if (request.routeOptions.config.route?.isForBrowsers === true) reply.header(...anyOrigin);',
+    to: '',
+    tests: ['test/journeys/http-edge.test.ts'],
+    named: 'a site may call a route for browsers',
+    harm: 'a browser takes every answer to its reports for none, and sends them for ever',
+  },
+  {
+    file: 'src/platform/http/server.ts',
+    from: 'if (route.isForBrowsers) addPreflight(app, route);',
+    to: 'addPreflight(app, route);',
+    tests: ['test/journeys/http-edge.test.ts'],
+    named: 'a site may call a route for browsers',
+    harm: 'pages of any site may ask for every route of the API',
+  },
+  {
     file: 'src/platform/http/body-reader.ts',
     from: '    if (request.destroyed) onClose();',
     to: '',
