@@ -1,16 +1,19 @@
 /**
- * The SDK for browsers in a real Firefox, on a site of another origin than Postillion's. What is between is real too: the
- * browser's push protocol, the encryption, notifications that are clicked.
+ * The SDK for browsers in a real Firefox, on a site of another origin than Postillion's, whose server registers the
+ * devices. What is between is real too: the browser's push protocol, the encryption, notifications that are clicked.
  */
 import { once } from 'node:events';
 import http from 'node:http';
+import https from 'node:https';
 import type { AddressInfo } from 'node:net';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { composeForWeb, type PushContent } from '../../src/channels/push/notification.ts';
 import { encryptForSubscription } from '../../src/channels/push/web-push/encryption.ts';
 import { readSubscriptionKeys } from '../../src/channels/push/web-push/subscription-keys.ts';
-import { generateVapidKeys } from '../../src/channels/push/web-push/vapid.ts';
+import { makeVapidPair, setCredentials } from '../../src/devices/devices.ts';
 import { type Autopush, startAutopush } from '../support/autopush.ts';
+import { certificateForTests } from '../support/certificate-for-tests.ts';
+import { aPushContact, devicesOf, register } from '../support/push-journey.ts';
 import { startTestServer, type TestServer } from '../support/server.ts';
 import { type Firefox, findFirefox, launchFirefox } from '../support/firefox.ts';
 
@@ -35,7 +38,8 @@ type Device = { installation_id: string; endpoint: string; p256dh_key: string; a
 type Report = { event_id: string; message_id: string; type: string; action_id?: string };
 
 describe.skipIf(executablePath === null)('the SDK in a real browser', () => {
-  const { publicKey } = generateVapidKeys();
+  const pair = makeVapidPair();
+  let contactId: string;
   let autopush: Autopush;
   let server: TestServer;
   let engagements: Awaited<ReturnType<typeof serveEngagements>>;
@@ -44,9 +48,16 @@ describe.skipIf(executablePath === null)('the SDK in a real browser', () => {
 
   beforeAll(async () => {
     autopush = await startAutopush();
-    server = await startTestServer();
+    server = await startTestServer({ webPushHosts: [autopush.endpointHost] });
+    await setCredentials(server.installation, server.organizationId, pair, { replacesPair: false });
+    contactId = await aPushContact(server);
     engagements = await serveEngagements();
-    site = await serveSite({ sdkOrigin: server.url, reportOrigin: engagements.origin, publicKey });
+    site = await serveSite({
+      server,
+      contactId,
+      reportOrigin: engagements.origin,
+      publicKey: pair.publicKey,
+    });
     firefox = await launchFirefox({
       executablePath: executablePath ?? '',
       pushUrl: autopush.url,
@@ -65,12 +76,15 @@ describe.skipIf(executablePath === null)('the SDK in a real browser', () => {
     const acknowledged = autopush.nextAcknowledgement();
     const keys = readSubscriptionKeys({ p256dh: device.p256dh_key, auth: device.auth_key });
     if (typeof keys === 'string') throw new Error(keys);
-    const { status } = await fetch(device.endpoint, {
+    const request = https.request(device.endpoint, {
       method: 'POST',
       headers: { 'content-encoding': 'aes128gcm', ttl: '60' },
-      body: encryptForSubscription(composeForWeb(id, { ...emptyContent, ...content }), keys),
+      ca: certificateForTests,
     });
-    expect(status).toBe(201);
+    request.end(encryptForSubscription(composeForWeb(id, { ...emptyContent, ...content }), keys));
+    const [response] = (await once(request, 'response')) as [http.IncomingMessage];
+    response.resume();
+    expect(response.statusCode).toBe(201);
     return acknowledged;
   };
 
@@ -80,7 +94,9 @@ describe.skipIf(executablePath === null)('the SDK in a real browser', () => {
     await firefox.click('#enable');
     expect(await firefox.run('return enabled')).toBe('on');
     const [device] = site.devices as [Device];
-    expect(device.endpoint.startsWith(autopush.origin)).toBe(true);
+    expect(new URL(device.endpoint).host).toBe(autopush.endpointHost);
+    const [registered] = await devicesOf(server, contactId);
+    expect(registered).toMatchObject({ status: 'ACTIVE', enablement_status: 'AUTHORIZED' });
 
     expect(await post(device, 'one', { title: 'First', body: 'Grüße 📦', deepLink: '/parcels/7' })).toBe(100);
     expect(await firefox.untilShown('First')).toBe('Grüße 📦');
@@ -108,6 +124,8 @@ describe.skipIf(executablePath === null)('the SDK in a real browser', () => {
     const taken = await engagements.untilReported('three', 'dismissed');
     expect(taken.slice(0, 2)).toEqual(refused);
 
+    expect([...engagements.secrets]).toEqual(site.secrets.map((secret) => `Bearer ${secret}`));
+
     // A click closes too, and is no dismissal.
     const distinct = new Map(engagements.batches.flat().map((report) => [report.event_id, report]));
     expect(
@@ -133,8 +151,12 @@ describe.skipIf(executablePath === null)('the SDK in a real browser', () => {
     const renewed = await site.untilRegistered(({ endpoint }) => endpoint !== device.endpoint);
     expect(renewed.installation_id).toBe(device.installation_id);
 
-    await firefox.open(`${site.origin}/?key=${generateVapidKeys().publicKey}`);
+    const otherPair = makeVapidPair();
+    await setCredentials(server.installation, server.organizationId, otherPair, { replacesPair: true });
+    expect(await devicesOf(server, contactId)).toMatchObject([{ status: 'EXPIRED' }]);
+    await firefox.open(`${site.origin}/?key=${otherPair.publicKey}`);
     expect(await firefox.run('return started')).toBe('on');
+    expect(await devicesOf(server, contactId)).toMatchObject([{ status: 'ACTIVE' }]);
     const other = site.devices.at(-1)!;
     expect(other.installation_id).toBe(device.installation_id);
     expect([device.endpoint, renewed.endpoint]).not.toContain(other.endpoint);
@@ -147,16 +169,18 @@ type Served = { origin: string; untilAsked: (path: string) => Promise<string>; s
 
 type Answer = { status?: number; headers?: Record<string, string>; body?: string };
 
-async function serve(answer: (path: string, body: string, method: string) => Answer): Promise<Served> {
+type Asked = { url: string; method: string; body: string; authorization: string | undefined };
+
+async function serve(answer: (asked: Asked) => Answer | Promise<Answer>): Promise<Served> {
   const asked = createRecord<string>();
   const server = http.createServer((request, response) => {
-    void request.toArray().then((blocks) => {
-      const { url = '', method = '' } = request;
-      asked.add(url);
-      const body = Buffer.concat(blocks as Buffer[]).toString();
-      const { status = 200, headers, body: answered } = answer(url, body, method);
-      response.writeHead(status, headers).end(answered);
-    });
+    const { url = '', method = '', headers } = request;
+    asked.add(url);
+    void (async () => {
+      const body = Buffer.concat((await request.toArray()) as Buffer[]).toString();
+      const answered = await answer({ url, method, body, authorization: headers.authorization });
+      response.writeHead(answered.status ?? 200, answered.headers).end(answered.body);
+    })();
   });
   server.listen(0, '127.0.0.1');
   await once(server, 'listening');
@@ -203,8 +227,10 @@ async function serveEngagements() {
     'access-control-allow-origin': '*',
     'access-control-allow-headers': 'authorization, content-type',
   };
-  const served = await serve((_, body, method) => {
+  const secrets = new Set<string>();
+  const served = await serve(({ body, method, authorization = '' }) => {
     if (method !== 'POST') return { status: 204, headers };
+    secrets.add(authorization);
     batches.add((JSON.parse(body) as { events: Report[] }).events);
     return { status, headers };
   });
@@ -213,15 +239,17 @@ async function serveEngagements() {
   };
   const untilReported = (id: string, type: string) =>
     batches.until((batch) => batch.some((report) => report.message_id === id && report.type === type));
-  return { ...served, batches: batches.items, untilReported, answerWith };
+  return { ...served, batches: batches.items, secrets, untilReported, answerWith };
 }
 
-/** The site of a customer, whose server registers devices. */
-async function serveSite(options: { sdkOrigin: string; reportOrigin: string; publicKey: string }) {
-  const { sdkOrigin, reportOrigin, publicKey } = options;
+type SiteOptions = { server: TestServer; contactId: string; reportOrigin: string; publicKey: string };
+
+/** The site of a customer, whose server registers devices for the contact that has signed in. */
+async function serveSite({ server, contactId, reportOrigin, publicKey }: SiteOptions) {
   const devices = createRecord<Device>();
+  const secrets: string[] = [];
   const html = `<!doctype html><button id="enable">Tell me</button><script type="module">
-    import { connectPush } from '${sdkOrigin}/push/sdk.js';
+    import { connectPush } from '${server.url}/push/sdk.js';
     const push = connectPush({
       publicKey: new URL(location).searchParams.get('key') ?? '${publicKey}',
       worker: '/worker.js',
@@ -232,21 +260,25 @@ async function serveSite(options: { sdkOrigin: string; reportOrigin: string; pub
     document.querySelector('#enable').onclick = () => { window.enabled = push.enable(); };
     window.started = push.start();
   </script>`;
-  const served = await serve((url, body) => {
-    switch (new URL(url, sdkOrigin).pathname) {
+  const served = await serve(async ({ url, body }) => {
+    switch (new URL(url, server.url).pathname) {
+      case '/':
+        return { headers: { 'content-type': 'text/html' }, body: html };
       case '/worker.js':
         return {
           headers: { 'content-type': 'text/javascript' },
-          body: `importScripts('${sdkOrigin}/push/sw.js');`,
+          body: `importScripts('${server.url}/push/sw.js');`,
         };
-      case '/register':
-        devices.add(JSON.parse(body) as Device);
-        return { body: JSON.stringify({ device_secret: 'secret' }) };
-      case '/':
-        return { headers: { 'content-type': 'text/html' }, body: html };
+      case '/register': {
+        const device = JSON.parse(body) as Device;
+        const registered = await register(server, { ...device, contact_id: contactId });
+        if (registered.device_secret !== undefined) secrets.push(registered.device_secret);
+        devices.add(device);
+        return { body: JSON.stringify(registered) };
+      }
       default:
         return { headers: { 'content-type': 'text/html' }, body: 'A page without the SDK' };
     }
   });
-  return { ...served, devices: devices.items, untilRegistered: devices.until };
+  return { ...served, devices: devices.items, untilRegistered: devices.until, secrets };
 }

@@ -5,8 +5,10 @@
 import { createHash, randomBytes, randomUUID } from 'node:crypto';
 import { EventEmitter, once } from 'node:events';
 import http from 'node:http';
+import https from 'node:https';
 import type { AddressInfo } from 'node:net';
 import type { Duplex } from 'node:stream';
+import { certificateForTests, privateKeyForTests } from './certificate-for-tests.ts';
 
 /** What was posted to an endpoint. */
 export type PostedPush = { headers: http.IncomingHttpHeaders; body: Buffer };
@@ -14,8 +16,8 @@ export type PostedPush = { headers: http.IncomingHttpHeaders; body: Buffer };
 export type Autopush = {
   /** For the browser's setting `dom.push.serverURL`. */
   url: string;
-  /** Where endpoints are: `http://127.0.0.1:41873`. */
-  origin: string;
+  /** Of endpoints, as settings name it: `127.0.0.1:41873`. They are https, under the certificate of the tests. */
+  endpointHost: string;
   /** Resolves when the browser has said hello: what it is asked for before that, it loses. */
   greeted: Promise<void>;
   posted: readonly PostedPush[];
@@ -37,7 +39,8 @@ export async function startAutopush(): Promise<Autopush> {
   let uaid = randomBytes(16).toString('hex');
   let origin = '';
 
-  const server = http.createServer((request, response) => {
+  const tls = { cert: certificateForTests, key: privateKeyForTests };
+  const endpoints = https.createServer(tls, (request, response) => {
     void request.toArray().then((blocks) => {
       const body = Buffer.concat(blocks as Buffer[]);
       posted.push({ headers: request.headers, body });
@@ -74,6 +77,8 @@ export async function startAutopush(): Promise<Autopush> {
     }
   };
 
+  // A browser of tests trusts no certificate of theirs, but takes an address without TLS.
+  const server = http.createServer();
   server.on('upgrade', (request: http.IncomingMessage, socket: Duplex) => {
     sockets.add(socket);
     socket.once('close', () => sockets.delete(socket));
@@ -91,13 +96,17 @@ export async function startAutopush(): Promise<Autopush> {
   });
 
   const greeted = once(events, 'hello').then(() => undefined);
-  server.listen(0, '127.0.0.1');
-  await once(server, 'listening');
-  const { port } = server.address() as AddressInfo; // It listens at a port.
-  origin = `http://127.0.0.1:${port}`;
+  for (const one of [server, endpoints]) {
+    one.listen(0, '127.0.0.1');
+    await once(one, 'listening');
+  }
+  const hostOf = (one: typeof server | typeof endpoints) =>
+    `127.0.0.1:${(one.address() as AddressInfo).port}`; // It listens.
+  const endpointHost = hostOf(endpoints);
+  origin = `https://${endpointHost}`;
   return {
-    url: `ws://127.0.0.1:${port}/`,
-    origin,
+    url: `ws://${hostOf(server)}/`,
+    endpointHost,
     greeted,
     posted,
     nextAcknowledgement: async () => {
@@ -111,9 +120,11 @@ export async function startAutopush(): Promise<Autopush> {
     },
     stop: async () => {
       for (const socket of sockets) socket.destroy();
-      server.close();
-      server.closeAllConnections();
-      await once(server, 'close');
+      for (const one of [server, endpoints]) {
+        one.close();
+        one.closeAllConnections();
+        await once(one, 'close');
+      }
     },
   };
 }
