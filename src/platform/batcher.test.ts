@@ -72,7 +72,7 @@ test('a batch that fails is the failure of its own items, and the next one is ca
   expect((await outcomes).map(({ status }) => status)).toEqual(['rejected', 'rejected', 'fulfilled']);
 });
 
-test('a run that throws before it begins, or gives too few results, leaves nobody waiting', async () => {
+test('a run that throws before it begins, or gives too few results, leaves no caller waiting', async () => {
   const throwing = createBatcher<number, number>({
     itemsMax: 2,
     concurrency: 1,
@@ -106,7 +106,7 @@ test('it is idle only when nothing waits and nothing is under way', async () => 
   expect(batcher.size()).toBe(0);
 });
 
-test('a batch is held open for its time, also behind another one, and one with enough is not', async () => {
+test('a batch is held open for its time, also while another one runs, and one with enough is not', async () => {
   const clock = createManualClock();
   const batches: number[][] = [];
   const batcher = createBatcher<number, number>({

@@ -1,7 +1,7 @@
 import type { Clock } from './clock.ts';
 
 /**
- * Turns many small waits into few shared ones: whatever is added while a batch is being carried out goes into the
+ * Turns many small waits into few shared ones: items that are added while a batch is being carried out go into the
  * next one together. Unless told to linger, nothing waits on a timer, and with one caller at a time every batch has
  * one item.
  */
@@ -19,7 +19,7 @@ export type BatcherOptions<Item, Result> = {
   itemsMax: number;
   /** Batches under way at once, each on a connection of its own. */
   concurrency: number;
-  /** Where batches are worth a wait: how long one with less than enough is held open for more, behind others too. */
+  /** Where batches are worth a wait: how long one with less than enough is held open for more, also beside others. */
   linger?: { clock: Clock; lingerMs: number; itemsEnough: number };
   /** Must return one result an item, in their order. */
   run: (items: Item[]) => Promise<readonly Result[]>;
@@ -83,7 +83,7 @@ export function createBatcher<Item, Result>(options: BatcherOptions<Item, Result
     if (options.linger !== undefined) {
       stopLingering = options.linger.clock.after(options.linger.lingerMs, start);
     } else {
-      // Whatever arrives in the same turn of the event loop shares the batch.
+      // All that arrive in the same turn of the event loop share the batch.
       setImmediate(start);
     }
   };

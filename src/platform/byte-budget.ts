@@ -1,8 +1,8 @@
-/** Holds back how many bytes are in memory at once. */
+/** Limits how many bytes are in memory at once. */
 export type ByteBudget = {
-  /** Returns what gives the bytes back, or null if they are not to be had now. */
+  /** Returns a function that gives the bytes back, or null if there are not enough left. */
   take: (bytes: number) => (() => void) | null;
-  /** How many bytes are taken and not given back. */
+  /** How many bytes are taken now. */
   held: () => number;
 };
 

@@ -1,6 +1,6 @@
 /**
- * Lengths as the API counts them: in code points, of which an emoji has one and not the two code units that
- * JavaScript gives it. Schemas count the same way.
+ * Lengths as the API counts them: in code points. An emoji is one code point, and two code units in JavaScript.
+ * Schemas count the same way.
  */
 
 /** Whether a text has more characters than that; of a very long one it looks at no more than the length. */
@@ -10,7 +10,7 @@ export function isLongerThan(text: string, charactersMax: number): boolean {
   return countCharacters(text) > charactersMax;
 }
 
-/** As many code units as so many characters can have. */
+/** The most code units that this many characters can have. */
 export function codeUnitsMax(charactersMax: number): number {
   return 2 * charactersMax;
 }

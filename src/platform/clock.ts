@@ -4,7 +4,7 @@ export type Clock = {
   nowMs: () => number;
   /** Monotonic milliseconds: for time-outs and durations. */
   monotonicMs: () => number;
-  /** Runs `callback` once after `delayMs`; the returned function takes it back. Never keeps the process alive. */
+  /** Runs `callback` once after `delayMs`; the returned function cancels it. Never keeps the process alive. */
   after: (delayMs: number, callback: () => void) => () => void;
 };
 
@@ -47,7 +47,7 @@ export function parseTimestamp(text: string): number | null {
   return dateOf(midnightMs).toISOString().startsWith(day) ? epochMs : null;
 }
 
-/** What `work` resolves to, or `otherwise` if the time is over first; then nobody waits for it any more. */
+/** What `work` resolves to, or `otherwise` if the time is over first. The work itself is not stopped. */
 export async function within<Result, Otherwise>(
   clock: Clock,
   maxMs: number,

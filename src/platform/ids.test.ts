@@ -15,7 +15,7 @@ test('every id is a UUIDv7 and greater than the one before it, also when the clo
       const newId = createIds(clock);
       let last = newId();
       for (const moveMs of movesMs) {
-        // Ten seconds behind the highest that it has shown, and it counts as one that had been far ahead.
+        // Ten seconds before the highest time that it has shown: it counts as a clock that had been far ahead.
         clock.setWallTime(Math.max(clock.nowMs() + moveMs, millisecondsOf(last) - 10_000));
         const id = newId();
         expect(id).toMatch(/^[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$/);

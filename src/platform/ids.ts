@@ -5,11 +5,11 @@ import type { Clock } from './clock.ts';
 /** Makes UUIDv7 (RFC 9562 §5.7), each greater than the one before it. */
 export type NewId = () => string;
 
-/** Asked for by the page: a call to the system for every few ids cost more than the ids. */
+/** Random bytes are fetched by the page: a system call for every few ids cost more than the ids. */
 const randomPageBytes = 8_192;
 const randomBytesPerId = 16;
 
-/** A clock that is put right goes back by less; one that had been far ahead, by more. */
+/** A clock that is corrected goes back by less; one that had been far ahead, by more. */
 const backwardMsMax = 10_000;
 
 /**

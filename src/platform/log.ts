@@ -1,11 +1,11 @@
 import pino from 'pino';
 
-/** Structured log lines. Secrets, bodies and addresses are never handed to it; `redact` is the second net. */
+/** Structured log lines. Secrets, bodies and addresses are never logged; `redact` is the second safeguard. */
 export type Log = Pick<pino.Logger, 'debug' | 'info' | 'warn' | 'error' | 'fatal'>;
 
 export type LogLevel = 'debug' | 'info' | 'warn' | 'error' | 'fatal' | 'silent';
 
-/** Written behind the request's back in pieces of this size: one write a line costs more than the line. */
+/** Written in the background, in pieces of this size: one write a line costs more than the line. */
 const bufferBytes = 4_096;
 const flushIntervalMs = 250;
 
@@ -38,7 +38,7 @@ function openStream() {
   return { destination, flush };
 }
 
-/** Written at once: a person waits for each line, and nobody measures how many there can be. */
+/** Written at once: a person waits for each line, and throughput does not matter. */
 async function openTerminal() {
   const format = await createTerminalFormat(process.stderr.hasColors());
   const write = (line: string) => {
@@ -47,7 +47,7 @@ async function openTerminal() {
   return { destination: { write }, flush: () => undefined };
 }
 
-/** Makes a JSON line of the log one for people. Loaded where it is needed only: elsewhere it would be time to start. */
+/** Makes a JSON line of the log readable for people. Loaded only where it is needed: it would slow every start. */
 async function createTerminalFormat(hasColors: boolean): Promise<(line: string) => string> {
   // In the bundle, a package in CommonJS has no names of its own.
   const { default: pretty } = await import('pino-pretty');

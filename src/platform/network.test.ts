@@ -23,7 +23,7 @@ test('an IPv4 address that is mapped into IPv6 is an IPv4 address, however it is
   expect(networkOf('::ffff:192.0.2.1')).not.toBe(networkOf('::ffff:192.0.2.2'));
 });
 
-test('what is no address stays what it is', () => {
+test('text that is no address is returned unchanged', () => {
   for (const text of ['', 'localhost', '192.0.2.256', '2001:db8::1::']) {
     expect(networkOf(text)).toBe(text);
     expect(siteOf(text)).toBe(text);

@@ -1,10 +1,10 @@
 import ipaddr from 'ipaddr.js';
 
 /**
- * Whom an address belongs to, as far as the address tells: an IPv4 address is its own network, an IPv6 address belongs
- * to its /64 (RFC 4291 §2.5.1). A client is given no less than that, so that with addresses counted one by one a single
- * client would have 2^64 of everything. IPv4-mapped IPv6 addresses, as a socket that listens on both tells them, are
- * IPv4. What is no address is returned as it is.
+ * The network of an address: an IPv4 address is its own network, an IPv6 address belongs to its /64 (RFC 4291 §2.5.1).
+ * No client is given less than a /64, so that if addresses were counted one by one, a single client would have 2^64 of
+ * everything. IPv4-mapped IPv6 addresses, as a dual-stack socket reports them, are IPv4. Text that is no address is
+ * returned as it is.
  */
 export function networkOf(address: string): string {
   return prefixOf(address, 32, 64);
@@ -19,7 +19,7 @@ export function siteOf(address: string): string {
 }
 
 function prefixOf(address: string, ipv4Bits: number, ipv6Bits: number): string {
-  // A zone (RFC 4007 §11) names an interface of this machine, and nothing of the client.
+  // A zone (RFC 4007 §11) names an interface of this machine, and says nothing about the client.
   const withoutZone = address.replace(/%.*$/s, '');
   if (!ipaddr.isValid(withoutZone)) return address;
   const parsed = ipaddr.process(withoutZone);

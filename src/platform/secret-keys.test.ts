@@ -45,7 +45,7 @@ test('the secret that was taken up opens the key, and any other opens nothing', 
   expect(await open(two, one), 'the one of several that fits').toMatchObject({ secret: one });
 });
 
-test('of many that take up different secrets at once one does, and the others see that theirs is none', async () => {
+test('of many that take up different secrets at once one succeeds, and the others see that theirs opens nothing', async () => {
   const secrets = Array.from({ length: 20 }, (_, index) => `secret ${index}`.padEnd(40, '.'));
   const outcomes = await Promise.all(
     secrets.map(async (secret) => openSealedKeys(await takeUp(secret), [secret]) !== null),

@@ -8,7 +8,7 @@ import { wakeOnce } from './queue/wake.ts';
  * The data keys of an installation, sealed in its database (envelope encryption).
  *
  * What is stored and sent is sealed, signed and hashed under data keys, which are random and numbered. The database
- * holds each of them sealed under `POSTILLION_SECRET`, and the seal is what tells a wrong secret: it cannot open it.
+ * holds each of them sealed under `POSTILLION_SECRET`. A wrong secret is recognised because it cannot open the seal.
  * A secret has an id, too: the same keys may be sealed under two secrets for a while.
  *
  * - **Taking up**: the first process on a database seals key 1 under its secret. Of two with different secrets one
@@ -21,14 +21,15 @@ import { wakeOnce } from './queue/wake.ts';
  *   new one to take it all back. The keys stay.
  *
  * Each of the three is one transaction under one lock, so that a process that dies in the middle leaves the state
- * before or the state after. It does not protect what was read before: whoever had the old secret and the database
- * had the keys. And the first key is never replaced for what is found by its hash (`Secrets.keyedHash`).
+ * before or the state after. Rotating does not protect what was read before: the old secret and a copy of the
+ * database are enough to get the keys. And the first key is never replaced for what is found by its hash
+ * (`Secrets.keyedHash`).
  */
 
 /**
  * Between the making of a key and its first use. Every node looks at a notification, and once a minute without one; a
- * node that has not heard of a key for longer than this would meet what it cannot read. Longer leaves a key in use
- * that is being replaced for a reason.
+ * node that has not heard of a key for longer than this would find things that it cannot read. Longer keeps a key in
+ * use that is being replaced for a reason.
  */
 export const keyRestMs = 120_000;
 
@@ -174,7 +175,7 @@ export function newDataKeyBytes(): Buffer {
   return randomBytes(dataKeyBytes);
 }
 
-/** Until the transaction ends nobody else takes up, rotates or retires. */
+/** Until the transaction ends no other process takes up, rotates or retires. */
 async function lock(transaction: Transaction): Promise<void> {
   await transaction.rows(
     unpreparedStatement("select pg_advisory_xact_lock(hashtextextended('postillion secret keys', 0))"),

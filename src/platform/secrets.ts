@@ -21,7 +21,7 @@ export type Secrets = {
   encrypt: (plaintext: Uint8Array, context: string) => Buffer;
   /** Throws an UnknownKeyError, or any other if the bytes or the context are not those of `encrypt`. */
   decrypt: (sealed: Uint8Array, context: string) => Buffer;
-  /** The same for megabytes: others take their turns meanwhile. */
+  /** The same for megabytes: yields to the event loop meanwhile. */
   encryptInSteps: (plaintext: Uint8Array, context: string) => Promise<Buffer>;
   /** Looks for keys that are new before it says that one is unknown. */
   decryptInSteps: (sealed: Uint8Array, context: string) => Promise<Buffer>;
@@ -41,8 +41,8 @@ export type Secrets = {
 };
 
 /**
- * What is to be read names a key that this process does not know. Another process may know it, and this one may learn
- * of it: it says nothing against what is sealed.
+ * The sealed bytes name a key that this process does not know. Another process may know it, and this one may learn it
+ * later: the bytes may well be genuine.
  */
 export class UnknownKeyError extends Error {
   override readonly name = 'UnknownKeyError';
@@ -104,7 +104,7 @@ export function createKeyRing(
     const found = await readKeys();
     if (found !== null) opened = openKeys(found);
   };
-  /** Everything that is missing a key at the same time looks once. */
+  /** Callers that miss a key at the same time share one look-up. */
   const learnKeys = () => {
     learning ??= readAnew().finally(() => {
       learning = null;

@@ -26,7 +26,7 @@ test('holders that take in turns get equal shares, and leave one', () => {
   expect([...counts.values()]).toEqual([100, 100, 100]);
 });
 
-test('who holds nothing gets what there is, and not more', () => {
+test('a holder that has nothing gets what is left, and not more', () => {
   const shares = createShares(100);
   expect(shares.take('a', 101)).toBeNull();
   expect(shares.take('a', 60)).not.toBeNull();
@@ -35,7 +35,7 @@ test('who holds nothing gets what there is, and not more', () => {
   expect(shares.take('c', 1)).toBeNull();
 });
 
-test('what is given back is there again, and only once', () => {
+test('what is given back can be taken again, and only once', () => {
   const shares = createShares(100);
   const share = shares.take('a', 30);
   expect(share?.grow(20)).toBe(true);

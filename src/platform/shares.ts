@@ -1,8 +1,8 @@
 /**
  * Divides something limited among holders who ask for it at any time. Each may hold as much as is left for the others:
- * a single one half of it, two a third each, and so on. Whatever the others do, who holds nothing yet gets what there
- * is. (Dynamic thresholds, as switches divide their buffers: Choudhury and Hahne, IEEE/ACM Transactions on Networking 6,
- * 1998.)
+ * a single one half of it, two a third each, and so on. However much the others ask for, a holder that has nothing yet
+ * gets some. (Dynamic thresholds, as switches divide their buffers: Choudhury and Hahne, IEEE/ACM Transactions on
+ * Networking 6, 1998.)
  */
 export type Shares = {
   /** Null if there is no room for this holder now. */

@@ -1,14 +1,14 @@
 import { setImmediate } from 'node:timers/promises';
 
 /**
- * Work that grows with what a client sent, cut into steps: it yields where others may take their turn. A step is about a
- * millisecond of work, such as `stepBytesMax` of it.
+ * Work that grows with what a client sent, cut into steps: it yields where others may take their turn. A step is about
+ * a millisecond of work, such as `stepBytesMax` of it.
  */
 export type Steps<Result> = Generator<undefined, Result, undefined>;
 
 /**
  * About a millisecond of work. A small request takes several turns of the event loop, and waits for a step in each:
- * beside steps of a megabyte half of them took more than 43 ms. Fewer would cost turns.
+ * beside steps of a megabyte half of them took more than 43 ms. Smaller steps would cost more turns.
  */
 export const stepBytesMax = 262_144;
 

@@ -9,14 +9,14 @@ function sortLetters(name: string): string {
   return [...name].sort().join('');
 }
 
-/** A word with more wrong letters than these is another word, and a guess would lead astray. */
+/** A word with more wrong letters than this is another word, and a suggestion would mislead. */
 const mistakesMax = 2;
 /** Of this many letters one may be wrong: among three-letter words nearly everything is near. */
 const lettersForMistake = 3;
 
 /**
- * The known name that somebody is likely to have meant, or null if none is near. `given` may be of any length and
- * come from strangers: a name that is not about as long as a known one costs no comparison.
+ * The known name that was probably meant, or null if none is near. `given` is untrusted and may be of any length: a
+ * name that is not about as long as a known one costs no comparison.
  */
 export function suggestName(given: string, known: readonly string[]): string | null {
   const longest = Math.max(0, ...known.map((name) => name.length));

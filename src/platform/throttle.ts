@@ -1,8 +1,8 @@
 import type { Clock } from './clock.ts';
 
 /**
- * A function that, called often, calls another at most once an interval, after the interval is over: what was told
- * meanwhile is told once.
+ * A function that, called often, calls another at most once an interval, at the end of the interval: calls in between
+ * are merged into one.
  */
 export function createThrottle(clock: Clock, intervalMs: number, call: () => void): () => void {
   let isDue = false;

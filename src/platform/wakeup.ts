@@ -1,6 +1,6 @@
 import type { Clock } from './clock.ts';
 
-/** Ends waits. A call while nobody waits is remembered, and ends the next wait at once. */
+/** Ends waits. A call while there is no wait is remembered, and ends the next wait at once. */
 export type Wakeup = {
   wake: () => void;
   /** Resolves with false at the next `wake`, or with true after `timeoutMs` without one. */

@@ -6,11 +6,11 @@
  *   question and answer, which bounds what is to be added to the monotonic clock; the present value is moved into these
  *   bounds, and no further. An exchange that took long has wide bounds, so that it moves nothing without need.
  * - **Room first.** A time that lies more than a day from the one for which partitions were made last is adopted only
- *   once they exist for it: nothing is dated into a month without room.
+ *   once they exist for it: no row is dated into a month without a partition.
  * - **Jumps.** The database's clock is followed wherever it goes, and a jump is logged.
  *
  * It does not make up for a database whose own clock is wrong. Monotonic clocks stand still while a machine is
- * suspended: until the next exchange the time is so much late.
+ * suspended: until the next exchange the time is late by as much.
  */
 import { type Clock, dateOf } from '../clock.ts';
 import type { Log } from '../log.ts';
@@ -25,7 +25,7 @@ export type AnchoredClock = Clock & {
 
 export type AnchoredClockTools = {
   database: Connection;
-  /** Its wall clock counts until the first exchange alone. */
+  /** Its wall clock counts only until the first exchange. */
   base: Clock;
   log: Log;
   /** Makes the partitions that are needed at this time and soon after. */

@@ -39,7 +39,7 @@ function setUp() {
   return { clock, cut, changes, probes, watch, answerProbe };
 }
 
-test('nobody is asked while answers come in time', () => {
+test('PostgreSQL is not probed while answers come in time', () => {
   const { clock, cut, probes, watch } = setUp();
   for (let round = 0; round < 20; round += 1) {
     const answered = watch.sent({ name: 'a' });
@@ -61,7 +61,7 @@ test('a statement that takes long is left alone while PostgreSQL answers others'
   expect([cut, watch.isSilent()]).toEqual([[], false]);
 });
 
-test('when PostgreSQL answers nobody, all that wait are cut, and nobody else waits until it answers again', async () => {
+test('when PostgreSQL answers no connection, all that wait are cut, and no other caller waits until it answers again', async () => {
   const { clock, cut, changes, watch, answerProbe } = setUp();
   watch.sent({ name: 'a' });
   watch.sent({ name: 'b' });
@@ -98,7 +98,7 @@ test('a connection that alone has fallen silent is cut once no statement may tak
 });
 
 test.each(['silent', 'refuses'] as const)(
-  'nobody is cut on a probe that is %s while other connections are answered',
+  'no connection is cut on a probe that is %s while other connections are answered',
   async (result) => {
     const { clock, cut, changes, watch, answerProbe } = setUp();
     watch.sent({ name: 'slow' });
@@ -120,7 +120,7 @@ test.each(['silent', 'refuses'] as const)(
   },
 );
 
-test('nobody is cut because this process cannot ask', async () => {
+test('no connection is cut because this process cannot ask', async () => {
   const { clock, cut, watch, answerProbe } = setUp();
   watch.sent({ name: 'slow' });
   for (let second = 0; second < 50; second += 1) {
@@ -160,7 +160,7 @@ async function passTimeUntil(clock: ManualClock, over: Promise<unknown>): Promis
   }
 }
 
-test('behind a network that swallows everything, whoever waits is told, and it works again by itself', async () => {
+test('when the network drops everything, callers that wait get an error, and it works again by itself', async () => {
   const proxy = await startSilentProxy(address);
   const clock = createManualClock();
   const changes: boolean[] = [];
@@ -182,7 +182,7 @@ test('behind a network that swallows everything, whoever waits is told, and it w
   proxy.fallSilent();
   const outcomes = [
     database.rows(one),
-    // Of this one nobody knows whether it was committed, and of that one everybody does.
+    // Neither caller can know whether its work was committed.
     database.transaction((transaction) => Promise.all([transaction.rows(one), transaction.commit()])),
   ].map((work) => work.catch((cause: unknown) => cause));
   await passTimeUntil(clock, Promise.all(outcomes));
@@ -220,7 +220,7 @@ test('a transaction that is cut before its commit was certainly not carried out'
   await proxy.stop();
 });
 
-test('a connection outside the pool that was forgotten on the way ends; while nobody is answered it does not', async () => {
+test('a connection outside the pool that the network has forgotten ends, but not while PostgreSQL answers no connection', async () => {
   const proxy = await startSilentProxy(address);
   const clock = createManualClock();
   const database = openDatabase({ address: proxy.address, connectionsMax: 1, clock });
@@ -295,7 +295,7 @@ test('a wait for a lock outside the pool lasts as long as the lock is held', asy
   await database.close();
 });
 
-test('a wait for a lock of which PostgreSQL knows nothing any more ends; while nobody is answered it does not', async () => {
+test('a wait for a lock that PostgreSQL has forgotten ends, but not while PostgreSQL answers no connection', async () => {
   const proxy = await startSilentProxy(address);
   const clock = createManualClock();
   const database = openDatabase({ address: proxy.address, connectionsMax: 1, clock });
@@ -320,7 +320,7 @@ test('a wait for a lock of which PostgreSQL knows nothing any more ends; while n
   expect(isOver).toBe(false);
   proxy.endAtServer();
   proxy.speak();
-  // Until the pool hears that it is answered again, nobody is made to wait for it.
+  // Until the pool hears that PostgreSQL answers again, no caller has to wait for it.
   for (let isAnswered = false; !isAnswered;) {
     clock.advance(1_000);
     isAnswered = await database.rows(one).then(
@@ -335,7 +335,7 @@ test('a wait for a lock of which PostgreSQL knows nothing any more ends; while n
   await proxy.stop();
 });
 
-/** Until the lock of the test is waited for, or nobody would be disturbed. */
+/** Resolves once a statement waits for the lock of the test; before that there would be nothing to disturb. */
 async function untilSomebodyWaits(database: Database): Promise<void> {
   const waiting = unpreparedStatement(
     `select from pg_locks l join pg_database d on d.oid = l.database and d.datname = current_database()

@@ -2,13 +2,14 @@ import type { Clock } from '../clock.ts';
 
 /**
  * PostgreSQL can stop answering without ending a single connection: its processes are stopped or starved, or the
- * network between drops everything without a word. A statement would then wait for hours, and with it whoever asked.
+ * network in between silently drops everything. A statement would then wait for hours, and its caller with it.
  *
  * - **Overdue.** A connection has owed an answer for `overdueMs`. Perhaps its statement just takes long: PostgreSQL is
  *   asked something trivial on another connection.
  * - **Silent.** That was not answered either, and nothing else was meanwhile: a server or pooler that has no more
- *   connections to give away may well answer on those that it gave away before. Every connection that waits is ended, so that each caller gets its error,
- *   and until PostgreSQL answers again nobody is made to wait for it: `isSilent` is true.
+ *   connections to give away may well answer on those that it gave away before. Every connection that waits is ended,
+ *   so that each caller gets its error, and until PostgreSQL answers again no new caller has to wait for it: `isSilent`
+ *   is true.
  * - **Late.** PostgreSQL answers others, and one connection has waited for longer than any statement may take. That
  *   connection alone is ended.
  *
@@ -32,11 +33,11 @@ export type AnswerWatchOptions<Waiting extends object> = {
   clock: Clock;
   /** Asks PostgreSQL on a connection that owes no answer, and takes no longer than a few seconds over it. */
   probe: () => Promise<ProbeResult>;
-  /** Ends the connection; whatever waits on it gets its error. */
+  /** Ends the connection; callers that wait on it get its error. */
   cut: (connection: Waiting) => void;
   /** How long an answer may take on a connection of which nothing else was said. */
   answerMaxMs: number;
-  /** Told when PostgreSQL falls silent, and when it answers again. */
+  /** Called when PostgreSQL falls silent, and when it answers again. */
   onChange: (isSilent: boolean) => void;
 };
 

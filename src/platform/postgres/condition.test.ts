@@ -33,7 +33,7 @@ test('the server tells a version that is new enough, and the time', async () => 
   expect((await readServerTimeMs(database)) - row!.at.getTime()).toBeGreaterThanOrEqual(0);
 });
 
-test('a commit that may be lost is told for each of its settings, and none where all are safe', async () => {
+test('a commit that may be lost is reported for each of its settings, and nothing is reported where all are safe', async () => {
   const settingsOf = (problems: { setting: string }[]) => problems.map(({ setting }) => setting);
   const before = settingsOf(await findDurabilityProblems(database));
   const withCommit = await changed('set local synchronous_commit = on', findDurabilityProblems);
@@ -54,7 +54,7 @@ test('a commit that may be lost is told for each of its settings, and none where
 /** The server of the tests is itself not safe, and says so only when it is started. */
 const allOn = ['fsync', 'full_page_writes', 'synchronous_commit'].map((name) => ({ name, setting: 'on' }));
 
-test('the wall between organizations stands, unless the role may not read a table behind it', async () => {
+test('the wall between organizations stands, unless the role may not read one of its tables', async () => {
   expect(await examineTenantWall(database)).toEqual({ kind: 'standing' });
   expect(
     await changed('revoke select on idempotency_keys, domains from postillion_tenant', examineTenantWall),

@@ -1,6 +1,6 @@
 import { type Connection, unpreparedStatement } from './database.ts';
 
-/** What an operator wants to know of a PostgreSQL before trusting it; `findDurabilityProblems` tells the rest. */
+/** What an operator wants to know of a PostgreSQL before trusting it; `findDurabilityProblems` finds the rest. */
 
 /** The lowest major version that the schema and the statements need. */
 export const serverVersionMin = 15;
@@ -28,8 +28,8 @@ export async function readServerTimeMs(connection: Connection): Promise<number> 
 }
 
 /**
- * The monthly partitions that are not there, from the month of `at` on, so many months in all. A table without
- * room for the present month refuses new rows.
+ * The monthly partitions that are not there, from the month of `at` on, this many months in all. A table without
+ * a partition for the present month refuses new rows.
  */
 export async function findMissingPartitions(
   connection: Connection,

@@ -113,7 +113,7 @@ test('a commit fails with the statement that was sent before it, and nothing of 
   expect(await listMarks()).toEqual([]);
 });
 
-test('a transaction in which a statement failed never passes for committed, even if nobody looked', async () => {
+test('a transaction in which a statement failed never passes for committed, even if no caller looked', async () => {
   const failed = database.transaction(async (transaction) => {
     await transaction.rows(unpreparedStatement('select 1 / 0')).catch(() => undefined);
     return 'fine';
@@ -150,7 +150,7 @@ const usageOfEverybody = unpreparedStatement<{ organization_id: string; used: nu
   'select organization_id, used from quota_usage order by used',
 );
 
-test('behind the wall a statement that names no organization sees and changes the rows of its own alone', async () => {
+test('inside the wall a statement that names no organization sees and changes only the rows of its own', async () => {
   const [mine, also, other] = [await createTenant(1), await createTenant(2), await createTenant(3)];
   const seen = await database.asOrganizations([mine, also], async (transaction) => {
     const rows = await transaction.rows(usageOfEverybody);
@@ -171,7 +171,7 @@ test('behind the wall a statement that names no organization sees and changes th
   await observer.query('delete from quota_usage');
 });
 
-test('behind the wall nothing can be written for another organization, or moved to one', async () => {
+test('inside the wall nothing can be written for another organization, or moved to one', async () => {
   const [mine, other] = [await createTenant(1), await createTenant(2)];
   const asMine = (text: string) =>
     database.asOrganizations([mine], (transaction) => transaction.rows(unpreparedStatement(text)));
@@ -251,7 +251,7 @@ test('role and organizations end with the transaction: the next user of the conn
   await single.close();
 });
 
-test('the first transactions behind the wall find a connection even if there is one alone, or all begin at once', async () => {
+test('the first transactions inside the wall find a connection even if there is only one, or all begin at once', async () => {
   for (const connectionsMax of [1, 3]) {
     const fresh = openDatabase({ address, connectionsMax, applicationName: 'fresh' });
     const results = await Promise.all(
@@ -262,7 +262,7 @@ test('the first transactions behind the wall find a connection even if there is 
   }
 });
 
-test('every table that has an organization is behind the wall, and the role behind it owns nothing', async () => {
+test('every table that has an organization is protected by the wall, and the role inside it owns nothing', async () => {
   const { rows } = await observer.query<{ name: string }>(
     `select c.relname as name
      from pg_class c
@@ -272,7 +272,7 @@ test('every table that has an organization is behind the wall, and the role behi
        and not c.relispartition
        and c.relname <> all ($1)
        and (not c.relrowsecurity or not exists (select from pg_policy where polrelid = c.oid))`,
-    // The inbox of the installation, which shows every organization's mail to whoever may look at it.
+    // The inbox of the installation, which shows every organization's mail to its readers.
     [['sandbox_messages']],
   );
   expect(rows).toEqual([]);
@@ -283,7 +283,7 @@ test('every table that has an organization is behind the wall, and the role behi
   expect(roles).toEqual([{ rolsuper: false, rolbypassrls: false, rolcanlogin: false, owns: false }]);
 });
 
-test('a backend that is killed in the middle is told as an unavailable database, and the next statement works', async () => {
+test('a backend that is killed in the middle is reported as an unavailable database, and the next statement works', async () => {
   const pool = openDatabase({ address, connectionsMax: 2, applicationName: 'killed' });
   const killed = pool.transaction(async (transaction) => {
     await transaction.rows(insertMark, ['lost']);
@@ -297,7 +297,7 @@ test('a backend that is killed in the middle is told as an unavailable database,
   await whenGone('killed');
 });
 
-test('a backend that is killed while a statement runs is told as an unavailable database', async () => {
+test('a backend that is killed while a statement runs is reported as an unavailable database', async () => {
   const pool = openDatabase({ address, connectionsMax: 1, applicationName: 'asleep' });
   await pool.rows(unpreparedStatement('select 1'));
   const asleep = expect(pool.rows(unpreparedStatement('select pg_sleep(60)'))).rejects.toBeInstanceOf(
@@ -311,7 +311,7 @@ test('a backend that is killed while a statement runs is told as an unavailable 
   await pool.close();
 });
 
-test('idle connections that were killed are replaced, and nobody is told of them twice', async () => {
+test('idle connections that were killed are replaced, and each costs at most one error', async () => {
   const pool = openDatabase({ address, connectionsMax: 3, applicationName: 'idle' });
   const ask = () => pool.rows(unpreparedStatement('select 1'));
   await Promise.all([ask(), ask(), ask()]);
@@ -331,7 +331,7 @@ test('idle connections that were killed are replaced, and nobody is told of them
   await pool.close();
 });
 
-test('a database that cannot be reached, refuses or says nothing is told as unavailable', async () => {
+test('a database that cannot be reached, refuses or says nothing is reported as unavailable', async () => {
   const silent = createServer(() => undefined).listen(0, '127.0.0.1');
   await once(silent, 'listening');
   const { port } = silent.address() as AddressInfo;

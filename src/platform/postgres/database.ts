@@ -13,7 +13,7 @@ export function statement<Row>(name: string, text: string): Statement<Row> {
   return { name, text };
 }
 
-/** A statement that is planned anew at each run: for rare ones, and where the best plan hangs on the values. */
+/** A statement that is planned anew at each run: for rare ones, and where the best plan depends on the values. */
 export function unpreparedStatement<Row>(text: string): Statement<Row> {
   return { text };
 }
@@ -35,9 +35,9 @@ export type Transaction = Connection & {
    */
   allowTime: (statementMaxMs: number | null) => Promise<void>;
   /**
-   * Runs a part of the transaction behind the second wall (see `Database`): for what learns only by a statement of its
-   * own whom it works for. Nothing that is not part of `work` may be sent meanwhile. The settings that `work` makes for
-   * the transaction stay.
+   * Runs a part of the transaction inside the second wall (see `Database`): for work that learns only by a statement of
+   * its own which organizations it serves. Nothing that is not part of `work` may be sent meanwhile. The settings that
+   * `work` makes for the transaction stay.
    */
   asOrganizations: <Result>(
     organizationIds: readonly string[],
@@ -51,9 +51,9 @@ export type Database = Connection & {
   /** Like `transaction`, for hot statements that find each of their rows by an index: they are never planned again. */
   transactionByIndex: <Result>(work: (transaction: Transaction) => Promise<Result>) => Promise<Result>;
   /**
-   * Like `transaction`, behind the second wall: under a role that row-level security holds to the rows of these
-   * organizations, whatever the statements say. Everything that works on data of organizations does it here, be it for a
-   * request or in the background, but for the few statements that serve all of them at once: finding who has work,
+   * Like `transaction`, inside the second wall: under a role that row-level security holds to the rows of these
+   * organizations, whatever the statements say. Everything that works on data of organizations does it here, be it for
+   * a request or in the background, but for the few statements that serve all of them at once: finding who has work,
    * claiming and settling hand-offs, finding whose a number or a provider's id is.
    */
   asOrganizations: <Result>(
@@ -75,8 +75,8 @@ export type Database = Connection & {
   ) => Promise<Row[]>;
   /**
    * Runs a statement that waits for a lock, for as long as that takes. The connection ends once PostgreSQL says that it
-   * is not at work on the statement any more, and no answer has come: it was forgotten on the way. While PostgreSQL
-   * answers nobody it is left alone.
+   * is not at work on the statement any more, and no answer has come: the network has forgotten it. While PostgreSQL
+   * answers no connection it is left alone.
    */
   waitAlone: <Row>(
     client: pg.Client,
@@ -85,8 +85,8 @@ export type Database = Connection & {
   ) => Promise<Row[]>;
   /**
    * Ends such a connection, of which no statement may take longer than `heartbeatMs`, once it does not answer although
-   * PostgreSQL does: it was forgotten on the way, and would be silent for ever. While PostgreSQL answers nobody it is
-   * left alone, since what it holds is still held.
+   * PostgreSQL does: the network has forgotten it, and it would be silent for ever. While PostgreSQL answers no
+   * connection it is left alone, since what it holds is still held.
    */
   watchOver: (client: pg.Client) => void;
   close: () => Promise<void>;
@@ -103,7 +103,7 @@ export type DatabaseOptions = {
   /** False where a pooler in transaction mode stands between, which loses prepared statements. */
   usePreparedStatements?: boolean;
   clock?: Clock;
-  /** Told when PostgreSQL stops answering, and when it answers again. */
+  /** Called when PostgreSQL stops answering, and when it answers again. */
   onSilence?: (isSilent: boolean) => void;
 };
 
@@ -210,7 +210,7 @@ export function openDatabase(options: DatabaseOptions): Database {
   ): Promise<Result> => {
     const client = await connect(pool, watch);
     shareWrite(client);
-    // Sent without waiting: if it fails, so does every statement behind it on the same connection.
+    // Sent without waiting: if it fails, so does every statement after it on the same connection.
     let failure: Error | null = null;
     const note = (cause: unknown) => {
       const converted = asDatabaseError(cause);
@@ -364,7 +364,7 @@ const beginByIndex =
 export const canEnterTenantRole = `pg_has_role(
   session_user,
   to_regrole('${tenantRole}'),
-  -- Whoever creates a role from PostgreSQL 16 on is a member of it, and may not enter it for that alone.
+  -- From PostgreSQL 16 on the creator of a role is a member of it, which alone does not allow to enter it.
   case when current_setting('server_version_num')::integer < 160000 then 'member' else 'set' end
 )`;
 
@@ -386,7 +386,7 @@ const limitStatements = unpreparedStatement("select set_config('statement_timeou
 /** A trivial question on an open connection that is not answered for so long will not be answered at all. */
 const probeMaxMs = 3_000;
 
-/** Also a refusal, for instance for want of connections, is an answer. */
+/** A refusal is an answer, too, for instance because all connections are taken. */
 export async function askOnce(address: DatabaseAddress, clock: Clock): Promise<ProbeResult> {
   const client = new pg.Client(clientConfig(address, 'postillion-watch'));
   client.on('error', () => undefined);
@@ -463,7 +463,7 @@ async function keepLooking(
     } catch {
       return;
     }
-    // Where nobody is answered, nobody can say.
+    // While PostgreSQL answers no connection, it cannot be known.
     missed = (await isAtWork().catch(() => true)) ? 0 : missed + 1;
   }
   if (!signal.aborted) end(client, new Error('connection terminated: its statement is not under way'));
@@ -492,7 +492,7 @@ const int8Oid = 20;
 const numericOid = 1700;
 const dateOid = 1082;
 
-/** Counts arrive as numbers (none here passes 2^53); a `date` as its text, not as somebody's local midnight. */
+/** Counts arrive as numbers (none here passes 2^53); a `date` as its text, not as midnight in some time zone. */
 const getTypeParser: typeof pg.types.getTypeParser = (oid: number, format?: 'text' | 'binary') => {
   if (oid === int8Oid || oid === numericOid) return Number;
   if (oid === dateOid) return (value: string) => value;
@@ -501,7 +501,7 @@ const getTypeParser: typeof pg.types.getTypeParser = (oid: number, format?: 'tex
 };
 
 async function connect(pool: pg.Pool, watch: AnswerWatch<pg.ClientBase>): Promise<pg.PoolClient> {
-  // Nobody is made to wait for what the last caller has found out.
+  // No caller has to wait again for what the last one has found out.
   if (watch.isSilent()) throw noConnection(new Error('PostgreSQL does not answer'));
   try {
     return await pool.connect();

@@ -5,7 +5,7 @@ export type DurabilityProblem = { setting: string; value: string; danger: string
 
 type Rule = { setting: string; safe: readonly string[]; danger: string };
 
-/** What a committed row rests on (PostgreSQL documentation, "Write Ahead Log"). */
+/** The settings that make a committed row durable (PostgreSQL documentation, "Write Ahead Log"). */
 const rules: readonly Rule[] = [
   {
     setting: 'fsync',
@@ -26,8 +26,8 @@ const rules: readonly Rule[] = [
 ];
 
 /**
- * Whether a commit of this connection survives a crash; none means that it does. Acceptance rests on it, and no
- * code above can mend what these settings give up. Throws as `Connection.rows` does.
+ * Whether a commit of this connection survives a crash; none means that it does. Accepting messages relies on it, and
+ * no other code can make up for what these settings give up. Throws as `Connection.rows` does.
  */
 export async function findDurabilityProblems(connection: Connection): Promise<DurabilityProblem[]> {
   const rows = await connection.rows(

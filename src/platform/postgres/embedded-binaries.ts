@@ -32,7 +32,7 @@ export type Binaries = {
 };
 
 export type BinariesNeed = {
-  /** Where copies and links go that cannot be made in place. */
+  /** Where copies and links are put that cannot be made in place. */
   home: string;
   serverUser: SystemUser | null;
   /** The package's `native` directory, or null where it is not installed. */

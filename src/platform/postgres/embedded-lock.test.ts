@@ -64,7 +64,7 @@ test('forty contenders are never inside at the same time, and each gets its turn
   expect(turns).toBe(40);
 });
 
-test('only the last claim is left behind, however many turns there were', async () => {
+test('only the last claim is left over, however many turns there were', async () => {
   for (let turn = 0; turn < 10; turn += 1) await withLock(systemClock, place, limits, soon);
   expect(await readdir(place.directory)).toEqual(['10']);
 });
@@ -127,8 +127,8 @@ test('a failure inside gives the lock back', async () => {
   await expect(withLock(systemClock, place, limits, async () => 'next')).resolves.toBe('next');
 });
 
-test('whoever waits too long, or is told to stop, is refused while the holder keeps the lock', async () => {
-  // Its time runs only when somebody waits, and then all at once.
+test('a process that waits too long, or is told to stop, is refused while the holder keeps the lock', async () => {
+  // Its time runs only when something waits, and then all at once.
   let nowMs = 0;
   const hasty: Clock = {
     ...systemClock,

@@ -2,9 +2,9 @@
  * A lock between processes of one machine that the kernel frees when its holder dies, however it dies.
  *
  * Node.js has no `flock`, and a file that names a process id is stale after a kill and ambiguous once the id is
- * used again. So whoever wants the lock listens on a Unix socket of its own, and claims the lock by a numbered
+ * used again. So a process that wants the lock listens on a Unix socket of its own, and claims the lock by a numbered
  * file that names this socket. A claim is valid while its socket can be connected to; the kernel closes it with
- * its process. Whoever waits stays connected to the holder, and is woken by the end of that connection.
+ * its process. A process that waits stays connected to the holder, and is woken by the end of that connection.
  *
  * A stale claim is never taken over in place (two who both found it stale would both succeed): it is outbid by
  * the next number, which `link` creates for one of them only. The highest claim is never removed by anyone but
@@ -21,9 +21,9 @@ import type { Clock } from '../clock.ts';
 import { sleep } from '../clock.ts';
 
 export type LockPlace = {
-  /** Exists, is written to by nobody else, and is short enough for a socket's path. */
+  /** Exists, is written to by nothing else, and is short enough for a socket's path. */
   directory: string;
-  /** Whom the files shall belong to when root makes them for somebody; null means the process itself. */
+  /** The owner of the files when root makes them for another user; null means the process's own user. */
   owner: { uid: number; gid: number } | null;
 };
 
@@ -175,7 +175,7 @@ async function listenAt(socketPath: string): Promise<{ close: () => Promise<void
     server.listen({ path: socketPath, backlog: waitersMax }, resolve);
   });
   return {
-    // Closing removes the socket's file first: whoever is woken finds the claim stale.
+    // Closing removes the socket's file first: a process that is woken finds the claim stale.
     close: () =>
       new Promise((resolve) => {
         server.close(() => {

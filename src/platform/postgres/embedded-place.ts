@@ -1,16 +1,16 @@
 /**
- * Where the embedded PostgreSQL keeps its files, and as whom it runs.
+ * Where the embedded PostgreSQL keeps its files, and as which user it runs.
  *
  *   <data directory>/postgres/     ours ("home"); a link to /var/lib/postillion/<hash>-<random> where the server's
- *                                  user could not come to it
+ *                                  user could not reach it
  *     cluster/                     PostgreSQL's own files; the server's user only
  *     log/                         ours: what the server says on its standard error
  *     sockets/                     a link to <tmp>/postillion-<hash>-<random> where the path would be too long
  *       run/                       the server's socket; the server's user only
  *       lock/                      ours: see embedded-lock.ts
  *
- * PostgreSQL refuses to run as root, so root starts it as another user. Whoever can make PostgreSQL run a command
- * is that user; therefore nothing that root writes, links or follows lies in a directory of that user.
+ * PostgreSQL refuses to run as root, so root starts it as another user. Someone who can make PostgreSQL run a command
+ * acts as that user; therefore nothing that root writes, links or follows lies in a directory of that user.
  */
 import { createHash, randomBytes } from 'node:crypto';
 import {
@@ -40,9 +40,9 @@ export type EmbeddedPlace = {
   logFile: string;
   socketDirectory: string;
   lockDirectory: string;
-  /** As whom PostgreSQL runs; null means as this process's own user. */
+  /** The user that PostgreSQL runs as; null means this process's own user. */
   serverUser: SystemUser | null;
-  /** To whom the files beside PostgreSQL's own belong; null means to this process's own user. */
+  /** The owner of the files beside PostgreSQL's own; null means this process's own user. */
   owner: SystemUser | null;
 };
 
@@ -58,7 +58,7 @@ const longestSocketName = Math.max(`run/.s.PGSQL.${socketPort}`.length, 'lock/'.
 
 /**
  * Makes what is missing of the directories, and returns where everything is. Several processes may call it at
- * once: what one has made first counts for all. Rejects with a sentence that says what to mend.
+ * once: what one has made first counts for all. Rejects with a sentence that says what to fix.
  */
 export async function preparePlace(dataDirectory: string): Promise<EmbeddedPlace> {
   const isRoot = process.getuid?.() === 0;
@@ -94,7 +94,7 @@ export async function preparePlace(dataDirectory: string): Promise<EmbeddedPlace
   return { home, cluster, logFile, socketDirectory, lockDirectory, serverUser, owner };
 }
 
-/** The home directory that counts: the link is made before anything is put behind it, so that nothing ever moves. */
+/** The home directory in use: the link is made before anything is put at its target, so that nothing ever moves. */
 async function prepareHome(data: string, serverUser: SystemUser | null): Promise<string> {
   const home = path.join(data, 'postgres');
   if ((await kindOf(home)) === 'missing') {
@@ -131,7 +131,7 @@ async function prepareSockets(home: string, data: string): Promise<string> {
   }
   if ((await kindOf(sockets)) !== 'link') return sockets;
 
-  // Everybody may write to the temporary directory, and it is emptied when the machine starts.
+  // Every user may write to the temporary directory, and it is emptied when the machine starts.
   const target = await readlink(sockets);
   await makeDirectory(target, 0o711, null);
   const found = await lstat(target);
@@ -194,7 +194,7 @@ async function chooseServerUser(): Promise<SystemUser> {
 
 /**
  * Files made by an ordinary user stay that user's when root starts the program for once. Files that belong to
- * root (copied by it, say) or are not there yet are nobody's: null.
+ * root (copied by it, say) or are not there yet have no such user: null.
  */
 async function ownerUnlessRoot(directory: string): Promise<SystemUser | null> {
   try {

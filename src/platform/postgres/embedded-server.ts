@@ -46,7 +46,7 @@ const logTailBytes = 2_000;
 
 /** For a server on a small machine that it shares with the service. */
 const serverSettings: Readonly<Record<string, string>> = {
-  // The bundled OpenSSL is past its end of life, and whoever may come in at all comes through the socket.
+  // The bundled OpenSSL is past its end of life, and all clients connect through the socket.
   listen_addresses: '',
   ssl: 'off',
   port: String(socketPort),
@@ -133,7 +133,7 @@ export async function createClusterIfMissing(
   try {
     await runHere(binaries.initdb, ['-D', draft, ...initdbArguments(binaries.majorVersion)]);
     await createDatabase(binaries, place, draft);
-    // Durability is only given up by whoever gives it up for the running server as well.
+    // Durability is given up here only where it is given up for the running server as well.
     if (settings.fsync !== 'off') await runHere(binaries.initdb, ['--sync-only', '-D', draft]);
   } catch (cause) {
     const said = cause instanceof Error && 'stderr' in cause ? String(cause.stderr).trim() : '';
@@ -156,7 +156,7 @@ function initdbArguments(majorVersion: number): string[] {
     `--username=${databaseName}`,
     '--encoding=UTF8',
     ...locale,
-    // Only the server's own user and root come to the socket. Asking who they are (`peer`) would let in no fewer,
+    // Only the server's own user and root can reach the socket. Asking who they are (`peer`) would let in no fewer,
     // and keep out the service that runs as root beside a server that does not.
     '--auth-local=trust',
     '--auth-host=reject',
@@ -323,8 +323,8 @@ export async function boundLog(place: EmbeddedPlace): Promise<() => void> {
 }
 
 /**
- * The process id of the running server of this cluster, or null. `postmaster.pid` is only a hint: after a kill it names a process
- * that is gone, or one that has got the same number since.
+ * The process id of the running server of this cluster, or null. `postmaster.pid` is only a hint: after a kill it names
+ * a process that is gone, or one that has got the same number since.
  */
 export async function findPostmaster(place: EmbeddedPlace): Promise<number | null> {
   const content = await readPidFile(place);
@@ -376,7 +376,7 @@ export async function findOrphans(cluster: string): Promise<number[]> {
 
 export type Probe =
   | { kind: 'ready'; client: pg.Client; ended: Promise<void> }
-  /** Somebody is there, but takes no connection at present: starting, stopping, recovering, full. */
+  /** A server is there, but takes no connection at present: starting, stopping, recovering, full. */
   | { kind: 'busy'; detail: string }
   | { kind: 'absent'; detail: string };
 

@@ -6,15 +6,15 @@
  * (a second `serve`, an operator command beside it). Each holds one connection, named `postillion-supervisor`,
  * and is in one of these states:
  *
- *   starting    connects; if nobody answers, takes the lock, looks again, and starts PostgreSQL
+ *   starting    connects; if there is no answer, takes the lock, looks again, and starts PostgreSQL
  *   watching    waits for its connection to end. Nothing is polled: when PostgreSQL is killed, the kernel says so
  *   restarting  as starting, with a growing pause between failures, until it succeeds or is stopped
  *   stopping    takes the lock; leaves PostgreSQL alone if other supervisors are connected, else shuts it down
  *
- * There are never two servers on one data directory. Whoever makes the files, starts, or stops, does so under a
+ * There are never two servers on one data directory. Making the files, starting and stopping are done under a
  * lock that the kernel frees when its holder dies (embedded-lock.ts), and only after seeing, under the lock, that
- * no server runs. The files are made in a directory beside their place and renamed. Behind that stands
- * PostgreSQL's own interlock of pid file and shared memory; it alone would not do, because two starts that both
+ * no server runs. The files are made in a directory beside their place and renamed. The second safeguard
+ * is PostgreSQL's own interlock of pid file and shared memory; it alone would not do, because two starts that both
  * find a pid file of a killed server can each remove the other's.
  *
  * Not promised: that a connection made without a supervisor keeps the server running; that settings changed
@@ -74,10 +74,10 @@ type Supervisor = {
 
 type Sentinel = Extract<Probe, { kind: 'ready' }>;
 
-/** Shorter: recovery of a big log counts as failure. Longer: whoever waits at the terminal learns of one late. */
+/** Shorter: recovery of a big log counts as failure. Longer: the person at the terminal learns of a failure late. */
 const startTimeoutMs = 30_000;
 
-/** Whoever holds the lock may be making the files on a slow disk, and starting the server afterwards. */
+/** The holder of the lock may be making the files on a slow disk, and starting the server afterwards. */
 const startLockWaitMsMax = 90_000;
 
 /** A process that ends must not hang on another one that does not. */

@@ -57,7 +57,7 @@ test('two nodes that migrate at once share the work: every migration is applied 
   await Promise.all(nodes.map((node) => node.close()));
 });
 
-test('a migration that fails leaves nothing behind, and is tried again', async () => {
+test('a migration that fails changes nothing, and is tried again', async () => {
   await emptySchema();
   // The second migration finds its table taken.
   await database.rows(unpreparedStatement('create table organizations (obstacle integer)'));
@@ -75,7 +75,7 @@ async function forgetPartitionsByKey(): Promise<void> {
   await database.rows(unpreparedStatement('drop procedure create_month_partition'));
 }
 
-test('a migration whose tables are being read waits for them, in tries between which nobody is held up', async () => {
+test('a migration whose tables are being read waits for them, in tries between which no other statement is held up', async () => {
   await forgetPartitionsByKey();
   const clock = createManualClock();
   const reader = openDatabase({ address: address, connectionsMax: 2 });
@@ -86,7 +86,7 @@ test('a migration whose tables are being read waits for them, in tries between w
       (cause: unknown) => cause,
     );
     await Promise.race([clock.whenWaiting(1), migrated]);
-    // Whoever writes gets through now, also who has what the migration wants and wants the rest of it.
+    // Writers get through now, also one that holds a lock which the migration wants and waits for another.
     await reading.rows(unpreparedStatement('lock table messages in row exclusive mode nowait'));
     return { applied: migrated };
   });

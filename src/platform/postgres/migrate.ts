@@ -7,7 +7,7 @@ import { mendTenantWall } from './tenant-wall.ts';
 /** `migrations/` at the project's root: the same distance from `src/` and from `dist/`. */
 const migrationsDirectory = path.resolve(import.meta.dirname, '../../../migrations');
 
-/** Any constant: whoever holds it is migrating this database. */
+/** Any constant: the process that holds this lock is migrating the database. */
 const migrationLock = 7_405_212_001;
 
 /**

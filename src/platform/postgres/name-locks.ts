@@ -2,7 +2,7 @@ import { type Connection, statement, unpreparedStatement } from './database.ts';
 
 /** Locks by name, which hold until their transaction ends. A name says whose lock it is: all of a database share them. */
 
-/** Waits for whoever has it. */
+/** Waits until it is free. */
 export async function lockName(transaction: Connection, name: string): Promise<void> {
   await transaction.rows(unpreparedStatement('select pg_advisory_xact_lock(hashtextextended($1, 0))'), [
     name,
@@ -11,12 +11,12 @@ export async function lockName(transaction: Connection, name: string): Promise<v
 
 const shareLock = statement('locks_share', 'select pg_advisory_xact_lock_shared(hashtextextended($1, 0))');
 
-/** Waits for whoever has it alone; any number may share it. */
+/** Waits while another transaction holds it exclusively; any number may share it. */
 export async function shareNameLock(transaction: Connection, name: string): Promise<void> {
   await transaction.rows(shareLock, [name]);
 }
 
-/** Returns whether nobody else has it. */
+/** Takes it if it is free, without waiting; returns whether it did. */
 export async function tryLockName(transaction: Connection, name: string): Promise<boolean> {
   const [row] = await transaction.rows(
     unpreparedStatement<{ is_locked: boolean }>(

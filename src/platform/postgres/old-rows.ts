@@ -8,11 +8,11 @@ const defaultRowsMax = 10_000;
 
 /**
  * Housekeeping: deletes all rows that are older than `limit`, as many statements long as there are more. `deletion`
- * takes the limit and the number of rows, and returns one row for each that it deleted. What somebody else holds at
- * this moment it should skip: a row that is renewed meanwhile is none of the old ones. And it should not be prepared:
- * a plan of when the table was empty would compare all rows with all.
+ * takes the limit and the number of rows, and returns one row for each that it deleted. It should skip locked
+ * rows: one that is renewed meanwhile is not old any more. And it should not be prepared: a plan made while the table
+ * was empty would compare all rows with all.
  *
- * Ends since nobody makes old rows.
+ * Ends because no new rows are older than the limit.
  */
 export async function deleteOldRows(
   connection: Connection,

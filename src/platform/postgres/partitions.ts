@@ -1,7 +1,7 @@
 import { type Clock, now } from '../clock.ts';
 import { type Connection, type Database, isPartitionMissing, unpreparedStatement } from './database.ts';
 
-/** So many months ahead: as long as no housekeeping may run before there is no room for new rows. */
+/** Months ahead: for as long housekeeping may fail to run before new rows have no partition. */
 const monthsAhead = 4;
 
 /** Makes the partitions that the coming months need, for every partitioned table of the schema. */
@@ -25,9 +25,9 @@ export async function createPartitions(database: Connection, at: Date): Promise<
 }
 
 /**
- * The same database, whose transactions find room: one that fails for want of a partition is carried out once more,
- * after those of this time were made. Housekeeping makes them months before; this is for an installation that had none,
- * or that lost one.
+ * The same database, whose transactions find their partitions: one that fails because a partition is missing is run
+ * once more, after the partitions of this time were made. Housekeeping makes them months ahead; this is for an
+ * installation that did not run it, or that lost one.
  */
 export function withPartitionsOnDemand(database: Database, clock: Clock): Database {
   const withRoom = async <Result>(run: () => Promise<Result>): Promise<Result> => {

@@ -129,7 +129,7 @@ export const platform: readonly Mutant[] = [
     from: 'if (taken + bytes > bytesMax) return null;',
     to: '',
     tests: ['src/platform/byte-budget.test.ts'],
-    named: 'bytes are to be had up to the limit, and not one more',
+    named: 'bytes can be taken up to the limit, and not one more',
     harm: 'large messages take the memory of the worker',
   },
   {
