@@ -122,7 +122,7 @@ async function fillList({ ask, suppressed }: Installation, sender: Sender, conta
 
 type Client = {
   post: (path: string, body: object, headers?: Readonly<Record<string, string>>) => Promise<{ id: string }>;
-  /** Once; returns whether it was answered with success. */
+  /** Makes one attempt; returns whether the response was a success. */
   tryTo: (method: string, path: string, body?: object) => Promise<boolean>;
 };
 
@@ -152,7 +152,7 @@ function createClient({ apiUrl }: Installation, sender: Sender): Client {
   };
 }
 
-/** Whom it must go to, by contact: nothing changes before they are known. */
+/** The addresses that it must go to, by contact. The test changes no contact before it has them. */
 async function whenFrozen({ ask }: Installation, sender: Sender, id: string): Promise<Map<string, string>> {
   for (;;) {
     const [campaign] = await ask<{ is_frozen: boolean }>(
@@ -173,7 +173,7 @@ async function whenFrozen({ ask }: Installation, sender: Sender, id: string): Pr
 }
 
 type Changes = {
-  /** Whom it was tried to change, whether that was answered or not. */
+  /** The contacts of all requested changes, answered or not. */
   attempted: Set<string>;
   unsubscribedAtMs: Map<string, number>;
   deletedAtMs: Map<string, number>;
@@ -182,7 +182,7 @@ type Changes = {
 
 const changePauseMs = 20;
 
-/** Writes down when each was answered; what was not may have happened or not. */
+/** Notes when each request was answered. A change without an answer may or may not have been made. */
 async function changeContacts(
   client: Client,
   expected: ReadonlyMap<string, string>,
@@ -250,7 +250,7 @@ export async function killMany(
   return kills;
 }
 
-/** Nobody wakes those who look after campaigns where the one who should have was killed: they look by themselves. */
+/** A process that is killed wakes no other: the workers find the campaign when they next look by themselves. */
 const standstillMs = 150_000;
 
 /** Seconds since it was sent. */
@@ -412,7 +412,7 @@ function countBy(values: readonly string[]): Map<string, number> {
   return counts;
 }
 
-/** Each returns what must not be. */
+/** Each returns the rows that violate an invariant. */
 const emptyQueries: Readonly<Record<string, string>> = {
   'a count that is not that of the rows': `
     with recounted as (

@@ -13,7 +13,7 @@ type CrashPoint = {
   name: string;
   /** How often the message arrives in all, and how many ambiguities are counted. */
   expected: Counts;
-  /** Sends, and resolves with the id when the worker was killed and what was held back let go. */
+  /** Sends a message, kills the worker, releases what was held back, and resolves with the id. */
   crash: (scene: Scene) => Promise<string>;
 };
 
@@ -21,7 +21,7 @@ type Counts = { deliveries: number; ambiguities: number };
 
 type Scene = {
   installation: Installation;
-  /** The only one at work. */
+  /** The only worker that runs. */
   worker: Server;
   send: () => Promise<string>;
 };
@@ -30,7 +30,7 @@ export type CrashPointResult = { name: string; expected: Counts; found: Counts }
 
 /** Nothing has left. */
 const once: Counts = { deliveries: 1, ambiguities: 0 };
-/** Nobody can know whether it has left: it has not, or it has. */
+/** It cannot be known whether the message has left: here it has not, and then it has. */
 const repeatedInTime: Counts = { deliveries: 1, ambiguities: 1 };
 const twice: Counts = { deliveries: 2, ambiguities: 1 };
 
@@ -84,7 +84,7 @@ export async function runCrashPoints(
   return results;
 }
 
-/** The statement that claims is under way when the worker dies, and comes to an end only when it is buried. */
+/** The worker dies while its claiming statement runs; the statement ends only when the worker is buried. */
 async function crashBeforeClaim({ installation, worker, send }: Scene): Promise<string> {
   const { ask, connectAlone } = installation;
   await worker.kill();
@@ -106,10 +106,10 @@ async function crashBeforeClaim({ installation, worker, send }: Scene): Promise<
   return id;
 }
 
-/** Killed while the sink keeps an answer back that comes before the content. */
+/** Killed while the sink holds back a reply that comes before the content. */
 async function crashBeforeMarker(scene: Scene, phase: 'connect' | 'ehlo' | 'data'): Promise<string> {
   const { installation, worker, send } = scene;
-  // One that has a connection would not open another.
+  // A worker that has a connection would not open another.
   if (phase !== 'data') await restart(worker);
   const held = installation.sink.hold(phase);
   const id = await send();
@@ -152,7 +152,7 @@ async function crashAfterTaking({ installation, worker, send }: Scene): Promise<
   return id;
 }
 
-/** The worker has the answer, and waits to write it down behind somebody else's lock. */
+/** The worker has the reply, and waits for another session's lock to write it down. */
 async function crashAfterReply({ installation, worker, send }: Scene): Promise<string> {
   const { sink, connectAlone, ask } = installation;
   const held = sink.hold('content');

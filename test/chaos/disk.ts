@@ -28,7 +28,7 @@ export async function mountSmallDisk(directory: string): Promise<SmallDisk | nul
   return {
     fill: () => fill(path.join(directory, 'filler')),
     remove: async () => {
-      // Lazily: a process that is about to end may still have a file open.
+      // Lazily: a process that is just ending may still have a file open.
       await run('umount', ['-l', directory]);
     },
   };

@@ -1,9 +1,9 @@
 import { setTimeout as delay } from 'node:timers/promises';
 import type { Installation } from './installation.ts';
 
-/** What had to be done so that a run need not wait for hours. */
+/** What was done to spare the run hours of waiting. */
 export type Hurry = {
-  /** Retries whose time was not waited for. */
+  /** Retries that were made due early. */
   hurried: number;
   /** Jobs that had taken down three workers, here by no fault of theirs, and that were replayed. */
   replayed: number;
@@ -12,7 +12,7 @@ export type Hurry = {
 const pauseMs = 50;
 const standstillMsMax = 30_000;
 
-/** Resolves when nothing is left that anybody would ever do, or when that has not become less for half a minute. */
+/** Resolves when no work is left that would ever be done, or when it has not become less for half a minute. */
 export async function emptyQueue(installation: Installation): Promise<Hurry> {
   const { ask } = installation;
   const hurry: Hurry = { hurried: 0, replayed: 0 };
@@ -34,7 +34,7 @@ export async function emptyQueue(installation: Installation): Promise<Hurry> {
   }
 }
 
-/** What a worker has claimed that is no more is a violation, and not worth waiting for. */
+/** A claim of a worker that no longer exists is a violation: there is no point in waiting for it. */
 const countLiving = `
   select count(*) as jobs
   from delivery_queue

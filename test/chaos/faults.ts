@@ -8,19 +8,19 @@ import type { Random } from './random.ts';
 export type Victim = 'api' | 'worker' | 'postgres';
 
 /**
- * A worker that lives on after its lease is gone, which ends no process: its session is severed, and every other time
- * the process stands still (SIGSTOP) until it was buried and others have gone on with its work.
+ * A worker that lives on after it has lost its lease. No process is killed: the lease's session is severed, and every
+ * other time the process is stopped (SIGSTOP) until it was buried and others have gone on with its work.
  */
 export type Disturbed = Victim | 'zombie';
 
 export type Kill = {
   victim: Disturbed;
-  /** Which faults of the run it was one of. */
+  /** The stage of the run that it belongs to. */
   stage: string;
   atMs: number;
   /** For PostgreSQL: when the next one took a connection. */
   readyAtMs: number | null;
-  /** For a worker: how long its claims stayed its own; null where that was not watched. */
+  /** For a worker: how long it took until its claims were returned; null where that was not watched. */
   claimsReturnedAfterMs: number | null;
 };
 
@@ -103,7 +103,7 @@ async function killWorker(tools: FaultTools, random: Random): Promise<void> {
   await worker.kill();
   const kill = note(tools, 'worker');
   worker.start();
-  // With other faults at the same time, nobody could say whose fault a delay is.
+  // With other faults at the same time, the cause of a delay could not be told.
   if (tools.stage === 'worker') {
     kill.claimsReturnedAfterMs = await watchUntilNone(tools.installation, claimsOfProcess, pid, kill.atMs);
   }
@@ -112,7 +112,7 @@ async function killWorker(tools: FaultTools, random: Random): Promise<void> {
 const claimsOfProcess =
   'select from delivery_queue join workers on claimed_by = epoch where pid = $1 limit 1';
 
-/** How long after `fromMs` the query found nothing of that process or worker any more; null if that takes too long. */
+/** How long after `fromMs` the query found no more rows of that process or worker; null if that takes too long. */
 export async function watchUntilNone(
   { ask }: Installation,
   query: string,
@@ -127,7 +127,7 @@ export async function watchUntilNone(
   return null;
 }
 
-/** By the lock that is its sign of life, and by what looks after others: a process that stands still ends neither. */
+/** The lease is found by its lock, the guardians by name: a process that is stopped ends neither session. */
 const severLease = `
   select pg_terminate_backend(pid)
   from pg_locks
@@ -137,15 +137,15 @@ const severGuardians = `
   select pg_terminate_backend(pid)
   from pg_stat_activity
   where datname = current_database() and application_name = 'postillion-guardian'`;
-/** What carries the epoch of a worker that was buried. */
+/** Rows that still carry the epoch of a worker that was buried. */
 const leftOfEpoch = `
   select 'is registered' as what from workers where epoch = $1
   union all select 'has announced a hand-off' from hand_offs where epoch = $1
   union all select 'has claimed a job' from delivery_queue where claimed_by = $1`;
 
 /**
- * A transaction that stands still with its process holds its rows, and puts off what waits for them, such as the burial,
- * until PostgreSQL ends its session after a minute (`idle_in_transaction_session_timeout`). Here after two seconds.
+ * The open transaction of a stopped process holds its rows. What needs them, such as the burial, waits until PostgreSQL
+ * ends the session after a minute (`idle_in_transaction_session_timeout`); here after two seconds.
  */
 const endStillTransactions = `
   select pg_terminate_backend(holder.pid)
@@ -159,7 +159,7 @@ const burialRoundMs = 2_500;
 /** Each ends what the burial waits for by then. */
 const burialRoundsMax = 8;
 
-/** Returns how long it took, or null if it was not. */
+/** Returns how long the burial took, or null if it did not happen. */
 async function waitForBurial(installation: Installation, epoch: number): Promise<number | null> {
   const severedAtMs = Date.now();
   for (let round = 0; round < burialRoundsMax; round += 1) {
@@ -177,7 +177,7 @@ async function makeZombie(tools: FaultTools, random: Random, standsStill: boolea
   const { ask, workers } = tools.installation;
   const pid = random.pick(workers).pid();
   const [worker] = await ask<{ epoch: number }>('select epoch from workers where pid = $1', [pid]);
-  // It lost its lease before, did not begin anew, and was told of.
+  // It lost its lease in an earlier round and did not begin anew, which was reported then.
   if (worker === undefined) return;
   const { epoch } = worker;
   const zombie: Zombie = { epoch, stoodStill: standsStill, buriedAfterMs: null, fault: null };
@@ -188,7 +188,7 @@ async function makeZombie(tools: FaultTools, random: Random, standsStill: boolea
     await ask(severLease, [epoch]);
     if (standsStill) await ask(severGuardians, []);
     zombie.buriedAfterMs = await waitForBurial(tools.installation, epoch);
-    // Time for others to claim what was its own.
+    // Time for other workers to claim its jobs.
     if (standsStill) await delay(random.between(500, 2_000));
   } finally {
     if (standsStill) process.kill(pid, 'SIGCONT');
@@ -206,7 +206,7 @@ async function makeZombie(tools: FaultTools, random: Random, standsStill: boolea
   zombie.fault = left?.what ?? null;
 }
 
-/** A sentence for each worker that was not dead to itself. That nothing of it has left twice, the invariants say. */
+/** A sentence for each worker that did not notice its loss. Whether a message left twice, the invariants check. */
 export function findZombieViolations(zombies: readonly Zombie[]): string[] {
   return zombies
     .filter(({ fault }) => fault !== null)

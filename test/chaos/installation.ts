@@ -37,7 +37,7 @@ export type Installation = {
   directory: string;
   apiUrl: string;
   senders: [Sender, ...Sender[]];
-  /** Nobody may ever write to these, whatever the organization. */
+  /** No organization may ever write to these. */
   suppressed: [string, ...string[]];
   api: Server;
   workers: [Server, Server];
@@ -45,7 +45,7 @@ export type Installation = {
   databaseAddress: DatabaseAddress;
   /** That of the data directory, if it was asked for and could be had. */
   disk: SmallDisk | null;
-  /** Waits while PostgreSQL is away, for at most a minute. */
+  /** Waits for at most a minute while PostgreSQL cannot be reached. */
   ask: <Row>(text: string, values?: readonly unknown[]) => Promise<Row[]>;
   /** For locks; the caller ends it. */
   connectAlone: () => Promise<Client>;
@@ -67,7 +67,7 @@ export async function createInstallation(
   { hasSmallDisk }: { hasSmallDisk: boolean } = { hasSmallDisk: false },
 ): Promise<Installation> {
   const directory = await mkdtemp(path.join(os.tmpdir(), 'postillion-chaos-'));
-  // As root, PostgreSQL runs as another user, who has to pass here.
+  // As root, PostgreSQL runs as another user, which needs to enter this directory.
   await chmod(directory, 0o711);
   const dataDirectory = path.join(directory, 'data');
   const disk = hasSmallDisk ? await mountSmallDisk(dataDirectory) : null;
@@ -103,7 +103,7 @@ export async function createInstallation(
     POSTILLION_DATA_DIR: dataDirectory,
     POSTILLION_SECRET: secret,
     POSTILLION_EMAIL_PROVIDER: 'smtp',
-    // Recipients are at names that no name server knows.
+    // The recipients' domains are in no DNS.
     POSTILLION_ADDRESS_CHECKS: 'off',
     POSTILLION_SMTP_URL: `smtp://127.0.0.1:${sink.port}?connections=8&tls=off`,
     PORT: `${port}`,

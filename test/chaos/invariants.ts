@@ -143,7 +143,7 @@ export async function checkAcceptance(
   );
 }
 
-/** Not at an end, and nobody will see to it. */
+/** Not in a final status, and no job is left that would bring it there. */
 function isForgotten({ status, drop_reason, uncertain, is_queued }: Recipient): boolean {
   return !is_queued && (status === 'sent' || status === 'delayed') && drop_reason === null && !uncertain;
 }
@@ -178,7 +178,7 @@ function checkStatuses(
   );
 }
 
-/** What the queue and its workers must have left behind when all is sent: nothing. */
+/** Rows that queue and workers must not leave once everything is sent. */
 export const queueLeftovers: Readonly<Record<string, string>> = {
   'a job claimed by a worker that is no more': `
     select message_id, claimed_by
@@ -191,7 +191,7 @@ export const queueLeftovers: Readonly<Record<string, string>> = {
   'a job left in the queue': 'select message_id, due_at, claimed_by, attempts, crashes from delivery_queue',
 };
 
-/** Each returns what must not be. */
+/** Each returns the rows that violate an invariant. */
 const emptyQueries: Readonly<Record<string, string>> = {
   'a quota that is not the sum of its messages': `
     select m.organization_id, m.recipients, coalesce(u.used, 0) as used

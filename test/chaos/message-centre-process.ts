@@ -12,8 +12,8 @@ import {
 
 /**
  * The message centre, in a process that nothing kills: `message-centre-process.ts LOGFILE`. A text is in the log
- * before it is answered. Numbers choose their fate (message-centre.ts). A receipt is told until it is acknowledged,
- * to whichever worker is bound, as real ones do.
+ * before it is answered. Numbers choose their fate (message-centre.ts). A receipt is sent until it is acknowledged,
+ * to any worker that is bound, as real message centres do.
  */
 const log = openSync(process.argv[2] ?? '', 'a');
 const putOff = new Set<string>();
@@ -49,7 +49,7 @@ function answer(submit: SmscSubmit): SmscAnswer | Promise<SmscAnswer> {
     case 'refused':
       return refuse(submit, 0x0b);
     case 'restart':
-      // Nothing of it is taken, and whatever is under way on any connection has no answer.
+      // No part of it is taken, and requests under way on any connection get no answer.
       if (putOff.has(submit.to)) return accept(submit, fates.receipt);
       putOff.add(submit.to);
       note({ kind: 'restart', to: submit.to });

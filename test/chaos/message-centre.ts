@@ -6,7 +6,7 @@ import path from 'node:path';
 /** A message centre that misbehaves, and whose log is what the truth is compared with. */
 export type MessageCentre = {
   port: number;
-  /** Resolves when every receipt has been told and acknowledged. */
+  /** Resolves when every receipt has been sent and acknowledged. */
   whenSettled: () => Promise<void>;
   readLog: () => Promise<Line[]>;
   stop: () => Promise<void>;
@@ -33,12 +33,12 @@ export type Line =
   | TakenPart
   | ToldReceipt
   | { kind: 'refused'; to: string; status: number }
-  /** The answer was kept back, or the connection was cut right before it or behind it. */
+  /** The answer was kept back, or the connection was cut right before or after it. */
   | { kind: 'cut'; to: string }
   /** All connections were cut, and the text had not been taken. */
   | { kind: 'restart'; to: string };
 
-/** What the message centre does when a text comes; put off means once. */
+/** What the message centre does when a text comes; it puts a text off once. */
 export const answerFates = [
   'accepted',
   'throttled',
@@ -52,7 +52,7 @@ export const answerFates = [
 ] as const;
 export type AnswerFate = (typeof answerFates)[number];
 
-/** What it tells of a text that it has taken. */
+/** What it reports of a text that it has taken. */
 export const receiptFates = [
   'delivered',
   'undelivered',
@@ -66,7 +66,7 @@ export const receiptFates = [
 ] as const;
 export type ReceiptFate = (typeof receiptFates)[number];
 
-/** A number that is told from all others, and says what becomes of texts to it. */
+/** A number of its own, which says what becomes of texts to it. */
 export function composeNumber(answer: AnswerFate, receipt: ReceiptFate, number: number): string {
   const fates = `${answerFates.indexOf(answer)}${receiptFates.indexOf(receipt)}`;
   return `+4915${fates}${String(number).padStart(7, '0')}`;

@@ -50,7 +50,7 @@ const cutOff: readonly { what: string; api: boolean; workers: number }[] = [
 ];
 /** 15 s without a word, and three keepalives 5 s apart: what sessions are given (database.ts). */
 const serverNoticesAfterMs = 30_000;
-/** It goes in the transaction that returns the worker's claims, whether there are any or not. */
+/** The row is deleted in the transaction that returns the worker's claims, even if it has none. */
 const rowOfWorker = 'select from workers where pid = $1';
 const startLimitMs = 60_000;
 /** Long enough for the first of them to be refused, after ten seconds, and begun again. */
@@ -90,7 +90,7 @@ async function stopPostgres(tools: OutageTools, random: Random): Promise<void> {
   await end(tools, outage);
 }
 
-/** The processes are started anew, so that they reach PostgreSQL through a proxy each, and afterwards without one. */
+/** Restarts the processes so that each reaches PostgreSQL through a proxy, and afterwards without one. */
 async function cutEachOff(tools: OutageTools, random: Random): Promise<void> {
   const { api, workers, databaseAddress } = tools.installation;
   const servers = [api, ...workers];
@@ -161,7 +161,7 @@ async function holdBodies(tools: OutageTools, random: Random): Promise<void> {
   bodies.stop();
 }
 
-/** Every other time PostgreSQL has no room for its log either, over which it ends all its processes. */
+/** Every other time PostgreSQL has no room for its log either, and ends all its processes. */
 async function fillDisk(tools: OutageTools, random: Random, round: number): Promise<void> {
   const { disk } = tools.installation;
   if (disk === null) return;
@@ -256,7 +256,7 @@ function mean([low, high]: readonly [number, number]): number {
   return (low + high) / 2;
 }
 
-/** Of a hand-off that was announced before the outage began, the rest. */
+/** How long a hand-off that was announced before the outage may take to end. */
 const handOffRestMs = 5_000;
 
 /** A sentence for each thing that may not happen in an outage. */

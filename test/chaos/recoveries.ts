@@ -3,7 +3,7 @@ import type { Ledger } from './load.ts';
 import { isDuring, type Outage } from './outages.ts';
 import type { Delivery } from './sink.ts';
 
-/** How long it took after a kill until the service did again what it is there for. */
+/** How long it took after a kill until the service worked again. */
 export type Recovery = { name: string; limitMs: number; afterMs: number[] };
 
 const limitsMs = { api: 2_000, worker: 3_000, postgres: 2_000 };
@@ -107,7 +107,7 @@ export function findOutageRecoveries(
   ];
 }
 
-/** What never came, because the load was over, is left out. */
+/** Recoveries that never came because the load was over are left out. */
 function lastOfEach(kills: readonly Kill[], firstAtMs: (afterMs: number) => number): number[] {
   const latest = new Map<number, number>();
   for (const { atMs } of kills) {

@@ -34,7 +34,7 @@ export const usualFaults = faults.filter((fault) => fault !== 'disk');
 
 export type ChaosPlan = {
   seed: number;
-  /** Over all faults but the crash points, which send one each. */
+  /** Spread over all faults but the crash points, which send one each. */
   sends: number;
   kills: number;
   faults: readonly Fault[];

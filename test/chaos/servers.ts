@@ -37,7 +37,7 @@ export function createServer({ role, environment, logFile }: ServerOptions): Ser
     whenReady: () => ready,
     start: (settings = {}) => {
       const started = spawn(process.execPath, [program, 'serve', '--role', role], {
-        // Nothing of the settings that the harness itself was started with gets through.
+        // None of the harness's own settings get through.
         env: { PATH: process.env.PATH, ...environment, ...settings },
         stdio: ['ignore', 'ignore', 'pipe'],
       });

@@ -71,7 +71,7 @@ export async function runSms(
 }
 
 const clients = 12;
-/** As fast as two cores do it with everything else that they have to do. */
+/** As fast as two cores manage beside everything else. */
 const perSecond = 250;
 const killPauseMsMin = 600;
 
@@ -113,7 +113,7 @@ async function killWhileSending(
   return { ...findings, kills, ledger, hurry, seconds };
 }
 
-/** A text whose answer is kept back takes half a minute, for which the end of a run must not have to wait. */
+/** A text whose answer is kept back takes half a minute: these come early, so that the end of a run need not wait. */
 const silentShare = 0.5;
 
 function drawText({ senders }: Installation, plan: SmsPlan, name: string, random: Random): Send {
@@ -168,8 +168,8 @@ function drawBody(words: string, random: Random): string {
 const standstillMsMax = 30_000;
 
 /**
- * Resolves when nothing is left that was told and has not been applied, or when that has not become less for half a
- * minute. By now all hand-offs are written down, so that waiting for another look tells nothing new.
+ * Resolves when all reported events are applied, or when what is left has not become less for half a minute. By now all
+ * hand-offs are written down, so that another look at an event finds nothing new.
  */
 async function applyEverythingTold({ ask }: Installation): Promise<void> {
   let fewest = Infinity;
@@ -342,7 +342,7 @@ const ends: Readonly<Record<string, readonly [recipient: string, message: string
 function expectedStatuses(recipient: Recipient, truth: Truth): readonly [recipient: string, message: string] {
   const end = truth.told.map(({ stat }) => ends[stat]).find((known) => known !== undefined);
   if (end !== undefined) return end;
-  // Whoever was killed before the refusal was written down does not know of it.
+  // A worker that is killed before it writes the refusal down leaves the text uncertain.
   if (truth.wasRefused && !recipient.uncertain) return ['failed', 'failed'];
   if (isGivenUp(recipient, truth) && !recipient.uncertain) return ['failed', 'failed'];
   // One that was put off before its hand-off was cut off is `delayed` still.

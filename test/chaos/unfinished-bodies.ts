@@ -12,13 +12,13 @@ export type UnfinishedBodies = {
 export type UnfinishedPlan = {
   apiUrl: string;
   senders: readonly Sender[];
-  /** At the same time, of each sender. */
+  /** Per sender, at the same time. */
   countOfEach: number;
 };
 
 const shareThatTrickles = 0.2;
 const octetEveryMs = 1_000;
-/** One that was answered is followed by another: shorter, and it is the harness that is out of breath. */
+/** How soon a request that was answered is followed by another. If shorter, the harness itself is the bottleneck. */
 const againAfterMs = [5_000, 10_000] as const;
 
 /** At once, they would fill the system's queue of new connections, which no server can divide. */
@@ -45,7 +45,7 @@ export function holdBodiesOpen(
     });
     socket.on('data', (bytes: Buffer) => {
       answer += bytes.toString('latin1');
-      // The body of the answer says nothing more; a connection that is kept open is worth nothing.
+      // The status is all that counts: neither the response's body nor the connection is needed any more.
       if (answer.includes('\r\n\r\n')) socket.destroy();
     });
     socket.write(headOf(sender));

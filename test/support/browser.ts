@@ -50,7 +50,7 @@ function isExecutable(file: string): boolean {
   }
 }
 
-/** So that Chromium asks nobody for anything of its own accord, and runs as root in containers. */
+/** So that Chromium makes no requests of its own, and runs as root in containers. */
 const quietly = [
   '--no-sandbox',
   '--disable-gpu',
@@ -65,7 +65,7 @@ export function launchChromium(executablePath: string): Promise<Browser> {
   return chromium.launch({ executablePath, args: quietly });
 }
 
-/** Tests that need a browser: `getBrowser` is for their bodies. Where there is none they are skipped, and it says so. */
+/** Tests that need a browser; `getBrowser` is for their bodies. Without one they are skipped, with a message. */
 export function describeInBrowser(name: string, defineTests: (getBrowser: () => Browser) => void): void {
   const executablePath = findChromium();
   if (executablePath === null) {

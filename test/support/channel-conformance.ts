@@ -1,7 +1,7 @@
 /**
- * What every channel promises (src/messages/channel.ts, src/campaigns/channel.ts), asked of each in the same way. What
- * differs is said by the harness in plain words and values, and never read off the channel: it is what the channel is
- * held to. Only the provider is not real: each copy that leaves comes by the test, which says what became of it.
+ * What every channel promises (src/messages/channel.ts, src/campaigns/channel.ts), tested in the same way for each.
+ * Where channels differ, the harness states what is expected in plain words and values, and never reads it off the
+ * channel. Only the provider is not real: each copy is handed to the test, which chooses its outcome.
  */
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import { updateOrganization } from '../../src/accounts/accounts.ts';
@@ -41,7 +41,7 @@ import { createSender, startTestServer, type TestServer } from './server.ts';
 export type Fate =
   'waiting' | 'handed off' | 'uncertain' | 'dropped' | 'expired' | Exclude<RecipientStatus, 'sent'>;
 
-/** What a provider can say, or not live to say. */
+/** A provider's answer, or that it is lost. */
 export type Answer =
   | 'accepted'
   | 'rejected for good'
@@ -61,14 +61,14 @@ export type ChannelHarness = {
   /** In whose name the two organizations send, each in its own alone. */
   senders: { own: string; other: string };
   addSender: (server: TestServer, organizationId: string, sender: string) => Promise<void>;
-  /** From now on it is nobody's. */
+  /** From now on it belongs to no organization. */
   removeSender: (server: TestServer, organizationId: string, sender: string) => Promise<void>;
-  /** What an organization is told of the other one's sender, of a quota that is used up, and of its suspension. */
+  /** The errors for another organization's sender, for a quota that is used up, and for a suspension. */
   refusals: { sender: string; quota: string; suspension: string };
-  /** Why a campaign has failed whose sender `own` was removed. */
+  /** Why a campaign fails whose sender `own` was removed. */
   obstacle: string;
   addressField: 'email' | 'phone_number';
-  /** Takes one of the quota. */
+  /** A message that takes one of the quota. */
   submit: (message: { organizationId: string; sender: string; to: string; text: string }) => Submission;
   inputsOf: (message: { sender: string; text: string }) => Record<string, unknown>;
   createDelivery: (server: TestServer, carry: Carry) => ChannelDelivery;
@@ -176,7 +176,7 @@ export function describeChannel(name: string, createHarness: () => ChannelHarnes
       return (JSON.parse(outcome.response.text) as { id: string }).id;
     }
 
-    /** Until nothing more is due. The provider takes what `sayings` say nothing of. */
+    /** Delivers until nothing is due. The provider accepts what `sayings` do not mention. */
     async function deliverAll(): Promise<void> {
       const carry: Carry = async ({ reference, to, text, confirm }) => {
         const { before, after } = sayings.get(to) ?? {};
@@ -207,7 +207,7 @@ export function describeChannel(name: string, createHarness: () => ChannelHarnes
       }
     }
 
-    /** What was written to an address, by whom it may have been. */
+    /** All texts to an address, from any organization. */
     const textsTo = (to: string) => carried.filter((copy) => copy.to === to).map(({ text }) => text);
 
     async function statusOf({ organizationId }: Organization, id: string) {
@@ -245,7 +245,7 @@ export function describeChannel(name: string, createHarness: () => ChannelHarnes
 
     type SentCampaign = { id: string; messageId: string; organization: Organization };
 
-    /** As far as it goes until something is delivered. */
+    /** Brings the campaign as far as it gets before anything is delivered. */
     async function startCampaign(from: Organization, listId: string, text = 'News'): Promise<SentCampaign> {
       const { organizationId } = from;
       const place = { organizationId, channel: campaigns };
@@ -390,7 +390,7 @@ export function describeChannel(name: string, createHarness: () => ChannelHarnes
       );
       expect(Object.fromEntries(found)).toEqual(harness.answers);
 
-      // What is repeated although its answer was lost is so once.
+      // A hand-off whose answer was lost is repeated at most once.
       const lost = tried.find(({ answer }) => answer === 'lost')!;
       await rows('update delivery_queue set due_at = $2 where message_id = $1', [
         lost.id,
@@ -471,7 +471,7 @@ export function describeChannel(name: string, createHarness: () => ChannelHarnes
         [unsubscribed.to]: 'unsubscribed',
         [deleted.to]: 'contact_deleted',
       });
-      // A message was asked for by a deed of theirs: only what was said of the address counts.
+      // A transactional message answers something that the recipient did: only suppressions of the address count.
       for (const person of people)
         expect(await fateOf(person.id, person.to)).toBe(person === suppressed ? 'suppressed' : taken);
       if (asked !== null && asking !== null) expect(await fateOf(asked, asking)).toBe('suppressed');
@@ -513,7 +513,7 @@ export function describeChannel(name: string, createHarness: () => ChannelHarnes
       expect(carried).toHaveLength(1);
       await changePlan(own, { resume: [channel.name] });
       await advance(campaign);
-      // What a worker has in memory by now waits there.
+      // Jobs that a worker already has in memory wait there.
       await changePlan(own, { suspend: [channel.name] });
       await deliverAll();
       expect(carried).toHaveLength(1);
@@ -606,7 +606,7 @@ export function describeChannel(name: string, createHarness: () => ChannelHarnes
       await deliverAll();
       expect(textsTo(to)).toHaveLength(4);
       await ask(own, 'DELETE', `/contacts/${messages[0]!.contactId}`);
-      // Those whose delivery is waited for are looked at again after an hour.
+      // An erasure that waits for a delivery is tried again after an hour.
       const later = new Date(server.installation.clock.nowMs() + 2 * hourMs);
       for (let tries = 0; tries < 100 && (await eraseNext(server.installation, later)); tries += 1);
 

@@ -49,10 +49,10 @@ export async function read(server: TestServer, id: string, sender?: Sender): Pro
   return response.body;
 }
 
-/** A minute: shorter, and what is slow on a busy machine looks as if it never came. */
+/** A minute: if it is shorter, what is slow on a busy machine looks as if it never came. */
 const patience = { pauseMs: 20, triesMax: 3_000 };
 
-/** Asks until the answer is as it should be; fails with the last one. Only for what tells nobody that it happened. */
+/** Asks until the answer is as it should be; fails with the last one. Only where no signal can be awaited. */
 export async function eventually<Value>(
   ask: () => Value | Promise<Value>,
   isAsItShouldBe: (value: Value) => boolean,
@@ -113,7 +113,7 @@ export function addresses(record: Pick<EmailRecord, 'to' | 'cc' | 'bcc'>): Email
 
 export type ShiftedClock = Clock & { putForward: (byMs: number) => void };
 
-/** Runs like any clock, and jumps when it is told to: whatever falls due by the jump is called at once. */
+/** Runs like any clock, and jumps on demand: what falls due by the jump is called at once. */
 export function createShiftedClock(): ShiftedClock {
   let offsetMs = 0;
   const alarms = new Set<{ atMs: number; ring: () => void }>();

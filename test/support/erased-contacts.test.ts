@@ -34,7 +34,7 @@ const erase = [
   'delete from erasures',
   'delete from contact_erasures',
 ];
-/** To the contact, from a campaign, where `insertRecipient` is to whoever has the address. */
+/** To the contact, from a campaign; `insertRecipient` writes to the address alone. */
 const insertOwn = (address: string, variables = 'null') =>
   `insert into recipients (organization_id, message_id, ordinal, field, address, address_key, contact_id, variables, status, status_at)
    values ('${organization}', '${message}', 0, 'to', '${address}', '${address}', '${contact}', ${variables}, 'delivered', now())`;

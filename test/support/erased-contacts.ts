@@ -2,11 +2,11 @@
  * What must be true of contacts that were deleted: nothing readable of them stands anywhere in the database. The template
  * of the tests keeps, outside of the program's schema, who was deleted and which addresses were to be erased. When the
  * server of a test has stopped, the erasures that are left are carried out as they would be in time, and then every
- * column of every table is searched for the addresses and names of those of whom nothing waits for its delivery. What
- * campaigns sent to them is looked at whatever it says, since former addresses and values are in it, and so are the
- * copies of it at addresses that they gave up.
+ * column of every table is searched for the addresses and names of deleted contacts to whom no delivery is due any more.
+ * What campaigns sent to them must be erased in any case, since it holds former addresses and values; and so must its
+ * copies at their former addresses.
  *
- * What was made after the deletion is somebody's new business, as src/messages/erasure/erasure.ts says: the time is that of the
+ * What was made after the deletion is not looked at, as src/messages/erasure/erasure.ts says: the time is that of the
  * message's id or of the row's.
  */
 import { type ContactField, contactFieldNames } from '../../src/audience/audience.ts';
@@ -15,7 +15,7 @@ import { dateOf } from '../../src/platform/clock.ts';
 import { type Connection, unpreparedStatement } from '../../src/platform/postgres/database.ts';
 import { neighbourId } from './neighbour.ts';
 
-/** What the value of a field tells of a person; null for what many have in common, or what is the organization's own word. */
+/** What a field's value says of a person; null for what many have in common, or for words of the organization. */
 const tracesOfFields: Readonly<Record<ContactField, 'the address' | 'the number' | 'the name' | null>> = {
   external_id: null,
   email: 'the address',
@@ -37,12 +37,12 @@ function valuesOf(
 
 /** Columns that may name somebody who was deleted, by their table, each with its reason. */
 const exceptions: Readonly<Record<string, Readonly<Record<string, string>>>> = {
-  segments: { conditions: "The organization's own words, whoever is found by them." },
+  segments: { conditions: "The organization's own words, even where they name a person." },
 };
 
 /** Tables that are not searched. */
 const exceptedTables: Readonly<Record<string, string>> = {
-  contacts: 'Whoever has the address there has it now.',
+  contacts: 'A contact that has the address there has it now.',
 };
 
 /**
@@ -199,7 +199,8 @@ export async function findTraces(connection: Connection): Promise<string[]> {
 
 /**
  * What is searched for: addresses as they were written and as they are compared, the digits of numbers, and names that
- * nobody else has. As patterns, so that "Ann" is not found in "channel". Of contacts without an address nothing was sent.
+ * no other contact has. As patterns, so that "Ann" is not found in "channel". To contacts without an address nothing was
+ * sent.
  */
 const erased = `gone as materialized (
   select c.*, (
@@ -237,7 +238,7 @@ const erased = `gone as materialized (
   ) traced
 )`;
 
-/** What campaigns sent to them, at whatever address. */
+/** What campaigns sent to them, at any address. */
 const searchOfRecipients = `(select 'recipients.' || field.name, 'what a campaign sent', left(value, 300)
   from gone g
   join recipients r on r.organization_id = g.organization_id and r.contact_id = g.id
@@ -248,7 +249,7 @@ const searchOfRecipients = `(select 'recipients.' || field.name, 'what a campaig
   where value is not null
   limit 3)`;
 
-/** The copies of it at addresses that they gave up, unless somebody else has the address in the same campaign. */
+/** The copies of it at their former addresses, unless another contact has the address in the same campaign. */
 const searchOfCopies = `(select 'sandbox_messages.recipient', 'a former address', m.recipient
   from gone g
   join tests.former_addresses f on f.organization_id = g.organization_id and f.contact_id = g.id

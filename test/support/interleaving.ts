@@ -5,7 +5,7 @@ import type { StatementProxy } from './statement-proxy.ts';
 /** More than anything has that is tried here. */
 const statementsMax = 100;
 
-/** Whoever is seen to wait so often in a row waits for the other, and not for a moment for something else. */
+/** A session that is seen to wait so often in a row waits for the other one, and not briefly for something else. */
 const waitingLooks = 3;
 
 export type Interleaving<First, Second> = {

@@ -41,7 +41,7 @@ const twins: Readonly<Record<string, Readonly<Record<string, string>> | { noTwin
   contacts: {
     first_name: `'Neighbour'`,
     name_key: `'neighbour'`,
-    // Under the same numbers, what no other type can be made of.
+    // Under the same numbers, values that no other type can be made of.
     properties: `(select coalesce(jsonb_object_agg(key, 'of the neighbour'), '{}') from jsonb_object_keys(i.properties) key)`,
     unsubscribed_channels: `array(select unnest(array['email', 'sms', 'push', 'chatapp']) except select unnest(i.unsubscribed_channels))`,
   },
@@ -51,10 +51,10 @@ const twins: Readonly<Record<string, Readonly<Record<string, string>> | { noTwin
     status: `'REVOKED'`,
     revoked_by: `'opt_out'`,
     opted_out: 'true',
-    // It opens one device of all organizations.
+    // Unique over all organizations.
     secret_sha256: 'sha256(i.secret_sha256)',
   },
-  // Verified it can be for one organization only.
+  // It can be verified for one organization only.
   domains: { status: `'pending'`, verified_at: 'null', degraded_since: 'null', next_check_at: 'null' },
   erasures: { noTwin: 'A queue: the workers would erase it.' },
   holds: {},
@@ -66,7 +66,7 @@ const twins: Readonly<Record<string, Readonly<Record<string, string>> | { noTwin
   messages: { status: `'failed'`, sender: `'neighbour@neighbour.example'` },
   organizations: { noTwin: 'The neighbour is one.' },
   provider_ids: { noTwin: 'An id of a provider names one message of all organizations.' },
-  // Sealed for another id: nobody can read it.
+  // Sealed for another id: it cannot be opened.
   push_credentials: {},
   quota_usage: { used: '1000000000' },
   recipient_changes: { noTwin: 'A queue: the workers would count it.' },
@@ -82,9 +82,9 @@ const twins: Readonly<Record<string, Readonly<Record<string, string>> | { noTwin
     provider_message_id: 'null',
   },
   reputation_counts: { sent: '1000', bounced: '1000', complained: '1000' },
-  // Not looked at: its conditions speak of sets that are not the neighbour's.
+  // Never computed: its conditions name sets that are not the neighbour's.
   segments: { status: `'ready'`, computed_at: 'null', compute_at: 'null' },
-  // A number is approved for one organization only, and whoever answers it answers all that have it.
+  // A number is approved for one organization only, and an answer to it goes to all that have it.
   senders: { status: `'rejected'`, approved_at: 'null' },
   suppressions: {
     reason: `case i.reason when 'operator' then 'hard_bounce' else 'operator' end`,
@@ -96,9 +96,9 @@ const twins: Readonly<Record<string, Readonly<Record<string, string>> | { noTwin
   },
 };
 
-/** Rows of which there is no twin, although there are of the others. */
+/** Rows that get no twin, although others of their table do. */
 const except: Readonly<Record<string, string>> = {
-  // Texts that come in for a number are those of everybody who has it.
+  // Texts that come in for a number go to every organization that has it.
   senders: `i.type = 'alphanumeric'`,
 };
 
@@ -140,7 +140,7 @@ export async function plantNeighbour(connection: Connection): Promise<void> {
     as $$ select coalesce(array_agg(twin_of(id) order by position), '{}') from unnest(ids) with ordinality as given (id, position) $$`);
   for (const { name, columns } of await listTables(connection)) {
     const contrary = twins[name];
-    if (contrary === undefined) throw new Error(`nobody says in neighbour.ts what a twin in ${name} is`);
+    if (contrary === undefined) throw new Error(`neighbour.ts does not say what a twin in ${name} is`);
     if ('noTwin' in contrary) continue;
     const unknown = Object.keys(contrary).filter((column) => !columns.some((known) => known.name === column));
     if (unknown.length > 0) throw new Error(`${name} has no ${unknown.join(', ')}`);

@@ -86,7 +86,7 @@ async function startNginx(executable: string, location: string): Promise<Nginx> 
   return { stop, request: (target, options = {}) => ask(socketPath, target, options) };
 }
 
-/** Nobody but root can give its workers another user, and has to, as every distribution does. */
+/** Only root can give its workers another user, and has to, as every distribution does. */
 export const hasOwnUser = process.getuid?.() === 0;
 
 /** Writes into its folder only. */

@@ -1,6 +1,6 @@
 /**
- * A channel that nothing in the program knows: pigeons, that carry what is written to a phone number. It has the name of
- * a channel that is not built yet, since the tables know only those.
+ * A channel that the program does not know: pigeons, which carry texts to phone numbers. It has the name of a channel
+ * that is not built yet, since the tables know only those.
  */
 import { Type } from 'typebox';
 import type { CampaignChannel } from '../../src/campaigns/campaigns.ts';
@@ -73,7 +73,7 @@ export function createPigeons(): Pigeons {
     },
     reports: { isSameAddress: (address, reported) => address === reported, findCutOff: null },
     judgement: { failureClasses: ['hawk'], isSimulated: () => false },
-    // Hawks are remembered where the contact is.
+    // Hawks are kept with the contact.
     keepFindings: async (_tools, transaction, findings) => {
       await transaction.rows(
         unpreparedStatement(

@@ -15,7 +15,7 @@ export type Program = {
   child: ChildProcess;
   /** All that it has said so far. */
   said: { output: string; errors: string };
-  /** What matches in what it has said, as soon as there is something; null if it ends without. */
+  /** The first match in what it has printed, as soon as there is one; null if it ends without. */
   untilSaid: (where: 'output' | 'errors', pattern: RegExp) => Promise<RegExpExecArray | null>;
   ended: Promise<Ended>;
 };
@@ -35,8 +35,8 @@ export type Programs = {
 export const servedUrl = /Postillion serves (\S+)\/v1/;
 
 /**
- * What a test has started is killed when it is over. To be used after `useTestDatabase`, whose database would else be
- * removed under it: hooks that clean up run in the opposite order.
+ * What a test has started is killed when the test is over. Call it after `useTestDatabase`: hooks that clean up run in
+ * the opposite order, and the database would else be removed under a running program.
  */
 export function usePrograms(): Programs {
   const running = new Set<ChildProcess>();

@@ -1,7 +1,7 @@
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import type { RecipientKey, SendOutcome } from '../../src/channels/outcome.ts';
 
-/** What every provider promises, on whatever channel, asked of each in the same way. */
+/** What every provider promises, on any channel, tested in the same way for each. */
 
 /** What hand-offs of all channels have. */
 type AnyHandOff = { reference: RecipientKey; confirm: () => Promise<void>; signal: AbortSignal };
@@ -13,7 +13,7 @@ type AnyProvider<HandOff> = {
   close: () => Promise<void>;
 };
 
-/** A far side that takes what is for somebody, and then neither answers nor goes away. */
+/** A peer that takes the message for one recipient, and then neither answers nor closes. */
 export type Silence = {
   recipient: string;
   /** Asked for before the hand-off; resolves once the far side has taken it. */
@@ -59,7 +59,7 @@ export type Arrangement<Harness, HandOff> = {
 /** More than a few of them are under way at once, and wait for each other. */
 const many = 200;
 
-/** How far time is moved on at once: less than any provider waits for. */
+/** How far the clock is moved at once: less than any timeout of a provider. */
 const stepMs = 1_000;
 
 /** Asks what all providers promise, and then what `describeMore` adds for a channel. */
@@ -280,7 +280,7 @@ export function describeProvider<
 
     describeMore({ harness: () => harness, confirmed, handOffTo });
 
-    /** What all hand-offs have is part of whatever a channel has. */
+    /** The hand-offs of every channel have the fields that all have. */
     function more(changes: Partial<AnyHandOff> | Partial<HandOff>): Partial<HandOff> {
       return changes as Partial<HandOff>;
     }

@@ -49,7 +49,7 @@ export type TestServerOptions = Partial<Omit<Config, 'providerSettings'>> & {
   /** Instead of a database of the run's own server; the caller removes it. */
   database?: DatabaseAddress;
   secrets?: Secrets;
-  /** What the test writes into tables by itself, and the sweep at the end would take for a fault; read when it stops. */
+  /** Rows that the test writes by itself and the sweep at the end would take for faults; read when the server stops. */
   madeByHand?: readonly MadeByHand[];
 };
 
@@ -135,7 +135,7 @@ export async function startTestServer(options: TestServerOptions = {}): Promise<
     // The template has partitions for the time at which it was made, and not for a test's own.
     if (options.clock !== undefined) await createPartitions(database, now(clock));
     const { organizationId, key } = await createSender(installation);
-    // Not what tests look at tables with: they see all of them.
+    // Only the program's own statements are watched: tests read tables of all organizations.
     const watch = await watchTenantWall(database);
     const watched = { ...installation, database: watch.database };
     const api = await startApi(watched, { drainMs: 0, ...limits }, validation);
@@ -165,7 +165,7 @@ export async function startTestServer(options: TestServerOptions = {}): Promise<
   }
 }
 
-/** What a server leaves that has stopped, and must not. A handler whose client has left may take another moment. */
+/** What a stopped server has left and must not. A handler whose client has left may take another moment. */
 async function sweep({
   api,
   worker,
@@ -215,7 +215,7 @@ export async function createSender(
     scopes: ['full_access'],
     expiresAt: null,
   });
-  // Registered before, and so with a key already: the one that `verifyByOperator` would make takes longer than all else.
+  // Registered here with a ready key: making one, as `verifyByOperator` would, takes longer than all else.
   await insertDomain(installation.database, {
     organizationId: organization.id,
     id: installation.newId(),

@@ -1,9 +1,9 @@
-/** Ids whose order is not that in which they were made: what takes the one for the other is found out. */
+/** Ids whose order is not that in which they were made, to find code that takes the one for the other. */
 import { v7 } from 'uuid';
 import type { Clock } from '../../src/platform/clock.ts';
 import type { NewId } from '../../src/platform/ids.ts';
 
-/** How far back ids go: more would be of a day, or of a month, that a test does not expect. */
+/** How far back ids go: with more, some would fall into a day, or a month, that a test does not expect. */
 const backMsMax = 4_000;
 
 /** UUIDv7 of about the time, as nodes make them whose clocks differ; the same order in each run. */
@@ -15,7 +15,7 @@ export function createShuffledIds(clock: Clock): NewId {
   };
 }
 
-/** Whatever is left out of the numbers, those that stay have no order: some places make two ids at once, or five. */
+/** Mixes the bits, so that any selection of the numbers has no order: some places make two ids at once, or five. */
 function scatter(number: number): number {
   const mixed = Math.imul(number ^ (number >>> 16), 0x45d9f3b);
   return Math.imul(mixed ^ (mixed >>> 16), 0x45d9f3b) >>> 0;

@@ -7,8 +7,8 @@ export type SilentProxy = {
   /** For `openDatabase`, in place of the real one. */
   address: { url: string };
   /**
-   * From now on nothing gets through, of connections old or new, and nobody is told. Resolves once what was on its
-   * way is there.
+   * From now on nothing gets through, on connections old or new, and no side notices. Resolves once what was on its
+   * way has arrived.
    */
   fallSilent: () => void;
   /** Connections that are made from now on get nowhere; those there are work on. */
@@ -17,7 +17,7 @@ export type SilentProxy = {
   speak: () => void;
   /** The connections there are stay silent for ever; new ones work. */
   forgetConnections: () => void;
-  /** As when its keepalives stay unanswered: PostgreSQL ends the connections there are, and the program is not told. */
+  /** As when keepalives stay unanswered: PostgreSQL ends its connections, and the program does not notice. */
   endAtServer: () => void;
   /** Resolves when so many connections have been made in all. */
   whenConnected: (count: number) => Promise<void>;
@@ -27,7 +27,7 @@ export type SilentProxy = {
 export async function startSilentProxy(database: DatabaseAddress): Promise<SilentProxy> {
   let pairs: [Socket, Socket][] = [];
   const forgotten: [Socket, Socket][] = [];
-  /** Made in silence: PostgreSQL knows nothing of them, and has no place taken by them. */
+  /** Made in silence: PostgreSQL does not know of them, and they use none of its connections. */
   let unmade: Socket[] = [];
   let isSilent = false;
   let connections = 0;

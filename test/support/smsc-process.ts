@@ -49,7 +49,7 @@ function end(): void {
   });
 }
 
-/** At once, so that what was written down is written down whatever becomes of this process. */
+/** Synchronously, so that the line is written even if this process is killed next. */
 function print(value: unknown): void {
   writeSync(1, `${JSON.stringify(value)}\n`);
 }

@@ -5,14 +5,14 @@ import { certificateForTests, privateKeyForTests } from './certificate-for-tests
 
 /**
  * A message centre on loopback, made of the npm library `smpp`, so that our own reading and writing of SMPP is
- * checked by somebody else's. What it answers and tells depends on the number that a text is for, or on a script.
+ * checked against another implementation. Its answers and receipts depend on the number of the text, or on a script.
  * It writes every text down before it answers.
  */
 
 /** `lost` and `silent` have taken the text: the connection is cut, or nothing is said. */
 export type SmscAnswer = 'accepted' | 'lost' | 'silent' | 'dropped_after_answer' | { status: number };
 
-/** What a connection is bound as: a transmitter is told nothing, and a receiver may submit nothing. */
+/** What a connection is bound as: a transmitter gets no deliveries, and a receiver may submit nothing. */
 export type SmscRole = 'transmitter' | 'receiver' | 'transceiver';
 
 export type SmscReceipt = {
@@ -81,17 +81,17 @@ export type Smsc = {
   /** What was taken, each text put together from its parts. */
   texts: () => SmscText[];
   openConnections: () => number;
-  /** Resolves when the condition holds, which is looked at after whatever happens here. */
+  /** Resolves when the condition holds; it is evaluated after every event here. */
   until: (isTrue: () => boolean) => Promise<void>;
   /** Delivers a message as soon as a connection is bound for that; resolves with the command_status of the answer. */
   deliver: (fields: Record<string, unknown>) => Promise<number>;
   releaseReceipts: () => void;
-  /** Octets of whatever kind, on every connection. */
+  /** Writes any octets to every connection. */
   write: (octets: Buffer) => void;
-  /** Resolves when everything that was said before, on whatever connection, has been taken. */
+  /** Resolves when everything that was sent before, on any connection, has been read. */
   enquire: () => Promise<void>;
   unbind: () => Promise<void>;
-  /** While true, whatever comes is read and not answered. */
+  /** While true, everything is read and nothing answered. */
   isDeaf: boolean;
   /** Cuts all connections, or those that are bound in that role. */
   drop: (role?: SmscRole) => void;

@@ -5,7 +5,7 @@ import type { SmtpSinkOptions } from './smtp-sink.ts';
 /**
  * The sink as a process of its own, for benchmarks and fault injection: `tsx test/support/smtp-sink-process.ts
  * ['{"tls":"starttls"}']`. Prints `{"port":…}` when it listens, and `{"counts":{…}}` for every line that it reads
- * and when it is asked to end. Keeps no messages unless told so.
+ * and when it is asked to end. Keeps no messages unless the options say so.
  */
 const options = JSON.parse(process.argv[2] ?? '{}') as SmtpSinkOptions;
 const sink = await startSmtpSink({ messagesKeptMax: 0, ...options });

@@ -556,7 +556,7 @@ function between(line: string): string {
   return line.slice(line.indexOf('<') + 1, line.indexOf('>'));
 }
 
-/** Takes off the final dot and the stuffed ones. The content begins behind a line end. */
+/** Takes off the final dot and the stuffed ones. The content begins after a line end. */
 function unstuff(wire: Buffer): Buffer {
   const whole = Buffer.concat([Buffer.from('\r\n'), wire.subarray(0, wire.length - 3)]);
   const parts: Buffer[] = [];

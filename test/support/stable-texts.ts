@@ -1,4 +1,4 @@
-/** Puts what differs between two runs of the same requests into what is always the same. */
+/** Replaces what differs between two runs of the same requests by fixed values. */
 
 export type StableTexts = {
   /** In this place and in all that come. */

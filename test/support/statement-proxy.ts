@@ -1,6 +1,6 @@
 /**
  * A proxy on loopback between a program and PostgreSQL that counts statements, and stops at one of them: so that a test
- * can do something at each place of a transaction in turn, whatever its statements are.
+ * can do something at each statement of a transaction in turn, without knowing its statements.
  */
 import { once } from 'node:events';
 import { type AddressInfo, createServer, type Socket } from 'node:net';

@@ -1,16 +1,16 @@
 /**
- * What must be true when a test is over, whatever it was about: nothing of what was held, claimed, announced or taken is
- * left, and counts are what a recount gives. Every server of a test is swept when it has stopped (server.ts), and the test
+ * What must be true at the end of every test: nothing that was held, claimed, announced or taken is left, and counts
+ * are what a recount gives. Every server of a test is swept when it has stopped (server.ts), and the test
  * fails over what is found.
  */
 import { type Connection, unpreparedStatement } from '../../src/platform/postgres/database.ts';
 import { workerLockClass } from '../../src/platform/queue/lease.ts';
 import { neighbourId } from './neighbour.ts';
 
-/** The neighbour's rows are twins that nobody looks after. */
+/** The neighbour's rows are twins that no worker processes. */
 const isSwept = (table: string) => `${table}.organization_id <> '${neighbourId}'`;
 
-/** What must not be, and the SQL that finds it, as text. */
+/** Each violation, and the SQL that finds it, as text. */
 const violations = {
   campaignHolds: {
     what: 'a hold of a campaign that is over, or that is not there',

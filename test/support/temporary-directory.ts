@@ -4,7 +4,7 @@ import os from 'node:os';
 
 const memory = '/dev/shm';
 
-/** Some databases of 10 MB and more, and twice 256 MB of log. Containers have 64 MB where nobody asks for more. */
+/** Some databases of 10 MB and more, and twice 256 MB of log. Containers have 64 MB by default. */
 const memoryBytesMin = 2 ** 31;
 
 /**

@@ -24,7 +24,7 @@ const objectInUse = '55006';
 export type TestDatabase = {
   /** For `openDatabase`, and for child processes. */
   address: DatabaseAddress;
-  /** Removes it, along with whoever is still connected. */
+  /** Drops it, and ends the sessions that are still connected to it. */
   drop: () => Promise<void>;
 };
 

@@ -1,7 +1,7 @@
 /**
  * Watches the second wall: every statement of the API and the workers that names a table of organizations and is run
- * outside of their role must stand in the list below, with the reason why it cannot be run behind the wall. So what is
- * new is run as its organization, or somebody says here why not.
+ * outside of their role must stand in the list below, with the reason why it cannot be run behind the wall. So a new
+ * statement is run as its organization, or its author says here why not.
  */
 import {
   type Connection,

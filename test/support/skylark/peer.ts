@@ -12,7 +12,7 @@ export type SkylarkPeer = {
   taken: TakenEmail[];
   /** Resolves with the next email to the address. */
   whenTaken: (to: string) => Promise<TakenEmail>;
-  /** Answers what is `held@`. */
+  /** Answers the requests for `held@` addresses. */
   release: () => void;
   stop: () => Promise<void>;
 };

@@ -1,7 +1,7 @@
 import { sanitiseDiagnostic } from '../../../src/channels/diagnostic.ts';
 import type { EmailHandOff, EmailProvider } from '../../../src/channels/email/provider.ts';
 import type { RecipientKey, RemoteReply, SendOutcome } from '../../../src/channels/outcome.ts';
-// Its HTTP client is any provider's that must not write before it is told to.
+// This HTTP client is for any provider that must not write a request before it is confirmed.
 import {
   type Answer,
   type Client,
