@@ -149,7 +149,7 @@ const databaseExaminations: [subject: string, (installation: Installation) => Pr
   ['durability', examineDurability],
   ['schema', examineSchema],
   ['secret', examineSecretHere],
-  ['push', examinePush],
+  ['push keys', examinePushCredentials],
   ['clock', examineClock],
 ];
 
@@ -209,7 +209,7 @@ const credentialsBatchesMax = 20;
 const faultyToldMax = 3;
 
 /** Whether what organizations have at push services can be opened and used; whether it is good there, only a hand-off tells. */
-async function examinePush(installation: Installation): Promise<Finding[]> {
+async function examinePushCredentials(installation: Installation): Promise<Finding[]> {
   const { database } = installation;
   if ((await pendingMigrations(database)).length > 0) return [];
   const condition = await examineSecret(installation, tryOnSample);
@@ -219,14 +219,16 @@ async function examinePush(installation: Installation): Promise<Finding[]> {
   const { usable, faulty, isWhole } = await examineCredentials(database, secrets, credentialsBatchesMax);
   if (faulty.length === 0) {
     if (usable === 0) return [];
-    return [ok('push', `${isWhole ? '' : 'at least '}${usable} credentials can be used`)];
+    return [ok('push keys', `${isWhole ? '' : 'at least '}${usable} credentials can be used`)];
   }
   const told = faulty.slice(0, faultyToldMax).map(({ organizationId, platform, problem: what }) => {
     const found = `the credentials of ${organizationId} for ${platform} cannot be used: ${what}`;
-    return problem('push', found, `Give them again, with "bin/postillion push credentials".`);
+    return problem('push keys', found, `Give them again, with "bin/postillion push credentials".`);
   });
   const more = faulty.length - told.length;
-  return more === 0 ? told : [...told, problem('push', `so are ${more} more`, 'Give them again as well.')];
+  return more === 0
+    ? told
+    : [...told, problem('push keys', `so are ${more} more`, 'Give them again as well.')];
 }
 
 /** Of what the words are true that stand before it. */

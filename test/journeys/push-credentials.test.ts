@@ -111,13 +111,13 @@ test('what cannot be credentials is refused, and nothing is told of what a file 
 
 test('the doctor says which credentials cannot be used', async () => {
   const good = await run('doctor');
-  expect(good.output).toMatch(/^ok +push +3 credentials can be used$/m);
+  expect(good.output).toMatch(/^ok +push keys +3 credentials can be used$/m);
   await database.rows(
     unpreparedStatement(`update push_credentials set content_sealed = '\\x00' where platform = 'ios'`),
   );
   const { exitCode, output } = await run('doctor');
   expect(exitCode).toBe(1);
   expect(output).toMatch(
-    new RegExp(`^problem +push +the credentials of ${acme} for ios cannot be used: they`, 'm'),
+    new RegExp(`^problem +push keys +the credentials of ${acme} for ios cannot be used: they`, 'm'),
   );
 });

@@ -1,6 +1,7 @@
 import { type Clock, sleep } from '../../../../platform/clock.ts';
 import type { RecipientKey, RemoteReply } from '../../../outcome.ts';
 import { createUnderWay } from '../../../under-way.ts';
+import type { PushContent } from '../../notification.ts';
 import {
   addressOfTarget,
   type PushHandOff,
@@ -17,7 +18,7 @@ export type SandboxPush = {
   /** The platform. */
   sender: string;
   outcome: SimulatedPushOutcome;
-  /** The content as JSON in UTF-8. */
+  /** What it says, as JSON in UTF-8 and for people: a line for each part that it has. */
   source: Buffer;
 };
 
@@ -89,7 +90,7 @@ export function createSandboxPushProvider(tools: SandboxPushTools): PushProvider
       recipient: address,
       sender: platform,
       outcome,
-      source: Buffer.from(JSON.stringify(handOff.content), 'utf8'),
+      source: Buffer.from(describeContent(handOff.content), 'utf8'),
     });
     return simulate(outcome, handOff);
   };
@@ -126,6 +127,15 @@ function simulate(outcome: Exclude<SimulatedPushOutcome, 'throttled'>, handOff: 
     case 'lost':
       return { kind: 'unknown', reply: reply('The simulator took the push, and its response was lost') };
   }
+}
+
+function describeContent(content: PushContent): string {
+  const parts = Object.entries(content).filter(([, part]) => part !== null && !isEmpty(part));
+  return JSON.stringify(Object.fromEntries(parts), null, 2);
+}
+
+function isEmpty(part: string | object): boolean {
+  return typeof part === 'object' && Object.keys(part).length === 0;
 }
 
 function reply(diagnostic: string): RemoteReply {
