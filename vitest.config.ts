@@ -29,7 +29,7 @@ const longFiles = [
   ...[
     'operator-commands',
     'documentation',
-    'web-push-browser',
+    'web-push-firefox',
     'serve-start',
     'http-edge',
     'first-start',

@@ -3,9 +3,8 @@
  * devices. What is between is real too: the browser's push protocol, the encryption, notifications that are clicked.
  */
 import { once } from 'node:events';
-import http from 'node:http';
+import type http from 'node:http';
 import https from 'node:https';
-import type { AddressInfo } from 'node:net';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { composeForWeb, type PushContent } from '../../src/channels/push/notification.ts';
 import { encryptForSubscription } from '../../src/channels/push/web-push/encryption.ts';
@@ -15,6 +14,7 @@ import { type Autopush, startAutopush } from '../support/autopush.ts';
 import { certificateForTests } from '../support/certificate-for-tests.ts';
 import { aPushContact, devicesOf, register } from '../support/push-journey.ts';
 import { startTestServer, type TestServer } from '../support/server.ts';
+import { createRecord, type Engagements, serve, serveEngagements } from '../support/web-push-site.ts';
 import { type Firefox, findFirefox, launchFirefox } from '../support/firefox.ts';
 
 const executablePath = findFirefox();
@@ -35,14 +35,13 @@ const emptyContent: PushContent = {
 };
 
 type Device = { installation_id: string; endpoint: string; p256dh_key: string; auth_key: string };
-type Report = { event_id: string; message_id: string; type: string; action_id?: string };
 
 describe.skipIf(executablePath === null)('the SDK in a real browser', () => {
   const pair = makeVapidPair();
   let contactId: string;
   let autopush: Autopush;
   let server: TestServer;
-  let engagements: Awaited<ReturnType<typeof serveEngagements>>;
+  let engagements: Engagements;
   let site: Awaited<ReturnType<typeof serveSite>>;
   let firefox: Firefox;
 
@@ -164,83 +163,6 @@ describe.skipIf(executablePath === null)('the SDK in a real browser', () => {
     expect(await firefox.untilShown('Fourth')).toBe('It comes');
   });
 });
-
-type Served = { origin: string; untilAsked: (path: string) => Promise<string>; stop: () => Promise<void> };
-
-type Answer = { status?: number; headers?: Record<string, string>; body?: string };
-
-type Asked = { url: string; method: string; body: string; authorization: string | undefined };
-
-async function serve(answer: (asked: Asked) => Answer | Promise<Answer>): Promise<Served> {
-  const asked = createRecord<string>();
-  const server = http.createServer((request, response) => {
-    const { url = '', method = '', headers } = request;
-    asked.add(url);
-    void (async () => {
-      const body = Buffer.concat((await request.toArray()) as Buffer[]).toString();
-      const answered = await answer({ url, method, body, authorization: headers.authorization });
-      response.writeHead(answered.status ?? 200, answered.headers).end(answered.body);
-    })();
-  });
-  server.listen(0, '127.0.0.1');
-  await once(server, 'listening');
-  const { port } = server.address() as AddressInfo; // It listens at a port.
-  return {
-    origin: `http://127.0.0.1:${port}`,
-    untilAsked: (path) => asked.until((one) => one === path),
-    stop: async () => {
-      server.close();
-      server.closeAllConnections();
-      await once(server, 'close');
-    },
-  };
-}
-
-/** What has come so far, in its order, and who waits for something. */
-function createRecord<Item>() {
-  const items: Item[] = [];
-  const waiting = new Set<(item: Item) => void>();
-  return {
-    items,
-    add: (item: Item) => {
-      items.push(item);
-      for (const look of waiting) look(item);
-    },
-    until: (isWanted: (item: Item) => boolean) =>
-      new Promise<Item>((resolve) => {
-        const look = (item: Item) => {
-          if (!isWanted(item)) return;
-          waiting.delete(look);
-          resolve(item);
-        };
-        waiting.add(look);
-        items.forEach(look);
-      }),
-  };
-}
-
-/** In the place of the API, what notes the reports. */
-async function serveEngagements() {
-  const batches = createRecord<Report[]>();
-  let status = 202;
-  const headers = {
-    'access-control-allow-origin': '*',
-    'access-control-allow-headers': 'authorization, content-type',
-  };
-  const secrets = new Set<string>();
-  const served = await serve(({ body, method, authorization = '' }) => {
-    if (method !== 'POST') return { status: 204, headers };
-    secrets.add(authorization);
-    batches.add((JSON.parse(body) as { events: Report[] }).events);
-    return { status, headers };
-  });
-  const answerWith = (answered: number) => {
-    status = answered;
-  };
-  const untilReported = (id: string, type: string) =>
-    batches.until((batch) => batch.some((report) => report.message_id === id && report.type === type));
-  return { ...served, batches: batches.items, secrets, untilReported, answerWith };
-}
 
 type SiteOptions = { server: TestServer; contactId: string; reportOrigin: string; publicKey: string };
 
