@@ -1,10 +1,10 @@
-/** Abort signals that many hand-offs share: a worker gives all of its hand-offs the same one. */
+/** Listening to an abort signal that many hand-offs share: a worker gives all of its hand-offs the same one. */
 export type AbortWatch = {
-  /** Calls `onAbort` once if the signal aborts; the returned function takes it back. */
+  /** Calls `onAbort` once if the signal aborts; the returned function removes it. */
   watch: (signal: AbortSignal, onAbort: () => void) => () => void;
 };
 
-/** Puts one listener on each signal, however many callbacks there are: thousands on one signal are slow to take off. */
+/** Puts one listener on each signal, however many callbacks there are: thousands on one signal are slow to remove. */
 export function createAbortWatch(): AbortWatch {
   const watched = new Map<AbortSignal, { callbacks: Set<() => void>; listener: () => void }>();
   return {

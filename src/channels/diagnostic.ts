@@ -1,4 +1,4 @@
-/** Smaller cuts off the provider's link to its explanation; larger lets a stranger fill our tables. */
+/** Smaller cuts off the provider's link to its explanation; larger lets a remote system fill our tables. */
 export const diagnosticCharsMax = 500;
 
 /**
@@ -9,7 +9,7 @@ const unsafeCharacters = /[\p{Cc}\p{Cs}\u200e\u200f\u2028\u2029\u202a-\u202e\u20
 
 const plainText = /^[\x20-\x7e]*$/;
 
-/** A stranger's words, made fit to be stored, logged and shown: one line, no control characters, at most 500 characters. */
+/** Untrusted text, made fit to be stored, logged and shown: one line, no control characters, at most 500 characters. */
 export function sanitiseDiagnostic(text: string): string {
   if (text.length <= diagnosticCharsMax && plainText.test(text)) return text.trim();
   // Cut before replacing, so that the work is bounded, and once more after, since the cut may have left half a pair.

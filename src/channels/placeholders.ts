@@ -45,8 +45,8 @@ export function compileText(text: string): CompiledText {
 const piecesMax = 1_024;
 
 /**
- * The same as `fillText(compileText(text), …)` and `listMissing`, for a text that is filled once: nothing is kept of its
- * placeholders, of which 30 MB can hold six million.
+ * The same as `fillText(compileText(text), …)` and `listMissing`, for a text that is filled once: nothing is kept of
+ * its placeholders, of which 30 MB can hold six million.
  */
 export function fillOnce(
   text: string,
@@ -164,7 +164,7 @@ export function listPlaceholders(texts: readonly string[], countMax: number): st
   return [...names];
 }
 
-/** More than that nobody reads, and names are as long as their author likes. */
+/** More than that would not be read, and names may be of any length. */
 const missingMax = 50;
 
 /** The distinct names that no value is given for, in the order of their first appearance; the first fifty at most. */

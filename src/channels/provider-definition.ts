@@ -10,7 +10,7 @@ import type { ProviderCallbacks } from './provider-callbacks.ts';
 export type ProviderDefinition<Settings extends ProviderSettings, Tools, Provider, Told> = {
   /** Its own settings, by their names. */
   settings: Settings;
-  /** What must be set where it is chosen, and why, where the name does not say it. */
+  /** What must be set where it is chosen, and why, unless the name says it. */
   requires: readonly { setting: NameOf<Settings> | SharedSetting; why?: string }[];
   /** The setting that chooses it where none is named; the first in the registry goes before the others. */
   isChosenBy: NameOf<Settings> | null;

@@ -1,4 +1,4 @@
-/** What a provider has under way: no more than so much at once, and all of it ended before it closes. */
+/** The hand-offs that a provider has under way: limited in number, and all of them ended before it closes. */
 export type UnderWay = {
   /** Begins the work once there is a place for it. */
   run: <Result>(work: () => Promise<Result>) => Promise<Result>;
@@ -21,7 +21,7 @@ export function createUnderWay(placesMax: number): UnderWay {
       waiting.push(resolve);
     });
   };
-  /** Whoever waits longest has the place at once. */
+  /** The one that has waited longest gets the place at once. */
   const freePlace = () => {
     const next = waiting.shift();
     if (next === undefined) places += 1;
@@ -47,7 +47,7 @@ export function createUnderWay(placesMax: number): UnderWay {
       }
     },
     end: async () => {
-      // Ends because a provider that closes begins nothing more.
+      // Ends because a provider that is closing begins nothing more.
       while (all.size > 0) await Promise.allSettled(all);
     },
   };

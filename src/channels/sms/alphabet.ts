@@ -1,5 +1,5 @@
 /**
- * What a text weighs on its way to a phone (3GPP TS 23.038, and TS 23.040 for long ones). A text of nothing but the
+ * The alphabet and the segments of a text (3GPP TS 23.038, and TS 23.040 for long ones). A text of nothing but the
  * GSM 7-bit default alphabet and its extension table has 160 places in one segment; any other is sent as UCS-2 and
  * has 70. Where one segment does not do, every segment gives some room to the header that numbers it: 153 and 67
  * are left. Characters of the extension table take two places, and a segment never ends between them, nor between

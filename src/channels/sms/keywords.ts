@@ -1,4 +1,4 @@
-/** What somebody asks of whoever texts them, by a word that carriers have agreed on. */
+/** What a person asks of a sender of texts, by a word that carriers have agreed on. */
 export type Keyword = 'stop' | 'start' | 'help';
 
 /**
@@ -6,7 +6,7 @@ export type Keyword = 'stop' | 'start' | 'help';
  * Canadian short codes, and the plain equivalents in Spanish, German, Swedish and Russian. Written without spaces,
  * hyphens and accents, as `readKeyword` compares them.
  *
- * A word too many here costs a text to somebody who did not mean it; a word too few costs a complaint. `YES` starts
+ * A word too many here mistakes an ordinary text for a keyword; a word too few costs a complaint. `YES` starts
  * nothing, though carriers may take it so: it answers all kinds of questions, and consent should be meant.
  */
 const words: Readonly<Record<Keyword, readonly string[]>> = {
@@ -34,13 +34,13 @@ export const defaultReplies: Readonly<Record<Keyword, string>> = {
   help: 'Reply STOP to get no more texts from this sender, START to get them again. Message and data rates may apply.',
 };
 
-/** A keyword with what may stand around it. A longer text has more to say, and need not be looked through. */
+/** A keyword with what may stand around it. A longer text says something else, and is not read. */
 const charsMax = 64;
 
 /**
  * Which keyword a text consists of, or null. Case, accents, the width of letters, and white space, hyphens,
- * punctuation and symbols count for nothing; any other word beside the keyword makes it a text like others, for
- * somebody to read.
+ * punctuation and symbols count for nothing; any other word beside the keyword makes it an ordinary text, for a person
+ * to read.
  */
 export function readKeyword(text: string): Keyword | null {
   if (text.length > charsMax) return null;

@@ -5,13 +5,13 @@ import type { ProviderDefinition, ProviderSettings } from '../provider-definitio
 import type { InboundSms, SmsIntake, SmsProvider, SmsReceipt } from './provider.ts';
 import type { SandboxSmsTools } from './providers/sandbox/sandbox.ts';
 
-/** What the installation lends its provider of texts. */
+/** What the installation gives its provider of texts. */
 export type SmsProviderTools = CallbackTools & {
   clock: Clock;
   log: Log;
   /** From 0 up to 1. */
   random: () => number;
-  /** Where what it tells over its own connections goes. */
+  /** Takes what it reports over its own connections. */
   intake: SmsIntake;
   /** Keeps a text in the built-in inbox. */
   keep: SandboxSmsTools['keep'];

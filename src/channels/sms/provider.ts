@@ -7,7 +7,7 @@ export const smsFailures = [
   'unknown_subscriber',
   /** Switched off or out of reach for too long. */
   'unreachable',
-  /** Its owner, or a carrier for them, does not want texts of this sender. */
+  /** Its owner, or a carrier on their behalf, does not want texts of this sender. */
   'blocked',
   /** A filter took it for spam. */
   'spam',
@@ -51,7 +51,7 @@ export type SmsHandOff = {
 
 /**
  * How texts leave: a folder under `providers/` and a line in the registry there. `accepted` says that the provider
- * has taken the text: what becomes of it is told by receipts, under the `providerMessageId`.
+ * has taken the text: receipts say what becomes of it, under the `providerMessageId`.
  */
 export type SmsProvider = {
   name: string;
@@ -69,15 +69,15 @@ export type SmsProvider = {
   close: () => Promise<void>;
 };
 
-/** What a provider tells of a text after its hand-off. Numbers are in E.164. */
+/** What a provider reports of a text after its hand-off. Numbers are in E.164. */
 export type SmsReceipt = ProviderReport<
   'sent' | 'delivered' | 'undelivered' | 'failed' | 'expired',
   SmsFailure
 >;
 
-/** A text that somebody sent to one of our senders. */
+/** A text that was sent to one of our senders. */
 export type InboundSms = {
-  /** The provider's, so that one that is told twice is known again; null where it has none. */
+  /** The provider's, so that a text that is reported twice is recognised; null where it has none. */
   providerMessageId: string | null;
   /** E.164, with its plus. */
   from: string;
@@ -89,8 +89,8 @@ export type InboundSms = {
 };
 
 /**
- * Where what a provider tells goes. Resolves once it is stored: only then is it acknowledged, so that the provider
- * tells it again if nobody has it. Rejects if it cannot be stored.
+ * Takes what a provider reports. Resolves once it is stored: only then is it acknowledged, so that the provider
+ * reports it again if it was not stored. Rejects if it cannot be stored.
  */
 export type SmsIntake = {
   takeReceipt: (receipt: SmsReceipt) => Promise<void>;

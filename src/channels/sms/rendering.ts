@@ -2,7 +2,7 @@ import { codeUnitsMax, isLongerThan } from '../../platform/characters.ts';
 import { type CompiledText, compileText, fillText, type Values } from '../placeholders.ts';
 import { readAlphabet, type TextEncoding } from './alphabet.ts';
 
-/** As it is written and after replacement, in characters: code points. What it weighs on its way is alphabet.ts. */
+/** As it is written and after replacement, in characters: code points. Its segments are counted in alphabet.ts. */
 export const smsLengthMax = 1_600;
 
 /** A text that is compiled once for all of its recipients. */

@@ -8,7 +8,7 @@ const alphanumericLengthMax = 11;
 /**
  * Letters, digits and single spaces between them, and the signs that most networks let through. All of them are one
  * septet of the default alphabet (3GPP TS 23.038 §6.2.1). The rest of that alphabet, letters with accents among it,
- * is left out: networks replace it, or refuse the text. A sign at the beginning would look like a number.
+ * is left out: networks replace such characters, or refuse the text. A sign at the beginning would look like a number.
  */
 const alphanumericPattern = /^[A-Za-z0-9](?: ?[A-Za-z0-9.&+_-])*$/;
 

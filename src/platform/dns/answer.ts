@@ -1,8 +1,8 @@
 export type MxRecord = { exchange: string; preference: number };
 
 /**
- * `found`: at least one record. `absent`: a definite answer that there is none. `failed`: nobody could say.
- * Of the reasons, `timeout` stands for no answer at all: none in time, nobody reached, or the resolver closed.
+ * `found`: at least one record. `absent`: a definite answer that there is none. `failed`: no server could say.
+ * Of the reasons, `timeout` stands for no answer at all: none in time, no server reached, or the resolver closed.
  * `detail` is for logs and people, at most 500 characters; it names servers, and holds nothing that a server wrote.
  */
 export type DnsAnswer<T> =

@@ -11,7 +11,7 @@ import { createAskServers } from './servers.ts';
 /**
  * Asks recursive DNS servers. It does not do the servers' own work: it walks no delegations and checks no signatures,
  * so the way to the servers must be trusted. What it adds to the one in Node: answers live as long as their records
- * say, absences too; an absence is told from a failure, and a failure from another; and the cache can be passed by.
+ * say, absences too; an absence differs from a failure, and one failure from another; and the cache can be bypassed.
  */
 
 export type { DnsAnswer, MxRecord } from './answer.ts';
@@ -20,7 +20,7 @@ export { parseDnsServer } from './server-address.ts';
 export type LookupOptions = {
   /** Asks the servers, whatever is cached. */
   isFresh?: boolean;
-  /** Asks at once, however many other lookups wait for their turn. For single questions that others hang on. */
+  /** Asks at once, however many other lookups wait for their turn. For single questions that much depends on. */
   isUrgent?: boolean;
 };
 

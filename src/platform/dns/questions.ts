@@ -4,7 +4,7 @@ import type { MxRecord } from './answer.ts';
 import { canonicalName } from './names.ts';
 import type { RecordType } from './wire.ts';
 
-/** What can be asked, and how its records are read. Null means that a record holds what no such record may hold. */
+/** What can be asked, and how its records are read. Null means that a record is malformed. */
 export type Question<T> = { type: RecordType; read: (content: Answer) => T | null };
 
 export const questions = {

@@ -23,7 +23,7 @@ export function createAskServers(tools: {
   const { clock, servers, timeoutMs } = tools;
   const silentUntilMs = new Map<DnsServer, number>();
 
-  /** As configured, but whoever kept silent a moment ago comes last: each lookup would wait for it first. */
+  /** As configured, but a server that was silent a moment ago comes last: each lookup would wait for it first. */
   const serversInTurn = (): DnsServer[] => {
     const nowMs = clock.monotonicMs();
     const isSilent = (server: DnsServer) => nowMs < (silentUntilMs.get(server) ?? nowMs);

@@ -2,7 +2,7 @@ import { RECURSION_DESIRED, decode, encode } from 'dns-packet';
 import type { Answer } from 'dns-packet';
 import { canonicalName } from './names.ts';
 
-/** DNS messages (RFC 1035 section 4) as octets and as values. What comes from a server is believed in nothing. */
+/** DNS messages (RFC 1035 section 4) as octets and as values. Nothing that comes from a server is trusted. */
 
 export type RecordType = 'A' | 'AAAA' | 'MX' | 'TXT' | 'CNAME' | 'PTR';
 
@@ -29,7 +29,7 @@ export const udpBytesMax = 1_232;
 
 export const rcodes = { noError: 0, formatError: 1, serverFailure: 2, nameUnknown: 3, refused: 5 };
 
-/** More aliases one behind another than anyone needs; a circle ends here at the latest. */
+/** More aliases in a row than anyone needs; a circle ends here at the latest. */
 export const aliasesMax = 8;
 /** Records given to the caller. Fewer would cut off domains that collect TXT records of every service they use. */
 export const recordsMax = 100;
@@ -109,7 +109,7 @@ export function decodeReply(message: Buffer): Reply | null {
   const isCut = answers < message.readUInt16BE(6);
   message.writeUInt16BE(answers, 6);
   message.writeUInt16BE(isCut ? 0 : Math.min(message.readUInt16BE(8), authoritiesMax), 8);
-  // What stands in the additional section nobody asked for.
+  // The additional section was not asked for.
   message.writeUInt16BE(0, 10);
   try {
     const packet = decode(message);

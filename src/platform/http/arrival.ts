@@ -19,7 +19,7 @@ export const defaultArrivalLimits: ArrivalLimits = {
   wholeMaxMs: 300_000,
 };
 
-/** Calls `onLate` once if the body has fallen behind, from now on. The result ends the watch. */
+/** Calls `onLate` once if the body is late, from now on. The returned function ends the watch. */
 export function watchArrival(
   request: IncomingMessage,
   clock: Clock,

@@ -144,7 +144,7 @@ test('a compressed body is refused, whatever it would unfold to', async () => {
   expect(await ask('content-encoding: identity\r\ncontent-length: 2\r\n', '{}')).toMatch(/^HTTP\/1.1 200 /);
 });
 
-test('large bodies share what there is, and who finds nothing left is told to come back', async () => {
+test('large bodies share the bytes there are, and a client that finds none left is told to come back', async () => {
   bytes = createShares(250_000);
   const held = open();
   held.write('POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 150000\r\n\r\nx');
@@ -241,7 +241,7 @@ test('a client that leaves in the middle of its body gives its bytes back', asyn
   expect(bytes.take('other', 150_000)).not.toBeNull();
 });
 
-test('a client that left before its body was asked for leaves nobody waiting', async () => {
+test('a body whose client left before it was read is not waited for', async () => {
   bytes = createShares(150_000);
   beforeCollecting = (request) =>
     new Promise((resolve) => {

@@ -34,7 +34,7 @@ export function readBody(bytes: Buffer, validate: Validator, wantsCanonical: boo
 /** Bodies up to this size are bounded by the number of requests and need no share of the bytes. */
 const smallBodyBytesMax = 65_536;
 
-/** What is taken at first of a body that does not say how long it is; it grows by its own length each time. */
+/** The first share of a body that does not say how long it is; it doubles whenever it is full. */
 const firstShareBytes = 131_072;
 
 /** The body as it came, in pieces that belong to nothing else, so that they can be handed to a thread. */
@@ -81,7 +81,7 @@ function tooLarge(bytesMax: number): PublicError {
   return new PublicError(payloadTooLarge, `The request body must be at most ${bytesMax} bytes.`);
 }
 
-/** A declared length is taken at once, so that what there is no room for is refused before it is sent. */
+/** A declared length is taken at once, so that a body for which there is no room is refused before it is sent. */
 function reserve(
   declared: number | null,
   { bytes, holder }: CollectTools,
@@ -112,7 +112,7 @@ function noRoom(): PublicError {
 /** Allocated as the body comes, so that one that was only announced costs nothing. */
 const blockBytesMax = 1_048_576;
 
-/** Not `for await`: leaving such a loop early destroys the request, and with it the way for the answer. */
+/** Not `for await`: leaving such a loop early destroys the request, and with it the connection for the response. */
 function receive(
   request: IncomingMessage,
   tools: CollectTools,
@@ -142,14 +142,14 @@ function receive(
     };
     request.on('data', onData).on('end', onEnd).on('close', onClose);
     const stopWatching = watchArrival(request, tools.clock, tools.arrival, onLate);
-    // A client that left while its key was looked up: the event is over, and would be waited for in vain.
+    // A client that left while its key was looked up: the event is over, and would never come.
     if (request.destroyed) onClose();
   });
 }
 
 /**
- * Copies what comes into blocks of its own: the chunks share their memory with whatever else the connection brought, and
- * one copy of the whole at the end would hold everybody else up.
+ * Copies what comes into blocks of its own: the chunks share their memory with other data of the connection, and one
+ * copy of the whole at the end would hold all other requests up.
  */
 function createBlocks(): { add: (chunk: Buffer) => void; blocks: () => Buffer[]; length: () => number } {
   const full: Buffer[] = [];

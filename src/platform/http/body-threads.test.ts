@@ -152,7 +152,7 @@ test('bodies read at once get their own answers', async () => {
 });
 
 test.each(['exit', 'throw', 'fill'])(
-  'a body over which the thread dies (%s) rejects, with those that wait behind it, and the next one is read',
+  'a body over which the thread dies (%s) rejects, with those that wait after it, and the next one is read',
   async (name) => {
     const outcomes = await Promise.allSettled([
       thread.read([bodyOf({ name })], 'letter', false),

@@ -6,12 +6,12 @@ import { overloaded } from './errors.ts';
 import { createValidation, type TextFormat, type Validator } from './validation.ts';
 
 /**
- * Large bodies are parsed and validated in a thread of their own: 30 MB of JSON held everybody else's requests up
- * for 305 ms (p99) on the main thread, and for 13 ms this way. The bytes travel there without being copied. What a
- * small body makes large, such as a template with long values, is made there as well.
+ * Large bodies are parsed and validated in a thread of their own: 30 MB of JSON held all other requests up
+ * for 305 ms (p99) on the main thread, and for 13 ms this way. The bytes travel there without being copied. Tasks
+ * whose output grows large from a small body, such as a template with long values, run there as well.
  */
 export type BodyThread = TaskRunner & {
-  /** Rejects if the thread died over it. */
+  /** Rejects if the thread dies while it works on this. */
   read: (blocks: readonly Buffer[], schemaKey: string, wantsCanonical: boolean) => Promise<BodyReading>;
   stop: () => Promise<void>;
 };
@@ -162,7 +162,7 @@ export function serveBodyThread(
 
   parentPort?.on('message', ({ id, work }: { id: number; work: Work }) => {
     if (work.kind === 'read') {
-      // Whatever this throws ends the thread: it is known what a body is.
+      // An error here ends the thread: what a body is, is known.
       answer(id, read(work));
       return;
     }

@@ -4,8 +4,8 @@ import { networkOf } from '../network.ts';
 import { createShares, type Shares } from '../shares.ts';
 
 /**
- * Each network may have as many connections as are left for the others; what is beyond that is closed. Returns the shares
- * that the connections hold.
+ * Each network may have as many connections as are left for the others; connections beyond that are closed. Returns the
+ * shares that the connections hold.
  */
 export function shareConnections(server: Server, connectionsMax: number): Shares {
   const connections = createShares(connectionsMax);

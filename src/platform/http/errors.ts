@@ -67,14 +67,14 @@ export function toEnvelope(error: PublicError): ErrorEnvelope {
   return { status_code: error.definition.statusCode, name: error.definition.name, message: error.message };
 }
 
-/** One sentence for an id that is unknown, malformed or somebody else's, so that the three cannot be told apart. */
+/** One sentence for an id that is unknown, malformed or another organization's: the three must look the same. */
 export function resourceNotFound(): PublicError {
   return new PublicError(notFound, 'The requested resource does not exist.');
 }
 
 /**
  * For an id in a body that names nothing: which field, what it should have named, and the id as it was given. Ids that
- * are unknown, malformed or somebody else's are told alike.
+ * are unknown, malformed or another organization's get the same sentence.
  */
 export function referenceNotFound(field: string, kind: string, id: string): PublicError {
   return new PublicError(notFound, `${field} is not a ${kind} of this organization: ${showKey(id)}`);

@@ -180,7 +180,7 @@ test('a header is a key of 1 to 256 characters, or refused', () => {
   }
 });
 
-test('a key in the way is told with what to do about it', () => {
+test('the error for a key in the way says what to do about it', () => {
   expect(keyConflict('concurrent')).toMatchObject({
     definition: { statusCode: 503, name: 'concurrent_idempotent_requests' },
     headers: { 'retry-after': '1' },

@@ -4,7 +4,7 @@ import { defineError, PublicError } from './errors.ts';
 
 /**
  * A key makes a request safe to repeat: its response is committed in the same transaction as what it did, and
- * given again to whoever repeats it within 24 hours. While a first request is under way, on any node, an advisory
+ * sent again when the request is repeated within 24 hours. While a first request is under way, on any node, an advisory
  * lock of its transaction is held on the key; it is gone with the process, so that a crash leaves the key free.
  * Only what was carried out is kept: a refused request leaves the key free as well.
  */
@@ -82,7 +82,7 @@ const selectKeys = statement<{
 
 /**
  * Claims each key until the transaction ends, or says what stands in the way. The look-up is a statement of its
- * own behind the lock: one snapshot for both could miss a response that was committed in between.
+ * own after the lock: one snapshot for both could miss a response that was committed in between.
  * Within one process the caller must keep two requests with one key apart, since its lock would let both in.
  */
 export async function claimKeys(

@@ -1,7 +1,8 @@
 /**
  * Reading JSON from strangers. `JSON.parse` is safe in itself; what it lets through is not: a million keys that
- * block everybody else while they are read, strings that PostgreSQL cannot store (NUL, lone surrogates), and keys
- * that reach an object's prototype once somebody merges them. All of that is refused here, once, at the edge.
+ * block all other requests while they are read, strings that PostgreSQL cannot store (NUL, lone surrogates), and keys
+ * that reach an object's prototype once they are merged into another object. All of that is refused here, once, at the
+ * edge.
  */
 
 /** How much structure a body may have. Text of any length is one value. */
@@ -73,7 +74,7 @@ function endOfString(bytes: Buffer, start: number): number {
   return bytes.length;
 }
 
-/** More issues than this help nobody, and the list is sent back to the client. */
+/** More issues than this do not help, and the list is sent back to the client. */
 const issuesMax = 50;
 
 function findUnsafeText(root: unknown): string[] {

@@ -1,5 +1,5 @@
 /**
- * Which methods there are at a path: asked only for requests that no route takes. It matches as the router does
+ * Which methods there are at a path: used only for requests that no route takes. It matches as the router does
  * (find-my-way): percent-encoding is undone, a parameter is one segment, and of several patterns that
  * fit the one with a fixed name before a parameter is meant, read from the left.
  */
@@ -69,7 +69,7 @@ export function describeMethods(method: string, { pattern, methods }: KnownPath)
   return `There is no ${method} ${pattern}; there ${there}.`;
 }
 
-/** For the header `allow` (RFC 9110 §10.2.1): what is asked for by GET can be asked about by HEAD. */
+/** For the header `allow` (RFC 9110 §10.2.1): a path with GET answers HEAD as well. */
 export function listAllowed({ methods }: KnownPath): string {
   return methods.flatMap((method) => (method === 'GET' ? ['GET', 'HEAD'] : [method])).join(', ');
 }

@@ -360,7 +360,7 @@ function errorResponse(
     description: errors.map(({ name, when }) => `\`${name}\`: ${when}`).join('\n\n'),
     headers: headerReferences(
       'x-request-id',
-      // Who is not known has no limit that could be shown.
+      // A caller that is not known has no limit that could be shown.
       ...(statusCode === 401 ? [] : rateHeaders),
       ...(hasRetryAfter ? (['retry-after'] as const) : []),
     ),

@@ -12,7 +12,7 @@ export const baseStyle = readFileSync(path.join(import.meta.dirname, 'page', 'ba
 export type PageFiles = { html: PageResponse; css: PageResponse; script: PageResponse };
 
 /**
- * A page holds nothing from outside by itself: its script fetches that, and puts it in as text. Frames are its own,
+ * A page itself holds no data from outside: its script fetches that, and puts it in as text. Frames are its own,
  * with HTML from elsewhere under the policy of `frameContentPolicy`.
  */
 const pageContentPolicy = [
@@ -57,7 +57,7 @@ const dataContentPolicy = "default-src 'none'; frame-ancestors 'none'; sandbox";
 /**
  * The policy under which HTML that is not the page's own is shown. `sandbox` without exceptions takes from it scripts,
  * forms, pop-ups, automatic redirects and the origin, also where it is opened outside of the page's frame; `default-src
- * 'none'` leaves nothing to be fetched, so that looking at it tells nobody.
+ * 'none'` leaves nothing to be fetched, so that viewing it is not reported to any server.
  */
 export const frameContentPolicy =
   "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'self'; sandbox";
@@ -68,7 +68,7 @@ export const frameContentPolicy =
  */
 export const linkTrap = '<base target="_blank">';
 
-/** A response that nobody may take for something else, or read from another site. */
+/** A response whose type no browser may guess, and that no other site may read. */
 export function respondPart(
   contentType: string,
   body: string | Buffer,

@@ -25,7 +25,7 @@ function count(limiter: RateLimiter, times: number, limit = 10): number {
   return verdicts.filter(({ isWithin }) => isWithin).length;
 }
 
-test('so many as the limit says are let through in a window, and each verdict says what is left', () => {
+test('as many as the limit says are let through in a window, and each verdict says what is left', () => {
   const limiter = createRateLimiter({ database, clock, log: silentLog });
   expect(limiter.count(subject, 'requests', 3, 1)).toEqual({
     isWithin: true,
@@ -43,7 +43,7 @@ test('so many as the limit says are let through in a window, and each verdict sa
   });
 });
 
-test('a new window begins with the minute, for everybody at once', () => {
+test('a new window begins with the minute, for all at once', () => {
   const limiter = createRateLimiter({ database, clock, log: silentLog });
   expect(count(limiter, 20)).toBe(10);
   clock.advance(39_999);
@@ -107,7 +107,7 @@ test('no request waits for the database, and none is refused for want of it', as
   await away.close();
 });
 
-test('what was counted while the database was away is told to the others once it is back', async () => {
+test('what was counted while the database was away reaches the other nodes once it is back', async () => {
   let isAway = true;
   const flaky: Database = {
     ...database,

@@ -63,7 +63,7 @@ export function createRateLimiter(tools: { database: Database; clock: Clock; log
     }
   };
 
-  /** For the next exchange; in a window that is over nobody is interested any more. */
+  /** For the next exchange; a window that is over no longer matters. */
   const takeBack = (unsent: readonly { counter: Counter; amount: number }[]) => {
     const currentMs = windowStartAt(clock.nowMs());
     for (const { counter, amount } of unsent) {
@@ -157,7 +157,7 @@ const deleteOld = unpreparedStatement(
    returning true as is_deleted`,
 );
 
-/** Windows that nobody will ask for again. */
+/** Windows that will not be asked for again. */
 export async function deleteOldRateWindows(
   connection: Connection,
   before: Date,

@@ -10,7 +10,7 @@ export type RouteRequest<Params, Query, Body> = {
   params: Params;
   query: Query;
   body: Body;
-  /** What the route's preparation made of a large body, whose `body` is then null; else null. */
+  /** What the route's preparation made of a large body (`body` is then null); else null. */
   prepared: unknown;
   /** Set where the route is idempotent and the client sent a key. */
   idempotencyKey: ScopedKey | null;
@@ -27,7 +27,7 @@ export type Route = {
   method: 'GET' | 'POST' | 'PATCH' | 'DELETE';
   /** Below `/v1`, with `:id` for parameters. */
   path: string;
-  /** What generated clients call it, and where the documentation has it: a verb and its object, `listContacts`. */
+  /** Its name in generated clients and in the documentation: a verb and its object, `listContacts`. */
   operationId: string;
   scope: string;
   tag: string;
@@ -42,8 +42,8 @@ export type Route = {
   isBodyOptional: boolean;
   isIdempotent: boolean;
   /**
-   * Pages and workers of sites of any origin may call it (CORS). Only for what is opened with a device's own secret: an API
-   * key has no place in a page.
+   * Pages and workers of sites of any origin may call it (CORS). Only for what is opened with a device's own secret: an
+   * API key has no place in a page.
    */
   isForBrowsers: boolean;
   success: {
@@ -57,7 +57,7 @@ export type Route = {
   handle: (request: RouteRequest<unknown, unknown, unknown>) => Promise<RouteResponse>;
 };
 
-/** Of a POST that needs none: no body, or an object without fields. Both are the same request. */
+/** Of a POST that needs no fields: no body, or an object without fields. Both are the same request. */
 export const emptyBody = Type.Object({}, { additionalProperties: false });
 
 /** Bodies are small unless a route says otherwise. */
@@ -111,14 +111,14 @@ export function routeKey(route: Pick<Route, 'method' | 'path'>): string {
 
 /** A page outside of the API: no key, no version, its own rules of access. */
 export type WebPage = {
-  /** What is asked for by GET can be asked about by HEAD. */
+  /** Every path with GET answers HEAD as well. */
   method?: 'GET' | 'POST' | 'DELETE';
   path: string;
-  /** Of a form that is posted; 4 kB where nothing is said. */
+  /** The largest form that may be posted; 4 kB if not given. */
   formBytesMax?: number;
-  /** Set where what is posted is no form: `body` has it then, at most so many bytes. */
+  /** Set where the page takes a body that is no form, of at most so many bytes: it is in `body` then. */
   rawBytesMax?: number;
-  /** A page of ours asks for it every other second: what succeeds is logged with `debug`, or it would be all of the log. */
+  /** A page of ours requests it every other second: success is logged with `debug`, or it would fill the log. */
   isPolled?: boolean;
   handle: (request: PageRequest) => Promise<PageResponse>;
 };
@@ -142,13 +142,13 @@ export type PageRequest = {
   localPort: number;
   /** `1.0` or `1.1`. */
   httpVersion: string;
-  /** The `Host` header, which the client is free to invent. */
+  /** The `Host` header, which the client can set to anything. */
   host: string;
-  /** The same goes for what it calls itself. */
+  /** What the client calls itself, which can be anything as well. */
   userAgent: string;
-  /** What a browser says when it asks before anybody wants to see it: `prefetch`. Empty otherwise. */
+  /** What a browser says when it loads a page in advance: `prefetch`. Empty otherwise. */
   purpose: string;
-  /** A header says that a proxy passed the request on; that there is none does not say the opposite. */
+  /** Whether a header shows that a proxy passed the request on. Without one there may still be a proxy. */
   isForwarded: boolean;
 };
 

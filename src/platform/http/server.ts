@@ -55,9 +55,9 @@ import { isUnstorable, type Validation, type Validator } from './validation.ts';
  *
  * A request holds a place only while it makes progress. While its body arrives it holds one of the places for that, and
  * must keep coming (arrival.ts); it is worked on in a place of another kind. Of both, and of the bytes of large bodies,
- * an organization has a share (shares.ts), so that nobody can take all of them: a thousand requests that send `{` and
- * nothing more used to silence everybody for two minutes. So has a network (network.ts) of the connections, whose headers
- * must be there in `headersTimeoutMs`, and of the places for bodies of pages, which have no key.
+ * an organization has a share (shares.ts), so that none can take all of them: a thousand requests that sent `{` and
+ * nothing more used to block all others for two minutes. So has a network (network.ts) of the connections, whose
+ * headers must be there in `headersTimeoutMs`, and of the places for bodies of pages, which have no key.
  */
 
 export type Admission = { rate: RateVerdict | null; result: Caller | PublicError };
@@ -74,7 +74,7 @@ export type HttpServerOptions = {
   pages: readonly WebPage[];
   validation: Validation;
   bodyThread: Pick<BodyThread, 'read'>;
-  /** Who is asking, whether they ask too often, and whether they may: anybody with a key where no scope is asked for. */
+  /** Who is asking, whether they ask too often, and whether they may: any key will do where no scope is required. */
   admit: (request: { authorization: string; address: string; scope: string | null }) => Promise<Admission>;
   /** Whether an answer to an earlier request is kept under this key. */
   isKeyUsed: (key: Omit<ScopedKey, 'fingerprint'>) => Promise<boolean>;
@@ -85,8 +85,8 @@ export type HttpServerOptions = {
 
 export type HttpLimits = {
   /**
-   * Beyond them 503; an organization alone can have half of them. More would only wait for the database, and be answered
-   * too late.
+   * Beyond them 503; an organization alone can have half of them. More would only wait for the database, and be
+   * answered too late.
    */
   requestsMax: number;
   /** Bodies that are arriving, those of pages counted for themselves. More is memory: up to 64 kB each. */
@@ -96,7 +96,7 @@ export type HttpLimits = {
   connectionsMax: number;
   headersTimeoutMs: number;
   arrival: ArrivalLimits;
-  /** How long a stopping server goes on answering, closing each connection behind its answer. */
+  /** How long a stopping server goes on answering, closing each connection after its response. */
   drainMs: number;
 };
 
@@ -147,7 +147,7 @@ export async function startHttpServer(options: HttpServerOptions): Promise<HttpS
     forceCloseConnections: 'idle',
     return503OnClosing: false,
     bodyLimit: Number.MAX_SAFE_INTEGER, // Bodies are collected, and limited, in body-reader.ts.
-    // Longer than any request line: what is too long for an id is refused behind the key, like any other non-id.
+    // Longer than any request line: what is too long for an id is refused after the key, like any other non-id.
     routerOptions: { maxParamLength: 65_536 },
     clientErrorHandler: answerUnparsable,
     frameworkErrors: (cause, request, reply) => {
@@ -163,7 +163,7 @@ export async function startHttpServer(options: HttpServerOptions): Promise<HttpS
     },
   });
   app.server.maxConnections = limits.connectionsMax;
-  // Expectations that nobody knows may be ignored (RFC 9110 §10.1.1); Node.js would refuse them without an envelope.
+  // Unknown expectations may be ignored (RFC 9110 §10.1.1); Node.js would refuse them without an envelope.
   app.server.on('checkExpectation', (request, response) => {
     app.server.emit('request', request, response);
   });
@@ -249,7 +249,7 @@ function addPreflight(app: FastifyInstance, { method, path }: Route): void {
 /** What every path of the API begins with. */
 const apiPrefix = '/v1';
 
-/** `admissions` are requests of which it is not known yet whose they are. */
+/** `admissions` are requests whose organization is not known yet. */
 type ServerState = { admissions: number; isStopping: boolean };
 
 declare module 'fastify' {
@@ -298,15 +298,15 @@ function addLifecycle(
     if (isHostless) throw new PublicError(badRequest, 'The request has no Host header.');
   });
   app.addHook('onSend', (_request, reply, payload, done) => {
-    // Also behind what was begun earlier: a connection that is kept alive would keep the server from ending.
+    // Also after requests that began earlier: a connection that is kept alive would keep the server from ending.
     if (state.isStopping) reply.header('connection', 'close');
     done(null, payload);
   });
 }
 
 /**
- * What a client still sends when it has its answer is read and thrown away, so that it gets to see the answer, as long
- * as it keeps coming.
+ * What a client still sends after its response is read and thrown away as long as it keeps coming, so that the client
+ * gets to read the response.
  */
 function limitLeftovers(
   { raw }: FastifyRequest,
@@ -347,8 +347,8 @@ function logRequest(request: FastifyRequest, reply: FastifyReply, options: HttpS
 type AdmissionTools = { options: HttpServerOptions; limits: HttpLimits; state: ServerState };
 
 /**
- * A request that reaches no route counts for the organization that it comes from as any other does, and tells what is
- * left of the limit. Without a key that is right it is refused for what it lacks besides: there is no organization then.
+ * A request that reaches no route counts for its organization as any other does, and its response says what is left of
+ * the limit. Without a valid key there is no organization, and it is refused as any unknown path is.
  */
 async function admitIfApi(
   request: FastifyRequest,
@@ -405,7 +405,7 @@ function readAuthorization(request: IncomingMessage): string {
   return match?.[1] ?? '';
 }
 
-/** Bodies are collected by `runRoute`, which knows the route's limits; here is only told what may be one. */
+/** Bodies are collected by `runRoute`, which knows the route's limits; this only says which types are accepted. */
 function addBodyParsers(app: FastifyInstance): void {
   app.removeAllContentTypeParsers();
   app.addContentTypeParser('application/json', (_request, _payload, done) => {
@@ -456,7 +456,7 @@ async function runRoute(
   const { caller } = request;
   if (caller === null) throw new Error('a route was reached without admission');
   if (checks.params !== null && checks.params(request.params).length > 0) {
-    // `GET /email/send`: the router takes the name of another path for an id.
+    // `GET /email/send`: the router takes a fixed name of another path for an id.
     const path = tools.knownPaths.find(request.url);
     throw path === null || path.pattern === `${apiPrefix}${route.path}`
       ? resourceNotFound()
@@ -563,8 +563,8 @@ async function readRouteBody(
 }
 
 /**
- * Of a request that may have no fields, one with fields is by that alone another than the one that its key was used
- * with. Other routes see that their fields are right before they look at the key.
+ * For a route without fields: a request with fields differs for that alone from the one that its key was used with.
+ * Other routes validate their fields before they look at the key.
  */
 async function refuseBody(
   tools: RouteTools,
@@ -796,7 +796,7 @@ function textsOnly(query: Readonly<Record<string, unknown>>): Record<string, str
   );
 }
 
-/** Whoever asks whether to send requests here has others to send them to. */
+/** A load balancer that asks whether to send requests here has other nodes to send them to. */
 const readinessMaxMs = 2_000;
 
 function repeatedOf(query: Readonly<Record<string, unknown>>): string[] {

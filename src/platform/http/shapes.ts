@@ -53,7 +53,7 @@ function toPascalCase(name: string): string {
     .join('');
 }
 
-/** What an operation answers that made something, and shows it nowhere but under its id. */
+/** The response of an operation that created something and returns only its id. */
 export const referenceOf = (title: string) => Type.Object({ id: Type.String({ format: 'uuid' }) }, { title });
 
 /** What a placeholder or a property may stand for. */
@@ -62,7 +62,7 @@ export const scalar = Type.Unsafe<string | number | boolean>({ type: ['string', 
 /** A text of an answer, or null. */
 export const textOrNull = Type.Union([Type.String(), Type.Null()]);
 
-/** A field of a request that may be left out, or null: said in one type, so that what is wrong with it is said once. */
+/** A field of a request that may be left out, or null: one type, so that what is wrong with it is reported once. */
 export const optional = <Value>(type: string, options: Record<string, unknown>) =>
   Type.Optional(Type.Unsafe<Value | null>({ type: [type, 'null'], ...options }));
 

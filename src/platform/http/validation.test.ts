@@ -119,7 +119,7 @@ test('characters are counted as people count them, so that an emoji is one', () 
   expect(check(schema, { field: '😀😀😀' })).toEqual(['field must be at most 2 characters']);
 });
 
-test('a name that is not allowed is told, with the field that it stands in', () => {
+test('a name that is not allowed is reported, with the field that it stands in', () => {
   const schema = field(
     Type.Record(Type.String({ pattern: '^[a-z]+$' }), Type.String(), { additionalProperties: false }),
   );
@@ -214,7 +214,7 @@ test.each(['A', 'AAAAA', '=', 'AA=', 'AAA==', 'A===', 'AA=A', 'data:;base64,AAAA
   },
 );
 
-test('values that PostgreSQL could not store are told from others', () => {
+test('values that PostgreSQL could not store are distinguished from others', () => {
   expect(['a\0', '\ud800', 'fine', '', 5, null, undefined].map(isUnstorable)).toEqual([
     true,
     true,

@@ -23,7 +23,7 @@ const ownFormats: Record<string, TextFormat> = {
   },
   'single-line': { test: (text) => !/[\r\n]/.test(text), mustBe: 'a single line' },
   'filled-line': {
-    // That it must not be empty is said by `minLength`, and once is enough.
+    // `minLength` reports an empty text already.
     test: (text) => !/[\r\n]/.test(text) && (text === '' || text.trim() !== ''),
     mustBe: 'a single line that is not blank',
   },
@@ -43,7 +43,7 @@ export function createValidation(formats: Readonly<Record<string, TextFormat>>):
   const ajv = new Ajv({
     // Clients want to see all that is wrong at once. The structure of a body is bounded before it gets here.
     allErrors: true,
-    // An unknown field is told with the one that was meant, which the schema around it knows.
+    // An unknown field is reported with the one that was probably meant, which the schema around it knows.
     verbose: true,
     coerceTypes: false,
     removeAdditional: false,
@@ -53,7 +53,7 @@ export function createValidation(formats: Readonly<Record<string, TextFormat>>):
     allowUnionTypes: true,
     formats: Object.fromEntries(Object.entries(allFormats).map(([name, { test }]) => [name, test])),
   });
-  // Ajv takes it for a mere remark.
+  // Ajv takes it for an annotation.
   ajv.removeKeyword('contentEncoding');
   ajv.addKeyword(base64Keyword);
 
@@ -97,14 +97,14 @@ function decodeBase64(text: string): Uint8Array | null {
   const padding = compact.endsWith('==') ? 2 : compact.endsWith('=') ? 1 : 0;
   const digits = compact.length - padding;
   if (digits % 4 === 1 || (padding > 0 && compact.length % 4 !== 0)) return null;
-  // Node.js also reads the alphabet for URLs, and skips what is of neither, so that the length gives it away.
+  // Node.js also reads the alphabet for URLs, and skips characters of neither; the length shows that.
   if (compact.includes('-') || compact.includes('_')) return null;
   const bytes = Buffer.from(compact, 'base64');
   return bytes.length === Math.floor((digits * 3) / 4) ? new Uint8Array(bytes) : null;
 }
 
 const issuesMax = 50;
-/** Names that differ only where they are cut off or made readable are one issue; nobody looks through all of them. */
+/** Names that differ only where they are cut off or made readable are one issue. */
 const errorsLookedAtMax = 1_000;
 
 function describeErrors(
@@ -161,7 +161,7 @@ function describeError(error: ErrorObject, formats: Readonly<Record<string, Text
       return `${field} must match ${String(params.pattern)}`;
     case 'propertyNames':
       return `${member(params.propertyName)} is not an allowed name`;
-    // What stands inside of `propertyNames` and `anyOf` is reported by the error of the whole.
+    // What is inside of `propertyNames` and `anyOf` is reported by the error of the whole.
     case 'anyOf':
       return `${field} must be of one of the allowed types`;
     default:

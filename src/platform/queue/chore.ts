@@ -9,23 +9,23 @@ export type ChoreTools = { database: Database; clock: Clock; log: Log };
 export type Chore = {
   /** Names it in the log. */
   name: string;
-  /** Whoever makes work for it notifies of this. */
+  /** Notified by everything that makes work for it. */
   topic: WakeTopic;
-  /** Does a bounded piece of work, and says when there is more; null where only a notification would tell. */
+  /** Does a bounded piece of work, and says when there is more; null where only a notification will say so. */
   work: (signal: AbortSignal) => Promise<'at once' | Date | null>;
 };
 
 export type RunningChore = {
-  /** Has it look for work, should it be asleep. */
+  /** Makes it look for work if it is asleep. */
   wake: () => void;
   stop: () => Promise<void>;
 };
 
-/** Should a notification be lost. */
+/** In case a notification is lost. */
 const idleMs = 60_000;
 const pauseAfterFailureMs = 5_000;
 
-/** Does a chore again and again until it is stopped, sleeping until there is more or somebody notifies. */
+/** Does a chore again and again until it is stopped, sleeping until there is more or a notification comes. */
 export function startChore(tools: ChoreTools, chore: Chore): RunningChore {
   const stopping = new AbortController();
   const wakeup = createWakeup(tools.clock);
@@ -38,7 +38,7 @@ export function startChore(tools: ChoreTools, chore: Chore): RunningChore {
       } catch (cause) {
         if (stopping.signal.aborted) break;
         tools.log.warn({ err: cause, chore: chore.name }, 'a chore was interrupted');
-        // Not a wait for the wakeup: whoever makes work would have what always fails tried again at once.
+        // Not a wait for the wakeup: each notification of new work would have what always fails tried again at once.
         await sleep(tools.clock, pauseAfterFailureMs, stopping.signal).catch(ignore);
       }
     }
@@ -53,7 +53,7 @@ export function startChore(tools: ChoreTools, chore: Chore): RunningChore {
   };
 }
 
-/** What is due and was not done is another node's at this moment, or cannot be done now: asking at once would spin. */
+/** What is due and was not done is in work on another node, or cannot be done now: looking again at once would spin. */
 const overduePauseMs = 100;
 
 /** Timers may ring a little early, when nothing would be due yet. */

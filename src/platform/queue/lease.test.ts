@@ -67,7 +67,7 @@ afterEach(async () => {
     await lease.release();
     await database.close();
   }
-  // No connection may be left, and no row: whoever released its lease has cleaned up after itself.
+  // No connection may be left, and no row: a worker that released its lease has cleaned up after itself.
   for (let left = await countConnections(); left > 0;) left = await countConnections();
   expect(await listEpochs()).toEqual([]);
 });
@@ -162,7 +162,7 @@ test('a guardian that loses only its guarding connections keeps its lease, and a
   await whenRecovered(guardian.lease.epoch);
 });
 
-test('who has ended leaves no connection behind, although the locks that it waited for are still held', async () => {
+test('a worker that has ended leaves no connection open, although the locks that it waited for are still held', async () => {
   const [guardian, worker, third] = [await startGuardian(), await startNode(), await startNode()];
   await whenGuarded([worker.lease.epoch, third.lease.epoch]);
   // A lease each, a place each in the queue of guardians, and the guardian's watch over the other two.
@@ -183,7 +183,7 @@ test('a worker is known once its lock is held, and not before: a guardian would 
   await startGuardian();
   const { rows } = await observer.query<{ last: string }>("select nextval('worker_epochs') as last");
   const epoch = Number(rows[0]!.last) + 1;
-  // Whoever holds its lock keeps it between its two steps.
+  // Another holder of its lock keeps it between its two steps.
   const inTheWay = new pg.Client(clientConfigOf(address));
   await inTheWay.connect();
   await inTheWay.query('select pg_advisory_lock($1, $2)', [workerLockClass, epoch]);

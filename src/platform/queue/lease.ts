@@ -9,13 +9,13 @@ import { type Database, DatabaseUnavailableError, unpreparedStatement } from '..
  * frees it within milliseconds of a `kill -9`, and not while the worker is merely slow.
  *
  * - **Living.** The lock is held. What the worker claims carries its epoch.
- * - **Lost.** The connection ended: whoever gets the lock may give the worker's claims to others. The worker is
- *   dead to itself: `signal` aborts, and whoever uses the lease begins nothing more and takes a new one.
+ * - **Lost.** The connection ended: the guardian, which gets the lock, may give the worker's claims to others. The
+ *   worker counts itself as dead: `signal` aborts, and its user begins nothing more under it and takes a new lease.
  * - **Guarding.** Each worker also asks for the one lock of the guardian; all but one wait for it, and so know at
  *   once when the guardian dies. The guardian waits for the lock of every other worker, a connection each, so that
- *   a death wakes it and nobody has to ask again and again. It recovers the dead worker's claims and removes its
- *   row. A worker that joins says so by a notification. What only others can recover, as an older release beside a newer
- *   one cannot, makes it guardian no more: the next in line tries.
+ *   a death wakes it and no worker has to poll. It recovers the dead worker's claims and removes its
+ *   row. A worker that joins says so by a notification. What only others can recover, as an older release beside a
+ *   newer one cannot, makes it guardian no more: the next in line tries.
  *
  * It does not promise that a lost worker has stopped: its statements must find no claim of theirs, and must make
  * none (`unburiedWorker`).
@@ -54,8 +54,8 @@ const joinChannel = 'postillion_workers';
 /**
  * SQL that finds the worker of an epoch unless it was buried, and puts its burial off until the transaction ends.
  * What claims has to look for it: a statement may outlive the process that sent it, and what it claimed after the
- * burial nobody would ever recover. So has what announces a hand-off: the burial must not take for untouched what
- * is being announced. `epoch` is the statement's parameter, `$1` for instance.
+ * burial would never be recovered. The same goes for a statement that announces a hand-off: the burial must not take
+ * for untouched what is being announced. `epoch` is the statement's parameter, `$1` for instance.
  */
 export function unburiedWorker(epoch: string): string {
   return `select from workers where epoch = ${epoch} for share`;
@@ -88,7 +88,7 @@ export async function takeLease(options: LeaseOptions): Promise<Lease> {
         lost.abort(new Error('the worker lease was given back'));
         await guarding;
         try {
-          // The row stays if this fails, so that whoever guards finds the claims and returns them.
+          // The row stays if this fails, so that the guardian finds the claims and returns them.
           await options.recover(epoch);
           await database.rowsAlone(holder, unpreparedStatement('delete from workers where epoch = $1'), [
             epoch,
@@ -273,7 +273,7 @@ async function bury(
 
 /**
  * A backend that waits for a lock does not notice that its client is gone: each worker that ended would leave its
- * waiting connections behind, for as long as the guardian lives.
+ * waiting connections open for as long as the guardian lives.
  */
 const lookAfterClient = unpreparedStatement(
   "select set_config('client_connection_check_interval', '1000', false)",

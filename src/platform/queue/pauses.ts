@@ -3,7 +3,7 @@ import type { Clock } from '../clock.ts';
 /** What is left alone for a while, by this process: campaigns, for instance. */
 export type Pauses = {
   add: (id: string, forMs: number) => void;
-  /** 0 for one that is not left alone. */
+  /** 0 for one that is not paused. */
   remainingMs: (id: string) => number;
   list: () => string[];
 };
@@ -31,7 +31,7 @@ export function createPauses(clock: Clock): Pauses {
 
 /** Less would try what always fails too often; more would keep what failed once for longer. */
 const failurePauseMinMs = 60_000;
-/** Less would have much that always fails fill the log; more keeps it for longer once its cause is gone. */
+/** Less would let what always fails fill the log; more delays it for longer once its cause is gone. */
 const failurePauseMaxMs = 60 * 60_000;
 
 /**

@@ -136,14 +136,14 @@ test('a listener that finds no database tries again, and stops when it is told t
   await away.close();
 });
 
-test('a listener that stopped leaves no connection behind', async () => {
+test('a listener that stopped leaves no connection open', async () => {
   const listener = startListener('domains');
   await listener.whenWoken(1);
   await listener.stop();
   for (let left = await countListeners(); left > 0;) left = await countListeners();
 });
 
-test('a notification that cannot be sent disturbs nobody', async () => {
+test('a notification that cannot be sent is no error for its caller', async () => {
   const away = openDatabase({ address: { url: 'postgres://127.0.0.1:1/nowhere' }, connectionsMax: 1 });
   const clock = createManualClock();
   const warned = new Promise<unknown>((resolve) => {

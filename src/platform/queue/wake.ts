@@ -2,7 +2,7 @@ import { type Clock, sleep } from '../clock.ts';
 import type { Log } from '../log.ts';
 import { type Connection, type Database, statement, unpreparedStatement } from '../postgres/database.ts';
 
-/** The kinds of work that somebody waits for. */
+/** The kinds of work that processes wait for. */
 export const wakeTopics = [
   'campaigns',
   'clearing',
@@ -24,11 +24,11 @@ export function notificationChannelOf(topic: WakeTopic): string {
 
 const notify = statement('wake_notify', "select pg_notify($1, '')");
 
-/** More notifications than this would only wake who is awake; each of them takes a lock on the whole cluster. */
+/** More notifications would only wake listeners that are awake; each of them takes a lock on the whole cluster. */
 const notifyIntervalMs = 20;
 
 /**
- * Returns a function that wakes whoever waits for the topic, on any node. Called often, it notifies at once and
+ * Returns a function that wakes all that wait for the topic, on any node. Called often, it notifies at once and
  * then at most once an interval, the last call never being lost. A notification that fails is not repeated:
  * listeners look by themselves now and then.
  */
@@ -56,7 +56,7 @@ export function createWaker(
   return wake;
 }
 
-/** Wakes whoever waits for the topic, once; in a transaction, when that is committed. */
+/** Wakes all that wait for the topic, once; in a transaction, when that is committed. */
 export async function wakeOnce(connection: Connection, topic: WakeTopic): Promise<void> {
   await connection.rows(notify, [notificationChannelOf(topic)]);
 }
@@ -109,5 +109,5 @@ async function listenOnce(
 }
 
 function ignore(): void {
-  // Whoever stops listening is not interested in how it ended.
+  // A listener that was stopped has no use for the error.
 }

@@ -80,7 +80,7 @@ export const http: readonly Mutant[] = [
     from: '    if (request.destroyed) onClose();',
     to: '',
     tests: ['src/platform/http/body-reader.test.ts'],
-    named: 'a client that left before its body was asked for leaves nobody waiting',
+    named: 'a body whose client left before it was read is not waited for',
     harm: 'a client that leaves before its body is read keeps its place for ever',
   },
   {
@@ -96,7 +96,7 @@ export const http: readonly Mutant[] = [
     from: '      takeBack(sent);\n      throw cause;',
     to: '      throw cause;',
     tests: ['src/platform/http/rate-limit.test.ts'],
-    named: 'what was counted while the database was away is told to the others once it is back',
+    named: 'what was counted while the database was away reaches the other nodes once it is back',
     harm: 'requests are not counted while the database is away',
   },
   {

@@ -31,9 +31,9 @@ export type SandboxSmsTools = {
 };
 
 /**
- * The numbers that choose their outcome, and that `docs/sms-simulator.md` lists. They are nobody's: in the area code
- * 500, no carrier is given 555. Where Twilio's test credentials give a number of this range a meaning, it means the
- * same here.
+ * The numbers that choose their outcome, and that `docs/sms-simulator.md` lists. They belong to no subscriber: in the
+ * area code 500, no carrier is given 555. Where Twilio's test credentials give a number of this range a meaning, it
+ * means the same here.
  */
 export const simulatorNumbers: ReadonlyMap<string, SimulatedTextOutcome> = new Map([
   ['+15005550001', 'unknown_subscriber'],
@@ -49,17 +49,17 @@ export const simulatorNumbers: ReadonlyMap<string, SimulatedTextOutcome> = new M
 /** Long enough to see that a text is on its way, short enough to wait for. */
 const receiptDelayMs = 5_000;
 
-/** Receipts that wait at once. Beyond it they do not come late but at once: more would only fill the memory. */
+/** Receipts that wait at once. Beyond it they come at once: more would only fill the memory. */
 const receiptsWaitingMax = 10_000;
 
-/** How often a receipt is told that nobody could store. Fewer would lose it to a restart of the database. */
+/** How often a receipt that could not be stored is given again. Fewer would lose it to a restart of the database. */
 const receiptAttemptsMax = 100;
 
 /** More would only fill the database's connections. */
 const handOffsMax = 64;
 
 /**
- * Delivers into a built-in inbox, and nowhere else. The simulator's numbers choose the outcome; everybody else is
+ * Delivers into a built-in inbox, and nowhere else. The simulator's numbers choose the outcome; every other number is
  * delivered to. Receipts are given before the hand-off returns, so that no crash can lose them, except for the two
  * numbers whose point is that they come later: these are lost with the process, as a real provider's would not be.
  */
@@ -104,7 +104,7 @@ export function createSandboxSmsProvider(tools: SandboxSmsTools): SmsProvider {
   };
 }
 
-/** Tells receipts, and tells those again that nobody could store. */
+/** Gives receipts, and gives those again that could not be stored. */
 function createReceipts({ clock, report }: SandboxSmsTools) {
   const waiting = new Set<() => void>();
   let isDropped = false;

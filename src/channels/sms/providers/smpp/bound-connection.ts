@@ -3,10 +3,10 @@ import { createPace } from './pace.ts';
 import type { Pace } from './pace.ts';
 import type { SmppWire } from './wire.ts';
 
-/** What is under way on a connection that is about to end has so long to get its answers. */
+/** How long texts under way on a connection that is about to end may wait for their answers. */
 export const drainTimeoutMs = 5_000;
 
-/** A bound connection, and who has a place in its window. */
+/** A bound connection, and the places in its window. */
 export type BoundConnection = {
   wire: SmppWire;
   pace: Pace;

@@ -6,16 +6,16 @@ import { isAcknowledgement, isReceipt, readReceipt } from './receipts.ts';
 import type { ReceiptTools } from './receipts.ts';
 import { statuses } from './statuses.ts';
 
-/** What the message centre delivers to us, which it forgets as soon as we say that we have it. */
+/** Receipts and texts that the message centre delivers to us. It forgets each as soon as we acknowledge it. */
 
 export type Deliveries = {
-  /** Resolves with the command_status to answer, once what it tells is stored or could not be. */
+  /** Resolves with the command_status to answer, once its content is stored or could not be. */
   take: (message: ShortMessage) => Promise<number>;
   /** Resolves when nothing is being stored any more. */
   whenIdle: () => Promise<void>;
 };
 
-/** Providers have a window as we do. More than this is asked for again later, so that it is theirs to keep. */
+/** Providers have a window as we do. Beyond this they are asked to deliver again later. */
 const underWayMax = 1_000;
 
 export function createDeliveries(tools: ReceiptTools & { log: Log; intake: SmsIntake }): Deliveries {

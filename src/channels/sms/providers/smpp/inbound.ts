@@ -5,10 +5,11 @@ import type { ShortMessage } from './pdu.ts';
 import { cleanText, readNumber, readSenderName } from './strangers.ts';
 
 /**
- * Texts that somebody sent to one of our senders. A long one comes in parts, each with a header that numbers it (TS
- * 23.040 §9.2.3.24.1 and .8). They are held, unanswered, until all are there, so that what we lose the message centre
- * still has; and for a few seconds only, since one that waits for each answer before it sends the next part never
- * sends it. What is not whole by then is given part by part, as is what comes when too many are held already.
+ * Texts that were sent to one of our senders. A long one comes in parts, each with a header that numbers it (TS
+ * 23.040 §9.2.3.24.1 and .8). They are held, unanswered, until all are there, so that the message centre still has what
+ * we lose; and for a few seconds only, since a message centre that waits for each answer before it sends the next part
+ * would never send it. A text that is not whole by then is stored part by part, as are texts that come when too many
+ * parts are held already.
  */
 
 type Take = (inbound: InboundSms) => Promise<void>;
@@ -41,7 +42,7 @@ export class InboundTexts {
   #groups = new Map<string, Group>();
   #partsHeld = 0;
 
-  /** `country` is whose national numbers come without its code, if they do. */
+  /** `country` is the dialling code of the country whose national numbers come without it, if any. */
   constructor(clock: Clock, country: string | null, take: Take) {
     this.#clock = clock;
     this.#country = country;
@@ -59,7 +60,7 @@ export class InboundTexts {
     const key = `${source.address} ${destination.address} ${reference} ${count}`;
     const group = this.#groups.get(key) ?? this.#open(key);
     const part = createPart(message, octets);
-    // Told again, on another connection perhaps: both are answered alike.
+    // Delivered again, on another connection perhaps: both are answered alike.
     const earlier = group.parts.get(number);
     if (earlier === undefined) this.#partsHeld += 1;
     else earlier.settle(part.stored);

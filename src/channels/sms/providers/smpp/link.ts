@@ -13,7 +13,7 @@ import type { FarRequest, SmppWire } from './wire.ts';
 
 /**
  * Keeps one connection to the message centre up, whether anything is sent or not: receipts and inbound texts come
- * when they like. It is bound in one role, and stays in it.
+ * at any time. It is bound in one role, and stays in it.
  *
  * A link is `opening` at first, and for a moment after a connection that had worked was lost; `bound` while it can
  * carry what its role lets it; `failing` from an attempt that did not succeed until one that does; `closed` for good.
@@ -21,7 +21,7 @@ import type { FarRequest, SmppWire } from './wire.ts';
  * each time twice as long and with jitter, so that a provider that comes back is not met by all of its customers at
  * once.
  *
- * A bound connection on which nothing is heard for a while is asked whether it lives (enquire_link, §4.11), since a
+ * A bound connection on which nothing is heard for a while is checked (enquire_link, §4.11), since a
  * connection that a firewall has forgotten looks like one on which nothing happens. When the far side unbinds, no
  * further text begins, and it is answered as soon as those under way have their answers.
  */
@@ -53,7 +53,7 @@ const connectTimeoutMs = 10_000;
 const bindTimeoutMs = 10_000;
 const unbindTimeoutMs = 5_000;
 
-/** A minute of silence is where the first firewalls forget a connection. */
+/** After a minute of silence the first firewalls forget a connection. */
 const idleMs = 30_000;
 const enquireTimeoutMs = 10_000;
 

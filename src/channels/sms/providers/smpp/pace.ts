@@ -3,8 +3,8 @@ import type { Clock } from '../../../../platform/clock.ts';
 /**
  * How many texts may wait for their answer at once on one connection: its window, and less for a while after the
  * provider has said that it gets too many. Each such answer halves what is allowed and stops everything for a pause,
- * longer from time to time. As many acceptances as are allowed at once allow one more, up to the window, and the first
- * takes the length of the pause back.
+ * longer each time. As many acceptances as are allowed at once allow one more, up to the window, and the first
+ * resets the length of the pause.
  */
 export type Pace = {
   /** How many may be under way now; zero during a pause. */
@@ -15,7 +15,7 @@ export type Pace = {
   noteThrottled: () => void;
 };
 
-/** Shorter and a provider that counts by the second refuses the same again; longer and a blip costs throughput. */
+/** Shorter: a provider that counts by the second refuses again. Longer: a short disturbance costs throughput. */
 const firstPauseMs = 250;
 const longestPauseMs = 4_000;
 

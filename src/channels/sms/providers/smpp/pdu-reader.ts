@@ -1,19 +1,19 @@
 import { headerBytes, readPdu } from './pdu.ts';
 import type { Pdu } from './pdu.ts';
 
-/** §5.3.2.32: a message_payload may have 64 kB. More than this is no PDU, and would be memory for a stranger to fill. */
+/** §5.3.2.32: a message_payload may have 64 kB. More than this is no PDU, and would let a peer fill our memory. */
 export const pduBytesMax = 65_536;
 
 /** Cuts the octets of a connection into PDUs, however they were cut on their way. */
 export class PduReader {
   #chunks: Buffer[] = [];
   #bufferedBytes = 0;
-  /** Nothing can be cut before so much is there. */
+  /** Nothing can be cut before this many octets are there. */
   #neededBytes = headerBytes;
 
   /**
    * Hands over every PDU that is whole by now. Returns null, or why this is not SMPP; nothing can be read after that,
-   * since nobody knows where the next PDU begins.
+   * since it is not known where the next PDU begins.
    */
   read(chunk: Buffer, onPdu: (pdu: Pdu) => void): string | null {
     this.#chunks.push(chunk);

@@ -3,8 +3,8 @@
  * unbind, their responses, and generic_nack; of the optional parameters those of receipts and of messages too long
  * for their own field.
  *
- * What is written is cut to nothing and checked by nobody: fields must fit (`submission.ts` and `url.ts` see to it).
- * What is read comes from a stranger: nothing throws, a body that cannot be read is a `malformed` one, and optional
+ * What is written is neither cut nor checked here: fields must fit (`submission.ts` and `url.ts` see to it).
+ * What is read is not trusted: nothing throws, a body that cannot be read is a `malformed` one, and optional
  * parameters that we do not know are passed over. Section numbers are those of the specification, issue 1.2.
  */
 
@@ -95,7 +95,7 @@ const interfaceVersion = 0x34;
 /** Longest strings that are read, their NUL not counted. Providers are not strict about §4: identifiers run to 64. */
 const readBytesMax = { serviceType: 32, address: 64, time: 32, identifier: 255 };
 
-/** What can be asked or told, as its octets. Throws a RangeError if a field does not fit, which is a mistake of ours. */
+/** The octets of a request or response. Throws a RangeError if a field does not fit, which is a mistake of ours. */
 export function writePdu(pdu: Exclude<Pdu, { command: 'unknown' | 'malformed' }>): Buffer {
   switch (pdu.command) {
     case 'bind_receiver':
@@ -105,7 +105,7 @@ export function writePdu(pdu: Exclude<Pdu, { command: 'unknown' | 'malformed' }>
         cString(pdu.systemId),
         cString(pdu.password),
         cString(pdu.systemType),
-        // No address range: which numbers are ours is the provider's to know.
+        // No address range: the provider knows which numbers are ours.
         Buffer.from([interfaceVersion, 0, 0, 0]),
       ]);
     case 'submit_sm':
@@ -167,7 +167,7 @@ export function readPdu(octets: Buffer): Pdu {
     case 'bind_transceiver_resp':
     case 'submit_sm_resp':
     case 'deliver_sm_resp':
-      // Many leave the body away, above all with an error, and some forget the NUL: an answer is an answer.
+      // Many leave the body out, above all with an error, and some forget the NUL: it is a response all the same.
       return { command, status, identifier: body.rest(readBytesMax.identifier), sequence };
   }
 }

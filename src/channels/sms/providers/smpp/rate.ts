@@ -2,15 +2,15 @@ import type { Clock } from '../../../../platform/clock.ts';
 import { sleep } from '../../../../platform/clock.ts';
 
 /**
- * So many parts of texts a second and no more, evenly spread, whatever connections they take and however often they
- * are tried. Whatever is submitted takes a turn first; turns lie at even distances.
+ * Limits the parts of texts that leave a second, evenly spread, over all connections and tries together. Each part
+ * takes a turn before it is submitted; turns lie at even distances.
  *
  * A text is confirmed before it is submitted, and texts are confirmed in groups: were they submitted as they come out
  * of it, they would leave in bursts. So a text takes its turn before it is confirmed, and one that comes too late for
  * its turn takes another.
  */
 export type Rate = {
-  /** How long no further text should begin, because the turns of the next moment are taken; zero if one may. */
+  /** How long no further text should begin, because the next turns are taken; zero if one may begin now. */
   beginLeftMs: () => number;
   /**
    * Takes the next turn. The returned function resolves when it has come, at once if it has only just passed, and at
@@ -20,8 +20,8 @@ export type Rate = {
 };
 
 /**
- * A turn is missed so long after it, and turns that nobody took are caught up on so far. Shorter, and timers that are
- * a little late cost turns; longer, and it is felt as a burst. Turns lie further apart by as much as both can add up
+ * How late a turn may be used before it is missed, and how far unused turns are caught up on. Shorter: timers that are
+ * a little late cost turns. Longer: the provider sees a burst. Turns lie further apart by as much as both can add up
  * to, so that no second has more than its number.
  */
 const lateMsMax = 10;

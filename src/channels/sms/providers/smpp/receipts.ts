@@ -5,7 +5,7 @@ import type { ShortMessage } from './pdu.ts';
 import type { SentTexts } from './sent-texts.ts';
 import { cleanWords, readNumber, readSenderName } from './strangers.ts';
 
-/** What a deliver_sm tells of a text of ours (SMPP 3.4 §5.2.12 and appendix B). */
+/** What a deliver_sm reports of a text of ours (SMPP 3.4 §5.2.12 and appendix B). */
 
 type ReceiptStatus = Pick<SmsReceipt, 'status' | 'failure'>;
 
@@ -47,16 +47,16 @@ const receiptKinds = [0x04, 0x20];
 const acknowledgementKinds = [0x08, 0x10];
 
 /**
- * Whether a deliver_sm is a receipt. Its words alone do not make it one, since anybody can write them and send them
- * to one of our numbers; nor does the name of a text without what became of it, which some (Kannel's test server) give
- * to everything.
+ * Whether a deliver_sm is a receipt. Its words alone do not make it one, since anyone can write them and send them
+ * to one of our numbers; nor does the identifier of a text without a state, which some (Kannel's test server) give to
+ * every message.
  */
 export function isReceipt(message: ShortMessage): boolean {
   const isMarked = receiptKinds.includes(message.esmClass & kindMask);
   return isMarked || (message.receiptedMessageId !== null && readState(message).meaning !== undefined);
 }
 
-/** Whether it is what a phone says by itself on being read or answered: nobody asked for it. */
+/** Whether it is what a phone sends by itself when a text is read or answered, which we do not ask for. */
 export function isAcknowledgement(message: ShortMessage): boolean {
   return acknowledgementKinds.includes(message.esmClass & kindMask);
 }
@@ -64,7 +64,7 @@ export function isAcknowledgement(message: ShortMessage): boolean {
 export type ReceiptTools = {
   clock: Clock;
   sent: SentTexts;
-  /** Whose national numbers come without its code, if they do. */
+  /** The dialling code of the country whose national numbers come without it, if any. */
   country: string | null;
 };
 
@@ -77,7 +77,7 @@ export async function readReceipt(
   const identifier = cleanWords(message.receiptedMessageId ?? fieldOf(body, 'id') ?? '');
   if (meaning === undefined || identifier === '') return null;
   const to = readNumber(message.source, country);
-  // It may be quicker than the answer that says what the text is called.
+  // It may be quicker than the response that has the identifier of the text.
   const answered = sent.whenAnswered(to);
   if (answered !== null) await within(clock, answerWaitMs, answered);
   const { providerMessageId, text } = sent.find(identifier, to);

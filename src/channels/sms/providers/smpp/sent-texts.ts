@@ -1,14 +1,14 @@
 import type { RecipientKey } from '../../../outcome.ts';
 
 /**
- * What has lately been handed off, so that a receipt finds its text. Bounded; what is forgotten, or was handed off
- * before the process began, is left to whoever keeps the identifiers for good.
+ * The texts that were handed off lately, so that a receipt finds its text. Bounded; receipts of texts that are
+ * forgotten, or were handed off before the process began, are matched by the identifiers in the database.
  *
  * Two things make receipts hard to match. They may come before the answer that names the text, or so soon after it
- * that nobody has written it down yet: `whenAnswered` waits for the answer, and `find` gives the reference, which is
+ * that it is not stored yet: `whenAnswered` waits for the answer, and `find` gives the reference, which is
  * known without the identifier. And many message centres name a text in hexadecimal when they take it and in decimal
- * when they tell of it, or the reverse: an identifier that is not known as it is given is looked for in the other
- * ways of writing it. Which way a message centre has is learnt from its first receipt and then taken for granted, so
+ * when they report on it, or the reverse: an identifier that is not known as it is given is looked for in the other
+ * notations. The notation of a message centre is learnt from its first receipt and then taken for granted, so
  * that receipts of texts from before a restart are matched too, once one of a later text has come.
  */
 export type SentText = {

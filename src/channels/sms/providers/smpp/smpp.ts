@@ -20,12 +20,12 @@ import type { SmppUrl } from './url.ts';
 /**
  * Texts to one message centre over SMPP 3.4, on one or a few connections that are kept up from the beginning
  * (link.ts). Each is bound as transceiver; or there are as many transmitters as receivers, for message centres that
- * want texts and what they tell apart. A receiver that is lost does not stop texts: what it would have been told
- * waits at the message centre.
+ * want texts and receipts on separate connections. A receiver that is lost does not stop texts: the receipts wait at
+ * the message centre.
  *
  * A hand-off waits until a connection for texts has a place in its window, takes it, is confirmed, and then submitted
- * (submitting.ts). It waits only while such a connection is there or on its way: when all are failing, what waits is
- * deferred as `provider_unavailable`, as is what comes until one is bound again.
+ * (submitting.ts). It waits only while such a connection is there or on its way: when all are failing, hand-offs are
+ * deferred as `provider_unavailable` until one is bound again.
  */
 export type SmppProviderOptions = {
   url: SmppUrl;
@@ -57,12 +57,12 @@ const rolesByBind: Readonly<Record<SmppUrl['bind'], readonly BindRole[]>> = {
 const waitingPerPlaceMax = 10;
 
 /**
- * Of texts that leave at a rate. More in hand, and an urgent one waits behind them; fewer, and a message centre that is
- * slow to answer gets less than it would take.
+ * Of texts that leave at a rate. More under way: an urgent one waits after them. Fewer: a message centre that is slow
+ * to answer gets less than it would take.
  */
 const secondsInHand = 5;
 
-/** What is under way has so long to end when the provider closes. */
+/** How long texts under way may take to end when the provider closes. */
 const closeTimeoutMs = 60_000;
 
 /** Begins to connect at once, and goes on until it is closed. */
@@ -79,7 +79,7 @@ export function createSmppProvider(options: SmppProviderOptions): SmsProvider {
   let closed: Promise<void> | null = null;
   let resumeAtMs = Infinity;
   let cancelResume: () => void = () => undefined;
-  /** Whoever waits for a change of the links or the end of a hand-off. */
+  /** Callers that wait for a change of the links or the end of a hand-off. */
   const onlookers = new Set<() => void>();
 
   const tools = { clock, random, log, target, authorities, takeDelivery: deliveries.take, onChange: look };

@@ -18,7 +18,7 @@ export const statuses = {
   notBound: 0x04,
   queueFull: 0x14,
   throttled: 0x58,
-  /** "Temporary application error": what was delivered to us shall be delivered again. */
+  /** "Temporary application error": asks the message centre to deliver again. */
   tryAgain: 0x64,
 } as const;
 

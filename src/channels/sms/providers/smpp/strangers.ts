@@ -15,7 +15,7 @@ export function cleanWords(words: string): string {
   return sanitiseDiagnostic(words);
 }
 
-/** A text that somebody wrote: its line ends stay. */
+/** A text that a person wrote: its line ends stay. */
 export function cleanText(text: string): string {
   return text.slice(0, textCharsMax).replace(/\r\n?/g, '\n').replace(unsafeInText, '');
 }
@@ -27,7 +27,7 @@ const tons = { unknown: 0, international: 1, national: 2 } as const;
 const countriesWithZero = ['39', '378', '242', '229', '225'];
 
 /**
- * What else than a 0 is dialled before national numbers, and is no part of them: in Russia and Kazakhstan, Hungary,
+ * What is dialled before national numbers instead of a 0, and is no part of them: in Russia and Kazakhstan, Hungary,
  * Belarus, and Turkmenistan. Numbers may begin with an 8 themselves: then their length tells.
  */
 const otherPrefixes: ReadonlyMap<string, RegExp> = new Map([
@@ -39,7 +39,7 @@ const otherPrefixes: ReadonlyMap<string, RegExp> = new Map([
 
 /**
  * A number in E.164 with its plus if it looks international, or national to the country with that dialling code, else
- * (short codes, national numbers of nobody knows where, names) as it is. Many providers mark international numbers as
+ * (short codes, national numbers of unknown countries, names) as it is. Many providers mark international numbers as
  * of unknown type; national ones begin with 0, are short, or are marked.
  */
 export function readNumber({ ton, address }: PduAddress, country: string | null): string {
@@ -62,7 +62,7 @@ export function readSenderName(address: PduAddress, country: string | null): str
 /** What follows the country's code in E.164, or null if this is no national number: short codes have six digits. */
 function nationalDigitsOf(ton: number, digits: string, country: string): string | null {
   if (ton !== tons.unknown && ton !== tons.national) return null;
-  // North America has ten digits for everybody, and a 1 where others have a 0.
+  // All numbers of North America have ten digits, and a 1 where others have a 0.
   if (country === '1') return /^1?([2-9]\d{9})$/.exec(digits)?.[1] ?? null;
   const prefix = otherPrefixes.get(country) ?? /^0/;
   const looksNational =

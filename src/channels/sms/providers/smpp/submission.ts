@@ -9,7 +9,7 @@ import type { SmppUrl } from './url.ts';
 const headerFollows = 0x40;
 /** §5.2.17: a receipt for the end, good or bad. */
 const receiptWanted = 0x01;
-/** §5.2.19: the provider's own alphabet, which nearly everywhere is GSM's, an octet for a septet. */
+/** §5.2.19: the provider's own alphabet, nearly everywhere that of GSM, one octet for each septet. */
 const providersAlphabet = 0x00;
 const ucs2 = 0x08;
 

@@ -14,19 +14,19 @@ import { isFault } from './wire.ts';
 import type { WireFault } from './wire.ts';
 
 /**
- * One text from its confirmation to its outcome. Its parts are submitted one after the other, each when the one
- * before is accepted, so that a text whose first part is refused costs nothing.
+ * One text from its confirmation to its outcome. Its parts are submitted one after the other, each once the one
+ * before it is accepted, so that a text whose first part is refused costs nothing.
  *
- * A refusal of the first part leaves nothing behind and can be repeated as a whole. After that it cannot: what the
- * provider has taken is paid for. So a part that is put off is tried again here, a few times, and the text is
- * rejected if that does not help.
+ * If the first part is refused, nothing was sent, and the text can be tried again as a whole. After that it cannot:
+ * the parts that the provider has taken are paid for. So a part that is put off is tried again here, a few times, and
+ * the text is rejected if that does not help.
  *
- * Where the answer to the last part is lost the outcome is unknown, and nothing is repeated; the receipt tells, or the
- * answer if it comes after its time, which is told as one. Where an earlier answer is lost, or the connection before
+ * Where the answer to the last part is lost the outcome is unknown, and nothing is repeated; the receipt settles it, or
+ * a late answer, which is reported like a receipt. Where an earlier answer is lost, or the connection before
  * the last part was submitted, the text cannot arrive whole, since nothing is submitted after that, and no receipt was
- * asked for that could tell: it is rejected. Nobody knows of that, and the text stays uncertain, where the process dies
- * between two parts. Receipts of all parts would help neither, as each speaks of its part alone, and whichever worker
- * hears it would have to know of the others.
+ * asked for that could settle it: it is rejected. Where the process dies between two parts, the text stays uncertain.
+ * Receipts for all parts would not help: each speaks of its part alone, and the worker that gets it would have to know
+ * of the others.
  */
 export type SubmitTools = {
   clock: Clock;
@@ -39,14 +39,14 @@ export type SubmitTools = {
 
 type SmsOutcome = SendOutcome<SmsFailure>;
 
-/** Shorter and slow message centres make texts uncertain; longer keeps a place in the window for nothing. */
+/** Shorter makes texts of slow message centres uncertain; longer keeps a place in the window for nothing. */
 const answerTimeoutMs = 30_000;
 
 /** A second, two, four, eight, sixteen: providers count by the second, and queues empty in some. */
 const laterPartTriesMax = 5;
 const laterPartPauseMs = 1_000;
 
-/** Spread, so that those that were refused together do not come back together. */
+/** Random, so that texts that were refused together are not tried again together. */
 const retryAfterMs = 1_000;
 
 /**
@@ -160,7 +160,7 @@ function accept(tools: SubmitTools, handOff: Known, answer: SmppAnswer, remote: 
 
 function remember({ sent }: SubmitTools, { reference, to, sender }: Known, answer: SmppAnswer): string {
   const identifier = words(null, answer.identifier, '').diagnostic;
-  // A message centre that names nothing tells nothing either; still, the text needs a name of its own.
+  // A message centre that gives no identifier sends no receipts either; still, the text needs an identifier.
   const providerMessageId = identifier === '' ? `${reference.messageId}/${reference.ordinal}` : identifier;
   sent.add({ providerMessageId, reference, to, senderName: sender.name });
   return providerMessageId;

@@ -10,7 +10,7 @@ export type SmppUrl = {
   systemId: string;
   password: string;
   systemType: string;
-  /** Whether one connection carries everything, or texts and what is told of them go over two. */
+  /** Whether one connection carries everything, or texts go over one and receipts over another. */
   bind: (typeof binds)[number];
   /** How many texts may wait for their answer at once, on each connection. */
   window: number;
@@ -20,7 +20,7 @@ export type SmppUrl = {
   perSecondMax: number | null;
   /** The dialling code of the country whose national numbers the provider gives without it; null where it gives none. */
   country: string | null;
-  /** How long the provider shall try; null leaves it to the provider. */
+  /** How long the provider should try; null leaves it to the provider. */
   validityMinutes: number | null;
   senderPlans: Readonly<Record<SenderType, NumberPlan>>;
   destinationPlan: NumberPlan;
@@ -160,7 +160,7 @@ function readSwitch(parsed: URL, name: string): boolean {
   throw new Error(`The ${name} parameter of the SMPP URL must be 1 or 0.`);
 }
 
-/** The first choice where nothing is said. */
+/** The first choice is the default. */
 function readChoice<Choice extends string>(
   parsed: URL,
   name: string,

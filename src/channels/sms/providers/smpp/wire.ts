@@ -8,12 +8,12 @@ import type { BindCommand, Pdu, SmppAnswer } from './pdu.ts';
 import type { SmppUrl } from './url.ts';
 
 /**
- * One TCP connection to a message centre, as questions out and answers in, many at a time, and its questions to us.
+ * One TCP connection to a message centre: our requests and their responses, many at a time, and its requests to us.
  *
- * A wire is open until its first fault, and then broken for good: its socket is destroyed, its timer taken back, and
- * every question that waits is answered with that fault, as is every later one. A question without an answer in its
- * time is answered with `timed_out`, and the wire stays whole; an answer that comes all the same is told to whoever
- * asked to be told. Faults are values, because every one of them is expected.
+ * A wire is open until its first fault, and then broken for good: its socket is destroyed, its timer cancelled, and
+ * every request that waits is answered with that fault, as is every later one. A request without a response in time
+ * is answered with `timed_out`, and the wire stays whole; a response that comes later goes to `onLateAnswer`. Faults
+ * are values, because every one of them is expected.
  */
 
 /** Why there is no answer. */
@@ -26,7 +26,7 @@ export type WireFault = {
 type Question = Extract<Pdu, { command: BindCommand | 'submit_sm' | 'enquire_link' | 'unbind' }>;
 type Unnumbered<Numbered> = Numbered extends unknown ? Omit<Numbered, 'sequence'> : never;
 
-/** What the far side asks of us, or something that nobody understands. */
+/** A request of the far side, or a PDU that we do not know. */
 export type FarRequest = Exclude<Pdu, SmppAnswer>;
 
 type OnRequest = (request: FarRequest, wire: SmppWire) => void;
@@ -44,10 +44,10 @@ const sequenceMax = 0x7fff_ffff;
 /** A peer that asks and asks and never reads our answers would fill our memory with them. */
 const unreadBytesMax = 1_048_576;
 
-/** A far side that takes nothing any more does not keep us. */
+/** How long we wait for a far side that reads nothing any more. */
 const leaveTimeoutMs = 5_000;
 
-/** Texts whose answer may still come, to be told of when it does. */
+/** Requests that timed out and whose response may still come. */
 const lateQuestionsMax = 1_000;
 
 export class SmppWire {

@@ -7,8 +7,8 @@ import { failureOf } from './failures.ts';
 import { messageSidPattern } from './outcomes.ts';
 
 /**
- * What Twilio tells by requests of its own: what became of a text, and that somebody has sent one. The parameters are
- * those of the form in the body, and believed only behind `verifyTwilioSignature`.
+ * What Twilio reports by requests of its own: what became of a text, and texts that came in. The parameters are those
+ * of the form in the body, and are trusted only after `verifyTwilioSignature`.
  */
 
 /** Before the token of the recipient. */
@@ -17,7 +17,7 @@ export const statusPath = 'status/';
 /** A text of 1,600 characters, each of them three octets of nine, and some twenty other fields. */
 const formBytesMax = 32_768;
 
-/** Where Twilio tells what became of texts, and of texts that came in. Nothing is believed without its signature. */
+/** The callbacks for statuses and for texts that came in. Nothing is trusted without Twilio's signature. */
 export function twilioCallbacks(authToken: string): readonly ProviderCallback<ToldOfSms>[] {
   const isSigned = ({ url, form, header }: FormCallbackRequest) =>
     verifyTwilioSignature(authToken, url, form, header('x-twilio-signature'));
@@ -57,7 +57,7 @@ export function verifyTwilioSignature(
   params: URLSearchParams,
   signature: string | undefined,
 ): boolean {
-  // With an empty key, anybody could sign.
+  // With an empty key, anyone could sign.
   if (signature === undefined || authToken === '') return false;
   const signed = serializeParams(params);
   const given = Buffer.from(signature);
@@ -84,7 +84,7 @@ function spellingsOf(url: string): readonly string[] {
   return [url, `${scheme}://${host}${scheme === 'https' ? ':443' : ':80'}${rest}`];
 }
 
-/** Statuses of which there is something to tell. The earlier ones (`queued`, `sending` …) say nothing new. */
+/** Statuses that are reported. The earlier ones (`queued`, `sending` …) say nothing new. */
 const statuses: ReadonlyMap<string | null, SmsReceipt['status']> = new Map([
   ['sent', 'sent'],
   ['delivered', 'delivered'],
@@ -96,8 +96,8 @@ const statuses: ReadonlyMap<string | null, SmsReceipt['status']> = new Map([
 ]);
 
 /**
- * What a status callback says, or null if there is nothing to tell of it, or if it is none. Which recipient it speaks
- * of stands in the URL that Twilio was given.
+ * What a status callback reports, or null if that is nothing new, or if it is no status callback. The URL that Twilio
+ * was given names the recipient.
  */
 export function readStatusCallback(params: URLSearchParams): Omit<SmsReceipt, 'reference'> | null {
   const providerMessageId = messageSidOf(params);

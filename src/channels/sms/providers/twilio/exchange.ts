@@ -48,7 +48,7 @@ export type Client = {
 /** Waiting for a free connection or a new one, with its name looked up and TLS spoken. */
 const connectionTimeoutMs = 15_000;
 
-/** Until the head of the answer. Shorter calls uncertain what Twilio was merely slow with; it takes a second or less. */
+/** Until the head of the answer. Shorter makes texts uncertain while Twilio is just slow; it takes a second or less. */
 const answerTimeoutMs = 30_000;
 
 /** From the head of the answer to its last octet. */
@@ -58,8 +58,8 @@ const bodyTimeoutMs = 10_000;
 const bodyBytesMax = 65_536;
 
 /**
- * A connection that nobody uses is closed so early that the far side will hardly have closed it: a request that meets
- * such a close halfway is lost without an answer. Shorter costs a handshake between two quiet moments.
+ * An idle connection is closed so early that the far side will hardly have closed it: a request that is sent while the
+ * far side closes is lost without a response. Shorter costs more handshakes.
  */
 const idleTimeoutMs = 4_000;
 
@@ -146,7 +146,7 @@ function openExchange(
     request.on('response', (response) => {
       watch.onResponse(response);
     });
-    // Nobody asked to switch protocols. Without a listener, Node closes the connection and tells nobody.
+    // We never ask to switch protocols. Without a listener, Node closes the connection without an event.
     request.on('upgrade', (_response, socket) => {
       socket.destroy();
       watch.onFailure('an unexpected change of protocols');
@@ -158,10 +158,10 @@ function openExchange(
   });
 }
 
-/** Who hears what becomes of the request: the opening, then whoever holds the exchange, then whoever reads. */
+/** Gets what becomes of the request: first the opening, then the holder of the exchange, then the reader. */
 type RequestWatch = { onFailure: (detail: string) => void; onResponse: (response: IncomingMessage) => void };
 
-/** Nothing more is of interest: the request, and its connection, are taken away. */
+/** The rest does not matter any more: the request and its connection are destroyed. */
 function dropRequest(request: ClientRequest, watch: RequestWatch): void {
   watch.onFailure = () => undefined;
   watch.onResponse = () => undefined;
@@ -237,7 +237,7 @@ function readBody(response: IncomingMessage, onBody: (text: string | null) => vo
   let bytes = 0;
   let isOver = false;
   const end = (text: string | null) => {
-    // Whatever comes behind the body speaks of a connection that may serve another request by now.
+    // What comes after the body concerns a connection that may serve another request by now.
     if (isOver) return;
     isOver = true;
     onBody(text);
@@ -247,7 +247,7 @@ function readBody(response: IncomingMessage, onBody: (text: string | null) => vo
     if (bytes > bodyBytesMax) end(null);
     else chunks.push(chunk);
   });
-  // Only behind a whole body; one that breaks off ends with an error.
+  // Only after a whole body; one that breaks off ends with an error.
   response.on('end', () => {
     end(Buffer.concat(chunks).toString('utf8'));
   });

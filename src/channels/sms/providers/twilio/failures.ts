@@ -5,7 +5,7 @@ import type { SmsFailure } from '../../provider.ts';
  * hand-off, those of 3xxxx come with a receipt; some of the latter are given at once where Twilio knows at once.
  */
 export type TwilioFailure = {
-  /** `unavailable` speaks of the account or the settings: no text is to blame, and none can be handed off. */
+  /** `unavailable` is about the account or the settings: no text is to blame, and none can be handed off. */
   kind: 'rejected' | 'deferred' | 'unavailable';
   failure: SmsFailure;
   words: string;

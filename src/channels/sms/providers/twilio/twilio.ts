@@ -7,14 +7,14 @@ import { describeAnswer, outcomeOf, ownWords } from './outcomes.ts';
 import type { TwilioUrl } from './url.ts';
 
 /**
- * Texts by Twilio's REST API (https://www.twilio.com/docs/messaging/api/message-resource). Twilio has no key by which
- * it would know a repeated request again: what got no answer stays `unknown` until a status callback, whose URL names
- * the recipient, tells what became of it.
+ * Texts by Twilio's REST API (https://www.twilio.com/docs/messaging/api/message-resource). Twilio has no idempotency
+ * key: a request without a response stays `unknown` until a status callback, whose URL names the recipient, says what
+ * became of it.
  */
 
 export type TwilioProviderOptions = {
   url: TwilioUrl;
-  /** Where Twilio tells what becomes of this text: public, and without a password or an underscore in its host. */
+  /** The URL of the status callbacks of this text: public, and without a password or an underscore in its host. */
   callbackUrl: (reference: RecipientKey) => string;
   clock: Clock;
   /** PEM of the authorities to trust instead of the machine's. */
@@ -48,7 +48,7 @@ export function createTwilioProvider(options: TwilioProviderOptions): SmsProvide
 
   return {
     name: 'twilio',
-    // It keeps a list of its own of who wants no more texts (error 21610), and tells of the keywords all the same.
+    // It keeps an opt-out list of its own (error 21610), and reports the keywords all the same.
     answersKeywords: true,
     isReportedById: true,
     concurrency: connectionsMax,

@@ -16,7 +16,7 @@ const knownParameters = ['messaging_service'];
 const accountSidPattern = /^AC[0-9a-fA-F]{32}$/;
 const messagingServiceSidPattern = /^MG[0-9a-fA-F]{32}$/;
 
-/** Auth tokens are 32 characters today. Anything printable is let through, since only Twilio can know. */
+/** Auth tokens are 32 characters today. Anything printable is accepted, since only Twilio can check it. */
 const authTokenPattern = /^[\x21-\x7e]{1,256}$/;
 
 /**
