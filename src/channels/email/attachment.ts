@@ -187,7 +187,7 @@ function listReadings(filename: string): string[] {
       .toLowerCase()
       .normalize('NFKD')
       .replace(/[\p{M}\p{Cf}\p{Co}\p{Cn}\p{Default_Ignorable_Code_Point}]/gu, '')
-      // NFKD leaves a few white spaces as they are (U+1680 is one); whoever trims a name trims all.
+      // NFKD leaves a few white spaces as they are (U+1680 is one); a client that trims a name trims all.
       .replace(/\s/g, ' '),
   );
 }

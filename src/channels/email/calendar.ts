@@ -1,7 +1,7 @@
 import { parseAddress } from './address.ts';
 import { parseContentType } from './content-type.ts';
 
-/** What decides whether a calendar file is an invitation, and whom it invites. */
+/** What decides whether a calendar file is an invitation, and who is invited. */
 export type Calendar = {
   /** The METHOD of the calendar (RFC 5545 §3.7.2) in upper case, or null where it has none. */
   method: string | null;
@@ -9,13 +9,13 @@ export type Calendar = {
   attendees: string[];
 };
 
-/** A larger file is read up to here. Less would miss attendees behind long descriptions, more only takes time. */
+/** A larger file is read up to here. Less would miss attendees after long descriptions, more only takes time. */
 const calendarBytesMax = 4 * 1024 * 1024;
 
 /** An email has 50 recipients; this many can be asked for by way of lists of rooms and guests. */
 const attendeesMax = 10_000;
 
-/** RFC 5545 sets none. What stands behind it is dropped: attachments within a calendar are on lines like that. */
+/** RFC 5545 sets none. What comes after it is dropped: attachments within a calendar are on lines like that. */
 const lineLengthMax = 16_384;
 
 /**
@@ -31,7 +31,7 @@ export function readCalendar(bytes: Uint8Array): Calendar {
     if (property === null) continue;
     if (property.name === 'BEGIN') depth += 1;
     if (property.name === 'END') depth -= 1;
-    // A METHOD further in belongs to no calendar, and the attendees of an alarm are those whom it wakes.
+    // A METHOD further in belongs to no calendar, and the attendees of an alarm are those that it notifies.
     if (depth === 1 && property.name === 'METHOD') method ??= property.value.trim().toUpperCase();
     if (depth === 2 && property.name === 'ATTENDEE' && attendees.size < attendeesMax) {
       const address = readAttendee(property);
@@ -82,7 +82,7 @@ function decodeLine(parts: readonly string[]): string {
 
 type Property = { name: string; parameters: string; value: string };
 
-/** `NAME;PARAMETER="a:b":value`: the value begins behind the first colon outside of quotes. */
+/** `NAME;PARAMETER="a:b":value`: the value begins after the first colon outside of quotes. */
 function splitProperty(line: string): Property | null {
   const nameEnd = line.search(/[;:]/);
   if (nameEnd === -1) return null;

@@ -100,7 +100,7 @@ export function publishesDkimKey(txt: string, publicKey: string): boolean {
 /** A tag list (RFC 6376 §3.2) with its white space reduced, or null where it is none or names a tag twice. */
 function readTags(text: string): Map<string, string> | null {
   const specs = reduceWhiteSpace(text.replaceAll('\r\n', ' ')).split(/ ?; ?/);
-  // One semicolon may stand behind the last tag.
+  // One semicolon may follow the last tag.
   if (specs.at(-1) === '') specs.pop();
   const tags = new Map<string, string>();
   for (const spec of specs) {
@@ -113,7 +113,7 @@ function readTags(text: string): Map<string, string> | null {
 }
 
 /**
- * Fields that are named once more than they occur, so that nobody can add another one of them to a signed message
+ * Fields that are named once more than they occur, so that no one can add another one of them to a signed message
  * and have it shown (RFC 6376 §8.15). Gmail's own mail names the first seven in this way, Cc and Reply-To also where
  * they are absent: a Reply-To of a stranger's in a message that verifies is how replayed mail is made use of. The
  * last two are in each of our messages, and no honest relay adds them to a message that has them.
@@ -132,8 +132,8 @@ const closedFields = [
 
 /**
  * The same, but only for those that are there. Mailing lists add a List-Unsubscribe of their own to what has none,
- * and relays a Content-Transfer-Encoding; they should not break a signature by it. One click on an address that the
- * signature does not cover is offered by nobody (RFC 8058 §4).
+ * and relays a Content-Transfer-Encoding; they should not break a signature by it. Mail clients offer one-click
+ * unsubscribing only for an address that the signature covers (RFC 8058 §4).
  */
 const closedIfPresent = ['content-transfer-encoding', 'list-unsubscribe', 'list-unsubscribe-post'];
 
@@ -223,7 +223,7 @@ function makeFrame({ signer, signedAt }: SignaturePlan, fields: readonly Canonic
   };
 }
 
-/** The last wall between organizations: a domain's key vouches for nobody else's mail. */
+/** The last wall between organizations: a domain's key signs no other organization's mail. */
 function assertSender(signer: DkimSigner, fields: readonly CanonicalField[]): void {
   const from = fields.find(({ name }) => name === 'from')?.text ?? '';
   if (!from.endsWith(`@${signer.domain}`) && !from.endsWith(`@${signer.domain}>`)) {

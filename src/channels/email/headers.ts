@@ -117,7 +117,7 @@ function encodeWord(text: string): string {
 /** What needs neither quoting with backslashes, which clients mishandle, nor an encoding. */
 const plainParameterPattern = /^[ !#-[\]-~]*$/;
 const parameterLengthMax = 60;
-/** With the longest name of a section in front of it, and behind it the semicolon, a line of 78. */
+/** With the longest name of a section before it and the semicolon after it, a line of 78. */
 const sectionLengthMax = 54;
 
 /**

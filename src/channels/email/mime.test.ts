@@ -261,7 +261,7 @@ describe('a composed message', () => {
     ['Zoë', 'From: =?utf-8?B?Wm/Dqw==?=\r\n <shop@example.com>'],
     ['', 'From: shop@example.com'],
     [null, 'From: shop@example.com'],
-  ])('names the sender %j so that nobody reads an address into it', (name, expected) => {
+  ])('names the sender %j so that no reader takes a part of it for an address', (name, expected) => {
     expect(compose({ from: { address: 'shop@example.com', name } }).startsWith(`${expected}\r\n`)).toBe(true);
   });
 

@@ -84,7 +84,7 @@ export type CompileOptions = { personalised: boolean | 'html'; isSigned: boolean
 export type FilledEmail = {
   /** All header fields in ASCII, each with its CRLF, without the empty line. */
   header: string;
-  /** Ends in CRLF. Chunks are shared between copies: nobody may write to them. */
+  /** Ends in CRLF. Chunks are shared between copies: do not write to them. */
   body: readonly Uint8Array[];
   /** The body with its white space reduced (`reduceLines`), where that costs less than reading it again. */
   reducedBody: readonly Uint8Array[] | null;
@@ -162,7 +162,7 @@ const messageIdPattern = /^[\w!#$%&'*+\-/=?^`{|}~.]{1,250}@[A-Za-z0-9.-]{1,253}$
 type HeaderFields = {
   from: string;
   to: string;
-  /** Cc and Reply-To, which are nobody's own. */
+  /** Cc and Reply-To, which are the same in all copies. */
   others: string;
   date: string;
   messageId: string;

@@ -32,7 +32,7 @@ export type CompiledPieces = {
  */
 const sharedBytesMin = 32 * 1024;
 
-/** All values of one copy, encoded. One long value behind many placeholders would otherwise fill the memory. */
+/** All values of one copy, encoded. One long value in many placeholders would otherwise fill the memory. */
 const personalBytesMax = 8 * 1024 * 1024;
 
 /**

@@ -26,7 +26,7 @@ test.each([
   expect(shown(html)).toBe(expected);
 });
 
-test('it stands behind a body that begins far down', () => {
+test('it stands after the tag of a body that begins far down', () => {
   const head = `<head><style>${'p { color: red } '.repeat(2_000)}</style></head>`;
   expect(shown(`${head}<body>x`)).toBe(`${head}<body>${hidden}x`);
 });

@@ -5,8 +5,8 @@ import { escapeHtml } from '../placeholders.ts';
 const headLengthMax = 262_144;
 
 /**
- * HTML with a preview text: what mail clients show beside the subject, and nobody sees in the message itself. Its
- * placeholders stay placeholders. The spaces behind it keep clients from filling the line with what comes next.
+ * HTML with a preview text: what mail clients show beside the subject, and hide in the message itself. Its
+ * placeholders stay placeholders. The spaces after it keep clients from filling the line with what comes next.
  */
 export function insertPreviewText(html: string, previewText: string): string {
   const start = findBodyStart(html);
@@ -14,8 +14,8 @@ export function insertPreviewText(html: string, previewText: string): string {
 }
 
 /**
- * Just behind the opening tag of the body. It may be left out: then behind what comes before a body, because what stands
- * before a doctype makes clients lay the message out as they did last century.
+ * Just after the opening tag of the body. The tag may be left out: then after what comes before a body, because what
+ * stands before a doctype makes clients lay the message out as they did last century.
  */
 function findBodyStart(html: string): number {
   let start = 0;

@@ -6,18 +6,18 @@ import type { ProviderDefinition, ProviderSettings } from '../provider-definitio
 import type { EmailIntake, EmailProvider, EmailReport } from './provider.ts';
 import type { SandboxTools } from './providers/sandbox/sandbox.ts';
 
-/** What the installation lends its provider of email. */
+/** What the installation gives its provider of email. */
 export type EmailProviderTools = CallbackTools & {
   clock: Clock;
   log: Log;
   /** From 0 up to 1. */
   random: () => number;
   resolver: Resolver;
-  /** A resolver beside the installation's, for whoever asks whether DNS answers at all; to be closed. */
+  /** A second resolver, to ask whether DNS answers at all; the caller closes it. */
   openResolver: () => Resolver;
   /** This machine's name, to say in EHLO. */
   heloName: string;
-  /** Where what it tells over its own connections goes. */
+  /** Takes what it reports over its own connections. */
   intake: EmailIntake;
   inbox: SandboxTools;
 };
@@ -29,8 +29,8 @@ export type EmailProviderDefinition<Settings extends ProviderSettings> = Provide
   EmailReport
 > & {
   /**
-   * Whether mail goes straight to the recipients' servers. The doctor looks at what these ask of a stranger then, and
-   * return paths are of the sending domain where its records are published.
+   * Whether mail goes straight to the recipients' servers. The doctor then checks what these require of an unknown
+   * sender, and return paths are of the sending domain where its records are published.
    */
   isDirect: boolean;
 };

@@ -203,7 +203,7 @@ test('a status of a delivery report without words is enough', () => {
   expect(classifyReply(null, null, '', null)).toBe('other');
 });
 
-test('words far behind decide nothing, so that a long reply costs no more than a short one', () => {
+test('words far into a reply decide nothing, so that a long reply costs no more than a short one', () => {
   expect(classifyReply(451, null, `${'x'.repeat(500)} user unknown`, 'rcpt')).toBe('other');
 });
 

@@ -16,7 +16,7 @@ const recipientsMax = 50;
 const fieldsPerGroupMax = 60;
 const groupsMax = 2 * recipientsMax;
 
-/** Longer ones are cut: nothing that we look for stands so far behind. */
+/** Longer ones are cut: nothing that we look for comes so late. */
 const valueCharsMax = 4_000;
 const nameCharsMax = 60;
 
@@ -156,7 +156,7 @@ function actionOfStatus(status: string | null): ReportedAction | null {
   return status.startsWith('4') ? 'delayed' : 'failed';
 }
 
-/** `smtp; 550 …`, `X-Postfix; host …`: the words without the type, which nobody uses for anything. */
+/** `smtp; 550 …`, `X-Postfix; host …`: the words without the type, which is not used. */
 function withoutType(value: string): string {
   return value.replace(/^\s*[\w.-]{1,30}\s*;/, '').trim();
 }

@@ -23,7 +23,7 @@ export type MailPart = {
   text: string;
 };
 
-/** A report has two or three levels, and as many parts. Larger limits only let a stranger keep us busy for longer. */
+/** A report has two or three levels, and as many parts. Larger limits only let a sender keep us busy for longer. */
 const depthMax = 8;
 const partsMax = 32;
 const fieldsMax = 500;
@@ -190,7 +190,7 @@ const blocks: ReadonlySet<string> = new Set([
   'tr',
 ]);
 
-/** Reading stops behind this, since no report is longer. */
+/** Reading stops after this, since no report is longer. */
 const htmlCharsMax = 65_536;
 
 function toPlainText(html: string): string {

@@ -81,7 +81,7 @@ type QuotedReply = {
   host: string | null;
 };
 
-/** Further on than this nobody quotes a reply, and a stranger could make us search. */
+/** Replies are not quoted further on than this, and a sender could make us search. */
 const searchedCharsMax = 4_000;
 
 /** Without its enhanced code a number is only taken for a reply if RFC 5321 and its successors know it. */
@@ -128,7 +128,7 @@ function findEnhancedCode(text: string): string | null {
   return looseEnhancedCode.exec(text)?.[0] ?? null;
 }
 
-/** Without the codes that a reply of several lines repeats at the start of each, and without the replies behind it. */
+/** Without the codes that a reply of several lines repeats at the start of each, and without the replies after it. */
 function joinReplyLines(text: string, code: string): string {
   const hasMoreLines = text.startsWith('-');
   const words = text.replace(/^[\s:;,'"-]+/, '');

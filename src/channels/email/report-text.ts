@@ -3,7 +3,7 @@ import type { RecipientStatement, ReportedAction } from './report-recipient.ts';
 /**
  * Reports that were written for people: of servers that know no RFC 3464 (qmail, old Exim and sendmail, Exchange's
  * gateways), and the part for people of those that do. Each has its own layout, but all of them name the address at
- * the start of a line and explain behind it, mostly by quoting the reply that they got. That is what is read here;
+ * the start of a line and explain after it, mostly by quoting the reply that they got. That is what is read here;
  * telling forty products apart would say little more, and break with their next release.
  */
 
@@ -16,7 +16,7 @@ export type ReportHead = {
   failedRecipients: string;
 };
 
-/** Behind this begins what was sent back: larger reads more of strangers' mail for nothing. */
+/** After this comes the returned message: larger reads more of it for nothing. */
 const textCharsMax = 16_384;
 const linesMax = 400;
 const lineCharsMax = 1_000;
@@ -223,7 +223,7 @@ const addressLine = new RegExp(
 
 const anyAddress = new RegExp(`(?<![^\\s<"'(])${anAddress}`);
 
-/** The address that a line begins with, and what the line says behind it. */
+/** The address that a line begins with, and what the line says after it. */
 function splitAddressLine(line: string): { address: string; rest: string } | null {
   const found = addressLine.exec(line);
   const address = found?.[1];

@@ -130,7 +130,7 @@ test.each(Object.keys(hostileWords))('10 MB of %s are read to an end, as words a
   expectHarmless(readReport(inStatus(`Final-Recipient: rfc822; ${text}`)));
 });
 
-test('what stands behind the first 256 kB is not seen', () => {
+test('what comes after the first 256 kB is not read', () => {
   const words = (spaces: number) => `${' '.repeat(spaces)}`;
   const status = 'Final-Recipient: rfc822; someone@example.test\r\nAction: failed\r\nStatus: 5.1.1\r\n';
   expect(recipientOf(inStatus(status, words(200_000))).failureClass).toBe('mailbox_not_found');
@@ -356,7 +356,7 @@ test('a subject of a report is known for one, where its words explain a failure'
   expect(others(subjects, (subject) => fromPerson(subject, words).kind === 'delivery_status')).toEqual([]);
 });
 
-test('a report is known by its first words, whoever has written it', () => {
+test('a report is known by its first words, whoever wrote it', () => {
   const openings = [
     'this is the qmail-send program',
     'created automatically by mail delivery software',

@@ -28,8 +28,8 @@ export type BounceReport =
   | { kind: 'unrecognised'; detail: string };
 
 /**
- * A report's own parts stand before the copy of the message; a status behind a longer text for people has not been
- * seen. Larger would let a stranger keep us busy for longer.
+ * A report's own parts stand before the copy of the message; a status after a longer text for people has not been
+ * seen. Larger would let a sender keep us busy for longer.
  */
 const sourceBytesMax = 262_144;
 
@@ -131,7 +131,7 @@ function readReturnedMail(head: ReportHead, parts: MailParts): BounceReport | nu
 
 /**
  * All other types (RFC 5965 §7.3, its registry and its drafts: `abuse`, `fraud`, `other`, `opt-out`, `opt-out-list`)
- * are of a person who wants no more of this mail, and so is what nobody registered: it is one of `other`.
+ * are of a person who wants no more of this mail. So is a type that is not registered: it counts as `other`.
  */
 const typesWithoutComplaint: ReadonlySet<string> = new Set(['not-spam', 'auth-failure', 'virus']);
 
@@ -226,7 +226,7 @@ function isMarkedAutomatic(head: ReportHead, { fields }: MailParts): boolean {
 }
 
 function readAutomaticReply(head: ReportHead, parts: MailParts): BounceReport | null {
-  // RFC 3834 §5: everything but `no`, and whatever parameters stand behind it.
+  // RFC 3834 §5: everything but `no`, with any parameters after it.
   const isSubmittedByMachine = /^auto-/i.test(parts.fields.get('auto-submitted') ?? '');
   const isReceipt = parts.others.some(({ type }) => type === 'message/disposition-notification');
   return isSubmittedByMachine || isReceipt || isMarkedAutomatic(head, parts)

@@ -61,7 +61,7 @@ test('no token with one character changed is signed', () => {
   }
 });
 
-test('a token has one spelling: bits behind its last octet are refused', () => {
+test('a token has one spelling: bits after its last octet are refused', () => {
   const spellings = [...'abcdefghijklmnopqrstuvwxyz234567']
     .map((last) => readReturnPathToken(localPart.slice(0, -1) + last))
     .filter((token) => token !== null);

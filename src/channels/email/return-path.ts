@@ -24,7 +24,7 @@ const purpose = 'return path';
 const prefix = 'bounce-';
 const uuidBytes = 16;
 const ordinalBytes = 4;
-/** 96 bits. Fewer come within reach of guessing at a listener that never tires; more lengthen every envelope. */
+/** 96 bits. Fewer could be guessed by trying at the listener; more lengthen every envelope. */
 const signatureBytes = 12;
 const tokenBytes = uuidBytes + ordinalBytes + signatureBytes;
 /** Five bits a character. With the prefix it is 59 octets of the 64 that a local part may have. */
@@ -112,7 +112,7 @@ function encodeBase32(bytes: Buffer): string {
   return pendingBits === 0 ? text : text + alphabet.charAt(pending << (5 - pendingBits));
 }
 
-/** Null for a character that is none, and for bits behind the last octet: each token has one spelling. */
+/** Null for a character that is none, and for bits after the last octet: each token has one spelling. */
 function decodeBase32(text: string): Buffer | null {
   const bytes = Buffer.alloc(Math.floor((text.length * 5) / 8));
   let length = 0;

@@ -6,8 +6,8 @@ import type { Log } from '../../platform/log.ts';
 
 /**
  * RSA signatures in threads of their own. The RSA operation is most of what a signed message costs. In the thread pool
- * of Node.js it has everybody's priority: while signatures queue there, each answer of PostgreSQL and of the remote
- * server waits for a core, and the cores then for them. These threads stand back behind the others.
+ * of Node.js it has normal priority: while signatures queue there, each answer of PostgreSQL and of the remote
+ * server waits for a core, and the cores then for them. These threads have a lower priority.
  *
  * A thread that ends is not replaced, and what it had is signed in the pool; without any thread the pool signs it all.
  * No message is to blame for it.
@@ -176,6 +176,6 @@ function standBack(): void {
     const threadId = Number(readlinkSync('/proc/thread-self').split('/').at(-1));
     os.setPriority(threadId, Math.min(os.getPriority() + niceness, os.constants.priority.PRIORITY_LOW));
   } catch {
-    // Without /proc nobody can say which thread this is; it signs all the same.
+    // Without /proc the id of this thread is not known; it signs all the same.
   }
 }

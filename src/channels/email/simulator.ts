@@ -1,7 +1,7 @@
 /**
  * The simulator: addresses at `simulator.postillion.test` choose their outcome by their local part, `bounced@` for
  * instance, or `bounced+anything@` to have more than one. They choose the same one every time: nothing that is heard
- * of them has a lasting effect. The domain is nobody's (RFC 6761 §6.2), whatever the provider.
+ * of them has a lasting effect. The domain is reserved (RFC 6761 §6.2), whatever the provider.
  */
 
 export const simulatorDomain = 'simulator.postillion.test';

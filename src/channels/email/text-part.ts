@@ -28,7 +28,7 @@ const toText = compile({
   formatters: { cell: formatCell },
   selectors: [
     ...['h1', 'h2', 'h3', 'h4', 'h5', 'h6'].map((selector) => ({ selector, ...heading })),
-    // What nobody sees: preview text, most of all.
+    // What readers do not see: preview text, most of all.
     ...['display:none', 'display: none'].map((style) => ({
       selector: `[style*="${style}"]`,
       format: 'skip',
@@ -81,7 +81,7 @@ function isTooDeep(html: string): boolean {
       if (isList(name)) listDepth -= 1;
     },
   });
-  // In pieces: what was given is gone through even while the parser pauses.
+  // In pieces: the parser reads all that it was given even while it is paused.
   for (let start = 0; start < html.length && !isTooDeep; start += pieceLength) {
     parser.write(html.slice(start, start + pieceLength));
   }

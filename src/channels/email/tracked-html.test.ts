@@ -93,7 +93,7 @@ test('links are numbered in the order of the document, each by itself', () => {
   );
 });
 
-describe('the image that tells of an open', () => {
+describe('the image that reports an open', () => {
   test.each([
     ['<body><p>x</p></body></html>', /^<body><p>x<\/p><img [^>]+><\/body><\/html>$/],
     ['<p>x', /^<p>x<img [^>]+>$/],

@@ -2,9 +2,9 @@ import { QuoteType, Tokenizer } from 'htmlparser2';
 import { compileText } from '../placeholders.ts';
 
 /**
- * Links and opens that are told of. A link of a tracked email leads to this installation, which remembers the click
+ * Tracking of clicks and opens. A link of a tracked email leads to this installation, which remembers the click
  * and passes the reader on to where the link led before. Its address says only whose copy it was and the number of the
- * link: the target stays here, so that nobody can make an address of ours lead anywhere else.
+ * link: the target stays here, so that no one can make an address of ours lead anywhere else.
  *
  * `trackHtml` writes the numbers and `listLinks` says what they stand for; both go by the same reading of the HTML.
  */
@@ -134,7 +134,7 @@ function ignore(): void {
   return undefined;
 }
 
-/** Behind the name of an attribute that has a value: white space, an equals sign, white space. */
+/** After the name of an attribute that has a value: white space, an equals sign, white space. */
 function findValueStart(html: string, nameEnd: number): number {
   let position = skipSpace(html, nameEnd);
   if (html[position] === '=') position = skipSpace(html, position + 1);
@@ -143,12 +143,12 @@ function findValueStart(html: string, nameEnd: number): number {
 
 function skipSpace(html: string, start: number): number {
   let position = start;
-  // Ends with the text, which has no space behind its last character.
+  // Ends with the text, which has no space after its last character.
   while (' \t\n\f\r'.includes(html[position] ?? 'x')) position += 1;
   return position;
 }
 
-/** Up to the path: whoever fills in the rest cannot lead to another server. */
+/** Up to the path: what is filled in for the rest cannot lead to another server. */
 const knownOrigin = /^https?:\/\/[^/?#\\]+[/?#]/i;
 const anyWebAddress = /^https?:\/\//i;
 
@@ -182,7 +182,7 @@ function cleanAddress(value: string): string {
     .trimEnd();
 }
 
-/** What a filled-in target may be long. */
+/** How long a filled-in target may be. */
 const addressLengthMax = 16_384;
 
 /**

@@ -336,7 +336,7 @@ describe('failures', () => {
     expect(server.queries.length).toBe(2);
   });
 
-  it('of a silent server are told as timeout, after two tries', async () => {
+  it('of a silent server are reported as timeout, after two tries', async () => {
     const { resolver, server, clock } = await begin({});
     server.fail('a.test', 'silent');
     const lookup = resolver.a('a.test');
@@ -344,7 +344,7 @@ describe('failures', () => {
     expect(await lookup).toEqual(failedBecause('timeout', `${server.address} did not answer within 2000 ms`));
   });
 
-  it('of a port where nobody listens are told at once', async () => {
+  it('of a port where nothing listens are reported at once', async () => {
     const server = await startDnsServer();
     await server.stop();
     const { resolver } = open([server.address]);
@@ -389,7 +389,7 @@ describe('failures', () => {
     expect(answer).toEqual(failedBecause('refused', expect.stringContaining(second.address)));
   });
 
-  it('of a silent server put it behind the others for half a minute', async () => {
+  it('of a silent server put it after the others for half a minute', async () => {
     const records = {
       'a.test': { A: ['192.0.2.1'] },
       'b.test': { A: ['192.0.2.2'] },
@@ -418,7 +418,7 @@ describe('failures', () => {
     );
   });
 
-  it('are told where a server only points to others instead of asking them', async () => {
+  it('are reported where a server only points to others instead of asking them', async () => {
     const peer = await startPeer((query, send) => {
       const { id, questions } = decode(query);
       const authorities: Answer[] = [{ type: 'NS', name: 'test', ttl: 300, data: 'ns.test' }];
@@ -614,13 +614,13 @@ describe('TCP', () => {
         connection.write(Buffer.concat([Buffer.from([0, reply.length - 3]), reply.subarray(0, -3)]));
       },
     ],
-  ])('that %s is told as %s', async (_what, reason, serveConnection) => {
+  ])('that %s is reported as %s', async (_what, reason, serveConnection) => {
     const peer = await startTcpPeer(serveConnection);
     const { resolver } = open([peer.address]);
     expect(await resolver.a('a.test')).toEqual(failedBecause(reason));
   });
 
-  it('that never brings all of it is told as timeout', async () => {
+  it('that never brings all of it is reported as timeout', async () => {
     let connections = 0;
     let reportConnection = () => undefined as void;
     const peer = await startTcpPeer((connection) => {
@@ -642,7 +642,7 @@ describe('TCP', () => {
     expect(await lookup).toEqual(failedBecause('timeout', expect.stringContaining('did not answer within')));
   });
 
-  it('to a server that answers only over UDP is told as timeout', async () => {
+  it('to a server that answers only over UDP is reported as timeout', async () => {
     const peer = await startPeer((query, send) => {
       send(replyTo(query, { flags: TRUNCATED_RESPONSE }));
     });
@@ -701,7 +701,7 @@ describe('the cache', () => {
     await expectLifetime((query) => replyTo(query, { authorities }, 3), seconds);
   });
 
-  it('keeps an absence behind an alias no longer than the alias', async () => {
+  it('keeps an absence after an alias no longer than the alias', async () => {
     const answers = [alias('a.test', 'b.test', 20)];
     const authorities = [startOfAuthority('test', 300, 300)];
     await expectLifetime((query) => replyTo(query, { answers, authorities }), 20);

@@ -30,7 +30,7 @@ describe('a gate', () => {
     expect(entered).toEqual(['second', 'third']);
   });
 
-  it('refuses whoever would be one waiter too many', async () => {
+  it('refuses a waiter too many', async () => {
     const gate = createGate({ placesMax: 1, waitingMax: 1 });
     await enter(gate);
     void gate.enter(never);

@@ -69,7 +69,7 @@ describe('a reply', () => {
     expect(reply?.records).toEqual([]);
   });
 
-  it('is read though something unreadable stands where nobody looks', () => {
+  it('is read though something unreadable stands where it does not matter', () => {
     const reply = Buffer.concat([replyWith([addressRecord('a.test')]), Buffer.alloc(20, 0xff)]);
     reply.writeUInt16BE(1, 10);
     expect(decodeReply(reply)?.records.length).toBe(1);

@@ -184,7 +184,7 @@ export const channels: readonly Mutant[] = [
     from: "    return { kind: 'unknown', reply: ownWords(`after the final dot: ${reply.detail}`, remote) };",
     to: "    return { kind: 'deferred', reason: 'other', reply: ownWords(`after the final dot: ${reply.detail}`, remote) };",
     tests: ['src/channels/email/providers/smtp/smtp.test.ts'],
-    named: ' is told for what it is',
+    named: ' is reported as what it is',
     harm: 'mail whose answer was lost counts as not sent, and is sent again and again',
   },
   {
@@ -323,7 +323,8 @@ export const channels: readonly Mutant[] = [
     from: 'if (nowMs - atMs > lateMsMax) atMs = take();',
     to: '',
     tests: ['src/channels/sms/providers/smpp/rate.test.ts'],
-    named: 'gives another turn to whoever missed theirs, so that those who were held up do not come at once',
+    named:
+      'gives another turn to texts that missed theirs, so that texts that were held up do not leave at once',
     harm: "after a stall texts leave in a burst beyond the provider's rate",
   },
   {

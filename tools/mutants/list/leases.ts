@@ -119,7 +119,7 @@ export const leases: readonly Mutant[] = [
     from: 'if (!usage.hasRecipient) noteStep(state, session);',
     to: 'noteStep(state, session);',
     tests: ['src/channels/email/inbound/listener.test.ts'],
-    named: 'who takes no step is sent away, whatever it says',
+    named: 'a client that takes no step is disconnected, whatever it says',
     harm: 'a client holds a place of the bounce listener by naming one recipient after the other',
   },
   {

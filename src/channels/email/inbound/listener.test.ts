@@ -171,7 +171,7 @@ test('no client is answered before its mail is received', async () => {
   expect(await answer).toMatch(/^250 2\.6\.0 /);
 });
 
-test('who is not known is refused, and what fails on our side is put off', async () => {
+test('an unknown recipient is refused, and a failure on our side makes the sender try later', async () => {
   let isBroken = true;
   const { port, received } = await arrange({
     accepts: async (recipient) => {
@@ -229,7 +229,7 @@ test('postmaster needs no domain', async () => {
   expect(received[0]!.recipient).toBe('postmaster@bounces.example.test');
 });
 
-/** Each is content with what some servers take for the end of a message, and a second message behind it. */
+/** Each is content with what some servers take for the end of a message, and a second message after it. */
 const forgedEnds = [
   '\n.\n',
   '\n.\r\n',
@@ -351,7 +351,7 @@ test('a connection has at most 100 messages', async () => {
   expect(received).toHaveLength(100);
 });
 
-test('who guesses at recipients is sent away', async () => {
+test('a client that guesses at recipients is disconnected', async () => {
   const { port } = await arrange();
   const client = await greet(port);
   await client.ask('MAIL FROM:<>');
@@ -367,10 +367,10 @@ test('a command without an end is not waited for', async () => {
   expect(await client.reply()).toMatch(/^421 /);
 });
 
-/** Nobody's silence ends anything while a test runs. */
+/** No silence ends anything while a test runs. */
 const patient = { idleMs: 60_000, stepMs: 60_000, patienceMs: 60_000, lifetimeMs: 60_000, stopMs: 1_000 };
 
-test('silent connections of one address shut nobody else out, and not even its own for long', async () => {
+test('silent connections of one address keep no other address out, and not even its own for long', async () => {
   const { port, received } = await arrange({ timeouts: patient });
   const silent = await Promise.all(Array.from({ length: 20 }, () => greet(port)));
   for (let at = 0; at < 30; at += 1) expect(await (await dial(port)).reply()).toMatch(/^421 4\.3\.2 /);
@@ -419,7 +419,7 @@ test('where fifty addresses hold one place each, one that is silent for too long
   }
 });
 
-/** What costs a client nothing, and gets nobody a step further. */
+/** Commands that cost a client nothing, and are no step. */
 const idleTalk = [
   'NOOP',
   'RSET',
@@ -434,7 +434,7 @@ async function talkIdly(clients: readonly Client[], turn: number): Promise<void>
   await Promise.all(clients.map((client) => client.ask(idleTalk[turn % idleTalk.length]!)));
 }
 
-test('fifty addresses of one /24 that always say something, and never name a recipient, shut nobody out', async () => {
+test('fifty addresses of one /24 that always say something, and never name a recipient, keep no client out', async () => {
   const clock = createManualClock();
   const { port, received } = await arrange({ clock });
   const all = await Promise.all(Array.from({ length: 50 }, (_, at) => greet(port, `127.0.1.${at + 1}`)));
@@ -478,7 +478,7 @@ test.each([
     'one recipient after the other',
     Array.from({ length: 6 }, (_, at) => `RCPT TO:<a${at}@send.example.test>`),
   ],
-])('who takes no step is sent away, whatever it says: %s', async (_what, lines) => {
+])('a client that takes no step is disconnected, whatever it says: %s', async (_what, lines) => {
   const clock = createManualClock();
   const { port } = await arrange({ clock, timeouts: { ...patient, stepMs: 60_000, lifetimeMs: 600_000 } });
   const client = await greet(port);
@@ -549,7 +549,7 @@ test('the time in which we look for a recipient is not the time of the client', 
   expect(await client.reply()).toMatch(/^421 4\.4\.2 /);
 });
 
-test('who waits for our answer is not silent', async () => {
+test('a client that waits for our answer is not silent', async () => {
   const begun = createGate();
   const gate = createGate();
   const { port } = await arrange({
@@ -568,7 +568,7 @@ test('who waits for our answer is not silent', async () => {
   expect(await answer).toMatch(/^250 /);
 });
 
-test('who says nothing is sent away', async () => {
+test('a client that says nothing is disconnected', async () => {
   const { port } = await arrange({ timeouts: { ...patient, idleMs: 50 } });
   const client = await dial(port);
   const first = await client.reply();
@@ -576,7 +576,7 @@ test('who says nothing is sent away', async () => {
   expect(first.startsWith('421 ') ? first : await client.reply()).toMatch(/^421 /);
 });
 
-test('who says something and takes no step is sent away', async () => {
+test('a client that says something and takes no step is disconnected', async () => {
   const { port } = await arrange({ timeouts: { ...patient, stepMs: 300 } });
   const client = await greet(port);
   const talk = async () => {
@@ -646,7 +646,7 @@ test('a client that never closes its side is cut off all the same', async () => 
   expect((await failed)[0]).toMatchObject({ code: expect.stringMatching(/^(?:ECONNRESET|EPIPE)$/) });
 });
 
-test('a port that is taken is said so', async () => {
+test('a port that is taken is reported', async () => {
   const other = createServer().listen(0, '127.0.0.1');
   await once(other, 'listening');
   open.push(async () => other.close());

@@ -13,7 +13,7 @@ import { parseAddress } from '../address.ts';
 import { createPlaces, type Place } from './places.ts';
 
 /**
- * The door through which bounces and complaints come back: an SMTP server for a few known addresses, and nothing else.
+ * Where bounces and complaints come back: an SMTP server for a few known addresses, and nothing else.
  *
  * It promises: 250 is said after `receive` has resolved, so that a message is either ours for good or the sender's to
  * send again; whatever fails on our side is 451, and the sender tries later. A message for several recipients is
@@ -22,7 +22,7 @@ import { createPlaces, type Place } from './places.ts';
  *
  * It does not: relay, authenticate anyone, ask DNS about its clients, or speak TLS. There is no certificate that it
  * could offer, since its name is each installation's own, and senders of bounces use TLS where it is offered without
- * insisting on it. Anybody can connect, so that everything here has a limit: connections are let in by `places.ts`,
+ * insisting on it. Anyone can connect, so everything here has a limit: connections are let in by `places.ts`,
  * before the SMTP server hears of them, and each has deadlines for its next step and for its whole life.
  */
 
@@ -52,8 +52,8 @@ export type InboundTimeouts = {
   /** Without an octet from the client. Shorter cuts off slow senders; RFC 5321 §4.5.3.2.7 would have five minutes. */
   idleMs: number;
   /**
-   * Without a step, which is what a message consists of: its first recipient that is accepted, a kilobyte of it, its end.
-   * Commands are none, or else a client could hold a place with RSET for as long as it likes.
+   * Without a step, which is what a message consists of: its first recipient that is accepted, a kilobyte of it, its
+   * end. Commands are none, or else a client could hold a place with RSET for as long as it likes.
    */
   stepMs: number;
   /** Of a client that says nothing while another one has no place. */
@@ -90,7 +90,7 @@ const connectionsMax = 50;
 /** Large providers open a dozen at once. */
 const connectionsPerNetworkMax = 20;
 
-/** Connections that were told to come back later, and are given the time to hear it; beyond these they are just closed. */
+/** Connections that get a 421 and the time to read it; any beyond these are just closed. */
 const leavingMax = 50;
 const leavingMs = 1_000;
 
@@ -100,7 +100,7 @@ const stepBytes = 1_024;
 const recipientsMax = 100;
 const messagesPerConnectionMax = 100;
 
-/** Nobody who returns our mail has the wrong address twenty times; guessing is made slow. */
+/** No server that returns our mail has the wrong address twenty times; guessing is made slow. */
 const unknownRecipientsMax = 20;
 
 /** A path has 256 octets (RFC 5321 §4.5.3.1.3), its parameters a few hundred more. */
@@ -441,7 +441,7 @@ async function whileOurTurn<Result>(
   }
 }
 
-/** Connections without a message are told at once, the others when theirs has been answered. */
+/** Connections without a message get a 421 at once, the others when their message has been answered. */
 async function stopListener(
   server: SMTPServer,
   state: ListenerState,

@@ -3,7 +3,7 @@ import { expect, test } from 'vitest';
 import { networkOf, siteOf } from '../../../platform/network.ts';
 import { createPlaces, type Place } from './places.ts';
 
-test('whoever comes and goes, the limits hold, and nobody loses a place to those who have as many and get on no better', () => {
+test('whatever clients come and go, the limits hold, and none loses a place to one that has as many and gets on no better', () => {
   const arrival = fc.record({
     site: fc.constantFrom('192.0.2.', '198.51.100.', '2001:db8:1:', '2001:db8:2:'),
     host: fc.nat(6),
@@ -27,14 +27,14 @@ test('whoever comes and goes, the limits hold, and nobody loses a place to those
         const before = [...held];
         const countOf = (key: 'network' | 'site', value: string) =>
           before.filter((place) => place[key] === value).length;
-        /** How many more than the newcomer somebody has, in the site that they share or as sites. */
+        /** How many more places than the newcomer a holder has, in the site that they share or as sites. */
         const lead = (place: Place) =>
           place.site === wide
             ? countOf('network', place.network) - countOf('network', network)
             : countOf('site', place.site) - countOf('site', wide);
         const taken = places.take({ remoteAddress }, nowMs);
         if (taken === null) {
-          // Nobody is turned away who has fewer places than anybody has to give.
+          // No client is turned away that has fewer places than another one could give.
           const isAtItsLimit = countOf('network', network) >= 5;
           expect(isAtItsLimit || Math.max(...before.map(lead)) <= 1).toBe(true);
           continue;

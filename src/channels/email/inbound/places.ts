@@ -1,12 +1,12 @@
 /**
- * Who may have a connection while there are not enough for all. Anybody can connect, say nothing, and have as many
- * addresses as an attack has; so that a place is never anybody's for good:
+ * Who may have a connection while there are not enough for all. Anyone can connect, say nothing, and use as many
+ * addresses as they like; so no place is given away for good:
  *
- * - A network, an IPv4 address or a /64 of IPv6, has so many places at most.
- * - While there are free ones, everybody gets one.
+ * - A network, an IPv4 address or a /64 of IPv6, has a limited number of places.
+ * - While there are free ones, every client gets one.
  * - When all are taken, a newcomer gets one of those who have most of them, as long as it has fewer itself. What counts
- *   first is what a whole site has, a /24 or a /48, and within a site what a network has: somebody who has many
- *   networks has them in one site mostly. Of those the one that has been waited for longest gives way.
+ *   first is what a whole site has, a /24 or a /48, and within a site what a network has: an attacker with
+ *   many networks mostly has them in one site. Of those the one that has been waited for longest gives way.
  * - Where all have equally few, only one that has been waited for too long is given away.
  *
  * Waited for is a client that has not got on since its last step. The time in which it waits for us does not count.
@@ -33,8 +33,8 @@ export type Place = {
 
 export type Places = {
   /**
-   * A place for the newcomer and whose it was, if it was anybody's: that connection must be ended. Null where there is
-   * none to be had.
+   * A place for the newcomer, and the connection that had it, if any, which must be ended. Null if there is no place
+   * for it.
    */
   take: (
     socket: Pick<Socket, 'remoteAddress'>,
@@ -50,7 +50,7 @@ export function createPlaces(limits: PlaceLimits): Places {
   const isQuiet = (place: Place, nowMs: number) =>
     !place.isOurTurn && nowMs - place.waitedSinceMs >= limits.patienceMs;
 
-  /** Null where nobody has to give way. */
+  /** Null where no connection has to give way. */
   const findVictim = (newcomer: Place, nowMs: number): Place | 'none' | null => {
     const all = [...places];
     const ofNetwork = all.filter(({ network }) => network === newcomer.network);
@@ -59,7 +59,7 @@ export function createPlaces(limits: PlaceLimits): Places {
     if (all.length < limits.placesMax) return null;
     const heldByNetwork = countHeld(all, 'network');
     const heldBySite = countHeld(all, 'site');
-    // Each that is taken from somebody else makes holdings more equal, so that no place goes back and forth.
+    // Each that is taken from another makes holdings more equal, so that no place goes back and forth.
     const lead = (place: Place) =>
       place.site === newcomer.site
         ? heldByNetwork(place) - heldByNetwork(newcomer)

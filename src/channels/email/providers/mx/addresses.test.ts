@@ -74,7 +74,7 @@ test.each([
   ['10.0.0.1', false],
   ['8.8.8.8', false],
   ['fe80::1', false],
-])('%s is nobody but oneself: %s', (address, expected) => {
+])('%s is only ever the caller itself: %s', (address, expected) => {
   expect(isSelfAddress(address)).toBe(expected);
 });
 
@@ -106,7 +106,7 @@ test('both families take turns, and only public addresses are left', async () =>
   expect(all.addresses).toEqual(['2a00::1', '8.8.8.8', '::1', '10.0.0.1', '8.8.4.4']);
 });
 
-test('one family is enough, and what the other failed of is told', async () => {
+test('one family is enough, and the failure of the other is reported', async () => {
   const resolver = resolverOf(
     { kind: 'found', records: ['8.8.8.8'] },
     { kind: 'failed', reason: 'server_failure', detail: '192.0.2.53 answered SERVFAIL' },

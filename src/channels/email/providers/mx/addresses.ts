@@ -18,8 +18,8 @@ export type HostAddresses = {
 const addressesPerFamilyMax = 8;
 
 /**
- * Looks up a host's addresses. Whoever owns a domain can point it anywhere, at this machine's neighbours and at its
- * metadata service too: what is not public is refused, unless `mayUsePrivateAddresses`.
+ * Looks up a host's addresses. The owner of a domain can point it anywhere, at this machine's neighbours and at its
+ * metadata service too: addresses that are not public are refused, unless `mayUsePrivateAddresses`.
  */
 export async function findHostAddresses(
   { resolver, mayUsePrivateAddresses }: { resolver: Resolver; mayUsePrivateAddresses: boolean },
@@ -47,7 +47,7 @@ export async function findHostAddresses(
 /** IANA gives out global unicast IPv6 addresses from here alone (RFC 3513 §4). */
 const globalUnicast = ipaddr.parseCIDR('2000::/3');
 
-/** Whether an address belongs to somebody on the public Internet, also where IPv4 is wrapped in IPv6. */
+/** Whether an address is one of the public Internet, also where IPv4 is wrapped in IPv6. */
 export function isPublicAddress(address: string): boolean {
   if (isIP(address) === 0 || isIpv4Compatible(address)) return false;
   const parsed = ipaddr.parse(address);
@@ -61,7 +61,7 @@ function isIpv4Compatible(address: string): boolean {
   return /^::\d+\./.test(address);
 }
 
-/** Whether an address is nobody's but the caller's own: to point a name there says that there is nothing. */
+/** Whether an address is always the caller's own (loopback, unspecified): a name that points there has no mail host. */
 export function isSelfAddress(address: string): boolean {
   if (isIP(address) === 0) return false;
   const parsed = ipaddr.parse(address);
@@ -74,7 +74,7 @@ function embeddedIpv4(address: ipaddr.IPv4 | ipaddr.IPv6): ipaddr.IPv4 | null {
   if (!('parts' in address)) return null;
   const octets = address.toByteArray();
   if (address.range() === 'ipv4Mapped') return new ipaddr.IPv4(octets.slice(12));
-  // RFC 3056 §2: 2002:, the IPv4 address, and whatever is behind it.
+  // RFC 3056 §2: 2002:, the IPv4 address, and any subnet below it.
   if (address.range() === '6to4') return new ipaddr.IPv4(octets.slice(2, 6));
   // RFC 6052 §2.1: the well-known prefix. The local one (RFC 8215) has its IPv4 address wherever its owner likes.
   if (address.match(wellKnownNat64)) return new ipaddr.IPv4(octets.slice(12));

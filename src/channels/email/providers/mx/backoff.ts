@@ -1,7 +1,7 @@
 import type { Clock } from '../../../../platform/clock.ts';
 
 /**
- * Leaves a destination in peace that has had enough, or that is away.
+ * Pauses a destination that throttles us, or that cannot be reached.
  *
  * **Open**: all goes through. When the destination as a whole could not be reached (`unreachable`), or said that we
  * ask too much of it (`throttled`), it is **paused**: nothing goes through. After the pause one hand-off goes

@@ -53,14 +53,14 @@ export type SharedByDestinations = ReachTools & {
 };
 
 /**
- * Of a list that nobody has written to for years, most domains may be dead, each for minutes before that is certain.
+ * Most domains of a list that was unused for years may be dead, and each takes minutes until that is certain.
  * They get no more than these parts of the places and of the connections.
  */
 const strangersPart = 0.75;
 const firstOpeningsPart = 0.5;
 
 /**
- * A first connection may take the place of any idle one, a further one only of one that nobody has used for so long:
+ * A first connection may take the place of any idle one, a further one only of one that has been idle for this long:
  * busy destinations would take each other's places between two messages (20,000 messages to 50 destinations took
  * 8,195 connections, and 404 like this).
  */
@@ -186,7 +186,7 @@ export class Destination {
     const own = open + opening;
     if (own >= this.#connectionsMax) return false;
     if (open === 0) {
-      // The first one shows whether there is anybody; seven more would only wait with it.
+      // The first one shows whether the destination answers; seven more would only wait with it.
       const isTurn = opening === 0 && shared.firstOpenings < firstOpeningsPart * shared.limits.connectionsMax;
       if (!isTurn) return false;
     }
@@ -255,7 +255,7 @@ export class Destination {
     if (words === null || pause === null) {
       return this.#postpone(wordsOf(null, 'not tried: the destination is being probed'));
     }
-    // It counts as an attempt, as it does with mail servers: whoever is away for long enough gets no mail.
+    // It counts as an attempt, as it does with mail servers: a destination that is away for long enough gets no mail.
     if (pause.cause === 'unreachable') return words;
     return this.#postpone(words.reply, pause.remainingMs);
   }

@@ -794,7 +794,7 @@ describe('a destination that is away', () => {
       expect(outcome.reply?.diagnostic).toContain('ECONNREFUSED');
     }
     const sink = await world.open(hostA, { script: at('connect', { reply: '554 5.7.1 No' }) });
-    // The same words, and nobody was asked.
+    // The same words, and no host was asked.
     expect(await send(provider, 'a@single.test')).toEqual(first[0]);
     expect((await send(provider, 'a@other.test')).kind).toBe('accepted');
     world.clock.advance(29_999);
@@ -970,7 +970,7 @@ describe('the end', () => {
     expect(await send(provider, 'b@single.test')).toMatchObject({ reason: 'provider_unavailable' });
   });
 
-  test('destinations that nobody writes to any more are forgotten, and busy ones are not', async () => {
+  test('destinations that are not used any more are forgotten, and busy ones are not', async () => {
     const records: DnsRecords = Object.fromEntries(
       Array.from({ length: 10 }, (_, number) => [`d${number}.test`, { A: [`127.0.2.${number + 1}`] }]),
     );

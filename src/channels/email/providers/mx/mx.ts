@@ -17,9 +17,9 @@ import type { MxHost, MxRoute } from '../../mx-route.ts';
 /**
  * Mail straight to the recipient's own mail servers (RFC 5321 §5).
  *
- * A hand-off asks DNS for its domain's route (../../mx-route.ts) and goes to the destination (destination.ts) that stands
- * for the hosts of that route: domains of one mail provider share its connections, its limits and its pauses. The
- * destination reaches its hosts (reach.ts) and keeps connections in a pool (../smtp/pool.ts); what is promised of a
+ * A hand-off asks DNS for its domain's route (../../mx-route.ts) and goes to the destination (destination.ts) that
+ * stands for the hosts of that route: domains of one mail provider share its connections, its limits and its pauses.
+ * The destination reaches its hosts (reach.ts) and keeps connections in a pool (../smtp/pool.ts); what is promised of a
  * single transaction is in ../smtp/transactions.ts.
  *
  * Promised: a destination that is slow, away or unwilling delays only its own mail. What it has no room for is
@@ -32,8 +32,8 @@ import type { MxHost, MxRoute } from '../../mx-route.ts';
 export type MxProviderOptions = {
   resolver: Resolver;
   /**
-   * Asked whether DNS answers at all. Give it one of its own: behind a crowd of lookups that wait for somebody's dead
-   * name servers, the installation's own would look dead as well.
+   * Asked whether DNS answers at all. Give it one of its own: while many lookups wait for a domain's dead name
+   * servers, the installation's own resolver would look dead as well.
    */
   probeResolver?: Resolver;
   clock: Clock;

@@ -15,7 +15,7 @@ function measured(serviceMs: number, random = 0) {
   return { clock, pace };
 }
 
-test('what comes back is booked one service time apart, behind what waits already', () => {
+test('what comes back is booked one service time apart, after what waits already', () => {
   const { pace } = measured(1_000);
   expect([1, 2, 3].map(() => Math.round(pace.book(4, 0) / 100))).toEqual([50, 60, 70]);
 });

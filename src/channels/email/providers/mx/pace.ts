@@ -3,16 +3,16 @@ import type { Clock } from '../../../../platform/clock.ts';
 /**
  * How fast a destination takes messages, and when to come back to it.
  *
- * The time between two messages is measured while there is work; what has to come back is booked, each hand-off one
- * such time behind the one before, so that they return one by one as there is room for them and not all at once. A
- * booking keeps no place; whoever comes back too early is booked again.
+ * The time between two messages is measured while there is work; hand-offs that have to come back are booked, each one
+ * such time after the one before, so that they return one by one as there is room for them and not all at once. A
+ * booking reserves no place; a hand-off that comes back too early is booked again.
  */
 export type Pace = {
   /** A hand-off begins while nothing else is under way. */
   noteBusy: () => void;
   /** A hand-off ended; `isBusy` says whether others are under way. */
   noteSettled: (isBusy: boolean) => void;
-  /** How long to stay away, behind so many that wait already, and after a pause of so many milliseconds. */
+  /** How long to stay away, after this many that wait already, and after a pause of this many milliseconds. */
   book: (ahead: number, pauseMs: number) => number;
 };
 

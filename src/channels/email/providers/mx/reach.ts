@@ -188,7 +188,7 @@ const noRouteCodes: readonly (string | null)[] = ['ENETUNREACH', 'ENETDOWN', 'EA
 
 async function isOwnFault({ failures, tools }: Search): Promise<boolean> {
   if (failures.some(({ errorCode }) => exhaustionCodes.includes(errorCode))) return true;
-  // Asked and not concluded: whoever points a domain at such addresses would stop everybody's mail.
+  // Asked and not concluded: anyone could point a domain at such addresses, and would stop all mail.
   return failures.every(({ errorCode }) => noRouteCodes.includes(errorCode)) && !(await tools.hasRoute());
 }
 

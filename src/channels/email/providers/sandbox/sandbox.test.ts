@@ -61,7 +61,7 @@ test.each([
   ['deferred', 'deferred', 'rate_limited'],
   ['anything-else', 'accepted', null],
 ] as const)(
-  '%s@ of the simulator is %s, whatever stands behind a plus, in any case',
+  '%s@ of the simulator is %s, whatever follows a plus, in any case',
   async (name, kind, reason) => {
     const { handOffTo } = arrange();
     for (const localPart of [name, `${name}+1`, name.toUpperCase()]) {
@@ -81,7 +81,7 @@ test('the same names at any other domain are delivered to', async () => {
   );
 });
 
-test('a complaint is reported behind the delivery, and a delivery is kept behind its announcement', async () => {
+test('a complaint is reported after the delivery, and a delivery is kept after its announcement', async () => {
   const { handOffTo, events } = arrange();
   await handOffTo('complained@simulator.postillion.test');
   expect(events).toEqual(['confirmed', 'kept complained', 'complained']);

@@ -18,7 +18,7 @@ export type SimulatedOutcome = 'delivered' | 'bounced' | 'softbounce' | 'complai
 export type SandboxTools = {
   /** Keeps a delivery in the inbox; resolves once it is safe there. */
   keep: (delivery: SandboxDelivery) => Promise<void>;
-  /** A simulated person has called the message spam. */
+  /** Called when a simulated person marks the message as spam. */
   reportComplaint: (reference: RecipientKey) => Promise<void>;
 };
 

@@ -189,7 +189,7 @@ function capabilitiesOf(extensions: ReadonlyMap<string, string>): SmtpCapabiliti
   };
 }
 
-/** Returns null when the server knows us, or when there is nobody to be. */
+/** Returns null when the server has accepted our credentials, or when there are none. */
 async function authenticate(
   wire: SmtpWire,
   target: SmtpTarget,

@@ -46,7 +46,7 @@ export type SmtpPoolPolicy<Failure extends { failed: RemoteReply }> = {
 /** How long no further connection is tried after the server refused one while others are open. */
 const refusedConnectionPauseMs = 10_000;
 
-/** QUIT is a courtesy (RFC 5321 §4.1.1.10); a server that does not answer it keeps nobody. */
+/** QUIT is a courtesy (RFC 5321 §4.1.1.10); a server that does not answer it is not waited for longer. */
 const quitTimeoutMs = 5_000;
 
 type IdleConnection = {
@@ -287,7 +287,7 @@ async function leave({ wire }: WorkingConnection): Promise<void> {
   wire.break('given_up', 'closed by us');
 }
 
-/** Leaves without waiting for the answer, because the place is somebody else's by now. */
+/** Leaves without waiting for the answer, because its place belongs to another connection by now. */
 function cut({ wire }: WorkingConnection): void {
   wire.write([], 'QUIT\r\n');
   wire.break('given_up', 'closed by us');

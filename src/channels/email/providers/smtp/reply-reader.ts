@@ -1,5 +1,5 @@
 /**
- * Replies of an SMTP server out of a stream of octets (RFC 5321 §4.2). The server is a stranger: it may answer
+ * Replies of an SMTP server out of a stream of octets (RFC 5321 §4.2). The server is not trusted: it may answer
  * without end, without line ends, or with anything but SMTP, and none of that may cost more than the limits below.
  */
 
@@ -10,7 +10,7 @@ export type SmtpReply = {
   text: string;
 };
 
-/** Smaller and the EHLO reply of a server with many extensions is refused; larger and a stranger holds our memory. */
+/** Smaller and the EHLO reply of a server with many extensions is refused; larger and a server can fill our memory. */
 const replyBytesMax = 8_192;
 const replyLinesMax = 100;
 

@@ -288,7 +288,7 @@ const cuts: [SinkStep['phase'], SinkAction, Partial<SendOutcome>][] = [
   ['content', { endlessly: '250 ok\r\n' }, { kind: 'accepted' }],
 ];
 
-test.each(cuts)('at %s, %j is told for what it is', async (phase, action, expected) => {
+test.each(cuts)('at %s, %j is reported as what it is', async (phase, action, expected) => {
   const { provider } = await arrange({ script: at(phase, action) });
   expect(await send(provider, 'a@example.test')).toMatchObject(expected);
   expect((await send(provider, 'b@example.test')).kind).toBe('accepted');
@@ -428,7 +428,7 @@ test.each<SinkAction>([{ close: true }, { reply: '421 4.4.2 Idle for too long', 
   },
 );
 
-test('a hand-off announced behind one that was cut off is not unknown, and goes out on another connection', async () => {
+test('a hand-off announced after one that was cut off is not unknown, and goes out on another connection', async () => {
   const { provider, sink } = await arrange({ script: at('content', { close: true, accept: true }) });
   const outcomes = await Promise.all([send(provider, 'a@example.test'), send(provider, 'b@example.test')]);
   expect(outcomes.map(({ kind }) => kind)).toEqual(['unknown', 'accepted']);

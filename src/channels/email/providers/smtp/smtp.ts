@@ -41,7 +41,7 @@ export function createSmtpProvider(options: SmtpProviderOptions): EmailProvider 
   let isClosing = false;
   return {
     name: 'smtp',
-    // One under way and one announced behind it on each connection.
+    // One under way and one announced after it on each connection.
     isReportedById: false,
     concurrency: 2 * target.connectionsMax,
     handOff: async (handOff) => {

@@ -15,7 +15,7 @@ import type { WireFault } from './wire.ts';
  * The mail transactions of one connection, one after the other, one recipient each.
  *
  * A hand-off is `waiting` in the queue, `announced` once its MAIL, RCPT and DATA are written, `committed` from the
- * call of `confirm` on, and `settled` when its caller has been told.
+ * call of `confirm` on, and `settled` when its caller has the outcome.
  *
  *   waiting → announced     the three commands go out as one group where the server pipelines (RFC 2920), one by
  *                           one where it does not

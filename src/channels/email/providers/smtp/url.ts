@@ -31,7 +31,7 @@ const hostnamePattern = /^[A-Za-z0-9_](?:[A-Za-z0-9._-]{0,251}[A-Za-z0-9])?$/;
  * Reads `smtp://user:password@host:587?connections=16&tls=required|opportunistic|off&insecure=1&name=…`, or
  * `smtps://…` for TLS from the first octet (port 465). Where `tls` is not given, TLS is required as soon as there
  * are credentials and the host is not this machine: an opportunistic handshake believes any certificate, and
- * would hand the password to whoever stands in between.
+ * would give the password to a man in the middle.
  *
  * Throws an Error that says what is wrong and how to write it, and that never contains the URL's password.
  */

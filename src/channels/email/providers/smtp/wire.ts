@@ -10,8 +10,8 @@ import type { SmtpReply } from './reply-reader.ts';
  * One TCP connection to an SMTP server, as lines out and replies in.
  *
  * A wire is open until its first fault, and then broken for good: its socket is destroyed, its timer taken back,
- * and every later question is answered with that fault. Nobody but the wire destroys the socket. Replies that
- * nobody waits for are kept, a few of them; what waits, waits for one thing at a time and never without a limit.
+ * and every later question is answered with that fault. Only the wire destroys the socket. Replies that are not
+ * waited for are kept, a few of them; what waits, waits for one thing at a time and never without a limit.
  * Faults are values, because every one of them is expected.
  */
 
@@ -64,7 +64,7 @@ export class SmtpWire {
   #fault: WireFault | null = null;
   #isSecure: boolean;
 
-  /** Whoever waits for a reply, for room to write, or for the connection itself. At most one. */
+  /** The caller that waits for a reply, for room to write, or for the connection itself. At most one. */
   #waiting: ((result: SmtpReply | WireFault | null) => void) | null = null;
   #awaited: Awaited = 'opening';
   #onDisturbance: (() => void) | null = null;
@@ -97,7 +97,7 @@ export class SmtpWire {
     return this.#fault;
   }
 
-  /** Whether the server has said something, in whole or in part, that nobody has asked for yet. */
+  /** Whether the server has said something, in whole or in part, that was not asked for. */
   hasUnreadReply(): boolean {
     return this.#replies.length > 0 || !this.#reader.isAtReplyStart();
   }

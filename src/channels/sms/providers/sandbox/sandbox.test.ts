@@ -85,7 +85,7 @@ test.each([
   ['+15005550010', 'undelivered', 'unreachable'],
   ['+15005550011', 'expired', 'expired'],
   ['+4915112345678', 'delivered', null],
-] as const)('of a text to %s it is told at once that it was %s', async (number, status, failure) => {
+] as const)('a text to %s is reported at once as %s', async (number, status, failure) => {
   const { handOffTo, receipts, events } = arrange();
   const outcome = await handOffTo(number);
   expect(receipts).toEqual([
@@ -107,7 +107,7 @@ test.each([
 });
 
 test.each(['+15005550001', '+15005550004'])(
-  'of a text to %s nothing is told after its refusal',
+  'of a text to %s nothing is reported after its refusal',
   async (number) => {
     const { handOffTo, clock, events } = arrange();
     await handOffTo(number);
@@ -117,7 +117,7 @@ test.each(['+15005550001', '+15005550004'])(
 );
 
 test.each(['+15005550012', '+15005550013'])(
-  'of a text to %s it is told only after five seconds that it was delivered',
+  'a text to %s is reported as delivered only after five seconds',
   async (number) => {
     const { handOffTo, clock, receipts } = arrange();
     await handOffTo(number);
@@ -155,14 +155,14 @@ test('the inbox gets the text in UTF-8, its number and its sender', async () => 
   ]);
 });
 
-test('what could not be kept is not called accepted, and nothing is told of it', async () => {
+test('what could not be kept is not called accepted, and has no receipt', async () => {
   const failure = new Error('the inbox is away');
   const { handOffTo, receipts } = arrange({ keep: () => Promise.reject(failure) });
   await expect(handOffTo('+15005550006')).rejects.toBe(failure);
   expect(receipts).toEqual([]);
 });
 
-test('a receipt that could not be stored is told again, and the text is accepted all the same', async () => {
+test('a receipt that could not be stored is given again, and the text is accepted all the same', async () => {
   let isAway = true;
   const { handOffTo, clock, receipts } = arrange({
     report: () => (isAway ? Promise.reject(new Error('the database is away')) : Promise.resolve()),
@@ -198,7 +198,7 @@ test('no more receipts wait than there is room for: the rest comes at once', asy
   expect(receipts).toHaveLength(1);
 });
 
-test('nothing is told any more once the provider is closed', async () => {
+test('no receipt is given any more once the provider is closed', async () => {
   const { handOffTo, provider, clock, receipts } = arrange();
   await handOffTo('+15005550012');
   await provider.close();

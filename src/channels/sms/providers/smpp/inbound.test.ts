@@ -183,7 +183,7 @@ describe('InboundTexts', () => {
     expect(results.map(({ status }) => status)).toEqual(['rejected', 'rejected']);
   });
 
-  it('takes a part that is told again for the same, and answers both', async () => {
+  it('takes a part that is delivered again for the same, and answers both', async () => {
     const { taken, texts } = arrange();
     await Promise.all([
       texts.add(part([0, 3, 7, 2, 1], 'a')),

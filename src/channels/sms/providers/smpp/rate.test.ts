@@ -3,7 +3,7 @@ import { describe, expect, it } from 'vitest';
 import { createManualClock } from '../../../../../test/support/manual-clock.ts';
 import { createRate } from './rate.ts';
 
-/** Lets whatever was resolved go on. */
+/** Lets everything that was resolved go on. */
 async function settle(): Promise<void> {
   for (let turn = 0; turn < 10; turn += 1) await Promise.resolve();
 }
@@ -38,7 +38,7 @@ describe('createRate', () => {
     expect(begun()).toBe(1);
   });
 
-  it('gives another turn to whoever missed theirs, so that those who were held up do not come at once', async () => {
+  it('gives another turn to texts that missed theirs, so that texts that were held up do not leave at once', async () => {
     const clock = createManualClock();
     const { takeTurn } = createRate(clock, 100);
     const turns = Array.from({ length: 20 }, () => takeTurn());

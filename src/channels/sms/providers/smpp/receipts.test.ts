@@ -64,7 +64,7 @@ describe('readReceipt', () => {
     });
   });
 
-  it('believes the parameters rather than the words', async () => {
+  it('trusts the parameters rather than the words', async () => {
     const message = receipt('id:8 stat:UNDELIV err:001', { messageState: 2, receiptedMessageId: '7' });
     expect(await read(message)).toMatchObject({ providerMessageId: '7', status: 'delivered' });
   });
@@ -89,7 +89,7 @@ describe('readReceipt', () => {
     },
   );
 
-  it('makes words of strangers fit to be stored', async () => {
+  it('makes untrusted words fit to be stored', async () => {
     const message = receipt(`id:7 stat:DELIVRD err:\u0001${'x'.repeat(800)}`);
     expect((await read(message))?.diagnostic).toMatch(/^\P{Cc}{1,500}$/u);
   });

@@ -114,7 +114,7 @@ afterEach(async () => {
 
 type CountingClock = ManualClock & { timers: () => number; delaysMs: number[] };
 
-/** A clock that knows how many callbacks wait, so that a test sees what was left behind. */
+/** A clock that knows how many callbacks wait, so that a test sees which were left. */
 function createCountingClock(): CountingClock {
   const clock = createManualClock();
   const delaysMs: number[] = [];
@@ -174,7 +174,7 @@ type Bench = {
   states: StateLog;
 };
 
-/** A provider at a message centre. Both are closed after the test, and the provider must have left nothing behind. */
+/** A provider at a message centre. Both are closed after the test, and the provider must have left nothing open. */
 async function arrange(
   options: SmscOptions & { parameters?: string; isBoundAtOnce?: boolean; authorities?: string } = {},
 ): Promise<Bench> {
@@ -268,7 +268,7 @@ test('uses all of its connections', async () => {
 });
 
 describe('with separate binds', () => {
-  test('submits on the transmitter, and is told of it on the receiver', async () => {
+  test('submits on the transmitter, and gets receipts on the receiver', async () => {
     const { smsc, provider, intake } = await arrange({
       parameters: 'bind=separate',
       bind: (_count, role) => (role === 'transceiver' ? 0x03 : 0),
@@ -292,7 +292,7 @@ describe('with separate binds', () => {
     ]);
   });
 
-  test('goes on sending while its receiver is lost, and is told of it when that is back', async () => {
+  test('goes on sending while its receiver is lost, and gets the receipts when that is back', async () => {
     let mayReceive = true;
     const bench = await arrange({
       parameters: 'bind=separate',
@@ -318,7 +318,7 @@ describe('with separate binds', () => {
     ]);
   });
 
-  test('carries no texts while its transmitter is lost, and still takes what it is told', async () => {
+  test('carries no texts while its transmitter is lost, and still takes receipts', async () => {
     let mayTransmit = true;
     const { smsc, provider, intake, clock, states } = await arrange({
       parameters: 'bind=separate',
@@ -573,7 +573,7 @@ test('is uncertain of a text without an answer for 30 seconds, and gives its pla
   expect(smsc.counts.binds).toBe(1);
 });
 
-test('tells an answer that comes after its time as a receipt, so that the text is uncertain no more', async () => {
+test('reports an answer that comes after its time as a receipt, so that the text is uncertain no more', async () => {
   const gates = [createGate(), createGate()];
   const { smsc, provider, intake, clock } = await arrange({
     answer: async ({ number }) =>
@@ -671,7 +671,7 @@ test('gives up a bind that is not answered', async () => {
   });
 });
 
-test('says that nobody listens', async () => {
+test('says that nothing listens', async () => {
   const { smsc, provider, states, clock } = await arrange();
   await smsc.close();
   await states.until(() => states.states.at(-1) === 'opening');
@@ -793,7 +793,7 @@ test.each([
   [smscNumbers.expired, { status: 'expired', failure: 'expired', diagnostic: 'stat:EXPIRED err:004' }],
   [smscNumbers.rejected, { status: 'failed', failure: 'other', diagnostic: 'stat:REJECTD err:011' }],
   [smscNumbers.receiptBeforeAnswer, { status: 'delivered', failure: null }],
-])('tells what became of a text: %s', async (number, expected) => {
+])('reports what became of a text: %s', async (number, expected) => {
   for (const hasReceiptParameters of [false, true]) {
     const { provider, intake } = await arrange({ hasReceiptParameters });
     await send(provider, number);
@@ -857,7 +857,7 @@ test('knows a text by whatever way of writing its number a receipt has', async (
   }
 });
 
-test('tells a receipt of a text that it does not know as it is given', async () => {
+test('passes on a receipt of a text that it does not know as it is given', async () => {
   const { smsc, intake } = await arrange();
   const status = await smsc.deliver({
     source_addr_ton: 1,

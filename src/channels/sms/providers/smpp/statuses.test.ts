@@ -53,7 +53,7 @@ describe('readStatus', () => {
     expect(readStatus(smpp.errors[name]!)).toEqual({ name, kind, reason });
   });
 
-  it.each([0x09, 0x0c, 0x400, 0xffffffff])('puts off for %i, which nobody has explained', (status) => {
+  it.each([0x09, 0x0c, 0x400, 0xffffffff])('puts off for %i, which is not documented', (status) => {
     expect(readStatus(status)).toMatchObject({ kind: 'deferred', reason: 'other' });
   });
 });

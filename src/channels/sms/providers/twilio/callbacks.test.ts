@@ -142,7 +142,7 @@ test.each([
   '',
   'DELIVERED',
   'constructor',
-])('of the status %j there is nothing to tell', (status) => {
+])('of the status %j there is nothing to report', (status) => {
   expect(readStatusCallback(new URLSearchParams({ MessageSid: sid, MessageStatus: status }))).toBeNull();
 });
 

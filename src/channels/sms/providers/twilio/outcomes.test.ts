@@ -52,7 +52,7 @@ test.each([
   [429, 20429, 'deferred', 'rate_limited'],
   [400, 20429, 'deferred', 'rate_limited'],
   [401, 20003, 'deferred', 'provider_unavailable'],
-  // Whoever is not let in learns nothing of the text.
+  // A refusal of the credentials says nothing of the text.
   [401, 21211, 'deferred', 'provider_unavailable'],
   [403, 20003, 'deferred', 'provider_unavailable'],
   [404, 20404, 'deferred', 'provider_unavailable'],
@@ -104,7 +104,7 @@ test.each([
   expect(answered(500, {}, retryAfter).kind).toBe('unknown');
 });
 
-test('429 without Retry-After leaves the time to whoever asks', () => {
+test('429 without Retry-After leaves the time to the caller', () => {
   expect(answered(429, {})).not.toHaveProperty('retryAfterMs');
 });
 

@@ -300,7 +300,7 @@ test.each<[string, (socket: Socket) => void]>([
   expect(peer.connections()).toBe(1);
 });
 
-/** Writes on as long as anybody reads. */
+/** Writes on as long as the peer reads. */
 function endless(socket: Socket, beginning: string, more: string) {
   socket.write(beginning);
   const write = () => {
@@ -366,7 +366,7 @@ test('a body that comes drop by drop is waited for no longer than ten seconds', 
   await peer.whenAllClosed();
 });
 
-test('where nobody listens, nothing is confirmed, and the provider is away', async () => {
+test('where nothing listens, nothing is confirmed, and the provider is away', async () => {
   const { provider, peer, handOff, confirmed } = await arrange(createTcpServer());
   peer.stop();
   expect(await handOff()).toMatchObject({
@@ -417,7 +417,7 @@ test('a text goes over TLS to a server whose certificate is trusted', async () =
   expect((await handOff()).kind).toBe('accepted');
 });
 
-test('a server whose certificate nobody trusts gets neither the text nor the credentials', async () => {
+test('a server whose certificate is not trusted gets neither the text nor the credentials', async () => {
   let requests = 0;
   const peer = await listen(
     createHttpsServer(tls, () => {
