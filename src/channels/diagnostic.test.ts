@@ -2,7 +2,7 @@ import fc from 'fast-check';
 import { expect, test } from 'vitest';
 import { sanitiseDiagnostic } from './diagnostic.ts';
 
-test('a diagnostic is one printable line of at most 500 characters, whatever a stranger sends', () => {
+test('a diagnostic is one printable line of at most 500 characters, whatever a remote system sends', () => {
   fc.assert(
     fc.property(fc.string({ unit: 'binary', maxLength: 3_000 }), (text) => {
       const diagnostic = sanitiseDiagnostic(text);

@@ -22,12 +22,12 @@ export const failureClasses = [
 export type FailureClass = (typeof failureClasses)[number];
 
 /**
- * `provider_unavailable` speaks of the provider and not of the message: nothing can be handed off at the moment
+ * `provider_unavailable` is about the provider and not about the message: nothing can be handed off at the moment
  * (connection refused, credentials refused). It trips the breaker and does not count as an attempt.
  */
 export type DeferReason<Reason = FailureClass> = Reason | 'provider_unavailable';
 
-/** The remote side's own words. `diagnostic` comes from a stranger: at most 500 characters, no control characters. */
+/** The remote side's own words. `diagnostic` is untrusted: at most 500 characters, no control characters. */
 export type RemoteReply = {
   code: number | null;
   /** RFC 3463, for example `5.1.1`. */

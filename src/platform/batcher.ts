@@ -2,8 +2,8 @@ import type { Clock } from './clock.ts';
 
 /**
  * Turns many small waits into few shared ones: items that are added while a batch is being carried out go into the
- * next one together. Unless told to linger, nothing waits on a timer, and with one caller at a time every batch has
- * one item.
+ * next one together. Unless lingering is asked for, nothing waits on a timer, and with one caller at a time every batch
+ * has one item.
  */
 export type Batcher<Item, Result> = {
   /** Resolves with this item's own result once its batch has been carried out; rejects if the batch did. */

@@ -68,7 +68,7 @@ test('every id of an instant lies between the lowest of this millisecond and of 
   expect(lowestIdAt(0)).toBe('00000000-0000-0000-0000-000000000000');
 });
 
-test('a UUID is told from what only looks like one', () => {
+test('a UUID is distinguished from what only looks like one', () => {
   expect(isUuid('01934c1e-9f3a-7cc0-8b1a-000000000001')).toBe(true);
   expect(isUuid('01934C1E-9F3A-7CC0-8B1A-000000000001')).toBe(true);
   for (const text of [

@@ -90,7 +90,7 @@ test('the last secret that is at hand cannot be retired, nor one that does not e
   await takeUp(one);
   expect(await retire(1, [one])).toEqual({ kind: 'last' });
   await rotate([one], two);
-  expect(await retire(1, [one]), 'what is left would fit nobody here').toEqual({ kind: 'last' });
+  expect(await retire(1, [one]), 'no secret here would open what is left').toEqual({ kind: 'last' });
   expect(await retire(3, [one])).toEqual({ kind: 'not_found', secretIds: [1, 2] });
   expect(await readSealedKeys(database)).toHaveLength(2);
 });

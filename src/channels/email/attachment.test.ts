@@ -14,7 +14,7 @@ const refusedByProviders = {
     'app application appref-ms asp aspx bas csh fxp gadget hlp hpj htc inf its ksh library-ms mad maf mag mam maq mcf ' +
     'mda msh msh1 msh2 mshxml msh1xml msh2xml msu osd pcd pl plg prg ps1xml ps2 ps2xml psc1 psc2 psd1 py pyc pyo ' +
     'pyw pyz pyzw reg scf search-ms settingcontent-ms shs theme udl url vbp vhdx vsmacros vsw website ws xbap xnk',
-  'everybody, because of macros': 'docm dotm xlsm xltm xlam pptm potm ppam ppsm sldm wll xlm',
+  'all, because of macros': 'docm dotm xlsm xltm xlam pptm potm ppam ppsm sldm wll xlm',
 } as const;
 
 describe.each(Object.entries(refusedByProviders))('refused by %s', (_provider, extensions) => {

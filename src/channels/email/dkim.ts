@@ -115,7 +115,7 @@ function readTags(text: string): Map<string, string> | null {
 /**
  * Fields that are named once more than they occur, so that no one can add another one of them to a signed message
  * and have it shown (RFC 6376 §8.15). Gmail's own mail names the first seven in this way, Cc and Reply-To also where
- * they are absent: a Reply-To of a stranger's in a message that verifies is how replayed mail is made use of. The
+ * they are absent: replayed mail is abused by adding a foreign Reply-To to a message that still verifies. The
  * last two are in each of our messages, and no honest relay adds them to a message that has them.
  */
 const closedFields = [

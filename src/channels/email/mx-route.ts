@@ -72,8 +72,8 @@ function routeOf(records: readonly MxRecord[], random: () => number): MxRoute {
 }
 
 /**
- * DNS knows names of any octets, and zones hold addresses where names belong. Nothing answers to either, and what a
- * stranger wrote goes no further.
+ * DNS knows names of any octets, and zones hold addresses where names belong. Nothing answers to either, and
+ * untrusted text goes no further.
  */
 function isHostName(name: string): boolean {
   return /^[a-z0-9_.-]+$/.test(name) && !/^[0-9.]+$/.test(name);

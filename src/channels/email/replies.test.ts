@@ -497,7 +497,7 @@ const enhanced: readonly (readonly [FailureClass, string])[] = [
   ['spam', '5.7.708'],
 ];
 
-/** Of the subject alone; without it, the basic code would speak of the mailbox, or of nothing. */
+/** Of the subject alone; without it, the basic code would be about the mailbox, or about nothing. */
 const subjects: readonly (readonly [FailureClass, string])[] = [
   ['other', '5.3.99'],
   ['other', '5.4.99'],
@@ -533,7 +533,7 @@ const examples: readonly Example[] = [
     exampleOf(expected, code, enhancedCodeOf(text), text, phase),
   ),
   ...Object.entries(words).flatMap(([expected, texts]) =>
-    // What says nothing of the mailbox shows itself where the code alone would speak of it.
+    // That a reply is not about the mailbox shows only where the code alone would say that it is.
     texts.map(
       (text) =>
         expected === 'other'

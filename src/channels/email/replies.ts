@@ -414,7 +414,7 @@ const basicCodes: Readonly<Record<string, FailureClass>> = {
   '556': 'domain_not_found',
 };
 
-/** RFC 3463 §3.2: these speak of the sender's address, and so do all words beside them. */
+/** RFC 3463 §3.2: these are about the sender's address, and so are all words beside them. */
 const senderCodes: ReadonlySet<string> = new Set(['1.7', '1.8']);
 
 /** An address is no statement: many live at a `spamfilter`, and every reply repeats the one that it was asked about. */

@@ -10,7 +10,7 @@ import { type BounceReport, type ReportedAction, readReport } from './reports.ts
  * that does not exist, and to give up what would have worked an hour later.
  */
 
-/** `hard` and `soft` speak of the address, `message` of what was sent or who sent it, `temporary` of another try. */
+/** `hard` and `soft` are about the address, `message` about its content or sender; `temporary` can be tried again. */
 type Fate = 'hard' | 'soft' | 'message' | 'temporary';
 
 const fates: Readonly<Record<FailureClass, Fate>> = {

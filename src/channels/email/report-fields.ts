@@ -12,7 +12,7 @@ export type FieldGroup = ReadonlyMap<string, string>;
 /** Our messages have one recipient each; what forwards them may have added some. */
 const recipientsMax = 50;
 
-/** A report has about ten. Without a limit a stranger could make us keep a million. */
+/** A report has about ten. Without a limit a sender could make us keep a million. */
 const fieldsPerGroupMax = 60;
 const groupsMax = 2 * recipientsMax;
 
@@ -77,7 +77,7 @@ export function isDeliveryStatus(text: string): boolean {
 
 /**
  * What a delivery report states of each recipient (RFC 3464 §2.3), at most 50. A statement without an action has the
- * one that its status tells, or `silentAction` where it has neither.
+ * one that its status implies, or `silentAction` where it has neither.
  */
 export function readDeliveryStatus(text: string, silentAction: ReportedAction): RecipientStatement[] {
   const groups = readFieldGroups(text);

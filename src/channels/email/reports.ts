@@ -6,7 +6,7 @@ import { judgeReturn, readTextAction, readTextStatements, type ReportHead } from
 
 export type { ReportedAction, ReportedRecipient } from './report-recipient.ts';
 
-/** What came back by mail. Everything in it was said by a stranger, and is fit to be stored and shown. */
+/** What came back by mail. Everything in it is untrusted, and fit to be stored and shown. */
 export type BounceReport =
   /** What became of the message, for one recipient or several: RFC 3464, and what servers write instead of it. */
   | { kind: 'delivery_status'; recipients: ReportedRecipient[] }
@@ -19,7 +19,7 @@ export type BounceReport =
       isComplaint: boolean;
       /**
        * The return path of the message that is complained of, where the report has it. Such reports go to an address
-       * agreed with the provider, so that only this tells which message is meant.
+       * agreed with the provider, so that only this says which message is meant.
        */
       returnPath: string | null;
     }

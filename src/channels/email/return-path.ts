@@ -4,7 +4,7 @@ import { addressLengthMax } from './address.ts';
 
 /**
  * The return path of a message: an address of its own for each recipient (a variable envelope return path), so that
- * whatever comes back to it says by its address alone which recipient it speaks of.
+ * whatever comes back to it says by its address alone which recipient it is about.
  *
  * Its local part is `bounce-` and a token: the message's UUID, the recipient's ordinal, and a keyed hash of both
  * with the organization. It holds no address, and who has seen one cannot make another. The organization itself is

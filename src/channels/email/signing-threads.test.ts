@@ -86,17 +86,14 @@ test('threads that are stopped reject what they were signing, what waits and wha
   await expect(stopped.sign(first.privateKey, 'later')).rejects.toThrow('any more');
 });
 
-test.runIf(process.platform === 'linux')(
-  'threads that sign have a lower priority than all others',
-  async () => {
-    await threads.sign(first.privateKey, 'text');
-    const niceness = await Promise.all(
-      (await readdir('/proc/self/task')).map(async (thread) => {
-        const stat = await readFile(`/proc/self/task/${thread}/stat`, 'utf8').catch(() => '');
-        // The nineteenth field (proc(5)); the second one, a name, may have blanks in it.
-        return Number(stat.slice(stat.lastIndexOf(')') + 2).split(' ')[16]);
-      }),
-    );
-    expect(niceness).toContain(Math.min(os.getPriority() + 10, 19));
-  },
-);
+test.runIf(process.platform === 'linux')('threads that sign have a lower priority', async () => {
+  await threads.sign(first.privateKey, 'text');
+  const niceness = await Promise.all(
+    (await readdir('/proc/self/task')).map(async (thread) => {
+      const stat = await readFile(`/proc/self/task/${thread}/stat`, 'utf8').catch(() => '');
+      // The nineteenth field (proc(5)); the second one, a name, may have blanks in it.
+      return Number(stat.slice(stat.lastIndexOf(')') + 2).split(' ')[16]);
+    }),
+  );
+  expect(niceness).toContain(Math.min(os.getPriority() + 10, 19));
+});

@@ -26,7 +26,7 @@ test.each([
   ['cells', '<table><tr><th>Total</th><td>5</td></tr><tr><td>Paid</td></tr></table>', 'Total 5\nPaid'],
   ['quotations', 'a<blockquote>b<br>c</blockquote>d', 'a\n\nb\nc\n\nd'],
   [
-    'placeholders behind long lines',
+    'placeholders after long lines',
     `<p>${'word '.repeat(20)}{{ name }}</p>`,
     `${'word '.repeat(20)}{{ name }}`,
   ],

@@ -204,7 +204,7 @@ describe('a lookup', () => {
   });
 
   it.each(['', '.', 'a..test', `${'a'.repeat(64)}.test`, `${'a.'.repeat(127)}a`, 'bücher.test', 'a\0.test'])(
-    'of %j asks nobody, for there is no such domain',
+    'of %j asks no server, for there is no such domain',
     async (name) => {
       const { resolver, server } = await begin({});
       expect(await resolver.a(name)).toEqual(noSuchDomain);
@@ -327,7 +327,7 @@ describe('failures', () => {
     ['SERVFAIL', 'server_failure'],
     ['REFUSED', 'refused'],
     ['garbage', 'malformed'],
-  ] as const)('of a server that answers %s are told as %s, never as absence', async (how, reason) => {
+  ] as const)('of a server that answers %s are reported as %s, never as absence', async (how, reason) => {
     const { resolver, server } = await begin({});
     server.fail('a.test', how);
     expect(await resolver.a('a.test')).toEqual(

@@ -84,7 +84,7 @@ export function createResolver(options: ResolverOptions): Resolver {
     signal: AbortSignal,
   ): Promise<DnsAnswer<T>> => {
     const leave = isUrgent ? () => undefined : await gate.enter(signal);
-    // Neither is cached: it speaks of this process, and not of the name.
+    // Neither is cached: it is about this process, and not about the name.
     if (leave === 'full') return failed('timeout', 'too many lookups wait');
     if (leave === 'aborted') return failed('timeout', String(signal.reason));
     try {

@@ -97,7 +97,7 @@ function askOverUdp(line: ServerLine, query: Query): Promise<Transmission> {
   });
 }
 
-/** RFC 7766: one connection, one question, each message behind its length in two octets. */
+/** RFC 7766: one connection, one question, each message after its length in two octets. */
 function askOverTcp(line: ServerLine, query: Query): Promise<Transmission> {
   return transmit(line, (end) => {
     const socket = connect({ host: line.server.host, port: line.server.port });

@@ -60,7 +60,7 @@ export function createAskServers(tools: {
   };
 }
 
-/** What a server said tells more than that another one was silent. */
+/** What one server said is more useful than that another one was silent. */
 function summary(failures: readonly DnsFailed[]): DnsFailed {
   const reason = failures.find((failure) => failure.reason !== 'timeout')?.reason ?? 'timeout';
   const details = failures.map(({ detail }) => detail);

@@ -1,5 +1,5 @@
 /**
- * Reading JSON from strangers. `JSON.parse` is safe in itself; what it lets through is not: a million keys that
+ * Reading untrusted JSON. `JSON.parse` is safe in itself; what it lets through is not: a million keys that
  * block all other requests while they are read, strings that PostgreSQL cannot store (NUL, lone surrogates), and keys
  * that reach an object's prototype once they are merged into another object. All of that is refused here, once, at the
  * edge.

@@ -15,7 +15,7 @@ type World = {
   rooms: string[];
 };
 
-/** The database's answer takes its time by the same clock that the test moves: no real one could be told to. */
+/** The database's answer takes its time by the same clock that the test moves: a real one would not wait for it. */
 async function startWorld(serverAheadMs = 0): Promise<World> {
   const base = createManualClock(startMs);
   const server = { aheadMs: serverAheadMs, thereMs: 0, backMs: 0, isGone: false };

@@ -345,7 +345,7 @@ async function untilSomebodyWaits(database: Database): Promise<void> {
 }
 
 test.each(['other callers are answered', 'an idle connection is'])(
-  'a long job goes on where no new connection is to be had, and %s',
+  'a long job goes on where no new connection can be opened, and %s',
   async (reason) => {
     const proxy = await startSilentProxy(address);
     const clock = createManualClock();

@@ -25,7 +25,7 @@ async function changed<Result>(change: string, work: (connection: Connection) =>
   return result;
 }
 
-test('the server tells a version that is new enough, and the time', async () => {
+test('the server reports a version that is new enough, and the time', async () => {
   const { text, major } = await readServerVersion(database);
   expect(major).toBeGreaterThanOrEqual(serverVersionMin);
   expect(text).toMatch(new RegExp(`^${major}\\.`));

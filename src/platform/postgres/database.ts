@@ -129,8 +129,8 @@ const connectTimeoutMs = 3_000;
 const statementTimeoutMs = 30_000;
 
 /**
- * How much longer than a statement may take its answer is waited for, on a connection that alone has fallen silent: the
- * largest message has to get there first, also by a slow network.
+ * How much longer than the time limit of a statement its answer is waited for, on a connection that alone is silent:
+ * the largest message has to get there first, even over a slow network.
  */
 const answerGraceMs = 30_000;
 
@@ -153,7 +153,7 @@ export function openDatabase(options: DatabaseOptions): Database {
   const usePreparedStatements = options.usePreparedStatements ?? true;
   const clock = options.clock ?? systemClock;
   let isIdleAsked = false;
-  /** On a connection that the pool has already: there may be no other to be had, and all be well. */
+  /** On an open connection of the pool: a new one may be refused although all is well. */
   const askIdle = async (): Promise<ProbeResult> => {
     if (isIdleAsked || pool.idleCount === 0) return 'unclear';
     isIdleAsked = true;
@@ -197,7 +197,7 @@ export function openDatabase(options: DatabaseOptions): Database {
   });
   // The pool drops a broken idle connection by itself; without a listener Node.js would end the process.
   pool.on('error', () => undefined);
-  // Nor may one that breaks between two statements of a transaction: the next statement tells.
+  // Nor may one that breaks between two statements of a transaction: the next statement fails.
   pool.on('connect', (client) => client.on('error', () => undefined));
 
   const prepare = <Row>({ name, text }: Statement<Row>) =>
@@ -348,17 +348,17 @@ export function openDatabase(options: DatabaseOptions): Database {
 
 const beginPlainly = 'begin';
 /**
- * Of a table that was small when it was last analyzed the planner would rather read everything, and for statements
- * over arrays it takes a plan for these very arrays to be cheaper, and plans each time anew. Measured in PostgreSQL, on
+ * The planner would rather read all of a table that was small when it was last analyzed, and for statements over arrays
+ * it finds a plan for just these arrays cheaper, and plans anew each time. Measured in PostgreSQL, on
  * a busy machine: by index a job was claimed in 35 µs instead of 60 to 80, and with the plan kept a lone outcome was
- * written in 0.7 ms instead of 1.9. Operators cost nothing, since two indexes of a small table would else be told apart
- * by how high their trees are, or were when the session last looked.
+ * written in 0.7 ms instead of 1.9. Operators cost nothing, since the choice between two indexes of a small table would
+ * else depend on the height of their trees, or on what it was when the session last looked.
  */
 const beginByIndex =
   'begin; set local plan_cache_mode = force_generic_plan; set local enable_seqscan = off; set local enable_hashjoin = off; set local enable_mergejoin = off; set local cpu_operator_cost = 0';
 
 /**
- * Whether there is the role, and the user may enter it, is asked each time, which takes microseconds: it may be gone
+ * Whether the role exists, and the user may enter it, is checked each time, which takes microseconds: it may be gone
  * after a restore, and come back while servers run. Without it row-level security stays off, and `doctor` says so.
  */
 export const canEnterTenantRole = `pg_has_role(
@@ -383,7 +383,7 @@ const leaveTenantRole = statement(
 
 const limitStatements = unpreparedStatement("select set_config('statement_timeout', $1, true)");
 
-/** A trivial question on an open connection that is not answered for so long will not be answered at all. */
+/** A trivial statement on an open connection that is not answered for this long will not be answered at all. */
 const probeMaxMs = 3_000;
 
 /** A refusal is an answer, too, for instance because all connections are taken. */
@@ -400,7 +400,7 @@ export async function askOnce(address: DatabaseAddress, clock: Clock): Promise<P
 }
 
 const refusals = ['ECONNREFUSED', 'ENOENT'];
-/** As good as no answer: that is what the machines in between say of a server that is off. */
+/** As good as no answer: routers in between report this of a server that is off. */
 const unreachables = ['EHOSTUNREACH', 'EHOSTDOWN', 'ENETUNREACH', 'ETIMEDOUT'];
 
 function resultOfFailure(cause: unknown): ProbeResult {
@@ -441,7 +441,7 @@ async function keepAsking(client: pg.Client, clock: Clock, probe: () => Promise<
   }
 }
 
-/** Not as the connection says it: a pooler tells clients numbers of its own. */
+/** Asked of PostgreSQL itself: the number that the connection knows may be a pooler's own. */
 const sessionOfConnection = unpreparedStatement<{ pid: number }>('select pg_backend_pid() as pid');
 
 const sessionAtWork = unpreparedStatement<{ is_at_work: boolean }>(
@@ -579,7 +579,7 @@ async function runUnwatched<Row>(
 }
 
 /**
- * SQLSTATE classes that speak of the server and not of the statement: connection exception, out of resources
+ * SQLSTATE classes that are about the server and not about the statement: connection exception, out of resources
  * (disk full, too many connections), operator intervention (shutdown, crash of another backend, starting up),
  * and errors outside PostgreSQL such as failing disks.
  */
@@ -620,7 +620,7 @@ export function isStatementTimeout(error: unknown): boolean {
 
 /** Whether two transactions stood in each other's way, so that the same one may well succeed when it is run again. */
 export function isConflict(error: unknown): boolean {
-  // Serialization failure, deadlock, and a lock that was not to be had in time.
+  // Serialization failure, deadlock, and a lock that could not be taken in time.
   return ['40001', '40P01', '55P03'].includes(sqlState(error) ?? '');
 }
 

@@ -177,7 +177,7 @@ async function createDatabase(binaries: Binaries, place: EmbeddedPlace, draft: s
   child.stderr?.on('data', (chunk) => {
     said = (said + String(chunk)).slice(-logTailBytes);
   });
-  // It may have ended before it reads; its exit code tells.
+  // It may have ended before it reads; its exit code says so.
   child.stdin?.on('error', () => undefined);
   child.stdin?.end(`create database ${databaseName}\n`);
   const [code] = (await once(child, 'close')) as [number | null];

@@ -47,7 +47,7 @@ export async function examineTenantWall(connection: Connection): Promise<TenantW
     : { kind: 'unreachable', tables: rows.map(({ name }) => name) };
 }
 
-/** A statement of its own for each, since what the user may not do must not undo what it may. */
+/** A statement of its own for each: one that the user may not run must not undo the others. */
 const mends = [
   `do $$
    begin

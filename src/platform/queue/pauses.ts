@@ -36,7 +36,7 @@ const failurePauseMaxMs = 60 * 60_000;
 
 /**
  * How long work that failed is put off, in milliseconds, where it has waited for so long since it was asked for: for as
- * long again, so that each pause is longer than the one before and nobody need count the failures.
+ * long again, so that each pause is longer than the one before and failures need not be counted.
  */
 export function pauseAfterFailureMs(waitedMs: number): number {
   return Math.min(Math.max(waitedMs, failurePauseMinMs), failurePauseMaxMs);

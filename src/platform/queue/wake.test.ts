@@ -124,7 +124,7 @@ test('a listener that finds no database tries again, and stops when it is told t
   const clock = createManualClock();
   const stop = new AbortController();
   const ended = listenForWakes({ database: away, clock, log: silentLog }, 'deliveries', stop.signal, () => {
-    expect.fail('nobody could have woken it');
+    expect.fail('nothing could have woken it');
   });
   for (let attempt = 0; attempt < 3; attempt += 1) {
     await clock.whenWaiting(1);

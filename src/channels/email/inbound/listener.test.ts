@@ -41,7 +41,7 @@ async function arrange(
   return { ...listener, received };
 }
 
-/** A client that says exactly what it is told. */
+/** A client that sends exactly the lines it is given. */
 type Client = {
   socket: Socket;
   /** The next reply, whole and without its last line end; rejects when the connection ends first. */

@@ -9,7 +9,7 @@
  *   many networks mostly has them in one site. Of those the one that has been waited for longest gives way.
  * - Where all have equally few, only one that has been waited for too long is given away.
  *
- * Waited for is a client that has not got on since its last step. The time in which it waits for us does not count.
+ * A client is waited for while it has not got on since its last step. The time in which it waits for us does not count.
  */
 import type { Socket } from 'node:net';
 import { networkOf, siteOf } from '../../../platform/network.ts';
@@ -18,7 +18,7 @@ export type PlaceLimits = {
   placesMax: number;
   /** Smaller, and a large provider that opens a dozen at once is put off; larger, and a few addresses have them all. */
   placesPerNetworkMax: number;
-  /** For so long a client is waited for before its place goes to another one that is no worse off. */
+  /** How long a client is waited for before its place goes to another one that is no worse off. */
   patienceMs: number;
 };
 

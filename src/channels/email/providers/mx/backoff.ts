@@ -23,7 +23,7 @@ export type Backoff = {
   pause: () => { cause: BackoffCause; remainingMs: number } | null;
   /** What became of a hand-off. True if it began a pause. */
   note: (ticket: BackoffTicket, isThrottled: boolean) => boolean;
-  /** No connection could be had for whatever waited. True if that began a pause. */
+  /** No connection could be opened for the hand-offs that waited. True if that began a pause. */
   noteUnreachable: (cause: BackoffCause) => boolean;
   /** The hand-off came to nothing that says anything of the destination: the next one probes. */
   abandon: (ticket: BackoffTicket) => void;

@@ -134,7 +134,7 @@ export class Destination {
     }
   }
 
-  /** Whether there is nothing here but what was learnt. */
+  /** Whether there are neither hand-offs nor connections, only what was learnt. */
   isQuiet(): boolean {
     const { open, opening } = this.#pool.counts();
     return open + opening + this.#admitted === 0;

@@ -1,7 +1,7 @@
 import type { Clock } from '../../../../platform/clock.ts';
 import type { Resolver } from '../../../../platform/dns/dns.ts';
 
-/** Tells a domain whose name servers are away from an installation whose own DNS is. */
+/** Distinguishes a domain whose name servers are away from an installation whose own DNS is. */
 export type DnsWatch = {
   /** Null if DNS answers anything at all, be it a refusal; else what happened instead. */
   probe: () => Promise<string | null>;

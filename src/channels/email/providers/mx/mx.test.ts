@@ -353,7 +353,7 @@ describe('what DNS decides', () => {
     expect(await provider.probe()).toBeNull();
   });
 
-  test('DNS that does not answer at all speaks of the provider and not of a domain', async () => {
+  test('DNS that does not answer at all is about the provider and not about a domain', async () => {
     const { provider, world } = await arrange({ [hostA]: {} });
     await world.dns.stop();
     const sending = sendMany(provider, 3, 'single.test');
@@ -439,7 +439,7 @@ describe('what a mail host says of a message', () => {
     expect(world.at(hostB).counts.connections).toBe(0);
   });
 
-  test('greylisting puts off the one recipient, for whom there is no pause', async () => {
+  test('greylisting puts off the one recipient, and pauses nothing', async () => {
     const seen = new Set<string>();
     const script: Script = ({ phase, line }) => {
       if (phase !== 'rcpt' || seen.has(line)) return undefined;
@@ -500,7 +500,7 @@ describe('TLS', () => {
       'secure.test',
       certificateForTests,
     ],
-    ['nobody vouches for the certificate', { tls: 'starttls' }, 'secure.test', undefined],
+    ['the certificate is from no trusted authority', { tls: 'starttls' }, 'secure.test', undefined],
     ["the certificate is another host's", { tls: 'starttls' }, 'single.test', certificateForTests],
   ];
 

@@ -150,7 +150,7 @@ async function deliver(state: MxState, handOff: EmailHandOff): Promise<SendOutco
   return destinationFor(state, domain, route.hosts).handOff(handOff, route.hosts);
 }
 
-/** In lower case; null if there is none, or an address or something else that no DNS can know. */
+/** In lower case; null if there is none, or an address or something else that is not in the DNS. */
 function domainOf(recipient: string): string | null {
   const at = recipient.lastIndexOf('@');
   const domain = recipient.slice(at + 1).toLowerCase();

@@ -33,7 +33,7 @@ export type ReachTools = {
 
 export type ReachRequest = {
   hosts: readonly MxHost[];
-  /** TLS with a certificate for the host's name, or nothing. Otherwise TLS where it is to be had (RFC 7435). */
+  /** TLS with a certificate for the host's name, or nothing. Otherwise TLS where it is offered (RFC 7435). */
   isTlsRequired: boolean;
   /** Whether there are connections to this destination already. */
   isFurther: boolean;
@@ -58,7 +58,7 @@ const reachTimeoutMs = 120_000;
 
 const failedAddressPauseMs = 300_000;
 
-/** Resolves with a connection, or with what to say to whatever waits for it. Never rejects. */
+/** Resolves with a connection, or with the outcome for the hand-offs that wait for it. Never rejects. */
 export async function reachHosts(
   tools: ReachTools,
   request: ReachRequest,
@@ -161,7 +161,7 @@ function classOf({ code, enhancedCode, diagnostic }: RemoteReply): FailureClass 
 
 async function concludeSearch(search: Search): Promise<ReachFailure> {
   const { failures } = search;
-  // What a host said tells more than that another one said nothing.
+  // What one host said is more useful than that another one said nothing.
   const last = failures.findLast(({ failed }) => failed.code !== null) ?? failures.at(-1);
   if (last === undefined) return concludeWithoutAttempt(search);
   const { failed } = last;

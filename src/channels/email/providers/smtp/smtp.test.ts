@@ -51,7 +51,7 @@ afterEach(async () => {
 
 type Bench = { sink: SmtpSink; provider: EmailProvider; clock: MovableClock };
 
-/** A provider at a sink. Both are closed after the test, and the provider must have left no timer behind. */
+/** A provider at a sink. Both are closed after the test, and the provider must have left no timer. */
 async function arrange(
   options: SmtpSinkOptions & {
     parameters?: string;
@@ -483,7 +483,7 @@ test('an idle connection is closed politely, and its timers go with it', async (
   expect(clock.timers()).toBe(0);
 });
 
-test('a refused connection speaks of the provider and not of the message', async () => {
+test('a refused connection is about the provider and not about the message', async () => {
   const server = createServer();
   await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
   const { port } = server.address() as AddressInfo;
@@ -581,7 +581,7 @@ test.each(['starttls', 'implicit'] as const)(
   },
 );
 
-test('opportunistic TLS takes any certificate, and plain text where there is no TLS to be had', async () => {
+test('opportunistic TLS takes any certificate, and plain text where TLS is not offered', async () => {
   const encrypted = await arrange({ tls: 'starttls' });
   await send(encrypted.provider, 'a@example.test');
   expect(encrypted.sink.messages[0]!.isSecure).toBe(true);
@@ -642,7 +642,7 @@ test('credentials too long for a command line are sent after the challenge', asy
   expect(sink.commands).toContain('AUTH PLAIN');
 });
 
-test('refused credentials speak of the provider, and appear in no outcome even if the server repeats them', async () => {
+test('refused credentials are about the provider, and appear in no outcome even if the server repeats them', async () => {
   const secret = Buffer.from(`\0${auth.user}\0${auth.password}`).toString('base64');
   const { provider } = await arrange({
     userinfo,

@@ -370,7 +370,7 @@ function settleRefused(
 
 /**
  * The wire broke before the server asked for the content. A kept connection may have been dying all along, which
- * is nobody's fault and costs nothing to try again; a fresh one that dies, or one that falls silent, counts.
+ * is no one's fault and costs nothing to try again; a fresh one that dies, or one that falls silent, counts.
  */
 function loseAnnounced(
   line: WorkingConnection,

@@ -29,7 +29,7 @@ export function createDeliveries(tools: ReceiptTools & { log: Log; intake: SmsIn
       if (receipt === null) log.warn({ esmClass: message.esmClass }, 'smpp: a receipt that cannot be read');
       else await intake.takeReceipt(receipt);
     } else if (isAcknowledgement(message)) {
-      log.debug({ esmClass: message.esmClass }, 'smpp: an acknowledgement that nobody asked for');
+      log.debug({ esmClass: message.esmClass }, 'smpp: an acknowledgement that was not asked for');
     } else if (isText(message)) {
       await inbound.add(message);
     } else {

@@ -104,7 +104,7 @@ describe('what kind of message it is', () => {
     [0x08, false, true],
     [0x10, false, true],
     [0x40, false, false],
-  ])('is told by esm_class %i', (esmClass, isTold, isAnswer) => {
+  ])('is known by esm_class %i', (esmClass, isTold, isAnswer) => {
     expect(isReceipt(receipt('', { esmClass }))).toBe(isTold);
     expect(isAcknowledgement(receipt('', { esmClass }))).toBe(isAnswer);
   });
@@ -115,7 +115,7 @@ describe('what kind of message it is', () => {
     ['Stop', '7', null, false],
     ['Stop', '', null, false],
     ['id:7 stat:DELIVRD', null, null, false],
-  ])('is told, without an esm_class, by %j with id %j and state %j', (text, id, messageState, isTold) => {
+  ])('is known, without an esm_class, by %j with id %j and state %j', (text, id, messageState, isTold) => {
     const message = receipt(text, { esmClass: 0, receiptedMessageId: id, messageState });
     expect(isReceipt(message)).toBe(isTold);
   });

@@ -74,7 +74,7 @@ export class SentTexts {
     if (oldest !== undefined) this.#texts.delete(oldest);
   }
 
-  /** What a receipt for `to` calls `identifier`, under the identifier of its answer if that can be told. */
+  /** What a receipt for `to` calls `identifier`, under the identifier of its answer if that is known. */
   find(identifier: string, to: string): { providerMessageId: string; text: SentText | null } {
     const known = this.#texts.get(identifier);
     // The same digits may be one text in decimal and another in hexadecimal.

@@ -30,7 +30,7 @@ type RecordingIntake = SmsIntake & {
 
 type Signal = { note: () => void; until: (isTrue: () => boolean) => Promise<void> };
 
-/** Tells those who wait for something to be true whenever it may have become so. */
+/** Lets waits for a condition check it again whenever it may have become true. */
 function createSignal(): Signal {
   let expectations: { isTrue: () => boolean; resolve: () => void }[] = [];
   return {

@@ -4,7 +4,7 @@ import type { SmsFailure } from '../../provider.ts';
 /**
  * What a command_status (SMPP 3.4 §5.1.3, and what 5.0 §4.7.6 adds) says about the text that was to be submitted.
  * `rejected` is what would be refused again; what is not listed, as every code of a provider's own from 0x400 on, is
- * temporary and `other`. What speaks of us and not of the text (we are not bound, the service is away) is
+ * temporary and `other`. What is about us and not about the text (we are not bound, the service is away) is
  * `provider_unavailable`.
  */
 export type StatusMeaning =

@@ -28,7 +28,7 @@ const countriesWithZero = ['39', '378', '242', '229', '225'];
 
 /**
  * What is dialled before national numbers instead of a 0, and is no part of them: in Russia and Kazakhstan, Hungary,
- * Belarus, and Turkmenistan. Numbers may begin with an 8 themselves: then their length tells.
+ * Belarus, and Turkmenistan. Numbers may begin with an 8 themselves: then their length decides.
  */
 const otherPrefixes: ReadonlyMap<string, RegExp> = new Map([
   ['7', /^8(?=\d{10}$)/],

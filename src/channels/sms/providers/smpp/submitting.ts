@@ -25,7 +25,7 @@ import type { WireFault } from './wire.ts';
  * a late answer, which is reported like a receipt. Where an earlier answer is lost, or the connection before
  * the last part was submitted, the text cannot arrive whole, since nothing is submitted after that, and no receipt was
  * asked for that could settle it: it is rejected. Where the process dies between two parts, the text stays uncertain.
- * Receipts for all parts would not help: each speaks of its part alone, and the worker that gets it would have to know
+ * Receipts for all parts would not help: each is about its part alone, and the worker that gets it would have to know
  * of the others.
  */
 export type SubmitTools = {

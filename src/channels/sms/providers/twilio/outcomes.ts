@@ -15,7 +15,7 @@ const retryAfterMsMax = 3_600_000;
 /** Where Twilio asks to come back later in a way that cannot be read. */
 const retryAfterMsUnread = 60_000;
 
-/** Statuses that speak of the credentials, the account or the URL. No text is to blame, so none may fail for it. */
+/** Statuses that are about the credentials, the account or the URL. No text is to blame, so none may fail for it. */
 const unavailableStatuses: readonly number[] = [401, 402, 403, 404, 405, 407];
 
 /**
