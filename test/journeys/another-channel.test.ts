@@ -1,7 +1,7 @@
 /**
- * What a channel may have that neither email nor SMS has: accounts of organizations at its provider, messages to
- * nobody and messages that end, what its hand-offs find out about addresses, and workers of an older release that do
- * not know it. What all channels have in common is asked in channels.test.ts.
+ * What a channel may have that neither email nor SMS has: accounts of organizations at its provider, messages without
+ * recipients, messages that expire, findings of its hand-offs about addresses, and workers of an older release that do
+ * not know it. What all channels have in common is tested in channels.test.ts.
  */
 import { afterAll, afterEach, beforeAll, beforeEach, expect, test } from 'vitest';
 import type { RecipientKey, SendOutcome } from '../../src/channels/outcome.ts';
@@ -184,7 +184,7 @@ test('a worker of an older release leaves it to others, and goes on with what it
   ).toEqual([{ ambiguities: 1 }]);
 });
 
-test('a message to nobody is accepted, takes its place in the quota, and is skipped', async () => {
+test('a message without recipients is accepted, takes its place in the quota, and is skipped', async () => {
   const id = await send([]);
   const [message] = await rowsOf(server, 'select status, recipient_count from messages where id = $1', [id]);
   expect(message).toEqual({ status: 'skipped', recipient_count: 0 });
@@ -214,7 +214,7 @@ test('the copies of a message for several places of one person each have an outc
   expect(carried.toSorted()).toEqual(['+49801', '+49802', '+49803']);
 });
 
-test('a message that ends soon is tried again before its end, and given up after it', async () => {
+test('a message that expires soon is tried again before it does, and given up afterwards', async () => {
   const nowMs = server.installation.clock.nowMs();
   outcomeOf = () => ({ kind: 'deferred', reason: 'storm', reply });
   const [soon, over] = [

@@ -16,7 +16,7 @@ beforeAll(async () => {
 
 afterAll(() => rm(directory, { recursive: true, force: true }));
 
-/** What somebody writes who uses both: a line that must not compile says so. */
+/** A program that uses both clients; lines that must not compile are marked. */
 const usage = `
 import type { components } from './openapi-typescript.ts';
 import type { Condition, EmailRecipient } from './hey-api/types.gen.ts';
@@ -120,7 +120,7 @@ test('clients that two generators make compile, without a value of any type', as
   for (const file of types) {
     expect(file?.text).toContain('Condition');
     const code = file?.text.replaceAll(/\/\*.*?\*\//gs, '').replaceAll(/'[^']*'|"[^"]*"/g, "''");
-    // Headers that are not listed may come with any answer, and are all that nothing is known of.
+    // Only headers that are not listed have no type: they may come with any response.
     const untyped = code?.split('\n').filter((line) => /\b(any|unknown)\b/.test(line));
     expect(untyped?.filter((line) => !line.includes('[name: string]: unknown;'))).toEqual([]);
   }

@@ -584,7 +584,7 @@ async function recordCampaigns(
   });
   await record(`send${one}`, 'At once', `${path}/${id}/send`, { body: {} });
   await sentToAll(path, id);
-  // One that was sent within a second may never have been seen to be under way.
+  // A campaign that was sent within a second may never have been seen under way.
   await rowsOf(server, 'update campaigns set started_at = coalesce(started_at, completed_at) where id = $1', [
     id,
   ]);

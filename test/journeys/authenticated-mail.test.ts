@@ -126,7 +126,7 @@ test('each copy has a return path of its own, at the domain, that carries no add
   }
 });
 
-test('a copy that somebody has changed fails', async () => {
+test('a copy that was changed on the way fails', async () => {
   const [message] = await deliver({ text: 'Pay 100 euros' });
   const text = message!.content.toString('latin1');
   for (const changed of [
@@ -142,7 +142,7 @@ test('a copy that somebody has changed fails', async () => {
   }
 });
 
-test('the button to unsubscribe by is signed: nobody can give a campaign another one', async () => {
+test('the headers of one-click unsubscribing are signed: they can be neither changed nor added', async () => {
   const contact = await server.request<{ id: string }>('POST', '/v1/contacts', {
     email: 'ann@recipient.example',
   });

@@ -1,4 +1,4 @@
-/** What one asks of a campaign: who got it, why somebody did not, and how it would look. */
+/** What can be asked of a campaign: who got it, why a contact did not, and how it would look. */
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest';
 import { eventually } from '../support/email-journey.ts';
 import { startTestServer, type TestServer } from '../support/server.ts';
@@ -90,7 +90,7 @@ async function explain(id: string, contactId: string): Promise<Explanation> {
   return body;
 }
 
-/** Sent as far as the quota goes, which is not at all. */
+/** Sends without any quota left, which pauses the campaign. */
 async function sendWithoutQuota(id: string): Promise<void> {
   await rows('update organizations set email_quota = 0');
   await send(id);
@@ -230,7 +230,7 @@ describe('the recipients of a campaign', () => {
   test('are there as soon as the audience is frozen, before any of them has a row', async () => {
     const ids = [await aContact('Ann'), await aContact('Bob'), await aContact('Cay')];
     const id = await makeSent([]);
-    // Of that kind of pause the workers keep away.
+    // The workers leave a campaign with this pause reason alone.
     await rows(
       "update campaigns set audience = 3, status = 'paused', pause_reason = 'schedule_missed' where id = $1",
       [id],
@@ -262,7 +262,7 @@ describe('the recipients of a campaign', () => {
 });
 
 describe('why a contact got a campaign, or did not,', () => {
-  test('is told of whoever got it, and of whomever the freezing left out', async () => {
+  test('is explained for one who got it, and for those whom the freezing left out', async () => {
     const [ann, bob, cay] = [
       await aContact('Ann'),
       await aContact('Bob', { consent: { email: 'unsubscribed' } }),
@@ -306,7 +306,7 @@ describe('why a contact got a campaign, or did not,', () => {
     ]);
   });
 
-  test('is told as of the part of a large audience in which they would have been', async () => {
+  test('is explained by the part of a large audience in which the contact would have been', async () => {
     const ann = await aContact('Ann');
     const suppress = (name: string) =>
       addSuppressions(server.installation.database, server.installation, 'email', [
@@ -334,7 +334,7 @@ describe('why a contact got a campaign, or did not,', () => {
     ]);
   });
 
-  test('is told of whoever waits, whoever left meanwhile, and whoever was deleted', async () => {
+  test('is explained for one who waits, one who left meanwhile, and one who was deleted', async () => {
     const [ann, bob, cay] = [await aContact('Ann'), await aContact('Bob'), await aContact('Cay')];
     const id = await aCampaign();
     await sendWithoutQuota(id);
@@ -356,7 +356,7 @@ describe('why a contact got a campaign, or did not,', () => {
     expect(deleted).toMatchObject({ contact_id: bob, status: 'dropped', drop_reason: 'contact_deleted' });
   });
 
-  test('is not told of a contact or a campaign that nobody has', async () => {
+  test('is not explained for an unknown contact or campaign', async () => {
     const unknownId = '01934c1e-9f3a-7cc0-8b1a-0123456789ab';
     const [contact, campaign] = [await aContact('Ann'), await aCampaign()];
     for (const path of [
@@ -414,7 +414,7 @@ describe('a preview', () => {
     });
   });
 
-  test('counts a variable that nobody has a value for, and none that has a default', async () => {
+  test('counts a variable that no contact has a value for, and none that has a default', async () => {
     await aContact('Ann');
     const html = '<p>{{first_name}} {{coupon}} {{shop}}</p>';
     const id = await aCampaign({ html, subject: 'Hello', variables: { shop: 'Here', first_name: 'you' } });
@@ -425,7 +425,7 @@ describe('a preview', () => {
     expect([sent.status, sent.headers.get('postillion-missing-variables')]).toEqual([202, 'coupon']);
   });
 
-  test('names a variable that nobody can have a value for, although nobody is there yet', async () => {
+  test('names a variable that no contact can have a value for, even while the audience is empty', async () => {
     const id = await aCampaign({ html: '<p>{{first_name}} {{coupon}}</p>' });
     expect(await preview(id)).toMatchObject({
       audience: 0,
@@ -467,7 +467,7 @@ describe('a test', () => {
     expect(campaign).toMatchObject({ status: 'draft', stats: { audience: 0 } });
   });
 
-  test('is refused for a campaign that is not ready, for a contact of nobody and for too many addresses', async () => {
+  test('is refused for a campaign that is not ready, for an unknown contact and for too many addresses', async () => {
     const ask = (id: string, body: object) => server.request('POST', `/v1/email/campaigns/${id}/test`, body);
     const to = ['one@example.com'];
     expect((await ask(await aCampaign({ subject: null }), { to })).status).toBe(400);

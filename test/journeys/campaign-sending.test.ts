@@ -129,7 +129,7 @@ describe('a scheduled campaign whose time came', () => {
     await inStatus(id, 'sent');
   });
 
-  test('when it was fit no more has failed, says why, and lets go of its list', async () => {
+  test('when it was no longer ready has failed, says why, and lets go of its list', async () => {
     await aContact('Ann');
     const id = await aCampaign();
     await send(id, { scheduled_at: new Date(Date.now() + 60_000).toISOString() });
@@ -147,7 +147,7 @@ describe('a scheduled campaign whose time came', () => {
   });
 });
 
-test('whoever unsubscribes or is deleted while a campaign runs gets nothing more of it', async () => {
+test('a contact that unsubscribes or is deleted while a campaign runs gets nothing more of it', async () => {
   const [ann, bob, cay] = [await aContact('Ann'), await aContact('Bob'), await aContact('Cay')];
   const dee = await aContact('Dee');
   const id = await aCampaign();

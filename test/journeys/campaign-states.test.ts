@@ -48,7 +48,7 @@ const columns: Partial<Record<CampaignStatus, string>> = {
   paused: "message_id = $2, pause_reason = 'quota_exceeded'",
 };
 
-/** Ready to be sent, and put into a state behind the back of the program. */
+/** Ready to be sent, and put into a state by SQL. */
 async function makeCampaign(status: CampaignStatus, more = columns[status]): Promise<string> {
   const { body } = await server.request<{ id: string }>('POST', '/v1/email/campaigns', {
     name: status,

@@ -6,7 +6,7 @@ let abandon: () => Promise<void> = () => Promise.resolve();
 
 afterEach(() => abandon());
 
-test('whatever is killed or cut off, a text is at the message centre once, and what is told of it is known', async () => {
+test('whatever is killed or cut off, a text reaches the message centre once, and its receipts are applied', async () => {
   const report = await runSms({ seed: 5, texts: 200, kills: 4 }, (remove) => {
     abandon = remove;
   });

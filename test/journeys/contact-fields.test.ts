@@ -98,7 +98,7 @@ async function importLines(...lines: string[]): Promise<number[]> {
 
 const inOrder = (values: Values) => contactFieldNames.map((field) => values[field]);
 
-test('the table of contacts has a column for every field, and no other that nobody describes', async () => {
+test('the table of contacts has a column for every field, and no others but those listed here', async () => {
   const columns = await rowsOf<{ name: string }>(
     server,
     `select attname as name from pg_attribute where attrelid = 'contacts'::regclass and attnum > 0`,
@@ -152,7 +152,7 @@ describe.each(contactFieldNames)('%s', (field) => {
 
   test('is all that an import changes, and an empty cell leaves it', async () => {
     await patch({ [field]: null });
-    // Whose row it is, is told by the identifier that goes before; the first of all can only be added.
+    // A row is matched by an identifier of higher rank; the one of the highest rank can only be added.
     const [by, values] =
       field === 'external_id'
         ? (['email', [first[field]]] as const)

@@ -133,7 +133,7 @@ test('Ctrl-C ends an import after the batch at hand, and it says where it stood'
   expect(await countContacts()).toBe(report.created);
 });
 
-test('bad rows are told apart from an import that could not be', async () => {
+test('bad rows are told apart from an import that could not run', async () => {
   const file = await write('bad.csv', 'E-mail;First name\na@b.test;Ada\nnone;=1+1\n;Bo\n');
   const report = path.join(folder, 'report.csv');
   const some = await run('import', '--org', org, '--report', report, file);
@@ -205,7 +205,7 @@ test('what is exported comes back through standard input as it was', async () =>
   expect(await run('export', '--org', org, '--json')).toMatchObject({ exitCode: 1 });
 });
 
-test('the ids of the lists that everybody was added to are told, made or not', async () => {
+test('the ids of the lists that all contacts were added to are printed, whether they were made or found', async () => {
   const file = path.resolve(import.meta.dirname, '../../examples/customers.csv');
   const first = await run('import', '--org', org, '--list', 'Customers', '--tag', 'imported', file);
   expect(first).toMatchObject({ exitCode: 0, errors: '' });

@@ -412,7 +412,7 @@ describe('a list of contacts', () => {
     await fill(41, 15_100, "'commonest'", '7500');
     await fill(42, 400, "'rarest'", '150');
     await fill(43, 2_600, 'null', '1');
-    // As it would do by itself within a minute; until then PostgreSQL takes every set for a handful.
+    // As autovacuum would within a minute; until then PostgreSQL takes every set for a handful.
     await rowsOf(server, 'analyze contacts, memberships');
     const search = (text: string, more = '') =>
       listContacts(`search=${text}&list_id=${list.id}&tag_id=${tag.id}${more}`);
@@ -571,7 +571,7 @@ describe('a deleted contact', () => {
     expect((await read(server, id)).to[0]!.email).toBeNull();
   });
 
-  test('what is heard of its messages afterwards names nobody, and still suppresses', async () => {
+  test('reports on its messages that come afterwards do not name it, and still suppress', async () => {
     const email = `${unique('late')}@example.com`;
     const contact = await aContact({ email });
     const id = await send(server, { to: [email] });
@@ -589,7 +589,7 @@ describe('a deleted contact', () => {
     expect(later.to[0]).toMatchObject({ email, drop_reason: 'suppressed' });
   });
 
-  test('mail that bounces after the deletion leaves a suppression that names nobody', async () => {
+  test('mail that bounces after the deletion leaves a suppression without the address', async () => {
     const email = `${unique('late').replace(/\W/g, '')}@example.com`;
     const contact = await aContact({ email });
     const held = await holdQueue();
@@ -915,7 +915,7 @@ describe('a contact reference', () => {
     ).toHaveLength(5);
   });
 
-  test('what is wrong with it is told apart', async () => {
+  test('its errors are told apart', async () => {
     const contact = await aContact();
     expect(await resolve({})).toEqual({ kind: 'required' });
     expect(await resolve({ contact_id: contact.id, email: 'a@example.com' })).toEqual({ kind: 'ambiguous' });

@@ -115,7 +115,7 @@ async function turnIntoCampaignCopy(messageId: string): Promise<void> {
   await rowsOf(server, 'update delivery_queue set lane = 1 where message_id = $1', [messageId]);
 }
 
-/** The sandbox, of which no address at `gone.example` exists. */
+/** The sandbox, but no address at `gone.example` exists. */
 function createRefusing(): EmailProvider {
   return {
     ...sandbox,
@@ -170,7 +170,7 @@ describe('in the sandbox', () => {
     expect(timesRefused(address)).toBe(1);
   });
 
-  test('an email of which every recipient is dropped has failed, and nothing was sent', async () => {
+  test('an email whose recipients are all dropped has failed, and nothing was sent', async () => {
     const address = 'all@gone.example';
     await settle({ to: [address] });
     expect(await settle({ to: [address] })).toMatchObject({ status: 'failed', to: [{ status: 'sent' }] });
@@ -239,7 +239,7 @@ describe('in the sandbox', () => {
         [server.organizationId],
       );
     const before = await lasting();
-    // A run of soft bounces suppresses others from the fifth on.
+    // Other addresses are suppressed at the fifth soft bounce in a row.
     for (let time = 1; time <= 6; time += 1) {
       const record = await settle({ to: [simulator(name), simulator(`${name}+${time % 2}`).toUpperCase()] });
       expect(record.to).toMatchObject([outcome, outcome]);
@@ -262,7 +262,7 @@ describe('in the sandbox', () => {
     });
     const [job] = await queueOf(server, id);
     const pauseMs = job!.due_at.getTime() - Date.parse(record.to[0]!.status_at);
-    // It counts from the answer, which was a moment before that was written.
+    // It counts from the answer, which came a moment before it was written.
     expect(pauseMs).toBeLessThanOrEqual(minuteMs);
     expect(pauseMs).toBeGreaterThan(minuteMs / 2);
 
@@ -310,7 +310,7 @@ describe('in the sandbox', () => {
     });
   });
 
-  test('attachments are sealed in the database, kept for whoever still waits, and gone behind the last', async () => {
+  test('attachments are sealed in the database, kept for recipients that still wait, and gone after the last', async () => {
     const content = Buffer.from('nobody may read this in the database');
     const id = await send(server, {
       to: ['ann@example.com', simulator('deferred+file')],
@@ -375,7 +375,7 @@ test('large emails wait for the memory of those before them, and get it', async 
   expect(await settled(server, larger)).toMatchObject({ status: 'delivered' });
 });
 
-test('what a large email took of the memory is given back, delivered or not', async () => {
+test('the memory that a large email took is given back, delivered or not', async () => {
   const text = 'x'.repeat(300_000);
   const delivery = deliver({
     emailProvider: {
@@ -398,7 +398,7 @@ test('what a large email took of the memory is given back, delivered or not', as
 describe('when a worker dies', () => {
   let epochs = 1_000_000;
 
-  /** What the queue looks like behind a worker that was killed with these jobs in its hands. */
+  /** What the queue looks like after a worker was killed that had claimed these jobs. */
   async function dieWith(ids: readonly string[], more: { isAnnounced?: boolean; crashes?: number } = {}) {
     epochs += 1;
     await rowsOf(
@@ -442,7 +442,7 @@ describe('when a worker dies', () => {
     const id = await send(server, { to });
     await dieWith([id], { isAnnounced: true });
     deliver();
-    // What follows from it for the message is told a moment later.
+    // The status of the message follows a moment later.
     const record = await eventually(
       () => read(server, id),
       ({ status, to: [recipient] }) => status !== 'queued' && recipient!.uncertain,
@@ -530,8 +530,8 @@ describe('when a worker dies', () => {
   });
 });
 
-describe('what of a campaign waits in the memory of a worker', () => {
-  /** Of two recipients the second waits behind the first, until something has happened and time has passed. */
+describe('a job of a campaign that waits in the memory of a worker', () => {
+  /** The second recipient waits for the first, until something has happened and time has passed. */
   async function deliverBoth(between: (contactIds: string[], messageId: string) => Promise<unknown>) {
     let hasHappened = false;
     const { organizationId, installation } = server;
@@ -606,7 +606,7 @@ describe('what of a campaign waits in the memory of a worker', () => {
     expect(handedOff.slice(0, 2)).toEqual(['first', 'password']);
   });
 
-  test('is not handed to whoever has unsubscribed meanwhile', async () => {
+  test('is not handed off if its recipient has unsubscribed meanwhile', async () => {
     const { messageId, handedOff } = await deliverBoth(([_first, second]) => unsubscribe(second!));
     await eventually(
       () => queueOf(server, messageId),
@@ -615,7 +615,7 @@ describe('what of a campaign waits in the memory of a worker', () => {
     expect(handedOff).toEqual(['first']);
   });
 
-  test('is not handed to whoever unsubscribes on the way to it', async () => {
+  test('is not handed off if its recipient unsubscribes right before', async () => {
     const { messageId, handedOff } = await deliverBoth(([first]) => unsubscribe(first!));
     await eventually(
       () => queueOf(server, messageId),
@@ -632,7 +632,7 @@ describe('what of a campaign waits in the memory of a worker', () => {
     expect(jobs).toMatchObject([{ attempts: 0 }, { attempts: 0 }]);
   });
 
-  test('is handed to nobody once the campaign is cancelled, and its recipients stay as they were', async () => {
+  test('is not handed off once the campaign is cancelled, and its recipient stays as it was', async () => {
     const { messageId, handedOff, hasLetGo } = await deliverBoth((_contacts, stoppedId) =>
       server.installation.database.asOrganizations([server.organizationId], (transaction) =>
         stopMessage(transaction, { organizationId: server.organizationId, messageId: stoppedId }),
@@ -681,7 +681,7 @@ describe('what happens to the sending domain', () => {
     }
   });
 
-  test('a key that cannot be read delays its own mail, and nobody else', async () => {
+  test('a key that cannot be read delays the mail that it would sign, and no other', async () => {
     const sender = await createSender(server.installation, 'unreadable.example');
     await rowsOf(
       server,
@@ -741,7 +741,7 @@ test('an outcome that comes after a report leaves what the report said', async (
 });
 
 describe('when the database fails in between', () => {
-  /** The installation's database, of which named statements can be made to fail. */
+  /** The installation's database, with failures for named statements. */
   function createFailing(failures: Map<string, number>): Database {
     const fail = (name: string | undefined) => {
       const left = name === undefined ? 0 : (failures.get(name) ?? 0);
@@ -787,7 +787,7 @@ describe('when the database fails in between', () => {
     expect(failures.get(name)).toBe(0);
   });
 
-  test('what a worker gives back because a step of its own failed is no crash of the message', async () => {
+  test('a job that a worker gives back because a step of its own failed does not count as a crash', async () => {
     const id = await send(server);
     const name = 'audience_select_suppressed';
     const failures = new Map([[name, 1_000]]);
@@ -801,7 +801,7 @@ describe('when the database fails in between', () => {
     expect(await settled(server, id)).toMatchObject({ status: 'delivered' });
   });
 
-  /** A provider that heeds no signal, and stands still with its first hand-off before that is announced. */
+  /** A provider that ignores signals, and holds its first hand-off before it is announced. */
   function createHolding() {
     const gate = createGate();
     const events = new EventEmitter();
@@ -835,7 +835,7 @@ describe('when the database fails in between', () => {
     };
   }
 
-  test('what was under way when a worker gave its claims back does not leave, although it is not buried yet', async () => {
+  test('a hand-off that was under way when its worker gave the claims back does not leave, even before the burial', async () => {
     const to = ['given-back@example.com'];
     const id = await send(server, { to });
     const failures = new Map<string, number>();
@@ -843,7 +843,7 @@ describe('when the database fails in between', () => {
     deliver({ database: createFailing(failures), emailProvider });
     await begun;
     const [job] = await queueOf(server, id);
-    // Keeps it where it has given its claims back, and not its lease.
+    // Holds the worker at the point where it has given back its claims, and not yet its lease.
     const inTheWay = new pg.Client(clientConfigOf(databaseAddress));
     await inTheWay.connect();
     await inTheWay.query(
@@ -859,7 +859,7 @@ describe('when the database fails in between', () => {
       () => failures.get('queue_claim_due'),
       (left) => left === 0,
     );
-    // So long it waits for what is under way.
+    // The worker waits this long for hand-offs that are under way.
     clock.putForward(minuteMs + 1);
     await eventually(
       () => queueOf(server, id),
@@ -875,7 +875,7 @@ describe('when the database fails in between', () => {
     expect(await sourcesTo(to[0]!)).toHaveLength(1);
   });
 
-  test('what is being announced while its worker loses its lease does not leave under it', async () => {
+  test('a hand-off that is being announced while its worker loses the lease does not leave under that lease', async () => {
     const id = await send(server, { to: ['announced-late@example.com'] });
     const { emailProvider, begun, goOn, over } = createHolding();
     deliver({ emailProvider });
@@ -909,7 +909,7 @@ describe('when the database fails in between', () => {
     expect(await sourcesTo('announced-late@example.com')).toHaveLength(1);
   });
 
-  test('what a worker has under way that was buried, and has not heard of it, does not leave', async () => {
+  test('a hand-off of a worker that was buried without noticing it does not leave', async () => {
     const to = ['buried@example.com'];
     const id = await send(server, { to });
     const { emailProvider, begun, goOn, over } = createHolding();
@@ -951,7 +951,7 @@ describe('when the database fails in between', () => {
     expect(await sourcesTo(to[0]!)).toHaveLength(1);
   });
 
-  test('a probe that the database keeps from its hand-off does not keep the breaker open', async () => {
+  test('a probe that a failing database keeps from its hand-off does not keep the breaker open', async () => {
     const failures = new Map<string, number>();
     let isDown = true;
     const unavailable: SendOutcome = {

@@ -478,7 +478,7 @@ describe('a device that is revoked', () => {
     expect(await register(server, { contact_id: ann, ...device })).toEqual({ ...active, contact_id: ann });
   });
 
-  test('by a wish stays so for whoever signs in, also under another installation id', async () => {
+  test('by an opt-out stays so for any contact who signs in, also under another installation id', async () => {
     const [ann, bob] = [await aPushContact(server), await aPushContact(server)];
     const device = browser(unique('browser'));
     await register(server, { contact_id: ann, ...device });

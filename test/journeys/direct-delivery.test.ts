@@ -106,7 +106,7 @@ beforeAll(async () => {
   });
   dns.fail('servfail.test', 'SERVFAIL');
 
-  // A free port for the listener, which wants to know its own beforehand.
+  // A free port for the listener, which has to be known before it starts.
   const placeholder = await startSmtpSink();
   bouncePort = placeholder.port;
   await placeholder.close();
@@ -220,7 +220,7 @@ test.each(['greeting.test', 'ehlo.test', 'servfail.test', 'strict.test'])(
   },
 );
 
-test('a host that says nothing holds nobody else up', async () => {
+test('a host that says nothing delays no other', async () => {
   const connected = hosts.get('127.0.0.4')!.reached('connect');
   await Promise.all(
     Array.from({ length: 60 }, (_, index) => send(server, { to: [`slow-${index}@slow.test`] })),
@@ -249,7 +249,7 @@ test('mail to a host that is gone is given up after three days', async () => {
   expect(given.bounce).toMatchObject({ type: 'soft' });
 });
 
-test('where nobody listens, mail returns to its sender, unless the return path is in the DNS', async () => {
+test('where no listener takes bounces, they go to the sender, unless the return path is in the DNS', async () => {
   const { providerSettings } = server.installation.config;
   const quiet = await startTestServer({
     worker: true,
@@ -384,7 +384,7 @@ describe('what comes back', () => {
     expect(await settle('annoyed@good.test')).toMatchObject({ drop_reason: 'suppressed' });
   });
 
-  test('an answer of somebody who is away changes nothing', async () => {
+  test('an out-of-office reply changes nothing', async () => {
     const { id, returnPath } = await deliverTo('away@good.test');
     await returnMail(
       returnPath,

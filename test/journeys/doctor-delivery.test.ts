@@ -41,7 +41,7 @@ beforeEach(() => {
   for (const [name, records] of Object.entries(world)) dns.set(name, records);
 });
 
-/** Asks with an empty cache, and without a word of time servers, which are not of this world. */
+/** Examines with an empty cache, and leaves out time servers, which this world does not have. */
 async function examine(more: Partial<TestServer['installation']['config']> = {}) {
   const { installation } = server;
   const resolver = createResolver({ servers: [dns.address], clock: installation.clock });
@@ -79,7 +79,7 @@ test('a port that is closed', async () => {
   expect(port[2]).toMatch(/mx\.gmail\.example: .*ECONNREFUSED/);
 });
 
-test('a DNS that knows nobody leaves the port open to doubt', async () => {
+test('without an answer of the DNS it stays uncertain whether the port is open', async () => {
   dns.remove('gmail.com');
   expect(levelsOf(await examine()).port).toBe('warning');
 });
@@ -100,7 +100,7 @@ test('a name without an address, with no SPF record or with two', async () => {
   expect(levelsOf(await examine())).toMatchObject({ PTR: 'ok', SPF: 'problem' });
 });
 
-test('bounces that nobody takes, or that arrive at another port', async () => {
+test('bounces that no listener takes, or that arrive at another port', async () => {
   expect(levelsOf(await examine({ bounceListener: null })).bounces).toBe('warning');
   expect(levelsOf(await examine({ bounceListener: { host: '0.0.0.0', port: 2525 } })).bounces).toBe(
     'warning',

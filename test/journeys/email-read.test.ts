@@ -140,7 +140,7 @@ describe('one email', () => {
     });
   });
 
-  test("is as unknown to another organization as an id that is nobody's, or none", async () => {
+  test('is as unknown to another organization as an id that does not exist or is malformed', async () => {
     const id = await send(server);
     const other = await createSender(server.installation, 'reader.example');
     const ask = (path: string, sender?: Sender) =>
@@ -296,7 +296,7 @@ describe('the list', () => {
     }
   });
 
-  test('holds 20 unless told otherwise, and 100 at most', async () => {
+  test('holds 20 by default, and 100 at most', async () => {
     const busy = await createSender(server.installation, 'busy.example');
     for (let sending = 1; sending <= 21; sending += 1) await send(server, { from: 'a@busy.example' }, busy);
     const { body } = await list({}, busy);

@@ -198,7 +198,11 @@ describe('a request is refused with every problem by its field, and nothing is s
       { text: undefined, html: 'x', template_id: '01930000-0000-7000-8000-000000000000' },
       invalid('template_id must not be combined with html or text'),
     ],
-    ['nobody in to', { to: [], cc: ['ann@example.com'] }, bad('At least one recipient is required in to.')],
+    [
+      'no recipient in to',
+      { to: [], cc: ['ann@example.com'] },
+      bad('At least one recipient is required in to.'),
+    ],
     ['51 recipients', { to: many(20), cc: many(20), bcc: many(11) }, bad(/too many recipients.*maximum 50/i)],
     ['51 times the same', { to: Array.from({ length: 51 }, () => 'ann@example.com') }, bad(/maximum 50/)],
     [
@@ -383,7 +387,7 @@ describe('the account', () => {
     expect(statuses).toEqual([...Array(7).fill(202), ...Array(23).fill(429)]);
   });
 
-  test('rules are looked at in their order', async () => {
+  test('rules are checked in their order', async () => {
     const { organizationId, key, from } = await createLimited({ suspend: ['email'], quotas: { email: 0 } });
     const tooMany = many(51);
     const unknownTemplate = { text: undefined, template_id: '01930000-0000-7000-8000-000000000000' };

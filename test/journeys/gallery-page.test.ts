@@ -1,4 +1,4 @@
-/** The gallery's page as somebody uses it who looks for a template. */
+/** The gallery's page, used as by a person who looks for a template. */
 import path from 'node:path';
 import type { Browser, BrowserContextOptions, Page } from 'playwright-core';
 import { afterAll, afterEach, beforeAll, beforeEach, expect, test } from 'vitest';
@@ -211,7 +211,7 @@ describeInBrowser('the gallery page', (getBrowser) => {
       await press('Desktop');
       expect(await lookInFrame(page, '32px')).toMatchObject({ headingSize: '32px' });
 
-      // What is meant for looking closer leaves no trail: one step leads back to where one came from.
+      // Looking closer adds nothing to the history: one step back leaves the template.
       expect(await page.evaluate('history.length')).toBe(2);
     },
   );
@@ -373,8 +373,8 @@ function startPageServer(): Promise<HttpServer> {
 }
 
 /**
- * `troubles` gets everything that goes wrong in the page, violations of its policy among it: it is to stay empty.
- * One template has no thumbnail, of which the browser tells every time.
+ * `troubles` gets everything that goes wrong in the page, violations of its policy included: it is to stay empty.
+ * One template has no thumbnail, which the browser reports every time.
  */
 async function openPage(
   browser: Browser,
@@ -402,7 +402,7 @@ function exactly(text: string): RegExp {
 /** What the media queries of the template came to. */
 type Look = { background: string; text: string; scheme: string; headingSize: string; width: number };
 
-/** Once its heading is of that size, where one is given: of a new width the frame is told by another process. */
+/** Waits for the heading to have that size, where one is given: another process tells the frame of a new width. */
 function lookInFrame(page: Page, headingSize?: string): Promise<Look | undefined> {
   return eventually(
     async () => {

@@ -1,4 +1,4 @@
-/** The HTTP edge as strangers meet it: over real sockets, with whatever they like to send. */
+/** The HTTP edge as strangers meet it: over real sockets, with well-formed, malformed and hostile requests. */
 import { EventEmitter, once } from 'node:events';
 import { readFile } from 'node:fs/promises';
 import { Agent, type IncomingMessage, request as httpRequest } from 'node:http';
@@ -240,7 +240,7 @@ test('a request without a host is answered with 400 in the envelope', async () =
   expect(body).toEqual(envelope(400, 'bad_request'));
 });
 
-test('an expectation that nobody knows is passed over', async () => {
+test('an unknown expectation is ignored', async () => {
   const { status, headers } = await sendRaw(head('GET', '/v1/email', authorized(), 'expect: miracles'));
   expect(status).toBe(200);
   expect(headers['x-request-id']).toBeTruthy();
@@ -275,8 +275,8 @@ describe('a key', () => {
     ['Bearer alone', ['authorization: Bearer']],
     ['Bearer and blanks', ['authorization: Bearer   ']],
     ['another scheme', ['authorization: Basic cHN0Og==']],
-    ['a key of nobody', [`authorization: Bearer pst_${'x'.repeat(43)}`]],
-    ['a key and something behind it', ['authorization: Bearer KEY KEY']],
+    ['an unknown key', [`authorization: Bearer pst_${'x'.repeat(43)}`]],
+    ['a key with something after it', ['authorization: Bearer KEY KEY']],
     ['the key without its scheme', ['authorization: KEY']],
     ['two headers, both right', ['authorization: Bearer KEY', 'Authorization: Bearer KEY']],
     ['two headers, the second wrong', ['authorization: Bearer KEY', 'authorization: Bearer x']],
@@ -441,7 +441,7 @@ describe('the order of checks', () => {
     ]);
   });
 
-  test('tells nothing of limits where it knows no organization, and lets nobody try keys there', async () => {
+  test('shows no limits where it knows no organization, and does not let keys be tried there', async () => {
     const from = { ...wrongKey };
     const { status, headers } = await limited.request('GET', '/v1/nothing', undefined, from);
     expect([status, headers.get('ratelimit-limit')]).toEqual([404, null]);
@@ -504,7 +504,7 @@ describe('a field', () => {
     },
   );
 
-  test('that is wrong is told with all the others that are, each with its path', async () => {
+  test('that is wrong is reported along with all others, each with its path', async () => {
     const { body } = await server.request<{ message: string }>('POST', '/v1/email/send', {
       ...letter,
       to: ['ann@example.com', 'nobody'],
@@ -678,7 +678,7 @@ test('an error of ours leaks nothing: no SQL, no path, no stack, no name', async
   expect(status).toBe(500);
   expect(body).toEqual(envelope(500, 'internal_server_error'));
   expect(text).not.toMatch(/select|secret|srv|store|TypeError|42P01|at /);
-  // Whoever reads the log finds it by the id that the client was given.
+  // The log line has the request id that the client was given.
   expect(logged).toMatchObject([[{ request_id: headers['x-request-id'] }, 'request failed']]);
   await stub.stop();
 });
@@ -801,7 +801,7 @@ test('a server that stops answers what was begun, takes nothing new, and then en
   const stopped = stub.stop();
   await expect(
     (async () => {
-      // Until the port is closed, requests are answered, on connections that end behind them.
+      // Until the port is closed, requests are answered, on connections that end after the response.
       for (;;) expect((await stub.request('/healthz')).headers.connection).toBe('close');
     })(),
   ).rejects.toMatchObject({ code: expect.stringMatching(/ECONNREFUSED|ECONNRESET/) });
@@ -848,7 +848,7 @@ test('what a client says of its own address is believed from trusted proxies alo
   expect(seen).toEqual(['127.0.0.1', '127.0.0.1', '203.0.113.9']);
 });
 
-test('wrong keys count where there is no route too, and who tried too many is told so', async () => {
+test('wrong keys count on unknown routes too, and too many are refused', async () => {
   const asked: unknown[] = [];
   let result = new PublicError(unauthorized, 'Wrong.');
   const stub = await startStub([], {
@@ -1028,7 +1028,7 @@ describe('fifty bodies of thirty megabytes at once', () => {
     );
     const headers = { authorization: `Bearer ${key}`, 'content-type': 'application/json' };
 
-    // A connection that ends behind its answer would be torn down under a client that is still sending.
+    // A connection that ends after its response would be torn down under a client that is still sending.
     const agent = new Agent({ keepAlive: true });
     const send = async () => {
       const request = httpRequest(`${url}/v1/email/send`, {

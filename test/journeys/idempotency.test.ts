@@ -170,7 +170,7 @@ test('a refused request leaves its key free: by schema, by rule, by sender, by q
   await updateOrganization(server.installation, organizationId, { quotas: { email: 1 } });
   const accepted = await post(server, anEmail({ from }), headers);
   expect([accepted.status, accepted.headers.get('idempotent-replayed')]).toEqual([202, null]);
-  // And once it was carried out, a replay comes before every rule of the account.
+  // Once the request was carried out, a replay is answered before any rule of the account is checked.
   await updateOrganization(server.installation, organizationId, { suspend: ['email'] });
   const replay = await post(server, anEmail({ from }), headers);
   expect([replay.status, replay.text]).toEqual([202, accepted.text]);
@@ -261,7 +261,7 @@ test('while a key is held by another node, a request with it is told to come bac
   expect((await post(server, anEmail(), withKey(key))).status).toBe(202);
 });
 
-test('a key is kept for 24 hours, and is free behind them', async () => {
+test('a key is kept for 24 hours, and is free afterwards', async () => {
   const headers = withKey(newKey());
   const first = await post(server, anEmail(), headers);
   clock.putForward(24 * 3_600_000 - 60_000);

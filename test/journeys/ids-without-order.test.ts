@@ -1,6 +1,6 @@
 /**
- * Ids are made by several nodes at once, so that what was accepted first may have the greater id: lists hold everything
- * once all the same, and what is due earlier goes earlier.
+ * Several nodes make ids at once, so that a message that was accepted first may have the greater id. Lists still hold
+ * everything once, and what is due earlier is sent earlier.
  */
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { systemClock } from '../../src/platform/clock.ts';
@@ -22,11 +22,11 @@ type List = { has_more: boolean; data: { id: string }[] };
 const idsOf = ({ data }: List) => data.map(({ id }) => id);
 const newestFirst = (ids: readonly string[]) => ids.toSorted().reverse();
 
-/** All of a list by pages of two, from the newest to the oldest; or from the oldest on, in the order of the answers. */
+/** A whole list by pages of two, from the newest to the oldest, or from the oldest on in the order of the responses. */
 async function readPages(path: string, direction: 'after' | 'before'): Promise<string[]> {
   const ids: string[] = [];
   let cursor = direction === 'before' ? '&before=00000000-0000-7000-8000-000000000000' : '';
-  // Ends because each page goes on behind the last.
+  // Ends because each page goes on after the last.
   for (;;) {
     const { body } = await server.request<List>('GET', `${path}&limit=2${cursor}`);
     const page = idsOf(body);

@@ -1,4 +1,4 @@
-/** Segments that ask what became of messages hear of it at once, and are not computed again for it. */
+/** Segments that ask what became of messages follow it at once, and are not computed again for it. */
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { recordEngagements } from '../../src/email/tracking/engagement.ts';
 import { applyReports, type Report } from '../../src/messages/feedback/feedback.ts';
@@ -81,7 +81,7 @@ describe('with a worker', () => {
       server.organizationId,
     ]);
 
-  /** Until they were computed for the second time, after which it is a day to the next, but for those bound to time. */
+  /** Waits for their second computation: the next is a day later, except for segments with conditions on time. */
   async function ready(): Promise<void> {
     const isOver = (open: string) =>
       eventually(
@@ -162,7 +162,7 @@ describe('with a worker', () => {
     expect(unbound(await computedAts())).toEqual(unbound(before));
   });
 
-  test('texts, and mail that belongs to no campaign, count for whoever has the address', async () => {
+  test('texts, and mail that belongs to no campaign, count for the contact that has the address', async () => {
     await addApprovedSender(server, 'Acme');
     const [got, undelivered, reader] = [
       await create(server, '/contacts', { phone_number: '+15005550006' }),
@@ -245,7 +245,7 @@ describe('without a worker', () => {
 
   async function arrange(organizationId: string, count: number) {
     await rowsOf(server, 'delete from contacts where organization_id = $1', [organizationId]);
-    // Nobody asked for the erasure of what a test takes away by hand.
+    // Rows that a test deletes by hand need no erasure.
     await rowsOf(server, 'delete from tests.erased_contacts where organization_id = $1', [organizationId]);
     const contacts = await insertContacts(server, organizationId, { count });
     const { messageId } = await insertSentCampaign(server.installation, { organizationId, contacts });
@@ -298,7 +298,7 @@ describe('without a worker', () => {
     clock.putForward(61_000);
     await compute();
     expect(await members()).toEqual([contacts[0]!.id]);
-    // From then on it is told, and not computed within the day.
+    // From then on the segment follows changes, and is not computed again within the day.
     await rowsOf(server, 'delete from memberships where set_id = $1', [segment.id]);
     clock.putForward(23 * 3_600_000);
     await compute();
@@ -309,7 +309,7 @@ describe('without a worker', () => {
     await server.request('DELETE', `/v1/segments/${segment.id}`);
   });
 
-  test('a person who opens or unsubscribes is told of, and a machine is not', async () => {
+  test('an open or unsubscribe by a person is a change of the contact, and one by a machine is not', async () => {
     const { contacts, messageId } = await arrange(server.organizationId, 2);
     const { organizationId } = server;
     const segment = await addSegment(server, ask('opened'));
@@ -336,7 +336,7 @@ describe('without a worker', () => {
     await server.request('DELETE', `/v1/segments/${segment.id}`);
   });
 
-  test('whoever a campaign was for is told of, and whoever has the address now', async () => {
+  test('a report changes the contact that a campaign was for, and the one that has the address now', async () => {
     const { contacts, messageId } = await arrange(server.organizationId, 1);
     const { organizationId } = server;
     const segment = await addSegment(server, ask('opened'));

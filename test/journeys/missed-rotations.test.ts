@@ -1,6 +1,6 @@
 /**
- * A node that runs with a secret that was retired, and missed what was made since: it knows no newer key than that of
- * its secret. What is sealed under one it leaves to other nodes, or learns the key once its secret is the new one.
+ * A node that runs with a retired secret has missed the data keys made since. It leaves what is sealed under one of them
+ * to other nodes, or learns the key once its secret is the new one.
  */
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import {
@@ -38,7 +38,7 @@ async function keysUnder(secret: string): Promise<DataKey[] | null> {
   return openSealedKeys(await readSealedKeys(server.installation.database), [secret])?.keys ?? null;
 }
 
-/** As a process that was started before the rotations knows them; `secret` is what it finds when it looks again. */
+/** The keys that a process knows from before the rotations; `secret` is what it finds when it looks again. */
 function openLateRing(secret: string): { ring: KeyRing; looks: () => number } {
   let looks = 0;
   const ring = createKeyRing([first], clock.nowMs, () => {

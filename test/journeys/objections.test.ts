@@ -1,6 +1,6 @@
 /**
- * Whatever may keep a message from somebody after it was accepted, on both channels, as one table: what is due of both
- * at once in one organization, beside one that may send nothing and has the same people.
+ * Everything that may stop an accepted message, on both channels, as one table. Messages of both channels are due at
+ * once in one organization, beside another one with the same people that may send nothing.
  */
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { addSuppressions } from '../../src/audience/audience.ts';
@@ -35,12 +35,12 @@ async function ask<Body>(sender: Sender, method: string, path: string, body?: ob
 
 type Person = { sender: Sender; contactId: string; listId: string; email: string; phone: string };
 
-/** What was meant for a person, by what it was, as the id of its message. */
+/** The ids of the messages to a person, by their kinds. */
 const kinds = ['email', 'emailCampaign', 'sms', 'smsCampaign'] as const;
 type Kind = (typeof kinds)[number];
 type Meant = Person & { messages: Record<Kind, string>; campaigns: Record<'email' | 'sms', string> };
 
-/** A drop reason, or: it was sent; it is neither sent nor dropped, and never will be; it waits in the queue. */
+/** A drop reason, or: sent; `stopped`, neither sent nor dropped, for good; `waits`, in the queue. */
 type Fate = 'sent' | 'unsubscribed' | 'suppressed' | 'no_address' | 'contact_deleted' | 'stopped' | 'waits';
 
 const all: Record<Kind, Fate> = { email: 'sent', emailCampaign: 'sent', sms: 'sent', smsCampaign: 'sent' };
@@ -62,8 +62,8 @@ const emailSuppressed = { ...all, email: 'suppressed', emailCampaign: 'suppresse
 const numberSuppressed = { ...all, sms: 'suppressed', smsCampaign: 'suppressed' } as const;
 
 /**
- * What somebody told us about an address counts for whatever is sent to it; what a contact told, or was told about
- * one, for campaigns alone: a transactional message was asked for by a deed of theirs.
+ * A suppression of an address counts for everything that is sent to it. The consent of a contact, or its deletion,
+ * counts for campaigns alone: a transactional message answers something that the recipient did.
  */
 const table: readonly [string, (person: Meant) => Promise<unknown>, Record<Kind, Fate>][] = [
   ['nothing', () => Promise.resolve(), all],
@@ -131,7 +131,7 @@ async function aPerson(sender: Sender, name: string): Promise<Person> {
   return { sender, contactId, listId, email, phone };
 }
 
-/** A message of each kind, none of which has left. */
+/** A message of each kind, not handed off yet. */
 async function meanAll(person: Person): Promise<Meant> {
   const { sender, listId } = person;
   const email = { from: `hello@${sender.domain}`, from_name: 'Postillion', subject: 'News', text: 'Email' };
@@ -209,7 +209,7 @@ async function fatesOf({ email, phone, messages, sender }: Meant): Promise<Recor
       expect(left).toMatchObject({
         channel: isEmail ? 'email' : 'sms',
         recipient: isEmail ? email : phone,
-        // A text is a text; an email has headers.
+        // A text is kept as it is; an email has headers.
         source: isEmail ? (expect.stringContaining('\r\nSubject: News\r\n') as string) : 'Text',
       });
     }
@@ -220,7 +220,7 @@ async function fatesOf({ email, phone, messages, sender }: Meant): Promise<Recor
   return Object.fromEntries(entries) as Record<Kind, string>;
 }
 
-test('what is sent, dropped and left, and why, whatever is objected', async () => {
+test('what is sent, dropped and left, and why, for each objection', async () => {
   const sender = { ...server, domain: 'postillion.test' };
   const suspended = { ...other, domain: 'other.example' };
   const meanFor = async (whose: Sender, name: string) => meanAll(await aPerson(whose, name));
@@ -235,7 +235,7 @@ test('what is sent, dropped and left, and why, whatever is objected', async () =
   ]);
   const worker = await startWorker(server.installation);
   try {
-    // Of the suspended organization its email campaigns alone stay.
+    // Of the suspended organization only its email campaigns stay in the queue.
     await eventually(
       () =>
         rowsOf(

@@ -112,7 +112,7 @@ test('a name that several organizations have is refused, with their ids', async 
   expect(await runJson('org', 'update', impostor, '--limit', 'domains=6')).toMatchObject({ id: impostor });
 });
 
-test('a misspelt setting is refused, one of another release is told and changes nothing', async () => {
+test('a misspelt setting is refused, one of another release is reported and changes nothing', async () => {
   const [typo, brand, foreign, beside] = await Promise.all([
     run({ ...own, POSTILLION_SMTP_ULR: 'smtp://mail.example' }, 'org', 'list'),
     run({ ...own, POSTILION_SMTP_URL: 'smtp://mail.example' }, 'org', 'list'),
@@ -190,7 +190,7 @@ test('a database that lacks migrations is left as it is, until migrate is asked 
   }
 });
 
-test('where nothing was begun, looking around makes nothing', async () => {
+test('a command that only reads makes nothing where there is no installation', async () => {
   const folder = await mkdtemp(path.join(os.tmpdir(), 'postillion-nothing-'));
   try {
     const ended = await run({ POSTILLION_DATA_DIR: folder }, 'org', 'list');

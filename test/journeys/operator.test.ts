@@ -211,7 +211,7 @@ test.each([
   expect(await runJson(own, 'suppression', 'show', ...words)).toMatchObject({ suppressed: false });
 });
 
-test('what the owner of a number has said stays when the operator takes his own word back', async () => {
+test('an opt-out stays when the operator lifts a suppression of the same number', async () => {
   const address = '+4915112345679';
   const tools = { clock: systemClock, secrets: createSecrets(own.POSTILLION_SECRET!) };
   for (const reason of ['unsubscribe', 'operator'] as const)
@@ -335,7 +335,7 @@ test('doctor names what is unsafe and what cannot be reached, and ends with 1', 
     };
   };
   const [unsafe, unreachable, unset] = await Promise.all([
-    // The server of the tests gives up what only a crash would need.
+    // The server of the tests runs without what only a crash would need, such as `fsync`.
     findings({
       ...own,
       POSTILLION_SMTP_URL: 'smtp://127.0.0.1:1',

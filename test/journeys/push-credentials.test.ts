@@ -90,7 +90,7 @@ test('credentials are set from a file, made for browsers, and shown without thei
   expect(next.public_key).not.toBe(publicKey);
 });
 
-test('what cannot be credentials is refused, and nothing is told of what a file holds', async () => {
+test('what cannot be credentials is refused, and nothing of the file is shown', async () => {
   const cases: [string[], string][] = [
     [['ios'], 'Give the credentials of ios with --file'],
     [['ios', '--sandbox', '--file', 'x'], 'either --file or --sandbox'],

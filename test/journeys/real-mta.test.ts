@@ -15,8 +15,8 @@ import { silentLog } from '../../src/platform/log.ts';
 import { createSecrets } from '../../src/platform/secrets.ts';
 
 /**
- * Bounces that nobody made up: a Postfix of its own, with its queue and its settings in a temporary directory, takes
- * mail with our return paths, cannot deliver it for one reason or another, and sends its reports to our listener.
+ * Bounces of a real mail server: a Postfix with its queue and settings in a temporary directory takes mail with our
+ * return paths, cannot deliver it for one reason or another, and sends its reports to our listener.
  */
 
 /** Postfix changes its user, which only root can; most machines have none at all. */
@@ -28,7 +28,7 @@ const returnHost = 'send.example.test';
 
 type Postfix = { port: number; stop: () => void };
 
-/** The ports of one moment; whoever takes one in between makes the test fail. */
+/** Ports that are free now; if another process takes one before Postfix does, the test fails. */
 async function findFreePorts(count: number): Promise<number[]> {
   const servers = Array.from({ length: count }, () => createServer().listen(0, '127.0.0.1'));
   await Promise.all(servers.map((server) => once(server, 'listening')));

@@ -13,7 +13,7 @@ import type { Log } from '../../src/platform/log.ts';
 import { eventually } from '../support/email-journey.ts';
 
 /**
- * Texts to a message centre that nobody here wrote: `drive_smpp`, with which Kannel tests its own gateway.
+ * Texts to a message centre that is not ours: `drive_smpp`, with which Kannel tests its own gateway.
  *
  * What it can check: both binds apart, our PDUs read by Kannel's strict reader, texts by the octets that it logs (up to
  * the first NUL, so not those of long texts, whose header has one: of these it counts the parts), what it delivers and
@@ -23,7 +23,7 @@ import { eventually } from '../support/email-journey.ts';
  */
 const driveSmpp = '/usr/lib/kannel/test/drive_smpp';
 
-/** Where it looks for a bearerbox, whose answers it does not wait for; it panics if nobody listens there. */
+/** Where it looks for a bearerbox, whose answers it does not wait for; it panics if nothing listens there. */
 const bearerboxPort = 13_001;
 
 const deliveredCount = 600;
@@ -54,7 +54,7 @@ async function listen(port: number): Promise<Server | null> {
 
 type Kannel = { port: number; ended: Promise<unknown[]>; readLog: () => string };
 
-/** It ends by itself when a connection does, so that nobody may look whether it listens already. */
+/** It ends when its first connection does, so that a test must not connect to see whether it listens. */
 async function startKannel(context: TestContext): Promise<Kannel> {
   const bearerbox = await listen(bearerboxPort);
   if (bearerbox === null) return context.skip(`port ${bearerboxPort}, which drive_smpp needs, is taken`);

@@ -154,7 +154,7 @@ describe('an email', () => {
     await sendTo('spam@example.com');
   });
 
-  test('that somebody complains of has that status, and its address is suppressed', async () => {
+  test('that is complained about has that status, and its address is suppressed', async () => {
     const { id, providerId } = await sendTo('cross@example.com');
     const before = await countOf(server.organizationId);
     await report({ event: 'opened', id: providerId }, { event: 'complained', id: providerId });
@@ -165,7 +165,7 @@ describe('an email', () => {
     expect((await settled(server, again)).to).toMatchObject([{ dropped: true, drop_reason: 'suppressed' }]);
   });
 
-  test('is reported on under its own id and address alone, whosever the others are', async () => {
+  test('is reported on under its own id together with its own address only', async () => {
     const to = 'twin@example.com';
     const [mine, theirs] = [await sendTo(to), await sendTo(to, other)];
     await report(

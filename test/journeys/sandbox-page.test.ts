@@ -270,7 +270,7 @@ describeInBrowser('the sandbox page', (getBrowser) => {
     expect(await page.getByRole('link', { name: 'Documentation' }).isVisible()).toBe(true);
   });
 
-  test('is named nowhere to whoever may not look at it', async () => {
+  test('is linked nowhere for clients that may not open it', async () => {
     const guarded = await startTestServer({ sandboxAccess: 'token' });
     try {
       const token = sandboxToken(guarded.installation.secrets);
@@ -313,7 +313,7 @@ describeInBrowser('the sandbox page', (getBrowser) => {
     expect(await page.locator('#message').isVisible()).toBe(false);
   });
 
-  test('asks for news only while somebody can see it', async () => {
+  test('asks for new messages only while the page is visible', async () => {
     await keep('Subject: First\n\nHello');
     page = await openPage(getBrowser(), troubles);
     await page.clock.install();
@@ -333,7 +333,7 @@ describeInBrowser('the sandbox page', (getBrowser) => {
     await page.clock.runFor(2_000);
     await page.getByText('1 new message').waitFor();
     expect(await page.locator('#messages a').count()).toBe(2);
-    // What one is reading stays.
+    // The message that is open stays.
     expect(await page.locator('#subject').innerText()).toBe('First');
   });
 
@@ -397,7 +397,7 @@ describeInBrowser('a hostile message on the sandbox page', (getBrowser) => {
     for (const name of ['Top', 'Script']) await frame.getByRole('link', { name }).click();
     await frame.getByRole('button', { name: 'Send' }).click();
     await frame.getByRole('button', { name: 'Handler' }).click();
-    // By now a redirect would have happened: the frame has loaded, and answered to four clicks.
+    // By now a redirect would have happened: the frame has loaded, and taken four clicks.
     await frame.getByRole('heading', { name: 'Hostile' }).waitFor();
 
     expect(outside).toMatchObject({ requests: [], connections: 0 });
@@ -513,7 +513,7 @@ async function startOutside(): Promise<Outside> {
       await once(listener, 'close');
     },
   };
-  // Also a connection without a request tells that somebody is there.
+  // A connection without a request would also tell that the message was opened.
   listener.on('connection', () => {
     outside.connections += 1;
   });

@@ -1,4 +1,4 @@
-/** The program beside a database whose secret it has not, and what it takes to replace a secret. */
+/** The program with another secret than that of its database, and what it takes to replace a secret. */
 import type { ChildProcess } from 'node:child_process';
 import { once } from 'node:events';
 import { existsSync } from 'node:fs';
@@ -253,7 +253,7 @@ test('what another secret has taken with it is lost only if the operator says so
   expect((await run(withSecret(own), 'doctor')).output).toMatch(/^problem +secret +1 DKIM keys/m);
 });
 
-test('where every suppressed address is erased nothing tells the secret, and none is taken up by itself', async () => {
+test('where every suppressed address is erased no secret can be recognised, and none is adopted by itself', async () => {
   await createOptedOut();
   await database.rows(unpreparedStatement('update suppressions set address = null'));
   for (const secret of [own, another]) {

@@ -315,7 +315,7 @@ describe('members', () => {
     return id;
   };
 
-  test('are those of the new conditions after a change of them, and nobody is told the old ones meanwhile', async () => {
+  test('are those of the new conditions after a change of them, and the old ones are not shown meanwhile', async () => {
     const [before, after] = [unique('Before'), unique('After')];
     await aContact({ first_name: before });
     const contact = await aContact({ first_name: after });
@@ -329,13 +329,13 @@ describe('members', () => {
     expect(await membersOf(segment.id)).toEqual([contact.id]);
   });
 
-  test('are all there after hundreds of changes at once, whoever computes meanwhile', async () => {
+  test('are all there after hundreds of changes at once, computed by any worker meanwhile', async () => {
     const name = unique('Many');
     const segment = await aSegment(named(name));
     const contacts = await Promise.all(
       Array.from({ length: 150 }, (_, index) => aContact({ first_name: index % 2 === 0 ? name : 'Other' })),
     );
-    // What waits for a connection too long is told to ask again: the machine may have other things to do.
+    // On a busy machine, a request that waits too long for a connection is answered with 503.
     const askUntilServed = async (...request: Parameters<typeof ask>) => {
       for (;;) {
         const answer = await ask(...request);
@@ -571,7 +571,7 @@ describe('without a worker', () => {
   });
   afterAll(() => idle.stop());
 
-  test('a segment is not ready, and says so; whichever of many workers comes computes it once', async () => {
+  test('a segment is not ready, and says so; of many workers one computes it', async () => {
     const contact = await idle.request<ContactRecord>('POST', '/v1/contacts', {
       external_id: 'one',
       first_name: 'One',
@@ -695,7 +695,7 @@ describe('without a worker', () => {
     const base = await make(named(name));
     const user = await make(inSets('segment', base));
     await computeAll();
-    // Nobody is told of it, as of the hours.
+    // Nothing notifies of this change, as nothing notifies of passing time.
     await rowsOf(idle, 'update contacts set first_name = $2 where id = $1', [contact.body.id, name]);
     await rowsOf(idle, 'update segments set compute_at = now() where id = $1', [base]);
     await computeAll();
@@ -724,7 +724,7 @@ describe('without a worker', () => {
     const changed = await make(named('One'));
     const { database, clock: time } = idle.installation;
     const during = async (id: string, act: () => Promise<unknown>) => {
-      // Stands at the moment in which a computation has written its members and not yet said so.
+      // Acts at the moment when a computation has written its members and has not yet marked them as complete.
       let isActed = false;
       const nowMs = () => time.nowMs();
       const monotonicMs = () => time.monotonicMs();

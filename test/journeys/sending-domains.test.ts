@@ -422,7 +422,7 @@ describe('the periodic check', () => {
       checksMax: 2,
       database: {
         ...database,
-        connectAlone: () => Promise.reject(new Error('nobody notifies')),
+        connectAlone: () => Promise.reject(new Error('no notifications')),
         rows: async (statement, values) => {
           const rows = await database.rows(statement, values);
           if (statement.text.startsWith('update domains')) takenAtOnce.push(rows.length);
@@ -431,7 +431,7 @@ describe('the periodic check', () => {
       },
     });
     try {
-      // It sleeps, and so does its next attempt at listening.
+      // The check sleeps, and so does its next attempt to listen.
       await checkClock.whenWaiting(2);
     } finally {
       await checks.stop();

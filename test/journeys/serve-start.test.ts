@@ -19,13 +19,13 @@ afterEach(() => {
 });
 const programs = usePrograms();
 
-/** What stands between: it takes connections to the database, and cuts them where a test says so. */
+/** A proxy before the database, which cuts connections where a test says so. */
 type Proxy = { url: string; wasCut: () => boolean; stop: () => void };
 
 type Behaviour =
   /** Everything is let through until so many pieces have come from the program; then all of it is cut, once. */
   | { kind: 'cuts'; afterPieces: number }
-  /** The same, and nobody is let through afterwards. */
+  /** The same, and no connection is let through afterwards. */
   | { kind: 'cuts_for_good'; afterPieces: number }
   /** Connections are taken, and nothing ever answers. */
   | { kind: 'is_silent' };
@@ -121,7 +121,7 @@ test.each([2, 5, 8, 10, 12, 15, 20, 30])(
     const proxy = await startProxy({ kind: 'cuts', afterPieces });
     const outcome = await start(proxy.url);
     if (typeof outcome === 'string') {
-      // For which the key is looked for in the database.
+      // A wrong key takes a look into the database.
       const headers = { authorization: `Bearer pst_${'0'.repeat(40)}` };
       await eventually(
         async () => (await fetch(`${outcome}/v1/contacts`, { headers })).status,

@@ -1,4 +1,4 @@
-/** Texts over SMPP, from their acceptance to what the message centre tells of them. */
+/** Texts over SMPP, from their acceptance to their receipts. */
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { unpreparedStatement } from '../../src/platform/postgres/database.ts';
 import { createIntake } from '../../src/roles/providers/sms.ts';
@@ -117,7 +117,7 @@ test('an answer is written down while a receipt of the same text is being applie
       },
       (waiting) => waiting.length > 0,
     );
-    // Held by whoever waits for the message, it would be a deadlock.
+    // If the session that waits for the message held this lock, it would be a deadlock.
     await transaction.rows(
       unpreparedStatement('select from recipients where message_id = $1 for update nowait'),
       [id],
@@ -136,7 +136,7 @@ describe('a text whose connection was cut before the answer', () => {
     return id;
   };
 
-  /** Until its receipt has been looked at as often as it takes. */
+  /** Moves the clock until the text's receipt was tried as often as it takes. */
   const settledAs = (id: string, status: string) =>
     eventually(
       () => {
@@ -185,7 +185,7 @@ describe('a text whose connection was cut before the answer', () => {
     expect(await readSms(server, id)).toMatchObject({ status: 'delivered', uncertain: false });
   });
 
-  test('is known by its id from its first receipt on, which is no end', async () => {
+  test('is known by its id from its first receipt on, which is not final', async () => {
     const id = await cutOff(cutOffInSteps);
     await tell(cutOffInSteps, 'ENROUTE', { id: 'in-steps' });
     expect(await settledAs(id, 'sent')).toMatchObject({ uncertain: false });
@@ -207,7 +207,7 @@ describe('a text whose connection was cut before the answer', () => {
   });
 });
 
-test('whoever answers STOP is told so, and gets nothing more', async () => {
+test('a number that answers STOP gets a confirmation, and nothing more', async () => {
   const number = '+491701234567';
   const status = await smsc.deliver({
     source_addr_ton: 1,

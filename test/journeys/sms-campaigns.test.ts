@@ -108,7 +108,7 @@ describe('a draft', () => {
     expect(Object.keys(listed ?? {})).not.toContain('body');
   });
 
-  test('is none of email, nor is one of email a draft of a text', async () => {
+  test('is not shown as an email campaign, nor an email campaign as one of SMS', async () => {
     const [text, email] = [await aDraft(), await make('/email/campaigns', { name: 'Email' })];
     expect((await ask('GET', `/email/campaigns/${text}`)).status).toBe(404);
     expect((await ask('GET', `/sms/campaigns/${email}`)).status).toBe(404);

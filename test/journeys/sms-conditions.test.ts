@@ -1,4 +1,4 @@
-/** What became of texts, asked by segments. */
+/** Segments that ask what became of texts. */
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { authorize, type Sender } from '../support/email-journey.ts';
 import { addApprovedSender, postSms, smsWithStatus } from '../support/sms-journey.ts';
@@ -32,7 +32,7 @@ async function membersOf(conditions: object): Promise<string[]> {
   return response.body.sample.map(({ phone_number }) => phone_number);
 }
 
-test('who got a text, and whom none could be brought to, are asked by phone number', async () => {
+test('who got a text, and to whom none could be delivered, is found by phone number', async () => {
   const other = await createSender(server.installation, 'other.example');
   await addApprovedSender(server, 'Acme');
   await addApprovedSender(server, 'Acme', other.organizationId);

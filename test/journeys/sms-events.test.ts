@@ -1,4 +1,4 @@
-/** What providers tell of texts, when there is a lot of it. */
+/** Reports of providers on texts, in large numbers. */
 import { afterEach, describe, expect, test } from 'vitest';
 import type { SmsReceipt } from '../../src/channels/sms/sms.ts';
 import { createSmsIntake, startSmsEvents } from '../../src/sms/sms.ts';
@@ -70,13 +70,13 @@ function apply(
   return chore;
 }
 
-/** What was told and is not applied. */
+/** Events that were stored and are not applied yet. */
 const everythingTold = `
   select 'inbound' as kind, attempts from sms_events
   union all
   select 'receipt', attempts from provider_events`;
 
-/** A message of a campaign to so many numbers, of which receipts may be told. */
+/** A message of a campaign to so many numbers, for which receipts may come. */
 async function insertTexts(server: TestServer, count: number): Promise<string> {
   const { installation, organizationId } = server;
   const messageId = installation.newId();
@@ -138,7 +138,7 @@ test('STOP does not wait behind the receipts of a campaign', async () => {
   expect(await countDelivered()).toBe(receipts);
 });
 
-test('receipts that the release before stored are applied once, whatever it had tried with them', async () => {
+test('receipts that the previous release stored are applied once, however often it had tried them', async () => {
   const server = await arrange();
   const { organizationId, installation } = server;
   const { organizationId: other } = await createSender(installation, 'other.example');
@@ -215,7 +215,7 @@ test('seven receipts, one of which cannot be applied, and five texts are applied
   const itemsMax = 2;
   const other = await createSender(installation, 'other.example');
   await addApprovedSender(server, '+14155550199', other.organizationId);
-  // More than texts that come in: nothing but receipts is left at last.
+  // More receipts than texts that come in, so that only receipts are left at last.
   const own = await insertTexts(server, 6);
   const beside = await insertTexts({ ...server, organizationId: other.organizationId }, 1);
   let storedAtOnce = 0;
@@ -265,7 +265,7 @@ test('seven receipts, one of which cannot be applied, and five texts are applied
     appliedMax: itemsMax,
     database: { ...database, connectAlone: () => Promise.reject(new Error('nobody notifies')) },
   });
-  // Both sleep, and so do their next attempts at listening: without anybody's telling, all of them are applied.
+  // Both chores sleep, and so do their next attempts to listen: all events are applied without a notification.
   await clock.whenWaiting(4);
   expect(await rowsOf(server, everythingTold)).toEqual([{ kind: 'receipt', attempts: 1 }]);
   const counted = await rowsOf(
@@ -312,7 +312,7 @@ test('more events than memory is meant for are refused while the database is slo
   expect(await rowsOf(server, 'select count(*) from provider_events')).toEqual([{ count: 5 }]);
 });
 
-test('STOP that is told to two nodes at once is answered once, and keeps neither from receipts', async () => {
+test('STOP that is reported to two nodes at once is answered once, and keeps neither from receipts', async () => {
   const server = await arrange();
   const intake = createIntake(server.installation);
   const stop = () =>
@@ -382,7 +382,7 @@ test('STOP and START that wait together are obeyed in the order in which they ca
   ]);
 });
 
-test('an answer to a keyword is told to those who deliver, and counts towards the quota', async () => {
+test('an answer to a keyword wakes the workers, and counts towards the quota', async () => {
   const server = await arrange();
   let told = 0;
   const chore = apply(server, {
@@ -402,7 +402,7 @@ test('an answer to a keyword is told to those who deliver, and counts towards th
     () => rowsOf(server, everythingTold),
     (events) => events.length === 0,
   );
-  // After the commit it tells of it.
+  // It wakes them after the commit.
   await chore.stop();
   expect(told).toBe(1);
   expect(
@@ -410,7 +410,7 @@ test('an answer to a keyword is told to those who deliver, and counts towards th
   ).toEqual([{ used: 1 }]);
 });
 
-/** A text by Acme that was handed off, or of which nobody knows whether it was. */
+/** A text by Acme that was handed off, or whose hand-off was cut off. */
 async function insertText(
   { installation, ...server }: TestServer,
   {
@@ -438,7 +438,7 @@ async function insertText(
   return job;
 }
 
-/** Under which id the provider knows a text. */
+/** Stores the id under which the provider knows a text. */
 function know(
   { database }: TestServer['installation'],
   job: RecipientKey,
@@ -475,7 +475,7 @@ describe('a receipt', () => {
             connectAlone: () => Promise.reject(new Error('nobody notifies')),
           },
         });
-        // Both sleep, and so do their next attempts at listening.
+        // Both chores sleep, and so do their next attempts to listen.
         await clock.whenWaiting(4);
         await chore.stop();
         const left = await rowsOf<{ attempts: number }>(server, everythingTold);
@@ -529,7 +529,7 @@ describe('a receipt', () => {
     }
   });
 
-  test('that names its text and an id says whose all others with that id are', async () => {
+  test('that names its text and an id assigns later receipts with that id to the text', async () => {
     const { server, other, take, look, areDelivered } = await arrangeTexts();
     const mine = await insertText(server, { to: ann, isCutOff: true });
     const theirs = await insertText(server, { to: ann, organizationId: other, isCutOff: true });
@@ -541,7 +541,7 @@ describe('a receipt', () => {
   });
 });
 
-describe('a receipt under an id that nobody knows', () => {
+describe('a receipt under an unknown id', () => {
   const to = '+14155600000';
 
   const insertCutOff = async (server: TestServer, organizationId = server.organizationId) =>
@@ -592,7 +592,7 @@ describe('a receipt under an id that nobody knows', () => {
     await looksAgain(4);
     expect(await areUncertain(server, [mine, again])).toEqual([true, true]);
 
-    // What was handed off so long ago is told of no more.
+    // For texts that were handed off so long ago, no receipts come any more.
     await rowsOf(
       server,
       `update recipients set handed_off_at = now() - interval '9 days' where message_id = $1`,

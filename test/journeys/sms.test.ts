@@ -77,7 +77,7 @@ test.each([
   expect(deliveredAt).toBeNull();
 });
 
-test('a text is sent until its receipt comes, and sending while nobody knows or it is put off', async () => {
+test('a text is sent until its receipt comes, and sending while it is uncertain or put off', async () => {
   const [slow, unknown, deferred] = [
     await sendSms(server, { to: '+15005550012' }),
     await sendSms(server, { to: '+15005550013' }),
@@ -178,7 +178,7 @@ test('1,600 characters are sent, a number with a plus is a sender, and each segm
   expect(await readSms(server, fitting.body.id)).toMatchObject({ encoding: 'ucs2', segments: 2 });
 });
 
-test('a variable that nobody gave is told in a header', async () => {
+test('a variable without a value is named in a header', async () => {
   const body = 'Hello {{name}}, {{code}} {{name}}';
   const response = await postSms(server, anSms({ body, variables: { code: '1' } }));
   expect([response.status, Object.keys(response.body)]).toEqual([202, ['id']]);
@@ -239,12 +239,12 @@ describe('a text that comes in', () => {
     await comeIn('STOP');
     await comeIn('unstop');
     await eventually(consent, (word) => word === 'subscribed');
-    // Whoever says STOP twice is not answered twice.
+    // A second STOP gets no second answer.
     expect(await eventually(replies, (texts) => texts.length === 2)).toHaveLength(2);
     await smsWithStatus(server, await sendSms(server, { to: number }), 'delivered');
   });
 
-  test('asks for help and gets it; any other is nothing to us', async () => {
+  test('asks for help and gets it; one without a keyword is ignored', async () => {
     const before = (await replies()).length;
     await comeIn('Where is my parcel? Please do not stop.');
     await comeIn(' help ');
@@ -259,7 +259,7 @@ describe('a text that comes in', () => {
       (events) => events.length === 0,
     );
 
-  test('that is told twice is answered once, and one after ten minutes again', async () => {
+  test('that is reported twice is answered once, and one ten minutes later again', async () => {
     const asker = '+491701234571';
     const ask = () =>
       intake().takeInbound({
@@ -292,7 +292,7 @@ describe('a text that comes in', () => {
   });
 
   test('with START is not promised texts to a number that the operator has suppressed', async () => {
-    // Of nobody else's, who may have had all the answers of the day.
+    // A number of its own: another may have used up its answers of the day.
     const asker = '+491701234573';
     const address = { organizationId: server.organizationId, address: asker };
     const { installation } = server;
@@ -339,7 +339,7 @@ describe('a text that comes in', () => {
     expect(await reasonLeft()).toBeUndefined();
   });
 
-  test('stops the texts of whoever had its number last, and is not answered from there', async () => {
+  test('stops the texts of the organization that had the sender last, and is not answered from there', async () => {
     const [gone, asker] = ['+14155550107', '+491701234568'];
     const id = await addApprovedSender(server, gone);
     await rejectSender(server.installation, id);
@@ -370,7 +370,7 @@ describe('a text that comes in', () => {
     expect(await smsWithStatus(server, barred, 'failed')).toMatchObject({ error: { code: 'opted_out' } });
   });
 
-  test('for a sender that nobody has changes nothing', async () => {
+  test('for an unknown sender changes nothing', async () => {
     await intake().takeInbound({ providerMessageId: null, from: number, senderName: '999', text: 'STOP' });
     await eventually(
       () => rowsOf(server, 'select from sms_events'),
@@ -407,7 +407,7 @@ describe('a receipt', () => {
     await smsWithStatus(server, id, 'delivered');
   });
 
-  test('under an id that nobody knows is that of a hand-off that was cut off, if number and sender are', async () => {
+  test('under an unknown id settles a hand-off that was cut off, if number and sender agree', async () => {
     const id = await sendSms(server, { to: '+15005550013' });
     await smsWithStatus(server, id, 'sending');
     await takeReceipt({ providerMessageId: 'lost-1', to: '+15005550013', senderName: 'Other' });

@@ -51,7 +51,7 @@ async function arrange(
   return { ...relay, sink };
 }
 
-/** Where leases are lost, the last worker has nobody left who would remove what it lost. */
+/** Where leases are lost, no worker is left to remove the last lost one. */
 async function arrangeAt(smtpUrl: string, losesLeases = false): Promise<Omit<Relay, 'sink'>> {
   const clock = createShiftedClock();
   const madeByHand = losesLeases ? (['leases'] as const) : [];
@@ -226,7 +226,7 @@ describe('what the server answers', () => {
   });
 });
 
-test('a relay that is away costs nobody an attempt, is left alone, and is used again once it is back', async () => {
+test('a relay that is away costs no job an attempt, is left alone, and is used again once it is back', async () => {
   let isAway = true;
   const { server, sink, clock, startWorker } = await arrange(({ phase }) =>
     isAway && phase === 'connect' ? { reply: '421 4.3.2 Not now', thenClose: true } : undefined,
@@ -247,8 +247,8 @@ test('a relay that is away costs nobody an attempt, is left alone, and is used a
     });
     expect((await queueOf(server, id)).map(({ attempts, crashes }) => [attempts, crashes])).toEqual([[0, 0]]);
   }
-  // At most what was under way at that moment, two for each connection but the one that told: they ask one after the
-  // other when their signatures come one after the other.
+  // At most what was under way at that moment: two jobs for each connection, less the one that found out. Jobs ask one
+  // after the other when their signatures come one after the other.
   expect(sink.counts.connections - connections).toBeLessThanOrEqual(3);
 
   clock.putForward(1_000);
@@ -259,8 +259,8 @@ test('a relay that is away costs nobody an attempt, is left alone, and is used a
   expect(sink.counts.accepted).toBe(ids.length);
 });
 
-describe('a connection that closes behind the dot', () => {
-  /** Of the recipient it is told first, and a moment later what follows from it for the message. */
+describe('a connection that closes after the dot', () => {
+  /** The recipient is uncertain first, and the status of the message follows a moment later. */
   const uncertain = (server: TestServer, id: string): Promise<EmailRecord> =>
     eventually(
       () => read(server, id),
@@ -293,7 +293,7 @@ describe('a connection that closes behind the dot', () => {
     expect(copies[0]!.content.equals(copies[1]!.content)).toBe(true);
   });
 
-  test('twice is final: uncertain it stays, and nobody gets a third', async () => {
+  test('twice is final: the recipient stays uncertain, and no third copy is sent', async () => {
     const { server, sink, clock, startWorker } = await arrange(({ phase }) =>
       phase === 'content' ? { close: true, accept: true } : undefined,
     );
@@ -352,7 +352,7 @@ describe('a worker that loses its lease', () => {
     expect(lost).not.toBeNull();
     startWorker();
     await terminate(server, 'postillion-worker');
-    // Until then nobody can tell that its lease is lost, and it may announce what it has in hand.
+    // Until then the loss of the lease is not known to others, and the worker may announce jobs that it has claimed.
     await eventually(
       () => rowsOf(server, 'select from workers where epoch = $1', [lost]),
       (workers) => workers.length === 0,
@@ -364,7 +364,7 @@ describe('a worker that loses its lease', () => {
     expect(await ambiguitiesOf(server, id)).toEqual([0]);
   });
 
-  test('behind the announcement sends no copy that is not accounted for', async () => {
+  test('after the announcement sends no copy that is not accounted for', async () => {
     const gate = createGate();
     let holds = 1;
     const reached = createGate();
@@ -472,7 +472,7 @@ describe('the order', () => {
     expect(recipientsAt(sink)).toHaveLength(50);
   });
 
-  test("one organization's five hundred do not stand before another's one, whenever that comes", async () => {
+  test("one organization's five hundred messages do not delay another's one, whenever that comes", async () => {
     let onMessage: (recipient: string) => void = () => undefined;
     const { server, sink, startWorker } = await arrange(undefined, {
       connections: 1,

@@ -41,7 +41,7 @@ async function aTemplate(more: object = {}): Promise<TemplateRecord> {
 const templated = (template_id: string, more: object = {}) =>
   anEmail({ subject: undefined, text: undefined, template_id, ...more });
 
-/** The letter that left, as the sandbox kept it. */
+/** The email that left, as the sandbox kept it. */
 async function sentSource(id: string): Promise<string> {
   await settled(server, id);
   const [row] = await rowsOf<{ source: Buffer }>(
@@ -282,7 +282,7 @@ describe('an email from a template', () => {
     expect(second.headers.get('postillion-missing-variables')).toBe('name, code');
   });
 
-  test('tells the variables that nobody gave in a header, and nothing where all are given', async () => {
+  test('names the variables without a value in a header, and sends no such header where all have one', async () => {
     const { id } = await aTemplate({ preview_text: 'Soon, {{when}}' });
     const told = async (body: object) => {
       const response = await post(server, body);

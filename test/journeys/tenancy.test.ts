@@ -40,7 +40,7 @@ beforeAll(async () => {
 
 afterAll(() => server.stop());
 
-/** The gallery comes with the product: nobody in particular owns it. */
+/** The gallery comes with the product and belongs to no organization. */
 function isEverybodys({ path }: Route): boolean {
   return path.startsWith('/templates/gallery');
 }
@@ -59,7 +59,7 @@ const text = { to: '+4915112345678', body: 'Hello Ann' };
 const otherSender = 'Theirs';
 const letter = { from_name: 'A', to: ['ann@example.com'], subject: 'Hello', text: 'Hello Ann' };
 
-/** A resource of the other organization for each path that names one. Whoever adds such a path says how. */
+/** A resource of the other organization for each path that names one. A new path needs an entry. */
 const makeForeign: Record<string, () => Promise<string>> = {
   '/email/:id': async () => {
     const { status, body } = await server.request<{ id: string }>(
@@ -143,7 +143,7 @@ const campaignContents = {
   '/sms/campaigns': { from: otherSender, body: 'Hello' },
 };
 
-/** Where a route wants it in another state than the one in which it is made. */
+/** For routes that need the resource in another state than the one in which it is made. */
 const makeForeignFor: Record<string, () => Promise<string>> = {};
 
 for (const path of ['/email/campaigns', '/sms/campaigns'] as const) {
@@ -173,7 +173,7 @@ async function makeCampaign(
   return created.body.id;
 }
 
-/** For each route that needs a body, one that it would take. Whoever adds such a route says what. */
+/** For each route that needs a body, one that it would take. A new route needs an entry. */
 const validBodies: Readonly<Record<string, () => object>> = {
   'POST /email/send': () => ({ ...letter, from: 'a@postillion.test' }),
   'POST /sms/send': () => ({ ...text, from: 'Mine' }),
@@ -264,7 +264,7 @@ test('every route opens to its own scope, and to every other one it answers 403 
   }
 });
 
-test("to every route another organization's id is an id that nobody has", async () => {
+test("to every route another organization's id is an unknown id", async () => {
   for (const route of routes.filter((each) => each.path.includes(':') && !isEverybodys(each))) {
     const make = makeForeignFor[routeKey(route)] ?? makeForeign[kindOf(route.path)];
     if (make === undefined) throw new Error(`no resource is made here for ${route.path}`);
@@ -293,7 +293,7 @@ function headersOf(headers: Headers): string[][] {
   );
 }
 
-/** What ids of other fields than `id` name. */
+/** What the ids in fields other than `id` refer to. */
 const namedByField: Readonly<Record<string, string>> = {
   contact_id: '/contacts/:id',
   contact_ids: '/contacts/:id',
@@ -309,7 +309,7 @@ const namedByField: Readonly<Record<string, string>> = {
   template_id: '/templates/:id',
 };
 
-/** What the callers' own programs name. */
+/** Ids that clients choose themselves. */
 const namesOfOthers = ['external_id', 'content_id', 'installation_id', 'android_channel_id'];
 
 function isIdField(field: string): boolean {
@@ -320,7 +320,7 @@ function listFields(schema: Route['body']): string[] {
   return schema !== null && 'properties' in schema ? Object.keys(schema.properties as object) : [];
 }
 
-test("in every body and every query another organization's id is an id that nobody has", async () => {
+test("in every body and every query another organization's id is an unknown id", async () => {
   const fields = routes.flatMap((route) =>
     (['body', 'query'] as const).flatMap((place) =>
       listFields(route[place])
@@ -406,7 +406,7 @@ describe('a list', () => {
   });
 });
 
-test("a sender on another organization's domain is refused like one on a domain of nobody", async () => {
+test("a sender on another organization's domain is refused like one on an unknown domain", async () => {
   const send = (domain: string) =>
     server.request('POST', '/v1/email/send', { ...letter, from: `a@${domain}` });
   const [foreign, unknown] = [await send(otherDomain), await send('nobody.example')];
@@ -415,7 +415,7 @@ test("a sender on another organization's domain is refused like one on a domain 
   expect(foreign.text.replace(otherDomain, 'nobody.example')).toBe(unknown.text);
 });
 
-test("another organization's sender of texts is refused like one that nobody has", async () => {
+test("another organization's sender of texts is refused like an unknown one", async () => {
   const send = (from: string) => server.request('POST', '/v1/sms/send', { ...text, from });
   const [foreign, unknown] = [await send(otherSender), await send('Nobody')];
   expect([foreign.status, unknown.status]).toEqual([400, 400]);

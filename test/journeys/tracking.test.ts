@@ -279,7 +279,7 @@ describe('one click', () => {
     expect(counts).toEqual([{ unsubscribed: 1 }]);
   });
 
-  test('of whoever was erased meanwhile suppresses the address, and can be taken back', async () => {
+  test('of a contact that was erased meanwhile suppresses the address, and can be taken back', async () => {
     const contact = await createContact('erased@example.com');
     const { tokens } = await insertSentCampaign(server.installation, {
       organizationId: server.organizationId,
@@ -298,7 +298,7 @@ describe('one click', () => {
     expect(await suppressions()).toEqual([]);
   });
 
-  test('is refused where it is more than a click, or nobody’s', async () => {
+  test('is refused with a large body, or under a token that is not for unsubscribing', async () => {
     const { tokens } = await insertSentCampaign(server.installation, {
       organizationId: server.organizationId,
       contacts: [await createContact('large@example.com')],

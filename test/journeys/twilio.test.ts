@@ -1,4 +1,4 @@
-/** Texts through an account at Twilio, and what Twilio tells of them, with a server of our own in its place. */
+/** Texts through an account at Twilio, and Twilio's callbacks, with a server of our own in its place. */
 import { createHmac } from 'node:crypto';
 import { createServer, type Server } from 'node:http';
 import type { AddressInfo } from 'node:net';
@@ -9,7 +9,7 @@ import { addApprovedSender, readSms, sendSms, smsWithStatus } from '../support/s
 
 const accountSid = `AC${'0123456789abcdef'.repeat(2)}`;
 const authToken = 'token';
-/** As Twilio was given it; what it calls by that name reaches the server by another. */
+/** As Twilio was given it; its callbacks to that name reach the server by another. */
 const publicUrl = 'https://post.test';
 
 type Request = { authorization: string | undefined; form: URLSearchParams };
@@ -19,9 +19,9 @@ let twilio: Server;
 let server: TestServer;
 const clock = createShiftedClock();
 const requests: Request[] = [];
-/** What becomes of the next requests; everything else is taken. */
+/** Reactions to the next requests; all others are accepted. */
 const reactions: Reaction[] = [];
-/** Of those requests that wait. */
+/** One for each request that waits. */
 const hangUps: (() => void)[] = [];
 
 beforeAll(async () => {
@@ -112,7 +112,7 @@ async function requestNumber(number: number): Promise<Request> {
   return requests[number - 1]!;
 }
 
-/** Where Twilio was told to say what becomes of a text. */
+/** The callback URL that Twilio was given for the status of a text. */
 function callbackPathOf({ form }: Request): string {
   const url = form.get('StatusCallback') ?? '';
   expect(url.startsWith(`${publicUrl}/callbacks/twilio/status/`)).toBe(true);
@@ -133,7 +133,7 @@ function statusForm(status: string, more: Readonly<Record<string, string>> = {})
   };
 }
 
-/** Everything that was told has been applied. */
+/** Resolves once all callbacks have been applied. */
 async function whenApplied(): Promise<void> {
   await eventually(
     () => rowsOf(server, 'select from sms_events union all select from provider_events'),
@@ -203,7 +203,7 @@ describe('a text', () => {
     reactions.push('throttle');
     const id = await sendSms(server);
     await smsWithStatus(server, id, 'sending');
-    // As if the worker that was answered had not yet written it down.
+    // As if the worker had not yet written the answer down.
     await call(callbackPathOf(await requestNumber(1)), statusForm('delivered'));
     expect(await smsWithStatus(server, id, 'delivered')).toMatchObject({ error: null });
     await rowsOf(server, 'delete from delivery_queue where message_id = $1', [id]);
@@ -340,7 +340,7 @@ describe('a text that comes in', () => {
     expect(body.data).toEqual([]);
   });
 
-  test('or is told of one that was sent is not acknowledged before it is stored', async () => {
+  test('is not acknowledged before it is stored, and neither is the status of one that was sent', async () => {
     const { id, path } = await sendOne();
     const { body: contact } = await server.request<{ id: string }>('POST', '/v1/contacts', {
       phone_number: '+491701234568',

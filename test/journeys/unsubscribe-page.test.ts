@@ -1,4 +1,4 @@
-/** The page behind a link to unsubscribe, as somebody uses it who wants less mail. */
+/** The page that a link to unsubscribe opens, used as by a person who wants less mail. */
 import type { Browser, Page } from 'playwright-core';
 import { afterAll, afterEach, beforeAll, beforeEach, expect, test } from 'vitest';
 import { describeInBrowser } from '../support/browser.ts';
@@ -35,7 +35,7 @@ describeInBrowser('the page to unsubscribe by', (getBrowser) => {
   const press = (name: string) => page.getByRole('button', { name, exact: true }).click();
   const buttons = () => page.getByRole('button').allInnerTexts();
 
-  /** Opens the page of somebody who is in `member`, by a mail that went to these lists. */
+  /** Opens the page of a contact in the lists `member`, by the link of a mail that went to the lists `sentTo`. */
   async function visit(
     email: string,
     lists: { member?: string[]; sentTo?: string[]; fromName?: string } = {},
@@ -95,7 +95,7 @@ describeInBrowser('the page to unsubscribe by', (getBrowser) => {
       list_ids: expect.not.arrayContaining([deals]),
     });
 
-    // Nothing can be left by it that the mail did not go to, and nobody is unsubscribed by a mistake in a list.
+    // The link leaves only lists that the mail went to, and a wrong list does not unsubscribe the contact.
     for (const listId of [other!, 'x', '']) {
       const response = await fetch(`${server.url}/u/${token}`, {
         method: 'POST',
@@ -139,12 +139,12 @@ describeInBrowser('the page to unsubscribe by', (getBrowser) => {
     expect(response!.status()).toBe(404);
     await heading('This link does not work');
     expect(await buttons()).toEqual([]);
-    // Which the browser tells as well.
+    // The browser reports the 404 as well.
     expect(troubles.splice(0)).toEqual([expect.stringContaining('404')]);
   });
 });
 
-/** `troubles` gets whatever the browser complains of. */
+/** `troubles` gets all errors of the browser. */
 async function openPage(browser: Browser, troubles: string[]): Promise<Page> {
   const context = await browser.newContext({ viewport: { width: 900, height: 700 } });
   const page = await context.newPage();

@@ -1,6 +1,6 @@
 /**
  * The SDK for browsers in a real Firefox, on a site of another origin than Postillion's, whose server registers the
- * devices. What is between is real too: the browser's push protocol, the encryption, notifications that are clicked.
+ * devices. The rest is real too: the browser's push protocol, the encryption, notifications that are clicked.
  */
 import { once } from 'node:events';
 import type http from 'node:http';
@@ -70,7 +70,7 @@ describe.skipIf(executablePath === null)('the SDK in a real browser', () => {
     await Promise.all([autopush.stop(), server.stop(), engagements.stop(), site.stop()]);
   });
 
-  /** Resolves with what the browser says of it. */
+  /** Resolves with the browser's acknowledgement. */
   const post = async (device: Device, id: string, content: Partial<PushContent>): Promise<number> => {
     const acknowledged = autopush.nextAcknowledgement();
     const keys = readSubscriptionKeys({ p256dh: device.p256dh_key, auth: device.auth_key });
@@ -113,7 +113,7 @@ describe.skipIf(executablePath === null)('the SDK in a real browser', () => {
     await firefox.clickNotification('Second', 'later');
     await engagements.untilReported('two', 'clicked');
 
-    // What cannot be reported is reported with what comes next.
+    // A report that fails is sent again with the next one.
     engagements.answerWith(503);
     await post(device, 'three', { title: 'Third' });
     const refused = await engagements.untilReported('three', 'displayed');

@@ -64,7 +64,7 @@ async function listen(server: Server): Promise<number> {
   return (server.address() as AddressInfo).port;
 }
 
-/** Speaks as PostgreSQL does, and refuses everybody with this SQLSTATE. */
+/** Speaks as PostgreSQL does, and refuses every connection with this SQLSTATE. */
 function startRefusing(state: string, message: string): Promise<number> {
   const fields = Buffer.from(`SFATAL\0VFATAL\0C${state}\0M${message}\0\0`);
   const head = Buffer.alloc(5);
@@ -101,7 +101,7 @@ test('where nothing listens', async () => {
   );
 });
 
-test('with a host that nobody knows, as after a password that was not encoded', async () => {
+test('with an unknown host, as after a password that was not encoded', async () => {
   await expectSentence(
     `postgres://app:p@nowhere.invalid/app`,
     /^PostgreSQL cannot be reached: the host nowhere\.invalid of DATABASE_URL is unknown \(E[A-Z_]+\)\. .*%40/,

@@ -1,6 +1,6 @@
 /**
  * Workers that lost their lease and live on: their connection was severed while a hand-off was under way, or their
- * process stood still until others had buried it. Nothing of them may leave, and nothing may be written by them.
+ * process stood still until others had buried it. They may hand nothing off, and write nothing.
  */
 import type { ChildProcess } from 'node:child_process';
 import { afterEach, expect, test } from 'vitest';
@@ -53,7 +53,7 @@ function smtpUrlOf(sink: SmtpSink): string {
 }
 
 async function startServer(sink: SmtpSink): Promise<TestServer> {
-  // The last worker that is buried has nobody left who would remove its row.
+  // No worker is left to remove the row of the last one that is buried.
   const server = await startTestServer({
     smtpUrl: smtpUrlOf(sink),
     database: address,
@@ -85,7 +85,7 @@ async function sever(server: TestServer, ...names: string[]): Promise<void> {
   expect(severed.length).toBeGreaterThan(0);
 }
 
-/** One copy has left, nobody is uncertain of it, and nothing carries the epoch of a worker that is gone. */
+/** One copy has left and is not uncertain, and no row carries the epoch of a worker that is gone. */
 async function expectOneCopy(server: TestServer, sink: SmtpSink, id: string, epoch: number): Promise<void> {
   expect((await settled(server, id)).to).toMatchObject([{ status: 'delivered', uncertain: false }]);
   expect(sink.messages).toHaveLength(1);

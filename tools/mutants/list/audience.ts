@@ -39,7 +39,7 @@ export const audience: readonly Mutant[] = [
     from: "if (isErasedKey(address)) return Buffer.from(address.slice(erasedPrefix.length), 'hex');",
     to: '',
     tests: ['test/journeys/contacts.test.ts'],
-    named: 'what is heard of its messages afterwards names nobody, and still suppresses',
+    named: 'reports on its messages that come afterwards do not name it, and still suppress',
     harm: 'a complaint after the erasure of its address suppresses nobody',
   },
   {
@@ -47,7 +47,7 @@ export const audience: readonly Mutant[] = [
     from: '    noteChange({ transaction, newId }, contact),\n  ]);',
     to: '  ]);',
     tests: ['test/journeys/message-segments.test.ts'],
-    named: 'a person who opens or unsubscribes is told of, and a machine is not',
+    named: 'an open or unsubscribe by a person is a change of the contact, and one by a machine is not',
     harm: 'a segment of those who consent keeps who unsubscribed',
   },
   {
@@ -103,7 +103,7 @@ export const audience: readonly Mutant[] = [
     from: "     select m.organization_id, m.change_id, c.id\n     from messaged m\n     join contacts c on ${hasKeyOf('c', 'm', [['phone_number', 'address_key']])}\n",
     to: '     select null::uuid, null::uuid, null::uuid where false\n',
     tests: ['test/journeys/message-segments.test.ts'],
-    named: 'texts, and mail that belongs to no campaign, count for whoever has the address',
+    named: 'texts, and mail that belongs to no campaign, count for the contact that has the address',
     harm: "segments that ask of texts miss who is no campaign's recipient",
   },
   {

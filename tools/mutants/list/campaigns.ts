@@ -368,7 +368,7 @@ export const campaigns: readonly Mutant[] = [
     from: '      await releaseUsed(transaction, key);\n',
     to: '',
     tests: ['test/journeys/campaign-sending.test.ts'],
-    named: 'lets go of its list',
+    named: 'when it was no longer ready has failed, says why, and lets go of its list',
     harm: 'lists of a campaign that was not fit at its time can never be deleted',
   },
   {

@@ -21,7 +21,7 @@ export const devices: readonly Mutant[] = [
     from: "const isUndone = known.revoked_by === 'logout' && known.contact_id !== registration.contact_id;",
     to: 'const isUndone = known.contact_id !== registration.contact_id;',
     tests: [journey],
-    named: 'by a wish stays so for whoever signs in, also under another installation id',
+    named: 'by an opt-out stays so for any contact who signs in, also under another installation id',
     harm: 'who wants no pushes on a device gets them once somebody else signs in there',
   },
   {
@@ -29,7 +29,7 @@ export const devices: readonly Mutant[] = [
     from: "if (holder?.opted_out === true && holder.revoked_by === 'opt_out') return 'opt_out';",
     to: '',
     tests: [journey],
-    named: 'by a wish stays so for whoever signs in, also under another installation id',
+    named: 'by an opt-out stays so for any contact who signs in, also under another installation id',
     harm: 'an opt-out is gone when the app is installed anew or a browser forgets its storage',
   },
   {
@@ -166,7 +166,7 @@ export const devices: readonly Mutant[] = [
     from: "revoked_by = case when d.opted_out and d.revoked_by = 'opt_out' then 'opt_out' else $3 end",
     to: 'revoked_by = $3',
     tests: [journey],
-    named: 'by a wish stays so for whoever signs in, also under another installation id',
+    named: 'by an opt-out stays so for any contact who signs in, also under another installation id',
     harm: 'an opt-out is weakened to a logout when the app signs out as well',
   },
   {

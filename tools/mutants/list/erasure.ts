@@ -39,7 +39,7 @@ export const erasure: readonly Mutant[] = [
     from: 'await eraseSuppressedAddresses(transaction, tools, [erasure]);',
     to: '',
     tests: ['test/journeys/contacts.test.ts'],
-    named: 'mail that bounces after the deletion leaves a suppression that names nobody',
+    named: 'mail that bounces after the deletion leaves a suppression without the address',
     harm: 'the address of somebody who was erased can be read among the suppressions',
   },
   {

@@ -55,7 +55,8 @@ export const leases: readonly Mutant[] = [
     from: '    session.end();\n',
     to: '',
     tests: ['test/journeys/delivery.test.ts'],
-    named: 'what was under way when a worker gave its claims back does not leave',
+    named:
+      'a hand-off that was under way when its worker gave the claims back does not leave, even before the burial',
     harm: 'what a worker gave back because its server was slow is sent by it all the same, and by another too',
   },
   {
@@ -63,7 +64,7 @@ export const leases: readonly Mutant[] = [
     from: 'if (!isOwn || session.signal.aborted) throw',
     to: 'if (session.signal.aborted) throw',
     tests: ['test/journeys/delivery.test.ts'],
-    named: 'what a worker has under way that was buried, and has not heard of it, does not leave',
+    named: 'a hand-off of a worker that was buried without noticing it does not leave',
     harm: 'a worker that was buried without hearing of it sends what another sends too',
   },
   {

@@ -7,7 +7,7 @@ export const messages: readonly Mutant[] = [
     from: 'stopped.has(job.messageId)',
     to: 'false',
     tests: ['test/journeys/delivery.test.ts'],
-    named: 'is handed to nobody once the campaign is cancelled',
+    named: 'is not handed off once the campaign is cancelled, and its recipient stays as it was',
     harm: 'a cancelled campaign goes on from the memory of a worker',
   },
   {
@@ -527,7 +527,7 @@ export const messages: readonly Mutant[] = [
     from: 'settleAttempt(job, result, context(result.facts))',
     to: 'settleAttempt(job, result, context())',
     tests: ['test/journeys/another-channel.test.ts'],
-    named: 'a message that ends soon is tried again before its end, and given up after it',
+    named: 'a message that expires soon is tried again before it does, and given up afterwards',
     harm: 'a message is sent after its own end',
   },
   {
@@ -577,7 +577,7 @@ export const messages: readonly Mutant[] = [
     from: "if (objection === 'stopped') return untouched(job);",
     to: "if (objection === 'stopped') return dropJob(job, 'suppressed');",
     tests: ['test/journeys/delivery.test.ts'],
-    named: 'is handed to nobody once the campaign is cancelled, and its recipients stay as they were',
+    named: 'is not handed off once the campaign is cancelled, and its recipient stays as it was',
     harm: 'recipients of a cancelled campaign show as suppressed',
   },
   {
@@ -713,7 +713,7 @@ export const messages: readonly Mutant[] = [
     from: '         update messages\n         set is_stopped = true',
     to: '         update messages\n         set is_stopped = false',
     tests: ['test/journeys/delivery.test.ts'],
-    named: 'is handed to nobody once the campaign is cancelled',
+    named: 'is not handed off once the campaign is cancelled, and its recipient stays as it was',
     harm: 'a campaign that was cancelled goes on from what workers have claimed',
   },
   {
@@ -915,7 +915,7 @@ export const messages: readonly Mutant[] = [
     from: 'return address === null || ',
     to: 'return true || ',
     tests: ['test/journeys/reported-email.test.ts'],
-    named: 'is reported on under its own id and address alone',
+    named: 'is reported on under its own id together with its own address only',
     harm: 'a bounce of another address suppresses the one whose email had the same id',
   },
   {
@@ -989,7 +989,8 @@ export const messages: readonly Mutant[] = [
     from: 'if (!isOwn || session.signal.aborted) throw',
     to: 'if (!isOwn) throw',
     tests: ['test/journeys/delivery.test.ts'],
-    named: 'what is being announced while its worker loses',
+    named:
+      'a hand-off that is being announced while its worker loses the lease does not leave under that lease',
     harm: 'what is being announced while a worker ends leaves all the same, and again by another',
   },
   {
@@ -1133,7 +1134,7 @@ export const messages: readonly Mutant[] = [
     from: "diagnostic = case when r.address <> '' then coalesce(report.diagnostic, r.diagnostic) end,",
     to: 'diagnostic = coalesce(report.diagnostic, r.diagnostic),',
     tests: ['test/journeys/contacts.test.ts'],
-    named: 'what is heard of its messages',
+    named: 'reports on its messages that come afterwards do not name it, and still suppress',
     harm: 'an erased address can be read in what a server says afterwards',
   },
   {
@@ -1165,7 +1166,7 @@ export const messages: readonly Mutant[] = [
     from: 'if (objection !== undefined) throw new UnwantedError(objection);',
     to: '',
     tests: ['test/journeys/delivery.test.ts'],
-    named: 'is not handed to whoever unsubscribes on the way to it',
+    named: 'is not handed off if its recipient unsubscribes right before',
     harm: 'somebody who unsubscribed while a slow server answered is written to',
   },
   {
@@ -1173,7 +1174,7 @@ export const messages: readonly Mutant[] = [
     from: 'if (objection !== undefined) return settled(settleObjection(job, objection, context()));',
     to: '',
     tests: ['test/journeys/delivery.test.ts'],
-    named: 'is not handed to whoever has unsubscribed meanwhile',
+    named: 'is not handed off if its recipient has unsubscribed meanwhile',
     harm: 'somebody who unsubscribed while the job waited in memory is written to',
   },
   {
@@ -1181,7 +1182,7 @@ export const messages: readonly Mutant[] = [
     from: "if (entry === 'probes' && !isNoted) breaker.abandonProbe();",
     to: '',
     tests: ['test/journeys/delivery.test.ts'],
-    named: 'a probe that the database',
+    named: 'a probe that a failing database keeps from its hand-off does not keep the breaker open',
     harm: 'a provider that came back is never tried again',
   },
   {
@@ -1331,7 +1332,7 @@ export const messages: readonly Mutant[] = [
     from: '    [...objections].map(([job, objection]) =>\n      session.settlements.add',
     to: '    [...objections].slice(0, 1).map(([job, objection]) =>\n      session.settlements.add',
     tests: ['test/journeys/objections.test.ts'],
-    named: 'what is sent, dropped and left, and why, whatever is objected',
+    named: 'what is sent, dropped and left, and why, for each objection',
     harm: 'of several who must not be written to only one is settled, and the others stay claimed',
   },
   {
@@ -1463,7 +1464,7 @@ export const messages: readonly Mutant[] = [
     from: '  } finally {\n    release();\n  }',
     to: '  } finally {\n  }',
     tests: ['test/journeys/delivery.test.ts'],
-    named: 'what a large email took of the memory',
+    named: 'the memory that a large email took is given back, delivered or not',
     harm: "the worker's bytes are never given back, and large messages stay for ever",
   },
   {
@@ -1502,7 +1503,7 @@ export const messages: readonly Mutant[] = [
     from: 'await returnClaims(tools, lease.epoch, releaseJob);',
     to: 'await returnClaims(tools, lease.epoch, settleCrash);',
     tests: ['test/journeys/delivery.test.ts'],
-    named: 'because a step of its own failed is no crash of the message',
+    named: 'a job that a worker gives back because a step of its own failed does not count as a crash',
     harm: 'mail is set aside after three outages of the database',
   },
 ];

@@ -257,7 +257,7 @@ export const push: readonly Mutant[] = [
     from: "case when recipient_count = 0 then 'skipped' else 'queued' end",
     to: "'queued'",
     tests: ['test/journeys/another-channel.test.ts'],
-    named: 'a message to nobody is accepted, takes its place in the quota, and is skipped',
+    named: 'a message without recipients is accepted, takes its place in the quota, and is skipped',
     harm: 'a message to nobody waits for ever',
   },
 ];

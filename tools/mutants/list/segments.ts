@@ -144,7 +144,7 @@ export const segments: readonly Mutant[] = [
     from: 'sms: isOwnAddress(addressColumns.sms.key)',
     to: 'sms: isOwnAddress(addressColumns.email.key)',
     tests: ['test/journeys/sms-conditions.test.ts'],
-    named: 'are asked by phone number',
+    named: 'who got a text, and to whom none could be delivered, is found by phone number',
     harm: 'a segment of those who got a text has nobody in it',
   },
   {

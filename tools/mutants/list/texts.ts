@@ -23,7 +23,7 @@ export const texts: readonly Mutant[] = [
     from: "if (!(await tryLockName(transaction, 'texts that come in'))) return null;",
     to: '',
     tests: ['test/journeys/sms-events.test.ts'],
-    named: 'STOP that is told to two nodes',
+    named: 'STOP that is reported to two nodes at once is answered once, and keeps neither from receipts',
     harm: 'STOP and START are carried out in the wrong order by two nodes',
   },
   {
@@ -47,7 +47,7 @@ export const texts: readonly Mutant[] = [
     from: '    holder.isApproved &&\n',
     to: '',
     tests: ['test/journeys/sms.test.ts'],
-    named: 'stops the texts of whoever had its number last, and is not answered from there',
+    named: 'stops the texts of the organization that had the sender last, and is not answered from there',
     harm: 'answers leave under a sender that the operator has not approved',
   },
   {
@@ -119,7 +119,7 @@ export const texts: readonly Mutant[] = [
     from: "    if (status === 'sent') name(event, reference);",
     to: '',
     tests: ['test/journeys/sms-events.test.ts'],
-    named: 'that names its text and an id says whose all others with that id are',
+    named: 'that names its text and an id assigns later receipts with that id to the text',
     harm: 'what is told under an id that came late is of no message',
   },
   {
@@ -127,7 +127,7 @@ export const texts: readonly Mutant[] = [
     from: "     where kind = 'receipt'\n",
     to: "     where kind = 'receipt' and due_at <= now()\n",
     tests: ['test/journeys/sms-events.test.ts'],
-    named: 'receipts that the release before stored',
+    named: 'receipts that the previous release stored are applied once, however often it had tried them',
     harm: 'receipts that the release before had put off are applied hours later',
   },
   {
@@ -135,7 +135,7 @@ export const texts: readonly Mutant[] = [
     from: '  if (moved > 0) onReported();\n',
     to: '',
     tests: ['test/journeys/sms-events.test.ts'],
-    named: 'receipts that the release before stored',
+    named: 'receipts that the previous release stored are applied once, however often it had tried them',
     harm: 'receipts that the release before stored wait for somebody else to report',
   },
   {
@@ -143,7 +143,7 @@ export const texts: readonly Mutant[] = [
     from: "undelivered: 'bounced'",
     to: "undelivered: 'failed'",
     tests: ['test/journeys/sms-events.test.ts'],
-    named: 'receipts that the release before stored',
+    named: 'receipts that the previous release stored are applied once, however often it had tried them',
     harm: 'a text that a carrier could not deliver shows as failed',
   },
   {
@@ -151,7 +151,7 @@ export const texts: readonly Mutant[] = [
     from: "status === 'expired' ? 'expired' : failure",
     to: 'failure',
     tests: ['test/journeys/sms-events.test.ts'],
-    named: 'receipts that the release before stored',
+    named: 'receipts that the previous release stored are applied once, however often it had tried them',
     harm: 'a text that was not delivered in time shows no reason',
   },
   {
@@ -167,7 +167,7 @@ export const texts: readonly Mutant[] = [
     from: 'if (done.hasQueued) tools.onQueued();',
     to: '',
     tests: ['test/journeys/sms-events.test.ts'],
-    named: 'an answer to a keyword is told to those who deliver, and counts towards the quota',
+    named: 'an answer to a keyword wakes the workers, and counts towards the quota',
     harm: "the answer to STOP waits for somebody else's message",
   },
   {
@@ -175,7 +175,7 @@ export const texts: readonly Mutant[] = [
     from: '    await quota.count();\n',
     to: '',
     tests: ['test/journeys/sms-events.test.ts'],
-    named: 'an answer to a keyword is told to those who deliver, and counts towards the quota',
+    named: 'an answer to a keyword wakes the workers, and counts towards the quota',
     harm: 'answers to keywords are missing from the quota',
   },
   {
@@ -191,7 +191,7 @@ export const texts: readonly Mutant[] = [
     from: 'return respond(503);',
     to: 'return respond(204);',
     tests: ['test/journeys/twilio.test.ts'],
-    named: 'or is told of one that was sent is not acknowledged before it is stored',
+    named: 'is not acknowledged before it is stored, and neither is the status of one that was sent',
     harm: 'a STOP from Twilio is answered 204 although it was not stored',
   },
   {
@@ -199,7 +199,7 @@ export const texts: readonly Mutant[] = [
     from: '    await takeAll(told, take);',
     to: '    void takeAll(told, take).catch(() => undefined);',
     tests: ['test/journeys/twilio.test.ts'],
-    named: 'or is told of one that was sent is not acknowledged before it is stored',
+    named: 'is not acknowledged before it is stored, and neither is the status of one that was sent',
     harm: 'a STOP from Twilio is acknowledged before anybody knows whether it can be stored',
   },
 ];
