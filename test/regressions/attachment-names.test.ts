@@ -34,7 +34,7 @@ test.each([
   expect(await countOf(server, 'messages')).toBe(0);
 });
 
-test('a name of which nothing would be written is none', async () => {
+test('a name of which no character would be written is refused', async () => {
   const attachments = [{ filename: '\u202e\u2028', content }];
   const response = await post<ErrorBody>(server, anEmail({ attachments }));
   expect([response.status, response.body.message]).toEqual([
@@ -43,7 +43,7 @@ test('a name of which nothing would be written is none', async () => {
   ]);
 });
 
-/** What a reader of mail on Windows makes of a name: without what it can't show, and without its trailing dots and spaces. */
+/** The name under which a mail client on Windows saves: without invisible characters, trailing dots and spaces. */
 function saveAs(filename: string): string {
   return filename
     .replace(/[\p{Cc}\p{Cf}\p{Default_Ignorable_Code_Point}]/gu, '')

@@ -1,7 +1,7 @@
 /**
- * Conditions whose top level is `any` once reached into every organization: of `organization_id = $1 and a or b`, what
- * stands after the `or` holds for the rows of all. So every tree is tried beside an organization whose contacts have
- * the same addresses, lists of the same names, and under the numbers of the same properties values of other types.
+ * Conditions whose top level is `any` once reached into every organization: in `organization_id = $1 and a or b`, what
+ * follows the `or` holds for the rows of all. So every tree is tried beside an organization whose contacts have the
+ * same addresses, whose lists have the same names, and whose properties have the same numbers and other types.
  */
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { updateOrganization } from '../../src/accounts/accounts.ts';
@@ -42,7 +42,7 @@ beforeAll(async () => {
 });
 afterAll(() => server.stop());
 
-/** More contacts than are written at once, all of them with what the others' conditions speak of. */
+/** More contacts than are written at once, all with the values that the others' conditions look for. */
 async function fillNeighbour(neighbour: Sender & { organizationId: string }) {
   await updateOrganization(server.installation, neighbour.organizationId, { requestsPerWindow: 100_000 });
   await create('/properties', { key: 'score', name: 'Score', type: 'string' }, neighbour);

@@ -1,4 +1,4 @@
-/** A registration on one node, and at each of its statements in turn something else that concerns its device. */
+/** A registration on one node, and at each of its statements in turn another change of its device. */
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { updateOrganization } from '../../src/accounts/accounts.ts';
 import { makeVapidPair, retireDevices, setCredentials } from '../../src/devices/devices.ts';
@@ -143,7 +143,7 @@ describe('a registration', () => {
     });
   });
 
-  test('while its token is told dead leaves the device retired', async () => {
+  test('while its token is reported as dead leaves the device retired', async () => {
     await meetAtEachStatement(async () => {
       const contact_id = await aPushContact(server);
       const name = newName();

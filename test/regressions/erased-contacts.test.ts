@@ -1,6 +1,6 @@
 /**
- * A contact that was written to in every way there is, and is deleted: nothing readable of it may stand anywhere, on
- * either channel, in what was sent to it alone, to it and others, or by a campaign.
+ * A contact that was written to in every way there is, and is deleted: no readable trace of it may be left, on either
+ * channel, in what was sent to it alone, to it and others, or by a campaign.
  */
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { applyReports } from '../../src/messages/messages.ts';
@@ -110,7 +110,7 @@ test('of a contact who was written to in every way nothing readable is left afte
       ),
     (rows) => rows.length === 0,
   );
-  // It is there before, or nothing would be shown by its absence.
+  // Each trace is there before, or its absence would prove nothing.
   for (const trace of [email, phone, 'Augusta']) expect(await copiesNaming(trace)).toBeGreaterThan(1);
   const ofNeighbour = await copiesNaming(email, neighbourId);
   expect(ofNeighbour).toBeGreaterThan(1);
@@ -133,7 +133,7 @@ test('what campaigns sent to addresses that a contact gave up is erased, and not
   const list = await create('/lists', { name: 'Sailors' });
   const grace = await create('/contacts', { ...old, first_name: 'Grace', list_ids: [list] });
   await sendToBoth(list, 'First');
-  // Whose each was, nobody can say.
+  // Nothing says to which contact this email went.
   const mail = await send(server, { to: [old.email], subject: 'To the address' });
   await settled(server, mail);
   const moved = { email: 'grace@new.example', phone_number: '+15005550013', first_name: 'Gracia' };
@@ -203,7 +203,7 @@ async function copiesNaming(trace: string, organizationId = server.organizationI
   return rows.length;
 }
 
-/** As a server says it, with the address and what it calls the person. */
+/** With a server's words, which hold the address and a name of the person. */
 function reportBounce(job: { messageId: string; ordinal: number }): Promise<void> {
   const nothing = () => undefined;
   return applyReports(

@@ -13,7 +13,7 @@ test('a worker that starts before the first row finds each recipient of a large 
     server,
     'select current_database() as name',
   );
-  // Every connection has used its statements more often than it plans them for their values.
+  // Every connection has used its statements so often that it no longer plans them for their values.
   for (let count = 0; count < 12; count += 1) await settled(server, await send(server));
   const [row] = await rowsOf<{ id: string }>(
     server,
@@ -50,7 +50,7 @@ test('a worker that starts before the first row finds each recipient of a large 
   const client = new pg.Client(clientConfigOf(addressOf(databaseServer, name)));
   await client.connect();
   try {
-    // Sessions tell what they read when they end, or after ten seconds without work.
+    // Sessions report what they read when they end, or after ten seconds without work.
     await client.query(
       `select pg_terminate_backend(pid) from pg_stat_activity
        where datname = current_database() and application_name = 'postillion'`,

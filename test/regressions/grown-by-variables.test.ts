@@ -80,7 +80,7 @@ test.each([
 describe('in a campaign', () => {
   type Campaign = { status: string; stats: Record<string, number> };
 
-  test('a subject that one value makes too long fails that recipient, with a reason, and nobody else', async () => {
+  test('a subject that one value makes too long fails that recipient, with a reason, and no other', async () => {
     await create('/v1/properties', { key: 'title', name: 'Title', type: 'string' });
     const listId = await create('/v1/lists', { name: 'Long subjects' });
     const titles = { ann: 'x'.repeat(998), bob: 'Dr.', cay: wide.repeat(995) };

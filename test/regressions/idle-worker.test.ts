@@ -1,4 +1,4 @@
-/** Workers that have nothing to do, or cannot do it, must be quiet, and still hear of what comes meanwhile. */
+/** Workers that have no work, or fail at it, must be quiet, and still notice what comes meanwhile. */
 import { afterAll, afterEach, beforeAll, expect, test } from 'vitest';
 import { startDelivery } from '../../src/messages/messages.ts';
 import { createDeliverability, createEmailDelivery } from '../../src/email/email.ts';
@@ -22,7 +22,7 @@ import { signHere } from '../support/sign-here.ts';
 import { messageChannels } from '../support/channels.ts';
 import { notificationChannelOf } from '../../src/platform/queue/wake.ts';
 
-/** More than two claims of 200 see. */
+/** More than two claims of 200 cover. */
 const organizations = 450;
 const hourMs = 3_600_000;
 
@@ -58,7 +58,7 @@ type Watcher = {
   onNotified?: () => void;
 };
 
-/** The same database, which tells of every statement before it runs, and of what listeners hear. */
+/** The same database, which reports every statement before it runs, and every notification that listeners get. */
 function watched({ onStatement, onNotified }: Watcher): Database {
   const { database } = server.installation;
   const watch = (connection: Connection): Connection => ({
@@ -106,7 +106,7 @@ const isClaim = (text: string) => text.startsWith('with recursive claimant');
 /** A minute ahead, so that what is accepted during a test is due. */
 const startClock = () => createManualClock(server.installation.clock.nowMs() + 60_000);
 
-/** Notifies until a listener that may only be on its way has heard of it. */
+/** Notifies until a listener that may still be connecting has received it. */
 async function notifyUntil(hasHeard: () => boolean): Promise<void> {
   await eventually(
     () => rowsOf(server, 'select pg_notify($1, $2)', [notificationChannelOf('deliveries'), '']),
@@ -131,7 +131,7 @@ test('a worker rests when what many organizations have is not due yet', async ()
   // A scan is three claims of transactional mail and one of campaigns. One at the beginning, one as listening begins.
   await clock.whenWaiting(1);
   expect(claims).toBeLessThanOrEqual(2 * (3 + 1));
-  // Whatever it has heard meanwhile, it rests again.
+  // After a notification it rests again.
   await notifyUntil(() => notifications > 0);
   await clock.whenWaiting(1);
   const before = claims;
@@ -159,12 +159,12 @@ test('what is accepted while a scan is under way is claimed, though its organiza
   });
   const clock = startClock();
   deliver(database, clock);
-  // It stands still: only the notification can have the job found.
+  // The clock stands still: the job can be found only by the notification.
   const isFound = ([job]: readonly { claimed_by: number | null }[]) => job?.claimed_by !== null;
   const ask = async () =>
     messageId === null || messageId === '' ? [{ claimed_by: null }] : queueOf(server, messageId);
   await eventually(ask, isFound);
-  // What is written together waits for its time.
+  // Writes that are collected wait for the clock.
   await eventually(
     () => {
       clock.advance(50);
@@ -181,7 +181,7 @@ test('a claim that always fails is tried again after pauses that grow, whatever 
   const clock: ManualClock = {
     ...manual,
     after: (delayMs, callback) => {
-      // The time that a worker gives what is under way to end, which is nothing here.
+      // Not the time that a worker gives to hand-offs under way when it stops.
       if (delayMs < 60_000) pauses.push(delayMs);
       return manual.after(delayMs, callback);
     },
@@ -314,7 +314,7 @@ test('five jobs of a suspended campaign are looked at once in ten seconds, keep 
     () => claims - before,
     (count) => count >= more,
   );
-  // Two lanes are looked at every five seconds, and what falls due every ten in two claims: fewer than one a second.
+  // Two lanes are looked at every five seconds, and due jobs every ten in two claims: fewer than one claim a second.
   // Without rest it would be one for each step.
   expect(passedMs - since).toBeGreaterThanOrEqual(more * 500);
   expect(await handedOff(suspended)).toBe(0);

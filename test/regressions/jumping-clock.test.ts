@@ -26,7 +26,7 @@ afterEach(async () => {
 
 type World = { testDatabase: TestDatabase; database: Database; clock: AnchoredClock };
 
-/** A database whose clock can be set, as that of its machine can, and the time of an installation that stands on it. */
+/** A database whose clock can be set, as that of its machine can, and the clock of an installation that uses it. */
 async function startWorld(base: Clock): Promise<World> {
   const testDatabase = await createTestDatabase();
   ends.push(testDatabase.drop);
@@ -36,7 +36,7 @@ async function startWorld(base: Clock): Promise<World> {
     'insert into clock_shift values (0)',
     `create function clock_timestamp() returns timestamptz language sql volatile as
      $$ select pg_catalog.clock_timestamp() + make_interval(secs => ms / 1000) from public.clock_shift $$`,
-    // What is named before pg_catalog is found first.
+    // Names in schemas before pg_catalog are found first.
     `do $$ begin execute format('alter database %I set search_path = public, pg_catalog', current_database()); end $$`,
   ])
     await setup.rows(unpreparedStatement(text));
@@ -108,7 +108,7 @@ test('the clock is right from the start, also on a machine whose own is five mon
   expect(Math.abs(world.clock.nowMs() - systemClock.nowMs())).toBeLessThan(60_000);
 });
 
-test('what the program stands on goes by the clock of the database from the start, and has room for it', async () => {
+test('the program goes by the clock of the database from the start, and has partitions for its time', async () => {
   const world = await startWorld(systemClock);
   await setDatabaseClock(world, monthsMs);
   const environment = { POSTILLION_SECRET: 'a secret of the tests, and of nothing else' };
@@ -171,7 +171,7 @@ test('what was accepted while the clock of the database was ahead is delivered a
   expect(watch.breaches()).toEqual([]);
 });
 
-test('of what waits, only what a clock that was ahead put off is brought forward', async () => {
+test('of the jobs that wait, only those that a clock ahead of time put off are brought forward', async () => {
   const world = await startWorld(systemClock);
   const server = await startServer(world, false);
   await rowsOf(
@@ -216,7 +216,7 @@ test('of what waits, only what a clock that was ahead put off is brought forward
   ]);
 });
 
-test('five jobs, five texts that came in and five reports are brought forward two at a time, of whatever organization', async () => {
+test('five jobs, five texts that came in and five reports are brought forward two at a time, of any organization', async () => {
   const world = await startWorld(systemClock);
   const server = await startServer(world, false);
   await rowsOf(
@@ -240,7 +240,7 @@ test('five jobs, five texts that came in and five reports are brought forward tw
     expect(await rowsOf(server, `select from ${table} where due_at > clock_timestamp()`)).toEqual([]);
 });
 
-test('the queue is looked through by its key, a limited number of rows at a time, whatever is known of the table', async () => {
+test('the queue is read by its key, a limited number of rows at a time, whatever the statistics of the table', async () => {
   const world = await startWorld(systemClock);
   const server = await startServer(world, false);
   const { database } = server.installation;

@@ -1,6 +1,6 @@
 /**
- * 28 MB of `{{a}}` held everybody up while they were read, filled and written as JSON. What a large body costs is paid
- * in the thread that reads it, and comes out as it would of a small one.
+ * 28 MB of `{{a}}` held up all requests while they were read, filled and written as JSON. A large body is processed in
+ * the thread that reads it, with the same result as a small one.
  */
 import { createHash } from 'node:crypto';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';

@@ -1,7 +1,7 @@
 /**
  * Statements are planned once a connection, and the plan stays until a table is analyzed. So the plans that are made
- * while a month's partition is empty must be good when it is full: rows are found by what is known of them, and
- * nothing is read from end to end.
+ * while a month's partition is empty must be good when it is full: every statement uses an index, and reads no table
+ * from end to end.
  */
 import { readdirSync, readFileSync } from 'node:fs';
 import pg from 'pg';
@@ -12,7 +12,7 @@ import { clientConfigOf, useTestDatabase } from '../support/test-database.ts';
 type Named = { name: string; text: string };
 const named = vi.hoisted((): Named[] => []);
 
-// Every named statement of the program passes here; what it is made of stays as it is.
+// Every named statement of the program passes here unchanged.
 vi.mock('../../src/platform/postgres/database.ts', async (original) => ({
   ...(await original<object>()),
   statement: (name: string, text: string) => {
@@ -56,7 +56,7 @@ afterAll(async () => {
 /** The monthly ones, and the queue, which is analyzed when it is empty as a rule. */
 const growing = /\b(messages|recipients|message_contents|delivery_queue)\b/;
 const growingRelation = /^((messages|recipients|message_contents)_\d|delivery_queue)/;
-/** Only those that took workers down stand in it. */
+/** It holds only jobs that crashed their workers. */
 const smallIndex = 'delivery_queue_suspects';
 
 type Plan = {
@@ -67,7 +67,7 @@ type Plan = {
   Plans?: Plan[];
 };
 
-/** The plan that is kept for whatever values. */
+/** The generic plan, which is kept for all values. */
 async function planOf({ name, text }: Named): Promise<Plan[]> {
   const isPlain = plainNames.includes(name);
   await client.query('begin');
@@ -95,7 +95,7 @@ function flatten(plan: Plan): Plan[] {
   return [plan, ...(plan.Plans ?? []).flatMap(flatten)];
 }
 
-/** What reads more of a partition than it looks for: an index helps from its first column on, without a gap. */
+/** Scans that read more of a partition than they need: an index helps from its first column on, without a gap. */
 async function findBroadScans(plans: readonly Plan[]): Promise<string[]> {
   const { rows } = await client.query<{ name: string; columns: string[] }>(
     `select indexrelid::regclass::text as name,

@@ -1,6 +1,6 @@
 /**
- * Two at once over the same thing, on two nodes: the second comes in at each statement of the first in turn, and waits
- * there for its locks.
+ * Two operations on the same rows, on two nodes: the second begins at each statement of the first in turn, and waits
+ * for its locks there.
  */
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest';
 import { setConsent } from '../../src/audience/consents.ts';
@@ -113,7 +113,7 @@ function runningTools(database: Database): RunningTools {
   };
 }
 
-/** From frozen to the queue, unless somebody stops it. */
+/** From freezing to the queue, unless the campaign is stopped. */
 async function runCampaign(database: Database, id: string): Promise<void> {
   const campaign = { organizationId: server.organizationId, id };
   await freezeCampaign(runningTools(database), campaign);
@@ -133,7 +133,7 @@ describe('a campaign that is frozen', () => {
     return id;
   }
 
-  test('and cancelled is cancelled, and nobody is left to be written to', async () => {
+  test('and cancelled is cancelled, and no recipient is left to be written to', async () => {
     const statements = await meetAtEachStatement(async () => {
       const id = await queued();
       return {
@@ -307,7 +307,7 @@ describe('the last two recipients, settled at once,', () => {
         first: () => finish(proxied, jobs[0]!, id),
         second: () => finish(server.installation.database, jobs[1]!, id),
         check: async (_results, number) => {
-          // Whoever notes a change wakes those who count and advance.
+          // A change wakes the chores that count and advance.
           await countChangedRecipients(server.installation);
           await runCampaign(server.installation.database, id);
           const moves = await rowsOf<{ status: string }>(
@@ -470,7 +470,7 @@ test('a segment that one node computes while another follows changes has whom it
   });
 });
 
-test('somebody who unsubscribes by a link while their consent to texts is taken back has neither', async () => {
+test('a contact who unsubscribes by a link while their consent to texts is taken back has neither', async () => {
   const { organizationId } = server;
   await meetAtEachStatement(async () => {
     const contactId = await create('/contacts', { email: `${newName()}@example.com` });

@@ -1,4 +1,4 @@
-/** A database that was restored into another cluster has its policies, and neither the role nor the grants to it. */
+/** A database that was restored into another cluster has its policies, but neither the role nor its grants. */
 import { execFile } from 'node:child_process';
 import { chmod, chown, mkdtemp, rm, stat } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
@@ -42,7 +42,7 @@ async function fill(database: Database): Promise<string[]> {
   return ids;
 }
 
-/** What statements that name no organization see of messages. */
+/** How many messages a statement sees that names no organization. */
 async function countSeen(database: Database, organizationId: string): Promise<number> {
   return database.asOrganizations([organizationId], async (transaction) => {
     const rows = await transaction.rows(unpreparedStatement('select from messages'));
@@ -87,7 +87,7 @@ describe('in a cluster of its own', () => {
     await query(database, 'drop owned by postillion_tenant');
     await query(database, 'drop role postillion_tenant');
     expect(await examineTenantWall(database)).toEqual({ kind: 'missing' });
-    // It serves on, without the wall.
+    // The server goes on, without the wall.
     expect(await countSeen(database, ids[0]!)).toBe(2);
     expect(await findUnreadiness({ database })).toBeNull();
 
@@ -138,7 +138,7 @@ describe('in a cluster of its own', () => {
       expect(await examineTenantWall(owned)).toEqual({ kind: 'missing' });
       const [first] = await fill(owned);
       expect(await countSeen(owned, first!)).toBe(2);
-      // Whoever may do it lets the owner enter the role: the next statement is behind the wall.
+      // An administrator grants the role to the owner: from the next statement on, the wall stands.
       await query(database, 'grant postillion_tenant to owner_only');
       await migrate(owned);
       expect(await examineTenantWall(owned)).toEqual({ kind: 'standing' });

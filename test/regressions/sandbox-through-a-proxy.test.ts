@@ -1,7 +1,7 @@
 /**
  * What strangers see of the sandbox through a reverse proxy on the same machine. Each of its requests comes from
- * 127.0.0.1, and nginx as it is installed adds no header that would tell: a sandbox that went by the address was open
- * to the Internet.
+ * 127.0.0.1, and nginx by default adds no header that would show it: a sandbox that went by the address was open to
+ * the Internet.
  */
 import http from 'node:http';
 import { once } from 'node:events';
@@ -76,7 +76,7 @@ test.each([
   }
 });
 
-/** Of these one of the two others says what it is: whose the connection is, on Linux. */
+/** A proxy that adds no header is recognised only by the owner of its connection, which Linux shows. */
 const knowsOwners = process.platform === 'linux' && hasOwnUser;
 if (!knowsOwners)
   console.log('Skipped, because it takes Linux and root to run as another user: proxies that say nothing');

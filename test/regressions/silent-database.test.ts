@@ -120,7 +120,7 @@ test.concurrent.each([
         expect(answer.status).toBe(202);
         ids.push(answer.body.id);
       }
-      // Whatever had been committed while nobody could say so was found under its key.
+      // What had been committed without a response was found under its key.
       expect(new Set(ids).size).toBe(keys.length);
       const countMessages = unpreparedStatement<{ count: number }>('select count(*) as count from messages');
       expect(await server.installation.database.rows(countMessages)).toEqual([{ count: keys.length + 1 }]);

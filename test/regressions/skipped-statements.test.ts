@@ -24,7 +24,7 @@ function failWith(state: string) {
   return unpreparedStatement(`do $$ begin raise exception 'it fails' using errcode = '${state}'; end $$`);
 }
 
-/** What a caller is told that hears of the first statement later than of the second. */
+/** The error for a caller that learns of the first statement's failure after the second's. */
 function failTogether(state: string): Promise<unknown> {
   const sendBoth = async (transaction: Transaction) => {
     const first = transaction.rows(failWith(state));
@@ -42,7 +42,7 @@ test('of statements sent together, the one that failed says why', async () => {
   expect(sqlState(await failTogether('40001'))).toBe('40001');
 });
 
-test('after a return to a savepoint, the later failure is told', async () => {
+test('after a return to a savepoint, the later failure is reported', async () => {
   const outcome = await database
     .transaction(async (transaction) => {
       await transaction.rows(unpreparedStatement('savepoint before'));

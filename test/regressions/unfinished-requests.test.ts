@@ -1,6 +1,6 @@
 /**
  * A thousand requests that send their headers and `{`, and nothing more, held every place for two minutes: two
- * organizations were enough to silence everybody. Whoever does not finish may take a share, and only for a while.
+ * organizations were enough to lock out all others. Unfinished requests may take a share, and only for a while.
  */
 import { once } from 'node:events';
 import { connect, type Socket } from 'node:net';
@@ -83,7 +83,7 @@ test('two organizations that finish nothing leave room for a third, and for each
   await beginUnfinished(server, { key: server.key, count: 60, held: 20 });
   await beginUnfinished(server, { key: second.key, count: 60, held: 10 });
   expect((await send(server, third.key, 'third.test')).status).toBe(202);
-  // What needs no body needs no such place.
+  // Requests without a body need no such place.
   expect((await server.request('GET', '/v1/email')).status).toBe(200);
 });
 
@@ -188,7 +188,7 @@ test.each<[string, (server: TestServer, clock: ManualClock) => Promise<unknown>]
   ],
 ])('after five large bodies that %s one that needs nearly all of the room is taken', async (_how, end) => {
   const clock = createManualClock();
-  // Two of these bodies fit, of one organization; of the large one nothing less than nearly everything does.
+  // Two of these bodies of one organization fit; the large one needs nearly all of the room.
   const server = await start({ clock, limits: { largeBodyBytesMax: 1_200_000 } });
   for (let number = 0; number < 5; number += 1) {
     await end(server, clock);
@@ -202,7 +202,7 @@ test.each<[string, (server: TestServer, clock: ManualClock) => Promise<unknown>]
   expect((await send(server, server.key, 'postillion.test', { attachments })).status).toBe(202);
 });
 
-test('places of requests that do not go on are free again after ten seconds, and their clients are told', async () => {
+test('places of requests that do not go on are free again after ten seconds, and their clients get 408', async () => {
   const clock = createManualClock();
   const server = await start({ clock, limits: { arrivingMax: 4 } });
   const clients = await beginUnfinished(server, { key: server.key, count: 10, held: 2 });
@@ -251,7 +251,7 @@ test('connections of one address leave room for another', async () => {
   expect(other.answer()).toMatch(/^HTTP\/1.1 200 /);
 });
 
-/** As a proxy that is trusted tells whom a form is from. */
+/** A form, with its client's address in the header of a trusted proxy. */
 function beginForm(client: string): string {
   return ['POST /u/x HTTP/1.1', 'host: x', 'content-length: 20', `x-forwarded-for: ${client}`, '', 'a'].join(
     '\r\n',

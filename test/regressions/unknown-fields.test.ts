@@ -1,4 +1,4 @@
-/** Bodies that are full of fields which nobody knows: each is compared with the known ones, and that must stay cheap. */
+/** Bodies full of unknown fields: each is compared with the known ones, and that must stay cheap. */
 import { Type } from 'typebox';
 import { expect, test } from 'vitest';
 import { createValidation } from '../../src/platform/http/validation.ts';
@@ -13,7 +13,7 @@ const check = createValidation({}).compile(letter);
 /** As many as a body may have. */
 const fieldsMax = 50_000;
 
-test('of a body full of typing errors fifty are told, each with what was meant', () => {
+test('of a body full of typing errors fifty are reported, each with what was meant', () => {
   const typos = Array.from({ length: fieldsMax }, (_, index) => [`subject${index % 100}x${index}`, 1]);
   typos.unshift(['subjekt', 1]);
   const issues = check(Object.fromEntries(typos));

@@ -46,7 +46,7 @@ export type Answer =
   | 'accepted'
   | 'rejected for good'
   | 'rejected for now'
-  | 'rejected for what nobody knows'
+  | 'rejected for an unknown reason'
   | 'deferred'
   | 'deferred in the last hour'
   | 'deferred an hour too late'
@@ -349,7 +349,7 @@ export function describeChannel(name: string, createHarness: () => ChannelHarnes
         accepted: () => ({}),
         'rejected for good': saying({ kind: 'rejected', reason: hard, reply }),
         'rejected for now': saying({ kind: 'rejected', reason: soft, reply }),
-        'rejected for what nobody knows': saying({ kind: 'rejected', reason: 'sunspots', reply }),
+        'rejected for an unknown reason': saying({ kind: 'rejected', reason: 'sunspots', reply }),
         deferred: saying({ kind: 'deferred', reason: soft, reply }),
         'deferred in the last hour': saying({ kind: 'deferred', reason: soft, reply }),
         'deferred an hour too late': saying({ kind: 'deferred', reason: soft, reply }),
@@ -428,7 +428,7 @@ export function describeChannel(name: string, createHarness: () => ChannelHarnes
       expect(textsTo(gone)).toHaveLength(harness.judgesAddresses ? 1 : 2);
     });
 
-    it('leaves whoever objects in peace, and keeps to the others', async () => {
+    it('writes to no recipient who objects, and to all others', async () => {
       const listId = await addList(own);
       const meet = async () => {
         const to = anAddress();

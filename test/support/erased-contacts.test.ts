@@ -152,12 +152,12 @@ const planted: readonly { what: string; rows: string[]; found: string[] }[] = [
     found: ['sandbox_messages.recipient'],
   },
   {
-    what: 'mail to a former address, which may be of anybody',
+    what: 'mail to a former address, which another contact may have now',
     rows: [...moveContact, insertRecipient('ada@example.com'), keep('ada@example.com', 'Hello')],
     found: [],
   },
   {
-    what: 'a name that somebody else has',
+    what: 'a name that another contact has',
     rows: [...erase, insertContact(laterMessage), insertRecipient('', ', diagnostic', ", 'Augusta'")],
     found: [],
   },

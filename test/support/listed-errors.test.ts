@@ -20,7 +20,7 @@ const route = (path: string, errors = [conflict]) =>
 const check = createErrorCheck([route('/things/:id'), route('/things/special', [])]);
 const conflicting = { status: 409, body: { name: 'conflict' } };
 
-test('an error that a route does not list is told, and one that it lists is not', () => {
+test('an error that a route does not list is reported, and one that it lists is not', () => {
   const ask = (path: string, answer: { status: number; body: unknown }) => () => {
     check({ method: 'GET', path, ...answer });
   };

@@ -53,9 +53,9 @@ const planted: readonly { what: string; rows: string[]; found: Violation[] }[] =
   })),
   { what: 'a hold of no campaign', rows: [holdOf('campaign', two)], found: ['campaignHolds'] },
   { what: 'a hold of no segment', rows: [holdOf('segment', one)], found: ['segmentHolds'] },
-  { what: 'a claim of nobody', rows: [insertJob('7, 1')], found: ['claims'] },
-  { what: 'what nobody has claimed', rows: [insertJob('null, null')], found: [] },
-  { what: 'what nobody has announced', rows: [announcement], found: ['announcements'] },
+  { what: 'a claim of no worker', rows: [insertJob('7, 1')], found: ['claims'] },
+  { what: 'a job without a claim', rows: [insertJob('null, null')], found: [] },
+  { what: 'an announcement of no worker', rows: [announcement], found: ['announcements'] },
   { what: 'a worker without its lock', rows: [insertWorker], found: ['leases'] },
   { what: 'a worker at work', rows: [insertWorker, holdLock, announcement, insertJob('7, 1')], found: [] },
   { what: 'an attachment of what is over', rows: [insertAttachment], found: ['attachments'] },
@@ -122,7 +122,7 @@ test.each(planted)('$what: $found', async ({ rows, found }) => {
   expect(sentences.map((sentence) => /\((\w+)\): /.exec(sentence)?.[1])).toEqual(found);
 });
 
-test('what a test says that it has made by itself is not told', async () => {
+test('what a test says that it has made by itself is not reported', async () => {
   const rolledBack = database.transaction(async (transaction) => {
     await transaction.rows(unpreparedStatement(insertWorker));
     await transaction.rows(unpreparedStatement(insertAttachment));
@@ -139,7 +139,7 @@ test('what a test says that it has made by itself is not told', async () => {
   await expect(rolledBack).rejects.toThrow(RolledBack);
 });
 
-test('what is held of a limit is told by its name, and so is what was given back twice', () => {
+test('what is held of a limit is reported by its name, and so is what was given back twice', () => {
   expect(findHeld({ requests: 0, largeBodyBytes: 0 })).toEqual([]);
   expect(findHeld({ requests: -1, largeBodyBytes: 300_000 })).toEqual([
     'of requests there are -1 held when all is over',

@@ -13,7 +13,7 @@ useTestDatabase({ connectionsMax: 2 }, (opened) => {
 
 const read = unpreparedStatement('select id\n   from contacts -- of all\n   limit 1');
 
-test('what is run outside of the wall on a table of organizations is told, wherever it is run', async () => {
+test('a statement outside of the wall on a table of organizations is reported, wherever it is run', async () => {
   const watch = await watchTenantWall(database);
   await watch.database.asOrganizations([], (transaction) => transaction.rows(read));
   await watch.database.rows(unpreparedStatement('select 1 as contacts from workers'));

@@ -11,23 +11,21 @@ import {
   unpreparedStatement,
 } from '../../src/platform/postgres/database.ts';
 
-const whose = 'Whose it is, is what it finds out.';
-const whoHasWork =
-  'Finds who has work, or when somebody will have: of all organizations, and nothing but that.';
-const housekeeping = 'Deletes what is old, of everybody.';
-const putForward = 'Brings forward what a clock that was ahead put off, of everybody.';
+const whose = 'It finds out to which organization a row belongs.';
+const whoHasWork = 'Finds which organizations have work, or when one will have, and nothing else.';
+const housekeeping = 'Deletes what is old, of all organizations.';
+const putForward = 'Brings forward what a clock that was ahead put off, of all organizations.';
 const claimed =
-  'For a batch of hand-offs that were claimed together, of whatever organizations: named by their keys.';
-const settled =
-  'Settles a batch of hand-offs of whatever organizations: named by their keys, in one round trip.';
+  'For a batch of hand-offs that were claimed together, of any organizations: named by their keys.';
+const settled = 'Settles a batch of hand-offs of any organizations: named by their keys, in one round trip.';
 
 /** Why a statement is run outside of the wall, by its name or by how its text begins. */
 export const outsideTheWall: Readonly<Record<string, string>> = {
   accounts_select_grant: whose,
   'update api_keys k set last_used_at':
-    'Notes the use of keys of whatever organizations, some seconds of it at once.',
+    'Notes the use of keys of any organizations, some seconds of it at once.',
   'update organizations set suspended_channels':
-    'A suspension is nothing that an organization may lift: it has no right to write its row.',
+    'An organization must not lift its suspension: it has no right to write its row.',
   'update organizations set reputation_warned_at': 'It has no right to write its row.',
 
   'with recursive changed (organization_id)': whoHasWork,
@@ -62,10 +60,10 @@ export const outsideTheWall: Readonly<Record<string, string>> = {
   'with ahead as': putForward,
 
   queue_claim_due: 'Claims for all organizations in turns.',
-  'with claimant as': 'Claims what is tried alone, of whatever organization.',
-  'with announced as': 'What a worker that died had announced, of whatever organizations.',
+  'with claimant as': 'Claims what is tried alone, of any organization.',
+  'with announced as': 'What a worker that died had announced, of any organizations.',
   'select distinct channel from delivery_queue where claimed_by':
-    'On which channels a worker that died had something, of whatever organizations.',
+    'On which channels a worker that died had claims, of any organizations.',
   accounts_select_sending_plans: claimed,
   audience_select_barred_: claimed,
   audience_select_suppressed: claimed,

@@ -179,7 +179,7 @@ export const audience: readonly Mutant[] = [
     from: 'const row = await store.lockContact(transaction, contact);',
     to: 'const row = await store.findContact(transaction, contact);',
     tests: ['test/regressions/races.test.ts'],
-    named: 'somebody who unsubscribes by a link while their consent to texts is taken back has neither',
+    named: 'a contact who unsubscribes by a link while their consent to texts is taken back has neither',
     harm: 'somebody who unsubscribes while they are changed stays subscribed',
   },
   {

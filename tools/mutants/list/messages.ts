@@ -939,7 +939,7 @@ export const messages: readonly Mutant[] = [
     from: '  await repeat(rowsMax, () => database.rows(providerEventsForward, [...limits, channels]));\n',
     to: '',
     tests: ['test/regressions/jumping-clock.test.ts'],
-    named: 'of what waits, only what a clock that was ahead put off',
+    named: 'of the jobs that wait, only those that a clock ahead of time put off are brought forward',
     harm: 'reports that were put off while the clock was ahead wait for months',
   },
   {
@@ -973,7 +973,8 @@ export const messages: readonly Mutant[] = [
     from: '    last = jobs.at(-1);',
     to: '    last = undefined;',
     tests: ['test/regressions/jumping-clock.test.ts'],
-    named: 'five jobs, five texts that came in and five reports are brought forward',
+    named:
+      'five jobs, five texts that came in and five reports are brought forward two at a time, of any organization',
     harm: 'after a clock that was ahead all but the first five thousand of the queue waits for months',
   },
   {
@@ -981,7 +982,8 @@ export const messages: readonly Mutant[] = [
     from: '    if (length < rowsMax) break;',
     to: '    if (length > 0) break;',
     tests: ['test/regressions/jumping-clock.test.ts'],
-    named: 'five jobs, five texts that came in and five reports are brought forward',
+    named:
+      'five jobs, five texts that came in and five reports are brought forward two at a time, of any organization',
     harm: 'after a clock that was ahead all but five thousand receipts wait for months',
   },
   {

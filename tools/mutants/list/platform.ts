@@ -96,7 +96,7 @@ export const platform: readonly Mutant[] = [
     from: '    return await collectBody(raw, { ...tools, bytesMax, holder });\n  } finally {\n    place?.release();\n  }',
     to: '    return await collectBody(raw, { ...tools, bytesMax, holder });\n  } finally {\n  }',
     tests: ['test/regressions/unfinished-requests.test.ts'],
-    named: 'places of requests',
+    named: 'places of requests that do not go on are free again after ten seconds, and their clients get 408',
     harm: 'after two thousand bodies nobody can send any',
   },
   {
