@@ -9,8 +9,8 @@ import { runSms } from './sms.ts';
  * `npm run chaos -- --campaign 50000 [--seed N] [--kills 20]`, or
  * `npm run chaos -- --sms 10000 [--seed N] [--kills 20]`
  *
- * Kills the processes of an installation of its own under load, and compares what clients were told, what the
- * database says and what a sink received. Exits with 1 if anything is lost, unexplained or too slow.
+ * Kills the processes of an installation of its own under load, and compares the responses to clients, the database and
+ * what a sink received. Exits with 1 if anything is lost, unexplained or too slow.
  */
 const { values } = parseArgs({
   options: {

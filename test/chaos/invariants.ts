@@ -102,7 +102,7 @@ function listMessages({ ask }: Installation): Promise<StoredMessage[]> {
   );
 }
 
-/** What was told under each key, and what is stored. */
+/** The responses under each key, and what is stored. */
 export async function checkAcceptance(
   installation: Installation,
   ledger: Ledger,

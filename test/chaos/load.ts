@@ -5,7 +5,7 @@ import type { Random } from './random.ts';
 
 /**
  * Clients that send and repeat each request under its key, on every 503 and every broken connection, until it
- * is accepted. What they were told is written down, to be compared with what is stored and what was delivered.
+ * is accepted. The responses are recorded, to be compared with what is stored and what was delivered.
  */
 export type Ledger = {
   sends: Send[];
@@ -99,7 +99,7 @@ export function drawEmail({ senders, suppressed }: Installation, name: string, r
   });
 }
 
-/** What is told of it, and what is sent. */
+/** The request that sends an email, with what is recorded of it. */
 export function composeEmail(
   sender: Sender,
   email: { key: string; recipients: string[]; hasAttachment: boolean },

@@ -15,7 +15,7 @@ export type Server = {
   start: (settings?: Readonly<Record<string, string>>) => void;
   /** `kill -9`; resolves when the process is gone. It is not started again. */
   kill: () => Promise<void>;
-  /** How often a process ended that nobody had killed. */
+  /** How often a process ended without being killed. */
   endsOfItsOwn: () => number;
 };
 

@@ -23,8 +23,8 @@ import { createRandom, type Random } from './random.ts';
  * Texts over SMPP, while processes are killed and the message centre cuts connections before and after it answers,
  * puts texts off, keeps answers back, and sends receipts late, twice, out of order and before the answer.
  *
- * Each text must be there once or, where its hand-off is `uncertain`, at most once; and what the message centre has
- * told of a text must be what the database says of it. Each goes to a number of its own, by which it is known there.
+ * Each text must be there once or, where its hand-off is `uncertain`, at most once; and the database must agree with the
+ * receipts of the message centre. Each text goes to a number of its own, by which it is found there.
  */
 export type SmsPlan = { seed: number; texts: number; kills: number };
 

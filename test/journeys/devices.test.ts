@@ -484,7 +484,7 @@ describe('a device that is revoked', () => {
     await register(server, { contact_id: ann, ...device });
     const name = device.installation_id as string;
     await unregister(server, name, 'opt_out');
-    // Whoever signs out afterwards takes nothing back.
+    // Signing out afterwards does not undo the opt-out.
     await unregister(server, name, 'logout');
     const asBob = await register(server, { contact_id: bob, ...device });
     expect(asBob).toMatchObject({ status: 'REVOKED', contact_id: bob, opted_out: true });

@@ -79,7 +79,7 @@ test('a port that is closed', async () => {
   expect(port[2]).toMatch(/mx\.gmail\.example: .*ECONNREFUSED/);
 });
 
-test('without an answer of the DNS it stays uncertain whether the port is open', async () => {
+test('a DNS without the probed domains leaves it uncertain whether the port is open', async () => {
   dns.remove('gmail.com');
   expect(levelsOf(await examine()).port).toBe('warning');
 });
@@ -150,7 +150,7 @@ test('name servers that know the names of one network only would have every reci
   expect(await examineRecipients(false), 'where nothing is looked up').toBeNull();
 });
 
-test('a domain that is denied counts where the other lookups fail, and lookups that fail alone drop nobody', async () => {
+test('a domain that is denied counts where the other lookups fail, and lookups that fail alone drop no recipient', async () => {
   dns.fail('outlook.com', 'SERVFAIL');
   dns.fail('yahoo.com', 'SERVFAIL');
   try {

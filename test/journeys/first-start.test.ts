@@ -1,4 +1,4 @@
-/** The first start: its key is seen once, so that it is made only where somebody sees it. */
+/** The first start: its key is shown once, and so is made only where a person sees it. */
 import { once } from 'node:events';
 import { type AddressInfo, createServer, type Server } from 'node:net';
 import { afterEach, expect, test } from 'vitest';

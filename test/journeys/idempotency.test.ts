@@ -245,7 +245,7 @@ function asNode(url: string): TestServer {
   };
 }
 
-test('while a key is held by another node, a request with it is told to come back', async () => {
+test('while a key is held by another node, a request with it is refused with a time to come back', async () => {
   const key = newKey();
   const { database } = server.installation;
   await database.transaction(async (transaction) => {

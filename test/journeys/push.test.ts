@@ -168,7 +168,7 @@ test('other organizations neither see it nor reach its contact', async () => {
   expect([sent.status, sent.body.name]).toEqual([404, 'not_found']);
 });
 
-test('a deleted contact is erased from its pushes, and nobody else is', async () => {
+test('a deleted contact is erased from its pushes, and no other contact is', async () => {
   const { contactId } = await aContactWith(android(''), iosApp);
   const kept = await settled(await sendPush((await aContactWith(android(''))).contactId));
   const id = await sendPush(contactId);

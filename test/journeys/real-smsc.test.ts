@@ -81,7 +81,7 @@ async function startKannel(context: TestContext): Promise<Kannel> {
   };
 }
 
-/** A provider, what it was told, and a promise that resolves when both of its connections are bound. */
+/** A provider, what it received, and a promise that resolves when both of its connections are bound. */
 function createProvider(port: number) {
   const inbound: InboundSms[] = [];
   let boundCount = 0;

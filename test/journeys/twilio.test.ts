@@ -248,7 +248,7 @@ describe('what Twilio tells of a text', () => {
     const last = token.endsWith('A') ? 'B' : 'A';
     for (const wrong of [`${token.slice(0, -1)}${last}`, 'x', '%00', `${token}A`]) {
       const wrongPath = `/callbacks/twilio/status/${wrong}`;
-      // Signed: only the token says that it is nobody's.
+      // The signature is right: only the token shows that it belongs to no text of ours.
       expect([204, 403, 404]).toContain((await call(wrongPath, statusForm('failed')))[0]);
     }
     await whenApplied();
@@ -278,7 +278,7 @@ describe('a text whose answer was lost', () => {
     expect(requests.map(({ form }) => form.get('To'))).toEqual(['+4915112345678', '+4915100000001']);
   });
 
-  test('after Twilio told of it is certain, for then it was taken', async () => {
+  test('is certain after a callback for it, for then Twilio has taken it', async () => {
     reactions.push('take_and_wait');
     const id = await sendSms(server);
     const request = await requestNumber(1);

@@ -23,7 +23,7 @@ afterEach(async () => {
 });
 const { start } = usePrograms();
 
-/** A relay that says nothing to the recipient of its first transaction until it is told to. */
+/** A relay that holds back its reply to the first transaction's recipient until the test lets it go on. */
 async function startHoldingSink(): Promise<{ sink: SmtpSink; held: Promise<SinkStep>; goOn: () => void }> {
   let goOn: () => void = () => undefined;
   const gate = new Promise<void>((resolve) => {

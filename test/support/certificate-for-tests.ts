@@ -1,6 +1,6 @@
 /**
  * A self-signed certificate for `localhost` and 127.0.0.1, valid for a hundred years, with its private key. It is
- * public, protects nothing, and is trusted by nobody: for SMTP and HTTPS peers of tests only.
+ * public, protects nothing, and no program trusts it: for SMTP and HTTPS peers of tests only.
  */
 
 export const certificateForTests = `-----BEGIN CERTIFICATE-----

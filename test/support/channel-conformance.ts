@@ -297,7 +297,7 @@ export function describeChannel(name: string, createHarness: () => ChannelHarnes
       expect(await refusalOf(other)).toBeNull();
     });
 
-    it('is delivered once, as it was written, and shown to nobody else', async () => {
+    it('is delivered once, as it was written, and shown to no other organization', async () => {
       const to = anAddress();
       const id = await send(own, to, 'For {{first_name}} of the one');
       const others = await send(other, to, 'Of the other');

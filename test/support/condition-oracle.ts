@@ -10,8 +10,8 @@ export type OracleRecipient = {
   /** Null if the message was no campaign's, and then it went to an address alone. */
   campaignId: string | null;
   /**
-   * A campaign goes to contacts, whose addresses change: whether the contact was the recipient, or only has the address
-   * now that another contact had then, or was it and still has the address.
+   * A campaign goes to contacts, and their addresses change: whether the contact was the recipient, or only has the
+   * address now that another contact had then, or was the recipient and still has the address.
    */
   knownBy: 'contact' | 'address' | 'both';
   status: string;
@@ -146,8 +146,8 @@ function periodMs(period: unknown): number {
 }
 
 /**
- * A click is an open, and whoever opened, unsubscribed or complained had the message. A campaign counts for whom it was
- * sent to, any other message for whoever has the address.
+ * A click is an open, and a contact that opened, unsubscribed or complained had the message. A campaign counts for the
+ * contact that it was sent to, any other message for the contact that has the address.
  */
 function recipientMatches(
   condition: OracleCondition,

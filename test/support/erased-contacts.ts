@@ -35,7 +35,7 @@ function valuesOf(
   return `array[${fields.map(toValue).join(', ')}]`;
 }
 
-/** Columns that may name somebody who was deleted, by their table, each with its reason. */
+/** Columns that may name a deleted contact, by their table, each with its reason. */
 const exceptions: Readonly<Record<string, Readonly<Record<string, string>>>> = {
   segments: { conditions: "The organization's own words, even where they name a person." },
 };

@@ -38,7 +38,7 @@ export type ProviderHarness<Provider, Delivered> = {
 
 /** How the hand-offs of a channel are made and told apart. */
 type Handing<HandOff, Delivered> = {
-  /** What is handed off to somebody where a test says nothing else. */
+  /** The default hand-off to a recipient. */
   compose: (recipient: string) => Omit<HandOff, keyof AnyHandOff>;
   recipientOf: (delivered: Delivered) => string;
   /** Makes a hand-off the one of that number, which is read off what was delivered. */

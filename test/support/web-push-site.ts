@@ -74,7 +74,7 @@ export type Engagements = Served & {
   answerWith: (status: number) => void;
 };
 
-/** In the place of the API, what notes the reports. */
+/** Stands in for the API, and notes the reports. */
 export async function serveEngagements(): Promise<Engagements> {
   const batches = createRecord<Report[]>();
   let status = 202;

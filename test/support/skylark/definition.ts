@@ -1,7 +1,7 @@
 import { defineEmailProvider } from '../../../src/channels/email/provider-definition.ts';
 
 /**
- * Skylark, a provider of email that there is not: HTTP with JSON, an id of its own for each message, and signed reports
+ * Skylark, an invented provider of email: HTTP with JSON, an id of its own for each message, and signed reports
  * under it. This folder is all that such a provider takes, besides its line in the registry (`registered.ts`).
  */
 export const skylark = defineEmailProvider({

@@ -249,7 +249,7 @@ export const push: readonly Mutant[] = [
     from: "m.details::jsonb - 'contact_id' ||",
     to: 'm.details::jsonb ||',
     tests: journey,
-    named: 'a deleted contact is erased from its pushes, and nobody else is',
+    named: 'a deleted contact is erased from its pushes, and no other contact is',
     harm: 'pushes name a contact that was deleted',
   },
   {

@@ -144,7 +144,7 @@ export const roles: readonly Mutant[] = [
     to: 'if (looks.some(({ fault }) => fault === null))',
     tests: ['test/journeys/doctor-delivery.test.ts'],
     named:
-      'a domain that is denied counts where the other lookups fail, and lookups that fail alone drop nobody',
+      'a domain that is denied counts where the other lookups fail, and lookups that fail alone drop no recipient',
     harm: 'doctor finds name servers fit that answer nothing',
   },
   {
