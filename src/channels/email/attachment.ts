@@ -142,7 +142,7 @@ const refusedMediaTypes: ReadonlySet<string> = new Set([
 
 const unknownContentType = 'application/octet-stream';
 
-/** Where text turns around: of no use in a name but to show `exe.pdf` for `fdp.exe`. Single marks are left alone. */
+/** These reverse text: in a name they only serve to show `exe.pdf` for `fdp.exe`. Single marks are left alone. */
 const directionPattern = /[\u202a-\u202e\u2066-\u2069]/g;
 
 /**

@@ -67,7 +67,7 @@ function collectLeaves(
   }
   if (bodies.length > 0) return;
   leaves.push({
-    // A multipart without a part says something all the same: some announce another boundary than they use.
+    // A multipart without a part is still read: some announce another boundary than they use.
     type: type.startsWith('multipart/') ? 'text/plain' : type,
     text: decodeText(
       decodeTransfer(body, fields.get('content-transfer-encoding') ?? ''),

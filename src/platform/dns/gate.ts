@@ -1,4 +1,4 @@
-/** Lets so many through at once; the others wait in their order, and only so many of them. */
+/** Lets a limited number through at once; the others wait in their order, and their number is limited, too. */
 export type Gate = {
   /** Resolves to what frees the place again, to `full` when too many wait, or to `aborted` with the signal. */
   enter: (signal: AbortSignal) => Promise<(() => void) | 'full' | 'aborted'>;

@@ -44,7 +44,7 @@ const rcodeMask = 0x000f;
 
 /**
  * Records that are decoded at all. A hostile message of 64 kB has room for 3,000 records, each with a name that takes
- * 8,000 compression pointers to read: 430 to 780 ms for all of them, 14 to 19 ms for so many.
+ * 8,000 compression pointers to read: 430 to 780 ms for all of them, 14 to 19 ms for this many.
  */
 const answersMax = recordsMax + aliasesMax;
 const authoritiesMax = 16;

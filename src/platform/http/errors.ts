@@ -80,7 +80,7 @@ export function referenceNotFound(field: string, kind: string, id: string): Publ
   return new PublicError(notFound, `${field} is not a ${kind} of this organization: ${showKey(id)}`);
 }
 
-/** A client that is refused for want of room should be back soon, but not at once. */
+/** A client that is refused because there is no room should come back soon, but not at once. */
 export function overloaded(message: string): PublicError {
   return new PublicError(serviceUnavailable, message, { 'retry-after': '1' });
 }

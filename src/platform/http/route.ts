@@ -131,7 +131,7 @@ export type PageRequest = {
   repeatedQuery: readonly string[];
   /** What was posted, read as a form whatever its content type says. Empty where the page takes no form. */
   form: URLSearchParams;
-  /** What was posted, as it came, where the page takes no form. Empty otherwise. */
+  /** The posted bytes, where the page takes no form. Empty otherwise. */
   body: Buffer;
   /** A header of the request, by its name in lower case. */
   header: (name: string) => string | undefined;

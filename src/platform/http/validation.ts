@@ -169,7 +169,7 @@ function describeError(error: ErrorObject, formats: Readonly<Record<string, Text
   }
 }
 
-/** As those of variables are: any that fits a pattern is allowed, and there is none that was meant. */
+/** As those of variables: any name that fits a pattern is allowed, so no known one can be suggested. */
 function areNamesFree({ parentSchema }: ErrorObject): boolean {
   return Object.hasOwn(parentSchema ?? {}, 'patternProperties');
 }

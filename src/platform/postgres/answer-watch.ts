@@ -16,7 +16,7 @@ import type { Clock } from '../clock.ts';
  * It does not say what became of the statements: one that was sent may have been carried out.
  */
 export type AnswerWatch<Waiting extends object> = {
-  /** Something was sent; call the result once the wait is over: true if PostgreSQL answered, be it with an error. */
+  /** Something was sent; call the result once the wait is over: true if PostgreSQL answered, even with an error. */
   sent: (connection: Waiting) => (isAnswered: boolean) => void;
   /** From now on this connection may owe an answer for so long; null is the usual time. */
   allow: (connection: Waiting, answerMaxMs: number | null) => void;
@@ -25,7 +25,7 @@ export type AnswerWatch<Waiting extends object> = {
 
 /**
  * - `refuses`: no server is there, which connections that wait will mostly notice by themselves.
- * - `unclear`: this process could not ask, for want of file descriptors or of an address for the server's name.
+ * - `unclear`: this process could not ask: it has no file descriptors left, or no address for the server's name.
  */
 export type ProbeResult = 'answers' | 'refuses' | 'silent' | 'unclear';
 

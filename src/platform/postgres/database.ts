@@ -553,7 +553,7 @@ async function runOn<Row>(
 }
 
 /**
- * What is sent within one turn of the event loop leaves in one write. The statements of a transaction would else be
+ * All that is sent within one turn of the event loop leaves in one write. The statements of a transaction would else be
  * a system call each, and those were a sixth of the time that it takes to accept a message.
  */
 function shareWrite(client: pg.ClientBase): void {

@@ -23,7 +23,7 @@ import { firstClosedDirectory, type SystemUser, unless } from './embedded-place.
 export type Binaries = {
   postgres: string;
   initdb: string;
-  /** 15 or newer; the files of one major version are of no use to another. */
+  /** 15 or newer; one major version cannot read the files of another. */
   majorVersion: number;
   /** The whole environment that they are to run in. */
   environment: Record<string, string>;

@@ -301,7 +301,7 @@ async function withWaitingConnection(
            set_config('idle_in_transaction_session_timeout', '0', false)`,
       ),
     );
-    // Not every platform can look; there the connection stays until the lock is had.
+    // Not every platform can check; there the connection stays until it has the lock.
     await database.rowsAlone(client, lookAfterClient).catch(ignore);
     await work(client);
   } catch (cause) {
@@ -318,5 +318,5 @@ function isAborted(signal: AbortSignal): boolean {
 }
 
 function ignore(): void {
-  // A connection that cannot be closed in good order is closed all the same; a pause that is cut short is over.
+  // A connection that cannot be closed cleanly is closed anyway; a pause that is cut short is over.
 }

@@ -1,6 +1,6 @@
 import type { Clock } from '../clock.ts';
 
-/** What is left alone for a while, by this process: campaigns, for instance. */
+/** What this process pauses for a while: campaigns, for instance. */
 export type Pauses = {
   add: (id: string, forMs: number) => void;
   /** 0 for one that is not paused. */

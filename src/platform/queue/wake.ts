@@ -80,7 +80,7 @@ export async function listenForWakes(
   }
 }
 
-/** Resolves when the connection has ended, be it lost or because of the signal. */
+/** Resolves when the connection has ended: it was lost, or the signal aborted. */
 async function listenOnce(
   database: Database,
   channel: string,

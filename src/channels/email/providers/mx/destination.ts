@@ -154,7 +154,7 @@ export class Destination {
     const { limits, admitted, strangers } = this.#shared;
     if (idle > 0) return true;
     if (waiting >= limits.placesMax - admitted) return false;
-    // Twice what is left, since most destinations do answer, and mail for a new one often comes in a heap.
+    // Twice what is left, since most destinations do answer, and mail for a new one often comes in bulk.
     return open > 0 || waiting < 2 * (strangersPart * limits.placesMax - strangers);
   }
 

@@ -3,7 +3,7 @@ import type { Resolver } from '../../../../platform/dns/dns.ts';
 
 /** Distinguishes a domain whose name servers are away from an installation whose own DNS is. */
 export type DnsWatch = {
-  /** Null if DNS answers anything at all, be it a refusal; else what happened instead. */
+  /** Null if DNS answers at all, even with a refusal; else what happened instead. */
   probe: () => Promise<string | null>;
   /** The same, asked at most every few seconds, however many want to know. */
   isAway: () => Promise<boolean>;

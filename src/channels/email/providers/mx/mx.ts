@@ -190,8 +190,8 @@ async function outcomeWithoutRoute(
 
 /**
  * A destination is what the hosts of a route are together, in the order of their preferences: domains that have the
- * same ones share it. Whether TLS is required belongs to it as well, lest a message go out over a connection that is
- * good enough only for others.
+ * same ones share it. Whether TLS is required belongs to it as well, so that no message leaves over a connection that
+ * is good enough only for others.
  */
 function destinationFor(state: MxState, domain: string, hosts: readonly MxHost[]): Destination {
   const { destinations, shared } = state;

@@ -184,7 +184,7 @@ function answerRequest(
       wire.answer('generic_nack', sequence, statuses.invalidLength);
       return;
     case 'unknown':
-      // An answer that we do not know is none that we wait for; nacks are not nacked.
+      // A response that we do not know is not one that we wait for; nacks are not nacked.
       if (request.isRequest) wire.answer('generic_nack', sequence, statuses.invalidCommand);
       return;
     case 'bind_receiver':

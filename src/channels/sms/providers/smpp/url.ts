@@ -14,7 +14,7 @@ export type SmppUrl = {
   bind: (typeof binds)[number];
   /** How many texts may wait for their answer at once, on each connection. */
   window: number;
-  /** With separate binds, so many of each. */
+  /** With separate binds, this many of each. */
   connections: number;
   /** How many parts of texts leave a second at most, on all connections of a worker together; null for no limit. */
   perSecondMax: number | null;

@@ -169,7 +169,7 @@ export class SmppWire {
       this.break('not_smpp', 'the server does not read what it is sent');
       return;
     }
-    // What is said in one turn leaves in one piece: a hundred texts are a hundred calls of the system otherwise.
+    // All that is written in one turn leaves in one piece: a hundred texts are a hundred system calls otherwise.
     if (!this.#isGathering) {
       this.#isGathering = true;
       this.#socket.cork();
