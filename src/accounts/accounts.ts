@@ -89,7 +89,7 @@ export type QuotaVerdict = {
 /** `count` adds the demands that fit to what was used. */
 export type HeldQuota = QuotaVerdict & { count: () => Promise<void> };
 
-/** What `holdQuota` would say at this moment. Nobody waits for it, and what it says of may be taken by others. */
+/** What `holdQuota` would return now, without locking: others may take the quota before it is held. */
 export async function foreseeQuota(
   connection: Connection,
   { channel, at, demands }: QuotaDemands,
@@ -104,8 +104,8 @@ export async function foreseeQuota(
 
 /**
  * Holds demands against the month's quotas, in their order. A demand that does not fit takes nothing, so that a
- * smaller one behind it may still fit. It is part of the transaction that accepts the messages: until that ends,
- * nobody else takes from the quota of an organization that has one. `count` sends its statements at once, so that
+ * smaller one after it may still fit. It is part of the transaction that accepts the messages: until that ends, no
+ * other takes from the quota of an organization that has a limit. `count` sends its statements at once, so that
  * they can share a round trip with the caller's own.
  */
 export async function holdQuota(
@@ -166,8 +166,8 @@ function sumAmounts(demands: readonly QuotaDemand[]): Map<string, number> {
 export type QuotaRest = { rest: number | null; count: (amount: number) => Promise<void> };
 
 /**
- * Opens a month's quota for whoever takes as much of it as there is. Like `holdQuota` it belongs to a transaction, and
- * nobody else takes from a limited quota until that ends.
+ * Locks a month's quota for a caller that takes as much of it as there is. Like `holdQuota` it is part of a
+ * transaction, and no other takes from a limited quota until that ends.
  */
 export async function openQuota(
   transaction: Connection,
@@ -194,7 +194,7 @@ function monthOf(at: Date): string {
   return `${at.toISOString().slice(0, 7)}-01`;
 }
 
-/** The day on which the quota of the month of `at` begins anew, such as `2026-12-01`: months are those of UTC. */
+/** The day on which the quota after the month of `at` begins, such as `2026-12-01`. Months are those of UTC. */
 export function quotaRenewsOn(at: Date): string {
   const [year, month] = [at.getUTCFullYear(), at.getUTCMonth() + 1];
   return month === 12 ? `${year + 1}-01-01` : `${year}-${String(month + 1).padStart(2, '0')}-01`;

@@ -3,8 +3,8 @@ import { crc32 } from 'node:zlib';
 
 /**
  * API keys as text: `pst_`, 256 random bits in base62, and six more characters that are the CRC-32 of all before them,
- * as in the tokens of GitHub. Who mistypes a key or makes one up is told without a look-up; the checksum keeps no
- * secret, since anybody can compute it.
+ * as in the tokens of GitHub. A mistyped or invented key is refused without a look-up; the checksum protects
+ * no secret, since anyone can compute it.
  */
 
 const prefix = 'pst_';

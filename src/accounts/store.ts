@@ -76,7 +76,7 @@ export async function updateOrganization(
   for (const [noun, limit] of Object.entries(change.limits ?? {}))
     columns.push([`${noun.slice(0, -1)}_limit`, limit]);
 
-  // What the operator says of a channel is the operator's from now on, whoever said it before.
+  // A suspension or resumption by the operator replaces one by the reputation guard.
   if (change.suspend?.includes('email') || change.resume?.includes('email'))
     for (const column of guardColumns) columns.push([column, null]);
 

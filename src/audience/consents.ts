@@ -11,7 +11,7 @@ export type Consent = 'subscribed' | 'unsubscribed';
 /** A contact, within the transaction in which something else is written of it. */
 export type ConsentTools = { transaction: Transaction; newId: NewId };
 
-/** The contact that an address belongs to now, which need not be whom it belonged to when a message was sent. */
+/** The contact that has the address now, which may not be the one that had it when a message was sent. */
 export async function findConsentHolder(
   transaction: Transaction,
   channel: AddressedChannel,

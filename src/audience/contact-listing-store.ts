@@ -210,7 +210,7 @@ function membershipsOf({ setParameters }: Searching): string {
   return asked.join(' ');
 }
 
-/** Every text that begins with a prefix lies, octet by octet, between the prefix and the prefix with this behind it. */
+/** Compared byte by byte, every text that begins with a prefix lies between the prefix and the prefix followed by this. */
 const highestCharacter = '\u{10ffff}';
 
 /** Conditions on contacts `c`, of which one must hold; adds their bounds to the values. */

@@ -1,8 +1,8 @@
 import { type Connection, unpreparedStatement } from '../platform/postgres/database.ts';
 
 /**
- * An address of a contact that was deleted, until nothing speaks of it any more. Audience only notes it: whoever has
- * the address in rows of its own takes it from here.
+ * An address of a deleted contact, until nothing contains it any more. This room only stores it; the rooms that have
+ * the address in their own rows read it from here.
  */
 export type AddressErasure = { organizationId: string; address: string; requestedAt: Date };
 

@@ -132,7 +132,7 @@ export async function updateProperty(
   return row ?? null;
 }
 
-/** Keeps it from being held anew until the transaction ends. */
+/** Prevents new holds on it until the transaction ends. */
 export async function lockProperty(transaction: Connection, property: PropertyKey): Promise<boolean> {
   const rows = await transaction.rows(
     unpreparedStatement(
@@ -146,7 +146,7 @@ export async function lockProperty(transaction: Connection, property: PropertyKe
   return rows.length === 1;
 }
 
-/** Its values are seen by nobody from now on; `forgetValues` removes them from the contacts. */
+/** Its values are no longer shown from now on; `forgetValues` removes them from the contacts. */
 export async function markPropertyDeleted(
   transaction: Connection,
   property: PropertyKey,
@@ -218,7 +218,7 @@ export async function findFirstDeletedAt(
   return row?.deleted_at ?? null;
 }
 
-/** Removes its values from the next contacts by id; returns the last that was looked at, or null behind the last. */
+/** Removes its values from the next contacts by id; returns the last that was looked at, or null after the last. */
 export async function forgetValues(
   transaction: Connection,
   property: DeletedProperty,

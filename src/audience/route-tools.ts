@@ -1,11 +1,11 @@
 import type { ContactTools, OnSubscribed } from './contacts.ts';
 
 export type AudienceRouteTools = ContactTools & {
-  /** Told after every change that segments may depend on. */
+  /** Called after every change that segments may depend on. */
   onChanged: () => void;
-  /** Told after something was deleted behind which there is to be cleared up. */
+  /** Called after a deletion that leaves something to clean up. */
   onDeleted: () => void;
   onSubscribed: OnSubscribed;
-  /** Told after contacts were deleted whose addresses are to be erased. */
+  /** Called after contacts were deleted whose addresses are to be erased. */
   onErased: () => void;
 };

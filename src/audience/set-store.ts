@@ -498,7 +498,7 @@ export async function findHeldSets(
 }
 
 /**
- * Makes the contacts for whom a predicate over `contact` is true the members of a set, and writes only differences. The
+ * Makes the contacts for which a predicate over `contact` is true the members of a set, and writes only differences. The
  * predicate's values begin with the organization, the set, and, if `isPartial`, the ids of the contacts to which the
  * update is limited. No other transaction may write the members of the set in the meantime.
  */

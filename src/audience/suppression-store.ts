@@ -245,7 +245,7 @@ export async function readSuppressionBatch(
   }));
 }
 
-/** Until the transaction ends nobody else writes suppressions; they are read meanwhile. */
+/** Locks suppressions against other writers until the transaction ends; they can still be read. */
 export async function lockSuppressions(transaction: Transaction): Promise<void> {
   await transaction.rows(unpreparedStatement('lock table suppressions in share row exclusive mode'));
 }

@@ -166,8 +166,8 @@ export async function sampleSuppressions(
 }
 
 /**
- * Hashes those anew whose address is known and which these secrets do not recognise; what is under the right hash
- * already is merged with them. Nobody else writes suppressions until the transaction ends.
+ * Hashes again those whose address is known and which these secrets do not recognise; what is under the right hash
+ * already is merged with them. No one else can write suppressions until the transaction ends.
  */
 export async function rehashSuppressions(transaction: Transaction, secrets: Secrets): Promise<void> {
   await store.lockSuppressions(transaction);

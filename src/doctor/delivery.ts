@@ -201,7 +201,7 @@ const domainsMax = 20;
 
 async function examineDomains(installation: Installation): Promise<Finding[]> {
   const all = await examineVerifiedDomains(installation, domainsMax);
-  // The sandbox's own is nobody's in the world.
+  // The sandbox's own domain exists nowhere else.
   const domains = all.filter(({ name }) => name !== sandboxDomain);
   const lacking = domains.filter(({ issues }) => issues.length > 0);
   if (lacking.length === 0) {

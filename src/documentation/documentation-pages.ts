@@ -9,7 +9,7 @@ import { fitNavigation, type IsSandboxOpen } from './start-page.ts';
 /** The description of the API for programs and for people, from the file that was generated and committed. */
 export function documentationPages(isSandboxOpen: IsSandboxOpen): WebPage[] {
   let documentation: Promise<Documentation> | undefined;
-  // Read when somebody first asks for it; a failure is asked for again.
+  // Read at the first request; after a failure, the next request tries again.
   const load = () => {
     documentation ??= loadDocumentation().catch((cause: unknown) => {
       documentation = undefined;

@@ -1,13 +1,13 @@
 import { baseStyle, respondDocument } from '../platform/http/page-response.ts';
 import type { WebPage, PageRequest } from '../platform/http/route.ts';
 
-/** Whether whoever asks may look at the sandbox; others are not told of it. */
+/** Whether this visitor may open the sandbox; to others it is not mentioned. */
 export type IsSandboxOpen = (request: PageRequest) => Promise<boolean>;
 
 /** As the navigation of every page writes it. */
 const sandboxLink = '<a href="sandbox">Sandbox</a>';
 
-/** A page whose navigation leads to what whoever asks may look at. */
+/** A page with a navigation that leads only to pages that this visitor may see. */
 export function fitNavigation(html: string, isSandboxOpen: boolean): string {
   return isSandboxOpen ? html : html.replace(sandboxLink, '');
 }

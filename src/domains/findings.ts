@@ -4,8 +4,8 @@ import type { ExpectedRecord, Observation, RecordKind } from './records.ts';
  * What is known of a domain's records, and what follows from it.
  *
  * A record is `pending` until something is found at its name, `verified` once that is what it should be, and `failed`
- * when it is something else, or has vanished. A check that nobody could answer changes nothing: neither absence nor
- * presence follows from a silent server.
+ * when it is something else, or has vanished. A check without a response changes nothing: a silent server proves
+ * neither absence nor presence.
  */
 export type RecordStatus = 'pending' | 'verified' | 'failed';
 
@@ -57,7 +57,7 @@ export function listIssues(expected: readonly ExpectedRecord[], findings: Findin
 
 const minuteMs = 60_000;
 
-/** Often while somebody waits for it, and hourly for as long as the domain is held. */
+/** Often while the user waits for it, and hourly for as long as the domain is registered. */
 const checkPlan = [
   { untilMs: 30 * minuteMs, everyMs: minuteMs },
   { untilMs: 24 * 60 * minuteMs, everyMs: 10 * minuteMs },

@@ -11,7 +11,7 @@ export type JobTools = CheckTools &
 
 /** More at once would only wait for the same name servers. */
 const defaultChecksMax = 20;
-/** Should whoever checks die over it: the check is made again after so long. */
+/** If the process dies during a check, the check is made again after this time. */
 const retryMs = 60_000;
 
 /**

@@ -103,7 +103,7 @@ export function listExpectedRecords(settings: DomainSettings, hosts: InstanceHos
   return records;
 }
 
-/** What the DNS said: everything of the type at the name, or that nobody could say. */
+/** The response of the DNS: all records of the type at the name, or that there was no response. */
 export type Observation =
   { kind: 'seen'; found: readonly string[]; isAsExpected: boolean } | { kind: 'unknown'; detail: string };
 
@@ -171,7 +171,7 @@ function observe<T>(
   }
 }
 
-/** RFC 7208 §4.5: the version is a term of its own; two such records are an error for whoever checks. */
+/** RFC 7208 §4.5: the version is a term of its own; two such records are an error for receivers. */
 function isSpfAsExpected(texts: readonly string[], includedHost: string): boolean {
   const policies = texts
     .map((text) => text.trim().toLowerCase().split(/\s+/))

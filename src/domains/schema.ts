@@ -14,7 +14,7 @@ export const domainFormats: Record<string, TextFormat> = {
   subdomain: { test: isSubdomain, mustBe: 'a name below the domain, such as send' },
 };
 
-/** A name that somebody can own, as lower-case A-labels: no public suffix, address, URL or email address. */
+/** A domain name that can be registered, as lower-case A-labels: no public suffix, address, URL or email address. */
 export function parseSendingDomain(text: string): string | null {
   const name = parseDomain(text);
   if (name === null) return null;

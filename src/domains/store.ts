@@ -257,8 +257,8 @@ export async function deleteDomain(connection: Connection, domain: DomainKey): P
 }
 
 /**
- * Takes domains whose check is due, and puts their next one off until `retryAt`, should whoever took them never
- * come to an end. Read off domains_next_check; rows that another worker takes at this moment are skipped.
+ * Takes domains whose check is due, and sets their next check to `retryAt`, in case this process dies before it is done.
+ * Uses the index domains_next_check; rows that another worker is taking are skipped.
  */
 export async function takeDueDomains(
   connection: Connection,

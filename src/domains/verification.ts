@@ -27,8 +27,8 @@ export type CheckOutcome =
   | { kind: 'gone' };
 
 /**
- * Looks a domain up in the DNS and writes down what was found. A pending one with all of its records becomes
- * verified, if nobody else holds it or a relative of it by then; a verified one that lacks some is degraded.
+ * Looks a domain up in the DNS and stores the result. A pending domain with all of its records becomes verified, unless
+ * another organization has it, its parent or a subdomain by then; a verified one that lacks records is degraded.
  */
 export async function checkDomain(tools: CheckTools, domain: store.DomainRow): Promise<CheckOutcome> {
   const settings = store.settingsOf(domain);
@@ -95,7 +95,7 @@ export async function examineVerifiedDomains(
   );
 }
 
-/** All at once, past every cache: whoever has just published a record wants to see it. */
+/** All at once, and not from a cache: a user who has just published a record wants to see it. */
 async function observeRecords(
   { resolver, hosts }: Pick<CheckTools, 'resolver' | 'hosts'>,
   settings: DomainSettings,

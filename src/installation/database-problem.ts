@@ -132,7 +132,7 @@ function explainRefusal(state: string, error: unknown, { name, user, database }:
   }
 }
 
-/** Whoever answers at all does so at once; longer would keep the operator waiting. */
+/** A server that responds at all does so at once; a longer wait would only keep the operator waiting. */
 const probeMs = 2_000;
 
 /**

@@ -1,6 +1,6 @@
 import { DatabaseProblem } from './database-problem.ts';
 
-/** An error in one sentence, with the reason that stands behind it. */
+/** An error in one sentence, with its cause. */
 export function describeFailure(cause: unknown): string {
   if (!(cause instanceof Error)) return String(cause);
   // Says all of it; its cause is for the log.

@@ -151,7 +151,7 @@ export async function whileRestarting<Result>(config: Config, work: () => Promis
   }
 }
 
-/** Of an installation that mail is only tried out with, and that nobody's DNS points to yet. */
+/** For an installation in which mail is only tried out, and to which no DNS record points yet. */
 const hostOfNoInstallation = `mail.${sandboxDomain}`;
 
 export function instanceHostsOf({ bounceHost, publicUrl }: Config): InstanceHosts {
@@ -200,7 +200,7 @@ export function sandboxLinkOf(installation: Installation, url: string): string |
   return `${url}/sandbox?token=${sandboxAccessOf(installation).token()}`;
 }
 
-/** With a database of one's own, output that nobody reads is kept in a log, where no secret belongs. */
+/** With an external database, output is usually kept in a log, where no secret belongs. */
 export function mayPrintSecrets({ databaseUrl }: Config): boolean {
   return databaseUrl === null || process.stdout.isTTY;
 }
@@ -209,9 +209,8 @@ export function mayPrintSecrets({ databaseUrl }: Config): boolean {
 export type FirstOrganization = { organizationId: string; key: string; domain: string; sender: string };
 
 /**
- * Makes the first organization with its key, or says that there are organizations already. Several nodes may start at
- * once: one of them makes it. All of it is one transaction: of an organization whose key nobody has seen nothing is
- * left.
+ * Creates the first organization with its key, or returns that there are organizations already. Several nodes may start
+ * at once; one of them creates it. It is one transaction: if it fails before the key was shown, nothing is left.
  */
 export async function createFirstOrganization(
   installation: Installation,

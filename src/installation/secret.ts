@@ -118,7 +118,7 @@ export async function readKeys(foundation: Foundation): Promise<DataKey[] | null
 }
 
 /**
- * Keeps the keys up to date in a process that runs: one that was added meanwhile is read before anybody uses it. A
+ * Keeps the keys of a running process up to date: an added key is read before anything is sealed under it. A
  * process whose secret was retired goes on with the keys that it has.
  */
 export function watchSecretKeys(foundation: Foundation, ring: KeyRing): RunningChore {

@@ -38,7 +38,7 @@ export function addCommand(parent: Command, nameAndArguments: string, descriptio
     .option('--json', 'print one JSON object')
     .showHelpAfterError('Add --help to see how it is used.')
     .configureOutput({
-      // Asked of the arguments themselves: the option may stand behind the one that is wrong.
+      // Looked up in the arguments themselves: the option may come after the one that is wrong.
       outputError: (text, write) => {
         if (process.argv.includes('--json')) printError(true, text.trim().replace(/^error: /, ''));
         else write(text);
@@ -156,7 +156,7 @@ function printError(isJson: boolean, problem: string): void {
   else process.stderr.write(`${problem}\n`);
 }
 
-/** Silent, so that a terminal shows the result only, unless somebody wants to see more. */
+/** Silent, so that a terminal shows only the result, unless the user asks for more. */
 async function createCommandLog(): Promise<{ log: Log; flush: () => void }> {
   const wanted = readEnvironment(process.env).LOG_LEVEL?.trim();
   // One that does not exist is reported with the other settings.

@@ -22,7 +22,7 @@ export async function runExport(
 ): Promise<CommandOutcome> {
   const opened = await openExport(installation.database, { organizationId, lists, tags });
   if (opened.kind === 'refused') return opened;
-  // Before there is a file that an interruption would leave behind.
+  // Before there is a file, which an interruption would leave on the disk.
   const interruption = listenForInterruption();
   const target = file === null ? openStandardOutput() : await openReplacement(file);
   if (typeof target === 'string') {
@@ -31,7 +31,7 @@ export async function runExport(
   }
   const display = startProgress(installation.clock);
   let total: number | null = null;
-  // Beside the first pages: nobody waits for it, and without it there is no bar.
+  // At the same time as the first pages, which do not wait for it; until it is there, no bar is shown.
   const counting = opened.count().then(
     (count) => {
       total = count;

@@ -27,7 +27,7 @@ export function writeTo(stream: Writable): TextFile {
   };
 }
 
-/** Only its owner may read it: contacts are nobody else's business. */
+/** Only its owner may read it, since it contains contacts. */
 const privateMode = 0o600;
 
 /** A file that is written where it stands, or a sentence on why it cannot be. */
@@ -101,7 +101,7 @@ async function writeInPlace(file: string): Promise<Replacement | string> {
     : { write: opened.write, commit: opened.end, discard: opened.end };
 }
 
-/** The new name is in the folder, which is flushed apart from the file; some systems let nobody do that. */
+/** The new name is in the folder, which is flushed separately; some systems do not allow that. */
 async function flushFolder(folder: string): Promise<void> {
   const handle = await open(folder, 'r').catch(() => null);
   await handle?.sync().catch(() => undefined);

@@ -1,6 +1,6 @@
 import type { Clock } from '../platform/clock.ts';
 
-/** How far a long command is: `share` of the whole from 0 to 1, or null while nobody knows how much there is. */
+/** How far a long command is: `share` of the whole from 0 to 1, or null while the total is unknown. */
 export type Progress = { rows: number; share: number | null };
 
 export type ProgressDisplay = {

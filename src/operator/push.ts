@@ -94,7 +94,7 @@ async function runCredentials(
       `Devices of ${platform} can be registered and written to: ${describePublicPart(credentials)}.`,
       ...(platform === 'web' ? ['Pages subscribe with this public key as their applicationServerKey.'] : []),
       ...(retiredDevices > 0
-        ? [`${retiredDevices} browsers were retired; they get pushes again once they subscribe anew.`]
+        ? [`${retiredDevices} browsers were retired; they get pushes again once they have subscribed again.`]
         : []),
     ].join('\n'),
   };

@@ -102,8 +102,8 @@ async function rotateGiven({ config, database, clock }: Installation): Promise<C
 }
 
 /**
- * The data directory has the only copy, so that nobody has to be told: the new one is on the disk before the database
- * knows it, and in the place of the old one before that is retired. Wherever this is cut off, the file fits.
+ * The data directory has the only copy, so no one needs to be told: the new secret is on the disk before the database
+ * knows it, and replaces the old one before that is retired. Wherever this is interrupted, the file is valid.
  */
 async function rotateFile(installation: Installation): Promise<CommandOutcome> {
   const { config, database, clock } = installation;

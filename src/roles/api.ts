@@ -188,7 +188,7 @@ export async function startApi(
   };
 }
 
-/** What is kept in memory is written once nobody asks any more. */
+/** What is kept in memory is written after the last request. */
 async function stopApi(server: HttpServer, endings: readonly (() => Promise<unknown>)[]): Promise<void> {
   await server.stop();
   await Promise.allSettled(endings.map((end) => end()));
@@ -235,7 +235,7 @@ function schemasOf(routes: readonly Route[]) {
   );
 }
 
-/** Nobody's: only whether it may look counts. */
+/** No organization's: the look-up only shows whether the role may read. */
 const nobody = '00000000-0000-0000-0000-000000000000';
 
 /** What keeps requests from being served, looked for as they would be: under the role of the second wall. */

@@ -21,7 +21,7 @@ const rateWindowMaxAgeMs = 10 * 60_000;
 
 type HousekeepingStep = { name: string; run: () => Promise<void> };
 
-/** Those that somebody may wait for come first. */
+/** Chores that a user may be waiting for come first. */
 function stepsOf({ database, clock }: HousekeepingTools): readonly HousekeepingStep[] {
   const before = (ageMs: number) => dateOf(clock.nowMs() - ageMs);
   return [

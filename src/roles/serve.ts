@@ -84,7 +84,7 @@ async function stayUntil<Result>(asked: Promise<Result>): Promise<Result> {
 /** npm and the terminal both pass Ctrl-C on: what comes this soon is the same request once more. */
 const repeatedSignalMs = 2_000;
 
-/** Nothing here can mend it, and nobody should learn of it from a crash. */
+/** This process cannot change the settings, but the operator should know of them before a crash. */
 async function warnOfDurability({ database }: Installation, log: Log): Promise<void> {
   for (const { setting, value, danger } of await findDurabilityProblems(database)) {
     log.error({ setting, value }, `PostgreSQL is not safe: ${setting} is ${value}, and ${danger}`);
@@ -102,7 +102,7 @@ async function warnOfWall({ database }: Installation, log: Log): Promise<void> {
   if (kind === 'unreachable') log.error('the role postillion_tenant lacks grants: requests fail; run doctor');
 }
 
-/** Resolves at the first signal. One that comes later, from somebody who has lost patience, ends the process. */
+/** Resolves at the first signal. A second signal ends the process at once. */
 function whenAskedToStop(): Promise<NodeJS.Signals> {
   return new Promise((resolve) => {
     let firstAtMs: number | null = null;

@@ -3,7 +3,7 @@ import type { Address } from 'postal-mime';
 /** An address of a header, with the name that stands beside it. */
 export type NamedAddress = { name: string; address: string };
 
-/** Whom a message says that it is from and to. Blind copies are in no header: see `addBlindCopy`. */
+/** The sender and recipients in a message's headers. Blind copies are in no header: see `addBlindCopy`. */
 export type Addresses = {
   from: NamedAddress[];
   to: NamedAddress[];

@@ -61,7 +61,7 @@ function toDataUrl({ contentType, content }: ParsedAttachment): string {
   return `data:${contentType};base64,${Buffer.from(content).toString('base64')}`;
 }
 
-/** `start` is behind the attribute's name, `end` behind its closing quote. */
+/** `start` is after the attribute's name, `end` after its closing quote. */
 type Reference = { contentId: string; start: number; end: number };
 
 const imageAttributes = new Set(['src', 'background']);

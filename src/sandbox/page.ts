@@ -13,7 +13,7 @@ import type { PageResponse } from '../platform/http/route.ts';
  */
 export const messageContentPolicy = `${frameContentPolicy} allow-popups allow-popups-to-escape-sandbox`;
 
-/** Nobody may keep what the sandbox shows. */
+/** Responses of the sandbox must not be cached. */
 const cacheControl = 'no-store';
 
 /** Throws if the files are not beside this one, as they are in the sources and in what is built from them. */

@@ -23,8 +23,8 @@ export type SandboxTools = {
 };
 
 /**
- * What went through the sandbox, as a page and as JSON. To whoever is not welcome these paths look as if they did
- * not exist. Throws if the files of the page are missing.
+ * What went through the sandbox, as a page and as JSON. For visitors without access, these paths respond as if
+ * they did not exist. Throws if the files of the page are missing.
  */
 export function sandboxPages(tools: SandboxTools): WebPage[] {
   const files = readSandboxPage();

@@ -10,8 +10,8 @@ export type SocketEnd = { address: string; port: number };
  * `/proc/net/tcp` and `tcp6` (proc(5)), which list the sockets of this network namespace: one of another machine, or
  * of another container, is not there. Null where the system has no such table: macOS and Windows.
  *
- * Only an established connection counts, with a program that still holds it: the kernel shows one that was closed as
- * root's, so that whoever sends a request and leaves would pass for root.
+ * Only an established connection counts, with a program that still holds it: the kernel shows a closed one as root's, so
+ * a client that sends a request and disconnects would pass for root.
  */
 export async function isOwnSocket(theirs: SocketEnd, ours: SocketEnd): Promise<boolean | null> {
   const { platform, geteuid } = process;

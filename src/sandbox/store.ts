@@ -64,13 +64,13 @@ export type ListedMessage = SandboxMessage & { source: Buffer; isTruncated: bool
 
 /** Sources larger than this are left out of lists: a megabyte of text costs the parser a third of a second. */
 const listedSourceBytesMax = 1_048_576;
-/** Of one list together; behind it every source is treated as a large one. */
+/** Of one list together; after that, every source is treated as a large one. */
 const listedSourcesBytesMax = 8 * 1_048_576;
 /** What is read of a large source: enough for its headers. */
 const headBytes = 65_536;
 
 /**
- * Newest first, of all organizations: the sandbox belongs to whoever runs the installation. Relies on the index
+ * Newest first, of all organizations: the sandbox belongs to the operator of the installation. Relies on the index
  * sandbox_messages_newest, or sandbox_messages_recipient; the table is kept short.
  */
 export async function listSandboxMessages(

@@ -4,7 +4,7 @@ import { isEqualDigest, type Secrets, sha256 } from '../platform/secrets.ts';
 import { isOwnSocket } from './socket-owner.ts';
 
 /**
- * Who may look at the sandbox. Whoever has the token may, from anywhere: it is in the link that a start prints.
+ * Who may open the sandbox. Everyone with the token may, from anywhere: it is in the link that is printed at a start.
  *
  * `loopback` also lets in what asks directly from this machine. Of a proxy on this machine, every request comes from
  * there too, so that an address alone proves nothing: what speaks HTTP/1.0 (nginx before 1.29.7 does, unless told
@@ -13,7 +13,7 @@ import { isOwnSocket } from './socket-owner.ts';
  * as root, and forwards TCP or HTTP/1.1 without a word, cannot be told from a program on this machine. For it there is
  * POSTILLION_PUBLIC_URL: with that, or with trusted proxies, the default is `token`.
  *
- * `token` lets in nobody else, and `any` everybody.
+ * `token` lets in no one else, and `any` everyone.
  */
 export type SandboxAccess = {
   mode: 'loopback' | 'token' | 'any';
@@ -29,7 +29,7 @@ export function sandboxToken(secrets: Secrets): string {
   return secrets.sign('', 'sandbox token').subarray(0, tokenBytes).toString('hex');
 }
 
-/** As long as a UUID, all of it random: nobody guesses it, and a link stays short enough to be copied. */
+/** As long as a UUID, all of it random: it cannot be guessed, and a link stays short enough to be copied. */
 const tokenBytes = 16;
 
 export async function isWelcome(request: PageRequest, { mode, token }: SandboxAccess): Promise<boolean> {
@@ -46,8 +46,8 @@ const cookieName = 'postillion_sandbox';
 
 /**
  * What keeps a browser welcome after it opened the link. `Strict` sends it with nothing that another site began. It
- * goes to all pages of the installation, since they lead to the sandbox only whoever may look at it; `publicUrl` tells
- * whether there is a path before them, and TLS.
+ * goes to all pages of the installation, since their navigation shows the sandbox only to visitors who may open it;
+ * `publicUrl` tells whether there is a path before them, and TLS.
  */
 export function tokenCookie({ token }: SandboxAccess, publicUrl: string | null): string {
   const base = publicUrl === null ? null : new URL(publicUrl);

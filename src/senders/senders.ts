@@ -28,16 +28,16 @@ function keyOf({ organizationId, name }: SenderName): string {
   return `${organizationId} ${name}`;
 }
 
-/** Whom a text to a number is for. */
+/** Which sender a text to a number was meant for. */
 export type NumberHolder = SenderName & {
   /** Whether it may be answered from that number. */
   isApproved: boolean;
 };
 
 /**
- * Whose number this is, over all organizations: that of the one for which it is approved, or else of those from which
- * it was taken, whose texts may still be answered by whoever got them. `name` has no plus. Asked by workers, whose
- * connections see everybody's rows.
+ * Which organizations have this number: the one for which it is approved, or else those from which it was withdrawn,
+ * since recipients may still reply to their texts. `name` has no plus. Called by workers, whose connections see the rows
+ * of all organizations.
  */
 export async function findNumberHolders(connection: Connection, name: string): Promise<NumberHolder[]> {
   const holders = (await store.findNumber(connection, name)).map(({ organizationId, status }) => ({
@@ -58,7 +58,7 @@ export type AddOutcome =
   | { kind: 'held'; sender: SenderRow }
   | { kind: SenderProblem };
 
-/** Adds a sender, which nobody may use before it is approved. A null type is guessed from the name. */
+/** Adds a sender, which can be used once it is approved. A null type is guessed from the name. */
 export async function addSender(
   tools: SenderTools,
   wanted: SenderName & { type: SenderType | null },

@@ -125,8 +125,8 @@ export async function findSender(connection: Connection, sender: SenderName): Pr
 }
 
 /**
- * Gives a sender another status, whoever it belongs to, and returns it; null if there is none. Looks through the
- * table, which is small; for an operator. Violates senders_approved_number if another organization has the number.
+ * Changes the status of a sender of any organization and returns it; null if there is none. Scans the table, which is
+ * small; for an operator. Violates senders_approved_number if another organization has the number.
  */
 export async function setStatus(
   connection: Connection,

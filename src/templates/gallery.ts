@@ -36,7 +36,7 @@ export type Gallery = {
   categories: Readonly<Record<FilterName, readonly Category[]>>;
 };
 
-/** Returns what reads the gallery when somebody first asks for it; a failure is asked for again. */
+/** Returns a function that reads the gallery at its first call; after a failure, the next call tries again. */
 export function openGallery(directory: string): () => Promise<Gallery> {
   let reading: Promise<Gallery> | undefined;
   return () => {

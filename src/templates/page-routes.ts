@@ -12,7 +12,7 @@ export type GalleryPageTools = {
   readGallery: () => Promise<Gallery>;
   /** The folder that it reads. */
   directory: string;
-  /** The page as whoever asks may see it: its navigation leads to what else is served. */
+  /** The page with a navigation that leads only to pages that this visitor may see. */
   fitPage: (html: string, request: PageRequest) => Promise<string>;
 };
 

@@ -153,7 +153,7 @@ export async function listTemplates(
   );
 }
 
-/** Keeps it from being deleted, and from being held anew, until the transaction ends. */
+/** Prevents its deletion, and new holds on it, until the transaction ends. */
 export async function lockTemplate(connection: Connection, template: TemplateKey): Promise<boolean> {
   const rows = await connection.rows(
     unpreparedStatement('select from templates where organization_id = $1 and id = $2 for update'),

@@ -7,8 +7,8 @@ import { setImmediate as nextTurn } from 'node:timers/promises';
  * cell that is not quoted are dropped; a quote inside of such a cell is a character like any other; lines without
  * any text are passed over.
  *
- * What is wrong with one record is said with that record, and reading goes on behind it. Where nobody can know where
- * a record ends (a quote that is never closed), or what the octets mean (UTF-16), reading stops with a CsvError.
+ * An error in one record is returned with that record, and reading goes on after it. If the end of a record cannot be
+ * known (a quote that is never closed), or the encoding is another (UTF-16), reading stops with a CsvError.
  *
  * Octets are looked at as Latin-1 and cells decoded afterwards, and only those that are not ASCII: what separates
  * cells is ASCII, and no octet of another UTF-8 character is. Measured over 20 columns it takes less than half the
@@ -258,7 +258,7 @@ function endWithoutBlanks(text: string, from: number, end: number): number {
   return at;
 }
 
-/** A quoted cell and the position behind its closing quote; null if that is not there. */
+/** A quoted cell and the position after its closing quote; null if there is none. */
 function readQuoted(text: string, opening: number): { value: string; end: number; lines: number } | null {
   let value = '';
   let from = opening + 1;

@@ -2,7 +2,7 @@ import type { PropertyValue } from '../schema.ts';
 
 /**
  * Writes cells that spreadsheets take for what they are. A text that begins like a formula is run as one when
- * somebody opens the file, and can send away what stands beside it (OWASP, "CSV Injection"): such texts get an
+ * the file is opened, and can send the cells beside it elsewhere (OWASP, "CSV Injection"): such texts get an
  * apostrophe in front, phone numbers too, which a spreadsheet would else take for numbers and store without their
  * plus. `unguardText` takes off what was put on, so that what is exported is imported again as it was.
  */

@@ -10,9 +10,9 @@ import { loadProperties } from '../property-store.ts';
 import type { Property, PropertyValue } from '../schema.ts';
 
 /**
- * Contacts as a CSV file that `importContacts` reads, in the order in which they were made. Pages are read one by
- * one and not in one long transaction, which would keep PostgreSQL from clearing up behind everybody else: a contact
- * is in the file as it was when its page was read, and one that is made meanwhile may or may not be.
+ * Contacts as a CSV file that `importContacts` reads, in the order of their creation. Pages are read one by one and not
+ * in one long transaction, which would keep PostgreSQL from vacuuming: a contact is in the file as it was when its page
+ * was read, and one that is created during the export may be missing.
  */
 
 export type ExportOptions = {
@@ -81,7 +81,7 @@ async function* readPages(
       listForExport(transaction, { organizationId, setIds, after, limit: pageRowsMax }),
     );
   let rows = await readPage(null);
-  // Ends because each page begins behind the one before it.
+  // Ends because each page begins after the previous one.
   for (let last = rows.at(-1); last !== undefined; last = rows.at(-1)) {
     // PostgreSQL reads the next page while this one is written.
     const coming = readPage(last.id);

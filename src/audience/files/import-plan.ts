@@ -40,7 +40,7 @@ export type PlanCounts = {
   updated: number;
   unchanged: number;
   bad: number;
-  /** Rows that say `subscribed` of somebody who had unsubscribed, and was left so. */
+  /** Rows with `subscribed` for a contact that had unsubscribed, and was left unsubscribed. */
   keptUnsubscribed: number;
 };
 

@@ -103,7 +103,7 @@ function rememberAnswers(test: (text: string) => boolean): (text: string) => boo
   };
 }
 
-/** Of one row. More help nobody: the columns are mixed up then. */
+/** For one row. More would not help: the columns are probably mixed up then. */
 const issuesMax = 20;
 
 /** Issues begin with the path of their field. */

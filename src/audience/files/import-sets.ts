@@ -62,7 +62,7 @@ export function createImportSets(
           );
       created[kind].push(...made.map(({ name }) => name));
       remember(made);
-      // Somebody else has made the rest in between.
+      // Another request has created the rest in the meantime.
       if (made.length < rows.length) remember(await find());
     },
   };

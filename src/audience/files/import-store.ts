@@ -180,8 +180,8 @@ function toArrayText(values: readonly (string | null)[]): string {
 }
 
 /**
- * Until tables are analyzed the planner takes the members of each set for a handful, and pairs them one by one. One that
- * is being vacuumed or gets an index is left to autovacuum: whoever imports would wait for it, and fail after a while.
+ * Until tables are analyzed, the planner expects a few members in each set, and joins them by nested loops. A table that
+ * is being vacuumed or indexed is skipped and left to autovacuum: the import would wait for it, and time out.
  */
 export async function analyzeAudience(connection: Connection): Promise<void> {
   await connection.rows(unpreparedStatement('analyze (skip_locked) contacts, memberships'), []);

@@ -27,13 +27,13 @@ import { audienceFormats, listBody, tagBody } from '../schema.ts';
  * While PostgreSQL writes a batch the next one is read and checked, and no further, so that the memory that this takes
  * does not grow with the file.
  *
- * What is promised: a row is written wholly or not at all, and one that is bad stops nothing but itself. Whatever
- * interrupts an import, the batches before are kept, and running it again over the same file makes nothing twice:
- * rows find the contacts that they made, and those that would change nothing write nothing. Others may import, send
- * requests and delete meanwhile: a batch that met them is decided anew on top of what they did.
+ * Promised: a row is written completely or not at all, and an invalid row affects no other. If an import is
+ * interrupted, the batches before are kept, and running it again over the same file creates nothing twice: rows find
+ * the contacts that they created, and rows that would change nothing write nothing. Other imports, requests and
+ * deletions may run at the same time: a batch that conflicts with them is decided again on top of their changes.
  *
- * What is not: a dry run remembers nothing from one batch to the next. Where rows that lie far apart have the same
- * identifier, it counts a new contact more than once.
+ * Not promised: a dry run remembers nothing from one batch to the next. If rows far apart have the same identifier, it
+ * counts a new contact more than once.
  */
 
 export type ImportTools = { database: Database; clock: Clock; newId: NewId };
@@ -154,8 +154,8 @@ type EndedImport = Omit<Extract<ImportOutcome, { kind: 'ended' }>, 'sharedLists'
 /** So many new contacts change what PostgreSQL should know of the tables; it would look by itself only minutes later. */
 const analyzedCreatedMin = 5_000;
 /**
- * And again while it is under way, whenever there are so many times as many: until it knows of a set, whoever searches
- * its members by another set or a text may wait in vain (200,000 members: half a minute, and a time-out).
+ * And again during the import, whenever the number has grown by this factor: before PostgreSQL knows the size of a
+ * set, searching its members by another set or a text may time out (200,000 members: half a minute).
  */
 const analyzedAgainFactor = 4;
 
@@ -393,17 +393,17 @@ function distinctNames(rows: readonly ImportRow[], names: 'listNames' | 'tagName
   return [...distinct];
 }
 
-/** Somebody has changed or deleted a contact since it was read. */
+/** A contact was changed or deleted after it was read. */
 class ChangedMeanwhileError extends Error {
   override readonly name = 'ChangedMeanwhileError';
 }
 
-/** A list, a tag or a property is not there any more: nobody knows whether the rows are still meant. */
+/** A list, a tag or a property was deleted: it is unknown whether the rows should still be imported. */
 class TargetDeletedError extends Error {
   override readonly name = 'TargetDeletedError';
 }
 
-/** Each time somebody else has got ahead with something: fewer would give up beside a busy API. */
+/** Attempts, each of which failed because of a concurrent change. With fewer, imports would fail beside a busy API. */
 const conflictTriesMax = 20;
 /** As long as a PostgreSQL that was killed takes to come back, and some more. */
 const unavailableTriesMax = 30;
@@ -462,7 +462,7 @@ async function writeRows(
   const isCertain = plan.touched.length === 0;
   const [locked] = await allInOrder([
     store.lockContacts(transaction, organizationId, plan.touched),
-    // If one of those to be updated was deleted meanwhile this makes it anew, which the count below takes back.
+    // If a contact to be updated has been deleted, this creates it again; the count below then rolls that back.
     store.updateContacts(transaction, organizationId, plan.updates, at),
     store.insertContacts(transaction, organizationId, plan.inserts, at),
     store.insertMemberships(transaction, organizationId, plan.memberships),
@@ -480,8 +480,8 @@ async function writeRows(
 }
 
 /**
- * Results of statements that were sent together. Of their errors the first one in the order of sending, and not in
- * that of arrival: behind it, all others only say that the transaction has failed.
+ * Results of statements that were sent together. Throws the first error in the order of sending, not of arrival: all
+ * later ones only say that the transaction has failed.
  */
 async function allInOrder<const Sent extends readonly Promise<unknown>[]>(sent: Sent) {
   await Promise.allSettled(sent);
