@@ -7,13 +7,7 @@ import { type Database, type Statement, unpreparedStatement } from '../platform/
 import { createSecrets, sha256 } from '../platform/secrets.ts';
 import { makeSandboxCredentials } from './sandbox-credentials.ts';
 import { setCredentials } from './credentials.ts';
-import {
-  type DeadToken,
-  findDeviceBySecret,
-  findPushTargets,
-  loadDevices,
-  retireDevices,
-} from './devices.ts';
+import { type DeadToken, findPushTargets, loadDevices, retireDevices } from './devices.ts';
 import * as store from './store.ts';
 import type { DeviceRow } from './store.ts';
 
@@ -110,9 +104,9 @@ describe('the targets of a push', () => {
       { devices: [], hasDevices: false },
       {
         devices: [
-          { id: third.id, platform: 'android' },
-          { id: second.id, platform: 'web' },
-          { id: first.id, platform: 'android' },
+          { id: third.id, account: 'android' },
+          { id: second.id, account: expect.stringMatching(/^web /) as string },
+          { id: first.id, account: 'android' },
         ],
         hasDevices: true,
       },
@@ -193,17 +187,16 @@ describe('devices that are loaded', () => {
 
   test('are found by the digest of their secret, whosever they are', async () => {
     const [mine, theirs] = [await insert(own, newId()), await insert(other, newId())];
-    for (const [organizationId, device] of [
-      [own, mine],
-      [other, theirs],
-    ] as const) {
-      expect(await findDeviceBySecret(database, device.secret_sha256)).toEqual({
+    const digests = [randomBytes(32), theirs.secret_sha256, mine.secret_sha256];
+    expect(await store.findDevicesBySecret(database, digests)).toEqual([
+      null,
+      ...[[other, theirs] as const, [own, mine] as const].map(([organizationId, device]) => ({
         organizationId,
         id: device.id,
         installationId: device.installation_id,
-      });
-    }
-    expect(await findDeviceBySecret(database, randomBytes(32))).toBeNull();
+        contactId: device.contact_id,
+      })),
+    ]);
   });
 });
 

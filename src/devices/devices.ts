@@ -26,13 +26,13 @@ export {
   type ShownCredentials,
   type WebCredentials,
 } from './credentials.ts';
+export { createDeviceRing, type DeviceRing, deviceSecretHelp } from './device-ring.ts';
 export { makeSandboxCredentials } from './sandbox-credentials.ts';
 export { describeDevices, deviceFormats, type Platform, platforms } from './schema.ts';
 export {
   type ContactOfDevices,
   type DeadToken,
   type DeviceKey,
-  findDeviceBySecret,
   hasActiveDevice,
   type ReachedDevice,
 } from './store.ts';

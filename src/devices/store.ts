@@ -382,22 +382,45 @@ export async function findDevices(
   ]);
 }
 
-const selectBySecret = statement<{ organization_id: string; id: string; installation_id: string }>(
+const selectBySecret = statement<{
+  position: number;
+  organization_id: string;
+  id: string;
+  installation_id: string;
+  contact_id: string;
+}>(
   'devices_select_by_secret',
-  `select organization_id, id, installation_id
-   from devices
-   where secret_sha256 = $1`,
+  `select given.position::integer as position, found.*
+   from unnest($1::bytea[]) with ordinality as given (secret_sha256, position)
+   cross join lateral (
+     select d.organization_id, d.id, d.installation_id, d.contact_id
+     from devices d
+     where d.secret_sha256 = given.secret_sha256
+     offset 0
+   ) found`,
 );
 
-/** Whose secret it is, over all organizations, which only a connection outside of the second wall sees. */
-export async function findDeviceBySecret(
+/**
+ * For each digest whose secret it is, or null: over all organizations, which only a connection outside of the second wall
+ * sees. Reads devices_secret.
+ */
+export async function findDevicesBySecret(
   connection: Connection,
-  digest: Buffer,
-): Promise<(DeviceKey & { installationId: string }) | null> {
-  const [row] = await connection.rows(selectBySecret, [digest]);
-  return (
-    (row && { organizationId: row.organization_id, id: row.id, installationId: row.installation_id }) ?? null
+  digests: readonly Buffer[],
+): Promise<((DeviceKey & { installationId: string; contactId: string }) | null)[]> {
+  const rows = await connection.rows(selectBySecret, [digests]);
+  const found = new Map(
+    rows.map((row) => [
+      row.position - 1,
+      {
+        organizationId: row.organization_id,
+        id: row.id,
+        installationId: row.installation_id,
+        contactId: row.contact_id,
+      },
+    ]),
   );
+  return digests.map((_digest, index) => found.get(index) ?? null);
 }
 
 /** A token that a service refused for good. */

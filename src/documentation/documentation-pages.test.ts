@@ -69,7 +69,10 @@ test('every operation has a place of its own on the page, with its path and its 
     for (const operation of Object.values(methods)) {
       expect(html).toContain(`<article id="${operation.operationId}">`);
       expect(html).toContain(`<a href="#${operation.operationId}">`);
-      expect(html).toContain(`<code>${operation.security[0]!.apiKey[0]!}</code>`);
+      const [security] = operation.security;
+      expect(html).toContain(
+        'deviceSecret' in security! ? '<code>device_secret</code>' : `<code>${security!.apiKey[0]!}</code>`,
+      );
     }
     expect(html).toContain(`<code>${path}</code>`);
   }

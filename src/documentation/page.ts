@@ -135,14 +135,19 @@ function anchorOf(tag: string): string {
   return `tag-${tag.toLowerCase().replaceAll(/[^a-z0-9]+/g, '-')}`;
 }
 
+function renderSecurity({ security: [security] }: OpenApiOperation): string {
+  if (security === undefined || 'deviceSecret' in security)
+    return 'Opened by the <code>device_secret</code> of a device, and by no API key';
+  return `Scope: ${security.apiKey.map((scope) => `<code>${escapeHtml(scope)}</code>`).join(', ')}`;
+}
+
 function renderOperation(operation: PlacedOperation, document: OpenApiDocument): string {
   const { operationId, method, path, summary, description = '', parameters = [], requestBody } = operation;
-  const [security] = operation.security;
   return `<article id="${escapeHtml(operationId)}">
 <h3>${escapeHtml(summary)}</h3>
 <p class="endpoint"><span class="method ${method.toLowerCase()}">${method}</span> <code>${escapeHtml(path)}</code></p>
 ${renderProse(description)}
-<p class="scope">Scope: ${(security?.apiKey ?? []).map((scope) => `<code>${escapeHtml(scope)}</code>`).join(', ')}</p>
+<p class="scope">${renderSecurity(operation)}</p>
 ${renderParameters(parameters)}
 ${requestBody === undefined ? '' : `<h4>Body</h4>\n${renderBody(requestBody.content['application/json'].schema, document)}`}
 <h4>Example</h4>
@@ -209,7 +214,7 @@ function resolveResponse(given: OpenApiResponse | Reference, document: OpenApiDo
 const unknownId = '0199c0de-0000-7000-8000-000000000000';
 
 /** The first example that the description has, or a request without a body. */
-function renderCurl({ method, path, parameters = [], requestBody }: PlacedOperation): string {
+function renderCurl({ method, path, security, parameters = [], requestBody }: PlacedOperation): string {
   const exampleOf = (place: string) =>
     parameters.flatMap(({ name, in: given, example }) =>
       given === place && example !== undefined ? [[name, String(example)] as [string, string]] : [],
@@ -221,7 +226,7 @@ function renderCurl({ method, path, parameters = [], requestBody }: PlacedOperat
     (query === '' ? '' : `?${query}`);
   const lines = [
     method === 'GET' ? `curl "$URL${filled}"` : `curl -X ${method} "$URL${filled}"`,
-    `  -H "Authorization: Bearer $KEY"`,
+    `  -H "Authorization: Bearer ${security.some((one) => 'deviceSecret' in one) ? '$DEVICE_SECRET' : '$KEY'}"`,
   ];
   if (parameters.some(({ name }) => name === 'Idempotency-Key'))
     lines.push(`  -H "Idempotency-Key: any-unique-text"`);

@@ -153,6 +153,11 @@ export type ChannelDelivery = {
    * the locks that reports take: reports may come at the same time.
    */
   isReportedById: boolean;
+  /**
+   * Recipients report by themselves, and may do so before the outcome of their hand-off is written. Then outcomes are
+   * written under those locks as well.
+   */
+  isReportedByRecipients?: boolean;
   /** Opens a session for one lease; what it remembers ends with the lease. */
   begin: () => DeliverySession;
 };

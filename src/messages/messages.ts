@@ -73,6 +73,8 @@ export {
   sumRecipientCounts,
 } from './recipients/counts-store.ts';
 export { deleteOldReputation, forgiveReputation } from './recipients/reputation.ts';
+export { endRepeats } from './delivery/repeats.ts';
+export { lockEngagedRecipients } from './recipients/engaged-store.ts';
 export { changeRecipients, type RecipientTools } from './recipients/recipients.ts';
 export {
   campaignDropReasons,
@@ -128,7 +130,7 @@ export {
   loadDeliverableMessages,
   loadSealedAttachments,
 } from './delivery/content-store.ts';
-export { keyColumns, type MessageKey, type RecipientKey, textOfKey, uniqueMessages } from './keys.ts';
+export { keyColumns, type MessageKey, type RecipientKey, textOfKey, toKey, uniqueMessages } from './keys.ts';
 export { sealedUnderUnknownKey, toFailure } from './delivery/settlement.ts';
 export { defineMessageStatus, rankOf } from './status.ts';
 export type { MessageRouteTools } from './route-tools.ts';

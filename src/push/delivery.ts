@@ -45,6 +45,7 @@ export function createPushDelivery(tools: PushDeliveryTools): ChannelDelivery {
     accountOf: ({ organizationId, address }) =>
       `${organizationId} ${readPushAddress(address)?.account ?? ''}`,
     isReportedById: false,
+    isReportedByRecipients: true,
     begin: () => {
       const session = openSession(tools);
       return {

@@ -1,8 +1,16 @@
 import { Type } from 'typebox';
-import { badRequest, forbidden, notFound, resourceNotFound } from '../platform/http/errors.ts';
+import {
+  badRequest,
+  forbidden,
+  notFound,
+  PublicError,
+  resourceNotFound,
+  unauthorized,
+  validationError,
+} from '../platform/http/errors.ts';
 import { idempotencyErrors } from '../platform/http/idempotency.ts';
 import { paginationParameters, readPage, toList } from '../platform/http/pagination.ts';
-import { defineRoute, json, type Route } from '../platform/http/route.ts';
+import { defineRoute, json, type Route, scopeOfDevices } from '../platform/http/route.ts';
 import { idParameter, listOf } from '../platform/http/shapes.ts';
 import {
   findMessage,
@@ -12,14 +20,27 @@ import {
   monthlyQuotaExceeded,
   sendingSuspended,
 } from '../messages/messages.ts';
+import { deviceSecretHelp } from '../devices/devices.ts';
+import { type PushEngagementTools, recordPushEngagements } from './engagements.ts';
 import { showListedPush, showPush } from './record.ts';
-import { listedPushRecord, pushRecord, pushSendBody, pushStatus } from './schema.ts';
+import {
+  engagementCounts,
+  type EngagementEvent,
+  engagementsBody,
+  listedPushRecord,
+  pushRecord,
+  pushSendBody,
+  pushStatus,
+} from './schema.ts';
 import { preparePush } from './send.ts';
 import { countDeviceFates, listPushRecipients, loadContents } from './store.ts';
 
 const channel = 'push';
 
-export function pushRoutes({ database, acceptor }: MessageRouteTools): Route[] {
+export type PushRouteTools = MessageRouteTools & PushEngagementTools;
+
+export function pushRoutes(tools: PushRouteTools): Route[] {
+  const { database, acceptor } = tools;
   return [
     defineRoute({
       method: 'POST',
@@ -114,5 +135,39 @@ export function pushRoutes({ database, acceptor }: MessageRouteTools): Route[] {
         return json(showPush(found.row, found.recipients));
       },
     }),
+    defineRoute({
+      method: 'POST',
+      path: '/push/engagements',
+      operationId: 'reportEngagements',
+      scope: scopeOfDevices,
+      isForBrowsers: true,
+      tag: 'Push devices',
+      summary: 'Report from a device what became of pushes on it',
+      description:
+        'By the app or the page itself, in any order and as often as it takes to get an answer. An event that cannot be is ' +
+        'rejected by itself. A click is a display, and a display is a delivery.',
+      body: engagementsBody,
+      success: {
+        statusCode: 202,
+        schema: engagementCounts,
+        when: 'How many events were new, how many were known, and how many were rejected.',
+      },
+      handle: async ({ caller: { organizationId, device }, body }) => {
+        if (device === undefined) throw new Error('no device has reported');
+        if (device.installationId !== body.installation_id)
+          throw new PublicError(unauthorized, deviceSecretHelp);
+        const issues = findEventIssues(body.events);
+        if (issues.length > 0) throw new PublicError(validationError, issues.join(', '));
+        return json(await recordPushEngagements(tools, organizationId, device, body.events));
+      },
+    }),
   ];
+}
+
+function findEventIssues(events: readonly EngagementEvent[]): string[] {
+  return events.flatMap(({ type, action_id: actionId }, index) =>
+    actionId === undefined || type === 'clicked'
+      ? []
+      : [`events[${index}].action_id belongs to clicked, and not to ${type}`],
+  );
 }

@@ -26,6 +26,8 @@ const deepLink = Type.String({
 const httpsUrl = (description: string) =>
   Type.String({ maxLength: urlLengthMax, format: 'https-url', description });
 
+const actionIdLengthMax = 64;
+
 /** What a push says, by the names of the API; also of a campaign. */
 const pushContentFields = {
   title: Type.String({ minLength: 1, maxLength: 200, format: 'filled-line' }),
@@ -57,7 +59,7 @@ const pushContentFields = {
         {
           action_id: Type.String({
             minLength: 1,
-            maxLength: 64,
+            maxLength: actionIdLengthMax,
             format: 'filled-line',
             description: 'Comes back with the click.',
           }),
@@ -109,6 +111,61 @@ export const pushStatus = literals(pushStatuses, {
     '`sent` once the service of one device has taken it, `skipped` if there was no device to send it to, `failed` if ' +
     'it could be sent to none.',
 });
+
+export const engagementTypes = ['delivered', 'displayed', 'clicked', 'dismissed'] as const;
+
+const engagementEvent = Type.Object(
+  {
+    event_id: Type.String({
+      minLength: 1,
+      maxLength: 64,
+      description: 'Of your choice, and the same when the event is reported again: it counts once.',
+    }),
+    message_id: Type.String({ format: 'uuid', description: 'As it came with the push.' }),
+    type: literals(engagementTypes),
+    action_id: Type.Optional(
+      Type.String({
+        minLength: 1,
+        maxLength: actionIdLengthMax,
+        description: 'Of the button, with `clicked` only.',
+      }),
+    ),
+    occurred_at: Type.String({
+      format: 'date-time',
+      description: 'By the clock of the device. A time from before the push, or in the future, is put right.',
+    }),
+  },
+  { title: 'PushEvent', additionalProperties: false },
+);
+
+export type EngagementEvent = Static<typeof engagementEvent>;
+
+/** Body of `POST /push/engagements`. */
+export const engagementsBody = Type.Object(
+  {
+    installation_id: Type.String({
+      minLength: 1,
+      maxLength: 255,
+      description: 'The one that the device is registered by.',
+    }),
+    events: Type.Array(engagementEvent, { minItems: 1, maxItems: 100 }),
+  },
+  { title: 'ReportEngagementsRequest', additionalProperties: false },
+);
+
+export const engagementCounts = Type.Object(
+  {
+    accepted: Type.Integer(),
+    duplicate: Type.Integer({ description: 'Known already.' }),
+    rejected: Type.Integer({
+      description:
+        'Of no push to this device, or of a time more than a day ahead. To report them again is of no use.',
+    }),
+  },
+  { title: 'PushEngagementCounts' },
+);
+
+export type EngagementCounts = Static<typeof engagementCounts>;
 
 export const deviceFates = [
   'queued',

@@ -3,6 +3,7 @@ import { readdir } from 'node:fs/promises';
 import path from 'node:path';
 import { expect, test } from 'vitest';
 import type { ErrorDefinition } from '../platform/http/errors.ts';
+import { scopeOfDevices } from '../platform/http/route.ts';
 import { createValidation } from '../platform/http/validation.ts';
 import { listRoutes } from './api.ts';
 import { describeApi } from './api-description.ts';
@@ -27,14 +28,14 @@ test('every route is described once, under a name and a scope of its own', () =>
     const methods = document.paths[`/v1${route.path.replace(/:(\w+)/g, '{$1}')}`];
     expect(methods?.[route.method.toLowerCase()]).toMatchObject({
       summary: route.summary,
-      security: [{ apiKey: [route.scope] }],
+      security: [route.scope === scopeOfDevices ? { deviceSecret: [] } : { apiKey: [route.scope] }],
     });
   }
 });
 
 test('operations are called by a verb and its object', () => {
   const verbs =
-    /^(add|bulkDelete|bulkRegister|cancel|copy|create|delete|explain|get|list|preview|register|remove|render|resume|send|test|unregister|update|verify)[A-Z][A-Za-z]+$/;
+    /^(add|bulkDelete|bulkRegister|cancel|copy|create|delete|explain|get|list|preview|register|remove|render|report|resume|send|test|unregister|update|verify)[A-Z][A-Za-z]+$/;
   expect(routes.map(({ operationId }) => operationId).filter((id) => !verbs.test(id))).toEqual([]);
 });
 

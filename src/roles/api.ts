@@ -3,7 +3,7 @@ import { projectDirectory } from '../config.ts';
 import { audienceRoutes } from '../audience/routes.ts';
 import { createKeyring, type Keyring, type Scope } from '../accounts/accounts.ts';
 import { campaignRoutes } from '../campaigns/routes.ts';
-import { liftOptOuts } from '../devices/devices.ts';
+import { createDeviceRing, type DeviceRing, deviceSecretHelp, liftOptOuts } from '../devices/devices.ts';
 import { deviceRoutes, sdkPages } from '../devices/routes.ts';
 import { documentationPages, fitNavigation, startPage } from '../documentation/documentation.ts';
 import { domainRoutes } from '../domains/routes.ts';
@@ -15,8 +15,8 @@ import { dateOf } from '../platform/clock.ts';
 import { createBodyThread, inlineRunner } from '../platform/http/body-threads.ts';
 import { forbidden, PublicError, rateLimitExceeded, unauthorized } from '../platform/http/errors.ts';
 import { isKeyUsed, retentionMs } from '../platform/http/idempotency.ts';
-import { createRateLimiter, type RateLimiter } from '../platform/http/rate-limit.ts';
-import { type PageRequest, type Route, routeKey } from '../platform/http/route.ts';
+import { createRateLimiter, type RateLimiter, type RateVerdict } from '../platform/http/rate-limit.ts';
+import { type PageRequest, type Route, routeKey, scopeOfDevices } from '../platform/http/route.ts';
 import {
   type Admission,
   type HttpLimits,
@@ -78,7 +78,14 @@ export function listRoutes(
   return [
     ...emailRoutes({ database, acceptor, runner }),
     ...smsRoutes({ database, acceptor }),
-    ...pushRoutes({ database, acceptor }),
+    ...pushRoutes({
+      database,
+      clock,
+      newId,
+      acceptor,
+      onContactsChanged: wakeSegments,
+      onCampaignProgress: createThrottle(clock, countingMs, createWaker(installation, 'campaigns')),
+    }),
     ...audienceRoutes({
       ...installation,
       onChanged: wakeSegments,
@@ -169,7 +176,7 @@ export async function startApi(
     ],
     validation,
     bodyThread,
-    admit: createDoorman(keyring, rateLimiter),
+    admit: createDoorman(keyring, rateLimiter, createDeviceRing(installation)),
     isKeyUsed: (key) =>
       database.asOrganizations([key.organizationId], (transaction) =>
         isKeyUsed(transaction, key, { expiredBefore: dateOf(clock.nowMs() - retentionMs) }),
@@ -195,8 +202,9 @@ async function stopApi(server: HttpServer, endings: readonly (() => Promise<unkn
 }
 
 /** Key, then rate limit, then scope. */
-function createDoorman(keyring: Keyring, rateLimiter: RateLimiter) {
+function createDoorman(keyring: Keyring, rateLimiter: RateLimiter, deviceRing: DeviceRing) {
   return async (request: Parameters<HttpServerOptions['admit']>[0]): Promise<Admission> => {
+    if (request.scope === scopeOfDevices) return admitDevice(deviceRing, request.authorization);
     const grant = await keyring.find(request.authorization, request.address);
     if (grant === 'unauthorized') return { rate: null, result: new PublicError(unauthorized, keyHelp) };
     if (grant === 'too_many_wrong_keys') {
@@ -211,19 +219,31 @@ function createDoorman(keyring: Keyring, rateLimiter: RateLimiter) {
     }
     const { organizationId, requestsPerWindow, scopes } = grant;
     const rate = rateLimiter.count(organizationId, 'requests', requestsPerWindow, 1);
-    if (!rate.isWithin) {
-      const error = new PublicError(
-        rateLimitExceeded,
-        `The limit of ${rate.limit} requests in 60 seconds is reached. Try again in ${rate.resetSeconds} seconds.`,
-        { 'retry-after': `${rate.resetSeconds}` },
-      );
-      return { rate, result: error };
-    }
+    if (!rate.isWithin) return { rate, result: exceed(rate) };
     if (request.scope !== null && !scopes.has(request.scope as Scope)) {
       return { rate, result: new PublicError(forbidden, `The API key lacks the scope ${request.scope}.`) };
     }
     return { rate, result: { organizationId } };
   };
+}
+
+/**
+ * Not counted as requests of the organization: a campaign makes a million devices report at once, and must leave it
+ * able to ask.
+ */
+async function admitDevice(deviceRing: DeviceRing, secret: string): Promise<Admission> {
+  const found = await deviceRing.find(secret);
+  if (found === null) return { rate: null, result: new PublicError(unauthorized, deviceSecretHelp) };
+  const { organizationId, device, rate } = found;
+  return { rate, result: rate.isWithin ? { organizationId, device } : exceed(rate) };
+}
+
+function exceed({ limit, resetSeconds }: RateVerdict): PublicError {
+  return new PublicError(
+    rateLimitExceeded,
+    `The limit of ${limit} requests in 60 seconds is reached. Try again in ${resetSeconds} seconds.`,
+    { 'retry-after': `${resetSeconds}` },
+  );
 }
 
 const keyHelp =

@@ -18,6 +18,7 @@ import { textFormats } from '../../src/roles/text-formats.ts';
 import { createStableTexts } from '../support/stable-texts.ts';
 import { startDnsServer, type TestDnsServer } from '../support/dns-server.ts';
 import { authorize, eventually, queueOf, rowsOf, settled } from '../support/email-journey.ts';
+import type { RegistrationRecord } from '../../src/devices/schema.ts';
 import { setUpPush } from '../support/push-journey.ts';
 import { createSender, startTestServer, type TestServer } from '../support/server.ts';
 import { addApprovedSender, readSms } from '../support/sms-journey.ts';
@@ -141,8 +142,8 @@ async function recordEverything(): Promise<void> {
   await recordDomains();
   await recordEmail();
   await recordSms();
-  await recordDevices(contacts);
-  await recordPush(contacts);
+  const tablet = await recordDevices(contacts);
+  await recordPush(contacts, tablet);
   await recordTemplates();
   const scheduledAt = new Date(Date.now() + 2 * dayMs).toISOString();
   texts.keep(scheduledAt, '2026-11-23T09:00:00.000Z');
@@ -419,7 +420,7 @@ async function recordSms(): Promise<void> {
   await record('listSmsSenders', 'A page that is too large', '/sms/senders?limit=1000');
 }
 
-async function recordDevices({ adaId }: Contacts): Promise<void> {
+async function recordDevices({ adaId }: Contacts): Promise<Tablet> {
   const phone = {
     contact_id: adaId,
     installation_id: 'f3b1c0de-ada-phone',
@@ -453,9 +454,12 @@ async function recordDevices({ adaId }: Contacts): Promise<void> {
     device_token: 'c0ffee'.repeat(10),
     device_model: 'iPad16,6',
   };
-  await record('bulkRegisterDevices', 'Two, of which one is wrong', '/push/devices/bulk', {
-    body: { devices: [tablet, { ...tablet, device_token: undefined }] },
-  });
+  const { data } = await record<{ data: RegistrationRecord[] }>(
+    'bulkRegisterDevices',
+    'Two, of which one is wrong',
+    '/push/devices/bulk',
+    { body: { devices: [tablet, { ...tablet, device_token: undefined }] } },
+  );
   await record('bulkRegisterDevices', 'None', '/push/devices/bulk', { body: { devices: [] } });
   await record('listDevices', 'The newest of a contact', `/push/contacts/${adaId}/devices?limit=1`);
   await record('listDevices', 'Those of nobody', `/push/contacts/${nothing}/devices`);
@@ -464,9 +468,12 @@ async function recordDevices({ adaId }: Contacts): Promise<void> {
   await record('unregisterDevice', 'One that nobody knows', '/push/devices/unregister', {
     body: { ...gone, installation_id: 'nobody-knows-it' },
   });
+  return { installationId: tablet.installation_id, secret: data[0]?.device_secret ?? '' };
 }
 
-async function recordPush({ adaId }: Contacts): Promise<void> {
+type Tablet = { installationId: string; secret: string };
+
+async function recordPush({ adaId }: Contacts, { installationId, secret }: Tablet): Promise<void> {
   const parcel = { title: 'Your parcel is here', body: 'It waits at the door.' };
   const { id } = await record('sendPush', 'To all devices of a contact', '/push/send', {
     body: {
@@ -490,6 +497,27 @@ async function recordPush({ adaId }: Contacts): Promise<void> {
     (jobs) => jobs.length === 0,
   );
   await record('getPush', 'One that a service has taken', `/push/${id}`);
+  const event = (number: number, messageId: string, more: object) => ({
+    event_id: `c4f1-${number}`,
+    message_id: messageId,
+    occurred_at: new Date().toISOString(),
+    ...more,
+  });
+  const events = [
+    event(1, id, { type: 'displayed' }),
+    event(2, id, { type: 'clicked', action_id: 'later' }),
+    event(3, nothing, { type: 'displayed' }),
+  ];
+  const headers = { authorization: `Bearer ${secret}` };
+  const report = { installation_id: installationId, events };
+  await record('reportEngagements', 'Of two pushes, one of which it never got', '/push/engagements', {
+    body: report,
+    headers,
+  });
+  await record('reportEngagements', 'Under the id of another device', '/push/engagements', {
+    body: { ...report, installation_id: '5b6e-ada-phone' },
+    headers,
+  });
   await record('getPush', 'One that does not exist', `/push/${nothing}`);
   await record('listPushes', 'Those of a category', '/push?category=parcels');
   await record('listPushes', 'A status that there is not', '/push?status=delivered');

@@ -50,6 +50,7 @@ export const outsideTheWall: Readonly<Record<string, string>> = {
   'select organization_id from domains where status': whose,
   provider_ids_select: whose,
   senders_select_by_number: whose,
+  devices_select_by_secret: whose,
   'select wanted.position, cut_off.organization_id': whose,
   provider_ids_insert: "A provider's id names one message of all organizations.",
 

@@ -12,62 +12,6 @@ import {
   toChanged,
 } from '../../messages/messages.ts';
 
-const lockTransactional = statement(
-  'engagement_lock_transactional',
-  `select
-   from messages m
-   join unnest($1::uuid[], $2::uuid[]) as wanted (organization_id, id)
-     on ${hasKeyOf('m', 'wanted', ['id'])}
-   -- With "= 'transactional'" the planner could choose the index on the status of transactional messages.
-   where m.class <> 'campaign'
-   order by wanted.organization_id, wanted.id
-   for no key update of m`,
-);
-
-/**
- * Locks those of the messages whose status depends on their recipients, as settling outcomes does. A campaign's message
- * is not locked: its status does not depend on them, and thousands of recipients would wait for each other.
- */
-export async function lockTransactionalMessages(
-  transaction: Connection,
-  messages: readonly MessageKey[],
-): Promise<void> {
-  await transaction.rows(lockTransactional, [
-    messages.map(({ organizationId }) => organizationId),
-    messages.map(({ messageId }) => messageId),
-  ]);
-}
-
-const lockAll = statement<{
-  organization_id: string;
-  message_id: string;
-  ordinal: number;
-  handed_off_at: Date | null;
-}>(
-  'engagement_lock_recipients',
-  `select r.organization_id, r.message_id, r.ordinal, r.handed_off_at
-   from recipients r
-   join unnest($1::uuid[], $2::uuid[], $3::integer[]) as wanted (organization_id, message_id, ordinal)
-     on ${hasKeyOf('r', 'wanted', ['message_id', 'ordinal'])}
-   where r.drop_reason is null
-   order by wanted.organization_id, wanted.message_id, wanted.ordinal
-   for no key update of r`,
-);
-
-/** Locks the recipients that were not dropped, in the order of their keys, so that two batches cannot deadlock. */
-export async function lockRecipients(
-  transaction: Connection,
-  recipients: readonly RecipientKey[],
-): Promise<(RecipientKey & { handedOffAt: Date | null })[]> {
-  const rows = await transaction.rows(lockAll, keyColumns(recipients));
-  return rows.map((row) => ({
-    organizationId: row.organization_id,
-    messageId: row.message_id,
-    ordinal: row.ordinal,
-    handedOffAt: row.handed_off_at,
-  }));
-}
-
 /** The times of the first open and so on in a batch; null where the batch has none. */
 export type EngagedRecipient = RecipientKey & {
   openedAt: Date | null;

@@ -8,11 +8,11 @@ import { isTooQuick } from './machine-engagement.ts';
 import {
   changeRecipients,
   type FeedbackListeners,
+  lockEngagedRecipients,
   type MessageChannel,
   type RecipientKey,
   type RecipientTools,
   textOfKey,
-  uniqueMessages,
 } from '../../messages/messages.ts';
 
 /**
@@ -122,9 +122,8 @@ export async function recordEngagements(
   const recipients = [...byRecipient.values()].flatMap(([first]) => (first ? [first.recipient] : []));
   const organizationIds = [...new Set(recipients.map(({ organizationId }) => organizationId))];
   return tools.database.asOrganizationsByIndex(organizationIds, async (transaction) => {
-    await store.lockTransactionalMessages(transaction, uniqueMessages(recipients));
-    const present = await store.lockRecipients(transaction, recipients);
-    const engaged = present.map(({ handedOffAt, ...recipient }) =>
+    const present = await lockEngagedRecipients(transaction, recipients);
+    const engaged = present.map(({ handedOffAt, hasOnlyFailed: _hasOnlyFailed, ...recipient }) =>
       sumUp(recipient, handedOffAt, byRecipient.get(textOfKey(recipient)) ?? []),
     );
     const { haveContactsChanged } = await changeRecipients(transaction, tools, {

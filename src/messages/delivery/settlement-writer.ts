@@ -27,7 +27,7 @@ export type WriterTools = SuppressionTools &
   RecipientTools & {
     database: Database;
     channels: MessageChannels;
-    deliveries: readonly Pick<ChannelDelivery, 'channel' | 'isReportedById'>[];
+    deliveries: readonly Pick<ChannelDelivery, 'channel' | 'isReportedById' | 'isReportedByRecipients'>[];
     log: Log;
     random: () => number;
     /** Smaller in tests. */
@@ -109,10 +109,10 @@ async function writeSettlements(tools: WriterTools, epoch: number, items: readon
     changeRecipients(transaction, tools, {
       at,
       holds: {
-        // Reports of a provider may be applied at the same moment. They lock messages before they write recipients.
-        messages: messagesWith(({ isShared }, { channel }) => isShared || isReportedById(tools, channel)),
+        // Reports may be applied at the same moment. They lock messages before they write recipients.
+        messages: messagesWith(({ isShared }, { channel }) => isShared || isReportedSoon(tools, channel)),
         // Reports come within milliseconds, and change the same recipients of a campaign at the same time.
-        recipients: settlements.map(({ job }) => job).filter(({ channel }) => isReportedById(tools, channel)),
+        recipients: settlements.map(({ job }) => job).filter(({ channel }) => isReportedSoon(tools, channel)),
       },
       write: () => settleJobs(transaction, settlements, { epoch, at }),
       channelOf,
@@ -179,6 +179,14 @@ function listProviderIds(tools: WriterTools, settlement: Settlement): ProviderId
 
 function isReportedById({ deliveries }: WriterTools, { name }: MessageChannel): boolean {
   return deliveries.some((delivery) => delivery.isReportedById && delivery.channel.name === name);
+}
+
+/** A report may be applied while an outcome is written. */
+function isReportedSoon(tools: WriterTools, { name }: MessageChannel): boolean {
+  return tools.deliveries.some(
+    ({ channel, isReportedById: byId, isReportedByRecipients: byRecipients = false }) =>
+      channel.name === name && (byId || byRecipients),
+  );
 }
 
 function channelOfJob(jobs: ReadonlyMap<string, Job>, recipient: RecipientKey): MessageChannel {

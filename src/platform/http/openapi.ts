@@ -15,7 +15,7 @@ import {
 } from './errors.ts';
 import { idempotencyErrors } from './idempotency.ts';
 import { pageSizeMax } from './pagination.ts';
-import { emptyBody, type Route } from './route.ts';
+import { emptyBody, type Route, scopeOfDevices } from './route.ts';
 
 /**
  * The description of the API in the form of OpenAPI 3.1.1, made from the very table that the server serves: the
@@ -76,12 +76,15 @@ export type OpenApiParameter = {
   example?: string | number;
 };
 
+/** What opens an operation: an API key with these scopes, or the secret of a device. */
+export type Security = { apiKey: string[] } | { deviceSecret: [] };
+
 export type OpenApiOperation = {
   operationId: string;
   tags: string[];
   summary: string;
   description?: string;
-  security: { apiKey: string[] }[];
+  security: Security[];
   parameters?: OpenApiParameter[];
   requestBody?: { required: boolean; content: { 'application/json': OpenApiMedia } };
   responses: Record<string, OpenApiResponse | Reference>;
@@ -96,7 +99,7 @@ export type OpenApiDocument = {
     license: { name: string; identifier: string };
   };
   servers: { url: string }[];
-  security: { apiKey: string[] }[];
+  security: Security[];
   tags: { name: string; description: string }[];
   paths: Record<string, Record<string, OpenApiOperation>>;
   components: {
@@ -159,6 +162,14 @@ export function describeRoutes(routes: readonly Route[], info: ApiInfo): OpenApi
           scheme: 'bearer',
           description: 'An API key, as `Authorization: Bearer <key>`.',
         },
+        ...(routes.some(({ scope }) => scope === scopeOfDevices) && {
+          deviceSecret: {
+            type: 'http',
+            scheme: 'bearer',
+            description:
+              'The `device_secret` that the first registration of a device returned, as `Authorization: Bearer <secret>`.',
+          },
+        }),
       },
       headers: sharedHeaders,
       schemas: { Error: errorSchema(listErrors(routes)), ...schemas.list() },
@@ -172,6 +183,7 @@ export function describeRoutes(routes: readonly Route[], info: ApiInfo): OpenApi
 /** What a route may answer instead of success, sorted by status; the first of a status is the general one. */
 export function listRouteErrors(route: Route): ErrorDefinition[] {
   const errors = new Set<ErrorDefinition>(universalErrors);
+  if (route.scope === scopeOfDevices) errors.delete(forbidden);
   if (route.params !== null) errors.add(notFound);
   if (route.query !== null || route.body !== null) errors.add(validationError);
   if (route.body !== null) errors.add(badRequest).add(requestTimeout).add(payloadTooLarge);
@@ -226,7 +238,7 @@ function describeOperation(
     tags: [route.tag],
     summary: route.summary,
     ...(route.description !== undefined && { description: route.description }),
-    security: [{ apiKey: [route.scope] }],
+    security: [route.scope === scopeOfDevices ? { deviceSecret: [] } : { apiKey: [route.scope] }],
     ...(parameters.length > 0 && { parameters }),
     ...(route.body !== null &&
       route.body !== emptyBody && {

@@ -2,8 +2,13 @@ import { type Static, type TObject, type TSchema, Type } from 'typebox';
 import type { ErrorDefinition } from './errors.ts';
 import type { ScopedKey, StoredResponse } from './idempotency.ts';
 
-/** Who is asking, as the role that serves the routes found out. */
-export type Caller = { organizationId: string };
+/** Who is asking, as the role that serves the routes found out. `device` is set where it is one: `scopeOfDevices`. */
+export type Caller = { organizationId: string; device?: CallingDevice };
+
+export type CallingDevice = { id: string; installationId: string; contactId: string };
+
+/** In place of a scope: the route is opened by the secret of a device, and by no API key. */
+export const scopeOfDevices = 'device_secret';
 
 export type RouteRequest<Params, Query, Body> = {
   caller: Caller;
@@ -29,6 +34,7 @@ export type Route = {
   path: string;
   /** Its name in generated clients and in the documentation: a verb and its object, `listContacts`. */
   operationId: string;
+  /** Of an API key, or `scopeOfDevices`. */
   scope: string;
   tag: string;
   summary: string;

@@ -51,7 +51,7 @@ export const engagement: readonly Mutant[] = [
     harm: 'whoever clicks without loading images has not opened',
   },
   {
-    file: 'src/email/tracking/engagement-store.ts',
+    file: 'src/messages/recipients/engaged-store.ts',
     from: '   where r.drop_reason is null\n',
     to: '',
     tests: ['src/email/tracking/engagement.test.ts'],

@@ -60,8 +60,8 @@ export const roles: readonly Mutant[] = [
   },
   {
     file: 'src/roles/api.ts',
-    from: 'if (!rate.isWithin) {',
-    to: 'if (!rate.isWithin && rate.limit === 0) {',
+    from: 'if (!rate.isWithin) return { rate, result: exceed(rate) };',
+    to: '',
     tests: ['test/journeys/http-edge.test.ts'],
     named: 'counts what reaches no route as well, and limits it',
     harm: 'an organization asks as often as it likes',
