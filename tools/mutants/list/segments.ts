@@ -256,6 +256,7 @@ export const segments: readonly Mutant[] = [
     from: 'where contact.organization_id = $1 and ${condition.text}',
     to: 'where $1::uuid is not null and ${condition.text}',
     tests: ['src/segments/compile.test.ts'],
+    named: 'an email address is compared with its domain as A-labels',
     harm: 'a preview of a segment counts and shows the contacts of others',
   },
   {
