@@ -24,9 +24,9 @@ export type MessageChannel = {
   judgement: AddressJudgement | null;
   /**
    * Writes what hand-offs found out about addresses, in the transaction that writes their outcomes: that a device is
-   * gone, for instance. Null where nothing is found out but what `judgement` reads from outcomes. Called for all
-   * organizations at once, with the findings of recipients that were changed; returns whether conditions of segments ask about something that
-   * has changed.
+   * gone, for instance. Null if nothing is found out beyond what `judgement` reads from outcomes. Called for all
+   * organizations at once, with the findings of recipients that were changed. Returns whether segments must look at
+   * contacts again.
    */
   keepFindings:
     | ((tools: FindingTools, transaction: Transaction, findings: readonly Finding[]) => Promise<boolean>)
@@ -179,17 +179,20 @@ export type HandOffPermit = {
 };
 
 /** The result of one attempt. `facts` are of the message; null if they are not known. */
-export type Attempt = { facts: MessageFacts | null } &
-  /** `finding` is for `keepFindings`; left out where nothing was found out. */
-  (
-    | { kind: 'outcome'; outcome: SendOutcome<string>; finding?: unknown }
-    /** Not tried: the address failed a check. */
-    | { kind: 'dropped'; reason: DropReason }
-    /** Not tried: the message can never be sent. */
-    | { kind: 'failed'; reason: string; diagnostic: string }
-    /** Not tried, through no fault of the message: it goes back to the queue. */
-    | { kind: 'released'; pauseMs: number }
-  );
+export type Attempt = { facts: MessageFacts | null } & (
+  | {
+      kind: 'outcome';
+      outcome: SendOutcome<string>;
+      /** For `keepFindings`; left out if nothing was found out. */
+      finding?: unknown;
+    }
+  /** Not tried: the address failed a check. */
+  | { kind: 'dropped'; reason: DropReason }
+  /** Not tried: the message can never be sent. */
+  | { kind: 'failed'; reason: string; diagnostic: string }
+  /** Not tried, through no fault of the message: it goes back to the queue. */
+  | { kind: 'released'; pauseMs: number }
+);
 
 export type MessageFacts = {
   /** Whether it has other recipients. */
