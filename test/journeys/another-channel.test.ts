@@ -267,4 +267,13 @@ test('what a hand-off finds out about an address is kept for its own organizatio
     { is_own: false, last_name: null },
     { is_own: true, last_name: 'storm' },
   ]);
+  const [written] = await rowsOf<{ is_together: boolean }>(
+    server,
+    `select c.xmin = r.xmin as is_together
+     from contacts c
+     join recipients r on r.organization_id = c.organization_id and r.message_id = $2
+     where c.organization_id = $1 and c.phone_number = $3`,
+    [server.organizationId, own, to],
+  );
+  expect(written).toEqual({ is_together: true });
 });

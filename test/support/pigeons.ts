@@ -75,6 +75,8 @@ export function createPigeons(): Pigeons {
     judgement: { failureClasses: ['hawk'], isSimulated: () => false },
     // Hawks are kept with the contact.
     keepFindings: async (_tools, transaction, findings) => {
+      // In more than one round trip, as keeping them may take.
+      await transaction.rows(unpreparedStatement('select'));
       await transaction.rows(
         unpreparedStatement(
           `update contacts c set last_name = found.finding

@@ -140,7 +140,8 @@ async function writeSettlements(tools: WriterTools, epoch: number, items: readon
           return Promise.resolve({ suppressing: fates, counted: fates });
         },
       },
-      isLast: true,
+      // Keeping findings may take several round trips, and the commit must follow all of them.
+      isLast: items.every(({ finding }) => finding === undefined),
     }),
   );
   const haveFound = await Promise.all(findings);

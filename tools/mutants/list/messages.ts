@@ -532,6 +532,14 @@ export const messages: readonly Mutant[] = [
   },
   {
     file: 'src/messages/delivery/settlement-writer.ts',
+    from: 'isLast: items.every(({ finding }) => finding === undefined),',
+    to: 'isLast: true,',
+    tests: ['test/journeys/another-channel.test.ts'],
+    named: 'what a hand-off finds out about an address is kept for its own organization',
+    harm: 'a device is retired and its segments never hear of it, if the process dies in between',
+  },
+  {
+    file: 'src/messages/delivery/settlement-writer.ts',
     from: 'finding !== undefined && changed.has(textOfKey(job))',
     to: 'finding !== undefined && !changed.has(textOfKey(job))',
     tests: ['test/journeys/another-channel.test.ts'],
