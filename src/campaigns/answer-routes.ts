@@ -26,7 +26,7 @@ import {
   testRecord,
 } from './answer-schema.ts';
 import type { CampaignChannel } from './channel.ts';
-import { explainRecipient, type ExplainTools } from './explaining.ts';
+import { explainRecipient, type ExplainTools, showExplanation } from './explaining.ts';
 import { type Preview, previewCampaign } from './preview.ts';
 import { listRecipients } from './recipients.ts';
 import type { SampleTools } from './sampling.ts';
@@ -40,7 +40,7 @@ export function answerRoutes(tools: AnswerRouteTools, channel: CampaignChannel):
 }
 
 function recipientRoutes(tools: AnswerRouteTools, channel: CampaignChannel): Route[] {
-  const { path, tag, noun, addressColumns } = channel;
+  const { path, tag, noun } = channel;
   return [
     defineRoute({
       method: 'GET',
@@ -82,14 +82,8 @@ function recipientRoutes(tools: AnswerRouteTools, channel: CampaignChannel): Rou
       handle: async ({ caller: { organizationId }, params: { id, contact_id: contactId } }) => {
         const explained = await explainRecipient(tools, { organizationId, channel, id }, contactId);
         if (explained === null) throw resourceNotFound();
-        const { address, outcome, reason, steps } = explained;
-        return json({
-          contact_id: contactId,
-          [addressColumns.address]: address,
-          outcome,
-          reason,
-          steps: steps.map(({ at, text }) => ({ at: at?.toISOString() ?? null, text })),
-        });
+        const { place, explanation } = explained;
+        return json({ contact_id: contactId, ...place, ...showExplanation(explanation) });
       },
     }),
   ];

@@ -19,42 +19,69 @@ export const recipientQuery = Type.Object(
   { additionalProperties: false },
 );
 
-function addressField({ addressColumns }: CampaignChannel) {
-  return {
-    [addressColumns.address]: nullable(Type.String(), 'Null after it was erased together with its contact.'),
-  };
+function addressField(column: string) {
+  return { [column]: nullable(Type.String(), 'Null after it was erased together with its contact.') };
 }
 
-export function recipientRecord(channel: CampaignChannel): TObject {
+const outcomeFields = {
+  status: recipientStatus,
+  status_at: nullable(instant),
+  dropped: Type.Boolean({ description: 'In the audience, but not written to.' }),
+  drop_reason: nullable(literals(campaignDropReasons, { title: 'CampaignDropReason' })),
+  ...fateFields,
+};
+
+export function recipientRecord({ noun, reach }: CampaignChannel): TObject {
+  const title = `${noun}Recipient`;
+  if (reach.kind === 'address')
+    return Type.Object(
+      { contact_id: id, ...addressField(reach.columns.address), ...outcomeFields },
+      { title },
+    );
+  const device = Type.Object(
+    { device_id: id, ...outcomeFields, ...reach.record },
+    { title: `${noun}Device` },
+  );
   return Type.Object(
     {
       contact_id: id,
-      ...addressField(channel),
-      status: recipientStatus,
-      status_at: nullable(instant),
-      dropped: Type.Boolean({ description: 'In the audience, but not written to.' }),
-      drop_reason: nullable(literals(campaignDropReasons, { title: 'CampaignDropReason' })),
-      ...fateFields,
+      devices: Type.Array(device, {
+        description: 'Those of the contact that it was for; by a status, those that have it.',
+      }),
     },
-    { title: `${channel.noun}Recipient` },
+    { title },
   );
 }
 
 export const recipientParameters = Type.Object({ id, contact_id: id });
 
-export function explanationRecord(channel: CampaignChannel): TObject {
+const explanationFields = {
+  outcome: literals(outcomes, { title: 'CampaignOutcome' }),
+  reason: Type.String({ description: 'The explanation, in one or two sentences.' }),
+  steps: Type.Array(
+    Type.Object({ at: nullable(instant), text: Type.String() }, { title: 'CampaignExplanationStep' }),
+    { description: 'The known events that led to the outcome, in order.' },
+  ),
+};
+
+export function explanationRecord({ noun, reach }: CampaignChannel): TObject {
+  const title = `${noun}Explanation`;
+  if (reach.kind === 'address')
+    return Type.Object(
+      { contact_id: id, ...addressField(reach.columns.address), ...explanationFields },
+      { title },
+    );
+  const device = Type.Object({ device_id: id, ...explanationFields }, { title: `${noun}DeviceExplanation` });
   return Type.Object(
     {
       contact_id: id,
-      ...addressField(channel),
-      outcome: literals(outcomes, { title: 'CampaignOutcome' }),
-      reason: Type.String({ description: 'The explanation, in one or two sentences.' }),
-      steps: Type.Array(
-        Type.Object({ at: nullable(instant), text: Type.String() }, { title: 'CampaignExplanationStep' }),
-        { description: 'The known events that led to the outcome, in order.' },
-      ),
+      ...explanationFields,
+      devices: Type.Array(device, {
+        description:
+          'Each device that it was for. The explanation of the contact is that of the one where it got furthest.',
+      }),
     },
-    { title: `${channel.noun}Explanation` },
+    { title },
   );
 }
 
@@ -98,13 +125,13 @@ export function previewRecord({ noun, sampleRecord }: CampaignChannel): TObject 
 const testAddressesMax = 10;
 
 /** Body of `POST /<channel>/campaigns/:id/test`. */
-export function testBody({ noun, addressFormat }: CampaignChannel) {
+export function testBody({ noun, addressFormat, testedAddress }: CampaignChannel) {
   return Type.Object(
     {
       to: Type.Array(Type.String({ format: addressFormat }), {
         minItems: 1,
         maxItems: testAddressesMax,
-        description: 'Each address gets a message of its own.',
+        description: testedAddress,
       }),
       contact_id: contactId,
     },

@@ -1,12 +1,14 @@
 import type { SetKind } from '../audience/audience.ts';
 import type { Values } from '../channels/placeholders.ts';
-import { type ContactVariables, loadContactValues } from '../messages/messages.ts';
+import { devicesMax, reachableDevices } from '../devices/devices.ts';
+import { type ContactVariables, keyOfContact, loadContactValues } from '../messages/messages.ts';
 import { cursorOf, type Page } from '../platform/http/pagination.ts';
 import { type Connection, unpreparedStatement } from '../platform/postgres/database.ts';
+import { type Predicate, toPredicate } from '../platform/postgres/predicate.ts';
 import type { CampaignChannel } from './channel.ts';
 import { type CampaignKey, judgedCandidates, type Meant, valuesOfMeant } from './engine-store.ts';
 
-type Addressed = Pick<CampaignChannel, 'addressColumns'>;
+type Reaching = Pick<CampaignChannel, 'reach'>;
 
 /**
  * SQL for the last slice that begins at a contact or before it, or the first slice if all begin after it. Slices are in
@@ -29,45 +31,65 @@ const nearestSlice = `with recursive halving as (
     select low as number from halving where low = high
   )`;
 
-export type WaitingRow = { contact_id: string; address: string | null };
+/** `device_ids` are those of a contact that is reached on its devices. */
+export type WaitingRow = { contact_id: string; address: string | null; device_ids: string[] | null };
 
-/**
- * Contacts of the frozen audience that have no row as recipients yet, up to one more than the page holds. A page lies
- * in at most two slices, apart from the last slice, which may be short.
- */
+/** Slices that a page may lie in besides the one in which it begins, and the last one, which may be short. */
+function furtherSlices({ reach }: Reaching, { limit }: Page, sliceSize: number): number {
+  return Math.ceil(((limit + 1) * (reach.kind === 'devices' ? devicesMax : 1)) / sliceSize);
+}
+
+/** Contacts of the frozen audience that have no row as recipients yet, up to one more than the page holds. */
 export async function listWaiting(
   connection: Connection,
-  { addressColumns }: Addressed,
+  channel: Reaching,
   campaign: CampaignKey,
-  page: Page,
+  { page, sliceSize }: { page: Page; sliceSize: number },
 ): Promise<WaitingRow[]> {
   const isAscending = page.before !== null;
   const order = isAscending ? 'asc' : 'desc';
+  const { reach } = channel;
+  const [members, columns, address] =
+    reach.kind === 'devices'
+      ? [
+          'unnest(s.contact_ids, s.device_ids) as member (id, device_id)',
+          'array_agg(member.device_id order by member.device_id)',
+          'null',
+        ]
+      : ['unnest(s.contact_ids) as member (id)', 'null::uuid[]', `c.${reach.columns.address}`];
   return connection.rows(
     unpreparedStatement<WaitingRow>(
       `${nearestSlice}, page as (
-         select id
+         select member.id, ${columns} as device_ids
          from nearest
          join campaign_slices s
            on s.organization_id = $1 and s.campaign_id = $2
-           and s.number in (nearest.number, nearest.number ${isAscending ? '+' : '-'} 1)
-         cross join lateral unnest(s.contact_ids) as id
-         where id ${isAscending ? '>' : '<'} $3
-         order by id ${order}
+           and s.number between nearest.number - ${isAscending ? '0' : '$5::integer'}
+             and nearest.number + ${isAscending ? '$5::integer' : '0'}
+         cross join lateral ${members}
+         where member.id ${isAscending ? '>' : '<'} $3
+         group by member.id
+         order by member.id ${order}
          limit $4
        )
-       select page.id as contact_id, c.${addressColumns.address} as address
+       select page.id as contact_id, ${address} as address, page.device_ids
        from page
        left join contacts c on c.organization_id = $1 and c.id = page.id
        order by page.id ${order}`,
     ),
-    [campaign.organizationId, campaign.id, cursorOf(page) ?? lastUuid, page.limit + 1],
+    [
+      campaign.organizationId,
+      campaign.id,
+      cursorOf(page) ?? lastUuid,
+      page.limit + 1,
+      furtherSlices(channel, page, sliceSize),
+    ],
   );
 }
 
 const lastUuid = 'ffffffff-ffff-ffff-ffff-ffffffffffff';
 
-/** The ordinal that a waiting contact will get; null if the contact is not waiting for a row. */
+/** The ordinal that a waiting contact will get, its first of several; null if the contact is not waiting for a row. */
 export async function findWaitingOrdinal(
   connection: Connection,
   campaign: CampaignKey,
@@ -98,16 +120,24 @@ export type StandingRow = {
   sets: StandingSet[];
 };
 
+/** SQL: the contact `c` can be reached. */
+function isReachable(reach: Reaching['reach']): Predicate {
+  return reach.kind === 'devices'
+    ? toPredicate(`exists (${reachableDevices({ organizationId: 'c.organization_id', id: 'c.id' })})`)
+    : toPredicate(`${keyOfContact(reach)} is not null`);
+}
+
 /** Null if the contact does not exist. */
 export async function findStanding(
   connection: Connection,
-  { addressColumns, messages }: Pick<CampaignChannel, 'addressColumns' | 'messages'>,
+  { reach, messages }: Pick<CampaignChannel, 'reach' | 'messages'>,
   contact: { organizationId: string; id: string },
   setIds: readonly string[],
 ): Promise<StandingRow | null> {
   const [row] = await connection.rows(
     unpreparedStatement<StandingRow>(
-      `select c.${addressColumns.address} as address, c.${addressColumns.key} as address_key,
+      `select ${reach.kind === 'devices' ? 'null' : `c.${reach.columns.address}`} as address,
+         case when ${isReachable(reach)} then ${keyOfContact(reach)} end as address_key,
          $4 = any (c.unsubscribed_channels) as is_unsubscribed, c.created_at,
          (
            select coalesce(json_agg(json_build_object('id', s.id, 'kind', s.kind, 'name', s.name) order by s.id), '[]')
@@ -125,15 +155,16 @@ export async function findStanding(
 }
 
 /**
- * For each variable, by name, how many contacts that would get the campaign have no value for it. One statement that
- * reads all of them.
+ * How many contacts would get the campaign, and for each variable, by name, how many of them have no value for it. One
+ * statement that reads all of them.
  */
 export async function countWithoutValue(
   connection: Connection,
   meant: Meant,
   variables: ContactVariables,
-): Promise<Map<string, number>> {
+): Promise<{ contacts: number; missing: Map<string, number> }> {
   const values = valuesOfMeant(meant);
+  const contacts = meant.channel.reach.kind === 'devices' ? 'count(distinct id)' : 'count(*)';
   const tests = [
     ...variables.fields.map((field) => ({ name: field, isMissing: `c.${field} is null` })),
     ...variables.properties.map(({ key, number }) => ({
@@ -141,9 +172,8 @@ export async function countWithoutValue(
       isMissing: `c.properties -> $${values.push(`${number}`)}::text is null`,
     })),
   ];
-  if (tests.length === 0) return new Map();
   const columns = tests.map(({ isMissing }, index) => `${isMissing} as missing_${index}`);
-  const counts = tests.map((_test, index) => `count(*) filter (where missing_${index})`);
+  const counts = [contacts, ...tests.map((_test, index) => `${contacts} filter (where missing_${index})`)];
   const [row] = await connection.rows(
     unpreparedStatement<{ counts: number[] }>(
       `with ${judgedCandidates(meant, { columns })}
@@ -153,7 +183,8 @@ export async function countWithoutValue(
     ),
     values,
   );
-  return new Map(tests.map(({ name }, index) => [name, row?.counts[index] ?? 0]));
+  const [all = 0, ...missing] = row?.counts ?? [];
+  return { contacts: all, missing: new Map(tests.map(({ name }, index) => [name, missing[index] ?? 0])) };
 }
 
 /**
@@ -163,7 +194,7 @@ export async function countWithoutValue(
 export async function findSampleContact(
   connection: Connection,
   campaign: CampaignKey,
-  { addressColumns, messages }: Pick<CampaignChannel, 'addressColumns' | 'messages'>,
+  { reach, messages }: Pick<CampaignChannel, 'reach' | 'messages'>,
 ): Promise<string | null> {
   const [row] = await connection.rows(
     unpreparedStatement<{ id: string }>(
@@ -175,7 +206,7 @@ export async function findSampleContact(
          from memberships m
          join contacts c on c.organization_id = $1 and c.id = m.contact_id
          where m.organization_id = $1 and m.set_id = included.set_id
-           and c.${addressColumns.key} is not null
+           and ${isReachable(reach)}
            and not $3 = any (c.unsubscribed_channels)
            and not exists (
              select

@@ -1,8 +1,7 @@
 import type { TProperties } from 'typebox';
-import type { AddressColumns } from '../audience/audience.ts';
 import type { SendingChannel } from '../channels/channel.ts';
 import type { Values } from '../channels/placeholders.ts';
-import type { MessageChannel, Submission } from '../messages/messages.ts';
+import type { CampaignRecipient, MessageChannel, Reach, Submission } from '../messages/messages.ts';
 import type { TaskRunner } from '../platform/http/body-threads.ts';
 import type { Transaction } from '../platform/postgres/database.ts';
 
@@ -39,7 +38,7 @@ export type CampaignChannel = {
     organizationId: string,
     content: CampaignContent,
   ) => Promise<string[]>;
-  addressColumns: AddressColumns;
+  reach: CampaignReach;
   /**
    * More recipients than any installation was seen to deliver to in a second. So many of a campaign are in the queue at a
    * time: with fewer the workers would wait for more, with more a campaign that begins would wait for the others.
@@ -69,8 +68,9 @@ export type CampaignChannel = {
   emptySample: Readonly<Record<string, unknown>>;
   /** A copy as its reader sees it, with warnings; null if its values make it impossible to send. */
   renderSample: (runner: TaskRunner, message: PreparedMessage, copy: SampleCopy) => Promise<Sample | null>;
-  /** The format of addresses in `POST /:id/test`, as registered with `createValidation`. */
+  /** The format of addresses in `POST /:id/test`, as registered with `createValidation`, and what each of them gets. */
   addressFormat: string;
+  testedAddress: string;
   /** Likely mistakes in a campaign, whether it is ready or not. */
   findOversights: (
     transaction: Transaction,
@@ -80,6 +80,15 @@ export type CampaignChannel = {
   /** The same copy as a transactional message to one address, which matches `addressFormat`. */
   submitTest: (runner: TaskRunner, message: PreparedMessage, copy: TestCopy) => Promise<Submission | null>;
 };
+
+/** Where contacts are reached. Of a device the channel says in answers what it knows beyond the fate of the recipient. */
+export type CampaignReach =
+  | Extract<Reach, { kind: 'address' }>
+  | (Extract<Reach, { kind: 'devices' }> & {
+      record: TProperties;
+      /** Null for a device whose recipient has no row yet. */
+      show: (recipient: CampaignRecipient | null) => Readonly<Record<string, unknown>>;
+    });
 
 /** `no_unsubscribe_link`: readers can unsubscribe only by a button of their mail client. */
 export type Oversight = 'no_unsubscribe_link';

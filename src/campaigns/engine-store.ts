@@ -1,4 +1,6 @@
 import type { SendingChannel } from '../channels/channel.ts';
+import { reachableDevices } from '../devices/devices.ts';
+import { keyOfContact, type NewMembers, type Reach } from '../messages/messages.ts';
 import {
   type Connection,
   type Statement,
@@ -24,7 +26,7 @@ export type RunningCampaign = CampaignKey & {
   /** Null as well when the whole audience is frozen. */
   frozenThrough: string | null;
   contentBytes: number;
-  /** Contacts that are frozen so far. */
+  /** Recipients that are frozen so far. */
   audience: number;
   expanded: number;
   admitted: number;
@@ -201,7 +203,7 @@ type JudgedRow = {
 /** The sets that a campaign is for, and its channel. */
 export type Meant = {
   organizationId: string;
-  channel: Pick<CampaignChannel, 'messages' | 'addressColumns'>;
+  channel: Pick<CampaignChannel, 'messages' | 'reach'>;
   sets: AudienceIds;
 };
 
@@ -215,39 +217,52 @@ export function valuesOfMeant({ organizationId, channel, sets }: Meant): unknown
 
 /**
  * SQL for the candidates of the campaign: the union of its sets without the excluded ones, each contact once, with the
- * reason if the contact does not get the campaign. Suppressed addresses that were erased are stored as a hash only, and
+ * reason if the contact does not get the campaign. If the channel reaches devices, a contact is there once for each of its
+ * devices, and one without any is there once. Suppressed addresses that were erased are stored as a hash only, and
  * are found later, when recipients are inserted. `columns` are further columns of the contacts `c`; `where` restricts
  * the memberships `m`.
  */
 export function judgedCandidates(
-  { channel: { addressColumns } }: Meant,
+  { channel: { reach } }: Meant,
   { columns = [], where = allOf([]) }: { columns?: readonly string[]; where?: Predicate } = {},
 ): string {
-  const { key } = addressColumns;
+  const key = keyOfContact(reach);
+  const place = placeOf(reach);
   return `candidates as (
       select distinct m.contact_id
       from memberships m
       where m.organization_id = $1 and m.set_id = any ($3::uuid[]) and ${where}
     ), judged as (
-      select c.id,
+      select c.id${place.columns},
         case
-          when c.${key} is null then 'no_address'
+          when ${place.id} is null then 'no_address'
           when $2 = any (c.unsubscribed_channels) then 'unsubscribed'
           when s.address is not null then 'suppressed'
         end as exclusion${columns.map((column) => `, ${column}`).join('')}
       from candidates
-      join contacts c on c.organization_id = $1 and c.id = candidates.contact_id
+      join contacts c on c.organization_id = $1 and c.id = candidates.contact_id${place.join}
       left join (
         select distinct address
         from suppressions
         where organization_id = $1 and channel = $2 and address is not null
-      ) s on s.address = c.${key}
+      ) s on s.address = ${key}
       where not exists (
         select
         from memberships x
         where x.organization_id = $1 and x.set_id = any ($4::uuid[]) and x.contact_id = c.id
       )
     )`;
+}
+
+/** SQL for where a candidate is reached: what joins it to its contact, its columns, and what is null if there is none. */
+function placeOf(reach: Reach): { join: string; columns: string; id: string } {
+  if (reach.kind === 'address') return { join: '', columns: '', id: keyOfContact(reach) };
+  const devices = reachableDevices({ organizationId: '$1', id: 'c.id' });
+  return {
+    join: `\n      left join lateral (${devices}) device on true`,
+    columns: ', device.id as device_id',
+    id: 'device.id',
+  };
 }
 
 const countJudged = `count(*) as candidates,
@@ -284,7 +299,8 @@ export async function findEarlyMember(
 
 /**
  * Freezes the first slice, if the contacts up to the given one fill it, and returns the last contact in it. This takes
- * milliseconds, where the whole audience takes seconds.
+ * milliseconds, where the whole audience takes seconds. Only where contacts are reached at an address: the end of a slice
+ * may lie between two devices of a contact.
  */
 export async function freezeFirstSlice(
   connection: Connection,
@@ -317,13 +333,14 @@ export async function freezeAudience(
   behind: { contactId: string | null; firstSlice: number; sliceSize: number },
 ): Promise<FrozenAudience> {
   const { contactId, firstSlice, sliceSize } = behind;
+  const members = membersOf(meant.channel.reach);
   const [row] = await connection.rows(
     unpreparedStatement<JudgedRow>(
       `with ${judgedCandidates(meant, { where: toPredicate('m.contact_id > $6') })}, counted as (
-         select ${countJudged}, array_agg(id order by id) filter (where exclusion is null) as ids from judged
+         select ${countJudged}, ${members.aggregates} from judged
        ), frozen as (
-         insert into campaign_slices (organization_id, campaign_id, number, contact_ids)
-         select $1, $5, $7::integer + slice, ids[slice * $8::integer + 1:(slice + 1) * $8::integer]
+         insert into campaign_slices (organization_id, campaign_id, number, ${members.columns})
+         select $1, $5, $7::integer + slice, ${members.ofSlice}
          from counted
          cross join generate_series(0, (audience::integer - 1) / $8::integer) slice
          where audience > 0
@@ -333,6 +350,21 @@ export async function freezeAudience(
     [...valuesOfMeant(meant), campaign.id, contactId ?? lowestUuid, firstSlice, sliceSize],
   );
   return toFrozenAudience(row);
+}
+
+/** SQL for the members of slices, in the order of their contacts. */
+function membersOf(reach: Reach): { aggregates: string; columns: string; ofSlice: string } {
+  const columns =
+    reach.kind === 'devices' ? { contact_ids: 'id', device_ids: 'device_id' } : { contact_ids: 'id' };
+  const order = Object.values(columns).join(', ');
+  const names = Object.keys(columns);
+  return {
+    aggregates: Object.entries(columns)
+      .map(([name, id]) => `array_agg(${id} order by ${order}) filter (where exclusion is null) as ${name}`)
+      .join(', '),
+    columns: names.join(', '),
+    ofSlice: names.map((name) => `${name}[slice * $8::integer + 1:(slice + 1) * $8::integer]`).join(', '),
+  };
 }
 
 const lowestUuid = '00000000-0000-0000-0000-000000000000';
@@ -368,7 +400,7 @@ export async function allowForLargeAudience(transaction: Transaction, statementM
   ]);
 }
 
-/** Adds newly frozen contacts to the earlier ones. `through` is null if they are the last. */
+/** Adds newly frozen recipients to the earlier ones. `through` is null if they are the last. */
 export async function saveFrozen(
   connection: Connection,
   campaign: CampaignKey,
@@ -404,25 +436,28 @@ export async function saveFrozen(
 }
 
 /**
- * Removes the next slices of the frozen audience, in their order, and returns them: their contacts become recipients.
+ * Removes the next slices of the frozen audience, in their order, and returns their members, which become recipients.
  */
 export async function takeSlices(
   connection: Connection,
   campaign: CampaignKey,
   slices: { first: number; count: number },
-): Promise<string[]> {
+): Promise<NewMembers> {
   const rows = await connection.rows(
-    unpreparedStatement<{ number: number; contact_ids: string[] }>(
+    unpreparedStatement<{ number: number; contact_ids: string[]; device_ids: string[] | null }>(
       `with taken as (
          delete from campaign_slices
          where organization_id = $1 and campaign_id = $2 and number >= $3 and number < $3 + $4::integer
-         returning number, contact_ids
+         returning number, contact_ids, device_ids
        )
-       select number, contact_ids from taken order by number`,
+       select number, contact_ids, device_ids from taken order by number`,
     ),
     [campaign.organizationId, campaign.id, slices.first, slices.count],
   );
-  return rows.flatMap((row) => row.contact_ids);
+  return {
+    contactIds: rows.flatMap((row) => row.contact_ids),
+    deviceIds: rows.flatMap((row) => row.device_ids ?? []),
+  };
 }
 
 const advanceOne = statement(

@@ -2,26 +2,29 @@ import { readSuppression, type Suppression, type SuppressionTools } from '../aud
 import {
   type CampaignRecipient,
   countWaitingBefore,
-  findCampaignRecipient,
+  findCampaignRecipients,
   sliceSize,
 } from '../messages/messages.ts';
 import type { Database, Transaction } from '../platform/postgres/database.ts';
 import * as answers from './answer-store.ts';
 import { includedAndExcluded } from './audience-fields.ts';
 import type { CampaignChannel } from './channel.ts';
-import { explain, type Explanation, type Facts } from './explanation.ts';
+import { explain, type Explanation, type Facts, rankOfOutcome } from './explanation.ts';
 import type { CampaignReference } from './lifecycle.ts';
 import { recipientsOf } from './recipients.ts';
 import * as store from './store.ts';
 
 export type ExplainTools = SuppressionTools & { database: Database };
 
+/** `place` is where the contact was to be reached, as answers show it. */
+export type Explained = { explanation: Explanation; place: Readonly<Record<string, unknown>> };
+
 /** Null if the campaign does not exist, or nothing is known of the contact. */
 export async function explainRecipient(
   tools: ExplainTools,
   { organizationId, channel, id }: CampaignReference,
   contactId: string,
-): Promise<(Explanation & { address: string | null }) | null> {
+): Promise<Explained | null> {
   return tools.database.asOrganizations([organizationId], async (transaction) => {
     const contact = { organizationId, id: contactId };
     // Read before the recipient's row, since the contact gets its row when it leaves the frozen audience.
@@ -36,13 +39,14 @@ export async function explainRecipient(
       id,
     });
     if (campaign === null) return null;
-    const recipients = recipientsOf(campaign);
-    const recipient = recipients && (await findCampaignRecipient(transaction, recipients, contactId));
+    const recipients = recipientsOf(channel, campaign);
+    const rows =
+      recipients === null ? [] : await findCampaignRecipients(transaction, recipients, [contactId]);
     const { included, excluded } = includedAndExcluded(campaign);
     const row = await answers.findStanding(transaction, channel, contact, [...included, ...excluded]);
-    if (recipient === null && waitingOrdinal === null && row === null) return null;
+    if (rows.length === 0 && waitingOrdinal === null && row === null) return null;
     const suppression = await findSuppression(tools, transaction, channel, organizationId, row);
-    const explanation = explain({
+    const common = {
       words: channel.words,
       campaign: {
         status: campaign.status,
@@ -55,14 +59,40 @@ export async function explainRecipient(
         isCutOff: campaign.expanded < (campaign.audience ?? 0),
       },
       standing: row && standingOf(row, campaign, suppression),
-      recipient,
-      waiting: await findWaiting(transaction, campaign, recipient, waitingOrdinal),
-    });
-    return {
-      ...explanation,
-      address: recipient === null ? (row?.address ?? null) : recipient.address || null,
     };
+    const explained = [];
+    for (const recipient of rows.length === 0 ? [null] : rows) {
+      const waiting = await findWaiting(transaction, campaign, recipient, waitingOrdinal);
+      explained.push({ recipient, explanation: explain({ ...common, recipient, waiting }) });
+    }
+    const [first] = explained.toSorted(
+      (one, other) => rankOfOutcome(other.explanation.outcome) - rankOfOutcome(one.explanation.outcome),
+    );
+    if (first === undefined) throw new Error('nothing was explained');
+    const { reach } = channel;
+    if (reach.kind === 'devices')
+      return { explanation: first.explanation, place: { devices: explained.flatMap(showDevice) } };
+    const address = first.recipient === null ? (row?.address ?? null) : first.recipient.address || null;
+    return { explanation: first.explanation, place: { [reach.columns.address]: address } };
   });
+}
+
+function showDevice({
+  recipient,
+  explanation,
+}: {
+  recipient: CampaignRecipient | null;
+  explanation: Explanation;
+}) {
+  return recipient === null ? [] : [{ device_id: recipient.device_id, ...showExplanation(explanation) }];
+}
+
+export function showExplanation({ outcome, reason, steps }: Explanation) {
+  return {
+    outcome,
+    reason,
+    steps: steps.map(({ at, text }) => ({ at: at?.toISOString() ?? null, text })),
+  };
 }
 
 /**

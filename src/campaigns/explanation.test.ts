@@ -31,6 +31,7 @@ const standing: NonNullable<Facts['standing']> = {
 const recipient: CampaignRecipient = {
   ordinal: 0,
   contact_id: '0198c0de-0000-7000-8000-000000000001',
+  device_id: null,
   address: 'ann@example.com',
   status: 'sent',
   fate: 'pending',

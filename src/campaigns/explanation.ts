@@ -11,6 +11,28 @@ export const outcomes = [...campaignRecipientStatuses, 'excluded', 'not_in_audie
 
 export type Outcome = (typeof outcomes)[number];
 
+/** From the least to the most: how far a campaign got, where a contact has it on several devices. */
+const outcomesByRank: readonly Outcome[] = [
+  'not_in_audience',
+  'excluded',
+  'dropped',
+  'cancelled',
+  'failed',
+  'bounced',
+  'pending',
+  'delayed',
+  'sent',
+  'delivered',
+  'complained',
+  'unsubscribed',
+  'opened',
+  'clicked',
+];
+
+export function rankOfOutcome(outcome: Outcome): number {
+  return outcomesByRank.indexOf(outcome);
+}
+
 export type Explanation = { outcome: Outcome; reason: string; steps: Step[] };
 
 export type Step = { at: Date | null; text: string };

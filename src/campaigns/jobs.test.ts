@@ -55,7 +55,7 @@ function run<Row>(text: string, values: readonly unknown[] = []): Promise<Row[]>
 const email = {
   messages: emailChannel,
   deliveredPerSecondMax: 8_000,
-  addressColumns: { address: 'email', key: 'email_key' },
+  reach: { kind: 'address', columns: { address: 'email', key: 'email_key' } },
   openMeter: null,
   findObstacle: (_transaction: unknown, { id }: { id: string }) => {
     if (!failing.has(id)) return Promise.resolve(null);

@@ -74,7 +74,7 @@ async function countInTime(
       const audience = await engine.countAudience(transaction, meant);
       return {
         audience,
-        missingVariables: await countMissing(transaction, meant, loaded, audience.audience),
+        missingVariables: await countMissing(transaction, meant, loaded),
       };
     });
   } catch (cause) {
@@ -88,24 +88,24 @@ async function countMissing(
   transaction: Transaction,
   meant: engine.Meant & Pick<CampaignReference, 'channel'>,
   { campaign, preparation, variables }: LoadedSample,
-  audience: number,
 ): Promise<Preview['missingVariables']> {
   if (preparation.kind === 'not_ready') return null;
   const defaults = meant.channel.defaultsOf(campaign.content);
   const hasDefault = (name: string) => Object.hasOwn(defaults, name);
+  const names = preparation.message.variableNames.filter((name) => !hasDefault(name));
+  if (names.length === 0) return [];
   const asked = {
     fields: variables.fields.filter((name) => !hasDefault(name)),
     properties: variables.properties.filter(({ key }) => !hasDefault(key)),
   };
   await answers.savePoint(transaction);
   try {
-    const counts = await answers.countWithoutValue(transaction, meant, asked);
+    const { contacts: all, missing } = await answers.countWithoutValue(transaction, meant, asked);
     return (
-      preparation.message.variableNames
-        .filter((name) => !hasDefault(name))
+      names
         // No contact has a value for a name that is neither a field nor a property, so it is reported even for an empty
         // audience.
-        .map((name) => ({ name, contacts: counts.get(name) ?? audience, isHadByNobody: !counts.has(name) }))
+        .map((name) => ({ name, contacts: missing.get(name) ?? all, isHadByNobody: !missing.has(name) }))
         .filter(({ contacts, isHadByNobody }) => contacts > 0 || isHadByNobody)
         .map(({ name, contacts }) => ({ name, contacts }))
     );

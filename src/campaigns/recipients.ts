@@ -4,9 +4,11 @@ import {
   type CampaignRecipientStatus,
   listCampaignRecipients,
   showFate,
+  sliceSize,
 } from '../messages/messages.ts';
+import { groupBy } from '../platform/grouping.ts';
 import type { Page } from '../platform/http/pagination.ts';
-import type { Database, Transaction } from '../platform/postgres/database.ts';
+import type { Database } from '../platform/postgres/database.ts';
 import * as answers from './answer-store.ts';
 import type { CampaignChannel } from './channel.ts';
 import type { CampaignReference } from './lifecycle.ts';
@@ -15,7 +17,7 @@ import * as store from './store.ts';
 /**
  * Lists who gets a campaign: contacts that have a row as recipients, and contacts in the frozen audience that will get
  * one. Contacts may move from the audience to the recipients during the two queries, but never back. So the audience is
- * read first, and a contact found in both is shown as a recipient.
+ * read first, and a contact, or a device of it, that is found in both is shown as a recipient.
  */
 export async function listRecipients(
   database: Database,
@@ -25,7 +27,7 @@ export async function listRecipients(
   return database.asOrganizations([organizationId], async (transaction) => {
     const waiting =
       status === null || status === 'pending'
-        ? await answers.listWaiting(transaction, channel, { organizationId, id }, page)
+        ? await answers.listWaiting(transaction, channel, { organizationId, id }, { page, sliceSize })
         : [];
     const campaign = await store.findCampaignWithoutBodies(transaction, {
       organizationId,
@@ -33,24 +35,22 @@ export async function listRecipients(
       id,
     });
     if (campaign === null) return null;
-    const rows = await listRows(transaction, campaign, { status, page });
-    const found = new Map(waiting.map((row) => [row.contact_id, showWaiting(channel, row, campaign)]));
-    for (const row of rows) found.set(row.contact_id, showRecipient(channel, row, campaign));
-    return inOrder([...found.values()], page);
+    const recipients = recipientsOf(channel, campaign);
+    const rows =
+      recipients === null ? [] : await listCampaignRecipients(transaction, recipients, { status, page });
+    const found = new Map<string, Listed>(waiting.map((row) => [row.contact_id, { waiting: row, rows: [] }]));
+    for (const [contactId, ofContact] of groupBy(rows, ({ contact_id: id }) => id))
+      found.set(contactId, { waiting: found.get(contactId)?.waiting ?? null, rows: ofContact });
+    const shown = [...found].map(([contactId, listed]) => showContact(channel, campaign, contactId, listed));
+    return inOrder(shown, page);
   });
 }
 
-async function listRows(
-  transaction: Transaction,
-  campaign: store.CampaignRow,
-  wanted: { status: CampaignRecipientStatus | null; page: Page },
-): Promise<CampaignRecipient[]> {
-  const recipients = recipientsOf(campaign);
-  return recipients === null ? [] : listCampaignRecipients(transaction, recipients, wanted);
-}
-
 /** Null if the campaign was never queued. */
-export function recipientsOf(campaign: store.CampaignRow): CampaignRecipients | null {
+export function recipientsOf(
+  { reach }: CampaignChannel,
+  campaign: store.CampaignRow,
+): CampaignRecipients | null {
   const { organization_id: organizationId, message_id: messageId } = campaign;
   return messageId === null
     ? null
@@ -58,44 +58,49 @@ export function recipientsOf(campaign: store.CampaignRow): CampaignRecipients | 
         message: { organizationId, messageId },
         rowCount: campaign.expanded,
         isCancelled: campaign.status === 'cancelled',
+        areDevices: reach.kind === 'devices',
       };
 }
 
-export function showRecipient(
-  { addressColumns }: CampaignChannel,
-  row: CampaignRecipient,
+/** What was found of one contact. */
+type Listed = { waiting: answers.WaitingRow | null; rows: readonly CampaignRecipient[] };
+
+function showContact(
+  { reach }: CampaignChannel,
   campaign: store.CampaignRow,
+  contactId: string,
+  { waiting, rows }: Listed,
 ) {
-  const statusAt = row.shownStatus === 'cancelled' ? campaign.cancelled_at : row.status_at;
+  if (reach.kind === 'address') {
+    const [row = null] = rows;
+    const address = row === null ? (waiting?.address ?? null) : row.address || null;
+    return { contact_id: contactId, [reach.columns.address]: address, ...showOutcome(row, campaign) };
+  }
+  const having = new Map(rows.map((row) => [row.device_id, row]));
+  const deviceIds = new Set([...having.keys(), ...(waiting?.device_ids ?? [])]);
   return {
-    contact_id: row.contact_id,
-    [addressColumns.address]: row.address === '' ? null : row.address,
-    status: row.shownStatus,
-    status_at: statusAt?.toISOString() ?? null,
-    dropped: row.drop_reason !== null,
-    drop_reason: row.drop_reason,
-    ...showFate(row),
+    contact_id: contactId,
+    devices: [...deviceIds].map((deviceId) => {
+      const row = having.get(deviceId) ?? null;
+      return { device_id: deviceId, ...showOutcome(row, campaign), ...reach.show(row) };
+    }),
   };
 }
 
-function showWaiting(
-  { addressColumns }: CampaignChannel,
-  { contact_id, address }: answers.WaitingRow,
-  campaign: store.CampaignRow,
-): ReturnType<typeof showRecipient> {
+/** Null is a recipient that has no row yet. */
+function showOutcome(row: CampaignRecipient | null, campaign: store.CampaignRow) {
+  const isCancelled = row?.shownStatus === 'cancelled';
+  const statusAt = isCancelled ? campaign.cancelled_at : (row?.status_at ?? campaign.frozen_at);
   return {
-    contact_id,
-    [addressColumns.address]: address,
-    status: 'pending',
-    status_at: campaign.frozen_at?.toISOString() ?? null,
-    dropped: false,
-    drop_reason: null,
-    uncertain: false,
-    bounce: null,
-    opened_at: null,
-    clicked_at: null,
+    status: row?.shownStatus ?? ('pending' as const),
+    status_at: statusAt?.toISOString() ?? null,
+    dropped: row !== null && row.drop_reason !== null,
+    drop_reason: row?.drop_reason ?? null,
+    ...(row === null ? unknownFate : showFate(row)),
   };
 }
+
+const unknownFate = { uncertain: false, bounce: null, opened_at: null, clicked_at: null };
 
 /** Sorts as `pageClause` does: ids in lower case sort like their bytes. */
 function inOrder<Row extends { contact_id: string }>(rows: Row[], page: Page): Row[] {

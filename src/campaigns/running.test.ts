@@ -25,7 +25,7 @@ const anHourLater = () => (hours += 1) * 3_600_000;
 const email = {
   messages: emailChannel,
   deliveredPerSecondMax: 8_000,
-  addressColumns: { address: 'email', key: 'email_key' },
+  reach: { kind: 'address', columns: { address: 'email', key: 'email_key' } },
   openMeter: null,
   findObstacle: () => Promise.resolve(obstacle),
 } as unknown as CampaignChannel;
@@ -34,7 +34,7 @@ const email = {
 const sms = {
   ...email,
   messages: smsChannel,
-  addressColumns: { address: 'phone_number', key: 'phone_number' },
+  reach: { kind: 'address', columns: { address: 'phone_number', key: 'phone_number' } },
   openMeter: () => (values: Record<string, unknown>) => Number(values.first_name),
 } as unknown as CampaignChannel;
 

@@ -30,9 +30,9 @@ import { releaseUsed, stopCampaign } from './queueing.ts';
  * row, so that any number of nodes may try, one of them takes the step, and a crash between two steps loses nothing:
  *
  * 1. Its audience is **frozen**: one statement stores the contacts in slices, and counts those that are left out and
- *    why. The first slice of a large audience is frozen before the rest, so that its mail need not wait for a million
- *    others.
- * 2. Slices are **expanded**: each contact gets a row as a recipient, with its address and its values.
+ *    why. Where devices are reached, a contact is stored once with each of its devices. The first slice of a large
+ *    audience is frozen before the rest, so that its mail need not wait for a million others.
+ * 2. Slices are **expanded**: each of their members gets a row as a recipient, with its address and its values.
  * 3. Recipients are **admitted** to the queue, a window at a time, as the workers take them out of it. The quota is
  *    used here. Windows are small so that campaigns do not wait for each other, and a pause takes effect soon.
  * 4. When all are admitted and none is left in the queue, it is sent.
@@ -222,13 +222,13 @@ async function freeze(
 
 type FrozenPart = { frozen: store.FrozenAudience; through: string | null };
 
-/** Null if the audience is too small for it, or the first slice is frozen already. */
+/** Null if the audience is too small for it, if a contact is several recipients, or if the first slice is frozen already. */
 async function freezeFirst(
   tools: RunningTools,
   transaction: Transaction,
   running: store.RunningCampaign,
 ): Promise<FrozenPart | null> {
-  if (running.frozenAt !== null) return null;
+  if (running.frozenAt !== null || channelOf(tools, running).reach.kind === 'devices') return null;
   const meant = { ...running, channel: channelOf(tools, running) };
   const upTo = await store.findEarlyMember(transaction, meant, firstMembersPerSlice * sliceSize);
   return upTo === null ? null : store.freezeFirstSlice(transaction, running, meant, { upTo, sliceSize });
@@ -276,18 +276,19 @@ async function expand(
   at: Date,
 ): Promise<number> {
   if (running.expanded >= running.audience) return running.expanded;
-  const contactIds = await store.takeSlices(transaction, running, {
+  const members = await store.takeSlices(transaction, running, {
     first: Math.floor(running.expanded / sliceSize),
     // The first step is small, so that the first mail leaves soon.
     count: running.expanded === 0 ? 1 : expandedSlicesMax,
   });
-  if (contactIds.length === 0) throw new Error('a part of the frozen audience is not there');
+  const count = members.contactIds.length;
+  if (count === 0) throw new Error('a part of the frozen audience is not there');
   const recipients = {
     message: running,
     channel: running.channel,
-    contactIds,
+    members,
     firstOrdinal: running.expanded,
-    addressColumns: channelOf(tools, running).addressColumns,
+    reach: channelOf(tools, running).reach,
     variables: await loadVariables(transaction, running),
     chosenAt: frozenAt,
     at,
@@ -302,7 +303,7 @@ async function expand(
     // No condition of a segment asks about drops.
     told: { recipients: [] },
   });
-  return running.expanded + contactIds.length;
+  return running.expanded + count;
 }
 
 /** Names that are neither a field nor a property of contacts have no value. */

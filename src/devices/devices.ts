@@ -28,12 +28,13 @@ export {
 } from './credentials.ts';
 export { createDeviceRing, type DeviceRing, deviceSecretHelp } from './device-ring.ts';
 export { makeSandboxCredentials } from './sandbox-credentials.ts';
-export { describeDevices, deviceFormats, type Platform, platforms } from './schema.ts';
+export { describeDevices, deviceFormats, devicesMax, type Platform, platforms } from './schema.ts';
 export {
   type ContactOfDevices,
   type DeadToken,
   type DeviceKey,
   hasActiveDevice,
+  reachableDevices,
   type ReachedDevice,
 } from './store.ts';
 

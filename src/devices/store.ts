@@ -302,6 +302,26 @@ const isEnabled = toPredicate(
      or d.enablement_status not in (${denyingStatuses.map((status) => `'${status}'`).join(', ')})`,
 );
 
+/** SQL: the device `d` gets pushes. */
+const getsPushes = toPredicate(`d.status = 'ACTIVE' and ${isEnabled}`);
+
+/** SQL: the account by which the device `d` is reached. */
+const accountOfDevice = `case d.platform
+         when 'ios' then 'ios ' || coalesce(d.apns_environment, 'production')
+         when 'web' then 'web ' || split_part(d.token, '/', 3)
+         else d.platform
+       end`;
+
+/**
+ * SQL for the devices of a contact that get pushes, as a table of `id` and `account`. `contact` names columns of a row of
+ * contacts. Reads devices_contact, or the primary key where the id is asked for as well.
+ */
+export function reachableDevices(contact: { organizationId: string; id: string }): string {
+  return `select d.id, ${accountOfDevice} as account
+       from devices d
+       where d.organization_id = ${contact.organizationId} and d.contact_id = ${contact.id} and ${getsPushes}`;
+}
+
 export type ContactOfDevices = { organizationId: string; contactId: string };
 
 /** A device, and by which account of its organization it is reached: its platform, and the environment or host. */
@@ -324,14 +344,9 @@ const selectTargets = statement<{
      ) as has_devices
    ) owned
    left join lateral (
-     select d.id,
-       case d.platform
-         when 'ios' then 'ios ' || coalesce(d.apns_environment, 'production')
-         when 'web' then 'web ' || split_part(d.token, '/', 3)
-         else d.platform
-       end as account
+     select d.id, ${accountOfDevice} as account
      from devices d
-     where ${hasKeyOf('d', 'wanted', ['contact_id'])} and d.status = 'ACTIVE' and ${isEnabled}
+     where ${hasKeyOf('d', 'wanted', ['contact_id'])} and ${getsPushes}
      order by d.id desc
      limit ${devicesMax}
    ) target on true

@@ -132,8 +132,9 @@ export const emailCampaigns: CampaignChannel = {
     return template.kind === 'unknown' ? [template.issue] : [];
   },
   openMeter: null,
-  addressColumns: addressColumns.email,
+  reach: { kind: 'address', columns: addressColumns.email },
   addressFormat: 'email',
+  testedAddress: 'Each address gets a message of its own.',
   words: {
     medium: 'email',
     address: 'email address',

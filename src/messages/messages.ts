@@ -15,7 +15,7 @@ export {
   type CampaignRecipientStatus,
   campaignRecipientStatuses,
   countWaitingBefore,
-  findCampaignRecipient,
+  findCampaignRecipients,
   listCampaignRecipients,
 } from './campaigns/recipients.ts';
 export {
@@ -114,9 +114,11 @@ export {
   findCampaignMessages,
   holdInQueue,
   insertCampaignRecipients,
+  type NewMembers,
   loadContactValues,
   stopMessage,
 } from './campaigns/store.ts';
+export { keyOfContact, type Reach } from './campaigns/reach.ts';
 export { countChangedRecipients, sliceSize } from './recipients/counts.ts';
 export {
   type ChangedRecipient,

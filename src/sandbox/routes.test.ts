@@ -25,6 +25,7 @@ async function keep(message: Partial<KeptMessage> = {}): Promise<string> {
     organizationId: server.organizationId,
     channel: 'email',
     messageId,
+    ordinal: 0,
     recipient: 'ada@example.com',
     sender: 'bounce@postillion.test',
     outcome: 'delivered',

@@ -11,6 +11,8 @@ export type KeptMessage = {
   organizationId: string;
   channel: Channel;
   messageId: string;
+  /** Of the recipient in its message. */
+  ordinal: number;
   recipient: string;
   sender: string;
   outcome: string;
@@ -46,11 +48,14 @@ export async function forgetMessages(
   if (messageIds.length > 0) await store.deleteSandboxMessages(connection, organizationId, messageIds);
 }
 
-/** Deletes the copies of messages that were kept of one recipient each; the addresses are normalised. */
+/**
+ * Deletes the copies of messages that were kept of one recipient each, found by its ordinal, or by its address where an
+ * older release kept them; the addresses are normalised.
+ */
 export async function forgetCopies(
   connection: Connection,
   organizationId: string,
-  copies: readonly { messageId: string; address: string }[],
+  copies: readonly { messageId: string; ordinal: number; address: string }[],
 ): Promise<void> {
   if (copies.length > 0) await store.deleteSandboxCopies(connection, organizationId, copies);
 }

@@ -15,19 +15,20 @@ export type SandboxMessage = {
 const insert = statement(
   'sandbox_insert',
   `insert into sandbox_messages
-     (organization_id, id, channel, message_id, recipient, sender, outcome, source, created_at)
-   values ($1, $2, $3, $4, $5, $6, $7, $8, $9)`,
+     (organization_id, id, channel, message_id, ordinal, recipient, sender, outcome, source, created_at)
+   values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)`,
 );
 
 export async function insertSandboxMessage(
   connection: Connection,
-  message: SandboxMessage & { source: Buffer },
+  message: SandboxMessage & { ordinal: number; source: Buffer },
 ): Promise<void> {
   await connection.rows(insert, [
     message.organizationId,
     message.id,
     message.channel,
     message.messageId,
+    message.ordinal,
     message.recipient,
     message.sender,
     message.outcome,
@@ -209,14 +210,26 @@ export async function deleteSandboxMessages(
 export async function deleteSandboxCopies(
   connection: Connection,
   organizationId: string,
-  copies: readonly { messageId: string; address: string }[],
+  copies: readonly { messageId: string; ordinal: number; address: string }[],
 ): Promise<void> {
   await connection.rows(
     unpreparedStatement(
-      `delete from sandbox_messages m
-       using unnest($2::uuid[], $3::text[]) as copy (message_id, address)
-       where lower(m.recipient) = copy.address and m.organization_id = $1 and m.message_id = copy.message_id`,
+      `with copy as (
+         select * from unnest($2::uuid[], $3::integer[], $4::text[]) as copy (message_id, ordinal, address)
+       ), by_address as (
+         delete from sandbox_messages m
+         using copy
+         where lower(m.recipient) = copy.address and m.organization_id = $1 and m.message_id = copy.message_id
+       )
+       delete from sandbox_messages m
+       using copy
+       where m.organization_id = $1 and m.message_id = copy.message_id and m.ordinal = copy.ordinal`,
     ),
-    [organizationId, copies.map(({ messageId }) => messageId), copies.map(({ address }) => address)],
+    [
+      organizationId,
+      copies.map(({ messageId }) => messageId),
+      copies.map(({ ordinal }) => ordinal),
+      copies.map(({ address }) => address),
+    ],
   );
 }

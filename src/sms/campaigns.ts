@@ -64,8 +64,9 @@ export const smsCampaigns: CampaignChannel = {
   templateIdOf: () => null,
   findUnknown: () => Promise.resolve([]),
   openMeter: openSmsMeter,
-  addressColumns: addressColumns.sms,
+  reach: { kind: 'address', columns: addressColumns.sms },
   addressFormat: 'phone-number',
+  testedAddress: 'Each address gets a message of its own.',
   words: {
     medium: 'SMS',
     address: 'phone number',

@@ -20,6 +20,7 @@ beforeAll(async () => {
     organizationId: server.organizationId,
     channel: 'email',
     messageId: server.installation.newId(),
+    ordinal: 0,
     recipient: 'ada@example.com',
     sender: 'shop@postillion.test',
     outcome: 'delivered',

@@ -125,7 +125,7 @@ export function createPigeons(): Pigeons {
     findIssues: () => [],
     templateIdOf: () => null,
     findUnknown: () => Promise.resolve([]),
-    addressColumns: { address: 'phone_number', key: 'phone_number' },
+    reach: { kind: 'address', columns: { address: 'phone_number', key: 'phone_number' } },
     openMeter: null,
     words: {
       medium: 'pigeons',
@@ -159,6 +159,7 @@ export function createPigeons(): Pigeons {
     emptySample: {},
     renderSample: () => Promise.resolve(null),
     addressFormat: 'phone-number',
+    testedAddress: 'Each address gets a note of its own.',
     findOversights: () => Promise.resolve([]),
     submitTest: () => Promise.resolve(null),
   };

@@ -8,6 +8,8 @@ import type { MessageKey } from '../keys.ts';
 export type CampaignRecipientRow = FateRow & {
   ordinal: number;
   contact_id: string;
+  /** Null if the recipient is not a device. */
+  device_id: string | null;
   /** Empty once it was erased. */
   address: string;
   status: RecipientStatus;
@@ -17,10 +19,15 @@ export type CampaignRecipientRow = FateRow & {
   handed_off_at: Date | null;
 };
 
-const columns = `ordinal, contact_id, address, status, ${fateOfRecipient} as fate, status_at, drop_reason, handed_off_at,
+const columns = `ordinal, contact_id, device_id, address, status, ${fateOfRecipient} as fate, status_at, drop_reason, handed_off_at,
   ${fateColumns}`;
 
-/** Returns one row more than the page holds, by the index recipients_contact. */
+/** SQL: of recipients in the order of their contacts, one for each contact. */
+const onePerContact = 'distinct on (contact_id)';
+
+/**
+ * Returns the recipients of one contact more than the page holds, one for each contact, by the index recipients_contact.
+ */
 export async function listAll(
   connection: Connection,
   message: MessageKey,
@@ -28,7 +35,7 @@ export async function listAll(
 ): Promise<CampaignRecipientRow[]> {
   return connection.rows(
     unpreparedStatement<CampaignRecipientRow>(
-      `select ${columns}
+      `select ${onePerContact} ${columns}
        from recipients
        where organization_id = $1 and message_id = $2 and contact_id is not null
          ${pageClause(page, 'contact_id', '$3')}
@@ -38,26 +45,26 @@ export async function listAll(
   );
 }
 
-/** By the index recipients_contact. */
-export async function findOne(
+/** All recipients that these contacts are, in the order of their ordinals, by the index recipients_contact. */
+export async function listOfContacts(
   connection: Connection,
   message: MessageKey,
-  contactId: string,
-): Promise<CampaignRecipientRow | null> {
-  const [row] = await connection.rows(
+  contactIds: readonly string[],
+): Promise<CampaignRecipientRow[]> {
+  return connection.rows(
     unpreparedStatement<CampaignRecipientRow>(
       `select ${columns}
        from recipients
-       where organization_id = $1 and message_id = $2 and contact_id = $3`,
+       where organization_id = $1 and message_id = $2 and contact_id = any ($3::uuid[])
+       order by ordinal`,
     ),
-    [message.organizationId, message.messageId, contactId],
+    [message.organizationId, message.messageId, contactIds],
   );
-  return row ?? null;
 }
 
 /**
  * The ordinal of the first recipient of a page, or null if there is none: ordinals are given in the order of the
- * contacts' ids.
+ * contacts' ids, and of a contact in that of its devices.
  */
 export async function findFirstOrdinal(
   connection: Connection,
@@ -69,7 +76,7 @@ export async function findFirstOrdinal(
       `select ordinal
        from recipients
        where organization_id = $1 and message_id = $2 and contact_id is not null
-         ${pageClause(page, 'contact_id', '$3')}
+         ${pageClause(page, 'contact_id', '$3')}, device_id ${page.before === null ? 'desc' : 'asc'}
        limit 1`,
     ),
     [message.organizationId, message.messageId, cursorOf(page)],
@@ -125,7 +132,7 @@ export async function listSlicesWith(connection: Connection, search: SliceSearch
 /** Ordinals, both inclusive. */
 export type OrdinalRange = { from: number; to: number };
 
-/** Recipients of the given fates in ranges of ordinals, by the primary key. */
+/** Recipients of the given fates in ranges of ordinals, by the primary key; of the same contact one alone. */
 export async function listInRanges(
   connection: Connection,
   message: MessageKey,
@@ -134,22 +141,26 @@ export async function listInRanges(
     ranges: readonly OrdinalRange[];
     isAscending: boolean;
     rowsMax: number;
+    /** Whether a contact may be several recipients. */
+    areDevices: boolean;
   },
 ): Promise<CampaignRecipientRow[]> {
   const order = wanted.isAscending ? 'asc' : 'desc';
+  // To tell contacts apart all of a range is read and sorted, which is not worth it where each is one recipient.
+  const [distinct, position] = wanted.areDevices ? [onePerContact, 'contact_id'] : ['', 'ordinal'];
   return connection.rows(
     unpreparedStatement<CampaignRecipientRow>(
-      `select r.*
+      `select ${distinct} r.*
        from unnest($3::integer[], $4::integer[]) as range (low, high)
        cross join lateral (
-         select ${columns}
+         select ${distinct} ${columns}
          from recipients
          where organization_id = $1 and message_id = $2 and ordinal >= range.low and ordinal <= range.high
            and ${fateOfRecipient} = any ($6::text[])
-         order by ordinal ${order}
+         order by ${position} ${order}
          limit $5
        ) r
-       order by r.ordinal ${order}
+       order by r.${position} ${order}
        limit $5`,
     ),
     [

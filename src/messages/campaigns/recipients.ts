@@ -1,4 +1,5 @@
 import type { Page } from '../../platform/http/pagination.ts';
+import { groupBy } from '../../platform/grouping.ts';
 import type { Connection } from '../../platform/postgres/database.ts';
 import * as store from './recipients-store.ts';
 import { sliceSize } from '../recipients/counts.ts';
@@ -6,7 +7,8 @@ import type { RecipientFate } from '../status.ts';
 import type { MessageKey } from '../keys.ts';
 
 /**
- * The recipients of a campaign, newest contact first: all of them, or those of one status. The status is in no index,
+ * The recipients of a campaign, newest contact first: all of them, or those of one status. A page is of so many contacts,
+ * each of which may be several recipients, its devices. The status is in no index,
  * which would make every delivery more expensive. Instead, the counts tell which slices contain recipients of the
  * status, and only these are read. Counts are about a second old, and so are the results.
  */
@@ -32,9 +34,15 @@ export type CampaignRecipientStatus = (typeof campaignRecipientStatuses)[number]
 export type CampaignRecipient = store.CampaignRecipientRow & { shownStatus: CampaignRecipientStatus };
 
 /** A campaign's message, how many of its recipients have a row so far, and whether the campaign was cancelled. */
-export type CampaignRecipients = { message: MessageKey; rowCount: number; isCancelled: boolean };
+export type CampaignRecipients = {
+  message: MessageKey;
+  rowCount: number;
+  isCancelled: boolean;
+  /** Whether a contact may be several recipients. */
+  areDevices: boolean;
+};
 
-/** Returns up to one more than the page holds, in the order of `pageClause`. */
+/** Returns those of up to one contact more than the page holds, in the order of `pageClause`. */
 export async function listCampaignRecipients(
   connection: Connection,
   recipients: CampaignRecipients,
@@ -44,16 +52,42 @@ export async function listCampaignRecipients(
     status === null
       ? await store.listAll(connection, recipients.message, page)
       : await listWithStatus(connection, recipients, status, page);
-  return rows.map((row) => show(row, recipients));
+  const shown = rows.map((row) => show(row, recipients));
+  return recipients.areDevices ? withOtherDevices(connection, recipients, { status, shown }) : shown;
 }
 
-export async function findCampaignRecipient(
+/** Adds the other recipients that the same contacts are; of a status, those that have it. */
+async function withOtherDevices(
   connection: Connection,
   recipients: CampaignRecipients,
-  contactId: string,
-): Promise<CampaignRecipient | null> {
-  const row = await store.findOne(connection, recipients.message, contactId);
-  return row && show(row, recipients);
+  { status, shown }: { status: CampaignRecipientStatus | null; shown: readonly CampaignRecipient[] },
+): Promise<CampaignRecipient[]> {
+  const ofContacts = groupBy(
+    await findCampaignRecipients(
+      connection,
+      recipients,
+      shown.map(({ contact_id: id }) => id),
+    ),
+    ({ contact_id: id }) => id,
+  );
+  return shown.flatMap((first) =>
+    (ofContacts.get(first.contact_id) ?? []).flatMap((row) => {
+      // It may have got another status since the first was read, which must not shorten the page.
+      if (row.ordinal === first.ordinal) return [first];
+      return status === null || row.shownStatus === status ? [row] : [];
+    }),
+  );
+}
+
+/** The recipients that these contacts are: none, one, or one for each device. */
+export async function findCampaignRecipients(
+  connection: Connection,
+  recipients: CampaignRecipients,
+  contactIds: readonly string[],
+): Promise<CampaignRecipient[]> {
+  if (contactIds.length === 0) return [];
+  const rows = await store.listOfContacts(connection, recipients.message, contactIds);
+  return rows.map((row) => show(row, recipients));
 }
 
 /** Recipients that are not done are shown as waiting, unless the campaign is cancelled. */
@@ -86,7 +120,7 @@ const slicesAtOnceMin = 4;
 
 async function listWithStatus(
   connection: Connection,
-  { message, rowCount, isCancelled }: CampaignRecipients,
+  { message, rowCount, isCancelled, areDevices }: CampaignRecipients,
   status: CampaignRecipientStatus,
   page: Page,
 ): Promise<store.CampaignRecipientRow[]> {
@@ -110,7 +144,11 @@ async function listWithStatus(
     const chosen = chooseRanges(slices, { fates, first, isAscending, rowsMax });
     if (chosen === null) break;
     const { ranges, lastSlice } = chosen;
-    found.push(...(await store.listInRanges(connection, message, { fates, ranges, isAscending, rowsMax })));
+    const wanted = { fates, ranges, isAscending, rowsMax, areDevices };
+    // The devices of a contact may lie in two slices.
+    const last = found.at(-1)?.contact_id;
+    const rows = await store.listInRanges(connection, message, wanted);
+    found.push(...rows.filter(({ contact_id: id }) => id !== last));
     const next = isAscending ? (lastSlice + 1) * sliceSize : lastSlice * sliceSize - 1;
     first = next >= 0 && next < rowCount ? next : null;
   }

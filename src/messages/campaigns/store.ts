@@ -5,12 +5,14 @@ import {
   unpreparedStatement,
 } from '../../platform/postgres/database.ts';
 import { hasKeyOf } from '../../platform/postgres/lookup.ts';
-import type { AddressColumns, ContactField } from '../../audience/audience.ts';
+import type { ContactField } from '../../audience/audience.ts';
 import type { SendingChannel } from '../../channels/channel.ts';
 import type { Values } from '../../channels/placeholders.ts';
+import { reachableDevices } from '../../devices/devices.ts';
 import { inOneRoundTrip } from '../../platform/postgres/round-trip.ts';
 import type { MessageKey } from '../keys.ts';
 import { type ChangedRecipient, type ChangedRow, toChanged } from '../recipients/store.ts';
+import { keyOfContact, type Reach } from './reach.ts';
 
 const selectStopped = statement<{ id: string }>(
   'messages_select_stopped',
@@ -105,13 +107,16 @@ export async function loadContactValues(
   return row?.values ?? {};
 }
 
+/** Members of a frozen audience: contacts, each with the device of it at the same place, or no devices at all. */
+export type NewMembers = { contactIds: readonly string[]; deviceIds: readonly string[] };
+
 export type NewRecipients = {
   message: MessageKey;
   channel: SendingChannel;
-  contactIds: readonly string[];
-  /** The ordinal of the first contact; the others follow. */
+  members: NewMembers;
+  /** The ordinal of the first member; the others follow. */
   firstOrdinal: number;
-  addressColumns: AddressColumns;
+  reach: Reach;
   variables: ContactVariables;
   /** When the audience was frozen. */
   chosenAt: Date;
@@ -119,49 +124,41 @@ export type NewRecipients = {
 };
 
 /**
- * Inserts contacts as recipients and returns those that are dropped at once. Addresses and values are those of this
- * moment. An address that has moved to another contact since the contacts were chosen may have a row already. Only
- * contacts that were changed since then can have got such an address, so only these are checked. Clocks of nodes may
- * differ by up to an hour.
+ * Inserts members as recipients and returns those that are dropped at once. Addresses and values are those of this
+ * moment.
  */
 export async function insertCampaignRecipients(
   connection: Connection,
   recipients: NewRecipients,
 ): Promise<ChangedRecipient[]> {
-  const { message, addressColumns, variables } = recipients;
-  const { address, key } = addressColumns;
+  const { message, members, reach, variables } = recipients;
   const values: unknown[] = [
     message.organizationId,
     message.messageId,
-    recipients.contactIds,
+    members.contactIds,
     recipients.firstOrdinal,
-    recipients.chosenAt,
     recipients.at,
     recipients.channel,
   ];
   const bind = (value: unknown) => `$${values.push(value)}`;
+  const place =
+    reach.kind === 'devices' ? findDevices(reach, recipients, bind) : findAddress(reach, recipients, bind);
   const rows = await connection.rows(
     unpreparedStatement<ChangedRow>(
       `with inserted as (
          insert into recipients
-           (organization_id, message_id, ordinal, field, address, address_key, contact_id, variables, status_at,
+           (organization_id, message_id, ordinal, field, address, address_key, contact_id, device_id, variables, status_at,
            drop_reason)
-         select $1, $2, $4::integer + wanted.position::integer - 1, 'to', coalesce(c.${address}, ''),
-           coalesce(c.${key}, ''), wanted.contact_id, ${valuesOf(variables, bind)}, $6,
+         select $1, $2, $4::integer + wanted.position::integer - 1, 'to', coalesce(${place.address}, ''),
+           coalesce(${keyOfContact(reach)}, ''), wanted.contact_id, ${place.deviceId}, ${valuesOf(variables, bind)}, $5,
            case
              when c.id is null then 'contact_deleted'
-             when c.${key} is null then 'no_address'
-             when $7 = any (c.unsubscribed_channels) then 'unsubscribed'
-             when c.updated_at > $5::timestamptz - interval '1 hour' and exists (
-               select
-               from recipients r
-               where r.organization_id = $1
-                 and r.message_id = $2
-                 and r.address_key = c.${key} collate "default"
-             ) then 'duplicate'
+             when ${place.address} is null then 'no_address'
+             when $6 = any (c.unsubscribed_channels) then 'unsubscribed'
+             ${place.furtherDrops}
            end
-         from unnest($3::uuid[]) with ordinality as wanted (contact_id, position)
-         left join contacts c on c.organization_id = $1 and c.id = wanted.contact_id
+         from ${place.members}
+         left join contacts c on c.organization_id = $1 and c.id = wanted.contact_id${place.join}
          returning organization_id, message_id, ordinal, contact_id, address_key, drop_reason
        )
        select organization_id, message_id, ordinal, contact_id, address_key
@@ -171,6 +168,58 @@ export async function insertCampaignRecipients(
     values,
   );
   return rows.map(toChanged);
+}
+
+/** SQL for the place at which each of the `wanted` members is reached now; its address is null if there is none. */
+type Place = {
+  members: string;
+  join: string;
+  address: string;
+  deviceId: string;
+  /** Of a `case`: reasons for a drop besides those of all channels. */
+  furtherDrops: string;
+};
+
+/**
+ * An address that has moved to another contact since the contacts were chosen may have a row already. Only contacts that
+ * were changed since then can have got such an address, so only these are checked. Clocks of nodes may differ by up to an
+ * hour.
+ */
+function findAddress(
+  { columns: { address, key } }: Extract<Reach, { kind: 'address' }>,
+  { chosenAt }: NewRecipients,
+  bind: (value: unknown) => string,
+): Place {
+  return {
+    members: 'unnest($3::uuid[]) with ordinality as wanted (contact_id, position)',
+    join: '',
+    address: `c.${address}`,
+    deviceId: 'null::uuid',
+    furtherDrops: `when c.updated_at > ${bind(chosenAt)}::timestamptz - interval '1 hour' and exists (
+               select
+               from recipients r
+               where r.organization_id = $1
+                 and r.message_id = $2
+                 and r.address_key = c.${key} collate "default"
+             ) then 'duplicate'`,
+  };
+}
+
+/** A device that was retired since it was chosen, or is another contact's, is not written to. */
+function findDevices(
+  { addressOf }: Extract<Reach, { kind: 'devices' }>,
+  { members: { deviceIds } }: NewRecipients,
+  bind: (value: unknown) => string,
+): Place {
+  const own = reachableDevices({ organizationId: '$1', id: 'wanted.contact_id' });
+  return {
+    members: `unnest($3::uuid[], ${bind(deviceIds)}::uuid[]) with ordinality as wanted (contact_id, device_id, position)`,
+    join: `
+         left join lateral (select * from (${own}) own where own.id = wanted.device_id) device on true`,
+    address: addressOf('device.account', 'device.id'),
+    deviceId: 'wanted.device_id',
+    furtherDrops: '',
+  };
 }
 
 const countQueued = statement<{ ready: number; waiting: number }>(

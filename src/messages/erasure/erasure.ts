@@ -125,13 +125,16 @@ async function eraseSomeOfAddress(
     eraseAddress(tools, transaction, erasure, at),
   );
   // A campaign's message has other recipients too, so only this recipient's copies are deleted.
-  const idsOf = (isCampaign: boolean) =>
-    erased.filter(({ contactId }) => (contactId !== null) === isCampaign).map(({ messageId }) => messageId);
-  await forgetMessages(transaction, organizationId, idsOf(false));
+  const ofCampaigns = erased.filter(({ contactId }) => contactId !== null);
+  await forgetMessages(
+    transaction,
+    organizationId,
+    erased.flatMap(({ contactId, messageId }) => (contactId === null ? [messageId] : [])),
+  );
   await forgetCopies(
     transaction,
     organizationId,
-    idsOf(true).map((messageId) => ({ messageId, address })),
+    ofCampaigns.map(({ messageId, ordinal }) => ({ messageId, ordinal, address })),
   );
 }
 
@@ -199,7 +202,7 @@ async function eraseSomeOfContact(
   await forgetCopies(
     transaction,
     organizationId,
-    copies.map(({ messageId, addressKey }) => ({ messageId, address: addressKey })),
+    copies.map(({ messageId, ordinal, addressKey }) => ({ messageId, ordinal, address: addressKey })),
   );
 }
 

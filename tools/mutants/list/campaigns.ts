@@ -95,8 +95,8 @@ export const campaigns: readonly Mutant[] = [
   },
   {
     file: 'src/campaigns/engine-store.ts',
-    from: 'array_agg(id order by id) filter (where exclusion is null) as ids',
-    to: 'array_agg(id order by reverse(id::text)) filter (where exclusion is null) as ids',
+    from: "const order = Object.values(columns).join(', ');",
+    to: "const order = 'reverse(id::text)';",
     tests: ['src/campaigns/running.test.ts'],
     named: 'the first slice of a large audience is sent to before the rest is frozen',
     harm: 'the recipients of a campaign have no order, and its pages leave some of them out',

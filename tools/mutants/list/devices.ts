@@ -171,8 +171,8 @@ export const devices: readonly Mutant[] = [
   },
   {
     file: 'src/devices/store.ts',
-    from: "and d.status = 'ACTIVE' and ${isEnabled}\n     order by",
-    to: "and d.status = 'ACTIVE'\n     order by",
+    from: "toPredicate(`d.status = 'ACTIVE' and ${isEnabled}`)",
+    to: "toPredicate(`d.status = 'ACTIVE'`)",
     tests: [delivery],
     named: 'are the active devices of each contact on which notifications may be shown, newest first',
     harm: 'pushes are spent on devices that show none',
