@@ -116,7 +116,7 @@ export const erasure: readonly Mutant[] = [
   },
   {
     file: 'src/messages/erasure/erasure.ts',
-    from: 'copies.map(({ messageId, addressKey }) => ({ messageId, address: addressKey })),',
+    from: 'copies.map(({ messageId, ordinal, addressKey }) => ({ messageId, ordinal, address: addressKey })),',
     to: '[],',
     tests: ['test/regressions/erased-contacts.test.ts'],
     named: 'what campaigns sent to addresses that a contact gave up is erased',

@@ -754,14 +754,14 @@ export const messages: readonly Mutant[] = [
   },
   {
     file: 'src/messages/erasure/erasure.ts',
-    from: '  await forgetMessages(transaction, organizationId, idsOf(false));\n',
-    to: '',
+    from: 'erased.flatMap(({ contactId, messageId }) => (contactId === null ? [messageId] : [])),\n  );\n  await forgetCopies(',
+    to: '[],\n  );\n  await forgetCopies(',
     tests: ['test/regressions/erased-contacts.test.ts'],
     harm: 'the sandbox shows what was sent to deleted contacts',
   },
   {
     file: 'src/messages/erasure/erasure.ts',
-    from: 'idsOf(true).map((messageId) => ({ messageId, address })),',
+    from: 'ofCampaigns.map(({ messageId, ordinal }) => ({ messageId, ordinal, address })),',
     to: '[],',
     tests: ['test/regressions/erased-contacts.test.ts'],
     harm: 'the sandbox shows the copies that a campaign sent to deleted contacts',
