@@ -5,6 +5,7 @@ import { benchDeliver } from './deliver.ts';
 import { benchImport } from './import.ts';
 import { benchLargeBody } from './large-body.ts';
 import { stopAllOnExit } from './processes.ts';
+import { benchPush } from './push.ts';
 import { benchSms } from './sms.ts';
 
 /**
@@ -18,6 +19,7 @@ const benchmarks: Readonly<Record<string, (options: { isSigned: boolean }) => Pr
   deliver: benchDeliver,
   import: benchImport,
   'large-body': benchLargeBody,
+  push: benchPush,
   sms: benchSms,
 };
 

@@ -24,20 +24,37 @@ const html = `<html><body>${fields.map((field) => `<p>Dear {{${field}}}, ${'lore
 const valuesOf = (index: number) =>
   Object.fromEntries(fields.map((field) => [field, `${field} of number ${index}`]));
 
-type Run = { measured: string; perSecond: number; workerUs: number | null; postgresUs: number | null };
+export type DeliveryRun = {
+  measured: string;
+  perSecond: number;
+  workerUs: number | null;
+  postgresUs: number | null;
+};
 
-type Load = {
+export type DeliveryLoad = {
   measured: string;
   seed: (installation: BenchInstallation, count: number) => Promise<void>;
   count: number;
+  /** The status of a recipient to whom it has been handed over. */
+  endStatus: 'delivered' | 'sent';
 };
 
-const campaign: Load = { measured: 'campaign', seed: seedCampaign, count: recipientsCount };
-const transactional: Load = { measured: 'transactional', seed: seedSingles, count: singleMessagesCount };
+const campaign: DeliveryLoad = {
+  measured: 'campaign',
+  seed: seedCampaign,
+  count: recipientsCount,
+  endStatus: 'delivered',
+};
+const transactional: DeliveryLoad = {
+  measured: 'transactional',
+  seed: seedSingles,
+  count: singleMessagesCount,
+  endStatus: 'delivered',
+};
 
 export async function benchDeliver({ isSigned }: { isSigned: boolean }): Promise<void> {
   const installation = await createBenchInstallation({ isSigned });
-  const runs: Record<'baseline' | 'campaign' | 'transactional', Run[]> = {
+  const runs: Record<'baseline' | 'campaign' | 'transactional', DeliveryRun[]> = {
     baseline: [],
     campaign: [],
     transactional: [],
@@ -76,17 +93,20 @@ export function benchWorkerEnvironment({ dataDirectory }: BenchInstallation, sin
 }
 
 /** One message to many, as a baseline for others. */
-export async function measureDelivery(installation: BenchInstallation, worker: LineProcess): Promise<Run> {
+export async function measureDelivery(
+  installation: BenchInstallation,
+  worker: LineProcess,
+): Promise<DeliveryRun> {
   await deliver(installation, worker, { ...campaign, count: 2_000 });
   return deliver(installation, worker, campaign);
 }
 
 /** From the moment when the jobs fall due to the last outcome written. */
-async function deliver(
+export async function deliver(
   installation: BenchInstallation,
   worker: LineProcess,
-  { measured, seed, count }: Load,
-): Promise<Run> {
+  { measured, seed, count, endStatus }: DeliveryLoad,
+): Promise<DeliveryRun> {
   const { database, dataDirectory } = installation;
   await seed(installation, count);
   // The worker looks, and learns when the first job falls due.
@@ -115,7 +135,7 @@ async function deliver(
   const postgresUs = (postgresCpuUs(dataDirectory) - postgresBeforeUs) / count;
   const [{ failed } = { failed: 0 }] = await database.rows(
     unpreparedStatement<{ failed: number }>(
-      "select count(*) as failed from recipients where status <> 'delivered'",
+      `select count(*) as failed from recipients where status <> '${endStatus}' or uncertain`,
     ),
   );
   if (failed > 0) throw new Error(`${failed} recipients were not delivered to`);
@@ -183,24 +203,25 @@ async function insertMessages(
   );
 }
 
-async function queueRecipients(
+export async function queueRecipients(
   { database, organizationId }: Target,
   ids: readonly string[],
   lane: number,
+  channel: 'email' | 'push' = 'email',
 ): Promise<void> {
   await database.rows(
     unpreparedStatement(
       `insert into delivery_queue
          (organization_id, message_id, ordinal, channel, lane, due_at, accepted_at, content_bytes)
-       select organization_id, message_id, ordinal, 'email', $3, now() + interval '4 seconds', now(), 11000
+       select organization_id, message_id, ordinal, $4, $3, now() + interval '4 seconds', now(), 11000
        from recipients
        where organization_id = $1 and message_id = any ($2::uuid[])`,
     ),
-    [organizationId, ids, lane],
+    [organizationId, ids, lane, channel],
   );
 }
 
-async function sendByNodemailer(port: number): Promise<Run> {
+async function sendByNodemailer(port: number): Promise<DeliveryRun> {
   const transport = nodemailer.createTransport({
     host: '127.0.0.1',
     port,
@@ -230,12 +251,12 @@ async function sendByNodemailer(port: number): Promise<Run> {
   return { measured: "nodemailer's pool", perSecond, workerUs: null, postgresUs: null };
 }
 
-async function signOnly(): Promise<Run> {
+async function signOnly(): Promise<DeliveryRun> {
   const { perSecond, measuredBy } = await measureRsaSpeed();
   return { measured: measuredBy, perSecond, workerUs: null, postgresUs: null };
 }
 
-function report(runs: Readonly<Record<'baseline' | 'campaign' | 'transactional', Run[]>>): void {
+function report(runs: Readonly<Record<'baseline' | 'campaign' | 'transactional', DeliveryRun[]>>): void {
   const baseline = median(runs.baseline.map(({ perSecond }) => perSecond));
   console.log('\ndeliver: from the queue to an SMTP sink, outcomes written, medians of interleaved rounds');
   console.table(

@@ -10,7 +10,7 @@ import { createIds } from '../src/platform/ids.ts';
 import { type Database, openDatabase, unpreparedStatement } from '../src/platform/postgres/database.ts';
 import { startEmbeddedPostgres } from '../src/platform/postgres/embedded.ts';
 import { migrate } from '../src/platform/postgres/migrate.ts';
-import { createSecrets } from '../src/platform/secrets.ts';
+import { createSecrets, type Secrets } from '../src/platform/secrets.ts';
 import { cleanUpWhenInterrupted, killAll } from './processes.ts';
 
 /** A fresh installation in full durability, with an organization that may send as much as it likes. */
@@ -19,6 +19,7 @@ export type BenchInstallation = {
   database: Database;
   organizationId: string;
   key: string;
+  secrets: Secrets;
   /** A connection of the plain driver, for baselines. */
   connectPlainly: () => Promise<pg.Client>;
   /** Ends all child processes, stops PostgreSQL and removes its files; a second call changes nothing. */
@@ -78,6 +79,7 @@ export async function createBenchInstallation(
     database,
     organizationId,
     key,
+    secrets: tools.secrets,
     connectPlainly: async () => {
       const client = new pg.Client({ ...postgres.connection, port: 5432, ssl: false });
       await client.connect();

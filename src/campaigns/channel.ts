@@ -1,9 +1,16 @@
 import type { TProperties } from 'typebox';
 import type { SendingChannel } from '../channels/channel.ts';
 import type { Values } from '../channels/placeholders.ts';
-import type { CampaignRecipient, MessageChannel, Reach, Submission } from '../messages/messages.ts';
+import type {
+  CampaignRecipient,
+  MessageChannel,
+  MessageKey,
+  Reach,
+  Submission,
+} from '../messages/messages.ts';
 import type { TaskRunner } from '../platform/http/body-threads.ts';
-import type { Transaction } from '../platform/postgres/database.ts';
+import type { PublicError } from '../platform/http/errors.ts';
+import type { Database, Transaction } from '../platform/postgres/database.ts';
 
 /**
  * What campaigns know of a channel. Everything else about a campaign is the same on all channels: who gets it, when,
@@ -46,7 +53,7 @@ export type CampaignChannel = {
   deliveredPerSecondMax: number;
   /**
    * Makes a function that says how much of the monthly quota a copy takes, given its contact's values, for the content
-   * of a `PreparedMessage`. Null where each copy takes one unit.
+   * of a `PreparedMessage`. Null where each copy takes one unit, or one for all of the devices of a contact.
    */
   openMeter: ((content: unknown) => QuotaMeter) | null;
   /** How sentences name the channel. */
@@ -77,8 +84,15 @@ export type CampaignChannel = {
     organizationId: string,
     content: CampaignContent,
   ) => Promise<Oversight[]>;
-  /** The same copy as a transactional message to one address, which matches `addressFormat`. */
-  submitTest: (runner: TaskRunner, message: PreparedMessage, copy: TestCopy) => Promise<Submission | null>;
+  /**
+   * The same copy as a transactional message to one address, which matches `addressFormat`; null if its values make it
+   * impossible to send.
+   */
+  submitTest: (
+    tools: TestTools,
+    message: PreparedMessage,
+    copy: TestCopy,
+  ) => Promise<Submission | PublicError | null>;
 };
 
 /** Where contacts are reached. Of a device the channel says in answers what it knows beyond the fate of the recipient. */
@@ -86,8 +100,12 @@ export type CampaignReach =
   | Extract<Reach, { kind: 'address' }>
   | (Extract<Reach, { kind: 'devices' }> & {
       record: TProperties;
-      /** Null for a device whose recipient has no row yet. */
-      show: (recipient: CampaignRecipient | null) => Readonly<Record<string, unknown>>;
+      /** Reads what there is of these recipients, and says it of each; null is a device whose recipient has no row yet. */
+      load: (
+        transaction: Transaction,
+        message: MessageKey,
+        recipients: readonly CampaignRecipient[],
+      ) => Promise<(recipient: CampaignRecipient | null) => Readonly<Record<string, unknown>>>;
     });
 
 /** `no_unsubscribe_link`: readers can unsubscribe only by a button of their mail client. */
@@ -104,6 +122,11 @@ export type ChannelWords = {
   taker: string;
   /** What `delivered` means: `the next mail server took it`. */
   arrival: string;
+  /** What has happened when somebody opened or clicked it: it `was opened`, `one of its links was clicked`. */
+  opened: string;
+  clicked: string;
+  /** What is to be said where the answer to a hand-off was lost: `it may have arrived, and will not be sent again`. */
+  cutOff: string;
   /** How long deferred messages are retried: `three days`. */
   retriedFor: string;
   /** Why a copy cannot be sent: it has `more than 1,600 characters`. */
@@ -116,6 +139,8 @@ export type SampleCopy = {
   publicUrl: string;
   at: Date;
 };
+
+export type TestTools = { runner: TaskRunner; database: Database };
 
 export type TestCopy = SampleCopy & { organizationId: string; to: string };
 

@@ -2,6 +2,7 @@ import { expect, test } from 'vitest';
 import type { CampaignRecipient } from '../messages/messages.ts';
 import { emailCampaigns } from '../email/campaigns.ts';
 import { explain, type Facts, outcomes } from './explanation.ts';
+import { pushCampaigns } from '../push/campaigns.ts';
 import { smsCampaigns } from '../sms/campaigns.ts';
 
 const at = (day: number) => new Date(Date.UTC(2026, 10, day));
@@ -128,7 +129,7 @@ test('of many sets the first are named', () => {
   );
 });
 
-test.each([emailCampaigns, smsCampaigns])(
+test.each([emailCampaigns, smsCampaigns, pushCampaigns])(
   'on $channel every status and every drop has a sentence, whatever else is known',
   (channel) => {
     const dropReasons = [

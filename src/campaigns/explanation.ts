@@ -130,14 +130,14 @@ function reasonOf(facts: Facts, recipient: CampaignRecipient): string {
       return `Was deferred${at} by ${describeAnswer(words, recipient)}, and will be tried again for up to ${words.retriedFor}.`;
     case 'sent':
       return recipient.uncertain
-        ? `Was handed off${on(recipient.handed_off_at)}, and the connection broke before the response: it may have arrived, and will not be sent again.`
+        ? `Was handed off${on(recipient.handed_off_at)}, and the connection broke before the response: ${words.cutOff}.`
         : describeUnconfirmed(words, recipient);
     case 'delivered':
       return `Was handed off${on(recipient.handed_off_at)}, and ${words.arrival}.`;
     case 'opened':
-      return `Was delivered, and was opened${on(recipient.opened_at)}.`;
+      return `Was delivered, and ${words.opened}${on(recipient.opened_at)}.`;
     case 'clicked':
-      return `Was delivered, and one of its links was clicked${on(recipient.clicked_at)}.`;
+      return `Was delivered, and ${words.clicked}${on(recipient.clicked_at)}.`;
     case 'bounced':
       return `Was refused${at} because of the address, by ${describeAnswer(words, recipient)}.`;
     case 'failed':
@@ -247,8 +247,8 @@ function listSteps(facts: Facts, recipient: CampaignRecipient): Step[] {
   const add = (at: Date | null, text: string) => {
     if (at !== null) later.push({ at, text });
   };
-  add(recipient.opened_at, 'Was opened.');
-  add(recipient.clicked_at, 'A link was clicked.');
+  add(recipient.opened_at, `${capitalise(words.opened)}.`);
+  add(recipient.clicked_at, `${capitalise(words.clicked)}.`);
   const { shownStatus } = recipient;
   if (shownStatus === 'delivered') add(recipient.status_at, `${capitalise(words.arrival)}.`);
   if (!toldAlready.has(shownStatus))

@@ -38,10 +38,17 @@ export async function listRecipients(
     const recipients = recipientsOf(channel, campaign);
     const rows =
       recipients === null ? [] : await listCampaignRecipients(transaction, recipients, { status, page });
+    const { reach } = channel;
+    const sayOfDevice =
+      reach.kind === 'devices' && recipients !== null
+        ? await reach.load(transaction, recipients.message, rows)
+        : () => ({});
     const found = new Map<string, Listed>(waiting.map((row) => [row.contact_id, { waiting: row, rows: [] }]));
     for (const [contactId, ofContact] of groupBy(rows, ({ contact_id: id }) => id))
       found.set(contactId, { waiting: found.get(contactId)?.waiting ?? null, rows: ofContact });
-    const shown = [...found].map(([contactId, listed]) => showContact(channel, campaign, contactId, listed));
+    const shown = [...found].map(([contactId, listed]) =>
+      showContact({ channel, campaign, sayOfDevice }, contactId, listed),
+    );
     return inOrder(shown, page);
   });
 }
@@ -62,12 +69,17 @@ export function recipientsOf(
       };
 }
 
+type Shown = {
+  channel: CampaignChannel;
+  campaign: store.CampaignRow;
+  sayOfDevice: (row: CampaignRecipient | null) => Readonly<Record<string, unknown>>;
+};
+
 /** What was found of one contact. */
 type Listed = { waiting: answers.WaitingRow | null; rows: readonly CampaignRecipient[] };
 
 function showContact(
-  { reach }: CampaignChannel,
-  campaign: store.CampaignRow,
+  { channel: { reach }, campaign, sayOfDevice }: Shown,
   contactId: string,
   { waiting, rows }: Listed,
 ) {
@@ -82,7 +94,7 @@ function showContact(
     contact_id: contactId,
     devices: [...deviceIds].map((deviceId) => {
       const row = having.get(deviceId) ?? null;
-      return { device_id: deviceId, ...showOutcome(row, campaign), ...reach.show(row) };
+      return { device_id: deviceId, ...showOutcome(row, campaign), ...sayOfDevice(row) };
     }),
   };
 }

@@ -6,6 +6,7 @@ import { systemClock } from '../platform/clock.ts';
 import { type Database, unpreparedStatement } from '../platform/postgres/database.ts';
 import { countChangedRecipients, stopMessage } from '../messages/messages.ts';
 import { emailChannel } from '../email/email.ts';
+import { pushCampaigns, pushChannel } from '../push/push.ts';
 import { smsChannel } from '../sms/sms.ts';
 import type { CampaignChannel } from './channel.ts';
 import { createPauses } from '../platform/queue/pauses.ts';
@@ -38,6 +39,13 @@ const sms = {
   openMeter: () => (values: Record<string, unknown>) => Number(values.first_name),
 } as unknown as CampaignChannel;
 
+/** As its room says it. */
+const push = {
+  ...email,
+  messages: pushChannel,
+  reach: pushCampaigns.reach,
+};
+
 useTestDatabase({ connectionsMax: 4 }, (opened) => {
   database = opened.database;
 });
@@ -46,7 +54,7 @@ beforeAll(async () => {
     database,
     clock: systemClock,
     newId,
-    channels: { email, sms, push: null },
+    channels: { email, sms, push },
     admissionPauses: createPauses({ ...systemClock, monotonicMs: anHourLater }),
     onAdmitted: () => {
       admissions += 1;
@@ -879,4 +887,138 @@ test('two nodes that advance one campaign at once do its work once', async () =>
   await Promise.all([advanceFully(campaign), advanceFully(campaign), advanceFully(campaign)]);
   await advanceFully(campaign);
   expect(await queueOf(campaign)).toHaveLength(3_000);
+});
+
+describe('where contacts are reached on devices', () => {
+  /** The devices of each contact, in the order of contacts and devices. */
+  async function makeDevices(contactIds: readonly string[], count: number): Promise<string[]> {
+    const rows = await run<{ id: string }>(
+      `insert into devices (organization_id, id, installation_id, contact_id, platform, token, token_sha256, status,
+         opted_out, secret_sha256, registered_at, created_at, updated_at)
+       select $1, id, id::text, contact_id, 'android', id::text, sha256(id::text::bytea), 'ACTIVE', false,
+         sha256(id::text::bytea), now(), now(), now()
+       from unnest($2::uuid[]) contact_id
+       cross join lateral (select gen_random_uuid() as id from generate_series(1, $3) where contact_id is not null) made
+       returning id, contact_id`,
+      [organizationId, contactIds, count],
+    );
+    return rows.map(({ id }) => id);
+  }
+
+  async function queuePush(list: string): Promise<Key> {
+    const campaign = await queueCampaign({ lists: [list] });
+    await run(`update campaigns set channel = 'push' where id = $1`, [campaign.id]);
+    return campaign;
+  }
+
+  const devicesOf = (campaign: Key) =>
+    run<{
+      ordinal: number;
+      contact_id: string;
+      device_id: string;
+      address: string;
+      drop_reason: string | null;
+    }>(
+      `select ordinal, contact_id, device_id, address, drop_reason
+       from recipients where organization_id = $1 and message_id = $2 order by ordinal`,
+      [organizationId, campaign.messageId],
+    );
+
+  const setQuota = (quota: number | null) =>
+    run('update organizations set push_quota = $2 where id = $1', [organizationId, quota]);
+
+  async function usedOfQuota(): Promise<number> {
+    const [row] = await run<{ used: number }>(
+      `select coalesce(sum(used), 0)::integer as used from quota_usage where organization_id = $1 and channel = 'push'`,
+      [organizationId],
+    );
+    return row?.used ?? 0;
+  }
+
+  async function membersOf(list: string): Promise<string[]> {
+    const rows = await run<{ contact_id: string }>('select contact_id from memberships where set_id = $1', [
+      list,
+    ]);
+    return rows.map(({ contact_id: id }) => id);
+  }
+
+  test('each device gets it once, also where a slice ends between two of a contact', async () => {
+    const list = await makeSet('list');
+    await makeContacts(402, list);
+    const [mute, reluctant, ...reached] = await membersOf(list);
+    const devices = await makeDevices(reached, 3);
+    await makeDevices([reluctant!], 2);
+    await run(`update contacts set unsubscribed_channels = '{push}' where id = $1`, [reluctant]);
+    const campaign = await queuePush(list);
+    await advanceFully(campaign);
+    expect(await read(campaign)).toMatchObject({
+      audience: 1_200,
+      expanded: 1_200,
+      admitted: 1_200,
+      excluded_no_address: 1,
+      excluded_unsubscribed: 2,
+      candidates: 1_203,
+    });
+    const rows = await devicesOf(campaign);
+    expect(rows.map(({ ordinal }) => ordinal)).toEqual([...Array(1_200).keys()]);
+    expect(rows.map((row) => row.device_id).toSorted()).toEqual(devices.toSorted());
+    expect(rows.every((row) => row.address === `android ${row.device_id}`)).toBe(true);
+    const contactIds = rows.map((row) => row.contact_id);
+    expect(contactIds).toEqual(contactIds.toSorted());
+    expect(contactIds).not.toContain(mute);
+    expect(await queueOf(campaign)).toHaveLength(1_200);
+    expect(await usedOfQuota()).toBe(400);
+  });
+
+  test('the quota is for contacts, wherever a window of the queue ends', async () => {
+    const list = await makeSet('list');
+    await makeContacts(5, list);
+    await makeDevices(await membersOf(list), 3);
+    const narrow = { ...tools, channels: { ...tools.channels, push: { ...push, deliveredPerSecondMax: 4 } } };
+    const campaign = await queuePush(list);
+    await setQuota(3);
+    for (let rounds = 0; rounds < 6; rounds += 1) {
+      await advanceFully(campaign, narrow);
+      await handOffAll(campaign);
+    }
+    expect(await read(campaign)).toMatchObject({
+      status: 'paused',
+      pause_reason: 'quota_exceeded',
+      admitted: 9,
+    });
+    expect(await usedOfQuota()).toBe(3);
+    await setQuota(null);
+    for (let rounds = 0; rounds < 4; rounds += 1) {
+      await advanceFully(campaign, narrow);
+      await handOffAll(campaign);
+    }
+    expect(await read(campaign)).toMatchObject({ admitted: 15 });
+    expect(await usedOfQuota()).toBe(5);
+  });
+
+  test('a device that is lost between the freezing and its row is dropped, and no other', async () => {
+    const list = await makeSet('list');
+    await makeContacts(2, list);
+    const [one, another] = (await membersOf(list)).toSorted();
+    const [revoked, denied, moved, erased, kept] = await makeDevices([one!], 5);
+    const [theirs] = await makeDevices([another!], 1);
+    const campaign = await queuePush(list);
+    await freezeCampaign(tools, campaign);
+    const late = await makeDevices([one!], 1);
+    await run(`update devices set status = 'EXPIRED' where id = $1`, [revoked]);
+    await run(`update devices set enablement_status = 'DENIED' where id = $1`, [denied]);
+    await run('update devices set contact_id = $2 where id = $1', [moved, another]);
+    await run('delete from devices where id = $1', [erased]);
+    await advanceFully(campaign);
+    const drops = new Map((await devicesOf(campaign)).map((row) => [row.device_id, row.drop_reason]));
+    expect(drops).toEqual(
+      new Map([
+        ...[revoked, denied, moved, erased].map((id) => [id!, 'no_address'] as const),
+        [kept!, null],
+        [theirs!, null],
+      ]),
+    );
+    expect(drops.has(late[0]!)).toBe(false);
+    expect(await queueOf(campaign)).toHaveLength(2);
+  });
 });

@@ -2,6 +2,7 @@ import { setImmediate } from 'node:timers/promises';
 import { loadSendingPlans, openQuota } from '../accounts/accounts.ts';
 import { contactFieldNames, loadProperties } from '../audience/audience.ts';
 import {
+  type Admissible,
   admitRecipients,
   changeRecipients,
   completeCampaignMessage,
@@ -13,6 +14,7 @@ import {
   hasUncounted,
   holdInQueue,
   insertCampaignRecipients,
+  type Reach,
   type RecipientTools,
   sliceSize,
 } from '../messages/messages.ts';
@@ -21,7 +23,7 @@ import type { Database, Transaction } from '../platform/postgres/database.ts';
 import { continueByIndex } from '../platform/postgres/lookup.ts';
 import { tryLockName } from '../platform/postgres/name-locks.ts';
 import type { Pauses } from '../platform/queue/pauses.ts';
-import type { CampaignChannel, CampaignChannels, QuotaMeter } from './channel.ts';
+import type { CampaignChannel, CampaignChannels } from './channel.ts';
 import * as store from './engine-store.ts';
 import { releaseUsed, stopCampaign } from './queueing.ts';
 
@@ -369,13 +371,22 @@ async function admit(
     : { admitted: range.to, isQuotaUsedUp: false };
 }
 
+/** How much of the quota a recipient takes. */
+type Meter = { reach: Reach; unitsOf: (recipient: Admissible) => number };
+
+/** Null where each takes one unit. */
 async function findMeter(
   tools: Pick<RunningTools, 'channels'>,
   transaction: Transaction,
   running: store.RunningCampaign,
-): Promise<QuotaMeter | null> {
-  const { openMeter } = channelOf(tools, running);
-  return openMeter?.(await findMessageContent(transaction, running)) ?? null;
+): Promise<Meter | null> {
+  const { openMeter, reach } = channelOf(tools, running);
+  if (openMeter !== null) {
+    const meter = openMeter(await findMessageContent(transaction, running));
+    return { reach, unitsOf: ({ values }) => meter(values) };
+  }
+  // As a single message to all of the devices of a contact.
+  return reach.kind === 'devices' ? { reach, unitsOf: ({ isFirst }) => (isFirst ? 1 : 0) } : null;
 }
 
 type Measured = { ordinal: number; units: number };
@@ -387,16 +398,17 @@ const measuredAtOnce = 200;
 async function measure(
   transaction: Transaction,
   running: store.RunningCampaign,
-  meter: QuotaMeter,
+  { reach, unitsOf }: Meter,
   { from, to }: { from: number; to: number },
 ): Promise<Measured[]> {
   const measured: Measured[] = [];
-  for (const { ordinal, values } of await listAdmissible(transaction, running, {
+  for (const recipient of await listAdmissible(transaction, running, {
     from,
     to,
     countMax: to - from,
+    reach,
   })) {
-    measured.push({ ordinal, units: meter(values) });
+    measured.push({ ordinal: recipient.ordinal, units: unitsOf(recipient) });
     // Lets hand-offs run in between.
     if (measured.length % measuredAtOnce === 0) await setImmediate();
   }
@@ -425,9 +437,10 @@ async function measureNext(
 ): Promise<number> {
   const meter = await findMeter(tools, transaction, running);
   if (meter === null) return 1;
-  const range = { from: running.admitted, to: running.expanded, countMax: 1 };
+  const { reach, unitsOf } = meter;
+  const range = { from: running.admitted, to: running.expanded, countMax: 1, reach };
   const [next] = await listAdmissible(transaction, running, range);
-  return next === undefined ? 0 : meter(next.values);
+  return next === undefined ? 0 : unitsOf(next);
 }
 
 function quotaOf(running: store.RunningCampaign, limit: number | null, at: Date) {

@@ -112,7 +112,7 @@ const stats = Type.Object(
       'Not sent to, because they were unsubscribed, suppressed or deleted after the audience was frozen.',
     ),
     uncertain: count('The hand-off was cut off before the response. It is not repeated.'),
-    unconfirmed: count('Texts that were handed off and have no receipt.'),
+    unconfirmed: count('Texts and pushes that were handed off, and of which nothing was reported since.'),
     cancelled: count('Not handed off when the campaign was cancelled.'),
   },
   {

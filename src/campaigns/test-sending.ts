@@ -28,7 +28,7 @@ export async function sendTest(
     );
   const copy = { values, publicUrl: tools.publicUrl(), at: now(tools.clock), organizationId };
   const submissions = await Promise.all(
-    to.map((address) => channel.submitTest(tools.runner, preparation.message, { ...copy, to: address })),
+    to.map((address) => channel.submitTest(tools, preparation.message, { ...copy, to: address })),
   );
   const outcomes = await Promise.all(
     submissions.map((submission) => tools.acceptor.accept(submission ?? unfit(channel), null)),

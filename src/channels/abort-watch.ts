@@ -38,3 +38,24 @@ export function createAbortWatch(): AbortWatch {
 export function abortReason(signal: AbortSignal): Error {
   return signal.reason instanceof Error ? signal.reason : new Error('the hand-off was aborted');
 }
+
+/** What `work` comes to, or a rejection once the signal aborts. The work itself goes on: others may wait for it too. */
+export async function untilAborted<Result>(
+  abortWatch: AbortWatch,
+  signal: AbortSignal,
+  work: Promise<Result>,
+): Promise<Result> {
+  let unwatch = (): void => undefined;
+  const aborted = new Promise<never>((_resolve, reject) => {
+    const onAbort = () => {
+      reject(abortReason(signal));
+    };
+    if (signal.aborted) onAbort();
+    else unwatch = abortWatch.watch(signal, onAbort);
+  });
+  try {
+    return await Promise.race([aborted, work]);
+  } finally {
+    unwatch();
+  }
+}

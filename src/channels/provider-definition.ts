@@ -24,11 +24,22 @@ export type ProviderDefinition<Settings extends ProviderSettings, Tools, Provide
   };
   /** Whether all of it stays in the built-in inbox, so that nothing leaves the machine. */
   isSandbox: boolean;
+  /**
+   * What does not work as things are set, while all else does: told by a start and by the doctor. `publicUrl` is
+   * POSTILLION_PUBLIC_URL, or null. Settings that cannot be read are no matter of it. Absent if there is never any such
+   * thing.
+   */
+  findShortcoming?: (
+    values: SettingValues<Settings>,
+    publicUrl: string | null,
+  ) => Promise<Shortcoming | null>;
   /** Throws, in words for the operator, where a setting cannot be read. */
   create: (tools: Tools, values: SettingValues<Settings>) => Promise<Provider>;
   /** The requests by which it reports what became of messages, and anything else. Absent if it makes none. */
   callbacks?: (values: SettingValues<Settings>) => Promise<ProviderCallbacks<Told>>;
 };
+
+export type Shortcoming = { found: string; advice: string };
 
 export type ProviderSettings = Readonly<Record<string, Setting>>;
 
@@ -42,7 +53,7 @@ type NameOf<Settings> = keyof Settings & string;
 /** Of whatever channel and settings: what is read without making anything. */
 export type DescribedProvider = Omit<
   ProviderDefinition<ProviderSettings, never, unknown, unknown>,
-  'create' | 'callbacks'
+  'create' | 'callbacks' | 'findShortcoming'
 >;
 
 /** Providers by their names. */

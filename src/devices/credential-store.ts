@@ -36,6 +36,25 @@ export async function findPublicParts(connection: Connection, organizationId: st
   return new Map(rows.map((row) => [row.platform, row.public_part]));
 }
 
+/**
+ * The VAPID key of the organization that has had one for longest, by its age: for a person who tries a push out, and
+ * has signed in nowhere. By the primary key, through few organizations or one that has set it up.
+ */
+export async function findFirstBrowserKey(
+  connection: Connection,
+): Promise<{ organizationId: string; publicPart: PublicPart } | null> {
+  const [row] = await connection.rows(
+    unpreparedStatement<{ organization_id: string; public_part: PublicPart }>(
+      `select organization_id, public_part
+       from push_credentials
+       where platform = 'web'
+       order by organization_id
+       limit 1`,
+    ),
+  );
+  return row === undefined ? null : { organizationId: row.organization_id, publicPart: row.public_part };
+}
+
 export type CredentialsRow = {
   organization_id: string;
   platform: Platform;

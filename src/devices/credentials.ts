@@ -307,6 +307,17 @@ export async function listCredentials(
   return rows.map(show);
 }
 
+/** Whose VAPID pair is the oldest organization's that has one, and what browsers subscribe with; null if none has. */
+export async function findFirstBrowserKey(
+  connection: Connection,
+): Promise<{ organizationId: string; publicKey: string } | null> {
+  const found = await store.findFirstBrowserKey(connection);
+  const publicKey = found?.publicPart.public_key;
+  return found === null || publicKey === undefined
+    ? null
+    : { organizationId: found.organizationId, publicKey };
+}
+
 /** A VAPID pair that nobody else has. */
 export function makeVapidPair(): WebCredentials {
   return { platform: 'web', ...generateVapidKeys() };

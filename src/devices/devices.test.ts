@@ -7,7 +7,14 @@ import { type Database, type Statement, unpreparedStatement } from '../platform/
 import { createSecrets, sha256 } from '../platform/secrets.ts';
 import { makeSandboxCredentials } from './sandbox-credentials.ts';
 import { setCredentials } from './credentials.ts';
-import { type DeadToken, findPushTargets, loadDevices, retireDevices } from './devices.ts';
+import {
+  correctEnvironments,
+  type DeadToken,
+  findPushTargets,
+  loadDevices,
+  type MisplacedToken,
+  retireDevices,
+} from './devices.ts';
 import * as store from './store.ts';
 import type { DeviceRow } from './store.ts';
 
@@ -303,6 +310,76 @@ describe('a token that a service has refused', () => {
   });
 });
 
+describe('a token that works in the other environment', () => {
+  const phone = { platform: 'ios', apns_environment: 'production' } as const;
+  const misplaced = (
+    organizationId: string,
+    device: { id: string; token_sha256: Buffer },
+  ): MisplacedToken => ({
+    organizationId,
+    id: device.id,
+    tokenSha256: device.token_sha256,
+    environment: 'sandbox',
+  });
+  const correct = (tokens: readonly MisplacedToken[]) =>
+    database.transactionByIndex((transaction) => correctEnvironments(tools, transaction, tokens));
+  const environmentsOf = async (...devices: { id: string }[]) => {
+    const rows = await database.rows(
+      unpreparedStatement<{ id: string; apns_environment: string | null }>(
+        'select id, apns_environment from devices where id = any ($1)',
+      ),
+      [devices.map(({ id }) => id)],
+    );
+    const found = new Map(rows.map((row) => [row.id, row.apns_environment]));
+    return devices.map(({ id }) => found.get(id));
+  };
+
+  test('keeps to the device that has it', async () => {
+    const [moved, kept] = [await insert(own, newId(), phone), await insert(own, newId(), phone)];
+    const theirs = await insert(other, newId(), { ...phone, token: moved.token });
+    const registered = await insert(own, newId(), phone);
+    const android = await insert(own, newId());
+    const gone = { id: newId(), token_sha256: sha256('gone') };
+    await correct([
+      misplaced(own, moved),
+      misplaced(own, { id: registered.id, token_sha256: sha256('the token before') }),
+      misplaced(own, android),
+      misplaced(own, { id: theirs.id, token_sha256: theirs.token_sha256 }),
+      misplaced(own, gone),
+    ]);
+    expect(await environmentsOf(moved, kept, theirs, registered, android)).toEqual([
+      'sandbox',
+      'production',
+      'production',
+      'production',
+      null,
+    ]);
+  });
+
+  test('is corrected for many devices of several organizations, told twice', async () => {
+    const devices = await Promise.all(
+      Array.from({ length: 205 }, async (_one, index) => {
+        const organizationId = index % 2 === 0 ? own : other;
+        return { organizationId, device: await insert(organizationId, newId(), phone) };
+      }),
+    );
+    const tokens = devices.map(({ organizationId, device }) => misplaced(organizationId, device));
+    await correct([...tokens, ...tokens]);
+    const environments = await environmentsOf(...devices.map(({ device }) => device));
+    expect(environments).toEqual(devices.map(() => 'sandbox'));
+  });
+
+  test('waits for nobody: a device that is registering at the moment is left to that', async () => {
+    const [free, held] = [await insert(own, newId(), phone), await insert(own, newId(), phone)];
+    await database.asOrganizationsByIndex([own], async (transaction) => {
+      const wanted = { installationIds: [held.installation_id], tokens: [] };
+      await store.lockConcernedDevices(transaction, own, wanted);
+      await correct([misplaced(own, held), misplaced(own, free)]);
+    });
+    expect(await environmentsOf(free, held)).toEqual(['sandbox', 'production']);
+  });
+});
+
 /** What a node that starts with an installation plans then, it keeps for as long as its connections live. */
 test('what is looked up is looked up in an index by all that is known of it, also while the tables are empty', async () => {
   const statements: Statement<unknown>[] = [];
@@ -321,6 +398,12 @@ test('what is looked up is looked up in an index by all that is known of it, als
   await store.findTargets(collecting, []);
   await store.findDevices(collecting, []);
   await store.retireDevices(collecting, [told(own)], at);
+  const { organizationId, id, tokenSha256 } = told(own);
+  await store.correctEnvironments(
+    collecting,
+    [{ organizationId, id, tokenSha256, environment: 'sandbox' }],
+    at,
+  );
   const plans = await database.asOrganizationsByIndex([own], async (transaction) => {
     // Of two forms of a plan, the one that is kept is the one without values.
     const explained: string[] = [];

@@ -5,7 +5,7 @@ import type { NewId } from '../platform/ids.ts';
 import type { Connection, Transaction } from '../platform/postgres/database.ts';
 import type { ApnsEnvironment, DeviceStatus } from './schema.ts';
 import * as store from './store.ts';
-import type { ContactOfDevices, DeadToken, DeviceKey, ReachedDevice } from './store.ts';
+import type { ContactOfDevices, DeadToken, DeviceKey, MisplacedToken, ReachedDevice } from './store.ts';
 
 /** What the other rooms may know of devices. */
 export { type ApnsToken, shareApnsToken } from './apns-token.ts';
@@ -16,6 +16,7 @@ export {
   type CredentialsTools,
   examineCredentials,
   type FaultyCredentials,
+  findFirstBrowserKey,
   type IosCredentials,
   listCredentials,
   type LoadedCredentials,
@@ -34,6 +35,7 @@ export {
   type DeadToken,
   type DeviceKey,
   hasActiveDevice,
+  type MisplacedToken,
   reachableDevices,
   type ReachedDevice,
 } from './store.ts';
@@ -133,6 +135,15 @@ export async function retireDevices(
     ),
   );
   return changed.length > 0;
+}
+
+/** Stores where the tokens of devices work, as `MisplacedToken` says. The transaction must plan by indexes. */
+export async function correctEnvironments(
+  tools: { clock: Clock },
+  transaction: Transaction,
+  told: readonly MisplacedToken[],
+): Promise<void> {
+  await store.correctEnvironments(transaction, told, now(tools.clock));
 }
 
 /** A contact has said through the API that it wants pushes: its devices are opted out no more. */

@@ -508,6 +508,47 @@ export async function retireDevices(
   );
 }
 
+/** A token of APNs that works in another environment than its device was registered for. */
+export type MisplacedToken = DeviceKey & { tokenSha256: Buffer; environment: ApnsEnvironment };
+
+const correctEnvironment = statement(
+  'devices_correct_environments',
+  `update devices d
+   set apns_environment = found.environment, updated_at = $5
+   from (
+     select locked.organization_id, locked.id, told.environment
+     from unnest($1::uuid[], $2::uuid[], $3::bytea[], $4::text[])
+       as told (organization_id, id, token_sha256, environment)
+     cross join lateral (
+       select d.organization_id, d.id
+       from devices d
+       where ${hasKeyOf('d', 'told', ['id'])} and d.platform = 'ios' and d.token_sha256 = told.token_sha256
+       for no key update of d skip locked
+     ) locked
+   ) found
+   where ${hasKeyOf('d', 'found', ['id'])}`,
+);
+
+/**
+ * Stores the environment for each of the devices that still has the token. One that somebody else has locked is left out,
+ * so that nothing waits, in whatever order others lock: its next push finds out again. The transaction must plan by
+ * indexes.
+ */
+export async function correctEnvironments(
+  transaction: Connection,
+  told: readonly MisplacedToken[],
+  at: Date,
+): Promise<void> {
+  if (told.length === 0) return;
+  await transaction.rows(correctEnvironment, [
+    told.map(({ organizationId }) => organizationId),
+    told.map(({ id }) => id),
+    told.map(({ tokenSha256 }) => tokenSha256),
+    told.map(({ environment }) => environment),
+    at,
+  ]);
+}
+
 /**
  * SQL: a contact has an active device; of one platform, unless that is null. `contact` names columns of a row of
  * contacts, and `bind` makes a value a parameter. Reads devices_contact.

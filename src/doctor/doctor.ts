@@ -32,7 +32,7 @@ import { examineAddressChecks, examineDirectDelivery } from './delivery.ts';
 import { type Finding, ok, problem, warning } from './finding.ts';
 import { createKeyRing, createSecrets } from '../platform/secrets.ts';
 import { createEmailProvider } from '../roles/providers/email.ts';
-import { createPushProvider } from '../roles/providers/push.ts';
+import { createPushProvider, findPushShortcoming } from '../roles/providers/push.ts';
 import { createSmsProvider } from '../roles/providers/sms.ts';
 
 /**
@@ -74,6 +74,7 @@ export async function examine(
       await examineEmailProvider(installation),
       await examineSmsProvider(installation),
       await examinePushProvider(installation),
+      ...(await examinePushSettings(installation)),
     );
     findings.push(...(await tryToExamine('recipients', examineAddressChecks, installation)));
     if (emailProviders[config.emailProvider].isDirect)
@@ -395,6 +396,11 @@ function examinePushProvider(installation: Installation): Promise<Finding> {
     definition: pushProviders[name],
     create: () => createPushProvider(installation),
   });
+}
+
+async function examinePushSettings(installation: Installation): Promise<Finding[]> {
+  const shortcoming = await findPushShortcoming(installation);
+  return shortcoming === null ? [] : [warning('push', shortcoming.found, shortcoming.advice)];
 }
 
 async function examineProvider(examined: Examined): Promise<Finding> {

@@ -140,6 +140,9 @@ export const emailCampaigns: CampaignChannel = {
     address: 'email address',
     taker: 'the next mail server',
     arrival: 'the next mail server took it',
+    opened: 'was opened',
+    clicked: 'one of its links was clicked',
+    cutOff: 'it may have arrived, and will not be sent again',
     retriedFor: 'three days',
     unfit: 'more than 998 characters of subject, or more than 30 MB',
   },
@@ -168,7 +171,7 @@ export const emailCampaigns: CampaignChannel = {
   },
   renderSample: (runner, message, copy) =>
     runnerFor(runner, message, copy).run(renderEmailSampleTask, { message, copy }),
-  submitTest: (runner, message, copy) =>
+  submitTest: ({ runner }, message, copy) =>
     runnerFor(runner, message, copy).run(submitEmailTestTask, { message, copy }),
 };
 

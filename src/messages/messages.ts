@@ -109,6 +109,7 @@ export {
   type ContactVariables,
   countInQueue,
   findMessageContent,
+  type Admissible,
   listAdmissible,
   findMessageSender,
   findCampaignMessages,

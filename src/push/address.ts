@@ -7,6 +7,11 @@ export function writePushAddress(account: string, deviceId: string): string {
   return `${account} ${deviceId}`;
 }
 
+/** SQL for the same, given SQL for both. */
+export function pushAddressInSql(account: string, deviceId: string): string {
+  return `${account} || ' ' || ${deviceId}`;
+}
+
 export type PushAddress = { account: string; deviceId: string };
 
 /** Null of an address that was erased. */

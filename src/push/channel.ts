@@ -7,7 +7,12 @@ import {
   type MessageChannel,
   type Refusal,
 } from '../messages/messages.ts';
-import { type DeadToken, retireDevices } from '../devices/devices.ts';
+import {
+  correctEnvironments,
+  type DeadToken,
+  type MisplacedToken,
+  retireDevices,
+} from '../devices/devices.ts';
 import { defaultTtlSeconds } from './stored.ts';
 
 /** A push that a service refuses has failed; two of the refusals say that the device is no good (`keepFindings`). */
@@ -42,7 +47,9 @@ const policy: DeliveryPolicy = {
 };
 
 /** What a hand-off found out about a device. */
-export type PushFinding = Omit<DeadToken, 'organizationId'>;
+export type PushFinding =
+  | ({ kind: 'dead' } & Omit<DeadToken, 'organizationId'>)
+  | ({ kind: 'misplaced' } & Omit<MisplacedToken, 'organizationId'>);
 
 /** A recipient is a device, not a contact: each has its own credentials, its own answer and its own end. */
 export const pushChannel: MessageChannel = {
@@ -55,8 +62,19 @@ export const pushChannel: MessageChannel = {
   // Devices report by their own secret, and never under the id of a service.
   reports: { isSameAddress: (key, reported) => key === reported, findCutOff: null },
   judgement: null,
-  keepFindings: (tools, transaction, findings) =>
-    retireDevices(tools, transaction, findings.map(toDeadToken)),
+  keepFindings: async (tools, transaction, findings) => {
+    const told = findings.map(readFinding);
+    await correctEnvironments(
+      tools,
+      transaction,
+      told.filter((finding) => finding.kind === 'misplaced'),
+    );
+    return retireDevices(
+      tools,
+      transaction,
+      told.filter((finding) => finding.kind === 'dead'),
+    );
+  },
   refreshStatus: defineMessageStatus('push', pushStatusOfRecipients),
   objections: {
     findBarred: (connection, contacts) => findUnwillingContacts(connection, 'push', contacts),
@@ -64,7 +82,7 @@ export const pushChannel: MessageChannel = {
   },
 };
 
-function toDeadToken({ organizationId, finding }: Finding): DeadToken {
+function readFinding({ organizationId, finding }: Finding): PushFinding & { organizationId: string } {
   // As delivery.ts gave it.
   return { organizationId, ...(finding as PushFinding) };
 }

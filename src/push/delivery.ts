@@ -1,14 +1,15 @@
 import { createHash } from 'node:crypto';
 import { LRUCache } from 'lru-cache';
 import { findUnwillingContacts } from '../audience/audience.ts';
-import type { PushContent } from '../channels/push/notification.ts';
 import type { PushFailure, PushOutcome, PushProvider } from '../channels/push/provider.ts';
 import {
+  type DeadToken,
   type LoadedCredentials,
   type LoadedDevice,
   loadDevices,
   loadPushCredentials,
 } from '../devices/devices.ts';
+import { type Batcher, createBatcher } from '../platform/batcher.ts';
 import type { Clock } from '../platform/clock.ts';
 import type { Database } from '../platform/postgres/database.ts';
 import type { Secrets } from '../platform/secrets.ts';
@@ -27,6 +28,7 @@ import {
 } from '../messages/messages.ts';
 import { pushChannel, type PushFinding } from './channel.ts';
 import { readPushAddress } from './address.ts';
+import { compilePush, type CompiledPush, type FilledPush, fillPush } from './rendering.ts';
 import { expiryOf, type StoredPushContent, toPushContent } from './stored.ts';
 
 export type PushDeliveryTools = {
@@ -58,7 +60,8 @@ export function createPushDelivery(tools: PushDeliveryTools): ChannelDelivery {
 
 type PushMessage = {
   stored: StoredPushContent;
-  content: PushContent;
+  /** Of a campaign, which says something else to each contact. */
+  compiled: CompiledPush | null;
   facts: MessageFacts;
 };
 
@@ -72,6 +75,8 @@ type PushSession = {
   reaches: LRUCache<string, Reach>;
   /** By organization and platform. */
   credentials: LRUCache<string, LoadedCredentials>;
+  /** Loads again what jobs have waited for too long since, for many at a time. */
+  renewals: Batcher<Job, void>;
 };
 
 /** A few kilobytes each. */
@@ -85,12 +90,21 @@ const credentialsMaxAgeMs = 60_000;
 
 function openSession(tools: PushDeliveryTools): PushSession {
   const perf = { now: () => tools.clock.monotonicMs() };
-  return {
+  const session: PushSession = {
     tools,
     messages: new LRUCache({ max: messagesMax }),
     reaches: new LRUCache({ max: reachesMax, ttl: reachMaxAgeMs, perf }),
     credentials: new LRUCache({ max: credentialsMax, ttl: credentialsMaxAgeMs, perf }),
+    renewals: createBatcher({
+      itemsMax: 500,
+      concurrency: 2,
+      run: async (jobs) => {
+        await prepare(session, jobs);
+        return jobs.map(() => undefined);
+      },
+    }),
   };
+  return session;
 }
 
 /** Loads what a batch of jobs needs: messages, then devices with the consents of their contacts, then credentials. */
@@ -106,6 +120,13 @@ async function prepare(session: PushSession, jobs: readonly Job[]): Promise<void
   );
 }
 
+function isPrepared({ messages, reaches, credentials }: PushSession, job: Job): boolean {
+  const reach = reaches.get(textOfKey(job));
+  if (reach === undefined || !messages.has(job.messageId)) return false;
+  const platform = 'device' in reach ? reach.device.target?.platform : undefined;
+  return platform === undefined || credentials.has(`${job.organizationId} ${platform}`);
+}
+
 async function loadMessages(session: PushSession, jobs: readonly Job[]): Promise<void> {
   const wanted = uniqueMessages(jobs.filter(({ messageId }) => !session.messages.has(messageId)));
   if (wanted.length === 0) return;
@@ -114,11 +135,12 @@ async function loadMessages(session: PushSession, jobs: readonly Job[]): Promise
 }
 
 function readMessage(message: DeliverableMessage): PushMessage {
-  const stored = message.content as StoredPushContent; // As send.ts stored it.
+  const stored = message.content as StoredPushContent; // As send.ts or campaigns.ts stored it.
   return {
     stored,
-    content: toPushContent(stored),
-    facts: { isShared: message.recipientCount > 1, hasAttachments: false },
+    // What is already filled may contain a value that looks like a placeholder. It stays as it is.
+    compiled: message.isPersonalised ? compilePush(stored) : null,
+    facts: { isShared: message.isPersonalised || message.recipientCount > 1, hasAttachments: false },
   };
 }
 
@@ -190,7 +212,7 @@ async function loadCredentials(session: PushSession, devices: readonly LoadedDev
 }
 
 async function handOff(session: PushSession, job: Job, permit: HandOffPermit): Promise<Attempt> {
-  await prepare(session, [job]);
+  if (!isPrepared(session, job)) await session.renewals.add(job);
   const message = session.messages.get(job.messageId);
   if (message === undefined) return failed('other', 'What the push says is no longer stored.', null);
   const expiresAt = expiryOf(job.acceptedAt, message.stored);
@@ -209,6 +231,8 @@ async function handOff(session: PushSession, job: Job, permit: HandOffPermit): P
       `The organization has no credentials for ${target.platform} any more.`,
       facts,
     );
+  const filled = fill(message, job);
+  if (filled.kind === 'unfit') return failed(filled.reason, filled.diagnostic, facts);
   const { id, content: opened, isKeyUnknown } = credentials;
   if (isKeyUnknown) return { kind: 'outcome', outcome: sealedUnderUnknownKey, facts };
   if (opened === 'unreadable') return { kind: 'outcome', outcome: unreadableCredentials, facts };
@@ -218,12 +242,19 @@ async function handOff(session: PushSession, job: Job, permit: HandOffPermit): P
     messageId: job.messageId,
     target,
     credentials: { id, ...opened },
-    content: message.content,
+    content: toPushContent(filled.content),
     expiresAt,
     ...permit,
   });
   const finding = findingOf(outcome, { id: device.id, platform: target.platform, tokenSha256 });
   return { kind: 'outcome', outcome, facts, ...(finding !== null && { finding }) };
+}
+
+/** A copy of a campaign is filled with the values that its contact had when it became a recipient. */
+function fill({ stored, compiled }: PushMessage, { variables }: Job): FilledPush {
+  return compiled === null
+    ? { kind: 'filled', content: stored }
+    : fillPush(compiled, { ...stored.defaults, ...variables });
 }
 
 /** As if the account were away: other pushes go on, and these are tried again once the credentials can be read. */
@@ -257,12 +288,17 @@ function notificationIdOf(messageId: string, deviceId: string): string {
 
 function findingOf(
   outcome: PushOutcome,
-  device: Pick<PushFinding, 'id' | 'platform' | 'tokenSha256'>,
+  device: Pick<DeadToken, 'id' | 'platform' | 'tokenSha256'>,
 ): PushFinding | null {
+  if (outcome.kind === 'accepted') {
+    const { environment } = outcome;
+    const { id, tokenSha256 } = device;
+    return environment === undefined ? null : { kind: 'misplaced', id, tokenSha256, environment };
+  }
   if (outcome.kind !== 'rejected') return null;
   const { reason } = outcome;
   const toldAt = outcome.deadSince ?? null;
-  if (reason === 'unregistered') return { ...device, status: 'EXPIRED', reason, toldAt };
-  if (reason === 'invalid_token') return { ...device, status: 'FAILED', reason, toldAt };
+  if (reason === 'unregistered') return { kind: 'dead', ...device, status: 'EXPIRED', reason, toldAt };
+  if (reason === 'invalid_token') return { kind: 'dead', ...device, status: 'FAILED', reason, toldAt };
   return null;
 }

@@ -100,7 +100,7 @@ const selectEngagements = statement<{
      on ${hasKeyOf('e', 'wanted', ['message_id', 'ordinal'])}`,
 );
 
-/** By `textOfKey`. The recipients must be locked: their lock is that of these rows as well. */
+/** By `textOfKey`. To change them, the recipients must be locked: their lock is that of these rows as well. */
 export async function findEngagements(
   transaction: Connection,
   recipients: readonly RecipientKey[],

@@ -1,4 +1,5 @@
 /** What the roles may know of push. */
+export { pushCampaigns } from './campaigns.ts';
 export { pushChannel } from './channel.ts';
 export { createPushDelivery, type PushDeliveryTools } from './delivery.ts';
 export { pushRoutes } from './routes.ts';

@@ -69,7 +69,7 @@ function showDevice(row: PushRecipientRow): PushDeviceRecord {
   };
 }
 
-function platformOf({ account }: PushAddress): PushPlatform | null {
+export function platformOf({ account }: PushAddress): PushPlatform | null {
   return pushPlatforms.find((platform) => account.startsWith(platform)) ?? null;
 }
 

@@ -1,7 +1,7 @@
-import { type Static, type TObject, type TSchema, Type } from 'typebox';
+import { type Static, type TObject, type TProperties, type TSchema, Type } from 'typebox';
 import { contactReferenceFields } from '../audience/audience.ts';
 import { pushPlatforms, pushPriorities } from '../channels/push/notification.ts';
-import { instant, literals, textOrNull } from '../platform/http/shapes.ts';
+import { instant, literals, optional, optionalText, textOrNull } from '../platform/http/shapes.ts';
 import type { TextFormat } from '../platform/http/validation.ts';
 
 /** Text formats of this room's schemas, to be handed to `createValidation`. */
@@ -10,11 +10,16 @@ export const pushFormats: Record<'https-url', TextFormat> = {
 };
 
 /** Devices fetch it, and show nothing that comes without TLS. */
-function isHttpsUrl(text: string): boolean {
+export function isHttpsUrl(text: string): boolean {
   return !/\s/.test(text) && URL.canParse(text) && new URL(text).protocol === 'https:';
 }
 
-const urlLengthMax = 2_048;
+export const orNull = <Schema extends TSchema>(schema: Schema) => Type.Union([schema, Type.Null()]);
+
+export const titleLengthMax = 200;
+export const bodyLengthMax = 1_000;
+export const labelLengthMax = 64;
+export const urlLengthMax = 2_048;
 
 const deepLink = Type.String({
   minLength: 1,
@@ -28,10 +33,24 @@ const httpsUrl = (description: string) =>
 
 const actionIdLengthMax = 64;
 
+const actionButton = Type.Object(
+  {
+    action_id: Type.String({
+      minLength: 1,
+      maxLength: actionIdLengthMax,
+      format: 'filled-line',
+      description: 'Comes back with the click.',
+    }),
+    label: Type.String({ minLength: 1, maxLength: labelLengthMax, format: 'filled-line' }),
+    deep_link: Type.Optional(deepLink),
+  },
+  { additionalProperties: false, title: 'ActionButton' },
+);
+
 /** What a push says, by the names of the API; also of a campaign. */
 const pushContentFields = {
-  title: Type.String({ minLength: 1, maxLength: 200, format: 'filled-line' }),
-  body: Type.String({ minLength: 1, maxLength: 1_000, format: 'not-blank' }),
+  title: Type.String({ minLength: 1, maxLength: titleLengthMax, format: 'filled-line' }),
+  body: Type.String({ minLength: 1, maxLength: bodyLengthMax, format: 'not-blank' }),
   image_url: Type.Optional(httpsUrl('A large image.')),
   icon_url: Type.Optional(httpsUrl('A small image beside the title; on iOS it is always the app’s own.')),
   deep_link: Type.Optional(deepLink),
@@ -53,24 +72,7 @@ const pushContentFields = {
   priority: Type.Optional(
     literals(pushPriorities, { description: 'Whether it may wake a sleeping device.' }),
   ),
-  action_buttons: Type.Optional(
-    Type.Array(
-      Type.Object(
-        {
-          action_id: Type.String({
-            minLength: 1,
-            maxLength: actionIdLengthMax,
-            format: 'filled-line',
-            description: 'Comes back with the click.',
-          }),
-          label: Type.String({ minLength: 1, maxLength: 64, format: 'filled-line' }),
-          deep_link: Type.Optional(deepLink),
-        },
-        { additionalProperties: false, title: 'ActionButton' },
-      ),
-      { maxItems: 3 },
-    ),
-  ),
+  action_buttons: Type.Optional(Type.Array(actionButton, { maxItems: 3 })),
   data_payload: Type.Optional(
     Type.Record(Type.String(), Type.String(), {
       description:
@@ -82,19 +84,47 @@ const pushContentFields = {
 
 export type PushContentBody = Static<TObject<typeof pushContentFields>>;
 
+const category = {
+  minLength: 1,
+  maxLength: 64,
+  format: 'filled-line',
+  description: 'A label for analytics.',
+};
+
+/** The same as inputs of a campaign, each of which may be left out, or null. */
+export const pushCampaignFields: TProperties = {
+  ...Object.fromEntries(Object.entries(pushContentFields).map(([name, field]) => [name, toInput(field)])),
+  title: toInput({
+    ...pushContentFields.title,
+    description:
+      'Supports `{{variables}}`, as do the body, the links, the labels of buttons and the texts of `data_payload`. All ' +
+      'limits also hold after they are replaced.',
+  }),
+  category: optionalText(category),
+};
+
+/** What such a campaign says, in responses. Null is what it does not have. */
+export const pushTextsRecord = {
+  title: textOrNull,
+  body: textOrNull,
+  image_url: textOrNull,
+  icon_url: textOrNull,
+  deep_link: textOrNull,
+  action_buttons: orNull(Type.Array(actionButton)),
+  data_payload: orNull(Type.Record(Type.String(), Type.String())),
+};
+
+function toInput(field: TSchema): TSchema {
+  const { type, enum: values, ...rules } = field as { type: string; enum?: readonly string[] };
+  return optional(type, { ...rules, ...(values !== undefined && { enum: [...values, null] }) });
+}
+
 /** Body of `POST /push/send`. Rules that need more than one field, or the account, are in send.ts. */
 export const pushSendBody = Type.Object(
   {
     ...contactReferenceFields,
     ...pushContentFields,
-    category: Type.Optional(
-      Type.String({
-        minLength: 1,
-        maxLength: 64,
-        format: 'filled-line',
-        description: 'A label for analytics.',
-      }),
-    ),
+    category: Type.Optional(Type.String(category)),
   },
   { title: 'SendPushRequest', additionalProperties: false },
 );
@@ -185,8 +215,6 @@ const pushError = Type.Object(
   { code: Type.String(), message: Type.String() },
   { title: 'PushError', description: 'Why the device did not get it.' },
 );
-
-const orNull = <Schema extends TSchema>(schema: Schema) => Type.Union([schema, Type.Null()]);
 
 const pushDevice = Type.Object(
   {

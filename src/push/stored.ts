@@ -1,4 +1,5 @@
 import type { PushContent } from '../channels/push/notification.ts';
+import type { Values } from '../channels/placeholders.ts';
 import { dateOf } from '../platform/clock.ts';
 import type { PushContentBody } from './schema.ts';
 
@@ -8,13 +9,13 @@ export type StoredPushDetails = {
   contact_id?: string;
 };
 
-/** What a push says, by the names of the API. */
-export type StoredPushContent = PushContentBody;
+/** What a push says, by the names of the API. For a campaign, before placeholders are filled for each contact. */
+export type StoredPushContent = PushContentBody & { defaults?: Values };
 
 /** How long a service stores a push for a device that is offline where the request does not say: four weeks, the most. */
 export const defaultTtlSeconds = 2_419_200;
 
-export function toPushContent(stored: StoredPushContent): PushContent {
+export function toPushContent(stored: PushContentBody): PushContent {
   return {
     title: stored.title,
     body: stored.body,

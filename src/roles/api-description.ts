@@ -72,5 +72,9 @@ const info: Omit<ApiInfo, 'version' | 'examples' | 'schemas'> = {
         'One email to many contacts: written as a draft, then sent at once or at a scheduled time.',
     },
     { name: 'SMS campaigns', description: 'One text to many contacts, in the same way as email campaigns.' },
+    {
+      name: 'Push campaigns',
+      description: 'One notification to the devices of many contacts, in the same way as email campaigns.',
+    },
   ],
 };

@@ -42,6 +42,7 @@ import { campaignChannels, messageChannels } from './channels.ts';
 import { startListening } from './listening.ts';
 import { threadEntryOf } from './thread-entry.ts';
 import { emailCallbacks } from './providers/email.ts';
+import { createPushTrial } from './push-trial.ts';
 import { smsCallbacks } from './providers/sms.ts';
 import { textFormats } from './text-formats.ts';
 
@@ -172,7 +173,14 @@ export async function startApi(
         fitPage: async (html, request) => fitNavigation(html, await isSandboxOpen(request)),
       }),
       ...sdkPages(sdkDirectory),
-      ...(hasSandbox(config) ? sandboxPages({ database, access, publicUrl: config.publicUrl }) : []),
+      ...(hasSandbox(config)
+        ? sandboxPages({
+            database,
+            access,
+            publicUrl: config.publicUrl,
+            pushTrial: createPushTrial(installation, { routes, validation }),
+          })
+        : []),
     ],
     validation,
     bodyThread,

@@ -23,7 +23,7 @@ import { startSegmentUpkeep } from '../segments/jobs.ts';
 import { createPushDelivery } from '../push/push.ts';
 import { createSmsDelivery, startSmsEvents } from '../sms/sms.ts';
 import { createEmailProvider } from './providers/email.ts';
-import { createPushProvider } from './providers/push.ts';
+import { createPushProvider, findPushShortcoming } from './providers/push.ts';
 import { createSmsProvider } from './providers/sms.ts';
 import { threadEntryOf } from './thread-entry.ts';
 
@@ -45,6 +45,8 @@ export async function startWorker(installation: Installation): Promise<Worker> {
   const emailProvider = await createEmailProvider(installation, feedback);
   const smsProvider = await createSmsProvider(installation);
   const pushProvider = await createPushProvider(installation);
+  const shortcoming = await findPushShortcoming(installation);
+  if (shortcoming !== null) installation.log.warn(`${shortcoming.found}: ${shortcoming.advice}`);
   const signingThreads = createSigningThreads({
     entry: threadEntryOf('signing-thread'),
     log: installation.log,

@@ -17,8 +17,8 @@ export const messageContentPolicy = `${frameContentPolicy} allow-popups allow-po
 const cacheControl = 'no-store';
 
 /** Throws if the files are not beside this one, as they are in the sources and in what is built from them. */
-export function readSandboxPage(): PageFiles {
-  const files = readPageFiles(path.join(import.meta.dirname, 'page'), 'sandbox', cacheControl);
+export function readSandboxPage(name: 'sandbox' | 'push'): PageFiles {
+  const files = readPageFiles(path.join(import.meta.dirname, 'page'), name, cacheControl);
   // A window that a link of a message opens, whatever the link asks for, gets no hold of the page that it came from.
   const headers = { ...files.html.headers, 'cross-origin-opener-policy': 'same-origin' };
   return { ...files, html: { ...files.html, headers } };
@@ -29,4 +29,8 @@ export function respond(contentType: string, body: string | Buffer, contentPolic
     cacheControl,
     ...(contentPolicy !== undefined && { contentPolicy }),
   });
+}
+
+export function respondJson(body: unknown): PageResponse {
+  return respond('application/json; charset=utf-8', JSON.stringify(body));
 }

@@ -7,19 +7,23 @@ import type { Database } from '../platform/postgres/database.ts';
 import { addBlindCopy } from './addresses.ts';
 import { respondAttachment, shownTypeOf } from './attachment-response.ts';
 import { buildFrame } from './frame.ts';
-import { messageContentPolicy, readSandboxPage, respond } from './page.ts';
+import { messageContentPolicy, readSandboxPage, respond, respondJson } from './page.ts';
 import { type ParsedSource, parseHead, parseSource } from './parsed-source.ts';
+import { type PushTrial, pushTrialPages } from './push-trial.ts';
 import { readDeletionQuery, readListQuery, type SandboxQuery } from './query.ts';
 import { isMatch } from './search.ts';
 import * as store from './store.ts';
 import { createTurns } from './turns.ts';
 import { isLinkOpened, isOwnOrigin, isWelcome, type SandboxAccess, tokenCookie } from './visitor.ts';
 
+export type { Fields, PushTrial } from './push-trial.ts';
+
 export type SandboxTools = {
   database: Database;
   access: SandboxAccess;
   /** How browsers reach this installation, if it is known. */
   publicUrl: string | null;
+  pushTrial: PushTrial;
 };
 
 /**
@@ -27,7 +31,7 @@ export type SandboxTools = {
  * they did not exist. Throws if the files of the page are missing.
  */
 export function sandboxPages(tools: SandboxTools): WebPage[] {
-  const files = readSandboxPage();
+  const files = readSandboxPage('sandbox');
   const viewer = createViewer(tools.database);
   const messagesPath = '/sandbox/messages';
   const messagePath = `${messagesPath}/:id`;
@@ -69,13 +73,14 @@ export function sandboxPages(tools: SandboxTools): WebPage[] {
         ),
     },
   ];
-  return pages.map((page) => ({
+  const trialPages = pushTrialPages(tools.pushTrial, (request, page) => respondPage(request, page, tools));
+  return [...pages, ...trialPages].map((page) => ({
     ...page,
-    handle: async (request) => {
+    handle: async (request: PageRequest) => {
       if (!(await isWelcome(request, tools.access)))
         throw new PublicError(notFound, 'There is no such route.');
-      if (page.method === 'DELETE' && !isOwnOrigin(request, tools.publicUrl))
-        throw new PublicError(forbidden, 'A page of another site must not delete messages.');
+      if (page.method !== undefined && page.method !== 'GET' && !isOwnOrigin(request, tools.publicUrl))
+        throw new PublicError(forbidden, 'A page of another site must not change anything here.');
       return page.handle(request);
     },
   }));
@@ -266,10 +271,6 @@ function showMessage(message: store.SandboxMessage, listing: Listing, isTruncate
     attachments,
     truncated: isTruncated,
   };
-}
-
-function respondJson(body: unknown): PageResponse {
-  return respond('application/json; charset=utf-8', JSON.stringify(body));
 }
 
 function respondFrame(html: string): PageResponse {

@@ -72,6 +72,9 @@ export const smsCampaigns: CampaignChannel = {
     address: 'phone number',
     taker: 'the carrier',
     arrival: 'it arrived on the phone',
+    opened: 'was opened',
+    clicked: 'one of its links was clicked',
+    cutOff: 'it may have arrived, and will not be sent again',
     retriedFor: 'a day',
     unfit: 'no text, or more than 1,600 characters',
   },
@@ -92,7 +95,7 @@ export const smsCampaigns: CampaignChannel = {
   emptySample: { from: null, body: null, encoding: null, segments: null },
   findOversights: () => Promise.resolve([]),
   renderSample: (_runner, message, copy) => Promise.resolve(renderSmsSample(message, copy)),
-  submitTest: (_runner, message, copy) => Promise.resolve(submitSmsTest(message, copy)),
+  submitTest: (_tools, message, copy) => Promise.resolve(submitSmsTest(message, copy)),
 };
 
 async function prepareSms(

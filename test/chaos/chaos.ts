@@ -1,13 +1,14 @@
 import { isDeepStrictEqual, parseArgs } from 'node:util';
 import { runCampaign } from './campaign.ts';
 import { type ChaosReport, type Fault, faults, runChaos, usualFaults } from './run.ts';
-import { runSms } from './sms.ts';
+import { type PushReport, runPush } from './push.ts';
+import { runSms, type SmsReport } from './sms.ts';
 
 /**
  * `npm run chaos -- [--seed N] [--sends 10000] [--kills 200] [--faults api,worker,postgres,all,zombie,stopped,cut,bodies,disk,crash-points]
  *   [--outage-seconds 180]`,
- * `npm run chaos -- --campaign 50000 [--seed N] [--kills 20]`, or
- * `npm run chaos -- --sms 10000 [--seed N] [--kills 20]`
+ * `npm run chaos -- --campaign 50000 [--seed N] [--kills 20]`,
+ * `npm run chaos -- --sms 10000 [--seed N] [--kills 20]`, or `npm run chaos -- --push 10000 [--seed N] [--kills 20]`
  *
  * Kills the processes of an installation of its own under load, and compares the responses to clients, the database and
  * what a sink received. Exits with 1 if anything is lost, unexplained or too slow.
@@ -19,6 +20,7 @@ const { values } = parseArgs({
     kills: { type: 'string' },
     campaign: { type: 'string' },
     sms: { type: 'string' },
+    push: { type: 'string' },
     faults: { type: 'string', default: usualFaults.join(',') },
     'outage-seconds': { type: 'string' },
   },
@@ -26,7 +28,10 @@ const { values } = parseArgs({
 const plan = {
   seed: readCount('seed', values.seed),
   sends: readCount('sends', values.sends),
-  kills: readCount('kills', values.kills ?? ((values.campaign ?? values.sms) === undefined ? '200' : '20')),
+  kills: readCount(
+    'kills',
+    values.kills ?? ((values.campaign ?? values.sms ?? values.push) === undefined ? '200' : '20'),
+  ),
   faults: values.faults.split(',').map(readFault),
   outageMs:
     values['outage-seconds'] === undefined
@@ -44,23 +49,11 @@ const onStart = (abandon: () => Promise<void>) => {
   }
 };
 if (values.sms !== undefined) {
-  const texts = readCount('sms', values.sms);
-  const { violations, evidence, kills, counts, ledger, hurry, ...figures } = await runSms(
-    { ...plan, texts },
-    onStart,
+  process.exitCode = printMessages(await runSms({ ...plan, texts: readCount('sms', values.sms) }, onStart));
+} else if (values.push !== undefined) {
+  process.exitCode = printMessages(
+    await runPush({ ...plan, notifications: readCount('push', values.push) }, onStart),
   );
-  console.table({
-    ...namedKills(kills),
-    ...counts,
-    lost: figures.lost,
-    repeats: figures.repeats,
-    'connections to the API broken': ledger.connectionsBroken,
-    ...Object.fromEntries([...ledger.answers].map(([answer, count]) => [`answers ${answer}`, count])),
-    'retries not waited for': hurry.hurried,
-    'jobs set aside, and replayed': hurry.replayed,
-    seconds: figures.seconds,
-  });
-  process.exitCode = conclude(violations, evidence);
 } else if (values.campaign === undefined) {
   const report = await runChaos(plan, {
     onStage: (sentence) => {
@@ -77,6 +70,23 @@ if (values.sms !== undefined) {
     ...namedKills(kills),
   });
   process.exitCode = conclude(violations, evidence);
+}
+
+/** Returns the exit code. */
+function printMessages(report: SmsReport | PushReport): number {
+  const { violations, evidence, kills, counts, ledger, hurry, ...figures } = report;
+  console.table({
+    ...namedKills(kills),
+    ...counts,
+    lost: figures.lost,
+    repeats: figures.repeats,
+    'connections to the API broken': ledger.connectionsBroken,
+    ...Object.fromEntries([...ledger.answers].map(([answer, count]) => [`answers ${answer}`, count])),
+    'retries not waited for': hurry.hurried,
+    'jobs set aside, and replayed': hurry.replayed,
+    seconds: figures.seconds,
+  });
+  return conclude(violations, evidence);
 }
 
 function namedKills(kills: Readonly<Record<string, number>>): Record<string, number> {

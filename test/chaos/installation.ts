@@ -6,6 +6,7 @@ import { setTimeout as delay } from 'node:timers/promises';
 import type { Client } from 'pg';
 import { createApiKey, createOrganization, updateOrganization } from '../../src/accounts/accounts.ts';
 import { addSuppressions } from '../../src/audience/audience.ts';
+import { makeVapidPair, setCredentials } from '../../src/devices/devices.ts';
 import { verifyByOperator } from '../../src/domains/domains.ts';
 import { systemClock } from '../../src/platform/clock.ts';
 import { createIds } from '../../src/platform/ids.ts';
@@ -83,9 +84,11 @@ export async function createInstallation(
     const domain = `chaos-${index}.test`;
     const { id: organizationId } = await createOrganization(tools, domain);
     // The last one has a quota, which is counted in another way.
-    const quota = index === sendersCount ? { quotas: { email: 100_000_000, sms: 100_000_000 } } : {};
+    const quota =
+      index === sendersCount ? { quotas: { email: 100_000_000, sms: 100_000_000, push: 100_000_000 } } : {};
     await updateOrganization(tools, organizationId, { requestsPerWindow: 2_000_000_000, ...quota });
     await verifyByOperator(tools, { organizationId, name: domain });
+    await setCredentials(tools, organizationId, makeVapidPair(), { replacesPair: false });
     await addSuppressions(
       database,
       tools,

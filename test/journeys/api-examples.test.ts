@@ -149,6 +149,7 @@ async function recordEverything(): Promise<void> {
   texts.keep(scheduledAt, '2026-11-23T09:00:00.000Z');
   await recordCampaigns('Email', '/email/campaigns', { ...audience, ...contacts, segmentId, scheduledAt });
   await recordCampaigns('Sms', '/sms/campaigns', { ...audience, ...contacts, segmentId, scheduledAt });
+  await recordCampaigns('Push', '/push/campaigns', { ...audience, ...contacts, segmentId, scheduledAt });
   await recordDeletions(audience, contacts);
 }
 
@@ -497,10 +498,13 @@ async function recordPush({ adaId }: Contacts, { installationId, secret }: Table
     (jobs) => jobs.length === 0,
   );
   await record('getPush', 'One that a service has taken', `/push/${id}`);
+  const occurredAt = new Date().toISOString();
+  // It may be the millisecond in which the next minute begins, or the one before.
+  texts.keep(occurredAt, '2026-11-21T11:41:00.000Z');
   const event = (number: number, messageId: string, more: object) => ({
     event_id: `c4f1-${number}`,
     message_id: messageId,
-    occurred_at: new Date().toISOString(),
+    occurred_at: occurredAt,
     ...more,
   });
   const events = [
@@ -569,25 +573,42 @@ async function recordTemplates(): Promise<void> {
 
 type CampaignMaterial = Audience & Contacts & { segmentId: string; scheduledAt: string };
 
-type CampaignState = { status: string; stats: { audience: number; delivered: number } };
+type CampaignState = { status: string; stats: { audience: number; delivered: number; unconfirmed: number } };
 
-/** `noun` is the channel in the ids of operations; the two have the same ones. */
+/** `noun` is the channel in the ids of operations; all have the same ones. */
 async function recordCampaigns(
-  noun: 'Email' | 'Sms',
+  noun: 'Email' | 'Sms' | 'Push',
   path: string,
   material: CampaignMaterial,
 ): Promise<void> {
   const { listId, segmentId, tagId, adaId, graceId, scheduledAt } = material;
-  const content =
-    noun === 'Email'
-      ? {
-          from: 'news@postillion.test',
-          from_name: 'News',
-          subject: 'News for {{first_name}}',
-          html: '<h1>Spring, {{first_name}}</h1><p><a href="{{unsubscribe_url}}">No more of this</a></p>',
-        }
-      : { from: 'Acme', body: '{{first_name}}, everything is half the price until Sunday.' };
-  const testAddress = noun === 'Email' ? 'you@example.com' : '+447700900999';
+  const { content, testAddress, explained } = {
+    Email: {
+      content: {
+        from: 'news@postillion.test',
+        from_name: 'News',
+        subject: 'News for {{first_name}}',
+        html: '<h1>Spring, {{first_name}}</h1><p><a href="{{unsubscribe_url}}">No more of this</a></p>',
+      },
+      testAddress: 'you@example.com',
+      explained: ['Somebody who got it', adaId] as const,
+    },
+    Sms: {
+      content: { from: 'Acme', body: '{{first_name}}, everything is half the price until Sunday.' },
+      testAddress: '+447700900999',
+      explained: ['Somebody who did not want it', graceId] as const,
+    },
+    Push: {
+      content: {
+        title: 'Spring, {{first_name}}',
+        body: 'Everything is half the price until Sunday.',
+        deep_link: 'acme://offers/spring',
+        ttl_seconds: 86_400,
+      },
+      testAddress: adaId,
+      explained: ['Somebody who has it on a device', adaId] as const,
+    },
+  }[noun];
   const [one, many] = [`${noun}Campaign`, `${noun}Campaigns`];
 
   const { id } = await record(`create${one}`, 'Everything that it needs', path, {
@@ -622,8 +643,7 @@ async function recordCampaigns(
   await record(`get${one}`, 'One that does not exist', `${path}/${nothing}`);
   await record(`list${one}Recipients`, 'All of them', `${path}/${id}/recipients`);
   await record(`list${one}Recipients`, 'A status that there is not', `${path}/${id}/recipients?status=lost`);
-  const [who, whoId] =
-    noun === 'Email' ? ['Somebody who got it', adaId] : ['Somebody who did not want it', graceId];
+  const [who, whoId] = explained;
   await record(`explain${one}Recipient`, who, `${path}/${id}/recipients/${whoId}`);
   await record(`explain${one}Recipient`, 'Nobody', `${path}/${id}/recipients/${nothing}`);
 
@@ -651,7 +671,9 @@ async function recordCampaigns(
 function sentToAll(path: string, id: string) {
   return eventually(
     () => server.request<CampaignState>('GET', `/v1${path}/${id}`),
-    ({ body: { status, stats } }) => status === 'sent' && stats.delivered === stats.audience,
+    ({ body: { status, stats } }) =>
+      status === 'sent' &&
+      stats.delivered + (path === '/push/campaigns' ? stats.unconfirmed : 0) === stats.audience,
   );
 }
 

@@ -11,10 +11,14 @@ import {
 import { prepareEmail } from '../../src/email/send.ts';
 import { PublicError } from '../../src/platform/http/errors.ts';
 import { unpreparedStatement } from '../../src/platform/postgres/database.ts';
+import type { PushFailure } from '../../src/channels/push/provider.ts';
+import { createPushDelivery, pushCampaigns, pushChannel } from '../../src/push/push.ts';
+import { submitPush } from '../../src/push/send.ts';
 import { addSender, approveSender, rejectSender } from '../../src/senders/senders.ts';
 import { submitSms } from '../../src/sms/send.ts';
 import { createSmsDelivery, smsCampaigns, smsChannel } from '../../src/sms/sms.ts';
 import { describeChannel } from '../support/channel-conformance.ts';
+import { androidApp, register, setUpPush } from '../support/push-journey.ts';
 import { createPigeons } from '../support/pigeons.ts';
 import type { TestServer } from '../support/server.ts';
 import { signHere } from '../support/sign-here.ts';
@@ -31,7 +35,7 @@ describeChannel('email keeps the contract of channels', () => ({
     suspension: 'Sending email is suspended',
   },
   obstacle: 'The sending domain postillion.test was deleted.',
-  addressField: 'email',
+  addresses: 'email',
   submit: ({ organizationId, sender, to, text }) => {
     const body = { from: sender, from_name: 'Postillion', to: [to], subject: 'Hello', text };
     const submission = prepareEmail({ organizationId, body, template: null, idempotencyKey: null });
@@ -90,6 +94,8 @@ describeChannel('email keeps the contract of channels', () => ({
     'a fault after the marker': ['sent uncertain waits', 'sent uncertain'],
   },
   judgesAddresses: true,
+  afterRefusal: 'suppressed',
+  asksContacts: false,
   isReportedById: false,
   addressAskingForSuppression: 'suppressed@simulator.postillion.test',
 }));
@@ -131,7 +137,7 @@ describeChannel('SMS keeps the contract of channels', () => ({
     suspension: 'Sending SMS is suspended',
   },
   obstacle: 'The sender Acme is not approved any more.',
-  addressField: 'phone_number',
+  addresses: 'phone_number',
   submit: (text) => submitSms({ ...text, category: null, missingVariables: [], idempotencyKey: null }),
   inputsOf: ({ sender, text }) => ({ from: sender, body: text }),
   createDelivery: ({ installation }, carry) =>
@@ -180,9 +186,123 @@ describeChannel('SMS keeps the contract of channels', () => ({
     'a fault after the marker': ['sent uncertain', 'sent uncertain'],
   },
   judgesAddresses: false,
+  afterRefusal: 'sent',
+  asksContacts: false,
   isReportedById: true,
   addressAskingForSuppression: null,
 }));
+
+describeChannel('push keeps the contract of channels', () => {
+  const devices = createHarnessDevices();
+  return {
+    channel: pushChannel,
+    campaigns: pushCampaigns,
+    // Whose app it is, is said by credentials.
+    senders: { own: '', other: '' },
+    addSender: (server, organizationId) => setUpPush(server, organizationId),
+    removeSender: () => Promise.resolve(),
+    refusals: {
+      sender: null,
+      quota: 'The monthly push quota is used up',
+      suspension: 'Sending push is suspended',
+    },
+    obstacle: null,
+    addresses: devices,
+    submit: ({ organizationId, to, text }) =>
+      submitPush({
+        organizationId,
+        contactId: to,
+        devices: [{ id: devices.idOf(organizationId, to), account: 'android' }],
+        content: { title: 'Hello', body: text },
+        category: null,
+        idempotencyKey: null,
+      }),
+    inputsOf: ({ text }) => ({ title: 'News', body: text }),
+    createDelivery: ({ installation }, carry) =>
+      createPushDelivery({
+        ...installation,
+        pushProvider: {
+          name: 'the test',
+          concurrency: 4,
+          handOff: async ({ reference, target, content, confirm }) => {
+            const to = target.platform === 'android' ? devices.ownerOf(target.token) : '';
+            // The test answers in the failures of pushes.
+            return (await carry({ reference, to, text: content.body, confirm })) as SendOutcome<PushFailure>;
+          },
+          probe: () => Promise.resolve(null),
+          close: () => Promise.resolve(),
+        },
+      }),
+    statuses: {
+      waiting: 'queued',
+      'handed off': 'sent',
+      uncertain: 'sent',
+      dropped: 'skipped',
+      expired: 'failed',
+      delayed: 'queued',
+      delivered: 'sent',
+      bounced: 'sent',
+      failed: 'failed',
+      opened: 'sent',
+      clicked: 'sent',
+      complained: null,
+      unsubscribed: null,
+    },
+    reasons: { hard: 'unregistered', soft: 'rate_limited' },
+    retriedForHours: 4 * 7 * 24,
+    answers: {
+      accepted: ['sent', 'sent'],
+      'rejected for good': ['failed hard unregistered', 'failed hard unregistered'],
+      'rejected for now': ['failed soft rate_limited', 'failed soft rate_limited'],
+      'rejected for an unknown reason': ['failed soft sunspots', 'failed soft sunspots'],
+      deferred: ['delayed soft rate_limited waits', 'delayed soft rate_limited waits'],
+      'deferred in the last hour': ['delayed soft rate_limited waits', 'delayed soft rate_limited waits'],
+      'deferred an hour too late': ['failed soft expired', 'failed soft expired'],
+      postponed: ['sent waits', 'sent waits'],
+      lost: ['sent uncertain waits', 'sent uncertain waits'],
+      'a fault before the marker': ['sent', 'sent'],
+      'a fault after the marker': ['sent uncertain waits', 'sent uncertain waits'],
+    },
+    judgesAddresses: false,
+    // It has no device that is of use.
+    afterRefusal: 'no_address',
+    asksContacts: true,
+    isReportedById: false,
+    addressAskingForSuppression: null,
+  };
+});
+
+/** Contacts with the ids that the test chooses, the same in each organization, and a phone each. */
+function createHarnessDevices() {
+  const ids = new Map<string, string>();
+  const idOf = (organizationId: string, to: string) => {
+    const id = ids.get(`${organizationId} ${to}`);
+    if (id === undefined) throw new Error(`${to} has no device`);
+    return id;
+  };
+  const prefix = 'token-of-';
+  return {
+    idOf,
+    ownerOf: (token: string) => token.slice(prefix.length),
+    traceOf: (organizationId: string, to: string) => `android ${idOf(organizationId, to)}`,
+    meet: async (
+      server: TestServer,
+      { organizationId, key }: { organizationId: string; key: string },
+      to: string,
+    ) => {
+      if (ids.has(`${organizationId} ${to}`)) return;
+      await server.installation.database.rows(
+        unpreparedStatement(
+          `insert into contacts (organization_id, id, external_id, created_at, updated_at)
+           values ($1, $2, $2::uuid::text, now(), now())`,
+        ),
+        [organizationId, to],
+      );
+      const phone = androidApp(to, { contact_id: to, device_token: `${prefix}${to}` });
+      ids.set(`${organizationId} ${to}`, (await register(server, phone, { key })).id);
+    },
+  };
+}
 
 describeChannel('a channel that nothing knows keeps the contract of channels', () => {
   const pigeons = createPigeons();
@@ -200,7 +320,7 @@ describeChannel('a channel that nothing knows keeps the contract of channels', (
         'Sending by pigeon is suspended for this organization by the operator. Ask the operator to lift it.',
     },
     obstacle: 'The loft loft was pulled down.',
-    addressField: 'phone_number',
+    addresses: 'phone_number',
     submit: ({ sender: loft, ...note }) => pigeons.submit({ ...note, loft }),
     inputsOf: ({ sender, text }) => ({ from: sender, note: text }),
     createDelivery: ({ installation }, carry) => pigeons.createDelivery(installation.database, carry),
@@ -235,6 +355,8 @@ describeChannel('a channel that nothing knows keeps the contract of channels', (
       'a fault after the marker': ['sent uncertain waits', 'sent uncertain'],
     },
     judgesAddresses: true,
+    afterRefusal: 'suppressed',
+    asksContacts: false,
     isReportedById: false,
     addressAskingForSuppression: '+491511230000',
   };

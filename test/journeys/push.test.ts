@@ -1,8 +1,12 @@
 /** Pushes, from their acceptance to what became of them on each device, through the sandbox. */
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { updateOrganization } from '../../src/accounts/accounts.ts';
+import type { PushProvider, PushTarget } from '../../src/channels/push/provider.ts';
+import { startDelivery } from '../../src/messages/messages.ts';
+import { createPushDelivery } from '../../src/push/push.ts';
 import type { PushRecord } from '../../src/push/schema.ts';
 import { startWorker } from '../../src/roles/worker.ts';
+import { messageChannels } from '../support/channels.ts';
 import {
   authorize,
   createShiftedClock,
@@ -436,6 +440,49 @@ describe('what becomes of it', () => {
 });
 
 type Owned = { name: string; contactId: string };
+
+test('a phone that the other environment took is sent the next push there', async () => {
+  const idle = await startTestServer({ clock });
+  await setUpPush(idle);
+  const contactId = await aPushContact(idle);
+  await register(idle, { contact_id: contactId, ...iosApp(aName()) });
+  const targets: PushTarget[] = [];
+  const pushProvider: PushProvider = {
+    name: 'of a development build',
+    concurrency: 1,
+    handOff: async ({ target, notificationId, confirm }) => {
+      await confirm();
+      targets.push(target);
+      const isThere = target.platform === 'ios' && target.environment === 'sandbox';
+      return {
+        kind: 'accepted',
+        providerMessageId: notificationId,
+        reply: null,
+        ...(!isThere && { environment: 'sandbox' }),
+      };
+    },
+    probe: () => Promise.resolve(null),
+    close: () => Promise.resolve(),
+  };
+  const delivery = startDelivery({
+    ...idle.installation,
+    onCampaignProgress: () => undefined,
+    onContactsChanged: () => undefined,
+    channels: messageChannels,
+    deliveries: [createPushDelivery({ ...idle.installation, pushProvider })],
+  });
+  for (const environment of ['production', 'sandbox']) {
+    await idle.request('POST', '/v1/push/send', { contact_id: contactId, ...hello });
+    await eventually(
+      () => rowsOf(idle, 'select from delivery_queue'),
+      (jobs) => jobs.length === 0,
+    );
+    expect(targets.splice(0)).toMatchObject([{ environment }]);
+  }
+  expect(await devicesOf(idle, contactId)).toMatchObject([{ apns_environment: 'sandbox', status: 'ACTIVE' }]);
+  await delivery.stop();
+  await idle.stop();
+});
 
 test('a repeated request is answered as the first, and sends nothing more', async () => {
   const { contactId } = await aContactWith(android(''));

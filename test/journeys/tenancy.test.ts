@@ -141,12 +141,13 @@ makeForeign['/push/contacts/:contact_id'] = () => makeForeign['/contacts/:id']!(
 const campaignContents = {
   '/email/campaigns': { from: `a@${otherDomain}`, subject: 'Hello', text: 'Hello' },
   '/sms/campaigns': { from: otherSender, body: 'Hello' },
+  '/push/campaigns': notification,
 };
 
 /** For routes that need the resource in another state than the one in which it is made. */
 const makeForeignFor: Record<string, () => Promise<string>> = {};
 
-for (const path of ['/email/campaigns', '/sms/campaigns'] as const) {
+for (const path of ['/email/campaigns', '/sms/campaigns', '/push/campaigns'] as const) {
   makeForeign[`${path}/:id`] = () => makeCampaign(path);
   makeForeignFor[`POST ${path}/:id/cancel`] = () =>
     makeCampaign(path, "status = 'scheduled', scheduled_at = now()");
@@ -173,8 +174,8 @@ async function makeCampaign(
   return created.body.id;
 }
 
-/** For each route that needs a body, one that it would take. A new route needs an entry. */
-const validBodies: Readonly<Record<string, () => object>> = {
+/** For each route that needs a body, one that it would take; the contact is of the organization whose the resource is. A new route needs an entry. */
+const validBodies: Readonly<Record<string, (contactId: string) => object>> = {
   'POST /email/send': () => ({ ...letter, from: 'a@postillion.test' }),
   'POST /sms/send': () => ({ ...text, from: 'Mine' }),
   'POST /templates': () => ({ name: aName(), text: 'Hello' }),
@@ -194,6 +195,11 @@ const validBodies: Readonly<Record<string, () => object>> = {
   'POST /sms/campaigns/:id/send': () => ({}),
   'POST /sms/campaigns/:id/preview': () => ({}),
   'POST /sms/campaigns/:id/test': () => ({ to: ['+14155550123'] }),
+  'POST /push/campaigns': () => ({ name: aName() }),
+  'PATCH /push/campaigns/:id': () => ({}),
+  'POST /push/campaigns/:id/send': () => ({}),
+  'POST /push/campaigns/:id/preview': () => ({}),
+  'POST /push/campaigns/:id/test': (contactId) => ({ to: [contactId] }),
   'POST /lists': () => ({ name: aName() }),
   'PATCH /lists/:id': () => ({}),
   'POST /lists/:id/contacts': () => ({ contact_ids: [unknownId] }),
@@ -213,11 +219,11 @@ const validBodies: Readonly<Record<string, () => object>> = {
   'POST /segments/preview': () => ({ conditions: hasEmail }),
 };
 
-function bodyOf(route: Route): object | undefined {
+function bodyOf(route: Route, contactId = unknownId): object | undefined {
   if (route.body === null || route.body === emptyBody) return undefined;
   const make = validBodies[routeKey(route)];
   if (make === undefined) throw new Error(`no body is given here for ${routeKey(route)}`);
-  return make();
+  return make(contactId);
 }
 
 /** The kind of thing that a path names: `/email/:id` for `/email/:id/anything`. */
@@ -275,7 +281,7 @@ test("to every route another organization's id is an unknown id", async () => {
     const foreignId = await make();
     const contactId = await makeForeign['/contacts/:id']!();
     const ask = (id: string, key: string) =>
-      server.request(route.method, pathOf(route, id, contactId), bodyOf(route), withKey(key));
+      server.request(route.method, pathOf(route, id, contactId), bodyOf(route, contactId), withKey(key));
     const [foreign, unknown, malformed, own] = [
       await ask(foreignId, server.key),
       await ask(unknownId, server.key),
@@ -362,7 +368,7 @@ test("in every body and every query another organization's id is an unknown id",
 async function makeOwn(kind: string): Promise<string> {
   const path = kind.replace('/:id', '');
   const create = validBodies[`POST ${path}`];
-  const created = await server.request<{ id: string }>('POST', `/v1${path}`, create?.());
+  const created = await server.request<{ id: string }>('POST', `/v1${path}`, create?.(unknownId));
   expect([path, created.status]).toEqual([path, 201]);
   return created.body.id;
 }

@@ -206,7 +206,7 @@ describe('a template that its values make large', () => {
       await prepareFromTemplate(runner, request);
       await renderTemplate(runner, { content, values });
       await emailCampaigns.renderSample(runner, message, { ...copy, values });
-      await emailCampaigns.submitTest(runner, message, {
+      await emailCampaigns.submitTest({ runner, database: server.installation.database }, message, {
         ...copy,
         values,
         organizationId: 'x',

@@ -45,6 +45,9 @@ export const outsideTheWall: Readonly<Record<string, string>> = {
   'select next_check_at from domains': whoHasWork,
   recipient_changes_take: whoHasWork,
 
+  "select organization_id, public_part from push_credentials where platform = 'web' order by":
+    'Whose page it is on which a person tries a push out; it asks nothing else without the wall.',
+
   'select name from domains where organization_id <> $1':
     'A domain is verified for one organization alone: it asks the others.',
   'select organization_id from domains where status': whose,
@@ -67,6 +70,7 @@ export const outsideTheWall: Readonly<Record<string, string>> = {
     'On which channels a worker that died had claims, of any organizations.',
   accounts_select_sending_plans: claimed,
   audience_select_barred_: claimed,
+  audience_select_unwilling: claimed,
   audience_select_suppressed: claimed,
   domains_select_sending: claimed,
   senders_select_approved: claimed,

@@ -1,4 +1,4 @@
-import type { DnsAnswer, MxRecord, Resolver } from '../../platform/dns/dns.ts';
+import { describeDnsFailure, type MxRecord, type Resolver } from '../../platform/dns/dns.ts';
 
 /** Where mail for a domain goes (RFC 5321 §5.1, RFC 7505). Asks DNS, and opens no connection. */
 
@@ -34,20 +34,12 @@ export async function findMxRoute(
     case 'found':
       return routeOf(answer.records, random);
     case 'failed':
-      return { kind: 'failed', detail: describeFailure('MX', answer) };
+      return { kind: 'failed', detail: describeDnsFailure('MX', answer) };
     case 'absent':
       return answer.reason === 'no_such_domain'
         ? { kind: 'no_such_domain' }
         : findImplicitRoute(resolver, domain);
   }
-}
-
-/** In words for a diagnostic, for example `MX lookup: timeout (…)`. */
-export function describeFailure(
-  type: string,
-  { reason, detail }: Extract<DnsAnswer<unknown>, { kind: 'failed' }>,
-): string {
-  return `${type} lookup: ${reason.replaceAll('_', ' ')} (${detail})`;
 }
 
 function routeOf(records: readonly MxRecord[], random: () => number): MxRoute {
@@ -85,7 +77,7 @@ async function findImplicitRoute(resolver: Resolver, domain: string): Promise<Mx
   if (ipv6.kind === 'found' || ipv4.kind === 'found') {
     return { kind: 'route', hosts: [{ name: domain.toLowerCase(), preference: 0 }] };
   }
-  if (ipv4.kind === 'failed') return { kind: 'failed', detail: describeFailure('A', ipv4) };
-  if (ipv6.kind === 'failed') return { kind: 'failed', detail: describeFailure('AAAA', ipv6) };
+  if (ipv4.kind === 'failed') return { kind: 'failed', detail: describeDnsFailure('A', ipv4) };
+  if (ipv6.kind === 'failed') return { kind: 'failed', detail: describeDnsFailure('AAAA', ipv6) };
   return { kind: 'no_mail_host' };
 }

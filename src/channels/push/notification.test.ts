@@ -218,3 +218,32 @@ test('the octets are those of what is sent, whatever is in it', () => {
     { numRuns: 50 },
   );
 });
+
+test('a notification fits every platform if, and only if, its narrowest form does', () => {
+  const text = (maxLength: number) => fc.string({ unit: 'binary', maxLength });
+  fc.assert(
+    fc.property(
+      fc.record({
+        title: text(200),
+        body: text(1_500),
+        deepLink: fc.option(text(300)),
+        actionButtons: fc.array(
+          fc.record({ actionId: text(30), label: text(30), deepLink: fc.option(text(200)) }),
+          { maxLength: 3 },
+        ),
+        dataPayload: fc.dictionary(text(20), text(200), { maxKeys: 20 }),
+      }),
+      (parts) => {
+        const content = {
+          ...parts,
+          imageUrl: null,
+          iconUrl: null,
+          androidChannelId: null,
+          priority: null,
+        };
+        const { bytes, bytesMax } = payloadSize(content);
+        expect(fitsEveryPlatform(content)).toBe(bytes <= bytesMax);
+      },
+    ),
+  );
+});

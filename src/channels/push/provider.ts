@@ -71,6 +71,8 @@ export type PushHandOff = {
 export type PushOutcome = SendOutcome<PushFailure> & {
   /** Of a rejection: since when the service knows that the token is dead, if it says so. A token given later lives. */
   deadSince?: Date;
+  /** Of an acceptance: the environment of APNs that the token is of, where it is not that of the target. */
+  environment?: 'production' | 'sandbox';
 };
 
 /**

@@ -1,6 +1,7 @@
 import {
   type Connection,
   type Database,
+  type Statement,
   statement,
   unpreparedStatement,
 } from '../../platform/postgres/database.ts';
@@ -258,25 +259,61 @@ const admitNext = statement<{ ordinal: number }>(
    returning ordinal`,
 );
 
-const selectAdmissible = statement<{ ordinal: number; variables: Values | null }>(
-  'messages_select_admissible',
-  `select r.ordinal, r.variables
-   from recipients r
-   where r.organization_id = $1 and r.message_id = $2 and r.ordinal >= $3 and r.ordinal < $4
-     and r.drop_reason is null and r.address <> ''
-   order by r.ordinal
-   limit $5`,
-);
+type AdmissibleRow = { ordinal: number; variables: Values | null; is_first: boolean };
+
+function selectAdmissible(kind: Reach['kind'], isFirst: string): Statement<AdmissibleRow> {
+  return statement(
+    `messages_select_admissible_by_${kind}`,
+    `select r.ordinal, r.variables, ${isFirst} as is_first
+     from recipients r
+     where r.organization_id = $1 and r.message_id = $2 and r.ordinal >= $3 and r.ordinal < $4
+       and r.drop_reason is null and r.address <> ''
+     order by r.ordinal
+     limit $5`,
+  );
+}
+
+/** Reads recipients_contact for the other devices of a contact. */
+const selectAdmissibleBy: Readonly<Record<Reach['kind'], Statement<AdmissibleRow>>> = {
+  address: selectAdmissible('address', 'true'),
+  devices: selectAdmissible(
+    'devices',
+    `not exists (
+       select
+       from recipients earlier
+       where earlier.organization_id = r.organization_id and earlier.message_id = r.message_id
+         and earlier.contact_id = r.contact_id and earlier.ordinal < r.ordinal
+         and earlier.drop_reason is null and earlier.address <> ''
+     )`,
+  ),
+};
+
+export type Admissible = {
+  ordinal: number;
+  values: Values;
+  /** Of the recipients that its contact is. */
+  isFirst: boolean;
+};
 
 /** The recipients that `admitRecipients` would put into the queue, each with its own values. */
 export async function listAdmissible(
   connection: Connection,
   message: MessageKey,
-  { from, to, countMax }: { from: number; to: number; countMax: number },
-): Promise<{ ordinal: number; values: Values }[]> {
+  { from, to, countMax, reach }: { from: number; to: number; countMax: number; reach: Reach },
+): Promise<Admissible[]> {
   const { organizationId, messageId } = message;
-  const rows = await connection.rows(selectAdmissible, [organizationId, messageId, from, to, countMax]);
-  return rows.map(({ ordinal, variables }) => ({ ordinal, values: variables ?? {} }));
+  const rows = await connection.rows(selectAdmissibleBy[reach.kind], [
+    organizationId,
+    messageId,
+    from,
+    to,
+    countMax,
+  ]);
+  return rows.map(({ ordinal, variables, is_first: isFirst }) => ({
+    ordinal,
+    values: variables ?? {},
+    isFirst,
+  }));
 }
 
 const selectContent = statement<{ content: unknown }>(

@@ -56,6 +56,8 @@ export type LeaseSession = {
   markers: Markers;
   /** When objections to a job were last looked up. */
   checkedAtMs: WeakMap<Job, number>;
+  /** Looks objections up for jobs that have waited since, many at a time. */
+  lateObjections: Batcher<Job, Objection | undefined>;
   /** The result is whether the outcome was written. */
   settlements: Batcher<Settled, boolean>;
 };
@@ -95,6 +97,14 @@ export function openLeaseSession(
     budget,
     markers: createMarkers(tools, lease.epoch),
     checkedAtMs: new WeakMap(),
+    lateObjections: createBatcher({
+      itemsMax: 500,
+      concurrency: 2,
+      run: async (jobs) => {
+        const objections = await findObjections(tools, jobs);
+        return jobs.map((job) => objections.get(job));
+      },
+    }),
     settlements: createBatcher({
       itemsMax: 500,
       concurrency: 2,
@@ -219,9 +229,10 @@ const objectionMaxAgeMs = 2_000;
 async function findLateObjection(session: LeaseSession, job: Job): Promise<Objection | undefined> {
   const checkedAtMs = session.checkedAtMs.get(job) ?? -Infinity;
   if (session.tools.clock.monotonicMs() - checkedAtMs < objectionMaxAgeMs) return undefined;
-  const objections = await findObjections(session.tools, [job]);
-  session.checkedAtMs.set(job, session.tools.clock.monotonicMs());
-  return objections.get(job);
+  const askedAtMs = session.tools.clock.monotonicMs();
+  const objection = await session.lateObjections.add(job);
+  session.checkedAtMs.set(job, askedAtMs);
+  return objection;
 }
 
 /** The job must not be handed off: its claim was lost, or this is unknown. */

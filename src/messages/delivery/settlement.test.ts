@@ -159,6 +159,12 @@ test('a provider that is not there costs no attempt and leaves the recipient as 
   expect(settlement).toEqual(releaseJob(job, context));
 });
 
+test('a provider that says for how long it is away is asked again then, and no attempt is counted', () => {
+  const outcome = { kind: 'deferred', reason: 'provider_unavailable', retryAfterMs: 30_000, reply } as const;
+  const { requeue } = settleOutcome(aJob({ attempts: 3 }), outcome, context);
+  expect(requeue).toEqual({ dueAt: new Date(atMs + 30_000), attempts: 3, crashes: 0, setAsideAt: null });
+});
+
 test('a message that no provider would take for 72 hours has failed', () => {
   const job = aJob({ acceptedAt: new Date(atMs - 72 * hourMs - 1) });
   const settlement = settleOutcome(job, { kind: 'deferred', reason: 'provider_unavailable', reply }, context);

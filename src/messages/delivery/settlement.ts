@@ -43,7 +43,7 @@ export function settleOutcome(
     }
     case 'deferred':
       return outcome.reason === 'provider_unavailable'
-        ? settleUnavailability(job, outcome.reply, context)
+        ? settleUnavailability(job, outcome.reply, context, outcome.retryAfterMs)
         : settleDeferral(job, outcome.reason, outcome, context);
     case 'postponed':
       return settleUnavailability(job, outcome.reply, context, outcome.retryAfterMs);

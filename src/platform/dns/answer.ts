@@ -19,3 +19,8 @@ export type DnsFailed = {
 export function failed(reason: DnsFailed['reason'], detail: string): DnsFailed {
   return { kind: 'failed', reason, detail: detail.slice(0, 500) };
 }
+
+/** In words for a diagnostic, for example `MX lookup: timeout (…)`. */
+export function describeDnsFailure(type: string, { reason, detail }: DnsFailed): string {
+  return `${type} lookup: ${reason.replaceAll('_', ' ')} (${detail})`;
+}

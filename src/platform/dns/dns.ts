@@ -14,7 +14,7 @@ import { createAskServers } from './servers.ts';
  * say, absences too; an absence differs from a failure, and one failure from another; and the cache can be bypassed.
  */
 
-export type { DnsAnswer, MxRecord } from './answer.ts';
+export { type DnsAnswer, describeDnsFailure, type MxRecord } from './answer.ts';
 export { parseDnsServer } from './server-address.ts';
 
 export type LookupOptions = {

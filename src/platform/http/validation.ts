@@ -156,7 +156,7 @@ function describeError(error: ErrorObject, formats: Readonly<Record<string, Text
     case 'maximum':
       return `${field} must be at most ${String(params.limit)}`;
     case 'enum':
-      return `${field} must be one of ${(params.allowedValues as unknown[]).join(', ')}`;
+      return `${field} must be one of ${(params.allowedValues as unknown[]).filter(isNotNull).join(', ')}`;
     case 'pattern':
       return `${field} must match ${String(params.pattern)}`;
     case 'propertyNames':
@@ -167,6 +167,11 @@ function describeError(error: ErrorObject, formats: Readonly<Record<string, Text
     default:
       return `${field} is not valid`;
   }
+}
+
+/** That a value may also be null needs no saying. */
+function isNotNull(value: unknown): value is string | number {
+  return value !== null;
 }
 
 /** As those of variables: any name that fits a pattern is allowed, so no known one can be suggested. */

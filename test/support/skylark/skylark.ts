@@ -2,11 +2,7 @@ import { sanitiseDiagnostic } from '../../../src/channels/diagnostic.ts';
 import type { EmailHandOff, EmailProvider } from '../../../src/channels/email/provider.ts';
 import type { RecipientKey, RemoteReply, SendOutcome } from '../../../src/channels/outcome.ts';
 // This HTTP client is for any provider that must not write a request before it is confirmed.
-import {
-  type Answer,
-  type Client,
-  createClient,
-} from '../../../src/channels/sms/providers/twilio/exchange.ts';
+import { type Answer, type Client, createClient } from '../../../src/channels/http1/exchange.ts';
 import { createUnderWay } from '../../../src/channels/under-way.ts';
 import type { Clock } from '../../../src/platform/clock.ts';
 

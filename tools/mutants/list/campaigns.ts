@@ -1,6 +1,8 @@
 /** Of campaigns: who is chosen, when they go on, and what ends them. */
 import type { Mutant } from '../mutant.ts';
 
+const byPush = ['test/journeys/push-campaigns.test.ts'];
+
 export const campaigns: readonly Mutant[] = [
   {
     file: 'src/campaigns/engine-store.ts',
@@ -430,5 +432,93 @@ export const campaigns: readonly Mutant[] = [
     harm: "people whom one organization has suppressed are missing from another's campaigns",
     survives:
       'The statement runs under the role of the second wall, which shows it the rows of the organization alone.',
+  },
+  {
+    file: 'src/push/rendering.ts',
+    from: "return fitsEveryPlatform(toPushContent(filled)) ? { kind: 'filled', content: filled } : tooLarge;",
+    to: "return fitsEveryPlatform(toPushContent(content)) ? { kind: 'filled', content: filled } : tooLarge;",
+    tests: ['src/push/rendering.test.ts'],
+    named: 'a copy leaves as long as it fits the narrowest platform',
+    harm: 'a copy of a campaign that no browser takes is handed to its push service',
+  },
+  {
+    file: 'src/push/rendering.ts',
+    from: "if (kind === 'image' && !isHttpsUrl(line))",
+    to: 'if (false)',
+    tests: ['src/push/rendering.test.ts'],
+    named: 'only copies leave that keep its rule',
+    harm: 'a property of a contact decides that its image comes without TLS',
+  },
+  {
+    file: 'src/push/rendering.ts',
+    from: "if (isRequired[kind] && line.trim() === '')",
+    to: 'if (false)',
+    tests: ['src/push/rendering.test.ts'],
+    named: 'only copies leave that keep its rule',
+    harm: 'somebody gets a notification that says nothing',
+  },
+  {
+    file: 'src/push/rendering.ts',
+    from: 'if (found === null || isLongerThan(found, lengthsMax[kind])) {',
+    to: 'if (found === null) {',
+    tests: ['src/push/rendering.test.ts'],
+    named: 'only copies leave that keep its rule',
+    harm: 'a title of a thousand characters is handed off because it was filled with them',
+  },
+  {
+    file: 'src/push/delivery.ts',
+    from: 'fillPush(compiled, { ...stored.defaults, ...variables })',
+    to: 'fillPush(compiled, { ...variables, ...stored.defaults })',
+    tests: byPush,
+    named: 'fills in what a contact has, and the values of the campaign for all others',
+    harm: 'everybody is called “you” in a campaign that gives a value for those without a name',
+  },
+  {
+    file: 'src/push/campaigns.ts',
+    from: 'return findContentIssues(withoutPlaceholders(content));',
+    to: 'return findContentIssues(content);',
+    tests: byPush,
+    named: 'is refused when a change makes it too large, and not for what its placeholders take',
+    harm: 'a campaign is refused for the length of the names of its placeholders',
+  },
+  {
+    file: 'src/push/campaigns.ts',
+    from: 'if (bytes > writtenBytesMax)',
+    to: 'if (false)',
+    tests: byPush,
+    named: 'is refused where',
+    harm: 'a campaign of a megabyte of placeholders is filled for every recipient',
+  },
+  {
+    file: 'src/campaigns/running.ts',
+    from: 'unitsOf: ({ isFirst }) => (isFirst ? 1 : 0)',
+    to: 'unitsOf: () => 1',
+    tests: ['src/campaigns/running.test.ts'],
+    named: 'the quota is for contacts, wherever a window of the queue ends',
+    harm: 'a campaign takes more of the quota than the same push to each of its contacts',
+  },
+  {
+    file: 'src/messages/campaigns/store.ts',
+    from: 'and earlier.contact_id = r.contact_id and earlier.ordinal < r.ordinal',
+    to: 'and earlier.ordinal < r.ordinal',
+    tests: ['src/campaigns/running.test.ts'],
+    named: 'the quota is for contacts, wherever a window of the queue ends',
+    harm: 'a campaign by push takes one unit of the quota, whatever its audience',
+  },
+  {
+    file: 'src/messages/campaigns/store.ts',
+    from: 'where own.id = wanted.device_id',
+    to: 'limit 1',
+    tests: ['src/campaigns/running.test.ts'],
+    named: 'a device that is lost between the freezing and its row is dropped, and no other',
+    harm: 'a device that was signed out is put into the queue of a campaign',
+  },
+  {
+    file: 'src/campaigns/recipients.ts',
+    from: "reach.kind === 'devices' && recipients !== null",
+    to: "reach.kind === 'address' && recipients !== null",
+    tests: byPush,
+    named: 'counts what devices report',
+    harm: 'the recipients of a push campaign do not show which button was clicked',
   },
 ];

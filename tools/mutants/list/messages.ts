@@ -516,6 +516,14 @@ export const messages: readonly Mutant[] = [
   },
   {
     file: 'src/messages/delivery/settlement.ts',
+    from: 'context, outcome.retryAfterMs)\n        :',
+    to: 'context)\n        :',
+    tests: ['src/messages/delivery/settlement.test.ts'],
+    named: 'a provider that says for how long it is away',
+    harm: 'a provider that asks for a pause is asked again at once',
+  },
+  {
+    file: 'src/messages/delivery/settlement.ts',
     from: 'if (isGivenUp(job, dueAtMs, context))',
     to: 'if (isGivenUp(job, context.atMs, context))',
     tests: ['src/messages/delivery/settlement.test.ts'],
@@ -1085,7 +1093,7 @@ export const messages: readonly Mutant[] = [
   },
   {
     file: 'src/messages/delivery/hand-off.ts',
-    from: '  session.checkedAtMs.set(job, session.tools.clock.monotonicMs());\n',
+    from: '  session.checkedAtMs.set(job, askedAtMs);\n',
     to: '',
     tests: ['src/messages/delivery/hand-off.test.ts'],
     named: 'to what carries it gets nothing',

@@ -27,7 +27,10 @@ const info = {
   end: Buffer.from([0x01]),
 };
 
-/** The body of a push message. Throws a RangeError if the plaintext is longer than `webPayloadBytesMax`. */
+/**
+ * The body of a push message. Throws a RangeError if the plaintext is longer than `webPayloadBytesMax`, and an Error if
+ * their key is no point of the curve (RFC 8291 §7).
+ */
 export function encryptForSubscription(
   plaintext: Buffer,
   { publicKey: theirKey, authSecret }: SubscriptionKeys,

@@ -61,6 +61,18 @@ test('a push service can verify who sends, to which origin, and for twelve hours
   });
 });
 
+test('where nobody has said who sends, the token does not say it either', () => {
+  const clock = createManualClock();
+  const keys = generateVapidKeys();
+  const tokens = createVapidTokens(clock);
+  const nameless = tokens.authorizationFor({ ...keys, subject: null }, 'https://push.example.com');
+  expect(readAuthorization(nameless).claims).toEqual({
+    aud: 'https://push.example.com',
+    exp: clock.nowMs() / 1_000 + 12 * 3_600,
+  });
+  expect(tokens.authorizationFor({ ...keys, subject }, 'https://push.example.com')).not.toBe(nameless);
+});
+
 test('a token serves all requests to an origin for six hours, and then there is a new one', () => {
   const clock = createManualClock();
   const tokens = createVapidTokens(clock);

@@ -52,15 +52,19 @@ const renewalMs = 6 * 3_600_000;
 const tokensMax = 10_000;
 
 export type VapidTokens = {
-  /** The value of `authorization` for requests to an origin. Throws if the keys are none. */
-  authorizationFor: (sender: VapidKeys & { subject: string }, origin: string) => string;
+  /**
+   * The value of `authorization` for requests to an origin. `subject` is who sends, as `isVapidSubject` takes it; null
+   * leaves it out. Throws if the keys are none.
+   */
+  authorizationFor: (sender: VapidKeys & { subject: string | null }, origin: string) => string;
 };
 
 export function createVapidTokens(clock: Clock): VapidTokens {
   const made = new LRUCache<string, { authorization: string; madeAtMs: number }>({ max: tokensMax });
   return {
     authorizationFor: (sender, origin) => {
-      const name = `${sender.publicKey} ${sender.subject} ${origin}`;
+      const subject = sender.subject ?? '';
+      const name = `${sender.publicKey} ${subject} ${origin}`;
       const known = made.get(name);
       // By the wall clock, since that is what `exp` is compared with, and it may be set.
       const ageMs = clock.nowMs() - (known?.madeAtMs ?? -Infinity);
@@ -68,7 +72,11 @@ export function createVapidTokens(clock: Clock): VapidTokens {
       const madeAtMs = clock.nowMs();
       const token = signJwt(
         { algorithm: 'ES256', key: privateKeyOf(sender), keyId: null },
-        { aud: origin, exp: Math.floor((madeAtMs + tokenLifeMs) / 1_000), sub: sender.subject },
+        {
+          aud: origin,
+          exp: Math.floor((madeAtMs + tokenLifeMs) / 1_000),
+          ...(subject !== '' && { sub: subject }),
+        },
       );
       const authorization = `vapid t=${token}, k=${sender.publicKey}`;
       made.set(name, { authorization, madeAtMs });

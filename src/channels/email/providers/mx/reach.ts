@@ -6,7 +6,7 @@ import { sanitiseDiagnostic } from '../../../diagnostic.ts';
 import { classifyReply } from '../../replies.ts';
 import { openSmtpConnection } from '../smtp/opening.ts';
 import type { OpeningFailure, SmtpConnection } from '../smtp/opening.ts';
-import { findHostAddresses, isSelfAddress } from './addresses.ts';
+import { findHostAddresses, isSelfAddress } from '../../../host-addresses.ts';
 import type { MxHost } from '../../mx-route.ts';
 
 /**

@@ -8,7 +8,8 @@ const remote = 'api.twilio.com';
 
 function answered(status: number, body: unknown, retryAfter: string | null = null) {
   const text = typeof body === 'string' || body === null ? body : JSON.stringify(body);
-  return outcomeOf({ kind: 'answered', status, retryAfter, body: text }, remote);
+  const headers = retryAfter === null ? {} : { 'retry-after': retryAfter };
+  return outcomeOf({ kind: 'answered', status, headers, body: text }, remote);
 }
 
 function refused(status: number, code: number) {

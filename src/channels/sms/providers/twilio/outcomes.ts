@@ -1,19 +1,15 @@
 import { sanitiseDiagnostic } from '../../../diagnostic.ts';
 import type { RemoteReply, SendOutcome } from '../../../outcome.ts';
 import type { SmsFailure } from '../../provider.ts';
-import type { Answer } from './exchange.ts';
+import type { Answer } from '../../../http1/exchange.ts';
+import { parseJsonObject } from '../../../json-object.ts';
+import { waitOf } from '../../../retry-after.ts';
 import { failureOf } from './failures.ts';
 
 /** From Twilio's answer to the outcome of a hand-off. */
 
 /** Twilio names every message by two letters and 32 hexadecimal digits: `SM…`, and `MM…` with media. */
 export const messageSidPattern = /^[SM]M[0-9a-fA-F]{32}$/;
-
-const retryAfterMsMin = 1_000;
-const retryAfterMsMax = 3_600_000;
-
-/** Where Twilio asks to come back later in a way that cannot be read. */
-const retryAfterMsUnread = 60_000;
 
 /** Statuses that are about the credentials, the account or the URL. No text is to blame, so none may fail for it. */
 const unavailableStatuses: readonly number[] = [401, 402, 403, 404, 405, 407];
@@ -25,7 +21,8 @@ const unavailableStatuses: readonly number[] = [401, 402, 403, 404, 405, 407];
  */
 export function outcomeOf(answer: Answer, remote: string): SendOutcome<SmsFailure> {
   if (answer.kind === 'unanswered') return { kind: 'unknown', reply: ownWords(answer.detail, remote) };
-  const { status, retryAfter } = answer;
+  const { status, headers } = answer;
+  const retryAfter = headers['retry-after'];
   const said = parseBody(answer.body);
   const reply = replyOf(status, said, remote);
   if (status >= 200 && status < 300) return outcomeOfSuccess(said, reply, remote);
@@ -33,7 +30,7 @@ export function outcomeOf(answer: Answer, remote: string): SendOutcome<SmsFailur
     return { kind: 'deferred', reason: 'rate_limited', ...waitOf(retryAfter), reply };
   }
   if (status >= 500) {
-    if (status !== 503 || retryAfter === null) return { kind: 'unknown', reply };
+    if (status !== 503 || retryAfter === undefined) return { kind: 'unknown', reply };
     return { kind: 'deferred', reason: 'provider_unavailable', ...waitOf(retryAfter), reply };
   }
   return outcomeOfRefusal(status, said, reply);
@@ -68,22 +65,12 @@ function outcomeOfRefusal(status: number, said: TwilioBody, reply: RemoteReply):
 type TwilioBody = { sid: string | null; code: number | null; message: string | null };
 
 function parseBody(body: string | null): TwilioBody {
-  const { sid, code, message } = parseObject(body);
+  const { sid, code, message } = parseJsonObject(body);
   return {
     sid: typeof sid === 'string' && messageSidPattern.test(sid) ? sid : null,
     code: typeof code === 'number' && Number.isSafeInteger(code) ? code : null,
     message: typeof message === 'string' ? message : null,
   };
-}
-
-function parseObject(text: string | null): Readonly<Record<string, unknown>> {
-  if (text === null) return {};
-  try {
-    const parsed: unknown = JSON.parse(text);
-    return typeof parsed === 'object' && parsed !== null ? { ...parsed } : {};
-  } catch {
-    return {};
-  }
 }
 
 function replyOf(status: number, { code, message }: TwilioBody, remote: string): RemoteReply {
@@ -94,12 +81,4 @@ function replyOf(status: number, { code, message }: TwilioBody, remote: string):
     diagnostic: diagnostic === '' ? `HTTP status ${status}` : diagnostic,
     remote,
   };
-}
-
-/** RFC 9110 §10.2.3. Twilio writes seconds; the form with a date is not read. */
-function waitOf(retryAfter: string | null): { retryAfterMs?: number } {
-  if (retryAfter === null) return {};
-  if (!/^\d{1,9}$/.test(retryAfter)) return { retryAfterMs: retryAfterMsUnread };
-  const waitMs = 1000 * Number(retryAfter);
-  return { retryAfterMs: Math.min(Math.max(waitMs, retryAfterMsMin), retryAfterMsMax) };
 }

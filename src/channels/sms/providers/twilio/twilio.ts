@@ -1,8 +1,8 @@
 import type { Clock } from '../../../../platform/clock.ts';
 import type { RecipientKey, SendOutcome } from '../../../outcome.ts';
 import type { SmsFailure, SmsHandOff, SmsProvider, SmsSender } from '../../provider.ts';
-import { createClient } from './exchange.ts';
-import type { Call, Client } from './exchange.ts';
+import { createClient } from '../../../http1/exchange.ts';
+import type { Call, Client } from '../../../http1/exchange.ts';
 import { describeAnswer, outcomeOf, ownWords } from './outcomes.ts';
 import type { TwilioUrl } from './url.ts';
 

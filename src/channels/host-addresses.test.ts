@@ -1,6 +1,11 @@
 import { expect, test } from 'vitest';
-import type { DnsAnswer, Resolver } from '../../../../platform/dns/dns.ts';
-import { findHostAddresses, isPublicAddress, isSelfAddress } from './addresses.ts';
+import type { DnsAnswer, Resolver } from '../platform/dns/dns.ts';
+import {
+  findHostAddresses,
+  isPublicAddress,
+  isSelfAddress,
+  lookupPublicAddresses,
+} from './host-addresses.ts';
 
 test.each([
   '8.8.8.8',
@@ -123,4 +128,47 @@ test('a zone of a thousand addresses is not tried a thousand times', async () =>
   const resolver = resolverOf({ kind: 'found', records }, { kind: 'absent', reason: 'no_such_record' });
   const found = await findHostAddresses({ resolver, mayUsePrivateAddresses: false }, 'mx.test');
   expect(found.addresses).toHaveLength(8);
+});
+
+test.each([
+  ['an address alone', {}, ['8.8.8.8', 4]],
+  [
+    'all of them',
+    { all: true },
+    [
+      [
+        { address: '2a00::1', family: 6 },
+        { address: '8.8.8.8', family: 4 },
+      ],
+    ],
+  ],
+] as const)('a connection that asks for %s gets public ones only', async (_name, options, given) => {
+  const lookup = lookupPublicAddresses(
+    resolverOf(
+      { kind: 'found', records: ['10.0.0.1', '8.8.8.8'] },
+      'all' in options
+        ? { kind: 'found', records: ['2a00::1', '::1'] }
+        : { kind: 'absent', reason: 'no_such_record' },
+    ),
+  );
+  const answer = await new Promise<unknown[]>((resolve) => {
+    lookup('push.test', options, (error, ...rest) => {
+      resolve([error, ...rest]);
+    });
+  });
+  expect(answer).toEqual([null, ...given]);
+});
+
+test.each([
+  [['127.0.0.1', '169.254.169.254'], 'the host has private addresses only'],
+  [[], 'the host has no address'],
+])('a connection to a host at %j is not made', async (records, reason) => {
+  const absent = { kind: 'absent', reason: 'no_such_record' } as const;
+  const lookup = lookupPublicAddresses(
+    resolverOf(records.length === 0 ? absent : { kind: 'found', records }, absent),
+  );
+  const error = await new Promise((resolve) => {
+    lookup('push.test', { all: true }, resolve);
+  });
+  expect(error).toEqual(new Error(reason));
 });

@@ -1,14 +1,13 @@
-import { isIP } from 'node:net';
+import { isIP, type LookupFunction } from 'node:net';
 import ipaddr from 'ipaddr.js';
-import type { Resolver } from '../../../../platform/dns/dns.ts';
-import { describeFailure } from '../../mx-route.ts';
+import { describeDnsFailure, type Resolver } from '../platform/dns/dns.ts';
 
-/** From the name of a mail host to the addresses at which it may be called. */
+/** From the name of a host that a stranger may choose to the addresses at which it may be called. */
 
 export type HostAddresses = {
   /** IPv6 and IPv4 in turns, so that a machine that has only one of them gets at it soon. */
   addresses: readonly string[];
-  /** Those to which no mail goes, as they stood in DNS. */
+  /** Those to which nothing goes, as they stood in DNS. */
   refused: readonly string[];
   /** What DNS did not say, or null. */
   failure: string | null;
@@ -37,11 +36,33 @@ export async function findHostAddresses(
     refused: inTurns.filter((address) => !isUsable(address)),
     failure:
       ipv4.kind === 'failed'
-        ? describeFailure('A', ipv4)
+        ? describeDnsFailure('A', ipv4)
         : ipv6.kind === 'failed'
-          ? describeFailure('AAAA', ipv6)
+          ? describeDnsFailure('AAAA', ipv6)
           : null,
   };
+}
+
+/**
+ * For connections to hosts that a stranger may choose: looks a name up by `resolver`, and fails if it has no public
+ * address. The connection is made to the address that was checked, so that a name which changes meanwhile does not get
+ * round the check. Node asks for no lookup of a host that is an address itself: whoever takes such hosts must check them.
+ */
+export function lookupPublicAddresses(resolver: Resolver): LookupFunction {
+  return (host, { all }, callback) => {
+    void findHostAddresses({ resolver, mayUsePrivateAddresses: false }, host).then((found) => {
+      const addresses = found.addresses.map((address) => ({ address, family: isIP(address) }));
+      const [first] = addresses;
+      if (first === undefined) callback(new Error(describeNoAddress(found)), '');
+      else if (all === true) callback(null, addresses);
+      else callback(null, first.address, first.family);
+    });
+  };
+}
+
+function describeNoAddress({ refused, failure }: HostAddresses): string {
+  if (refused.length > 0) return 'the host has private addresses only';
+  return failure ?? 'the host has no address';
 }
 
 /** IANA gives out global unicast IPv6 addresses from here alone (RFC 3513 §4). */

@@ -1,9 +1,10 @@
 import { Agent as HttpAgent, request as httpRequest } from 'node:http';
 import type { ClientRequest, IncomingMessage, RequestOptions } from 'node:http';
+import type { LookupFunction } from 'node:net';
 import { Agent as HttpsAgent, request as httpsRequest } from 'node:https';
-import type { Clock } from '../../../../platform/clock.ts';
-import { abortReason, createAbortWatch } from '../../../abort-watch.ts';
-import type { AbortWatch } from '../../../abort-watch.ts';
+import type { Clock } from '../../platform/clock.ts';
+import { abortReason, createAbortWatch } from '../abort-watch.ts';
+import type { AbortWatch } from '../abort-watch.ts';
 
 /**
  * One HTTP request and its answer, in two steps: first a connection, and only then, when the caller says so, the
@@ -20,9 +21,17 @@ export type Call = {
   headers: Readonly<Record<string, string>>;
 };
 
+/** By their names in lower case. */
+export type AnswerHeaders = Readonly<Record<string, string | undefined>>;
+
 /** `body` is null if it did not arrive as a whole, or is larger than any that is expected. */
 export type Answer =
-  | { kind: 'answered'; status: number; retryAfter: string | null; body: string | null }
+  | {
+      kind: 'answered';
+      status: number;
+      headers: AnswerHeaders;
+      body: string | null;
+    }
   /** The request was written, at least in part. */
   | { kind: 'unanswered'; detail: string };
 
@@ -31,7 +40,7 @@ export type OpenRequest = {
   /** False once the connection was lost. */
   isOpen: () => boolean;
   /** Writes the request, and resolves in every case: after 40 seconds at most. */
-  complete: (body: string) => Promise<Answer>;
+  complete: (body: string | Buffer) => Promise<Answer>;
   /** Closes the connection; nothing was sent. */
   abandon: () => void;
 };
@@ -48,7 +57,7 @@ export type Client = {
 /** Waiting for a free connection or a new one, with its name looked up and TLS spoken. */
 const connectionTimeoutMs = 15_000;
 
-/** Until the head of the answer. Shorter makes texts uncertain while Twilio is just slow; it takes a second or less. */
+/** Until the head of the answer. Shorter makes messages uncertain while the far side is just slow; a second is usual. */
 const answerTimeoutMs = 30_000;
 
 /** From the head of the answer to its last octet. */
@@ -69,9 +78,11 @@ export type ClientOptions = {
   connectionsMax: number;
   /** PEM of the authorities to trust instead of the machine's. */
   authorities: string | null;
+  /** Looks up the host; the machine's own way if it is left out. */
+  lookup?: LookupFunction;
 };
 
-export function createClient({ clock, origin, connectionsMax, authorities }: ClientOptions): Client {
+export function createClient({ clock, origin, connectionsMax, authorities, lookup }: ClientOptions): Client {
   const { protocol, hostname, port } = new URL(origin);
   const limits = {
     keepAlive: true,
@@ -88,7 +99,13 @@ export function createClient({ clock, origin, connectionsMax, authorities }: Cli
       })
     : new HttpAgent(limits);
   const createRequest = (call: Call): ClientRequest => {
-    const options: RequestOptions = { agent, host: hostname.replace(/^\[|\]$/g, ''), port, ...call };
+    const options: RequestOptions = {
+      agent,
+      host: hostname.replace(/^\[|\]$/g, ''),
+      port,
+      ...call,
+      ...(lookup && { lookup }),
+    };
     return isTls ? httpsRequest(options) : httpRequest(options);
   };
   const abortWatch = createAbortWatch();
@@ -188,7 +205,7 @@ function readAnswer(
   clock: Clock,
   request: ClientRequest,
   watch: RequestWatch,
-  body: string,
+  body: string | Buffer,
 ): Promise<Answer> {
   return new Promise((resolve) => {
     let cancelTimer = clock.after(answerTimeoutMs, () => {
@@ -227,7 +244,8 @@ function headOf(response: IncomingMessage) {
   return {
     kind: 'answered',
     status: response.statusCode ?? 0,
-    retryAfter: response.headers['retry-after'] ?? null,
+    // Node makes a list of `set-cookie` alone, which nobody asks for.
+    headers: response.headers as AnswerHeaders,
   } as const;
 }
 

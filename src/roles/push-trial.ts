@@ -1,0 +1,150 @@
+import { findOrganizations } from '../accounts/accounts.ts';
+import { pushProviders } from '../channels/push/providers/registry.ts';
+import { findFirstBrowserKey } from '../devices/devices.ts';
+import type { Installation } from '../installation/installation.ts';
+import {
+  badRequest,
+  conflict,
+  PublicError,
+  resourceNotFound,
+  validationError,
+} from '../platform/http/errors.ts';
+import type { Route, RouteResponse } from '../platform/http/route.ts';
+import type { Validation } from '../platform/http/validation.ts';
+import type { Fields, PushTrial } from '../sandbox/routes.ts';
+
+/** The contact whose devices are the browsers that tried a push out. */
+const externalId = 'postillion-sandbox';
+
+/** Of a request to register, all that a page may decide: the contact is not among it. */
+const deviceFields = [
+  'platform',
+  'installation_id',
+  'endpoint',
+  'p256dh_key',
+  'auth_key',
+  'enablement_status',
+  'sdk_version',
+] as const;
+
+const contentFields = ['title', 'body', 'deep_link'] as const;
+
+/** Nobody waits for the push of a trial any longer. */
+const ttlSeconds = 3_600;
+
+/** A name for clicks that are not on the notification itself. */
+const button = { action_id: 'wave', label: 'Wave' } as const;
+
+/**
+ * What the sandbox's page does with a browser: it goes through the routes of the API, as the requests of a site's own
+ * server would, in the name of the oldest organization that can send to browsers. The page is guarded as the inbox is.
+ */
+export function createPushTrial(
+  installation: Installation,
+  tools: { routes: readonly Route[]; validation: Validation },
+): PushTrial {
+  const { config, database } = installation;
+  const ask = createInsideClient(tools);
+  const findKey = () => findFirstBrowserKey(database);
+  const findOrganizationId = async () => {
+    const key = await findKey();
+    if (key === null) throw new PublicError(badRequest, 'No organization has a VAPID pair for browsers.');
+    return key.organizationId;
+  };
+  const findContactId = async (organizationId: string) => {
+    const found = await ask(organizationId, 'listContacts', { query: { external_id: externalId } });
+    const { data } = found as { data: readonly { id: string }[] }; // As the route's schema says.
+    return data[0]?.id ?? null;
+  };
+  const makeContact = async (organizationId: string) => {
+    if ((await findContactId(organizationId)) !== null) return;
+    try {
+      await ask(organizationId, 'createContact', {
+        body: { external_id: externalId, first_name: 'Sandbox', last_name: 'browsers' },
+      });
+    } catch (cause) {
+      // Another browser was faster.
+      if (!(cause instanceof PublicError && cause.definition === conflict)) throw cause;
+    }
+  };
+
+  return {
+    describe: async () => {
+      const key = await findKey();
+      const isSandbox = pushProviders[config.pushProvider].isSandbox;
+      const about = { provider: config.pushProvider, is_sandbox: isSandbox };
+      if (key === null) return { ...about, organization: null, public_key: null };
+      const [organization = null] = await database.asOrganizations([key.organizationId], (transaction) =>
+        findOrganizations(transaction, key.organizationId),
+      );
+      return { ...about, organization, public_key: organization && key.publicKey };
+    },
+    register: async (device) => {
+      const organizationId = await findOrganizationId();
+      await makeContact(organizationId);
+      return ask(organizationId, 'registerDevice', {
+        body: { ...pick(device, deviceFields), external_id: externalId },
+      });
+    },
+    send: async (content) =>
+      ask(await findOrganizationId(), 'sendPush', {
+        body: {
+          ...pick(content, contentFields),
+          external_id: externalId,
+          ttl_seconds: ttlSeconds,
+          action_buttons: [button],
+        },
+      }),
+    look: async (pushId) => {
+      const organizationId = await findOrganizationId();
+      const contactId = await findContactId(organizationId);
+      if (contactId === null) return { devices: [], push: null };
+      const [devices, push] = await Promise.all([
+        ask(organizationId, 'listDevices', { params: { contact_id: contactId } }),
+        pushId === null ? null : ask(organizationId, 'getPush', { params: { id: pushId } }),
+      ]);
+      // Other pushes of the organization are for those who have its key.
+      if (push !== null && (push as { contact_id: string }).contact_id !== contactId)
+        throw resourceNotFound();
+      return { devices: (devices as { data: unknown }).data, push };
+    },
+  };
+}
+
+type InsideRequest = { params?: Fields; query?: Fields; body?: Fields };
+
+/** Asks a route what a client would ask it, without a key: who asks has been found out by other means. */
+function createInsideClient({ routes, validation }: { routes: readonly Route[]; validation: Validation }) {
+  return async (
+    organizationId: string,
+    operationId: string,
+    { params = {}, query = {}, body = {} }: InsideRequest,
+  ): Promise<unknown> => {
+    const route = routes.find((one) => one.operationId === operationId);
+    if (route === undefined) throw new Error(`there is no operation ${operationId}`);
+    if (route.params !== null && validation.compile(route.params)(params).length > 0)
+      throw resourceNotFound();
+    const issues = route.body === null ? [] : validation.compile(route.body)(body);
+    if (issues.length > 0) throw new PublicError(validationError, issues.join(', '));
+    const caller = { organizationId };
+    return readResponse(
+      await route.handle({ caller, params, query, body, prepared: null, idempotencyKey: null }),
+    );
+  };
+}
+
+function readResponse(response: RouteResponse): unknown {
+  switch (response.kind) {
+    case 'json':
+      return response.body;
+    case 'written':
+      return JSON.parse(Buffer.from(response.json).toString('utf8'));
+    case 'stored':
+      return JSON.parse(response.response.text);
+  }
+}
+
+/** Those of the members that there are. */
+function pick(fields: Fields, names: readonly string[]): Fields {
+  return Object.fromEntries(names.filter((name) => name in fields).map((name) => [name, fields[name]]));
+}
