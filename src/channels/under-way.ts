@@ -8,9 +8,10 @@ export type UnderWay = {
 
 /** What waits is not limited: a worker hands off no more than its provider's concurrency, and a test little more. */
 export function createUnderWay(placesMax: number): UnderWay {
-  const all = new Set<Promise<unknown>>();
   const waiting: (() => void)[] = [];
   let places = placesMax;
+  let size = 0;
+  let onIdle: (() => void)[] = [];
 
   const takePlace = (): Promise<void> => {
     if (places > 0) {
@@ -27,28 +28,27 @@ export function createUnderWay(placesMax: number): UnderWay {
     if (next === undefined) places += 1;
     else next();
   };
-  const runInPlace = async <Result>(work: () => Promise<Result>): Promise<Result> => {
-    await takePlace();
-    try {
-      return await work();
-    } finally {
-      freePlace();
-    }
+  const leave = () => {
+    freePlace();
+    size -= 1;
+    if (size > 0) return;
+    for (const resolve of onIdle) resolve();
+    onIdle = [];
   };
 
   return {
     run: async (work) => {
-      const ending = runInPlace(work);
-      all.add(ending);
+      size += 1;
+      await takePlace();
       try {
-        return await ending;
+        return await work();
       } finally {
-        all.delete(ending);
+        leave();
       }
     },
     end: async () => {
       // Ends because a provider that is closing begins nothing more.
-      while (all.size > 0) await Promise.allSettled(all);
+      while (size > 0) await new Promise<void>((resolve) => onIdle.push(resolve));
     },
   };
 }

@@ -205,34 +205,25 @@ export function createHttpClient(options: HttpClientOptions): HttpClient {
       serve();
     });
 
-  const exchange = async (request: HttpRequest, { confirm, signal }: HttpPermit): Promise<HttpAnswer> => {
-    signal.throwIfAborted();
-    const place = await takePlace(signal);
-    switch (place.kind) {
-      case 'http1':
-        return exchangeOverHttp1(place.client, request, { confirm, signal });
-      case 'slot':
-        return sendConfirmed(place.slot, request, confirm);
-      case 'unreachable':
-      case 'busy':
-        return place;
-    }
-  };
-
-  const sendConfirmed = async (
-    slot: Slot,
-    request: HttpRequest,
-    confirm: () => Promise<void>,
-  ): Promise<HttpAnswer> => {
+  const exchange = async (request: HttpRequest, permit: HttpPermit): Promise<HttpAnswer> => {
+    permit.signal.throwIfAborted();
+    const place = await takePlace(permit.signal);
+    if (place.kind === 'http1') return exchangeOverHttp1(place.client, request, permit);
+    if (place.kind !== 'slot') return place;
+    const { slot } = place;
     try {
-      await confirm();
+      await permit.confirm();
     } catch (error) {
       slot.free();
       throw error;
     }
     if (slot.isUsable()) return slot.send(request);
     slot.free();
-    // Lost while the confirmation was written, with nothing sent: another connection will do.
+    return sendElsewhere(request);
+  };
+
+  /** The connection was lost while the confirmation was written, with nothing sent: another one will do. */
+  const sendElsewhere = async (request: HttpRequest): Promise<HttpAnswer> => {
     const second = await takePlace(null);
     switch (second.kind) {
       case 'slot':

@@ -126,7 +126,17 @@ const settlementLingerMs = 50;
 const settlementItemsEnough = 64;
 
 /** Hands one job off and returns what to write of it. No fault of the job makes it reject. */
-export async function handOffJob(
+export function handOffJob(
+  session: LeaseSession,
+  channelSession: ChannelSession,
+  job: Job,
+): Promise<Settled> {
+  return job.contentBytes <= smallContentBytesMax
+    ? attempt(session, channelSession, job)
+    : attemptWithinBudget(session, channelSession, job);
+}
+
+async function attemptWithinBudget(
   session: LeaseSession,
   channelSession: ChannelSession,
   job: Job,
@@ -142,7 +152,6 @@ export async function handOffJob(
 const budgetWaitMs = 5_000;
 
 async function takeBytes(session: LeaseSession, job: Job): Promise<() => void> {
-  if (job.contentBytes <= smallContentBytesMax) return () => undefined;
   for (;;) {
     const release = session.budget.take(Math.min(job.contentBytes, session.contentBytesMax));
     if (release !== null) return release;
@@ -225,10 +234,14 @@ function settleAttempt(job: Job, attempt: Attempt, context: SettlementContext): 
  */
 const objectionMaxAgeMs = 2_000;
 
-/** A job may have waited in memory for a long time for slow destinations. */
-async function findLateObjection(session: LeaseSession, job: Job): Promise<Objection | undefined> {
+/** A job may have waited in memory for a long time for slow destinations. No promise if objections are known by now. */
+function findLateObjection(session: LeaseSession, job: Job): Promise<Objection | undefined> | undefined {
   const checkedAtMs = session.checkedAtMs.get(job) ?? -Infinity;
-  if (session.tools.clock.monotonicMs() - checkedAtMs < objectionMaxAgeMs) return undefined;
+  const isKnown = session.tools.clock.monotonicMs() - checkedAtMs < objectionMaxAgeMs;
+  return isKnown ? undefined : lookUpObjection(session, job);
+}
+
+async function lookUpObjection(session: LeaseSession, job: Job): Promise<Objection | undefined> {
   const askedAtMs = session.tools.clock.monotonicMs();
   const objection = await session.lateObjections.add(job);
   session.checkedAtMs.set(job, askedAtMs);
@@ -252,7 +265,7 @@ class UnwantedError extends Error {
 
 async function confirmHandOff(session: LeaseSession, job: Job): Promise<void> {
   // Connecting to a slow server may have taken minutes.
-  const objection = await findLateObjection(session, job).catch((cause: unknown) => {
+  const objection = await findLateObjection(session, job)?.catch((cause: unknown) => {
     throw new NotConfirmedError('objections could not be looked up', { cause });
   });
   if (objection !== undefined) throw new UnwantedError(objection);

@@ -505,8 +505,8 @@ export const channels: readonly Mutant[] = [
   },
   {
     file: 'src/channels/http2/client.ts',
-    from: '    try {\n      await confirm();\n    } catch (error) {\n      slot.free();',
-    to: '    try {\n      void confirm();\n    } catch (error) {\n      slot.free();',
+    from: '    try {\n      await permit.confirm();\n    } catch (error) {\n      slot.free();',
+    to: '    try {\n      void permit.confirm();\n    } catch (error) {\n      slot.free();',
     tests: ['src/channels/http2/client.test.ts'],
     named: 'nothing is sent before it is confirmed',
     harm: 'a push leaves before its marker is committed, and is told again after a crash',
@@ -529,7 +529,7 @@ export const channels: readonly Mutant[] = [
   },
   {
     file: 'src/channels/http2/client.ts',
-    from: '    signal.throwIfAborted();\n',
+    from: '    permit.signal.throwIfAborted();\n',
     to: '',
     tests: ['src/channels/http2/client.test.ts'],
     named: 'aborted as it is begun',

@@ -863,14 +863,6 @@ export const messages: readonly Mutant[] = [
   },
   {
     file: 'src/platform/batcher.ts',
-    from: 'isDraining || ',
-    to: '',
-    tests: ['src/platform/batcher.test.ts'],
-    named: 'nothing is held open for more once it drains',
-    harm: 'each stop of a server takes a quarter of a second longer than what it still has to write',
-  },
-  {
-    file: 'src/platform/batcher.ts',
     from: `        underWay -= batch.length;
 `,
     to: '',
@@ -1503,8 +1495,8 @@ export const messages: readonly Mutant[] = [
   },
   {
     file: 'src/messages/delivery/hand-off.ts',
-    from: 'if (job.contentBytes <= smallContentBytesMax) return () => undefined;',
-    to: 'if (job.contentBytes > 0) return () => undefined;',
+    from: 'return job.contentBytes <= smallContentBytesMax\n',
+    to: 'return job.contentBytes > 0\n',
     tests: ['src/messages/delivery/hand-off.test.ts'],
     named: 'is begun when they end',
     harm: 'a worker loads as many large messages at once as it has hand-offs, and runs out of memory',

@@ -7,7 +7,12 @@ import { outcomeOfSilence, ownWords, permitFurtherRequest, spread } from '../exc
 import type { PushService, ServiceTools } from '../service.ts';
 import { outcomeOf, readAnswer, type Reading } from './answers.ts';
 import { type ApnsConnections, openApnsConnections } from './connections.ts';
-import { createProviderTokens, type ProviderTokens, type ShareApnsToken } from './provider-tokens.ts';
+import {
+  createProviderTokens,
+  type ProviderToken,
+  type ProviderTokens,
+  type ShareApnsToken,
+} from './provider-tokens.ts';
 
 /**
  * Pushes to apps on iOS by the Apple Push Notification service
@@ -71,7 +76,7 @@ async function send(sender: Sender, handOff: ApnsHandOff): Promise<PushOutcome> 
       reply: ownWords('The token is not hexadecimal.', null),
     };
   const asked = sender.tokens.get(reference.organizationId, credentials);
-  const given = await untilAborted(sender.abortWatch, signal, asked);
+  const given = asked instanceof Promise ? await untilAborted(sender.abortWatch, signal, asked) : asked;
   if (given.kind !== 'token') return outcomeWithoutToken(sender, given.kind);
   const first = await tryEnvironment(sender, handOff, target.environment, given.token, handOff);
   if ('outcome' in first) return first.outcome;
@@ -101,14 +106,25 @@ async function tryEnvironment(
 ): Promise<Tried> {
   const first = await ask(sender, handOff, environment, token, permit);
   if ('outcome' in first || first.reading.meaning.kind !== 'stale') return first;
-  const { reference, credentials } = handOff;
-  // Now that the hand-off is confirmed, nothing may reject: without a database, it ends with what APNs said.
-  const renewed = await sender.tokens.get(reference.organizationId, credentials, token).catch(() => null);
+  const renewed = await renewToken(sender, handOff, token);
   if (renewed === null) return first;
   if (renewed.kind !== 'token') return { outcome: outcomeWithoutToken(sender, renewed.kind) };
   // It is too young to be replaced, so that the clock must be wrong.
   if (renewed.token === token) return first;
   return ask(sender, handOff, environment, renewed.token, permitFurtherRequest());
+}
+
+/** Null without a database. Now that the hand-off is confirmed, nothing may reject: it ends with what APNs said. */
+async function renewToken(
+  { tokens }: Sender,
+  { reference, credentials }: ApnsHandOff,
+  refused: string,
+): Promise<ProviderToken | null> {
+  try {
+    return await tokens.get(reference.organizationId, credentials, refused);
+  } catch {
+    return null;
+  }
 }
 
 async function ask(

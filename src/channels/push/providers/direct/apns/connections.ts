@@ -85,7 +85,12 @@ export function openApnsConnections(
     return made;
   };
   return {
-    exchange: (name, request, permit, judge) => exchange(abortWatch, open(name), request, permit, judge),
+    exchange: (name, request, permit, judge) => {
+      const connection = open(name);
+      return connection.isProven
+        ? use(connection, request, permit, judge)
+        : prove(abortWatch, connection, request, permit, judge);
+    },
     close: async () => {
       cancelSweep?.();
       known.clear();
@@ -94,7 +99,7 @@ export function openApnsConnections(
   };
 }
 
-async function exchange(
+async function prove(
   abortWatch: AbortWatch,
   connection: Connection,
   request: HttpRequest,

@@ -26,14 +26,15 @@ export type ShareApnsToken = (
 
 export type ProviderTokens = {
   /**
-   * The token of the credentials, or why there is none. `refused` is one that APNs has just called expired; the answer
-   * may be the same one. Rejects as `shareApnsToken` does.
+   * The token of the credentials, or why there is none: no promise where it is at hand, as for all pushes but one in an
+   * hour. `refused` is one that APNs has just called expired; the answer may be the same one. Rejects as
+   * `shareApnsToken` does.
    */
   get: (
     organizationId: string,
     credentials: ApnsCredentials,
     refused?: string | null,
-  ) => Promise<ProviderToken>;
+  ) => Promise<ProviderToken> | ProviderToken;
 };
 
 export type ProviderToken =
@@ -85,7 +86,7 @@ export function createProviderTokens(clock: Clock, shareApnsToken: ShareApnsToke
       // By the wall clock, since all nodes and Apple go by it, and it may be set.
       const ageMs = clock.nowMs() - (shared?.madeAtMs ?? -Infinity);
       if (shared !== null && shared.token !== refused && ageMs > -aheadMaxMs && ageMs < keptMs)
-        return Promise.resolve({ kind: 'token', token: shared.token });
+        return { kind: 'token', token: shared.token };
       return (held.asked ??= ask(organizationId, credentials, held, refused));
     },
   };

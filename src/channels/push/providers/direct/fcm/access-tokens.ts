@@ -29,8 +29,11 @@ export type AccessGrant =
   { kind: 'granted'; token: string } | { kind: 'refused'; retryAfterMs?: number; reply: RemoteReply };
 
 export type AccessTokens = {
-  /** `refused` is a token that FCM has refused: the answer is another one. Never rejects. */
-  get: (account: ServiceAccount, refused?: string | null) => Promise<AccessGrant>;
+  /**
+   * No promise where a token is at hand, as for nearly all pushes. `refused` is a token that FCM has refused: the answer
+   * is another one. Never rejects.
+   */
+  get: (account: ServiceAccount, refused?: string | null) => Promise<AccessGrant> | AccessGrant;
 };
 
 /** The longest that Google grants, and what is meant where an answer says nothing of it. */
@@ -77,7 +80,7 @@ export function createAccessTokens(clock: Clock, client: HttpClient): AccessToke
       const { granted } = held;
       if (granted === null || nowMs >= granted.endsAtMs) return (held.renewal ??= ask(account, held));
       if (nowMs >= Math.max(granted.renewedAtMs, held.pausedUntilMs)) held.renewal ??= ask(account, held);
-      return Promise.resolve({ kind: 'granted', token: granted.token });
+      return { kind: 'granted', token: granted.token };
     },
   };
 }

@@ -47,7 +47,8 @@ async function send(sender: Sender, handOff: FcmHandOff): Promise<PushOutcome> {
   signal.throwIfAborted();
   const path = pathOf(credentials.projectId);
   if (path === null) return unavailable(ownWords('The id of the Firebase project is none.', null));
-  const grant = await untilAborted(abortWatch, signal, tokens.get(credentials));
+  const asked = tokens.get(credentials);
+  const grant = asked instanceof Promise ? await untilAborted(abortWatch, signal, asked) : asked;
   if (grant.kind === 'refused') return outcomeWithoutToken(grant);
   const answer = await client.exchange(writeRequest(sender, handOff, path, grant.token), handOff);
   if (!isTokenRefused(answer)) return conclude(sender, handOff, answer);
