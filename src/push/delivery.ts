@@ -93,8 +93,15 @@ function openSession(tools: PushDeliveryTools): PushSession {
   const session: PushSession = {
     tools,
     messages: new LRUCache({ max: messagesMax }),
-    reaches: new LRUCache({ max: reachesMax, ttl: reachMaxAgeMs, perf }),
-    credentials: new LRUCache({ max: credentialsMax, ttl: credentialsMaxAgeMs, perf }),
+    reaches: new LRUCache({ max: reachesMax, ttl: reachMaxAgeMs, ttlResolution: 0, perf }),
+    // Those that grow too old between a look and their use are good all the same.
+    credentials: new LRUCache({
+      max: credentialsMax,
+      ttl: credentialsMaxAgeMs,
+      ttlResolution: 0,
+      perf,
+      allowStale: true,
+    }),
     renewals: createBatcher({
       itemsMax: 500,
       concurrency: 2,
@@ -207,6 +214,8 @@ async function loadCredentials(session: PushSession, devices: readonly LoadedDev
   const loaded = await database.asOrganizationsByIndex(organizationIds, (transaction) =>
     loadPushCredentials({ secrets }, transaction, [...wanted.values()]),
   );
+  // Too old ones would be found as long as nothing takes their place.
+  for (const key of wanted.keys()) session.credentials.delete(key);
   for (const credentials of loaded)
     session.credentials.set(`${credentials.organizationId} ${credentials.platform}`, credentials);
 }
@@ -219,7 +228,8 @@ async function handOff(session: PushSession, job: Job, permit: HandOffPermit): P
   const facts = { ...message.facts, expiresAt };
   if (session.tools.clock.nowMs() >= expiresAt.getTime())
     return failed('expired', 'Its time was over before it could be handed over.', facts);
-  const reach = session.reaches.get(textOfKey(job)) ?? { dropReason: 'no_address' };
+  const reach = session.reaches.get(textOfKey(job));
+  if (reach === undefined) return { kind: 'outcome', outcome: unknownReach, facts };
   if ('dropReason' in reach) return { kind: 'dropped', reason: reach.dropReason, facts };
   const { device } = reach;
   const { target, tokenSha256 } = device;
@@ -236,18 +246,49 @@ async function handOff(session: PushSession, job: Job, permit: HandOffPermit): P
   const { id, content: opened, isKeyUnknown } = credentials;
   if (isKeyUnknown) return { kind: 'outcome', outcome: sealedUnderUnknownKey, facts };
   if (opened === 'unreadable') return { kind: 'outcome', outcome: unreadableCredentials, facts };
-  const outcome = await session.tools.pushProvider.handOff({
-    reference: job,
-    notificationId: notificationIdOf(job.messageId, device.id),
-    messageId: job.messageId,
-    target,
-    credentials: { id, ...opened },
-    content: toPushContent(filled.content),
-    expiresAt,
-    ...permit,
-  });
+  let outcome: PushOutcome;
+  try {
+    outcome = await session.tools.pushProvider.handOff({
+      reference: job,
+      notificationId: notificationIdOf(job.messageId, device.id),
+      messageId: job.messageId,
+      target,
+      credentials: { id, ...opened },
+      content: toPushContent(filled.content),
+      expiresAt,
+      confirm: () => confirmReachable(session, job, permit),
+      signal: permit.signal,
+    });
+  } catch (cause) {
+    if (!(cause instanceof OutOfReachError)) throw cause;
+    const { dropReason } = cause;
+    return dropReason === null
+      ? { kind: 'outcome', outcome: unknownReach, facts }
+      : { kind: 'dropped', reason: dropReason, facts };
+  }
   const finding = findingOf(outcome, { id: device.id, platform: target.platform, tokenSha256 });
   return { kind: 'outcome', outcome, facts, ...(finding !== null && { finding }) };
+}
+
+/** Nothing may be sent to the device any more; null if it could not be looked up in time. */
+class OutOfReachError extends Error {
+  override readonly name = 'OutOfReachError';
+  readonly dropReason: DropReason | null;
+  constructor(dropReason: DropReason | null) {
+    super('the device is out of reach');
+    this.dropReason = dropReason;
+  }
+}
+
+/** A connection may have been waited for, or a token: meanwhile somebody else may have signed in on the device. */
+async function confirmReachable(session: PushSession, job: Job, permit: HandOffPermit): Promise<void> {
+  if (!session.reaches.has(textOfKey(job))) {
+    await session.renewals.add(job);
+    const reach = session.reaches.get(textOfKey(job));
+    if (reach === undefined) throw new OutOfReachError(null);
+    if ('dropReason' in reach) throw new OutOfReachError(reach.dropReason);
+  }
+  await permit.confirm();
 }
 
 /** A copy of a campaign is filled with the values that its contact had when it became a recipient. */
@@ -256,6 +297,18 @@ function fill({ stored, compiled }: PushMessage, { variables }: Job): FilledPush
     ? { kind: 'filled', content: stored }
     : fillPush(compiled, { ...stored.defaults, ...variables });
 }
+
+/** The database took so long that what it said of the device has grown too old. */
+const unknownReach: PushOutcome = {
+  kind: 'postponed',
+  retryAfterMs: 1_000,
+  reply: {
+    code: null,
+    enhancedCode: null,
+    diagnostic: 'The device could not be looked up in time.',
+    remote: null,
+  },
+};
 
 /** As if the account were away: other pushes go on, and these are tried again once the credentials can be read. */
 const unreadableCredentials: PushOutcome = {

@@ -60,6 +60,8 @@ let wakeup: Wakeup;
 let budget: ByteBudget;
 /** What the database does instead of what it is asked for. */
 let fault: { asked?: Error; announced?: Error };
+/** How many the hand-offs have run. */
+let statements: number;
 /** Jobs that the channel was given, and those of them that left. */
 let tried: Job[];
 let sent: Job[];
@@ -75,6 +77,7 @@ beforeEach(async () => {
   wakeup = createWakeup(clock);
   budget = createByteBudget(contentBytesMax);
   fault = {};
+  statements = 0;
   tried = [];
   sent = [];
   logged = [];
@@ -154,8 +157,10 @@ function openSession(
 ): LeaseSession {
   const guarded: Database = {
     ...database,
-    rows: (statement, values) =>
-      fault.asked === undefined ? database.rows(statement, values) : Promise.reject(fault.asked),
+    rows: (statement, values) => {
+      statements += 1;
+      return fault.asked === undefined ? database.rows(statement, values) : Promise.reject(fault.asked);
+    },
     transactionByIndex: (work) =>
       fault.announced === undefined ? database.transactionByIndex(work) : Promise.reject(fault.announced),
   };
@@ -399,6 +404,23 @@ describe('whoever unsubscribes', () => {
     clock.advance(100);
     expect(await handOff(session, jobs[1])).toMatchObject({ settlement: dropped });
     expect([tried, sent]).toEqual([[jobs[0]], [jobs[0]]]);
+  });
+
+  test('is looked for by 250 jobs in as many statements as by one', async () => {
+    const contactId = await insertContact();
+    await unsubscribe(contactId);
+    const session = openSession(carry);
+    const countStatements = async (jobCount: number) => {
+      statements = 0;
+      const jobs = Array.from({ length: jobCount }, () => aJob({ contactId }));
+      const ends = await Promise.all(jobs.map((job) => handOff(session, job)));
+      expect(ends).toMatchObject(jobs.map(() => ({ settlement: dropped })));
+      return statements;
+    };
+    const ofOne = await countStatements(1);
+    expect(ofOne).toBeGreaterThan(0);
+    expect(await countStatements(250)).toBe(ofOne);
+    expect(tried).toEqual([]);
   });
 
   test('on the way, of two seconds or more, to what carries it gets nothing', async () => {

@@ -2,6 +2,7 @@
 import type { Mutant } from '../mutant.ts';
 
 const journey = ['test/journeys/push.test.ts'];
+const lookUps = ['test/regressions/devices-before-hand-off.test.ts'];
 const fcmTests = ['src/channels/push/providers/direct/fcm/fcm.test.ts'];
 const apnsTests = ['src/channels/push/providers/direct/apns/apns.test.ts'];
 
@@ -741,5 +742,37 @@ export const push: readonly Mutant[] = [
     tests: ['src/roles/providers/push.test.ts'],
     named: 'they say nothing where',
     harm: 'a typing error in a setting ends the doctor, which was to find it',
+  },
+  {
+    file: 'src/push/delivery.ts',
+    from: "if (reach === undefined) return { kind: 'outcome', outcome: unknownReach, facts };",
+    to: "if (reach === undefined) return { kind: 'dropped', reason: 'no_address', facts };",
+    tests: lookUps,
+    named: 'comes back, and is not dropped',
+    harm: 'a push is lost because the database was slow for two seconds',
+  },
+  {
+    file: 'src/push/delivery.ts',
+    from: 'confirm: () => confirmReachable(session, job, permit),',
+    to: 'confirm: permit.confirm,',
+    tests: lookUps,
+    named: 'signs in on a device while its push waits',
+    harm: 'somebody who signs in on a phone reads what was meant for its last user',
+  },
+  {
+    file: 'src/push/delivery.ts',
+    from: '      allowStale: true,\n',
+    to: '',
+    tests: lookUps,
+    named: 'credentials that grow old',
+    harm: 'a push fails for good because credentials were looked up a minute ago',
+  },
+  {
+    file: 'src/push/delivery.ts',
+    from: 'for (const key of wanted.keys()) session.credentials.delete(key);',
+    to: '',
+    tests: lookUps,
+    named: 'are used for a minute, and no longer',
+    harm: 'pushes leave for hours by credentials that were taken away',
   },
 ];
