@@ -45,7 +45,11 @@ export type OpenRequest = {
   abandon: () => void;
 };
 
-export type Opening = { kind: 'open'; exchange: OpenRequest } | { kind: 'failed'; detail: string };
+export type Opening =
+  | { kind: 'open'; exchange: OpenRequest }
+  | { kind: 'failed'; detail: string }
+  /** Other requests had all the connections for as long as this one waited. */
+  | { kind: 'busy'; detail: string };
 
 export type Client = {
   /** Rejects only with the reason of the signal; without one, never. */
@@ -129,10 +133,13 @@ function openExchange(
       cancelTimer();
       unwatch();
     };
-    const fail = (detail: string) => {
+    const end = (opening: Exclude<Opening, { kind: 'open' }>) => {
       stopWaiting();
       dropRequest(request, watch);
-      resolve({ kind: 'failed', detail });
+      resolve(opening);
+    };
+    const fail = (detail: string) => {
+      end({ kind: 'failed', detail });
     };
     const succeed = () => {
       stopWaiting();
@@ -145,7 +152,10 @@ function openExchange(
       },
     };
     const cancelTimer = clock.after(connectionTimeoutMs, () => {
-      fail(`no connection within ${connectionTimeoutMs / 1000} seconds`);
+      const detail = `no connection within ${connectionTimeoutMs / 1000} seconds`;
+      // The agent gives a request its socket before that is connected, and one that waits for its turn has none.
+      if (request.socket === null) end({ kind: 'busy', detail });
+      else fail(detail);
     });
     const onAbort = (aborted: AbortSignal) => {
       reject(abortReason(aborted));

@@ -462,6 +462,21 @@ test('no more requests wait than are served in time, and none for ever', async (
   expect(await first).toMatchObject({ kind: 'answered' });
 });
 
+test('over HTTP/1.1, whoever gets no connection in time finds the far side busy, and not away', async () => {
+  const peer = later(await startHttp2Peer({ speaks: 'http/1.1' }));
+  const { client, clock } = aClient(peer.origin);
+  await post(client);
+  peer.answerBy(() => 'silence');
+  const silent = Array.from({ length: 16 }, () => post(client));
+  await expect.poll(() => peer.requests.length).toBe(17);
+  const late = post(client);
+  await turns();
+  clock.advance(15_000);
+  expect(await late).toEqual({ kind: 'busy', detail: 'no connection within 15 seconds' });
+  clock.advance(15_000);
+  expect(await Promise.all(silent)).toMatchObject(Array(16).fill({ kind: 'unanswered' }));
+});
+
 test('another connection is made on demand, and the old one ends what it has begun', async () => {
   const raw = later(await startHttp2RawPeer());
   const { client } = aClient(raw.origin);

@@ -272,8 +272,11 @@ async function exchangeOverHttp1(
 ): Promise<HttpAnswer> {
   const call = { method, path, headers: { ...headers, 'content-length': `${body.length}` } };
   const opening = await client.open(call, permit?.signal);
-  if (opening.kind === 'failed')
-    return { kind: permit === null ? 'unprocessed' : 'unreachable', detail: opening.detail };
+  if (opening.kind !== 'open') {
+    const { detail } = opening;
+    if (permit === null) return { kind: 'unprocessed', detail };
+    return { kind: opening.kind === 'busy' ? 'busy' : 'unreachable', detail };
+  }
   try {
     await permit?.confirm();
   } catch (error) {
@@ -282,7 +285,7 @@ async function exchangeOverHttp1(
   }
   if (opening.exchange.isOpen()) return opening.exchange.complete(body);
   const second = await client.open(call);
-  return second.kind === 'failed'
-    ? { kind: 'unprocessed', detail: second.detail }
-    : second.exchange.complete(body);
+  return second.kind === 'open'
+    ? second.exchange.complete(body)
+    : { kind: 'unprocessed', detail: second.detail };
 }

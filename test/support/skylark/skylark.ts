@@ -28,7 +28,7 @@ export function createSkylarkProvider({ url, clock, writeToken }: SkylarkOptions
     },
     probe: async () => {
       const opening = await client.open({ method: 'GET', path: '/v1/account', headers });
-      if (opening.kind === 'failed') return opening.detail;
+      if (opening.kind !== 'open') return opening.detail;
       const answer = await opening.exchange.complete('');
       return answer.kind === 'answered' && answer.status === 200 ? null : 'it does not answer';
     },
@@ -47,7 +47,7 @@ async function handOffEmail(
   token: string,
 ): Promise<SendOutcome> {
   const opening = await client.open({ method: 'POST', path: '/v1/emails', headers }, signal);
-  if (opening.kind === 'failed') return unavailable(opening.detail);
+  if (opening.kind !== 'open') return unavailable(opening.detail);
   try {
     await confirm();
   } catch (error) {

@@ -559,4 +559,12 @@ export const channels: readonly Mutant[] = [
     named: 'for an hour',
     harm: 'credentials that worked once retire every device when they are of another app',
   },
+  {
+    file: 'src/channels/http2/client.ts',
+    from: "opening.kind === 'busy' ? 'busy' : 'unreachable'",
+    to: "'unreachable'",
+    tests: ['src/channels/http2/client.test.ts'],
+    named: 'finds the far side busy, and not away',
+    harm: 'a push service that is slow over HTTP/1.1 passes for one that is away, and its pushes wait for minutes',
+  },
 ];

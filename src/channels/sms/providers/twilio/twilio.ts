@@ -92,7 +92,7 @@ async function handOffText(
   });
 
   const opening = await client.open(call, signal);
-  if (opening.kind === 'failed') return unavailable(opening.detail);
+  if (opening.kind !== 'open') return unavailable(opening.detail);
   try {
     await confirm();
   } catch (error) {
@@ -104,7 +104,7 @@ async function handOffText(
   // Closed by the far side while the confirmation was written, as it may close a connection that was kept. Nothing
   // was sent, so that another connection will do.
   const second = await client.open(call);
-  if (second.kind === 'failed') return unavailable(second.detail);
+  if (second.kind !== 'open') return unavailable(second.detail);
   return outcomeOf(await second.exchange.complete(form), remote);
 }
 
@@ -115,7 +115,7 @@ async function probeAccount(client: Client, url: TwilioUrl): Promise<string | nu
     path: `/2010-04-01/Accounts/${url.accountSid}.json`,
     headers: headersOf(url),
   });
-  if (opening.kind === 'failed') return opening.detail;
+  if (opening.kind !== 'open') return opening.detail;
   const answer = await opening.exchange.complete('');
   const isWell = answer.kind === 'answered' && answer.status >= 200 && answer.status < 300;
   return isWell ? null : describeAnswer(answer);
