@@ -176,7 +176,7 @@ function listIssues(body: RegistrationBody, pushHosts: readonly string[]): strin
   if (body.apns_environment !== undefined && platform !== 'ios') {
     issues.push(`apns_environment must not be given for ${platform}`);
   }
-  if (platform === 'ios' && token !== undefined && !/^[0-9a-f]+$/i.test(token)) {
+  if (platform === 'ios' && token !== undefined && !/^(?:[0-9a-f]{2})+$/i.test(token)) {
     issues.push('device_token must be a token of APNs in hexadecimal');
   }
   if (platform === 'web' && endpoint !== undefined) {

@@ -45,6 +45,8 @@ export type ApnsEnvironment = (typeof apnsEnvironments)[number];
  */
 export const devicesMax = 200;
 
+const endpointLengthMax = 2_048;
+
 /** Text formats of this room's schemas, to be handed to `createValidation`. */
 export const deviceFormats: Record<
   'device-token' | 'push-endpoint' | 'p256dh-key' | 'push-auth-key',
@@ -55,8 +57,9 @@ export const deviceFormats: Record<
     mustBe: 'a token as the platform gave it, without blanks',
   },
   'push-endpoint': {
-    test: (text) => parseEndpoint(text) !== null,
-    mustBe: 'an https URL, as PushSubscription.endpoint gives it',
+    // Percent-encoding makes it longer than it was given.
+    test: (text) => (parseEndpoint(text)?.href.length ?? Infinity) <= endpointLengthMax,
+    mustBe: `an https URL of at most ${endpointLengthMax} characters, as PushSubscription.endpoint gives it`,
   },
   'p256dh-key': {
     test: (text) => readPublicKey(text) !== null,
@@ -101,7 +104,7 @@ const registrationFields = {
   ),
   endpoint: Type.Optional(
     Type.String({
-      maxLength: 2_048,
+      maxLength: endpointLengthMax,
       format: 'push-endpoint',
       description: 'Required for web, at one of the push services that the installation allows.',
     }),

@@ -254,6 +254,12 @@ describe('a registration', () => {
         { ...iosApp('x'), device_token: 'fcm:APA91b-x' },
         'device_token must be a token of APNs in hexadecimal',
       ],
+      [{ ...iosApp('x'), device_token: 'abc' }, 'device_token must be a token of APNs in hexadecimal'],
+      // Each of these characters takes six when it is encoded.
+      [
+        { ...web, endpoint: `https://fcm.googleapis.com/${'é'.repeat(1_000)}` },
+        'endpoint must be an https URL of at most 2048 characters',
+      ],
       [
         { ...iosApp('x'), apns_environment: 'staging' },
         'apns_environment must be one of production, sandbox',

@@ -273,4 +273,12 @@ export const devices: readonly Mutant[] = [
     named: 'a tree, and each of its leaves, matches the contacts that its meaning says, for every operator',
     harm: 'a segment of those without a device has those who have one',
   },
+  {
+    file: 'src/devices/schema.ts',
+    from: '(parseEndpoint(text)?.href.length ?? Infinity) <= endpointLengthMax',
+    to: 'parseEndpoint(text) !== null',
+    tests: [journey],
+    named: 'wants of each platform what it is reached by',
+    harm: 'one browser with a strange endpoint has a thousand registrations answered with 500',
+  },
 ];
