@@ -14,7 +14,7 @@ function runSandboxLink(installation: Installation): Promise<CommandOutcome> {
     url === null
       ? {
           kind: 'refused',
-          problem: 'Nothing is sent into the sandbox: real providers are set for email and texts.',
+          problem: 'Nothing is sent into the sandbox: real providers are set for email, texts and pushes.',
         }
       : { kind: 'done', json: { url }, text: url },
   );

@@ -493,12 +493,17 @@ test('a public sandbox answers under any name', async () => {
   }
 });
 
-test('where mail and texts leave, there is no sandbox', async () => {
-  const other = await startTestServer({ smtpUrl: 'smtp://127.0.0.1:1', smsProvider: 'smpp' });
+test('where all messages leave, there is no sandbox, and where pushes stay, it has their page', async () => {
+  const real = { smtpUrl: 'smtp://127.0.0.1:1', smsProvider: 'smpp' } as const;
+  const leaving = await startTestServer({ ...real, pushProvider: 'direct' });
+  const staying = await startTestServer(real);
   try {
-    expect((await other.request('GET', '/sandbox')).status).toBe(404);
-    expect((await other.request('GET', '/sandbox/messages')).status).toBe(404);
+    for (const path of ['/sandbox', '/sandbox/messages', '/sandbox/push']) {
+      expect([path, (await leaving.request('GET', path)).status]).toEqual([path, 404]);
+      expect([path, (await staying.request('GET', path)).status]).toEqual([path, 200]);
+    }
   } finally {
-    await other.stop();
+    await leaving.stop();
+    await staying.stop();
   }
 });

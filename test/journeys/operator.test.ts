@@ -167,10 +167,12 @@ test('the link to the sandbox opens what is served', async () => {
   server.kill('SIGTERM');
 
   const real = { POSTILLION_SMTP_URL: 'smtp://127.0.0.1', POSTILLION_SMPP_URL: 'smpp://a:b@127.0.0.1' };
-  expect(await run({ ...own, ...real }, 'sandbox', 'link')).toEqual({
+  expect(await link({ ...own, ...real })).toEqual(await link(own));
+  const allReal = { ...real, POSTILLION_PUSH_PROVIDER: 'direct' };
+  expect(await run({ ...own, ...allReal }, 'sandbox', 'link')).toEqual({
     exitCode: 1,
     output: '',
-    errors: 'Nothing is sent into the sandbox: real providers are set for email and texts.\n',
+    errors: 'Nothing is sent into the sandbox: real providers are set for email, texts and pushes.\n',
   });
 });
 

@@ -209,4 +209,12 @@ export const roles: readonly Mutant[] = [
     named: 'sandbox_messages, but for the newest',
     harm: 'a sandbox into which too much came at once is never made smaller: the statement reaches its time limit',
   },
+  {
+    file: 'src/installation/opening.ts',
+    from: ' ||\n    pushProviders[pushProvider].isSandbox',
+    to: '',
+    tests: ['src/sandbox/routes.test.ts'],
+    named: 'where pushes stay, it has their page',
+    harm: 'pushes are kept in an inbox that nobody can open',
+  },
 ];
