@@ -775,4 +775,12 @@ export const push: readonly Mutant[] = [
     named: 'are used for a minute, and no longer',
     harm: 'pushes leave for hours by credentials that were taken away',
   },
+  {
+    file: 'src/channels/push/providers/direct/apns/apns.ts',
+    from: 'Object.values(origins).map((origin) => probeOrigin(tools, origin))',
+    to: '[probeOrigin(tools, origins.production)]',
+    tests: apnsTests,
+    named: 'is probed in both environments',
+    harm: 'the doctor is content with a firewall that keeps pushes from development builds',
+  },
 ];

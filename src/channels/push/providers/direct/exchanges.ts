@@ -1,5 +1,5 @@
 import { sanitiseDiagnostic } from '../../../diagnostic.ts';
-import type { HttpAnswer, HttpPermit } from '../../../http2/client.ts';
+import type { HttpAnswer, HttpClient, HttpPermit } from '../../../http2/client.ts';
 import type { RemoteReply } from '../../../outcome.ts';
 import type { PushOutcome } from '../../provider.ts';
 
@@ -11,6 +11,12 @@ import type { PushOutcome } from '../../provider.ts';
  */
 export function permitFurtherRequest(): HttpPermit {
   return { confirm: () => Promise.resolve(), signal: new AbortController().signal };
+}
+
+/** Why a service cannot be reached, with its host, or null. */
+export async function probeHost(client: HttpClient, origin: string): Promise<string | null> {
+  const problem = await client.probe();
+  return problem === null ? null : `${new URL(origin).host}: ${problem}`;
 }
 
 /** A place on a connection is free again after some hundred milliseconds. */

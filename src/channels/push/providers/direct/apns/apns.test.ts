@@ -566,9 +566,12 @@ describe('a connection', () => {
     expect(counted.confirmed).toBe(0);
   });
 
-  test('is probed without a request', async () => {
+  test('is probed in both environments, without a request', async () => {
     expect(await service.probe()).toBeNull();
-    expect([live.connections(), live.requests, development.connections()]).toEqual([1, [], 0]);
+    expect([live.connections(), development.connections()]).toEqual([1, 1]);
+    expect([...live.requests, ...development.requests]).toEqual([]);
+    await development.stop();
+    expect(await service.probe()).toBe('api.sandbox.push.apple.com: ECONNREFUSED');
   });
 });
 

@@ -3,7 +3,7 @@ import type { HttpPermit, HttpRequest } from '../../../../http2/client.ts';
 import type { RemoteReply } from '../../../../outcome.ts';
 import { composeForApns } from '../../../notification.ts';
 import type { PushCredentials, PushHandOff, PushOutcome, PushTarget } from '../../../provider.ts';
-import { outcomeOfSilence, ownWords, permitFurtherRequest, spread } from '../exchanges.ts';
+import { outcomeOfSilence, ownWords, permitFurtherRequest, probeHost, spread } from '../exchanges.ts';
 import type { PushService, ServiceTools } from '../service.ts';
 import { outcomeOf, readAnswer, type Reading } from './answers.ts';
 import { type ApnsConnections, openApnsConnections } from './connections.ts';
@@ -52,14 +52,20 @@ export function createApnsService(tools: ApnsTools): PushService<ApnsHandOff> {
   const sender = { ...tools, connections, tokens, abortWatch: createAbortWatch() };
   return {
     handOff: (handOff) => send(sender, handOff),
+    // A token may be of either, whatever the app says.
     probe: async () => {
-      const client = tools.createClient(origins.production);
-      const problem = await client.probe();
-      await client.close();
-      return problem;
+      const problems = await Promise.all(Object.values(origins).map((origin) => probeOrigin(tools, origin)));
+      return problems.find((problem) => problem !== null) ?? null;
     },
     close: connections.close,
   };
+}
+
+async function probeOrigin({ createClient }: ApnsTools, origin: string): Promise<string | null> {
+  const client = createClient(origin);
+  const problem = await probeHost(client, origin);
+  await client.close();
+  return problem;
 }
 
 /** What one environment says: an answer, or an outcome without any. */

@@ -3,7 +3,7 @@ import type { HttpAnswer, HttpClient, HttpRequest } from '../../../../http2/clie
 import type { RemoteReply } from '../../../../outcome.ts';
 import { composeForFcm } from '../../../notification.ts';
 import type { PushCredentials, PushHandOff, PushOutcome, PushTarget } from '../../../provider.ts';
-import { outcomeOfSilence, ownWords, permitFurtherRequest } from '../exchanges.ts';
+import { outcomeOfSilence, ownWords, permitFurtherRequest, probeHost } from '../exchanges.ts';
 import type { PushService, ServiceTools } from '../service.ts';
 import { type AccessGrant, type AccessTokens, createAccessTokens, tokenOrigin } from './access-tokens.ts';
 import { isTokenRefused, outcomeOf } from './answers.ts';
@@ -34,7 +34,7 @@ export function createFcmService(tools: ServiceTools): PushService<FcmHandOff> {
   const sender = { ...tools, client, tokens, abortWatch: createAbortWatch() };
   return {
     handOff: (handOff) => send(sender, handOff),
-    probe: async () => (await client.probe()) ?? (await tokenClient.probe()),
+    probe: async () => (await probeHost(client, origin)) ?? (await probeHost(tokenClient, tokenOrigin)),
     close: async () => {
       await Promise.all([client.close(), tokenClient.close()]);
     },

@@ -6,7 +6,7 @@ import type { PushCredentials, PushHandOff, PushOutcome, PushTarget } from '../.
 import { encryptForSubscription } from '../../../web-push/encryption.ts';
 import { readStoredKeys } from '../../../web-push/subscription-keys.ts';
 import { createVapidTokens, type VapidTokens } from '../../../web-push/vapid.ts';
-import { outcomeOfSilence, ownWords } from '../exchanges.ts';
+import { outcomeOfSilence, ownWords, probeHost } from '../exchanges.ts';
 import type { PushService, ServiceTools } from '../service.ts';
 import { outcomeOf } from './answers.ts';
 
@@ -202,7 +202,7 @@ async function probeOrigins(hosts: readonly string[], origins: Origins): Promise
   const urls = [...hosts.filter((host) => !host.startsWith('*.') && !isReserved(host)), ...knownHosts]
     .map((host) => new URL(`https://${host}`))
     .filter((url) => isPushHost(url, hosts));
-  const reasons = await Promise.all(urls.map(({ origin }) => origins.get(origin).client.probe()));
+  const reasons = await Promise.all(urls.map(({ origin }) => probeHost(origins.get(origin).client, origin)));
   return reasons.includes(null) ? null : (reasons[0] ?? null);
 }
 
