@@ -996,6 +996,29 @@ describe('where contacts are reached on devices', () => {
     expect(await usedOfQuota()).toBe(5);
   });
 
+  test('a contact is counted once, also if its first device is lost before the next window', async () => {
+    const list = await makeSet('list');
+    await makeContacts(2, list);
+    await makeDevices(await membersOf(list), 3);
+    const narrow = { ...tools, channels: { ...tools.channels, push: { ...push, deliveredPerSecondMax: 2 } } };
+    const campaign = await queuePush(list);
+    await setQuota(2);
+    await advanceFully(campaign, narrow);
+    expect(await read(campaign)).toMatchObject({ admitted: 2 });
+    await handOffAll(campaign);
+    await run(
+      `update recipients set drop_reason = 'no_address', status = 'sent', handed_off_at = null
+       where organization_id = $1 and message_id = $2 and ordinal < 2`,
+      [organizationId, campaign.messageId],
+    );
+    for (let rounds = 0; rounds < 3; rounds += 1) {
+      await advanceFully(campaign, narrow);
+      await handOffAll(campaign);
+    }
+    expect(await read(campaign)).toMatchObject({ admitted: 6, pause_reason: null });
+    expect(await usedOfQuota()).toBe(2);
+  });
+
   test('a device that is lost between the freezing and its row is dropped, and no other', async () => {
     const list = await makeSet('list');
     await makeContacts(2, list);

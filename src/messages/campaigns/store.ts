@@ -283,7 +283,8 @@ const selectAdmissibleBy: Readonly<Record<Reach['kind'], Statement<AdmissibleRow
        from recipients earlier
        where earlier.organization_id = r.organization_id and earlier.message_id = r.message_id
          and earlier.contact_id = r.contact_id and earlier.ordinal < r.ordinal
-         and earlier.drop_reason is null and earlier.address <> ''
+         -- One that was admitted before has counted, even if it was dropped at its hand-off.
+         and (earlier.ordinal < $3 or earlier.drop_reason is null) and earlier.address <> ''
      )`,
   ),
 };

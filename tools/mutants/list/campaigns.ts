@@ -521,4 +521,12 @@ export const campaigns: readonly Mutant[] = [
     named: 'counts what devices report',
     harm: 'the recipients of a push campaign do not show which button was clicked',
   },
+  {
+    file: 'src/messages/campaigns/store.ts',
+    from: '(earlier.ordinal < $3 or earlier.drop_reason is null)',
+    to: 'earlier.drop_reason is null',
+    tests: ['src/campaigns/running.test.ts'],
+    named: 'a contact is counted once, also if its first device is lost',
+    harm: 'a contact takes two of the quota where a device is lost while its campaign is sent, and others get nothing',
+  },
 ];
