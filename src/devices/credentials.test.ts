@@ -93,7 +93,6 @@ describe('the file of an operator', () => {
       ['android', { ...serviceAccount, private_key: apnsKey.key }, 'private_key is not an RSA key in PEM'],
       ['android', { ...serviceAccount, private_key: rsa(1024) }, 'private_key must have at least 2048 bits'],
       ['android', { ...serviceAccount, private_key: 7 }, 'private_key must be a string'],
-      ['android', [], 'the body must be an object'],
       ['ios', { ...apnsKey, key: serviceAccount.private_key }, 'key is not a P-256 key in PEM'],
       ['ios', { ...apnsKey, key: ec('P-384') }, 'key is not a P-256 key in PEM'],
       ['ios', { ...apnsKey, key: 'SECRET' }, 'key is not a P-256 key in PEM'],
@@ -106,7 +105,21 @@ describe('the file of an operator', () => {
       expect(parsed).toEqual({ kind: 'refused', problem: expect.stringContaining(problem) as string });
       expect(JSON.stringify(parsed)).not.toMatch(/PRIVATE KEY|SECRET/);
     }
-    expect(parseCredentials('ios', '{')).toEqual({ kind: 'refused', problem: 'it is not JSON' });
+    for (const text of ['{', '', ' ', '\ufeff', '\ufeff\ufeff{}'])
+      expect(parseCredentials('ios', text)).toEqual({ kind: 'refused', problem: 'it is not JSON' });
+    for (const text of ['[]', 'null', '7', '"{}"'])
+      expect(parseCredentials('ios', text)).toEqual({ kind: 'refused', problem: 'it is not a JSON object' });
+    const alone = parseCredentials('ios', apnsKey.key);
+    expect(alone).toEqual({ kind: 'refused', problem: 'it is a key alone, and not JSON' });
+  });
+
+  test('may be of a program of Windows, which writes a byte order mark and CR LF', () => {
+    const file = { ...apnsKey, key: apnsKey.key.replaceAll('\n', '\r\n') };
+    const text = `\ufeff${JSON.stringify(file, null, 2).replaceAll('\n', '\r\n')}`;
+    expect(parseCredentials('ios', text)).toMatchObject({
+      kind: 'parsed',
+      content: { privateKey: file.key },
+    });
   });
 });
 

@@ -93,10 +93,13 @@ function compileShapes(): Readonly<Record<Platform, Validator>> {
 export function parseCredentials(platform: Platform, json: string): ParsedCredentials {
   let value: unknown;
   try {
-    value = JSON.parse(json);
+    // RFC 8259 §8.1: Windows has programs that put a byte order mark before it.
+    value = JSON.parse(json.replace(/^\ufeff/, ''));
   } catch {
-    return refused('it is not JSON');
+    return refused(json.includes('PRIVATE KEY-----') ? 'it is a key alone, and not JSON' : 'it is not JSON');
   }
+  if (typeof value !== 'object' || value === null || Array.isArray(value))
+    return refused('it is not a JSON object');
   const issues = validatorOf(platform)(value);
   if (issues.length > 0) return refused(issues.join(', '));
   const content = toContent(platform, value as Record<string, string>); // Its shape was checked.

@@ -122,7 +122,7 @@ async function readContent({
   const parsed = parseCredentials(platform, text.text);
   return parsed.kind === 'parsed'
     ? parsed.content
-    : `${file} holds no credentials of ${platform}: ${parsed.problem}.`;
+    : `${file} holds no credentials of ${platform}: ${parsed.problem}. "bin/postillion push credentials --help" says what it must hold.`;
 }
 
 /** Those of Google have 2 kB. */

@@ -96,7 +96,10 @@ test('what cannot be credentials is refused, and nothing of the file is shown', 
     [['ios', '--sandbox', '--file', 'x'], 'either --file or --sandbox'],
     [['ios', '--replace'], '--replace is of use for web only'],
     [['ios', '--file', path.join(folder, 'none.json')], 'cannot be read'],
-    [['ios', '--file', await aFile('text.txt', 'SECRET')], 'it is not JSON'],
+    [
+      ['ios', '--file', await aFile('text.txt', 'SECRET')],
+      'it is not JSON. "bin/postillion push credentials --help" says what it must hold.',
+    ],
     [['ios', '--file', await aFile('broken.json', { ...apns, key: 'SECRET' })], 'key is not a P-256 key'],
     [['ios', '--file', await aFile('large.json', 'x'.repeat(70_000))], 'more than 65536 bytes'],
   ];
