@@ -76,5 +76,7 @@ export default defineConfig({
     // They only end what hangs: a machine that has other things to do takes many times as long, and says nothing by it.
     testTimeout: 180_000,
     hookTimeout: 180_000,
+    // Where something hangs in one file, each of its tests takes that long.
+    bail: 3,
   },
 });

@@ -7,10 +7,10 @@ import {
   type SendingPlan,
 } from '../accounts/accounts.ts';
 import type { SendingChannel } from '../channels/channel.ts';
-import { createBatcher } from '../platform/batcher.ts';
-import { type Clock, dateOf, sleep } from '../platform/clock.ts';
+import { type Clock, dateOf } from '../platform/clock.ts';
 import { groupBy } from '../platform/grouping.ts';
-import { badRequest, overloaded, PublicError } from '../platform/http/errors.ts';
+import { type AcceptLimits, type AcceptOutcome, createAcceptance } from '../platform/http/acceptance.ts';
+import { badRequest, PublicError } from '../platform/http/errors.ts';
 import {
   claimKeys,
   keepResponses,
@@ -21,7 +21,7 @@ import {
   type StoredResponse,
 } from '../platform/http/idempotency.ts';
 import type { NewId } from '../platform/ids.ts';
-import { type Database, DatabaseUnavailableError, type Transaction } from '../platform/postgres/database.ts';
+import type { Database, Transaction } from '../platform/postgres/database.ts';
 import type { Secrets } from '../platform/secrets.ts';
 import type { MessageChannel, MessageChannels, OwnSenders } from './channel.ts';
 import { tellMissingVariables } from './missing-variables.ts';
@@ -31,13 +31,8 @@ import type { Submission } from './submission.ts';
 
 /**
  * Acceptance. A message, its recipients, its place in the queue, its share of the quota and the response to its
- * idempotency key are committed together, and only then is 202 answered.
- *
- * Requests that arrive while a transaction is under way share the next one, so that one flush of the disk serves many.
- * Each has an outcome of its own, and a refused request stores nothing. If a shared transaction fails because of one
- * request, each is tried alone. A large request has a transaction of its own, so that no small one waits for it. If the
- * connection breaks during a commit, it is unknown whether the commit took place: the message ids are looked up then,
- * and only requests whose message is missing are answered with 503.
+ * idempotency key are committed together, and only then is 202 answered. Requests share transactions, as
+ * `platform/http/acceptance.ts` says.
  */
 
 export type AcceptTools = {
@@ -50,12 +45,6 @@ export type AcceptTools = {
   onQueued: () => void;
 };
 
-export type AcceptOutcome =
-  { kind: 'response'; response: StoredResponse; isReplay: boolean } | { kind: 'refused'; error: PublicError };
-
-/** Within a batch, a failure concerns one request only. */
-type BatchOutcome = AcceptOutcome | { kind: 'failed'; cause: unknown };
-
 export type Acceptor = {
   /**
    * `prepared` is a submission, or the error of the rule that the request breaks; the idempotency key is checked before
@@ -65,60 +54,24 @@ export type Acceptor = {
   accept: (prepared: Submission | PublicError, idempotencyKey: ScopedKey | null) => Promise<AcceptOutcome>;
 };
 
-export type AcceptLimits = {
-  /** Requests that share a transaction. More would lengthen the wait of the first; fewer would share less. */
-  batchItemsMax: number;
-  /** Transactions at once for small requests, and as many again for large ones. */
-  flushersMax: number;
-  /** Requests under way. More would take more memory, and be answered later. */
-  waitingMax: number;
-};
-
-/** Two transactions: one is being committed while the other collects its rows (measured: a third more requests). */
-const defaultLimits: AcceptLimits = { batchItemsMax: 200, flushersMax: 2, waitingMax: 2_000 };
-
 export function createAcceptor(tools: AcceptTools, limits: Partial<AcceptLimits> = {}): Acceptor {
-  const { batchItemsMax, flushersMax, waitingMax } = { ...defaultLimits, ...limits };
-  const keysUnderWay = new Set<string>();
-  /** Includes requests whose attachments are still being sealed: they take memory too. */
-  let underWay = 0;
-  const openBatcher = (itemsMax: number) =>
-    createBatcher<Candidate, BatchOutcome>({
-      itemsMax,
-      concurrency: flushersMax,
-      run: (candidates) => acceptTogether(tools, candidates),
-    });
-  const shared = openBatcher(batchItemsMax);
-  const alone = openBatcher(1);
-
+  const acceptance = createAcceptance<Candidate>(
+    {
+      clock: tools.clock,
+      store: (candidates) => acceptInTransaction(tools, candidates),
+      findStored: (candidates) => findStored(tools, candidates),
+      isLarge,
+      tooManyMessage: 'Too many messages are waiting.',
+    },
+    limits,
+  );
   return {
     accept: async (prepared, idempotencyKey) => {
       if (prepared instanceof PublicError && idempotencyKey === null)
         return { kind: 'refused', error: prepared };
-      if (underWay >= waitingMax)
-        return { kind: 'refused', error: overloaded('Too many messages are waiting.') };
-      // The lock on a key belongs to a transaction, so it does not exclude two requests within one transaction.
-      const keyText = idempotencyKey === null ? null : textOf(idempotencyKey);
-      if (keyText !== null) {
-        if (keysUnderWay.has(keyText)) return { kind: 'refused', error: keyConflict('concurrent') };
-        keysUnderWay.add(keyText);
-      }
-      underWay += 1;
-      try {
-        const candidate = await toCandidate(tools, prepared, idempotencyKey);
-        const outcome = await (isLarge(candidate) ? alone : shared).add(candidate);
-        if (outcome.kind === 'failed') throw outcome.cause;
-        return outcome;
-      } finally {
-        underWay -= 1;
-        if (keyText !== null) keysUnderWay.delete(keyText);
-      }
+      return acceptance.accept(idempotencyKey, () => toCandidate(tools, prepared, idempotencyKey));
     },
   };
-}
-
-function textOf({ organizationId, endpoint, key }: ScopedKey): string {
-  return `${organizationId} ${endpoint} ${key}`;
 }
 
 /**
@@ -161,69 +114,23 @@ export function attachmentContext(messageId: string, ordinal: number): string {
   return `attachment ${messageId} ${ordinal}`;
 }
 
-async function acceptTogether(tools: AcceptTools, candidates: Candidate[]): Promise<BatchOutcome[]> {
-  try {
-    return await acceptInTransaction(tools, candidates);
-  } catch (cause) {
-    if (cause instanceof DatabaseUnavailableError) {
-      return cause.mayBeCarriedOut
-        ? settleUnknown(tools, candidates, cause)
-        : candidates.map(() => ({ kind: 'failed', cause }));
-    }
-    if (candidates.length === 1) return [{ kind: 'failed', cause }];
-    const outcomes: BatchOutcome[] = [];
-    for (const candidate of candidates) outcomes.push(...(await acceptTogether(tools, [candidate])));
-    return outcomes;
-  }
-}
-
-/**
- * The connection broke and the commit may have taken place: requests whose message is stored are accepted, the rest
- * fail.
- */
-async function settleUnknown(
+async function findStored(
   tools: AcceptTools,
   candidates: readonly Candidate[],
-  cause: DatabaseUnavailableError,
-): Promise<BatchOutcome[]> {
-  const present = await findWhenBack(
-    tools,
-    candidates.flatMap(({ id, prepared }) =>
-      prepared instanceof PublicError ? [] : [{ organizationId: prepared.organizationId, id }],
-    ),
+): Promise<ReadonlyMap<Candidate, StoredResponse>> {
+  const wanted = candidates.flatMap(({ id, prepared }) =>
+    prepared instanceof PublicError ? [] : [{ organizationId: prepared.organizationId, id }],
+  );
+  const present = await tools.database.asOrganizations(
+    wanted.map(({ organizationId }) => organizationId),
+    (transaction) => store.findMessageIds(transaction, wanted),
   );
   if (present.size > 0) tools.onQueued();
-  return candidates.map((candidate) =>
-    present.has(candidate.id)
-      ? { kind: 'response', response: acceptedResponse(candidate), isReplay: false }
-      : { kind: 'failed', cause },
+  return new Map(
+    candidates.flatMap((candidate) =>
+      present.has(candidate.id) ? [[candidate, acceptedResponse(candidate)] as const] : [],
+    ),
   );
-}
-
-/**
- * A restarting PostgreSQL is back within a second or two, and no client should wait longer than this. If PostgreSQL
- * does not answer, each look-up takes three seconds.
- */
-const lookUpMaxMs = 5_000;
-const lookUpPauseMs = 500;
-
-async function findWhenBack(
-  tools: AcceptTools,
-  wanted: readonly { organizationId: string; id: string }[],
-): Promise<Set<string>> {
-  const giveUpAtMs = tools.clock.monotonicMs() + lookUpMaxMs;
-  for (;;) {
-    try {
-      return await tools.database.asOrganizations(
-        wanted.map(({ organizationId }) => organizationId),
-        (transaction) => store.findMessageIds(transaction, wanted),
-      );
-    } catch (cause) {
-      if (!(cause instanceof DatabaseUnavailableError)) throw cause;
-      if (tools.clock.monotonicMs() + lookUpPauseMs >= giveUpAtMs) return new Set();
-      await sleep(tools.clock, lookUpPauseMs);
-    }
-  }
 }
 
 function acceptedResponse(candidate: Candidate): StoredResponse {

@@ -1,11 +1,5 @@
 /** The entry of this room: a message, from acceptance to the outcome of each recipient. */
-export {
-  type Acceptor,
-  type AcceptOutcome,
-  type AcceptTools,
-  attachmentContext,
-  createAcceptor,
-} from './accept.ts';
+export { type Acceptor, type AcceptTools, attachmentContext, createAcceptor } from './accept.ts';
 export { bringForward } from './delivery/bring-forward.ts';
 export { missingVariablesHeader, tellMissingVariables } from './missing-variables.ts';
 export { findSuspension, monthlyQuotaExceeded, sendingSuspended } from './refusals.ts';

@@ -93,10 +93,10 @@ test('a run that throws before it begins, or gives too few results, leaves no ca
 
 test('it is idle only when nothing waits and nothing is under way', async () => {
   const { batcher, batches, whenStarted } = createHeldBatcher({ itemsMax: 1, concurrency: 1 });
-  await batcher.whenIdle();
+  await batcher.drain();
   const order: string[] = [];
   const added = [1, 2].map((item) => batcher.add(item).then(() => order.push(`item ${item}`)));
-  const idle = batcher.whenIdle().then(() => order.push('idle'));
+  const idle = batcher.drain().then(() => order.push('idle'));
   await whenStarted(1);
   batches[0]!.finish();
   await whenStarted(2);
@@ -136,4 +136,29 @@ test('a batch is held open for its time, also while another one runs, and one wi
   clock.advance(20);
   await Promise.all(filling);
   expect(batches.at(-1)).toEqual([6]);
+});
+
+test('nothing is held open for more once it drains, neither what waits nor what comes while a batch runs', async () => {
+  const clock = createManualClock();
+  const batches: number[][] = [];
+  let finish: () => void = () => undefined;
+  const batcher = createBatcher<number, number>({
+    itemsMax: 5,
+    concurrency: 1,
+    linger: { clock, lingerMs: 20, itemsEnough: 3 },
+    run: async (items) => {
+      batches.push(items);
+      await new Promise<void>((resolve) => (finish = resolve));
+      return items;
+    },
+  });
+  const first = batcher.add(1);
+  const drained = batcher.drain();
+  expect(batches).toEqual([[1]]);
+  const second = batcher.add(2);
+  finish();
+  await first;
+  await expect.poll(() => batches).toEqual([[1], [2]]);
+  finish();
+  await Promise.all([second, drained]);
 });

@@ -10,8 +10,8 @@ export type Batcher<Item, Result> = {
   add: (item: Item) => Promise<Result>;
   /** How many items wait or are under way. */
   size: () => number;
-  /** Resolves when nothing waits and nothing is under way. */
-  whenIdle: () => Promise<void>;
+  /** Resolves when nothing waits and nothing is under way. From then on no batch is held open for more. */
+  drain: () => Promise<void>;
 };
 
 export type BatcherOptions<Item, Result> = {
@@ -37,6 +37,7 @@ export function createBatcher<Item, Result>(options: BatcherOptions<Item, Result
   let running = 0;
   let underWay = 0;
   let onIdle: (() => void)[] = [];
+  let isDraining = false;
   let stopLingering: () => void = () => undefined;
 
   const carryOut = async (batch: Waiting<Item, Result>[]) => {
@@ -74,7 +75,7 @@ export function createBatcher<Item, Result>(options: BatcherOptions<Item, Result
 
   const schedule = () => {
     if (waiting.length === 0 || running >= options.concurrency) return;
-    if (options.linger !== undefined && waiting.length >= options.linger.itemsEnough) {
+    if (options.linger !== undefined && (isDraining || waiting.length >= options.linger.itemsEnough)) {
       start();
       return;
     }
@@ -95,11 +96,14 @@ export function createBatcher<Item, Result>(options: BatcherOptions<Item, Result
         schedule();
       }),
     size: () => waiting.length + underWay,
-    whenIdle: () =>
-      waiting.length === 0 && running === 0
+    drain: () => {
+      isDraining = true;
+      schedule();
+      return waiting.length === 0 && running === 0
         ? Promise.resolve()
         : new Promise((resolve) => {
             onIdle.push(resolve);
-          }),
+          });
+    },
   };
 }

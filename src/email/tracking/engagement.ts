@@ -104,7 +104,7 @@ export function createEngagementRecorder(tools: EngagementTools): EngagementReco
     },
     stop: async () => {
       stopping.abort(new Error('the server is stopping'));
-      await batcher.whenIdle();
+      await batcher.drain();
     },
   };
 }

@@ -3,16 +3,16 @@ import type { Mutant } from '../mutant.ts';
 
 export const acceptance: readonly Mutant[] = [
   {
-    file: 'src/messages/accept.ts',
-    from: 'for (const candidate of candidates) outcomes.push(...(await acceptTogether(tools, [candidate])));',
+    file: 'src/platform/http/acceptance.ts',
+    from: 'for (const candidate of candidates) outcomes.push(...(await storeTogether(tools, [candidate])));',
     to: "outcomes.push(...candidates.map(() => ({ kind: 'failed' as const, cause })));",
     tests: ['src/messages/accept.test.ts'],
     harm: 'one message that cannot be stored fails the two hundred that share its transaction',
   },
   {
     file: 'src/messages/accept.ts',
-    from: '    present.has(candidate.id)\n      ?',
-    to: '    false\n      ?',
+    from: 'present.has(candidate.id) ?',
+    to: 'false ?',
     tests: ['src/messages/accept.test.ts'],
     named: 'the connection breaks',
     harm: 'mail that was stored is answered with 503, and sent twice by whoever repeats it',
@@ -33,14 +33,14 @@ export const acceptance: readonly Mutant[] = [
     harm: "what was stored by a commit that was cut off waits for somebody else's message",
   },
   {
-    file: 'src/messages/accept.ts',
+    file: 'src/platform/http/acceptance.ts',
     from: "if (keysUnderWay.has(keyText)) return { kind: 'refused', error: keyConflict('concurrent') };",
     to: '',
     tests: ['src/messages/accept.test.ts'],
     harm: 'two requests with one key at the same moment send two messages',
   },
   {
-    file: 'src/messages/accept.ts',
+    file: 'src/platform/http/acceptance.ts',
     from: 'if (keyText !== null) keysUnderWay.delete(keyText);',
     to: '',
     tests: ['src/messages/accept.test.ts'],
