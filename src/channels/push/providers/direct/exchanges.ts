@@ -40,6 +40,11 @@ export function outcomeOfSilence(
   }
 }
 
+/** What becomes of a hand-off for which there is no place (`places.ts`). */
+export function postponeForSlowness(remote: string, random: number): PushOutcome {
+  return outcomeOfSilence({ kind: 'busy', detail: 'its push service is slow' }, remote, random);
+}
+
 /**
  * With a shorter pause, a single device of another app would at once have the account taken for away, which delays the
  * pushes of all others.

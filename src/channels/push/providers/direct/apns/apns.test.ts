@@ -566,6 +566,33 @@ describe('a connection', () => {
     expect(counted.confirmed).toBe(0);
   });
 
+  test('to a service that is slow takes 250 pushes at once, and the other environment as many as there are', async () => {
+    const release: (() => void)[] = [];
+    await handOff();
+    live.answerBy(
+      () =>
+        new Promise((resolve) => {
+          release.push(() => {
+            resolve(taken);
+          });
+        }),
+    );
+    const held = Array.from({ length: 250 }, () => handOff());
+    while (release.length < 250) await live.nextRequest();
+    world.clock.advance(3_001);
+    expect(await handOff()).toMatchObject({
+      kind: 'postponed',
+      reply: { remote: 'api.push.apple.com', diagnostic: 'its push service is slow' },
+    });
+    expect(await handOff({ target: { ...target, environment: 'sandbox' } })).toMatchObject({
+      kind: 'accepted',
+    });
+    for (const end of release.splice(0)) end();
+    expect((await Promise.all(held)).map(({ kind }) => kind)).toEqual(Array(250).fill('accepted'));
+    live.answerBy(() => taken);
+    expect(await handOff()).toMatchObject({ kind: 'accepted' });
+  });
+
   test('is probed in both environments, without a request', async () => {
     expect(await service.probe()).toBeNull();
     expect([live.connections(), development.connections()]).toEqual([1, 1]);

@@ -3,7 +3,15 @@ import type { HttpPermit, HttpRequest } from '../../../../http2/client.ts';
 import type { RemoteReply } from '../../../../outcome.ts';
 import { composeForApns } from '../../../notification.ts';
 import type { PushCredentials, PushHandOff, PushOutcome, PushTarget } from '../../../provider.ts';
-import { outcomeOfSilence, ownWords, permitFurtherRequest, probeHost, spread } from '../exchanges.ts';
+import {
+  outcomeOfSilence,
+  ownWords,
+  permitFurtherRequest,
+  postponeForSlowness,
+  probeHost,
+  spread,
+} from '../exchanges.ts';
+import { createPlaces, type Places } from '../places.ts';
 import type { PushService, ServiceTools } from '../service.ts';
 import { outcomeOf, readAnswer, type Reading } from './answers.ts';
 import { type ApnsConnections, openApnsConnections } from './connections.ts';
@@ -43,15 +51,21 @@ const origins: Readonly<Record<Environment, string>> = {
 /** Pushes may leave by credentials that were replaced for up to a minute. */
 const replacedPauseMs = 30_000;
 
-type Sender = ApnsTools & { connections: ApnsConnections; tokens: ProviderTokens; abortWatch: AbortWatch };
+type Sender = ApnsTools & {
+  connections: ApnsConnections;
+  tokens: ProviderTokens;
+  places: Readonly<Record<Environment, Places>>;
+  abortWatch: AbortWatch;
+};
 
 /** Rejects also as `shareApnsToken` does, but then nothing is confirmed. */
 export function createApnsService(tools: ApnsTools): PushService<ApnsHandOff> {
   const connections = openApnsConnections(tools);
   const tokens = createProviderTokens(tools.clock, tools.shareApnsToken);
-  const sender = { ...tools, connections, tokens, abortWatch: createAbortWatch() };
+  const places = { production: createPlaces(tools.clock), sandbox: createPlaces(tools.clock) };
+  const sender = { ...tools, connections, tokens, places, abortWatch: createAbortWatch() };
   return {
-    handOff: (handOff) => send(sender, handOff),
+    handOff: (handOff) => sendInPlace(sender, handOff),
     // A token may be of either, whatever the app says.
     probe: async () => {
       const problems = await Promise.all(Object.values(origins).map((origin) => probeOrigin(tools, origin)));
@@ -70,6 +84,13 @@ async function probeOrigin({ createClient }: ApnsTools, origin: string): Promise
 
 /** What one environment says: an answer, or an outcome without any. */
 type Tried = { reading: Reading; token: string } | { outcome: PushOutcome };
+
+function sendInPlace(sender: Sender, handOff: ApnsHandOff): Promise<PushOutcome> {
+  const { environment } = handOff.target;
+  const free = sender.places[environment].take();
+  if (free !== null) return send(sender, handOff).finally(free);
+  return Promise.resolve(postponeForSlowness(new URL(origins[environment]).host, sender.random()));
+}
 
 async function send(sender: Sender, handOff: ApnsHandOff): Promise<PushOutcome> {
   const { reference, credentials, target, signal } = handOff;

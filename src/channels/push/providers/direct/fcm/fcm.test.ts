@@ -354,6 +354,31 @@ describe('without an answer', () => {
   });
 });
 
+test('a service that is slow gets 250 pushes at once, and postpones others until it is fast again', async () => {
+  const release: (() => void)[] = [];
+  await handOff();
+  fcm.answerBy(
+    () =>
+      new Promise((resolve) => {
+        release.push(() => {
+          resolve(taken);
+        });
+      }),
+  );
+  const held = Array.from({ length: 250 }, () => handOff());
+  while (release.length < 250) await fcm.nextRequest();
+  world.clock.advance(3_001);
+  expect(await handOff()).toMatchObject({
+    kind: 'postponed',
+    reply: { remote: 'fcm.googleapis.com', diagnostic: 'its push service is slow' },
+  });
+  expect(counted.confirmed).toBe(251);
+  for (const end of release.splice(0)) end();
+  expect((await Promise.all(held)).map(({ kind }) => kind)).toEqual(Array(250).fill('accepted'));
+  fcm.answerBy(() => taken);
+  expect(await handOff()).toMatchObject({ kind: 'accepted' });
+});
+
 describe('the access token', () => {
   test('is asked for by an assertion that the service account signed, wherever its file says to', async () => {
     await handOff();

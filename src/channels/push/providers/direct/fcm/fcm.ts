@@ -3,7 +3,14 @@ import type { HttpAnswer, HttpClient, HttpRequest } from '../../../../http2/clie
 import type { RemoteReply } from '../../../../outcome.ts';
 import { composeForFcm } from '../../../notification.ts';
 import type { PushCredentials, PushHandOff, PushOutcome, PushTarget } from '../../../provider.ts';
-import { outcomeOfSilence, ownWords, permitFurtherRequest, probeHost } from '../exchanges.ts';
+import {
+  outcomeOfSilence,
+  ownWords,
+  permitFurtherRequest,
+  postponeForSlowness,
+  probeHost,
+} from '../exchanges.ts';
+import { createPlaces, type Places } from '../places.ts';
 import type { PushService, ServiceTools } from '../service.ts';
 import { type AccessGrant, type AccessTokens, createAccessTokens, tokenOrigin } from './access-tokens.ts';
 import { isTokenRefused, outcomeOf } from './answers.ts';
@@ -25,20 +32,37 @@ const remote = new URL(origin).host;
 /** FCM stores a push no longer. */
 const ttlSecondsMax = 2_419_200;
 
-type Sender = ServiceTools & { client: HttpClient; tokens: AccessTokens; abortWatch: AbortWatch };
+type Sender = ServiceTools & {
+  client: HttpClient;
+  tokens: AccessTokens;
+  places: Places;
+  abortWatch: AbortWatch;
+};
 
 export function createFcmService(tools: ServiceTools): PushService<FcmHandOff> {
   const client = tools.createClient(origin);
   const tokenClient = tools.createClient(tokenOrigin);
   const tokens = createAccessTokens(tools.clock, tokenClient);
-  const sender = { ...tools, client, tokens, abortWatch: createAbortWatch() };
+  const sender = {
+    ...tools,
+    client,
+    tokens,
+    places: createPlaces(tools.clock),
+    abortWatch: createAbortWatch(),
+  };
   return {
-    handOff: (handOff) => send(sender, handOff),
+    handOff: (handOff) => sendInPlace(sender, handOff),
     probe: async () => (await probeHost(client, origin)) ?? (await probeHost(tokenClient, tokenOrigin)),
     close: async () => {
       await Promise.all([client.close(), tokenClient.close()]);
     },
   };
+}
+
+function sendInPlace(sender: Sender, handOff: FcmHandOff): Promise<PushOutcome> {
+  const free = sender.places.take();
+  if (free === null) return Promise.resolve(postponeForSlowness(remote, sender.random()));
+  return send(sender, handOff).finally(free);
 }
 
 async function send(sender: Sender, handOff: FcmHandOff): Promise<PushOutcome> {

@@ -6,7 +6,8 @@ import type { PushCredentials, PushHandOff, PushOutcome, PushTarget } from '../.
 import { encryptForSubscription } from '../../../web-push/encryption.ts';
 import { readStoredKeys } from '../../../web-push/subscription-keys.ts';
 import { createVapidTokens, type VapidTokens } from '../../../web-push/vapid.ts';
-import { outcomeOfSilence, ownWords, probeHost } from '../exchanges.ts';
+import { outcomeOfSilence, ownWords, postponeForSlowness, probeHost } from '../exchanges.ts';
+import { createPlaces, type Places } from '../places.ts';
 import type { PushService, ServiceTools } from '../service.ts';
 import { outcomeOf } from './answers.ts';
 
@@ -30,15 +31,7 @@ export type WebPushHandOff = PushHandOff & {
  */
 const originsMax = 100;
 
-/**
- * A service that has kept a hand-off waiting for so long is slow. It gets no more at once than `atOnceWhileSlowMax`: with
- * more it would hold all the places of a worker, and delay every other. Services answer within a second.
- */
-const slowAfterMs = 3_000;
-const atOnceWhileSlowMax = 250;
-
-/** The hand-offs under way, the oldest first. */
-type Origin = { client: HttpClient; underWay: Set<{ begunAtMs: number }> };
+type Origin = { client: HttpClient; places: Places };
 
 type Sender = WebPushTools & { origins: Origins; tokens: VapidTokens };
 
@@ -58,7 +51,7 @@ type Origins = {
   close: () => Promise<void>;
 };
 
-function openOrigins({ createClient }: ServiceTools): Origins {
+function openOrigins({ clock, createClient }: ServiceTools): Origins {
   /** Of clients that gave their place to another: what they have under way ends first. */
   const closing = new Set<Promise<void>>();
   const known = new LRUCache<string, Origin>({
@@ -72,7 +65,7 @@ function openOrigins({ createClient }: ServiceTools): Origins {
     get: (name) => {
       const found = known.get(name);
       if (found !== undefined) return found;
-      const made: Origin = { client: createClient(name), underWay: new Set() };
+      const made: Origin = { client: createClient(name), places: createPlaces(clock) };
       known.set(name, made);
       return made;
     },
@@ -89,21 +82,14 @@ async function send(sender: Sender, handOff: WebPushHandOff): Promise<PushOutcom
   if ('kind' in prepared) return prepared;
   const { url } = prepared;
   const origin = sender.origins.get(url.origin);
-  if (isSlow(sender, origin) && origin.underWay.size >= atOnceWhileSlowMax)
-    return outcomeOfSilence({ kind: 'busy', detail: 'its push service is slow' }, url.host, sender.random());
-  const begun = { begunAtMs: sender.clock.monotonicMs() };
-  origin.underWay.add(begun);
+  const free = origin.places.take();
+  if (free === null) return postponeForSlowness(url.host, sender.random());
   try {
     const answer = await origin.client.exchange(writeRequest(sender, handOff, prepared), handOff);
     return conclude(sender, handOff, answer, url.host);
   } finally {
-    origin.underWay.delete(begun);
+    free();
   }
-}
-
-function isSlow({ clock }: WebPushTools, { underWay }: Origin): boolean {
-  const [oldest] = underWay;
-  return oldest !== undefined && clock.monotonicMs() - oldest.begunAtMs > slowAfterMs;
 }
 
 /** What a push takes to be sent. */
