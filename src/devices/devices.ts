@@ -34,6 +34,7 @@ export {
   type ContactOfDevices,
   type DeadToken,
   type DeviceKey,
+  findOwner,
   hasActiveDevice,
   type MisplacedToken,
   reachableDevices,

@@ -229,6 +229,22 @@ export async function writeDevices(
   ]);
 }
 
+/** Whose device the installation is; null if the organization knows no such one. Reads devices_installation. */
+export async function findOwner(
+  connection: Connection,
+  { organizationId, installationId }: { organizationId: string; installationId: string },
+): Promise<string | null> {
+  const [row] = await connection.rows(
+    unpreparedStatement<{ contact_id: string }>(
+      `select d.contact_id
+       from devices d
+       where d.organization_id = $1 and d.installation_id = $2`,
+    ),
+    [organizationId, installationId],
+  );
+  return row?.contact_id ?? null;
+}
+
 /** The device as it is after it was revoked; null if the organization knows no such installation. */
 export async function revokeDevice(
   transaction: Connection,

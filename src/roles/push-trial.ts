@@ -1,6 +1,6 @@
 import { findOrganizations } from '../accounts/accounts.ts';
 import { pushProviders } from '../channels/push/providers/registry.ts';
-import { findFirstBrowserKey } from '../devices/devices.ts';
+import { findFirstBrowserKey, findOwner } from '../devices/devices.ts';
 import type { Installation } from '../installation/installation.ts';
 import {
   badRequest,
@@ -68,6 +68,20 @@ export function createPushTrial(
     }
   };
 
+  /** A registration takes an installation from the contact that it belongs to, and here nobody has a key. */
+  const refuseOthers = async (
+    organizationId: string,
+    { platform, installation_id: installationId }: Fields,
+  ) => {
+    if (platform !== 'web') throw new PublicError(validationError, 'platform must be web');
+    if (typeof installationId !== 'string') return;
+    const owner = await database.asOrganizations([organizationId], (transaction) =>
+      findOwner(transaction, { organizationId, installationId }),
+    );
+    if (owner !== null && owner !== (await findContactId(organizationId)))
+      throw new PublicError(conflict, 'This installation belongs to another contact.');
+  };
+
   return {
     describe: async () => {
       const key = await findKey();
@@ -82,6 +96,7 @@ export function createPushTrial(
     register: async (device) => {
       const organizationId = await findOrganizationId();
       await makeContact(organizationId);
+      await refuseOthers(organizationId, device);
       return ask(organizationId, 'registerDevice', {
         body: { ...pick(device, deviceFields), external_id: externalId },
       });

@@ -126,6 +126,33 @@ test('two browsers belong to one contact, and the page decides no contact', asyn
   expect(contactIds).not.toContain(other.body.id);
 });
 
+test('a device of another contact stays that contact’s', async () => {
+  const owner = await server.request<{ id: string }>('POST', '/v1/contacts', { external_id: 'owner' });
+  const phone = { installation_id: 'their phone', platform: 'android', device_token: 'theirs' };
+  const theirs = [phone, device('their browser')];
+  for (const one of theirs)
+    expect(
+      await server.request('POST', '/v1/push/devices', { ...one, contact_id: owner.body.id }),
+    ).toMatchObject({ status: 200 });
+  for (const { installation_id: name } of theirs)
+    expect(await ask('POST', '/devices', device(name))).toMatchObject({
+      status: 409,
+      body: { message: 'This installation belongs to another contact.' },
+    });
+  expect(await ask('POST', '/devices', phone)).toMatchObject({
+    status: 422,
+    body: { message: 'platform must be web' },
+  });
+  const { body } = await server.request<{ data: { installation_id: string; status: string }[] }>(
+    'GET',
+    `/v1/push/contacts/${owner.body.id}/devices`,
+  );
+  expect(body.data.map(({ installation_id: name, status }) => [name, status])).toEqual([
+    ['their browser', 'ACTIVE'],
+    ['their phone', 'ACTIVE'],
+  ]);
+});
+
 test('what the API refuses is refused with its words', async () => {
   expect(await ask('POST', '/devices', device('bad', { auth_key: 'short' }))).toMatchObject({
     status: 422,
@@ -138,6 +165,12 @@ test('what the API refuses is refused with its words', async () => {
     body: { message: expect.stringContaining('endpoint') },
   });
   expect(await ask('POST', '/devices', device('bad', { platform: 'smoke' }))).toMatchObject({ status: 422 });
+  for (const name of ['', 'a\u0000b', '\ud800', 'x'.repeat(300)])
+    expect(await ask('POST', '/devices', device(name))).toMatchObject({ status: 422 });
+  for (const name of [7, null, {}, undefined])
+    expect(await ask('POST', '/devices', device('bad', { installation_id: name }))).toMatchObject({
+      status: 422,
+    });
   expect(await ask('POST', '/messages', { ...content, title: '' })).toMatchObject({ status: 422 });
   expect(await ask('POST', '/messages', { ...content, title: 'a\u0000b' })).toMatchObject({ status: 422 });
   expect(await ask('POST', '/messages', { ...content, title: 7 })).toMatchObject({ status: 422 });

@@ -217,4 +217,12 @@ export const roles: readonly Mutant[] = [
     named: 'where pushes stay, it has their page',
     harm: 'pushes are kept in an inbox that nobody can open',
   },
+  {
+    file: 'src/roles/push-trial.ts',
+    from: '      await refuseOthers(organizationId, device);\n',
+    to: '',
+    tests: ['src/sandbox/push-trial.test.ts'],
+    named: 'a device of another contact stays',
+    harm: 'whoever may look into the sandbox takes phones from their owners, who get no more pushes',
+  },
 ];
