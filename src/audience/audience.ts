@@ -38,6 +38,7 @@ export { writeRecord } from './files/csv-writer.ts';
 export { openExport } from './files/export.ts';
 export { importContacts, type ImportOutcome, type ImportProgress } from './files/import.ts';
 export type { RowIssue } from './files/import-row.ts';
+export { createIdentifiedContacts } from './identified-contacts.ts';
 export {
   contactReferenceFields,
   type ContactReference,
@@ -58,6 +59,7 @@ export {
   isPhoneNumber,
 } from './schema.ts';
 export {
+  findHeld,
   findHeldSets,
   findHolder,
   findMessageReaders,

@@ -202,6 +202,45 @@ export async function findByIdentifiers(
   return new Map(rows.map(({ position, id }) => [position - 1, id]));
 }
 
+/** A contact of which nothing is known but how it is identified; `email` is as it was given. */
+export type IdentifiedContact = { id: string; email: string | null; keys: IdentifierKeys };
+
+const insertIdentified = statement<{ id: string }>(
+  'audience_insert_identified',
+  `insert into contacts (organization_id, id, external_id, email, email_key, phone_number, created_at, updated_at)
+   select $1, id, external_id, email, email_key, phone_number, $7, $7
+   from unnest($2::uuid[], $3::text[], $4::text[], $5::text[], $6::text[])
+     as identified (id, external_id, email, email_key, phone_number)
+   order by external_id, email_key, phone_number
+   on conflict do nothing
+   returning id`,
+);
+
+/**
+ * Makes contacts of which nothing is known but how they are identified, and returns the ids of those that were made:
+ * one of whose identifiers another contact has by now is left out. Waits for transactions that are making such a one.
+ * Sorted, so that two transactions rarely deadlock.
+ */
+export async function insertIdentifiedContacts(
+  transaction: Connection,
+  {
+    organizationId,
+    contacts,
+    at,
+  }: { organizationId: string; contacts: readonly IdentifiedContact[]; at: Date },
+): Promise<Set<string>> {
+  const rows = await transaction.rows(insertIdentified, [
+    organizationId,
+    contacts.map(({ id }) => id),
+    contacts.map(({ keys }) => keys.external_id),
+    contacts.map(({ email }) => email),
+    contacts.map(({ keys }) => keys.email),
+    contacts.map(({ keys }) => keys.phone_number),
+    at,
+  ]);
+  return new Set(rows.map(({ id }) => id));
+}
+
 const lockMany = statement<{ id: string }>(
   'audience_lock_contacts',
   `select id

@@ -85,7 +85,8 @@ type ReadReference =
   | { kind: 'by_identifiers'; keys: IdentifierKeys }
   | Exclude<ResolvedContact, { kind: 'found' }>;
 
-function readReference(reference: ContactReference): ReadReference {
+/** What a reference is looked for by. */
+export function readReference(reference: ContactReference): ReadReference {
   const { contact_id: id, external_id: externalId, email, phone_number: phoneNumber } = reference;
   const hasIdentifier = externalId !== undefined || email !== undefined || phoneNumber !== undefined;
   if (id !== undefined) {

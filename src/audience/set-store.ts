@@ -395,6 +395,32 @@ export async function lockForHold(
   return rows.map(({ id }) => id);
 }
 
+const selectHeld = statement<{ held_id: string }>(
+  'audience_select_held',
+  `select wanted.held_id
+   from unnest($1::uuid[], $2::uuid[]) as wanted (organization_id, held_id)
+   -- The limit makes each a look-up in the primary key.
+   cross join lateral (
+     select
+     from holds h
+     where h.organization_id = wanted.organization_id and h.held_id = wanted.held_id
+     limit 1
+   ) held`,
+);
+
+/** The ids of those that anything uses. */
+export async function findHeld(
+  connection: Connection,
+  keys: readonly { organizationId: string; id: string }[],
+): Promise<ReadonlySet<string>> {
+  if (keys.length === 0) return new Set();
+  const rows = await connection.rows(selectHeld, [
+    keys.map(({ organizationId }) => organizationId),
+    keys.map(({ id }) => id),
+  ]);
+  return new Set(rows.map(({ held_id }) => held_id));
+}
+
 /** Who uses it, if anything does. It must be locked before. */
 export async function findHolder(
   transaction: Connection,

@@ -1,5 +1,6 @@
 import { sendingSuspended, sumRecipientCounts } from '../messages/messages.ts';
 import { badRequest, conflict, notFound, PublicError, resourceNotFound } from '../platform/http/errors.ts';
+import { toRouteResponse } from '../platform/http/acceptance.ts';
 import { idempotencyErrors } from '../platform/http/idempotency.ts';
 import { readPage, toList } from '../platform/http/pagination.ts';
 import { defineRoute, json, type Route, type RouteResponse } from '../platform/http/route.ts';
@@ -244,7 +245,7 @@ function moveRoutes(tools: CampaignRouteTools, channel: CampaignChannel): Route[
 }
 
 function answer(tools: CampaignRouteTools, outcome: MoveOutcome): RouteResponse {
-  if (outcome.kind === 'refused') throw outcome.error;
+  const response = toRouteResponse(outcome);
   tools.onChanged();
-  return { kind: 'stored', response: outcome.response, isReplay: outcome.isReplay };
+  return response;
 }

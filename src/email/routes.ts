@@ -2,10 +2,10 @@ import { type Static, Type } from 'typebox';
 import { groupBy } from '../platform/grouping.ts';
 import type { BodyPreparation, TaskRunner } from '../platform/http/body-threads.ts';
 import { badRequest, notFound, payloadTooLarge, resourceNotFound } from '../platform/http/errors.ts';
-import type { AcceptOutcome } from '../platform/http/acceptance.ts';
+import { toRouteResponse } from '../platform/http/acceptance.ts';
 import { idempotencyErrors } from '../platform/http/idempotency.ts';
 import { paginationParameters, readPage, toList } from '../platform/http/pagination.ts';
-import { defineRoute, json, type Route, type RouteResponse } from '../platform/http/route.ts';
+import { defineRoute, json, type Route } from '../platform/http/route.ts';
 import { idParameter, listOf } from '../platform/http/shapes.ts';
 import { loadEmailTemplate } from '../templates/templates.ts';
 import {
@@ -80,7 +80,7 @@ export function emailRoutes({ database, acceptor, runner }: EmailRouteTools): Ro
         if (fromLargeBody !== null) {
           // As `prepareLargeEmail` made it.
           const submission = fromThread(fromLargeBody as PreparedEmail, { organizationId, idempotencyKey });
-          return toResponse(await acceptor.accept(submission, idempotencyKey));
+          return toRouteResponse(await acceptor.accept(submission, idempotencyKey));
         }
         const template =
           body.template_id === undefined
@@ -92,7 +92,7 @@ export function emailRoutes({ database, acceptor, runner }: EmailRouteTools): Ro
           template,
           idempotencyKey,
         });
-        return toResponse(await acceptor.accept(prepared, idempotencyKey));
+        return toRouteResponse(await acceptor.accept(prepared, idempotencyKey));
       },
     }),
     defineRoute({
@@ -165,9 +165,4 @@ export function emailRoutes({ database, acceptor, runner }: EmailRouteTools): Ro
       },
     }),
   ];
-}
-
-function toResponse(outcome: AcceptOutcome): RouteResponse {
-  if (outcome.kind === 'refused') throw outcome.error;
-  return { kind: 'stored', response: outcome.response, isReplay: outcome.isReplay };
 }

@@ -1,6 +1,6 @@
 import { randomFillSync } from 'node:crypto';
 import { v7 } from 'uuid';
-import type { Clock } from './clock.ts';
+import { type Clock, dateOf } from './clock.ts';
 
 /** Makes UUIDv7 (RFC 9562 §5.7), each greater than the one before it. */
 export type NewId = () => string;
@@ -51,4 +51,9 @@ export function isUuid(text: string): boolean {
 export function lowestIdAt(epochMs: number): string {
   const hex = Math.trunc(epochMs).toString(16).padStart(12, '0');
   return `${hex.slice(0, 8)}-${hex.slice(8)}-0000-0000-000000000000`;
+}
+
+/** When a UUIDv7 was made, by the clock of whoever made it. */
+export function instantOfId(id: string): Date {
+  return dateOf(Number.parseInt(id.slice(0, 8) + id.slice(9, 13), 16));
 }

@@ -8,6 +8,7 @@ import {
   unauthorized,
   validationError,
 } from '../platform/http/errors.ts';
+import { toRouteResponse } from '../platform/http/acceptance.ts';
 import { idempotencyErrors } from '../platform/http/idempotency.ts';
 import { paginationParameters, readPage, toList } from '../platform/http/pagination.ts';
 import { defineRoute, json, type Route, scopeOfDevices } from '../platform/http/route.ts';
@@ -61,9 +62,7 @@ export function pushRoutes(tools: PushRouteTools): Route[] {
         const prepared = await database.asOrganizations([organizationId], (transaction) =>
           preparePush(transaction, { organizationId, body, idempotencyKey }),
         );
-        const outcome = await acceptor.accept(prepared, idempotencyKey);
-        if (outcome.kind === 'refused') throw outcome.error;
-        return { kind: 'stored', response: outcome.response, isReplay: outcome.isReplay };
+        return toRouteResponse(await acceptor.accept(prepared, idempotencyKey));
       },
     }),
     defineRoute({

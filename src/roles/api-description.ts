@@ -9,6 +9,7 @@ import {
   type OpenApiDocument,
 } from '../platform/http/openapi.ts';
 import { describeDevices } from '../devices/devices.ts';
+import { describeBatchEvents } from '../events/events.ts';
 import { describeConditions } from '../segments/segments.ts';
 import { listRoutes } from './api.ts';
 
@@ -18,7 +19,7 @@ export function describeApi(): OpenApiDocument {
     ...info,
     version: readVersion(),
     examples: readExamples(),
-    schemas: { ...describeConditions(), ...describeDevices() },
+    schemas: { ...describeConditions(), ...describeDevices(), ...describeBatchEvents() },
   });
 }
 
@@ -56,6 +57,11 @@ const info: Omit<ApiInfo, 'version' | 'examples' | 'schemas'> = {
     { name: 'Templates', description: 'Content that is written once and sent many times.' },
     { name: 'Template gallery', description: 'Ready-made templates to copy.' },
     { name: 'Contacts', description: 'The people that you write to.' },
+    {
+      name: 'Events',
+      description:
+        'What your contacts do, as your own systems tell it: kinds of events, and the events themselves.',
+    },
     { name: 'Lists', description: 'Groups of contacts that you choose yourself.' },
     { name: 'Tags', description: 'Labels for contacts.' },
     {

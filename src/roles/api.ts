@@ -8,6 +8,7 @@ import { deviceRoutes, sdkPages } from '../devices/routes.ts';
 import { documentationPages, fitNavigation, startPage } from '../documentation/documentation.ts';
 import { domainRoutes } from '../domains/routes.ts';
 import { emailChannel } from '../email/email.ts';
+import { eventRoutes } from '../events/routes.ts';
 import { createEngagementRecorder, emailRoutes, engagementPages } from '../email/routes.ts';
 import { hasSandbox, type Installation, publicUrlOf, sandboxAccessOf } from '../installation/installation.ts';
 import { createAcceptor } from '../messages/messages.ts';
@@ -19,6 +20,7 @@ import { createRateLimiter, type RateLimiter, type RateVerdict } from '../platfo
 import { type PageRequest, type Route, routeKey, scopeOfDevices } from '../platform/http/route.ts';
 import {
   type Admission,
+  type CountedMore,
   type HttpLimits,
   type HttpServer,
   type HttpServerOptions,
@@ -103,6 +105,12 @@ export function listRoutes(
     ...templateRoutes({ ...installation, loadGallery, publicUrl, runner }),
     ...domainRoutes({ ...installation, onRegistered: wakeDomainChecks }),
     ...senderRoutes({ database }),
+    ...eventRoutes({
+      ...installation,
+      // No segment asks about events yet.
+      findReadFields: () => Promise.resolve([]),
+      onContactsChanged: wakeSegments,
+    }),
     ...deviceRoutes({
       database,
       clock,
@@ -225,13 +233,21 @@ function createDoorman(keyring: Keyring, rateLimiter: RateLimiter, deviceRing: D
       );
       return { rate: null, result: error };
     }
-    const { organizationId, requestsPerWindow, scopes } = grant;
-    const rate = rateLimiter.count(organizationId, 'requests', requestsPerWindow, 1);
-    if (!rate.isWithin) return { rate, result: exceed(rate) };
+    const { organizationId, requestsPerWindow, eventsPerWindow, scopes } = grant;
+    const [noun, limit] =
+      request.countsAs === 'event'
+        ? (['events', eventsPerWindow] as const)
+        : (['requests', requestsPerWindow] as const);
+    const count = (amount: number): CountedMore => {
+      const rate = rateLimiter.count(organizationId, noun, limit, amount);
+      return { rate, error: rate.isWithin ? null : exceed(rate, noun) };
+    };
+    const { rate, error } = count(1);
+    if (error !== null) return { rate, result: error };
     if (request.scope !== null && !scopes.has(request.scope as Scope)) {
       return { rate, result: new PublicError(forbidden, `The API key lacks the scope ${request.scope}.`) };
     }
-    return { rate, result: { organizationId } };
+    return { rate, result: { organizationId }, countMore: count };
   };
 }
 
@@ -243,13 +259,13 @@ async function admitDevice(deviceRing: DeviceRing, secret: string): Promise<Admi
   const found = await deviceRing.find(secret);
   if (found === null) return { rate: null, result: new PublicError(unauthorized, deviceSecretHelp) };
   const { organizationId, device, rate } = found;
-  return { rate, result: rate.isWithin ? { organizationId, device } : exceed(rate) };
+  return { rate, result: rate.isWithin ? { organizationId, device } : exceed(rate, 'requests') };
 }
 
-function exceed({ limit, resetSeconds }: RateVerdict): PublicError {
+function exceed({ limit, resetSeconds }: RateVerdict, noun: 'requests' | 'events'): PublicError {
   return new PublicError(
     rateLimitExceeded,
-    `The limit of ${limit} requests in 60 seconds is reached. Try again in ${resetSeconds} seconds.`,
+    `The limit of ${limit} ${noun} in 60 seconds is reached. Try again in ${resetSeconds} seconds.`,
     { 'retry-after': `${resetSeconds}` },
   );
 }

@@ -1,11 +1,12 @@
 /** Entry of the thread that reads large request bodies. */
 import { devicePreparations } from '../devices/routes.ts';
+import { eventPreparations } from '../events/routes.ts';
 import { emailPreparations, emailTasks } from '../email/routes.ts';
 import { serveBodyThread } from '../platform/http/body-threads.ts';
 import { templateTasks } from '../templates/routes.ts';
 import { textFormats } from './text-formats.ts';
 
-serveBodyThread(textFormats, { ...devicePreparations, ...emailPreparations }, [
+serveBodyThread(textFormats, { ...devicePreparations, ...emailPreparations, ...eventPreparations }, [
   ...emailTasks,
   ...templateTasks,
 ]);

@@ -1,5 +1,6 @@
 import { Type } from 'typebox';
 import { badRequest, notFound, resourceNotFound } from '../platform/http/errors.ts';
+import { toRouteResponse } from '../platform/http/acceptance.ts';
 import { idempotencyErrors } from '../platform/http/idempotency.ts';
 import { paginationParameters, readPage, toList } from '../platform/http/pagination.ts';
 import { defineRoute, json, type Route } from '../platform/http/route.ts';
@@ -43,9 +44,7 @@ export function smsRoutes({ database, acceptor }: MessageRouteTools): Route[] {
       errors: [badRequest, sendingSuspended, monthlyQuotaExceeded, ...idempotencyErrors],
       handle: async ({ caller: { organizationId }, body, idempotencyKey }) => {
         const prepared = prepareSms({ organizationId, body, idempotencyKey });
-        const outcome = await acceptor.accept(prepared, idempotencyKey);
-        if (outcome.kind === 'refused') throw outcome.error;
-        return { kind: 'stored', response: outcome.response, isReplay: outcome.isReplay };
+        return toRouteResponse(await acceptor.accept(prepared, idempotencyKey));
       },
     }),
     defineRoute({

@@ -145,6 +145,7 @@ async function recordEverything(): Promise<void> {
   const tablet = await recordDevices(contacts);
   await recordPush(contacts, tablet);
   await recordTemplates();
+  await recordEvents(contacts);
   const scheduledAt = new Date(Date.now() + 2 * dayMs).toISOString();
   texts.keep(scheduledAt, '2026-11-23T09:00:00.000Z');
   await recordCampaigns('Email', '/email/campaigns', { ...audience, ...contacts, segmentId, scheduledAt });
@@ -470,6 +471,56 @@ async function recordDevices({ adaId }: Contacts): Promise<Tablet> {
     body: { ...gone, installation_id: 'nobody-knows-it' },
   });
   return { installationId: tablet.installation_id, secret: data[0]?.device_secret ?? '' };
+}
+
+async function recordEvents({ adaId }: Contacts): Promise<void> {
+  const order = {
+    name: 'order.completed',
+    description: 'An order was paid for.',
+    schema: {
+      fields: [
+        { name: 'total', type: 'number', required: true },
+        { name: 'currency', type: 'string' },
+      ],
+    },
+    conversion: {
+      enabled: true,
+      value_field: 'total',
+      currency_field: 'currency',
+      currencies: ['EUR', 'GBP'],
+    },
+  };
+  const { id } = await record('createEvent', 'An order, which is worth something', '/events', {
+    body: order,
+  });
+  await record('createEvent', 'A conversion of no numeric field', '/events', {
+    body: { ...order, name: 'order.refunded', conversion: { enabled: true, value_field: 'currency' } },
+  });
+  await record('listEvents', 'Those of orders', '/events?search=order');
+  await record('listEvents', 'A page that is too large', '/events?limit=1000');
+  await record('getEvent', 'An event', `/events/${id}`);
+  await record('getEvent', 'One that does not exist', `/events/${nothing}`);
+  await record('updateEvent', 'Another description', `/events/${id}`, { body: { description: 'An order.' } });
+  await record('updateEvent', 'A currency that nobody has', `/events/${id}`, {
+    body: { conversion: { currencies: ['Euro'] } },
+  });
+  const sent = { event: order.name, contact_id: adaId, payload: { total: 49.9, currency: 'EUR', items: 2 } };
+  await record('sendEvent', 'An order of a contact', '/events/send', { body: sent });
+  await record('sendEvent', 'An order of somebody new', '/events/send', {
+    body: { ...sent, contact_id: undefined, email: 'grace@example.com' },
+  });
+  await record('sendEvent', 'An order without its total', '/events/send', {
+    body: { ...sent, payload: { currency: 'EUR' } },
+  });
+  await record('sendEventBatch', 'Two, of which one is wrong', '/events/send/batch', {
+    body: { events: [sent, { ...sent, event: 'order.complete' }] },
+  });
+  await record('sendEventBatch', 'None', '/events/send/batch', { body: { events: [] } });
+  await record('listContactEvents', 'The newest of a contact', `/contacts/${adaId}/events?limit=1`);
+  await record('listContactEvents', 'Those of nobody', `/contacts/${nothing}/events`);
+  const { id: old } = await create('/events', { name: 'fax.received' });
+  await record('deleteEvent', 'An event', `/events/${old}`);
+  await record('deleteEvent', 'One that was deleted before', `/events/${old}`);
 }
 
 type Tablet = { installationId: string; secret: string };

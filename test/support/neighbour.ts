@@ -57,6 +57,18 @@ const twins: Readonly<Record<string, Readonly<Record<string, string>> | { noTwin
   // It can be verified for one organization only.
   domains: { status: `'pending'`, verified_at: 'null', degraded_since: 'null', next_check_at: 'null' },
   erasures: { noTwin: 'A queue: the workers would erase it.' },
+  event_definitions: {
+    description: `'The neighbour''s'`,
+    schema: `(select json_build_object('fields', coalesce(json_agg(json_build_object(
+      'name', field ->> 'name',
+      'type', case field ->> 'type' when 'string' then 'number' else 'string' end,
+      'required', true
+    )), '[]')) from json_array_elements(i.schema -> 'fields') field)`,
+  },
+  // Under the same fields, values that no other type can be made of.
+  events: {
+    payload: `(select coalesce(jsonb_object_agg(key, 'of the neighbour'), '{}') from jsonb_object_keys(i.payload) key)`,
+  },
   holds: {},
   idempotency_keys: { fingerprint: 'sha256(i.fingerprint)', response: `'{"id":"the neighbour''s"}'` },
   membership_counts: { noTwin: "The trigger that counts makes them of the neighbour's memberships." },

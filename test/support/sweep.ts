@@ -31,6 +31,17 @@ const violations = {
         where s.organization_id = h.organization_id and s.id = h.holder_id and s.deleted_at is null
       )`,
   },
+  events: {
+    what: 'an event of a contact that is not there, and is not to be erased',
+    found: `
+      select e.id::text from events e
+      where ${isSwept('e')}
+        and not exists (select from contacts c where c.organization_id = e.organization_id and c.id = e.contact_id)
+        and not exists (
+          select from contact_erasures x
+          where x.organization_id = e.organization_id and x.contact_id = e.contact_id
+        )`,
+  },
   claims: {
     what: 'a claim of a worker that is no more',
     found: `

@@ -12,6 +12,7 @@ import {
   takeDueContact,
   toErasedKey,
 } from '../../audience/audience.ts';
+import { deleteEventsOfContact } from '../../events/events.ts';
 import { dateOf, now } from '../../platform/clock.ts';
 import { lowestIdAt } from '../../platform/ids.ts';
 import type { Transaction } from '../../platform/postgres/database.ts';
@@ -28,18 +29,21 @@ export type ErasureTools = ChoreTools &
   RecipientTools & {
     /** Smaller in tests. */
     recipientsMax?: number;
+    eventsMax?: number;
   };
 
 /** Recipients that are erased in one transaction. */
 const defaultRecipientsMax = 500;
+/** Events that are deleted in one transaction; each is a row, and entries in two indexes. */
+const defaultEventsMax = 5_000;
 /** A message that is still queued needs its address. It is looked at again after this time. */
 const pendingRetryMs = 60 * 60_000;
 /** A message that was accepted before the deletion may be committed after it. By this time it has been. */
 const lastLookMs = 60_000;
 
 /**
- * Erases deleted contacts from the messages that were sent to them. The outcome of each delivery is kept, the address is
- * not. Messages are found in two ways:
+ * Erases deleted contacts from the messages that were sent to them, and what they did. The outcome of each delivery is
+ * kept, the address is not; events are deleted. Messages are found in two ways:
  *
  * - By the addresses that the contact had when it was deleted. Messages sent after the deletion are left alone: the
  *   address may belong to a new contact.
@@ -207,7 +211,7 @@ async function eraseSomeOfContact(
 }
 
 /**
- * Erases the next batch of a contact's recipients in campaigns, and schedules the following batch. Returns the erased
+ * Deletes what the contact did. Then erases the next batch of its recipients in campaigns, and schedules the following batch. Returns the erased
  * recipients as they were before.
  */
 async function eraseContact(
@@ -217,7 +221,9 @@ async function eraseContact(
   at: Date,
 ): Promise<store.ReadableRecipient[]> {
   const { organizationId } = erasure;
-  const { recipientsMax = defaultRecipientsMax } = tools;
+  const { recipientsMax = defaultRecipientsMax, eventsMax = defaultEventsMax } = tools;
+  // It is still due, and comes again at once.
+  if ((await deleteEventsOfContact(transaction, erasure, eventsMax)) === eventsMax) return [];
   const readable = await store.listReadableRecipients(transaction, erasure, recipientsMax);
   await continueByIndex(transaction);
   const settled = readable.filter(({ isWaiting }) => !isWaiting);

@@ -3,6 +3,7 @@ import { type Clock, sleep } from '../clock.ts';
 import { DatabaseUnavailableError } from '../postgres/database.ts';
 import { overloaded, type PublicError } from './errors.ts';
 import { keyConflict, type ScopedKey, type StoredResponse } from './idempotency.ts';
+import type { RouteResponse } from './route.ts';
 
 /**
  * Storing what requests bring before they are answered. Requests that arrive while a transaction is under way share the
@@ -25,6 +26,12 @@ export type Acceptance<Candidate> = {
 
 export type AcceptOutcome =
   { kind: 'response'; response: StoredResponse; isReplay: boolean } | { kind: 'refused'; error: PublicError };
+
+/** Throws the error of a request that was refused. */
+export function toRouteResponse(outcome: AcceptOutcome): RouteResponse {
+  if (outcome.kind === 'refused') throw outcome.error;
+  return { kind: 'stored', response: outcome.response, isReplay: outcome.isReplay };
+}
 
 /** Within a batch, a failure concerns one request only. */
 type BatchOutcome = AcceptOutcome | { kind: 'failed'; cause: unknown };

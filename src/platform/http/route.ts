@@ -52,6 +52,11 @@ export type Route = {
    * API key has no place in a page.
    */
   isForBrowsers: boolean;
+  /**
+   * Set where a request counts towards the limit of events and not of requests: as how many, by its body as `handle` gets
+   * it. It counts as one before its body is known.
+   */
+  countEvents: ((request: Pick<RouteRequest<unknown, unknown, unknown>, 'body' | 'prepared'>) => number) | null;
   success: {
     statusCode: 200 | 201 | 202;
     schema: TSchema;
@@ -81,6 +86,7 @@ type RouteInput<Params extends TObject, Query extends TObject, Body extends TSch
   isBodyOptional?: boolean;
   isIdempotent?: boolean;
   isForBrowsers?: boolean;
+  countEvents?: Route['countEvents'];
   errors?: readonly ErrorDefinition[];
   handle: (request: RouteRequest<Static<Params>, Static<Query>, Static<Body>>) => Promise<RouteResponse>;
 };
@@ -100,6 +106,7 @@ export function defineRoute<
     isBodyOptional: input.isBodyOptional ?? hasEmptyBody,
     isIdempotent: input.isIdempotent ?? false,
     isForBrowsers: input.isForBrowsers ?? false,
+    countEvents: input.countEvents ?? null,
     errors: input.errors ?? [],
     // The server hands over only what these very schemas let through.
     handle: input.handle as Route['handle'],

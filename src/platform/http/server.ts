@@ -60,7 +60,15 @@ import { isUnstorable, type Validation, type Validator } from './validation.ts';
  * headers must be there in `headersTimeoutMs`, and of the places for bodies of pages, which have no key.
  */
 
-export type Admission = { rate: RateVerdict | null; result: Caller | PublicError };
+export type Admission = {
+  rate: RateVerdict | null;
+  result: Caller | PublicError;
+  /** Counts what a request turns out to ask for beyond the one that it was admitted as. */
+  countMore?: (amount: number) => CountedMore;
+};
+
+/** `error` is what the request is refused with where that is too much. */
+export type CountedMore = { rate: RateVerdict; error: PublicError | null };
 
 export type HttpServerOptions = {
   host: string;
@@ -75,7 +83,12 @@ export type HttpServerOptions = {
   validation: Validation;
   bodyThread: Pick<BodyThread, 'read'>;
   /** Who is asking, whether they ask too often, and whether they may: any key will do where no scope is required. */
-  admit: (request: { authorization: string; address: string; scope: string | null }) => Promise<Admission>;
+  admit: (request: {
+    authorization: string;
+    address: string;
+    scope: string | null;
+    countsAs: 'request' | 'event';
+  }) => Promise<Admission>;
   /** Whether an answer to an earlier request is kept under this key. */
   isKeyUsed: (key: Omit<ScopedKey, 'fingerprint'>) => Promise<boolean>;
   /** Null when requests can be served, else what is missing. */
@@ -256,6 +269,7 @@ declare module 'fastify' {
   // eslint-disable-next-line @typescript-eslint/consistent-type-definitions -- an interface can be extended, a type cannot
   interface FastifyRequest {
     caller: Caller | null;
+    countMore: Admission['countMore'] | null;
     startedAtMs: number;
     errorName: string | null;
     /** A content type other than JSON, or none: an error only if there is a body. */
@@ -275,6 +289,7 @@ function addLifecycle(
   state: ServerState,
 ): void {
   app.decorateRequest('caller', null);
+  app.decorateRequest('countMore', null);
   app.decorateRequest('startedAtMs', 0);
   app.decorateRequest('errorName', null);
   app.decorateRequest('hasOtherType', false);
@@ -381,17 +396,36 @@ async function admit(
     authorization: readAuthorization(request.raw),
     address: request.ip,
     scope: route?.scope ?? null,
+    countsAs: route?.countEvents ? 'event' : 'request',
   });
-  if (admission.rate !== null) {
-    reply.headers({
-      'ratelimit-limit': admission.rate.limit,
-      'ratelimit-remaining': admission.rate.remaining,
-      'ratelimit-reset': admission.rate.resetSeconds,
-    });
-  }
+  if (admission.rate !== null) tellRate(reply, admission.rate);
+  request.countMore = admission.countMore ?? null;
   const { result } = admission;
   if (!(result instanceof PublicError)) request.caller = result;
   else if (route !== null || result.definition !== unauthorized) throw result;
+}
+
+function tellRate(reply: FastifyReply, { limit, remaining, resetSeconds }: RateVerdict): void {
+  reply.headers({
+    'ratelimit-limit': limit,
+    'ratelimit-remaining': remaining,
+    'ratelimit-reset': resetSeconds,
+  });
+}
+
+/** A request with more than one event counts as all of them, or is refused as a whole. */
+function countOtherEvents(
+  { countEvents }: Route,
+  body: { value: unknown; prepared?: unknown },
+  request: FastifyRequest,
+  reply: FastifyReply,
+): void {
+  const others = (countEvents?.({ body: body.value, prepared: body.prepared ?? null }) ?? 1) - 1;
+  const counted = others > 0 ? request.countMore?.(others) : undefined;
+  if (counted === undefined) return;
+  const { rate, error } = counted;
+  tellRate(reply, rate);
+  if (error !== null) throw error;
 }
 
 /** The key of `Authorization: Bearer <key>`, or an empty text; of two such headers neither is believed. */
@@ -473,6 +507,7 @@ async function runRoute(
     if (collected.length > 0 && request.hasOtherType) throw wrongContentType();
     const body = await readRouteBody(tools, route, checks, collected, key !== null);
     if (body.kind === 'invalid') throw await refuseBody(tools, route, caller, key, body.issues);
+    countOtherEvents(route, body, request, reply);
     const response = await route.handle({
       caller,
       params: lowerIds(request.params),

@@ -1,0 +1,3 @@
+/** What the other rooms may know of events: what contacts do, told by the organization's own systems. */
+export { describeBatchEvents } from './schema.ts';
+export { deleteEventsOfContact } from './store.ts';

@@ -1,0 +1,408 @@
+import {
+  type ContactReference,
+  createIdentifiedContacts,
+  findHeld,
+  insertContactChange,
+  type ResolvedContact,
+  resolveContacts,
+} from '../audience/audience.ts';
+import { type Clock, dateOf, now } from '../platform/clock.ts';
+import { groupBy } from '../platform/grouping.ts';
+import { type AcceptLimits, type AcceptOutcome, createAcceptance } from '../platform/http/acceptance.ts';
+import {
+  defineError,
+  type ErrorDefinition,
+  PublicError,
+  toEnvelope,
+  validationError,
+} from '../platform/http/errors.ts';
+import { showKey } from '../platform/http/json-text.ts';
+import {
+  claimKeys,
+  keepResponses,
+  keyConflict,
+  type KeyState,
+  retentionMs,
+  type ScopedKey,
+  type StoredResponse,
+} from '../platform/http/idempotency.ts';
+import type { NewId } from '../platform/ids.ts';
+import type { Database, Transaction } from '../platform/postgres/database.ts';
+import type { ReadEvent } from './event-body.ts';
+import { checkPayload } from './payload.ts';
+import { aheadMsMax, backMsMax, type BatchRecord, type Payload } from './schema.ts';
+import * as store from './store.ts';
+
+/**
+ * Events as they come in. An event, the contact that it makes, the change that segments hear of and the response to its
+ * idempotency key are committed together, and only then is 202 answered. Requests share transactions, as
+ * `platform/http/acceptance.ts` says; within one, events are taken one after the other.
+ *
+ * A contact may be deleted while an event of it is being stored. The event is erased all the same: erasures look once
+ * more after the longest time that a transaction takes.
+ */
+
+export const contactRequired = defineError(400, 'contact_required', 'The event names no contact.');
+export const contactAmbiguous = defineError(
+  400,
+  'contact_ambiguous',
+  'The event has `contact_id` together with another identifier.',
+);
+export const contactNotFound = defineError(404, 'contact_not_found', 'No contact has the `contact_id`.');
+export const eventNotFound = defineError(404, 'event_not_found', 'No event has that name.');
+export const schemaMismatch = defineError(
+  422,
+  'schema_mismatch',
+  'The payload does not match the schema of the event.',
+);
+
+export type IntakeTools = {
+  database: Database;
+  clock: Clock;
+  newId: NewId;
+  /** Told after a commit that segments depend on. */
+  onContactsChanged: () => void;
+};
+
+/** A `single` request has the outcome of its event; a `batch` tells that of each. */
+export type EventRequest = {
+  organizationId: string;
+  form: 'single' | 'batch';
+  events: readonly ReadEvent[];
+  idempotencyKey: ScopedKey | null;
+};
+
+export type EventIntake = { send: (request: EventRequest) => Promise<AcceptOutcome> };
+
+/** An event on its way. Its id is made once, so that it can be looked up after a broken commit. */
+type Entry = { organizationId: string; id: string; event: ReadEvent };
+
+/** A request that is about to be stored. */
+type Candidate = Pick<EventRequest, 'form' | 'idempotencyKey'> & {
+  organizationId: string;
+  entries: readonly Entry[];
+  /** What the last attempt to store it would have answered, and an event that it would have stored. */
+  attempt: { response: StoredResponse; stored: store.EventKey } | null;
+};
+
+export function createEventIntake(tools: IntakeTools, limits: Partial<AcceptLimits> = {}): EventIntake {
+  const acceptance = createAcceptance<Candidate>(
+    {
+      clock: tools.clock,
+      store: (candidates) => storeTogether(tools, candidates),
+      findStored: (candidates) => findStored(tools, candidates),
+      isLarge,
+      tooManyMessage: 'Too many events are waiting.',
+    },
+    limits,
+  );
+  return {
+    send: ({ organizationId, events, ...request }) =>
+      acceptance.accept(request.idempotencyKey, () => ({
+        ...request,
+        organizationId,
+        entries: events.map((event) => ({ organizationId, id: tools.newId(), event })),
+        attempt: null,
+      })),
+  };
+}
+
+/** What shares a transaction waits for all of it: so much takes about as long as the flush of the disk. */
+const sharedEventsMax = 50;
+const sharedBytesMax = 262_144;
+
+function isLarge({ entries }: Candidate): boolean {
+  const bytes = entries.reduce((sum, { event }) => sum + (event.kind === 'read' ? event.payloadBytes : 0), 0);
+  return entries.length > sharedEventsMax || bytes > sharedBytesMax;
+}
+
+/** The events of a request are stored together, so that one of them stands for all. */
+async function findStored(
+  tools: IntakeTools,
+  candidates: readonly Candidate[],
+): Promise<ReadonlyMap<Candidate, StoredResponse>> {
+  const wanted = candidates.flatMap(({ attempt }) => (attempt === null ? [] : [attempt.stored]));
+  const present = await tools.database.asOrganizationsByIndex(organizationsOf(wanted), (transaction) =>
+    store.findEventIds(transaction, wanted),
+  );
+  if (present.size > 0) tools.onContactsChanged();
+  return new Map(
+    candidates.flatMap((candidate) => {
+      const { attempt } = candidate;
+      const isStored = attempt !== null && present.has(attempt.stored.id);
+      return isStored ? [[candidate, attempt.response] as const] : [];
+    }),
+  );
+}
+
+async function storeTogether(tools: IntakeTools, candidates: readonly Candidate[]): Promise<AcceptOutcome[]> {
+  const at = now(tools.clock);
+  const expiredBefore = dateOf(at.getTime() - retentionMs);
+  for (const candidate of candidates) candidate.attempt = null;
+  const entries = candidates.flatMap((candidate) => candidate.entries);
+
+  let haveContactsChanged = false;
+  const outcomes = await tools.database.asOrganizationsByIndex(
+    organizationsOf(candidates),
+    async (transaction) => {
+      const [keyStates, definitions, contacts] = await Promise.all([
+        loadKeyStates(transaction, candidates, expiredBefore),
+        store.findDefinitionsByName(transaction, entries.flatMap(nameOf)),
+        resolveEntries(transaction, entries),
+      ]);
+      const free = candidates.filter((candidate) => (keyStates.get(candidate)?.kind ?? 'free') === 'free');
+      const judged = new Map(
+        free
+          .flatMap((candidate) => candidate.entries)
+          .map((entry) => [entry, judge(entry, { contact: contacts.get(entry), definitions, at })]),
+      );
+      const identified = await identify(tools, transaction, judged, at);
+      const events = [...judged].flatMap(([entry, verdict]) =>
+        toNewEvent(entry, verdict, identified.contactIds),
+      );
+      const changes = await findChanges(transaction, events, definitions);
+      haveContactsChanged = identified.hasCreated || changes.size > 0;
+
+      const storedById = new Map(events.map((event) => [event.id, event]));
+      const outcomes = candidates.map((candidate): AcceptOutcome => {
+        const state = keyStates.get(candidate);
+        if (state?.kind === 'replay') return { kind: 'response', response: state.response, isReplay: true };
+        if (state !== undefined && state.kind !== 'free')
+          return { kind: 'refused', error: keyConflict(state.kind) };
+        const outcome = answer(candidate, judged);
+        const stored = candidate.entries
+          .map(({ id }) => storedById.get(id))
+          .find((event) => event !== undefined);
+        if (outcome.kind === 'response' && stored !== undefined)
+          candidate.attempt = { response: outcome.response, stored };
+        return outcome;
+      });
+      await Promise.all([
+        ...[...changes].map(([organizationId, contactIds]) =>
+          insertContactChange(transaction, {
+            organizationId,
+            id: tools.newId(),
+            contactIds: [...contactIds],
+          }),
+        ),
+        store.insertEvents(transaction, events),
+        keepResponses(
+          transaction,
+          candidates.flatMap(({ idempotencyKey: key }, index) => {
+            const outcome = outcomes[index];
+            return key !== null && outcome?.kind === 'response' && !outcome.isReplay
+              ? [{ key, response: outcome.response }]
+              : [];
+          }),
+          { at, expiredBefore },
+        ),
+        transaction.commit(),
+      ]);
+      return outcomes;
+    },
+  );
+  if (haveContactsChanged) tools.onContactsChanged();
+  return outcomes;
+}
+
+function organizationsOf(those: readonly { organizationId: string }[]): string[] {
+  return [...new Set(those.map(({ organizationId }) => organizationId))];
+}
+
+async function loadKeyStates(
+  transaction: Transaction,
+  candidates: readonly Candidate[],
+  expiredBefore: Date,
+): Promise<Map<Candidate, KeyState>> {
+  const keyed = candidates.flatMap((candidate) => {
+    const { idempotencyKey: key } = candidate;
+    return key === null ? [] : [{ candidate, key }];
+  });
+  const states = await claimKeys(
+    transaction,
+    keyed.map(({ key }) => key),
+    { expiredBefore },
+  );
+  return new Map(
+    keyed.flatMap(({ candidate }, index) => {
+      const state = states[index];
+      return state === undefined ? [] : [[candidate, state] as const];
+    }),
+  );
+}
+
+function nameOf({ organizationId, event }: Entry): store.DefinitionName[] {
+  return event.kind === 'read' ? [{ organizationId, name: event.name }] : [];
+}
+
+/** Each by its own organization's contacts, in one round trip. */
+async function resolveEntries(
+  transaction: Transaction,
+  entries: readonly Entry[],
+): Promise<Map<Entry, ResolvedContact>> {
+  const resolved = await Promise.all(
+    [...groupBy(entries.flatMap(toReferring), ({ entry }) => entry.organizationId)].map(
+      async ([organizationId, own]) => {
+        const contacts = await resolveContacts(
+          transaction,
+          organizationId,
+          own.map(({ reference }) => reference),
+        );
+        return own.flatMap(({ entry }, index) => {
+          const contact = contacts[index];
+          return contact === undefined ? [] : [[entry, contact] as const];
+        });
+      },
+    ),
+  );
+  return new Map(resolved.flat());
+}
+
+type Referring = { entry: Entry; reference: ContactReference };
+
+function toReferring(entry: Entry): Referring[] {
+  return entry.event.kind === 'read' ? [{ entry, reference: entry.event.reference }] : [];
+}
+
+type Verdict =
+  | { kind: 'refused'; error: PublicError }
+  | {
+      kind: 'fits';
+      definition: store.SentDefinition;
+      payload: Payload;
+      occurredAt: Date;
+      /** Null where the contact is still to be made. */
+      contactId: string | null;
+    };
+
+/** In the order of the specification, by what can be known before anything is written. */
+function judge(
+  { organizationId, event }: Entry,
+  known: {
+    contact: ResolvedContact | undefined;
+    definitions: ReadonlyMap<string, store.SentDefinition>;
+    at: Date;
+  },
+): Verdict {
+  const { contact, definitions, at } = known;
+  if (event.kind === 'invalid') return refuse(validationError, event.issues.join(', '));
+  const occurredAt = event.occurredAtMs === null ? at : dateOf(event.occurredAtMs);
+  if (!isTimely(occurredAt, at))
+    return refuse(validationError, 'occurred_at must be at most 30 days ago and at most 5 minutes ahead');
+  if (contact === undefined || contact.kind === 'required')
+    return refuse(
+      contactRequired,
+      'Name the contact: by contact_id, or by external_id, email or phone_number.',
+    );
+  if (contact.kind === 'ambiguous')
+    return refuse(contactAmbiguous, 'Give contact_id alone, without other identifiers of the contact.');
+  const definition = definitions.get(store.nameKey({ organizationId, name: event.name }));
+  if (definition === undefined)
+    return refuse(eventNotFound, `There is no event of the name ${showKey(event.name)}. Define it first.`);
+  if (contact.kind === 'not_found' && contact.by === 'contact_id')
+    return refuse(contactNotFound, 'There is no contact with that contact_id.');
+  const checked = checkPayload(definition, event.payload);
+  if (checked.kind === 'mismatch') return refuse(schemaMismatch, checked.issues.join(', '));
+  const contactId = contact.kind === 'found' ? contact.id : null;
+  return { kind: 'fits', definition, payload: checked.payload, occurredAt, contactId };
+}
+
+function refuse(definition: ErrorDefinition, message: string): Verdict {
+  return { kind: 'refused', error: new PublicError(definition, message) };
+}
+
+function isTimely(occurredAt: Date, at: Date): boolean {
+  const aheadMs = occurredAt.getTime() - at.getTime();
+  return aheadMs <= aheadMsMax && -aheadMs <= backMsMax;
+}
+
+/** Makes the contacts that events name and nobody has: only for events that are stored. */
+async function identify(
+  tools: IntakeTools,
+  transaction: Transaction,
+  judged: ReadonlyMap<Entry, Verdict>,
+  at: Date,
+): Promise<{ contactIds: ReadonlyMap<Entry, string>; hasCreated: boolean }> {
+  const nameless = [...judged].flatMap(([entry, verdict]) =>
+    verdict.kind === 'fits' && verdict.contactId === null ? toReferring(entry) : [],
+  );
+  const contactIds = new Map<Entry, string>();
+  let hasCreated = false;
+  for (const [organizationId, own] of groupBy(nameless, ({ entry }) => entry.organizationId)) {
+    const references = own.map(({ reference }) => reference);
+    const made = await createIdentifiedContacts(
+      transaction,
+      { newId: tools.newId, at },
+      organizationId,
+      references,
+    );
+    for (const [index, { entry }] of own.entries()) contactIds.set(entry, made.ids[index] ?? '');
+    hasCreated ||= made.hasCreated;
+  }
+  return { contactIds, hasCreated };
+}
+
+function toNewEvent(
+  entry: Entry,
+  verdict: Verdict,
+  newContactIds: ReadonlyMap<Entry, string>,
+): store.NewEvent[] {
+  if (verdict.kind === 'refused') return [];
+  const contactId = verdict.contactId ?? newContactIds.get(entry);
+  if (contactId === undefined) throw new Error('an event that is stored has a contact');
+  return [
+    {
+      organizationId: entry.organizationId,
+      contactId,
+      id: entry.id,
+      definitionNumber: verdict.definition.number,
+      occurredAt: verdict.occurredAt,
+      payload: JSON.stringify(verdict.payload),
+    },
+  ];
+}
+
+/** The contacts, by organization, of whom segments hear: those with an event that some segment asks about. */
+async function findChanges(
+  transaction: Transaction,
+  events: readonly store.NewEvent[],
+  definitions: ReadonlyMap<string, store.SentDefinition>,
+): Promise<Map<string, Set<string>>> {
+  const changes = new Map<string, Set<string>>();
+  if (events.length === 0) return changes;
+  const sent = [...definitions.values()];
+  const held = await findHeld(transaction, sent);
+  const watched = new Set(sent.filter(({ id }) => held.has(id)).map(watchKey));
+  for (const { organizationId, contactId, definitionNumber: number } of events) {
+    if (!watched.has(watchKey({ organizationId, number }))) continue;
+    const contactIds = changes.get(organizationId) ?? new Set();
+    changes.set(organizationId, contactIds.add(contactId));
+  }
+  return changes;
+}
+
+function watchKey({ organizationId, number }: { organizationId: string; number: number }): string {
+  return `${organizationId} ${number}`;
+}
+
+function answer({ form, entries }: Candidate, judged: ReadonlyMap<Entry, Verdict>): AcceptOutcome {
+  const results = entries.map((entry) => {
+    const verdict = judged.get(entry);
+    return { id: entry.id, error: verdict?.kind === 'refused' ? verdict.error : null };
+  });
+  const [first] = results;
+  if (form === 'single' && first !== undefined)
+    return first.error === null ? accepted({ id: first.id }) : { kind: 'refused', error: first.error };
+  const data = results.map(({ id, error }, index) =>
+    error === null ? { index, id } : { index, error: toEnvelope(error) },
+  );
+  return accepted({ data } satisfies BatchRecord);
+}
+
+function accepted(body: unknown): AcceptOutcome {
+  return {
+    kind: 'response',
+    response: { statusCode: 202, text: JSON.stringify(body), headers: {} },
+    isReplay: false,
+  };
+}
