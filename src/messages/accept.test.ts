@@ -623,7 +623,8 @@ describe('the connection breaks', () => {
     const first = anEmailOf(0, null);
     const statements = await countStatements(node, anEmailOf(0, null));
     const stop = node.proxy.stopAt(statements, 'cut_after');
-    node.proxy.refuse(3);
+    // One more than look-ups: whether the session is over is asked first.
+    node.proxy.refuse(4);
     const telling = idTold(node.acceptor, first);
     await stop.reached;
     for (let refused = 1; refused <= 3; refused += 1) {

@@ -203,6 +203,19 @@ export function openDatabase(options: DatabaseOptions): Database {
   const prepare = <Row>({ name, text }: Statement<Row>) =>
     usePreparedStatements && name !== undefined ? { name, text } : { text };
 
+  /**
+   * PostgreSQL goes on with what it was sent before the connection broke, the commit among it: whoever looks up what
+   * became of a transaction must not look too early. Gives up where nothing can be found out.
+   */
+  const whenSessionIsOver = async (client: pg.ClientBase): Promise<void> => {
+    const { processID: pid } = client as pg.Client & { processID: number | null }; // Its type leaves it out.
+    for (let tries = 1; tries <= sessionTriesMax; tries += 1) {
+      const [found] = await rows(sessionUnderWay, [pid]).catch(() => []);
+      if (found?.is_under_way !== true) return;
+      await sleep(clock, sessionPauseMs);
+    }
+  };
+
   const begin = async <Result>(
     opener: typeof beginPlainly | typeof beginByIndex,
     organizationIds: readonly string[] | null,
@@ -285,7 +298,10 @@ export function openDatabase(options: DatabaseOptions): Database {
           },
         );
       }
-      throw isCommitSent ? asDatabaseError(cause) : asNotCarriedOut(asDatabaseError(cause));
+      const converted = asDatabaseError(cause);
+      if (!isCommitSent) throw asNotCarriedOut(converted);
+      if (converted instanceof DatabaseUnavailableError) await whenSessionIsOver(client);
+      throw converted;
     } finally {
       watch.allow(client, null);
     }
@@ -443,6 +459,15 @@ async function keepAsking(client: pg.Client, clock: Clock, probe: () => Promise<
 
 /** Asked of PostgreSQL itself: the number that the connection knows may be a pooler's own. */
 const sessionOfConnection = unpreparedStatement<{ pid: number }>('select pg_backend_pid() as pid');
+
+/** Behind a pooler the number is the pooler's own, and nothing is found. */
+const sessionUnderWay = unpreparedStatement<{ is_under_way: boolean }>(
+  "select exists (select from pg_stat_activity where pid = $1 and state <> 'idle') as is_under_way",
+);
+
+/** A transaction of ours that is about to commit takes milliseconds. */
+const sessionPauseMs = 50;
+const sessionTriesMax = 60;
 
 const sessionAtWork = unpreparedStatement<{ is_at_work: boolean }>(
   "select exists (select from pg_stat_activity where pid = $1 and state = 'active') as is_at_work",
