@@ -56,7 +56,8 @@ export type Route = {
    * Set where a request counts towards the limit of events and not of requests: as how many, by its body as `handle` gets
    * it. It counts as one before its body is known.
    */
-  countEvents: ((request: Pick<RouteRequest<unknown, unknown, unknown>, 'body' | 'prepared'>) => number) | null;
+  countEvents:
+    ((request: Pick<RouteRequest<unknown, unknown, unknown>, 'body' | 'prepared'>) => number) | null;
   success: {
     statusCode: 200 | 201 | 202;
     schema: TSchema;
