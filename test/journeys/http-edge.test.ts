@@ -865,7 +865,9 @@ test('wrong keys count on unknown routes too, and too many are refused', async (
     expect(body).toEqual(envelope(429, 'rate_limit_exceeded'));
     expect(headers['retry-after']).toBe('60');
   }
-  expect(asked).toEqual(Array(4).fill({ authorization: '', address: '127.0.0.1', scope: null }));
+  expect(asked).toEqual(
+    Array(4).fill({ authorization: '', address: '127.0.0.1', scope: null, countsAs: 'request' }),
+  );
   expect((await stub.request('/nothing')).status).toBe(404);
   expect((await stub.request('/v1nothing')).status).toBe(404);
   expect(asked).toHaveLength(4);

@@ -5,6 +5,7 @@ import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { createApiKey, scopes, updateOrganization } from '../../src/accounts/accounts.ts';
 import { emptyBody, type Route, routeKey, scopeOfDevices } from '../../src/platform/http/route.ts';
 import { listRoutes } from '../../src/roles/api.ts';
+import { defineEvent } from '../support/event-journey.ts';
 import { androidApp, setUpPush } from '../support/push-journey.ts';
 import { createSender, startTestServer, type TestServer } from '../support/server.ts';
 
@@ -27,6 +28,7 @@ beforeAll(async () => {
   await setUpPush(server);
   await addApprovedSender(server, 'Mine');
   await addApprovedSender(server, otherSender, other.organizationId);
+  await defineEvent(server, { name: 'known' });
   for (const scope of scopes) {
     const { key } = await createApiKey(installation, {
       organizationId,
@@ -95,6 +97,7 @@ for (const [path, body] of [
   ['/templates', () => ({ name: aName(), text: 'Hello' })],
   ['/lists', () => ({ name: aName() })],
   ['/tags', () => ({ name: aName() })],
+  ['/events', () => ({ name: aName().replace(' ', '_') })],
   ['/properties', () => ({ key: aName().replace(' ', '_'), name: 'Theirs', type: 'string' })],
   [
     '/segments',
@@ -209,6 +212,10 @@ const validBodies: Readonly<Record<string, (contactId: string) => object>> = {
   'POST /tags/:id/contacts': () => ({ contact_ids: [unknownId] }),
   'DELETE /tags/:id/contacts': () => ({ contact_ids: [unknownId] }),
   'POST /properties': () => ({ key: aName().replace(' ', '_'), name: 'Mine', type: 'string' }),
+  'POST /events': () => ({ name: aName().replace(' ', '_') }),
+  'PATCH /events/:id': () => ({ description: 'Mine' }),
+  'POST /events/send': () => ({ event: 'known' }),
+  'POST /events/send/batch': () => ({ events: [{ event: 'known' }] }),
   'PATCH /properties/:id': () => ({}),
   'POST /segments': () => ({ name: aName(), conditions: hasEmail }),
   'PATCH /segments/:id': () => ({}),
