@@ -302,6 +302,26 @@ describe('an event', () => {
     await sendEvent(server, { event: name, email, payload: { day: '9999-12-31', needed: 'x' } });
   });
 
+  test('of two organizations share a transaction, and each its own definition of the name', async () => {
+    const name = unique('shared.');
+    const of = (type: string) => ({ name, schema: { fields: [field('value', type, true)] } });
+    await defineEvent(server, of('number'));
+    await defineEvent(server, of('string'), other);
+    const sent = await Promise.all(
+      Array.from({ length: 40 }, (_none, n) => {
+        const [value, sender] = n % 2 === 0 ? [n, undefined] : [`${n}`, other];
+        return sendEvent(server, { event: name, external_id: `${name} ${n}`, payload: { value } }, sender);
+      }),
+    );
+    expect(new Set(sent).size).toBe(40);
+    const wrong = await trySendEvent<ErrorBody>(server, {
+      event: name,
+      external_id: 'x',
+      payload: { value: '7' },
+    });
+    expect(wrong.body.name).toBe('schema_mismatch');
+  });
+
   test('in a currency that its conversions do not have is refused', async () => {
     const { name } = await defineEvent(server, {
       schema: { fields: [field('total', 'number'), field('currency', 'string')] },

@@ -14,6 +14,7 @@ import { texts } from './list/texts.ts';
 import { acceptance } from './list/acceptance.ts';
 import { engagement } from './list/engagement.ts';
 import { roles } from './list/roles.ts';
+import { events } from './list/events.ts';
 import { http } from './list/http.ts';
 import { imports } from './list/imports.ts';
 import type { Mutant } from './mutant.ts';
@@ -30,6 +31,7 @@ export const allMutants: readonly Mutant[] = [
   ...platform,
   ...leases,
   ...imports,
+  ...events,
   ...http,
   ...roles,
   ...engagement,

@@ -145,7 +145,7 @@ export const push: readonly Mutant[] = [
   },
   {
     file: 'src/roles/api.ts',
-    from: 'rate.isWithin ? { organizationId, device } : exceed(rate)',
+    from: "rate.isWithin ? { organizationId, device } : exceed(rate, 'requests')",
     to: '{ organizationId, device }',
     tests: ['test/journeys/push-engagements.test.ts'],
     named: 'no more than 60 requests',

@@ -60,7 +60,7 @@ export const roles: readonly Mutant[] = [
   },
   {
     file: 'src/roles/api.ts',
-    from: 'if (!rate.isWithin) return { rate, result: exceed(rate) };',
+    from: 'if (error !== null) return { rate, result: error };',
     to: '',
     tests: ['test/journeys/http-edge.test.ts'],
     named: 'counts what reaches no route as well, and limits it',
