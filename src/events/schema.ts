@@ -144,10 +144,14 @@ export const backMsMax = 30 * 86_400_000;
 
 export type Payload = Readonly<Record<string, unknown>>;
 
+const anyFields = {
+  type: 'object',
+  additionalProperties: { type: ['string', 'number', 'boolean', 'object', 'array', 'null'] },
+};
+
 const payload = Type.Unsafe<Payload>({
   title: 'EventPayload',
-  type: 'object',
-  additionalProperties: true,
+  ...anyFields,
   description:
     'The fields of the event: those that it declares, and any others. At most 32 kB as JSON. ' +
     'Dates of declared fields are stored in UTC.',
@@ -230,7 +234,7 @@ export const occurrenceRecord = Type.Object(
   {
     id,
     event: Type.String({ description: 'The name of the event, which may have been deleted since.' }),
-    payload: Type.Unsafe<Payload>({ type: 'object', additionalProperties: true }),
+    payload: Type.Unsafe<Payload>(anyFields),
     occurred_at: instant,
     received_at: instant,
   },
