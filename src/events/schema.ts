@@ -144,10 +144,7 @@ export const backMsMax = 30 * 86_400_000;
 
 export type Payload = Readonly<Record<string, unknown>>;
 
-const anyFields = {
-  type: 'object',
-  additionalProperties: { type: ['string', 'number', 'boolean', 'object', 'array', 'null'] },
-};
+const anyFields = { type: 'object', additionalProperties: true };
 
 const payload = Type.Unsafe<Payload>({
   title: 'EventPayload',
