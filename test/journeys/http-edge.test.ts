@@ -3,6 +3,7 @@ import { EventEmitter, once } from 'node:events';
 import { readFile } from 'node:fs/promises';
 import { Agent, type IncomingMessage, request as httpRequest } from 'node:http';
 import { connect, type Socket } from 'node:net';
+import { setImmediate as nextTurn } from 'node:timers/promises';
 import pg from 'pg';
 import { Type } from 'typebox';
 import { afterAll, beforeAll, describe, expect, inject, test } from 'vitest';
@@ -30,6 +31,7 @@ import {
   type DatabaseAddress,
   unpreparedStatement,
 } from '../../src/platform/postgres/database.ts';
+import { eventually } from '../support/email-journey.ts';
 import { createManualClock, type ManualClock } from '../support/manual-clock.ts';
 import { servedUrl, usePrograms } from '../support/programs.ts';
 import { createSender, startTestServer, type TestServer } from '../support/server.ts';
@@ -809,6 +811,30 @@ test('a server that stops answers what was begun, takes nothing new, and then en
   expect(await begun).toMatchObject({ status: 200, body: { released: true } });
   await stopped;
   agent.destroy();
+});
+
+test('requests that are refused before they are whole leave nothing on their connection', async () => {
+  const warnings: string[] = [];
+  const note = ({ name }: Error) => void warnings.push(name);
+  process.on('warning', note);
+  const socket = open();
+  let received = '';
+  socket.on('data', (chunk: Buffer) => (received += chunk.toString()));
+  // Node.js warns of the eleventh listener for one event.
+  for (let refused = 1; refused <= 12; refused += 1) {
+    socket.write(
+      'POST /v1/email/send HTTP/1.1\r\nhost: a\r\ncontent-type: application/json\r\ncontent-length: 2\r\n\r\n{',
+    );
+    await eventually(
+      () => received.split('HTTP/1.1 401').length - 1,
+      (answers) => answers === refused,
+    );
+    socket.write('}');
+  }
+  socket.destroy();
+  await nextTurn();
+  process.off('warning', note);
+  expect(warnings).toEqual([]);
 });
 
 test('a stopping server says that it is not ready, and is alive', async () => {

@@ -331,7 +331,7 @@ function limitLeftovers(
 ): void {
   reply.raw.once('finish', () => {
     if (raw.complete) return;
-    raw.socket.once(
+    raw.once(
       'close',
       watchArrival(raw, clock, arrival, () => raw.socket.destroy()),
     );
