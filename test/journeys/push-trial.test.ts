@@ -68,6 +68,8 @@ describeInBrowser('the page that tries a push out', (getBrowser) => {
     await page.reload();
     await page.getByText('This browser is registered').waitFor();
     expect(await page.getByRole('button', { name: 'Register this browser' }).isVisible()).toBe(false);
+    // Below the headings; it is loaded after the page.
+    await row.waitFor();
     expect(await page.getByRole('row').count()).toBe(2);
   });
 
