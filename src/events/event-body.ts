@@ -23,9 +23,13 @@ export function readEvent({
   occurred_at: occurredAt,
   ...reference
 }: EventBody): ReadEvent {
-  const payloadBytes = Buffer.byteLength(JSON.stringify(payload));
+  const text = JSON.stringify(payload);
+  const payloadBytes = Buffer.byteLength(text);
   if (payloadBytes > payloadBytesMax)
     return { kind: 'invalid', issues: [`payload must be at most ${payloadBytesMax} bytes as JSON`] };
+  // Numbers beyond the range of a double are read as infinite, and written as null.
+  if (text.includes('null') && hasInfinity(payload))
+    return { kind: 'invalid', issues: ['payload must not have numbers beyond the range of a double'] };
   return {
     kind: 'read',
     name,
@@ -34,6 +38,12 @@ export function readEvent({
     payloadBytes,
     occurredAtMs: occurredAt === undefined ? null : parseTimestamp(occurredAt),
   };
+}
+
+/** Recursive, and no deeper than bodies are. */
+function hasInfinity(value: unknown): boolean {
+  if (typeof value === 'number') return !Number.isFinite(value);
+  return typeof value === 'object' && value !== null && Object.values(value).some(hasInfinity);
 }
 
 let validator: Validator | null = null;

@@ -395,6 +395,27 @@ describe('an event', () => {
     expect(await contactsBy('external_id=x')).toEqual([]);
   });
 
+  test('with a number that no double can hold is refused, and one at the edge is stored', async () => {
+    const { name } = await defineEvent(server);
+    const { id } = await aContact();
+    const send = (number: string) =>
+      trySendEvent<ErrorBody>(
+        server,
+        `{"event":"${name}","contact_id":"${id}","payload":{"list":[{"a":${number}}],"none":null}}`,
+      );
+    const { status, body } = await send('1e400');
+    expect([status, body.message]).toEqual([
+      422,
+      'payload must not have numbers beyond the range of a double',
+    ]);
+    expect((await send('-1.7976931348623157e308')).status).toBe(202);
+    expect((await send('5e-324')).status).toBe(202);
+    expect((await timelineOf(server, id)).map(({ payload }) => payload)).toEqual([
+      { list: [{ a: 5e-324 }], none: null },
+      { list: [{ a: -Number.MAX_VALUE }], none: null },
+    ]);
+  });
+
   test('of 32 kB, with fields of a hostile name and nested deeply, is stored as it is', async () => {
     const { name } = await defineEvent(server);
     const { id } = await aContact();

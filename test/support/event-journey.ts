@@ -19,9 +19,10 @@ export async function defineEvent(
   return response.body;
 }
 
+/** A text is sent as it is. */
 export function trySendEvent<Body = { id: string }>(
   server: TestServer,
-  event: object,
+  event: object | string,
   { sender, key }: { sender?: Sender | undefined; key?: string } = {},
 ): Promise<TestResponse<Body>> {
   const headers = { ...authorize(sender), ...(key !== undefined && { 'idempotency-key': key }) };
