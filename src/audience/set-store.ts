@@ -336,21 +336,28 @@ export async function removeMembersOfDeleted(
 }
 
 /** What a holder uses. None of it can be deleted while it is held. */
-export type Held = { kind: SetKind | 'property' | 'template'; id: string };
+export type Held = { kind: SetKind | 'property' | OutsideKind; id: string };
+
+/** What belongs to other rooms. */
+type OutsideKind = 'template' | 'event';
+
+const outsideKinds: readonly string[] = ['template', 'event'] satisfies OutsideKind[];
 
 export type Holder = { organizationId: string; kind: 'segment' | 'campaign'; id: string };
 
 /**
  * Replaces everything that the holder holds. Locks what is to be held, so that it cannot be deleted in the meantime. If
- * some ids do not exist, returns these and writes nothing. Templates belong to another room: the caller must have
- * locked them before.
+ * some ids do not exist, returns these and writes nothing. Templates and events belong to other rooms: the caller must
+ * have locked them before.
  */
 export async function replaceHolds(
   transaction: Connection,
   holder: Holder,
   held: readonly Held[],
 ): Promise<string[]> {
-  const setIds = held.filter(({ kind }) => kind !== 'property' && kind !== 'template').map(({ id }) => id);
+  const setIds = held
+    .filter(({ kind }) => kind !== 'property' && !outsideKinds.includes(kind))
+    .map(({ id }) => id);
   const propertyIds = held.filter(({ kind }) => kind === 'property').map(({ id }) => id);
   const there = await Promise.all([
     lockForHold(transaction, 'contact_sets', holder.organizationId, setIds),
@@ -516,7 +523,7 @@ export async function findHeldSets(
     unpreparedStatement<{ held_id: string; held_kind: SetKind }>(
       `select distinct held_id, held_kind
        from holds
-       where organization_id = $1 and held_kind not in ('property', 'template')`,
+       where organization_id = $1 and held_kind in ('list', 'tag', 'segment')`,
     ),
     [organizationId],
   );

@@ -11,7 +11,7 @@ import * as store from './store.ts';
 /** Segments, which know how they read an event, are to the left of this room. */
 export type FindReadFields = (
   transaction: Connection,
-  definition: { organizationId: string; id: string; name: string },
+  definition: { organizationId: string; id: string },
 ) => Promise<readonly ReadField[]>;
 
 /** A field of an event that a segment asks about. */
@@ -90,7 +90,7 @@ export async function updateDefinition(
     if (error !== null) return { kind: 'refused', error };
     const lost = findLostFields(present.schema, schema);
     if (lost.size > 0) {
-      const readFields = await tools.findReadFields(transaction, { ...key, name: present.name });
+      const readFields = await tools.findReadFields(transaction, key);
       const field = readFields.find(({ name }) => lost.has(name));
       if (field !== undefined) return { kind: 'field_in_use', field };
     }

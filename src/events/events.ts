@@ -1,3 +1,4 @@
 /** What the other rooms may know of events: what contacts do, told by the organization's own systems. */
-export { describeBatchEvents } from './schema.ts';
-export { deleteEventsOfContact } from './store.ts';
+export { fieldValue, hasDone } from './contact-events.ts';
+export { describeBatchEvents, type FieldType, fieldTypes } from './schema.ts';
+export { deleteEventsOfContact, listDefinitionsByName } from './store.ts';

@@ -196,6 +196,30 @@ export async function findDefinitionsByName(
   return new Map(rows.map((row) => [nameKey(row), row]));
 }
 
+/** What conditions ask about. */
+export type AskedDefinition = Pick<DefinitionRow, 'id' | 'number' | 'name' | 'schema'>;
+
+/**
+ * The definitions of these names, by the index event_definitions_name. If they are to be held, they are locked against
+ * changes and deletion until the transaction ends, in the order of their ids, and come as they are then.
+ */
+export async function listDefinitionsByName(
+  connection: Connection,
+  { organizationId, names, isHeld }: { organizationId: string; names: readonly string[]; isHeld: boolean },
+): Promise<AskedDefinition[]> {
+  if (names.length === 0) return [];
+  return connection.rows(
+    unpreparedStatement<AskedDefinition>(
+      `select id, number, name, schema
+       from event_definitions
+       where organization_id = $1 and name = any ($2::text[]) and deleted_at is null
+       order by id
+       ${isHeld ? 'for key share' : ''}`,
+    ),
+    [organizationId, names],
+  );
+}
+
 export function nameKey({ organizationId, name }: DefinitionName): string {
   return `${organizationId} ${name}`;
 }

@@ -32,6 +32,7 @@ import { unpreparedStatement } from '../platform/postgres/database.ts';
 import { pendingMigrations } from '../platform/postgres/migrate.ts';
 import { createWaker } from '../platform/queue/wake.ts';
 import { createThrottle } from '../platform/throttle.ts';
+import { findReadFields } from '../segments/segments.ts';
 import { segmentRoutes } from '../segments/routes.ts';
 import { sandboxPages } from '../sandbox/routes.ts';
 import { senderRoutes } from '../senders/routes.ts';
@@ -107,8 +108,7 @@ export function listRoutes(
     ...senderRoutes({ database }),
     ...eventRoutes({
       ...installation,
-      // No segment asks about events yet.
-      findReadFields: () => Promise.resolve([]),
+      findReadFields,
       onContactsChanged: wakeSegments,
     }),
     ...deviceRoutes({

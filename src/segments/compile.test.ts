@@ -52,6 +52,7 @@ const context: ConditionContext = {
   campaignMessages: new Map(
     [40, 2].map((days) => [newId(), { messageId: messageIdAt(middayMs - days * dayMs), channel: 'email' }]),
   ),
+  events: new Map(),
 };
 const campaignIds = [...context.campaignMessages.keys()];
 
@@ -249,6 +250,8 @@ function parse(input: unknown): Condition {
 }
 
 /** For each contact, in the order of the ids: what is true of it. */
+const scope = { organization: '$1', among: null };
+
 async function selectTruths(
   organizationId: string,
   compile: (bind: (value: unknown) => string) => string[],
@@ -721,8 +724,8 @@ test('a tree, and each of its leaves, matches the contacts that its meaning says
         const leaves = conditions.flatMap(listLeaves).map(({ given }) => given as OracleCondition);
         const at = new Date(atMs);
         const truths = await selectTruths(organizationId, (bind) => [
-          ...conditions.map((condition) => compileConditions(condition, { bind, at })),
-          ...conditions.flatMap((condition) => compileLeaves(condition, { bind, at })),
+          ...conditions.map((condition) => compileConditions(condition, { bind, at, ...scope })),
+          ...conditions.flatMap((condition) => compileLeaves(condition, { bind, at, ...scope })),
         ]);
         expect(truths).toHaveLength(contacts.length);
         contacts.forEach((contact, index) => {

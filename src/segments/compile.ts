@@ -33,13 +33,23 @@ function compileGroup({ match, conditions }: Group, compiler: Compiler): Predica
   }
 }
 
-/** A predicate over `contact`, and what it is run with; `first` are the parameters that come before its own. */
+/**
+ * A predicate over `contact`, and what it is run with. `first` are the parameters that come before its own: the
+ * organization is the first of them. `among` is the placeholder of the ids of the only contacts that matter, if not all
+ * do.
+ */
 export function compilePredicate(
   condition: Condition,
   first: readonly unknown[],
   at: Date,
+  among: string | null = null,
 ): { text: Predicate; values: unknown[] } {
   const values = [...first];
-  const text = compileConditions(condition, { bind: (value) => `$${values.push(value)}`, at });
+  const text = compileConditions(condition, {
+    bind: (value) => `$${values.push(value)}`,
+    at,
+    organization: '$1',
+    among,
+  });
   return { text, values };
 }

@@ -40,6 +40,22 @@ const context: ConditionContext = {
     [id(0xca), { messageId: id(21), channel: 'email' }],
     [id(0xcb), { messageId: id(22), channel: 'sms' }],
   ]),
+  events: new Map([
+    [
+      'order.completed',
+      {
+        id: id(0xe1),
+        number: 1,
+        fields: new Map([
+          ['code', 'string'],
+          ['total', 'number'],
+          ['items', 'integer'],
+          ['gift', 'boolean'],
+          ['due', 'date'],
+        ]),
+      },
+    ],
+  ]),
 };
 
 const issuesOf = (input: unknown, given = context): string[] => {
@@ -68,7 +84,10 @@ const message = (more: object = {}) => ({ type: 'message', channel: 'email', act
 
 const textOperators =
   'eq, neq, in, not_in, contains, not_contains, starts_with, ends_with, is_set, is_not_set';
-const typeNames = 'group, field, property, list, tag, segment, consent, device, message';
+const typeNames = 'group, field, property, list, tag, segment, consent, device, event, message';
+const order = (more: object = {}) => ({ type: 'event', event: 'order.completed', ...more });
+const where = (...conditions: unknown[]) => order({ where: conditions });
+const noNames = { propertyKeys: [], setIds: [], campaignIds: [], eventNames: [] };
 const noDate = 'must be a date such as 2026-11-21, or a time with an offset or Z';
 
 const refusals: [unknown, string[]][] = [
@@ -78,7 +97,7 @@ const refusals: [unknown, string[]][] = [
   ['all', ['conditions must be an object']],
   [undefined, ['conditions must be an object']],
   [{}, ['conditions.type is required']],
-  [{ type: 'event' }, [`conditions.type must be one of ${typeNames}`]],
+  [{ type: 'automation' }, [`conditions.type must be one of ${typeNames}`]],
   [{ type: 'toString' }, [`conditions.type must be one of ${typeNames}`]],
   [{ type: 1 }, [`conditions.type must be one of ${typeNames}`]],
   [{ type: 'group', match: 'all' }, ['conditions.conditions is required']],
@@ -258,6 +277,76 @@ const refusals: [unknown, string[]][] = [
     ],
   ],
   [{ type: 'device', operator: 'has_active', value: 'ios' }, ['conditions.value is not a known field']],
+  // Events
+  [{ type: 'event' }, ['conditions.event is required']],
+  [order(), []],
+  [order({ event: 'order.Completed' }), ['conditions.event is not a defined event']],
+  [order({ event: 7 }), ['conditions.event must be a string']],
+  [order({ event: 'order\0' }), ['conditions.event must not contain NUL or unpaired surrogates']],
+  [order({ event: '\ud800' }), ['conditions.event must not contain NUL or unpaired surrogates']],
+  [order({ operator: 'eq' }), ['conditions.operator is not a known field']],
+  [order({ count: 3 }), ['conditions.count must be an object']],
+  [order({ count: null }), ['conditions.count must be an object']],
+  [order({ count: {} }), ['conditions.count.operator is required', 'conditions.count.value is required']],
+  [
+    order({ count: { operator: 'between', value: -1, min: 1 } }),
+    [
+      'conditions.count.min is not a known field',
+      'conditions.count.operator must be one of eq, neq, gt, gte, lt, lte',
+      'conditions.count.value must be at least 0',
+    ],
+  ],
+  [order({ count: { operator: 'eq', value: 0.5 } }), ['conditions.count.value must be an integer']],
+  [order({ count: { operator: 'eq', value: '1' } }), ['conditions.count.value must be an integer']],
+  [
+    order({ count: { operator: 'gt', value: 1_000_001 } }),
+    ['conditions.count.value must be at most 1000000'],
+  ],
+  [order({ count: { operator: 'gt', value: 1_000_000 } }), []],
+  [order({ within: day(0) }), ['conditions.within.value must be at least 1']],
+  [order({ within: day(3_651) }), ['conditions.within must be at most ten years (3650 days)']],
+  [where(), ['conditions.where must have at least 1 item']],
+  [order({ where: {} }), ['conditions.where must be an array']],
+  [where(7), ['conditions.where[0] must be an object']],
+  [where(...Array<unknown>(10).fill({ field: 'gift', operator: 'is_true' })), []],
+  [
+    where(...Array<unknown>(11).fill({ field: 'gift', operator: 'is_true' })),
+    ['conditions.where must have at most 10 items'],
+  ],
+  [
+    where({ field: 'total', operator: 'contains', value: 5 }, { field: 'colour', operator: 'is_set' }, {}),
+    [
+      'conditions.where[0].operator must be one of eq, neq, gt, gte, lt, lte, between, is_set, is_not_set',
+      'conditions.where[1].field is not a declared field of the event',
+      'conditions.where[2].field is required',
+    ],
+  ],
+  [
+    where(
+      { field: 'code', operator: 'eq', value: 5 },
+      { field: 'total', operator: 'gt', value: '5' },
+      { field: 'items', operator: 'eq', value: true },
+      { field: 'gift', operator: 'is_true', value: true },
+      { field: 'due', operator: 'after', value: 'soon' },
+    ),
+    [
+      'conditions.where[0].value must be a string',
+      'conditions.where[1].value must be a number',
+      'conditions.where[2].value must be a number',
+      'conditions.where[3].value is not a known field',
+      `conditions.where[4].value ${noDate}`,
+    ],
+  ],
+  [
+    where(
+      { field: 'code', operator: 'in', value: ['a'] },
+      { field: 'total', operator: 'between', value: [1, 2.5] },
+      { field: 'items', operator: 'neq', value: 3 },
+      { field: 'gift', operator: 'is_not_set' },
+      { field: 'due', operator: 'within_last', value: day(3) },
+    ),
+    [],
+  ],
   // Messages
   [{ type: 'message' }, ['conditions.channel is required', 'conditions.action is required']],
   [message({ channel: 'fax' }), ['conditions.channel must be one of email, sms, push']],
@@ -346,12 +435,13 @@ const isDescribed = (() => {
 
 /** Issues that no schema can find: they take arithmetic, or what the organization has. */
 const beyondSchemas =
-  /is not a known (list|tag|segment|campaign)|is not a defined property|nested deeper|conditions that are not groups|end before it begins|ten years|NUL or unpaired/;
+  /is not a known (list|tag|segment|campaign)|is not a defined property|is not a de(fined event|clared field)|nested deeper|conditions that are not groups|end before it begins|ten years|NUL or unpaired/;
 
-/** Whether the reader has nothing to say that a schema could, if the properties have the right types. */
+/** Whether the reader has nothing to say that a schema could, if properties and fields of events have the right types. */
 function isWellFormed(input: unknown): boolean {
-  const keys = collectMentionedNames(input).propertyKeys;
-  const typings = keys.reduce<(typeof propertyTypes)[number][][]>(
+  const { propertyKeys: keys, eventNames } = collectMentionedNames(input);
+  const fieldNames = [...(JSON.stringify(input) ?? '').matchAll(/"field":"(\w+)"/g)].map(([, name]) => name!);
+  const typings = [...keys, ...new Set(fieldNames)].reduce<(typeof propertyTypes)[number][][]>(
     (known, _key) => known.flatMap((types) => propertyTypes.map((type) => [...types, type])),
     [[]],
   );
@@ -359,7 +449,11 @@ function isWellFormed(input: unknown): boolean {
     const properties = new Map(
       keys.map((key, index) => [key, { id: id(11), number: 1, type: types[index]! }] as const),
     );
-    return issuesOf(input, { ...context, properties }).every((issue) => beyondSchemas.test(issue));
+    const fields = new Map(
+      [...new Set(fieldNames)].map((name, index) => [name, types[keys.length + index]!] as const),
+    );
+    const events = new Map(eventNames.map((name) => [name, { id: id(0xe1), number: 1, fields }] as const));
+    return issuesOf(input, { ...context, properties, events }).every((issue) => beyondSchemas.test(issue));
   });
 }
 
@@ -378,6 +472,18 @@ test('schema and reader agree on conditions of any fields', () => {
     ...[['a'], [], [1, 2], [2, 1], [1], [1, 2, 3], ['2026-01-01', '2026-02-01T00:00:00Z'], [id(1)], ['a', 1]],
     ...[day(3), day(0), day(1.5), day(3, 'month'), { value: 3 }, { ...day(3), more: 1 }],
   );
+  const countOfEvent = fc.record(
+    { operator: fc.constantFrom('eq', 'lte', 'in'), value: fc.oneof(fc.nat({ max: 2 }), values) },
+    { requiredKeys: ['operator'] },
+  );
+  const fieldOfEvent = fc.record(
+    {
+      field: fc.constantFrom('total', 'total', ''),
+      operator: fc.constantFrom('eq', 'gt', 'contains', 'is_true', 'between', 'before', 'within_last', 'x'),
+      value: values,
+    },
+    { requiredKeys: ['field', 'operator'] },
+  );
   const forms = Object.entries(leafTypes).flatMap(([type, leaf]) =>
     leaf.forms.map(({ fields }) => ({ type, fields })),
   );
@@ -386,7 +492,11 @@ test('schema and reader agree on conditions of any fields', () => {
       ? fc.constantFrom(...(schema.enum as unknown[]))
       : field === 'key'
         ? fc.constantFrom('plan', 'score')
-        : values;
+        : field === 'where'
+          ? fc.array(fieldOfEvent, { maxLength: 2 }).map((items) => items.map(withOwnField))
+          : field === 'count'
+            ? countOfEvent
+            : values;
   const leaf = fc
     .constantFrom(...forms)
     .chain(({ type, fields }) =>
@@ -423,6 +533,11 @@ test('schema and reader agree on conditions of any fields', () => {
   expect(verdicts.get(false)).toBeGreaterThan(100);
 });
 
+/** As `withOwnKey`, of the conditions on the fields of one event. */
+function withOwnField(condition: { field: string }, index: number) {
+  return condition.field === '' ? condition : { ...condition, field: `${condition.field}_${index}` };
+}
+
 /** The leaf about a property of its own: no schema can say that two conditions need one property's type. */
 function withOwnKey(leaf: { type: string; key?: unknown }, index: number) {
   return typeof leaf.key === 'string' && leaf.key !== '' ? { ...leaf, key: `${leaf.key}_${index}` } : leaf;
@@ -438,16 +553,16 @@ test('an input nested 20,000 deep is refused', () => {
   let input: unknown = vip;
   for (let level = 0; level < 20_000; level += 1) input = all(input);
   expect(issuesOf(input)).toHaveLength(1);
-  expect(collectMentionedNames(input)).toEqual({ propertyKeys: [], setIds: [], campaignIds: [] });
+  expect(collectMentionedNames(input)).toEqual(noNames);
 });
 
 test('no input makes reading throw, and what is refused has a reason', () => {
   fc.assert(
     fc.property(fc.oneof(fc.anything(), mangledTrees), (input) => {
       const reading = parseConditions(input, context);
-      const { propertyKeys, setIds, campaignIds } = collectMentionedNames(input);
+      const names = Object.values(collectMentionedNames(input)).flat();
       expect(reading.ok || reading.issues.length > 0).toBe(true);
-      expect(propertyKeys.length + setIds.length + campaignIds.length).toBeLessThanOrEqual(10_000);
+      expect(names.length).toBeLessThanOrEqual(10_000);
     }),
   );
 });
@@ -466,6 +581,12 @@ const mangledTrees = fc.letrec<{ tree: unknown }>((tie) => ({
       ids: fc.oneof(fc.array(fc.uuid()), fc.anything()),
       campaign_id: fc.oneof(fc.uuid(), fc.anything()),
       within: fc.anything(),
+      event: fc.constantFrom('order.completed', 'x'),
+      count: fc.anything(),
+      where: fc.oneof(
+        fc.array(fc.record({ field: fc.constantFrom('total', 'x'), operator: fc.anything() })),
+        fc.anything(),
+      ),
     },
     { requiredKeys: ['type'] },
   ),
@@ -486,25 +607,32 @@ test('what a tree speaks of is told once each', () => {
     { kind: 'segment', id: id(3) },
     { kind: 'property', id: id(13) },
   ]);
+  expect(referencesOf(parse(all(order(), order({ within: day(1) }))))).toEqual([
+    { kind: 'event', id: id(0xe1) },
+  ]);
 });
 
 test('the names that a tree mentions are collected before any of them is known, wrong parts or not', () => {
   const wrong = { type: 'tag', operator: 'maybe', ids: [id(2), 'x'], more: 1 };
   const ofCampaigns = [0xca, 0xcb, 0xca].map((number) => message({ campaign_id: id(number).toUpperCase() }));
-  expect(collectMentionedNames(all(mixed, wrong, property('nope', 'x'), ...ofCampaigns))).toEqual({
+  const ofEvents = [order({ where: 7 }), order({ event: 'x' }), order()];
+  expect(
+    collectMentionedNames(all(mixed, wrong, property('nope', 'x'), ...ofCampaigns, ...ofEvents)),
+  ).toEqual({
     propertyKeys: ['score', 'vip', 'nope'],
     setIds: [id(1), id(0xabc), id(3), id(2)],
     campaignIds: [id(0xca), id(0xcb)],
+    eventNames: ['order.completed', 'x'],
   });
-  expect(collectMentionedNames('x')).toEqual({ propertyKeys: [], setIds: [], campaignIds: [] });
+  expect(collectMentionedNames('x')).toEqual(noNames);
 });
 
 test('a tree of which every id is unknown still has all of them collected', () => {
   const ids = Array.from({ length: 100 }, (_, index) => id(1_000 + index));
   expect(collectMentionedNames(all(listOf(...ids), property('plan', 'is_set')))).toEqual({
+    ...noNames,
     propertyKeys: ['plan'],
     setIds: ids,
-    campaignIds: [],
   });
 });
 
@@ -566,9 +694,12 @@ test('no text of the input becomes text of the statement', () => {
     plan('in', [hostile]),
     plan('not_contains', hostile),
     plan('ends_with', hostile),
+    where({ field: 'code', operator: 'eq', value: hostile }),
   ];
   const values: unknown[] = [];
   const [sql, at] = [(value: unknown) => `$${values.push(value)}`, new Date(0)];
-  expect(compileLeaves(parse(all(...texts)), { bind: sql, at }).join()).not.toContain('drop');
+  expect(
+    compileLeaves(parse(all(...texts)), { bind: sql, at, organization: '$1', among: null }).join(),
+  ).not.toContain('drop');
   expect(values.flat()).toContain(hostile);
 });

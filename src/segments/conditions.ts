@@ -1,9 +1,10 @@
 import type { SetKind } from '../audience/audience.ts';
 import type { CampaignMessage } from '../messages/messages.ts';
-import type { Leaf, Reference } from './leaf.ts';
+import type { AskedEvent, Leaf, Reference } from './leaf.ts';
 import { leafTypes } from './nodes/registry.ts';
 import {
   addIssue,
+  type ConditionEvent,
   type ConditionProperty,
   type Lookups,
   type Members,
@@ -15,8 +16,8 @@ import {
   takeMember,
 } from './reading.ts';
 
-export type { Leaf, Reference } from './leaf.ts';
-export type { ConditionProperty } from './reading.ts';
+export type { AskedEvent, Leaf, Reference } from './leaf.ts';
+export type { ConditionEvent, ConditionProperty } from './reading.ts';
 
 /**
  * The conditions of a segment: a tree of groups, each leaf of which tests one thing about a contact. They are parsed
@@ -47,6 +48,8 @@ export type ConditionContext = {
   sets: ReadonlyMap<string, SetKind>;
   /** By the id of the campaign. */
   campaignMessages: ReadonlyMap<string, CampaignMessage>;
+  /** By name. */
+  events: ReadonlyMap<string, ConditionEvent>;
 };
 
 export type ConditionReading = { ok: true; condition: Condition } | { ok: false; issues: string[] };
@@ -57,16 +60,26 @@ export function parseConditions(input: unknown, context: ConditionContext): Cond
     findProperty: (key) => context.properties.get(key),
     findSetKind: (id) => context.sets.get(id),
     findCampaignMessage: (id) => context.campaignMessages.get(id),
+    findEvent: (name) => context.events.get(name),
   });
   return condition === null || issues.length > 0 ? { ok: false, issues } : { ok: true, condition };
 }
 
-/** What `parseConditions` will ask its context for: keys of properties, and ids of sets and campaigns in lower case. */
-export type MentionedNames = { propertyKeys: string[]; setIds: string[]; campaignIds: string[] };
+/**
+ * What `parseConditions` will ask its context for: keys of properties, ids of sets and campaigns in lower case, and names
+ * of events.
+ */
+export type MentionedNames = {
+  propertyKeys: string[];
+  setIds: string[];
+  campaignIds: string[];
+  eventNames: string[];
+};
 
 /** Takes an input of any kind, well-formed or not; what is returned is bounded as conditions are. */
 export function collectMentionedNames(input: unknown): MentionedNames {
-  const [propertyKeys, setIds, campaignIds] = [new Set<string>(), new Set<string>(), new Set<string>()];
+  const [propertyKeys, setIds] = [new Set<string>(), new Set<string>()];
+  const [campaignIds, eventNames] = [new Set<string>(), new Set<string>()];
   readTree(input, {
     findProperty: (key) => {
       propertyKeys.add(key);
@@ -80,8 +93,17 @@ export function collectMentionedNames(input: unknown): MentionedNames {
       campaignIds.add(id);
       return undefined;
     },
+    findEvent: (name) => {
+      eventNames.add(name);
+      return undefined;
+    },
   });
-  return { propertyKeys: [...propertyKeys], setIds: [...setIds], campaignIds: [...campaignIds] };
+  return {
+    propertyKeys: [...propertyKeys],
+    setIds: [...setIds],
+    campaignIds: [...campaignIds],
+    eventNames: [...eventNames],
+  };
 }
 
 /** All leaves of the tree, from its beginning to its end. */
@@ -103,6 +125,11 @@ export function isTimeBound(condition: Condition): boolean {
 /** Whether membership depends on the outcomes of messages. */
 export function readsMessages(condition: Condition): boolean {
   return listLeaves(condition).some((leaf) => leaf.readsMessages);
+}
+
+/** What is asked of events, a condition at a time. */
+export function askedEvents(condition: Condition): AskedEvent[] {
+  return listLeaves(condition).flatMap(({ event }) => (event === undefined ? [] : [event]));
 }
 
 type TreeReading = Reading & { leafCount: number };

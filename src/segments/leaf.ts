@@ -8,10 +8,14 @@ export type Compiler = {
   bind: (value: unknown) => string;
   /** The present time, for conditions that look back from it. */
   at: Date;
+  /** SQL for the id of the organization. */
+  organization: string;
+  /** SQL for an array of the ids of the only contacts that matter; null if all do. */
+  among: string | null;
 };
 
 /** Something of the organization that a condition refers to. */
-export type Reference = { kind: 'list' | 'tag' | 'segment' | 'property'; id: string };
+export type Reference = { kind: 'list' | 'tag' | 'segment' | 'property' | 'event'; id: string };
 
 /** A condition without conditions below it, as far as it was checked. */
 export type Leaf = {
@@ -24,7 +28,12 @@ export type Leaf = {
   isTimeBound: boolean;
   /** Its result depends on the outcomes of messages. */
   readsMessages: boolean;
+  /** What it asks of events. */
+  event?: AskedEvent;
 };
+
+/** The event that a condition asks about, and the names of the fields that it reads. */
+export type AskedEvent = { id: string; fields: readonly string[] };
 
 export type LeafForm = {
   fields: Readonly<Record<string, Schema>>;

@@ -24,6 +24,7 @@ import {
   parseConditions,
   readsMessages,
 } from './conditions.ts';
+import { loadEvents } from './asked-events.ts';
 import { compilePredicate } from './compile.ts';
 import { makeUsersStale } from './staleness.ts';
 import * as store from './store.ts';
@@ -92,15 +93,16 @@ async function loadContext(
   organizationId: string,
   segments: readonly store.KeptSegment[],
 ): Promise<ConditionContext> {
-  const campaignIds = new Set(
-    segments.flatMap(({ conditions }) => collectMentionedNames(conditions).campaignIds),
-  );
-  const [properties, sets, campaignMessages] = await Promise.all([
+  const mentioned = segments.map(({ conditions }) => collectMentionedNames(conditions));
+  const campaignIds = new Set(mentioned.flatMap((names) => names.campaignIds));
+  const eventNames = new Set(mentioned.flatMap((names) => names.eventNames));
+  const [properties, sets, campaignMessages, events] = await Promise.all([
     loadProperties(connection, organizationId),
     findHeldSets(connection, organizationId),
     findCampaignMessages(connection, organizationId, [...campaignIds]),
+    loadEvents(connection, { organizationId, names: [...eventNames], isHeld: false }),
   ]);
-  return { properties, sets, campaignMessages };
+  return { properties, sets, campaignMessages, events };
 }
 
 /** One segment failed, for a reason that does not concern the others. */
@@ -125,7 +127,12 @@ async function refresh(
     const reading = parseConditions(segment.conditions, context);
     if (!reading.ok) throw new Error(`stored conditions cannot be read: ${reading.issues.join(', ')}`);
     const { condition } = reading;
-    const predicate = compilePredicate(condition, [organizationId, id, contactIds], now(tools.clock));
+    const predicate = compilePredicate(
+      condition,
+      [organizationId, id, contactIds],
+      now(tools.clock),
+      contactIds === null ? null : '$3::uuid[]',
+    );
     const { joined, left } = await syncMembers(transaction, predicate, { isPartial: contactIds !== null });
     return { hasChanged: joined + left > 0, condition };
   } catch (cause) {

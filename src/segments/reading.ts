@@ -4,11 +4,15 @@ import { isStorableText, showKey } from '../platform/http/json-text.ts';
 import type { Schema } from '../platform/http/openapi.ts';
 import { didYouMean } from '../platform/suggestion.ts';
 import { parseDateValue } from '../audience/audience.ts';
+import type { FieldType } from '../events/events.ts';
 import type { PropertyType, SetKind } from '../audience/audience.ts';
 import type { CampaignMessage } from '../messages/messages.ts';
 
 /** A property as conditions speak of it: values stand under its number. */
 export type ConditionProperty = { id: string; number: number; type: PropertyType };
+
+/** An event as conditions speak of it: with the types of the fields that it declares, by their names. */
+export type ConditionEvent = { id: string; number: number; fields: ReadonlyMap<string, FieldType> };
 
 /** What the words of conditions stand for in one organization. */
 export type Lookups = {
@@ -17,6 +21,7 @@ export type Lookups = {
   findSetKind: (id: string) => SetKind | undefined;
   /** By the id of the campaign in lower case. */
   findCampaignMessage: (id: string) => CampaignMessage | undefined;
+  findEvent: (name: string) => ConditionEvent | undefined;
 };
 
 /** One reading of an input: what it may refer to, and what was wrong with it so far. */
@@ -204,7 +209,7 @@ export function readPeriodMs(reading: Reading, place: Place): number | null {
   if (members === null) return null;
   refuseOtherMembers(reading, members, ['value', 'unit']);
   const [value, unit] = [takeMember(reading, members, 'value'), takeMember(reading, members, 'unit')];
-  const count = value === null ? null : readCount(reading, value);
+  const count = value === null ? null : readInteger(reading, value, { min: 1, max: Infinity });
   const unitName = unit === null ? null : readOneOf(reading, unit, units);
   if (count === null || unitName === null) return null;
   const periodMs = count * unitsMs[unitName];
@@ -213,9 +218,14 @@ export function readPeriodMs(reading: Reading, place: Place): number | null {
     : addIssue(reading, `${place.path} must be at most ten years (${periodDaysMax} days)`);
 }
 
-function readCount(reading: Reading, { value, path }: Place): number | null {
+export function readInteger(
+  reading: Reading,
+  { value, path }: Place,
+  { min, max }: { min: number; max: number },
+): number | null {
   if (typeof value !== 'number' || !Number.isInteger(value)) {
     return addIssue(reading, `${path} must be an integer`);
   }
-  return value >= 1 ? value : addIssue(reading, `${path} must be at least 1`);
+  if (value < min) return addIssue(reading, `${path} must be at least ${min}`);
+  return value <= max ? value : addIssue(reading, `${path} must be at most ${max}`);
 }

@@ -15,9 +15,11 @@ import { findCampaignMessages } from '../messages/messages.ts';
 import { type Clock, now } from '../platform/clock.ts';
 import type { NewId } from '../platform/ids.ts';
 import type { Connection, Database, Transaction } from '../platform/postgres/database.ts';
+import { loadEvents } from './asked-events.ts';
 import { compileLeaves, compilePredicate } from './compile.ts';
 import { makeUsersStale } from './staleness.ts';
 import {
+  askedEvents,
   collectMentionedNames,
   type Condition,
   type ConditionReading,
@@ -39,25 +41,31 @@ export type SegmentOutcome =
   | { kind: 'limit_reached' }
   | { kind: 'not_found' };
 
-/** Parses conditions, which may refer to the organization's properties, sets and campaigns. */
+/**
+ * Parses conditions, which may refer to the organization's properties, sets, campaigns and events. Events that are to be
+ * held are locked: see `loadEvents`.
+ */
 export async function readConditions(
   connection: Connection,
   organizationId: string,
   conditions: unknown,
+  { isHeld }: { isHeld: boolean } = { isHeld: false },
 ): Promise<ConditionReading> {
   if (isLongerThan(JSON.stringify(conditions), conditionsLengthMax)) {
     return { ok: false, issues: [`conditions must have at most ${conditionsLengthMax} characters in all`] };
   }
-  const { setIds, campaignIds } = collectMentionedNames(conditions);
-  const [properties, sets, campaignMessages] = await Promise.all([
+  const { setIds, campaignIds, eventNames } = collectMentionedNames(conditions);
+  const [properties, sets, campaignMessages, events] = await Promise.all([
     loadProperties(connection, organizationId),
     findSets(connection, organizationId, setIds),
     findCampaignMessages(connection, organizationId, campaignIds),
+    loadEvents(connection, { organizationId, names: eventNames, isHeld }),
   ]);
   return parseConditions(conditions, {
     properties,
     sets: new Map([...sets].map(([id, { kind }]) => [id, kind])),
     campaignMessages,
+    events,
   });
 }
 
@@ -75,7 +83,7 @@ export async function createSegment(
   return orRefused(
     tools.database.asOrganizations([organizationId], async (transaction): Promise<SegmentOutcome> => {
       await store.lockSegments(transaction, organizationId);
-      const reading = await readConditions(transaction, organizationId, body.conditions);
+      const reading = await readConditions(transaction, organizationId, body.conditions, { isHeld: true });
       if (!reading.ok) return { kind: 'invalid', issues: reading.issues };
       const { segments: limit } = await loadLimits(transaction, organizationId);
       const most = Math.min(limit ?? segmentsMax, segmentsMax);
@@ -112,7 +120,7 @@ export async function updateSegment(
       const set = await updateSet(transaction, { ...segment, kind: 'segment', patch: rest, at });
       if (set === null) return { kind: 'not_found' };
       if (conditions !== undefined) {
-        const reading = await readConditions(transaction, organizationId, conditions);
+        const reading = await readConditions(transaction, organizationId, conditions, { isHeld: true });
         if (!reading.ok) throw new RefusedConditions(reading.issues);
         const ids = referencesOf(reading.condition).flatMap(({ kind, id }) =>
           kind === 'segment' ? [id] : [],
@@ -183,6 +191,24 @@ export async function deleteSegment(
   });
 }
 
+/** The fields of an event that segments ask about, each of which must keep its type. */
+export async function findReadFields(
+  transaction: Connection,
+  definition: { organizationId: string; id: string },
+): Promise<{ name: string; segmentId: string }[]> {
+  const { organizationId, id } = definition;
+  const holders = await store.listHolders(transaction, definition);
+  const fields = [];
+  for (const segment of holders) {
+    const reading = await readConditions(transaction, organizationId, segment.conditions);
+    if (!reading.ok) throw new Error('stored conditions cannot be read', { cause: reading.issues });
+    const asked = askedEvents(reading.condition).filter((event) => event.id === id);
+    for (const name of new Set(asked.flatMap((event) => event.fields)))
+      fields.push({ name, segmentId: segment.id });
+  }
+  return fields;
+}
+
 const sampleSize = 10;
 /** Longer than a person would wait. To count more, save the segment. */
 const previewTimeoutMs = 10_000;
@@ -228,6 +254,8 @@ export async function explainMembership(
     const expressions = compileLeaves(reading.condition, {
       bind: (value) => `$${values.push(value)}`,
       at: now(tools.clock),
+      organization: '$1',
+      among: 'array[$2::uuid]',
     });
     const tested = await store.testContact(transaction, { expressions, values });
     if (tested === null) return null;

@@ -258,6 +258,23 @@ export async function tryLockPreview(transaction: Connection, organizationId: st
   return row?.is_locked === true;
 }
 
+/** The segments that hold what has this id, with their conditions. */
+export async function listHolders(
+  connection: Connection,
+  held: { organizationId: string; id: string },
+): Promise<{ id: string; conditions: unknown }[]> {
+  return connection.rows(
+    unpreparedStatement<{ id: string; conditions: unknown }>(
+      `select g.id, g.conditions
+       from holds h
+       join segments g on g.organization_id = h.organization_id and g.id = h.holder_id
+       where h.organization_id = $1 and h.held_id = $2 and h.holder_kind = 'segment'
+       order by g.id`,
+    ),
+    [held.organizationId, held.id],
+  );
+}
+
 /** A segment as its members are kept. */
 export type KeptSegment = SegmentKey & {
   conditions: unknown;

@@ -1,6 +1,7 @@
 import type { LeafType } from '../leaf.ts';
 import { consentCondition } from './consent.ts';
 import { deviceCondition } from './device.ts';
+import { eventCondition } from './event.ts';
 import { fieldCondition } from './field.ts';
 import { messageCondition } from './message.ts';
 import { propertyCondition } from './property.ts';
@@ -15,5 +16,6 @@ export const leafTypes: Readonly<Record<string, LeafType>> = {
   segment: setCondition('segment'),
   consent: consentCondition,
   device: deviceCondition,
+  event: eventCondition,
   message: messageCondition,
 };

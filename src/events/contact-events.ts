@@ -1,0 +1,102 @@
+import { lowestIdAt } from '../platform/ids.ts';
+import { allOf, type Predicate, toPredicate } from '../platform/postgres/predicate.ts';
+import { aheadMsMax, type FieldType } from './schema.ts';
+
+/** Conditions about what a contact did: how often an event of one kind happened. */
+export type Doing = {
+  /** The number of the definition. */
+  eventNumber: number;
+  /** Those that happened then or earlier do not count. */
+  since: Date | null;
+  /** On the values of the fields (`fieldValue`); all of them hold for an event that counts. */
+  where: readonly Predicate[];
+  /** How many of them, 1 at least: so many or more, or just so many. */
+  times: { least: number } | { exactly: number };
+};
+
+/** SQL for the organization, for the column of the contact, and for the ids of those that matter, if not all do. */
+export type DoingScope = { organization: string; contact: string; among: string | null };
+
+/**
+ * SQL that is true if the contact did it, and is never null. `bind` makes a value a parameter and returns its
+ * placeholder.
+ *
+ * Nothing but the contact comes from outside of the sub-select, so that PostgreSQL can count for all contacts at once,
+ * by the index events_of_definition. Where only some matter, it must not: their events are found by the primary key.
+ */
+export function hasDone(
+  { eventNumber, since, where, times }: Doing,
+  { organization, contact, among }: DoingScope,
+  bind: (value: unknown) => string,
+): Predicate {
+  const conditions = [
+    toPredicate(`e.organization_id = ${organization}::uuid`),
+    toPredicate(`e.definition_number = ${bind(eventNumber)}::integer`),
+  ];
+  if (among !== null) conditions.push(toPredicate(`e.contact_id = any (${among})`));
+  if (since !== null) {
+    conditions.push(
+      toPredicate(`e.occurred_at > ${bind(since.toISOString())}::timestamptz`),
+      toPredicate(`e.id >= ${bind(lowestEventId(since))}::uuid`),
+    );
+  }
+  const counted = allOf([...conditions, ...where]);
+  if ('least' in times && times.least === 1) {
+    return toPredicate(`exists (
+      select
+      from events e
+      where ${counted} and e.contact_id = ${contact}
+    )`);
+  }
+  const isEnough =
+    'least' in times
+      ? `count(*) >= ${bind(times.least)}::bigint`
+      : `count(*) = ${bind(times.exactly)}::bigint`;
+  return toPredicate(`exists (
+      select
+      from (
+        select e.contact_id
+        from events e
+        where ${counted}
+        group by e.contact_id
+        having ${isEnough}
+      ) done
+      where done.contact_id = ${contact}
+    )`);
+}
+
+/** An id is made when a request is read, and waits for its turn and for the clocks of two nodes at most so long. */
+const waitingMsMax = 600_000;
+
+/** Of what happened after an instant: an event may arrive before it happens. Earlier partitions are not read. */
+function lowestEventId(since: Date): string {
+  return lowestIdAt(Math.max(since.getTime() - aheadMsMax - waitingMsMax, 0));
+}
+
+/** As `parseDateValue` writes them. */
+const datePattern = '^[0-9]{4}-[0-9]{2}-[0-9]{2}(T[0-9]{2}:[0-9]{2}:[0-9]{2}[.][0-9]{3}Z)?$';
+
+/**
+ * How the value of a field comes out of a payload, null if it has another type: the field may have been declared as
+ * something else, or not at all, when the event was sent. Only within a `case` is nothing cast before it was tested.
+ */
+const valueForms: Readonly<Record<FieldType, { jsonType: string; toValue: (text: string) => string }>> = {
+  string: { jsonType: 'string', toValue: (text) => text },
+  number: { jsonType: 'number', toValue: (text) => `${text}::numeric` },
+  integer: { jsonType: 'number', toValue: (text) => `${text}::numeric` },
+  boolean: { jsonType: 'boolean', toValue: (text) => `${text}::boolean` },
+  date: {
+    jsonType: 'string',
+    toValue: (text) => `(case when ${text} ~ '${datePattern}' then ${text} end) collate "C"`,
+  },
+};
+
+/** SQL for the value of a field of the events that `hasDone` counts: a `numeric`, a `boolean` or a text. */
+export function fieldValue(
+  { name, type }: { name: string; type: FieldType },
+  bind: (value: unknown) => string,
+): string {
+  const key = `${bind(name)}::text`;
+  const { jsonType, toValue } = valueForms[type];
+  return `(case when jsonb_typeof(e.payload -> ${key}) = '${jsonType}' then ${toValue(`(e.payload ->> ${key})`)} end)`;
+}

@@ -1,0 +1,279 @@
+/** Segments that ask what contacts did follow events at once, and let people out as time passes. */
+import { afterAll, beforeAll, expect, test } from 'vitest';
+import type { ContactRecord } from '../../src/audience/schema.ts';
+import type { DefinitionRecord } from '../../src/events/schema.ts';
+import type { SegmentRecord } from '../../src/segments/schema.ts';
+import {
+  authorize,
+  createShiftedClock,
+  type ErrorBody,
+  eventually,
+  type Sender,
+  type ShiftedClock,
+} from '../support/email-journey.ts';
+import { defineEvent, sendEvent } from '../support/event-journey.ts';
+import { createSender, startTestServer, type TestServer } from '../support/server.ts';
+
+let server: TestServer;
+let clock: ShiftedClock;
+let other: Sender & { organizationId: string };
+
+beforeAll(async () => {
+  clock = createShiftedClock();
+  server = await startTestServer({ worker: true, clock });
+  other = await createSender(server.installation, 'other.example');
+});
+afterAll(() => server.stop());
+
+let made = 0;
+const unique = (what: string) => `${what}${(made += 1)}`;
+const ask = <Body = ErrorBody>(method: string, path: string, body?: unknown, sender?: Sender) =>
+  server.request<Body>(method, `/v1${path}`, body, authorize(sender));
+const field = (name: string, type: string) => ({ name, type });
+const fieldsOfOrders = [
+  field('code', 'string'),
+  field('total', 'number'),
+  field('items', 'integer'),
+  field('gift', 'boolean'),
+  field('due', 'date'),
+];
+/** Another organization has events of the same names, whose fields have other types. */
+async function anEvent(): Promise<DefinitionRecord> {
+  const name = unique('order.');
+  const otherwise = fieldsOfOrders.map(({ name }) => field(name, name === 'code' ? 'number' : 'string'));
+  await defineEvent(server, { name, schema: { fields: otherwise } }, other);
+  return defineEvent(server, { name, schema: { fields: fieldsOfOrders } });
+}
+const aContact = async (sender?: Sender) =>
+  (await ask<ContactRecord>('POST', '/contacts', { external_id: unique('user ') }, sender)).body.id;
+
+async function addSegment(conditions: object, sender?: Sender): Promise<string> {
+  const body = { name: unique('Segment '), conditions };
+  const response = await ask<SegmentRecord>('POST', '/segments', body, sender);
+  expect([response.status, response.text]).toEqual([201, expect.anything()]);
+  await eventually(
+    () => ask<SegmentRecord>('GET', `/segments/${response.body.id}`, undefined, sender),
+    ({ body: { status } }) => status === 'ready',
+  );
+  return response.body.id;
+}
+
+/** Once they are so. */
+async function hasMembers(segmentId: string, members: readonly string[], sender?: Sender): Promise<void> {
+  await eventually(
+    () =>
+      ask<{ data: { id: string }[] }>(
+        'GET',
+        `/contacts?segment_id=${segmentId}&limit=100`,
+        undefined,
+        sender,
+      ),
+    ({ body }) =>
+      JSON.stringify(body.data.map(({ id }) => id).sort()) === JSON.stringify([...members].sort()),
+  );
+}
+
+const send = (event: DefinitionRecord, contactId: string, payload: object = {}, more: object = {}) =>
+  sendEvent(server, { event: event.name, contact_id: contactId, payload, ...more });
+const did = (event: DefinitionRecord, more: object = {}) => ({ type: 'event', event: event.name, ...more });
+const times = (operator: string, value: number) => ({ count: { operator, value } });
+/** Those who did it, or something else: the first of all tests would otherwise see the contacts of the others. */
+const among = (event: DefinitionRecord, condition: object) => ({
+  type: 'group',
+  match: 'all',
+  conditions: [did(event), condition],
+});
+
+test.each([
+  ['gte', 1, [1, 2, 3]],
+  ['gte', 2, [2, 3]],
+  ['gte', 0, [0, 1, 2, 3]],
+  ['gt', 0, [1, 2, 3]],
+  ['gt', 2, [3]],
+  ['eq', 0, [0]],
+  ['eq', 2, [2]],
+  ['neq', 0, [1, 2, 3]],
+  ['neq', 2, [0, 1, 3]],
+  ['lt', 0, []],
+  ['lt', 1, [0]],
+  ['lt', 3, [0, 1, 2]],
+  ['lte', 0, [0]],
+  ['lte', 1, [0, 1]],
+])('whoever did it %s %i times is a member, when it is computed and when it is followed', async (...row) => {
+  const [operator, value, expected] = row;
+  const [member, event] = [await anEvent(), await anEvent()];
+  const contacts = [await aContact(), await aContact(), await aContact(), await aContact()];
+  for (const contact of contacts) await send(member, contact);
+  const condition = among(member, did(event, times(operator, value)));
+  const followed = await addSegment(condition);
+  for (const [count, contact] of contacts.entries())
+    for (let n = 0; n < count; n += 1) await send(event, contact);
+  const members = expected.map((index) => contacts[index]!);
+  await hasMembers(followed, members);
+  await hasMembers(await addSegment(condition), members);
+  const { body } = await ask<{ contact_count: number }>('POST', '/segments/preview', {
+    conditions: condition,
+  });
+  expect(body.contact_count).toBe(members.length);
+});
+
+test.each([
+  [{ field: 'code', operator: 'starts_with', value: 'A' }, { code: 'A1' }, { code: 'a1' }],
+  [{ field: 'total', operator: 'gt', value: 99.5 }, { total: 99.51 }, { total: 99.5 }],
+  [{ field: 'items', operator: 'between', value: [2, 3] }, { items: 3 }, { items: 4 }],
+  [{ field: 'gift', operator: 'is_false' }, { gift: false }, { gift: true }],
+  [{ field: 'due', operator: 'before', value: '2026-11-21' }, { due: '2026-11-20' }, { due: '2026-11-21' }],
+  [
+    { field: 'due', operator: 'after', value: '2026-11-21T00:00:00+01:00' },
+    { due: '2026-11-21' },
+    { due: '2026-11-20T23:00:00Z' },
+  ],
+  [{ field: 'total', operator: 'is_not_set' }, { code: 'x' }, { total: 0 }],
+  [{ field: 'code', operator: 'neq', value: 'x' }, {}, { code: 'x' }],
+])('an event counts where %j holds: %j, not %j', async (condition, good, bad) => {
+  const event = await anEvent();
+  const [ann, bob] = [await aContact(), await aContact()];
+  await send(event, ann, good);
+  await send(event, bob, bad);
+  await hasMembers(await addSegment(did(event, { where: [condition] })), [ann]);
+});
+
+test('all that is asked of the fields holds of one event, not each of another', async () => {
+  const event = await anEvent();
+  const [ann, bob] = [await aContact(), await aContact()];
+  const where = [
+    { field: 'code', operator: 'eq', value: 'A' },
+    { field: 'total', operator: 'gte', value: 100 },
+  ];
+  const segment = await addSegment(did(event, { where, ...times('gte', 2) }));
+  await send(event, bob, { code: 'A', total: 1 });
+  await send(event, bob, { code: 'B', total: 100 });
+  await send(event, ann, { code: 'A', total: 100 });
+  await send(event, ann, { code: 'A', total: 101 });
+  await hasMembers(segment, [ann]);
+});
+
+test('values that a field had before it was declared, or as another type, count as none', async () => {
+  const event = await defineEvent(server, { name: unique('order.') });
+  const [ann, bob] = [await aContact(), await aContact()];
+  const wrong = { total: '101', gift: 'true', code: 5, due: 'later' };
+  await send(event, ann, wrong);
+  await send(event, bob, { total: 101, gift: true, code: '5', due: '2026-11-22' });
+  await ask('PATCH', `/events/${event.id}`, { schema: { fields: fieldsOfOrders } });
+  const conditions = [
+    { field: 'total', operator: 'gt', value: 100 },
+    { field: 'gift', operator: 'is_true' },
+    { field: 'code', operator: 'is_set' },
+    { field: 'due', operator: 'after', value: '2026-11-21' },
+  ];
+  for (const condition of conditions)
+    await hasMembers(await addSegment(did(event, { where: [condition] })), [bob]);
+});
+
+test('the events of another organization, of the same name and contact, change nothing', async () => {
+  const event = await anEvent();
+  const theirs = await aContact(other);
+  const ours = await aContact();
+  const segment = await addSegment(did(event));
+  const foreign = await addSegment(did(event), other);
+  await sendEvent(server, { event: event.name, contact_id: theirs }, other);
+  await hasMembers(foreign, [theirs], other);
+  await hasMembers(segment, []);
+  await send(event, ours);
+  await hasMembers(segment, [ours]);
+  await hasMembers(foreign, [theirs], other);
+});
+
+test('a deleted contact leaves, and 450 that are made by events join', async () => {
+  const event = await anEvent();
+  const segment = await addSegment(did(event));
+  const ann = await aContact();
+  await send(event, ann);
+  await hasMembers(segment, [ann]);
+  const events = Array.from({ length: 450 }, () => ({ event: event.name, external_id: unique('new ') }));
+  expect((await ask('POST', '/events/send/batch', { events })).status).toBe(202);
+  const counts = (count: number) =>
+    eventually(
+      () => ask<SegmentRecord>('GET', `/segments/${segment}`),
+      ({ body }) => body.contact_count === count,
+    );
+  await counts(451);
+  await ask('DELETE', `/contacts/${ann}`);
+  await counts(450);
+});
+
+test('what is wrong with a condition is refused with its path', async () => {
+  const event = await anEvent();
+  const refused = async (conditions: object, message: string) => {
+    const response = await ask('POST', '/segments', { name: unique('Segment '), conditions });
+    expect(response.body).toMatchObject({ status_code: 422, name: 'validation_error', message });
+  };
+  const foreign = await defineEvent(server, {}, other);
+  await refused(did(foreign), 'conditions.event is not a defined event');
+  await refused(
+    among(event, did(event, { where: [{ field: 'colour', operator: 'is_set' }] })),
+    'conditions.conditions[1].where[0].field is not a declared field of the event',
+  );
+  await refused(
+    did(event, { where: [{ field: 'code', operator: 'gt', value: 5 }] }),
+    'conditions.where[0].operator must be one of eq, neq, in, not_in, contains, not_contains, starts_with, ends_with, is_set, is_not_set',
+  );
+});
+
+test('an event keeps the fields that a segment of its organization asks about, and cannot be deleted', async () => {
+  const event = await anEvent();
+  const where = [
+    { field: 'code', operator: 'is_set' },
+    { field: 'total', operator: 'gt', value: 5 },
+  ];
+  const segment = await addSegment(did(event, { where }));
+  const change = (fields: object[]) => ask<ErrorBody>('PATCH', `/events/${event.id}`, { schema: { fields } });
+  const used = [field('code', 'string'), field('total', 'number')];
+  for (const fields of [[], [used[0]!], [used[0]!, field('total', 'string')]]) {
+    const { status, body } = await change(fields);
+    expect([status, body.name, body.message]).toEqual([409, 'conflict', expect.stringContaining(segment)]);
+  }
+  expect((await change(used)).status).toBe(200);
+  const named = await ask<{ data: DefinitionRecord[] }>(
+    'GET',
+    `/events?search=${event.name}`,
+    undefined,
+    other,
+  );
+  const theirs = named.body.data[0]!.id;
+  expect((await ask('PATCH', `/events/${theirs}`, { schema: { fields: [] } }, other)).status).toBe(200);
+  expect((await ask('DELETE', `/events/${event.id}`)).body).toMatchObject({ name: 'event_in_use' });
+  expect((await ask('DELETE', `/events/${theirs}`, undefined, other)).status).toBe(200);
+
+  const conditions = did(event, { where: [where[0]] });
+  await ask('PATCH', `/segments/${segment}`, { conditions });
+  expect((await change([used[0]!])).status).toBe(200);
+  await ask('DELETE', `/segments/${segment}`);
+  expect((await change([])).status).toBe(200);
+  expect((await ask('DELETE', `/events/${event.id}`)).status).toBe(200);
+});
+
+test('whether it holds for a contact is explained', async () => {
+  const event = await anEvent();
+  const ann = await aContact();
+  await send(event, ann, { total: 5 });
+  const segment = await addSegment({
+    type: 'group',
+    match: 'any',
+    conditions: [
+      did(event, times('gt', 1)),
+      did(event, { where: [{ field: 'total', operator: 'eq', value: 5 }] }),
+    ],
+  });
+  const { body } = await ask('GET', `/segments/${segment}/contacts/${ann}`);
+  expect(body).toMatchObject({
+    is_member: true,
+    holds: true,
+    conditions: {
+      conditions: [
+        { type: 'event', holds: false },
+        { type: 'event', holds: true },
+      ],
+    },
+  });
+});
