@@ -169,13 +169,13 @@ const byIdentifier = contactIdentifiers.map(
      where organization_id = $1 and ${contactFields[field].key} = wanted.${field}`,
 );
 
-const selectByIdentifiers = statement<{ position: number; id: string }>(
+const selectByIdentifiers = statement<{ position: number; id: string; rank: number }>(
   'audience_select_by_identifiers',
-  `select wanted.position::integer as position, first.id
+  `select wanted.position::integer as position, first.id, first.rank
    from unnest(${contactIdentifiers.map((_field, index) => `$${index + 2}::text[]`).join(', ')}) with ordinality
      as wanted (${contactIdentifiers.join(', ')}, position)
    cross join lateral (
-     select id
+     select id, rank
      from (${byIdentifier.join(' union all ')}) found
      order by rank
      limit 1
@@ -186,20 +186,25 @@ const selectByIdentifiers = statement<{ position: number; id: string }>(
 export type IdentifierKeys = Readonly<Record<ContactIdentifier, string | null>>;
 
 /**
- * Finds each contact by the first of its identifiers that matches, in their order: ids by the position in `wanted`. Where
- * there are many, the transaction should plan by indexes.
+ * Finds each contact by the first of its identifiers that matches, in their order: ids by the position in `wanted`, with
+ * the identifier that matched. Where there are many, the transaction should plan by indexes.
  */
 export async function findByIdentifiers(
   connection: Connection,
   organizationId: string,
   wanted: readonly IdentifierKeys[],
-): Promise<Map<number, string>> {
+): Promise<Map<number, { id: string; by: ContactIdentifier }>> {
   if (wanted.length === 0) return new Map();
   const rows = await connection.rows(selectByIdentifiers, [
     organizationId,
     ...contactIdentifiers.map((field) => wanted.map((keys) => keys[field])),
   ]);
-  return new Map(rows.map(({ position, id }) => [position - 1, id]));
+  return new Map(
+    rows.flatMap(({ position, id, rank }) => {
+      const by = contactIdentifiers[rank];
+      return by === undefined ? [] : [[position - 1, { id, by }] as const];
+    }),
+  );
 }
 
 /** A contact of which nothing is known but how it is identified; `email` is as it was given. */

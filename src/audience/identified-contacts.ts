@@ -1,38 +1,42 @@
 import type { NewId } from '../platform/ids.ts';
 import type { Transaction } from '../platform/postgres/database.ts';
-import { contactIdentifiers } from './contact-fields.ts';
+import { type ContactIdentifier, contactIdentifiers } from './contact-fields.ts';
 import { type IdentifiedContact, insertContactChange, insertIdentifiedContacts } from './contact-store.ts';
-import { type ContactReference, readReference, resolveContacts } from './reference.ts';
+import { type ContactReference, readReference, type ResolvedContact, resolveContacts } from './reference.ts';
+
+/** A reference by identifiers, and what it came to when it was resolved a moment ago. */
+export type Identified = { reference: ContactReference; contact: ResolvedContact };
 
 /**
- * Makes contacts for references by identifiers none of which was known a moment ago: with these identifiers, and once
- * for all references that name it. Returns their ids in the order of the references; where another transaction was
- * quicker, that of its contact.
+ * Makes contacts for references by identifiers of which none was known: with these identifiers, and once for all
+ * references that name it. Those to known contacts come along, in their order, since one may name a contact that a
+ * reference before it makes by an identifier that counts for more. Returns the ids in the order of the references; where
+ * another transaction was quicker, that of its contact.
  */
 export async function createIdentifiedContacts(
   transaction: Transaction,
   { newId, at }: { newId: NewId; at: Date },
   organizationId: string,
-  references: readonly ContactReference[],
+  identified: readonly Identified[],
 ): Promise<{ ids: string[]; hasCreated: boolean }> {
-  const planned = planContacts(references, newId);
+  const planned = planContacts(identified, newId);
   const created = await insertIdentifiedContacts(transaction, {
     organizationId,
-    contacts: [...new Set(planned)],
+    contacts: [...new Set(planned.flatMap((plan) => (plan.kind === 'new' ? [plan.contact] : [])))],
     at,
   });
   if (created.size > 0)
     await insertContactChange(transaction, { organizationId, id: newId(), contactIds: [...created] });
-  const isTaken = (index: number) => !created.has(planned[index]?.id ?? '');
+  const isTaken = (plan: Planned) => plan.kind === 'new' && !created.has(plan.contact.id);
   // A statement of its own, which sees what the other transaction has committed.
   const taken = await resolveContacts(
     transaction,
     organizationId,
-    references.filter((_reference, index) => isTaken(index)),
+    planned.filter(isTaken).map(({ reference }) => reference),
   );
   const others = taken.values();
-  const ids = planned.map(({ id }, index) => {
-    if (!isTaken(index)) return id;
+  const ids = planned.map((plan) => {
+    if (!isTaken(plan)) return plan.contact.id;
     const { value: other } = others.next();
     if (other?.kind !== 'found') throw new Error('a contact that was in the way of a new one is not there');
     return other.id;
@@ -40,20 +44,32 @@ export async function createIdentifiedContacts(
   return { ids, hasCreated: created.size > 0 };
 }
 
+type Planned = { reference: ContactReference } & (
+  { kind: 'new'; contact: IdentifiedContact } | { kind: 'known'; contact: { id: string } }
+);
+
 /** One after the other, as if each reference were resolved after the contacts of those before it had been made. */
-function planContacts(references: readonly ContactReference[], newId: NewId): IdentifiedContact[] {
+function planContacts(identified: readonly Identified[], newId: NewId): Planned[] {
   const byIdentifier = new Map<string, IdentifiedContact>();
-  return references.map((reference) => {
+  return identified.map(({ reference, contact: found }) => {
     const read = readReference(reference);
     if (read.kind !== 'by_identifiers') throw new Error('the reference has no identifiers');
     const { keys } = read;
-    const names = contactIdentifiers.flatMap((field) =>
-      keys[field] === null ? [] : [`${field} ${keys[field]}`],
-    );
-    const known = names.map((name) => byIdentifier.get(name)).find((contact) => contact !== undefined);
-    if (known !== undefined) return known;
+    const nameBy = (field: ContactIdentifier) => `${field} ${keys[field]}`;
+    const given = contactIdentifiers.filter((field) => keys[field] !== null);
+    const counting = found.kind === 'found' ? given.filter((field) => isBefore(field, found.by)) : given;
+    const planned = counting
+      .map((field) => byIdentifier.get(nameBy(field)))
+      .find((contact) => contact !== undefined);
+    if (planned !== undefined) return { kind: 'new', reference, contact: planned };
+    if (found.kind === 'found') return { kind: 'known', reference, contact: found };
     const contact = { id: newId(), email: reference.email ?? null, keys };
-    for (const name of names) byIdentifier.set(name, contact);
-    return contact;
+    for (const field of given) byIdentifier.set(nameBy(field), contact);
+    return { kind: 'new', reference, contact };
   });
+}
+
+/** Whether a match by the one counts for more than a match by the other. */
+function isBefore(field: ContactIdentifier, by: 'contact_id' | ContactIdentifier): boolean {
+  return by !== 'contact_id' && contactIdentifiers.indexOf(field) < contactIdentifiers.indexOf(by);
 }

@@ -26,7 +26,7 @@ export const contactReferenceFields = {
 export type ContactReference = { contact_id?: string } & Partial<Record<ContactIdentifier, string>>;
 
 export type ResolvedContact =
-  | { kind: 'found'; id: string }
+  | { kind: 'found'; id: string; by: 'contact_id' | ContactIdentifier }
   /** No identifier was given. */
   | { kind: 'required' }
   /** `contact_id` was given together with another one. */
@@ -67,10 +67,13 @@ export async function resolveContacts(
   return read.map((one): ResolvedContact => {
     switch (one.kind) {
       case 'by_id':
-        return ids.has(one.id) ? { kind: 'found', id: one.id } : { kind: 'not_found', by: 'contact_id' };
+        return {
+          ...(ids.has(one.id) ? { kind: 'found', id: one.id } : { kind: 'not_found' }),
+          by: 'contact_id',
+        };
       case 'by_identifiers': {
-        const id = identified.get(one);
-        return id === undefined ? { kind: 'not_found', by: 'identifiers' } : { kind: 'found', id };
+        const match = identified.get(one);
+        return match === undefined ? { kind: 'not_found', by: 'identifiers' } : { kind: 'found', ...match };
       }
       case 'required':
       case 'ambiguous':

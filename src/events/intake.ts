@@ -156,7 +156,7 @@ async function storeTogether(tools: IntakeTools, candidates: readonly Candidate[
           .flatMap((candidate) => candidate.entries)
           .map((entry) => [entry, judge(entry, { contact: contacts.get(entry), definitions, at })]),
       );
-      const identified = await identify(tools, transaction, judged, at);
+      const identified = await identify(tools, transaction, { judged, contacts, at });
       const events = [...judged].flatMap(([entry, verdict]) =>
         toNewEvent(entry, verdict, identified.contactIds),
       );
@@ -316,26 +316,31 @@ function isTimely(occurredAt: Date, at: Date): boolean {
   return aheadMs <= aheadMsMax && -aheadMs <= backMsMax;
 }
 
-/** Makes the contacts that events name and nobody has: only for events that are stored. */
+/**
+ * Makes the contacts that events name and nobody has: only for events that are stored. Those with a known contact come
+ * along, since the event before may have made one that is theirs.
+ */
 async function identify(
   tools: IntakeTools,
   transaction: Transaction,
-  judged: ReadonlyMap<Entry, Verdict>,
-  at: Date,
+  known: {
+    judged: ReadonlyMap<Entry, Verdict>;
+    contacts: ReadonlyMap<Entry, ResolvedContact>;
+    at: Date;
+  },
 ): Promise<{ contactIds: ReadonlyMap<Entry, string>; hasCreated: boolean }> {
-  const nameless = [...judged].flatMap(([entry, verdict]) =>
-    verdict.kind === 'fits' && verdict.contactId === null ? toReferring(entry) : [],
-  );
+  const { judged, contacts, at } = known;
+  const identified = [...judged].flatMap(([entry, verdict]) => {
+    const contact = contacts.get(entry);
+    const isNamedById = contact?.kind === 'found' && contact.by === 'contact_id';
+    if (verdict.kind !== 'fits' || contact === undefined || isNamedById) return [];
+    return toReferring(entry).map((referring) => ({ ...referring, contact }));
+  });
   const contactIds = new Map<Entry, string>();
   let hasCreated = false;
-  for (const [organizationId, own] of groupBy(nameless, ({ entry }) => entry.organizationId)) {
-    const references = own.map(({ reference }) => reference);
-    const made = await createIdentifiedContacts(
-      transaction,
-      { newId: tools.newId, at },
-      organizationId,
-      references,
-    );
+  for (const [organizationId, own] of groupBy(identified, ({ entry }) => entry.organizationId)) {
+    if (own.every(({ contact }) => contact.kind === 'found')) continue;
+    const made = await createIdentifiedContacts(transaction, { newId: tools.newId, at }, organizationId, own);
     for (const [index, { entry }] of own.entries()) contactIds.set(entry, made.ids[index] ?? '');
     hasCreated ||= made.hasCreated;
   }
@@ -345,11 +350,11 @@ async function identify(
 function toNewEvent(
   entry: Entry,
   verdict: Verdict,
-  newContactIds: ReadonlyMap<Entry, string>,
+  identifiedIds: ReadonlyMap<Entry, string>,
 ): store.NewEvent[] {
   if (verdict.kind === 'refused') return [];
-  const contactId = verdict.contactId ?? newContactIds.get(entry);
-  if (contactId === undefined) throw new Error('an event that is stored has a contact');
+  const contactId = identifiedIds.get(entry) ?? verdict.contactId;
+  if (contactId === null) throw new Error('an event that is stored has a contact');
   return [
     {
       organizationId: entry.organizationId,

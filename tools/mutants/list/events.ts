@@ -2,6 +2,7 @@
 import type { Mutant } from '../mutant.ts';
 
 const journey = ['test/journeys/events.test.ts'];
+const intake = ['src/events/intake.test.ts'];
 
 export const events: readonly Mutant[] = [
   {
@@ -94,7 +95,7 @@ export const events: readonly Mutant[] = [
   },
   {
     file: 'src/audience/identified-contacts.ts',
-    from: 'if (known !== undefined) return known;',
+    from: "if (planned !== undefined) return { kind: 'new', reference, contact: planned };",
     to: '',
     tests: journey,
     named: 'has a result for each of its events',
@@ -107,5 +108,37 @@ export const events: readonly Mutant[] = [
     tests: journey,
     named: 'a batch as all of its events',
     harm: 'batches get around the limit of events, five hundred at a time',
+  },
+  {
+    file: 'src/audience/identified-contacts.ts',
+    from: "found.kind === 'found' ? given.filter((field) => isBefore(field, found.by)) : given",
+    to: "found.kind === 'found' ? [] : given",
+    tests: intake,
+    named: 'that it would alone and in its turn',
+    harm: 'what a new customer did stands in the timeline of the one who had the telephone before',
+  },
+  {
+    file: 'src/events/intake.ts',
+    from: 'const isStored = attempt !== null && present.has(attempt.stored.id);',
+    to: 'const isStored = attempt !== null;',
+    tests: intake,
+    named: 'what is told is what is stored',
+    harm: 'an event is answered with 202 whose transaction was lost with the connection',
+  },
+  {
+    file: 'src/events/intake.ts',
+    from: 'const present = await tools.database',
+    to: 'const present = wanted.length > 0 ? new Set<string>() : await tools.database',
+    tests: intake,
+    named: 'what is told is what is stored',
+    harm: 'an event without a key is answered with 503 although it is stored, and counts twice when it is sent again',
+  },
+  {
+    file: 'src/audience/contact-store.ts',
+    from: 'on conflict do nothing\n   returning id`,\n);\n\n/**\n * Makes contacts of which nothing',
+    to: 'returning id`,\n);\n\n/**\n * Makes contacts of which nothing',
+    tests: intake,
+    named: 'make them once, at whatever statement they meet',
+    harm: 'two events of a new contact at once, over two servers: one of them is answered with an error',
   },
 ];
