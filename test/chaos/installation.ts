@@ -7,6 +7,7 @@ import type { Client } from 'pg';
 import { createApiKey, createOrganization, updateOrganization } from '../../src/accounts/accounts.ts';
 import { addSuppressions } from '../../src/audience/audience.ts';
 import { makeVapidPair, setCredentials } from '../../src/devices/devices.ts';
+import { createDefinition } from '../../src/events/definitions.ts';
 import { verifyByOperator } from '../../src/domains/domains.ts';
 import { systemClock } from '../../src/platform/clock.ts';
 import { createIds } from '../../src/platform/ids.ts';
@@ -22,6 +23,7 @@ import { createSecrets } from '../../src/platform/secrets.ts';
 import { stopPostgres } from '../support/stopped-postgres.ts';
 import { addSender, approveSender, type SenderTools } from '../../src/senders/senders.ts';
 import { mountSmallDisk, type SmallDisk } from './disk.ts';
+import { chaosEvent } from './load.ts';
 import { createServer, type Server } from './servers.ts';
 import { type Sink, startSink } from './sink.ts';
 
@@ -86,7 +88,14 @@ export async function createInstallation(
     // The last one has a quota, which is counted in another way.
     const quota =
       index === sendersCount ? { quotas: { email: 100_000_000, sms: 100_000_000, push: 100_000_000 } } : {};
-    await updateOrganization(tools, organizationId, { requestsPerWindow: 2_000_000_000, ...quota });
+    await updateOrganization(tools, organizationId, {
+      requestsPerWindow: 2_000_000_000,
+      eventsPerWindow: 2_000_000_000,
+      ...quota,
+    });
+    await createDefinition({ ...tools, findReadFields: () => Promise.resolve([]) }, organizationId, {
+      name: chaosEvent,
+    });
     await verifyByOperator(tools, { organizationId, name: domain });
     await setCredentials(tools, organizationId, makeVapidPair(), { replacesPair: false });
     await addSuppressions(

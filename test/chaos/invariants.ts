@@ -91,14 +91,18 @@ export function expectInto(violations: string[]): Expect {
   };
 }
 
-type StoredMessage = { organization_id: string; id: string; key: string | null; kept_id: string | null };
+type Stored = { organization_id: string; id: string; key: string | null; kept_id: string | null };
 
-/** Each message with the key that it was accepted under, and the id that is answered to that key. */
-function listMessages({ ask }: Installation): Promise<StoredMessage[]> {
-  return ask<StoredMessage>(
-    `select m.organization_id, m.id, k.key, k.response::json ->> 'id' as kept_id
-     from messages m
-     left join idempotency_keys k on k.organization_id = m.organization_id and k.response::json ->> 'id' = m.id::text`,
+/** Each message and event with the key that it was accepted under, and the id that is answered to that key. */
+function listStored({ ask }: Installation): Promise<Stored[]> {
+  return ask<Stored>(
+    `select s.organization_id, s.id, k.key, k.response::json ->> 'id' as kept_id
+     from (
+       select organization_id, id from messages
+       union all
+       select organization_id, id from events
+     ) s
+     left join idempotency_keys k on k.organization_id = s.organization_id and k.response::json ->> 'id' = s.id::text`,
   );
 }
 
@@ -108,8 +112,8 @@ export async function checkAcceptance(
   ledger: Ledger,
   expectNone: Expect,
 ): Promise<void> {
-  const messages = await listMessages(installation);
-  const keysById = new Map(messages.map(({ organization_id, id, key }) => [`${organization_id} ${id}`, key]));
+  const stored = await listStored(installation);
+  const keysById = new Map(stored.map(({ organization_id, id, key }) => [`${organization_id} ${id}`, key]));
   const answered = new Set(
     ledger.sends.flatMap(({ sender, ids }) => [...ids].map((id) => `${sender.organizationId} ${id}`)),
   );

@@ -44,6 +44,9 @@ export function createLedger(): Ledger {
   return { sends: [], answers: new Map(), connectionsBroken: 0, hangs: 0, replies: [] };
 }
 
+/** The event that each organization has defined. */
+export const chaosEvent = 'chaos.happened';
+
 const answerLimitMs = 30_000;
 const retryPauseMs = 100;
 /** Longer than any outage, if each refusal comes at once: a request that is refused for this long will be so for ever. */
@@ -79,6 +82,20 @@ export async function runLoad(
     }
   };
   await Promise.all(Array.from({ length: plan.clients }, work));
+}
+
+/** A quarter are events, half of them of contacts whom nobody knows yet. */
+export function drawEmailOrEvent(installation: Installation, name: string, random: Random): Send {
+  if (!random.isLucky(0.25)) return drawEmail(installation, name, random);
+  const contact = random.isLucky(0.5) ? name : `regular-${random.pick([1, 2, 3])}`;
+  return {
+    sender: random.pick(installation.senders),
+    key: `key-${name}`,
+    recipients: [],
+    path: '/v1/events/send',
+    body: { event: chaosEvent, email: `${contact}@example.com`, payload: { name } },
+    ids: new Set(),
+  };
 }
 
 /** One of every kind: 1, 5 and 50 recipients, with and without an attachment, and addresses with a fate. */

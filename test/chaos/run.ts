@@ -12,7 +12,7 @@ import {
 } from './faults.ts';
 import { createInstallation, type Installation } from './installation.ts';
 import { checkInvariants, type Findings } from './invariants.ts';
-import { createLedger, drawEmail, type Ledger, runLoad } from './load.ts';
+import { createLedger, drawEmail, drawEmailOrEvent, type Ledger, runLoad } from './load.ts';
 import { createRandom } from './random.ts';
 import {
   causeOutages,
@@ -164,7 +164,7 @@ async function runStage(
     name: stage,
     sends,
     clients,
-    draw: (name: string) => drawEmail(installation, name, random),
+    draw: (name: string) => drawEmailOrEvent(installation, name, random),
     perSecond: (sends * 1_000) / durationMs,
   };
   await runLoad(installation, ledger, load, random, killsOver.signal);

@@ -23,8 +23,8 @@ export const events: readonly Mutant[] = [
   },
   {
     file: 'src/events/intake.ts',
-    from: "verdict.kind === 'fits' && verdict.contactId === null ? toReferring(entry) : []",
-    to: "verdict.kind === 'refused' || verdict.contactId === null ? toReferring(entry) : []",
+    from: "if (verdict.kind !== 'fits' || contact === undefined || isNamedById) return [];",
+    to: 'if (contact === undefined || isNamedById) return [];',
     tests: journey,
     named: 'makes no contact',
     harm: 'events that are refused fill the audience with people',
