@@ -1,14 +1,18 @@
+import { type ConversionSums, showSums } from '../events/events.ts';
 import type { RecipientSums } from '../messages/messages.ts';
 import { audienceFields } from './audience-fields.ts';
 import type { CampaignChannel } from './channel.ts';
 import type { CampaignStats } from './schema.ts';
 import type { CampaignRow } from './store.ts';
 
+/** What was counted of a campaign, as far as there is anything. */
+export type CampaignSums = { sums: RecipientSums | undefined; conversions: ConversionSums | undefined };
+
 /** A campaign as the API shows it; without its bodies in a list. */
 export function showCampaign(
   { contentRecord, bodyFields }: CampaignChannel,
   row: CampaignRow,
-  sums: RecipientSums | undefined,
+  { sums, conversions }: CampaignSums,
   { isListed }: { isListed: boolean },
 ) {
   const shown = Object.keys(contentRecord).filter((field) => !isListed || !bodyFields.includes(field));
@@ -27,7 +31,7 @@ export function showCampaign(
     failure_reason: row.failure_reason,
     created_at: row.created_at.toISOString(),
     updated_at: row.updated_at.toISOString(),
-    stats: showStats(row, sums),
+    stats: showStats(row, { sums, conversions }),
   };
 }
 
@@ -45,7 +49,7 @@ function showInstant(at: Date | null): string | null {
 }
 
 /** Recipients that are not done are shown as waiting, unless the campaign is cancelled. */
-function showStats(row: CampaignRow, sums: RecipientSums | undefined): CampaignStats {
+function showStats(row: CampaignRow, { sums, conversions }: CampaignSums): CampaignStats {
   const { delivered, bounced, failed, dropped, uncertain, unconfirmed, ...rest } = sums ?? nobody;
   const audience = row.audience ?? 0;
   const done = delivered + bounced + failed + dropped + uncertain + unconfirmed;
@@ -72,6 +76,8 @@ function showStats(row: CampaignRow, sums: RecipientSums | undefined): CampaignS
     uncertain,
     unconfirmed,
     cancelled: isCancelled ? left : 0,
+    conversions: conversions?.count ?? 0,
+    conversion_value: showSums(conversions?.values ?? []),
   };
 }
 

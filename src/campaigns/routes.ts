@@ -1,3 +1,4 @@
+import { sumConversionsOfCampaigns } from '../events/events.ts';
 import { sendingSuspended, sumRecipientCounts } from '../messages/messages.ts';
 import { badRequest, conflict, notFound, PublicError, resourceNotFound } from '../platform/http/errors.ts';
 import { toRouteResponse } from '../platform/http/acceptance.ts';
@@ -5,6 +6,7 @@ import { idempotencyErrors } from '../platform/http/idempotency.ts';
 import { readPage, toList } from '../platform/http/pagination.ts';
 import { defineRoute, json, type Route, type RouteResponse } from '../platform/http/route.ts';
 import { deletedOf, idParameter, listOf } from '../platform/http/shapes.ts';
+import type { Connection } from '../platform/postgres/database.ts';
 import { answerRoutes, type AnswerRouteTools } from './answer-routes.ts';
 import type { CampaignChannel } from './channel.ts';
 import {
@@ -19,7 +21,7 @@ import {
   type Written,
 } from './lifecycle.ts';
 import { oversightsHeader, tellOversights } from './oversights.ts';
-import { showCampaign } from './record.ts';
+import { type CampaignSums, showCampaign } from './record.ts';
 import {
   campaignBody,
   type CampaignInput,
@@ -90,7 +92,7 @@ function draftRoutes(tools: CampaignRouteTools, channel: CampaignChannel): Route
         const page = readPage(query);
         const { search, status } = query;
         const filter = { ...(search !== undefined && { search }), ...(status !== undefined && { status }) };
-        const { rows, sums } = await database.asOrganizations([organizationId], async (transaction) => {
+        const { rows, sumsOf } = await database.asOrganizations([organizationId], async (transaction) => {
           const found = await store.listCampaigns(transaction, {
             organizationId,
             channel: channel.messages.name,
@@ -99,14 +101,10 @@ function draftRoutes(tools: CampaignRouteTools, channel: CampaignChannel): Route
           });
           return {
             rows: found,
-            sums: await sumRecipientCounts(transaction, organizationId, messagesOf(found)),
+            sumsOf: await sumUp(transaction, organizationId, found),
           };
         });
-        return json(
-          toList(rows, page, (row) =>
-            showCampaign(channel, row, sums.get(row.message_id ?? ''), { isListed: true }),
-          ),
-        );
+        return json(toList(rows, page, (row) => showCampaign(channel, row, sumsOf(row), { isListed: true })));
       },
     }),
     defineRoute({
@@ -127,8 +125,8 @@ function draftRoutes(tools: CampaignRouteTools, channel: CampaignChannel): Route
             id,
           });
           if (row === null) return null;
-          const sums = await sumRecipientCounts(transaction, organizationId, messagesOf([row]));
-          return showCampaign(channel, row, sums.get(row.message_id ?? ''), { isListed: false });
+          const sumsOf = await sumUp(transaction, organizationId, [row]);
+          return showCampaign(channel, row, sumsOf(row), { isListed: false });
         });
         if (campaign === null) throw resourceNotFound();
         return json(campaign);
@@ -178,8 +176,22 @@ function answerWritten(written: Written | PublicError): RouteResponse {
   return json({ id: written.id }, tellOversights(written.oversights));
 }
 
-function messagesOf(rows: readonly store.CampaignRow[]): string[] {
-  return rows.flatMap(({ message_id: id }) => (id === null ? [] : [id]));
+/** Returns what was counted of each of these campaigns. */
+async function sumUp(
+  transaction: Connection,
+  organizationId: string,
+  rows: readonly store.CampaignRow[],
+): Promise<(row: store.CampaignRow) => CampaignSums> {
+  const messageIds = rows.flatMap(({ message_id: id }) => (id === null ? [] : [id]));
+  const [sums, conversions] = await Promise.all([
+    sumRecipientCounts(transaction, organizationId, messageIds),
+    sumConversionsOfCampaigns(
+      transaction,
+      organizationId,
+      rows.map(({ id }) => id),
+    ),
+  ]);
+  return (row) => ({ sums: sums.get(row.message_id ?? ''), conversions: conversions.get(row.id) });
 }
 
 function moveRoutes(tools: CampaignRouteTools, channel: CampaignChannel): Route[] {

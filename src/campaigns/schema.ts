@@ -1,4 +1,5 @@
 import { type Static, type TObject, type TProperties, type TSchema, Type } from 'typebox';
+import { currencySum } from '../events/events.ts';
 import { paginationParameters } from '../platform/http/pagination.ts';
 import { instant, literals, referenceOf } from '../platform/http/shapes.ts';
 import { type AudienceField, audienceFields, audienceKinds } from './audience-fields.ts';
@@ -114,6 +115,8 @@ const stats = Type.Object(
     uncertain: count('The hand-off was cut off before the response. It is not repeated.'),
     unconfirmed: count('Texts and pushes that were handed off, and of which nothing was reported since.'),
     cancelled: count('Not handed off when the campaign was cancelled.'),
+    conversions: count('Events that were credited to it, after the contact had clicked.'),
+    conversion_value: Type.Array(currencySum, { description: 'What these were worth, by currency.' }),
   },
   {
     title: 'CampaignStats',

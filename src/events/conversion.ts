@@ -1,5 +1,5 @@
 import { defineError, PublicError } from '../platform/http/errors.ts';
-import type { Conversion, DefinitionPatch, EventSchema } from './schema.ts';
+import type { Conversion, DefinitionPatch, EventSchema, Payload } from './schema.ts';
 
 export const conversionValueFieldInvalid = defineError(
   400,
@@ -86,4 +86,28 @@ let currencyCodes: ReadonlySet<string> | null = null;
 export function isCurrency(code: string): boolean {
   currencyCodes ??= new Set(Intl.supportedValuesOf('currency'));
   return currencyCodes.has(code);
+}
+
+/** What a conversion is worth. Without a value there is no currency. */
+export type Worth = {
+  /** As a number of JSON: sums are made of decimals, which lose no cents. */
+  value: string | null;
+  /** Of ISO 4217. */
+  currency: string | null;
+};
+
+/**
+ * Reads what an event is worth from a payload that fits its schema. A value in a currency that nobody knows counts as one
+ * without a currency, so that payloads cannot make up any number of sums.
+ */
+export function readWorth(conversion: Conversion, payload: Payload): Worth {
+  const { value_field: valueField, currency_field: currencyField, currencies } = conversion;
+  const read = (field: string | null) =>
+    field !== null && Object.hasOwn(payload, field) ? payload[field] : null;
+  const value = read(valueField);
+  if (typeof value !== 'number') return { value: null, currency: null };
+  const [only = null, ...others] = currencies ?? [];
+  const told = read(currencyField) ?? (others.length === 0 ? only : null);
+  const currency = typeof told === 'string' ? told.toUpperCase() : '';
+  return { value: String(value), currency: isCurrency(currency) ? currency : null };
 }

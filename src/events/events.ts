@@ -1,4 +1,16 @@
 /** What the other rooms may know of events: what contacts do, told by the organization's own systems. */
 export { fieldValue, hasDone } from './contact-events.ts';
+export {
+  bringConversionsForward,
+  type ConversionSums,
+  type Credit,
+  creditConversions,
+  findNextConversionAt,
+  insertPendingConversions,
+  type PendingConversion,
+  sumConversionsOfCampaigns,
+  takeDueConversions,
+} from './conversion-store.ts';
+export { currencySum, showSums } from './conversion-record.ts';
 export { describeBatchEvents, type FieldType, fieldTypes } from './schema.ts';
 export { deleteEventsOfContact, listDefinitionsByName } from './store.ts';

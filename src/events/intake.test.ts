@@ -52,7 +52,11 @@ beforeAll(async () => {
 });
 afterAll(() => server.stop());
 
-const tools = () => ({ ...server.installation, onContactsChanged: () => undefined });
+const tools = () => ({
+  ...server.installation,
+  onContactsChanged: () => undefined,
+  onConverted: () => undefined,
+});
 
 function rowsOf<Row>(text: string, values: readonly unknown[] = []): Promise<Row[]> {
   return server.installation.database.rows(unpreparedStatement<Row>(text), values);

@@ -28,14 +28,16 @@ import {
 } from '../platform/http/idempotency.ts';
 import type { NewId } from '../platform/ids.ts';
 import type { Database, Transaction } from '../platform/postgres/database.ts';
+import { readWorth } from './conversion.ts';
+import { insertPendingConversions, type PendingConversion } from './conversion-store.ts';
 import type { ReadEvent } from './event-body.ts';
 import { checkPayload } from './payload.ts';
 import { aheadMsMax, backMsMax, type BatchRecord, type Payload } from './schema.ts';
 import * as store from './store.ts';
 
 /**
- * Events as they come in. An event, the contact that it makes, the change that segments hear of and the response to its
- * idempotency key are committed together, and only then is 202 answered. Requests share transactions, as
+ * Events as they come in. An event, the contact that it makes, the change that segments hear of, the conversion that it
+ * is and the response to its idempotency key are committed together, and only then is 202 answered. Requests share transactions, as
  * `platform/http/acceptance.ts` says; within one, events are taken one after the other.
  *
  * A contact may be deleted while an event of it is being stored. The event is erased all the same: erasures look once
@@ -62,7 +64,15 @@ export type IntakeTools = {
   newId: NewId;
   /** Told after a commit that segments depend on. */
   onContactsChanged: () => void;
+  /** Told after a commit that brought conversions. */
+  onConverted: () => void;
 };
+
+/**
+ * How long a conversion waits for its credit: clicks are written in batches, and the one that led to it may have come
+ * just before. Less would miss clicks; more would show conversions later.
+ */
+const creditDelayMs = 5_000;
 
 /** A `single` request has the outcome of its event; a `batch` tells that of each. */
 export type EventRequest = {
@@ -125,7 +135,10 @@ async function findStored(
   const present = await tools.database.asOrganizationsByIndex(organizationsOf(wanted), (transaction) =>
     store.findEventIds(transaction, wanted),
   );
-  if (present.size > 0) tools.onContactsChanged();
+  if (present.size > 0) {
+    tools.onContactsChanged();
+    tools.onConverted();
+  }
   return new Map(
     candidates.flatMap((candidate) => {
       const { attempt } = candidate;
@@ -142,6 +155,7 @@ async function storeTogether(tools: IntakeTools, candidates: readonly Candidate[
   const entries = candidates.flatMap((candidate) => candidate.entries);
 
   let haveContactsChanged = false;
+  let haveConverted = false;
   const outcomes = await tools.database.asOrganizationsByIndex(
     organizationsOf(candidates),
     async (transaction) => {
@@ -160,6 +174,10 @@ async function storeTogether(tools: IntakeTools, candidates: readonly Candidate[
       const events = [...judged].flatMap(([entry, verdict]) =>
         toNewEvent(entry, verdict, identified.contactIds),
       );
+      const conversions = [...judged].flatMap(([entry, verdict]) =>
+        toConversion(entry, verdict, identified.contactIds),
+      );
+      haveConverted = conversions.length > 0;
       const changes = await findChanges(transaction, events, definitions);
       haveContactsChanged = identified.hasCreated || changes.size > 0;
 
@@ -186,6 +204,7 @@ async function storeTogether(tools: IntakeTools, candidates: readonly Candidate[
           }),
         ),
         store.insertEvents(transaction, events),
+        insertPendingConversions(transaction, conversions, dateOf(at.getTime() + creditDelayMs)),
         keepResponses(
           transaction,
           candidates.flatMap(({ idempotencyKey: key }, index) => {
@@ -202,6 +221,7 @@ async function storeTogether(tools: IntakeTools, candidates: readonly Candidate[
     },
   );
   if (haveContactsChanged) tools.onContactsChanged();
+  if (haveConverted) tools.onConverted();
   return outcomes;
 }
 
@@ -353,18 +373,33 @@ function toNewEvent(
   identifiedIds: ReadonlyMap<Entry, string>,
 ): store.NewEvent[] {
   if (verdict.kind === 'refused') return [];
+  return [{ ...toOccurrence(entry, verdict, identifiedIds), payload: JSON.stringify(verdict.payload) }];
+}
+
+function toConversion(
+  entry: Entry,
+  verdict: Verdict,
+  identifiedIds: ReadonlyMap<Entry, string>,
+): PendingConversion[] {
+  if (verdict.kind === 'refused' || !verdict.definition.conversion.enabled) return [];
+  const worth = readWorth(verdict.definition.conversion, verdict.payload);
+  return [{ ...toOccurrence(entry, verdict, identifiedIds), ...worth }];
+}
+
+function toOccurrence(
+  entry: Entry,
+  verdict: Extract<Verdict, { kind: 'fits' }>,
+  identifiedIds: ReadonlyMap<Entry, string>,
+): Omit<store.NewEvent, 'payload'> {
   const contactId = identifiedIds.get(entry) ?? verdict.contactId;
   if (contactId === null) throw new Error('an event that is stored has a contact');
-  return [
-    {
-      organizationId: entry.organizationId,
-      contactId,
-      id: entry.id,
-      definitionNumber: verdict.definition.number,
-      occurredAt: verdict.occurredAt,
-      payload: JSON.stringify(verdict.payload),
-    },
-  ];
+  return {
+    organizationId: entry.organizationId,
+    contactId,
+    id: entry.id,
+    definitionNumber: verdict.definition.number,
+    occurredAt: verdict.occurredAt,
+  };
 }
 
 /** The contacts, by organization, of whom segments hear: those with an event that some segment asks about. */

@@ -13,9 +13,11 @@ import {
 import { idempotencyErrors } from '../platform/http/idempotency.ts';
 import { paginationParameters, readPage, toList } from '../platform/http/pagination.ts';
 import { defineRoute, json, type Route } from '../platform/http/route.ts';
-import { deletedOf, idParameter, listOf, referenceOf } from '../platform/http/shapes.ts';
+import { deletedOf, idParameter, listOf, literals, referenceOf } from '../platform/http/shapes.ts';
 import { instantOfId } from '../platform/ids.ts';
 import { conversionErrors } from './conversion.ts';
+import { groupRecord, showGroup } from './conversion-record.ts';
+import { groupings, listConversionGroups } from './conversion-store.ts';
 import {
   createDefinition,
   type DefinitionOutcome,
@@ -216,6 +218,45 @@ export function eventRoutes(tools: EventRouteTools): Route[] {
           );
         }
         return json({ object: 'event', id, deleted: true });
+      },
+    }),
+    defineRoute({
+      method: 'GET',
+      path: '/events/:id/conversions',
+      operationId: 'listConversions',
+      scope: 'events:read',
+      tag,
+      summary: 'List what an event was credited to',
+      description:
+        'Conversions and their values, by campaign, message or category. The newest campaign or message comes first; ' +
+        'categories have no order; last come the conversions that have none. An event is credited some seconds after ' +
+        'it has arrived.',
+      params: idParameter,
+      query: Type.Object(
+        {
+          ...paginationParameters,
+          group_by: Type.Optional(
+            literals(groupings, {
+              title: 'ConversionGrouping',
+              description: '`campaign_id` if it is left out.',
+            }),
+          ),
+        },
+        { additionalProperties: false },
+      ),
+      success: { statusCode: 200, schema: listOf(groupRecord), when: 'A page of groups.' },
+      errors: [badRequest, notFound],
+      handle: async ({ caller: { organizationId }, params: { id }, query }) => {
+        const page = readPage(query);
+        const groupedBy = query.group_by ?? 'campaign_id';
+        const groups = await database.asOrganizations([organizationId], async (transaction) => {
+          const definition = await store.findDefinition(transaction, { organizationId, id });
+          if (definition === null) return null;
+          const { number: definitionNumber } = definition;
+          return listConversionGroups(transaction, { organizationId, definitionNumber, groupedBy, page });
+        });
+        if (groups === null) throw resourceNotFound();
+        return json(toList(groups, page, (group) => showGroup(group, groupedBy)));
       },
     }),
     defineRoute({

@@ -52,6 +52,7 @@ export {
   nextLookAt,
   type Taken,
 } from './feedback/stored-events.ts';
+export { startCrediting } from './conversions/crediting.ts';
 export { startErasing } from './erasure/erasure.ts';
 export {
   applyReports,

@@ -110,6 +110,7 @@ export function listRoutes(
       ...installation,
       findReadFields,
       onContactsChanged: wakeSegments,
+      onConverted: createThrottle(clock, creditingMs, createWaker(installation, 'conversions')),
     }),
     ...deviceRoutes({
       database,
@@ -123,6 +124,9 @@ export function listRoutes(
 
 /** How late the counts of a campaign may be. More often would count the same recipients again and again. */
 const countingMs = 1_000;
+
+/** How late a worker hears of conversions, which are due some seconds after their events. */
+const creditingMs = 1_000;
 
 /**
  * Serves the API until it is stopped. Throws a ListenError if the port cannot be had. Servers of one process may share a

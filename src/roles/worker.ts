@@ -7,6 +7,7 @@ import { type Installation, publicUrlOf } from '../installation/installation.ts'
 import {
   type ChannelDeliveries,
   type ChannelDelivery,
+  startCrediting,
   startDelivery,
   startErasing,
   startProviderEvents,
@@ -84,6 +85,7 @@ export async function startWorker(installation: Installation): Promise<Worker> {
     startSegmentUpkeep(installation),
     startClearing(installation),
     startErasing(installation),
+    startCrediting(installation),
     startProviderEvents({ ...installation, ...feedback, channels: messageChannels }),
     startSmsEvents({
       ...installation,

@@ -518,6 +518,18 @@ async function recordEvents({ adaId }: Contacts): Promise<void> {
   await record('sendEventBatch', 'None', '/events/send/batch', { body: { events: [] } });
   await record('listContactEvents', 'The newest of a contact', `/contacts/${adaId}/events?limit=1`);
   await record('listContactEvents', 'Those of nobody', `/contacts/${nothing}/events`);
+  await rowsOf(server, "update pending_conversions set due_at = now() - interval '1 second'");
+  await rowsOf(server, "select pg_notify('postillion_conversions', '')");
+  await eventually(
+    () => rowsOf(server, 'select from pending_conversions'),
+    ({ length }) => length === 0,
+  );
+  await record(
+    'listConversions',
+    'By the messages that were clicked',
+    `/events/${id}/conversions?group_by=message_id`,
+  );
+  await record('listConversions', 'Those of nothing', `/events/${nothing}/conversions`);
   const { id: old } = await create('/events', { name: 'fax.received' });
   await record('deleteEvent', 'An event', `/events/${old}`);
   await record('deleteEvent', 'One that was deleted before', `/events/${old}`);

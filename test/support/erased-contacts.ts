@@ -264,7 +264,7 @@ const searchOfCopies = `(select 'sandbox_messages.recipient', 'a former address'
 
 function searchOf(table: string, hasOrganization: boolean): string {
   const excepted = Object.keys(exceptions[table] ?? {});
-  return `(select '${table}.' || field.name as place, what, left(value, 300) as found
+  return `(select '${table}.' || field.name as place, what, left(field.value, 300) as found
     from ${table} t
     cross join lateral (select to_jsonb(t) as fields) row
     cross join lateral (
@@ -277,7 +277,7 @@ function searchOf(table: string, hasOrganization: boolean): string {
     cross join lateral jsonb_each_text(fields) as field (name, value)
     join traces on ${hasOrganization ? 'traces.organization_id = t.organization_id and' : ''}
       made_at <= coalesce(traces.requested_at, 'infinity')
-      and (value ~* pattern or left(value, 2) = '\\x' and strpos(value, hex) > 0)
+      and (field.value ~* pattern or left(field.value, 2) = '\\x' and strpos(field.value, hex) > 0)
     where field.name <> all ('{${excepted.join(',')}}')
       and (what <> 'the name' or ${rowsWithNames[table] ?? 'true'})
     limit 3)`;

@@ -45,6 +45,9 @@ const twins: Readonly<Record<string, Readonly<Record<string, string>> | { noTwin
     properties: `(select coalesce(jsonb_object_agg(key, 'of the neighbour'), '{}') from jsonb_object_keys(i.properties) key)`,
     unsubscribed_channels: `array(select unnest(array['email', 'sms', 'push', 'chatapp']) except select unnest(i.unsubscribed_channels))`,
   },
+  // Worth another amount, of another message.
+  conversion_sums: { conversions: '1000', value: '1000000' },
+  conversions: { value: '1000000' },
   dead_device_tokens: { status: `case i.status when 'FAILED' then 'EXPIRED' else 'FAILED' end` },
   delivery_queue: { noTwin: 'A queue: the workers would deliver it.' },
   devices: {
@@ -74,6 +77,7 @@ const twins: Readonly<Record<string, Readonly<Record<string, string>> | { noTwin
   membership_counts: { noTwin: "The trigger that counts makes them of the neighbour's memberships." },
   memberships: {},
   message_contents: {},
+  pending_conversions: { noTwin: 'A queue: the workers would credit it.' },
   push_engagements: { clicked_at: 'now()', action_id: "'theirs'" },
   messages: { status: `'failed'`, sender: `'neighbour@neighbour.example'` },
   organizations: { noTwin: 'The neighbour is one.' },

@@ -29,6 +29,16 @@ const insertRecipient = (handedOffAt: string) =>
 const insertCounts = (handedOff: number) =>
   `insert into recipient_counts (organization_id, message_id, slice, handed_off)
    values ('${organization}', '${two}', 0, ${handedOff})`;
+const insertPending = `insert into pending_conversions
+    (organization_id, id, contact_id, definition_number, occurred_at, due_at)
+  values ('${organization}', '${one}', '${two}', 1, now(), now())`;
+const insertConversion = `insert into conversions (organization_id, id, definition_number, occurred_at, value)
+  values ('${organization}', '${one}', 1, now(), 5)`;
+const insertSums = (value: number) =>
+  `insert into conversion_sums
+     (organization_id, definition_number, grouped_by, group_id, currency, conversions, value)
+   select '${organization}', 1, grouping, '00000000-0000-0000-0000-000000000000', '', 1, ${value}
+   from unnest(array['campaign_id', 'message_id', 'category']) grouping`;
 const insertMembership = `insert into memberships values ('${organization}', '${one}', '${two}')`;
 const insertJob = (claim: string) =>
   `insert into delivery_queue
@@ -85,6 +95,23 @@ const planted: readonly { what: string; rows: string[]; found: Violation[] }[] =
     what: 'a recipient who is not counted at all',
     rows: [insertCampaign('sent'), insertRecipient('now()')],
     found: ['uncountedRecipients'],
+  },
+  { what: 'a conversion that is pending', rows: [insertPending], found: [] },
+  { what: 'a conversion that is summed', rows: [insertConversion, insertSums(5)], found: [] },
+  {
+    what: 'a conversion that is still pending',
+    rows: [insertConversion, insertSums(5), insertPending],
+    found: ['pendingConversions'],
+  },
+  {
+    what: 'conversions of another sum',
+    rows: [insertConversion, insertSums(6)],
+    found: ['conversionSums', 'conversionSums', 'conversionSums'],
+  },
+  {
+    what: 'a conversion that is not summed',
+    rows: [insertConversion],
+    found: ['conversionSums', 'conversionSums', 'conversionSums'],
   },
   {
     what: 'recipients who will be counted',

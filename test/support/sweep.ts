@@ -42,6 +42,40 @@ const violations = {
           where x.organization_id = e.organization_id and x.contact_id = e.contact_id
         )`,
   },
+  pendingConversions: {
+    what: 'a conversion that is pending although it was credited, or although its event is not there',
+    found: `
+      select p.id::text from pending_conversions p
+      where exists (select from conversions v where v.organization_id = p.organization_id and v.id = p.id)
+        or exists (select from contacts c where c.organization_id = p.organization_id and c.id = p.contact_id)
+          and not exists (
+            select from events e
+            where e.organization_id = p.organization_id and e.contact_id = p.contact_id and e.id = p.id
+          )`,
+  },
+  conversionSums: {
+    what: 'a sum of conversions that is not what a recount gives',
+    found: `
+      select organization_id || ' ' || grouped_by || ' ' || group_id || ' ' || currency
+      from (
+        select organization_id, definition_number, grouped_by, group_id, currency, conversions, value
+        from conversion_sums s
+        where ${isSwept('s')}
+      ) summed
+      full join (
+        select organization_id, definition_number, grouped_by,
+          coalesce(group_id, '00000000-0000-0000-0000-000000000000') as group_id, coalesce(currency, '') as currency,
+          count(*) as conversions, sum(value) as value
+        from conversions v
+        cross join lateral (
+          values ('campaign_id', campaign_id), ('message_id', message_id),
+            ('category', (select max(s.group_id::text)::uuid from conversion_sums s where s.organization_id = v.organization_id and s.category = v.category))
+        ) as grouped (grouped_by, group_id)
+        where ${isSwept('v')}
+        group by 1, 2, 3, 4, 5
+      ) recounted using (organization_id, definition_number, grouped_by, group_id, currency)
+      where (summed.conversions, summed.value) is distinct from (recounted.conversions, recounted.value)`,
+  },
   claims: {
     what: 'a claim of a worker that is no more',
     found: `

@@ -44,6 +44,9 @@ export const outsideTheWall: Readonly<Record<string, string>> = {
   'update domains set next_check_at = $2 where (organization_id, id) in': whoHasWork,
   'select next_check_at from domains': whoHasWork,
   recipient_changes_take: whoHasWork,
+  conversions_take_due:
+    'Takes what is credited next, of any organizations; they are credited behind the wall.',
+  conversions_next_due: whoHasWork,
 
   "select organization_id, public_part from push_credentials where platform = 'web' order by":
     'Whose page it is on which a person tries a push out; it asks nothing else without the wall.',

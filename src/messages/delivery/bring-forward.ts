@@ -1,4 +1,5 @@
 import { channels } from '../../channels/channel.ts';
+import { bringConversionsForward } from '../../events/events.ts';
 import { dateOf, type Clock } from '../../platform/clock.ts';
 import { type Database, type Transaction, unpreparedStatement } from '../../platform/postgres/database.ts';
 import { hasKeyOf } from '../../platform/postgres/lookup.ts';
@@ -44,6 +45,7 @@ export async function bringForward({
   const limits = [times.at, times.dueLatest, rowsMax];
   await repeat(rowsMax, () => database.rows(providerEventsForward, [...limits, channels]));
   await repeat(rowsMax, () => database.rows(smsEventsForward, limits));
+  await repeat(rowsMax, () => bringConversionsForward(database, times, rowsMax));
   if (hasJobs) await wakeOnce(database, 'deliveries');
 }
 

@@ -76,6 +76,7 @@ export function hasEngaged(
     )`);
 }
 
-function lowestMessageId(since: Date): string {
+/** Of the messages on which something may have happened since then. */
+export function lowestMessageId(since: Date): string {
   return lowestIdAt(Math.max(since.getTime() - reportedWithinMs, 0));
 }

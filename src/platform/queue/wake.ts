@@ -6,6 +6,7 @@ import { type Connection, type Database, statement, unpreparedStatement } from '
 export const wakeTopics = [
   'campaigns',
   'clearing',
+  'conversions',
   'deliveries',
   'domains',
   'erasures',

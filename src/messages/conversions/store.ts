@@ -1,0 +1,76 @@
+import { addressColumns } from '../../audience/audience.ts';
+import type { Credit, PendingConversion } from '../../events/events.ts';
+import { dateOf } from '../../platform/clock.ts';
+import { lowestIdAt } from '../../platform/ids.ts';
+import { type Connection, statement } from '../../platform/postgres/database.ts';
+import { hasKeyOf } from '../../platform/postgres/lookup.ts';
+import { lowestMessageId } from '../recipients/contact-engagement.ts';
+
+/** A click counts for what the contact does within this time. */
+const creditedWithinMs = 7 * 86_400_000;
+
+/**
+ * Messages to one address among which a click is looked for, newest first. With fewer, a contact that gets many would
+ * have its clicks missed; with more, an address that gets thousands a day would hold up the conversions of others.
+ */
+const messagesMax = 1_000;
+
+/**
+ * By the index recipients_address, whose collation is the database's. Texts have no clicks, so that numbers are not
+ * looked for.
+ */
+const selectLastClicked = statement<{
+  id: string;
+  message_id: string;
+  campaign_id: string | null;
+  category: string | null;
+}>(
+  'conversions_select_clicked',
+  `select wanted.id, m.id as message_id, m.campaign_id, m.category
+   from unnest($1::uuid[], $2::uuid[], $3::uuid[], $4::timestamptz[], $5::timestamptz[], $6::uuid[], $7::uuid[])
+     as wanted (organization_id, id, contact_id, occurred_at, since, first_id, end_id)
+   left join contacts c on ${hasKeyOf('c', 'wanted', [['id', 'contact_id']])}
+   cross join lateral (
+     select newest.message_id
+     from (values (wanted.contact_id::text), (c.${addressColumns.email.key})) as own (address_key)
+     cross join lateral (
+       select r.message_id, r.contact_id, r.clicked_at
+       from recipients r
+       where r.organization_id = wanted.organization_id
+         and r.address_key = own.address_key collate "default"
+         and r.message_id >= wanted.first_id
+         and r.message_id < wanted.end_id
+       order by r.message_id desc
+       limit ${messagesMax}
+     ) newest
+     where newest.clicked_at >= wanted.since and newest.clicked_at <= wanted.occurred_at
+       -- Another contact may have had the address when a campaign went there.
+       and (newest.contact_id is null or newest.contact_id = wanted.contact_id)
+     order by newest.clicked_at desc, newest.message_id desc
+     limit 1
+   ) clicked
+   join messages m on ${hasKeyOf('m', 'wanted', [])} and m.id = clicked.message_id`,
+);
+
+/** By the ids of the conversions; those before which nothing was clicked are missing. The transaction must plan by indexes. */
+export async function findLastClicked(
+  connection: Connection,
+  conversions: readonly PendingConversion[],
+): Promise<Map<string, Credit>> {
+  const sinceOf = ({ occurredAt }: PendingConversion) => dateOf(occurredAt.getTime() - creditedWithinMs);
+  const rows = await connection.rows(selectLastClicked, [
+    conversions.map(({ organizationId }) => organizationId),
+    conversions.map(({ id }) => id),
+    conversions.map(({ contactId }) => contactId),
+    conversions.map(({ occurredAt }) => occurredAt),
+    conversions.map(sinceOf),
+    conversions.map((conversion) => lowestMessageId(sinceOf(conversion))),
+    conversions.map(({ occurredAt }) => lowestIdAt(occurredAt.getTime() + 1)),
+  ]);
+  return new Map(
+    rows.map((row) => [
+      row.id,
+      { messageId: row.message_id, campaignId: row.campaign_id, category: row.category },
+    ]),
+  );
+}
