@@ -91,7 +91,11 @@ function writeRequest(key: string): string {
   ].join('\r\n');
 }
 
-async function commitSingleRows(installation: BenchInstallation, clientsCount: number): Promise<number> {
+/** Rows of 1 kB, each in a commit of its own; returns how many a second. */
+export async function commitSingleRows(
+  installation: BenchInstallation,
+  clientsCount: number,
+): Promise<number> {
   const clients = await Promise.all(
     Array.from({ length: clientsCount }, () => installation.connectPlainly()),
   );

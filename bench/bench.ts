@@ -2,6 +2,7 @@ import { benchAccept } from './accept.ts';
 import { benchAudience } from './audience.ts';
 import { benchCampaign } from './campaign.ts';
 import { benchDeliver } from './deliver.ts';
+import { benchEvents } from './events.ts';
 import { benchImport } from './import.ts';
 import { benchLargeBody } from './large-body.ts';
 import { stopAllOnExit } from './processes.ts';
@@ -17,6 +18,7 @@ const benchmarks: Readonly<Record<string, (options: { isSigned: boolean }) => Pr
   audience: () => benchAudience({}),
   campaign: benchCampaign,
   deliver: benchDeliver,
+  events: benchEvents,
   import: benchImport,
   'large-body': benchLargeBody,
   push: benchPush,

@@ -1,13 +1,18 @@
 import net from 'node:net';
 
 /**
- * Sends one and the same request over kept connections, one at a time on each, and prints what came of it. Plain
+ * Sends one and the same request, numbered if asked for, over kept connections, one at a time on each, and prints what came of it. Plain
  * sockets: a generator that costs as much as the server would measure itself.
  */
-type Order = { port: number; request: string; connections: number; seconds: number };
+type Order = { port: number; request: string; connections: number; seconds: number; isNumbered?: boolean };
 
+const numberMin = 10_000;
 const order = JSON.parse(process.argv[2] ?? '{}') as Order;
 const request = Buffer.from(order.request);
+let number = numberMin;
+/** Each `#####` becomes a number of five digits. */
+const nextRequest = () =>
+  order.isNumbered === true ? order.request.replaceAll('#####', nextNumber) : request;
 const latenciesMs: number[] = [];
 const statuses: Record<string, number> = {};
 let isOver = false;
@@ -25,6 +30,12 @@ process.stdout.write(
   `${JSON.stringify({ perSecond: latenciesMs.length / elapsedSeconds, count: latenciesMs.length, statuses, p50Ms: quantile(0.5), p99Ms: quantile(0.99) })}\n`,
 );
 
+function nextNumber(): string {
+  // A prime: all come in turn, and neighbours are far apart.
+  number = numberMin + ((number - numberMin + 7_919) % 90_000);
+  return String(number);
+}
+
 function useConnection(): Promise<void> {
   return new Promise((resolve, reject) => {
     const socket = net.connect({ port: order.port, host: '127.0.0.1', noDelay: true });
@@ -32,7 +43,7 @@ function useConnection(): Promise<void> {
     let received = '';
     const send = () => {
       sentAtMs = performance.now();
-      socket.write(request);
+      socket.write(nextRequest());
     };
     socket.on('connect', send);
     socket.on('error', reject);
