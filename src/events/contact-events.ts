@@ -69,7 +69,7 @@ export function hasDone(
 const waitingMsMax = 600_000;
 
 /** Of what happened after an instant: an event may arrive before it happens. Earlier partitions are not read. */
-function lowestEventId(since: Date): string {
+export function lowestEventId(since: Date): string {
   return lowestIdAt(Math.max(since.getTime() - aheadMsMax - waitingMsMax, 0));
 }
 

@@ -13,4 +13,10 @@ export {
 } from './conversion-store.ts';
 export { currencySum, showSums } from './conversion-record.ts';
 export { describeBatchEvents, type FieldType, fieldTypes } from './schema.ts';
-export { deleteEventsOfContact, listDefinitionsByName } from './store.ts';
+export {
+  deleteEventsOfContact,
+  findLeavingEnd,
+  findNextOccurrence,
+  listContactsOf,
+  listDefinitionsByName,
+} from './store.ts';

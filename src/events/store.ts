@@ -1,7 +1,9 @@
 import { cursorOf, type Page, pageClause } from '../platform/http/pagination.ts';
 import { type Connection, statement, unpreparedStatement } from '../platform/postgres/database.ts';
 import { lockName } from '../platform/postgres/name-locks.ts';
+import { toPredicate } from '../platform/postgres/predicate.ts';
 import { hasKeyOf } from '../platform/postgres/lookup.ts';
+import { lowestEventId } from './contact-events.ts';
 import type { Conversion, EventSchema } from './schema.ts';
 
 export type DefinitionRow = {
@@ -331,4 +333,71 @@ export async function deleteEventsOfContact(
     [organizationId, contactId, limit],
   );
   return row?.count ?? 0;
+}
+
+/** Events of one kind that happened after one instant and not after another, `until`. */
+export type OccurrenceSpan = { organizationId: string; eventNumber: number; after: Date; until: Date };
+
+function spanValues({ organizationId, eventNumber, after, until }: OccurrenceSpan): unknown[] {
+  return [organizationId, eventNumber, after, until, lowestEventId(after)];
+}
+
+const isInSpan = toPredicate(`organization_id = $1 and definition_number = $2
+         and occurred_at > $3 and occurred_at <= $4 and id >= $5`);
+
+/** When the last of the first `limit` events of a span happened, by the index events_of_definition; null if there are fewer. */
+export async function findLeavingEnd(
+  connection: Connection,
+  span: OccurrenceSpan,
+  limit: number,
+): Promise<Date | null> {
+  const [row] = await connection.rows(
+    unpreparedStatement<{ occurred_at: Date }>(
+      `select occurred_at
+       from events
+       where ${isInSpan}
+       order by occurred_at
+       offset $6
+       limit 1`,
+    ),
+    [...spanValues(span), limit - 1],
+  );
+  return row?.occurred_at ?? null;
+}
+
+/** The contacts with such an event, in the order of their ids, by the index events_of_definition. */
+export async function listContactsOf(
+  connection: Connection,
+  span: OccurrenceSpan,
+  page: { after: string | null; limit: number },
+): Promise<string[]> {
+  const rows = await connection.rows(
+    unpreparedStatement<{ contact_id: string }>(
+      `select distinct contact_id
+       from events
+       where ${isInSpan} and ($6::uuid is null or contact_id > $6)
+       order by contact_id
+       limit $7`,
+    ),
+    [...spanValues(span), page.after, page.limit],
+  );
+  return rows.map(({ contact_id }) => contact_id);
+}
+
+/** When the first event of a kind after an instant happened, by the index events_of_definition. */
+export async function findNextOccurrence(
+  connection: Connection,
+  { organizationId, eventNumber, after }: Omit<OccurrenceSpan, 'until'>,
+): Promise<Date | null> {
+  const [row] = await connection.rows(
+    unpreparedStatement<{ occurred_at: Date }>(
+      `select occurred_at
+       from events
+       where organization_id = $1 and definition_number = $2 and occurred_at > $3 and id >= $4
+       order by occurred_at
+       limit 1`,
+    ),
+    [organizationId, eventNumber, after, lowestEventId(after)],
+  );
+  return row?.occurred_at ?? null;
 }

@@ -117,7 +117,7 @@ export function referencesOf(condition: Condition): Reference[] {
   return [...new Map(references.map((reference) => [reference.id, reference])).values()];
 }
 
-/** Whether membership changes as time passes, with no other change. */
+/** Whether membership changes as time passes, with no other change, other than by events that leave a window. */
 export function isTimeBound(condition: Condition): boolean {
   return listLeaves(condition).some((leaf) => leaf.isTimeBound);
 }
@@ -130,6 +130,17 @@ export function readsMessages(condition: Condition): boolean {
 /** What is asked of events, a condition at a time. */
 export function askedEvents(condition: Condition): AskedEvent[] {
   return listLeaves(condition).flatMap(({ event }) => (event === undefined ? [] : [event]));
+}
+
+/** A period in which events of a kind count. */
+export type Window = { eventNumber: number; withinMs: number };
+
+/** All periods of conditions on events, each once. */
+export function windowsOf(condition: Condition): Window[] {
+  const windows = askedEvents(condition).flatMap(({ number, withinMs }) =>
+    withinMs === null ? [] : [{ eventNumber: number, withinMs }],
+  );
+  return [...new Map(windows.map((window) => [`${window.eventNumber} ${window.withinMs}`, window])).values()];
 }
 
 type TreeReading = Reading & { leafCount: number };

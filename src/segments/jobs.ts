@@ -2,6 +2,7 @@ import { dateOf, now } from '../platform/clock.ts';
 import { type ChoreTools, startChore } from '../platform/queue/chore.ts';
 import { computeNext, followChanges, type MembershipTools } from './membership.ts';
 import * as store from './store.ts';
+import { lookAtWindows } from './windows.ts';
 
 export type SegmentUpkeepTools = MembershipTools & {
   /** Smaller in tests. */
@@ -25,15 +26,18 @@ export function startSegmentUpkeep(tools: SegmentUpkeepTools): { stop: () => Pro
   const chores = [
     startScanning(tools, {
       name: 'following changes',
-      find: (after, limit) => store.findChangedOrganizations(database, after, limit),
-      work: (organizationId) => followChanges(tools, organizationId),
-      findNextAt: () => Promise.resolve(null),
+      find: (after, limit) => findToFollow(tools, after, limit),
+      // First all who leave are found, so that one who leaves several segments is followed once.
+      work: async (organizationId) =>
+        (await lookAtWindows(tools, organizationId)) || (await followChanges(tools, organizationId)),
+      findNextAt: () => store.findNextDueAt(database, 'windows_due_at'),
     }),
     startScanning(tools, {
       name: 'computing segments',
-      find: (after, limit) => store.findOrganizationsToCompute(database, { at: now(clock), after, limit }),
+      find: (after, limit) =>
+        store.findDueOrganizations(database, 'compute_at', { at: now(clock), after, limit }),
       work: (organizationId, signal) => computeNext(tools, organizationId, signal),
-      findNextAt: () => store.findNextComputeAt(database),
+      findNextAt: () => store.findNextDueAt(database, 'compute_at'),
     }),
   ];
   return {
@@ -41,6 +45,19 @@ export function startSegmentUpkeep(tools: SegmentUpkeepTools): { stop: () => Pro
       await Promise.all(chores.map((chore) => chore.stop()));
     },
   };
+}
+
+/** Organizations with changes to be followed, or with windows to be looked at, which makes changes. */
+async function findToFollow(
+  { database, clock }: SegmentUpkeepTools,
+  after: string | null,
+  limit: number,
+): Promise<string[]> {
+  const found = await Promise.all([
+    store.findChangedOrganizations(database, after, limit),
+    store.findDueOrganizations(database, 'windows_due_at', { at: now(clock), after, limit }),
+  ]);
+  return [...new Set(found.flat())].sort().slice(0, limit);
 }
 
 type Scan = {

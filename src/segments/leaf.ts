@@ -24,7 +24,7 @@ export type Leaf = {
   /** Over `contact`, a row of contacts: true or false, and never null. */
   compile: (compiler: Compiler) => Predicate;
   references: readonly Reference[];
-  /** Its result changes as time passes, with no other change. */
+  /** Its result changes as time passes, with no other change, and not only because events leave its period. */
   isTimeBound: boolean;
   /** Its result depends on the outcomes of messages. */
   readsMessages: boolean;
@@ -32,8 +32,8 @@ export type Leaf = {
   event?: AskedEvent;
 };
 
-/** The event that a condition asks about, and the names of the fields that it reads. */
-export type AskedEvent = { id: string; fields: readonly string[] };
+/** The event that a condition asks about, the fields that it reads, and how far it looks back, if not for ever. */
+export type AskedEvent = { id: string; number: number; fields: readonly string[]; withinMs: number | null };
 
 export type LeafForm = {
   fields: Readonly<Record<string, Schema>>;

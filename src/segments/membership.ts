@@ -8,6 +8,7 @@ import {
 } from '../audience/audience.ts';
 import { findCampaignMessages } from '../messages/messages.ts';
 import { type Clock, dateOf, now } from '../platform/clock.ts';
+import type { NewId } from '../platform/ids.ts';
 import type { Log } from '../platform/log.ts';
 import {
   type Connection,
@@ -17,17 +18,20 @@ import {
   type Transaction,
 } from '../platform/postgres/database.ts';
 import {
+  askedEvents,
   collectMentionedNames,
   type Condition,
   type ConditionContext,
   isTimeBound,
   parseConditions,
   readsMessages,
+  windowsOf,
 } from './conditions.ts';
 import { loadEvents } from './asked-events.ts';
 import { compilePredicate } from './compile.ts';
 import { makeUsersStale } from './staleness.ts';
 import * as store from './store.ts';
+import { lookAgainMs, windowsUntilOf } from './window-times.ts';
 
 /**
  * How the members of segments are found and kept up to date.
@@ -36,8 +40,10 @@ import * as store from './store.ts';
  * are true become its members. From then on it is *followed*: every transaction that changes contacts inserts a row
  * into `contact_changes`, and only these contacts are evaluated again, for all segments of the organization. A segment
  * that others use comes before its users. Transactions that write the outcome of a message insert such a row too, in
- * organizations with a segment that reads messages: the computation marks such a segment. Conditions on time change
- * without any write: their segments are computed again now and then, and only differences are written.
+ * organizations with a segment that reads messages: the computation marks such a segment. So do transactions that store
+ * events which some segment holds. Conditions on time change without any write: their segments are computed again now and
+ * then, and only differences are written; but events that leave the period of a condition are found by themselves
+ * (windows.ts).
  *
  * One node at a time writes the members of an organization, under an advisory lock that ends with its transaction. A
  * computation waits for the lock; following skips the organization instead. A change is deleted in the transaction that
@@ -51,8 +57,11 @@ export type MembershipTools = {
   database: Database;
   clock: Clock;
   log: Log;
+  newId: NewId;
   /** Smaller in tests. */
   followedMax?: number;
+  /** Smaller in tests: see windows.ts. */
+  leavingMax?: number;
 };
 
 /**
@@ -76,7 +85,13 @@ export async function followChanges(tools: MembershipTools, organizationId: stri
       const ready = usedFirst(segments).filter(({ isReady }) => isReady);
       if (ready.length === 0) return true;
       const context = await loadContext(transaction, organizationId, ready);
-      for (const segment of ready) await refresh(tools, transaction, segment, context, contactIds);
+      const windowed = [];
+      for (const segment of ready) {
+        const { condition } = await refresh(tools, transaction, segment, context, contactIds);
+        if (windowsOf(condition).length > 0) windowed.push(segment.id);
+      }
+      const lookAt = dateOf(tools.clock.nowMs() + lookAgainMs);
+      await store.lookBy(transaction, organizationId, windowed, lookAt);
       return true;
     });
   } catch (cause) {
@@ -88,10 +103,10 @@ export async function followChanges(tools: MembershipTools, organizationId: stri
 }
 
 /** Everything that the conditions of these segments may speak of. */
-async function loadContext(
+export async function loadContext(
   connection: Connection,
   organizationId: string,
-  segments: readonly store.KeptSegment[],
+  segments: readonly { conditions: unknown }[],
 ): Promise<ConditionContext> {
   const mentioned = segments.map(({ conditions }) => collectMentionedNames(conditions));
   const campaignIds = new Set(mentioned.flatMap((names) => names.campaignIds));
@@ -162,8 +177,9 @@ const againMs = 60_000;
 const restsPerWork = 20;
 const restMaxMs = 3_600_000;
 /**
- * A segment that reads messages is computed once more this long after it was marked, since transactions that had not
- * seen the mark insert no changes. No such transaction takes longer than this.
+ * A segment that reads messages is computed once more this long after it was marked, and one that asks about events this
+ * long after it holds them, since transactions that had not seen that insert no changes. No such transaction takes longer
+ * than this.
  */
 const unmarkedMs = 60_000;
 /**
@@ -212,27 +228,35 @@ async function compute(
   const startedAtMs = tools.clock.monotonicMs();
   await transaction.allowTime(computeTimeoutMs);
   const context = await loadContext(transaction, organizationId, [segment]);
+  const computedFor = now(tools.clock);
   const { hasChanged, condition } = await refresh(tools, transaction, segment, context, null);
   const workMs = tools.clock.monotonicMs() - startedAtMs;
   const at = now(tools.clock);
   // In the order in which requests lock them: the set before the segment.
   await setReadiness(transaction, { organizationId, ids: [id], isReady: true });
   await markMessageReader(transaction, { organizationId, id, readsMessages: readsMessages(condition) });
-  const pauseMs = pauseAfter(segment, condition, workMs);
+  const pauseMs = pauseAfter(segment, condition, { at, workMs });
   const isCurrent = await store.markComputed(transaction, {
     ...segment,
     at,
     nextAt: pauseMs === null ? null : dateOf(at.getTime() + pauseMs),
+    windowsUntil: windowsOf(condition).length > 0 ? windowsUntilOf(computedFor) : null,
   });
   if (!isCurrent) throw new SupersededError();
   if (hasChanged || !segment.isReady) await store.computeUsers(transaction, segment, at);
 }
 
 /** How long until all contacts are evaluated again; null if following changes is enough. */
-function pauseAfter(segment: store.KeptSegment, condition: Condition, workMs: number): number | null {
+function pauseAfter(
+  segment: store.KeptSegment,
+  condition: Condition,
+  { at, workMs }: { at: Date; workMs: number },
+): number | null {
   const pausesMs = [];
   if (isTimeBound(condition)) pausesMs.push(Math.min(Math.max(againMs, workMs * restsPerWork), restMaxMs));
   if (readsMessages(condition)) pausesMs.push(segment.isToldOfMessages ? retoldMs : unmarkedMs);
+  const heldMs = segment.conditionsAt === null ? Infinity : at.getTime() - segment.conditionsAt.getTime();
+  if (askedEvents(condition).length > 0 && heldMs < unmarkedMs) pausesMs.push(unmarkedMs - heldMs);
   return pausesMs.length === 0 ? null : Math.min(...pausesMs);
 }
 

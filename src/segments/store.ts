@@ -90,8 +90,8 @@ export async function insertSegment(
 ): Promise<void> {
   await connection.rows(
     unpreparedStatement(
-      `insert into segments (organization_id, id, conditions, status, compute_at)
-       values ($1, $2, $3, 'computing', $4)`,
+      `insert into segments (organization_id, id, conditions, conditions_at, status, compute_at)
+       values ($1, $2, $3, $4, 'computing', $4)`,
     ),
     [segment.organizationId, segment.id, JSON.stringify(segment.conditions), segment.at],
   );
@@ -105,7 +105,8 @@ export async function replaceConditions(
   await connection.rows(
     unpreparedStatement(
       `update segments
-       set conditions = $3, revision = revision + 1, status = 'computing', compute_at = $4
+       set conditions = $3, conditions_at = $4, revision = revision + 1, status = 'computing', compute_at = $4,
+         windows_due_at = null
        where organization_id = $1 and id = $2`,
     ),
     [segment.organizationId, segment.id, JSON.stringify(segment.conditions), segment.at],
@@ -178,12 +179,17 @@ export async function findChangedOrganizations(
   return rows.map(({ organization_id }) => organization_id);
 }
 
+/** For what a segment is due: to be computed, or to be looked at for those whose events have left its windows. */
+export type DueColumn = 'compute_at' | 'windows_due_at';
+
 /**
- * Organizations with segments to be computed, after `after`, however many segments each of them has. Uses the index
- * segments_compute_at: the order differs from the index's, so that all due segments are read, and no others.
+ * Organizations with segments that are due, after `after`, however many segments each of them has. Uses the index
+ * segments_compute_at or segments_windows_due_at: the order differs from the index's, so that all due segments are read,
+ * and no others.
  */
-export async function findOrganizationsToCompute(
+export async function findDueOrganizations(
   connection: Connection,
+  column: DueColumn,
   { at, after, limit }: { at: Date; after: string | null; limit: number },
 ): Promise<string[]> {
   const rows = await connection.rows(
@@ -191,7 +197,7 @@ export async function findOrganizationsToCompute(
       `with due as materialized (
          select organization_id
          from segments
-         where compute_at <= $1 and ($2::uuid is null or organization_id > $2)
+         where ${column} <= $1 and ($2::uuid is null or organization_id > $2)
        )
        select distinct organization_id
        from due
@@ -203,11 +209,69 @@ export async function findOrganizationsToCompute(
   return rows.map(({ organization_id }) => organization_id);
 }
 
-export async function findNextComputeAt(connection: Connection): Promise<Date | null> {
+export async function findNextDueAt(connection: Connection, column: DueColumn): Promise<Date | null> {
   const [row] = await connection.rows(
-    unpreparedStatement<{ compute_at: Date | null }>('select min(compute_at) as compute_at from segments'),
+    unpreparedStatement<{ due_at: Date | null }>(`select min(${column}) as due_at from segments`),
   );
-  return row?.compute_at ?? null;
+  return row?.due_at ?? null;
+}
+
+/** A segment whose windows are to be looked through. */
+export type DueSegment = SegmentKey & { conditions: unknown; revision: number; windowsUntil: Date };
+
+/** The one of an organization that has been due for longest. */
+export async function findWindowsDue(
+  transaction: Connection,
+  organizationId: string,
+  at: Date,
+): Promise<DueSegment | null> {
+  const [row] = await transaction.rows(
+    unpreparedStatement<{ id: string; conditions: unknown; revision: number; windows_until: Date | null }>(
+      `select id, conditions, revision, windows_until
+       from segments
+       where organization_id = $1 and windows_due_at <= $2
+       order by windows_due_at
+       limit 1`,
+    ),
+    [organizationId, at],
+  );
+  if (row === undefined) return null;
+  const { id, conditions, revision, windows_until: windowsUntil } = row;
+  return { organizationId, id, conditions, revision, windowsUntil: windowsUntil ?? at };
+}
+
+/** Unless it got other conditions meanwhile. */
+export async function markLooked(
+  transaction: Connection,
+  segment: SegmentKey & { revision: number; windowsUntil: Date; windowsDueAt: Date | null },
+): Promise<void> {
+  await transaction.rows(
+    unpreparedStatement(
+      `update segments
+       set windows_until = $4, windows_due_at = $5
+       where organization_id = $1 and id = $2 and revision = $3 and windows_due_at is not null`,
+    ),
+    [segment.organizationId, segment.id, segment.revision, segment.windowsUntil, segment.windowsDueAt],
+  );
+}
+
+/** Has these segments look through their windows at a time, unless they will before. */
+export async function lookBy(
+  transaction: Connection,
+  organizationId: string,
+  ids: readonly string[],
+  at: Date,
+): Promise<void> {
+  if (ids.length === 0) return;
+  await transaction.rows(
+    unpreparedStatement(
+      `update segments
+       set windows_due_at = $3
+       where organization_id = $1 and id = any ($2::uuid[])
+         and (windows_due_at is null or windows_due_at > $3)`,
+    ),
+    [organizationId, ids, at],
+  );
 }
 
 /**
@@ -282,6 +346,7 @@ export type KeptSegment = SegmentKey & {
   /** Whether its members match its conditions, as far as changes were followed. */
   isReady: boolean;
   computeAt: Date | null;
+  conditionsAt: Date | null;
   /** Whether outcomes of messages insert changes for this segment. */
   isToldOfMessages: boolean;
   /** The segments that its conditions refer to. */
@@ -299,10 +364,12 @@ export async function listKeptSegments(
       revision: number;
       is_ready: boolean;
       compute_at: Date | null;
+      conditions_at: Date | null;
       reads_messages: boolean;
       used_ids: string[];
     }>(
-      `select g.id, g.conditions, g.revision, s.is_ready, g.compute_at, s.reads_messages,
+      `select g.id, g.conditions, g.revision, s.is_ready, g.compute_at, g.conditions_at,
+         s.reads_messages,
          array(
            select h.held_id
            from holds h
@@ -321,24 +388,29 @@ export async function listKeptSegments(
     revision: row.revision,
     isReady: row.is_ready,
     computeAt: row.compute_at,
+    conditionsAt: row.conditions_at,
     isToldOfMessages: row.reads_messages,
     usedIds: row.used_ids,
   }));
 }
 
-/** Returns false if it was deleted or got other conditions meanwhile. */
+/**
+ * Its windows, if it has any, are looked at from `windowsUntil` on, and soon. Returns false if it was deleted or got other
+ * conditions meanwhile.
+ */
 export async function markComputed(
   connection: Connection,
-  segment: SegmentKey & { revision: number; at: Date; nextAt: Date | null },
+  segment: SegmentKey & { revision: number; at: Date; nextAt: Date | null; windowsUntil: Date | null },
 ): Promise<boolean> {
   const rows = await connection.rows(
     unpreparedStatement(
       `update segments
-       set status = 'ready', computed_at = $4, compute_at = $5
+       set status = 'ready', computed_at = $4, compute_at = $5, windows_until = $6,
+         windows_due_at = case when $6::timestamptz is not null then $4::timestamptz end
        where organization_id = $1 and id = $2 and revision = $3
        returning id`,
     ),
-    [segment.organizationId, segment.id, segment.revision, segment.at, segment.nextAt],
+    [segment.organizationId, segment.id, segment.revision, segment.at, segment.nextAt, segment.windowsUntil],
   );
   return rows.length === 1;
 }
@@ -351,7 +423,7 @@ export async function markFailed(
   await connection.rows(
     unpreparedStatement(
       `update segments
-       set status = 'failed', compute_at = $4
+       set status = 'failed', compute_at = $4, windows_due_at = null
        where organization_id = $1 and id = $2 and revision = $3`,
     ),
     [segment.organizationId, segment.id, segment.revision, segment.nextAt],
@@ -408,7 +480,7 @@ export async function markStale(
   await connection.rows(
     unpreparedStatement(
       `update segments
-       set status = 'computing', compute_at = null
+       set status = 'computing', compute_at = null, windows_due_at = null
        where organization_id = $1 and id = any ($2::uuid[])`,
     ),
     [organizationId, ids],

@@ -1,5 +1,5 @@
 /** Segments that ask what contacts did follow events at once, and let people out as time passes. */
-import { afterAll, beforeAll, expect, test } from 'vitest';
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import type { ContactRecord } from '../../src/audience/schema.ts';
 import type { DefinitionRecord } from '../../src/events/schema.ts';
 import type { SegmentRecord } from '../../src/segments/schema.ts';
@@ -8,10 +8,14 @@ import {
   createShiftedClock,
   type ErrorBody,
   eventually,
+  rowsOf,
   type Sender,
   type ShiftedClock,
 } from '../support/email-journey.ts';
 import { defineEvent, sendEvent } from '../support/event-journey.ts';
+import { unpreparedStatement } from '../../src/platform/postgres/database.ts';
+import { computeNext, followChanges } from '../../src/segments/membership.ts';
+import { lookAtWindows } from '../../src/segments/windows.ts';
 import { createSender, startTestServer, type TestServer } from '../support/server.ts';
 
 let server: TestServer;
@@ -253,6 +257,33 @@ test('an event keeps the fields that a segment of its organization asks about, a
   expect((await ask('DELETE', `/events/${event.id}`)).status).toBe(200);
 });
 
+test('a segment waits for a change of the schema that is under way, and is refused if its field is gone', async () => {
+  const event = await anEvent();
+  const conditions = did(event, { where: [{ field: 'code', operator: 'is_set' }] });
+  const { asked } = await server.installation.database.asOrganizations(
+    [server.organizationId],
+    async (transaction) => {
+      await transaction.rows(unpreparedStatement('select from event_definitions where id = $1 for update'), [
+        event.id,
+      ]);
+      const asked = ask('POST', '/segments', { name: unique('Segment '), conditions });
+      await eventually(
+        () => rowsOf(server, `select from pg_stat_activity where wait_event_type = 'Lock'`),
+        (waiting) => waiting.length > 0,
+      );
+      await transaction.rows(unpreparedStatement('update event_definitions set schema = $2 where id = $1'), [
+        event.id,
+        JSON.stringify({ fields: [] }),
+      ]);
+      return { asked };
+    },
+  );
+  expect((await asked).body).toMatchObject({
+    status_code: 422,
+    message: 'conditions.where[0].field is not a declared field of the event',
+  });
+});
+
 test('whether it holds for a contact is explained', async () => {
   const event = await anEvent();
   const ann = await aContact();
@@ -275,5 +306,233 @@ test('whether it holds for a contact is explained', async () => {
         { type: 'event', holds: true },
       ],
     },
+  });
+});
+
+const within = (value: number, unit: string) => ({ within: { value, unit } });
+const before = (ms: number) => ({ occurred_at: new Date(clock.nowMs() - ms).toISOString() });
+const hourMs = 3_600_000;
+const dayMs = 24 * hourMs;
+
+test('contacts leave by themselves as time passes, and enter where they must not have done it', async () => {
+  const event = await anEvent();
+  const [ann, bob] = [await aContact(), await aContact()];
+  await send(event, ann, {}, before(22 * hourMs));
+  await send(event, bob, {}, before(hourMs));
+  const lately = did(event, within(1, 'day'));
+  const segment = await addSegment(lately);
+  const using = await addSegment({
+    type: 'group',
+    match: 'all',
+    conditions: [did(event), { type: 'segment', operator: 'not_in', ids: [segment] }],
+  });
+  const often = await addSegment(did(event, { ...within(1, 'day'), ...times('gte', 2) }));
+  const never = await addSegment(among(event, did(event, { ...within(1, 'day'), ...times('eq', 0) })));
+  await hasMembers(segment, [ann, bob]);
+  await hasMembers(using, []);
+  await hasMembers(never, []);
+  // This one comes late, and is the next to leave.
+  await send(event, bob, {}, before(22.5 * hourMs));
+  await hasMembers(often, [bob]);
+  clock.putForward(1.75 * hourMs);
+  await hasMembers(often, []);
+  await hasMembers(segment, [ann, bob]);
+  clock.putForward(0.5 * hourMs);
+  await hasMembers(segment, [bob]);
+  await hasMembers(using, [ann]);
+  await hasMembers(never, [ann]);
+  clock.putForward(dayMs);
+  await hasMembers(segment, []);
+  await hasMembers(never, [ann, bob]);
+  await send(event, ann);
+  await hasMembers(segment, [ann]);
+  clock.putForward(dayMs);
+  await hasMembers(segment, []);
+});
+
+describe('without a worker', () => {
+  let server: TestServer;
+  let clock: ShiftedClock;
+  let event: DefinitionRecord;
+
+  beforeAll(async () => {
+    clock = createShiftedClock();
+    server = await startTestServer({ clock });
+    const theirs = await createSender(server.installation, 'other.example');
+    event = await defineEvent(server, { name: 'order.completed' });
+    await defineEvent(server, { name: 'order.completed' }, theirs);
+    // Theirs leave at the same times.
+    for (let n = 0; n < 3; n += 1)
+      await sendEvent(server, { event: event.name, external_id: `user ${n}`, ...ago(n * hourMs) }, theirs);
+  });
+  afterAll(() => server.stop());
+
+  const ago = (ms: number) => ({ occurred_at: new Date(clock.nowMs() - ms).toISOString() });
+  const signal = new AbortController().signal;
+  const compute = async () => {
+    while (await computeNext(server.installation, server.organizationId, signal)) {
+      // Until none is due.
+    }
+  };
+  const look = (leavingMax?: number) =>
+    lookAtWindows(
+      { ...server.installation, ...(leavingMax !== undefined && { leavingMax }) },
+      server.organizationId,
+    );
+  const follow = async () => {
+    while (await followChanges(server.installation, server.organizationId)) {
+      // Until there are none.
+    }
+  };
+  const takeChanges = async () =>
+    (
+      await rowsOf<{ contact_ids: string[] }>(
+        server,
+        'delete from contact_changes where organization_id = $1 returning id, contact_ids',
+        [server.organizationId],
+      )
+    ).map(({ contact_ids: ids }) => ids);
+  const make = async (conditions: object) => {
+    const body = { name: unique('Segment '), conditions };
+    return (await server.request<SegmentRecord>('POST', '/v1/segments', body)).body.id;
+  };
+  const remove = (segment: string) => server.request('DELETE', `/v1/segments/${segment}`);
+  const membersOf = async (segment: string) =>
+    (
+      await rowsOf<{ id: string }>(server, 'select contact_id as id from memberships where set_id = $1', [
+        segment,
+      ])
+    )
+      .map(({ id }) => id)
+      .sort();
+  const dueAtOf = async (segment: string) => {
+    const rows = await rowsOf<{ at: Date | null }>(
+      server,
+      'select windows_due_at as at from segments where id = $1',
+      [segment],
+    );
+    return rows[0]!.at;
+  };
+  /** As many contacts with an event each, `apartMs` apart, the first of which happened so long ago. */
+  async function contactsWithEvents(count: number, firstMs: number, apartMs: number): Promise<string[]> {
+    const presentMs = clock.nowMs();
+    const events = Array.from({ length: count }, (_, n) => ({
+      event: event.name,
+      external_id: unique('doer '),
+      occurred_at: new Date(presentMs - firstMs + n * apartMs).toISOString(),
+    }));
+    expect((await server.request('POST', '/v1/events/send/batch', { events })).status).toBe(202);
+    const rows = await rowsOf<{ id: string }>(
+      server,
+      'select contact_id as id from events where organization_id = $1 order by id desc limit $2',
+      [server.organizationId, count],
+    );
+    return rows.map(({ id }) => id).reverse();
+  }
+
+  test('only those are looked at again whose events have left, in pieces, and the next look is when the next one leaves', async () => {
+    const ids = await contactsWithEvents(5, 20 * hourMs, hourMs);
+    const segment = await make(did(event, within(1, 'day')));
+    await compute();
+    await follow();
+    expect(await look()).toBe(true);
+    expect(await look()).toBe(false);
+    expect(await takeChanges()).toEqual([]);
+    expect((await dueAtOf(segment))!.getTime() - clock.nowMs()).toBeGreaterThan(3.9 * hourMs);
+    clock.putForward(4.5 * hourMs);
+    expect(await look(2)).toBe(true);
+    expect(await look(2)).toBe(false);
+    expect(await takeChanges()).toEqual([[ids[0]]]);
+    clock.putForward(3 * hourMs);
+    while (await look(2)) {
+      // The first piece ends with the second event.
+    }
+    expect(await takeChanges()).toEqual([ids.slice(1, 3), ids.slice(3, 4)]);
+    clock.putForward(hourMs);
+    await look();
+    await follow();
+    expect(await membersOf(segment)).toEqual(ids.slice(0, 4).sort());
+    // What was followed could have been a late event.
+    expect((await dueAtOf(segment))!.getTime() - clock.nowMs()).toBeLessThan(10_000);
+    clock.putForward(10_000);
+    await look();
+    expect(await dueAtOf(segment)).toBe(null);
+    await remove(segment);
+  });
+
+  test('450 events of one instant leave together', async () => {
+    const ids = await contactsWithEvents(450, hourMs, 0);
+    const segment = await make(did(event, within(2, 'hour')));
+    await compute();
+    await follow();
+    await look();
+    clock.putForward(hourMs + 10_000);
+    while (await look(100)) {
+      // Until nobody leaves.
+    }
+    const changes = await takeChanges();
+    expect(changes.map(({ length }) => length)).toEqual([100, 100, 100, 100, 50]);
+    expect(changes.flat().sort()).toEqual(ids.sort());
+    await remove(segment);
+  });
+
+  test('what was stored by a transaction that had not seen the segment yet is seen a minute later', async () => {
+    const segment = await make(did(event, within(1, 'hour')));
+    await compute();
+    const ids = await contactsWithEvents(1, 0, 0);
+    await takeChanges();
+    clock.putForward(30_000);
+    await compute();
+    expect(await membersOf(segment)).toEqual([]);
+    clock.putForward(31_000);
+    await compute();
+    expect(await membersOf(segment)).toEqual(ids);
+    // From then on it is never computed again.
+    const due = await rowsOf(server, 'select from segments where id = $1 and compute_at is not null', [
+      segment,
+    ]);
+    expect(due).toEqual([]);
+    await remove(segment);
+  });
+
+  test('a segment that gets other conditions looks through the windows of these', async () => {
+    const ids = await contactsWithEvents(1, hourMs, 0);
+    const segment = await make(did(event, within(2, 'day')));
+    await compute();
+    await follow();
+    await look();
+    await server.request('PATCH', `/v1/segments/${segment}`, { conditions: did(event, within(2, 'hour')) });
+    expect(await look()).toBe(false);
+    await compute();
+    await look();
+    clock.putForward(hourMs + 10_000);
+    await look();
+    expect(await takeChanges()).toEqual([ids]);
+    await server.request('PATCH', `/v1/segments/${segment}`, { conditions: did(event) });
+    await compute();
+    expect(await look()).toBe(false);
+    expect(await dueAtOf(segment)).toBe(null);
+    await remove(segment);
+  });
+
+  test('a clock that was ahead and is set back lets events in again, and out a second time', async () => {
+    const ids = await contactsWithEvents(1, hourMs, 0);
+    const segment = await make(did(event, within(2, 'hour')));
+    await compute();
+    await follow();
+    clock.putForward(3 * hourMs);
+    await look();
+    await follow();
+    expect(await membersOf(segment)).not.toContain(ids[0]);
+    clock.putForward(-2.5 * hourMs);
+    await server.request('PATCH', `/v1/contacts/${ids[0]}`, { first_name: 'Ann' });
+    await follow();
+    expect(await membersOf(segment)).toContain(ids[0]);
+    clock.putForward(10_000);
+    await look();
+    clock.putForward(hourMs);
+    while (await look()) await follow();
+    expect(await membersOf(segment)).not.toContain(ids[0]);
+    await remove(segment);
   });
 });

@@ -13,6 +13,7 @@ import {
 } from '../../src/platform/postgres/database.ts';
 import { startChore } from '../../src/platform/queue/chore.ts';
 import { createEmailProvider } from '../../src/roles/providers/email.ts';
+import { createIds } from '../../src/platform/ids.ts';
 import { startSegmentUpkeep } from '../../src/segments/jobs.ts';
 import { insertSentCampaign } from '../support/campaign-fixture.ts';
 import { eventually, queueOf, rowsOf, send } from '../support/email-journey.ts';
@@ -404,7 +405,7 @@ test('segments of many organizations that cannot be followed at present are left
     ...database,
     asOrganizations: () => Promise.reject(new Error('it cannot be followed')),
   };
-  const upkeep = startSegmentUpkeep({ database: failing, clock, log: silentLog });
+  const upkeep = startSegmentUpkeep({ database: failing, clock, newId: createIds(clock), log: silentLog });
   stops.push(upkeep.stop);
   // Following and computing both wait.
   await clock.whenWaiting(2);

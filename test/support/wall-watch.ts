@@ -30,7 +30,9 @@ export const outsideTheWall: Readonly<Record<string, string>> = {
 
   'with recursive changed (organization_id)': whoHasWork,
   'with due as materialized ( select organization_id from segments where compute_at': whoHasWork,
-  'select min(compute_at) as compute_at from segments': whoHasWork,
+  'with due as materialized ( select organization_id from segments where windows_due_at': whoHasWork,
+  'select min(compute_at) as due_at from segments': whoHasWork,
+  'select min(windows_due_at) as due_at from segments': whoHasWork,
   campaigns_select_under_way: whoHasWork,
   "select organization_id, id from campaigns where status = 'scheduled'": whoHasWork,
   'select min(scheduled_at) as next_at from campaigns': whoHasWork,

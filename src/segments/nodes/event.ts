@@ -142,9 +142,9 @@ export const eventCondition: LeafType = {
       compile: (compiler) =>
         countOperators[count.operator](count.value, timesOf(compiler, event, withinMs, where)),
       references: [{ kind: 'event', id: event.id }],
-      isTimeBound: withinMs !== null || where.some(({ comparison }) => comparison.isTimeBound),
+      isTimeBound: where.some(({ comparison }) => comparison.isTimeBound),
       readsMessages: false,
-      event: { id: event.id, fields: where.map(({ name }) => name) },
+      event: { id: event.id, number: event.number, fields: where.map(({ name }) => name), withinMs },
     };
   },
 };
