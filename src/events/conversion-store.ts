@@ -217,13 +217,15 @@ export async function listConversionGroups(
            ${pageClause(page, 'group_id', '$4')}
          limit $5
        )
-       select s.group_id as id, max(s.category) as category, sum(s.conversions) as count,
-         ${valuesByCurrency} as values
+       select page.group_id as id, sums.*
        from page
-       join conversion_sums s
-         on s.organization_id = $1 and s.definition_number = $2 and s.grouped_by = $3 and s.group_id = page.group_id
-       group by s.group_id
-       order by s.group_id ${page.before === null ? 'desc' : 'asc'}`,
+       cross join lateral (
+         select max(s.category) as category, sum(s.conversions) as count, ${valuesByCurrency} as values
+         from conversion_sums s
+         where s.organization_id = $1 and s.definition_number = $2 and s.grouped_by = $3
+           and s.group_id = page.group_id
+       ) sums
+       order by page.group_id ${page.before === null ? 'desc' : 'asc'}`,
     ),
     [organizationId, definitionNumber, groupedBy, cursorOf(page), page.limit + 1],
   );

@@ -2,6 +2,7 @@
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest';
 import type { GroupRecord } from '../../src/events/conversion-record.ts';
 import type { DefinitionRecord } from '../../src/events/schema.ts';
+import { startCrediting } from '../../src/messages/conversions/crediting.ts';
 import { eraseNext } from '../../src/messages/erasure/erasure.ts';
 import type { List } from '../../src/platform/http/pagination.ts';
 import { neighbourId } from '../support/neighbour.ts';
@@ -377,9 +378,9 @@ describe('a value', () => {
     for (const total of [1e15, 0.01, 0.02]) await order({}, { total, currency: 'EUR' });
     for (const total of [1.7e308, 1.7e308]) await order({}, { total, currency: 'USD' });
     await credited();
-    await order({}, { total: -1e15, currency: 'EUR' });
+    for (const total of [-1e15, 1]) await order({}, { total, currency: 'EUR' });
     await credited();
-    expect(await totalsOf('campaign_id')).toEqual([[null, 6, { EUR: 0.03, USD: Number.MAX_VALUE }]]);
+    expect(await totalsOf('campaign_id')).toEqual([[null, 7, { EUR: 1.03, USD: Number.MAX_VALUE }]]);
   });
 });
 
@@ -425,7 +426,8 @@ test('a contact that is deleted leaves its conversions, and nothing that says wh
   expect(ids).toEqual([]);
 });
 
-test('five hundred at once are each counted once, although the first transaction fails', async () => {
+test('five hundred at once are each counted once by two nodes, although transactions fail', async () => {
+  const secondNode = startCrediting(server.installation);
   const email = await anEmail();
   await click(email);
   await rowsOf(
@@ -458,6 +460,7 @@ test('five hundred at once are each counted once, although the first transaction
   clock.putForward(60_000);
   await credited();
   expect(await totalsOf('message_id')).toEqual([[email.messageId, 500, { EUR: sum }]]);
+  await secondNode.stop();
 });
 
 test('groups are listed page by page, to the last', async () => {

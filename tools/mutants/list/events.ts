@@ -4,6 +4,8 @@ import type { Mutant } from '../mutant.ts';
 const journey = ['test/journeys/events.test.ts'];
 const intake = ['src/events/intake.test.ts'];
 
+const conversions = ['test/journeys/conversions.test.ts'];
+
 export const events: readonly Mutant[] = [
   {
     file: 'src/events/intake.ts',
@@ -140,5 +142,93 @@ export const events: readonly Mutant[] = [
     tests: intake,
     named: 'make them once, at whatever statement they meet',
     harm: 'two events of a new contact at once, over two servers: one of them is answered with an error',
+  },
+  {
+    file: 'src/messages/conversions/store.ts',
+    from: 'order by newest.clicked_at desc, newest.message_id desc',
+    to: 'order by newest.message_id desc',
+    tests: conversions,
+    named: 'is credited to the last message that was clicked',
+    harm: 'an order is credited to the newest newsletter, and not to the one that led to it',
+  },
+  {
+    file: 'src/messages/conversions/store.ts',
+    from: 'newest.clicked_at >= wanted.since and newest.clicked_at <= wanted.occurred_at',
+    to: 'newest.clicked_at >= wanted.since',
+    tests: conversions,
+    named: 'is credited to nothing before the click',
+    harm: 'a campaign that is clicked after the order takes the credit for it',
+  },
+  {
+    file: 'src/messages/conversions/store.ts',
+    from: 'newest.clicked_at >= wanted.since and newest.clicked_at <= wanted.occurred_at',
+    to: 'newest.clicked_at <= wanted.occurred_at',
+    tests: conversions,
+    named: 'is credited to nothing before the click',
+    harm: 'a click of last year takes the credit for each order',
+  },
+  {
+    file: 'src/messages/conversions/store.ts',
+    from: 'and (newest.contact_id is null or newest.contact_id = wanted.contact_id)',
+    to: '',
+    tests: conversions,
+    named: 'of whoever has the address now',
+    harm: 'what one person buys is credited to what another one clicked',
+  },
+  {
+    file: 'src/messages/conversions/store.ts',
+    from: '(values (wanted.contact_id::text), ',
+    to: '(values ',
+    tests: conversions,
+    named: 'is credited to a push',
+    harm: 'no push is ever credited with anything',
+  },
+  {
+    file: 'src/events/intake.ts',
+    from: "if (verdict.kind === 'refused' || !verdict.definition.conversion.enabled) return [];",
+    to: "if (verdict.kind === 'refused') return [];",
+    tests: conversions,
+    named: 'that is off converts nothing',
+    harm: 'events whose conversions were turned off go on counting',
+  },
+  {
+    file: 'src/events/intake.ts',
+    from: 'const creditDelayMs = 5_000;',
+    to: 'const creditDelayMs = -5_000;',
+    tests: conversions,
+    named: 'waits for a click that is written after it',
+    harm: 'an order that follows its click at once is credited to nothing',
+  },
+  {
+    file: 'src/events/conversion-store.ts',
+    from: 'value = coalesce(s.value + excluded.value, s.value, excluded.value)',
+    to: 'value = excluded.value',
+    tests: conversions,
+    named: 'lose no cent',
+    harm: 'of all revenue only that of the last seconds is shown',
+  },
+  {
+    file: 'src/events/conversion-store.ts',
+    from: 'set conversions = s.conversions + excluded.conversions',
+    to: 'set conversions = s.conversions + 1',
+    tests: conversions,
+    named: 'lose no cent',
+    harm: 'conversions that are credited together count as one',
+  },
+  {
+    file: 'src/events/conversion.ts',
+    from: 'currency: isCurrency(currency) ? currency : null',
+    to: 'currency',
+    tests: conversions,
+    named: 'in a currency that there is not',
+    harm: 'payloads make up currencies without end, each a row of every sum',
+  },
+  {
+    file: 'src/messages/conversions/crediting.ts',
+    from: 'await insertPendingConversions(transaction, [conversion], dateOf(atMs + pauseMs));',
+    to: '',
+    tests: conversions,
+    named: 'five hundred at once',
+    harm: 'a conversion that cannot be credited at once is lost',
   },
 ];
