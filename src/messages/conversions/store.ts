@@ -16,8 +16,10 @@ const creditedWithinMs = 7 * 86_400_000;
 const messagesMax = 1_000;
 
 /**
- * By the index recipients_address, whose collation is the database's. Texts have no clicks, so that numbers are not
- * looked for.
+ * By the index recipients_address, whose collation is the database's. The range and the order are those of that index
+ * alone: with an equality the primary key would serve as well, which reads all recipients of the organization. In a
+ * partition that was not analyzed yet it was chosen: 170 conversions a second instead of 1,800 with 200,000 recipients.
+ * Texts have no clicks, so that numbers are not looked for.
  */
 const selectLastClicked = statement<{
   id: string;
@@ -37,10 +39,11 @@ const selectLastClicked = statement<{
        select r.message_id, r.contact_id, r.clicked_at
        from recipients r
        where r.organization_id = wanted.organization_id
-         and r.address_key = own.address_key collate "default"
+         and r.address_key ~>=~ own.address_key collate "default"
+         and r.address_key ~<=~ own.address_key collate "default"
          and r.message_id >= wanted.first_id
          and r.message_id < wanted.end_id
-       order by r.message_id desc
+       order by r.address_key using ~>~, r.message_id desc
        limit ${messagesMax}
      ) newest
      where newest.clicked_at >= wanted.since and newest.clicked_at <= wanted.occurred_at
