@@ -2,6 +2,7 @@ import { benchAccept } from './accept.ts';
 import { benchAudience } from './audience.ts';
 import { benchCampaign } from './campaign.ts';
 import { benchDeliver } from './deliver.ts';
+import { benchEventSegments } from './event-segments.ts';
 import { benchEvents } from './events.ts';
 import { benchImport } from './import.ts';
 import { benchLargeBody } from './large-body.ts';
@@ -19,6 +20,7 @@ const benchmarks: Readonly<Record<string, (options: { isSigned: boolean }) => Pr
   campaign: benchCampaign,
   deliver: benchDeliver,
   events: benchEvents,
+  'event-segments': () => benchEventSegments({}),
   import: benchImport,
   'large-body': benchLargeBody,
   push: benchPush,

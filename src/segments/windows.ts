@@ -53,14 +53,14 @@ async function look(
   at: Date,
 ): Promise<{ windowsUntil: Date; windowsDueAt: Date | null }> {
   const present = windowsUntilOf(at).getTime();
-  // A clock that was set back lets events in again, which will leave a second time.
-  const afterMs = Math.min(windowsUntil.getTime(), present);
+  const afterMs = windowsUntil.getTime();
   const leaving = (untilMs: number, { eventNumber, withinMs }: Window) => ({
     organizationId,
     eventNumber,
     after: dateOf(afterMs - withinMs),
     until: dateOf(untilMs - withinMs),
   });
+  // Earlier than before if the clock was set back: that lets events in again, which will leave a second time.
   let untilMs = present;
   for (const window of windows) {
     const leavingMax = tools.leavingMax ?? defaultLeavingMax;
@@ -69,7 +69,7 @@ async function look(
     if (end !== null) untilMs = Math.max(end.getTime() + window.withinMs, afterMs + 1);
   }
   for (const window of windows) await tellOfLeaving(tools, transaction, leaving(untilMs, window));
-  if (untilMs < present) return { windowsUntil: dateOf(untilMs), windowsDueAt: at };
+  // In the past if there is more.
   const next = await Promise.all(
     windows.map(async ({ eventNumber, withinMs }) => {
       const after = dateOf(untilMs - withinMs);
