@@ -20,6 +20,8 @@ export {
   contactFieldNames,
   contactFields,
   type ContactFormat,
+  contactIdentifiers,
+  type ContactIdentifier,
 } from './contact-fields.ts';
 export { type Consent, findConsentHolder, leaveList, setConsent } from './consents.ts';
 export { listContactsByIds } from './contacts.ts';
@@ -34,10 +36,11 @@ export {
   takeDueAddress,
   takeDueContact,
 } from './erasure-store.ts';
-export { writeRecord } from './files/csv-writer.ts';
+export { CsvError, type CsvRecord, readCsv } from './files/csv-reader.ts';
+export { unguardText, writeRecord } from './files/csv-writer.ts';
 export { openExport } from './files/export.ts';
 export { importContacts, type ImportOutcome, type ImportProgress } from './files/import.ts';
-export type { RowIssue } from './files/import-row.ts';
+export { readBoolean, readField, readNumber, type RowIssue } from './files/import-row.ts';
 export { createIdentifiedContacts } from './identified-contacts.ts';
 export {
   contactReferenceFields,

@@ -20,3 +20,4 @@ export {
   listContactsOf,
   listDefinitionsByName,
 } from './store.ts';
+export { type EventImportCounts, type EventImportOutcome, importEvents } from './import.ts';

@@ -225,6 +225,46 @@ async function storeTogether(tools: IntakeTools, candidates: readonly Candidate[
   return outcomes;
 }
 
+/** What a segment must hear of is told by the caller, after its commit. */
+export type HistoryTools = Pick<IntakeTools, 'database' | 'clock' | 'newId' | 'onContactsChanged'>;
+
+/**
+ * Stores events that are told afterwards, one after the other, as requests bring them, except that they may have
+ * happened at any time, and that none is a conversion: what was clicked before them may not be known any more. Returns
+ * what each is refused for, or null. A dry run only judges them.
+ */
+export async function storeHistory(
+  tools: HistoryTools,
+  transaction: Transaction,
+  given: { organizationId: string; events: readonly ReadEvent[]; at: Date; isDryRun: boolean },
+): Promise<{ errors: (PublicError | null)[]; haveContactsChanged: boolean }> {
+  const { organizationId, at } = given;
+  const entries = given.events.map((event) => ({ organizationId, id: tools.newId(), event }));
+  const [definitions, contacts] = await Promise.all([
+    store.findDefinitionsByName(transaction, entries.flatMap(nameOf)),
+    resolveEntries(transaction, entries),
+  ]);
+  const judged = new Map(
+    entries.map((entry) => [
+      entry,
+      judge(entry, { contact: contacts.get(entry), definitions, at, isHistory: true }),
+    ]),
+  );
+  const errors = [...judged.values()].map((verdict) => (verdict.kind === 'refused' ? verdict.error : null));
+  if (given.isDryRun) return { errors, haveContactsChanged: false };
+  const identified = await identify(tools, transaction, { judged, contacts, at });
+  const events = [...judged].flatMap(([entry, verdict]) => toNewEvent(entry, verdict, identified.contactIds));
+  const changes = await findChanges(transaction, events, definitions);
+  for (const contactIds of changes.values())
+    await insertContactChange(transaction, {
+      organizationId,
+      id: tools.newId(),
+      contactIds: [...contactIds],
+    });
+  await store.insertEvents(transaction, events);
+  return { errors, haveContactsChanged: identified.hasCreated || changes.size > 0 };
+}
+
 function organizationsOf(those: readonly { organizationId: string }[]): string[] {
   return [...new Set(those.map(({ organizationId }) => organizationId))];
 }
@@ -302,13 +342,17 @@ function judge(
     contact: ResolvedContact | undefined;
     definitions: ReadonlyMap<string, store.SentDefinition>;
     at: Date;
+    /** Whether it may have happened at any time before. */
+    isHistory?: boolean;
   },
 ): Verdict {
-  const { contact, definitions, at } = known;
+  const { contact, definitions, at, isHistory = false } = known;
   if (event.kind === 'invalid') return refuse(validationError, event.issues.join(', '));
   const occurredAt = event.occurredAtMs === null ? at : dateOf(event.occurredAtMs);
-  if (!isTimely(occurredAt, at))
-    return refuse(validationError, 'occurred_at must be at most 30 days ago and at most 5 minutes ahead');
+  if (!isTimely(occurredAt, at, isHistory ? Infinity : backMsMax)) {
+    const past = isHistory ? '' : 'at most 30 days ago and ';
+    return refuse(validationError, `occurred_at must be ${past}at most 5 minutes ahead`);
+  }
   if (contact === undefined || contact.kind === 'required')
     return refuse(
       contactRequired,
@@ -331,9 +375,9 @@ function refuse(definition: ErrorDefinition, message: string): Verdict {
   return { kind: 'refused', error: new PublicError(definition, message) };
 }
 
-function isTimely(occurredAt: Date, at: Date): boolean {
+function isTimely(occurredAt: Date, at: Date, backMs: number): boolean {
   const aheadMs = occurredAt.getTime() - at.getTime();
-  return aheadMs <= aheadMsMax && -aheadMs <= backMsMax;
+  return aheadMs <= aheadMsMax && -aheadMs <= backMs;
 }
 
 /**
@@ -341,7 +385,7 @@ function isTimely(occurredAt: Date, at: Date): boolean {
  * along, since the event before may have made one that is theirs.
  */
 async function identify(
-  tools: IntakeTools,
+  tools: HistoryTools,
   transaction: Transaction,
   known: {
     judged: ReadonlyMap<Entry, Verdict>;

@@ -226,6 +226,20 @@ export function nameKey({ organizationId, name }: DefinitionName): string {
   return `${organizationId} ${name}`;
 }
 
+/** What each event of the organization may bring, by its name. There are at most some hundred. */
+export async function listSchemas(
+  connection: Connection,
+  organizationId: string,
+): Promise<Map<string, EventSchema>> {
+  const rows = await connection.rows(
+    unpreparedStatement<{ name: string; schema: EventSchema }>(
+      'select name, schema from event_definitions where organization_id = $1 and deleted_at is null',
+    ),
+    [organizationId],
+  );
+  return new Map(rows.map(({ name, schema }) => [name, schema]));
+}
+
 export type EventKey = { organizationId: string; contactId: string; id: string };
 
 export type NewEvent = EventKey & {

@@ -1,13 +1,21 @@
-import { once } from 'node:events';
-import { createReadStream } from 'node:fs';
-import { stat } from 'node:fs/promises';
-import { type Command, InvalidArgumentError } from 'commander';
-import { importContacts, type ImportOutcome, type RowIssue, writeRecord } from '../audience/audience.ts';
-import { describeFailure, type Installation } from '../installation/installation.ts';
+import type { Command } from 'commander';
+import { importContacts, type ImportOutcome, type RowIssue } from '../audience/audience.ts';
+import type { Installation } from '../installation/installation.ts';
 import { createWaker } from '../platform/queue/wake.ts';
 import { addCommand, type CommandOutcome, onInstallation } from './command.ts';
 import { runExport } from './export.ts';
-import { openFile, type TextFile } from './files.ts';
+import {
+  badRowsExitCode,
+  collectMapping,
+  collectText,
+  describeIssue,
+  longRunning,
+  type Mapping,
+  openReport,
+  openSource,
+  shownIssuesMax,
+  toReportLine,
+} from './imports.ts';
 import { onOrganization, organizationHelp } from './organization.ts';
 import { formatCount, interruptedExitCode, listenForInterruption, startProgress } from './progress.ts';
 import { parseOrganization } from './values.ts';
@@ -65,25 +73,6 @@ export function addContactCommands(program: Command): void {
 
 type ExportArguments = { org: string; list?: string[]; tag?: string[]; json?: boolean };
 
-const longRunning = { schema: 'current', isLong: true } as const;
-
-function collectText(text: string, collected: string[] = []): string[] {
-  if (text.trim() === '') throw new InvalidArgumentError('It must not be empty.');
-  return [...collected, text];
-}
-
-type Mapping = { column: string; field: string };
-
-/** The last equals sign counts: names of columns may have one, those of fields have none. */
-function collectMapping(text: string, collected: Mapping[] = []): Mapping[] {
-  const at = text.lastIndexOf('=');
-  const [column, field] = [text.slice(0, Math.max(at, 0)).trim(), text.slice(at + 1).trim()];
-  if (column === '' || field === '') {
-    throw new InvalidArgumentError('It must be COLUMN=FIELD, such as "Mail address=email".');
-  }
-  return [...collected, { column, field }];
-}
-
 type ImportArguments = {
   org: string;
   list?: string[];
@@ -95,11 +84,6 @@ type ImportArguments = {
   dryRun?: boolean;
   json?: boolean;
 };
-
-/** So that a script tells "some rows were bad" from "it could not be done". */
-const badRowsExitCode = 2;
-/** More would scroll away what happened; all of them go into the file of `--report`. */
-const shownIssuesMax = 100;
 
 async function runImport(
   installation: Installation,
@@ -148,39 +132,6 @@ async function runImport(
     interruption.ignore();
     await report?.end();
   }
-}
-
-type Source = { source: AsyncIterable<Buffer>; sizeBytes: number | null };
-
-const readBytes = 262_144;
-
-/** The file, or a sentence on why it cannot be read. */
-async function openSource(file: string): Promise<Source | string> {
-  if (file === '-') return { source: process.stdin, sizeBytes: null };
-  const stream = createReadStream(file, { highWaterMark: readBytes });
-  try {
-    await once(stream, 'ready');
-    const found = await stat(file);
-    if (found.isDirectory()) throw new Error('it is a folder');
-    return { source: stream, sizeBytes: found.isFile() ? found.size : null };
-  } catch (cause) {
-    stream.destroy();
-    return `${file} cannot be read: ${describeFailure(cause)}.`;
-  }
-}
-
-async function openReport(file: string): Promise<TextFile | string> {
-  const report = await openFile(file);
-  if (typeof report !== 'string') await report.write('row,column,reason\n');
-  return report;
-}
-
-function toReportLine({ line, column, reason }: RowIssue): string {
-  return writeRecord([line, column, reason]);
-}
-
-function describeIssue({ line, column, reason }: RowIssue): string {
-  return column === null ? `Row ${line}: ${reason}` : `Row ${line}, column "${column}": ${reason}`;
 }
 
 function describeImport(

@@ -22,6 +22,7 @@ import { forgiveReputation } from '../messages/messages.ts';
 import { dateOf } from '../platform/clock.ts';
 import { migrate } from '../platform/postgres/migrate.ts';
 import { addContactCommands } from './contacts.ts';
+import { addEventCommands } from './events.ts';
 import { addPushCommands } from './push.ts';
 import { addSandboxCommands } from './sandbox.ts';
 import { addSecretCommands } from './secret.ts';
@@ -57,6 +58,7 @@ export function addOperatorCommands(program: Command): void {
   addOrganizationCommands(program.command('org').description('Organizations and their plans.'));
   addKeyCommands(program.command('key').description('API keys.'));
   addContactCommands(program);
+  addEventCommands(program);
   addDomainCommands(program.command('domain').description('Sending domains.'));
   addSenderCommands(program.command('sender').description('Names and numbers that texts are sent from.'));
   addPushCommands(program.command('push').description('Push credentials of organizations.'));

@@ -69,6 +69,7 @@ const twins: Readonly<Record<string, Readonly<Record<string, string>> | { noTwin
     )), '[]')) from json_array_elements(i.schema -> 'fields') field)`,
   },
   // Under the same fields, values that no other type can be made of.
+  event_imports: {},
   events: {
     payload: `(select coalesce(jsonb_object_agg(key, 'of the neighbour'), '{}') from jsonb_object_keys(i.payload) key)`,
   },

@@ -1,6 +1,6 @@
 import type { Channel } from '../../channels/channel.ts';
 import { createValidation, type TextFormat, type Validator } from '../../platform/http/validation.ts';
-import { contactFields, type ContactFormat } from '../contact-fields.ts';
+import { type ContactField, contactFields, type ContactFormat } from '../contact-fields.ts';
 import { type ContactValues, emptyContact, mergeContact, type Properties } from '../contact-values.ts';
 import { type CsvRecord, splitCell } from './csv-reader.ts';
 import { unguardText } from './csv-writer.ts';
@@ -135,7 +135,7 @@ function readCells(
     const { target } = column;
     switch (target.kind) {
       case 'field':
-        input[target.field] = readers[contactFields[target.field].schema.format](unguardText(cell));
+        input[target.field] = readField(target.field, unguardText(cell));
         break;
       case 'property':
         properties[target.property.key] = readProperty(target.property, unguardText(cell));
@@ -168,7 +168,12 @@ function readCells(
 
 const trim = (text: string) => text.trim();
 
-/** What a cell says, by the format of its field. */
+/** What a cell says that holds a field of a contact. */
+export function readField(field: ContactField, text: string): string {
+  return readers[contactFields[field].schema.format](text);
+}
+
+/** By the format of the field. */
 const readers: Record<ContactFormat, (text: string) => string> = {
   'single-line': (text) => text,
   email: trim,
@@ -190,7 +195,7 @@ function readProperty({ type }: Property, text: string): PropertyValue {
     case 'number':
       return readNumber(text.trim());
     case 'boolean':
-      return booleans.get(text.trim().toLowerCase()) ?? text;
+      return readBoolean(text);
     case 'date':
       return text.trim();
   }
@@ -198,12 +203,20 @@ function readProperty({ type }: Property, text: string): PropertyValue {
 
 const decimalPattern = /^[+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:e[+-]?\d{1,3})?$/i;
 
-/** No thousands separators and no decimal commas: `1,234` is two numbers, depending on who reads it. */
-function readNumber(text: string): number | string {
+/**
+ * A decimal number, or the text that is none. No thousands separators and no decimal commas: `1,234` is two numbers,
+ * depending on who reads it.
+ */
+export function readNumber(text: string): number | string {
   return text.length <= numberLengthMax && decimalPattern.test(text) ? Number(text) : text;
 }
 
 const numberLengthMax = 100;
+
+/** True or false, or the text that is neither. */
+export function readBoolean(text: string): boolean | string {
+  return booleans.get(text.trim().toLowerCase()) ?? text;
+}
 
 const booleans = new Map([
   ['true', true],

@@ -1,14 +1,14 @@
-import { type Clock, now, sleep } from '../../platform/clock.ts';
+import { type Clock, now } from '../../platform/clock.ts';
 import { createValidation } from '../../platform/http/validation.ts';
 import type { NewId } from '../../platform/ids.ts';
 import {
   type Database,
-  DatabaseUnavailableError,
   isConflict,
   sqlState,
   type Transaction,
   uniqueViolation,
 } from '../../platform/postgres/database.ts';
+import { throughOutages } from '../../platform/postgres/outages.ts';
 import { insertContactChange } from '../contact-store.ts';
 import type { Properties } from '../contact-values.ts';
 import { CsvError, type CsvRecord, readCsv } from './csv-reader.ts';
@@ -405,22 +405,6 @@ class TargetDeletedError extends Error {
 
 /** Attempts, each of which failed because of a concurrent change. With fewer, imports would fail beside a busy API. */
 const conflictTriesMax = 20;
-/** As long as a PostgreSQL that was killed takes to come back, and some more. */
-const unavailableTriesMax = 30;
-const unavailablePauseMs = 500;
-
-/** Does it again while PostgreSQL is away: it must be the same when done twice, for the first time may have counted. */
-async function throughOutages<Result>(clock: Clock, work: () => Promise<Result>): Promise<Result> {
-  for (let tries = 1; ; tries += 1) {
-    try {
-      return await work();
-    } catch (cause) {
-      if (!(cause instanceof DatabaseUnavailableError) || tries === unavailableTriesMax) throw cause;
-      await sleep(clock, unavailablePauseMs);
-    }
-  }
-}
-
 async function carryOut(run: ImportRun, rows: readonly ImportRow[]): Promise<Plan> {
   const { tools, options } = run;
   for (let tries = 1; ; tries += 1) {

@@ -3,6 +3,7 @@ import type { Mutant } from '../mutant.ts';
 
 const journey = ['test/journeys/events.test.ts'];
 const intake = ['src/events/intake.test.ts'];
+const files = ['test/journeys/events-import.test.ts'];
 
 const conversions = ['test/journeys/conversions.test.ts'];
 
@@ -33,8 +34,8 @@ export const events: readonly Mutant[] = [
   },
   {
     file: 'src/events/intake.ts',
-    from: 'return aheadMs <= aheadMsMax && -aheadMs <= backMsMax;',
-    to: 'return -aheadMs <= backMsMax;',
+    from: 'return aheadMs <= aheadMsMax && -aheadMs <= backMs;',
+    to: 'return -aheadMs <= backMs;',
     tests: journey,
     named: 'in five minutes at most',
     harm: 'an event of next year keeps its contact in a segment of the last week for a year',
@@ -230,5 +231,37 @@ export const events: readonly Mutant[] = [
     tests: conversions,
     named: 'five hundred at once',
     harm: 'a conversion that cannot be credited at once is lost',
+  },
+  {
+    file: 'src/events/import.ts',
+    from: 'const indexes = missing ?? [...rows.keys()];',
+    to: 'const indexes = [...rows.keys()];',
+    tests: files,
+    named: 'importing it again stores nothing',
+    harm: 'all orders of a file count twice when its import is repeated',
+  },
+  {
+    file: 'src/events/import.ts',
+    from: 'bad.map(({ index }) => index),',
+    to: '[],',
+    tests: files,
+    named: 'alone are tried when the file is imported again',
+    harm: 'rows whose event was not defined yet can never be imported',
+  },
+  {
+    file: 'src/events/intake.ts',
+    from: 'isHistory ? Infinity : backMsMax',
+    to: 'backMsMax',
+    tests: files,
+    named: 'of years ago becomes events',
+    harm: 'history cannot be imported',
+  },
+  {
+    file: 'src/events/import-file.ts',
+    from: 'return json.issues.length > 0 ? json.issues : readOne(json.value);',
+    to: 'return readOne(json.value);',
+    tests: files,
+    named: 'bad rows are told',
+    harm: 'one NUL in a file keeps the whole of it from being imported',
   },
 ];
