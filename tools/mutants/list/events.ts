@@ -3,7 +3,7 @@ import type { Mutant } from '../mutant.ts';
 
 const journey = ['test/journeys/events.test.ts'];
 const intake = ['src/events/intake.test.ts'];
-const files = ['test/journeys/events-import.test.ts'];
+const files = ['src/events/import.test.ts'];
 
 const conversions = ['test/journeys/conversions.test.ts'];
 
@@ -253,7 +253,7 @@ export const events: readonly Mutant[] = [
     from: 'isHistory ? Infinity : backMsMax',
     to: 'backMsMax',
     tests: files,
-    named: 'of years ago becomes events',
+    named: 'of several parts is stored whole',
     harm: 'history cannot be imported',
   },
   {
@@ -261,7 +261,7 @@ export const events: readonly Mutant[] = [
     from: 'return json.issues.length > 0 ? json.issues : readOne(json.value);',
     to: 'return readOne(json.value);',
     tests: files,
-    named: 'bad rows are told',
+    named: 'bad rows keep no other',
     harm: 'one NUL in a file keeps the whole of it from being imported',
   },
 ];

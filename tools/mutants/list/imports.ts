@@ -99,7 +99,7 @@ export const imports: readonly Mutant[] = [
     harm: 'two imports into one organization wait for the rows of each other, and one of them fails',
   },
   {
-    file: 'src/audience/files/import.ts',
+    file: 'src/platform/postgres/outages.ts',
     from: 'if (!(cause instanceof DatabaseUnavailableError) || tries === unavailableTriesMax) throw cause;',
     to: 'throw cause;',
     tests: ['src/audience/files/import.test.ts'],

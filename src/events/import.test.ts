@@ -1,0 +1,136 @@
+/** Events out of files: what is stored of them, once, wherever an import ends. */
+import { beforeEach, expect, test } from 'vitest';
+import { startStatementProxy } from '../../test/support/statement-proxy.ts';
+import { useTestDatabase } from '../../test/support/test-database.ts';
+import { createOrganization } from '../accounts/accounts.ts';
+import type { RowIssue } from '../audience/audience.ts';
+import { systemClock } from '../platform/clock.ts';
+import { createIds } from '../platform/ids.ts';
+import {
+  type Database,
+  type DatabaseAddress,
+  openDatabase,
+  unpreparedStatement,
+} from '../platform/postgres/database.ts';
+import { createDefinition } from './definitions.ts';
+import { type EventImportOutcome, importEvents } from './import.ts';
+
+let address: DatabaseAddress;
+let database: Database;
+let organizationId: string;
+
+useTestDatabase({ hasNeighbour: true }, (opened) => {
+  address = opened.address;
+  database = opened.database;
+});
+beforeEach(async () => {
+  organizationId = (await createOrganization(tools(), 'Acme')).id;
+  await define('order');
+});
+
+const tools = (through = database) => ({
+  database: through,
+  clock: systemClock,
+  newId: createIds(systemClock),
+  onContactsChanged: () => undefined,
+});
+
+async function define(name: string): Promise<void> {
+  const findReadFields = () => Promise.resolve([]);
+  const schema = { fields: [{ name: 'total', type: 'integer' as const }] };
+  await createDefinition({ ...tools(), findReadFields }, organizationId, { name, schema });
+}
+
+/** The outcome, with the reasons of bad rows. */
+async function run(text: string, through = database): Promise<EventImportOutcome & { reasons: string[] }> {
+  const issues: RowIssue[] = [];
+  const source = async function* (): AsyncGenerator<Buffer, void, undefined> {
+    // In small parts, which are not those in which it is stored.
+    const bytes = Buffer.from(text);
+    for (let at = 0; at < bytes.length; at += 1_000)
+      yield await Promise.resolve(bytes.subarray(at, at + 1_000));
+  };
+  const outcome = await importEvents(tools(through), {
+    organizationId,
+    source: source(),
+    mapped: [],
+    ignored: [],
+    isDryRun: false,
+    onIssues: (found) => {
+      issues.push(...found);
+      return Promise.resolve();
+    },
+  });
+  return { ...outcome, reasons: issues.map(({ line, reason }) => `${line} ${reason}`) };
+}
+
+/** What is stored: the total of each event. */
+async function totals(): Promise<number[]> {
+  const rows = await database.rows(
+    unpreparedStatement<{ total: number }>(
+      `select (payload ->> 'total')::integer as total from events where organization_id = $1 order by 1`,
+    ),
+    [organizationId],
+  );
+  return rows.map(({ total }) => total);
+}
+
+const linesOf = (count: number) =>
+  Array.from({ length: count }, (_none, index) => `order,c-${index % 300},${index},1999-12-31`);
+const fileOf = (count: number) => ['event,external_id,total,occurred_at', ...linesOf(count)].join('\n');
+
+test('a file of several parts is stored whole, and importing it again stores nothing', async () => {
+  const counts = { rows: 1_201, bad: 0 };
+  expect(await run(fileOf(1_201))).toMatchObject({ counts: { ...counts, stored: 1_201, storedBefore: 0 } });
+  expect(await run(fileOf(1_201))).toMatchObject({ counts: { ...counts, stored: 0, storedBefore: 1_201 } });
+  expect(await totals()).toEqual([...Array(1_201).keys()]);
+});
+
+test('bad rows keep no other from being stored, and alone are tried when the file is imported again', async () => {
+  const file = [
+    { event: 'order', external_id: 'c-1', payload: { total: 1 } },
+    { event: 'later', external_id: 'c-2', payload: { total: 2 } },
+    { event: 'order', external_id: 'c-3', payload: { total: 3, text: 'a\0b' } },
+  ]
+    .map((event) => JSON.stringify(event))
+    .join('\n');
+  const nul = '3 payload.text must not contain NUL or unpaired surrogates';
+  const unknown = '2 There is no event of the name later. Define it first.';
+  expect(await run(file)).toMatchObject({ counts: { stored: 1, bad: 2 }, reasons: [unknown, nul] });
+  await define('later');
+  expect(await run(file)).toMatchObject({ counts: { stored: 1, storedBefore: 1, bad: 1 }, reasons: [nul] });
+  expect(await run(file)).toMatchObject({ counts: { stored: 0, storedBefore: 2, bad: 1 }, reasons: [nul] });
+  expect(await totals()).toEqual([1, 2]);
+});
+
+test('an import goes on where the connection broke, before or after any statement, and stores each row once', async () => {
+  const proxy = await startStatementProxy(address);
+  const through = openDatabase({ address: proxy.address, connectionsMax: 1 });
+  try {
+    let imported = 0;
+    for (const kind of ['cut_before', 'cut_after'] as const) {
+      for (let number = 1; ; number += 1) {
+        expect(number).toBeLessThan(60);
+        organizationId = (await createOrganization(tools(), 'Acme')).id;
+        await define('order');
+        // The schemas are read before, with nothing to lose.
+        const stop = proxy.stopAt(number + schemaStatements, kind);
+        expect(await run(fileOf(501), through)).toMatchObject({
+          kind: 'ended',
+          counts: { rows: 501, bad: 0 },
+        });
+        stop.release();
+        expect([kind, number, await totals()]).toEqual([kind, number, [...Array(501).keys()]]);
+        imported += 1;
+        if (!stop.isReached()) break;
+      }
+    }
+    expect(imported).toBeGreaterThan(20);
+  } finally {
+    await through.close();
+    await proxy.stop();
+  }
+});
+
+/** A transaction, its role, one statement and its end. */
+const schemaStatements = 4;
