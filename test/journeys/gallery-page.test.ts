@@ -113,6 +113,21 @@ describeInBrowser('the gallery page', (getBrowser) => {
     await count('1 of 4 templates').waitFor();
   });
 
+  test('finds what was typed before the templates were there', async () => {
+    let load: () => void = () => undefined;
+    const loading = new Promise<void>((resolve) => (load = resolve));
+    await page.route('**/gallery/templates.json', async (route) => {
+      await loading;
+      await route.continue();
+    });
+    await open();
+    await page.getByRole('searchbox', { name: 'Search templates' }).fill('sale winter');
+    load();
+    await count('1 of 4 templates').waitFor();
+    expect(await shownNames()).toEqual(['Winter sale']);
+    await page.unrouteAll();
+  });
+
   test('finds by words of the name, the description and the categories', async () => {
     await open();
     const search = page.getByRole('searchbox', { name: 'Search templates' });

@@ -75,6 +75,8 @@ export async function listenForWakes(
     try {
       await listenOnce(tools.database, notificationChannelOf(topic), signal, onWake);
     } catch (cause) {
+      // The connection was ended because of the signal, maybe before it listened.
+      if (signal.aborted) return;
       tools.log.warn({ err: cause, topic }, 'listening was interrupted');
     }
     await sleep(tools.clock, reconnectMs, signal).catch(ignore);

@@ -443,7 +443,10 @@ async function start() {
     return;
   }
   listen();
-  show();
+  // What was typed before the templates were there.
+  const typed = byId('search').value.trim();
+  if (typed !== '' && choice.search === '') choose({ search: typed }, false);
+  else show();
 }
 
 function searchedText(template) {
