@@ -63,6 +63,8 @@ export function describe(given: Condition): string {
       return given.operator;
     case 'message':
       return given.action;
+    case 'event':
+      return given.event;
     default:
       return given satisfies never;
   }

@@ -144,7 +144,8 @@ test.each([
   ],
   [{ conditions: [] }, 'conditions must be an object'],
   [{ conditions: { type: 'group', match: 'all', conditions: [] } }, 'conditions.conditions'],
-  [{ conditions: { type: 'event', event: 'x' } }, 'conditions.type must be one of'],
+  [{ conditions: { type: 'automation', id: 'x' } }, 'conditions.type must be one of'],
+  [{ conditions: { type: 'event', event: 'x' } }, 'conditions.event is not a defined event'],
   [
     { conditions: { type: 'group', match: 'any', conditions: [named('x'), { ...named('x'), value: 1 }] } },
     'conditions.conditions[1].value must be',
