@@ -132,6 +132,8 @@ const noStats = {
   uncertain: 0,
   unconfirmed: 0,
   cancelled: 0,
+  conversions: 0,
+  conversion_value: [],
 };
 
 describe('a draft', () => {
@@ -725,6 +727,8 @@ describe('under way', () => {
       uncertain: 2,
       unconfirmed: 0,
       cancelled: 0,
+      conversions: 0,
+      conversion_value: [],
     };
     const campaign = await read(id);
     expect(campaign.stats).toEqual(stats);

@@ -298,13 +298,13 @@ async function tracesOf(values: Values): Promise<string[]> {
   const searches = tables.map(
     ({ name }) =>
       `select field || ' in ${name}' as trace
-       from unnest($2::text[], $3::text[]) as wanted (field, value)
+       from unnest($2::text[], $3::text[]) as wanted (field, wanted_value)
        where exists (
          select
          from ${name} t
          where t.organization_id = $1
-           and (strpos(lower(t::text), lower(value)) > 0
-             or strpos(t::text, encode(convert_to(value, 'UTF8'), 'hex')) > 0)
+           and (strpos(lower(t::text), lower(wanted_value)) > 0
+             or strpos(t::text, encode(convert_to(wanted_value, 'UTF8'), 'hex')) > 0)
        )`,
   );
   const traces = await rowsOf<{ trace: string }>(server, searches.join(' union all '), [

@@ -902,7 +902,8 @@ describe('a contact reference', () => {
       [{ phone_number: byPhone.phone_number, email: byEmail.email }, byEmail.id],
       [{ phone_number: byPhone.phone_number, external_id: 'nobody' }, byPhone.id],
     ];
-    for (const [reference, id] of references) expect(await resolve(reference)).toEqual({ kind: 'found', id });
+    for (const [reference, id] of references)
+      expect(await resolve(reference)).toMatchObject({ kind: 'found', id });
   });
 
   test('its fields are checked like those of a contact', () => {

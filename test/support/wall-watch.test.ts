@@ -43,5 +43,8 @@ test('every statement that is allowed to be outside of the wall is one of the pr
   const files = (await readdir(source, { recursive: true })).filter((file) => file.endsWith('.ts'));
   const texts = await Promise.all(files.map((file) => readFile(path.join(source, file), 'utf8')));
   const all = bareTextOf(texts.join('\n'));
-  expect(Object.keys(outsideTheWall).filter((known) => !all.includes(known))).toEqual([]);
+  // One statement serves two columns.
+  const asWritten = (known: string) => known.replace(/\b(compute_at|windows_due_at)\b/, '${column}');
+  const isThere = (known: string) => all.includes(known) || all.includes(asWritten(known));
+  expect(Object.keys(outsideTheWall).filter((known) => !isThere(known))).toEqual([]);
 });

@@ -52,7 +52,13 @@ const selectLastClicked = statement<{
      order by newest.clicked_at desc, newest.message_id desc
      limit 1
    ) clicked
-   join messages m on ${hasKeyOf('m', 'wanted', [])} and m.id = clicked.message_id`,
+   -- By itself, so that the key is looked up as a whole.
+   cross join lateral (
+     select id, campaign_id, category
+     from messages
+     where organization_id = wanted.organization_id and id = clicked.message_id
+     offset 0
+   ) m`,
 );
 
 /** By the ids of the conversions; those before which nothing was clicked are missing. The transaction must plan by indexes. */
