@@ -1,0 +1,27 @@
+import { defineChatAppProvider } from '../../provider-definition.ts';
+
+export const sandbox = defineChatAppProvider({
+  settings: {
+    POSTILLION_SANDBOX_REVIEW_MS: {
+      type: 'text',
+      default: '3000',
+      about:
+        'How long the sandbox reviews a template of chat-app messages, in milliseconds. One whose name contains "reject" is rejected, every other approved.',
+    },
+  },
+  requires: [],
+  isChosenBy: null,
+  words: {
+    settings: 'keeps them in the built-in inbox and reviews templates by itself',
+    greeting: 'chat-app messages stay in the sandbox',
+    advice: 'Check that the database can be reached: it holds the inbox.',
+  },
+  isSandbox: true,
+  create: async ({ clock, keep, take }, { POSTILLION_SANDBOX_REVIEW_MS: setting }) => {
+    const [{ createSandboxChatAppProvider }, { parseReviewMs }] = await Promise.all([
+      import('./sandbox.ts'),
+      import('./reviews.ts'),
+    ]);
+    return createSandboxChatAppProvider({ clock, keep, take, reviewMs: parseReviewMs(setting) });
+  },
+});

@@ -1,0 +1,51 @@
+import type { Clock } from '../../../../platform/clock.ts';
+import type { ReviewedTemplate, SentTemplate, TemplateSubmission, WantedTemplate } from '../../provider.ts';
+
+/**
+ * Reviews that take time and need no memory: the id of a template says when its review is over, and its name how that
+ * ends. So any process answers, also after a restart.
+ */
+
+export type Reviews = {
+  submit: (template: SentTemplate) => TemplateSubmission;
+  /** Ids that the sandbox did not give are not among them. */
+  list: (wanted: readonly WantedTemplate[]) => ReviewedTemplate[];
+};
+
+const idPattern = /^sandbox-(\d{1,15})$/;
+
+/** Longer than a day would be a mistake. */
+const reviewMsMax = 86_400_000;
+
+export function createReviews(clock: Clock, reviewMs: number): Reviews {
+  const review = ({ providerTemplateId, name, language }: WantedTemplate): ReviewedTemplate | null => {
+    const [, endsAt] = idPattern.exec(providerTemplateId ?? '') ?? [];
+    if (providerTemplateId === null || endsAt === undefined) return null;
+    const isOver = clock.nowMs() >= Number(endsAt);
+    const isRejected = isOver && name.includes('reject');
+    return {
+      providerTemplateId,
+      name,
+      language,
+      state: isRejected ? 'rejected' : isOver ? 'approved' : 'pending',
+      category: null,
+      rejectionReason: isRejected ? 'The sandbox rejects every template that has reject in its name' : null,
+      quality: isOver && !isRejected ? 'green' : null,
+    };
+  };
+  return {
+    submit: ({ name, language, category }) => {
+      const providerTemplateId = `sandbox-${Math.ceil(clock.nowMs() + reviewMs)}`;
+      const asked = { providerTemplateId, name, language, category };
+      const answer = { state: 'pending', rejectionReason: null, quality: null } as const;
+      return { kind: 'submitted', template: { ...asked, ...answer }, reviewedAfterMs: reviewMs };
+    },
+    list: (wanted) => wanted.map(review).filter((template) => template !== null),
+  };
+}
+
+/** Throws, in words for the operator. */
+export function parseReviewMs(setting: string): number {
+  if (/^\d{1,8}$/.test(setting) && Number(setting) <= reviewMsMax) return Number(setting);
+  throw new Error('POSTILLION_SANDBOX_REVIEW_MS must be a number of milliseconds, a day at most');
+}
