@@ -339,9 +339,9 @@ export async function removeMembersOfDeleted(
 export type Held = { kind: SetKind | 'property' | OutsideKind; id: string };
 
 /** What belongs to other rooms. */
-type OutsideKind = 'template' | 'event';
+type OutsideKind = 'template' | 'event' | 'chat_template';
 
-const outsideKinds: readonly string[] = ['template', 'event'] satisfies OutsideKind[];
+const outsideKinds: readonly string[] = ['template', 'event', 'chat_template'] satisfies OutsideKind[];
 
 export type Holder = { organizationId: string; kind: 'segment' | 'campaign'; id: string };
 

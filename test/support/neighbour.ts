@@ -31,6 +31,20 @@ const twins: Readonly<Record<string, Readonly<Record<string, string>> | { noTwin
     pause_reason: 'null',
     failure_reason: `'It is the neighbour''s.'`,
   },
+  // A business account belongs to one organization; what is sealed for another id cannot be opened.
+  chat_app_accounts: {
+    business_account_id: `'9' || left(i.business_account_id, 31)`,
+    callback_token: `md5(i.callback_token)`,
+  },
+  // Never due: the workers would submit them.
+  chat_templates: {
+    category: `case i.category when 'marketing' then 'utility' else 'marketing' end`,
+    status: `'rejected'`,
+    rejection_reason: `'It is the neighbour''s.'`,
+    reviewed_at: 'i.created_at',
+    next_step: 'null',
+    due_at: 'null',
+  },
   contact_changes: { noTwin: 'A queue: the workers would follow it.' },
   contact_erasures: { noTwin: 'A queue: the workers would erase it.' },
   contact_properties: {

@@ -58,6 +58,8 @@ export const outsideTheWall: Readonly<Record<string, string>> = {
   'select organization_id from domains where status': whose,
   provider_ids_select: whose,
   senders_select_by_number: whose,
+  chat_app_accounts_select_holders: whose,
+  chat_app_accounts_select_by_callback_token: whose,
   devices_select_by_secret: whose,
   'select wanted.position, cut_off.organization_id': whose,
   provider_ids_insert: "A provider's id names one message of all organizations.",

@@ -5,6 +5,7 @@ import { type Connection, type Database, statement, unpreparedStatement } from '
 /** The kinds of work that processes wait for. */
 export const wakeTopics = [
   'campaigns',
+  'chat_templates',
   'clearing',
   'conversions',
   'deliveries',

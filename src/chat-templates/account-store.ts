@@ -1,0 +1,128 @@
+import { type Connection, statement, unpreparedStatement } from '../platform/postgres/database.ts';
+
+export type AccountRow = {
+  organization_id: string;
+  id: string;
+  business_account_id: string;
+  content_sealed: Buffer;
+  callback_token: string;
+  problem: string | null;
+  created_at: Date;
+  updated_at: Date;
+};
+
+const accountColumns = `a.organization_id, a.id, a.business_account_id, a.content_sealed, a.callback_token, a.problem,
+  a.created_at, a.updated_at`;
+
+const selectAccounts = statement<AccountRow>(
+  'chat_app_accounts_select',
+  `select ${accountColumns}
+   from chat_app_accounts a
+   where a.organization_id = any ($1::uuid[])`,
+);
+
+/** Those that there are, by the primary key. */
+export async function findAccounts(
+  connection: Connection,
+  organizationIds: readonly string[],
+): Promise<AccountRow[]> {
+  return connection.rows(selectAccounts, [organizationIds]);
+}
+
+const selectPresence = statement<{ is_there: boolean }>(
+  'chat_app_accounts_select_presence',
+  'select true as is_there from chat_app_accounts where organization_id = $1',
+);
+
+export async function hasAccount(connection: Connection, organizationId: string): Promise<boolean> {
+  const rows = await connection.rows(selectPresence, [organizationId]);
+  return rows.length > 0;
+}
+
+const selectHolders = statement<{ business_account_id: string; organization_id: string }>(
+  'chat_app_accounts_select_holders',
+  `select business_account_id, organization_id
+   from chat_app_accounts
+   where business_account_id = any ($1::text[])`,
+);
+
+/** Of all organizations, by the index chat_app_accounts_business_account. */
+export async function findHolders(
+  connection: Connection,
+  businessAccountIds: readonly string[],
+): Promise<Map<string, string>> {
+  const rows = await connection.rows(selectHolders, [businessAccountIds]);
+  return new Map(rows.map((row) => [row.business_account_id, row.organization_id]));
+}
+
+const selectByCallbackToken = statement<AccountRow>(
+  'chat_app_accounts_select_by_callback_token',
+  `select ${accountColumns}
+   from chat_app_accounts a
+   where a.callback_token = $1`,
+);
+
+/** Of all organizations, by the index chat_app_accounts_callback_token. */
+export async function findAccountByCallbackToken(
+  connection: Connection,
+  callbackToken: string,
+): Promise<AccountRow | null> {
+  const [row] = await connection.rows(selectByCallbackToken, [callbackToken]);
+  return row ?? null;
+}
+
+export type NewAccount = {
+  organizationId: string;
+  id: string;
+  businessAccountId: string;
+  contentSealed: Buffer;
+  /** For one that has none yet. */
+  callbackToken: string;
+  at: Date;
+};
+
+/**
+ * Puts it in the place of the one that there was. Throws a unique violation of chat_app_accounts_business_account if
+ * another organization has the business account.
+ */
+export async function upsertAccount(transaction: Connection, account: NewAccount): Promise<AccountRow> {
+  const [row] = await transaction.rows(
+    unpreparedStatement<AccountRow>(
+      `insert into chat_app_accounts as a
+         (organization_id, id, business_account_id, content_sealed, callback_token, submissions, created_at, updated_at)
+       values ($1, $2, $3, $4, $5, '{}', $6, $6)
+       on conflict (organization_id) do update
+       set id = excluded.id, business_account_id = excluded.business_account_id,
+         content_sealed = excluded.content_sealed, problem = null, updated_at = excluded.updated_at
+       returning ${accountColumns}`,
+    ),
+    [
+      account.organizationId,
+      account.id,
+      account.businessAccountId,
+      account.contentSealed,
+      account.callbackToken,
+      account.at,
+    ],
+  );
+  if (row === undefined) throw new Error('an upsert returned no row');
+  return row;
+}
+
+/** Of all organizations, in the order of the primary key, those after `after`; for an operator. */
+export async function readAccountsBatch(
+  connection: Connection,
+  after: string | null,
+  limit: number,
+): Promise<AccountRow[]> {
+  return connection.rows(
+    unpreparedStatement<AccountRow>(
+      `select ${accountColumns}
+       from chat_app_accounts a
+       where $1::uuid is null or a.organization_id > $1
+       order by a.organization_id
+       limit $2`,
+    ),
+    [after, limit],
+  );
+}

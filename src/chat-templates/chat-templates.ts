@@ -1,0 +1,86 @@
+import type { TemplateCategory, TemplateContent } from '../channels/chatapp/chatapp.ts';
+import { isUuid } from '../platform/ids.ts';
+import type { Connection, Transaction } from '../platform/postgres/database.ts';
+import { findUnsendability } from './review.ts';
+import * as store from './store.ts';
+
+/** What the other rooms may know of templates of chat-app messages, and of accounts at their provider. */
+export {
+  type AccountContent,
+  type AccountTools,
+  findAccountHolders,
+  findOwnApp,
+  type LoadedAccount,
+  loadChatAppAccounts,
+  makeStandInAccount,
+  type OwnApp,
+  parseAccount,
+  setAccount,
+  type SetAccountOutcome,
+} from './account.ts';
+export { hasAccount as hasChatAppAccount } from './account-store.ts';
+export { applyTemplateReviews, noteTemplateFinding, type TemplateFinding } from './reviewing.ts';
+
+/** A template, as a message that is made of it needs it. */
+export type ChatTemplate = {
+  organizationId: string;
+  id: string;
+  name: string;
+  language: string;
+  category: TemplateCategory;
+  content: TemplateContent;
+  status: store.TemplateStatus;
+  sendable: boolean;
+  /** Why it cannot be sent: `pending`, `rejected`, `paused` and so on. Null if it can. */
+  sendableReason: string | null;
+  reviewedAt: Date | null;
+};
+
+/** Null for one that does not exist, was deleted, or is another organization's. Locks nothing. */
+export async function findChatTemplate(
+  transaction: Transaction,
+  organizationId: string,
+  wanted: store.WantedTemplate,
+): Promise<ChatTemplate | null> {
+  if ('id' in wanted && !isUuid(wanted.id)) return null;
+  const row = await store.findTemplate(transaction, organizationId, wanted);
+  return row && toTemplate(row);
+}
+
+/** The same, and kept from being deleted until the transaction ends. */
+export async function keepChatTemplate(
+  transaction: Transaction,
+  template: store.TemplateKey,
+): Promise<ChatTemplate | null> {
+  if (!isUuid(template.id)) return null;
+  const row = await store.keepTemplate(transaction, template);
+  return row && toTemplate(row);
+}
+
+/**
+ * Those that there are, of any organizations, also deleted ones, which are not sendable. The transaction should plan by
+ * indexes.
+ */
+export async function loadChatTemplates(
+  connection: Connection,
+  wanted: readonly store.TemplateKey[],
+): Promise<ChatTemplate[]> {
+  const rows = await store.findTemplates(connection, wanted);
+  return rows.map(toTemplate);
+}
+
+function toTemplate(row: store.TemplateRow): ChatTemplate {
+  const unsendability = findUnsendability(row);
+  return {
+    organizationId: row.organization_id,
+    id: row.id,
+    name: row.name,
+    language: row.language,
+    category: row.category,
+    content: row.content,
+    status: row.status,
+    sendable: unsendability === null,
+    sendableReason: unsendability,
+    reviewedAt: row.reviewed_at,
+  };
+}

@@ -1,0 +1,158 @@
+import type { ReviewedTemplate, TemplateState } from '../channels/chatapp/chatapp.ts';
+import { dateOf } from '../platform/clock.ts';
+import type { TemplateChange, TemplateStatus } from './store.ts';
+
+/**
+ * What becomes of a template by what the provider says of it.
+ *
+ * Clients wait for `status` to be `approved` or `rejected`, which is therefore never `pending` again. What happens to an
+ * approved template later (it is paused, disabled, archived) leaves its status, and makes it not sendable.
+ *
+ * What the provider tells by itself may arrive late, twice and in any order, and has no time by which it could be put in
+ * order. So what comes after a decision is believed, but the template is looked at soon after: what a look returns is
+ * how things are. An old word that the review is still under way is not believed at all.
+ */
+
+/** Why a template cannot be sent: the state that keeps it from being taken. */
+export type Unsendability = Exclude<TemplateState, 'approved'>;
+
+/** Null for one that can be sent. */
+export function findUnsendability(
+  template: Pick<TemplateChange, 'status' | 'provider_state' | 'deleted_at'>,
+): Unsendability | null {
+  if (template.deleted_at !== null) return 'deleted';
+  if (template.status !== 'approved') return template.status;
+  const state = template.provider_state ?? 'pending';
+  return state === 'approved' ? null : state;
+}
+
+/** The status that follows from a state, for one whose review is not over. */
+const statusOfState: Readonly<Record<TemplateState, TemplateStatus>> = {
+  pending: 'pending',
+  approved: 'approved',
+  rejected: 'rejected',
+  // Only a template that was approved comes so far.
+  paused: 'approved',
+  disabled: 'approved',
+  archived: 'approved',
+  locked: 'approved',
+  flagged: 'approved',
+  deleted: 'rejected',
+};
+
+const minuteMs = 60_000;
+const hourMs = 60 * minuteMs;
+const dayMs = 24 * hourMs;
+
+/** When to look again at a template whose review is under way: reviews take minutes, or up to two days. */
+export function nextReviewAtMs(submittedAtMs: number, nowMs: number): number {
+  const ageMs = nowMs - submittedAtMs;
+  if (ageMs < 10 * minuteMs) return nowMs + minuteMs;
+  if (ageMs < 70 * minuteMs) return nowMs + 10 * minuteMs;
+  return nowMs + (ageMs < 72 * hourMs ? hourMs : dayMs);
+}
+
+/** How long until a template is looked at again whose review is over; null for never. A pause is over after hours. */
+const followingMs: Readonly<Record<Exclude<TemplateState, 'pending'>, number | null>> = {
+  approved: dayMs,
+  rejected: null,
+  paused: hourMs,
+  disabled: dayMs,
+  archived: dayMs,
+  locked: dayMs,
+  flagged: dayMs,
+  deleted: null,
+};
+
+/** How long after a word that may be out of date. */
+const soonMs = minuteMs;
+
+export type ReviewSource = {
+  at: Date;
+  /** Whether the provider was asked, or told it by itself. */
+  source: 'asked' | 'told';
+  /** When the provider says that its review may be over. */
+  reviewedAfterMs?: number | undefined;
+};
+
+/** The template as it is after that. What is not known changes nothing. */
+export function applyReview(
+  before: TemplateChange,
+  reviewed: ReviewedTemplate,
+  { at, source, reviewedAfterMs }: ReviewSource,
+): TemplateChange {
+  const { state } = reviewed;
+  const known: TemplateChange = {
+    ...before,
+    provider_template_id: before.provider_template_id ?? reviewed.providerTemplateId,
+    provider_category: reviewed.category ?? before.provider_category,
+    quality: reviewed.quality ?? before.quality,
+    is_uncertain: false,
+    submitted_at: before.submitted_at ?? at,
+  };
+  // Only its deletion is of interest any more.
+  if (before.deleted_at !== null) return { ...known, is_uncertain: before.is_uncertain };
+  const isOutdated = source === 'told' && state === 'pending' && before.status !== 'pending';
+  if (state === null || isOutdated)
+    return planReview(known, { at, reviewedAfterMs, isSoon: source === 'told' });
+  const after = { ...known, ...decide(known, reviewed, state, at) };
+  const isSurprise = source === 'told' && before.status !== 'pending' && state !== before.provider_state;
+  return planReview(after, { at, reviewedAfterMs, isSoon: isSurprise });
+}
+
+function decide(
+  before: TemplateChange,
+  reviewed: ReviewedTemplate,
+  state: TemplateState,
+  at: Date,
+): Pick<TemplateChange, 'status' | 'provider_state' | 'reviewed_at' | 'rejection_reason' | 'problem'> {
+  const status = statusAfter(before.status, state);
+  const isNew = status !== before.status;
+  const words = reviewed.rejectionReason ?? (isNew ? null : before.rejection_reason);
+  return {
+    status,
+    provider_state: state,
+    reviewed_at: isNew ? at : before.reviewed_at,
+    rejection_reason: status === 'rejected' ? (words ?? rejectionWords(state)) : null,
+    problem: status === 'approved' && state !== 'approved' ? reviewed.rejectionReason : null,
+  };
+}
+
+function statusAfter(before: TemplateStatus, state: TemplateState): TemplateStatus {
+  if (state === 'approved' || state === 'rejected') return state;
+  return before === 'pending' ? statusOfState[state] : before;
+}
+
+function rejectionWords(state: TemplateState): string {
+  return state === 'deleted'
+    ? 'It was deleted at the provider.'
+    : 'The provider has rejected it without a reason.';
+}
+
+/** When it is looked at next. */
+function planReview(
+  after: TemplateChange,
+  { at, reviewedAfterMs, isSoon }: { at: Date; reviewedAfterMs: number | undefined; isSoon: boolean },
+): TemplateChange {
+  const nowMs = at.getTime();
+  const pauseMs = isSoon ? soonMs : pauseAfter(after, nowMs, reviewedAfterMs);
+  if (pauseMs === null) return { ...after, next_step: null, due_at: null };
+  return { ...after, next_step: 'review', due_at: dateOf(nowMs + pauseMs) };
+}
+
+function pauseAfter(
+  { status, provider_state: state, submitted_at: submittedAt }: TemplateChange,
+  nowMs: number,
+  reviewedAfterMs: number | undefined,
+): number | null {
+  if (status === 'rejected') return null;
+  const isUnderReview = status === 'pending' || state === null || state === 'pending';
+  if (!isUnderReview) return followingMs[state];
+  const pauseMs = nextReviewAtMs(submittedAt?.getTime() ?? nowMs, nowMs) - nowMs;
+  return reviewedAfterMs === undefined
+    ? pauseMs
+    : Math.min(pauseMs, Math.max(reviewedAfterMs, reviewedAfterMsMin));
+}
+
+/** A provider that is asked at once and again would be asked without end. */
+const reviewedAfterMsMin = 100;
