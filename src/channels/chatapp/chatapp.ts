@@ -11,8 +11,15 @@ export type {
 } from './provider.ts';
 export { templateQualities, templateStates } from './provider.ts';
 export {
+  fillTemplate,
+  findTemplateIssues,
+  findValueProblem,
   listTemplateParameters,
+  listTemplateWarnings,
+  type TemplateBubble,
+  type TemplateButton,
   templateCategories,
   type TemplateCategory,
+  type TemplateComponent,
   type TemplateContent,
 } from './template.ts';
