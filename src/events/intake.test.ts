@@ -154,6 +154,17 @@ async function send(intake: EventIntake, given: Marked): Promise<Told> {
   return { kind: 'told', results, isReplay };
 }
 
+/** As a client repeats it: PostgreSQL may hold the key until it has seen that the connection is gone. */
+async function sendInTheEnd(intake: EventIntake, given: Marked): Promise<Told> {
+  for (let tries = 1; ; tries += 1) {
+    const told = await send(intake, given);
+    const isHeld = told.kind === 'refused' && told.error === 'concurrent_idempotent_requests';
+    if (!isHeld || tries === repetitionsMax) return told;
+  }
+}
+
+const repetitionsMax = 1_000;
+
 type StoredEvent = { id: string; contact_id: string };
 
 /** The events of a mark: one, if all is well. */
@@ -409,7 +420,7 @@ describe('the connection breaks', () => {
         else completeRounds += 1;
         for (const [index, request] of requests.entries()) {
           if (request.key === null) continue;
-          const again = await send(node.intake, request);
+          const again = await sendInTheEnd(node.intake, request);
           expect(again).toMatchObject({ kind: 'told', isReplay: isStored });
           expect(idsOf(again)).toHaveLength(request.events.length);
           expect(await storedIdsOf(request)).toEqual(idsOf(again));

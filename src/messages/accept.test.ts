@@ -572,6 +572,16 @@ async function idTold(acceptor: Acceptor, { submission, key }: ReturnType<typeof
   }
 }
 
+/** As a client repeats it: PostgreSQL may hold the key until it has seen that the connection is gone. */
+async function idToldInTheEnd(acceptor: Acceptor, request: ReturnType<typeof anEmailOf>) {
+  for (let tries = 1; ; tries += 1) {
+    const told = await idTold(acceptor, request);
+    if (told?.error !== 'concurrent_idempotent_requests' || tries === repetitionsMax) return told;
+  }
+}
+
+const repetitionsMax = 1_000;
+
 describe('the connection breaks', () => {
   let node: ProxiedNode;
   beforeAll(async () => {
@@ -608,7 +618,7 @@ describe('the connection breaks', () => {
         expect(queued > queuedBefore).toBe(told.some((one) => one !== null));
         for (const [index, request] of requests.entries()) {
           if (request.key === null) continue;
-          const again = await idTold(node.acceptor, request);
+          const again = await idToldInTheEnd(node.acceptor, request);
           expect(await storedWith(request.subject)).toEqual([{ id: again!.id }]);
           expect(again).toMatchObject({ isReplay: told[index] !== null, id: told[index]?.id ?? again!.id });
         }
