@@ -11,10 +11,13 @@ export { createKeyring, type Keyring, type Grant } from './keyring.ts';
 export { resolveScopes, scopeBundles, scopes } from './schema.ts';
 export type { ApiKey, GuardSuspension, Organization, Plan, PlanChange, Scope } from './schema.ts';
 export {
+  findEventsKeptMs,
+  findLongestEventsKeptMs,
   findOrganizations,
   hasOrganization,
   hasOrganizations,
   listApiKeys,
+  listEventsKept,
   listOrganizations,
   loadLimits,
   loadSendingPlans,
@@ -34,7 +37,7 @@ export async function createOrganization(tools: AccountTools, name: string): Pro
 
 /** Returns whether the organization exists. */
 export async function updateOrganization(
-  tools: AccountTools,
+  tools: { database: Connection; clock: Clock },
   organizationId: string,
   change: PlanChange,
 ): Promise<boolean> {

@@ -43,6 +43,8 @@ export type Plan = {
   quotas: Record<Channel, number | null>;
   /** How many of each an organization may have. */
   limits: Record<LimitedNoun, number | null>;
+  /** For how many days events are kept after they happened. */
+  eventsKeptDays: number | null;
   suspendedChannels: Channel[];
   /** Set where the reputation guard is what suspends it for email; null where that is the operator. */
   guardSuspension: GuardSuspension | null;
@@ -62,6 +64,7 @@ export type PlanChange = {
   eventsPerWindow?: number;
   quotas?: Partial<Record<Channel, number | null>>;
   limits?: Partial<Record<LimitedNoun, number | null>>;
+  eventsKeptDays?: number | null;
   suspend?: Channel[];
   resume?: Channel[];
   hasReputationGuard?: boolean;

@@ -69,6 +69,7 @@ export async function updateOrganization(
   const columns: [string, unknown][] = [];
   if (change.requestsPerWindow !== undefined) columns.push(['requests_per_window', change.requestsPerWindow]);
   if (change.eventsPerWindow !== undefined) columns.push(['events_per_window', change.eventsPerWindow]);
+  if (change.eventsKeptDays !== undefined) columns.push(['events_kept_days', change.eventsKeptDays]);
   if (change.hasReputationGuard !== undefined)
     columns.push(['has_reputation_guard', change.hasReputationGuard]);
   for (const [channel, quota] of Object.entries(change.quotas ?? {}))
@@ -104,6 +105,51 @@ export async function updateOrganization(
 }
 
 const guardColumns = ['guard_suspended_at', 'guard_sent', 'guard_bounced', 'guard_complained'] as const;
+
+const dayMs = 86_400_000;
+
+/** For how long events of an organization are kept, in milliseconds; null for ever. */
+export async function findEventsKeptMs(
+  connection: Connection,
+  organizationId: string,
+): Promise<number | null> {
+  const [row] = await connection.rows(selectEventsKept, [organizationId]);
+  return row === undefined || row.events_kept_days === null ? null : row.events_kept_days * dayMs;
+}
+
+const selectEventsKept = statement<{ events_kept_days: number | null }>(
+  'accounts_select_events_kept',
+  'select events_kept_days from organizations where id = $1',
+);
+
+/** Those organizations whose events are not kept for ever, by their ids. */
+export async function listEventsKept(
+  connection: Connection,
+  page: { after: string | null; limit: number },
+): Promise<{ organizationId: string; keptMs: number }[]> {
+  const rows = await connection.rows(
+    unpreparedStatement<{ id: string; events_kept_days: number }>(
+      `select id, events_kept_days
+       from organizations
+       where events_kept_days is not null and ($1::uuid is null or id > $1)
+       order by id
+       limit $2`,
+    ),
+    [page.after, page.limit],
+  );
+  return rows.map((row) => ({ organizationId: row.id, keptMs: row.events_kept_days * dayMs }));
+}
+
+/** After what time the events of no organization are kept, in milliseconds; null if some keep theirs for ever. */
+export async function findLongestEventsKeptMs(connection: Connection): Promise<number | null> {
+  const [row] = await connection.rows(
+    unpreparedStatement<{ days: number | null }>(
+      `select case when bool_and(events_kept_days is not null) then max(events_kept_days) end as days
+       from organizations`,
+    ),
+  );
+  return row === undefined || row.days === null ? null : row.days * dayMs;
+}
 
 /** Returns whether it was suspended by this: neither before, nor forbidden by the operator. */
 export async function suspendForReputation(
@@ -400,13 +446,14 @@ type OrganizationRow = GuardRow & {
   domain_limit: number | null;
   segment_limit: number | null;
   event_limit: number | null;
+  events_kept_days: number | null;
   has_reputation_guard: boolean;
   reputation_warned_at: Date | null;
   created_at: Date;
 };
 
 const organizationColumns = `id, name, requests_per_window, events_per_window, email_quota, sms_quota, push_quota,
-  chatapp_quota, domain_limit, segment_limit, event_limit, suspended_channels, has_reputation_guard,
+  chatapp_quota, domain_limit, segment_limit, event_limit, events_kept_days, suspended_channels, has_reputation_guard,
   reputation_warned_at, guard_suspended_at, guard_sent, guard_bounced, guard_complained, created_at`;
 
 function planOf(row: OrganizationRow): Plan {
@@ -415,6 +462,7 @@ function planOf(row: OrganizationRow): Plan {
     eventsPerWindow: row.events_per_window,
     quotas: { email: row.email_quota, sms: row.sms_quota, push: row.push_quota, chatapp: row.chatapp_quota },
     limits: { domains: row.domain_limit, segments: row.segment_limit, events: row.event_limit },
+    eventsKeptDays: row.events_kept_days,
     suspendedChannels: row.suspended_channels,
     guardSuspension: guardSuspensionOf(row),
     hasReputationGuard: row.has_reputation_guard,

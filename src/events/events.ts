@@ -20,4 +20,5 @@ export {
   listContactsOf,
   listDefinitionsByName,
 } from './store.ts';
+export { deleteOldEvents } from './retention.ts';
 export { type EventImportCounts, type EventImportOutcome, importEvents } from './import.ts';

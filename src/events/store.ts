@@ -349,6 +349,76 @@ export async function deleteEventsOfContact(
   return row?.count ?? 0;
 }
 
+/** What happened before an instant. */
+export type OldEvents = { organizationId: string; before: Date };
+
+/** The numbers of all kinds of events, also of those that are not defined any more: their events are still there. */
+export async function listNumbers(connection: Connection, organizationId: string): Promise<number[]> {
+  const rows = await connection.rows(
+    unpreparedStatement<{ number: number }>(
+      'select number from event_definitions where organization_id = $1 order by number',
+    ),
+    [organizationId],
+  );
+  return rows.map(({ number }) => number);
+}
+
+/**
+ * Deletes some events of a kind, the oldest first, and returns how many. By the index events_of_definition, so that what
+ * was imported goes by when it happened and not by when it came. Skips what another node deletes.
+ */
+export async function deleteEventsBefore(
+  transaction: Connection,
+  { organizationId, before, eventNumber }: OldEvents & { eventNumber: number },
+  limit: number,
+): Promise<number> {
+  const [row] = await transaction.rows(
+    unpreparedStatement<{ count: number }>(
+      `with old as (
+         select contact_id, id
+         from events
+         where organization_id = $1 and definition_number = $2 and occurred_at < $3
+         order by occurred_at
+         limit $4
+         for update skip locked
+       ), deleted as (
+         delete from events e
+         using old
+         where e.organization_id = $1 and e.contact_id = old.contact_id and e.id = old.id
+         returning e.id
+       )
+       select count(*)::integer as count from deleted`,
+    ),
+    [organizationId, eventNumber, before, limit],
+  );
+  return row?.count ?? 0;
+}
+
+/** Deletes some of what is noted of parts that were imported before, and returns how many. */
+export async function forgetImportsBefore(
+  transaction: Connection,
+  { organizationId, before }: OldEvents,
+  limit: number,
+): Promise<number> {
+  const rows = await transaction.rows(
+    unpreparedStatement<{ is_deleted: true }>(
+      `with old as (
+         select digest
+         from event_imports
+         where organization_id = $1 and imported_at < $2
+         limit $3
+         for update skip locked
+       )
+       delete from event_imports i
+       using old
+       where i.organization_id = $1 and i.digest = old.digest
+       returning true as is_deleted`,
+    ),
+    [organizationId, before, limit],
+  );
+  return rows.length;
+}
+
 /** Events of one kind that happened after one instant and not after another, `until`. */
 export type OccurrenceSpan = { organizationId: string; eventNumber: number; after: Date; until: Date };
 

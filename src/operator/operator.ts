@@ -1,6 +1,5 @@
 import type { Finding } from '../doctor/doctor.ts';
 import type { Foundation, Installation } from '../installation/installation.ts';
-import { wakeOnce } from '../platform/queue/wake.ts';
 import { type Command, Option } from 'commander';
 import {
   type ApiKey,
@@ -11,18 +10,17 @@ import {
   listOrganizations,
   type PlanChange,
   revokeApiKey,
-  updateOrganization,
 } from '../accounts/accounts.ts';
 import type { Channel } from '../channels/channel.ts';
 import { addSuppressions, isPhoneNumber, readSuppression, removeSuppression } from '../audience/audience.ts';
 import { parseAddress } from '../channels/email/email.ts';
 import { readEnvironment } from '../config.ts';
 import { verifyByOperator } from '../domains/domains.ts';
-import { forgiveReputation } from '../messages/messages.ts';
 import { dateOf } from '../platform/clock.ts';
 import { migrate } from '../platform/postgres/migrate.ts';
 import { addContactCommands } from './contacts.ts';
 import { addEventCommands } from './events.ts';
+import { changePlan } from './plan.ts';
 import { addPushCommands } from './push.ts';
 import { addSandboxCommands } from './sandbox.ts';
 import { addSecretCommands } from './secret.ts';
@@ -44,6 +42,7 @@ import {
   listScopes,
   parseChannel,
   parseInstant,
+  parseKeptDays,
   parseKeyId,
   parseName,
   parseOrganization,
@@ -96,6 +95,11 @@ function addOrganizationCommands(group: Command): void {
       collectQuota,
     )
     .option('--limit <noun=number>', 'limit of domains, segments or events; repeatable', collectLimit)
+    .option(
+      '--events-kept-days <number>',
+      'delete events so many days after they happened, or never: unlimited',
+      parseKeptDays,
+    )
     .option('--suspend <channel>', 'suspend sending on a channel; repeatable', collectChannel)
     .option('--resume <channel>', 'resume sending on a channel; repeatable', collectChannel)
     .addOption(
@@ -215,6 +219,7 @@ async function runOrganizationCreate(
 }
 
 type PlanOptions = Pick<PlanChange, 'requestsPerWindow' | 'eventsPerWindow' | 'suspend' | 'resume'> & {
+  eventsKeptDays?: number | 'unlimited';
   quota?: NonNullable<PlanChange['quotas']>;
   limit?: NonNullable<PlanChange['limits']>;
   reputationGuard?: 'on' | 'off';
@@ -226,11 +231,13 @@ async function runOrganizationUpdate(
   options: PlanOptions,
 ): Promise<CommandOutcome> {
   const { requestsPerWindow, eventsPerWindow, quota, limit, suspend, resume, reputationGuard } = options;
+  const eventsKeptDays = options.eventsKeptDays === 'unlimited' ? null : options.eventsKeptDays;
   const change: PlanChange = {
     ...(requestsPerWindow !== undefined && { requestsPerWindow }),
     ...(eventsPerWindow !== undefined && { eventsPerWindow }),
     ...(quota !== undefined && { quotas: quota }),
     ...(limit !== undefined && { limits: limit }),
+    ...(eventsKeptDays !== undefined && { eventsKeptDays }),
     ...(suspend !== undefined && { suspend }),
     ...(resume !== undefined && { resume }),
     ...(reputationGuard !== undefined && { hasReputationGuard: reputationGuard === 'on' }),
@@ -238,11 +245,7 @@ async function runOrganizationUpdate(
   if (Object.keys(change).length === 0) return refuse('Nothing to change. Add --help to see the options.');
   const both = suspend?.filter((channel) => resume?.includes(channel)) ?? [];
   if (both.length > 0) return refuse(`Either suspend or resume ${both.join(', ')}, not both.`);
-  // Before it may send again: else the bounces that led to the suspension would lead to the next one at once.
-  if (resume?.includes('email')) await forgiveReputation(installation.database, id);
-  await updateOrganization(installation, id, change);
-  // A campaign may have to be paused, or may go on.
-  await wakeOnce(installation.database, 'campaigns');
+  await changePlan(installation, id, change);
   return done(
     {
       id,
@@ -250,6 +253,7 @@ async function runOrganizationUpdate(
       ...(eventsPerWindow !== undefined && { events_per_window: eventsPerWindow }),
       ...(quota !== undefined && { quotas: quota }),
       ...(limit !== undefined && { limits: limit }),
+      ...(eventsKeptDays !== undefined && { events_kept_days: eventsKeptDays }),
       ...(suspend !== undefined && { suspended: suspend }),
       ...(resume !== undefined && { resumed: resume }),
       ...(reputationGuard !== undefined && { reputation_guard: reputationGuard }),
@@ -285,6 +289,7 @@ async function runOrganizationList(
         events_per_window: organization.eventsPerWindow,
         quotas: organization.quotas,
         limits: organization.limits,
+        events_kept_days: organization.eventsKeptDays,
         suspended_channels: organization.suspendedChannels,
         guard_suspension: organization.guardSuspension,
         reputation_guard: organization.hasReputationGuard ? 'on' : 'off',

@@ -97,6 +97,17 @@ export function parseWindowLimit(text: string): number {
   return limit;
 }
 
+const keptDaysMax = 3_650;
+
+/** Commander takes null for a value that is missing. */
+export function parseKeptDays(text: string): number | 'unlimited' {
+  if (text === 'unlimited') return text;
+  const days = parseCount(text, keptDaysMax);
+  if (days === null || days === 0)
+    throw new InvalidArgumentError(`It must be a number of days from 1 to ${keptDaysMax}, or unlimited.`);
+  return days;
+}
+
 /** `email=1000` or `email=unlimited`, the latter as null. */
 export function collectQuota(
   text: string,

@@ -1,3 +1,4 @@
+import { deleteOldEvents } from '../events/events.ts';
 import {
   bringForward,
   deleteOldProviderIds,
@@ -19,7 +20,8 @@ const firstRunMs = 30_000;
 /** Of requests: a window is over after a minute, and nodes that are late may still add to it. */
 const rateWindowMaxAgeMs = 10 * 60_000;
 
-type HousekeepingStep = { name: string; run: () => Promise<void> };
+/** `signal`: the process stops, and what takes long should end early. */
+type HousekeepingStep = { name: string; run: (signal: AbortSignal) => Promise<void> };
 
 /** Chores that a user may be waiting for come first. */
 function stepsOf({ database, clock }: HousekeepingTools): readonly HousekeepingStep[] {
@@ -32,6 +34,7 @@ function stepsOf({ database, clock }: HousekeepingTools): readonly HousekeepingS
     { name: 'reputation', run: () => deleteOldReputation(database, clock.nowMs()) },
     { name: "providers' ids", run: () => deleteOldProviderIds(database, before(providerIdMaxAgeMs)) },
     { name: 'sandbox', run: () => tidySandbox(database) },
+    { name: 'events', run: (signal) => deleteOldEvents({ database, clock }, signal) },
   ];
 }
 
@@ -42,15 +45,15 @@ function stepsOf({ database, clock }: HousekeepingTools): readonly HousekeepingS
  */
 export function startHousekeeping(tools: HousekeepingTools): { stop: () => Promise<void> } {
   const { clock, log } = tools;
-  let isStopped = false;
+  const stopping = new AbortController();
   let running: Promise<void> = Promise.resolve();
   let cancel = clock.after(firstRunMs, begin);
 
   async function runSteps() {
     for (const { name, run } of stepsOf(tools)) {
-      if (isStopped) return;
+      if (stopping.signal.aborted) return;
       try {
-        await run();
+        await run(stopping.signal);
       } catch (cause) {
         log.warn({ err: cause, step: name }, 'housekeeping was interrupted');
       }
@@ -62,7 +65,7 @@ export function startHousekeeping(tools: HousekeepingTools): { stop: () => Promi
   }
   return {
     stop: async () => {
-      isStopped = true;
+      stopping.abort();
       cancel();
       await running;
       // The last step may have been over just before.

@@ -53,6 +53,7 @@ const context: ConditionContext = {
     [40, 2].map((days) => [newId(), { messageId: messageIdAt(middayMs - days * dayMs), channel: 'email' }]),
   ),
   events: new Map(),
+  eventsKeptMs: null,
 };
 const campaignIds = [...context.campaignMessages.keys()];
 

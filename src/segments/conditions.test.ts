@@ -56,6 +56,7 @@ const context: ConditionContext = {
       },
     ],
   ]),
+  eventsKeptMs: null,
 };
 
 const issuesOf = (input: unknown, given = context): string[] => {

@@ -50,6 +50,8 @@ export type ConditionContext = {
   campaignMessages: ReadonlyMap<string, CampaignMessage>;
   /** By name. */
   events: ReadonlyMap<string, ConditionEvent>;
+  /** For how long events are kept; null for ever. */
+  eventsKeptMs: number | null;
 };
 
 export type ConditionReading = { ok: true; condition: Condition } | { ok: false; issues: string[] };
@@ -61,6 +63,7 @@ export function parseConditions(input: unknown, context: ConditionContext): Cond
     findSetKind: (id) => context.sets.get(id),
     findCampaignMessage: (id) => context.campaignMessages.get(id),
     findEvent: (name) => context.events.get(name),
+    eventsKeptMs: context.eventsKeptMs,
   });
   return condition === null || issues.length > 0 ? { ok: false, issues } : { ok: true, condition };
 }
@@ -97,6 +100,7 @@ export function collectMentionedNames(input: unknown): MentionedNames {
       eventNames.add(name);
       return undefined;
     },
+    eventsKeptMs: null,
   });
   return {
     propertyKeys: [...propertyKeys],

@@ -6,6 +6,7 @@ import {
   syncMembers,
   takeContactChanges,
 } from '../audience/audience.ts';
+import { findEventsKeptMs } from '../accounts/accounts.ts';
 import { findCampaignMessages } from '../messages/messages.ts';
 import { type Clock, dateOf, now } from '../platform/clock.ts';
 import type { NewId } from '../platform/ids.ts';
@@ -111,13 +112,14 @@ export async function loadContext(
   const mentioned = segments.map(({ conditions }) => collectMentionedNames(conditions));
   const campaignIds = new Set(mentioned.flatMap((names) => names.campaignIds));
   const eventNames = new Set(mentioned.flatMap((names) => names.eventNames));
-  const [properties, sets, campaignMessages, events] = await Promise.all([
+  const [properties, sets, campaignMessages, events, eventsKeptMs] = await Promise.all([
     loadProperties(connection, organizationId),
     findHeldSets(connection, organizationId),
     findCampaignMessages(connection, organizationId, [...campaignIds]),
     loadEvents(connection, { organizationId, names: [...eventNames], isHeld: false }),
+    findEventsKeptMs(connection, organizationId),
   ]);
-  return { properties, sets, campaignMessages, events };
+  return { properties, sets, campaignMessages, events, eventsKeptMs };
 }
 
 /** One segment failed, for a reason that does not concern the others. */

@@ -22,6 +22,8 @@ export type Lookups = {
   /** By the id of the campaign in lower case. */
   findCampaignMessage: (id: string) => CampaignMessage | undefined;
   findEvent: (name: string) => ConditionEvent | undefined;
+  /** Older events are deleted, and do not count; null: all are kept. */
+  eventsKeptMs: number | null;
 };
 
 /** One reading of an input: what it may refer to, and what was wrong with it so far. */

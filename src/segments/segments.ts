@@ -1,4 +1,4 @@
-import { loadLimits } from '../accounts/accounts.ts';
+import { findEventsKeptMs, loadLimits } from '../accounts/accounts.ts';
 import {
   deleteSetWithin,
   findSets,
@@ -31,7 +31,7 @@ import type { SegmentBody, SegmentPatch } from './schema.ts';
 import * as store from './store.ts';
 
 export { describeConditions } from './condition-schema.ts';
-export { tryLockPreview } from './store.ts';
+export { computeEventReaders, tryLockPreview } from './store.ts';
 
 export type SegmentTools = { database: Database; clock: Clock; newId: NewId };
 
@@ -55,17 +55,19 @@ export async function readConditions(
     return { ok: false, issues: [`conditions must have at most ${conditionsLengthMax} characters in all`] };
   }
   const { setIds, campaignIds, eventNames } = collectMentionedNames(conditions);
-  const [properties, sets, campaignMessages, events] = await Promise.all([
+  const [properties, sets, campaignMessages, events, eventsKeptMs] = await Promise.all([
     loadProperties(connection, organizationId),
     findSets(connection, organizationId, setIds),
     findCampaignMessages(connection, organizationId, campaignIds),
     loadEvents(connection, { organizationId, names: eventNames, isHeld }),
+    findEventsKeptMs(connection, organizationId),
   ]);
   return parseConditions(conditions, {
     properties,
     sets: new Map([...sets].map(([id, { kind }]) => [id, kind])),
     campaignMessages,
     events,
+    eventsKeptMs,
   });
 }
 

@@ -445,6 +445,27 @@ export async function computeUsers(connection: Connection, segment: SegmentKey, 
   );
 }
 
+/** The segments of an organization that ask about events are computed as soon as possible, also those under way. */
+export async function computeEventReaders(
+  connection: Connection,
+  organizationId: string,
+  at: Date,
+): Promise<void> {
+  await connection.rows(
+    unpreparedStatement(
+      `update segments
+       set revision = revision + 1, compute_at = $2
+       where organization_id = $1
+         and id in (
+           select holder_id
+           from holds
+           where organization_id = $1 and holder_kind = 'segment' and held_kind = 'event'
+         )`,
+    ),
+    [organizationId, at],
+  );
+}
+
 /** The segment waits until those that it uses are ready; `computeUsers` then schedules it again. */
 export async function waitForUsed(connection: Connection, segment: SegmentKey): Promise<void> {
   await connection.rows(

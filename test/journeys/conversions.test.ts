@@ -294,6 +294,8 @@ describe('an order', () => {
     });
     expect(response.status).toBe(302);
     await order();
+    const waiting = await rowsOf<{ due_at: Date }>(server, 'select due_at from pending_conversions');
+    expect(waiting.map(({ due_at: dueAt }) => dueAt.getTime() > clock.nowMs())).toEqual([true]);
     expect(await groupsOf()).toEqual([]);
     clock.putForward(1_000);
     await eventually(

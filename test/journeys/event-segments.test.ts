@@ -15,6 +15,7 @@ import {
 import { defineEvent, sendEvent } from '../support/event-journey.ts';
 import { unpreparedStatement } from '../../src/platform/postgres/database.ts';
 import { computeNext, followChanges } from '../../src/segments/membership.ts';
+import { changePlan } from '../../src/operator/plan.ts';
 import { lookAtWindows } from '../../src/segments/windows.ts';
 import { createSender, startTestServer, type TestServer } from '../support/server.ts';
 
@@ -348,6 +349,32 @@ test('contacts leave by themselves as time passes, and enter where they must not
   await hasMembers(segment, [ann]);
   clock.putForward(dayMs);
   await hasMembers(segment, []);
+});
+
+test('an event that is too old to be kept does not count: by a new plan, as time passes, and for nobody else', async () => {
+  const [event, known] = [await anEvent(), await anEvent()];
+  const theirs = await aContact(other);
+  await sendEvent(server, { event: event.name, contact_id: theirs, ...before(20 * dayMs) }, other);
+  const theirSegment = await addSegment(did(event), other);
+  const [ann, bob] = [await aContact(), await aContact()];
+  await send(event, ann, {}, before(20 * dayMs));
+  await send(event, bob, {}, before(9 * dayMs));
+  for (const id of [ann, bob]) await send(known, id);
+  const segment = await addSegment(did(event));
+  const lately = await addSegment(did(event, within(3, 'week')));
+  const never = await addSegment(among(known, did(event, times('eq', 0))));
+  await hasMembers(segment, [ann, bob]);
+  await hasMembers(lately, [ann, bob]);
+  await changePlan(server.installation, server.organizationId, { eventsKeptDays: 10 });
+  await hasMembers(segment, [bob]);
+  await hasMembers(lately, [bob]);
+  await hasMembers(never, [ann]);
+  clock.putForward(1.5 * dayMs);
+  await hasMembers(segment, []);
+  await hasMembers(lately, []);
+  await hasMembers(never, [ann, bob]);
+  await hasMembers(theirSegment, [theirs], other);
+  await changePlan(server.installation, server.organizationId, { eventsKeptDays: null });
 });
 
 describe('without a worker', () => {

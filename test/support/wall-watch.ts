@@ -45,6 +45,8 @@ export const outsideTheWall: Readonly<Record<string, string>> = {
   'select least((select min(due_at) from erasures), (select min(due_at) from contact_erasures))': whoHasWork,
   'update domains set next_check_at = $2 where (organization_id, id) in': whoHasWork,
   'select next_check_at from domains': whoHasWork,
+  'select id, events_kept_days from organizations where events_kept_days is not null': whoHasWork,
+  'select case when bool_and(events_kept_days is not null)': housekeeping,
   recipient_changes_take: whoHasWork,
   conversions_take_due:
     'Takes what is credited next, of any organizations; they are credited behind the wall.',

@@ -154,7 +154,7 @@ test('what lies more than a day back is forgotten', async () => {
 test('the operator can lift it, and the count begins anew', async () => {
   await count({ status: 'bounced', failure: hardBounce }, 600);
   expect(await isSuspended()).toBe(true);
-  await updateOrganization({ database, clock, newId: newIdOf() }, organizationId, { resume: ['email'] });
+  await updateOrganization({ database, clock }, organizationId, { resume: ['email'] });
   await forgiveReputation(database, organizationId);
   await count({ status: 'bounced', failure: hardBounce }, 499);
   expect(await isSuspended()).toBe(false);
@@ -163,9 +163,7 @@ test('the operator can lift it, and the count begins anew', async () => {
 });
 
 test('the operator can forbid it', async () => {
-  await updateOrganization({ database, clock, newId: newIdOf() }, organizationId, {
-    hasReputationGuard: false,
-  });
+  await updateOrganization({ database, clock }, organizationId, { hasReputationGuard: false });
   await count({ status: 'bounced', failure: hardBounce }, 600);
   expect([await isSuspended(), warnings]).toEqual([false, []]);
 });

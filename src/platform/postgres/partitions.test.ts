@@ -3,7 +3,7 @@ import { createManualClock } from '../../../test/support/manual-clock.ts';
 import { useTestDatabase } from '../../../test/support/test-database.ts';
 import { createIds } from '../ids.ts';
 import { type Database, openDatabase, unpreparedStatement, type DatabaseAddress } from './database.ts';
-import { createPartitions } from './partitions.ts';
+import { createPartitions, dropMonthsBefore } from './partitions.ts';
 
 let address: DatabaseAddress;
 let database: Database;
@@ -18,11 +18,12 @@ beforeAll(async () => {
   );
 });
 
-async function listPartitions(): Promise<string[]> {
+async function listPartitions(table = 'diary'): Promise<string[]> {
   const rows = await database.rows(
     unpreparedStatement<{ name: string }>(
-      "select inhrelid::regclass::text as name from pg_inherits where inhparent = 'diary'::regclass order by 1",
+      'select inhrelid::regclass::text as name from pg_inherits where inhparent = $1::regclass order by 1',
     ),
+    [table],
   );
   return rows.map(({ name }) => name);
 }
@@ -86,6 +87,35 @@ test('a clock that was far ahead for a while leaves no month without a partition
   await createPartitions(database, new Date('2028-02-10T00:00:00Z'));
   expect(await placeOf('2028-01-31T23:59:59Z')).toBe('diary_2028_01');
   expect(await placeOf('2028-05-01T00:00:00Z')).toBe('diary_2028_05');
+});
+
+test('months that are over are dropped, the one of the instant and those of other tables are not', async () => {
+  await database.rows(
+    unpreparedStatement('create table journal (id uuid primary key) partition by range (id)'),
+  );
+  await database.rows(
+    unpreparedStatement("call create_monthly_partitions('journal', '2026-09-15T00:00:00Z', 4)"),
+  );
+  const monthsOf = async () => (await listPartitions('journal')).map((name) => name.replace('journal_', ''));
+  const diary = await listPartitions();
+  await dropMonthsBefore(database, 'journal', new Date('2026-10-31T23:59:59.999Z'));
+  expect(await monthsOf()).toEqual(['2026_10', '2026_11', '2026_12']);
+  await dropMonthsBefore(database, 'journal', new Date('2026-11-01T00:00:00Z'));
+  await dropMonthsBefore(database, 'journal', new Date('2026-11-01T00:00:00Z'));
+  expect(await monthsOf()).toEqual(['2026_11', '2026_12']);
+  expect(await listPartitions()).toEqual(diary);
+});
+
+test('a month that somebody uses is not waited for', async () => {
+  const [used] = await listPartitions();
+  const node = openDatabase({ address, connectionsMax: 1 });
+  await node.transaction(async (transaction) => {
+    await transaction.rows(unpreparedStatement(`lock table ${used!} in access share mode`));
+    const dropping = dropMonthsBefore(database, 'diary', new Date('2026-12-01T00:00:00Z'));
+    await expect(dropping).rejects.toThrow('lock timeout');
+  });
+  await node.close();
+  expect((await listPartitions())[0]).toBe(used);
 });
 
 test('a new month is filled like the one before it', async () => {

@@ -24,6 +24,32 @@ export async function createPartitions(database: Connection, at: Date): Promise<
   }
 }
 
+/** Longer, and all who use the table wait for a drop that waits for one of them. It is tried again with the next run. */
+const dropLockTimeout = '1s';
+
+/** Drops the partitions of a table whose month was over by then. Each is one transaction; what waits too long rejects. */
+export async function dropMonthsBefore(database: Database, table: string, before: Date): Promise<void> {
+  const months = await database.rows(
+    unpreparedStatement<{ name: string }>(
+      // Named as create_monthly_partitions names them; nothing else is dropped.
+      `select c.relname::text as name
+       from pg_inherits i
+       join pg_class c on c.oid = i.inhrelid
+       where i.inhparent = $1::regclass
+         and c.relname ~ '^[a-z_]+_[0-9]{4}_[0-9]{2}$'
+         and (to_date(right(c.relname, 7), 'YYYY_MM') + interval '1 month') at time zone 'utc' <= $2
+       order by 1`,
+    ),
+    [table, before],
+  );
+  for (const { name } of months) {
+    await database.transaction(async (transaction) => {
+      await transaction.rows(unpreparedStatement(`set local lock_timeout = '${dropLockTimeout}'`));
+      await transaction.rows(unpreparedStatement(`drop table if exists ${name}`));
+    });
+  }
+}
+
 /**
  * The same database, whose transactions find their partitions: one that fails because a partition is missing is run
  * once more, after the partitions of this time were made. Housekeeping makes them months ahead; this is for an

@@ -129,7 +129,7 @@ export const eventCondition: LeafType = {
     const count: Count | null =
       countPlace === null ? { operator: 'gte', value: 1 } : readCount(reading, countPlace);
     const withinPlace = findMember(members, 'within');
-    const withinMs = withinPlace && readPeriodMs(reading, withinPlace);
+    const periodMs = withinPlace && readPeriodMs(reading, withinPlace);
     // Which fields there are depends on the event.
     const wherePlace = event && findMember(members, 'where');
     const where =
@@ -137,7 +137,8 @@ export const eventCondition: LeafType = {
         ? []
         : readItems(reading, wherePlace, whereMax, (_reading, place) => readField(reading, place, event));
     if (event === null || count === null || where === null) return null;
-    if (withinPlace !== null && withinMs === null) return null;
+    if (withinPlace !== null && periodMs === null) return null;
+    const withinMs = shorterOf(periodMs, reading.eventsKeptMs);
     return {
       compile: (compiler) =>
         countOperators[count.operator](count.value, timesOf(compiler, event, withinMs, where)),
@@ -148,6 +149,11 @@ export const eventCondition: LeafType = {
     };
   },
 };
+
+/** What is too old to be kept does not count, whether it is deleted already or will be within the hour. */
+function shorterOf(periodMs: number | null, keptMs: number | null): number | null {
+  return periodMs === null || keptMs === null ? (periodMs ?? keptMs) : Math.min(periodMs, keptMs);
+}
 
 function readEvent(reading: Reading, place: Place): ConditionEvent | null {
   const name = readText(reading, place);

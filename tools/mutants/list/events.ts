@@ -5,9 +5,66 @@ const journey = ['test/journeys/events.test.ts'];
 const intake = ['src/events/intake.test.ts'];
 const files = ['src/events/import.test.ts'];
 
+const retention = ['src/events/retention.test.ts'];
 const conversions = ['test/journeys/conversions.test.ts'];
 
 export const events: readonly Mutant[] = [
+  {
+    file: 'src/accounts/store.ts',
+    from: 'case when bool_and(events_kept_days is not null) then max(events_kept_days) end as days',
+    to: 'max(events_kept_days) as days',
+    tests: retention,
+    named: 'no organization keeps it any more',
+    harm: 'organizations that keep their events for ever lose them when another one does not',
+  },
+  {
+    file: 'src/accounts/store.ts',
+    from: 'case when bool_and(events_kept_days is not null) then max(events_kept_days) end as days',
+    to: 'case when bool_and(events_kept_days is not null) then min(events_kept_days) end as days',
+    tests: retention,
+    named: 'no organization keeps it any more',
+    harm: 'events are kept for everybody as long as the most forgetful organization keeps its own',
+  },
+  {
+    file: 'src/events/retention.ts',
+    from: 'const startedMs = clock.nowMs() - behindMs;',
+    to: 'const startedMs = clock.nowMs();',
+    tests: retention,
+    named: 'deleted within an hour',
+    harm: 'an event is deleted before segments have let its contact out, and stays counted for ever',
+  },
+  {
+    file: 'src/events/retention.ts',
+    from: '} while (deleted === batchMax);',
+    to: '} while (deleted < 0);',
+    tests: retention,
+    named: 'more than fit into a batch',
+    harm: 'busy organizations have more events deleted late than arrive, and their table only grows',
+  },
+  {
+    file: 'src/events/store.ts',
+    from: "'select number from event_definitions where organization_id = $1 order by number'",
+    to: "'select number from event_definitions where organization_id = $1 and deleted_at is null order by number'",
+    tests: retention,
+    named: 'not defined any more',
+    harm: 'events outlive the plan for ever once their definition is deleted',
+  },
+  {
+    file: 'src/segments/nodes/event.ts',
+    from: 'const withinMs = shorterOf(periodMs, reading.eventsKeptMs);',
+    to: 'const withinMs = periodMs;',
+    tests: ['test/journeys/event-segments.test.ts'],
+    named: 'too old to be kept',
+    harm: 'people stay in segments for what they did long before the time that a plan promises to forget',
+  },
+  {
+    file: 'src/operator/plan.ts',
+    from: 'if (change.eventsKeptDays === undefined) return;',
+    to: 'return;',
+    tests: ['test/journeys/event-segments.test.ts'],
+    named: 'too old to be kept',
+    harm: 'a shorter time in the plan lets nobody out of segments who did something before',
+  },
   {
     file: 'src/events/intake.ts',
     from: "if (state?.kind === 'replay') return",
