@@ -2,6 +2,7 @@ import { benchAccept } from './accept.ts';
 import { benchAudience } from './audience.ts';
 import { benchCampaign } from './campaign.ts';
 import { benchDeliver } from './deliver.ts';
+import { benchEventFreshness } from './event-freshness.ts';
 import { benchEventSegments } from './event-segments.ts';
 import { benchEvents } from './events.ts';
 import { benchImport } from './import.ts';
@@ -20,6 +21,7 @@ const benchmarks: Readonly<Record<string, (options: { isSigned: boolean }) => Pr
   campaign: benchCampaign,
   deliver: benchDeliver,
   events: benchEvents,
+  'event-freshness': benchEventFreshness,
   'event-segments': () => benchEventSegments({}),
   import: benchImport,
   'large-body': benchLargeBody,
