@@ -240,6 +240,48 @@ describeInBrowser('the sandbox page', (getBrowser) => {
     expect(await page.getByRole('tab', { name: 'Source' }).getAttribute('aria-selected')).toBe('true');
   });
 
+  test('shows a message of a chat app as its reader sees it, and only what it says', async () => {
+    const hostile = '<img src=x onerror=alert(1)>';
+    const bubble = {
+      header: `Order ${hostile}`,
+      body: 'Hello Ana,\nsee https://example.com/a.',
+      footer: 'Reply STOP to stop.',
+      buttons: [
+        { type: 'quick_reply', text: 'Stop' },
+        { type: 'url', text: 'Track', url: 'https://example.com/t/1' },
+        { type: 'url', text: 'Evil', url: 'javascript:alert(1)' },
+        { type: 'copy_code', text: 'Copy code', code: '482913' },
+      ],
+    };
+    const sent = { channel: 'chatapp', recipient: '+15550100', sender: 'order_shipped en_US' } as const;
+    for (const source of [
+      '{"body": 7}',
+      'no JSON',
+      JSON.stringify({ body: 'Plain' }),
+      JSON.stringify(bubble),
+    ])
+      await keep(source, sent);
+    await open();
+    await page.getByRole('heading', { name: 'Chat app' }).waitFor();
+    const titles = await page.locator('#messages .subject').allInnerTexts();
+    expect(titles).toEqual(['Hello Ana, see https://example.com/a.', 'Plain', 'no JSON', '{"body": 7}']);
+    const chat = page.locator('.chat');
+    expect(await chat.locator('strong').innerText()).toBe(`Order ${hostile}`);
+    expect(await chat.locator('p').innerText()).toBe('Hello Ana,\nsee https://example.com/a.');
+    expect(await chat.locator('small').innerText()).toBe('Reply STOP to stop.');
+    expect(await chat.locator('li').allInnerTexts()).toEqual(['Stop', 'Track', 'Evil', 'Copy code']);
+    const links = await chat.locator('a').all();
+    expect(await Promise.all(links.map((link) => link.getAttribute('href')))).toEqual([
+      'https://example.com/a',
+      'https://example.com/t/1',
+    ]);
+    await page.locator('#messages a', { hasText: 'Plain' }).click();
+    await page.locator('.chat p', { hasText: 'Plain' }).waitFor();
+    expect(await page.locator('.chat li').count()).toBe(0);
+    await page.locator('#messages a', { hasText: 'no JSON' }).click();
+    await page.locator('.paper', { hasText: 'no JSON' }).waitFor();
+  });
+
   test('leads with the other pages to each of them', async () => {
     await page.goto(server.url);
     for (const [link, heading] of [

@@ -140,7 +140,7 @@ function settlePlaceholder() {
 }
 
 function listEntry(message) {
-  const title = message.channel === 'email' ? (message.subject ?? '') : (message.text ?? '');
+  const title = titleOf(message);
   const link = make(
     'a',
     { href: `#${message.id}` },
@@ -160,6 +160,22 @@ function listEntry(message) {
     ),
   );
   return make('li', {}, link);
+}
+
+function titleOf(message) {
+  if (message.channel === 'email') return message.subject ?? '';
+  return bubbleOf(message)?.body ?? message.text ?? '';
+}
+
+/** What a message of a chat app consists of; null if this is none. Its beginning alone cannot be read. */
+function bubbleOf({ channel, text }) {
+  if (channel !== 'chatapp') return null;
+  try {
+    const bubble = JSON.parse(text);
+    return typeof bubble.body === 'string' ? bubble : null;
+  } catch {
+    return null;
+  }
 }
 
 function badgeOf(outcome) {
@@ -311,7 +327,11 @@ function showTab(current) {
 
 const panels = {
   html: htmlPanel,
-  text: ({ text }) => (text === null ? [hint('This message has no text part.')] : textPaper(text)),
+  text: (message) => {
+    const bubble = bubbleOf(message);
+    if (bubble !== null) return [bubblePaper(bubble)];
+    return message.text === null ? [hint('This message has no text part.')] : textPaper(message.text);
+  },
   headers: ({ headers }) => {
     if (headers.length === 0) return [hint('This message has no headers.')];
     const rows = headers.map(({ name, value }) =>
@@ -423,10 +443,34 @@ function sourcePanel(message) {
   return [make('div', { class: 'bar' }, note, download), paper];
 }
 
+/** A message of a chat app as its reader sees it. */
+function bubblePaper({ header, body, footer, buttons = [] }) {
+  const bubble = make('div', { class: 'bubble' });
+  if (header !== undefined) bubble.append(make('strong', {}, header));
+  const text = make('p', {});
+  appendLinked(text, body);
+  bubble.append(text);
+  if (footer !== undefined) bubble.append(make('small', {}, footer));
+  const actions = buttons.map((button) => make('li', {}, bubbleButton(button)));
+  return make('div', { class: 'chat' }, bubble, make('ul', { class: 'replies' }, ...actions));
+}
+
+/** A link or a number is followed as on a phone; a reply or a code stays here, where nobody reads it. */
+function bubbleButton({ type, text, url, phoneNumber, code }) {
+  if (type === 'url' && /^https:/i.test(url))
+    return make('a', { href: url, target: '_blank', rel: 'noopener noreferrer', title: url }, text);
+  return make('span', { title: phoneNumber ?? code ?? '' }, text);
+}
+
 /** Web addresses become links that open elsewhere: following them is what one tests a message for. */
 function textPaper(text) {
   const paper = make('pre', { class: 'paper' });
-  const shown = text.slice(0, shownCharactersMax);
+  appendLinked(paper, text.slice(0, shownCharactersMax));
+  if (text.length <= shownCharactersMax) return [paper];
+  return [make('div', { class: 'bar' }, hint(cutNote(text.length))), paper];
+}
+
+function appendLinked(paper, shown) {
   let copiedTo = 0;
   for (const match of shown.matchAll(/https?:\/\/[^\s<>"'()]+/g)) {
     const address = match[0].replace(/[.,;:!?]+$/, '');
@@ -437,8 +481,6 @@ function textPaper(text) {
     copiedTo = match.index + address.length;
   }
   paper.append(shown.slice(copiedTo));
-  if (text.length <= shownCharactersMax) return [paper];
-  return [make('div', { class: 'bar' }, hint(cutNote(text.length))), paper];
 }
 
 function cutNote(length) {

@@ -166,15 +166,15 @@ test('the inbox gets the bubble as a person would see it', async () => {
       body: 'Hello Ana, it is on its way.',
       footer: 'Reply STOP to stop.',
       buttons: [
-        { text: 'Stop' },
-        { text: 'Track', url: 'https://x.test/t/abc' },
-        { text: 'Call', phone_number: '+15550051310' },
+        { type: 'quick_reply', text: 'Stop' },
+        { type: 'url', text: 'Track', url: 'https://x.test/t/abc' },
+        { type: 'phone_number', text: 'Call', phoneNumber: '+15550051310' },
       ],
     },
     {
       body: expect.stringContaining('482913'),
       footer: expect.stringContaining('10 minutes'),
-      buttons: [{ text: 'Copy code', copies: '482913' }],
+      buttons: [{ type: 'copy_code', text: 'Copy code', code: '482913' }],
     },
   ]);
 });

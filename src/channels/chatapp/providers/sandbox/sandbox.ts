@@ -1,8 +1,8 @@
 import { LRUCache } from 'lru-cache';
 import { createUnderWay } from '../../../under-way.ts';
+import { fillTemplate } from '../../template.ts';
 import type { ChatAppHandOff, ChatAppOutcome, ChatAppProvider } from '../../provider.ts';
 import type { ChatAppProviderTools } from '../../provider-definition.ts';
-import { describeBubble } from './bubble.ts';
 import { createReports, type SandboxReport } from './reports.ts';
 import { createReviews } from './reviews.ts';
 import { answerFor, fatesOf, messageIdOf, reply, simulatorNumbers } from './simulator.ts';
@@ -29,7 +29,7 @@ export function createSandboxChatAppProvider(tools: SandboxChatAppTools): ChatAp
   let isClosed = false;
 
   const keepOrRefuse = async (handOff: ChatAppHandOff): Promise<ChatAppOutcome> => {
-    const { reference, to, template, parameters } = handOff;
+    const { reference, to, template } = handOff;
     handOff.signal.throwIfAborted();
     if (pauses.isPausedBy(handOff)) return outcomeOfPause;
     const chosen = simulatorNumbers.get(to) ?? 'delivered';
@@ -41,7 +41,7 @@ export function createSandboxChatAppProvider(tools: SandboxChatAppTools): ChatAp
       recipient: to,
       sender: `${template.name} ${template.language}`,
       outcome,
-      source: Buffer.from(describeBubble(template.content, parameters), 'utf8'),
+      source: Buffer.from(describeBubble(handOff), 'utf8'),
     });
     for (const { isLate, ...fate } of fatesOf(outcome)) await reports.give(reportOf(handOff, fate), isLate);
     return answerFor(outcome, reference);
@@ -126,4 +126,14 @@ function createPostponements() {
       return false;
     },
   };
+}
+
+/** What the person sees, as JSON: a member for each part that the message has. */
+function describeBubble({ template, parameters }: ChatAppHandOff): string {
+  const parts = Object.entries(fillTemplate(template.content, parameters) ?? {});
+  return JSON.stringify(
+    Object.fromEntries(parts.filter(([, part]) => part !== null && part.length > 0)),
+    null,
+    2,
+  );
 }
