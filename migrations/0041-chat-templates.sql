@@ -29,7 +29,7 @@ call wall_off('chat_app_accounts');
 create table chat_templates (
   organization_id uuid not null,
   id uuid not null,
-  name text collate "C" not null check (name ~ '^[a-z][a-z0-9_]{0,511}$'),
+  name text collate "C" not null check (name ~ '^[a-z][a-z0-9_]*$' and length(name) <= 512),
   language text collate "C" not null check (length(language) <= 16),
   category text not null check (category in ('marketing', 'utility', 'authentication')),
   -- What it says, as the provider contract has it.

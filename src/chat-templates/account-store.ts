@@ -126,3 +126,50 @@ export async function readAccountsBatch(
     [after, limit],
   );
 }
+
+/** What the operator must mend of an account; null for nothing. */
+export async function setProblem(
+  transaction: Connection,
+  organizationId: string,
+  problem: string | null,
+): Promise<void> {
+  await transaction.rows(
+    unpreparedStatement(
+      `update chat_app_accounts
+       set problem = $2
+       where organization_id = $1 and problem is distinct from $2`,
+    ),
+    [organizationId, problem],
+  );
+}
+
+/**
+ * When templates of the account were submitted lately, the oldest first. Until the transaction ends, nobody else submits
+ * any. Null without an account.
+ */
+export async function lockSubmissions(
+  transaction: Connection,
+  organizationId: string,
+): Promise<Date[] | null> {
+  const [row] = await transaction.rows(
+    unpreparedStatement<{ submissions: Date[] }>(
+      'select submissions from chat_app_accounts where organization_id = $1 for no key update',
+    ),
+    [organizationId],
+  );
+  return row?.submissions ?? null;
+}
+
+/** The account must be locked. */
+export async function saveSubmissions(
+  transaction: Connection,
+  organizationId: string,
+  submissions: readonly Date[],
+): Promise<void> {
+  await transaction.rows(
+    unpreparedStatement(
+      'update chat_app_accounts set submissions = $2::timestamptz[] where organization_id = $1',
+    ),
+    [organizationId, submissions],
+  );
+}

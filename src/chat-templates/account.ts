@@ -10,8 +10,10 @@ import {
   DatabaseUnavailableError,
   violatedIndex,
 } from '../platform/postgres/database.ts';
+import { wakeOnce } from '../platform/queue/wake.ts';
 import { type Secrets, UnknownKeyError } from '../platform/secrets.ts';
 import * as store from './account-store.ts';
+import { bringForward } from './work-store.ts';
 
 /**
  * What an organization is at the provider of chat-app messages, given by the operator. It is sealed as a whole, and
@@ -117,16 +119,21 @@ export async function setAccount(
 ): Promise<SetAccountOutcome> {
   const id = tools.newId();
   try {
-    const row = await tools.database.asOrganizations([organizationId], (transaction) =>
-      store.upsertAccount(transaction, {
+    const row = await tools.database.asOrganizations([organizationId], async (transaction) => {
+      const at = now(tools.clock);
+      const saved = await store.upsertAccount(transaction, {
         organizationId,
         id,
         businessAccountId: content.businessAccountId,
         contentSealed: tools.secrets.encrypt(Buffer.from(JSON.stringify(content)), sealContext(id)),
         callbackToken: randomBytes(callbackTokenBytes).toString('base64url'),
-        at: now(tools.clock),
-      }),
-    );
+        at,
+      });
+      // Templates may have waited for it; and another account may have others.
+      await bringForward(transaction, organizationId, at);
+      await wakeOnce(transaction, 'chat_templates');
+      return saved;
+    });
     return {
       kind: 'set',
       businessAccountId: row.business_account_id,

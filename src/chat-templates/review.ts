@@ -61,7 +61,7 @@ const followingMs: Readonly<Record<Exclude<TemplateState, 'pending'>, number | n
   archived: dayMs,
   locked: dayMs,
   flagged: dayMs,
-  deleted: null,
+  deleted: dayMs,
 };
 
 /** How long after a word that may be out of date. */

@@ -43,9 +43,10 @@ export function isMeant(
   row: store.TemplateRow,
   { providerTemplateId, name, language }: ReviewedTemplate,
 ): boolean {
+  if (row.name !== name || row.language !== language) return false;
   if (row.provider_template_id !== null) return row.provider_template_id === providerTemplateId;
   const mayBeThere = row.next_step !== 'submit' || row.is_uncertain;
-  return mayBeThere && row.deleted_at === null && row.name === name && row.language === language;
+  return mayBeThere && row.deleted_at === null;
 }
 
 /** What a hand-off found out about a template: it is not taken any more, or not for now. */

@@ -63,7 +63,7 @@ const columnNames = [
   'deleted_at',
 ] as const satisfies readonly (keyof TemplateRow)[];
 
-const templateColumns = columnNames.map((name) => `t.${name}`).join(', ');
+export const templateColumns = columnNames.map((name) => `t.${name}`).join(', ');
 
 export type NewTemplate = TemplateKey & {
   name: string;

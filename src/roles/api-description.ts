@@ -55,6 +55,10 @@ const info: Omit<ApiInfo, 'version' | 'examples' | 'schemas'> = {
     },
     { name: 'Push devices', description: 'Apps and browsers that you may send pushes to.' },
     { name: 'Templates', description: 'Content that is written once and sent many times.' },
+    {
+      name: 'Chat-app templates',
+      description: 'What messages of a chat app may say, reviewed by its provider before it is sent.',
+    },
     { name: 'Template gallery', description: 'Ready-made templates to copy.' },
     { name: 'Contacts', description: 'The people that you write to.' },
     {

@@ -3,6 +3,7 @@ import { projectDirectory } from '../config.ts';
 import { audienceRoutes } from '../audience/routes.ts';
 import { createKeyring, type Keyring, type Scope } from '../accounts/accounts.ts';
 import { campaignRoutes } from '../campaigns/routes.ts';
+import { chatTemplateRoutes } from '../chat-templates/routes.ts';
 import { createDeviceRing, type DeviceRing, deviceSecretHelp, liftOptOuts } from '../devices/devices.ts';
 import { deviceRoutes, sdkPages } from '../devices/routes.ts';
 import { documentationPages, fitNavigation, startPage } from '../documentation/documentation.ts';
@@ -104,6 +105,7 @@ export function listRoutes(
       channel === null ? [] : campaignRoutes(campaignTools, channel),
     ),
     ...templateRoutes({ ...installation, loadGallery, publicUrl, runner }),
+    ...chatTemplateRoutes({ ...installation, isAccountNeeded: () => false }),
     ...domainRoutes({ ...installation, onRegistered: wakeDomainChecks }),
     ...senderRoutes({ database }),
     ...eventRoutes({

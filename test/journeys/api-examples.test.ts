@@ -152,6 +152,7 @@ async function recordEverything(): Promise<void> {
   await recordCampaigns('Sms', '/sms/campaigns', { ...audience, ...contacts, segmentId, scheduledAt });
   await recordCampaigns('Push', '/push/campaigns', { ...audience, ...contacts, segmentId, scheduledAt });
   await recordDeletions(audience, contacts);
+  await recordChatTemplates();
 }
 
 async function recordProperties(): Promise<void> {
@@ -632,6 +633,46 @@ async function recordTemplates(): Promise<void> {
   await record('listTemplates', 'A page that is too large', '/templates?limit=1000');
   await record('deleteTemplate', 'A template', `/templates/${id}`);
   await record('deleteTemplate', 'One that was deleted before', `/templates/${id}`);
+}
+
+async function recordChatTemplates(): Promise<void> {
+  const body = {
+    name: 'order_shipped',
+    language: 'en_US',
+    category: 'utility',
+    components: [
+      { type: 'header', format: 'text', text: 'Order {{order_number}}' },
+      { type: 'body', text: 'Hello {{first_name}}, your order is on its way.' },
+      {
+        type: 'buttons',
+        buttons: [{ type: 'url', text: 'Track it', url: 'https://shop.example/track/{{order_number}}' }],
+      },
+    ],
+    examples: { order_number: '1047', first_name: 'Marie' },
+  };
+  const { id } = await record('createChatAppTemplate', 'A template', '/chatapp/templates', { body });
+  await record('createChatAppTemplate', 'For one-time codes', '/chatapp/templates', {
+    body: {
+      name: 'sign_in',
+      language: 'en_US',
+      category: 'authentication',
+      authentication: {
+        add_security_recommendation: true,
+        code_expiration_minutes: 10,
+        button: { type: 'copy_code', text: 'Copy code' },
+      },
+    },
+  });
+  await record('createChatAppTemplate', 'One that would be refused', '/chatapp/templates', {
+    body: { ...body, components: [{ type: 'body', text: '{{first_name}}, your order is on its way.' }] },
+  });
+  await record('createChatAppTemplate', 'A name and language that are taken', '/chatapp/templates', { body });
+  await record('getChatAppTemplate', 'A template', `/chatapp/templates/${id}`);
+  await record('getChatAppTemplate', 'One that does not exist', `/chatapp/templates/${nothing}`);
+  await record('listChatAppTemplates', 'By name', '/chatapp/templates?name=order_shipped');
+  await record('listChatAppTemplates', 'A status that there is not', '/chatapp/templates?status=paused');
+  await record('deleteChatAppTemplate', 'A template', `/chatapp/templates/${id}`);
+  await record('deleteChatAppTemplate', 'One that was deleted before', `/chatapp/templates/${id}`);
 }
 
 type CampaignMaterial = Audience & Contacts & { segmentId: string; scheduledAt: string };

@@ -90,11 +90,19 @@ const notification = { title: 'Hello', body: 'Hello' };
 let made = 0;
 const aName = () => `theirs ${(made += 1)}`;
 
+const aChatTemplate = () => ({
+  name: aName().replace(' ', '_'),
+  language: 'en',
+  category: 'utility',
+  components: [{ type: 'body', text: 'Hello' }],
+});
+
 const hasEmail = { type: 'field', field: 'email', operator: 'is_set' };
 
 for (const [path, body] of [
   ['/contacts', () => ({ external_id: aName() })],
   ['/templates', () => ({ name: aName(), text: 'Hello' })],
+  ['/chatapp/templates', () => aChatTemplate()],
   ['/lists', () => ({ name: aName() })],
   ['/tags', () => ({ name: aName() })],
   ['/events', () => ({ name: aName().replace(' ', '_') })],
@@ -182,6 +190,7 @@ const validBodies: Readonly<Record<string, (contactId: string) => object>> = {
   'POST /email/send': () => ({ ...letter, from: 'a@postillion.test' }),
   'POST /sms/send': () => ({ ...text, from: 'Mine' }),
   'POST /templates': () => ({ name: aName(), text: 'Hello' }),
+  'POST /chatapp/templates': aChatTemplate,
   'PATCH /templates/:id': () => ({}),
   'POST /templates/:id/render': () => ({}),
   'POST /email/domains': () => ({ name: `mine-${randomUUID()}.example` }),

@@ -47,6 +47,8 @@ export const outsideTheWall: Readonly<Record<string, string>> = {
   'select next_check_at from domains': whoHasWork,
   'select id, events_kept_days from organizations where events_kept_days is not null': whoHasWork,
   'select case when bool_and(events_kept_days is not null)': housekeeping,
+  'select organization_id from chat_templates where due_at': whoHasWork,
+  'select due_at from chat_templates where due_at': whoHasWork,
   recipient_changes_take: whoHasWork,
   conversions_take_due:
     'Takes what is credited next, of any organizations; they are credited behind the wall.',

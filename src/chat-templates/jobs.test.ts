@@ -1,0 +1,541 @@
+import { beforeEach, describe, expect, test } from 'vitest';
+import { createReviewer, type Reviewer } from '../../test/support/chat-app-reviewer.ts';
+import { createManualClock, type ManualClock } from '../../test/support/manual-clock.ts';
+import { useTestDatabase } from '../../test/support/test-database.ts';
+import { systemClock } from '../platform/clock.ts';
+import { createIds } from '../platform/ids.ts';
+import { silentLog } from '../platform/log.ts';
+import { type Database, unpreparedStatement } from '../platform/postgres/database.ts';
+import { createSecrets } from '../platform/secrets.ts';
+import { parseAccount, setAccount } from './account.ts';
+import { findAccounts } from './account-store.ts';
+import { startTemplateWork, workOnTemplates } from './jobs.ts';
+import { createTemplate, deleteTemplate } from './keeping.ts';
+import { showTemplate } from './record.ts';
+import { applyTemplateReviews, noteTemplateFinding } from './reviewing.ts';
+import type { TemplateBody } from './schema.ts';
+import { findTemplate, findTemplates, type TemplateRow } from './store.ts';
+
+let database: Database;
+let clock: ManualClock;
+let reviewer: Reviewer;
+let own: string;
+let account: string;
+const newId = createIds(systemClock);
+const secrets = createSecrets('a secret of the tests, and of nothing else');
+const minuteMs = 60_000;
+const hourMs = 60 * minuteMs;
+
+useTestDatabase({ connectionsMax: 8, hasNeighbour: true, isForEachTest: true }, (opened) => {
+  database = opened.database;
+});
+
+let accounts = 700_000;
+beforeEach(async () => {
+  clock = createManualClock();
+  reviewer = createReviewer();
+  own = newId();
+  account = await giveAccount(own);
+});
+
+const tools = () => ({ database, clock, newId, secrets, log: silentLog, provider: reviewer });
+
+async function giveAccount(
+  organizationId: string,
+  businessAccountId = `${(accounts += 1)}`,
+): Promise<string> {
+  const parsed = parseAccount(
+    JSON.stringify({ business_account_id: businessAccountId, phone_number_id: '1', access_token: 'x' }),
+  );
+  if (parsed.kind !== 'parsed') throw new Error(parsed.problem);
+  const outcome = await setAccount(tools(), organizationId, parsed.content);
+  if (outcome.kind !== 'set') throw new Error(outcome.kind);
+  return outcome.businessAccountId;
+}
+
+const bodyOf = (name: string, more: Partial<TemplateBody> = {}): TemplateBody => ({
+  name,
+  language: 'en_US',
+  category: 'utility',
+  components: [{ type: 'body', text: 'It is on its way.' }],
+  ...more,
+});
+
+async function create(
+  name: string,
+  more: Partial<TemplateBody> = {},
+  organizationId = own,
+): Promise<TemplateRow> {
+  const created = await createTemplate(
+    { ...tools(), isAccountNeeded: () => reviewer.needsAccount },
+    organizationId,
+    bodyOf(name, more),
+  );
+  if (created.kind !== 'created') throw new Error(created.kind);
+  return created.template;
+}
+
+/** All that is due, by one node or two. */
+async function workThrough(nodes = 1): Promise<void> {
+  const work = async () => {
+    // Ends with the work.
+    for (let rounds = 0; rounds < 1_000; rounds += 1)
+      if ((await workOnTemplates(tools(), new AbortController().signal)) !== 'at once') return;
+    throw new Error('the work has no end');
+  };
+  await Promise.all(Array.from({ length: nodes }, work));
+}
+
+async function read({ id, organization_id: organizationId }: TemplateRow): Promise<TemplateRow> {
+  const [row] = await database.asOrganizationsByIndex([organizationId], (transaction) =>
+    findTemplates(transaction, [{ organizationId, id }]),
+  );
+  return row!;
+}
+
+const show = async (template: TemplateRow) => showTemplate(await read(template));
+const remove = (template: TemplateRow) =>
+  deleteTemplate(tools(), { organizationId: template.organization_id, id: template.id });
+const callsOf = (kind: string) => reviewer.calls.filter((call) => call.kind === kind);
+const tell = (organizationId: string, ...reviewed: Parameters<typeof applyTemplateReviews>[3][number][]) =>
+  database.transaction((transaction) =>
+    applyTemplateReviews({ clock }, transaction, organizationId, reviewed),
+  );
+
+describe('a template', () => {
+  test('is submitted, looked at until its review is over, and once a day from then on', async () => {
+    const template = await create('order_shipped');
+    await workThrough();
+    expect(await show(template)).toMatchObject({
+      status: 'pending',
+      sendable: false,
+      sendable_reason: 'pending',
+    });
+    expect(reviewer.calls).toEqual([{ kind: 'submit', account, what: ['order_shipped en_US'] }]);
+
+    clock.advance(minuteMs);
+    await workThrough();
+    expect(callsOf('review')).toHaveLength(1);
+    reviewer.put(account, 'order_shipped en_US', { state: 'approved', quality: 'green' });
+    clock.advance(minuteMs);
+    await workThrough();
+    expect(await show(template)).toMatchObject({
+      status: 'approved',
+      sendable: true,
+      sendable_reason: null,
+      quality: 'green',
+      reviewed_at: new Date(clock.nowMs()).toISOString(),
+    });
+
+    const before = reviewer.calls.length;
+    clock.advance(23 * hourMs);
+    await workThrough();
+    expect(reviewer.calls).toHaveLength(before);
+    reviewer.put(account, 'order_shipped en_US', { state: 'disabled' });
+    clock.advance(hourMs);
+    await workThrough();
+    expect(await show(template)).toMatchObject({
+      status: 'approved',
+      sendable: false,
+      sendable_reason: 'disabled',
+    });
+    expect(callsOf('submit')).toHaveLength(1);
+  });
+
+  test('that is rejected has the reason in the words of the provider, and is left alone', async () => {
+    const template = await create('buy_now');
+    await workThrough();
+    reviewer.put(account, 'buy_now en_US', { state: 'rejected', rejectionReason: 'Promotional content.' });
+    clock.advance(minuteMs);
+    await workThrough();
+    expect(await show(template)).toMatchObject({
+      status: 'rejected',
+      rejection_reason: 'Promotional content.',
+    });
+    const before = reviewer.calls.length;
+    clock.advance(48 * hourMs);
+    await workThrough();
+    expect(reviewer.calls).toHaveLength(before);
+  });
+
+  test('that is refused at once is rejected, with words that are fit to be shown', async () => {
+    reviewer.mishaps.push({ kind: 'refused', words: `Too many\u0000variables.\r\n${'x'.repeat(2_000)}` });
+    const template = await create('refused');
+    await workThrough();
+    const shown = await show(template);
+    expect(shown).toMatchObject({ status: 'rejected', sendable_reason: 'rejected' });
+    expect(shown.rejection_reason).toMatch(/^Too many variables\. x+$/);
+    expect(shown.rejection_reason!.length).toBeLessThanOrEqual(500);
+  });
+
+  test('that the provider has already, made by somebody else, is rejected and not taken over', async () => {
+    reviewer.templatesOf(account).set('ours en_US', {
+      providerTemplateId: 'foreign',
+      name: 'ours',
+      language: 'en_US',
+      state: 'approved',
+      category: 'utility',
+      rejectionReason: null,
+      quality: null,
+      template: null,
+    });
+    const template = await create('ours');
+    await workThrough();
+    expect(await show(template)).toMatchObject({
+      status: 'rejected',
+      rejection_reason: expect.stringContaining('already') as string,
+    });
+    await remove(template);
+    await workThrough();
+    expect(callsOf('delete')).toEqual([]);
+  });
+
+  test('that is recategorised is sendable as before, and says so', async () => {
+    const template = await create('order_news');
+    await workThrough();
+    reviewer.put(account, 'order_news en_US', { state: 'approved', category: 'marketing' });
+    clock.advance(minuteMs);
+    await workThrough();
+    expect(await show(template)).toMatchObject({
+      category: 'utility',
+      provider_category: 'marketing',
+      sendable: true,
+      warnings: [expect.stringContaining('marketing')],
+    });
+  });
+
+  test('that is gone at the provider is not sendable, and rejected if it was still under review', async () => {
+    const [approved, pending] = [await create('one'), await create('two')];
+    await workThrough();
+    reviewer.put(account, 'one en_US', { state: 'approved' });
+    clock.advance(minuteMs);
+    await workThrough();
+    reviewer.templatesOf(account).clear();
+    clock.advance(30 * minuteMs);
+    await workThrough();
+    expect((await show(pending)).status, 'it may appear yet').toBe('pending');
+    clock.advance(24 * hourMs);
+    await workThrough();
+    expect(await show(approved)).toMatchObject({
+      status: 'approved',
+      sendable: false,
+      sendable_reason: 'deleted',
+    });
+    expect(await show(pending)).toMatchObject({
+      status: 'rejected',
+      rejection_reason: expect.stringContaining('deleted') as string,
+    });
+  });
+});
+
+describe('a submission whose answer is lost', () => {
+  test('and that was taken is found by a look, and not made again', async () => {
+    reviewer.mishaps.push('taken_and_lost');
+    const template = await create('lost_answer');
+    await workThrough();
+    expect((await show(template)).warnings).toEqual([expect.stringContaining('the answer was lost')]);
+    clock.advance(minuteMs);
+    await workThrough();
+    expect(callsOf('submit')).toHaveLength(1);
+    expect(await read(template)).toMatchObject({
+      next_step: 'review',
+      is_uncertain: false,
+      provider_template_id: expect.any(String) as string,
+    });
+    expect((await show(template)).warnings).toEqual([]);
+  });
+
+  test('and that was not taken is made again, after a look', async () => {
+    reviewer.mishaps.push('lost');
+    await create('lost_request');
+    await workThrough();
+    clock.advance(minuteMs);
+    await workThrough();
+    expect(reviewer.calls.map(({ kind }) => kind)).toEqual(['submit', 'review', 'submit']);
+    expect(reviewer.templatesOf(account).size).toBe(1);
+  });
+
+  test('because the process died is looked up once its lease is over', async () => {
+    const template = await create('crash');
+    const dying = new Error('the process dies');
+    reviewer.onSubmit = () => Promise.reject(dying);
+    await expect(workThrough()).rejects.toBe(dying);
+    reviewer.onSubmit = null;
+    clock.advance(4 * minuteMs);
+    await workThrough();
+    expect(reviewer.calls).toHaveLength(1);
+    clock.advance(minuteMs);
+    await workThrough();
+    expect(callsOf('submit')).toHaveLength(1);
+    expect(await read(template)).toMatchObject({ next_step: 'review' });
+  });
+
+  test('is taken over when the provider says then that it is there', async () => {
+    reviewer.mishaps.push('taken_and_lost', { kind: 'exists' });
+    const template = await create('twice');
+    await workThrough();
+    // A list that does not show it yet.
+    const hidden = new Map(reviewer.templatesOf(account));
+    reviewer.templatesOf(account).clear();
+    clock.advance(minuteMs);
+    await workThrough();
+    for (const [key, value] of hidden) reviewer.templatesOf(account).set(key, value);
+    clock.advance(minuteMs);
+    await workThrough();
+    expect(await read(template)).toMatchObject({ status: 'pending', next_step: 'review' });
+  });
+
+  test('is told by the provider itself before the answer, which then changes nothing', async () => {
+    const template = await create('early_word');
+    reviewer.onSubmit = async () => {
+      const [present] = reviewer.templatesOf(account).values();
+      expect(await tell(own, { ...present!, state: 'approved' })).toEqual([template.id]);
+    };
+    await workThrough();
+    expect(await show(template)).toMatchObject({ status: 'approved', sendable: true });
+  });
+});
+
+describe('an account', () => {
+  test('takes a hundred submissions an hour, however many nodes there are', async () => {
+    for (let index = 0; index < 230; index += 1) await create(`template_${index}`);
+    await workThrough(3);
+    expect(callsOf('submit')).toHaveLength(100);
+    clock.advance(hourMs - 1);
+    await workThrough(3);
+    expect(callsOf('submit')).toHaveLength(100);
+    clock.advance(1);
+    await workThrough(3);
+    expect(callsOf('submit')).toHaveLength(200);
+    clock.advance(hourMs);
+    await workThrough(3);
+    expect(callsOf('submit')).toHaveLength(230);
+    expect(new Set(callsOf('submit').flatMap(({ what }) => what)).size).toBe(230);
+  }, 60_000);
+
+  test('that is at fault delays everything, loses nothing, and says why until it works again', async () => {
+    const template = await create('waiting');
+    reviewer.delay = {
+      kind: 'delayed',
+      retryAfterMs: 10 * minuteMs,
+      words: 'The token has expired.',
+      isAccountAtFault: true,
+    };
+    await workThrough();
+    expect(await show(template)).toMatchObject({
+      status: 'pending',
+      warnings: [expect.stringContaining('The token has expired.')],
+    });
+    expect((await findAccounts(database, [own]))[0]!.problem).toBe('The token has expired.');
+    clock.advance(5 * minuteMs);
+    await workThrough();
+    expect(reviewer.calls).toHaveLength(1);
+    reviewer.delay = null;
+    clock.advance(5 * minuteMs);
+    await workThrough();
+    expect((await show(template)).warnings).toEqual([]);
+    expect((await findAccounts(database, [own]))[0]!.problem).toBeNull();
+    expect(reviewer.templatesOf(account).size).toBe(1);
+  });
+
+  test('that is given again is tried at once', async () => {
+    await create('waiting');
+    reviewer.delay = { kind: 'delayed', retryAfterMs: 24 * hourMs, words: 'x', isAccountAtFault: true };
+    await workThrough();
+    reviewer.delay = null;
+    await giveAccount(own, account);
+    await workThrough();
+    expect(reviewer.templatesOf(account).size).toBe(1);
+  });
+
+  test('that cannot be read delays its own organization alone', async () => {
+    const other = newId();
+    const otherAccount = await giveAccount(other);
+    await create('mine');
+    await create('theirs', {}, other);
+    await database.rows(
+      unpreparedStatement('update chat_app_accounts set content_sealed = $2 where organization_id = $1'),
+      [own, Buffer.from('broken')],
+    );
+    await workThrough();
+    expect(reviewer.calls.map((call) => call.account)).toEqual([otherAccount]);
+    expect((await findAccounts(database, [own]))[0]!.problem).toContain('cannot be read');
+  });
+
+  test('is not needed where the provider needs none', async () => {
+    reviewer = createReviewer({ needsAccount: false });
+    const other = newId();
+    const template = await create('sandboxed', {}, other);
+    await workThrough();
+    expect(await read(template)).toMatchObject({ next_step: 'review' });
+  });
+});
+
+test('what a look finds for more than a hundred templates takes as many calls as hundreds', async () => {
+  reviewer = createReviewer({ needsAccount: false });
+  own = newId();
+  for (let index = 0; index < 205; index += 1) await create(`template_${index}`);
+  await workThrough();
+  expect(reviewer.templatesOf(own).size).toBe(205);
+  reviewer.calls.length = 0;
+  clock.advance(minuteMs);
+  await workThrough();
+  expect(reviewer.calls.map(({ what }) => what.length)).toEqual([100, 100, 5]);
+}, 60_000);
+
+describe('a template that is deleted', () => {
+  test('is deleted at the provider as well, in its language alone, and its row stays', async () => {
+    const [english, german] = [await create('bye'), await create('bye', { language: 'de' })];
+    await workThrough();
+    expect(await remove(english)).toBe('deleted');
+    expect(await remove(english)).toBe('not_found');
+    await workThrough();
+    expect([...reviewer.templatesOf(account).keys()]).toEqual(['bye de']);
+    expect(await read(english)).toMatchObject({ name: 'bye', next_step: null });
+    expect(await show(german)).toMatchObject({ status: 'pending' });
+  });
+
+  test('before it was submitted is never submitted', async () => {
+    const template = await create('early');
+    await remove(template);
+    await workThrough();
+    expect(reviewer.calls).toEqual([]);
+  });
+
+  test('while it is submitted is deleted there once the submission is over', async () => {
+    const template = await create('meanwhile');
+    reviewer.onSubmit = async () => {
+      expect(await remove(template)).toBe('deleted');
+    };
+    await workThrough();
+    expect(callsOf('delete')).toEqual([]);
+    clock.advance(5 * minuteMs);
+    await workThrough();
+    expect(reviewer.templatesOf(account).size).toBe(0);
+    expect(await read(template)).toMatchObject({ next_step: null });
+  });
+
+  test('makes room for another of its name, which is submitted after the deletion and not before', async () => {
+    const first = await create('again');
+    await workThrough();
+    await remove(first);
+    const second = await create('again');
+    reviewer.delay = { kind: 'delayed', retryAfterMs: minuteMs, words: 'x', isAccountAtFault: false };
+    await workThrough();
+    reviewer.delay = null;
+    reviewer.calls.length = 0;
+    for (let minutes = 0; minutes < 4; minutes += 1) {
+      clock.advance(minuteMs);
+      await workThrough();
+    }
+    expect(reviewer.calls.map(({ kind }) => kind).slice(0, 2)).toEqual(['delete', 'submit']);
+    expect(await read(second)).toMatchObject({ status: 'pending', next_step: 'review' });
+    expect(reviewer.templatesOf(account).size).toBe(1);
+  });
+});
+
+describe('what the provider tells', () => {
+  const approvedTemplate = async (name: string) => {
+    const template = await create(name);
+    await workThrough();
+    reviewer.put(account, `${name} en_US`, { state: 'approved' });
+    clock.advance(minuteMs);
+    await workThrough();
+    return template;
+  };
+  const presentOf = (name: string) => reviewer.templatesOf(account).get(`${name} en_US`)!;
+
+  test('of a pause is believed, and ends with a look', async () => {
+    const template = await approvedTemplate('paused');
+    expect(await tell(own, { ...presentOf('paused'), state: 'paused' })).toEqual([template.id]);
+    expect(await show(template)).toMatchObject({ sendable: false, sendable_reason: 'paused' });
+    clock.advance(minuteMs);
+    await workThrough();
+    expect(await show(template)).toMatchObject({ sendable: true });
+  });
+
+  test('to another organization changes nothing of a template with the same name and id', async () => {
+    const template = await approvedTemplate('shared');
+    const other = newId();
+    await giveAccount(other);
+    const theirs = await create('shared', {}, other);
+    await workThrough();
+    await database.rows(
+      unpreparedStatement('update chat_templates set provider_template_id = $2 where id = $1'),
+      [theirs.id, presentOf('shared').providerTemplateId],
+    );
+    await tell(other, { ...presentOf('shared'), state: 'disabled' });
+    expect(await show(template)).toMatchObject({ sendable: true });
+    expect((await read(theirs)).provider_state).toBe('disabled');
+  });
+
+  test('of templates that are not ours, or twice, or of nothing, changes nothing', async () => {
+    const template = await approvedTemplate('mine');
+    const before = await read(template);
+    const foreign = { ...presentOf('mine'), name: 'unknown', state: 'rejected' as const };
+    const another = { ...presentOf('mine'), providerTemplateId: 'another', state: 'rejected' as const };
+    expect(await tell(own, foreign, another)).toEqual([]);
+    expect(await tell(own)).toEqual([]);
+    expect(await read(template)).toEqual(before);
+    expect(await tell(own, presentOf('mine'), presentOf('mine'))).toEqual([]);
+    expect(await show(template)).toMatchObject({ status: 'approved', sendable: true });
+  });
+
+  test('in a hand-off is noted, and a look settles it', async () => {
+    const template = await approvedTemplate('found_out');
+    const note = (id: string, state: 'paused' | 'rejected') =>
+      database.transaction((transaction) =>
+        noteTemplateFinding({ clock }, transaction, {
+          organizationId: own,
+          id,
+          state,
+          words: 'Paused\u0000for quality.',
+        }),
+      );
+    await note(template.id, 'paused');
+    await note(newId(), 'paused');
+    expect(await show(template)).toMatchObject({
+      sendable: false,
+      sendable_reason: 'paused',
+      warnings: ['The provider says: Paused for quality.'],
+    });
+    clock.advance(minuteMs);
+    await workThrough();
+    expect(await show(template)).toMatchObject({ sendable: true, warnings: [] });
+    await note(template.id, 'rejected');
+    expect(await show(template)).toMatchObject({
+      status: 'rejected',
+      rejection_reason: 'Paused for quality.',
+    });
+  });
+});
+
+test('the work begins when a template is made, without waiting for the time', async () => {
+  const submitted = new Promise<void>((resolve) => {
+    reviewer.onSubmit = async () => {
+      resolve();
+    };
+  });
+  const running = startTemplateWork({ ...tools(), clock: systemClock });
+  try {
+    await create('at_once');
+    await submitted;
+  } finally {
+    await running.stop();
+  }
+});
+
+test('two requests for one name and language make one template', async () => {
+  const outcomes = await Promise.all(
+    Array.from({ length: 6 }, () =>
+      createTemplate({ ...tools(), isAccountNeeded: () => true }, own, bodyOf('once')),
+    ),
+  );
+  expect(outcomes.map(({ kind }) => kind).sort()).toEqual(['created', ...Array<string>(5).fill('taken')]);
+  expect(await findTemplate(database, own, { name: 'once', language: 'en_US' })).not.toBeNull();
+});
+
+test('without an account none is taken where one is needed', async () => {
+  const outcome = await createTemplate({ ...tools(), isAccountNeeded: () => true }, newId(), bodyOf('none'));
+  expect(outcome.kind).toBe('account_missing');
+});

@@ -1,0 +1,79 @@
+import {
+  listTemplateParameters,
+  listTemplateWarnings,
+  type TemplateButton,
+  type TemplateComponent,
+} from '../channels/chatapp/chatapp.ts';
+import { findUnsendability } from './review.ts';
+import type { ButtonShape, ComponentShape, TemplateRecord } from './schema.ts';
+import type { TemplateRow } from './store.ts';
+
+export function showTemplate(row: TemplateRow): TemplateRecord {
+  const { content } = row;
+  const unsendability = findUnsendability(row);
+  return {
+    id: row.id,
+    name: row.name,
+    language: row.language,
+    category: row.category,
+    components: content.kind === 'written' ? content.components.map(showComponent) : null,
+    examples: content.kind === 'written' ? { ...content.examples } : null,
+    authentication:
+      content.kind === 'code'
+        ? {
+            add_security_recommendation: content.addSecurityRecommendation,
+            code_expiration_minutes: content.codeExpirationMinutes,
+            button: { type: 'copy_code', text: content.buttonText },
+          }
+        : null,
+    parameters: listTemplateParameters(content),
+    status: row.status,
+    rejection_reason: row.rejection_reason,
+    sendable: unsendability === null,
+    sendable_reason: unsendability,
+    quality: row.quality,
+    provider_category: row.provider_category,
+    warnings: listWarnings(row),
+    created_at: row.created_at.toISOString(),
+    updated_at: row.updated_at.toISOString(),
+    reviewed_at: row.reviewed_at?.toISOString() ?? null,
+  };
+}
+
+function showComponent(component: TemplateComponent): ComponentShape {
+  switch (component.type) {
+    case 'header':
+      return { type: 'header', format: 'text', text: component.text };
+    case 'buttons':
+      return { type: 'buttons', buttons: component.buttons.map(showButton) };
+    case 'body':
+    case 'footer':
+      return component;
+  }
+}
+
+function showButton(button: TemplateButton): ButtonShape {
+  if (button.type !== 'phone_number') return button;
+  const { phoneNumber, ...rest } = button;
+  return { ...rest, phone_number: phoneNumber };
+}
+
+function listWarnings(row: TemplateRow): string[] {
+  const { category, provider_category: providerCategory, status, problem } = row;
+  const isMoved = providerCategory !== null && providerCategory !== category;
+  return [
+    ...(status === 'pending' ? listTemplateWarnings(row.content) : []),
+    ...(isMoved
+      ? [
+          `The provider has moved it to the category ${providerCategory}, and charges for that. It is still sent as ${category}.`,
+        ]
+      : []),
+    ...(problem === null ? [] : [describeProblem(row, problem)]),
+  ];
+}
+
+function describeProblem({ status }: TemplateRow, problem: string): string {
+  return status === 'pending'
+    ? `It is not submitted yet, which is tried again: ${problem}`
+    : `The provider says: ${problem}`;
+}
