@@ -6,18 +6,23 @@ import { createOrganization } from '../accounts/accounts.ts';
 import type { RowIssue } from '../audience/audience.ts';
 import { systemClock } from '../platform/clock.ts';
 import { createIds } from '../platform/ids.ts';
+import { silentLog } from '../platform/log.ts';
 import {
   type Database,
   type DatabaseAddress,
   openDatabase,
   unpreparedStatement,
 } from '../platform/postgres/database.ts';
+import { computeNext, followChanges } from '../segments/membership.ts';
+import { createSegment } from '../segments/segments.ts';
 import { createDefinition } from './definitions.ts';
 import { type EventImportOutcome, importEvents } from './import.ts';
 
 let address: DatabaseAddress;
 let database: Database;
 let organizationId: string;
+/** How often segments were told that contacts changed. */
+let told = 0;
 
 useTestDatabase({ hasNeighbour: true }, (opened) => {
   address = opened.address;
@@ -30,9 +35,15 @@ beforeEach(async () => {
 
 const tools = (through = database) => ({
   database: through,
-  clock: systemClock,
+  // A PostgreSQL that was away is back as soon as it is asked again.
+  clock: {
+    ...systemClock,
+    after: (_delayMs: number, callback: () => void) => systemClock.after(0, callback),
+  },
   newId: createIds(systemClock),
-  onContactsChanged: () => undefined,
+  onContactsChanged: () => {
+    told += 1;
+  },
 });
 
 async function define(name: string): Promise<void> {
@@ -78,6 +89,45 @@ async function totals(): Promise<number[]> {
 const linesOf = (count: number) =>
   Array.from({ length: count }, (_none, index) => `order,c-${index % 300},${index},1999-12-31`);
 const fileOf = (count: number) => ['event,external_id,total,occurred_at', ...linesOf(count)].join('\n');
+
+test('segments that ask about what a file tells are told of its contacts, known ones too', async () => {
+  await run(['event,external_id,total', 'other,c-1,1'].join('\n'));
+  await define('other');
+  const conditions = { type: 'event', event: 'order', count: { operator: 'gte', value: 2 } };
+  const made = await createSegment(tools(), organizationId, { name: 'Regulars', conditions });
+  if (made.kind !== 'done') throw new Error(made.kind);
+  const segmentTools = { ...tools(), log: silentLog };
+  await computeNext(segmentTools, organizationId, new AbortController().signal);
+  const follow = async () => {
+    while (await followChanges(segmentTools, organizationId)) {
+      // Until there are none.
+    }
+  };
+  const members = async () =>
+    (
+      await database.rows(
+        unpreparedStatement<{ external_id: string }>(
+          `select c.external_id
+           from memberships m
+           join contacts c on c.organization_id = m.organization_id and c.id = m.contact_id
+           where m.organization_id = $1 and m.set_id = $2
+           order by 1`,
+        ),
+        [organizationId, made.segment.id],
+      )
+    ).map(({ external_id: externalId }) => externalId);
+  await run(
+    ['event,external_id', 'order,c-1', 'order,c-2', 'order,c-2', 'other,c-3', 'other,c-3'].join('\n'),
+  );
+  await follow();
+  expect(await members()).toEqual(['c-2']);
+  told = 0;
+  // Of somebody who is there already, so that the contact itself does not change.
+  await run(['event,external_id', 'order,c-1'].join('\n'));
+  expect(told).toBe(1);
+  await follow();
+  expect(await members()).toEqual(['c-1', 'c-2']);
+});
 
 test('a file of several parts is stored whole, and importing it again stores nothing', async () => {
   const counts = { rows: 1_201, bad: 0 };
