@@ -859,10 +859,12 @@ describe('when the database fails in between', () => {
       () => failures.get('queue_claim_due'),
       (left) => left === 0,
     );
-    // The worker waits this long for hand-offs that are under way.
-    clock.putForward(minuteMs + 1);
     await eventually(
-      () => queueOf(server, id),
+      () => {
+        // The worker waits this long for hand-offs that are under way, once it has come to wait.
+        clock.putForward(minuteMs + 1);
+        return queueOf(server, id);
+      },
       ([queued]) => queued!.claimed_by === null,
     );
     goOn();
