@@ -16,7 +16,7 @@ import type { AbortWatch } from '../abort-watch.ts';
  */
 
 export type Call = {
-  method: 'GET' | 'POST';
+  method: 'GET' | 'POST' | 'DELETE';
   path: string;
   headers: Readonly<Record<string, string>>;
 };

@@ -1,0 +1,96 @@
+import type { SentTemplate } from '../../provider.ts';
+import {
+  fillTemplateText,
+  listTemplateParameters,
+  type TemplateButton,
+  type TemplateComponent,
+  type WrittenTemplate,
+} from '../../template.ts';
+
+/**
+ * The body of `POST /{business account}/message_templates`
+ * (https://developers.facebook.com/docs/whatsapp/business-management-api/message-templates). Placeholders have names in
+ * all parts but the URL of a button, which has at most one, at its end, and by number.
+ */
+export function composeTemplate({ name, language, category, content }: SentTemplate): string {
+  const common = { name, language, category: category.toUpperCase() };
+  if (content.kind === 'written')
+    return JSON.stringify({
+      ...common,
+      parameter_format: 'NAMED',
+      components: content.components.map((component) => composeComponent(component, content)),
+    });
+  const { addSecurityRecommendation, codeExpirationMinutes, buttonText } = content;
+  return JSON.stringify({
+    ...common,
+    message_send_ttl_seconds: ttlSecondsOf(codeExpirationMinutes),
+    components: [
+      { type: 'BODY', add_security_recommendation: addSecurityRecommendation },
+      ...(codeExpirationMinutes === null
+        ? []
+        : [{ type: 'FOOTER', code_expiration_minutes: codeExpirationMinutes }]),
+      { type: 'BUTTONS', buttons: [{ type: 'OTP', otp_type: 'COPY_CODE', text: buttonText }] },
+    ],
+  });
+}
+
+/** What WhatsApp takes for codes. */
+const ttlSecondsMax = 900;
+/** What it takes for the life of a code of which nothing is said. */
+const usualTtlSeconds = 600;
+
+/** A code that arrives after it has expired is worse than none. */
+function ttlSecondsOf(codeExpirationMinutes: number | null): number {
+  return codeExpirationMinutes === null
+    ? usualTtlSeconds
+    : Math.min(ttlSecondsMax, 60 * codeExpirationMinutes);
+}
+
+function composeComponent(component: TemplateComponent, content: WrittenTemplate) {
+  switch (component.type) {
+    case 'header':
+      return {
+        ...{ type: 'HEADER', format: 'TEXT', text: component.text },
+        ...exampleOf('header_text_named_params', component, content),
+      };
+    case 'body':
+      return {
+        ...{ type: 'BODY', text: component.text },
+        ...exampleOf('body_text_named_params', component, content),
+      };
+    case 'footer':
+      return { type: 'FOOTER', text: component.text };
+    case 'buttons':
+      return { type: 'BUTTONS', buttons: component.buttons.map((button) => composeButton(button, content)) };
+  }
+}
+
+function exampleOf(key: string, component: TemplateComponent, { examples }: WrittenTemplate) {
+  const names = namesIn(component);
+  if (names.length === 0) return {};
+  const params = names.map((name) => ({ param_name: name, example: examples[name] ?? '' }));
+  return { example: { [key]: params } };
+}
+
+function namesIn(component: TemplateComponent): string[] {
+  return listTemplateParameters({ kind: 'written', components: [component], examples: {} });
+}
+
+function composeButton(button: TemplateButton, { examples }: WrittenTemplate) {
+  switch (button.type) {
+    case 'quick_reply':
+      return { type: 'QUICK_REPLY', text: button.text };
+    case 'phone_number':
+      return { type: 'PHONE_NUMBER', text: button.text, phone_number: button.phoneNumber.replace('+', '') };
+    case 'url': {
+      const [name] = namesIn({ type: 'buttons', buttons: [button] });
+      if (name === undefined) return { type: 'URL', text: button.text, url: button.url };
+      return {
+        ...{ type: 'URL', text: button.text },
+        url: fillTemplateText(button.url, { [name]: '{{1}}' }),
+        // The whole URL.
+        example: [fillTemplateText(button.url, examples)],
+      };
+    }
+  }
+}
