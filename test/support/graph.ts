@@ -1,7 +1,7 @@
 import { createHmac } from 'node:crypto';
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';
 import type { AddressInfo, Socket } from 'node:net';
-import { findFault, isMessage, isTemplate } from './graph-shapes.ts';
+import { findFault, isMessage, isTemplate, isWebhook } from './graph-shapes.ts';
 
 /**
  * A stand-in for Meta's Graph API on loopback: messages, templates, numbers, and webhooks that it signs. What becomes of
@@ -273,7 +273,11 @@ export async function startGraph(options: GraphOptions = {}) {
           .filter((change) => change.account === account)
           .map(({ field, value }) => ({ field, value })),
       }));
-      const body = JSON.stringify({ object: 'whatsapp_business_account', entry });
+      const webhook = { object: 'whatsapp_business_account', entry };
+      const isDescribed = changes.every(({ field }) => field === 'messages');
+      const fault = isDescribed ? findFault(isWebhook, webhook) : null;
+      if (fault !== null) faults.push(`a webhook of its own: ${fault}`);
+      const body = JSON.stringify(webhook);
       await postUntilTaken(webhooks, body);
     }
   }
