@@ -6,7 +6,7 @@ const layers = [
   ['doctor'],
   ['roles'],
   ['documentation', 'installation'],
-  ['email', 'sms', 'push'],
+  ['email', 'sms', 'push', 'chatapp'],
   ['campaigns'],
   ['segments'],
   ['messages'],
@@ -51,7 +51,7 @@ module.exports = {
       severity: 'error',
       from: { path: '^src/([^/]+)/', pathNot: '^src/roles/' },
       to: {
-        path: '^src/(operator|doctor|documentation|installation|email|sms|push|campaigns|segments|messages|events|devices|domains|senders|templates|chat-templates|audience|accounts|sandbox)/',
+        path: '^src/(operator|doctor|documentation|installation|email|sms|push|chatapp|campaigns|segments|messages|events|devices|domains|senders|templates|chat-templates|audience|accounts|sandbox)/',
         pathNot: ['^src/$1/', '^src/([^/]+)/\\1\\.ts$'],
       },
     },
@@ -60,7 +60,7 @@ module.exports = {
       severity: 'error',
       from: { path: '^src/roles/' },
       to: {
-        path: '^src/(operator|doctor|documentation|installation|email|sms|push|campaigns|segments|messages|events|devices|domains|senders|templates|chat-templates|audience|accounts|sandbox)/',
+        path: '^src/(operator|doctor|documentation|installation|email|sms|push|chatapp|campaigns|segments|messages|events|devices|domains|senders|templates|chat-templates|audience|accounts|sandbox)/',
         pathNot: ['^src/([^/]+)/\\1\\.ts$', '^src/[^/]+/(routes|jobs)\\.ts$'],
       },
     },

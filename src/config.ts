@@ -3,6 +3,7 @@ import path from 'node:path';
 import { parseEnv } from 'node:util';
 import { parseDomain } from './channels/email/email.ts';
 import { isPushHostPattern } from './channels/push/endpoint.ts';
+import { type ChatAppProviderName, chatAppProviders } from './channels/chatapp/providers/registry.ts';
 import { type EmailProviderName, emailProviders } from './channels/email/providers/registry.ts';
 import {
   describeChoice,
@@ -118,6 +119,13 @@ export const settings = {
     about: `How pushes are sent: ${describeProviders(pushProviders)}.`,
   },
   ...settingsOf(pushProviders),
+  POSTILLION_CHATAPP_PROVIDER: {
+    type: 'choice',
+    choices: namesOf(chatAppProviders),
+    default: 'sandbox',
+    about: `How chat-app messages are sent: ${describeProviders(chatAppProviders)}.`,
+  },
+  ...settingsOf(chatAppProviders),
   POSTILLION_WEB_PUSH_HOSTS: {
     type: 'list',
     default:
@@ -158,6 +166,7 @@ const settingsOfProviders = {
   ...settingsOf(emailProviders),
   ...settingsOf(smsProviders),
   ...settingsOf(pushProviders),
+  ...settingsOf(chatAppProviders),
 };
 
 type ProviderSettingName = keyof typeof settingsOfProviders;
@@ -184,6 +193,7 @@ export type Config = {
   bounceListener: { host: string; port: number } | null;
   smsProvider: SmsProviderName;
   pushProvider: PushProviderName;
+  chatAppProvider: ChatAppProviderName;
   /** In lower case. */
   webPushHosts: string[];
   /** Of all providers, as they were set, or their defaults: what they mean is their provider's. */
@@ -244,6 +254,11 @@ export function readConfig(environment: Readonly<Record<string, string | undefin
   const emailProvider = readProvider('POSTILLION_EMAIL_PROVIDER', emailProviders, { textOf, read, problems });
   const smsProvider = readProvider('POSTILLION_SMS_PROVIDER', smsProviders, { textOf, read, problems });
   const pushProvider = readProvider('POSTILLION_PUSH_PROVIDER', pushProviders, { textOf, read, problems });
+  const chatAppProvider = readProvider('POSTILLION_CHATAPP_PROVIDER', chatAppProviders, {
+    textOf,
+    read,
+    problems,
+  });
   const publicUrl = read('POSTILLION_PUBLIC_URL').replace(/\/+$/, '');
   const providerSettings = Object.fromEntries(
     Object.keys(settingsOfProviders).map((name) => [name, read(name as SettingName)]),
@@ -303,6 +318,7 @@ export function readConfig(environment: Readonly<Record<string, string | undefin
     bounceListener: bouncePort === '' ? null : { host: bounceListen, port: Number(bouncePort) },
     smsProvider,
     pushProvider,
+    chatAppProvider,
     webPushHosts,
     providerSettings,
     sandboxAccess: (read('POSTILLION_SANDBOX_ACCESS') || guessedAccess) as SandboxAccessName, // One of the choices, or a problem.

@@ -1,6 +1,7 @@
 /** What the other rooms may know of the audience. */
 export {
   type ContactBar,
+  findAddressOf,
   findBarredContacts,
   type ContactKey,
   findHeldAddresses,

@@ -111,6 +111,7 @@ export type AddressedChannel = keyof typeof addressColumns;
 export const addressColumns = {
   email: { address: 'email', key: contactFields.email.key },
   sms: { address: 'phone_number', key: contactFields.phone_number.key },
+  chatapp: { address: 'phone_number', key: contactFields.phone_number.key },
 } as const satisfies Partial<Record<SendingChannel, { address: ContactField; key: ContactKeyColumn }>>;
 
 /** The fields that something can be sent to, each once. */

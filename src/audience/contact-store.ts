@@ -110,6 +110,23 @@ export async function findAddressHolder(
   return row ?? null;
 }
 
+/** Where the contact has its address on the channel, normalised; null if it has none, or is not there. */
+export async function findAddressOf(
+  connection: Connection,
+  channel: AddressedChannel,
+  contact: ContactKey,
+): Promise<string | null> {
+  const [row] = await connection.rows(
+    unpreparedStatement<{ address: string | null }>(
+      `select c.${addressColumns[channel].key} as address
+       from contacts c
+       where c.organization_id = $1 and c.id = $2`,
+    ),
+    [contact.organizationId, contact.id],
+  );
+  return row?.address ?? null;
+}
+
 /** One `select` for each kind of address, which reads the index of its key. */
 const heldAddresses = contactAddresses.map(
   (field) =>

@@ -91,7 +91,7 @@ async function start({
     clock,
     log: silentLog,
     newId,
-    channels: { email, sms: null, push: null },
+    channels: { email, sms: null, push: null, chatapp: null },
     onAdmitted: () => undefined,
     onFrozen: () => undefined,
     ...(campaignsMax !== undefined && { campaignsMax }),

@@ -54,7 +54,7 @@ beforeAll(async () => {
     database,
     clock: systemClock,
     newId,
-    channels: { email, sms, push },
+    channels: { email, sms, push, chatapp: null },
     admissionPauses: createPauses({ ...systemClock, monotonicMs: anHourLater }),
     onAdmitted: () => {
       admissions += 1;

@@ -1,6 +1,7 @@
 import { mkdir, statfs } from 'node:fs/promises';
 import { emailProviders } from '../channels/email/providers/registry.ts';
 import { choosingSettings, type DescribedProvider } from '../channels/provider-definition.ts';
+import { chatAppProviders } from '../channels/chatapp/providers/registry.ts';
 import { pushProviders } from '../channels/push/providers/registry.ts';
 import { smsProviders } from '../channels/sms/providers/registry.ts';
 import { type Config, ConfigError, readConfig } from '../config.ts';
@@ -32,6 +33,7 @@ import { examineAddressChecks, examineDirectDelivery } from './delivery.ts';
 import { type Finding, ok, problem, warning } from './finding.ts';
 import { createKeyRing, createSecrets } from '../platform/secrets.ts';
 import { createEmailProvider } from '../roles/providers/email.ts';
+import { createChatAppProvider } from '../roles/providers/chatapp.ts';
 import { createPushProvider, findPushShortcoming } from '../roles/providers/push.ts';
 import { createSmsProvider } from '../roles/providers/sms.ts';
 
@@ -74,6 +76,7 @@ export async function examine(
       await examineEmailProvider(installation),
       await examineSmsProvider(installation),
       await examinePushProvider(installation),
+      await examineChatAppProvider(installation),
       ...(await examinePushSettings(installation)),
     );
     findings.push(...(await tryToExamine('recipients', examineAddressChecks, installation)));
@@ -103,7 +106,7 @@ function describeSettings(config: Config): string {
     config.databaseUrl === null
       ? `the embedded PostgreSQL in ${config.dataDirectory}`
       : 'your own PostgreSQL';
-  return `all are valid: ${database}, email through ${config.emailProvider}, texts through ${config.smsProvider}, pushes through ${config.pushProvider}`;
+  return `all are valid: ${database}, email through ${config.emailProvider}, texts through ${config.smsProvider}, pushes through ${config.pushProvider}, chat-app messages through ${config.chatAppProvider}`;
 }
 
 function examineLinks(config: Config): Finding {
@@ -111,7 +114,8 @@ function examineLinks(config: Config): Finding {
   const isTriedOut =
     emailProviders[config.emailProvider].isSandbox &&
     smsProviders[config.smsProvider].isSandbox &&
-    pushProviders[config.pushProvider].isSandbox;
+    pushProviders[config.pushProvider].isSandbox &&
+    chatAppProviders[config.chatAppProvider].isSandbox;
   if (config.publicUrl !== null || isTriedOut) return ok('links', found);
   return warning(
     'links',
@@ -395,6 +399,18 @@ function examinePushProvider(installation: Installation): Promise<Finding> {
     providers: pushProviders,
     definition: pushProviders[name],
     create: () => createPushProvider(installation),
+  });
+}
+
+function examineChatAppProvider(installation: Installation): Promise<Finding> {
+  const { chatAppProvider: name } = installation.config;
+  return examineProvider({
+    subject: 'chatapp',
+    kept: 'them',
+    name,
+    providers: chatAppProviders,
+    definition: chatAppProviders[name],
+    create: () => createChatAppProvider(installation),
   });
 }
 

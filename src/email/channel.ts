@@ -51,6 +51,7 @@ export const emailChannel: MessageChannel = {
   policyOf: ({ isCampaign }) => (isCampaign ? campaignPolicy : transactionalPolicy),
   refusals: emailRefusals,
   reports: {
+    endsRepeats: true,
     isSameAddress: (addressKey, reported) => {
       const address = parseAddress(reported);
       // If one of them is erased or cannot be read, they may be the same.

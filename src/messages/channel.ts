@@ -15,8 +15,11 @@ export type MessageChannel = {
   name: SendingChannel;
   words: ChannelWords;
   senders: SenderRule;
-  /** What outcomes mean, which may depend on the message. */
-  policyOf: (message: { isCampaign: boolean }) => DeliveryPolicy;
+  /**
+   * What outcomes mean, which may depend on the message. Its category is only told where a worker has died; otherwise a
+   * channel that goes by it says so with each attempt (`MessageFacts`).
+   */
+  policyOf: (message: { isCampaign: boolean; category?: string | null }) => DeliveryPolicy;
   /** What each refusal means. After any other, the recipient has failed, and nothing is known of its address. */
   refusals: Readonly<Record<string, Refusal>>;
   reports: ReportMatching;
@@ -70,6 +73,8 @@ export type DeliveryPolicy = {
   givenUpFor: string | null;
   /** Whether a hand-off that was cut off before the reply is tried once more. */
   repeatsAmbiguous: boolean;
+  /** After this time. Left out: after a minute. */
+  ambiguousPauseMs?: number;
 };
 
 /** The status after a refused hand-off. `hard` says that the address does not exist. */
@@ -77,6 +82,16 @@ export type Refusal = { status: RecipientStatus; type: 'hard' | 'soft' };
 
 /** How a report finds its recipient if our own reference or the provider's id of the message is not enough. */
 export type ReportMatching = {
+  /**
+   * Whether hand-offs that were cut off are tried once more, of any of its messages: a report that the first one took place
+   * ends that.
+   */
+  endsRepeats: boolean;
+  /**
+   * Whether `delivered` and `failed` are reported in any order, of several devices of one person, and `delivered` counts.
+   * Where it is left out, the next server may have returned what it had taken: `failed` counts.
+   */
+  isDeliveryFinal?: boolean;
   /**
    * Whether the address in a report may be that of a recipient, however the provider writes it. Providers sometimes give
    * an id to a second message, so a report for another address does not belong to the recipient.
@@ -203,6 +218,8 @@ export type MessageFacts = {
    * it does not.
    */
   expiresAt?: Date;
+  /** What outcomes mean for it, where that depends on more than its class. */
+  policy?: DeliveryPolicy;
 };
 
 /**

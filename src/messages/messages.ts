@@ -126,6 +126,7 @@ export {
 export {
   type DeliverableMessage,
   loadDeliverableMessages,
+  loadFirstAttachments,
   loadSealedAttachments,
 } from './delivery/content-store.ts';
 export { keyColumns, type MessageKey, type RecipientKey, textOfKey, toKey, uniqueMessages } from './keys.ts';

@@ -167,14 +167,14 @@ function addSuppressionCommands(group: Command): void {
   const add = (name: string, description: string, run: SuppressionCommand) =>
     addCommand(group, name, description)
       .requiredOption('--org <org>', organizationHelp, parseOrganization)
-      .requiredOption('--channel <channel>', 'email or sms', parseChannel)
+      .requiredOption('--channel <channel>', 'email, sms or chatapp', parseChannel)
       .requiredOption('--address <address>', 'the email address, or the phone number in E.164')
       .action(
         onInstallation(async (installation, options: SuppressionOptions) => {
           const { channel } = options;
           const addresses = addressesOf[channel];
           if (addresses === null)
-            return refuse(`Suppressions of ${channel} are not supported yet; use email or sms.`);
+            return refuse(`Suppressions of ${channel} are not supported yet; use email, sms or chatapp.`);
           const address = addresses.normalise(options.address);
           if (address === null) return refuse(`${options.address} is not ${addresses.noun}.`);
           return onOrganization(installation, options.org, (organizationId) =>
@@ -194,12 +194,17 @@ function addSuppressionCommands(group: Command): void {
 
 type Addresses = { noun: string; normalise: (text: string) => string | null };
 
-/** What an address is on each channel; null where nothing is sent yet. */
+const phoneNumbers: Addresses = {
+  noun: 'a phone number in E.164',
+  normalise: (text) => (isPhoneNumber(text) ? text : null),
+};
+
+/** What an address is on each channel; null where it is nothing that a person could name. */
 const addressesOf: Readonly<Record<Channel, Addresses | null>> = {
   email: { noun: 'an email address', normalise: (text) => parseAddress(text)?.normalised ?? null },
-  sms: { noun: 'a phone number in E.164', normalise: (text) => (isPhoneNumber(text) ? text : null) },
+  sms: phoneNumbers,
   push: null,
-  chatapp: null,
+  chatapp: phoneNumbers,
 };
 
 function refuse(problem: string): CommandOutcome {

@@ -60,7 +60,7 @@ export const pushChannel: MessageChannel = {
   policyOf: () => policy,
   refusals: pushRefusals,
   // Devices report by their own secret, and never under the id of a service.
-  reports: { isSameAddress: (key, reported) => key === reported, findCutOff: null },
+  reports: { endsRepeats: true, isSameAddress: (key, reported) => key === reported, findCutOff: null },
   judgement: null,
   keepFindings: async (tools, transaction, findings) => {
     const told = findings.map(readFinding);

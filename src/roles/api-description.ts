@@ -53,6 +53,10 @@ const info: Omit<ApiInfo, 'version' | 'examples' | 'schemas'> = {
       name: 'Push',
       description: 'Send notifications to apps and browsers, and see the status of each device.',
     },
+    {
+      name: 'Chat-app',
+      description: 'Messages by WhatsApp, made of templates that were approved, and what became of them.',
+    },
     { name: 'Push devices', description: 'Apps and browsers that you may send pushes to.' },
     { name: 'Templates', description: 'Content that is written once and sent many times.' },
     {

@@ -1,6 +1,7 @@
 import path from 'node:path';
 import { projectDirectory } from '../config.ts';
 import { audienceRoutes } from '../audience/routes.ts';
+import { chatAppRoutes } from '../chatapp/chatapp.ts';
 import { createKeyring, type Keyring, type Scope } from '../accounts/accounts.ts';
 import { campaignRoutes } from '../campaigns/routes.ts';
 import { chatTemplateRoutes } from '../chat-templates/routes.ts';
@@ -91,6 +92,7 @@ export function listRoutes(
       onContactsChanged: wakeSegments,
       onCampaignProgress: createThrottle(clock, countingMs, createWaker(installation, 'campaigns')),
     }),
+    ...chatAppRoutes({ database, clock, secrets, acceptor }),
     ...audienceRoutes({
       ...installation,
       onChanged: wakeSegments,

@@ -7,7 +7,12 @@ const api = {
   sandbox: { kind: 'shown', link: 'http://127.0.0.1:8025/sandbox?token=abc' },
   organization: first,
 } as const;
-const sandboxes = { emailProvider: 'sandbox', smsProvider: 'sandbox', pushProvider: 'sandbox' } as const;
+const sandboxes = {
+  emailProvider: 'sandbox',
+  smsProvider: 'sandbox',
+  pushProvider: 'sandbox',
+  chatAppProvider: 'sandbox',
+} as const;
 
 test('a first start tells where everything is, and gives a request to paste', () => {
   const greeting = composeGreeting({ api, ...sandboxes });
@@ -24,15 +29,16 @@ test('a later start names no key, and one without an organization says how to ma
   );
 });
 
-test('how email, texts and pushes leave is said, and of a sandbox that is not served nothing', () => {
+test('how messages of each channel leave is said, and of a sandbox that is not served nothing', () => {
   const greeting = composeGreeting({
     api: { ...api, sandbox: { kind: 'none' } },
     emailProvider: 'mx',
     smsProvider: 'twilio',
     pushProvider: 'sandbox',
+    chatAppProvider: 'sandbox',
   });
   expect(greeting).toContain(
-    "\nEmail goes straight to the recipients' servers, texts leave through Twilio, pushes stay in the sandbox. ",
+    "\nEmail goes straight to the recipients' servers, texts leave through Twilio, pushes stay in the sandbox, chat-app messages stay in the sandbox. ",
   );
   expect(greeting).not.toMatch(/sandbox inbox/i);
 });
@@ -40,6 +46,6 @@ test('how email, texts and pushes leave is said, and of a sandbox that is not se
 test('a worker says that it delivers', () => {
   const greeting = composeGreeting({ api: null, ...sandboxes, emailProvider: 'smtp' });
   expect(greeting).toBe(
-    '\nPostillion delivers, and serves nothing. Email leaves through your SMTP server, texts stay in the sandbox, pushes stay in the sandbox.\nCtrl-C stops it.\n\n',
+    '\nPostillion delivers, and serves nothing. Email leaves through your SMTP server, texts stay in the sandbox, pushes stay in the sandbox, chat-app messages stay in the sandbox.\nCtrl-C stops it.\n\n',
   );
 });

@@ -1,3 +1,4 @@
+import { type ChatAppProviderName, chatAppProviders } from '../channels/chatapp/providers/registry.ts';
 import { type EmailProviderName, emailProviders } from '../channels/email/providers/registry.ts';
 import { type PushProviderName, pushProviders } from '../channels/push/providers/registry.ts';
 import { type SmsProviderName, smsProviders } from '../channels/sms/providers/registry.ts';
@@ -9,6 +10,7 @@ export type Start = {
   emailProvider: EmailProviderName;
   smsProvider: SmsProviderName;
   pushProvider: PushProviderName;
+  chatAppProvider: ChatAppProviderName;
 };
 
 /** `hidden`: it is served, and its link is not for this output. */
@@ -33,10 +35,15 @@ export function composeGreeting({ api, ...providers }: Start): string {
   return `\n${lines.join('\n')}\n\n`;
 }
 
-function describeSending({ emailProvider, smsProvider, pushProvider }: Omit<Start, 'api'>): string {
-  const providers = [emailProviders[emailProvider], smsProviders[smsProvider], pushProviders[pushProvider]];
+function describeSending(chosen: Omit<Start, 'api'>): string {
+  const providers = [
+    emailProviders[chosen.emailProvider],
+    smsProviders[chosen.smsProvider],
+    pushProviders[chosen.pushProvider],
+    chatAppProviders[chosen.chatAppProvider],
+  ];
   if (providers.every(({ isSandbox }) => isSandbox))
-    return 'Email, texts and pushes stay in the sandbox: nothing leaves this machine.';
+    return 'Email, texts, pushes and chat-app messages stay in the sandbox: nothing leaves this machine.';
   return `${providers.map(({ words }) => words.greeting).join(', ')}.`;
 }
 

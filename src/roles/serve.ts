@@ -129,7 +129,7 @@ async function findFirstOrganization(
 }
 
 async function greet(installation: Installation, listeningUrl: string | null): Promise<void> {
-  const { emailProvider, smsProvider, pushProvider, publicUrl } = installation.config;
+  const { emailProvider, smsProvider, pushProvider, chatAppProvider, publicUrl } = installation.config;
   const url = publicUrl ?? listeningUrl;
   const api =
     listeningUrl === null || url === null
@@ -139,7 +139,7 @@ async function greet(installation: Installation, listeningUrl: string | null): P
           sandbox: findSandbox(installation, url),
           organization: await findFirstOrganization(installation),
         };
-  process.stdout.write(composeGreeting({ api, emailProvider, smsProvider, pushProvider }));
+  process.stdout.write(composeGreeting({ api, emailProvider, smsProvider, pushProvider, chatAppProvider }));
 }
 
 function findSandbox(installation: Installation, url: string): Sandbox {

@@ -21,8 +21,10 @@ import type { RunningChore } from '../platform/queue/chore.ts';
 import { createWaker } from '../platform/queue/wake.ts';
 import { createThrottle } from '../platform/throttle.ts';
 import { startSegmentUpkeep } from '../segments/jobs.ts';
+import { createChatAppDelivery } from '../chatapp/chatapp.ts';
 import { createPushDelivery } from '../push/push.ts';
 import { createSmsDelivery, startSmsEvents } from '../sms/sms.ts';
+import { createChatAppProvider } from './providers/chatapp.ts';
 import { createEmailProvider } from './providers/email.ts';
 import { createPushProvider, findPushShortcoming } from './providers/push.ts';
 import { createSmsProvider } from './providers/sms.ts';
@@ -46,6 +48,7 @@ export async function startWorker(installation: Installation): Promise<Worker> {
   const emailProvider = await createEmailProvider(installation, feedback);
   const smsProvider = await createSmsProvider(installation);
   const pushProvider = await createPushProvider(installation);
+  const chatAppProvider = await createChatAppProvider(installation);
   const shortcoming = await findPushShortcoming(installation);
   if (shortcoming !== null) installation.log.warn(`${shortcoming.found}: ${shortcoming.advice}`);
   const signingThreads = createSigningThreads({
@@ -77,6 +80,7 @@ export async function startWorker(installation: Installation): Promise<Worker> {
       }),
       sms: createSmsDelivery({ ...installation, smsProvider }),
       push: createPushDelivery({ ...installation, pushProvider }),
+      chatapp: createChatAppDelivery({ ...installation, chatAppProvider }),
     } satisfies ChannelDeliveries),
   });
   const chores = [
@@ -109,6 +113,7 @@ export async function startWorker(installation: Installation): Promise<Worker> {
         emailProvider.close(),
         smsProvider.close(),
         pushProvider.close(),
+        chatAppProvider.close(),
         signingThreads.stop(),
       ]);
     },

@@ -350,7 +350,7 @@ const refusals: [unknown, string[]][] = [
   ],
   // Messages
   [{ type: 'message' }, ['conditions.channel is required', 'conditions.action is required']],
-  [message({ channel: 'fax' }), ['conditions.channel must be one of email, sms, push']],
+  [message({ channel: 'fax' }), ['conditions.channel must be one of email, sms, push, chatapp']],
   [
     message({ channel: 'push', action: 'bounced' }),
     ['conditions.action must be one of delivered, opened, clicked'],
@@ -370,7 +370,7 @@ const refusals: [unknown, string[]][] = [
   ],
   [
     message({ channel: 'fax', campaign_id: id(0xcb) }),
-    ['conditions.channel must be one of email, sms, push'],
+    ['conditions.channel must be one of email, sms, push, chatapp'],
   ],
   [message({ within: null }), ['conditions.within must be an object']],
   [message({ operator: 'is' }), ['conditions.operator is not a known field']],

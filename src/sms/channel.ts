@@ -64,6 +64,7 @@ export const smsChannel: MessageChannel = {
   policyOf: () => policy,
   refusals: smsRefusals,
   reports: {
+    endsRepeats: false,
     // If one of the numbers is erased, they may be the same.
     isSameAddress: (number, reported) =>
       !number.startsWith('+') || number.slice(-comparedDigits) === reported.slice(-comparedDigits),

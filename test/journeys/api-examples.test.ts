@@ -19,6 +19,7 @@ import { createStableTexts } from '../support/stable-texts.ts';
 import { startDnsServer, type TestDnsServer } from '../support/dns-server.ts';
 import { authorize, eventually, queueOf, rowsOf, settled } from '../support/email-journey.ts';
 import type { RegistrationRecord } from '../../src/devices/schema.ts';
+import { addChatTemplate, chatAppWithStatus, written } from '../support/chat-app-journey.ts';
 import { setUpPush } from '../support/push-journey.ts';
 import { createSender, startTestServer, type TestServer } from '../support/server.ts';
 import { addApprovedSender, readSms } from '../support/sms-journey.ts';
@@ -144,6 +145,7 @@ async function recordEverything(): Promise<void> {
   await recordSms();
   const tablet = await recordDevices(contacts);
   await recordPush(contacts, tablet);
+  await recordChatApp(contacts);
   await recordTemplates();
   await recordEvents(contacts);
   const scheduledAt = new Date(Date.now() + 2 * dayMs).toISOString();
@@ -421,6 +423,45 @@ async function recordSms(): Promise<void> {
   await record('listSms', 'A status that there is not', '/sms?status=opened');
   await record('listSmsSenders', 'All of them', '/sms/senders');
   await record('listSmsSenders', 'A page that is too large', '/sms/senders?limit=1000');
+}
+
+async function recordChatApp({ adaId }: Contacts): Promise<void> {
+  const shipped = {
+    name: 'parcel_handed_over',
+    content: written('Hello {{first_name}}, your order {{order_number}} is on its way.'),
+  };
+  await addChatTemplate(server, shipped);
+  const { id: codeId } = await addChatTemplate(server, { name: 'one_time_code', category: 'authentication' });
+  const body = {
+    to: '+447700900123',
+    template: 'parcel_handed_over',
+    language: 'en_US',
+    parameters: { first_name: 'Ada', order_number: '1047' },
+  };
+  const { id } = await record('sendChatApp', 'A notice to a number', '/chatapp/send', { body });
+  const { to: _to, ...toNobody } = body;
+  await record('sendChatApp', 'A one-time code', '/chatapp/send', {
+    body: { to: '+447700900124', template_id: codeId, parameters: { code: '471108' } },
+  });
+  await record('sendChatApp', 'Without one of its parameters', '/chatapp/send', {
+    body: { ...body, parameters: { first_name: 'Ada' } },
+  });
+  await record('sendChatApp', 'Of a template that does not exist', '/chatapp/send', {
+    body: { ...body, template: 'order_lost' },
+  });
+  await record('sendChatApp', 'To a contact by its id, and something else', '/chatapp/send', {
+    body: { ...toNobody, contact_id: adaId, external_id: 'ada' },
+  });
+  // A receipt may be faster than the outcome that it speaks of, which changes the message as well.
+  await eventually(
+    () => queueOf(server, id),
+    (jobs) => jobs.length === 0,
+  );
+  await chatAppWithStatus(server, id, 'delivered');
+  await record('getChatApp', 'One that arrived', `/chatapp/${id}`);
+  await record('getChatApp', 'One that does not exist', `/chatapp/${nothing}`);
+  await record('listChatApp', 'Those of a template', '/chatapp?search=parcel_handed_over');
+  await record('listChatApp', 'A status that there is not', '/chatapp?status=clicked');
 }
 
 async function recordDevices({ adaId }: Contacts): Promise<Tablet> {

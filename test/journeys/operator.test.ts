@@ -299,7 +299,10 @@ test('what names no organization, key, address or domain is refused with a sente
     [['domain', 'verify', org, 'not a domain'], /is not a domain name/],
     [['suppression', 'add', '--org', org, '--channel', 'email', '--address', 'x@'], /not an email address/],
     [['suppression', 'add', '--org', org, '--channel', 'sms', '--address', '0151 1'], /not a phone number/],
-    [['suppression', 'add', '--org', org, '--channel', 'push', '--address', 'x'], /use email or sms/],
+    [
+      ['suppression', 'add', '--org', org, '--channel', 'push', '--address', 'x'],
+      /use email, sms or chatapp/,
+    ],
     [
       ['suppression', 'add', '--org', unknownId, '--channel', 'email', '--address', 'x@y.test'],
       /no organization/,
@@ -364,6 +367,7 @@ test('doctor names what is unsafe and what cannot be reached, and ends with 1', 
     expect.stringMatching(/^problem email: smtp cannot be used/),
     expect.stringMatching(/^problem sms: smpp cannot be used/),
     'ok push: the sandbox keeps them: nothing leaves this machine',
+    'ok chatapp: the sandbox keeps them: nothing leaves this machine',
   ]);
   expect(unreachable.exitCode).toBe(1);
   expect(unreachable.lines[2]).toMatch(/^problem database: it cannot be reached: .*ECONNREFUSED/);

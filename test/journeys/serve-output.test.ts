@@ -81,7 +81,7 @@ test('the log of a first start is JSON, with one line for all migrations and non
     ]),
   );
   expect(output).toMatch(
-    /^\nPostillion serves http:\/\/127\.0\.0\.1:\d+\/v1\nEmail, texts and pushes stay in the sandbox: nothing leaves this machine\. Ctrl-C stops it\.\n/,
+    /^\nPostillion serves http:\/\/127\.0\.0\.1:\d+\/v1\nEmail, texts, pushes and chat-app messages stay in the sandbox: nothing leaves this machine\. Ctrl-C stops it\.\n/,
   );
   // With a database of one's own, output to a file holds no secret.
   expect(output).toContain('Sandbox inbox: bin/postillion sandbox link prints its address\n');

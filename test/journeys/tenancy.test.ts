@@ -6,6 +6,7 @@ import { createApiKey, scopes, updateOrganization } from '../../src/accounts/acc
 import { emptyBody, type Route, routeKey, scopeOfDevices } from '../../src/platform/http/route.ts';
 import { listRoutes } from '../../src/roles/api.ts';
 import { defineEvent } from '../support/event-journey.ts';
+import { addChatTemplate, written } from '../support/chat-app-journey.ts';
 import { androidApp, setUpPush } from '../support/push-journey.ts';
 import { createSender, startTestServer, type TestServer } from '../support/server.ts';
 
@@ -147,6 +148,17 @@ makeForeign['/push/:id'] = async () => {
   return body.id;
 };
 
+makeForeign['/chatapp/:id'] = async () => {
+  const { id: template_id } = await addChatTemplate(server, {
+    organizationId: other.organizationId,
+    content: written('Hello'),
+  });
+  const body = { to: '+4915112345678', template_id };
+  const sent = await server.request<{ id: string }>('POST', '/v1/chatapp/send', body, withKey(other.key));
+  expect(sent.status).toBe(202);
+  return sent.body.id;
+};
+
 makeForeign['/push/contacts/:contact_id'] = () => makeForeign['/contacts/:id']!();
 
 const campaignContents = {
@@ -228,6 +240,7 @@ const validBodies: Readonly<Record<string, (contactId: string) => object>> = {
   'PATCH /properties/:id': () => ({}),
   'POST /segments': () => ({ name: aName(), conditions: hasEmail }),
   'PATCH /segments/:id': () => ({}),
+  'POST /chatapp/send': () => ({ to: '+4915112345678', template: 'known', language: 'en_US' }),
   'POST /push/send': () => notification,
   'POST /push/devices': () => androidApp(aName()),
   'POST /push/devices/bulk': () => ({ devices: [androidApp(aName())] }),

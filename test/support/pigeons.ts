@@ -1,6 +1,6 @@
 /**
- * A channel that the program does not know: pigeons, which carry texts to phone numbers. It has the name of a channel
- * that is not built yet, since the tables know only those.
+ * A channel that the program does not know: pigeons, which carry texts to phone numbers. It takes the place, and with it
+ * the name, of a channel of the program, since the tables know only those.
  */
 import { Type } from 'typebox';
 import type { CampaignChannel } from '../../src/campaigns/campaigns.ts';
@@ -71,7 +71,11 @@ export function createPigeons(): Pigeons {
       hawk: { status: 'bounced', type: 'hard' },
       storm: { status: 'failed', type: 'soft' },
     },
-    reports: { isSameAddress: (address, reported) => address === reported, findCutOff: null },
+    reports: {
+      endsRepeats: true,
+      isSameAddress: (address, reported) => address === reported,
+      findCutOff: null,
+    },
     judgement: { failureClasses: ['hawk'], isSimulated: () => false },
     // Hawks are kept with the contact.
     keepFindings: async (_tools, transaction, findings) => {

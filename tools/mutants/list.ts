@@ -2,6 +2,7 @@
 import { accounts } from './list/accounts.ts';
 import { audience } from './list/audience.ts';
 import { campaigns } from './list/campaigns.ts';
+import { chatApp } from './list/chat-app.ts';
 import { channels } from './list/channels.ts';
 import { devices } from './list/devices.ts';
 import { leases } from './list/leases.ts';
@@ -27,6 +28,7 @@ export const allMutants: readonly Mutant[] = [
   ...accounts,
   ...channels,
   ...push,
+  ...chatApp,
   ...devices,
   ...platform,
   ...leases,

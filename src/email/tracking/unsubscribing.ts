@@ -114,7 +114,7 @@ async function unsubscribe(
   await continueByIndex(transaction);
   await changeRecipients(transaction, tools, {
     at,
-    write: () => raiseStatuses(transaction, [{ job: key, status: 'unsubscribed', failure: null }], at),
+    write: () => raiseStatuses(transaction, [{ job: key, status: 'unsubscribed', failure: null }], { at }),
     channelOf: () => emailChannel,
     // To unsubscribe is to have received the mail, even if nothing was known of its delivery.
     told: { recipients: [key] },

@@ -218,7 +218,7 @@ export async function listClaims(
   { epoch, itemsMax }: { epoch: number; itemsMax: number },
 ): Promise<ClaimedJob[]> {
   const rows = await connection.rows(
-    unpreparedStatement<JobRow & { is_announced: boolean }>(
+    unpreparedStatement<JobRow & { category: string | null; is_announced: boolean }>(
       `with announced as (
          select distinct job.*
          from hand_offs h
@@ -226,16 +226,21 @@ export async function listClaims(
            as job (organization_id, message_id, ordinal, claim_number)
          where h.epoch = $1
        )
-       select q.*, r.contact_id, r.address, r.address_key, r.variables, a.claim_number is not null as is_announced
+       select q.*, r.contact_id, r.address, r.address_key, r.variables, m.category,
+         a.claim_number is not null as is_announced
        from delivery_queue q
        join recipients r using (organization_id, message_id, ordinal)
        left join announced a using (organization_id, message_id, ordinal, claim_number)
+       join messages m on m.organization_id = q.organization_id and m.id = q.message_id
        where q.claimed_by = $1 and q.channel = any ($3)
        limit $2`,
     ),
     [epoch, itemsMax, Object.keys(channels)],
   );
-  return rows.map((row) => ({ ...toJob(row, channels[row.channel]), isAnnounced: row.is_announced }));
+  return rows.map((row) => ({
+    ...toJob(row, channels[row.channel], row.category),
+    isAnnounced: row.is_announced,
+  }));
 }
 
 /** Further channels on which the worker had claims: newer workers may know channels that this one does not. */
@@ -253,14 +258,14 @@ export async function listOtherChannels(
   return rows.map(({ channel }) => channel);
 }
 
-function toJob(row: JobRow, channel: MessageChannel): Job {
+function toJob(row: JobRow, channel: MessageChannel, category?: string | null): Job {
   const isCampaign = row.lane > 0;
   return {
     organizationId: row.organization_id,
     messageId: row.message_id,
     ordinal: row.ordinal,
     channel,
-    policy: channel.policyOf({ isCampaign }),
+    policy: channel.policyOf({ isCampaign, ...(category !== undefined && { category }) }),
     isCampaign,
     contactId: row.contact_id,
     address: row.address,

@@ -98,6 +98,25 @@ export async function loadSealedAttachments(connection: Connection, message: Mes
   return attachments;
 }
 
+const selectFirstSealed = statement<{ message_id: string; sealed: Buffer }>(
+  'messages_select_first_sealed',
+  `select a.message_id, a.sealed
+   from unnest($1::uuid[], $2::uuid[]) as wanted (organization_id, message_id)
+   join attachment_contents a on ${hasKeyOf('a', 'wanted', ['message_id'])} and a.ordinal = 0`,
+);
+
+/**
+ * The first sealed attachment of each of these messages, by the message: for channels on which it is a few bytes. The
+ * transaction should plan by indexes.
+ */
+export async function loadFirstAttachments(
+  connection: Connection,
+  messages: readonly MessageKey[],
+): Promise<Map<string, Buffer>> {
+  const rows = await connection.rows(selectFirstSealed, messageColumns(messages));
+  return new Map(rows.map((row) => [row.message_id, row.sealed]));
+}
+
 const deleteAttachments = statement(
   'messages_delete_attachments',
   `delete from attachment_contents a

@@ -192,7 +192,7 @@ async function attempt(session: LeaseSession, channelSession: ChannelSession, jo
       isNoted = result.outcome.kind !== 'postponed';
     }
     return {
-      settlement: settleAttempt(job, result, context(result.facts)),
+      settlement: settleAttempt(judgedBy(job, result.facts), result, context(result.facts)),
       message: result.facts,
       ...(result.kind === 'outcome' && { finding: result.finding }),
     };
@@ -213,6 +213,11 @@ async function attempt(session: LeaseSession, channelSession: ChannelSession, jo
     // Otherwise a probe that never reached the provider would keep the breaker open for ever.
     if (entry === 'probes' && !isNoted) breaker.abandonProbe();
   }
+}
+
+/** By its policy, or by that of its message. */
+function judgedBy(job: Job, facts: MessageFacts | null): Job {
+  return facts?.policy === undefined ? job : { ...job, policy: facts.policy };
 }
 
 function settleAttempt(job: Job, attempt: Attempt, context: SettlementContext): Settlement {

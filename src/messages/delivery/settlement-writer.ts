@@ -104,9 +104,9 @@ async function writeSettlements(tools: WriterTools, epoch: number, items: readon
   const changedOf = (changed: ReadonlySet<string>) =>
     settlements.filter(({ job }) => changed.has(textOfKey(job)));
   const channelOf = (recipient: RecipientKey) => channelOfJob(jobs, recipient);
-  let findings: Promise<boolean>[] = [];
-  const { haveContactsChanged } = await tools.database.transactionByIndex((transaction) =>
-    changeRecipients(transaction, tools, {
+  let changedKeys: ReadonlySet<string> = new Set();
+  const haveContactsChanged = await tools.database.transactionByIndex(async (transaction) => {
+    const written = await changeRecipients(transaction, tools, {
       at,
       holds: {
         // Reports may be applied at the same moment. They lock messages before they write recipients.
@@ -117,18 +117,20 @@ async function writeSettlements(tools: WriterTools, epoch: number, items: readon
       write: () => settleJobs(transaction, settlements, { epoch, at }),
       channelOf,
       told: { recipients: settlements.filter(({ status }) => isToldOf(status)).map(({ job }) => job) },
-      alongside: (changed) => [
-        deleteFinishedAttachments(
-          transaction,
-          messagesWith(({ hasAttachments }) => hasAttachments),
-        ),
-        keepProviderIds(
-          transaction,
-          changedOf(changed).flatMap((settlement) => listProviderIds(tools, settlement)),
-          at,
-        ),
-        ...(findings = keepFindings(tools, transaction, items, changed)),
-      ],
+      alongside: (changed) => {
+        changedKeys = changed;
+        return [
+          deleteFinishedAttachments(
+            transaction,
+            messagesWith(({ hasAttachments }) => hasAttachments),
+          ),
+          keepProviderIds(
+            transaction,
+            changedOf(changed).flatMap((settlement) => listProviderIds(tools, settlement)),
+            at,
+          ),
+        ];
+      },
       judgement: {
         tools,
         channelOf,
@@ -140,33 +142,40 @@ async function writeSettlements(tools: WriterTools, epoch: number, items: readon
           return Promise.resolve({ suppressing: fates, counted: fates });
         },
       },
-      // Keeping findings may take several round trips, and the commit must follow all of them.
+      // The commit must follow what is kept of findings.
       isLast: items.every(({ finding }) => finding === undefined),
-    }),
-  );
-  const haveFound = await Promise.all(findings);
-  if (haveContactsChanged || haveFound.includes(true)) tools.onContactsChanged();
+    });
+    const haveFound = await keepFindings(tools, transaction, items, changedKeys);
+    return written.haveContactsChanged || haveFound;
+  });
+  if (haveContactsChanged) tools.onContactsChanged();
   if (settlements.some(({ job }) => job.isCampaign)) tools.onCampaignProgress();
 }
 
-/** Each returns whether segments must be looked at again. */
-function keepFindings(
+/**
+ * Returns whether segments must be looked at again. Alone in its transaction: a channel may take the role of an
+ * organization for it, under which nothing else may be written meanwhile.
+ */
+async function keepFindings(
   tools: WriterTools,
   transaction: Transaction,
   items: readonly Settled[],
   changed: ReadonlySet<string>,
-): Promise<boolean>[] {
+): Promise<boolean> {
   const found = items.filter(
     ({ settlement: { job }, finding }) => finding !== undefined && changed.has(textOfKey(job)),
   );
-  return [...groupBy(found, ({ settlement }) => settlement.job.channel)].flatMap(([channel, ofChannel]) => {
+  let haveContactsChanged = false;
+  for (const [channel, ofChannel] of groupBy(found, ({ settlement }) => settlement.job.channel)) {
     const findings = ofChannel.map(({ settlement: { job }, finding }) => ({
       organizationId: job.organizationId,
       addressKey: job.addressKey,
       finding,
     }));
-    return channel.keepFindings === null ? [] : [channel.keepFindings(tools, transaction, findings)];
-  });
+    const isNews = await channel.keepFindings?.(tools, transaction, findings);
+    haveContactsChanged ||= isNews === true;
+  }
+  return haveContactsChanged;
 }
 
 function listProviderIds(tools: WriterTools, settlement: Settlement): ProviderId[] {

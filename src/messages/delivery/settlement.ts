@@ -112,7 +112,8 @@ function refusalFor({ refusals }: MessageChannel, reason: string): Refusal {
 
 /** The reply to a hand-off was lost, so it may have taken place. It is tried once more if the policy says so. */
 export function settleAmbiguity(job: Job, context: SettlementContext): Settlement {
-  const dueAtMs = dueAfterMs(context.atMs, shortenForEnd(ambiguousRetryMs, context));
+  const { ambiguousPauseMs = ambiguousRetryMs } = job.policy;
+  const dueAtMs = dueAfterMs(context.atMs, shortenForEnd(ambiguousPauseMs, context));
   const mayRepeat = job.policy.repeatsAmbiguous && job.ambiguities === 0 && !isGivenUp(job, dueAtMs, context);
   return {
     ...untouched(job),

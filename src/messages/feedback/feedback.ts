@@ -66,7 +66,8 @@ export async function applyReportsWithin(
   reports: readonly Report[],
 ): Promise<boolean> {
   const at = now(tools.clock);
-  const strongest = strongestReports(reports);
+  const { isDeliveryFinal = false } = channel.reports;
+  const strongest = strongestReports(reports, isDeliveryFinal);
   const recipients = strongest.map(({ job }) => job);
   await continueByIndex(transaction);
   const { haveContactsChanged } = await changeRecipients(transaction, tools, {
@@ -76,13 +77,11 @@ export async function applyReportsWithin(
       messages: uniqueMessages(recipients),
       recipients,
     },
-    write: () => raiseStatuses(transaction, strongest, at),
+    write: () => raiseStatuses(transaction, strongest, { at, isDeliveryFinal }),
     channelOf: () => channel,
     told: { recipients: strongest.filter(({ status }) => isToldOf(status)).map(({ job }) => job) },
     alongside: (changed) =>
-      channel.policyOf({ isCampaign: false }).repeatsAmbiguous
-        ? [endRepeats(transaction, jobsHandedOff(strongest, changed))]
-        : [],
+      channel.reports.endsRepeats ? [endRepeats(transaction, jobsHandedOff(strongest, changed))] : [],
     ...(channel.judgement !== null && {
       judgement: {
         tools,
@@ -110,13 +109,14 @@ function jobsHandedOff(reports: readonly Report[], changed: ReadonlySet<string>)
 }
 
 /** At most one report for each recipient: an update that is given several rows for one recipient picks any of them. */
-function strongestReports(reports: readonly Report[]): Report[] {
+function strongestReports(reports: readonly Report[], isDeliveryFinal: boolean): Report[] {
+  const rankOf = ({ status }: Report) =>
+    isDeliveryFinal && status === 'delivered' ? statusRanks.failed + 0.5 : statusRanks[status];
   const strongest = new Map<string, Report>();
   for (const report of reports) {
     const key = textOfKey(report.job);
     const other = strongest.get(key);
-    if (other === undefined || statusRanks[report.status] > statusRanks[other.status])
-      strongest.set(key, report);
+    if (other === undefined || rankOf(report) > rankOf(other)) strongest.set(key, report);
   }
   return [...strongest.values()];
 }

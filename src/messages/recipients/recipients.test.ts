@@ -51,7 +51,7 @@ function deliver(recipients: readonly ChangedRecipient[], outbox: (changed: unkn
           raiseStatuses(
             transaction,
             recipients.map((job) => ({ job, status: 'delivered', failure: null })),
-            at,
+            { at },
           ),
         channelOf: () => emailChannel,
         told: { recipients: [] },

@@ -68,6 +68,10 @@ const applyReports = statement<ChangedRow>(
      uncertain = r.uncertain and report.status = 'delayed',
      -- A report may arrive before the outcome of its hand-off is written.
      handed_off_at = coalesce(r.handed_off_at, $4),
+     delivered_at = case
+       when report.status in ('delivered', 'opened', 'clicked') then coalesce(r.delivered_at, $4)
+       else r.delivered_at
+     end,
      opened_at = case when report.status in ('opened', 'clicked') then coalesce(r.opened_at, $4) else r.opened_at end,
      clicked_at = case when report.status = 'clicked' then coalesce(r.clicked_at, $4) else r.clicked_at end,
      failure_type = coalesce(report.failure_type, r.failure_type),
@@ -87,18 +91,25 @@ const applyReports = statement<ChangedRow>(
    where ${hasKeyOf('r', 'report', recipientKey)}
      and r.drop_reason is null
      and (
-       ${rankOf('report.status')} > ${rankOf('r.status')}
+       (
+         ${rankOf('report.status')} > ${rankOf('r.status')}
+         and not ($12::boolean and report.status = 'failed' and r.status = 'delivered')
+       )
+       or ($12::boolean and report.status = 'delivered' and r.status = 'failed')
        -- "sent" says that a hand-off took place that was uncertain, or whose outcome is not written yet.
        or (report.status = 'sent' and r.status in ('sent', 'delayed') and (r.uncertain or r.handed_off_at is null))
      )
    returning r.organization_id, r.message_id, r.ordinal, r.contact_id, r.address_key`,
 );
 
-/** Applies reports to recipients and returns those that changed. Dropped recipients do not change. */
+/**
+ * Applies reports to recipients and returns those that changed. Dropped recipients do not change. `isDeliveryFinal`: what
+ * was delivered has not failed, whichever is reported first.
+ */
 export async function raiseStatuses(
   connection: Connection,
   reports: readonly ReportedChange[],
-  at: Date,
+  { at, isDeliveryFinal = false }: { at: Date; isDeliveryFinal?: boolean },
 ): Promise<ChangedRecipient[]> {
   const rows = await connection.rows(applyReports, [
     ...keyColumns(reports.map(({ job }) => job)),
@@ -110,6 +121,7 @@ export async function raiseStatuses(
     reports.map(({ failure }) => failure?.enhancedCode),
     reports.map(({ failure }) => failure?.diagnostic),
     reports.map(({ failure }) => failure?.remote),
+    isDeliveryFinal,
   ]);
   return rows.map(toChanged);
 }

@@ -25,12 +25,13 @@ import {
 
 /**
  * What can be known of the messages of a channel. Opens and clicks of texts are unknown; a text is `delivered` or
- * `bounced` according to its receipt.
+ * `bounced` according to its receipt. A chat-app message is opened when it is read.
  */
 const actionsByChannel: Readonly<Record<SendingChannel, readonly EngagementAction[]>> = {
   email: engagementActions,
   sms: ['delivered', 'bounced'],
   push: ['delivered', 'opened', 'clicked'],
+  chatapp: ['delivered', 'opened'],
 };
 
 const contactColumns = { organizationId: 'contact.organization_id', id: 'contact.id' };
@@ -42,6 +43,7 @@ const isOwnAddress = (key: string) => (column: string) =>
 const addressesByChannel: Readonly<Record<SendingChannel, (column: string) => Predicate>> = {
   email: isOwnAddress(addressColumns.email.key),
   sms: isOwnAddress(addressColumns.sms.key),
+  chatapp: isOwnAddress(addressColumns.chatapp.key),
   push: (column) => toPredicate(`${column} = contact.id::text collate "default"`),
 };
 
@@ -50,7 +52,7 @@ export const messageCondition: LeafType = {
   description:
     'What happened to messages to the contact: to all of them, or to those of one campaign (`campaign_id`); at any ' +
     'time, or recently (`within`). A click also counts as an open, and an open as a delivery. Texts have only ' +
-    'deliveries and bounces.',
+    'deliveries and bounces; a chat-app message is opened when it is read.',
   title: 'MessageCondition',
   forms: sendingChannels.map((channel) => ({
     fields: {

@@ -100,7 +100,7 @@ export const engagement: readonly Mutant[] = [
   },
   {
     file: 'src/email/tracking/unsubscribing.ts',
-    from: "write: () => raiseStatuses(transaction, [{ job: key, status: 'unsubscribed', failure: null }], at),",
+    from: "write: () => raiseStatuses(transaction, [{ job: key, status: 'unsubscribed', failure: null }], { at }),",
     to: 'write: () => Promise.resolve([]),',
     tests: ['src/email/tracking/unsubscribing.test.ts'],
     named: 'whoever unsubscribes counts as that in the statistics of the campaign',

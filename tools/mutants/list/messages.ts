@@ -196,8 +196,8 @@ export const messages: readonly Mutant[] = [
   },
   {
     file: 'src/messages/recipients/store.ts',
-    from: "and r.drop_reason is null\n     and (\n       ${rankOf('report.status')}",
-    to: "and (\n       ${rankOf('report.status')}",
+    from: "and r.drop_reason is null\n     and (\n       (\n         ${rankOf('report.status')}",
+    to: "and (\n       (\n         ${rankOf('report.status')}",
     tests: ['src/messages/feedback/feedback.test.ts'],
     named: 'a dropped recipient gets no events',
     harm: 'somebody who was dropped gets tracking events',
@@ -324,8 +324,8 @@ export const messages: readonly Mutant[] = [
   },
   {
     file: 'src/messages/feedback/feedback.ts',
-    from: 'statusRanks[report.status] > statusRanks[other.status]',
-    to: 'statusRanks[report.status] < statusRanks[other.status]',
+    from: 'rankOf(report) > rankOf(other)',
+    to: 'rankOf(report) < rankOf(other)',
     tests: ['src/messages/feedback/feedback.test.ts'],
     named: 'of reports that come together the highest counts, whatever their order',
     harm: 'of two reports on one recipient the weaker one counts',
@@ -532,8 +532,8 @@ export const messages: readonly Mutant[] = [
   },
   {
     file: 'src/messages/delivery/hand-off.ts',
-    from: 'settleAttempt(job, result, context(result.facts))',
-    to: 'settleAttempt(job, result, context())',
+    from: 'settleAttempt(judgedBy(job, result.facts), result, context(result.facts))',
+    to: 'settleAttempt(judgedBy(job, result.facts), result, context())',
     tests: ['test/journeys/another-channel.test.ts'],
     named: 'a message that expires soon is tried again before it does, and given up afterwards',
     harm: 'a message is sent after its own end',
@@ -1379,8 +1379,8 @@ export const messages: readonly Mutant[] = [
   },
   {
     file: 'src/messages/recipients/store.ts',
-    from: "${rankOf('report.status')} > ${rankOf('r.status')}\n       -- \"sent\" says",
-    to: 'true\n       -- "sent" says',
+    from: "${rankOf('report.status')} > ${rankOf('r.status')}\n         and not",
+    to: 'true\n         and not',
     tests: ['src/messages/feedback/feedback.test.ts'],
     named: 'in whatever order reports come, a status is replaced only by those that stand above it',
     harm: 'reports that come out of order set a status back',

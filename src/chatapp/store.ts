@@ -1,0 +1,43 @@
+import { type Connection, unpreparedStatement } from '../platform/postgres/database.ts';
+import type { DropReason, MessageRow } from '../messages/messages.ts';
+
+/** The parts of a chat-app message apart from its message: its content and its one recipient. */
+export type ChatAppParts = {
+  message_id: string;
+  /** Null once it was erased. */
+  content: unknown;
+  address: string;
+  drop_reason: DropReason | null;
+  handed_off_at: Date | null;
+  delivered_at: Date | null;
+  opened_at: Date | null;
+  uncertain: boolean;
+  failure_class: string | null;
+  diagnostic: string | null;
+};
+
+/** A chat-app message with all its parts. */
+export type ChatAppRow = MessageRow & ChatAppParts;
+
+/** In the order of the messages. */
+export async function joinChatAppParts(
+  connection: Connection,
+  organizationId: string,
+  messages: readonly MessageRow[],
+): Promise<ChatAppRow[]> {
+  const rows = await connection.rows(
+    unpreparedStatement<ChatAppParts>(
+      `select r.message_id, c.content, r.address, r.drop_reason, r.handed_off_at, r.delivered_at, r.opened_at,
+         r.uncertain, r.failure_class, r.diagnostic
+       from recipients r
+       left join message_contents c on c.organization_id = r.organization_id and c.message_id = r.message_id
+       where r.organization_id = $1 and r.message_id = any ($2::uuid[]) and r.ordinal = 0`,
+    ),
+    [organizationId, messages.map(({ id }) => id)],
+  );
+  const partsOf = new Map(rows.map((parts) => [parts.message_id, parts]));
+  return messages.flatMap((message) => {
+    const parts = partsOf.get(message.id);
+    return parts === undefined ? [] : [{ ...message, ...parts }];
+  });
+}
