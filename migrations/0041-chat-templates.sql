@@ -63,8 +63,6 @@ create table chat_templates (
 ) with (fillfactor = 90);
 -- The organization comes last, so that nothing but the primary key begins with it (as in 0031).
 create unique index chat_templates_name on chat_templates (name, language, organization_id) where deleted_at is null;
-create index chat_templates_provider_id on chat_templates (provider_template_id, organization_id)
-  where provider_template_id is not null;
 -- For all organizations together: who has work.
 create index chat_templates_due on chat_templates (due_at, organization_id) where due_at is not null;
 call wall_off('chat_templates');

@@ -148,6 +148,73 @@ export async function setAccount(
 /** 32 characters of base64url, which nobody guesses. */
 const callbackTokenBytes = 24;
 
+/** What may be shown of an account. */
+export type ShownAccount = {
+  businessAccountId: string;
+  /** Null where the account cannot be read. */
+  phoneNumberIds: readonly string[] | null;
+  /** Null where it has no app of its own. */
+  callbackToken: string | null;
+  /** What must be mended, in the provider's words. */
+  problem: string | null;
+  createdAt: Date;
+  updatedAt: Date;
+};
+
+/** That of an organization; null if it has none. */
+export async function showAccount(
+  { database, secrets }: { database: Database; secrets: Secrets },
+  organizationId: string,
+): Promise<ShownAccount | null> {
+  const [row] = await database.asOrganizations([organizationId], (transaction) =>
+    store.findAccounts(transaction, [organizationId]),
+  );
+  if (row === undefined) return null;
+  const { content } = await openRow(secrets, row);
+  return {
+    businessAccountId: row.business_account_id,
+    phoneNumberIds: content === 'unreadable' ? null : content.phoneNumberIds,
+    callbackToken: content === 'unreadable' || content.ownApp === null ? null : row.callback_token,
+    problem: content === 'unreadable' ? unreadableWords : row.problem,
+    createdAt: row.created_at,
+    updatedAt: row.updated_at,
+  };
+}
+
+const unreadableWords = 'it was sealed under another secret, or is damaged';
+
+/** An account as it is stored. */
+export type StoredAccount = { organizationId: string; account: ChatAppAccount | 'unreadable' };
+
+/** Larger holds more in memory, smaller takes more round trips. */
+const readBatch = 500;
+
+/** Those of all organizations, the first `countMax` of them at most; for the operator. */
+export async function readAccounts(
+  connection: Connection,
+  secrets: Secrets,
+  countMax: number,
+): Promise<{ accounts: StoredAccount[]; isWhole: boolean }> {
+  const accounts: StoredAccount[] = [];
+  let after: string | null = null;
+  // Ends at the last row.
+  while (accounts.length < countMax) {
+    const limit = Math.min(readBatch, countMax - accounts.length);
+    const rows: store.AccountRow[] = await store.readAccountsBatch(connection, after, limit);
+    for (const row of rows) {
+      const { content } = await openRow(secrets, row);
+      accounts.push({
+        organizationId: row.organization_id,
+        account: content === 'unreadable' ? content : toAccount(row, content),
+      });
+    }
+    const last = rows.at(-1);
+    if (last === undefined || rows.length < limit) return { accounts, isWhole: true };
+    after = last.organization_id;
+  }
+  return { accounts, isWhole: false };
+}
+
 /** An account for a delivery, or for the work on templates. */
 export type LoadedAccount = {
   organizationId: string;

@@ -15,8 +15,11 @@ export {
   makeStandInAccount,
   type OwnApp,
   parseAccount,
+  readAccounts,
   setAccount,
   type SetAccountOutcome,
+  showAccount,
+  type ShownAccount,
 } from './account.ts';
 export { hasAccount as hasChatAppAccount } from './account-store.ts';
 export { applyTemplateReviews, noteTemplateFinding, type TemplateFinding } from './reviewing.ts';

@@ -362,6 +362,22 @@ describe('an account', () => {
     expect((await findAccounts(database, [own]))[0]!.problem).toContain('cannot be read');
   });
 
+  test('that has none waits for one', async () => {
+    const other = newId();
+    const created = await createTemplate(
+      { ...tools(), isAccountNeeded: () => false },
+      other,
+      bodyOf('early'),
+    );
+    if (created.kind !== 'created') throw new Error(created.kind);
+    await workThrough();
+    expect(reviewer.calls).toEqual([]);
+    expect((await show(created.template)).warnings).toEqual([expect.stringContaining('has no account')]);
+    const given = await giveAccount(other);
+    await workThrough();
+    expect(reviewer.calls).toMatchObject([{ kind: 'submit', account: given }]);
+  });
+
   test('is not needed where the provider needs none', async () => {
     reviewer = createReviewer({ needsAccount: false });
     const other = newId();
@@ -419,12 +435,14 @@ describe('a template that is deleted', () => {
     const first = await create('again');
     await workThrough();
     await remove(first);
-    const second = await create('again');
-    reviewer.delay = { kind: 'delayed', retryAfterMs: minuteMs, words: 'x', isAccountAtFault: false };
+    reviewer.delay = { kind: 'delayed', retryAfterMs: 10 * minuteMs, words: 'x', isAccountAtFault: false };
     await workThrough();
     reviewer.delay = null;
     reviewer.calls.length = 0;
-    for (let minutes = 0; minutes < 4; minutes += 1) {
+    const second = await create('again');
+    await workThrough();
+    expect(reviewer.calls).toEqual([]);
+    for (let minutes = 0; minutes < 12; minutes += 1) {
       clock.advance(minuteMs);
       await workThrough();
     }

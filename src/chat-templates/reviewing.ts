@@ -19,7 +19,7 @@ export async function applyTemplateReviews(
   if (reviewed.length === 0) return [];
   const source: ReviewSource = { at: now(tools.clock), source: 'told' };
   return transaction.asOrganizations([organizationId], async () => {
-    const rows = await store.lockMeantTemplates(transaction, organizationId, reviewed);
+    const rows = await store.lockNamedTemplates(transaction, organizationId, reviewed);
     const changed: string[] = [];
     for (const row of rows) {
       const after = reviewed.reduce(

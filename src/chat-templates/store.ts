@@ -238,37 +238,26 @@ export async function lockTemplate(
 }
 
 /**
- * Locks those that the provider may mean, by its ids or by name and language: in the order of their ids, as everybody
- * does who locks more than one. By the indexes chat_templates_provider_id and chat_templates_name.
+ * Locks those of these names and languages, in the order of their ids, as everybody does who locks more than one. By the
+ * index chat_templates_name.
  */
-export async function lockMeantTemplates(
+export async function lockNamedTemplates(
   transaction: Connection,
   organizationId: string,
-  meant: readonly { providerTemplateId: string; name: string; language: string }[],
+  named: readonly { name: string; language: string }[],
 ): Promise<TemplateRow[]> {
   return transaction.rows(
     unpreparedStatement<TemplateRow>(
       `select ${templateColumns}
        from chat_templates t
-       where t.organization_id = $1 and t.id in (
-         select id
-         from chat_templates
-         where organization_id = $1 and provider_template_id = any ($2::text[])
-         union all
-         select id
-         from unnest($3::text[], $4::text[]) as wanted (name, language)
-         join chat_templates n using (name, language)
-         where n.organization_id = $1 and n.deleted_at is null
+       where t.organization_id = $1 and t.deleted_at is null and (t.name, t.language) in (
+         select name, language
+         from unnest($2::text[], $3::text[]) as wanted (name, language)
        )
        order by t.id
        for no key update`,
     ),
-    [
-      organizationId,
-      meant.map(({ providerTemplateId }) => providerTemplateId),
-      meant.map(({ name }) => name),
-      meant.map(({ language }) => language),
-    ],
+    [organizationId, named.map(({ name }) => name), named.map(({ language }) => language)],
   );
 }
 

@@ -18,6 +18,7 @@ import { readEnvironment } from '../config.ts';
 import { verifyByOperator } from '../domains/domains.ts';
 import { dateOf } from '../platform/clock.ts';
 import { migrate } from '../platform/postgres/migrate.ts';
+import { addChatAppCommands } from './chat-app.ts';
 import { addContactCommands } from './contacts.ts';
 import { addEventCommands } from './events.ts';
 import { changePlan } from './plan.ts';
@@ -61,6 +62,9 @@ export function addOperatorCommands(program: Command): void {
   addDomainCommands(program.command('domain').description('Sending domains.'));
   addSenderCommands(program.command('sender').description('Names and numbers that texts are sent from.'));
   addPushCommands(program.command('push').description('Push credentials of organizations.'));
+  addChatAppCommands(
+    program.command('chatapp').description('Accounts of organizations for chat-app messages.'),
+  );
   addSandboxCommands(program.command('sandbox').description('The inbox of the sandbox.'));
   addSuppressionCommands(
     program.command('suppression').description('Addresses that must not be written to any more.'),

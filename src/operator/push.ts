@@ -1,4 +1,3 @@
-import { readFile, stat } from 'node:fs/promises';
 import { type Command, Option } from 'commander';
 import {
   countedMax,
@@ -12,10 +11,11 @@ import {
   setCredentials,
   type ShownCredentials,
 } from '../devices/devices.ts';
-import { describeFailure, type Installation } from '../installation/installation.ts';
+import type { Installation } from '../installation/installation.ts';
 import { wakeOnce } from '../platform/queue/wake.ts';
 import { addCommand, type CommandOutcome, formatTable, onInstallation } from './command.ts';
 import { onOrganization, organizationHelp } from './organization.ts';
+import { readSmallFile } from './small-file.ts';
 import { parseOrganization } from './values.ts';
 
 const fileHelp = `
@@ -123,21 +123,6 @@ async function readContent({
   return parsed.kind === 'parsed'
     ? parsed.content
     : `${file} holds no credentials of ${platform}: ${parsed.problem}. "bin/postillion push credentials --help" says what it must hold.`;
-}
-
-/** Those of Google have 2 kB. */
-const fileBytesMax = 65_536;
-
-async function readSmallFile(
-  file: string,
-): Promise<{ kind: 'read'; text: string } | { kind: 'unreadable'; problem: string }> {
-  try {
-    const { size } = await stat(file);
-    if (size > fileBytesMax) return { kind: 'unreadable', problem: `it has more than ${fileBytesMax} bytes` };
-    return { kind: 'read', text: await readFile(file, 'utf8') };
-  } catch (cause) {
-    return { kind: 'unreadable', problem: describeFailure(cause) };
-  }
 }
 
 async function runShow(installation: Installation, organizationId: string): Promise<CommandOutcome> {

@@ -4,6 +4,7 @@ import { audience } from './list/audience.ts';
 import { campaigns } from './list/campaigns.ts';
 import { chatApp } from './list/chat-app.ts';
 import { channels } from './list/channels.ts';
+import { chatTemplates } from './list/chat-templates.ts';
 import { devices } from './list/devices.ts';
 import { leases } from './list/leases.ts';
 import { messages } from './list/messages.ts';
@@ -27,6 +28,7 @@ export const allMutants: readonly Mutant[] = [
   ...audience,
   ...accounts,
   ...channels,
+  ...chatTemplates,
   ...push,
   ...chatApp,
   ...devices,

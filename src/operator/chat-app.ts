@@ -1,0 +1,106 @@
+import type { Command } from 'commander';
+import { parseAccount, setAccount, showAccount } from '../chat-templates/chat-templates.ts';
+import { type Installation, publicUrlOf } from '../installation/installation.ts';
+import { addCommand, type CommandOutcome, formatTable, onInstallation } from './command.ts';
+import { onOrganization, organizationHelp } from './organization.ts';
+import { readSmallFile } from './small-file.ts';
+import { parseOrganization } from './values.ts';
+
+const fileHelp = `
+What --file holds, as JSON:
+  { "business_account_id": "…", "phone_number_id": "…", "access_token": "…" }
+  phone_number_ids  instead of phone_number_id: a list, if messages come from several numbers
+  app_secret, verify_token  if the organization has an app of its own at Meta, which then reports to an address of its
+                    own: "chatapp list" shows it`;
+
+/** Where apps of organizations report to. Only this provider knows accounts. */
+const callbackPath = '/callbacks/whatsapp/';
+
+/** What organizations are at the provider of chat-app messages. */
+export function addChatAppCommands(group: Command): void {
+  addCommand(group, 'credentials', 'Give an organization its account for chat-app messages.')
+    .requiredOption('--org <org>', organizationHelp, parseOrganization)
+    .requiredOption('--file <file>', 'where they stand; see below')
+    .addHelpText('after', fileHelp)
+    .action(
+      onInstallation(
+        (installation, options: CredentialsOptions) =>
+          onOrganization(installation, options.org, (org) =>
+            runCredentials(installation, { ...options, org }),
+          ),
+        { schema: 'current', isLong: false },
+      ),
+    );
+  addCommand(group, 'list', 'Show the account of an organization; never its tokens and secrets.')
+    .requiredOption('--org <org>', organizationHelp, parseOrganization)
+    .action(
+      onInstallation((installation, options: { org: string }) =>
+        onOrganization(installation, options.org, (org) => runList(installation, org)),
+      ),
+    );
+}
+
+type CredentialsOptions = { org: string; file: string };
+
+function refuse(problem: string): CommandOutcome {
+  return { kind: 'refused', problem };
+}
+
+async function runCredentials(
+  installation: Installation,
+  { org, file }: CredentialsOptions,
+): Promise<CommandOutcome> {
+  const text = await readSmallFile(file);
+  if (text.kind === 'unreadable') return refuse(`${file} cannot be read: ${text.problem}.`);
+  const parsed = parseAccount(text.text);
+  if (parsed.kind === 'refused')
+    return refuse(
+      `${file} holds no account: ${parsed.problem}. "bin/postillion chatapp credentials --help" says what it must hold.`,
+    );
+  const outcome = await setAccount(installation, org, parsed.content);
+  if (outcome.kind === 'taken')
+    return refuse(
+      `Another organization has the business account ${parsed.content.businessAccountId}: what is reported of it must lead to one organization. Give each organization a business account of its own.`,
+    );
+  const callbackUrl = showCallbackUrl(installation, outcome.callbackToken);
+  return {
+    kind: 'done',
+    json: { business_account_id: outcome.businessAccountId, callback_url: callbackUrl },
+    text: [
+      `Chat-app messages can be sent by the business account ${outcome.businessAccountId}.`,
+      ...(callbackUrl === null ? [] : [`Its app must report to ${callbackUrl}`]),
+    ].join('\n'),
+  };
+}
+
+function showCallbackUrl({ config }: Installation, token: string | null): string | null {
+  return token === null ? null : `${publicUrlOf(config)}${callbackPath}${token}`;
+}
+
+async function runList(installation: Installation, organizationId: string): Promise<CommandOutcome> {
+  const account = await showAccount(installation, organizationId);
+  const listed = account === null ? [] : [account];
+  return {
+    kind: 'done',
+    json: {
+      data: listed.map((shown) => ({
+        business_account_id: shown.businessAccountId,
+        phone_number_ids: shown.phoneNumberIds,
+        callback_url: showCallbackUrl(installation, shown.callbackToken),
+        problem: shown.problem,
+        created_at: shown.createdAt,
+        updated_at: shown.updatedAt,
+      })),
+    },
+    text: formatTable(
+      ['BUSINESS ACCOUNT', 'NUMBERS', 'SINCE', 'REPORTS TO', 'PROBLEM'],
+      listed.map((shown) => [
+        shown.businessAccountId,
+        shown.phoneNumberIds?.join(', ') ?? '',
+        shown.updatedAt.toISOString(),
+        showCallbackUrl(installation, shown.callbackToken) ?? '',
+        shown.problem ?? '',
+      ]),
+    ),
+  };
+}

@@ -1,0 +1,131 @@
+/** How an operator gives organizations their accounts for chat-app messages, by the program. */
+import { mkdtemp, rm, writeFile } from 'node:fs/promises';
+import os from 'node:os';
+import path from 'node:path';
+import { afterAll, beforeAll, expect, test } from 'vitest';
+import { createOrganization } from '../../src/accounts/accounts.ts';
+import { systemClock } from '../../src/platform/clock.ts';
+import { createIds } from '../../src/platform/ids.ts';
+import {
+  type Database,
+  type DatabaseAddress,
+  unpreparedStatement,
+} from '../../src/platform/postgres/database.ts';
+import { type Settings, usePrograms } from '../support/programs.ts';
+import { databaseUrlOf, useTestDatabase } from '../support/test-database.ts';
+
+let database: Database;
+let address: DatabaseAddress;
+let folder: string;
+let settings: Settings;
+
+useTestDatabase({ connectionsMax: 2 }, (opened) => {
+  ({ database, address } = opened);
+});
+const { run } = usePrograms();
+
+beforeAll(async () => {
+  folder = await mkdtemp(path.join(os.tmpdir(), 'postillion-chatapp-'));
+  settings = {
+    DATABASE_URL: databaseUrlOf(address),
+    POSTILLION_SECRET: 'a secret of the tests, and of nothing else',
+    POSTILLION_PUBLIC_URL: 'https://postillion.example',
+  };
+  const tools = { database, clock: systemClock, newId: createIds(systemClock) };
+  await createOrganization(tools, 'Acme');
+  await createOrganization(tools, 'Other');
+});
+afterAll(() => rm(folder, { recursive: true }));
+
+const account = {
+  business_account_id: '102290129340398',
+  phone_number_id: '106540352242922',
+  access_token: 'EAAJB-of-the-file',
+  app_secret: 'app-secret-of-the-file',
+  verify_token: 'verify-token-of-the-file',
+};
+
+async function aFile(content: unknown): Promise<string> {
+  const file = path.join(folder, 'account.json');
+  await writeFile(file, typeof content === 'string' ? content : JSON.stringify(content));
+  return file;
+}
+
+const give = async (org: string, content: unknown, ...more: string[]) =>
+  run(settings, 'chatapp', 'credentials', '--org', org, '--file', await aFile(content), ...more);
+const list = async (org: string) => {
+  const { output } = await run(settings, 'chatapp', 'list', '--org', org, '--json');
+  return (JSON.parse(output) as { data: Record<string, unknown>[] }).data;
+};
+
+test('an account is given, shown without its secrets, and belongs to one organization', async () => {
+  expect(await list('Acme')).toEqual([]);
+  const given = await give('Acme', account);
+  expect(given).toMatchObject({ exitCode: 0, errors: '' });
+  expect(given.output).toContain('business account 102290129340398');
+  const [shown] = await list('Acme');
+  expect(shown).toEqual({
+    business_account_id: account.business_account_id,
+    phone_number_ids: [account.phone_number_id],
+    callback_url: expect.stringMatching(
+      /^https:\/\/postillion\.example\/callbacks\/whatsapp\/[\w-]{32}$/,
+    ) as string,
+    problem: null,
+    created_at: expect.any(String) as string,
+    updated_at: expect.any(String) as string,
+  });
+  expect(given.output).toContain(shown!.callback_url);
+  expect(given.output + JSON.stringify(shown)).not.toContain('of-the-file');
+
+  const taken = await give('Other', account);
+  expect(taken.exitCode).toBe(1);
+  expect(taken.errors).toContain('Another organization has the business account 102290129340398');
+  expect(await list('Other')).toEqual([]);
+
+  const { app_secret: _secret, verify_token: _token, ...withoutApp } = account;
+  const replaced = JSON.parse((await give('Acme', withoutApp, '--json')).output) as Record<string, unknown>;
+  expect(replaced).toEqual({ business_account_id: account.business_account_id, callback_url: null });
+});
+
+test('a file that holds none is refused, and none of its values is told', async () => {
+  for (const [content, problem] of [
+    ['EAAJB-of-the-file', 'it is not JSON'],
+    [{ ...account, access_token: undefined }, 'access_token is required'],
+    [{ ...account, phone_number_id: 'of-the-file' }, 'phone_number_id must match'],
+    [{ ...account, app_secret: undefined }, 'app_secret and verify_token must be given together'],
+    ['x'.repeat(70_000), 'more than 65536 bytes'],
+  ] as const) {
+    const refused = await give('Acme', content);
+    expect([refused.exitCode, refused.output]).toEqual([1, '']);
+    expect(refused.errors).toContain(problem);
+    expect(refused.errors).not.toContain('of-the-file');
+  }
+  const missing = await run(
+    settings,
+    'chatapp',
+    'credentials',
+    '--org',
+    'Acme',
+    '--file',
+    path.join(folder, 'none'),
+  );
+  expect(missing.errors).toContain('cannot be read');
+  expect((await give('Nobody', account)).errors).toContain('There is no organization Nobody');
+});
+
+test('an account that cannot be read is shown as such', async () => {
+  await give('Other', { ...account, business_account_id: '7' });
+  await database.rows(
+    unpreparedStatement(
+      `update chat_app_accounts set content_sealed = 'broken' where business_account_id = '7'`,
+    ),
+  );
+  expect(await list('Other')).toMatchObject([
+    {
+      business_account_id: '7',
+      phone_number_ids: null,
+      callback_url: null,
+      problem: expect.stringContaining('sealed') as string,
+    },
+  ]);
+});
