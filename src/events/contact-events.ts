@@ -22,25 +22,30 @@ export type DoingScope = { organization: string; contact: string; among: string 
  * placeholder.
  *
  * Nothing but the contact comes from outside of the sub-select, so that PostgreSQL can count for all contacts at once,
- * by the index events_of_definition. Where only some matter, it must not: their events are found by the primary key.
+ * by the index events_of_definition. Where only some matter, it must not: it would read all events of the kind, for each
+ * of them in the worst case. Their events are found by the primary key, contact after contact.
  */
 export function hasDone(
-  { eventNumber, since, where, times }: Doing,
+  doing: Doing,
   { organization, contact, among }: DoingScope,
   bind: (value: unknown) => string,
 ): Predicate {
-  const conditions = [
+  return among === null
+    ? hasDoneAmongAll(doing, { organization, contact }, bind)
+    : hasDoneByItself(doing, { organization, contact }, bind);
+}
+
+function hasDoneAmongAll(
+  doing: Doing,
+  { organization, contact }: Omit<DoingScope, 'among'>,
+  bind: (value: unknown) => string,
+): Predicate {
+  const { eventNumber, times } = doing;
+  const counted = allOf([
     toPredicate(`e.organization_id = ${organization}::uuid`),
     toPredicate(`e.definition_number = ${bind(eventNumber)}::integer`),
-  ];
-  if (among !== null) conditions.push(toPredicate(`e.contact_id = any (${among})`));
-  if (since !== null) {
-    conditions.push(
-      toPredicate(`e.occurred_at > ${bind(since.toISOString())}::timestamptz`),
-      toPredicate(`e.id >= ${bind(lowestEventId(since))}::uuid`),
-    );
-  }
-  const counted = allOf([...conditions, ...where]);
+    ...limitsOf(doing, bind),
+  ]);
   if ('least' in times && times.least === 1) {
     return toPredicate(`exists (
       select
@@ -63,6 +68,46 @@ export function hasDone(
       ) done
       where done.contact_id = ${contact}
     )`);
+}
+
+/**
+ * By `offset` the sub-select stays one for each contact, and by the addition to the number only the primary key can
+ * serve it: the planner's statistics of a month that has just begun would have it read everybody's events.
+ */
+function hasDoneByItself(
+  doing: Doing,
+  { organization, contact }: Omit<DoingScope, 'among'>,
+  bind: (value: unknown) => string,
+): Predicate {
+  const { eventNumber, times } = doing;
+  const counted = allOf([
+    toPredicate(`e.organization_id = ${organization}::uuid`),
+    toPredicate(`e.contact_id = ${contact}`),
+    toPredicate(`e.definition_number + 0 = ${bind(eventNumber)}::integer`),
+    ...limitsOf(doing, bind),
+  ]);
+  if ('least' in times) {
+    return toPredicate(`exists (
+      select
+      from events e
+      where ${counted}
+      offset ${bind(times.least - 1)}::bigint
+    )`);
+  }
+  return toPredicate(`(
+      select count(*)
+      from events e
+      where ${counted}
+    ) = ${bind(times.exactly)}::bigint`);
+}
+
+function limitsOf({ since, where }: Doing, bind: (value: unknown) => string): Predicate[] {
+  if (since === null) return [...where];
+  return [
+    toPredicate(`e.occurred_at > ${bind(since.toISOString())}::timestamptz`),
+    toPredicate(`e.id >= ${bind(lowestEventId(since))}::uuid`),
+    ...where,
+  ];
 }
 
 /** An id is made when a request is read, and waits for its turn and for the clocks of two nodes at most so long. */

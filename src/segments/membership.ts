@@ -76,7 +76,7 @@ const retryFailedMs = 600_000;
 /** Follows the oldest changes of an organization. Returns false if there were none, or another node is doing it. */
 export async function followChanges(tools: MembershipTools, organizationId: string): Promise<boolean> {
   try {
-    return await tools.database.asOrganizations([organizationId], async (transaction) => {
+    return await tools.database.asOrganizationsByIndex([organizationId], async (transaction) => {
       if (!(await store.tryLockMembers(transaction, organizationId))) return false;
       const contactsMax = tools.followedMax ?? defaultFollowedMax;
       const contactIds = await takeContactChanges(transaction, organizationId, contactsMax);

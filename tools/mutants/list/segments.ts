@@ -316,6 +316,21 @@ export const segments: readonly Mutant[] = [
     harm: 'a segment fails for ever over an event that was sent before the field was a number',
   },
   {
+    file: 'src/events/contact-events.ts',
+    from: '`e.definition_number + 0 = ',
+    to: '`e.definition_number = ',
+    tests: ['test/regressions/plans-of-event-segments.test.ts'],
+    harm: 'segments know of an event a quarter of a minute late, once many arrive',
+  },
+  {
+    file: 'src/events/contact-events.ts',
+    from: 'offset ${bind(times.least - 1)}::bigint',
+    to: 'offset ${bind(times.least)}::bigint',
+    tests: ['test/journeys/event-segments.test.ts'],
+    named: 'times is a member, when it is computed and when it is followed',
+    harm: 'who did something as often as asked joins a segment one time later',
+  },
+  {
     file: 'src/events/store.ts',
     from: "${isHeld ? 'for key share' : ''}",
     to: '',

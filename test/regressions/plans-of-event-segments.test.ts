@@ -1,0 +1,119 @@
+/**
+ * When a few contacts are looked at, their events are found by the contact. Before, the events of a kind were read from
+ * end to end for each of them, whenever the statistics of the table were old or missing: an event was seen by its
+ * segments a quarter of a minute late, with 2,000 a second arriving.
+ */
+import { afterEach, beforeEach, expect, test } from 'vitest';
+import { createManualClock } from '../support/manual-clock.ts';
+import { useTestDatabase } from '../support/test-database.ts';
+import { createOrganization } from '../../src/accounts/accounts.ts';
+import { createDefinition } from '../../src/events/definitions.ts';
+import { now, systemClock } from '../../src/platform/clock.ts';
+import { createIds } from '../../src/platform/ids.ts';
+import { type Database, unpreparedStatement } from '../../src/platform/postgres/database.ts';
+import { compilePredicate } from '../../src/segments/compile.ts';
+import { readConditions } from '../../src/segments/segments.ts';
+
+let database: Database;
+let organizationId: string;
+
+useTestDatabase({ isForEachTest: true, connectionsMax: 1 }, (opened) => {
+  database = opened.database;
+});
+const run = <Row>(text: string, values: readonly unknown[] = []) =>
+  database.rows(unpreparedStatement<Row>(text), values);
+
+beforeEach(async () => {
+  const tools = { database, clock: systemClock, newId: createIds(systemClock) };
+  organizationId = (await createOrganization(tools, 'Acme')).id;
+  const findReadFields = () => Promise.resolve([]);
+  const schema = { fields: [{ name: 'total', type: 'number' as const }] };
+  await createDefinition({ ...tools, findReadFields }, organizationId, { name: 'order', schema });
+});
+afterEach(() => run('reset all'));
+
+/** Of one kind, by a twentieth as many contacts. */
+async function addEvents(count: number): Promise<void> {
+  await run(
+    `with doer as (
+       select n, gen_random_uuid() as id from generate_series(0, $2::integer / 20) n
+     ), joined as (
+       insert into contacts (organization_id, id, external_id, created_at, updated_at)
+       select $1, id, id::text, now(), now()
+       from doer
+     )
+     insert into events (organization_id, contact_id, id, definition_number, occurred_at, payload)
+     select $1, doer.id,
+       overlay(gen_random_uuid()::text placing left(lowest_id_at(now())::text, 13) from 1)::uuid, 1, now(), '{"total": 7}'
+     from generate_series(1, $2::integer) number
+     join doer on doer.n = number % ($2 / 20 + 1)`,
+    [organizationId, count],
+  );
+}
+
+const statistics: [string, () => Promise<unknown>][] = [
+  ['empty and never analyzed', () => Promise.resolve()],
+  ['never analyzed', () => addEvents(20_000)],
+  ['analyzed while it was empty', () => run('analyze').then(() => addEvents(20_000))],
+  [
+    'analyzed with a few rows',
+    () =>
+      addEvents(40)
+        .then(() => run('analyze'))
+        .then(() => addEvents(20_000)),
+  ],
+  ['analyzed', () => addEvents(20_000).then(() => run('analyze'))],
+];
+
+const order = { type: 'event', event: 'order' };
+const conditions: [string, object][] = [
+  ['at least once', order],
+  ['at least three times', { ...order, count: { operator: 'gte', value: 3 } }],
+  ['exactly twice', { ...order, count: { operator: 'eq', value: 2 } }],
+  ['never', { ...order, count: { operator: 'eq', value: 0 } }],
+  ['lately', { ...order, within: { value: 7, unit: 'day' } }],
+  ['with a value', { ...order, where: [{ field: 'total', operator: 'gt', value: 5 }] }],
+];
+
+type Plan = { 'Node Type': string; 'Index Name'?: string; 'Index Cond'?: string; Plans?: Plan[] };
+const flatten = (plan: Plan): Plan[] => [plan, ...(plan.Plans ?? []).flatMap(flatten)];
+
+test.each(
+  statistics.flatMap(([state, prepare]) =>
+    conditions.map(([name, condition]) => [name, state, condition, prepare] as const),
+  ),
+)(
+  'who did it %s is found by the contact, in a table that was %s',
+  async (_name, _state, condition, prepare) => {
+    await prepare();
+    const contacts = await run<{ id: string }>(
+      'select id from contacts where organization_id = $1 limit 1000',
+      [organizationId],
+    );
+    const reading = await readConditions(database, organizationId, condition);
+    if (!reading.ok) throw new Error(reading.issues.join());
+    const ids = [organizationId, ...contacts.map(({ id }) => id)];
+    const at = now(createManualClock(systemClock.nowMs()));
+    const { text, values } = compilePredicate(reading.condition, [organizationId, ids], at, '$2::uuid[]');
+    // As changes are followed.
+    const [explained] = await database.asOrganizationsByIndex([organizationId], (transaction) =>
+      transaction.rows(
+        unpreparedStatement<{ 'QUERY PLAN': [{ Plan: Plan }] }>(
+          `explain (format json)
+         select contact.id
+         from contacts contact
+         where contact.organization_id = $1 and contact.id = any ($2::uuid[]) and ${text}`,
+        ),
+        values,
+      ),
+    );
+    const scans = flatten(explained!['QUERY PLAN'][0].Plan).filter((plan) =>
+      plan['Index Name']?.startsWith('events_'),
+    );
+    expect(scans.length).toBeGreaterThan(0);
+    for (const scan of scans) {
+      expect(scan['Index Name']).toMatch(/_pkey$/);
+      expect(scan['Index Cond']).toContain('contact_id');
+    }
+  },
+);
