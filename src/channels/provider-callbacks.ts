@@ -7,21 +7,31 @@ export type ProviderCallbacks<Told> = {
   list: readonly ProviderCallback<Told>[];
 };
 
-/** A request that the provider posts to `/callbacks/<provider>/<path>`. */
+/** A request that the provider posts to `/callbacks/<provider>/<path>`, or to `/callbacks/<provider>` if that is empty. */
 export type ProviderCallback<Told> = {
-  /** May end in `:token`, which names the recipient: the provider was given this address with the message. */
+  /**
+   * May end in `:token`, which names the recipient, since the provider was given this address with the message; or an
+   * organization that has an app of its own at the provider.
+   */
   path: string;
+  /**
+   * Answers the provider's question whether this address is ours, which it asks by GET before it sends anything. Null
+   * if the question does not prove that it is the provider's.
+   */
+  greet?: (question: CallbackQuestion) => Promise<string | null>;
+  /** The status that says that everything is stored; 204 if it is left out, which not every provider takes for it. */
+  takenStatus?: 200 | 204;
 } & (
   | {
       formBytesMax: number;
       rawBytesMax?: never;
-      read: (request: FormCallbackRequest) => CallbackReading<Told>;
+      read: (request: FormCallbackRequest) => CallbackReading<Told> | Promise<CallbackReading<Told>>;
     }
   /** In a format of the provider, such as JSON. Signatures are usually over the bytes of the body. */
   | {
       rawBytesMax: number;
       formBytesMax?: never;
-      read: (request: RawCallbackRequest) => CallbackReading<Told>;
+      read: (request: RawCallbackRequest) => CallbackReading<Told> | Promise<CallbackReading<Told>>;
     }
 );
 
@@ -33,7 +43,26 @@ export type CallbackTools = {
   writeToken: (reference: RecipientKey) => string;
 };
 
-export type CallbackRequest = {
+/** What an organization has at a provider where the installation's own app is not used. */
+export type ProviderApp = {
+  organizationId: string;
+  /** Signs what the provider sends. */
+  appSecret: string;
+  /** Proves the question of `greet`. */
+  verifyToken: string;
+};
+
+type AppFinding = {
+  /** The app that the token in the path names; null without a token, or if it is nobody's. Rejects if it cannot be read. */
+  findApp: () => Promise<ProviderApp | null>;
+};
+
+export type CallbackQuestion = AppFinding & {
+  /** By their names; those that were given more than once are missing. */
+  query: Readonly<Record<string, string>>;
+};
+
+export type CallbackRequest = AppFinding & {
   /** The requested address, as the provider was given it. */
   url: string;
   /** By its name in lower case. */

@@ -3,7 +3,7 @@ import type { Log } from '../../platform/log.ts';
 import type { RecipientKey } from '../outcome.ts';
 import type { CallbackTools } from '../provider-callbacks.ts';
 import type { ProviderDefinition, ProviderSettings } from '../provider-definition.ts';
-import type { ChatAppProvider, ToldOfChatApp } from './provider.ts';
+import type { ChatAppProvider, ToldByCallback, ToldOfChatApp } from './provider.ts';
 
 /** What the installation gives its provider of chat-app messages. */
 export type ChatAppProviderTools = CallbackTools & {
@@ -33,7 +33,7 @@ export type ChatAppProviderDefinition<Settings extends ProviderSettings> = Provi
   Settings,
   ChatAppProviderTools,
   ChatAppProvider,
-  ToldOfChatApp
+  ToldByCallback
 >;
 
 /** Infers the names of the settings, so that `create` and `callbacks` get their values by them. */

@@ -207,6 +207,12 @@ export type ToldOfChatApp = { businessAccountId: string } & (
   | { kind: 'account'; words: string; areCampaignsHeld: boolean | null }
 );
 
+/**
+ * What comes by a request of the provider. What comes by the path of an organization's own app may concern that
+ * organization alone; null: it came by the installation's app, and concerns whoever has the account.
+ */
+export type ToldByCallback = ToldOfChatApp & { organizationId: string | null };
+
 /** Either may be missing: people may hide their numbers. */
 export type ChatAppPerson = {
   /** Digits alone, as the provider writes them. */

@@ -3,6 +3,7 @@ import type {
   CallbackReading,
   CallbackRequest,
   CallbackTools,
+  ProviderApp,
   ProviderCallback,
   ProviderCallbacks,
 } from '../../channels/provider-callbacks.ts';
@@ -18,6 +19,8 @@ export type CallbackSource<Told> = {
   callbacks: ProviderCallbacks<Told>;
   /** Resolves when it is stored; rejects if it cannot be. */
   take: (told: Told) => Promise<void>;
+  /** The app of an organization, by the token that this installation made for it. Absent where no provider has any. */
+  findApp?: (token: string) => Promise<ProviderApp | null>;
 };
 
 /** What the provider of that name needs so that its reports come to this installation. */
@@ -30,9 +33,13 @@ export function callbackToolsOf({ config, secrets }: Installation, name: string)
   };
 }
 
-/** The pages to which the provider posts its reports. */
+/** The pages to which the provider posts its reports, and those that it asks whether they are ours. */
 export function callbackPages<Told>(installation: Installation, source: CallbackSource<Told>): WebPage[] {
-  return source.callbacks.list.map((callback) => callbackPage(installation, source, callback));
+  return source.callbacks.list.flatMap((callback) => {
+    const { greet } = callback;
+    const page = callbackPage(installation, source, callback);
+    return greet === undefined ? [page] : [greetingPage(installation, source, { ...callback, greet }), page];
+  });
 }
 
 function callbackPage<Told>(
@@ -41,27 +48,49 @@ function callbackPage<Told>(
   callback: ProviderCallback<Told>,
 ): WebPage {
   const page = { method: 'POST', path: callbackPath(source.name, callback.path) } as const;
-  const respondTo = (request: PageRequest, read: (common: CallbackRequest) => CallbackReading<Told>) =>
-    takeTold(
-      installation,
-      source,
-      read(toCallbackRequest(installation, source.name, callback.path, request)),
-    );
+  const commonOf = (request: PageRequest) => toCallbackRequest(installation, source, callback.path, request);
   if (callback.formBytesMax !== undefined) {
     const { formBytesMax, read } = callback;
     const handle = (request: PageRequest) =>
-      respondTo(request, (common) => read({ ...common, form: request.form }));
+      takeTold(installation, source, callback, () => read({ ...commonOf(request), form: request.form }));
     return { ...page, formBytesMax, handle };
   }
   const { rawBytesMax, read } = callback;
   const handle = (request: PageRequest) =>
-    respondTo(request, (common) => read({ ...common, body: request.body }));
+    takeTold(installation, source, callback, () => read({ ...commonOf(request), body: request.body }));
   return { ...page, rawBytesMax, handle };
 }
 
-function toCallbackRequest(
+function greetingPage<Told>(
+  { log }: Installation,
+  { name, callbacks: { provider }, findApp }: CallbackSource<Told>,
+  { path, greet }: Required<Pick<ProviderCallback<Told>, 'path' | 'greet'>>,
+): WebPage {
+  return {
+    method: 'GET',
+    path: callbackPath(name, path),
+    handle: async ({ query, params: { token = '' } }) => {
+      try {
+        const greeting = await greet({ query, findApp: appFinder(findApp, token) });
+        return greeting === null ? respond(403) : respond(200, greeting);
+      } catch (cause) {
+        log.warn({ err: cause, provider: name }, `a question of ${provider} could not be answered`);
+        return respond(503);
+      }
+    },
+  };
+}
+
+function appFinder(
+  findApp: ((token: string) => Promise<ProviderApp | null>) | undefined,
+  token: string,
+): () => Promise<ProviderApp | null> {
+  return async () => (token === '' || findApp === undefined ? null : findApp(token));
+}
+
+function toCallbackRequest<Told>(
   { config, secrets }: Installation,
-  name: string,
+  { name, findApp }: CallbackSource<Told>,
   path: string,
   { params: { token = '' }, header }: PageRequest,
 ): CallbackRequest {
@@ -72,26 +101,29 @@ function toCallbackRequest(
     header,
     reference: readToken(token),
     readToken,
+    findApp: appFinder(findApp, token),
   };
 }
 
 function callbackPath(name: string, path: string): string {
-  return `/callbacks/${name}/${path}`;
+  return path === '' ? `/callbacks/${name}` : `/callbacks/${name}/${path}`;
 }
 
 async function takeTold<Told>(
   { log }: Installation,
   { name, callbacks: { provider }, take }: CallbackSource<Told>,
-  told: CallbackReading<Told>,
+  { takenStatus = 204 }: Pick<ProviderCallback<Told>, 'takenStatus'>,
+  read: () => CallbackReading<Told> | Promise<CallbackReading<Told>>,
 ): Promise<PageResponse> {
-  if (told === 'forged') return respond(403);
-  if (told === 'unreadable') {
-    log.warn({ provider: name }, `a report of ${provider} could not be read`);
-    return respond(400);
-  }
   try {
+    const told = await read();
+    if (told === 'forged') return respond(403);
+    if (told === 'unreadable') {
+      log.warn({ provider: name }, `a report of ${provider} could not be read`);
+      return respond(400);
+    }
     await takeAll(told, take);
-    return respond(204);
+    return respond(takenStatus);
   } catch (cause) {
     // Providers repeat requests that were answered with 5xx, some only if they are set up to do so.
     log.warn({ err: cause, provider: name }, `a report of ${provider} could not be stored`);
@@ -107,6 +139,6 @@ async function takeAll<Told>(told: readonly Told[], take: CallbackSource<Told>['
     await Promise.all(told.slice(start, start + takenAtOnceMax).map(take));
 }
 
-function respond(statusCode: number): PageResponse {
-  return { ...respondPart('text/plain; charset=utf-8', '', { cacheControl: 'no-store' }), statusCode };
+function respond(statusCode: number, text = ''): PageResponse {
+  return { ...respondPart('text/plain; charset=utf-8', text, { cacheControl: 'no-store' }), statusCode };
 }

@@ -188,8 +188,8 @@ export const texts: readonly Mutant[] = [
   },
   {
     file: 'src/roles/providers/callbacks.ts',
-    from: 'return respond(503);',
-    to: 'return respond(204);',
+    from: 'could not be stored`);\n    return respond(503);',
+    to: 'could not be stored`);\n    return respond(204);',
     tests: ['test/journeys/twilio.test.ts'],
     named: 'is not acknowledged before it is stored, and neither is the status of one that was sent',
     harm: 'a STOP from Twilio is answered 204 although it was not stored',

@@ -65,4 +65,11 @@ export const whatsapp = defineChatAppProvider({
       version: parseGraphVersion(version),
     });
   },
+  callbacks: async ({
+    POSTILLION_WHATSAPP_APP_SECRET: appSecret,
+    POSTILLION_WHATSAPP_VERIFY_TOKEN: verifyToken,
+  }) => {
+    const { whatsAppCallbacks } = await import('./callbacks.ts');
+    return { provider: 'WhatsApp', list: whatsAppCallbacks({ appSecret, verifyToken }) };
+  },
 });
