@@ -16,6 +16,7 @@ export {
   type OwnApp,
   parseAccount,
   readAccounts,
+  type StoredAccount,
   setAccount,
   type SetAccountOutcome,
   showAccount,

@@ -29,8 +29,10 @@ import {
 import { findDurabilityProblems } from '../platform/postgres/durability.ts';
 import { examineTenantWall } from '../platform/postgres/tenant-wall.ts';
 import { pendingMigrations } from '../platform/postgres/migrate.ts';
+import { examineChatAppAccounts } from './chat-app.ts';
 import { examineAddressChecks, examineDirectDelivery } from './delivery.ts';
 import { type Finding, ok, problem, warning } from './finding.ts';
+import { openSecrets } from './secrets.ts';
 import { createKeyRing, createSecrets } from '../platform/secrets.ts';
 import { createEmailProvider } from '../roles/providers/email.ts';
 import { createChatAppProvider } from '../roles/providers/chatapp.ts';
@@ -155,6 +157,7 @@ const databaseExaminations: [subject: string, (installation: Installation) => Pr
   ['schema', examineSchema],
   ['secret', examineSecretHere],
   ['push keys', examinePushCredentials],
+  ['chat-app accounts', examineChatAppAccounts],
   ['clock', examineClock],
 ];
 
@@ -216,11 +219,8 @@ const faultyToldMax = 3;
 /** Whether what organizations have at push services can be opened and used; whether it is good there, only a hand-off tells. */
 async function examinePushCredentials(installation: Installation): Promise<Finding[]> {
   const { database } = installation;
-  if ((await pendingMigrations(database)).length > 0) return [];
-  const condition = await examineSecret(installation, tryOnSample);
-  // With what is said of the secret, nothing else need be said.
-  if (condition.kind !== 'fits') return [];
-  const secrets = createKeyRing(condition.opened.keys, () => 0);
+  const secrets = await openSecrets(installation);
+  if (secrets === null) return [];
   const { usable, faulty, isWhole } = await examineCredentials(database, secrets, credentialsBatchesMax);
   if (faulty.length === 0) {
     if (usable === 0) return [];

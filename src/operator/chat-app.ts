@@ -1,4 +1,5 @@
 import type { Command } from 'commander';
+import type { ChatAppProviderName } from '../channels/chatapp/providers/registry.ts';
 import { parseAccount, setAccount, showAccount } from '../chat-templates/chat-templates.ts';
 import { type Installation, publicUrlOf } from '../installation/installation.ts';
 import { addCommand, type CommandOutcome, formatTable, onInstallation } from './command.ts';
@@ -13,8 +14,8 @@ What --file holds, as JSON:
   app_secret, verify_token  if the organization has an app of its own at Meta, which then reports to an address of its
                     own: "chatapp list" shows it`;
 
-/** Where apps of organizations report to. Only this provider knows accounts. */
-const callbackPath = '/callbacks/whatsapp/';
+/** The provider that has accounts, whichever is in use: an account may be set up before it is chosen. */
+const provider: ChatAppProviderName = 'whatsapp';
 
 /** What organizations are at the provider of chat-app messages. */
 export function addChatAppCommands(group: Command): void {
@@ -74,7 +75,7 @@ async function runCredentials(
 }
 
 function showCallbackUrl({ config }: Installation, token: string | null): string | null {
-  return token === null ? null : `${publicUrlOf(config)}${callbackPath}${token}`;
+  return token === null ? null : `${publicUrlOf(config)}/callbacks/${provider}/${token}`;
 }
 
 async function runList(installation: Installation, organizationId: string): Promise<CommandOutcome> {

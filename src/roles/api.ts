@@ -2,6 +2,7 @@ import path from 'node:path';
 import { projectDirectory } from '../config.ts';
 import { audienceRoutes } from '../audience/routes.ts';
 import { chatAppRoutes } from '../chatapp/chatapp.ts';
+import { chatAppProviders } from '../channels/chatapp/providers/registry.ts';
 import { createKeyring, type Keyring, type Scope } from '../accounts/accounts.ts';
 import { campaignRoutes } from '../campaigns/routes.ts';
 import { chatTemplateRoutes } from '../chat-templates/routes.ts';
@@ -107,7 +108,10 @@ export function listRoutes(
       channel === null ? [] : campaignRoutes(campaignTools, channel),
     ),
     ...templateRoutes({ ...installation, loadGallery, publicUrl, runner }),
-    ...chatTemplateRoutes({ ...installation, isAccountNeeded: () => false }),
+    ...chatTemplateRoutes({
+      ...installation,
+      isAccountNeeded: () => !chatAppProviders[installation.config.chatAppProvider].isSandbox,
+    }),
     ...domainRoutes({ ...installation, onRegistered: wakeDomainChecks }),
     ...senderRoutes({ database }),
     ...eventRoutes({

@@ -1,6 +1,7 @@
 import { createSigningThreads } from '../channels/email/email.ts';
 import { emailProviders } from '../channels/email/providers/registry.ts';
 import type { Config } from '../config.ts';
+import { startTemplateWork } from '../chat-templates/jobs.ts';
 import { startDomainChecks } from '../domains/jobs.ts';
 import { createDeliverability, createEmailDelivery, type ReturnPathPolicy } from '../email/email.ts';
 import { type Installation, publicUrlOf } from '../installation/installation.ts';
@@ -86,6 +87,7 @@ export async function startWorker(installation: Installation): Promise<Worker> {
   const chores = [
     campaigns,
     startDomainChecks(installation),
+    startTemplateWork({ ...installation, provider: chatAppProvider }),
     startSegmentUpkeep(installation),
     startClearing(installation),
     startErasing(installation),

@@ -39,6 +39,7 @@ beforeAll(async () => {
     dnsServers: [dns.address],
     bounceHost: 'mail.example.net',
     publicUrl: 'https://postillion.example.net',
+    providerSettings: { POSTILLION_SANDBOX_REVIEW_MS: '0' },
   });
   await addApprovedSender(server, 'Acme');
   await setUpPush(server);
@@ -708,7 +709,11 @@ async function recordChatTemplates(): Promise<void> {
     body: { ...body, components: [{ type: 'body', text: '{{first_name}}, your order is on its way.' }] },
   });
   await record('createChatAppTemplate', 'A name and language that are taken', '/chatapp/templates', { body });
-  await record('getChatAppTemplate', 'A template', `/chatapp/templates/${id}`);
+  await eventually(
+    () => rowsOf(server, `select from chat_templates where id = $1 and status = 'approved'`, [id]),
+    (rows) => rows.length === 1,
+  );
+  await record('getChatAppTemplate', 'One that is approved', `/chatapp/templates/${id}`);
   await record('getChatAppTemplate', 'One that does not exist', `/chatapp/templates/${nothing}`);
   await record('listChatAppTemplates', 'By name', '/chatapp/templates?name=order_shipped');
   await record('listChatAppTemplates', 'A status that there is not', '/chatapp/templates?status=paused');

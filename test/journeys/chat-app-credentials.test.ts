@@ -129,3 +129,30 @@ test('an account that cannot be read is shown as such', async () => {
     },
   ]);
 });
+
+test('the doctor asks for each account at the provider, and tells of those that cannot be used', async () => {
+  await give('Acme', account);
+  const examine = async (more: Settings) => {
+    const { output } = await run({ ...settings, ...more }, 'doctor', '--json');
+    const { findings } = JSON.parse(output) as {
+      findings: { subject: string; level: string; found: string }[];
+    };
+    return findings.filter(({ subject }) => subject === 'chat-app accounts');
+  };
+  const unreadable = {
+    level: 'problem',
+    found: expect.stringContaining('was sealed under another secret') as string,
+  };
+  expect(await examine({})).toMatchObject([unreadable]);
+  const unreachable = {
+    POSTILLION_CHATAPP_PROVIDER: 'whatsapp',
+    // Nothing listens there.
+    POSTILLION_WHATSAPP_URL: 'http://127.0.0.1:1',
+  };
+  expect(await examine(unreachable)).toMatchObject([
+    { level: 'warning', found: expect.stringContaining('could not be asked for') as string },
+    unreadable,
+  ]);
+  await database.rows(unpreparedStatement(`delete from chat_app_accounts where business_account_id = '7'`));
+  expect(await examine({})).toMatchObject([{ level: 'ok', found: '1 can be used' }]);
+});

@@ -4,7 +4,7 @@ import { replaceHolds } from '../../src/audience/audience.ts';
 import { workOnTemplates } from '../../src/chat-templates/jobs.ts';
 import type { TemplateRecord } from '../../src/chat-templates/schema.ts';
 import { createReviewer, type Reviewer } from '../support/chat-app-reviewer.ts';
-import { authorize, type ErrorBody, rowsOf } from '../support/email-journey.ts';
+import { authorize, type ErrorBody, eventually, rowsOf } from '../support/email-journey.ts';
 import { createSender, startTestServer, type TestServer } from '../support/server.ts';
 
 let server: TestServer;
@@ -340,4 +340,43 @@ test("another organization's template is unknown, and stays", async () => {
     expect([foreign.status, foreign.text]).toEqual([404, unknown.text]);
   }
   expect((await ask('GET', `/${id}`, undefined, authorize(other))).status).toBe(200);
+});
+
+test('the sandbox reviews a template by itself, and rejects what is called so', async () => {
+  const sandbox = await startTestServer({
+    worker: true,
+    providerSettings: { POSTILLION_SANDBOX_REVIEW_MS: '0' },
+  });
+  try {
+    const make = async (name: string) => {
+      const created = await sandbox.request<TemplateRecord>('POST', '/v1/chatapp/templates', plain({ name }));
+      return eventually(
+        async () =>
+          (await sandbox.request<TemplateRecord>('GET', `/v1/chatapp/templates/${created.body.id}`)).body,
+        ({ status }) => status !== 'pending',
+      );
+    };
+    expect(await make('order_shipped')).toMatchObject({ status: 'approved', sendable: true });
+    const rejected = await make('please_reject');
+    expect(rejected).toMatchObject({ status: 'rejected', rejection_reason: expect.any(String) as string });
+    const { status } = await sandbox.request('DELETE', `/v1/chatapp/templates/${rejected.id}`);
+    expect(status).toBe(200);
+    await eventually(
+      () => rowsOf(sandbox, 'select from chat_templates where id = $1 and next_step is null', [rejected.id]),
+      (rows) => rows.length === 1,
+    );
+  } finally {
+    await sandbox.stop();
+  }
+});
+
+test('with a provider that needs accounts, an organization without one is told what to do', async () => {
+  const strict = await startTestServer({ chatAppProvider: 'whatsapp' });
+  try {
+    const { status, body: error } = await strict.request<ErrorBody>('POST', '/v1/chatapp/templates', plain());
+    expect([status, error.name]).toEqual([400, 'bad_request']);
+    expect(error.message).toContain('bin/postillion chatapp credentials');
+  } finally {
+    await strict.stop();
+  }
 });

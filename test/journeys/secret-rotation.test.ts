@@ -3,6 +3,12 @@ import { afterAll, beforeAll, expect, test } from 'vitest';
 import { addSuppressions, toErasedKey } from '../../src/audience/audience.ts';
 import { parseAddress, readReturnPathToken, writeReturnPath } from '../../src/channels/email/email.ts';
 import {
+  findOwnApp,
+  loadChatAppAccounts,
+  setAccount,
+  showAccount,
+} from '../../src/chat-templates/chat-templates.ts';
+import {
   listCredentials,
   loadPushCredentials,
   makeSandboxCredentials,
@@ -131,6 +137,12 @@ beforeAll(async () => {
     replacesPair: false,
   });
   await shareApnsTokenOf(oldRing, 'made before');
+  await setAccount(installation, organizationId, {
+    businessAccountId: '1',
+    phoneNumberIds: ['2'],
+    accessToken: 'given before',
+    ownApp: { appSecret: 'secret', verifyToken: 'word' },
+  });
   returnPath = writeReturnPath(oldRing, organizationId, reference(), 'send.postillion.test');
   uncertain = uncertainId(oldRing, number);
   erased = toErasedKey(installation, erasure());
@@ -258,6 +270,17 @@ test('push credentials are opened, and so is the token that nodes share', async 
     [new Date(clock.nowMs())],
   );
   expect(await shareApnsTokenOf(newRing, 'made afterwards')).toBe('made before');
+});
+
+test('accounts for chat-app messages are opened, and the app of one is known by its address', async () => {
+  const { database } = server.installation;
+  const [loaded] = await loadChatAppAccounts({ secrets: newRing }, database, [server.organizationId]);
+  expect(loaded).toMatchObject({ isKeyUnknown: false, account: { accessToken: 'given before' } });
+  const shown = await showAccount({ database, secrets: newRing }, server.organizationId);
+  expect(await findOwnApp({ secrets: newRing }, database, shown!.callbackToken!)).toMatchObject({
+    organizationId: server.organizationId,
+    verifyToken: 'word',
+  });
 });
 
 test('a domain that is registered afterwards has its key sealed under the new one, and is signed for', async () => {
