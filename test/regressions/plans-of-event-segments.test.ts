@@ -95,23 +95,26 @@ test.each(
     const ids = [organizationId, ...contacts.map(({ id }) => id)];
     const at = now(createManualClock(systemClock.nowMs()));
     const { text, values } = compilePredicate(reading.condition, [organizationId, ids], at, '$2::uuid[]');
-    // As changes are followed.
-    const [explained] = await database.asOrganizationsByIndex([organizationId], (transaction) =>
-      transaction.rows(
-        unpreparedStatement<{ 'QUERY PLAN': [{ Plan: Plan }] }>(
-          `explain (format json)
-         select contact.id
-         from contacts contact
-         where contact.organization_id = $1 and contact.id = any ($2::uuid[]) and ${text}`,
+    const plansIn = async (form: 'asOrganizations' | 'asOrganizationsByIndex') => {
+      const [explained] = await database[form]([organizationId], (transaction) =>
+        transaction.rows(
+          unpreparedStatement<{ 'QUERY PLAN': [{ Plan: Plan }] }>(
+            `explain (format json)
+           select contact.id
+           from contacts contact
+           where contact.organization_id = $1 and contact.id = any ($2::uuid[]) and ${text}`,
+          ),
+          values,
         ),
-        values,
-      ),
-    );
-    const scans = flatten(explained!['QUERY PLAN'][0].Plan).filter((plan) =>
-      plan['Index Name']?.startsWith('events_'),
-    );
+      );
+      return flatten(explained!['QUERY PLAN'][0].Plan).filter((plan) =>
+        plan['Index Name']?.startsWith('events_'),
+      );
+    };
+    // As changes are followed; and as the planner likes, which may read a small table from end to end.
+    const scans = await plansIn('asOrganizationsByIndex');
     expect(scans.length).toBeGreaterThan(0);
-    for (const scan of scans) {
+    for (const scan of [...scans, ...(await plansIn('asOrganizations'))]) {
       expect(scan['Index Name']).toMatch(/_pkey$/);
       expect(scan['Index Cond']).toContain('contact_id');
     }
