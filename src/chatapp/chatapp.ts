@@ -1,5 +1,5 @@
 /** What the roles may know of chat-app messages. */
 export { chatAppChannel } from './channel.ts';
 export { type ChatAppDeliveryTools, createChatAppDelivery } from './delivery.ts';
-export { type ChatAppIntake, createChatAppIntake } from './events.ts';
+export { type ChatAppIntake, createChatAppIntake, startChatAppEvents } from './events.ts';
 export { chatAppRoutes } from './routes.ts';

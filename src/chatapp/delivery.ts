@@ -34,7 +34,7 @@ import { type Clock, dateOf } from '../platform/clock.ts';
 import type { Database, Transaction } from '../platform/postgres/database.ts';
 import type { Secrets } from '../platform/secrets.ts';
 import { chatAppChannel, codePolicy } from './channel.ts';
-import type { ChatAppFound } from './findings.ts';
+import type { HandOffFinding } from './findings.ts';
 import {
   type CompiledParameters,
   compileParameters,
@@ -299,8 +299,9 @@ async function handOff(session: ChatAppSession, job: Job, permit: HandOffPermit)
   }
   // No other job will need it.
   if (!facts.isShared && outcome.kind === 'accepted') session.messages.delete(job.messageId);
-  const { finding } = outcome;
-  const found: ChatAppFound | null = finding === undefined ? null : { templateId: template.id, finding };
+  const { finding = null, knownAs = null } = outcome;
+  const found: HandOffFinding | null =
+    finding === null && knownAs === null ? null : { kind: 'handed off', finding, knownAs };
   return {
     kind: 'outcome',
     outcome: readable(outcome, code),

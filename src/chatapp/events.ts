@@ -1,27 +1,253 @@
 import type { ToldOfChatApp } from '../channels/chatapp/provider.ts';
-import { createReportIntake } from '../messages/messages.ts';
-import type { Clock } from '../platform/clock.ts';
+import { readKeyword } from '../channels/keywords.ts';
+import { applyTemplateReviews, findAccountHolders } from '../chat-templates/chat-templates.ts';
+import {
+  applyDueEvents,
+  createReportIntake,
+  createStoring,
+  defaultAppliedMax,
+  nextLookAt,
+  type Taken,
+} from '../messages/messages.ts';
+import { createBatcher } from '../platform/batcher.ts';
+import { type Clock, dateOf, now, parseTimestamp } from '../platform/clock.ts';
 import type { NewId } from '../platform/ids.ts';
-import type { Database } from '../platform/postgres/database.ts';
+import type { Log } from '../platform/log.ts';
+import type { Database, Transaction } from '../platform/postgres/database.ts';
+import { tryLockName } from '../platform/postgres/name-locks.ts';
+import { type ChoreTools, type RunningChore, startChore } from '../platform/queue/chore.ts';
+import { type Choice, type ChoiceTools, makeChoice, moveChoices } from './choices.ts';
+import {
+  type ChatAppEvent,
+  findNextChatAppEventAt,
+  insertChatAppEvents,
+  takeDueChatAppEvents,
+  type ToldBesides,
+} from './event-store.ts';
+import type { ReportedFinding } from './findings.ts';
+import { findAddresses, keepPeople, listNamesOf } from './people.ts';
 
-/** What providers of chat-app messages tell: statuses, which are reports as on every channel. */
+/**
+ * What providers of chat-app messages tell: statuses, which are reports as on every channel; what people wrote or chose;
+ * and what became of templates and accounts. All of it is stored before it is acknowledged, and concerns one organization
+ * alone: the one by whose own way it came, or else the one that has the business account.
+ */
 
 export type ChatAppIntakeTools = {
   database: Database;
   clock: Clock;
   newId: NewId;
+  log: Log;
   /** Which provider tells, by its name in the registry. */
   provider: string;
   onReported: () => void;
+  onTold: () => void;
+  /** Smaller in tests. */
+  storedMax?: number;
+  waitingMax?: number;
 };
 
-/** Stores what was told; rejects if it cannot be stored. */
-export type ChatAppIntake = (told: ToldOfChatApp & { organizationId: string }) => Promise<void>;
+/** Stores what was told; rejects if it cannot be stored. `organizationId` is null where the account tells it. */
+export type ChatAppIntake = (told: ToldOfChatApp & { organizationId: string | null }) => Promise<void>;
 
 export function createChatAppIntake(tools: ChatAppIntakeTools): ChatAppIntake {
-  const { provider, onReported } = tools;
-  const report = createReportIntake({ ...tools, onTaken: onReported });
-  return async (told) => {
-    if (told.kind === 'status') await report({ channel: 'chatapp', provider, report: told.report });
+  const { database, clock, newId, log, provider, onReported, onTold, ...limits } = tools;
+  const report = createReportIntake({ ...limits, database, clock, newId, onTaken: onReported });
+  const takeEvent = createStoring<ChatAppEvent>({
+    ...limits,
+    store: (events) => {
+      const dueAt = now(clock);
+      return insertChatAppEvents(
+        database,
+        events.map((event) => ({ ...event, dueAt })),
+      );
+    },
+    onStored: onTold,
+  });
+  const holders = createBatcher<string, string | undefined>({
+    itemsMax: 500,
+    concurrency: 2,
+    run: async (businessAccountIds) => {
+      const found = await findAccountHolders(database, [...new Set(businessAccountIds)]);
+      return businessAccountIds.map((id) => found.get(id));
+    },
+  });
+  return async ({ organizationId: known, ...told }) => {
+    const organizationId = known ?? (await holders.add(told.businessAccountId));
+    if (organizationId === undefined) {
+      log.warn({ provider, kind: told.kind }, 'something was told of a business account that nobody has');
+      return;
+    }
+    if (told.kind !== 'status')
+      return takeEvent({ id: newId(), attempts: 0, event: { ...told, organizationId } });
+    const finding: ReportedFinding = { kind: 'reported', person: told.person, finding: told.finding };
+    await report({ channel: 'chatapp', provider, report: told.report, organizationId, finding });
   };
+}
+
+export type ChatAppEventTools = ChoreTools &
+  ChoiceTools & {
+    /** Called after every commit that changed the consent of contacts. */
+    onContactsChanged: () => void;
+    /** Smaller in tests. */
+    appliedMax?: number;
+  };
+
+/** Applies what is stored. May run on any number of nodes. */
+export function startChatAppEvents(given: ChatAppEventTools): RunningChore {
+  const { appliedMax = defaultAppliedMax } = given;
+  return startChore(given, {
+    name: 'applying what providers of chat-app messages told',
+    topic: 'chat_app_events',
+    work: async () => {
+      const taken = await applyDueEvents<ChatAppEvent>(given, {
+        name: 'events of chat apps',
+        appliedMax,
+        apply: (eventsMax) => applyTogether(given, eventsMax),
+        takeNext: (transaction) => takeDue(transaction, given, 1),
+        putBack: (transaction, events) => putBack(given, transaction, events),
+      });
+      if (taken === appliedMax) return 'at once';
+      // Events that another node is applying are still due: without a pause they would be asked for again and again.
+      if (taken === 'elsewhere') return dateOf(given.clock.nowMs() + elsewherePauseMs);
+      return findNextChatAppEventAt(given.database);
+    },
+  });
+}
+
+const elsewherePauseMs = 200;
+
+/** Null if another node is applying them: two that change the same contacts in different orders would deadlock. */
+async function takeDue(
+  transaction: Transaction,
+  { clock }: ChatAppEventTools,
+  eventsMax: number,
+): Promise<ChatAppEvent[] | null> {
+  if (!(await tryLockName(transaction, 'events of chat apps'))) return null;
+  return takeDueChatAppEvents(transaction, now(clock), eventsMax);
+}
+
+async function applyTogether(tools: ChatAppEventTools, eventsMax: number): Promise<Taken> {
+  const done = await tools.database.transaction(async (transaction) => {
+    const events = await takeDue(transaction, tools, eventsMax);
+    if (events === null) return null;
+    let haveContactsChanged = false;
+    const unknown: ChatAppEvent[] = [];
+    for (const event of events) {
+      const applied = await applyEvent(transaction, tools, event.event);
+      if (applied === 'unknown person') unknown.push(event);
+      haveContactsChanged ||= applied === 'contact changed';
+    }
+    await putBack(tools, transaction, unknown);
+    return { taken: events.length, haveContactsChanged };
+  });
+  if (done === null) return 'elsewhere';
+  if (done.haveContactsChanged) tools.onContactsChanged();
+  return done.taken;
+}
+
+/** `unknown person`: the status that says who it is may still be on its way. */
+type Applied = 'done' | 'contact changed' | 'unknown person';
+
+async function applyEvent(
+  transaction: Transaction,
+  tools: ChatAppEventTools,
+  event: ToldBesides & { organizationId: string },
+): Promise<Applied> {
+  const { organizationId } = event;
+  switch (event.kind) {
+    case 'inbound': {
+      const keyword = readKeyword(event.text);
+      if (keyword === null || keyword === 'help') return 'done';
+      tools.log.info({ organization_id: organizationId, keyword }, 'a keyword came in');
+      return choose(transaction, tools, event, { subject: 'all', choice: keyword });
+    }
+    case 'marketing_preference': {
+      const choice = event.value === 'stop' ? 'stop' : 'start';
+      return choose(transaction, tools, event, { subject: 'marketing', choice });
+    }
+    case 'changed_number':
+      return changeNumber(transaction, tools, event);
+    case 'template':
+      await applyTemplateReviews(tools, transaction, organizationId, [event.template]);
+      return 'done';
+    case 'account':
+      tools.log.warn(
+        { organization_id: organizationId, words: event.words },
+        'the provider speaks of an account',
+      );
+      return 'done';
+  }
+}
+
+type OfPerson = Extract<ToldBesides, { kind: 'inbound' | 'marketing_preference' | 'changed_number' }> & {
+  organizationId: string;
+};
+
+async function choose(
+  transaction: Transaction,
+  tools: ChatAppEventTools,
+  { organizationId, person, at }: OfPerson,
+  chosen: Pick<Choice, 'subject' | 'choice'>,
+): Promise<Applied> {
+  return transaction.asOrganizations([organizationId], async () => {
+    const addresses = await findAddresses(transaction, organizationId, person);
+    if (addresses.length === 0) return 'unknown person';
+    let hasChanged = false;
+    for (const address of addresses) {
+      const choice = { organizationId, address, ...chosen, at: pastOf(tools, at) };
+      if (await makeChoice(transaction, tools, choice)) hasChanged = true;
+    }
+    return hasChanged ? 'contact changed' : 'done';
+  });
+}
+
+/**
+ * The number of the contact stays what the organization made it; what the person has said goes for the new number too.
+ */
+async function changeNumber(
+  transaction: Transaction,
+  tools: ChatAppEventTools,
+  event: Extract<OfPerson, { kind: 'changed_number' }>,
+): Promise<Applied> {
+  const { organizationId, person, newPerson } = event;
+  return transaction.asOrganizations([organizationId], async () => {
+    const [addresses, [to]] = [
+      await findAddresses(transaction, organizationId, person),
+      await findAddresses(transaction, organizationId, newPerson),
+    ];
+    if (to === undefined) return 'done';
+    const known = listNamesOf(newPerson, to).map((knownAs) => ({ organizationId, knownAs, address: to }));
+    await keepPeople(transaction, known, now(tools.clock));
+    let hasChanged = false;
+    for (const from of addresses) {
+      const move = { organizationId, from, to, at: pastOf(tools, event.at) };
+      if (await moveChoices(transaction, tools, move)) hasChanged = true;
+    }
+    return hasChanged ? 'contact changed' : 'done';
+  });
+}
+
+/** As JSON has it, and never later than now: nobody could take back what was said in the future. */
+function pastOf({ clock }: { clock: Clock }, at: Date | string): Date {
+  const toldMs = typeof at === 'string' ? parseTimestamp(at) : at.getTime();
+  return dateOf(Math.min(toldMs ?? Infinity, clock.nowMs()));
+}
+
+async function putBack(
+  { clock, log }: { clock: Clock; log: Log },
+  transaction: Transaction,
+  events: readonly ChatAppEvent[],
+): Promise<void> {
+  const later = events.flatMap((event) => {
+    const dueAt = nextLookAt(clock, event.attempts);
+    if (dueAt !== null) return [{ ...event, attempts: event.attempts + 1, dueAt }];
+    const { organizationId, kind } = event.event;
+    log.warn(
+      { organization_id: organizationId, kind },
+      'what a chat app told cannot be applied, and is dropped',
+    );
+    return [];
+  });
+  await insertChatAppEvents(transaction, later);
 }

@@ -1,36 +1,104 @@
-import type { ChatAppFinding } from '../channels/chatapp/provider.ts';
+import type { ChatAppFinding, ChatAppPerson } from '../channels/chatapp/provider.ts';
 import { noteTemplateFinding } from '../chat-templates/chat-templates.ts';
 import type { Finding } from '../messages/messages.ts';
-import type { Clock } from '../platform/clock.ts';
+import { type Clock, now } from '../platform/clock.ts';
+import { groupBy } from '../platform/grouping.ts';
 import type { NewId } from '../platform/ids.ts';
-import type { Transaction } from '../platform/postgres/database.ts';
+import { type Transaction, unpreparedStatement } from '../platform/postgres/database.ts';
+import { stopMarketing } from './choices.ts';
+import { keepPeople, listNamesOf } from './people.ts';
 
 /** What a hand-off found out beyond the one message. */
-export type ChatAppFound = { templateId: string; finding: ChatAppFinding };
+export type HandOffFinding = {
+  kind: 'handed off';
+  finding: ChatAppFinding | null;
+  /** The digits by which the provider knows the person; null if they are those of the number. */
+  knownAs: string | null;
+};
 
-/** Templates in the order of their ids, as everybody locks them who locks more than one. */
+/** The same of a report. */
+export type ReportedFinding = { kind: 'reported'; person: ChatAppPerson; finding: ChatAppFinding | null };
+
+export type FoundOfChatApp = HandOffFinding | ReportedFinding;
+
+type Found = Omit<Finding, 'finding'> & { finding: FoundOfChatApp };
+
+/** By organization, and templates in the order of their ids, as everybody locks them who locks more than one. */
 export async function keepChatAppFindings(
   tools: { clock: Clock; newId: NewId },
   transaction: Transaction,
   findings: readonly Finding[],
 ): Promise<boolean> {
-  const found = findings.map(({ organizationId, finding }) => ({
-    organizationId,
-    ...(finding as ChatAppFound), // As delivery.ts gave it.
-  }));
-  const ofTemplates = new Map(
-    found.flatMap(({ organizationId, templateId: id, finding }) =>
-      finding.kind === 'template'
-        ? [
-            [
-              `${organizationId} ${id}`,
-              { organizationId, id, state: finding.state, words: finding.words },
-            ] as const,
-          ]
-        : [],
+  // As delivery.ts and events.ts gave them.
+  const found = findings.map((finding) => ({ ...finding, finding: finding.finding as FoundOfChatApp }));
+  let haveContactsChanged = false;
+  for (const [organizationId, own] of groupBy(found, (finding) => finding.organizationId)) {
+    const hasChanged = await transaction.asOrganizations([organizationId], async () => {
+      await keepPeople(transaction, own.flatMap(listPeople), now(tools.clock));
+      return stopFor(transaction, tools, own);
+    });
+    haveContactsChanged ||= hasChanged;
+    await keepTemplateFindings(tools, transaction, organizationId, own);
+  }
+  return haveContactsChanged;
+}
+
+function listPeople({ organizationId, addressKey: address, finding }: Found) {
+  // Of a contact that was erased.
+  if (!address.startsWith('+')) return [];
+  const person = finding.kind === 'reported' ? finding.person : { waId: finding.knownAs, userId: null };
+  return listNamesOf(person, address).map((knownAs) => ({ organizationId, knownAs, address }));
+}
+
+async function stopFor(
+  transaction: Transaction,
+  tools: { clock: Clock; newId: NewId },
+  found: readonly Found[],
+): Promise<boolean> {
+  const stopped = new Set(
+    found.flatMap(({ addressKey, finding: { finding } }) =>
+      finding?.kind === 'stopped_marketing' ? [addressKey] : [],
     ),
   );
-  for (const [, template] of [...ofTemplates].sort(([first], [second]) => (first < second ? -1 : 1)))
-    await noteTemplateFinding(tools, transaction, template);
-  return false;
+  let hasChanged = false;
+  for (const address of [...stopped].sort()) {
+    const organizationId = found[0]?.organizationId ?? '';
+    if (await stopMarketing(transaction, tools, { organizationId, address })) hasChanged = true;
+  }
+  return hasChanged;
+}
+
+async function keepTemplateFindings(
+  tools: { clock: Clock },
+  transaction: Transaction,
+  organizationId: string,
+  found: readonly Found[],
+): Promise<void> {
+  const ofMessages = new Map(
+    found.flatMap(({ messageId, finding: { finding } }) =>
+      finding?.kind === 'template' ? [[messageId, finding] as const] : [],
+    ),
+  );
+  if (ofMessages.size === 0) return;
+  const templates = await transaction.asOrganizations([organizationId], () =>
+    transaction.rows(
+      unpreparedStatement<{ id: string; template_id: string }>(
+        `select distinct on (template_id) id, template_id
+         from messages
+         where organization_id = $1 and id = any ($2::uuid[]) and template_id is not null
+         order by template_id, id desc`,
+      ),
+      [organizationId, [...ofMessages.keys()]],
+    ),
+  );
+  for (const { id: messageId, template_id: id } of templates) {
+    const finding = ofMessages.get(messageId);
+    if (finding !== undefined)
+      await noteTemplateFinding(tools, transaction, {
+        organizationId,
+        id,
+        state: finding.state,
+        words: finding.words,
+      });
+  }
 }

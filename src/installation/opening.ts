@@ -4,6 +4,7 @@ import path from 'node:path';
 import { createApiKey, createOrganization, hasOrganization, hasOrganizations } from '../accounts/accounts.ts';
 import { parseDomain } from '../channels/email/email.ts';
 import { emailProviders } from '../channels/email/providers/registry.ts';
+import { chatAppProviders } from '../channels/chatapp/providers/registry.ts';
 import { pushProviders } from '../channels/push/providers/registry.ts';
 import { smsProviders } from '../channels/sms/providers/registry.ts';
 import type { Config } from '../config.ts';
@@ -187,11 +188,12 @@ export function publicUrlOf({ publicUrl, host, port }: Config): string {
 }
 
 /** Whether anything is sent into the sandbox; it is served nowhere else. */
-export function hasSandbox({ emailProvider, smsProvider, pushProvider }: Config): boolean {
+export function hasSandbox({ emailProvider, smsProvider, pushProvider, chatAppProvider }: Config): boolean {
   return (
     emailProviders[emailProvider].isSandbox ||
     smsProviders[smsProvider].isSandbox ||
-    pushProviders[pushProvider].isSandbox
+    pushProviders[pushProvider].isSandbox ||
+    chatAppProviders[chatAppProvider].isSandbox
   );
 }
 

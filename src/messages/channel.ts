@@ -26,9 +26,9 @@ export type MessageChannel = {
   /** What outcomes and reports say about whether an address exists; null if they say nothing. */
   judgement: AddressJudgement | null;
   /**
-   * Writes what hand-offs found out about addresses, in the transaction that writes their outcomes: that a device is
-   * gone, for instance. Null if nothing is found out beyond what `judgement` reads from outcomes. Called for all
-   * organizations at once, with the findings of recipients that were changed. Returns whether segments must look at
+   * Writes what hand-offs found out about addresses, in the transaction that writes their outcomes, and what reports say
+   * beyond the status: that a device is gone, for instance. Null if nothing is found out beyond what `judgement` reads from
+   * outcomes. Called for all organizations at once, of hand-offs with the findings of recipients that were changed. Returns whether segments must look at
    * contacts again.
    */
   keepFindings:
@@ -119,8 +119,8 @@ export type AddressJudgement = {
 
 export type FindingTools = { clock: Clock; newId: NewId };
 
-/** `finding` is what the channel's own delivery gave. */
-export type Finding = { organizationId: string; addressKey: string; finding: unknown };
+/** `finding` is what the channel's own delivery gave, or what came with a report. */
+export type Finding = { organizationId: string; messageId: string; addressKey: string; finding: unknown };
 
 /** Who must not be written to on this channel, in addition to what all channels check. */
 export type ChannelObjections = {

@@ -14,7 +14,8 @@ function runSandboxLink(installation: Installation): Promise<CommandOutcome> {
     url === null
       ? {
           kind: 'refused',
-          problem: 'Nothing is sent into the sandbox: real providers are set for email, texts and pushes.',
+          problem:
+            'Nothing is sent into the sandbox: real providers are set for email, texts, pushes and chat-app messages.',
         }
       : { kind: 'done', json: { url }, text: url },
   );

@@ -22,7 +22,7 @@ import type { RunningChore } from '../platform/queue/chore.ts';
 import { createWaker } from '../platform/queue/wake.ts';
 import { createThrottle } from '../platform/throttle.ts';
 import { startSegmentUpkeep } from '../segments/jobs.ts';
-import { createChatAppDelivery } from '../chatapp/chatapp.ts';
+import { createChatAppDelivery, startChatAppEvents } from '../chatapp/chatapp.ts';
 import { createPushDelivery } from '../push/push.ts';
 import { createSmsDelivery, startSmsEvents } from '../sms/sms.ts';
 import { createChatAppProvider } from './providers/chatapp.ts';
@@ -93,6 +93,7 @@ export async function startWorker(installation: Installation): Promise<Worker> {
     startErasing(installation),
     startCrediting(installation),
     startProviderEvents({ ...installation, ...feedback, channels: messageChannels }),
+    startChatAppEvents({ ...installation, onContactsChanged }),
     startSmsEvents({
       ...installation,
       answersKeywords: !smsProvider.answersKeywords,

@@ -494,7 +494,7 @@ test('a public sandbox answers under any name', async () => {
 });
 
 test('where all messages leave, there is no sandbox, and where pushes stay, it has their page', async () => {
-  const real = { smtpUrl: 'smtp://127.0.0.1:1', smsProvider: 'smpp' } as const;
+  const real = { smtpUrl: 'smtp://127.0.0.1:1', smsProvider: 'smpp', chatAppProvider: 'whatsapp' } as const;
   const leaving = await startTestServer({ ...real, pushProvider: 'direct' });
   const staying = await startTestServer(real);
   try {

@@ -156,6 +156,8 @@ async function moveReceipts({ database, appliedMax, onReported }: Moving): Promi
         dueAt,
         channel: 'sms',
         provider: null,
+        organizationId: null,
+        finding: null,
         report: toProviderReport(event),
       })),
     );

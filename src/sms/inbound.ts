@@ -7,7 +7,8 @@ import {
   type SuppressionTools,
   takeBackOptOut,
 } from '../audience/audience.ts';
-import { defaultReplies, type InboundSms, type Keyword, readKeyword } from '../channels/sms/sms.ts';
+import { type Keyword, readKeyword } from '../channels/keywords.ts';
+import { defaultReplies, type InboundSms } from '../channels/sms/sms.ts';
 import { now } from '../platform/clock.ts';
 import { lowestIdAt, type NewId } from '../platform/ids.ts';
 import type { Log } from '../platform/log.ts';

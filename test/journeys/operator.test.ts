@@ -168,11 +168,17 @@ test('the link to the sandbox opens what is served', async () => {
 
   const real = { POSTILLION_SMTP_URL: 'smtp://127.0.0.1', POSTILLION_SMPP_URL: 'smpp://a:b@127.0.0.1' };
   expect(await link({ ...own, ...real })).toEqual(await link(own));
-  const allReal = { ...real, POSTILLION_PUSH_PROVIDER: 'direct' };
+  const allReal = {
+    ...real,
+    POSTILLION_PUSH_PROVIDER: 'direct',
+    POSTILLION_CHATAPP_PROVIDER: 'whatsapp',
+    POSTILLION_PUBLIC_URL: 'https://mail.example.com',
+  };
   expect(await run({ ...own, ...allReal }, 'sandbox', 'link')).toEqual({
     exitCode: 1,
     output: '',
-    errors: 'Nothing is sent into the sandbox: real providers are set for email, texts and pushes.\n',
+    errors:
+      'Nothing is sent into the sandbox: real providers are set for email, texts, pushes and chat-app messages.\n',
   });
 });
 

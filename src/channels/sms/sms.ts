@@ -1,6 +1,6 @@
 /** The front door of the SMS channel. */
 export { readAlphabet, type TextEncoding } from './alphabet.ts';
-export { defaultReplies, type Keyword, readKeyword } from './keywords.ts';
+export { defaultReplies } from './keyword-replies.ts';
 export {
   type InboundSms,
   type SenderType,

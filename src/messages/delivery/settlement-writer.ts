@@ -169,6 +169,7 @@ async function keepFindings(
   for (const [channel, ofChannel] of groupBy(found, ({ settlement }) => settlement.job.channel)) {
     const findings = ofChannel.map(({ settlement: { job }, finding }) => ({
       organizationId: job.organizationId,
+      messageId: job.messageId,
       addressKey: job.addressKey,
       finding,
     }));

@@ -9,6 +9,10 @@ export type ProviderEvent = {
   /** By its name in the registry; null where a release before this one has taken the report. */
   provider: string | null;
   report: ProviderReport;
+  /** Whose messages it may speak of; null where the installation has one account at the provider. */
+  organizationId: string | null;
+  /** For `keepFindings`; null for nothing. */
+  finding: unknown;
   attempts: number;
 };
 
@@ -16,10 +20,11 @@ export type DueProviderEvent = ProviderEvent & { dueAt: Date };
 
 const insertAll = statement(
   'provider_events_insert',
-  `insert into provider_events (id, channel, provider, report, due_at, attempts)
-   select id, channel, provider, report::json, due_at, attempts
-   from unnest($1::uuid[], $2::text[], $3::text[], $4::text[], $5::timestamptz[], $6::smallint[])
-     as told (id, channel, provider, report, due_at, attempts)`,
+  `insert into provider_events (id, channel, provider, report, due_at, attempts, of_organization, finding)
+   select id, channel, provider, report::json, due_at, attempts, of_organization, finding::json
+   from unnest(
+     $1::uuid[], $2::text[], $3::text[], $4::text[], $5::timestamptz[], $6::smallint[], $7::uuid[], $8::text[]
+   ) as told (id, channel, provider, report, due_at, attempts, of_organization, finding)`,
 );
 
 export async function insertProviderEvents(
@@ -34,6 +39,8 @@ export async function insertProviderEvents(
     events.map(({ report }) => JSON.stringify(report)),
     events.map(({ dueAt }) => dueAt),
     events.map(({ attempts }) => attempts),
+    events.map(({ organizationId }) => organizationId),
+    events.map(({ finding }) => (finding === null ? null : JSON.stringify(finding))),
   ]);
 }
 
@@ -53,7 +60,9 @@ const takeAll = statement<ProviderEvent>(
      where e.id = due.id
      returning e.*
    )
-   select id, channel, provider, report, attempts from taken order by id`,
+   select id, channel, provider, report, attempts, of_organization as "organizationId", finding
+   from taken
+   order by id`,
 );
 
 /** Takes due events of a channel. Those that are not applied must be put back. */

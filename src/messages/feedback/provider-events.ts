@@ -5,7 +5,7 @@ import type { NewId } from '../../platform/ids.ts';
 import type { Log } from '../../platform/log.ts';
 import type { Database, Transaction } from '../../platform/postgres/database.ts';
 import { type ChoreTools, type RunningChore, startChore } from '../../platform/queue/chore.ts';
-import type { MessageChannel, MessageChannels } from '../channel.ts';
+import type { Finding, MessageChannel, MessageChannels } from '../channel.ts';
 import { toFailure } from '../delivery/settlement.ts';
 import { type RecipientKey, textOfKey } from '../keys.ts';
 import { findAddressKeys } from '../recipients/store.ts';
@@ -38,7 +38,15 @@ export type ReportIntakeTools = {
 };
 
 /** What a provider has reported: on which channel, and its name in the registry. */
-export type ToldReport = { channel: SendingChannel; provider: string; report: ProviderReport };
+export type ToldReport = {
+  channel: SendingChannel;
+  provider: string;
+  report: ProviderReport;
+  /** Whose messages it may speak of; left out where the installation has one account at the provider. */
+  organizationId?: string;
+  /** For the channel's `keepFindings`. */
+  finding?: unknown;
+};
 
 /** Stores a report; rejects if it cannot be stored. */
 export type ReportIntake = (told: ToldReport) => Promise<void>;
@@ -56,7 +64,8 @@ export function createReportIntake(tools: ReportIntakeTools): ReportIntake {
     },
     onStored: onTaken,
   });
-  return (told) => take({ ...told, id: newId(), attempts: 0 });
+  return ({ organizationId = null, finding = null, ...told }) =>
+    take({ ...told, organizationId, finding, id: newId(), attempts: 0 });
 }
 
 export type ProviderEventTools = ChoreTools &
@@ -111,20 +120,27 @@ async function applyTogether(
 ): Promise<Taken> {
   const done = await tools.database.transaction(async (transaction) => {
     const events = await takeDue(transaction, tools, channel, eventsMax);
-    const { jobs, named } = await findJobs(transaction, tools, channel, events);
+    const { jobs, named, foreign, addressKeys } = await findJobs(transaction, tools, channel, events);
     const reports = events.flatMap((event) => {
       const job = jobs.get(event);
       return job === undefined ? [] : [toReport(channel, job, event.report)];
     });
     const areContactsTold =
       reports.length > 0 && (await applyReportsWithin(transaction, tools, channel, reports));
+    const findings = listFindings(jobs, addressKeys);
+    const areOthersTold =
+      findings.length > 0 && (await channel.keepFindings?.(tools, transaction, findings)) === true;
     await keepProviderIds(transaction, named, now(tools.clock));
     await putBack(
       tools,
       transaction,
-      events.filter((event) => !jobs.has(event)),
+      events.filter((event) => !jobs.has(event) && !foreign.has(event)),
     );
-    return { taken: events.length, hasReported: reports.length > 0, areContactsTold };
+    return {
+      taken: events.length,
+      hasReported: reports.length > 0,
+      areContactsTold: areContactsTold || areOthersTold,
+    };
   });
   if (done.hasReported) tools.onCampaignProgress();
   if (done.areContactsTold) tools.onContactsChanged();
@@ -144,7 +160,7 @@ async function findJobs(
   tools: ProviderEventTools,
   channel: MessageChannel,
   events: readonly store.ProviderEvent[],
-): Promise<{ jobs: Map<store.ProviderEvent, RecipientKey>; named: ProviderId[] }> {
+): Promise<FoundJobs> {
   const jobs = new Map<store.ProviderEvent, RecipientKey>();
   const named: ProviderId[] = [];
   const name = ({ report: { providerMessageId } }: store.ProviderEvent, job: RecipientKey) => {
@@ -163,8 +179,52 @@ async function findJobs(
     jobs.set(event, job);
     name(event, job);
   }
-  await dropStrangers(transaction, channel, jobs);
-  return { jobs, named };
+  const foreign = dropForeign(tools, jobs);
+  const own = new Set(jobs.values());
+  const addressKeys = await dropStrangers(transaction, channel, jobs);
+  return { jobs, named: named.filter(({ job }) => own.has(job)), foreign, addressKeys };
+}
+
+type FoundJobs = {
+  jobs: Map<store.ProviderEvent, RecipientKey>;
+  named: ProviderId[];
+  /** They speak of messages of another organization, and are not looked at again. */
+  foreign: ReadonlySet<store.ProviderEvent>;
+  /** By `textOfKey`. */
+  addressKeys: ReadonlyMap<string, string>;
+};
+
+/** Whoever has an account of their own at the provider may say nothing of what others have sent. */
+function dropForeign(
+  { log }: { log: Log },
+  jobs: Map<store.ProviderEvent, RecipientKey>,
+): Set<store.ProviderEvent> {
+  const foreign = new Set<store.ProviderEvent>();
+  for (const [event, job] of jobs) {
+    if (event.organizationId === null || event.organizationId === job.organizationId) continue;
+    const { channel, provider, organizationId } = event;
+    log.warn(
+      { channel, provider, organization_id: organizationId },
+      'a report of a message of another organization is dropped',
+    );
+    jobs.delete(event);
+    foreign.add(event);
+  }
+  return foreign;
+}
+
+/** What reports say beyond the status, of recipients that are there. */
+function listFindings(
+  jobs: ReadonlyMap<store.ProviderEvent, RecipientKey>,
+  addressKeys: ReadonlyMap<string, string>,
+): Finding[] {
+  return [...jobs].flatMap(([{ finding }, job]) => {
+    const addressKey = addressKeys.get(textOfKey(job));
+    const { organizationId, messageId } = job;
+    return finding === null || addressKey === undefined
+      ? []
+      : [{ organizationId, messageId, addressKey, finding }];
+  });
 }
 
 /**
@@ -212,7 +272,7 @@ async function dropStrangers(
   transaction: Transaction,
   { reports: { isSameAddress } }: MessageChannel,
   jobs: Map<store.ProviderEvent, RecipientKey>,
-): Promise<void> {
+): Promise<Map<string, string>> {
   const organizationIds = [...new Set([...jobs.values()].map(({ organizationId }) => organizationId))];
   const recipients = await transaction.asOrganizations(organizationIds, () =>
     findAddressKeys(transaction, [...jobs.values()]),
@@ -223,6 +283,7 @@ async function dropStrangers(
     const { to } = event.report;
     if (addressKey !== undefined && to !== null && !isSameAddress(addressKey, to)) jobs.delete(event);
   }
+  return addressKeys;
 }
 
 async function findInto(

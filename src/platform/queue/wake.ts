@@ -15,6 +15,7 @@ export const wakeTopics = [
   'secret_keys',
   'segments',
   'sms_events',
+  'chat_app_events',
 ] as const;
 
 export type WakeTopic = (typeof wakeTopics)[number];

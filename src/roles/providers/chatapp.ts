@@ -29,5 +29,6 @@ function createIntake(installation: Installation): ChatAppIntake {
     ...installation,
     provider: installation.config.chatAppProvider,
     onReported: createWaker(installation, 'provider_events'),
+    onTold: createWaker(installation, 'chat_app_events'),
   });
 }

@@ -1,6 +1,7 @@
 import type { Mutant } from '../mutant.ts';
 
 const journey = 'test/journeys/chat-app.test.ts';
+const eventsJourney = 'test/journeys/chat-app-events.test.ts';
 
 /** Chat-app messages: whom they go to, what they say, and what becomes of them. */
 export const chatApp: readonly Mutant[] = [
@@ -139,5 +140,69 @@ export const chatApp: readonly Mutant[] = [
     tests: [journey],
     named: 'what the number chooses in the sandbox becomes of the message',
     harm: 'a message shows as delivered at the moment when it was read',
+  },
+  {
+    file: 'src/messages/feedback/provider-events.ts',
+    from: 'event.organizationId === null || event.organizationId === job.organizationId',
+    to: 'event.organizationId !== undefined',
+    tests: [eventsJourney],
+    named: 'a business account says nothing of what another organization has sent',
+    harm: 'an organization with an app of its own marks the messages of others as read, or as failed',
+  },
+  {
+    file: 'src/chatapp/choices.ts',
+    from: '  if (before !== null && before.chosen_at >= choice.at) return false;\n',
+    to: '',
+    tests: [eventsJourney],
+    named: 'what was said last counts, in whatever order it is told',
+    harm: 'an old START that comes late takes back a STOP',
+  },
+  {
+    file: 'src/chatapp/choices.ts',
+    from: ' && !(await hasSaidStop(transaction, tools, number))',
+    to: '',
+    tests: [eventsJourney],
+    named: 'to resume does not undo STOP',
+    harm: 'somebody who said STOP gets campaigns again, since they once resumed marketing',
+  },
+  {
+    file: 'src/chatapp/choices.ts',
+    from: "choice.choice === 'stop' && (hasChanged || hadWithdrawn)",
+    to: "choice.choice === 'stop'",
+    tests: [eventsJourney],
+    named: 'to resume undoes only that',
+    harm: 'to resume gives back a consent that was withdrawn elsewhere',
+  },
+  {
+    file: 'src/chatapp/events.ts',
+    from: "    if (addresses.length === 0) return 'unknown person';\n",
+    to: '',
+    tests: [eventsJourney],
+    named: 'a person who hides the number is found',
+    harm: 'the STOP of a person who hides the number is lost where it comes before the status',
+  },
+  {
+    file: 'src/chatapp/events.ts',
+    from: 'Math.min(toldMs ?? Infinity, clock.nowMs())',
+    to: 'toldMs ?? clock.nowMs()',
+    tests: [eventsJourney],
+    named: 'what was said last counts, in whatever order it is told',
+    harm: 'what was said at a time in the future can never be taken back',
+  },
+  {
+    file: 'src/chatapp/findings.ts',
+    from: '      await keepPeople(transaction, own.flatMap(listPeople), now(tools.clock));\n',
+    to: '',
+    tests: [eventsJourney],
+    named: 'a number that the provider writes otherwise is found',
+    harm: 'a STOP from Brazil or Mexico misses the contact',
+  },
+  {
+    file: 'src/chatapp/findings.ts',
+    from: "finding?.kind === 'stopped_marketing' ? [addressKey] : []",
+    to: '[]',
+    tests: [eventsJourney],
+    named: 'a refusal because the person stopped marketing withdraws consent',
+    harm: 'campaigns go on writing to somebody who stopped them',
   },
 ];

@@ -211,8 +211,8 @@ export const roles: readonly Mutant[] = [
   },
   {
     file: 'src/installation/opening.ts',
-    from: ' ||\n    pushProviders[pushProvider].isSandbox',
-    to: '',
+    from: ' ||\n    pushProviders[pushProvider].isSandbox ||',
+    to: ' ||',
     tests: ['src/sandbox/routes.test.ts'],
     named: 'where pushes stay, it has their page',
     harm: 'pushes are kept in an inbox that nobody can open',

@@ -84,7 +84,7 @@ export const texts: readonly Mutant[] = [
   },
   {
     file: 'src/messages/feedback/provider-events.ts',
-    from: 'events.filter((event) => !jobs.has(event)),\n    );',
+    from: 'events.filter((event) => !jobs.has(event) && !foreign.has(event)),\n    );',
     to: '[],\n    );',
     tests: ['test/journeys/sms-events.test.ts'],
     named: 'that is faster than the outcome of its text waits for it, and settles no other to the number',
@@ -92,7 +92,7 @@ export const texts: readonly Mutant[] = [
   },
   {
     file: 'src/messages/feedback/provider-events.ts',
-    from: '  await dropStrangers(transaction, channel, jobs);\n',
+    from: 'if (addressKey !== undefined && to !== null && !isSameAddress(addressKey, to)) jobs.delete(event);\n',
     to: '',
     tests: ['test/journeys/sms-events.test.ts'],
     named: 'is of the last text with its id, and of none if that went to another number',

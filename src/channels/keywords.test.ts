@@ -1,6 +1,7 @@
 import fc from 'fast-check';
 import { expect, test } from 'vitest';
-import { defaultReplies, readKeyword } from './keywords.ts';
+import { readKeyword } from './keywords.ts';
+import { defaultReplies } from './sms/keyword-replies.ts';
 
 test.each([
   ['STOP', 'stop'],

@@ -1,4 +1,4 @@
-/** What a person asks of a sender of texts, by a word that carriers have agreed on. */
+/** What a person asks of a sender, by a word that carriers have agreed on for texts, and that chat apps are used with too. */
 export type Keyword = 'stop' | 'start' | 'help';
 
 /**
@@ -23,16 +23,6 @@ const keywords: ReadonlyMap<string, Keyword> = new Map([
   ...words.start.map((word) => [word, 'start'] as const),
   ...words.help.map((word) => [word, 'help'] as const),
 ]);
-
-/**
- * What is answered where neither the sender's owner nor the provider has an answer of their own. Each fits into one
- * segment of GSM 7-bit.
- */
-export const defaultReplies: Readonly<Record<Keyword, string>> = {
-  stop: 'You will get no more texts from this sender. Changed your mind? Reply START.',
-  start: 'You will get texts from this sender again. Reply STOP to end them, HELP for help.',
-  help: 'Reply STOP to get no more texts from this sender, START to get them again. Message and data rates may apply.',
-};
 
 /** A keyword with what may stand around it. A longer text says something else, and is not read. */
 const charsMax = 64;
