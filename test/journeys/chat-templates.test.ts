@@ -2,9 +2,12 @@
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { replaceHolds } from '../../src/audience/audience.ts';
 import { workOnTemplates } from '../../src/chat-templates/jobs.ts';
+import { setAccount } from '../../src/chat-templates/chat-templates.ts';
 import type { TemplateRecord } from '../../src/chat-templates/schema.ts';
+import { wakeOnce } from '../../src/platform/queue/wake.ts';
 import { createReviewer, type Reviewer } from '../support/chat-app-reviewer.ts';
 import { authorize, type ErrorBody, eventually, rowsOf } from '../support/email-journey.ts';
+import { startGraph } from '../support/graph.ts';
 import { createSender, startTestServer, type TestServer } from '../support/server.ts';
 
 let server: TestServer;
@@ -378,5 +381,87 @@ test('with a provider that needs accounts, an organization without one is told w
     expect(error.message).toContain('bin/postillion chatapp credentials');
   } finally {
     await strict.stop();
+  }
+});
+
+test('WhatsApp gets each template as it is, and its review and its end are followed', async () => {
+  const graph = await startGraph();
+  const whatsapp = await startTestServer({
+    worker: true,
+    chatAppProvider: 'whatsapp',
+    publicUrl: 'https://postillion.example',
+    providerSettings: { POSTILLION_WHATSAPP_URL: `http://127.0.0.1:${graph.port}` },
+  });
+  const { installation, organizationId } = whatsapp;
+  const request = <Body>(method: string, path: string, given?: object) =>
+    whatsapp.request<Body>(method, `/v1/chatapp/templates${path}`, given);
+  const present = async (id: string) => (await request<TemplateRecord>('GET', `/${id}`)).body;
+  const atGraph = (name: string) => [...graph.templates.values()].find((template) => template.name === name);
+  const lookNow = async () => {
+    await rowsOf(
+      whatsapp,
+      `update chat_templates set due_at = now() - interval '1 second' where due_at is not null`,
+      [],
+    );
+    await wakeOnce(installation.database, 'chat_templates');
+  };
+  try {
+    await setAccount(installation, organizationId, {
+      businessAccountId: '102290129340398',
+      phoneNumberIds: ['106540352242922'],
+      accessToken: 'EAAJB',
+      ownApp: null,
+    });
+    const made = [];
+    for (const given of [body(), code(), plain({ category: 'marketing' })])
+      made.push((await request<TemplateRecord>('POST', '', given)).body);
+    const [shipped, signIn, news] = made as [TemplateRecord, TemplateRecord, TemplateRecord];
+    await eventually(
+      () => graph.templates.size,
+      (size) => size === 3,
+    );
+    expect(graph.faults).toEqual([]);
+
+    await eventually(
+      () => present(news.id),
+      ({ provider_category: category }) => category !== null,
+    );
+    atGraph(shipped.name)!.status = 'APPROVED';
+    Object.assign(atGraph(signIn.name)!, { status: 'REJECTED', rejected_reason: 'SCAM' });
+    await lookNow();
+    expect(
+      await eventually(
+        () => present(shipped.id),
+        ({ status }) => status !== 'pending',
+      ),
+    ).toMatchObject({
+      status: 'approved',
+      sendable: true,
+    });
+    expect(
+      await eventually(
+        () => present(signIn.id),
+        ({ status }) => status !== 'pending',
+      ),
+    ).toMatchObject({
+      status: 'rejected',
+      rejection_reason: expect.stringMatching(/scam/i) as string,
+    });
+    atGraph(shipped.name)!.status = 'PAUSED';
+    await lookNow();
+    await eventually(
+      () => present(shipped.id),
+      ({ sendable_reason: reason }) => reason === 'paused',
+    );
+
+    await request('DELETE', `/${news.id}`);
+    await eventually(
+      () => atGraph(news.name) === undefined,
+      (isGone) => isGone,
+    );
+    expect(graph.templates.size).toBe(2);
+  } finally {
+    await whatsapp.stop();
+    await graph.close();
   }
 });
