@@ -39,6 +39,8 @@ export type CampaignChannel = {
   findIssues: (content: CampaignContent) => string[];
   /** The id of the template that the content uses, in lower case. */
   templateIdOf: (content: CampaignContent) => string | null;
+  /** What kind of template it is. Left out: one of content for any channel. */
+  templateKind?: 'chat_template';
   /** Things that the inputs name and the organization does not have. Each text begins with the path of its field. */
   findUnknown: (
     transaction: Transaction,

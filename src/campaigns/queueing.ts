@@ -38,7 +38,7 @@ export async function holdUsed(
 ): Promise<void> {
   const templateId = channel.templateIdOf(campaign.content);
   const held: Held[] = listAudienceSets(campaign);
-  if (templateId !== null) held.push({ kind: 'template', id: templateId });
+  if (templateId !== null) held.push({ kind: channel.templateKind ?? 'template', id: templateId });
   const { organization_id: organizationId, id } = campaign;
   const missing = await replaceHolds(transaction, { organizationId, kind: 'campaign', id }, held);
   if (missing.length > 0) throw new Error('what was found and kept a moment ago is not there');

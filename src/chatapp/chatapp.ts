@@ -1,4 +1,5 @@
 /** What the roles may know of chat-app messages. */
+export { chatAppCampaigns } from './campaigns.ts';
 export { chatAppChannel } from './channel.ts';
 export { type ChatAppDeliveryTools, createChatAppDelivery } from './delivery.ts';
 export { type ChatAppIntake, createChatAppIntake, startChatAppEvents } from './events.ts';

@@ -41,18 +41,23 @@ const namesShownMax = 20;
 /** What is wrong with the values of a message, each text beginning with the path of its field. */
 export function findParameterIssues(content: TemplateContent, parameters: TemplateParameters): string[] {
   const wanted = listTemplateParameters(content);
-  const missing = wanted.filter((name) => !Object.hasOwn(parameters, name));
-  const extra = Object.keys(parameters).filter((name) => !wanted.includes(name));
-  const issues = [
-    ...(missing.length > 0 ? [`parameters lacks ${listNames(missing)}`] : []),
-    ...(extra.length > 0 ? [`parameters has ${listNames(extra)}, which the template does not have`] : []),
-  ];
+  const issues = findNameIssues(wanted, parameters);
   if (issues.length > 0) return issues;
   const ofValues = wanted.flatMap((name) => {
     const problem = findValueProblem(content, parameters[name] ?? '');
     return problem === null ? [] : [`parameters.${name} ${problem}`];
   });
   return ofValues.length > 0 ? ofValues : findLengthIssues(content, parameters);
+}
+
+/** Whether there is a value for each of the wanted names, and for no other. */
+export function findNameIssues(wanted: readonly string[], parameters: TemplateParameters): string[] {
+  const missing = wanted.filter((name) => !Object.hasOwn(parameters, name));
+  const extra = Object.keys(parameters).filter((name) => !wanted.includes(name));
+  return [
+    ...(missing.length > 0 ? [`parameters lacks ${listNames(missing)}`] : []),
+    ...(extra.length > 0 ? [`parameters has ${listNames(extra)}, which the template does not have`] : []),
+  ];
 }
 
 function listNames(names: readonly string[]): string {

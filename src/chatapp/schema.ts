@@ -4,9 +4,9 @@ import { templateCategories } from '../channels/chatapp/template.ts';
 import { instant, literals } from '../platform/http/shapes.ts';
 
 /** A value is no longer than a whole filled text may be. */
-const valueLengthMax = 4_096;
+export const valueLengthMax = 4_096;
 /** More than any template has room for. */
-const parametersMax = 200;
+export const parametersMax = 200;
 
 /** Body of `POST /chatapp/send`. Rules that need more than one field, or the account, are in send.ts. */
 export const chatAppSendBody = Type.Object(

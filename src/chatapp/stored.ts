@@ -1,4 +1,4 @@
-import type { TemplateCategory, TemplateParameters } from '../channels/chatapp/template.ts';
+import type { TemplateCategory, TemplateContent, TemplateParameters } from '../channels/chatapp/template.ts';
 import type { Values } from '../channels/placeholders.ts';
 
 /** Details of a chat-app message that the API shows, also once its content was erased. */
@@ -17,4 +17,6 @@ export type StoredChatAppContent = {
   /** Without the code of an authentication template, which is sealed beside the message. */
   parameters: TemplateParameters;
   defaults?: Values;
+  /** Of a campaign: what the template said when it was queued. What is sent is what it says at the hand-off. */
+  template?: TemplateContent;
 };

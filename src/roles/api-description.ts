@@ -87,6 +87,10 @@ const info: Omit<ApiInfo, 'version' | 'examples' | 'schemas'> = {
     },
     { name: 'SMS campaigns', description: 'One text to many contacts, in the same way as email campaigns.' },
     {
+      name: 'Chat-app campaigns',
+      description: 'One template to many contacts, in the same way as email campaigns.',
+    },
+    {
       name: 'Push campaigns',
       description: 'One notification to the devices of many contacts, in the same way as email campaigns.',
     },

@@ -47,6 +47,7 @@ import { isWelcome } from '../sandbox/sandbox.ts';
 import { campaignChannels, messageChannels } from './channels.ts';
 import { startListening } from './listening.ts';
 import { threadEntryOf } from './thread-entry.ts';
+import { chatAppCallbacks } from './providers/chatapp.ts';
 import { emailCallbacks } from './providers/email.ts';
 import { createPushTrial } from './push-trial.ts';
 import { smsCallbacks } from './providers/sms.ts';
@@ -187,6 +188,7 @@ export async function startApi(
       }),
       ...(await emailCallbacks(installation)),
       ...(await smsCallbacks(installation)),
+      ...(await chatAppCallbacks(installation)),
       ...galleryPages({
         readGallery: loadGallery,
         directory: galleryDirectory,

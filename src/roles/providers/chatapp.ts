@@ -1,10 +1,12 @@
 import type { ChatAppProvider } from '../../channels/chatapp/provider.ts';
 import { chatAppProviders } from '../../channels/chatapp/providers/registry.ts';
 import { type ChatAppIntake, createChatAppIntake } from '../../chatapp/chatapp.ts';
+import { findOwnApp } from '../../chat-templates/chat-templates.ts';
 import type { Installation } from '../../installation/installation.ts';
+import type { WebPage } from '../../platform/http/route.ts';
 import { createWaker } from '../../platform/queue/wake.ts';
 import { keepMessage } from '../../sandbox/sandbox.ts';
-import { callbackToolsOf } from './callbacks.ts';
+import { callbackPages, callbackToolsOf } from './callbacks.ts';
 
 /** The provider of chat-app messages that the settings choose. Throws, in words for the operator, where it cannot be made. */
 export function createChatAppProvider(installation: Installation): Promise<ChatAppProvider> {
@@ -21,6 +23,19 @@ export function createChatAppProvider(installation: Installation): Promise<ChatA
     },
     config.providerSettings,
   );
+}
+
+/** What the provider in use tells by requests to this installation. */
+export async function chatAppCallbacks(installation: Installation): Promise<WebPage[]> {
+  const { chatAppProvider: name, providerSettings } = installation.config;
+  const callbacks = await chatAppProviders[name].callbacks?.(providerSettings);
+  if (callbacks === undefined) return [];
+  return callbackPages(installation, {
+    name,
+    callbacks,
+    take: createIntake(installation),
+    findApp: (token) => findOwnApp(installation, installation.database, token),
+  });
 }
 
 /** Where what a provider tells goes, in whichever process it arrives. */

@@ -1,6 +1,7 @@
 import type { Mutant } from '../mutant.ts';
 
 const journey = 'test/journeys/chat-app.test.ts';
+const campaignsJourney = 'test/journeys/chat-app-campaigns.test.ts';
 const eventsJourney = 'test/journeys/chat-app-events.test.ts';
 
 /** Chat-app messages: whom they go to, what they say, and what becomes of them. */
@@ -204,5 +205,29 @@ export const chatApp: readonly Mutant[] = [
     tests: [eventsJourney],
     named: 'a refusal because the person stopped marketing withdraws consent',
     harm: 'campaigns go on writing to somebody who stopped them',
+  },
+  {
+    file: 'src/chatapp/campaigns.ts',
+    from: "  if (category === 'authentication') return",
+    to: "  if (category === 'utility') return",
+    tests: [campaignsJourney],
+    named: 'a campaign with %s is not sent, and says why',
+    harm: 'one code goes to everybody of a list',
+  },
+  {
+    file: 'src/chatapp/campaigns.ts',
+    from: "  templateKind: 'chat_template',\n",
+    to: '',
+    tests: [campaignsJourney],
+    named: 'a campaign that is scheduled keeps its template',
+    harm: 'the template of a scheduled campaign can be deleted',
+  },
+  {
+    file: 'src/chatapp/parameters.ts',
+    from: ".replace(/\\s+/g, ' ')",
+    to: '',
+    tests: ['src/chatapp/parameters.test.ts'],
+    named: 'a contact gets its own values, with white space folded',
+    harm: 'contacts with a line break in a field get nothing',
   },
 ];

@@ -1,0 +1,167 @@
+import { type TProperties, Type } from 'typebox';
+import { addressColumns } from '../audience/audience.ts';
+import { listTemplateParameters, type TemplateParameters } from '../channels/chatapp/template.ts';
+import { listPlaceholders, type Values } from '../channels/placeholders.ts';
+import {
+  type CampaignChannel,
+  type CampaignContent,
+  pickValues,
+  type PreparableCampaign,
+  type Preparation,
+  variablesInput,
+  variablesOrNull,
+} from '../campaigns/campaigns.ts';
+import { type ChatTemplate, findChatTemplate, keepChatTemplate } from '../chat-templates/chat-templates.ts';
+import { findMessageContent } from '../messages/messages.ts';
+import { optional, optionalText, textOrNull } from '../platform/http/shapes.ts';
+import type { Transaction } from '../platform/postgres/database.ts';
+import { renderChatAppSample, submitChatAppTest } from './campaign-sample.ts';
+import { chatAppChannel } from './channel.ts';
+import { findNameIssues } from './parameters.ts';
+import { parametersMax, valueLengthMax } from './schema.ts';
+import type { StoredChatAppContent, StoredChatAppDetails } from './stored.ts';
+
+const contentFields = {
+  template_id: optionalText({
+    maxLength: 255,
+    description: 'A marketing or utility template that was approved.',
+  }),
+  parameters: optional<TemplateParameters>('object', {
+    additionalProperties: { type: 'string', maxLength: valueLengthMax },
+    maxProperties: parametersMax,
+    description:
+      'A text for each placeholder of the template, by its name. Supports `{{variables}}`, such as `{{first_name}}`; ' +
+      'white space in it becomes a single blank.',
+  }),
+  variables: variablesInput,
+} satisfies TProperties;
+
+/** The inputs that are given; those never given or taken back are absent. */
+type ChatAppInputs = { template_id?: string; parameters?: TemplateParameters; variables?: Values };
+
+function inputsOf(content: CampaignContent): ChatAppInputs {
+  return content; // Checked by contentFields.
+}
+
+export const chatAppCampaigns: CampaignChannel = {
+  messages: chatAppChannel,
+  // Of an account with a few numbers that are throttled high.
+  deliveredPerSecondMax: 2_000,
+  path: '/chatapp/campaigns',
+  noun: 'ChatAppCampaign',
+  object: 'chatapp_campaign',
+  tag: 'Chat-app campaigns',
+  contentFields,
+  contentRecord: {
+    template_id: textOrNull,
+    parameters: Type.Unsafe<TemplateParameters | null>({
+      type: ['object', 'null'],
+      additionalProperties: { type: 'string' },
+    }),
+    variables: variablesOrNull,
+  },
+  bodyFields: ['parameters', 'variables'],
+  findIssues: () => [],
+  templateIdOf: (content) => inputsOf(content).template_id?.toLowerCase() ?? null,
+  templateKind: 'chat_template',
+  findUnknown: async (transaction, organizationId, content) => {
+    const { template_id: id } = inputsOf(content);
+    if (id === undefined) return [];
+    const template = await findChatTemplate(transaction, organizationId, { id: id.toLowerCase() });
+    return template === null ? [unknownTemplate(id)] : [];
+  },
+  openMeter: null,
+  reach: { kind: 'address', columns: addressColumns.chatapp },
+  addressFormat: 'phone-number',
+  testedAddress: 'Each address gets a message of its own.',
+  words: {
+    medium: 'chat-app messages',
+    address: 'phone number',
+    taker: 'the chat app',
+    arrival: 'it arrived on the phone',
+    opened: 'was read',
+    clicked: 'one of its links was clicked',
+    cutOff: 'it may have arrived, and will not be sent again',
+    retriedFor: 'a day',
+    unfit: 'a parameter without a value, or a text that is too long',
+  },
+  defaultsOf: (content) => inputsOf(content).variables ?? {},
+  prepare: prepareChatAppCampaign,
+  findObstacle,
+  sampleRecord: {
+    header: textOrNull,
+    body: textOrNull,
+    footer: textOrNull,
+    buttons: Type.Array(Type.Object({ text: Type.String(), url: textOrNull, phone_number: textOrNull })),
+  },
+  emptySample: { header: null, body: null, footer: null, buttons: [] },
+  findOversights: () => Promise.resolve([]),
+  renderSample: (_runner, message, copy) => Promise.resolve(renderChatAppSample(message, copy)),
+  submitTest: (_tools, message, copy) => Promise.resolve(submitChatAppTest(message, copy)),
+};
+
+function unknownTemplate(id: string): string {
+  return `template_id is not a chat-app template of this organization: ${id}`;
+}
+
+async function prepareChatAppCampaign(
+  transaction: Transaction,
+  { organizationId, content }: PreparableCampaign,
+): Promise<Preparation> {
+  const { template_id: id, parameters = {}, variables = {} } = inputsOf(content);
+  if (id === undefined) return { kind: 'not_ready', issues: ['template_id is required'] };
+  const template = await keepChatTemplate(transaction, { organizationId, id: id.toLowerCase() });
+  if (template === null) return { kind: 'not_ready', issues: [unknownTemplate(id)] };
+  const unfit = findUnfitness(template);
+  const issues = [
+    ...(unfit === null ? [] : [`template_id ${unfit}`]),
+    ...findNameIssues(listTemplateParameters(template.content), parameters),
+  ];
+  if (issues.length > 0) return { kind: 'not_ready', issues };
+  const variableNames = listPlaceholders(Object.values(parameters), Number.POSITIVE_INFINITY);
+  const details: StoredChatAppDetails = { template: template.name, language: template.language };
+  const stored: StoredChatAppContent = {
+    template_id: template.id,
+    category: template.category,
+    parameters,
+    defaults: pickValues(variables, variableNames),
+    template: template.content,
+  };
+  return {
+    kind: 'ready',
+    message: {
+      sender: '',
+      subject: template.name,
+      category: template.category,
+      templateId: template.id,
+      details: JSON.stringify(details),
+      content: JSON.stringify(stored),
+      variableNames,
+    },
+  };
+}
+
+/** Why a campaign cannot be made of a template, as what follows its field. */
+function findUnfitness({ status, category, sendable, sendableReason }: ChatTemplate): string | null {
+  if (category === 'authentication') return 'is a template for one-time codes, which go to one person each';
+  if (status !== 'approved') return `is a template that is not approved: it is ${status}`;
+  return sendable ? null : `is a template that cannot be sent: ${sendableReason ?? 'it was stopped'}`;
+}
+
+/** Those in which a template is never sent again, or not without its author. A pause ends by itself. */
+const finalReasons: ReadonlySet<string> = new Set(['rejected', 'disabled', 'archived', 'deleted']);
+
+async function findObstacle(
+  transaction: Transaction,
+  { organizationId, messageId }: { organizationId: string; messageId: string },
+): Promise<string | null> {
+  const content = await findMessageContent(transaction, { organizationId, messageId });
+  if (content === null) return null;
+  const { template_id: id } = content as StoredChatAppContent; // As prepareChatAppCampaign wrote it.
+  const template = await findChatTemplate(transaction, organizationId, { id });
+  if (template === null) return 'Its template was deleted.';
+  const reason = template.sendableReason;
+  return reason !== null && finalReasons.has(reason)
+    ? `The template ${template.name} (${template.language}) cannot be sent any more: it is ${reason}.`
+    : null;
+}
