@@ -49,6 +49,7 @@ test('a fresh installation has no organization, and lists those it has newest fi
     createdAt: new Date(clock.nowMs()),
     requestsPerWindow: 600,
     eventsPerWindow: 6_000,
+    eventsKeptDays: null,
     quotas: { email: null, sms: null, push: null, chatapp: null },
     limits: { domains: null, segments: null, events: null },
     suspendedChannels: [],
