@@ -20,8 +20,12 @@ const root = path.resolve(import.meta.dirname, '../..');
 const listDirectory = 'tools/mutants/list';
 /** Of so many that a session is worth its start. */
 const mutantsPerSession = 10;
-/** More would make tests wait for each other's PostgreSQL until they fail over it. */
-const sessionsMax = 2;
+/**
+ * For each core: a third of the time is spent waiting, for tests that notice by waiting in vain. With more, tests would
+ * be slow enough to fail over it.
+ */
+const sessionsPerCore = 2;
+const sessionsMax = 4;
 const startedAtMs = performance.now();
 
 const options = new Command('npm run mutants --')
@@ -83,7 +87,7 @@ async function run({ only, changed, seconds, trustTests = false }: Options): Pro
 function countSessions({ length }: readonly Mutant[]): number {
   if (process.env.TEST_DATABASE_URL) return 1;
   const worthwhile = Math.ceil(length / mutantsPerSession);
-  return Math.min(worthwhile, availableParallelism(), sessionsMax);
+  return Math.min(worthwhile, availableParallelism() * sessionsPerCore, sessionsMax);
 }
 
 /** A test that fails anyway notices everything. */
