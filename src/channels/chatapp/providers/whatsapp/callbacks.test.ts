@@ -396,6 +396,28 @@ test('a body of 3 MB, one 100,000 deep, and one with keys of prototypes are read
   expect(({} as { entry?: unknown }).entry).toBeUndefined();
 });
 
+/** One pass over both takes 0.1 s; one over all contacts for each message took 70 s. */
+const linearTimeMs = 20_000;
+
+test(
+  '12,000 messages beside 30,000 contacts do not keep the program busy',
+  { timeout: linearTimeMs },
+  async () => {
+    // Whoever signs for an app of their own could otherwise keep the program busy for minutes with one body.
+    const messages = Array.from({ length: 12_000 }, (_, at) => ({
+      ...{ id: wamid, timestamp: '1', from: String(4_470_000 + at), type: 'text', text: { body: 'x' } },
+    }));
+    const contacts = Array.from({ length: 30_000 }, (_, at) => ({
+      ...{ wa_id: String(4_470_000 + at), user_id: `US.${at}` },
+    }));
+    const body = JSON.stringify(messagesOf({ messages, contacts }));
+    expect(body.length).toBeLessThan(3_145_728);
+    const told = await post(shared, body, signBody(appSecret, body));
+    expect(told).toHaveLength(12_000);
+    expect(told.at(-1)).toMatchObject({ person: { waId: '4481999', userId: 'US.11999' } });
+  },
+);
+
 test('whatever Meta signs, it is told as something that can be stored', async () => {
   const anything = fc.object({
     key: fc.constantFrom('statuses', 'messages', 'id', 'status', 'from', 'type', 'text', 'value', 'field'),

@@ -48,7 +48,7 @@ function readChange(reading: Reading, { field, value: given }: JsonObject): Told
     case 'user_preferences':
       return [
         ...listOf(value.statuses).map((item) => readStatus(reading, objectOf(item))),
-        ...listOf(value.messages).map((item) => readInbound(reading, objectOf(item), value)),
+        ...readMessages(reading, value),
         ...listOf(value.user_preferences).map((item) => readPreference(reading, objectOf(item))),
       ].filter((told) => told !== null);
     case 'message_template_status_update':
@@ -131,14 +131,25 @@ function readTime(value: unknown): Date | null {
   return /^\d{1,11}$/.test(seconds) ? dateOf(1_000 * Number(seconds)) : null;
 }
 
+function readMessages(reading: Reading, value: JsonObject): (ToldOfChatApp | null)[] {
+  const messages = listOf(value.messages);
+  if (messages.length === 0) return [];
+  const contacts = listOf(value.contacts).map((contact) => personOf(objectOf(contact), 'wa_id', 'user_id'));
+  const senders: Senders = {
+    byWaId: new Map(contacts.flatMap((contact) => (contact.waId === null ? [] : [[contact.waId, contact]]))),
+    alone: contacts.length === 1 && messages.length === 1 ? (contacts[0] ?? null) : null,
+  };
+  return messages.map((item) => readInbound(reading, objectOf(item), senders));
+}
+
 function readInbound(
   { businessAccountId }: Reading,
   item: JsonObject,
-  value: JsonObject,
+  senders: Senders,
 ): ToldOfChatApp | null {
   const providerMessageId = readMessageId(item.id);
   const at = readTime(item.timestamp);
-  const person = senderOf(item, value);
+  const person = senderOf(item, senders);
   if (providerMessageId === null || at === null || !isKnown(person)) return null;
   if (item.type === 'system')
     return readChangedNumber({ businessAccountId, person, at }, objectOf(item.system));
@@ -146,13 +157,15 @@ function readInbound(
   return text === '' ? null : { kind: 'inbound', businessAccountId, providerMessageId, person, text, at };
 }
 
-/** Who has no number is named beside the message, among the contacts; where there is one alone, it is they. */
-function senderOf(item: JsonObject, value: JsonObject): ChatAppPerson {
+/**
+ * Who has no number is named beside the message, among the contacts; where there is one alone, it is they. The contacts
+ * are read once for all messages: a body has room for tens of thousands of each.
+ */
+type Senders = { byWaId: ReadonlyMap<string, ChatAppPerson>; alone: ChatAppPerson | null };
+
+function senderOf(item: JsonObject, { byWaId, alone }: Senders): ChatAppPerson {
   const own = personOf(item, 'from', 'from_user_id');
-  const contacts = listOf(value.contacts).map((contact) => personOf(objectOf(contact), 'wa_id', 'user_id'));
-  const isAlone = contacts.length === 1 && listOf(value.messages).length === 1;
-  const named = contacts.find(({ waId }) => waId !== null && waId === own.waId);
-  const contact = named ?? (isAlone ? contacts[0] : undefined);
+  const contact = (own.waId === null ? undefined : byWaId.get(own.waId)) ?? alone;
   return { waId: own.waId ?? contact?.waId ?? null, userId: own.userId ?? contact?.userId ?? null };
 }
 
