@@ -19,7 +19,7 @@ export type GraphAnswer =
   | 'cut_before'
   | 'cut_within'
   | 'late'
-  | { code: number; status?: number; headers?: Readonly<Record<string, string>> }
+  | { code: number; subcode?: number; status?: number; headers?: Readonly<Record<string, string>> }
   | { status: number; body: string; headers?: Readonly<Record<string, string>> };
 
 export type GraphMessage = {
@@ -37,6 +37,9 @@ export type GraphMessage = {
   id: string;
   body: unknown;
 };
+
+/** A request that is no message. */
+export type GraphQuestion = { method: string; path: string };
 
 export type GraphStatus = { status: 'sent' | 'delivered' | 'read' | 'failed'; code?: number };
 
@@ -56,6 +59,8 @@ export type GraphOptions = {
   answer?: (message: GraphMessage) => GraphAnswer | undefined;
   /** In their order; undefined leaves them to the number. */
   statuses?: (message: GraphMessage) => readonly GraphStatus[] | undefined;
+  /** Undefined leaves it to the templates and numbers that are there. */
+  answerQuestion?: (question: GraphQuestion) => GraphAnswer | undefined;
   onMessage?: (message: GraphMessage) => void;
   messagesKeptMax?: number;
   /** Of every number. */
@@ -161,6 +166,12 @@ export async function startGraph(options: GraphOptions = {}) {
     if (!request.headers.authorization?.startsWith('Bearer ')) return refuse(response, { code: 190 });
     if (edge === 'messages') return takeMessage(request, response, id, body);
     counts.questions += 1;
+    const answer = options.answerQuestion?.({ method: request.method ?? '', path: url.pathname });
+    if (answer === 'lost') return void request.socket.destroy();
+    if (typeof answer === 'object')
+      return 'code' in answer
+        ? refuse(response, answer)
+        : say(response, answer.status, answer.body, answer.headers);
     if (edge === 'message_templates') return handleTemplates(request, response, id, url, body);
     if (edge === '') return say(response, 200, describeNumber(id));
     return refuse(response, { code: 100 });
