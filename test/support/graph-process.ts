@@ -18,11 +18,7 @@ type Command = {
   release?: boolean;
 };
 
-const {
-  port = 0,
-  logsMessages = true,
-  throughput = 'HIGH',
-} = JSON.parse(process.argv[2] ?? '{}') as Start;
+const { port = 0, logsMessages = true, throughput = 'HIGH' } = JSON.parse(process.argv[2] ?? '{}') as Start;
 const graph = await startGraph({
   port,
   throughput,

@@ -13,6 +13,7 @@ import { push } from './list/push.ts';
 import { segments } from './list/segments.ts';
 import { erasure } from './list/erasure.ts';
 import { texts } from './list/texts.ts';
+import { whatsapp } from './list/whatsapp.ts';
 import { acceptance } from './list/acceptance.ts';
 import { engagement } from './list/engagement.ts';
 import { roles } from './list/roles.ts';
@@ -31,6 +32,7 @@ export const allMutants: readonly Mutant[] = [
   ...chatTemplates,
   ...push,
   ...chatApp,
+  ...whatsapp,
   ...devices,
   ...platform,
   ...leases,
