@@ -12,4 +12,5 @@ export type {
   SampleCopy,
   TestCopy,
 } from './channel.ts';
+export type { ChannelPauseReason } from './states.ts';
 export { categoryInput, pickValues, variablesInput, variablesOrNull } from './content-fields.ts';

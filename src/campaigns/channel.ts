@@ -11,6 +11,7 @@ import type {
 import type { TaskRunner } from '../platform/http/body-threads.ts';
 import type { PublicError } from '../platform/http/errors.ts';
 import type { Database, Transaction } from '../platform/postgres/database.ts';
+import type { ChannelPauseReason } from './states.ts';
 
 /**
  * What campaigns know of a channel. Everything else about a campaign is the same on all channels: who gets it, when,
@@ -72,6 +73,15 @@ export type CampaignChannel = {
     transaction: Transaction,
     message: { organizationId: string; messageId: string },
   ) => Promise<string | null>;
+  /**
+   * Why no copy of a campaign would be taken for now, though later: its template is paused, for instance. It is paused
+   * meanwhile, and goes on when there is no reason any more. Null as well where there is an obstacle. Left out: never.
+   */
+  findPauseReason?: (
+    transaction: Transaction,
+    message: { organizationId: string; messageId: string },
+    at: Date,
+  ) => Promise<ChannelPauseReason | null>;
   /** The schema of what `renderSample` returns, and the value if nothing can be shown. */
   sampleRecord: TProperties;
   emptySample: Readonly<Record<string, unknown>>;

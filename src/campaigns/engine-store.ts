@@ -11,6 +11,7 @@ import {
 import { allOf, type Predicate, toPredicate } from '../platform/postgres/predicate.ts';
 import { type AudienceIds, audienceFields, includedAndExcluded } from './audience-fields.ts';
 import type { CampaignChannel } from './channel.ts';
+import type { PassingPauseReason, PauseReason } from './states.ts';
 
 export type CampaignKey = { organizationId: string; id: string };
 
@@ -18,7 +19,7 @@ export type CampaignKey = { organizationId: string; id: string };
 export type RunningCampaign = CampaignKey & {
   channel: SendingChannel;
   status: 'queued' | 'sending' | 'paused';
-  pauseReason: 'sending_suspended' | 'quota_exceeded' | null;
+  pauseReason: PassingPauseReason | null;
   messageId: string;
   variableNames: string[];
   sets: AudienceIds;
@@ -519,7 +520,7 @@ export async function markFailed(
 export async function markPaused(
   connection: Connection,
   campaign: CampaignKey,
-  reason: 'sending_suspended' | 'quota_exceeded' | 'schedule_missed',
+  reason: PauseReason,
   at: Date,
 ): Promise<void> {
   await connection.rows(

@@ -172,6 +172,10 @@ function describePause(reason: PauseReason | null): string {
       return 'The campaign is paused, since sending is suspended.';
     case 'quota_exceeded':
       return 'The campaign is paused, since the quota is used up.';
+    case 'template_paused':
+      return 'The campaign is paused, since its template is paused.';
+    case 'account_held':
+      return 'The campaign is paused, since the account may send no campaigns for now.';
     case 'schedule_missed':
       return 'The campaign missed its schedule, and waits to be resumed.';
     case null:

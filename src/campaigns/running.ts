@@ -26,6 +26,7 @@ import type { Pauses } from '../platform/queue/pauses.ts';
 import type { CampaignChannel, CampaignChannels } from './channel.ts';
 import * as store from './engine-store.ts';
 import { releaseUsed, stopCampaign } from './queueing.ts';
+import type { ChannelPauseReason, PassingPauseReason } from './states.ts';
 
 /**
  * How a campaign gets from `queued` to `sent`, in small steps. Each step is a transaction that locks the campaign's
@@ -39,7 +40,8 @@ import { releaseUsed, stopCampaign } from './queueing.ts';
  *    used here. Windows are small so that campaigns do not wait for each other, and a pause takes effect soon.
  * 4. When all are admitted and none is left in the queue, it is sent.
  *
- * A campaign is paused if sending is suspended or the quota is used up, and goes on by itself afterwards.
+ * A campaign is paused if sending is suspended, the quota is used up, or its channel takes no copies of it for now. It
+ * goes on by itself afterwards.
  */
 export type RunningTools = RecipientTools & {
   database: Database;
@@ -113,6 +115,8 @@ export async function advanceCampaign(tools: RunningTools, campaign: store.Campa
     if (plan.isSuspended) return pause(transaction, running, 'sending_suspended', at);
     const obstacle = await channelOf(tools, running).findObstacle(transaction, running);
     if (obstacle !== null) return fail(transaction, running, obstacle, at);
+    const reason = await findPauseReason(tools, transaction, running, at);
+    if (reason !== null) return pause(transaction, running, reason, at);
     const expanded = await expand(tools, transaction, running, frozenAt, at);
     const admission = await admit(tools, transaction, { ...running, expanded }, plan.quota, at);
     const { admitted } = admission;
@@ -169,13 +173,22 @@ async function fail(
 async function pause(
   transaction: Transaction,
   running: store.RunningCampaign,
-  reason: 'sending_suspended' | 'quota_exceeded',
+  reason: PassingPauseReason,
   at: Date,
 ): Promise<StepResult> {
   // Recipients whose quota was taken may still be handed off.
-  if (reason === 'sending_suspended') await holdInQueue(transaction, running, true);
+  if (reason !== 'quota_exceeded') await holdInQueue(transaction, running, true);
   await store.markPaused(transaction, running, reason, at);
   return 'waits';
+}
+
+async function findPauseReason(
+  tools: RunningTools,
+  transaction: Transaction,
+  running: store.RunningCampaign,
+  at: Date,
+): Promise<ChannelPauseReason | null> {
+  return (await channelOf(tools, running).findPauseReason?.(transaction, running, at)) ?? null;
 }
 
 async function resumeIfAllowed(
@@ -185,11 +198,11 @@ async function resumeIfAllowed(
   plan: Plan,
   at: Date,
 ): Promise<StepResult> {
-  if (plan.isSuspended) {
-    return running.pauseReason === 'sending_suspended'
-      ? 'waits'
-      : pause(transaction, running, 'sending_suspended', at);
-  }
+  const reason = plan.isSuspended
+    ? 'sending_suspended'
+    : await findPauseReason(tools, transaction, running, at);
+  if (reason !== null)
+    return running.pauseReason === reason ? 'waits' : pause(transaction, running, reason, at);
   if (running.pauseReason === 'quota_exceeded') {
     const { rest } = await openQuota(transaction, quotaOf(running, plan.quota, at));
     if (rest === 0 || (rest !== null && rest < (await measureNext(tools, transaction, running))))

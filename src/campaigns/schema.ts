@@ -4,7 +4,7 @@ import { paginationParameters } from '../platform/http/pagination.ts';
 import { instant, literals, referenceOf } from '../platform/http/shapes.ts';
 import { type AudienceField, audienceFields, audienceKinds } from './audience-fields.ts';
 import type { CampaignChannel } from './channel.ts';
-import { campaignStatuses } from './states.ts';
+import { campaignStatuses, pauseReasons } from './states.ts';
 
 const name = Type.String({ minLength: 1, maxLength: 255, format: 'not-blank' });
 
@@ -150,7 +150,7 @@ function recordOf(title: string, contentRecord: TProperties): TObject {
       completed_at: nullable(instant),
       cancelled_at: nullable(instant),
       pause_reason: nullable(
-        literals(['sending_suspended', 'quota_exceeded', 'schedule_missed'], {
+        literals(pauseReasons, {
           title: 'CampaignPauseReason',
         }),
         'A campaign that missed its schedule waits for `resume`; others continue automatically.',

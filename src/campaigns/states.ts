@@ -72,7 +72,23 @@ export const moves: Readonly<Record<CampaignStatus, Readonly<Record<Trigger, Mov
   cancelled: whenOver,
 };
 
-export type PauseReason = 'sending_suspended' | 'quota_exceeded' | 'schedule_missed';
+/** Why a channel takes no copies of a campaign for now. */
+export type ChannelPauseReason = 'template_paused' | 'account_held';
+
+export const pauseReasons = [
+  'sending_suspended',
+  'quota_exceeded',
+  'schedule_missed',
+  'template_paused',
+  'account_held',
+] as const satisfies readonly (
+  'sending_suspended' | 'quota_exceeded' | 'schedule_missed' | ChannelPauseReason
+)[];
+
+export type PauseReason = (typeof pauseReasons)[number];
+
+/** Those after which it goes on by itself. */
+export type PassingPauseReason = Exclude<PauseReason, 'schedule_missed'>;
 
 /** Why a trigger does not move a campaign; null if it does. */
 export function findRefusal(

@@ -7,12 +7,14 @@ export type AccountRow = {
   content_sealed: Buffer;
   callback_token: string;
   problem: string | null;
+  campaigns_held_words: string | null;
+  campaigns_held_until: Date | null;
   created_at: Date;
   updated_at: Date;
 };
 
 const accountColumns = `a.organization_id, a.id, a.business_account_id, a.content_sealed, a.callback_token, a.problem,
-  a.created_at, a.updated_at`;
+  a.campaigns_held_words, a.campaigns_held_until, a.created_at, a.updated_at`;
 
 const selectAccounts = statement<AccountRow>(
   'chat_app_accounts_select',
@@ -93,7 +95,8 @@ export async function upsertAccount(transaction: Connection, account: NewAccount
        values ($1, $2, $3, $4, $5, '{}', $6, $6)
        on conflict (organization_id) do update
        set id = excluded.id, business_account_id = excluded.business_account_id,
-         content_sealed = excluded.content_sealed, problem = null, updated_at = excluded.updated_at
+         content_sealed = excluded.content_sealed, problem = null, campaigns_held_words = null,
+         campaigns_held_until = null, updated_at = excluded.updated_at
        returning ${accountColumns}`,
     ),
     [
@@ -141,6 +144,45 @@ export async function setProblem(
     ),
     [organizationId, problem],
   );
+}
+
+/**
+ * Returns whether anything changed. What holds longer stays; and so does what ends a minute before, since all messages
+ * of a campaign that are under way find out the same, and each would write the row again.
+ */
+export async function saveCampaignsHeld(
+  transaction: Connection,
+  organizationId: string,
+  { words, until }: { words: string; until: Date | null },
+): Promise<boolean> {
+  const rows = await transaction.rows(
+    unpreparedStatement(
+      `update chat_app_accounts
+       set campaigns_held_words = $2, campaigns_held_until = $3
+       where organization_id = $1 and (
+         campaigns_held_words is null
+         or campaigns_held_until is not null
+           and ($3::timestamptz is null or campaigns_held_until < $3::timestamptz - interval '1 minute')
+       )
+       returning organization_id`,
+    ),
+    [organizationId, words, until],
+  );
+  return rows.length > 0;
+}
+
+/** Returns whether they were held. */
+export async function clearCampaignsHeld(transaction: Connection, organizationId: string): Promise<boolean> {
+  const rows = await transaction.rows(
+    unpreparedStatement(
+      `update chat_app_accounts
+       set campaigns_held_words = null, campaigns_held_until = null
+       where organization_id = $1 and campaigns_held_words is not null
+       returning organization_id`,
+    ),
+    [organizationId],
+  );
+  return rows.length > 0;
 }
 
 /**

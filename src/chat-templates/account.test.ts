@@ -112,7 +112,7 @@ describe('the file of an account', () => {
 describe('an account', () => {
   const load = (organizationIds: readonly string[], opener = secrets) =>
     database.asOrganizationsByIndex(organizationIds, (transaction) =>
-      loadChatAppAccounts({ secrets: opener }, transaction, organizationIds),
+      loadChatAppAccounts({ secrets: opener, clock: systemClock }, transaction, organizationIds),
     );
 
   test('is loaded for the organizations that have one, and its tokens are not stored readable', async () => {

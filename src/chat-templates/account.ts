@@ -13,6 +13,7 @@ import {
 import { wakeOnce } from '../platform/queue/wake.ts';
 import { type Secrets, UnknownKeyError } from '../platform/secrets.ts';
 import * as store from './account-store.ts';
+import { type CampaignsHeld, readCampaignsHeld } from './holding.ts';
 import { bringForward } from './work-store.ts';
 
 /**
@@ -129,9 +130,10 @@ export async function setAccount(
         callbackToken: randomBytes(callbackTokenBytes).toString('base64url'),
         at,
       });
-      // Templates may have waited for it; and another account may have others.
+      // Templates may have waited for it; and another account may have others. Campaigns go on, unless it is held again.
       await bringForward(transaction, organizationId, at);
       await wakeOnce(transaction, 'chat_templates');
+      await wakeOnce(transaction, 'campaigns');
       return saved;
     });
     return {
@@ -157,13 +159,15 @@ export type ShownAccount = {
   callbackToken: string | null;
   /** What must be mended, in the provider's words. */
   problem: string | null;
+  /** Null if campaigns may leave. */
+  campaignsHeld: CampaignsHeld | null;
   createdAt: Date;
   updatedAt: Date;
 };
 
 /** That of an organization; null if it has none. */
 export async function showAccount(
-  { database, secrets }: { database: Database; secrets: Secrets },
+  { database, clock, secrets }: { database: Database; clock: Clock; secrets: Secrets },
   organizationId: string,
 ): Promise<ShownAccount | null> {
   const [row] = await database.asOrganizations([organizationId], (transaction) =>
@@ -176,6 +180,7 @@ export async function showAccount(
     phoneNumberIds: content === 'unreadable' ? null : content.phoneNumberIds,
     callbackToken: content === 'unreadable' || content.ownApp === null ? null : row.callback_token,
     problem: content === 'unreadable' ? unreadableWords : row.problem,
+    campaignsHeld: readCampaignsHeld(row, now(clock)),
     createdAt: row.created_at,
     updatedAt: row.updated_at,
   };
@@ -184,15 +189,19 @@ export async function showAccount(
 const unreadableWords = 'it was sealed under another secret, or is damaged';
 
 /** An account as it is stored. */
-export type StoredAccount = { organizationId: string; account: ChatAppAccount | 'unreadable' };
+export type StoredAccount = {
+  organizationId: string;
+  account: ChatAppAccount | 'unreadable';
+  campaignsHeld: CampaignsHeld | null;
+};
 
 /** Larger holds more in memory, smaller takes more round trips. */
 const readBatch = 500;
 
 /** Those of all organizations, the first `countMax` of them at most; for the operator. */
 export async function readAccounts(
+  { secrets, clock }: { secrets: Secrets; clock: Clock },
   connection: Connection,
-  secrets: Secrets,
   countMax: number,
 ): Promise<{ accounts: StoredAccount[]; isWhole: boolean }> {
   const accounts: StoredAccount[] = [];
@@ -206,6 +215,7 @@ export async function readAccounts(
       accounts.push({
         organizationId: row.organization_id,
         account: content === 'unreadable' ? content : toAccount(row, content),
+        campaignsHeld: readCampaignsHeld(row, now(clock)),
       });
     }
     const last = rows.at(-1);
@@ -221,6 +231,7 @@ export type LoadedAccount = {
   account: ChatAppAccount | 'unreadable';
   /** Whether it is unreadable because this process does not know the key that it is sealed under, and others may. */
   isKeyUnknown: boolean;
+  campaignsHeld: CampaignsHeld | null;
 };
 
 /**
@@ -228,18 +239,19 @@ export type LoadedAccount = {
  * organization's trouble.
  */
 export async function loadChatAppAccounts(
-  tools: { secrets: Secrets },
+  { secrets, clock }: { secrets: Secrets; clock: Clock },
   connection: Connection,
   organizationIds: readonly string[],
 ): Promise<LoadedAccount[]> {
   const rows = await store.findAccounts(connection, organizationIds);
   return Promise.all(
     rows.map(async (row) => {
-      const opened = await openRow(tools.secrets, row);
+      const opened = await openRow(secrets, row);
       return {
         organizationId: row.organization_id,
         account: opened.content === 'unreadable' ? opened.content : toAccount(row, opened.content),
         isKeyUnknown: opened.isKeyUnknown,
+        campaignsHeld: readCampaignsHeld(row, now(clock)),
       };
     }),
   );

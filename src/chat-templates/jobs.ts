@@ -14,8 +14,8 @@ import type { Secrets } from '../platform/secrets.ts';
 import { loadChatAppAccounts, makeStandInAccount } from './account.ts';
 import { setProblem } from './account-store.ts';
 import { applyReview, nextReviewAtMs } from './review.ts';
-import { isMeant } from './reviewing.ts';
-import * as store from './store.ts';
+import { isMeant, saveReview } from './reviewing.ts';
+import type * as store from './store.ts';
 import * as work from './work-store.ts';
 
 /**
@@ -120,11 +120,11 @@ async function repeat(
 const accountRetryMs = 10 * 60_000;
 
 async function findAccount(
-  { database, secrets, provider }: TemplateWorkTools,
+  { database, secrets, clock, provider }: TemplateWorkTools,
   organizationId: string,
 ): Promise<{ account: ChatAppAccount } | { delay: ManagementDelay }> {
   const [loaded] = await database.asOrganizations([organizationId], (transaction) =>
-    loadChatAppAccounts({ secrets }, transaction, [organizationId]),
+    loadChatAppAccounts({ secrets, clock }, transaction, [organizationId]),
   );
   if (loaded === undefined && !provider.needsAccount) return { account: makeStandInAccount(organizationId) };
   if (loaded !== undefined && loaded.account !== 'unreadable') return { account: loaded.account };
@@ -344,12 +344,7 @@ async function settle(
     for (const row of rows) {
       const before = taken.find(({ id }) => id === row.id);
       if (before === undefined) throw new Error('a template is locked that was not asked for');
-      await store.saveTemplate(transaction, {
-        organizationId,
-        id: row.id,
-        change: decide(row, before, at),
-        at,
-      });
+      await saveReview(transaction, row, decide(row, before, at), at);
     }
   });
 }

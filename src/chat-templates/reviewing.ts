@@ -2,6 +2,7 @@ import type { ReviewedTemplate } from '../channels/chatapp/chatapp.ts';
 import { sanitiseDiagnostic } from '../channels/diagnostic.ts';
 import { type Clock, now } from '../platform/clock.ts';
 import type { Transaction } from '../platform/postgres/database.ts';
+import { wakeOnce } from '../platform/queue/wake.ts';
 import { applyReview, findUnsendability, type ReviewSource } from './review.ts';
 import * as store from './store.ts';
 
@@ -28,11 +29,27 @@ export async function applyTemplateReviews(
         row,
       );
       if (after === row) continue;
-      await store.saveTemplate(transaction, { organizationId, id: row.id, change: after, at: source.at });
-      if (findUnsendability(row) !== findUnsendability(after)) changed.push(row.id);
+      if (await saveReview(transaction, row, after, source.at)) changed.push(row.id);
     }
     return changed;
   });
+}
+
+/**
+ * Saves what became of a template, whose row must be locked. Returns whether it can be sent now and could not before, or
+ * the other way round: then campaigns that are made of it stop or go on soon after.
+ */
+export async function saveReview(
+  transaction: Transaction,
+  before: store.TemplateRow,
+  change: store.TemplateChange,
+  at: Date,
+): Promise<boolean> {
+  const { organization_id: organizationId, id } = before;
+  await store.saveTemplate(transaction, { organizationId, id, change, at });
+  const hasTurned = findUnsendability(before) !== findUnsendability(change);
+  if (hasTurned) await wakeOnce(transaction, 'campaigns');
+  return hasTurned;
 }
 
 /**
@@ -79,6 +96,6 @@ export async function noteTemplateFinding(
       ...applyReview(row, reviewed, { at, source: 'told' }),
       provider_template_id: row.provider_template_id,
     };
-    await store.saveTemplate(transaction, { organizationId, id, change, at });
+    await saveReview(transaction, row, change, at);
   });
 }

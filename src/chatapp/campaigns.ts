@@ -5,13 +5,19 @@ import { listPlaceholders, type Values } from '../channels/placeholders.ts';
 import {
   type CampaignChannel,
   type CampaignContent,
+  type ChannelPauseReason,
   pickValues,
   type PreparableCampaign,
   type Preparation,
   variablesInput,
   variablesOrNull,
 } from '../campaigns/campaigns.ts';
-import { type ChatTemplate, findChatTemplate, keepChatTemplate } from '../chat-templates/chat-templates.ts';
+import {
+  type ChatTemplate,
+  findCampaignsHeld,
+  findChatTemplate,
+  keepChatTemplate,
+} from '../chat-templates/chat-templates.ts';
 import { findMessageContent } from '../messages/messages.ts';
 import { optional, optionalText, textOrNull } from '../platform/http/shapes.ts';
 import type { Transaction } from '../platform/postgres/database.ts';
@@ -88,6 +94,7 @@ export const chatAppCampaigns: CampaignChannel = {
   defaultsOf: (content) => inputsOf(content).variables ?? {},
   prepare: prepareChatAppCampaign,
   findObstacle,
+  findPauseReason,
   sampleRecord: {
     header: textOrNull,
     body: textOrNull,
@@ -151,17 +158,39 @@ function findUnfitness({ status, category, sendable, sendableReason }: ChatTempl
 /** Those in which a template is never sent again, or not without its author. A pause ends by itself. */
 const finalReasons: ReadonlySet<string> = new Set(['rejected', 'disabled', 'archived', 'deleted']);
 
-async function findObstacle(
-  transaction: Transaction,
-  { organizationId, messageId }: { organizationId: string; messageId: string },
-): Promise<string | null> {
-  const content = await findMessageContent(transaction, { organizationId, messageId });
-  if (content === null) return null;
-  const { template_id: id } = content as StoredChatAppContent; // As prepareChatAppCampaign wrote it.
-  const template = await findChatTemplate(transaction, organizationId, { id });
+type CampaignMessage = { organizationId: string; messageId: string };
+
+async function findObstacle(transaction: Transaction, message: CampaignMessage): Promise<string | null> {
+  const template = await findTemplateOf(transaction, message);
+  if (template === 'unknown') return null;
   if (template === null) return 'Its template was deleted.';
-  const reason = template.sendableReason;
+  const { name, language, sendableReason: reason } = template;
   return reason !== null && finalReasons.has(reason)
-    ? `The template ${template.name} (${template.language}) cannot be sent any more: it is ${reason}.`
+    ? `The template ${name} (${language}) cannot be sent any more: it is ${reason}.`
     : null;
+}
+
+async function findPauseReason(
+  transaction: Transaction,
+  message: CampaignMessage,
+  at: Date,
+): Promise<ChannelPauseReason | null> {
+  const template = await findTemplateOf(transaction, message);
+  // With an obstacle it is not to wait, but to fail.
+  if (template === null || template === 'unknown') return null;
+  const { sendableReason: reason } = template;
+  if (reason !== null) return finalReasons.has(reason) ? null : 'template_paused';
+  const held = await findCampaignsHeld(transaction, message.organizationId, at);
+  return held === null ? null : 'account_held';
+}
+
+/** `unknown`: what the message says is no longer stored. Null: the template was deleted. */
+async function findTemplateOf(
+  transaction: Transaction,
+  { organizationId, messageId }: CampaignMessage,
+): Promise<ChatTemplate | null | 'unknown'> {
+  const content = await findMessageContent(transaction, { organizationId, messageId });
+  if (content === null) return 'unknown';
+  const { template_id: id } = content as StoredChatAppContent; // As prepareChatAppCampaign wrote it.
+  return findChatTemplate(transaction, organizationId, { id });
 }

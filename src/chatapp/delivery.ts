@@ -222,7 +222,7 @@ async function findTemplates(
 }
 
 async function findAccounts(
-  { chatAppProvider, secrets }: ChatAppDeliveryTools,
+  { chatAppProvider, secrets, clock }: ChatAppDeliveryTools,
   transaction: Transaction,
   organizationIds: readonly string[],
 ): Promise<Map<string, LoadedAccount>> {
@@ -231,10 +231,11 @@ async function findAccounts(
       organizationId,
       account: makeStandInAccount(organizationId),
       isKeyUnknown: false,
+      campaignsHeld: null,
     });
     return new Map(organizationIds.map((organizationId) => [organizationId, standIn(organizationId)]));
   }
-  const found = await loadChatAppAccounts({ secrets }, transaction, organizationIds);
+  const found = await loadChatAppAccounts({ secrets, clock }, transaction, organizationIds);
   return new Map(found.map((account) => [account.organizationId, account]));
 }
 
@@ -275,6 +276,7 @@ async function handOff(session: ChatAppSession, job: Job, permit: HandOffPermit)
   const stopped = judgeTemplate(job, template, facts);
   if (template === null || stopped !== null)
     return stopped ?? failed('template_unavailable', 'The template was deleted.', facts);
+  if (isHeld(job, looked)) return { kind: 'released', pauseMs: stoppedPauseMs, facts };
   if (loaded?.isKeyUnknown === true) return { kind: 'outcome', outcome: sealedUnderUnknownKey, facts };
   if (loaded === null || loaded.account === 'unreadable')
     return { kind: 'outcome', outcome: loaded === null ? noAccount : unreadableAccount, facts };
@@ -340,7 +342,7 @@ async function giveToProvider(
   }
 }
 
-/** Nothing may be sent any more; null if it could not be looked up in time, or the template is stopped. */
+/** Nothing may be sent any more; null if it could not be looked up in time, or must not leave for now. */
 class UnwantedError extends Error {
   override readonly name = 'UnwantedError';
   readonly dropReason: DropReason | null;
@@ -357,7 +359,7 @@ async function confirmWanted(session: ChatAppSession, job: Job, permit: HandOffP
     const looked = session.looks.get(textOfKey(job));
     if (looked === undefined) throw new UnwantedError(null);
     if (looked.dropReason !== null) throw new UnwantedError(looked.dropReason);
-    if (looked.template?.sendable !== true) throw new UnwantedError(null);
+    if (looked.template?.sendable !== true || isHeld(job, looked)) throw new UnwantedError(null);
   }
   await permit.confirm();
 }
@@ -390,6 +392,11 @@ function judgeTemplate(job: Job, template: ChatTemplate | null, facts: MessageFa
     reply: replyOf(diagnostic),
   };
   return { kind: 'outcome', outcome, facts };
+}
+
+/** Single messages are still taken from an account that may send no campaigns; if they are not, the answer says so. */
+function isHeld({ isCampaign }: Job, { account }: Look): boolean {
+  return isCampaign && account !== null && account.campaignsHeld !== null;
 }
 
 /** Null where the message has none, or it is gone. */

@@ -1,6 +1,11 @@
 import type { ToldOfChatApp } from '../channels/chatapp/provider.ts';
 import { readKeyword } from '../channels/keywords.ts';
-import { applyTemplateReviews, findAccountHolders } from '../chat-templates/chat-templates.ts';
+import {
+  applyTemplateReviews,
+  findAccountHolders,
+  holdCampaigns,
+  releaseCampaigns,
+} from '../chat-templates/chat-templates.ts';
 import {
   applyDueEvents,
   createReportIntake,
@@ -176,8 +181,21 @@ async function applyEvent(
         { organization_id: organizationId, words: event.words },
         'the provider speaks of an account',
       );
+      await noteAccount(transaction, event);
       return 'done';
   }
+}
+
+async function noteAccount(
+  transaction: Transaction,
+  event: Extract<ToldBesides, { kind: 'account' }> & { organizationId: string },
+): Promise<void> {
+  const { organizationId, words, areCampaignsHeld } = event;
+  if (areCampaignsHeld === null) return;
+  await transaction.asOrganizations([organizationId], async () => {
+    if (areCampaignsHeld) await holdCampaigns(transaction, { organizationId, words, until: null });
+    else await releaseCampaigns(transaction, organizationId);
+  });
 }
 
 type OfPerson = Extract<ToldBesides, { kind: 'inbound' | 'marketing_preference' | 'changed_number' }> & {

@@ -1,7 +1,7 @@
 import type { ChatAppFinding, ChatAppPerson } from '../channels/chatapp/provider.ts';
-import { noteTemplateFinding } from '../chat-templates/chat-templates.ts';
+import { holdCampaigns, noteTemplateFinding } from '../chat-templates/chat-templates.ts';
 import type { Finding } from '../messages/messages.ts';
-import { type Clock, now } from '../platform/clock.ts';
+import { type Clock, dateOf, now } from '../platform/clock.ts';
 import { groupBy } from '../platform/grouping.ts';
 import type { NewId } from '../platform/ids.ts';
 import { type Transaction, unpreparedStatement } from '../platform/postgres/database.ts';
@@ -23,7 +23,7 @@ export type FoundOfChatApp = HandOffFinding | ReportedFinding;
 
 type Found = Omit<Finding, 'finding'> & { finding: FoundOfChatApp };
 
-/** By organization, and templates in the order of their ids, as everybody locks them who locks more than one. */
+/** Organizations and templates in the order of their ids, as everybody locks them who locks more than one. */
 export async function keepChatAppFindings(
   tools: { clock: Clock; newId: NewId },
   transaction: Transaction,
@@ -32,13 +32,17 @@ export async function keepChatAppFindings(
   // As delivery.ts and events.ts gave them.
   const found = findings.map((finding) => ({ ...finding, finding: finding.finding as FoundOfChatApp }));
   let haveContactsChanged = false;
-  for (const [organizationId, own] of groupBy(found, (finding) => finding.organizationId)) {
+  const groups = [...groupBy(found, (finding) => finding.organizationId)];
+  // Text of uuids: the order is the same for everybody.
+  groups.sort(([one], [other]) => (one < other ? -1 : 1));
+  for (const [organizationId, own] of groups) {
     const hasChanged = await transaction.asOrganizations([organizationId], async () => {
       await keepPeople(transaction, own.flatMap(listPeople), now(tools.clock));
       return stopFor(transaction, tools, own);
     });
     haveContactsChanged ||= hasChanged;
     await keepTemplateFindings(tools, transaction, organizationId, own);
+    await keepHolds(tools, transaction, organizationId, own);
   }
   return haveContactsChanged;
 }
@@ -101,4 +105,22 @@ async function keepTemplateFindings(
         words: finding.words,
       });
   }
+}
+
+/** The one that lasts longest: the account is one row, which all of them concern. */
+async function keepHolds(
+  { clock }: { clock: Clock },
+  transaction: Transaction,
+  organizationId: string,
+  found: readonly Found[],
+): Promise<void> {
+  const [longest] = found
+    .flatMap(({ finding: { finding } }) => (finding?.kind === 'campaigns_held' ? [finding] : []))
+    .sort((one, other) => (other.forMs ?? Infinity) - (one.forMs ?? Infinity) || 0);
+  if (longest === undefined) return;
+  const { words, forMs } = longest;
+  const until = forMs === null ? null : dateOf(clock.nowMs() + forMs);
+  await transaction.asOrganizations([organizationId], () =>
+    holdCampaigns(transaction, { organizationId, words, until }),
+  );
 }

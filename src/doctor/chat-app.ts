@@ -16,7 +16,8 @@ const faultyToldMax = 3;
 export async function examineChatAppAccounts(installation: Installation): Promise<Finding[]> {
   const secrets = await openSecrets(installation);
   if (secrets === null) return [];
-  const { accounts, isWhole } = await readAccounts(installation.database, secrets, examinedMax);
+  const { clock, database } = installation;
+  const { accounts, isWhole } = await readAccounts({ secrets, clock }, database, examinedMax);
   if (accounts.length === 0) return [];
   const faults: Finding[] = [];
   const provider = await createChatAppProvider(installation);
@@ -35,14 +36,26 @@ export async function examineChatAppAccounts(installation: Installation): Promis
 
 async function examineAccount(
   provider: ChatAppProvider,
-  { organizationId, account }: StoredAccount,
+  { organizationId, account, campaignsHeld }: StoredAccount,
 ): Promise<Finding[]> {
   const of = `the account of ${organizationId}`;
   const advice = 'Give it again, with "bin/postillion chatapp credentials".';
   if (account === 'unreadable')
     return [problem(subject, `${of} was sealed under another secret, or is damaged`, advice)];
   const examination = await provider.examineAccount(account);
-  if (examination.kind === 'examined') return [];
+  if (examination.kind === 'examined') {
+    if (campaignsHeld === null) return [];
+    const { words, until } = campaignsHeld;
+    return [
+      warning(
+        subject,
+        `${of} may send no campaigns${until === null ? '' : ` until ${until.toISOString()}`}: ${words}`,
+        until === null
+          ? 'Mend it at the provider, then run "bin/postillion chatapp release".'
+          : 'They go on by themselves; fewer complaints keep it from happening again.',
+      ),
+    ];
+  }
   return [
     examination.isAccountAtFault
       ? problem(subject, `${of} cannot be used: ${examination.words}`, advice)

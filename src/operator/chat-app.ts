@@ -1,6 +1,12 @@
 import type { Command } from 'commander';
 import type { ChatAppProviderName } from '../channels/chatapp/providers/registry.ts';
-import { parseAccount, setAccount, showAccount } from '../chat-templates/chat-templates.ts';
+import {
+  type CampaignsHeld,
+  parseAccount,
+  releaseCampaigns,
+  setAccount,
+  showAccount,
+} from '../chat-templates/chat-templates.ts';
 import { type Installation, publicUrlOf } from '../installation/installation.ts';
 import { addCommand, type CommandOutcome, formatTable, onInstallation } from './command.ts';
 import { onOrganization, organizationHelp } from './organization.ts';
@@ -37,6 +43,17 @@ export function addChatAppCommands(group: Command): void {
     .action(
       onInstallation((installation, options: { org: string }) =>
         onOrganization(installation, options.org, (org) => runList(installation, org)),
+      ),
+    );
+  addCommand(
+    group,
+    'release',
+    'Let campaigns go on that are held because of the account, once that is mended.',
+  )
+    .requiredOption('--org <org>', organizationHelp, parseOrganization)
+    .action(
+      onInstallation((installation, options: { org: string }) =>
+        onOrganization(installation, options.org, (org) => runRelease(installation, org)),
       ),
     );
 }
@@ -89,19 +106,39 @@ async function runList(installation: Installation, organizationId: string): Prom
         phone_number_ids: shown.phoneNumberIds,
         callback_url: showCallbackUrl(installation, shown.callbackToken),
         problem: shown.problem,
+        campaigns_held: shown.campaignsHeld,
         created_at: shown.createdAt,
         updated_at: shown.updatedAt,
       })),
     },
     text: formatTable(
-      ['BUSINESS ACCOUNT', 'NUMBERS', 'SINCE', 'REPORTS TO', 'PROBLEM'],
+      ['BUSINESS ACCOUNT', 'NUMBERS', 'SINCE', 'REPORTS TO', 'PROBLEM', 'CAMPAIGNS HELD'],
       listed.map((shown) => [
         shown.businessAccountId,
         shown.phoneNumberIds?.join(', ') ?? '',
         shown.updatedAt.toISOString(),
         showCallbackUrl(installation, shown.callbackToken) ?? '',
         shown.problem ?? '',
+        describeHeld(shown.campaignsHeld),
       ]),
     ),
+  };
+}
+
+function describeHeld(held: CampaignsHeld | null): string {
+  if (held === null) return '';
+  return held.until === null ? held.words : `until ${held.until.toISOString()}: ${held.words}`;
+}
+
+async function runRelease({ database }: Installation, organizationId: string): Promise<CommandOutcome> {
+  const wereHeld = await database.asOrganizations([organizationId], (transaction) =>
+    releaseCampaigns(transaction, organizationId),
+  );
+  return {
+    kind: 'done',
+    json: { released: wereHeld },
+    text: wereHeld
+      ? 'Its chat-app campaigns go on. They are held again if the provider still refuses them.'
+      : 'Its chat-app campaigns are not held.',
   };
 }

@@ -71,6 +71,7 @@ test('an account is given, shown without its secrets, and belongs to one organiz
       /^https:\/\/postillion\.example\/callbacks\/whatsapp\/[\w-]{32}$/,
     ) as string,
     problem: null,
+    campaigns_held: null,
     created_at: expect.any(String) as string,
     updated_at: expect.any(String) as string,
   });
@@ -155,4 +156,23 @@ test('the doctor asks for each account at the provider, and tells of those that 
   ]);
   await database.rows(unpreparedStatement(`delete from chat_app_accounts where business_account_id = '7'`));
   expect(await examine({})).toMatchObject([{ level: 'ok', found: '1 can be used' }]);
+
+  const words = '131042 a payment is due';
+  const hold = `update chat_app_accounts set campaigns_held_words = $1`;
+  await database.rows(unpreparedStatement(hold), [words]);
+  expect(await list('Acme')).toMatchObject([{ campaigns_held: { words, until: null } }]);
+  expect(await examine({})).toMatchObject([
+    { level: 'warning', found: expect.stringContaining(`may send no campaigns: ${words}`) as string },
+  ]);
+  const release = async () => (await run(settings, 'chatapp', 'release', '--org', 'Acme')).output;
+  expect([await release(), await release()]).toEqual([
+    expect.stringContaining('campaigns go on'),
+    expect.stringContaining('are not held'),
+  ]);
+  expect(await list('Acme')).toMatchObject([{ campaigns_held: null }]);
+  // What was over an hour ago holds nothing.
+  await database.rows(unpreparedStatement(`${hold}, campaigns_held_until = now() - interval '1 hour'`), [
+    words,
+  ]);
+  expect(await list('Acme')).toMatchObject([{ campaigns_held: null }]);
 });

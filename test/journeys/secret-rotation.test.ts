@@ -274,9 +274,9 @@ test('push credentials are opened, and so is the token that nodes share', async 
 
 test('accounts for chat-app messages are opened, and the app of one is known by its address', async () => {
   const { database } = server.installation;
-  const [loaded] = await loadChatAppAccounts({ secrets: newRing }, database, [server.organizationId]);
+  const [loaded] = await loadChatAppAccounts({ secrets: newRing, clock }, database, [server.organizationId]);
   expect(loaded).toMatchObject({ isKeyUnknown: false, account: { accessToken: 'given before' } });
-  const shown = await showAccount({ database, secrets: newRing }, server.organizationId);
+  const shown = await showAccount({ database, clock, secrets: newRing }, server.organizationId);
   expect(await findOwnApp({ secrets: newRing }, database, shown!.callbackToken!)).toMatchObject({
     organizationId: server.organizationId,
     verifyToken: 'word',

@@ -3,6 +3,7 @@ import { accounts } from './list/accounts.ts';
 import { audience } from './list/audience.ts';
 import { campaigns } from './list/campaigns.ts';
 import { chatApp } from './list/chat-app.ts';
+import { chatAppHolds } from './list/chat-app-holds.ts';
 import { channels } from './list/channels.ts';
 import { chatTemplates } from './list/chat-templates.ts';
 import { devices } from './list/devices.ts';
@@ -32,6 +33,7 @@ export const allMutants: readonly Mutant[] = [
   ...chatTemplates,
   ...push,
   ...chatApp,
+  ...chatAppHolds,
   ...whatsapp,
   ...devices,
   ...platform,

@@ -73,8 +73,11 @@ export type ChatAppFinding =
   | { kind: 'template'; state: 'paused' | 'disabled' | 'rejected'; words: string }
   /** The person has stopped marketing of this business. */
   | { kind: 'stopped_marketing' }
-  /** The account may send no campaigns for now: too many complaints, a limit, a payment that is due. */
-  | { kind: 'campaigns_held'; words: string };
+  /**
+   * The account may send no campaigns: too many complaints, a limit, a payment that is due. `forMs` is null where it
+   * lasts until somebody mends it.
+   */
+  | { kind: 'campaigns_held'; words: string; forMs: number | null };
 
 /** What the provider says of a template. */
 export type ReviewedTemplate = {

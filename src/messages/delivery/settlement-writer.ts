@@ -163,7 +163,8 @@ async function keepFindings(
   changed: ReadonlySet<string>,
 ): Promise<boolean> {
   const found = items.filter(
-    ({ settlement: { job }, finding }) => finding !== undefined && changed.has(textOfKey(job)),
+    ({ settlement, finding }) =>
+      finding !== undefined && (isGivenBack(settlement) || changed.has(textOfKey(settlement.job))),
   );
   let haveContactsChanged = false;
   for (const [channel, ofChannel] of groupBy(found, ({ settlement }) => settlement.job.channel)) {
@@ -177,6 +178,11 @@ async function keepFindings(
     haveContactsChanged ||= isNews === true;
   }
   return haveContactsChanged;
+}
+
+/** The provider took nothing, of whatever message: no recipient is changed by it, and why it did so counts all the same. */
+function isGivenBack({ status, isAmbiguous, dropReason }: Settlement): boolean {
+  return status === null && !isAmbiguous && dropReason === null;
 }
 
 function listProviderIds(tools: WriterTools, settlement: Settlement): ProviderId[] {

@@ -201,7 +201,7 @@ export const campaigns: readonly Mutant[] = [
   },
   {
     file: 'src/campaigns/running.ts',
-    from: "if (reason === 'sending_suspended') await holdInQueue(transaction, running, true);",
+    from: "if (reason !== 'quota_exceeded') await holdInQueue(transaction, running, true);",
     to: '',
     tests: ['src/campaigns/running.test.ts'],
     named: 'suspension takes what waits out of the queue, and its end puts it back',

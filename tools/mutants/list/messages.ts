@@ -548,8 +548,8 @@ export const messages: readonly Mutant[] = [
   },
   {
     file: 'src/messages/delivery/settlement-writer.ts',
-    from: 'finding !== undefined && changed.has(textOfKey(job))',
-    to: 'finding !== undefined && !changed.has(textOfKey(job))',
+    from: '|| changed.has(textOfKey(settlement.job)))',
+    to: '|| !changed.has(textOfKey(settlement.job)))',
     tests: ['test/journeys/another-channel.test.ts'],
     named: 'what a hand-off finds out about an address is kept for its own organization',
     harm: 'what hand-offs find out about addresses is forgotten',

@@ -218,13 +218,13 @@ function outcomeOfMeaning(
 }
 
 /** What a code says beyond the one message. */
-export function findingOf({ tells }: Meaning, words: string): { finding?: ChatAppFinding } {
+export function findingOf({ tells, pauseMs }: Meaning, words: string): { finding?: ChatAppFinding } {
   if (tells === undefined) return {};
   switch (tells) {
     case 'stopped_marketing':
       return { finding: { kind: tells } };
     case 'campaigns_held':
-      return { finding: { kind: tells, words } };
+      return { finding: { kind: tells, words, forMs: pauseMs ?? null } };
     case 'paused':
     case 'disabled':
     case 'rejected':

@@ -1,0 +1,63 @@
+import type { Mutant } from '../mutant.ts';
+
+const webhooks = ['test/journeys/chat-app-webhooks.test.ts'];
+
+/** Chat-app campaigns that must wait for their template or their account. */
+export const chatAppHolds: readonly Mutant[] = [
+  {
+    file: 'src/chatapp/campaigns.ts',
+    from: "finalReasons.has(reason) ? null : 'template_paused'",
+    to: "'template_paused'",
+    tests: webhooks,
+    named: 'one that is disabled meanwhile fails it',
+    harm: 'a campaign whose template was disabled waits for ever, and nobody is told',
+  },
+  {
+    file: 'src/chatapp/campaigns.ts',
+    from: "return held === null ? null : 'account_held';",
+    to: 'return null;',
+    tests: webhooks,
+    named: 'a campaign waits while the account may send none',
+    harm: 'a campaign of a restricted account stays queued without a reason',
+  },
+  {
+    file: 'src/chatapp/delivery.ts',
+    from: 'return isCampaign && account !== null',
+    to: 'return account !== null',
+    tests: webhooks,
+    named: 'which single messages do not',
+    harm: 'codes and notices wait because campaigns may not leave',
+  },
+  {
+    file: 'src/chat-templates/reviewing.ts',
+    from: "  if (hasTurned) await wakeOnce(transaction, 'campaigns');\n",
+    to: '',
+    tests: webhooks,
+    named: 'a campaign whose template is paused waits, says why',
+    harm: 'a campaign goes on sending with a paused template for up to a minute',
+  },
+  {
+    file: 'src/messages/delivery/settlement-writer.ts',
+    from: '(isGivenBack(settlement) || changed.has(textOfKey(settlement.job)))',
+    to: 'changed.has(textOfKey(settlement.job))',
+    tests: webhooks,
+    named: 'complaints hold campaigns for an hour',
+    harm: 'a campaign of an account whose payment is due is tried again and again',
+  },
+  {
+    file: 'src/chat-templates/holding.ts',
+    from: '(until !== null && until <= at)',
+    to: 'until === undefined',
+    tests: webhooks,
+    named: 'complaints hold campaigns for an hour',
+    harm: 'campaigns stay held after the hour for which they were',
+  },
+  {
+    file: 'src/chatapp/events.ts',
+    from: '    else await releaseCampaigns(transaction, organizationId);\n',
+    to: '',
+    tests: webhooks,
+    named: 'a campaign waits while the account may send none',
+    harm: 'campaigns stay held after the account was reinstated',
+  },
+];
