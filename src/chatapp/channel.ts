@@ -27,7 +27,7 @@ const chatAppStatusOfRecipients = `
     when r.status in ('delivered', 'failed') then r.status
     when r.status = 'bounced' then 'failed'
     when r.status in ('opened', 'clicked', 'complained', 'unsubscribed') then 'read'
-    when r.status <> 'delayed' and (r.uncertain or r.handed_off_at is not null) then 'sent'
+    when r.uncertain or (r.status <> 'delayed' and r.handed_off_at is not null) then 'sent'
     else 'queued'
   end)`;
 

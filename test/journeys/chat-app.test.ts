@@ -443,6 +443,31 @@ test('a code whose answer was lost is repeated once after some seconds, unless a
   expect(await readChatApp(idle, silent)).toMatchObject({ status: 'sent', uncertain: true });
 });
 
+test('a notice that was put off, and whose answer was lost then, may have been sent, and is shown so', async () => {
+  const { id: template_id } = await addChatTemplate(idle, { content: written('Hello') });
+  const id = await sendChatApp(idle, { to: aNumber(), template_id });
+  let attempts = 0;
+  const delivery = deliver(idle, async ({ confirm }) => {
+    await confirm();
+    attempts += 1;
+    return attempts === 1
+      ? { kind: 'deferred', reason: 'other', retryAfterMs: 1_000, reply: reply('Later') }
+      : { kind: 'unknown', reply: reply('The answer was lost') };
+  });
+  await eventually(
+    () => queued(idle, id),
+    (waiting) => waiting?.attempts === 1 && waiting.claimed_by === null,
+  );
+  expect(await readChatApp(idle, id)).toMatchObject({ status: 'queued', uncertain: false });
+  idleClock.putForward(2_000);
+  await eventually(
+    () => queued(idle, id),
+    (job) => job === undefined,
+  );
+  await delivery.stop();
+  expect(await readChatApp(idle, id)).toMatchObject({ status: 'sent', uncertain: true });
+});
+
 test('a code whose worker died is repeated, and a notice is not', async () => {
   const { id: template_id } = await addChatTemplate(idle, { category: 'authentication' });
   const utility = await addChatTemplate(idle, { content: written('Hello') });

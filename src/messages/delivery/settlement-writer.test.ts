@@ -22,6 +22,7 @@ import { findByProviderIds } from '../feedback/provider-ids.ts';
 import { dropJob, settleCrash, settleOutcome } from './settlement.ts';
 import { returnClaims, type Settled, writeUntilSettled, type WriterTools } from './settlement-writer.ts';
 import { emailChannel } from '../../email/channel.ts';
+import { chatAppChannel, codePolicy } from '../../chatapp/channel.ts';
 import { smsChannel } from '../../sms/channel.ts';
 import { messageChannels } from '../../../test/support/channels.ts';
 
@@ -205,6 +206,43 @@ test('a text that was said to be on its way before its hand-off was cut off is n
     { status: 'sent', uncertain: false, is_handed_off: true },
   ]);
 });
+
+test.each(['sent', 'delivered', 'failed'] as const)(
+  'a code that was reported %s before its answer was given up is not sent again',
+  async (status) => {
+    const codes: Kind = {
+      channel: { ...chatAppChannel, policyOf: () => codePolicy },
+      isCampaign: false,
+      addressOf: (ordinal) => `+1415${5_700_000 + ordinal}`,
+    };
+    const [told, untold, other] = (await insertClaimed(3, codes)) as [Job, Job, Job];
+    const tools = {
+      ...toolsWith(database),
+      deliveries: [{ channel: chatAppChannel, isReportedById: true }],
+    };
+    await applyReports(tools, chatAppChannel, [{ job: told, status, failure: null }]);
+    await applyReports(tools, chatAppChannel, [{ job: other, status: 'delayed', failure: null }]);
+    await writeUntilSettled(
+      tools,
+      lease,
+      [told, untold, other].map((job) => toSettled(job, { kind: 'unknown', reply })),
+    );
+    expect(
+      await run('select ordinal, ambiguities from delivery_queue where message_id = $1 order by ordinal', [
+        told.messageId,
+      ]),
+    ).toEqual([
+      { ordinal: 1, ambiguities: 1 },
+      { ordinal: 2, ambiguities: 1 },
+    ]);
+    expect(
+      await run(
+        'select status, uncertain, ambiguities from recipients where message_id = $1 and ordinal = 0',
+        [told.messageId],
+      ),
+    ).toEqual([{ status, uncertain: false, ambiguities: 1 }]);
+  },
+);
 
 const noSuchMailbox: SendOutcome = { kind: 'rejected', reason: 'mailbox_not_found', reply };
 

@@ -19,6 +19,7 @@ import { type RecipientKey, textOfKey, uniqueMessages } from '../keys.ts';
 import { listClaims, listOtherChannels } from './claim-store.ts';
 import { deleteFinishedAttachments } from './content-store.ts';
 import { deleteMarkers } from './hand-off-store.ts';
+import { withoutReported } from './repeats.ts';
 import { settleJobs, type Settlement } from './settlement-store.ts';
 
 /** What writing outcomes needs. */
@@ -114,7 +115,8 @@ async function writeSettlements(tools: WriterTools, epoch: number, items: readon
         // Reports come within milliseconds, and change the same recipients of a campaign at the same time.
         recipients: settlements.map(({ job }) => job).filter(({ channel }) => isReportedSoon(tools, channel)),
       },
-      write: () => settleJobs(transaction, settlements, { epoch, at }),
+      write: async () =>
+        settleJobs(transaction, await withoutReported(transaction, settlements), { epoch, at }),
       channelOf,
       told: { recipients: settlements.filter(({ status }) => isToldOf(status)).map(({ job }) => job) },
       alongside: (changed) => {

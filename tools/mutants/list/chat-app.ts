@@ -7,6 +7,14 @@ const eventsJourney = 'test/journeys/chat-app-events.test.ts';
 /** Chat-app messages: whom they go to, what they say, and what becomes of them. */
 export const chatApp: readonly Mutant[] = [
   {
+    file: 'src/chatapp/channel.ts',
+    from: "when r.uncertain or (r.status <> 'delayed' and r.handed_off_at is not null) then 'sent'",
+    to: "when r.status <> 'delayed' and (r.uncertain or r.handed_off_at is not null) then 'sent'",
+    tests: [journey],
+    named: 'a notice that was put off, and whose answer was lost then, may have been sent, and is shown so',
+    harm: 'a message that is never tried again is shown as queued for ever',
+  },
+  {
     file: 'src/chatapp/parameters.ts',
     from: "  const { [codeParameter]: code = '', ...shown } = parameters;\n  return { shown, code };",
     to: "  const { [codeParameter]: code = '' } = parameters;\n  return { shown: parameters, code };",

@@ -3,6 +3,22 @@ import type { Mutant } from '../mutant.ts';
 
 export const messages: readonly Mutant[] = [
   {
+    file: 'src/messages/delivery/settlement-writer.ts',
+    from: 'await withoutReported(transaction, settlements)',
+    to: 'settlements',
+    tests: ['src/messages/delivery/settlement-writer.test.ts'],
+    named: 'a code that was reported delivered before its answer was given up is not sent again',
+    harm: 'a person who has the code gets it again half a minute later, since the answer never came',
+  },
+  {
+    file: 'src/messages/delivery/repeats.ts',
+    from: "r.status <> 'delayed' end",
+    to: 'true end',
+    tests: ['src/messages/delivery/settlement-writer.test.ts'],
+    named: 'a code that was reported delivered before its answer was given up is not sent again',
+    harm: 'a delay counts as a proof of the hand-off, and what was lost is not repeated',
+  },
+  {
     file: 'src/messages/delivery/unwanted.ts',
     from: 'stopped.has(job.messageId)',
     to: 'false',
