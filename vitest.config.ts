@@ -24,6 +24,7 @@ const longFiles = [
     'contacts-import',
     'chaos-sms-short',
     'chaos-push-short',
+    'chaos-chatapp-short',
     'wrong-database',
     'listener',
   ],

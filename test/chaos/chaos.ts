@@ -1,14 +1,16 @@
 import { isDeepStrictEqual, parseArgs } from 'node:util';
 import { runCampaign } from './campaign.ts';
 import { type ChaosReport, type Fault, faults, runChaos, usualFaults } from './run.ts';
-import { type PushReport, runPush } from './push.ts';
-import { runSms, type SmsReport } from './sms.ts';
+import { runChatApp } from './chatapp.ts';
+import type { MessagesReport } from './messages.ts';
+import { runPush } from './push.ts';
+import { runSms } from './sms.ts';
 
 /**
  * `npm run chaos -- [--seed N] [--sends 10000] [--kills 200] [--faults api,worker,postgres,all,zombie,stopped,cut,bodies,disk,crash-points]
  *   [--outage-seconds 180]`,
  * `npm run chaos -- --campaign 50000 [--seed N] [--kills 20]`,
- * `npm run chaos -- --sms 10000 [--seed N] [--kills 20]`, or `npm run chaos -- --push 10000 [--seed N] [--kills 20]`
+ * `npm run chaos -- --sms 10000 [--seed N] [--kills 20]`, and in the same way `--push 10000` or `--chatapp 4000`
  *
  * Kills the processes of an installation of its own under load, and compares the responses to clients, the database and
  * what a sink received. Exits with 1 if anything is lost, unexplained or too slow.
@@ -21,6 +23,7 @@ const { values } = parseArgs({
     campaign: { type: 'string' },
     sms: { type: 'string' },
     push: { type: 'string' },
+    chatapp: { type: 'string' },
     faults: { type: 'string', default: usualFaults.join(',') },
     'outage-seconds': { type: 'string' },
   },
@@ -30,7 +33,8 @@ const plan = {
   sends: readCount('sends', values.sends),
   kills: readCount(
     'kills',
-    values.kills ?? ((values.campaign ?? values.sms ?? values.push) === undefined ? '200' : '20'),
+    values.kills ??
+      ((values.campaign ?? values.sms ?? values.push ?? values.chatapp) === undefined ? '200' : '20'),
   ),
   faults: values.faults.split(',').map(readFault),
   outageMs:
@@ -54,6 +58,10 @@ if (values.sms !== undefined) {
   process.exitCode = printMessages(
     await runPush({ ...plan, notifications: readCount('push', values.push) }, onStart),
   );
+} else if (values.chatapp !== undefined) {
+  process.exitCode = printMessages(
+    await runChatApp({ ...plan, messages: readCount('chatapp', values.chatapp) }, onStart),
+  );
 } else if (values.campaign === undefined) {
   const report = await runChaos(plan, {
     onStage: (sentence) => {
@@ -73,7 +81,7 @@ if (values.sms !== undefined) {
 }
 
 /** Returns the exit code. */
-function printMessages(report: SmsReport | PushReport): number {
+function printMessages(report: MessagesReport): number {
   const { violations, evidence, kills, counts, ledger, hurry, ...figures } = report;
   console.table({
     ...namedKills(kills),

@@ -51,3 +51,31 @@ const bringForward = `
   set due_at = now()
   where claimed_by is null and due_at > now() + interval '2 seconds'
   returning message_id`;
+
+/** Where what providers tell waits until it is applied; work on it is woken by the name of the table. */
+const toldTables = ['sms_events', 'provider_events', 'chat_app_events'];
+
+/**
+ * Resolves when everything that providers have told is applied, or when what is left has not become less for half a
+ * minute. By now all hand-offs are written down, so that another look at an event finds nothing new.
+ */
+export async function applyEverythingTold({ ask }: Installation): Promise<void> {
+  let fewest = Infinity;
+  let progressAtMs = performance.now();
+  for (;;) {
+    const sums = toldTables.map((table) => `(select count(*) from ${table})`).join(' + ');
+    const [events] = await ask<{ count: number }>(`select ${sums} as count`);
+    const count = events?.count ?? 0;
+    if (count === 0) return;
+    if (count < fewest) {
+      fewest = count;
+      progressAtMs = performance.now();
+    }
+    if (performance.now() - progressAtMs > standstillMsMax) return;
+    for (const table of toldTables) {
+      await ask(`update ${table} set due_at = now() where due_at > now() + interval '2 seconds'`);
+      await ask(`select pg_notify('postillion_${table}', '')`);
+    }
+    await delay(pauseMs);
+  }
+}

@@ -9,7 +9,10 @@ import { addSuppressions } from '../../src/audience/audience.ts';
 import { makeVapidPair, setCredentials } from '../../src/devices/devices.ts';
 import { createDefinition } from '../../src/events/definitions.ts';
 import { verifyByOperator } from '../../src/domains/domains.ts';
-import { systemClock } from '../../src/platform/clock.ts';
+import type { TemplateContent } from '../../src/channels/chatapp/template.ts';
+import { type AccountTools, setAccount } from '../../src/chat-templates/chat-templates.ts';
+import { insertTemplate } from '../../src/chat-templates/store.ts';
+import { dateOf, systemClock } from '../../src/platform/clock.ts';
 import { createIds } from '../../src/platform/ids.ts';
 import {
   type DatabaseAddress,
@@ -33,7 +36,24 @@ export type Sender = {
   domain: string;
   /** Whom its texts are from. */
   textsFrom: string;
+  chatApp: ChatAppSender;
 };
+
+/** What an organization is at the provider of chat-app messages. */
+export type ChatAppSender = {
+  businessAccountId: string;
+  phoneNumberId: string;
+  accessToken: string;
+  /** Below the URL of the API, where the provider reports, and the secret that signs it. */
+  callbackPath: string;
+  appSecret: string;
+};
+
+/** Of the installation's own app at the provider of chat-app messages. */
+export const chatAppSecret = 'of the app of the installation';
+
+/** Approved templates, of the same names in every organization. */
+export const chatTemplates = { notice: 'chaos_notice', code: 'chaos_code' } as const;
 
 /** Everything that a run needs, on a fresh data directory: PostgreSQL in full durability, processes, and a sink. */
 export type Installation = {
@@ -63,10 +83,14 @@ export type Installation = {
 const secret = 'a secret of the fault injection, and of nothing else';
 const sendersCount = 3;
 const suppressedCount = 20;
+const quotaMax = 100_000_000;
 
 /** `prepare` may start more, before the processes, and returns settings for them. */
 export async function createInstallation(
-  prepare: (directory: string) => Promise<Readonly<Record<string, string>>> = () => Promise.resolve({}),
+  prepare: (
+    directory: string,
+    reached: { apiUrl: string; senders: readonly Sender[] },
+  ) => Promise<Readonly<Record<string, string>>> = () => Promise.resolve({}),
   { hasSmallDisk }: { hasSmallDisk: boolean } = { hasSmallDisk: false },
 ): Promise<Installation> {
   const directory = await mkdtemp(path.join(os.tmpdir(), 'postillion-chaos-'));
@@ -87,7 +111,9 @@ export async function createInstallation(
     const { id: organizationId } = await createOrganization(tools, domain);
     // The last one has a quota, which is counted in another way.
     const quota =
-      index === sendersCount ? { quotas: { email: 100_000_000, sms: 100_000_000, push: 100_000_000 } } : {};
+      index === sendersCount
+        ? { quotas: { email: quotaMax, sms: quotaMax, push: quotaMax, chatapp: quotaMax } }
+        : {};
     await updateOrganization(tools, organizationId, {
       requestsPerWindow: 2_000_000_000,
       eventsPerWindow: 2_000_000_000,
@@ -106,11 +132,13 @@ export async function createInstallation(
     );
     const key = { organizationId, name: 'Chaos', scopes: ['full_access'], expiresAt: null };
     const textsFrom = await addTextSender(tools, organizationId, index);
-    senders.push({ organizationId, key: (await createApiKey(tools, key)).key, domain, textsFrom });
+    const chatApp = await addChatAppAccount(tools, organizationId, index);
+    senders.push({ organizationId, key: (await createApiKey(tools, key)).key, domain, textsFrom, chatApp });
   }
 
   const sink = await startSink(path.join(directory, 'deliveries.log'));
   const port = await findFreePort();
+  const apiUrl = `http://127.0.0.1:${port}`;
   const environment = {
     POSTILLION_DATA_DIR: dataDirectory,
     POSTILLION_SECRET: secret,
@@ -119,7 +147,7 @@ export async function createInstallation(
     POSTILLION_ADDRESS_CHECKS: 'off',
     POSTILLION_SMTP_URL: `smtp://127.0.0.1:${sink.port}?connections=8&tls=off`,
     PORT: `${port}`,
-    ...(await prepare(directory)),
+    ...(await prepare(directory, { apiUrl, senders })),
   };
   const server = (role: 'api' | 'worker', name: string) =>
     createServer({ role, environment, logFile: path.join(directory, `${name}.log`) });
@@ -131,7 +159,7 @@ export async function createInstallation(
 
   return {
     directory,
-    apiUrl: `http://127.0.0.1:${port}`,
+    apiUrl,
     senders: senders as [Sender, ...Sender[]], // There are `sendersCount`.
     suppressed: suppressed as [string, ...string[]],
     api,
@@ -176,6 +204,73 @@ async function addTextSender(tools: SenderTools, organizationId: string, index: 
   if (added.kind !== 'added') throw new Error(`the sender ${name} is ${added.kind}`);
   await approveSender(tools, added.sender.id);
   return name;
+}
+
+/** The last organization has an app of its own at the provider. Both templates were approved before the run. */
+async function addChatAppAccount(
+  tools: AccountTools,
+  organizationId: string,
+  index: number,
+): Promise<ChatAppSender> {
+  const ownSecret = index === sendersCount ? `of-the-app-of-${index}` : null;
+  const account = {
+    businessAccountId: `1000${index}`,
+    phoneNumberId: `2000${index}`,
+    accessToken: `token-of-${index}`,
+  };
+  const { businessAccountId, phoneNumberId, accessToken } = account;
+  const set = await setAccount(tools, organizationId, {
+    businessAccountId,
+    phoneNumberIds: [phoneNumberId],
+    accessToken,
+    ownApp: ownSecret === null ? null : { appSecret: ownSecret, verifyToken: 'verified' },
+  });
+  if (set.kind !== 'set') throw new Error(`the account of organization ${index} is ${set.kind}`);
+  await addTemplates(tools, organizationId);
+  return {
+    ...account,
+    callbackPath: `/callbacks/whatsapp${set.callbackToken === null ? '' : `/${set.callbackToken}`}`,
+    appSecret: ownSecret ?? chatAppSecret,
+  };
+}
+
+async function addTemplates({ database, clock, newId }: AccountTools, organizationId: string): Promise<void> {
+  const notice: TemplateContent = {
+    kind: 'written',
+    components: [
+      { type: 'header', text: 'Order {{order_number}}' },
+      { type: 'body', text: 'Hello {{first_name}}, it is on its way.' },
+      {
+        type: 'buttons',
+        buttons: [{ type: 'url', text: 'Track', url: 'https://example.com/t/{{track_id}}' }],
+      },
+    ],
+    examples: { order_number: '1', first_name: 'Ana', track_id: 'a' },
+  };
+  const code: TemplateContent = {
+    kind: 'code',
+    addSecurityRecommendation: true,
+    codeExpirationMinutes: 15,
+    buttonText: 'Copy',
+  };
+  const templates = [
+    { name: chatTemplates.notice, category: 'utility', content: notice },
+    { name: chatTemplates.code, category: 'authentication', content: code },
+  ] as const;
+  for (const template of templates) {
+    const key = { organizationId, id: newId() };
+    const at = dateOf(clock.nowMs());
+    await insertTemplate(database, { ...key, ...template, language: 'en_US', at });
+    await database.rows(
+      unpreparedStatement(
+        `update chat_templates
+         set status = 'approved', provider_state = 'approved', provider_template_id = id, reviewed_at = created_at,
+           next_step = null, due_at = null
+         where organization_id = $1 and id = $2`,
+      ),
+      [key.organizationId, key.id],
+    );
+  }
 }
 
 const patience = { pauseMs: 20, limitMs: 60_000 };

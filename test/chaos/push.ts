@@ -3,12 +3,16 @@ import { writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import { decrypt } from 'http_ece';
 import { certificateForTests } from '../support/certificate-for-tests.ts';
-import { killMany } from './campaign.ts';
-import { emptyQueue, type Hurry } from './end.ts';
-import type { Victim } from './faults.ts';
-import { createInstallation, type Installation, type Sender } from './installation.ts';
+import type { Installation, Sender } from './installation.ts';
 import { checkAcceptance, type Expect, expectInto, queueLeftovers } from './invariants.ts';
-import { createLedger, type Ledger, runLoad, type Send } from './load.ts';
+import type { Ledger, Send } from './load.ts';
+import {
+  type MessagesReport,
+  type OnStart,
+  runOnInstallation,
+  sendWhileKilling,
+  startAll,
+} from './messages.ts';
 import { composePath, isGonePath, type Line, type PushService, startPushService } from './push-service.ts';
 import { createRandom, type Random } from './random.ts';
 
@@ -22,60 +26,32 @@ import { createRandom, type Random } from './random.ts';
  */
 export type PushPlan = { seed: number; notifications: number; kills: number };
 
-export type PushReport = {
-  kills: Record<Victim, number>;
-  counts: Record<string, number>;
-  ledger: Ledger;
-  lost: number;
-  repeats: number;
-  hurry: Hurry;
-  seconds: number;
-  /** A sentence each, with an example. */
-  violations: string[];
-  evidence: string | null;
-};
-
 /** A contact of an organization, with the browsers that it has registered. */
 type Person = { sender: Sender; externalId: string; browsers: Browser[] };
 
 type Browser = { deviceId: string; path: string };
 
-export async function runPush(
-  plan: PushPlan,
-  onStart: (abandon: () => Promise<void>) => void,
-): Promise<PushReport> {
-  const services: PushService[] = [];
-  const installation = await createInstallation(async (directory) => {
-    const service = await startPushService(path.join(directory, 'pushes.log'), plan.seed);
-    services.push(service);
-    const authorities = path.join(directory, 'authorities.pem');
-    await writeFile(authorities, certificateForTests);
-    return {
-      POSTILLION_PUSH_PROVIDER: 'direct',
-      POSTILLION_WEB_PUSH_HOSTS: service.host,
-      NODE_EXTRA_CA_CERTS: authorities,
-    };
-  });
-  const remove = async (keepsDirectory: boolean) => {
-    await Promise.all(services.map((service) => service.stop()));
-    await installation.remove(keepsDirectory);
-  };
-  onStart(() => remove(false));
-  let isClean = false;
-  try {
-    const [service] = services as [PushService]; // It was started above.
-    const report = await killWhileSending(installation, service, plan);
-    isClean = report.violations.length === 0;
-    return { ...report, evidence: isClean ? null : installation.directory };
-  } finally {
-    await remove(!isClean);
-  }
+export function runPush(plan: PushPlan, onStart: OnStart): Promise<MessagesReport> {
+  return runOnInstallation(
+    onStart,
+    async (directory) => {
+      const remote = await startPushService(path.join(directory, 'pushes.log'), plan.seed);
+      const authorities = path.join(directory, 'authorities.pem');
+      await writeFile(authorities, certificateForTests);
+      return {
+        remote,
+        settings: {
+          POSTILLION_PUSH_PROVIDER: 'direct',
+          POSTILLION_WEB_PUSH_HOSTS: remote.host,
+          NODE_EXTRA_CA_CERTS: authorities,
+        },
+      };
+    },
+    (installation, service) => killWhileSending(installation, service, plan),
+  );
 }
 
-const clients = 12;
-/** As fast as two cores manage beside everything else. */
-const pushesPerSecond = 125;
-const killPauseMsMin = 600;
+const perSecond = 125;
 
 const browsersPerPerson = [1, 1, 2, 2, 3, 3] as const;
 const browsersPerPersonMean = 2;
@@ -86,40 +62,23 @@ async function killWhileSending(
   installation: Installation,
   service: PushService,
   plan: PushPlan,
-): Promise<Omit<PushReport, 'evidence'>> {
-  const { api, workers, senders } = installation;
-  for (const server of [api, ...workers]) server.start();
-  await Promise.all([api, ...workers].map((server) => server.whenReady()));
+): Promise<Omit<MessagesReport, 'evidence'>> {
+  await startAll(installation);
   const random = createRandom(plan.seed, 'pushes');
   const browserKey = createBrowserKey();
   const peopleOf = (sender: Sender) => registerPeople(installation, service, browserKey, sender, random);
-  const people = (await Promise.all(senders.map(peopleOf))).flat();
+  const people = (await Promise.all(installation.senders.map(peopleOf))).flat();
 
   const startedAtMs = performance.now();
-  const pushes = Math.ceil(plan.notifications / browsersPerPersonMean);
-  const killPauseMs = Math.max((pushes * 1_000) / pushesPerSecond / plan.kills, killPauseMsMin);
-  const pausesMs = [0.4 * killPauseMs, 1.6 * killPauseMs] as const;
-  const killsOver = new AbortController();
-  const killing = killMany(installation, plan.kills, createRandom(plan.seed, 'kills'), pausesMs).finally(
-    () => {
-      killsOver.abort();
-    },
-  );
-  const ledger = createLedger();
-  const load = {
-    name: 'push',
-    sends: pushes,
-    clients,
-    draw: (name: string) => drawPush(pickFrom(people, random), name),
-    perSecond: (pushes * 1_000) / (plan.kills * killPauseMs),
-  };
-  await runLoad(installation, ledger, load, random, killsOver.signal);
-  const kills = await killing;
-  const hurry = await emptyQueue(installation);
+  const sends = Math.ceil(plan.notifications / browsersPerPersonMean);
+  const draw = (name: string) => drawPush(pickFrom(people, random), name);
+  const load = { name: 'push', sends, kills: plan.kills, perSecond, draw };
+  const sent = await sendWhileKilling(installation, load, { seed: plan.seed, random });
   const seconds = Math.round((performance.now() - startedAtMs) / 1_000);
 
-  const findings = await compare(installation, { ledger, people, browserKey }, await service.readLog());
-  return { ...findings, kills, ledger, hurry, seconds };
+  const compared = { ledger: sent.ledger, people, browserKey };
+  const findings = await compare(installation, compared, await service.readLog());
+  return { ...findings, ...sent, seconds };
 }
 
 type BrowserKey = { p256dh: string; auth: string; open: (body: Buffer) => Buffer };
@@ -224,7 +183,7 @@ async function compare(
   installation: Installation,
   { ledger, people, browserKey }: Compared,
   lines: readonly Line[],
-): Promise<Pick<PushReport, 'counts' | 'lost' | 'repeats' | 'violations'>> {
+): Promise<Pick<MessagesReport, 'counts' | 'lost' | 'repeats' | 'violations'>> {
   const violations: string[] = [];
   const expectNone = expectInto(violations);
   const truths = groupLines(lines);

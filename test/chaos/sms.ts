@@ -1,11 +1,8 @@
 import path from 'node:path';
-import { setTimeout as delay } from 'node:timers/promises';
-import { killMany } from './campaign.ts';
-import { emptyQueue, type Hurry } from './end.ts';
-import type { Victim } from './faults.ts';
-import { createInstallation, type Installation } from './installation.ts';
+import { applyEverythingTold } from './end.ts';
+import type { Installation } from './installation.ts';
 import { checkAcceptance, type Expect, expectInto, queueLeftovers } from './invariants.ts';
-import { createLedger, type Ledger, runLoad, type Send } from './load.ts';
+import type { Ledger, Send } from './load.ts';
 import {
   type AnswerFate,
   composeNumber,
@@ -17,6 +14,14 @@ import {
   type TakenPart,
   type ToldReceipt,
 } from './message-centre.ts';
+import {
+  listOwnEnds,
+  type MessagesReport,
+  type OnStart,
+  runOnInstallation,
+  sendWhileKilling,
+  startAll,
+} from './messages.ts';
 import { createRandom, type Random } from './random.ts';
 
 /**
@@ -28,89 +33,42 @@ import { createRandom, type Random } from './random.ts';
  */
 export type SmsPlan = { seed: number; texts: number; kills: number };
 
-export type SmsReport = {
-  kills: Record<Victim, number>;
-  counts: Record<string, number>;
-  ledger: Ledger;
-  lost: number;
-  repeats: number;
-  hurry: Hurry;
-  seconds: number;
-  /** A sentence each, with an example. */
-  violations: string[];
-  evidence: string | null;
-};
-
-export async function runSms(
-  plan: SmsPlan,
-  onStart: (abandon: () => Promise<void>) => void,
-): Promise<SmsReport> {
-  const centres: MessageCentre[] = [];
-  const installation = await createInstallation(async (directory) => {
-    const centre = await startMessageCentre(path.join(directory, 'texts.log'));
-    centres.push(centre);
-    return {
-      POSTILLION_SMS_PROVIDER: 'smpp',
-      POSTILLION_SMPP_URL: `smpp://chaos:secret@127.0.0.1:${centre.port}?window=50&connections=2`,
-    };
-  });
-  const remove = async (keepsDirectory: boolean) => {
-    await Promise.all(centres.map((centre) => centre.stop()));
-    await installation.remove(keepsDirectory);
-  };
-  onStart(() => remove(false));
-  let isClean = false;
-  try {
-    const [centre] = centres as [MessageCentre]; // It was started above.
-    const report = await killWhileSending(installation, centre, plan);
-    isClean = report.violations.length === 0;
-    return { ...report, evidence: isClean ? null : installation.directory };
-  } finally {
-    await remove(!isClean);
-  }
+export function runSms(plan: SmsPlan, onStart: OnStart): Promise<MessagesReport> {
+  return runOnInstallation(
+    onStart,
+    async (directory) => {
+      const remote = await startMessageCentre(path.join(directory, 'texts.log'));
+      return {
+        remote,
+        settings: {
+          POSTILLION_SMS_PROVIDER: 'smpp',
+          POSTILLION_SMPP_URL: `smpp://chaos:secret@127.0.0.1:${remote.port}?window=50&connections=2`,
+        },
+      };
+    },
+    (installation, centre) => killWhileSending(installation, centre, plan),
+  );
 }
 
-const clients = 12;
-/** As fast as two cores manage beside everything else. */
 const perSecond = 250;
-const killPauseMsMin = 600;
 
 async function killWhileSending(
   installation: Installation,
   centre: MessageCentre,
   plan: SmsPlan,
-): Promise<Omit<SmsReport, 'evidence'>> {
-  const { api, workers } = installation;
-  for (const server of [api, ...workers]) server.start();
-  await Promise.all([api, ...workers].map((server) => server.whenReady()));
-
+): Promise<Omit<MessagesReport, 'evidence'>> {
+  await startAll(installation);
   const startedAtMs = performance.now();
-  const killPauseMs = Math.max((plan.texts * 1_000) / perSecond / plan.kills, killPauseMsMin);
-  const pausesMs = [0.4 * killPauseMs, 1.6 * killPauseMs] as const;
-  const killsOver = new AbortController();
-  const killing = killMany(installation, plan.kills, createRandom(plan.seed, 'kills'), pausesMs).finally(
-    () => {
-      killsOver.abort();
-    },
-  );
-  const ledger = createLedger();
   const random = createRandom(plan.seed, 'texts');
-  const load = {
-    name: 'text',
-    sends: plan.texts,
-    clients,
-    draw: (name: string) => drawText(installation, plan, name, random),
-    perSecond: (plan.texts * 1_000) / (plan.kills * killPauseMs),
-  };
-  await runLoad(installation, ledger, load, random, killsOver.signal);
-  const kills = await killing;
-  const hurry = await emptyQueue(installation);
+  const draw = (name: string) => drawText(installation, plan, name, random);
+  const load = { name: 'text', sends: plan.texts, kills: plan.kills, perSecond, draw };
+  const sent = await sendWhileKilling(installation, load, { seed: plan.seed, random });
   await centre.whenSettled();
   await applyEverythingTold(installation);
   const seconds = Math.round((performance.now() - startedAtMs) / 1_000);
 
-  const findings = await compare(installation, ledger, await centre.readLog());
-  return { ...findings, kills, ledger, hurry, seconds };
+  const findings = await compare(installation, sent.ledger, await centre.readLog());
+  return { ...findings, ...sent, seconds };
 }
 
 /** A text whose answer is kept back takes half a minute: these come early, so that the end of a run need not wait. */
@@ -165,34 +123,6 @@ function drawBody(words: string, random: Random): string {
   return random.isLucky(0.05) ? `${words} Grüße, αβγ 🙂` : words;
 }
 
-const standstillMsMax = 30_000;
-
-/**
- * Resolves when all reported events are applied, or when what is left has not become less for half a minute. By now all
- * hand-offs are written down, so that another look at an event finds nothing new.
- */
-async function applyEverythingTold({ ask }: Installation): Promise<void> {
-  let fewest = Infinity;
-  let progressAtMs = performance.now();
-  for (;;) {
-    const [events] = await ask<{ count: number }>(
-      'select (select count(*) from sms_events) + (select count(*) from provider_events) as count',
-    );
-    const count = events?.count ?? 0;
-    if (count === 0) return;
-    if (count < fewest) {
-      fewest = count;
-      progressAtMs = performance.now();
-    }
-    if (performance.now() - progressAtMs > standstillMsMax) return;
-    for (const table of ['sms_events', 'provider_events']) {
-      await ask(`update ${table} set due_at = now() where due_at > now() + interval '2 seconds'`);
-      await ask(`select pg_notify('postillion_${table}', '')`);
-    }
-    await delay(50);
-  }
-}
-
 type Recipient = {
   address: string;
   status: string;
@@ -215,7 +145,7 @@ async function compare(
   installation: Installation,
   ledger: Ledger,
   lines: readonly Line[],
-): Promise<Pick<SmsReport, 'counts' | 'lost' | 'repeats' | 'violations'>> {
+): Promise<Pick<MessagesReport, 'counts' | 'lost' | 'repeats' | 'violations'>> {
   const violations: string[] = [];
   const expectNone = expectInto(violations);
   const truths = groupLines(lines);
@@ -253,14 +183,7 @@ async function compare(
       (await installation.ask(text)).map((row) => JSON.stringify(row)),
     );
   }
-  const ends = [installation.api, ...installation.workers].reduce(
-    (sum, each) => sum + each.endsOfItsOwn(),
-    0,
-  );
-  expectNone(
-    'a process ended that nobody had killed',
-    Array.from({ length: ends }, () => 'see its log'),
-  );
+  expectNone('a process ended that nobody had killed', listOwnEnds(installation));
   const counts = {
     accepted: accepted.length,
     'taken by the message centre': recipients.filter((each) => isWhole(truthOf(each).taken)).length,

@@ -461,7 +461,12 @@ function acceptanceOf({ to, id }: GraphMessage) {
   };
 }
 
-function writeStatus({ id, to, token }: GraphMessage, { status, code }: GraphStatus, hidesNumber: boolean) {
+/** As it stands in a webhook. */
+export function writeStatus(
+  { id, to, token }: Pick<GraphMessage, 'id' | 'to' | 'token'>,
+  { status, code }: GraphStatus,
+  hidesNumber: boolean,
+) {
   return {
     ...{ id, status, timestamp: '1795262400' },
     ...(hidesNumber ? {} : { recipient_id: to.replace('+', '') }),
@@ -526,7 +531,8 @@ export function signBody(appSecret: string, body: string | Uint8Array): string {
   return `sha256=${createHmac('sha256', appSecret).update(body).digest('hex')}`;
 }
 
-async function postWebhook(url: string, appSecret: string, body: string): Promise<number> {
+/** Resolves with the status of the answer. */
+export async function postWebhook(url: string, appSecret: string, body: string): Promise<number> {
   const response = await fetch(url, {
     method: 'POST',
     headers: { 'content-type': 'application/json', 'x-hub-signature-256': signBody(appSecret, body) },

@@ -1,0 +1,134 @@
+import { fork } from 'node:child_process';
+import { once } from 'node:events';
+import { readFile } from 'node:fs/promises';
+import path from 'node:path';
+
+/** A WhatsApp that misbehaves, and whose log is what the truth is compared with. */
+export type WhatsApp = {
+  port: number;
+  /** Resolves when every webhook has been sent and acknowledged. */
+  whenSettled: () => Promise<void>;
+  readLog: () => Promise<Line[]>;
+  stop: () => Promise<void>;
+};
+
+/** Whose a number is, and where its webhooks go. */
+export type Account = { businessAccountId: string; webhookUrl: string; appSecret: string };
+
+export type ToWhatsApp = { settle: true };
+export type FromWhatsApp = { port: number } | { settled: true };
+
+export type TakenMessage = {
+  kind: 'taken';
+  atMs: number;
+  to: string;
+  phoneNumberId: string;
+  accessToken: string;
+  id: string;
+  template: string;
+  values: Readonly<Record<string, string>>;
+};
+
+export type ToldStatus = {
+  kind: 'told';
+  atMs: number;
+  to: string;
+  id: string;
+  status: 'sent' | 'delivered' | 'read' | 'failed';
+  /** How often it was posted until it was acknowledged. */
+  tries: number;
+};
+
+export type Line =
+  | TakenMessage
+  | ToldStatus
+  | { kind: 'refused'; to: string; what: AnswerFate }
+  /** The answer was lost, broke off, was kept back, or says nothing. */
+  | { kind: 'unanswered'; to: string; what: AnswerFate };
+
+/** What becomes of a request; only `refused` is the same the next time, and everything else is accepted then. */
+export const answerFates = [
+  'accepted',
+  'late',
+  /** Taken, and then the connection is cut. */
+  'lost',
+  /** Taken, and then the connection is cut within the answer. */
+  'cut_within',
+  /** Taken, and never answered. */
+  'silent',
+  /** Not taken, and the connection is cut. */
+  'cut_before',
+  /** Not taken, and answered with an error of some gateway, which cannot know. */
+  'bad_gateway',
+  'error',
+  'unavailable',
+  'throttled',
+  'pair_throttled',
+  'refused',
+] as const;
+export type AnswerFate = (typeof answerFates)[number];
+
+/** What is reported of a message that was taken. */
+export const statusFates = [
+  'delivered',
+  'read',
+  'read_alone',
+  'failed',
+  'failed_after_delivery',
+  'late',
+  'twice',
+  'reversed',
+  'before_answer',
+  'hidden',
+  'none',
+] as const;
+export type StatusFate = (typeof statusFates)[number];
+
+/** A number of its own, which says what becomes of messages to it. */
+export function composeNumber(answer: AnswerFate, status: StatusFate, number: number): string {
+  const digits = (value: number, length: number) => String(value).padStart(length, '0');
+  const fates = `${digits(answerFates.indexOf(answer), 2)}${digits(statusFates.indexOf(status), 2)}`;
+  return `+4915${fates}${digits(number, 7)}`;
+}
+
+export function readFates(number: string): { answer: AnswerFate; status: StatusFate } {
+  return {
+    answer: answerFates[Number(number.slice(5, 7))] ?? 'accepted',
+    status: statusFates[Number(number.slice(7, 9))] ?? 'delivered',
+  };
+}
+
+export async function startWhatsApp(
+  logFile: string,
+  accounts: Readonly<Record<string, Account>>,
+): Promise<WhatsApp> {
+  const program = path.join(import.meta.dirname, 'whatsapp-process.ts');
+  const child = fork(program, [logFile, JSON.stringify(accounts)], { execArgv: ['--import', 'tsx'] });
+  const next = () =>
+    new Promise<FromWhatsApp>((resolve, reject) => {
+      child.once('message', resolve);
+      child.once('exit', () => {
+        reject(new Error('the stand-in for WhatsApp has ended'));
+      });
+    });
+  const first = await next();
+  return {
+    port: 'port' in first ? first.port : 0,
+    whenSettled: async () => {
+      const settled = next();
+      child.send({ settle: true } satisfies ToWhatsApp);
+      await settled;
+    },
+    readLog: async () =>
+      (await readFile(logFile, 'utf8'))
+        .split('\n')
+        .filter((line) => line !== '')
+        .map((line) => JSON.parse(line) as Line),
+    stop: async () => {
+      if (child.exitCode !== null || child.signalCode !== null) return;
+      const ended = once(child, 'exit');
+      child.kill('SIGKILL');
+      await ended;
+    },
+  };
+}
