@@ -208,7 +208,7 @@ test('a text that was said to be on its way before its hand-off was cut off is n
 });
 
 test.each(['sent', 'delivered', 'failed'] as const)(
-  'a code that was reported %s before its answer was given up is not sent again',
+  'reported as %s: a code whose answer is given up after that is not sent again',
   async (status) => {
     const codes: Kind = {
       channel: { ...chatAppChannel, policyOf: () => codePolicy },

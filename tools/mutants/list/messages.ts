@@ -7,7 +7,7 @@ export const messages: readonly Mutant[] = [
     from: 'await withoutReported(transaction, settlements)',
     to: 'settlements',
     tests: ['src/messages/delivery/settlement-writer.test.ts'],
-    named: 'a code that was reported delivered before its answer was given up is not sent again',
+    named: 'a code whose answer is given up after that is not sent again',
     harm: 'a person who has the code gets it again half a minute later, since the answer never came',
   },
   {
@@ -15,7 +15,7 @@ export const messages: readonly Mutant[] = [
     from: "r.status <> 'delayed' end",
     to: 'true end',
     tests: ['src/messages/delivery/settlement-writer.test.ts'],
-    named: 'a code that was reported delivered before its answer was given up is not sent again',
+    named: 'a code whose answer is given up after that is not sent again',
     harm: 'a delay counts as a proof of the hand-off, and what was lost is not repeated',
   },
   {
