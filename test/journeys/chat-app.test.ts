@@ -468,6 +468,32 @@ test('a notice that was put off, and whose answer was lost then, may have been s
   expect(await readChatApp(idle, id)).toMatchObject({ status: 'sent', uncertain: true });
 });
 
+test('a code whose receipt came before it was known that the answer was lost is not repeated', async () => {
+  const { id: template_id } = await addChatTemplate(idle, { category: 'authentication' });
+  const id = await sendChatApp(idle, { to: aNumber(), template_id, parameters: { code } });
+  const feedback = { onCampaignProgress: () => undefined, onContactsChanged: () => undefined };
+  const delivery = deliver(idle, async ({ reference, confirm }) => {
+    await confirm();
+    await applyReports({ ...idle.installation, ...feedback }, messageChannels.chatapp, [
+      { job: reference, status: 'delivered', failure: null },
+    ]);
+    return { kind: 'unknown', reply: reply('The answer was lost') };
+  });
+  await eventually(
+    () => queued(idle, id),
+    (job) => job === undefined,
+  );
+  await delivery.stop();
+  expect(await readChatApp(idle, id)).toMatchObject({ status: 'delivered', uncertain: false });
+  expect(await rowsOf(idle, 'select from attachment_contents where message_id = $1', [id])).toEqual([]);
+  const [recipient] = await rowsOf<{ ambiguities: number }>(
+    idle,
+    'select ambiguities from recipients where message_id = $1',
+    [id],
+  );
+  expect(recipient).toEqual({ ambiguities: 1 });
+});
+
 test('a code whose worker died is repeated, and a notice is not', async () => {
   const { id: template_id } = await addChatTemplate(idle, { category: 'authentication' });
   const utility = await addChatTemplate(idle, { content: written('Hello') });
