@@ -30,15 +30,16 @@ export function showChatApp(row: ChatAppRow): ChatAppRecord {
   };
 }
 
+/** Of what has failed, and of what waits to be tried again. */
 const sentences: Readonly<Record<ChatAppFailure, string>> = {
   unreachable: 'The number is not on the chat app, or its app cannot receive this message.',
   blocked: 'The recipient does not want it, or the provider chose not to deliver it to them.',
-  template_unavailable: 'The template cannot be sent any more.',
+  template_unavailable: 'The template cannot be sent.',
   sender_rejected: 'The provider does not let this account send the message.',
   invalid_message: 'The message could not be sent as it is.',
   rate_limited: 'The provider took no more messages.',
   expired: 'It could not be handed over before its time was over.',
-  other: 'The provider refused the message.',
+  other: 'The provider did not take the message.',
 };
 
 function describeError(row: ChatAppRow): ChatAppRecord['error'] {
