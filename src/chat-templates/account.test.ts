@@ -126,6 +126,7 @@ describe('an account', () => {
       {
         organizationId: own,
         isKeyUnknown: false,
+        campaignsHeld: null,
         account: {
           id: expect.any(String) as string,
           organizationId: own,
@@ -158,7 +159,7 @@ describe('an account', () => {
   test('that was sealed under another secret is unreadable, and troubles no other organization', async () => {
     await set(own, fresh());
     expect(await load([own], otherSecrets)).toEqual([
-      { organizationId: own, account: 'unreadable', isKeyUnknown: false },
+      { organizationId: own, account: 'unreadable', isKeyUnknown: false, campaignsHeld: null },
     ]);
   });
 
