@@ -29,14 +29,6 @@ export const chatAppHolds: readonly Mutant[] = [
     harm: 'codes and notices wait because campaigns may not leave',
   },
   {
-    file: 'src/chat-templates/reviewing.ts',
-    from: "  if (hasTurned) await wakeOnce(transaction, 'campaigns');\n",
-    to: '',
-    tests: webhooks,
-    named: 'a campaign whose template is paused waits, says why',
-    harm: 'a campaign goes on sending with a paused template for up to a minute',
-  },
-  {
     file: 'src/messages/delivery/settlement-writer.ts',
     from: '(isGivenBack(settlement) || changed.has(textOfKey(settlement.job)))',
     to: 'changed.has(textOfKey(settlement.job))',
