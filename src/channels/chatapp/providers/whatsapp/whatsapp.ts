@@ -1,4 +1,4 @@
-import { createHash } from 'node:crypto';
+import { hash } from 'node:crypto';
 import { LRUCache } from 'lru-cache';
 import { type Clock, sleep } from '../../../../platform/clock.ts';
 import type { RecipientKey } from '../../../outcome.ts';
@@ -123,9 +123,12 @@ type Sender = WhatsAppOptions & {
  * towards them, stay together. Another number that is added takes over its share of people, and no others move.
  */
 export function chooseNumber(phoneNumberIds: readonly string[], to: string): string {
+  const [only, ...others] = phoneNumberIds;
+  if (only !== undefined && others.length === 0) return only;
   const weighed = phoneNumberIds.map((id) => ({
     id,
-    weight: createHash('sha256').update(`${id} ${to}`).digest('hex'),
+    // In one call: an object for each hash took a tenth of a worker's time with twenty numbers.
+    weight: hash('sha256', `${id} ${to}`, 'hex'),
   }));
   return weighed.reduce((best, next) => (next.weight > best.weight ? next : best)).id;
 }
