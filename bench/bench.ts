@@ -1,6 +1,7 @@
 import { benchAccept } from './accept.ts';
 import { benchAudience } from './audience.ts';
 import { benchCampaign } from './campaign.ts';
+import { benchChatApp } from './chatapp.ts';
 import { benchDeliver } from './deliver.ts';
 import { benchEventFreshness } from './event-freshness.ts';
 import { benchEventSegments } from './event-segments.ts';
@@ -19,6 +20,7 @@ const benchmarks: Readonly<Record<string, (options: { isSigned: boolean }) => Pr
   accept: benchAccept,
   audience: () => benchAudience({}),
   campaign: benchCampaign,
+  chatapp: benchChatApp,
   deliver: benchDeliver,
   events: benchEvents,
   'event-freshness': benchEventFreshness,

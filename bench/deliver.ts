@@ -207,7 +207,7 @@ export async function queueRecipients(
   { database, organizationId }: Target,
   ids: readonly string[],
   lane: number,
-  channel: 'email' | 'push' = 'email',
+  channel: 'email' | 'push' | 'chatapp' = 'email',
 ): Promise<void> {
   await database.rows(
     unpreparedStatement(
