@@ -75,8 +75,8 @@ export const whatsapp: readonly Mutant[] = [
   },
   {
     file: `${room}/whatsapp.ts`,
-    from: "weight: createHash('sha256').update(`${id} ${to}`)",
-    to: "weight: createHash('sha256').update(`${phoneNumberIds.indexOf(id)} ${to}`)",
+    from: "weight: hash('sha256', `${id} ${to}`",
+    to: "weight: hash('sha256', `${phoneNumberIds.indexOf(id)} ${to}`",
     tests: sending,
     named: 'the same number',
     harm: 'people hear from another number once the credentials list the numbers in another order',
