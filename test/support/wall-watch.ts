@@ -93,6 +93,7 @@ export const outsideTheWall: Readonly<Record<string, string>> = {
   audience_insert_change: settled,
   messages_lock: settled,
   recipients_lock: settled,
+  recipients_select_reported: settled,
   'select wanted.position from unnest($1::uuid[], $2::text[]) with ordinality': settled,
   messages_refresh_status: settled,
   messages_delete_attachments: settled,
