@@ -2,8 +2,14 @@ import { beforeAll, expect, test } from 'vitest';
 import { createManualClock } from '../../../test/support/manual-clock.ts';
 import { useTestDatabase } from '../../../test/support/test-database.ts';
 import { createIds } from '../ids.ts';
-import { type Database, openDatabase, unpreparedStatement, type DatabaseAddress } from './database.ts';
-import { createPartitions, dropMonthsBefore } from './partitions.ts';
+import {
+  type Connection,
+  type Database,
+  openDatabase,
+  unpreparedStatement,
+  type DatabaseAddress,
+} from './database.ts';
+import { createPartitions, dropMonthsBefore, withPartitionsOnDemand } from './partitions.ts';
 
 let address: DatabaseAddress;
 let database: Database;
@@ -87,6 +93,23 @@ test('a clock that was far ahead for a while leaves no month without a partition
   await createPartitions(database, new Date('2028-02-10T00:00:00Z'));
   expect(await placeOf('2028-01-31T23:59:59Z')).toBe('diary_2028_01');
   expect(await placeOf('2028-05-01T00:00:00Z')).toBe('diary_2028_05');
+});
+
+test.each([
+  ['transaction', '2040-01-10T00:00:00Z'],
+  ['transactionByIndex', '2041-01-10T00:00:00Z'],
+  ['asOrganizations', '2042-01-10T00:00:00Z'],
+  ['asOrganizationsByIndex', '2043-01-10T00:00:00Z'],
+] as const)('a partition that is missing is made for %s', async (form, time) => {
+  const clock = createManualClock(Date.parse(time));
+  const opened = withPartitionsOnDemand(database, clock);
+  const insert = (transaction: Connection) =>
+    transaction.rows(unpreparedStatement('insert into diary values ($1, $2)'), [createIds(clock)(), time]);
+  // The role of the second wall may write here as everybody may.
+  await database.rows(unpreparedStatement('grant insert on diary to public'));
+  if (form === 'transaction' || form === 'transactionByIndex') await opened[form](insert);
+  else await opened[form]([createIds(clock)()], insert);
+  expect(await listPartitions()).toContain(`diary_${time.slice(0, 7).replace('-', '_')}`);
 });
 
 test('months that are over are dropped, the one of the instant and those of other tables are not', async () => {

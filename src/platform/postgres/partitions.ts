@@ -71,5 +71,7 @@ export function withPartitionsOnDemand(database: Database, clock: Clock): Databa
     transactionByIndex: (work) => withRoom(() => database.transactionByIndex(work)),
     asOrganizations: (organizationIds, work) =>
       withRoom(() => database.asOrganizations(organizationIds, work)),
+    asOrganizationsByIndex: (organizationIds, work) =>
+      withRoom(() => database.asOrganizationsByIndex(organizationIds, work)),
   };
 }
