@@ -11,6 +11,7 @@ import { benchLargeBody } from './large-body.ts';
 import { stopAllOnExit } from './processes.ts';
 import { benchPush } from './push.ts';
 import { benchSms } from './sms.ts';
+import { benchTransactional } from './transactional.ts';
 
 /**
  * `npm run bench [NAME …] [--dkim]`: all benchmarks, or those that are named; with --dkim `deliver` signs what it
@@ -29,6 +30,7 @@ const benchmarks: Readonly<Record<string, (options: { isSigned: boolean }) => Pr
   'large-body': benchLargeBody,
   push: benchPush,
   sms: benchSms,
+  transactional: benchTransactional,
 };
 
 const flags = process.argv.slice(2).filter((word) => word.startsWith('--'));

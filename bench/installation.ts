@@ -26,14 +26,21 @@ export type BenchInstallation = {
   remove: () => Promise<void>;
 };
 
-/** Mail of its domain is signed if asked for. */
-export async function createBenchInstallation(
-  options: { isSigned: boolean } = { isSigned: false },
-): Promise<BenchInstallation> {
+export type BenchInstallationOptions = {
+  /** Whether mail of its domain is signed. */
+  isSigned?: boolean;
+  /** Of PostgreSQL, in addition to those of the program. */
+  settings?: Record<string, string>;
+};
+
+export async function createBenchInstallation({
+  isSigned = false,
+  settings = {},
+}: BenchInstallationOptions = {}): Promise<BenchInstallation> {
   const dataDirectory = await mkdtemp(path.join(os.tmpdir(), 'postillion-bench-'));
   // As root, PostgreSQL runs as another user, who has to pass here.
   await chmod(dataDirectory, 0o711);
-  const postgres = await startEmbeddedPostgres({ dataDirectory });
+  const postgres = await startEmbeddedPostgres({ dataDirectory, settings });
   const database = openDatabase({ address: postgres.connection, connectionsMax: 2 });
   await migrate(database);
 
@@ -49,7 +56,7 @@ export async function createBenchInstallation(
   const { id: organizationId } = await createOrganization(tools, 'Benchmark');
   await updateOrganization(tools, organizationId, { requestsPerWindow: 2_000_000_000 });
   await verifyByOperator(tools, { organizationId, name: sandboxDomain });
-  if (!options.isSigned) {
+  if (!isSigned) {
     await database.rows(
       unpreparedStatement(
         'update domains set dkim_selector = null, dkim_public_key = null, dkim_private_key_sealed = null',

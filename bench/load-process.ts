@@ -1,10 +1,19 @@
 import net from 'node:net';
 
 /**
- * Sends one and the same request, numbered if asked for, over kept connections, one at a time on each, and prints what came of it. Plain
- * sockets: a generator that costs as much as the server would measure itself.
+ * Sends one and the same request, numbered if asked for, over kept connections, one at a time on each, for some seconds
+ * or so many times, and prints what came of it. Plain sockets: a generator that costs as much as the server would
+ * measure itself.
  */
-type Order = { port: number; request: string; connections: number; seconds: number; isNumbered?: boolean };
+type Order = {
+  port: number;
+  request: string;
+  connections: number;
+  seconds?: number;
+  requests?: number;
+  pauseMs?: number;
+  isNumbered?: boolean;
+};
 
 const numberMin = 10_000;
 const order = JSON.parse(process.argv[2] ?? '{}') as Order;
@@ -18,9 +27,11 @@ const statuses: Record<string, number> = {};
 let isOver = false;
 
 const startedAtMs = performance.now();
-setTimeout(() => {
-  isOver = true;
-}, order.seconds * 1_000);
+if (order.seconds !== undefined) {
+  setTimeout(() => {
+    isOver = true;
+  }, order.seconds * 1_000);
+}
 await Promise.all(Array.from({ length: order.connections }, useConnection));
 const elapsedSeconds = (performance.now() - startedAtMs) / 1_000;
 
@@ -57,11 +68,13 @@ function useConnection(): Promise<void> {
       const status = received.slice(9, 12);
       statuses[status] = (statuses[status] ?? 0) + 1;
       received = '';
-      if (isOver) {
+      if (isOver || latenciesMs.length >= (order.requests ?? Infinity)) {
         socket.end();
         resolve();
-      } else {
+      } else if (order.pauseMs === undefined) {
         send();
+      } else {
+        setTimeout(send, order.pauseMs);
       }
     });
   });
