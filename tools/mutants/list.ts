@@ -9,6 +9,7 @@ import { chatTemplates } from './list/chat-templates.ts';
 import { devices } from './list/devices.ts';
 import { leases } from './list/leases.ts';
 import { messages } from './list/messages.ts';
+import { objections } from './list/objections.ts';
 import { platform } from './list/platform.ts';
 import { push } from './list/push.ts';
 import { segments } from './list/segments.ts';
@@ -34,6 +35,7 @@ export const allMutants: readonly Mutant[] = [
   ...push,
   ...chatApp,
   ...chatAppHolds,
+  ...objections,
   ...whatsapp,
   ...devices,
   ...platform,
