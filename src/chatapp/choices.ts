@@ -116,6 +116,22 @@ export async function moveChoices(
   return makeChoice(transaction, tools, { organizationId, address: to, subject: 'all', choice: 'stop', at });
 }
 
+/** Whether the last that a person has set in the app itself is that they want no marketing. Behind the wall. */
+export async function hasStoppedMarketing(
+  connection: Connection,
+  { organizationId, address }: Address,
+): Promise<boolean> {
+  const [row] = await connection.rows(
+    unpreparedStatement<{ choice: 'stop' | 'start' }>(
+      `select choice
+       from chat_app_choices
+       where organization_id = $1 and address = $2 and subject = 'marketing'`,
+    ),
+    [organizationId, address],
+  );
+  return row?.choice === 'stop';
+}
+
 type ChoiceRow = { chosen_at: Date; withdrew_consent: boolean };
 
 async function lockChoice(connection: Connection, choice: Choice): Promise<ChoiceRow | null> {

@@ -50,6 +50,7 @@ import { threadEntryOf } from './thread-entry.ts';
 import { chatAppCallbacks } from './providers/chatapp.ts';
 import { emailCallbacks } from './providers/email.ts';
 import { createPushTrial } from './push-trial.ts';
+import { createReplies } from './replies.ts';
 import { smsCallbacks } from './providers/sms.ts';
 import { textFormats } from './text-formats.ts';
 
@@ -201,6 +202,7 @@ export async function startApi(
             access,
             publicUrl: config.publicUrl,
             pushTrial: createPushTrial(installation, { routes, validation }),
+            replies: createReplies(installation),
           })
         : []),
     ],

@@ -1,7 +1,6 @@
-import { badRequest, PublicError, validationError } from '../platform/http/errors.ts';
-import { defaultJsonLimits, readJson } from '../platform/http/json-text.ts';
 import type { PageRequest, PageResponse, WebPage } from '../platform/http/route.ts';
 import { readSandboxPage, respondJson } from './page.ts';
+import { type Fields, readFields } from './posted-json.ts';
 
 /**
  * The page on which a person has the browser that they look with sent a push. It uses the SDK as any site does, and asks
@@ -29,9 +28,6 @@ export type TrialDescription = {
   /** What the browser subscribes with. */
   public_key: string | null;
 };
-
-/** Members of a JSON object. */
-export type Fields = Readonly<Record<string, unknown>>;
 
 /** A registration has some 600 bytes, and a push with all that the page lets one write some 5,000 in any script. */
 const bodyBytesMax = 16_384;
@@ -67,19 +63,4 @@ function takeJson(path: string, take: (fields: Fields) => Promise<unknown>): Web
     rawBytesMax: bodyBytesMax,
     handle: async (request): Promise<PageResponse> => respondJson(await take(readFields(request))),
   };
-}
-
-/** What another site has a browser send without asking first is none of this type (Fetch Standard, CORS). */
-const jsonType = /^application\/json\s*(?:;|$)/i;
-
-function readFields({ body, header }: PageRequest): Fields {
-  if (!jsonType.test(header('content-type') ?? ''))
-    throw new PublicError(badRequest, 'The Content-Type must be application/json.');
-  const reading = readJson(body, body.toString('utf8'), defaultJsonLimits);
-  if (reading.kind === 'malformed') throw new PublicError(badRequest, `${reading.problem}.`);
-  const { value, issues } = reading;
-  if (issues.length > 0) throw new PublicError(validationError, issues.join(', '));
-  if (typeof value !== 'object' || value === null)
-    throw new PublicError(badRequest, 'The body is no object.');
-  return { ...value };
 }

@@ -10,13 +10,16 @@ import { buildFrame } from './frame.ts';
 import { messageContentPolicy, readSandboxPage, respond, respondJson } from './page.ts';
 import { type ParsedSource, parseHead, parseSource } from './parsed-source.ts';
 import { type PushTrial, pushTrialPages } from './push-trial.ts';
+import { replyPages, type Replies } from './replies.ts';
 import { readDeletionQuery, readListQuery, type SandboxQuery } from './query.ts';
 import { isMatch } from './search.ts';
 import * as store from './store.ts';
 import { createTurns } from './turns.ts';
 import { isLinkOpened, isOwnOrigin, isWelcome, type SandboxAccess, tokenCookie } from './visitor.ts';
 
-export type { Fields, PushTrial } from './push-trial.ts';
+export type { Fields } from './posted-json.ts';
+export type { PushTrial } from './push-trial.ts';
+export type { AnsweredMessage, Replies } from './replies.ts';
 
 export type SandboxTools = {
   database: Database;
@@ -24,6 +27,7 @@ export type SandboxTools = {
   /** How browsers reach this installation, if it is known. */
   publicUrl: string | null;
   pushTrial: PushTrial;
+  replies: Replies;
 };
 
 /**
@@ -73,8 +77,11 @@ export function sandboxPages(tools: SandboxTools): WebPage[] {
         ),
     },
   ];
+  const answerPages = replyPages(`${messagePath}/replies`, tools.replies, (request) =>
+    viewer.find(readId(request)),
+  );
   const trialPages = pushTrialPages(tools.pushTrial, (request, page) => respondPage(request, page, tools));
-  return [...pages, ...trialPages].map((page) => ({
+  return [...pages, ...answerPages, ...trialPages].map((page) => ({
     ...page,
     handle: async (request: PageRequest) => {
       if (!(await isWelcome(request, tools.access)))

@@ -282,6 +282,46 @@ describeInBrowser('the sandbox page', (getBrowser) => {
     await page.locator('.paper', { hasText: 'no JSON' }).waitFor();
   });
 
+  test('lets one press a quick reply, answer and stop marketing as the recipient, and shows what follows', async () => {
+    const number = '+491771234567';
+    const contact = await server.request('POST', '/v1/contacts', { phone_number: number });
+    expect(contact.status).toBe(201);
+    const buttons = [
+      { type: 'phone_number', text: 'Call', phoneNumber: '+15550100' },
+      { type: 'quick_reply', text: 'Stop' },
+    ];
+    await keep(JSON.stringify({ body: 'Hello', buttons }), {
+      channel: 'chatapp',
+      recipient: number,
+      sender: 'order_shipped en_US',
+    });
+    await open();
+    await page.getByText('gets messages, and its contact those of campaigns too').waitFor();
+
+    await page.getByRole('button', { name: 'Stop', exact: true }).click();
+    await page.locator('.own-bubble', { hasText: 'Stop' }).waitFor();
+    await page.getByText('This number has said STOP').waitFor();
+
+    // What is being typed stays while the page asks what holds.
+    const field = page.getByRole('textbox', { name: 'Answer as the recipient' });
+    await field.pressSequentially('START');
+    await page.waitForResponse(/replies$/);
+    expect(await field.inputValue()).toBe('START');
+    await field.press('Enter');
+    await page.getByText('gets messages, and its contact those of campaigns too').waitFor();
+
+    await page.getByRole('button', { name: 'Stop marketing' }).focus();
+    await page.keyboard.press('Enter');
+    await page.getByText('Its contact is unsubscribed: campaigns leave it out').waitFor();
+    await page.getByRole('button', { name: 'Resume marketing' }).click();
+    await page.getByText('gets messages, and its contact those of campaigns too').waitFor();
+
+    await field.fill('<img src=x onerror=alert(1)>');
+    await page.getByRole('button', { name: 'Say it' }).click();
+    await page.locator('.own-bubble', { hasText: '<img src=x onerror=alert(1)>' }).waitFor();
+    expect(await page.locator('#panel img').count()).toBe(0);
+  });
+
   test('leads with the other pages to each of them', async () => {
     await page.goto(server.url);
     for (const [link, heading] of [

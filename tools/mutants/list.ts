@@ -18,6 +18,7 @@ import { texts } from './list/texts.ts';
 import { whatsapp } from './list/whatsapp.ts';
 import { acceptance } from './list/acceptance.ts';
 import { engagement } from './list/engagement.ts';
+import { sandbox } from './list/sandbox.ts';
 import { roles } from './list/roles.ts';
 import { events } from './list/events.ts';
 import { http } from './list/http.ts';
@@ -43,6 +44,7 @@ export const allMutants: readonly Mutant[] = [
   ...imports,
   ...events,
   ...http,
+  ...sandbox,
   ...roles,
   ...engagement,
   ...acceptance,

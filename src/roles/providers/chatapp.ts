@@ -39,7 +39,7 @@ export async function chatAppCallbacks(installation: Installation): Promise<WebP
 }
 
 /** Where what a provider tells goes, in whichever process it arrives. */
-function createIntake(installation: Installation): ChatAppIntake {
+export function createIntake(installation: Installation): ChatAppIntake {
   return createChatAppIntake({
     ...installation,
     provider: installation.config.chatAppProvider,

@@ -61,8 +61,9 @@ function urlOf(path, query = {}) {
   return url;
 }
 
-async function fetchJson(path, query, method = 'GET') {
-  const response = await fetch(urlOf(path, query), { method });
+async function fetchJson(path, query, method = 'GET', posted = undefined) {
+  const json = { headers: { 'content-type': 'application/json' }, body: JSON.stringify(posted) };
+  const response = await fetch(urlOf(path, query), { method, ...(posted !== undefined && json) });
   const body = await response.json();
   if (!response.ok) throw Object.assign(new Error(body.message), { status: response.status });
   return body;
@@ -329,8 +330,11 @@ const panels = {
   html: htmlPanel,
   text: (message) => {
     const bubble = bubbleOf(message);
-    if (bubble !== null) return [bubblePaper(bubble)];
-    return message.text === null ? [hint('This message has no text part.')] : textPaper(message.text);
+    if (bubble !== null) return [bubblePaper(bubble), answerBox(message)];
+    if (message.text === null) return [hint('This message has no text part.')];
+    return message.channel === 'sms'
+      ? [...textPaper(message.text), answerBox(message)]
+      : textPaper(message.text);
   },
   headers: ({ headers }) => {
     if (headers.length === 0) return [hint('This message has no headers.')];
@@ -451,15 +455,103 @@ function bubblePaper({ header, body, footer, buttons = [] }) {
   appendLinked(text, body);
   bubble.append(text);
   if (footer !== undefined) bubble.append(make('small', {}, footer));
-  const actions = buttons.map((button) => make('li', {}, bubbleButton(button)));
+  const actions = buttons.map((button, position) => make('li', {}, bubbleButton(button, position)));
   return make('div', { class: 'chat' }, bubble, make('ul', { class: 'replies' }, ...actions));
 }
 
-/** A link or a number is followed as on a phone; a reply or a code stays here, where nobody reads it. */
-function bubbleButton({ type, text, url, phoneNumber, code }) {
+/** A link is followed, and a quick reply said, as on a phone. A number and a code only show what they have. */
+function bubbleButton({ type, text, url, phoneNumber, code }, position) {
   if (type === 'url' && /^https:/i.test(url))
     return make('a', { href: url, target: '_blank', rel: 'noopener noreferrer', title: url }, text);
-  return make('span', { title: phoneNumber ?? code ?? '' }, text);
+  if (type !== 'quick_reply') return make('span', { title: phoneNumber ?? code ?? '' }, text);
+  const button = make('button', { type: 'button', title: 'Say this as the recipient' }, text);
+  button.addEventListener('click', () => void attempt(() => answer({ button: position })));
+  return button;
+}
+
+/** Where one says as the recipient what a person would; filled once it is known whether one can. */
+function answerBox(message) {
+  const box = make('section', { class: 'answers', id: 'answers', 'aria-label': 'Answers' });
+  void attempt(() => loadStanding(message));
+  return box;
+}
+
+/** What was said is applied a moment later. */
+const applyingMs = 300;
+
+async function answer(said) {
+  const message = state.shown;
+  const { said: words } = await fetchJson(`messages/${message.id}/replies`, {}, 'POST', said);
+  if (words !== null && state.shown === message)
+    byId('answers')?.before(make('p', { class: 'own-bubble' }, words));
+  await new Promise((resolve) => setTimeout(resolve, applyingMs));
+  await loadStanding(message);
+}
+
+async function loadStanding({ id }) {
+  const standing = await fetchJson(`messages/${id}/replies`).catch((cause) => {
+    if (cause.status !== 404) throw cause;
+    return { can_reply: false, obstacle: 'This message is not here any more.' };
+  });
+  const box = byId('answers');
+  if (box !== null && state.shown?.id === id) showStanding(box, standing);
+}
+
+/** Leaves alone what has not changed: somebody may be typing, or about to press. */
+function showStanding(box, standing) {
+  const known = JSON.stringify(standing);
+  if (box.dataset.standing === known) return;
+  box.dataset.standing = known;
+  if (!standing.can_reply) {
+    box.replaceChildren(hint(standing.obstacle));
+    return;
+  }
+  if (box.querySelector('form') === null)
+    box.replaceChildren(answerForm(), make('div', { class: 'standing', role: 'status' }));
+  const isFocused = document.activeElement?.parentElement?.className === 'standing';
+  box.querySelector('.standing').replaceChildren(...standingOf(standing));
+  if (isFocused) box.querySelector('.standing button')?.focus();
+}
+
+function answerForm() {
+  const input = make('input', {
+    type: 'text',
+    maxlength: 4_096,
+    required: '',
+    placeholder: 'Answer as the recipient',
+    'aria-label': 'Answer as the recipient',
+    autocomplete: 'off',
+  });
+  const form = make('form', {}, input, make('button', { type: 'submit' }, 'Say it'));
+  form.addEventListener('submit', (event) => {
+    event.preventDefault();
+    const text = input.value;
+    input.value = '';
+    void attempt(() => answer({ text }));
+  });
+  return form;
+}
+
+/** What holds for the number now, and what its owner can set in the chat app itself. */
+function standingOf({ opted_out: hasOptedOut, marketing_stopped: hasStoppedMarketing, consent }) {
+  const sentence = hint(describeStanding(hasOptedOut, consent));
+  if (hasStoppedMarketing === null) return [sentence];
+  const value = hasStoppedMarketing ? 'resume' : 'stop';
+  const button = make(
+    'button',
+    { type: 'button' },
+    hasStoppedMarketing ? 'Resume marketing' : 'Stop marketing',
+  );
+  button.addEventListener('click', () => void attempt(() => answer({ marketing: value })));
+  return [sentence, button];
+}
+
+function describeStanding(hasOptedOut, consent) {
+  if (hasOptedOut) return 'This number has said STOP: it gets nothing on this channel until it says START.';
+  if (consent === null) return 'This number gets messages. No contact has it.';
+  return consent === 'subscribed'
+    ? 'This number gets messages, and its contact those of campaigns too.'
+    : 'This number gets messages. Its contact is unsubscribed: campaigns leave it out.';
 }
 
 /** Web addresses become links that open elsewhere: following them is what one tests a message for. */
@@ -583,6 +675,8 @@ let pollTimer;
 async function poll() {
   clearTimeout(pollTimer);
   if (document.visibilityState === 'visible') await attempt(refreshIfNewer);
+  if (document.visibilityState === 'visible' && byId('answers') !== null && state.shown !== null)
+    await attempt(() => loadStanding(state.shown));
   clearTimeout(pollTimer);
   pollTimer = setTimeout(() => void poll(), pollMs);
 }

@@ -416,9 +416,9 @@ export const push: readonly Mutant[] = [
     harm: 'any site that a developer visits sends pushes from the sandbox',
   },
   {
-    file: 'src/sandbox/push-trial.ts',
+    file: 'src/sandbox/posted-json.ts',
     from: "if (!jsonType.test(header('content-type') ?? ''))",
-    to: 'if (body.length > bodyBytesMax)',
+    to: 'if (body.length === Infinity)',
     tests: ['src/sandbox/push-trial.test.ts'],
     named: 'what a browser sends for another site without asking is not taken',
     harm: 'a form of another site is taken for a request of the page',
