@@ -1,7 +1,7 @@
 import type { TemplateCategory, TemplateContent } from '../channels/chatapp/chatapp.ts';
 import { isUuid } from '../platform/ids.ts';
 import type { Connection, Transaction } from '../platform/postgres/database.ts';
-import { findUnsendability } from './review.ts';
+import { findUnsendability, isChangingParameters } from './review.ts';
 import * as store from './store.ts';
 
 /** What the other rooms may know of templates of chat-app messages, and of accounts at their provider. */
@@ -39,6 +39,8 @@ export type ChatTemplate = {
   /** Why it cannot be sent: `pending`, `rejected`, `paused` and so on. Null if it can. */
   sendableReason: string | null;
   reviewedAt: Date | null;
+  /** Whether an edit is under way after which messages must give values for other names. */
+  isChangingParameters: boolean;
 };
 
 /** Null for one that does not exist, was deleted, or is another organization's. Locks nothing. */
@@ -87,5 +89,6 @@ function toTemplate(row: store.TemplateRow): ChatTemplate {
     sendable: unsendability === null,
     sendableReason: unsendability,
     reviewedAt: row.reviewed_at,
+    isChangingParameters: isChangingParameters(row),
   };
 }

@@ -4,6 +4,7 @@ import {
   type ManagementDelay,
   type ReviewedTemplate,
   type SentTemplate,
+  type TemplateEdit,
   type TemplateSubmission,
 } from '../channels/chatapp/chatapp.ts';
 import { sanitiseDiagnostic } from '../channels/diagnostic.ts';
@@ -13,6 +14,7 @@ import { type ChoreTools, type RunningChore, startChore } from '../platform/queu
 import type { Secrets } from '../platform/secrets.ts';
 import { loadChatAppAccounts, makeStandInAccount } from './account.ts';
 import { setProblem } from './account-store.ts';
+import { noEdit, pendingAgain } from './editing.ts';
 import { applyReview, nextReviewAtMs } from './review.ts';
 import { isMeant, saveReview } from './reviewing.ts';
 import type * as store from './store.ts';
@@ -27,6 +29,9 @@ import * as work from './work-store.ts';
  *   it is submitted again. So a template is never submitted twice without a look in between.
  * - `review`: it is there. It is looked at again and again, since what the provider tells by itself may be lost: often
  *   while it is under review, and once a day after that (review.ts).
+ * - `edit`: it is there, and is to say something else. That the edit may be made is committed before; if its answer is
+ *   lost, the provider looks whether the template says so already before it edits again. What messages are made of changes
+ *   with the answer.
  * - `delete`: its row was deleted, and it is to be deleted there too. One of the same name and language is not submitted
  *   before that is done.
  *
@@ -46,6 +51,7 @@ const reviewsMax = 100;
 /** Of one organization before others get their turn. */
 const submissionsMax = 5;
 const deletionsMax = 20;
+const editsMax = 5;
 
 export function startTemplateWork(tools: TemplateWorkTools): RunningChore {
   return startChore(tools, {
@@ -88,6 +94,7 @@ async function serveOrganization(
   const steps = [
     () => reviewDue(tools, account),
     () => repeat(deletionsMax, signal, () => deleteNext(tools, account)),
+    () => repeat(editsMax, signal, () => editNext(tools, account)),
     () => repeat(submissionsMax, signal, () => submitNext(tools, account)),
   ];
   let isAnythingDone = false;
@@ -288,6 +295,99 @@ function reject(row: store.TemplateRow, words: string, at: Date): store.Template
     is_uncertain: false,
     problem: null,
   };
+}
+
+/** Edits the template at the provider that is due for longest. */
+async function editNext(tools: TemplateWorkTools, account: ChatAppAccount): Promise<StepResult> {
+  const { organizationId } = account;
+  const at = now(tools.clock);
+  const taken = await tools.database.asOrganizations([organizationId], (transaction) =>
+    work.takeEdit(transaction, { organizationId, at, leaseUntil: leaseFrom(at) }),
+  );
+  if (taken === null) return 'nothing';
+  const { name, language, category, provider_template_id: providerTemplateId } = taken;
+  const { edited_content: content, is_edit_uncertain: mayBeMade } = taken;
+  const outcome: TemplateEdit =
+    content === null || providerTemplateId === null
+      ? { kind: 'refused', words: 'The provider does not have the template.' }
+      : await tools.provider.editTemplate(account, {
+          providerTemplateId,
+          template: { name, language, category, content },
+          mayBeMade,
+        });
+  await settle(tools, organizationId, [taken], (row, before, settledAt) =>
+    row.edited_content === null ? row : settleEdit(row, before, outcome, settledAt),
+  );
+  if (outcome.kind === 'delayed') {
+    await delayWork(tools, organizationId, outcome);
+    return 'delayed';
+  }
+  return 'done';
+}
+
+/** `before` is as it was taken: whether an earlier edit may have been made. */
+function settleEdit(
+  row: store.TemplateRow,
+  before: store.TemplateRow,
+  outcome: TemplateEdit,
+  at: Date,
+): store.TemplateChange {
+  switch (outcome.kind) {
+    case 'edited':
+      return settleMadeEdit(row, outcome, at);
+    case 'refused':
+      return settleRefusedEdit(row, sanitiseDiagnostic(outcome.words), at);
+    case 'unknown':
+      return {
+        ...row,
+        next_step: 'edit',
+        due_at: dateOf(nextReviewAtMs(row.updated_at.getTime(), at.getTime())),
+        problem: sanitiseDiagnostic(outcome.words),
+      };
+    case 'delayed':
+      return { ...row, next_step: 'edit', due_at: at, is_edit_uncertain: before.is_edit_uncertain };
+  }
+}
+
+/** How long after an edit it is looked at again: what is read at once may be how it was before. */
+const editedReviewMs = 60_000;
+/** The provider counts no more of them. */
+const editsKept = 10;
+
+/** The review of the new text begins, or is over at once. */
+function settleMadeEdit(
+  row: store.TemplateRow,
+  { template, reviewedAfterMs }: Extract<TemplateEdit, { kind: 'edited' }>,
+  at: Date,
+): store.TemplateChange {
+  const wasApproved = row.status === 'approved' && row.provider_state === 'approved';
+  const edited: store.TemplateRow = {
+    ...row,
+    ...noEdit,
+    content: row.edited_content ?? row.content,
+    edited_at: at,
+    edits: wasApproved ? [...row.edits, at].slice(-editsKept) : row.edits,
+    ...pendingAgain,
+    provider_state: 'pending',
+    submitted_at: at,
+    problem: null,
+    // A simulated review has another id each time.
+    provider_template_id: template.providerTemplateId,
+  };
+  const after = applyReview(edited, template, { at, source: 'asked', reviewedAfterMs });
+  const soonMs = at.getTime() + editedReviewMs;
+  return {
+    ...after,
+    next_step: 'review',
+    due_at: dateOf(Math.min(after.due_at?.getTime() ?? soonMs, soonMs)),
+  };
+}
+
+/** One that was approved is as it was before; one that was rejected is rejected again. */
+function settleRefusedEdit(row: store.TemplateRow, words: string, at: Date): store.TemplateChange {
+  if (row.status === 'pending') return { ...reject(row, words, at), ...noEdit };
+  const due_at = dateOf(at.getTime() + editedReviewMs);
+  return { ...row, ...noEdit, edit_refusal: words, problem: null, next_step: 'review', due_at };
 }
 
 /** Deletes the template at the provider that is due for longest. */

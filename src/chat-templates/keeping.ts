@@ -4,6 +4,7 @@ import type { NewId } from '../platform/ids.ts';
 import { type Database, violatedIndex } from '../platform/postgres/database.ts';
 import { wakeOnce } from '../platform/queue/wake.ts';
 import { hasAccount } from './account-store.ts';
+import { noEdit } from './editing.ts';
 import type { TemplateBody } from './schema.ts';
 import * as store from './store.ts';
 import { readContent } from './template-body.ts';
@@ -78,7 +79,7 @@ export async function deleteTemplate(
     const holder = await findHolder(transaction, template);
     if (holder !== null) return holder;
     const at = now(tools.clock);
-    const change = { ...row, ...planDeletion(row, at), deleted_at: at };
+    const change = { ...row, ...noEdit, ...planDeletion(row, at), deleted_at: at };
     await store.saveTemplate(transaction, { ...template, change, at });
     if (change.next_step !== null) await wakeOnce(transaction, 'chat_templates');
     return 'deleted';
@@ -89,7 +90,8 @@ export async function deleteTemplate(
 function planDeletion(row: store.TemplateRow, at: Date): Pick<store.TemplateChange, 'next_step' | 'due_at'> {
   const mayBeThere = row.provider_template_id !== null || row.is_uncertain;
   if (!mayBeThere || row.provider_state === 'deleted') return { next_step: null, due_at: null };
-  // A submission may be under way: until then it has come to its end.
-  const isUnderWay = row.next_step === 'look_up' && row.due_at !== null && row.due_at > at;
+  // A submission or an edit may be under way: until then it has come to its end.
+  const isBegun = row.next_step === 'look_up' || row.is_edit_uncertain;
+  const isUnderWay = isBegun && row.due_at !== null && row.due_at > at;
   return { next_step: 'delete', due_at: isUnderWay ? row.due_at : at };
 }

@@ -3,9 +3,10 @@ import {
   listTemplateWarnings,
   type TemplateButton,
   type TemplateComponent,
+  type TemplateContent,
 } from '../channels/chatapp/chatapp.ts';
 import { findUnsendability } from './review.ts';
-import type { ButtonShape, ComponentShape, TemplateRecord } from './schema.ts';
+import type { ButtonShape, ComponentShape, ContentRecord, TemplateRecord } from './schema.ts';
 import type { TemplateRow } from './store.ts';
 
 export function showTemplate(row: TemplateRow): TemplateRecord {
@@ -16,16 +17,8 @@ export function showTemplate(row: TemplateRow): TemplateRecord {
     name: row.name,
     language: row.language,
     category: row.category,
-    components: content.kind === 'written' ? content.components.map(showComponent) : null,
-    examples: content.kind === 'written' ? { ...content.examples } : null,
-    authentication:
-      content.kind === 'code'
-        ? {
-            add_security_recommendation: content.addSecurityRecommendation,
-            code_expiration_minutes: content.codeExpirationMinutes,
-            button: { type: 'copy_code', text: content.buttonText },
-          }
-        : null,
+    ...showContent(content),
+    edit: row.edited_content && showContent(row.edited_content),
     parameters: listTemplateParameters(content),
     status: row.status,
     rejection_reason: row.rejection_reason,
@@ -37,6 +30,22 @@ export function showTemplate(row: TemplateRow): TemplateRecord {
     created_at: row.created_at.toISOString(),
     updated_at: row.updated_at.toISOString(),
     reviewed_at: row.reviewed_at?.toISOString() ?? null,
+  };
+}
+
+/** What it says, in the fields of the API. */
+export function showContent(content: TemplateContent): ContentRecord {
+  return {
+    components: content.kind === 'written' ? content.components.map(showComponent) : null,
+    examples: content.kind === 'written' ? { ...content.examples } : null,
+    authentication:
+      content.kind === 'code'
+        ? {
+            add_security_recommendation: content.addSecurityRecommendation,
+            code_expiration_minutes: content.codeExpirationMinutes,
+            button: { type: 'copy_code', text: content.buttonText },
+          }
+        : null,
   };
 }
 
@@ -68,11 +77,13 @@ function listWarnings(row: TemplateRow): string[] {
           `The provider has moved it to the category ${providerCategory}, and charges for that. It is still sent as ${category}.`,
         ]
       : []),
+    ...(row.edit_refusal === null ? [] : [`The provider refused its last edit: ${row.edit_refusal}`]),
     ...(problem === null ? [] : [describeProblem(row, problem)]),
   ];
 }
 
-function describeProblem({ status }: TemplateRow, problem: string): string {
+function describeProblem({ status, edited_content: edited }: TemplateRow, problem: string): string {
+  if (edited !== null) return `It is not edited yet, which is tried again: ${problem}`;
   return status === 'pending'
     ? `It is not submitted yet, which is tried again: ${problem}`
     : `The provider says: ${problem}`;

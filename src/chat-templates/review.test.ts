@@ -25,6 +25,14 @@ const pending: TemplateChange = {
   is_uncertain: false,
   submitted_at: submittedAt,
   problem: null,
+  content: { kind: 'written', components: [{ type: 'body', text: 'Hello.' }], examples: {} },
+  edited_content: null,
+  is_edit_uncertain: false,
+  edited_at: null,
+  edit_refusal: null,
+  edits: [],
+  marketing_from: null,
+  missing_since: null,
   deleted_at: null,
 };
 

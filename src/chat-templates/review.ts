@@ -1,16 +1,25 @@
-import type { ReviewedTemplate, TemplateState } from '../channels/chatapp/chatapp.ts';
+import {
+  listTemplateParameters,
+  type ReviewedTemplate,
+  type TemplateContent,
+  type TemplateState,
+} from '../channels/chatapp/chatapp.ts';
 import { dateOf } from '../platform/clock.ts';
 import type { TemplateChange, TemplateStatus } from './store.ts';
 
 /**
  * What becomes of a template by what the provider says of it.
  *
- * Clients wait for `status` to be `approved` or `rejected`, which is therefore never `pending` again. What happens to an
+ * Clients wait for `status` to be `approved` or `rejected`, which is `pending` again after an edit alone. What happens to an
  * approved template later (it is paused, disabled, archived) leaves its status, and makes it not sendable.
  *
  * What the provider tells by itself may arrive late, twice and in any order, and has no time by which it could be put in
  * order. So what comes after a decision is believed, but the template is looked at soon after: what a look returns is
  * how things are. An old word that the review is still under way is not believed at all.
+ *
+ * An edit is a new submission: the template is `pending` from when the provider has taken it, as long as the provider has
+ * it under review, and sends nothing then. What is told meanwhile may speak of what the template said before: it is not
+ * believed, but looked at.
  */
 
 /** Why a template cannot be sent: the state that keeps it from being taken. */
@@ -18,12 +27,32 @@ export type Unsendability = Exclude<TemplateState, 'approved'>;
 
 /** Null for one that can be sent. */
 export function findUnsendability(
-  template: Pick<TemplateChange, 'status' | 'provider_state' | 'deleted_at'>,
+  template: Pick<
+    TemplateChange,
+    'status' | 'provider_state' | 'deleted_at' | 'content' | 'edited_content' | 'is_edit_uncertain'
+  >,
 ): Unsendability | null {
   if (template.deleted_at !== null) return 'deleted';
   if (template.status !== 'approved') return template.status;
+  // Nobody knows whether the provider takes values for the old text or for the new one.
+  if (template.is_edit_uncertain && isChangingParameters(template)) return 'pending';
   const state = template.provider_state ?? 'pending';
   return state === 'approved' ? null : state;
+}
+
+/** Whether messages must give values for the same names. */
+export function hasSameParameters(one: TemplateContent, other: TemplateContent): boolean {
+  const [names, otherNames] = [listTemplateParameters(one), listTemplateParameters(other)];
+  return names.length === otherNames.length && names.every((name) => otherNames.includes(name));
+}
+
+/** Whether an edit is under way after which messages must give values for other names. */
+export function isChangingParameters({
+  content,
+  edited_content: edited,
+}: Pick<TemplateChange, 'content' | 'edited_content'>): boolean {
+  if (edited === null) return false;
+  return !hasSameParameters(content, edited);
 }
 
 /** The status that follows from a state, for one whose review is not over. */
@@ -92,12 +121,20 @@ export function applyReview(
   };
   // Only its deletion is of interest any more.
   if (before.deleted_at !== null) return { ...known, is_uncertain: before.is_uncertain };
-  const isOutdated = source === 'told' && state === 'pending' && before.status !== 'pending';
-  if (state === null || isOutdated)
+  if (state === null || (source === 'told' && isOutdated(before, state)))
     return planReview(known, { at, reviewedAfterMs, isSoon: source === 'told' });
   const after = { ...known, ...decide(known, reviewed, state, at) };
   const isSurprise = source === 'told' && before.status !== 'pending' && state !== before.provider_state;
   return planReview(after, { at, reviewedAfterMs, isSoon: isSurprise });
+}
+
+/** Whether what is told may be of an earlier time. */
+function isOutdated(
+  { status, edited_content: edited, edited_at: editedAt }: TemplateChange,
+  state: TemplateState,
+): boolean {
+  if (status !== 'pending') return state === 'pending';
+  return (edited !== null || editedAt !== null) && (state === 'approved' || state === 'rejected');
 }
 
 function decide(
@@ -129,12 +166,14 @@ function rejectionWords(state: TemplateState): string {
     : 'The provider has rejected it without a reason.';
 }
 
-/** When it is looked at next. */
+/** When it is looked at next. An edit comes first, after which it is looked at anyway. */
 function planReview(
   after: TemplateChange,
   { at, reviewedAfterMs, isSoon }: { at: Date; reviewedAfterMs: number | undefined; isSoon: boolean },
 ): TemplateChange {
   const nowMs = at.getTime();
+  if (after.edited_content !== null)
+    return { ...after, next_step: 'edit', due_at: after.next_step === 'edit' ? after.due_at : at };
   const pauseMs = isSoon ? soonMs : pauseAfter(after, nowMs, reviewedAfterMs);
   if (pauseMs === null) return { ...after, next_step: null, due_at: null };
   return { ...after, next_step: 'review', due_at: dateOf(nowMs + pauseMs) };

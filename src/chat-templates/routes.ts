@@ -16,8 +16,9 @@ import {
   templatesMax,
   type TemplateTools,
 } from './keeping.ts';
+import { type EditOutcome, editTemplate } from './editing.ts';
 import { showTemplate } from './record.ts';
-import { listQuery, templateBody, templateRecord } from './schema.ts';
+import { listQuery, templateBody, templatePatch, templateRecord } from './schema.ts';
 import * as store from './store.ts';
 
 export function chatTemplateRoutes(tools: TemplateTools): Route[] {
@@ -79,6 +80,25 @@ export function chatTemplateRoutes(tools: TemplateTools): Route[] {
       },
     }),
     defineRoute({
+      method: 'PATCH',
+      path: '/chatapp/templates/:id',
+      operationId: 'updateChatAppTemplate',
+      scope: 'chatapp:write',
+      tag,
+      summary: 'Edit a template',
+      description:
+        'It is reviewed again. Until the provider has taken the edit, which `edit` shows, messages are made of the ' +
+        'template as it was. Only templates that are approved, rejected or paused can be edited; an approved one once ' +
+        'in 24 hours, and ten times in 30 days. While a scheduled or sending campaign uses it, its placeholders keep ' +
+        'their names.',
+      params: idParameter,
+      body: templatePatch,
+      success: { statusCode: 200, schema: templateRecord, when: 'The template, with its edit.' },
+      errors: [badRequest, notFound, conflict],
+      handle: async ({ caller: { organizationId }, params: { id }, body }) =>
+        json(showTemplate(takeEdited(await editTemplate(tools, { organizationId, id }, body)))),
+    }),
+    defineRoute({
       method: 'DELETE',
       path: '/chatapp/templates/:id',
       operationId: 'deleteChatAppTemplate',
@@ -106,6 +126,28 @@ export function chatTemplateRoutes(tools: TemplateTools): Route[] {
   ];
 }
 
+function accountMissing(): PublicError {
+  return new PublicError(
+    badRequest,
+    'The organization has no account at the provider of chat-app messages. Let the operator set one up with "bin/postillion chatapp credentials".',
+  );
+}
+
+function takeEdited(outcome: EditOutcome): store.TemplateRow {
+  switch (outcome.kind) {
+    case 'edited':
+      return outcome.template;
+    case 'not_found':
+      throw resourceNotFound();
+    case 'invalid':
+      throw new PublicError(validationError, outcome.issues.join(', '));
+    case 'account_missing':
+      throw accountMissing();
+    case 'refused':
+      throw new PublicError(conflict, outcome.words);
+  }
+}
+
 function takeTemplate(outcome: CreatedTemplate): store.TemplateRow {
   switch (outcome.kind) {
     case 'created':
@@ -113,10 +155,7 @@ function takeTemplate(outcome: CreatedTemplate): store.TemplateRow {
     case 'invalid':
       throw new PublicError(validationError, outcome.issues.join(', '));
     case 'account_missing':
-      throw new PublicError(
-        badRequest,
-        'The organization has no account at the provider of chat-app messages. Let the operator set one up with "bin/postillion chatapp credentials".',
-      );
+      throw accountMissing();
     case 'limit_reached':
       throw new PublicError(
         badRequest,

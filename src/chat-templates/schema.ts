@@ -122,7 +122,40 @@ export const listQuery = Type.Object(
   { additionalProperties: false },
 );
 
+/** Body of `PATCH /chatapp/templates/:id`. */
+export const templatePatch = Type.Object(
+  {
+    components: Type.Optional(
+      Type.Array(component, {
+        minItems: 1,
+        maxItems: componentsMax,
+        description: 'All of them: those that are left out are removed.',
+      }),
+    ),
+    examples: Type.Optional(examples),
+    authentication: Type.Optional(codeOptions),
+  },
+  { title: 'UpdateChatAppTemplateRequest', additionalProperties: false },
+);
+
+export type TemplatePatch = Static<typeof templatePatch>;
+
 const unsendabilities = templateStates.filter((state) => state !== 'approved');
+
+const contentRecord = {
+  components: nullable(Type.Array(component)),
+  examples: nullable(Type.Record(Type.String(), Type.String())),
+  authentication: nullable(
+    Type.Object(
+      {
+        add_security_recommendation: Type.Boolean(),
+        code_expiration_minutes: nullable(Type.Integer()),
+        button: copyButton,
+      },
+      { title: 'ChatAppAuthentication' },
+    ),
+  ),
+};
 
 export const templateRecord = Type.Object(
   {
@@ -130,18 +163,10 @@ export const templateRecord = Type.Object(
     name: Type.String(),
     language: Type.String(),
     category,
-    components: nullable(Type.Array(component)),
-    examples: nullable(Type.Record(Type.String(), Type.String())),
-    authentication: nullable(
-      Type.Object(
-        {
-          add_security_recommendation: Type.Boolean(),
-          code_expiration_minutes: nullable(Type.Integer()),
-          button: copyButton,
-        },
-        { title: 'ChatAppAuthentication' },
-      ),
-    ),
+    ...contentRecord,
+    edit: Type.Union([Type.Object(contentRecord, { title: 'ChatAppTemplateEdit' }), Type.Null()], {
+      description: 'What it is to say as soon as the provider has taken it; null if no edit is under way.',
+    }),
     parameters: Type.Array(Type.String(), { description: 'The names that a message must give values for.' }),
     status,
     rejection_reason: textOrNull,
@@ -168,3 +193,6 @@ export const templateRecord = Type.Object(
 );
 
 export type TemplateRecord = Static<typeof templateRecord>;
+
+/** What a template says. */
+export type ContentRecord = Pick<TemplateRecord, keyof typeof contentRecord>;

@@ -13,7 +13,7 @@ export type TemplateKey = { organizationId: string; id: string };
 export type TemplateStatus = 'pending' | 'approved' | 'rejected';
 
 /** What is to be done with a template at the provider next. */
-export type NextStep = 'submit' | 'look_up' | 'review' | 'delete';
+export type NextStep = 'submit' | 'look_up' | 'review' | 'edit' | 'delete';
 
 export type TemplateRow = {
   organization_id: string;
@@ -34,6 +34,15 @@ export type TemplateRow = {
   is_uncertain: boolean;
   submitted_at: Date | null;
   problem: string | null;
+  /** What it is to say once the provider takes it; null where no edit is under way. */
+  edited_content: TemplateContent | null;
+  is_edit_uncertain: boolean;
+  edited_at: Date | null;
+  edit_refusal: string | null;
+  /** The last ones while it was approved, the oldest first. */
+  edits: Date[];
+  marketing_from: Date | null;
+  missing_since: Date | null;
   created_at: Date;
   updated_at: Date;
   deleted_at: Date | null;
@@ -58,6 +67,13 @@ const columnNames = [
   'is_uncertain',
   'submitted_at',
   'problem',
+  'edited_content',
+  'is_edit_uncertain',
+  'edited_at',
+  'edit_refusal',
+  'edits',
+  'marketing_from',
+  'missing_since',
   'created_at',
   'updated_at',
   'deleted_at',
@@ -264,6 +280,7 @@ export async function lockNamedTemplates(
 /** What changes of a template after it was made. */
 export type TemplateChange = Pick<
   TemplateRow,
+  | 'content'
   | 'status'
   | 'rejection_reason'
   | 'reviewed_at'
@@ -276,6 +293,13 @@ export type TemplateChange = Pick<
   | 'is_uncertain'
   | 'submitted_at'
   | 'problem'
+  | 'edited_content'
+  | 'is_edit_uncertain'
+  | 'edited_at'
+  | 'edit_refusal'
+  | 'edits'
+  | 'marketing_from'
+  | 'missing_since'
   | 'deleted_at'
 >;
 
@@ -290,10 +314,13 @@ export async function saveTemplate(
       `update chat_templates
        set status = $3, rejection_reason = $4, reviewed_at = $5, provider_template_id = $6, provider_state = $7,
          provider_category = $8, quality = $9, next_step = $10, due_at = $11, is_uncertain = $12, submitted_at = $13,
-         problem = $14, deleted_at = $15,
+         problem = $14, deleted_at = $15, content = $17, edited_content = $18, is_edit_uncertain = $19,
+         edit_refusal = $20, edits = $21::timestamptz[], marketing_from = $22, missing_since = $23,
+         edited_at = $24,
          updated_at = case
-           when (status, rejection_reason, provider_state, provider_category, quality, problem, deleted_at)
-             is distinct from ($3, $4, $7, $8, $9, $14, $15) then $16
+           when (status, rejection_reason, provider_state, provider_category, quality, problem, deleted_at,
+             content::text, edited_content::text, edit_refusal, marketing_from)
+             is distinct from ($3, $4, $7, $8, $9, $14, $15, $17::json::text, $18::json::text, $20, $22) then $16
            else updated_at
          end
        where organization_id = $1 and id = $2`,
@@ -315,6 +342,14 @@ export async function saveTemplate(
       change.problem,
       change.deleted_at,
       template.at,
+      JSON.stringify(change.content),
+      change.edited_content === null ? null : JSON.stringify(change.edited_content),
+      change.is_edit_uncertain,
+      change.edit_refusal,
+      change.edits,
+      change.marketing_from,
+      change.missing_since,
+      change.edited_at,
     ],
   );
 }

@@ -1,19 +1,56 @@
 import {
   findTemplateIssues,
+  listTemplateParameters,
   type TemplateButton,
   type TemplateComponent,
   type TemplateContent,
 } from '../channels/chatapp/chatapp.ts';
-import type { ButtonShape, ComponentShape, TemplateBody } from './schema.ts';
+import { showContent } from './record.ts';
+import type { ButtonShape, ComponentShape, TemplateBody, TemplatePatch } from './schema.ts';
+import type { TemplateRow } from './store.ts';
 
 export type ReadContent = { kind: 'read'; content: TemplateContent } | { kind: 'invalid'; issues: string[] };
 
 /** What a template says, as the body of a request has it. What the provider is known to refuse is invalid. */
 export function readContent(body: TemplateBody): ReadContent {
-  const read = body.category === 'authentication' ? readCode(body) : readComponents(body);
+  const read = readShape(body);
+  return read.kind === 'invalid' ? read : check(read.content);
+}
+
+function readShape(body: TemplateBody): ReadContent {
+  return body.category === 'authentication' ? readCode(body) : readComponents(body);
+}
+
+function check(content: TemplateContent): ReadContent {
+  const issues = findTemplateIssues(content);
+  return issues.length === 0 ? { kind: 'read', content } : { kind: 'invalid', issues };
+}
+
+/**
+ * What a template is to say after an edit: what is not given stays. Examples that are not given stay for the placeholders
+ * that are still there.
+ */
+export function readEdit(
+  row: Pick<TemplateRow, 'name' | 'language' | 'category' | 'content'>,
+  patch: TemplatePatch,
+): ReadContent {
+  const { name, language, category } = row;
+  const read = readShape({ name, language, category, ...bodyOf(row.content), ...patch });
   if (read.kind === 'invalid') return read;
-  const issues = findTemplateIssues(read.content);
-  return issues.length === 0 ? read : { kind: 'invalid', issues };
+  const { content } = read;
+  if (content.kind === 'code' || patch.examples !== undefined) return check(content);
+  const names = listTemplateParameters(content);
+  const kept = Object.entries(content.examples).filter(([example]) => names.includes(example));
+  return check({ ...content, examples: Object.fromEntries(kept) });
+}
+
+/** As a request would have it. */
+function bodyOf(content: TemplateContent): TemplatePatch {
+  const { components, examples, authentication } = showContent(content);
+  if (authentication === null)
+    return { ...(components !== null && { components }), ...(examples !== null && { examples }) };
+  const { code_expiration_minutes: minutes, ...rest } = authentication;
+  return { authentication: { ...rest, ...(minutes !== null && { code_expiration_minutes: minutes }) } };
 }
 
 function readCode({ components, examples, authentication }: TemplateBody): ReadContent {

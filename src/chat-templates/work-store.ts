@@ -78,6 +78,34 @@ export async function takeDeletion(
   return rows[0] ?? null;
 }
 
+/** A template to be edited at the provider, as it was before it was taken; from now on the edit may be made there. */
+export async function takeEdit(
+  transaction: Connection,
+  { organizationId, at, leaseUntil }: Taking,
+): Promise<TemplateRow | null> {
+  const [row] = await transaction.rows(
+    unpreparedStatement<TemplateRow>(
+      `select ${templateColumns}
+       from chat_templates t
+       where t.organization_id = $1 and t.due_at <= $2 and t.next_step = 'edit'
+       order by t.due_at, t.id
+       limit 1
+       for no key update skip locked`,
+    ),
+    [organizationId, at],
+  );
+  if (row === undefined) return null;
+  await transaction.rows(
+    unpreparedStatement(
+      `update chat_templates
+       set is_edit_uncertain = true, due_at = $3
+       where organization_id = $1 and id = $2`,
+    ),
+    [organizationId, row.id, leaseUntil],
+  );
+  return row;
+}
+
 async function extendLeases(
   transaction: Connection,
   organizationId: string,
@@ -188,7 +216,7 @@ export async function postponeDue(
   await transaction.rows(
     unpreparedStatement(
       `update chat_templates
-       set due_at = $3, problem = case when next_step in ('submit', 'look_up') then $4 else problem end
+       set due_at = $3, problem = case when next_step in ('submit', 'look_up', 'edit') then $4 else problem end
        where organization_id = $1 and due_at <= $2`,
     ),
     [organizationId, at, until, words],

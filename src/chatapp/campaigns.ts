@@ -149,9 +149,17 @@ async function prepareChatAppCampaign(
 }
 
 /** Why a campaign cannot be made of a template, as what follows its field. */
-function findUnfitness({ status, category, sendable, sendableReason }: ChatTemplate): string | null {
+function findUnfitness({
+  status,
+  category,
+  sendable,
+  sendableReason,
+  isChangingParameters,
+}: ChatTemplate): string | null {
   if (category === 'authentication') return 'is a template for one-time codes, which go to one person each';
   if (status !== 'approved') return `is a template that is not approved: it is ${status}`;
+  if (isChangingParameters)
+    return 'is a template whose placeholders are being changed: wait until the provider has taken the edit';
   return sendable ? null : `is a template that cannot be sent: ${sendableReason ?? 'it was stopped'}`;
 }
 

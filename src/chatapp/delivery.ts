@@ -6,7 +6,12 @@ import type {
   ChatAppOutcome,
   ChatAppProvider,
 } from '../channels/chatapp/provider.ts';
-import { codeParameter, type TemplateParameters } from '../channels/chatapp/template.ts';
+import {
+  codeParameter,
+  listTemplateParameters,
+  type TemplateContent,
+  type TemplateParameters,
+} from '../channels/chatapp/template.ts';
 import {
   type ChatTemplate,
   type LoadedAccount,
@@ -283,8 +288,7 @@ async function handOff(session: ChatAppSession, job: Job, permit: HandOffPermit)
   const code = await openCode(session, job);
   if (facts.hasAttachments && code === null)
     return failed('other', 'The code of the message is no longer stored.', facts);
-  const parameters = fill(message, job, code);
-  const issues = findParameterIssues(template.content, parameters);
+  const { parameters, issues } = fitParameters(template.content, fill(message, job, code));
   if (issues.length > 0) return failed('invalid_message', `${issues.join(', ')}.`, facts);
   const outcome = await giveToProvider(session, {
     job,
@@ -415,6 +419,18 @@ function fill(
 ): TemplateParameters {
   if (compiled === null) return { ...stored.parameters, ...(code !== null && { [codeParameter]: code }) };
   return fillParameters(compiled, { ...stored.defaults, ...variables });
+}
+
+/** The template may have been edited since the message was accepted: what it has no placeholder for is left out. */
+function fitParameters(
+  content: TemplateContent,
+  parameters: TemplateParameters,
+): { parameters: TemplateParameters; issues: string[] } {
+  const issues = findParameterIssues(content, parameters);
+  if (issues.length === 0) return { parameters, issues };
+  const wanted = listTemplateParameters(content);
+  const kept = Object.fromEntries(Object.entries(parameters).filter(([name]) => wanted.includes(name)));
+  return { parameters: kept, issues: findParameterIssues(content, kept) };
 }
 
 const diagnosticUnitsMax = 500;

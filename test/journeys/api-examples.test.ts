@@ -728,6 +728,20 @@ async function recordChatTemplates(): Promise<void> {
   await record('getChatAppTemplate', 'One that does not exist', `/chatapp/templates/${nothing}`);
   await record('listChatAppTemplates', 'By name', '/chatapp/templates?name=order_shipped');
   await record('listChatAppTemplates', 'A status that there is not', '/chatapp/templates?status=paused');
+  await record('updateChatAppTemplate', 'Another text', `/chatapp/templates/${id}`, {
+    body: {
+      components: [
+        { type: 'header', format: 'text', text: 'Order {{order_number}}' },
+        { type: 'body', text: 'Hello {{first_name}}, your order has left us today.' },
+      ],
+    },
+  });
+  await record('updateChatAppTemplate', 'One that would be refused', `/chatapp/templates/${id}`, {
+    body: { components: [{ type: 'body', text: 'Hello {{first_name}}' }] },
+  });
+  await record('updateChatAppTemplate', 'One that does not exist', `/chatapp/templates/${nothing}`, {
+    body: {},
+  });
   await record('deleteChatAppTemplate', 'A template', `/chatapp/templates/${id}`);
   await record('deleteChatAppTemplate', 'One that was deleted before', `/chatapp/templates/${id}`);
 }

@@ -591,6 +591,32 @@ test('a template that was stopped while a message waited is not sent, and one th
   expect(taken).toEqual([waiting]);
 });
 
+test('what was accepted before its template was edited says what the template says by then, or why it cannot', async () => {
+  const [one, two] = ['Hello {{first_name}}.', 'Hello {{first_name}}, {{order}} came.'] as const;
+  const accept = async (before: string, after: string, parameters: Record<string, string>) => {
+    const { id: template_id } = await addChatTemplate(idle, { content: written(before) });
+    const id = await sendChatApp(idle, { to: aNumber(), template_id, parameters });
+    const content = JSON.stringify(written(after));
+    await rowsOf(idle, 'update chat_templates set content = $2 where id = $1', [template_id, content]);
+    return id;
+  };
+  const fewer = await accept(two, one, { first_name: 'Ana', order: '7' });
+  const more = await accept(one, two, { first_name: 'Ana' });
+  const taken: unknown[] = [];
+  const delivery = deliver(idle, async ({ reference, confirm, parameters, template }) => {
+    await confirm();
+    taken.push([template.content, parameters]);
+    return { kind: 'accepted', providerMessageId: reference.messageId, reply: null };
+  });
+  await chatAppWithStatus(idle, fewer, 'sent');
+  expect(await chatAppWithStatus(idle, more, 'failed')).toMatchObject({
+    error: { code: 'invalid_message', message: expect.stringContaining('lacks order') as string },
+  });
+  await delivery.stop();
+  expect(taken).toEqual([[written(one), { first_name: 'Ana' }]]);
+  expect((await readChatApp(idle, fewer)).parameters).toEqual({ first_name: 'Ana', order: '7' });
+});
+
 test('what a hand-off finds out about a template is kept, for its own organization', async () => {
   const [own, theirs] = [
     await addChatTemplate(idle, { name: 'found', content: written('Hello') }),

@@ -79,6 +79,18 @@ async function workThrough(): Promise<void> {
     if ((await workOnTemplates(tools, new AbortController().signal)) !== 'at once') return;
 }
 
+const sentNow = { status: 'approved', sendable: true, sendable_reason: null };
+
+/** As if the time of the next look had come. */
+async function lookNow(): Promise<void> {
+  await rowsOf(
+    server,
+    `update chat_templates set due_at = now() - interval '1 second' where next_step = 'review'`,
+    [],
+  );
+  await workThrough();
+}
+
 test('a template is made, which is pending, and read back with all that was said', async () => {
   const given = body();
   const template = await create(given);
@@ -90,6 +102,7 @@ test('a template is made, which is pending, and read back with all that was said
     components: given.components,
     examples: given.examples,
     authentication: null,
+    edit: null,
     parameters: ['order_number', 'first_name'],
     status: 'pending',
     rejection_reason: null,
@@ -125,12 +138,7 @@ test('a template goes through its review, which its reader sees', async () => {
   const account = server.organizationId;
   reviewer.put(account, `${approved.name} en_US`, { state: 'approved', quality: 'green' });
   reviewer.put(account, `${rejected.name} en_US`, { state: 'rejected', rejectionReason: 'Spam.' });
-  await rowsOf(
-    server,
-    `update chat_templates set due_at = now() - interval '1 second' where next_step = 'review'`,
-    [],
-  );
-  await workThrough();
+  await lookNow();
   expect((await ask('GET', `/${approved.id}`)).body).toMatchObject({
     status: 'approved',
     sendable: true,
@@ -318,6 +326,53 @@ describe('what cannot be submitted', () => {
   });
 });
 
+describe('a template that is edited', () => {
+  const otherText = { components: [{ type: 'body', text: 'Good day.' }] };
+
+  test('shows the edit until it is taken, and its review then', async () => {
+    const template = await create(plain());
+    expect((await ask('PATCH', `/${template.id}`, otherText)).body).toMatchObject({ name: 'conflict' });
+    await workThrough();
+    reviewer.put(server.organizationId, `${template.name} en_US`, { state: 'approved' });
+    await lookNow();
+    const edited = await ask<TemplateRecord>('PATCH', `/${template.id}`, otherText);
+    expect([edited.status, edited.body]).toMatchObject([
+      200,
+      {
+        ...sentNow,
+        components: template.components,
+        edit: { ...otherText, examples: {}, authentication: null },
+      },
+    ]);
+    await workThrough();
+    const { body: taken } = await ask<TemplateRecord>('GET', `/${template.id}`);
+    expect(taken).toMatchObject({ ...otherText, status: 'pending', sendable: false, edit: null });
+    expect((await ask('PATCH', `/${template.id}`, plain())).status).toBe(422);
+  });
+
+  test.each<[string, unknown, number]>([
+    ['of another name', { name: 'other' }, 422],
+    ['of another category', { category: 'marketing' }, 422],
+    ['with no text', { components: [] }, 422],
+    ['with a NUL', { components: [{ type: 'body', text: 'a\u0000b' }] }, 422],
+    ['with half a character', { components: [{ type: 'body', text: '\ud800' }] }, 422],
+    ['with a placeholder at its end', { components: [{ type: 'body', text: 'Hello {{a}}' }] }, 422],
+    ['that is no object', [], 422],
+    ['that is too large', { examples: { a: 'x'.repeat(2_000_000) } }, 413],
+  ])('%s is refused', async (_what, patch, status) => {
+    const { id } = await create(plain());
+    expect((await ask('PATCH', `/${id}`, patch)).status).toBe(status);
+  });
+});
+
+test('a deleted template cannot be edited', async () => {
+  const { id } = await create(plain());
+  await ask('DELETE', `/${id}`);
+  expect((await ask('PATCH', `/${id}`, { components: [{ type: 'body', text: 'Good day.' }] })).status).toBe(
+    404,
+  );
+});
+
 describe('a template that a campaign holds', () => {
   test('cannot be deleted, and can be afterwards', async () => {
     const { id } = await create();
@@ -338,8 +393,11 @@ describe('a template that a campaign holds', () => {
 
 test("another organization's template is unknown, and stays", async () => {
   const { id } = await create(plain(), authorize(other));
-  for (const method of ['GET', 'DELETE']) {
-    const [foreign, unknown] = [await ask(method, `/${id}`), await ask(method, `/${unknownId}`)];
+  for (const [method, given] of [['GET'], ['DELETE'], ['PATCH', {}]] as const) {
+    const [foreign, unknown] = [
+      await ask(method, `/${id}`, given),
+      await ask(method, `/${unknownId}`, given),
+    ];
     expect([foreign.status, foreign.text]).toEqual([404, unknown.text]);
   }
   expect((await ask('GET', `/${id}`, undefined, authorize(other))).status).toBe(200);

@@ -210,6 +210,7 @@ const validBodies: Readonly<Record<string, (contactId: string) => object>> = {
   'POST /sms/send': () => ({ ...text, from: 'Mine' }),
   'POST /templates': () => ({ name: aName(), text: 'Hello' }),
   'POST /chatapp/templates': aChatTemplate,
+  'PATCH /chatapp/templates/:id': () => ({}),
   'PATCH /templates/:id': () => ({}),
   'POST /templates/:id/render': () => ({}),
   'POST /email/domains': () => ({ name: `mine-${randomUUID()}.example` }),

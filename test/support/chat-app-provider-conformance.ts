@@ -53,6 +53,12 @@ export const aTemplate: SentTemplate = {
   },
 };
 
+const aWrittenText = {
+  kind: 'written',
+  components: [{ type: 'body', text: 'Good day.' }],
+  examples: {},
+} as const satisfies SentTemplate['content'];
+
 export const aCodeTemplate: SentTemplate = {
   name: 'sign_in',
   language: 'en',
@@ -138,6 +144,26 @@ export function describeChatAppProvider(
           templates: [{ ...wanted, state: 'approved' }],
         });
         expect(await provider.deleteTemplate(anAccount, wanted)).toEqual({ kind: 'gone' });
+      });
+
+      it('lets a reviewed template be edited, which is reviewed again', async () => {
+        const { provider, passReview } = harness();
+        const submission = await provider.submitTemplate(anAccount, aTemplate);
+        if (submission.kind !== 'submitted') throw new Error(`The template was ${submission.kind}.`);
+        await passReview();
+        const { providerTemplateId } = submission.template;
+        const edit = await provider.editTemplate(anAccount, {
+          ...{ providerTemplateId, mayBeMade: false },
+          template: { ...aTemplate, content: aWrittenText },
+        });
+        if (edit.kind !== 'edited') throw new Error(`The template was ${edit.kind}.`);
+        await passReview();
+        const { name, language } = aTemplate;
+        expect(
+          await provider.reviewTemplates(anAccount, [
+            { providerTemplateId: edit.template.providerTemplateId, name, language },
+          ]),
+        ).toMatchObject({ templates: [{ name, language, state: 'approved' }] });
       });
 
       it('says nothing of a template that was never submitted', async () => {

@@ -2,6 +2,7 @@
  * The outermost edge of the work on templates of chat-app messages: a provider in this process, which has accounts with
  * templates, and fails as a test says.
  */
+import { isDeepStrictEqual } from 'node:util';
 import type {
   AccountExamination,
   ChatAppAccount,
@@ -9,10 +10,12 @@ import type {
   ManagementDelay,
   ReviewedTemplate,
   SentTemplate,
+  TemplateEdit,
+  TemplateState,
   TemplateSubmission,
 } from '../../src/channels/chatapp/provider.ts';
 
-type Call = { kind: 'submit' | 'review' | 'delete'; account: string; what: string[] };
+type Call = { kind: 'submit' | 'review' | 'edit' | 'delete'; account: string; what: string[] };
 
 /** What happens instead of the next submission; `taken_and_lost` carries it out, and its answer never comes. */
 export type Mishap = TemplateSubmission | 'taken_and_lost' | 'lost';
@@ -28,6 +31,13 @@ export type Reviewer = ChatAppProvider & {
   mishaps: Mishap[];
   /** Every call of this kind is answered so while it is set. */
   delay: ManagementDelay | null;
+  /** What happens instead of the next edits, as with submissions. */
+  editMishaps: (TemplateEdit | 'taken_and_lost' | 'lost')[];
+  /** Those that were carried out. */
+  editsTaken: string[];
+  onEdit: (() => Promise<void>) | null;
+  /** The state of a template after an edit. */
+  editedState: TemplateState;
   /** Called within each submission, after it was carried out and before its answer. */
   onSubmit: ((template: SentTemplate) => Promise<void>) | null;
 };
@@ -63,6 +73,10 @@ export function createReviewer({ needsAccount = true } = {}): Reviewer {
     needsAccount,
     calls: [],
     mishaps: [],
+    editMishaps: [],
+    editsTaken: [],
+    onEdit: null,
+    editedState: 'pending',
     delay: null,
     onSubmit: null,
     templatesOf,
@@ -89,6 +103,25 @@ export function createReviewer({ needsAccount = true } = {}): Reviewer {
       if (reviewer.delay !== null) return reviewer.delay;
       const present = templatesOf(account.businessAccountId);
       return { kind: 'reviewed', templates: wanted.flatMap((one) => present.get(keyOf(one)) ?? []) };
+    },
+    editTemplate: async (account, { template, providerTemplateId, mayBeMade }) => {
+      const key = keyOf(template);
+      reviewer.calls.push({ kind: 'edit', account: account.businessAccountId, what: [key] });
+      if (reviewer.delay !== null) return reviewer.delay;
+      const present = templatesOf(account.businessAccountId).get(key);
+      if (present?.providerTemplateId !== providerTemplateId)
+        return { kind: 'refused', words: 'It is gone.' };
+      if (mayBeMade && isDeepStrictEqual(present.template?.content, template.content))
+        return { kind: 'edited', template: present };
+      const mishap = reviewer.editMishaps.shift();
+      if (typeof mishap === 'object') return mishap;
+      if (mishap === 'lost') return { kind: 'unknown', words: 'the answer was lost' };
+      reviewer.editsTaken.push(key);
+      reviewer.put(account.businessAccountId, key, { state: reviewer.editedState });
+      templatesOf(account.businessAccountId).get(key)!.template = template;
+      await reviewer.onEdit?.();
+      if (mishap === 'taken_and_lost') return { kind: 'unknown', words: 'the answer was lost' };
+      return { kind: 'edited', template: { ...present, state: reviewer.editedState } };
     },
     deleteTemplate: async (account, wanted) => {
       reviewer.calls.push({ kind: 'delete', account: account.businessAccountId, what: [keyOf(wanted)] });

@@ -61,6 +61,43 @@ export const isMessage = ajv.compile(
 
 const namedExample = list(object({ param_name: text, example: { ...text, minLength: 1 } }));
 
+const components = list({
+  anyOf: [
+    object(
+      {
+        type: { const: 'HEADER' },
+        format: { const: 'TEXT' },
+        text,
+        example: object({ header_text_named_params: namedExample }),
+      },
+      ['type', 'format', 'text'],
+    ),
+    object({ type: { const: 'BODY' }, text, example: object({ body_text_named_params: namedExample }) }, [
+      'type',
+      'text',
+    ]),
+    object({ type: { const: 'BODY' }, add_security_recommendation: { type: 'boolean' } }),
+    object({ type: { const: 'FOOTER' }, text }),
+    object({
+      type: { const: 'FOOTER' },
+      code_expiration_minutes: { type: 'integer', minimum: 1, maximum: 90 },
+    }),
+    object({
+      type: { const: 'BUTTONS' },
+      buttons: list({
+        anyOf: [
+          object({ type: { const: 'QUICK_REPLY' }, text }),
+          object({ type: { const: 'PHONE_NUMBER' }, text, phone_number: digits }),
+          object({ type: { const: 'URL' }, text, url: text, example: list(text) }, ['type', 'text', 'url']),
+          object({ type: { const: 'OTP' }, otp_type: { const: 'COPY_CODE' }, text }),
+        ],
+      }),
+    }),
+  ],
+});
+
+const ttl = { type: 'integer', minimum: 30, maximum: 900 } as const;
+
 /** The body by which a template is submitted. */
 export const isTemplate = ajv.compile(
   object(
@@ -69,48 +106,16 @@ export const isTemplate = ajv.compile(
       language: text,
       category: { enum: ['MARKETING', 'UTILITY', 'AUTHENTICATION'] },
       parameter_format: { const: 'NAMED' },
-      message_send_ttl_seconds: { type: 'integer', minimum: 30, maximum: 900 },
-      components: list({
-        anyOf: [
-          object(
-            {
-              type: { const: 'HEADER' },
-              format: { const: 'TEXT' },
-              text,
-              example: object({ header_text_named_params: namedExample }),
-            },
-            ['type', 'format', 'text'],
-          ),
-          object(
-            { type: { const: 'BODY' }, text, example: object({ body_text_named_params: namedExample }) },
-            ['type', 'text'],
-          ),
-          object({ type: { const: 'BODY' }, add_security_recommendation: { type: 'boolean' } }),
-          object({ type: { const: 'FOOTER' }, text }),
-          object({
-            type: { const: 'FOOTER' },
-            code_expiration_minutes: { type: 'integer', minimum: 1, maximum: 90 },
-          }),
-          object({
-            type: { const: 'BUTTONS' },
-            buttons: list({
-              anyOf: [
-                object({ type: { const: 'QUICK_REPLY' }, text }),
-                object({ type: { const: 'PHONE_NUMBER' }, text, phone_number: digits }),
-                object({ type: { const: 'URL' }, text, url: text, example: list(text) }, [
-                  'type',
-                  'text',
-                  'url',
-                ]),
-                object({ type: { const: 'OTP' }, otp_type: { const: 'COPY_CODE' }, text }),
-              ],
-            }),
-          }),
-        ],
-      }),
+      message_send_ttl_seconds: ttl,
+      components,
     },
     ['name', 'language', 'category', 'components'],
   ),
+);
+
+/** The body by which it is edited. */
+export const isTemplateEdit = ajv.compile(
+  object({ message_send_ttl_seconds: ttl, components }, ['components']),
 );
 
 const status = object(

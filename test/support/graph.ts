@@ -1,7 +1,7 @@
 import { createHmac } from 'node:crypto';
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';
 import type { AddressInfo, Socket } from 'node:net';
-import { findFault, isMessage, isTemplate, isWebhook } from './graph-shapes.ts';
+import { findFault, isMessage, isTemplate, isTemplateEdit, isWebhook } from './graph-shapes.ts';
 
 /**
  * A stand-in for Meta's Graph API on loopback: messages, templates, numbers, and webhooks that it signs. What becomes of
@@ -51,6 +51,9 @@ export type GraphTemplate = {
   category: string;
   status: string;
   rejected_reason: string;
+  components: unknown;
+  /** How often it was edited while it was approved; a second time is refused, as within a day. */
+  edits: number;
 };
 
 export type GraphOptions = {
@@ -62,6 +65,8 @@ export type GraphOptions = {
   /** Undefined leaves it to the templates and numbers that are there. */
   answerQuestion?: (question: GraphQuestion) => GraphAnswer | undefined;
   onMessage?: (message: GraphMessage) => void;
+  /** After an edit was made; `lost` cuts off its answer. */
+  onEdit?: (template: GraphTemplate) => 'lost' | undefined;
   messagesKeptMax?: number;
   /** Of every number. */
   throughput?: 'STANDARD' | 'HIGH';
@@ -173,6 +178,10 @@ export async function startGraph(options: GraphOptions = {}) {
         ? refuse(response, answer)
         : say(response, answer.status, answer.body, answer.headers);
     if (edge === 'message_templates') return handleTemplates(request, response, id, url, body);
+    const template = edge === '' ? templates.get(id) : undefined;
+    if (template !== undefined && request.method === 'POST') return editTemplate(response, template, body);
+    if (template !== undefined) return say(response, 200, template);
+    if (edge === '' && request.method === 'POST') return refuse(response, { code: 100, subcode: 33 });
     if (edge === '') return say(response, 200, describeNumber(id));
     return refuse(response, { code: 100 });
   }
@@ -340,16 +349,42 @@ export async function startGraph(options: GraphOptions = {}) {
       faults.push(fault);
       return refuse(response, { code: 100 });
     }
-    const { name, language, category } = parsed as { name: string; language: string; category: string };
+    const { name, language, category, components } = parsed as {
+      name: string;
+      language: string;
+      category: string;
+      components: unknown;
+    };
     if (own.some((template) => template.name === name && template.language === language))
       return refuse(response, { code: 100, subcode: 2_388_024 });
     templateNumber += 1;
     const template: GraphTemplate = {
       ...{ id: `5947181904${templateNumber}`, businessAccountId, name, language, category },
-      ...{ status: 'PENDING', rejected_reason: 'NONE' },
+      ...{ status: 'PENDING', rejected_reason: 'NONE', components, edits: 0 },
     };
     templates.set(template.id, template);
     return say(response, 200, { id: template.id, status: 'PENDING', category });
+  }
+
+  /** Meta: those that are approved once in 24 hours, rejected and paused ones always, and no others. */
+  function editTemplate(response: ServerResponse, template: GraphTemplate, body: string): void {
+    const parsed: unknown = JSON.parse(body);
+    const fault = findFault(isTemplateEdit, parsed);
+    if (fault !== null) {
+      faults.push(fault);
+      return refuse(response, { code: 100 });
+    }
+    const isApproved = template.status === 'APPROVED';
+    const isEditable = isApproved ? template.edits === 0 : /^(REJECTED|PAUSED)$/.test(template.status);
+    if (!isEditable) return refuse(response, { code: 100, subcode: 2_388_039 });
+    template.edits += isApproved ? 1 : 0;
+    Object.assign(template, {
+      status: 'PENDING',
+      rejected_reason: 'NONE',
+      components: (parsed as { components: unknown }).components,
+    });
+    if (options.onEdit?.(template) === 'lost') return void response.socket?.destroy();
+    return say(response, 200, { success: true });
   }
 
   await new Promise<void>((resolve) => {

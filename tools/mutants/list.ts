@@ -4,6 +4,7 @@ import { audience } from './list/audience.ts';
 import { campaigns } from './list/campaigns.ts';
 import { chatApp } from './list/chat-app.ts';
 import { chatAppHolds } from './list/chat-app-holds.ts';
+import { chatTemplateEdits } from './list/chat-template-edits.ts';
 import { channels } from './list/channels.ts';
 import { chatTemplates } from './list/chat-templates.ts';
 import { devices } from './list/devices.ts';
@@ -37,6 +38,7 @@ export const allMutants: readonly Mutant[] = [
   ...chatApp,
   ...chatAppHolds,
   ...objections,
+  ...chatTemplateEdits,
   ...whatsapp,
   ...devices,
   ...platform,

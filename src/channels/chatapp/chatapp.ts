@@ -5,6 +5,7 @@ export type {
   ManagementDelay,
   ReviewedTemplate,
   SentTemplate,
+  TemplateEdit,
   TemplateQuality,
   TemplateState,
   TemplateSubmission,

@@ -134,6 +134,21 @@ export type TemplateSubmission =
   | { kind: 'unknown'; words: string }
   | ManagementDelay;
 
+/** What became of an edit. */
+export type TemplateEdit =
+  | {
+      kind: 'edited';
+      /** As it is afterwards; a review may begin anew. */
+      template: ReviewedTemplate;
+      /** When a review may be over; absent where nobody knows. */
+      reviewedAfterMs?: number;
+    }
+  /** Refused for good, also because the template is not there any more; the words are for the author. */
+  | { kind: 'refused'; words: string }
+  /** It may have been made: it must be looked at before it is repeated. */
+  | { kind: 'unknown'; words: string }
+  | ManagementDelay;
+
 export type WantedTemplate = { providerTemplateId: string | null; name: string; language: string };
 
 /**
@@ -157,6 +172,14 @@ export type ChatAppProvider = {
     account: ChatAppAccount,
     wanted: readonly WantedTemplate[],
   ) => Promise<{ kind: 'reviewed'; templates: readonly ReviewedTemplate[] } | ManagementDelay>;
+  /**
+   * Makes a template that is there say something else. With `mayBeMade` it is looked first whether it says so already:
+   * providers count edits, and refuse a second one within a day.
+   */
+  editTemplate: (
+    account: ChatAppAccount,
+    edit: { providerTemplateId: string; template: SentTemplate; mayBeMade: boolean },
+  ) => Promise<TemplateEdit>;
   /** `gone`: it is not there, or was deleted now. Only in this language. */
   deleteTemplate: (
     account: ChatAppAccount,

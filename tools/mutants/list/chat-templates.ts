@@ -34,7 +34,7 @@ export const chatTemplates: readonly Mutant[] = [
   },
   {
     file: 'src/chat-templates/work-store.ts',
-    from: "problem = case when next_step in ('submit', 'look_up') then $4 else problem end",
+    from: "problem = case when next_step in ('submit', 'look_up', 'edit') then $4 else problem end",
     to: 'problem = problem',
     tests: work,
     named: 'delays everything, loses nothing',
@@ -98,8 +98,8 @@ export const chatTemplates: readonly Mutant[] = [
   },
   {
     file: 'src/chat-templates/keeping.ts',
-    from: 'const isUnderWay = row.next_step',
-    to: 'const isUnderWay = false && row.next_step',
+    from: 'const isUnderWay = isBegun',
+    to: 'const isUnderWay = false && isBegun',
     tests: work,
     named: 'while it is submitted is deleted there',
     harm: 'a template that was deleted while it was submitted stays at the provider',
@@ -130,8 +130,8 @@ export const chatTemplates: readonly Mutant[] = [
   },
   {
     file: 'src/chat-templates/review.ts',
-    from: "const isOutdated = source === 'told' && state === 'pending' && before.status !== 'pending';",
-    to: 'const isOutdated = false;',
+    from: "if (status !== 'pending') return state === 'pending';",
+    to: "if (status !== 'pending') return false;",
     tests: review,
     named: 'is not pending again',
     harm: 'an approved template cannot be sent because of an old word that its review is under way',

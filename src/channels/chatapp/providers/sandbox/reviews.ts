@@ -1,5 +1,11 @@
 import type { Clock } from '../../../../platform/clock.ts';
-import type { ReviewedTemplate, SentTemplate, TemplateSubmission, WantedTemplate } from '../../provider.ts';
+import type {
+  ReviewedTemplate,
+  SentTemplate,
+  TemplateEdit,
+  TemplateSubmission,
+  WantedTemplate,
+} from '../../provider.ts';
 
 /**
  * Reviews that take time and need no memory: the id of a template says when its review is over, and its name how that
@@ -8,6 +14,8 @@ import type { ReviewedTemplate, SentTemplate, TemplateSubmission, WantedTemplate
 
 export type Reviews = {
   submit: (template: SentTemplate) => TemplateSubmission;
+  /** Begins a review anew, which the next id of the template says. */
+  edit: (template: SentTemplate) => TemplateEdit;
   /** Ids that the sandbox did not give are not among them. */
   list: (wanted: readonly WantedTemplate[]) => ReviewedTemplate[];
 };
@@ -33,13 +41,15 @@ export function createReviews(clock: Clock, reviewMs: number): Reviews {
       quality: isOver && !isRejected ? 'green' : null,
     };
   };
+  const begin = ({ name, language, category }: SentTemplate) => {
+    const providerTemplateId = `sandbox-${Math.ceil(clock.nowMs() + reviewMs)}`;
+    const asked = { providerTemplateId, name, language, category };
+    const answer = { state: 'pending', rejectionReason: null, quality: null } as const;
+    return { template: { ...asked, ...answer }, reviewedAfterMs: reviewMs };
+  };
   return {
-    submit: ({ name, language, category }) => {
-      const providerTemplateId = `sandbox-${Math.ceil(clock.nowMs() + reviewMs)}`;
-      const asked = { providerTemplateId, name, language, category };
-      const answer = { state: 'pending', rejectionReason: null, quality: null } as const;
-      return { kind: 'submitted', template: { ...asked, ...answer }, reviewedAfterMs: reviewMs };
-    },
+    submit: (template) => ({ kind: 'submitted', ...begin(template) }),
+    edit: (template) => ({ kind: 'edited', ...begin(template) }),
     list: (wanted) => wanted.map(review).filter((template) => template !== null),
   };
 }

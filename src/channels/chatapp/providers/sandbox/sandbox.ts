@@ -61,6 +61,7 @@ export function createSandboxChatAppProvider(tools: SandboxChatAppTools): ChatAp
     submitTemplate: (_account, template) => Promise.resolve(reviews.submit(template)),
     reviewTemplates: (_account, wanted) =>
       Promise.resolve({ kind: 'reviewed', templates: reviews.list(wanted) }),
+    editTemplate: (_account, { template }) => Promise.resolve(reviews.edit(template)),
     deleteTemplate: () => Promise.resolve({ kind: 'gone' }),
     examineAccount: () => Promise.resolve({ kind: 'examined', numbers: [], peoplePerDayMax: null }),
     probe: () => Promise.resolve(null),

@@ -5,8 +5,15 @@ import {
   aTemplate,
 } from '../../../../../test/support/chat-app-provider-conformance.ts';
 import { findFault, isTemplate } from '../../../../../test/support/graph-shapes.ts';
-import { type GraphQuestion, type GraphAnswer, startGraph } from '../../../../../test/support/graph.ts';
+import {
+  type Graph,
+  type GraphAnswer,
+  type GraphQuestion,
+  type GraphTemplate,
+  startGraph,
+} from '../../../../../test/support/graph.ts';
 import { createManualClock } from '../../../../../test/support/manual-clock.ts';
+import type { ChatAppProvider, SentTemplate } from '../../provider.ts';
 import { composeTemplate } from './template-body.ts';
 import { createWhatsAppProvider } from './whatsapp.ts';
 
@@ -17,8 +24,9 @@ afterEach(async () => {
 
 async function arrange(
   answerQuestion: (question: GraphQuestion) => GraphAnswer | undefined = () => undefined,
+  onEdit: (template: GraphTemplate) => 'lost' | undefined = () => undefined,
 ) {
-  const graph = await startGraph({ answerQuestion });
+  const graph = await startGraph({ answerQuestion, onEdit });
   const clock = createManualClock();
   const provider = createWhatsAppProvider({
     clock,
@@ -147,11 +155,137 @@ test('only the wanted language of a template is deleted, also when its id is not
   expect(await provider.deleteTemplate(anAccount, wanted)).toEqual({ kind: 'gone' });
 });
 
+const otherText = {
+  ...aTemplate,
+  content: { kind: 'written', components: [{ type: 'body', text: 'Good day.' }], examples: {} },
+} as const;
+
+/** Of a template that was submitted and approved. */
+async function anEdit(graph: Graph, provider: ChatAppProvider, template: SentTemplate = otherText) {
+  const submitted = await provider.submitTemplate(anAccount, aTemplate);
+  if (submitted.kind !== 'submitted') throw new Error(submitted.kind);
+  const { providerTemplateId } = submitted.template;
+  graph.templates.get(providerTemplateId)!.status = 'APPROVED';
+  return { providerTemplateId, template, mayBeMade: false };
+}
+
+const editsOf = ({ requests }: Graph) =>
+  requests.filter((request) => /^POST \/v25.0\/\d+$/.test(request)).length;
+
+test('an edit replaces all components, in the form that Meta describes, and is under review then', async () => {
+  const { provider, graph } = await arrange();
+  const wanted = await anEdit(graph, provider);
+  expect(await provider.editTemplate(anAccount, wanted)).toMatchObject({
+    kind: 'edited',
+    template: { providerTemplateId: wanted.providerTemplateId, state: 'pending' },
+  });
+  expect(graph.faults).toEqual([]);
+  expect(graph.templates.get(wanted.providerTemplateId)).toMatchObject({
+    ...{ name: aTemplate.name, category: 'UTILITY', components: [{ type: 'BODY', text: 'Good day.' }] },
+  });
+});
+
+test('an edit that is approved at once is told so, and a rejection from before is not', async () => {
+  for (const [status, state] of [
+    ['APPROVED', 'approved'],
+    ['REJECTED', 'pending'],
+  ] as const) {
+    const { provider, graph } = await arrange(undefined, (template) => {
+      template.status = status;
+      return undefined;
+    });
+    const wanted = await anEdit(graph, provider);
+    expect(await provider.editTemplate(anAccount, wanted)).toMatchObject({
+      kind: 'edited',
+      template: { state },
+    });
+  }
+});
+
+test('an edit that Meta refuses has its words, and one of a template that is gone says so', async () => {
+  const { provider, graph } = await arrange();
+  const wanted = await anEdit(graph, provider);
+  const template = graph.templates.get(wanted.providerTemplateId)!;
+  template.status = 'PENDING';
+  const refused = { kind: 'refused', words: 'Refused: So it is.' };
+  expect(await provider.editTemplate(anAccount, wanted)).toEqual(refused);
+  Object.assign(template, { status: 'APPROVED', edits: 1 });
+  expect(await provider.editTemplate(anAccount, wanted)).toEqual(refused);
+  graph.templates.clear();
+  for (const mayBeMade of [false, true])
+    expect(await provider.editTemplate(anAccount, { ...wanted, mayBeMade })).toEqual({
+      kind: 'refused',
+      words: expect.stringContaining('not at the provider') as string,
+    });
+  expect(await provider.editTemplate(anAccount, { ...wanted, providerTemplateId: '../me' })).toMatchObject({
+    kind: 'refused',
+  });
+});
+
+test('an edit whose answer is cut off may have been made, and is not made again where the text is there', async () => {
+  const { provider, graph } = await arrange(undefined, () => 'lost');
+  const wanted = await anEdit(graph, provider);
+  expect((await provider.editTemplate(anAccount, wanted)).kind).toBe('unknown');
+  expect(await provider.editTemplate(anAccount, { ...wanted, mayBeMade: true })).toMatchObject({
+    kind: 'edited',
+    template: { state: 'pending' },
+  });
+  expect(editsOf(graph)).toBe(1);
+});
+
+test.each<[string, SentTemplate, unknown]>([
+  [
+    'components as Meta returns them',
+    aTemplate,
+    [
+      {
+        type: 'BUTTONS',
+        buttons: [
+          { type: 'QUICK_REPLY', text: 'Stop' },
+          { type: 'URL', text: 'Track', url: 'https://x.test/t/{{1}}' },
+          { type: 'PHONE_NUMBER', text: 'Call', phone_number: '+15550051310' },
+        ],
+      },
+      { type: 'FOOTER', text: 'Reply STOP to stop.' },
+      { type: 'BODY', text: 'Hello {{first_name}}, it is on its way.', example: {} },
+      { type: 'HEADER', format: 'TEXT', text: 'Order {{order_number}}', example: {} },
+    ],
+  ],
+  [
+    'a code, whose text is preset and whose button is returned as a link',
+    aCodeTemplate,
+    [
+      { type: 'BODY', text: '*{{1}}* is your code.', add_security_recommendation: true },
+      { type: 'FOOTER', text: 'This code expires.', code_expiration_minutes: 10 },
+      {
+        type: 'BUTTONS',
+        buttons: [{ type: 'URL', text: 'Copy code', url: 'https://www.whatsapp.com/otp/code' }],
+      },
+    ],
+  ],
+])('an edit that may have been made is recognised by %s', async (_what, template, components) => {
+  const { provider, graph } = await arrange();
+  const wanted = { ...(await anEdit(graph, provider, template)), mayBeMade: true };
+  const present = graph.templates.get(wanted.providerTemplateId)!;
+  present.components = components;
+  expect((await provider.editTemplate(anAccount, wanted)).kind).toBe('edited');
+  expect(editsOf(graph)).toBe(0);
+  for (const other of [undefined, 'x', [], (components as unknown[]).slice(1)]) {
+    Object.assign(present, { components: other, status: 'APPROVED', edits: 0 });
+    expect((await provider.editTemplate(anAccount, wanted)).kind).toBe('edited');
+  }
+  expect(editsOf(graph)).toBe(4);
+});
+
 test('an account that is at fault can neither review nor delete, and nothing is taken for gone', async () => {
   const { provider } = await arrange(() => ({ code: 190 }));
   const fault = { kind: 'delayed', isAccountAtFault: true, words: expect.stringContaining('190') };
   expect(await provider.reviewTemplates(anAccount, [wanted])).toMatchObject(fault);
   expect(await provider.deleteTemplate(anAccount, wanted)).toMatchObject(fault);
+  for (const mayBeMade of [false, true])
+    expect(
+      await provider.editTemplate(anAccount, { providerTemplateId: '1', template: otherText, mayBeMade }),
+    ).toMatchObject(fault);
   expect(await provider.examineAccount(anAccount)).toMatchObject({ kind: 'failed', isAccountAtFault: true });
 });
 

@@ -7,6 +7,7 @@ import type {
   ManagementDelay,
   ReviewedTemplate,
   SentTemplate,
+  TemplateEdit,
   TemplateSubmission,
   WantedTemplate,
 } from '../../provider.ts';
@@ -16,7 +17,7 @@ import { describeError, meaningOf } from './answers.ts';
 import { type Asked, type Graph, type GraphRequest, isGraphId } from './graph.ts';
 import { type GraphError, readGraphBody, regainAccessMsOf, usedShareOf } from './graph-body.ts';
 import { idOf, listOf, objectOf, textOf } from './json.ts';
-import { composeTemplate } from './template-body.ts';
+import { composeEdit, composeTemplate, saysTheSame } from './template-body.ts';
 import { readCategory, readState, readTemplate } from './template-words.ts';
 
 /**
@@ -26,6 +27,7 @@ import { readCategory, readState, readTemplate } from './template-words.ts';
 export type Management = {
   submit: ChatAppProvider['submitTemplate'];
   review: ChatAppProvider['reviewTemplates'];
+  edit: ChatAppProvider['editTemplate'];
   delete: ChatAppProvider['deleteTemplate'];
 };
 
@@ -97,12 +99,54 @@ export function createManagement({ clock, graph }: Tools): Management {
     return { kind: 'reviewed', templates: search.found() };
   };
 
+  /** One template, and whether it says this; null if it is not there. */
+  const read = async (
+    account: ChatAppAccount,
+    { providerTemplateId, template: { content } }: Edit,
+  ): Promise<{ reviewed: ReviewedTemplate; isSame: boolean } | null | ManagementDelay> => {
+    const path = `${providerTemplateId}?fields=${templateFields},components`;
+    const asked = await ask(account, { method: 'GET', path });
+    if (asked.kind === 'delayed') return asked;
+    if (isMissing(asked)) return null;
+    const delayed = delayOf(asked);
+    if (delayed !== null || asked.kind !== 'answered') return delayed ?? delay('', delayMs, false);
+    const { json } = readGraphBody(asked);
+    const reviewed = readTemplate(json);
+    return reviewed && { reviewed, isSame: saysTheSame(json.components, content) };
+  };
+
+  const edit = async (account: ChatAppAccount, wanted: Edit): Promise<TemplateEdit> => {
+    const { providerTemplateId, template, mayBeMade } = wanted;
+    if (!isGraphId(providerTemplateId)) return missing;
+    if (mayBeMade) {
+      const before = await read(account, wanted);
+      if (before === null) return missing;
+      if ('kind' in before) return before;
+      if (before.isSame) return { kind: 'edited', template: afterEdit(before.reviewed) };
+    }
+    const asked = await ask(account, { method: 'POST', path: providerTemplateId }, composeEdit(template));
+    if (asked.kind === 'delayed') return asked;
+    const outcome = editOf(asked);
+    if (outcome !== 'made') return outcome;
+    const after = await read(account, wanted);
+    const isRead = after !== null && !('kind' in after);
+    const { name, language } = template;
+    const unread = { providerTemplateId, name, language, category: null, quality: null };
+    return {
+      kind: 'edited',
+      template: isRead
+        ? afterEdit(after.reviewed)
+        : { ...unread, state: 'pending' as const, rejectionReason: null },
+    };
+  };
+
   return {
     submit: async (account, template) => {
       const path = `${account.businessAccountId}/message_templates`;
       const asked = await ask(account, { method: 'POST', path }, composeTemplate(template));
       return asked.kind === 'delayed' ? asked : submissionOf(asked, template);
     },
+    edit,
     review: (account, wanted) => (wanted.length === 0 ? reviewedNothing : review(account, wanted)),
     delete: async (account, wanted) => {
       const reviewed = await review(account, [wanted]);
@@ -118,6 +162,40 @@ export function createManagement({ clock, graph }: Tools): Management {
       return delayOf(asked) ?? { kind: 'gone' };
     },
   };
+}
+
+type Edit = Parameters<ChatAppProvider['editTemplate']>[1];
+
+const missing: Extract<TemplateEdit, { kind: 'refused' }> = {
+  kind: 'refused',
+  words: 'The template is not at the provider any more.',
+};
+
+/** What Graph says of an id that is nobody's, or that the access token must not see. */
+function isMissing(asked: Asked): boolean {
+  if (asked.kind !== 'answered' || asked.status < 400) return false;
+  const { error } = readGraphBody(asked);
+  return asked.status === 404 || (error.code === 100 && error.subcode === 33);
+}
+
+/** A rejection that is read right after an edit is the one before it: the review of the new text has hardly begun. */
+function afterEdit(reviewed: ReviewedTemplate): ReviewedTemplate {
+  return reviewed.state === 'rejected'
+    ? { ...reviewed, state: 'pending', rejectionReason: null }
+    : { ...reviewed, state: reviewed.state ?? 'pending' };
+}
+
+function editOf(asked: Asked): 'made' | Exclude<TemplateEdit, { kind: 'edited' }> {
+  if (asked.kind !== 'answered') return undecided(asked);
+  const { json, error } = readGraphBody(asked);
+  if (asked.status >= 200 && asked.status < 300)
+    return json.success === true ? 'made' : { kind: 'unknown', words: 'an answer that does not say success' };
+  if (isMissing(asked)) return missing;
+  const refusal = submissionOfRefusal(asked, error);
+  // Nothing new is made by an edit, which could be there already.
+  return refusal.kind === 'exists' || refusal.kind === 'submitted'
+    ? { kind: 'refused', words: wordsForAuthor(error) }
+    : refusal;
 }
 
 const reviewedNothing = Promise.resolve({ kind: 'reviewed', templates: [] } as const);
@@ -145,9 +223,15 @@ function waitMsOf(asked: Asked, otherwiseMs: number): number {
   return waitOf(asked.headers['retry-after']).retryAfterMs ?? regainAccessMsOf(asked.headers) ?? otherwiseMs;
 }
 
-function submissionOf(asked: Asked, { name, language, category }: SentTemplate): TemplateSubmission {
-  if (asked.kind === 'unsent') return delay(asked.detail, delayMs, false);
+function undecided(
+  asked: Exclude<Asked, { kind: 'answered' }>,
+): ManagementDelay | { kind: 'unknown'; words: string } {
   if (asked.kind === 'unanswered') return { kind: 'unknown', words: sanitiseDiagnostic(asked.detail) };
+  return delay(asked.detail, delayMs, false);
+}
+
+function submissionOf(asked: Asked, { name, language, category }: SentTemplate): TemplateSubmission {
+  if (asked.kind !== 'answered') return undecided(asked);
   const { json, error } = readGraphBody(asked);
   if (asked.status >= 200 && asked.status < 300) {
     const providerTemplateId = idOf(json.id);

@@ -94,6 +94,7 @@ export function createWhatsAppProvider(options: WhatsAppOptions): ChatAppProvide
     },
     submitTemplate: (account, template) => questions.run(() => management.submit(account, template)),
     reviewTemplates: (account, wanted) => questions.run(() => management.review(account, wanted)),
+    editTemplate: (account, edit) => questions.run(() => management.edit(account, edit)),
     deleteTemplate: (account, wanted) => questions.run(() => management.delete(account, wanted)),
     examineAccount: examine,
     probe: async () => {

@@ -1,0 +1,121 @@
+/** Of chat-app templates that are edited. */
+import type { Mutant } from '../mutant.ts';
+
+const edits = ['src/chat-templates/editing.test.ts'];
+const management = ['src/channels/chatapp/providers/whatsapp/management.test.ts'];
+const messages = ['test/journeys/chat-app.test.ts'];
+
+export const chatTemplateEdits: readonly Mutant[] = [
+  {
+    file: 'src/chat-templates/work-store.ts',
+    from: 'set is_edit_uncertain = true, due_at = $3',
+    to: 'set due_at = $3',
+    tests: edits,
+    named: 'because the process died is looked for',
+    harm: 'an edit that was made before a crash is made again, refused, and shown as not made',
+  },
+  {
+    file: 'src/chat-templates/jobs.ts',
+    from: 'content: row.edited_content ?? row.content,',
+    to: '',
+    tests: edits,
+    named: 'until the provider has taken it',
+    harm: 'messages are checked against a text that the provider does not have any more',
+  },
+  {
+    file: 'src/chat-templates/jobs.ts',
+    from: 'edits: wasApproved ? [...row.edits, at].slice(-editsKept) : row.edits,',
+    to: 'edits: [...row.edits, at].slice(-editsKept),',
+    tests: edits,
+    named: 'does not count edits of a rejected template',
+    harm: 'a template that was rejected and corrected cannot be corrected again for a day',
+  },
+  {
+    file: 'src/chat-templates/jobs.ts',
+    from: 'dateOf(Math.min(after.due_at?.getTime() ?? soonMs, soonMs))',
+    to: 'after.due_at',
+    tests: edits,
+    named: 'leaves no time in which nothing can be sent',
+    harm: 'a template that fails the review of its edit is sent for a day, and every message is refused',
+  },
+  {
+    file: 'src/chat-templates/jobs.ts',
+    from: 'return { ...row, ...noEdit, edit_refusal: words,',
+    to: 'return { ...row, ...noEdit,',
+    tests: edits,
+    named: 'that is refused leaves an approved template as it is',
+    harm: 'nobody is told that an edit was refused',
+  },
+  {
+    file: 'src/chat-templates/review.ts',
+    from: 'if (after.edited_content !== null)',
+    to: 'if (after.edited_content === undefined)',
+    tests: edits,
+    named: 'does not keep the edit from being made',
+    harm: 'an edit is forgotten because a webhook came',
+  },
+  {
+    file: 'src/chat-templates/review.ts',
+    from: "return (edited !== null || editedAt !== null) && (state === 'approved' || state === 'rejected');",
+    to: 'return false;',
+    tests: edits,
+    named: 'may be of the text before',
+    harm: 'a template is shown as rejected for the text that was corrected, and is never looked at again',
+  },
+  {
+    file: 'src/chat-templates/review.ts',
+    from: "if (template.is_edit_uncertain && isChangingParameters(template)) return 'pending';",
+    to: '',
+    tests: edits,
+    named: 'only if they might lack a value',
+    harm: 'messages fail for good because an edit is under way',
+  },
+  {
+    file: 'src/chat-templates/editing.ts',
+    from: 'const words = findObstacle(row, at) ?? (await findUse(transaction, row, read.content));',
+    to: 'const words = findObstacle(row, at);',
+    tests: edits,
+    named: 'is the name of a placeholder while a campaign',
+    harm: 'all copies of a campaign that are still to leave fail for lack of a value',
+  },
+  {
+    file: 'src/chat-templates/editing.ts',
+    from: "const row = await store.lockTemplate(transaction, key, 'for update');\n    if (row?.deleted_at !== null) return { kind: 'not_found' };\n    const content",
+    to: "const row = await store.lockTemplate(transaction, key, 'for update');\n    if (row === null) return { kind: 'not_found' };\n    const content",
+    tests: ['test/journeys/chat-templates.test.ts'],
+    named: 'a deleted template cannot be edited',
+    harm: 'a template that was deleted comes back at the provider',
+  },
+  {
+    file: 'src/chat-templates/keeping.ts',
+    from: 'const change = { ...row, ...noEdit, ...planDeletion(row, at), deleted_at: at };',
+    to: 'const change = { ...row, ...planDeletion(row, at), deleted_at: at };',
+    tests: edits,
+    named: 'that is deleted meanwhile is not made',
+    harm: 'an edit that was under way brings a deleted template back to its work',
+  },
+  {
+    file: 'src/channels/chatapp/providers/whatsapp/management.ts',
+    from: "if (before.isSame) return { kind: 'edited', template: afterEdit(before.reviewed) };",
+    to: '',
+    tests: management,
+    named: 'whose answer is cut off',
+    harm: 'an edit that was made is refused as the second one of a day, and its text is never shown',
+  },
+  {
+    file: 'src/channels/chatapp/providers/whatsapp/management.ts',
+    from: "return reviewed.state === 'rejected'",
+    to: "return reviewed.state === 'paused'",
+    tests: management,
+    named: 'a rejection from before is not',
+    harm: 'a template that was corrected stays rejected',
+  },
+  {
+    file: 'src/chatapp/delivery.ts',
+    from: 'return { parameters: kept, issues: findParameterIssues(content, kept) };',
+    to: 'return { parameters, issues };',
+    tests: messages,
+    named: 'what was accepted before its template was edited',
+    harm: 'messages fail because their template lost a placeholder after they were accepted',
+  },
+];
