@@ -13,6 +13,8 @@ import {
 import { wakeOnce } from '../platform/queue/wake.ts';
 import { type Secrets, UnknownKeyError } from '../platform/secrets.ts';
 import * as store from './account-store.ts';
+import { findBudget, findPeopleLimit, type PeopleLimit } from './budget.ts';
+import { deleteLimit } from './budget-store.ts';
 import { type CampaignsHeld, readCampaignsHeld } from './holding.ts';
 import { bringForward } from './work-store.ts';
 
@@ -122,6 +124,10 @@ export async function setAccount(
   try {
     const row = await tools.database.asOrganizations([organizationId], async (transaction) => {
       const at = now(tools.clock);
+      const [before] = await store.findAccounts(transaction, [organizationId]);
+      // The limit of another portfolio says nothing of this one's.
+      if (before !== undefined && before.business_account_id !== content.businessAccountId)
+        await deleteLimit(transaction, organizationId);
       const saved = await store.upsertAccount(transaction, {
         organizationId,
         id,
@@ -161,6 +167,10 @@ export type ShownAccount = {
   problem: string | null;
   /** Null if campaigns may leave. */
   campaignsHeld: CampaignsHeld | null;
+  /** To how many people it may write; null where the provider has told nothing. */
+  peopleLimit: PeopleLimit | null;
+  /** To how many of them it has written in the last 24 hours; null where they are not counted. */
+  reached: number | null;
   createdAt: Date;
   updatedAt: Date;
 };
@@ -170,17 +180,24 @@ export async function showAccount(
   { database, clock, secrets }: { database: Database; clock: Clock; secrets: Secrets },
   organizationId: string,
 ): Promise<ShownAccount | null> {
-  const [row] = await database.asOrganizations([organizationId], (transaction) =>
-    store.findAccounts(transaction, [organizationId]),
-  );
-  if (row === undefined) return null;
+  const at = now(clock);
+  const found = await database.asOrganizations([organizationId], async (transaction) => {
+    const [row] = await store.findAccounts(transaction, [organizationId]);
+    if (row === undefined) return null;
+    const budget = await findBudget(transaction, organizationId, at);
+    return { row, budget, peopleLimit: await findPeopleLimit(transaction, organizationId) };
+  });
+  if (found === null) return null;
+  const { row, budget, peopleLimit } = found;
   const { content } = await openRow(secrets, row);
   return {
     businessAccountId: row.business_account_id,
     phoneNumberIds: content === 'unreadable' ? null : content.phoneNumberIds,
     callbackToken: content === 'unreadable' || content.ownApp === null ? null : row.callback_token,
     problem: content === 'unreadable' ? unreadableWords : row.problem,
-    campaignsHeld: readCampaignsHeld(row, now(clock)),
+    campaignsHeld: readCampaignsHeld(row, at),
+    peopleLimit,
+    reached: budget === null ? null : budget.reached,
     createdAt: row.created_at,
     updatedAt: row.updated_at,
   };

@@ -22,6 +22,19 @@ export {
   showAccount,
   type ShownAccount,
 } from './account.ts';
+export {
+  type Budget,
+  countReached,
+  deleteOldReached,
+  findBudget,
+  findPeopleLimit,
+  findReachedAddresses,
+  forgetReached,
+  isUsedUp,
+  loadBudgets,
+  notePeopleLimit,
+  type PeopleLimit,
+} from './budget.ts';
 export { type CampaignsHeld, findCampaignsHeld, holdCampaigns, releaseCampaigns } from './holding.ts';
 export { hasAccount as hasChatAppAccount } from './account-store.ts';
 export { applyTemplateReviews, noteTemplateFinding, type TemplateFinding } from './reviewing.ts';

@@ -6,7 +6,7 @@ import {
   type MessageChannel,
   type Refusal,
 } from '../messages/messages.ts';
-import { keepChatAppFindings } from './findings.ts';
+import { type CutOffFinding, keepChatAppFindings } from './findings.ts';
 
 /** A message that is refused has failed. None of the refusals says for sure that the number does not exist. */
 const chatAppRefusals: Readonly<Record<ChatAppFailure, Refusal>> = {
@@ -66,6 +66,7 @@ export const chatAppChannel: MessageChannel = {
   },
   judgement: null,
   keepFindings: keepChatAppFindings,
+  cutOffFinding: { kind: 'cut off', finding: null } satisfies CutOffFinding,
   refreshStatus: defineMessageStatus('chatapp', chatAppStatusOfRecipients),
   objections: {
     findBarred: (connection, contacts) => findBarredContacts(connection, 'chatapp', contacts),

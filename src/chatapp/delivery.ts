@@ -13,7 +13,10 @@ import {
   type TemplateParameters,
 } from '../channels/chatapp/template.ts';
 import {
+  type Budget,
   type ChatTemplate,
+  isUsedUp,
+  loadBudgets,
   type LoadedAccount,
   loadChatAppAccounts,
   loadChatTemplates,
@@ -91,6 +94,8 @@ type Look = {
   template: ChatTemplate | null;
   /** Null where the organization has none. */
   account: LoadedAccount | null;
+  /** Null where the provider limits no people. */
+  budget: Budget | null;
   dropReason: DropReason | null;
 };
 
@@ -193,11 +198,12 @@ async function look(session: ChatAppSession, jobs: readonly Job[]): Promise<void
   });
   if (wanted.length === 0) return;
   const organizationIds = [...new Set(wanted.map(({ job }) => job.organizationId))];
-  const { templates, accounts, bars } = await tools.database.asOrganizationsByIndex(
+  const { templates, accounts, budgets, bars } = await tools.database.asOrganizationsByIndex(
     organizationIds,
     async (transaction) => ({
       templates: await findTemplates(transaction, wanted),
       accounts: await findAccounts(tools, transaction, organizationIds),
+      budgets: await loadBudgets(tools, transaction, organizationIds),
       bars: await findBars(transaction, wanted),
     }),
   );
@@ -205,6 +211,7 @@ async function look(session: ChatAppSession, jobs: readonly Job[]): Promise<void
     looks.set(textOfKey(job), {
       template: templates.get(keyOf(job.organizationId, message.stored.template_id)) ?? null,
       account: accounts.get(job.organizationId) ?? null,
+      budget: budgets.get(job.organizationId) ?? null,
       dropReason: bars.get(job) ?? null,
     });
   }
@@ -306,8 +313,11 @@ async function handOff(session: ChatAppSession, job: Job, permit: HandOffPermit)
   // No other job will need it.
   if (!facts.isShared && outcome.kind === 'accepted') session.messages.delete(job.messageId);
   const { finding = null, knownAs = null } = outcome;
+  const isCounted = looked.budget !== null && outcome.kind === 'accepted';
   const found: HandOffFinding | null =
-    finding === null && knownAs === null ? null : { kind: 'handed off', finding, knownAs };
+    finding === null && knownAs === null && !isCounted
+      ? null
+      : { kind: 'handed off', finding, knownAs, isCounted };
   return {
     kind: 'outcome',
     outcome: readable(outcome, code),
@@ -399,8 +409,9 @@ function judgeTemplate(job: Job, template: ChatTemplate | null, facts: MessageFa
 }
 
 /** Single messages are still taken from an account that may send no campaigns; if they are not, the answer says so. */
-function isHeld({ isCampaign }: Job, { account }: Look): boolean {
-  return isCampaign && account !== null && account.campaignsHeld !== null;
+function isHeld({ isCampaign }: Job, { account, budget }: Look): boolean {
+  if (!isCampaign) return false;
+  return (account !== null && account.campaignsHeld !== null) || (budget !== null && isUsedUp(budget));
 }
 
 /** Null where the message has none, or it is gone. */

@@ -4,6 +4,7 @@ import {
   applyTemplateReviews,
   findAccountHolders,
   holdCampaigns,
+  notePeopleLimit,
   releaseCampaigns,
 } from '../chat-templates/chat-templates.ts';
 import {
@@ -175,6 +176,9 @@ async function applyEvent(
       return changeNumber(transaction, tools, event);
     case 'template':
       await applyTemplateReviews(tools, transaction, organizationId, [event.template]);
+      return 'done';
+    case 'people_limit':
+      await transaction.asOrganizations([organizationId], () => notePeopleLimit(tools, transaction, event));
       return 'done';
     case 'account':
       tools.log.warn(

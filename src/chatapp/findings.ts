@@ -1,10 +1,11 @@
 import type { ChatAppFinding, ChatAppPerson } from '../channels/chatapp/provider.ts';
-import { holdCampaigns, noteTemplateFinding } from '../chat-templates/chat-templates.ts';
+import { countReached, holdCampaigns, noteTemplateFinding } from '../chat-templates/chat-templates.ts';
 import type { Finding } from '../messages/messages.ts';
 import { type Clock, dateOf, now } from '../platform/clock.ts';
 import { groupBy } from '../platform/grouping.ts';
 import type { NewId } from '../platform/ids.ts';
 import { type Transaction, unpreparedStatement } from '../platform/postgres/database.ts';
+import type { Secrets } from '../platform/secrets.ts';
 import { stopMarketing } from './choices.ts';
 import { keepPeople, listNamesOf } from './people.ts';
 
@@ -14,18 +15,23 @@ export type HandOffFinding = {
   finding: ChatAppFinding | null;
   /** The digits by which the provider knows the person; null if they are those of the number. */
   knownAs: string | null;
+  /** Whether the provider has taken the message, and limits the people that the organization may write to. */
+  isCounted: boolean;
 };
+
+/** The provider may have taken the message, and nobody knows what it said. */
+export type CutOffFinding = { kind: 'cut off'; finding: null };
 
 /** The same of a report. */
 export type ReportedFinding = { kind: 'reported'; person: ChatAppPerson; finding: ChatAppFinding | null };
 
-export type FoundOfChatApp = HandOffFinding | ReportedFinding;
+export type FoundOfChatApp = HandOffFinding | CutOffFinding | ReportedFinding;
 
 type Found = Omit<Finding, 'finding'> & { finding: FoundOfChatApp };
 
 /** Organizations and templates in the order of their ids, as everybody locks them who locks more than one. */
 export async function keepChatAppFindings(
-  tools: { clock: Clock; newId: NewId },
+  tools: { clock: Clock; newId: NewId; secrets: Secrets },
   transaction: Transaction,
   findings: readonly Finding[],
 ): Promise<boolean> {
@@ -37,6 +43,7 @@ export async function keepChatAppFindings(
   groups.sort(([one], [other]) => (one < other ? -1 : 1));
   for (const [organizationId, own] of groups) {
     const hasChanged = await transaction.asOrganizations([organizationId], async () => {
+      await countReached(tools, transaction, { organizationId, addresses: listCounted(own) });
       await keepPeople(transaction, own.flatMap(listPeople), now(tools.clock));
       return stopFor(transaction, tools, own);
     });
@@ -47,9 +54,15 @@ export async function keepChatAppFindings(
   return haveContactsChanged;
 }
 
+function listCounted(found: readonly Found[]): string[] {
+  return found.flatMap(({ addressKey, finding }) =>
+    finding.kind === 'cut off' || (finding.kind === 'handed off' && finding.isCounted) ? [addressKey] : [],
+  );
+}
+
 function listPeople({ organizationId, addressKey: address, finding }: Found) {
   // Of a contact that was erased.
-  if (!address.startsWith('+')) return [];
+  if (!address.startsWith('+') || finding.kind === 'cut off') return [];
   const person = finding.kind === 'reported' ? finding.person : { waId: finding.knownAs, userId: null };
   return listNamesOf(person, address).map((knownAs) => ({ organizationId, knownAs, address }));
 }

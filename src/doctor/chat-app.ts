@@ -1,5 +1,11 @@
-import type { ChatAppProvider } from '../channels/chatapp/chatapp.ts';
-import { readAccounts, type StoredAccount } from '../chat-templates/chat-templates.ts';
+import type { AccountExamination, ChatAppProvider } from '../channels/chatapp/chatapp.ts';
+import {
+  type Budget,
+  isUsedUp,
+  loadBudgets,
+  readAccounts,
+  type StoredAccount,
+} from '../chat-templates/chat-templates.ts';
 import type { Installation } from '../installation/installation.ts';
 import { createChatAppProvider } from '../roles/providers/chatapp.ts';
 import { type Finding, ok, problem, warning } from './finding.ts';
@@ -12,6 +18,9 @@ const examinedMax = 20;
 /** More of them have one cause. */
 const faultyToldMax = 3;
 
+/** "chatapp list" shows those of the others. */
+const limitsToldMax = 3;
+
 /** Whether the accounts of organizations can be opened, and are good at the provider where it has accounts. */
 export async function examineChatAppAccounts(installation: Installation): Promise<Finding[]> {
   const secrets = await openSecrets(installation);
@@ -19,24 +28,37 @@ export async function examineChatAppAccounts(installation: Installation): Promis
   const { clock, database } = installation;
   const { accounts, isWhole } = await readAccounts({ secrets, clock }, database, examinedMax);
   if (accounts.length === 0) return [];
-  const faults: Finding[] = [];
+  const budgets = await loadBudgets(
+    { clock },
+    database,
+    accounts.map(({ organizationId }) => organizationId),
+  );
+  const findings: Finding[] = [];
   const provider = await createChatAppProvider(installation);
   try {
-    for (const account of accounts) faults.push(...(await examineAccount(provider, account)));
+    for (const account of accounts) {
+      const budget = budgets.get(account.organizationId) ?? null;
+      findings.push(...(await examineAccount(provider, account, budget)));
+    }
   } finally {
     await provider.close();
   }
+  const faults = findings.filter(({ level }) => level !== 'ok');
   const told = faults.slice(0, faultyToldMax);
   const more = faults.length - told.length;
   if (more > 0) told.push(problem(subject, `so are ${more} more`, 'Mend them as well.'));
   return faults.length > 0
     ? told
-    : [ok(subject, `${isWhole ? '' : 'the first '}${accounts.length} can be used`)];
+    : [
+        ok(subject, `${isWhole ? '' : 'the first '}${accounts.length} can be used`),
+        ...findings.slice(0, limitsToldMax),
+      ];
 }
 
 async function examineAccount(
   provider: ChatAppProvider,
   { organizationId, account, campaignsHeld }: StoredAccount,
+  budget: Budget | null,
 ): Promise<Finding[]> {
   const of = `the account of ${organizationId}`;
   const advice = 'Give it again, with "bin/postillion chatapp credentials".';
@@ -44,7 +66,7 @@ async function examineAccount(
     return [problem(subject, `${of} was sealed under another secret, or is damaged`, advice)];
   const examination = await provider.examineAccount(account);
   if (examination.kind === 'examined') {
-    if (campaignsHeld === null) return [];
+    if (campaignsHeld === null) return [describeLimit(of, examination, budget)];
     const { words, until } = campaignsHeld;
     return [
       warning(
@@ -61,4 +83,23 @@ async function examineAccount(
       ? problem(subject, `${of} cannot be used: ${examination.words}`, advice)
       : warning(subject, `${of} could not be asked for: ${examination.words}`, 'Run doctor again later.'),
   ];
+}
+
+const numbers = new Intl.NumberFormat('en');
+
+type Examined = Extract<AccountExamination, { kind: 'examined' }>;
+
+/** To how many people it may write. */
+function describeLimit(of: string, { peoplePerDayMax: limit }: Examined, budget: Budget | null): Finding {
+  if (budget !== null && isUsedUp(budget))
+    return warning(
+      subject,
+      `${of} has written to ${numbers.format(budget.reached)} people in 24 hours, and may write to ${numbers.format(budget.peopleMax)}`,
+      'Its campaigns wait, and go on by themselves. Better quality, and a verified business, raise the limit.',
+    );
+  if (limit === null)
+    return ok(subject, `${of} has no limit that the provider tells: its campaigns are held to none`);
+  if (limit === 'unlimited') return ok(subject, `${of} may write to as many people as it likes`);
+  const reached = budget === null ? '' : `, and has written to ${numbers.format(budget.reached)}`;
+  return ok(subject, `${of} may write to ${numbers.format(limit)} people in 24 hours${reached}`);
 }

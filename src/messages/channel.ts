@@ -4,6 +4,7 @@ import type { ContactBar } from '../audience/audience.ts';
 import type { Clock } from '../platform/clock.ts';
 import type { NewId } from '../platform/ids.ts';
 import type { Connection, Statement, Transaction } from '../platform/postgres/database.ts';
+import type { Secrets } from '../platform/secrets.ts';
 import type { DropReason, RecipientStatus } from './schema.ts';
 
 /**
@@ -34,6 +35,11 @@ export type MessageChannel = {
   keepFindings:
     | ((tools: FindingTools, transaction: Transaction, findings: readonly Finding[]) => Promise<boolean>)
     | null;
+  /**
+   * What is found out by a hand-off that was cut off, also where its worker has died and can tell nothing: for
+   * `keepFindings`. Left out: nothing.
+   */
+  cutOffFinding?: unknown;
   /** Made by `defineMessageStatus`. */
   refreshStatus: Statement<unknown>;
   objections: ChannelObjections;
@@ -117,7 +123,7 @@ export type AddressJudgement = {
   isSimulated: (addressKey: string) => boolean;
 };
 
-export type FindingTools = { clock: Clock; newId: NewId };
+export type FindingTools = { clock: Clock; newId: NewId; secrets: Secrets };
 
 /** `finding` is what the channel's own delivery gave, or what came with a report. */
 export type Finding = { organizationId: string; messageId: string; addressKey: string; finding: unknown };

@@ -3,6 +3,7 @@ import type { ChatAppProviderName } from '../channels/chatapp/providers/registry
 import {
   type CampaignsHeld,
   parseAccount,
+  type PeopleLimit,
   releaseCampaigns,
   setAccount,
   showAccount,
@@ -107,12 +108,14 @@ async function runList(installation: Installation, organizationId: string): Prom
         callback_url: showCallbackUrl(installation, shown.callbackToken),
         problem: shown.problem,
         campaigns_held: shown.campaignsHeld,
+        people_per_day_max: showLimit(shown.peopleLimit),
+        people_reached: shown.reached,
         created_at: shown.createdAt,
         updated_at: shown.updatedAt,
       })),
     },
     text: formatTable(
-      ['BUSINESS ACCOUNT', 'NUMBERS', 'SINCE', 'REPORTS TO', 'PROBLEM', 'CAMPAIGNS HELD'],
+      ['BUSINESS ACCOUNT', 'NUMBERS', 'SINCE', 'REPORTS TO', 'PROBLEM', 'CAMPAIGNS HELD', 'PEOPLE A DAY'],
       listed.map((shown) => [
         shown.businessAccountId,
         shown.phoneNumberIds?.join(', ') ?? '',
@@ -120,6 +123,7 @@ async function runList(installation: Installation, organizationId: string): Prom
         showCallbackUrl(installation, shown.callbackToken) ?? '',
         shown.problem ?? '',
         describeHeld(shown.campaignsHeld),
+        describeLimit(shown.peopleLimit, shown.reached),
       ]),
     ),
   };
@@ -128,6 +132,16 @@ async function runList(installation: Installation, organizationId: string): Prom
 function describeHeld(held: CampaignsHeld | null): string {
   if (held === null) return '';
   return held.until === null ? held.words : `until ${held.until.toISOString()}: ${held.words}`;
+}
+
+function showLimit(limit: PeopleLimit | null): number | 'unlimited' | null {
+  return limit === null ? null : (limit.peoplePerDayMax ?? 'unlimited');
+}
+
+function describeLimit(limit: PeopleLimit | null, reached: number | null): string {
+  const shown = showLimit(limit);
+  if (shown === null) return 'not known yet';
+  return reached === null ? `${shown}` : `${reached} of ${shown}`;
 }
 
 async function runRelease({ database }: Installation, organizationId: string): Promise<CommandOutcome> {

@@ -1,3 +1,4 @@
+import { deleteOldReached } from '../chat-templates/chat-templates.ts';
 import { deleteOldEvents } from '../events/events.ts';
 import {
   bringForward,
@@ -33,6 +34,7 @@ function stepsOf({ database, clock }: HousekeepingTools): readonly HousekeepingS
     { name: 'rate windows', run: () => deleteOldRateWindows(database, before(rateWindowMaxAgeMs)) },
     { name: 'reputation', run: () => deleteOldReputation(database, clock.nowMs()) },
     { name: "providers' ids", run: () => deleteOldProviderIds(database, before(providerIdMaxAgeMs)) },
+    { name: 'reached people', run: () => deleteOldReached({ clock }, database) },
     { name: 'sandbox', run: () => tidySandbox(database) },
     { name: 'events', run: (signal) => deleteOldEvents({ database, clock }, signal) },
   ];

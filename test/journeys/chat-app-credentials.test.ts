@@ -72,6 +72,8 @@ test('an account is given, shown without its secrets, and belongs to one organiz
     ) as string,
     problem: null,
     campaigns_held: null,
+    people_per_day_max: null,
+    people_reached: null,
     created_at: expect.any(String) as string,
     updated_at: expect.any(String) as string,
   });
@@ -155,7 +157,10 @@ test('the doctor asks for each account at the provider, and tells of those that 
     unreadable,
   ]);
   await database.rows(unpreparedStatement(`delete from chat_app_accounts where business_account_id = '7'`));
-  expect(await examine({})).toMatchObject([{ level: 'ok', found: '1 can be used' }]);
+  expect(await examine({})).toMatchObject([
+    { level: 'ok', found: '1 can be used' },
+    { level: 'ok', found: expect.stringContaining('its campaigns are held to none') as string },
+  ]);
 
   const words = '131042 a payment is due';
   const hold = `update chat_app_accounts set campaigns_held_words = $1`;
@@ -170,6 +175,23 @@ test('the doctor asks for each account at the provider, and tells of those that 
     expect.stringContaining('are not held'),
   ]);
   expect(await list('Acme')).toMatchObject([{ campaigns_held: null }]);
+  const [acme] = await database.rows(
+    unpreparedStatement<{ id: string }>('select organization_id as id from chat_app_accounts'),
+  );
+  await database.rows(
+    unpreparedStatement(
+      `with told as (insert into chat_app_limits (organization_id, people_per_day_max, told_at) values ($1, 250, now()))
+       insert into chat_app_reached_counts (organization_id, period, people) values ($1, now(), 251)`,
+    ),
+    [acme!.id],
+  );
+  expect(await list('Acme')).toMatchObject([{ people_per_day_max: 250, people_reached: 251 }]);
+  expect(await examine({})).toMatchObject([
+    {
+      level: 'warning',
+      found: expect.stringContaining('written to 251 people in 24 hours, and may') as string,
+    },
+  ]);
   // What was over an hour ago holds nothing.
   await database.rows(unpreparedStatement(`${hold}, campaigns_held_until = now() - interval '1 hour'`), [
     words,

@@ -40,6 +40,10 @@ const twins: Readonly<Record<string, Readonly<Record<string, string>> | { noTwin
   // Under the same numbers, and with the contrary said.
   chat_app_choices: { choice: `'stop'`, chosen_at: `'2100-01-01'` },
   chat_app_people: { address: `'+4915100000000'` },
+  // Hardly anybody may be written to, and everybody was.
+  chat_app_limits: { people_per_day_max: '1' },
+  chat_app_reached_counts: { people: '1000000' },
+  chat_app_reached_people: { period_before: 'i.period' },
   chat_templates: {
     category: `case i.category when 'marketing' then 'utility' else 'marketing' end`,
     status: `'rejected'`,

@@ -142,6 +142,16 @@ const violations = {
           select from recipient_changes x where x.organization_id = n.organization_id and x.message_id = n.message_id
         )`,
   },
+  reachedPeople: {
+    what: 'a count of people on a chat app that is less than those who are counted',
+    found: `
+      select p.organization_id || ' ' || p.period
+      from chat_app_reached_people p
+      left join chat_app_reached_counts c on c.organization_id = p.organization_id and c.period = p.period
+      where ${isSwept('p')}
+      group by p.organization_id, p.period, c.people
+      having coalesce(c.people, 0) < count(*)`,
+  },
   uncountedRecipients: {
     what: 'a recipient of a campaign who was written to and is not counted',
     found: `

@@ -71,6 +71,8 @@ export const outsideTheWall: Readonly<Record<string, string>> = {
   'with expired as ( select organization_id, endpoint, key from idempotency_keys': housekeeping,
   'with old as ( select organization_id, hour, shard from reputation_counts': housekeeping,
   'with old as ( select channel, provider_message_id from provider_ids': housekeeping,
+  'with old as ( select organization_id, person from chat_app_reached_people': housekeeping,
+  'with old as ( select organization_id, period from chat_app_reached_counts': housekeeping,
   'select organization_id, message_id, ordinal, claimed_by is null and': putForward,
   'with ahead as': putForward,
 

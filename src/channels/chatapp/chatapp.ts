@@ -1,5 +1,6 @@
 /** What the rest of the program may know of messages of chat apps. */
 export type {
+  AccountExamination,
   ChatAppAccount,
   ChatAppProvider,
   ManagementDelay,

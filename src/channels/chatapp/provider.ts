@@ -185,7 +185,7 @@ export type ChatAppProvider = {
     account: ChatAppAccount,
     wanted: WantedTemplate,
   ) => Promise<{ kind: 'gone' } | ManagementDelay>;
-  /** What an account may do; null where the provider sets no limits. For the doctor and the pace of campaigns. */
+  /** What an account may do. Now and then the provider asks for it by itself, and tells the limit (`people_limit`). */
   examineAccount: (account: ChatAppAccount) => Promise<AccountExamination>;
   /** Why the provider cannot be reached at all; used by `doctor`. Null means that it can. */
   probe: () => Promise<string | null>;
@@ -197,11 +197,14 @@ export type AccountExamination =
   | {
       kind: 'examined';
       numbers: readonly ExaminedNumber[];
-      /** How many different people may be written to in 24 hours; null without a limit. */
-      peoplePerDayMax: number | null;
+      /** Null where the provider does not say. */
+      peoplePerDayMax: PeoplePerDayMax | null;
     }
   /** Its credentials do not work, or it could not be asked. */
   | { kind: 'failed'; words: string; isAccountAtFault: boolean };
+
+/** How many different people may be written to in 24 hours. */
+export type PeoplePerDayMax = number | 'unlimited';
 
 export type ExaminedNumber = {
   phoneNumberId: string;
@@ -229,6 +232,7 @@ export type ToldOfChatApp = { businessAccountId: string } & (
   /** A person has another number now. */
   | { kind: 'changed_number'; person: ChatAppPerson; newPerson: ChatAppPerson; at: Date }
   | { kind: 'template'; template: ReviewedTemplate }
+  | { kind: 'people_limit'; peoplePerDayMax: PeoplePerDayMax }
   /** Its own words, for people: `account_update: DISABLED_UPDATE`. */
   | { kind: 'account'; words: string; areCampaignsHeld: boolean | null }
 );

@@ -89,7 +89,8 @@ const rewriteMs = 500;
 /** How long writing is retried after the lease was lost, while the database does not answer. */
 const lostLeaseMs = 10_000;
 
-async function writeSettlements(tools: WriterTools, epoch: number, items: readonly Settled[]): Promise<void> {
+async function writeSettlements(tools: WriterTools, epoch: number, given: readonly Settled[]): Promise<void> {
+  const items = given.map(withFinding);
   const at = dateOf(tools.clock.nowMs());
   const settlements = items.map(({ settlement }) => settlement);
   const jobs = new Map(settlements.map(({ job }) => [textOfKey(job), job]));
@@ -180,6 +181,12 @@ async function keepFindings(
     haveContactsChanged ||= isNews === true;
   }
   return haveContactsChanged;
+}
+
+/** Whoever tells that a hand-off was cut off need not know what follows from it on its channel. */
+function withFinding(item: Settled): Settled {
+  const { job, isAmbiguous } = item.settlement;
+  return item.finding === undefined && isAmbiguous ? { ...item, finding: job.channel.cutOffFinding } : item;
 }
 
 /** The provider took nothing, of whatever message: no recipient is changed by it, and why it did so counts all the same. */

@@ -12,6 +12,7 @@ import {
   takeDueContact,
   toErasedKey,
 } from '../../audience/audience.ts';
+import { forgetReached } from '../../chat-templates/chat-templates.ts';
 import { deleteEventsOfContact } from '../../events/events.ts';
 import { dateOf, now } from '../../platform/clock.ts';
 import { lowestIdAt } from '../../platform/ids.ts';
@@ -172,6 +173,7 @@ async function eraseAddress(
   });
   const emptied = erased.flatMap(({ contactId, messageId }) => (contactId === null ? [messageId] : []));
   await store.eraseMessages(transaction, organizationId, emptied);
+  await forgetReached(tools, transaction, { organizationId, addresses: [address] });
   if (erased.length === recipientsMax) return erased;
   if (await store.hasPendingRecipients(transaction, recipients)) {
     await postponeErasure(transaction, erasure, dateOf(at.getTime() + pendingRetryMs));
@@ -269,4 +271,5 @@ async function eraseReadable(
     tools,
     addresses.filter((address) => !held.has(address)).map((address) => ({ organizationId, address })),
   );
+  await forgetReached(tools, transaction, { organizationId, addresses });
 }

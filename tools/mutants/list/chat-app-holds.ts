@@ -22,8 +22,8 @@ export const chatAppHolds: readonly Mutant[] = [
   },
   {
     file: 'src/chatapp/delivery.ts',
-    from: 'return isCampaign && account !== null',
-    to: 'return account !== null',
+    from: '  if (!isCampaign) return false;\n',
+    to: '',
     tests: webhooks,
     named: 'which single messages do not',
     harm: 'codes and notices wait because campaigns may not leave',

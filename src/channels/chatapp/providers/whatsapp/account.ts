@@ -1,5 +1,11 @@
 import { sanitiseDiagnostic } from '../../../diagnostic.ts';
-import type { AccountExamination, ChatAppAccount, ExaminedNumber, TemplateQuality } from '../../provider.ts';
+import type {
+  AccountExamination,
+  ChatAppAccount,
+  ExaminedNumber,
+  PeoplePerDayMax,
+  TemplateQuality,
+} from '../../provider.ts';
 import { describeError, meaningOf } from './answers.ts';
 import { type Asked, type Graph, hasUsableIds } from './graph.ts';
 import { readGraphBody } from './graph-body.ts';
@@ -22,7 +28,7 @@ const numbersMax = 20;
 const standardPerSecond = 80;
 const highPerSecond = 1_000;
 
-type Examined = { number: ExaminedNumber; peoplePerDayMax: number | null };
+type Examined = { number: ExaminedNumber; peoplePerDayMax: PeoplePerDayMax | null };
 
 export async function examineAccount(graph: Graph, account: ChatAppAccount): Promise<AccountExamination> {
   if (!hasUsableIds(account))
@@ -39,13 +45,21 @@ export async function examineAccount(graph: Graph, account: ChatAppAccount): Pro
     if (problem !== null) return { kind: 'failed', ...problem };
     if (asked.kind === 'answered') examined.push(readNumber(phoneNumberId, readGraphBody(asked).json));
   }
-  const limits = examined.map(({ peoplePerDayMax }) => peoplePerDayMax).filter((limit) => limit !== null);
   return {
     kind: 'examined',
     numbers: examined.map(({ number }) => number),
-    // All numbers of a portfolio share it; where they differ, one of them is out of date.
-    peoplePerDayMax: limits.length === 0 ? null : Math.min(...limits),
+    peoplePerDayMax: lowestOf(examined),
   };
+}
+
+/** All numbers of a portfolio share it; where they differ, one of them is out of date. */
+function lowestOf(examined: readonly Examined[]): PeoplePerDayMax | null {
+  const limits = examined.flatMap(({ peoplePerDayMax }) =>
+    peoplePerDayMax === null ? [] : [peoplePerDayMax],
+  );
+  const numbers = limits.filter((limit) => limit !== 'unlimited');
+  if (numbers.length > 0) return Math.min(...numbers);
+  return limits.length > 0 ? 'unlimited' : null;
 }
 
 /** Why a question was not answered; null where it was. */
@@ -89,9 +103,14 @@ export function readQuality(value: unknown): TemplateQuality {
   return qualities.get(textOf(value)) ?? 'unknown';
 }
 
-/** `TIER_250`, `TIER_2K`, `TIER_100K`, `TIER_UNLIMITED`. Null without a limit, and if Meta says something new. */
-function readLimit(value: unknown): number | null {
-  const [, number, isThousand] = /^TIER_(\d{1,7})(K?)$/.exec(textOf(value) ?? '') ?? [];
-  if (number === undefined) return null;
-  return Number(number) * (isThousand === 'K' ? 1_000 : 1);
+/**
+ * `TIER_250`, `TIER_2K`, `TIER_UNLIMITED`; webhooks have 250, 2000 and -1 as well, as numbers or as text. Null if Meta says
+ * something new.
+ */
+export function readLimit(value: unknown): PeoplePerDayMax | null {
+  const words = typeof value === 'number' ? String(value) : (textOf(value) ?? '');
+  if (words === 'TIER_UNLIMITED' || words === '-1') return 'unlimited';
+  const [, number, isThousand] = /^(?:TIER_)?(\d{1,6})(K?)$/.exec(words) ?? [];
+  const limit = Number(number ?? 0) * (isThousand === 'K' ? 1_000 : 1);
+  return limit > 0 ? limit : null;
 }

@@ -342,11 +342,43 @@ test.each([
   ['account_update', { event: 'ACCOUNT_RESTRICTION' }, true],
   ['account_update', { event: 'VERIFIED_ACCOUNT' }, null],
   ['phone_number_quality_update', { event: 'FLAGGED', current_limit: 'TIER_2K' }, null],
-  ['business_capability_update', { max_daily_conversation_per_phone: 2_000 }, null],
+  ['account_alerts', { alert_type: 'OBA_APPROVED' }, null],
 ])('%s with %j holds campaigns: %s', async (field, value, areCampaignsHeld) => {
   const told = await tellByShared(webhookOf({ field, value }));
   expect(told).toMatchObject([{ kind: 'account', areCampaignsHeld }]);
   expect(told[0]).toMatchObject({ words: expect.stringMatching(`^${field}: `) });
+});
+
+test.each([
+  ['business_capability_update', { max_daily_conversations_per_business: 2_000 }, 2_000],
+  ['business_capability_update', { max_daily_conversations_per_business: '10000' }, 10_000],
+  ['business_capability_update', { max_daily_conversations_per_business: 'TIER_100K' }, 100_000],
+  ['business_capability_update', { max_daily_conversations_per_business: -1 }, 'unlimited'],
+  ['business_capability_update', { max_daily_conversation_per_phone: 250 }, 250],
+  [
+    'business_capability_update',
+    { max_daily_conversations_per_business: 'TIER_2K', max_daily_conversation_per_phone: 250 },
+    2_000,
+  ],
+  [
+    'phone_number_quality_update',
+    { event: 'UPGRADE', max_daily_conversations_per_business: 'TIER_2K' },
+    2_000,
+  ],
+  ['phone_number_quality_update', { max_daily_conversations_per_business: 'TIER_UNLIMITED' }, 'unlimited'],
+  // Nothing that is known to be the limit of a portfolio.
+  ['phone_number_quality_update', { event: 'FLAGGED', current_limit: 'TIER_2K' }, null],
+  ['business_capability_update', { max_phone_numbers_per_business: 25 }, null],
+  ['business_capability_update', { max_daily_conversations_per_business: 'TIER_NEW' }, null],
+  ['business_capability_update', { max_daily_conversations_per_business: 0 }, null],
+  ['business_capability_update', { max_daily_conversations_per_business: 1e21 }, null],
+  ['business_capability_update', { max_daily_conversations_per_business: { toString: 'x' } }, null],
+])('%s with %j says that so many people may be written to in a day: %s', async (field, value, limit) => {
+  const told = await tellByShared(webhookOf({ field, value }));
+  expect(told[0]).toMatchObject({ kind: 'account' });
+  expect(told.slice(1)).toMatchObject(
+    limit === null ? [] : [{ kind: 'people_limit', peoplePerDayMax: limit }],
+  );
 });
 
 test('everything in one body is read, and one bad item never loses the others', async () => {

@@ -51,7 +51,7 @@ export const whatsapp = defineChatAppProvider({
     };
   },
   create: async (
-    { clock, random, writeToken },
+    { clock, random, take, writeToken },
     { POSTILLION_WHATSAPP_URL: url, POSTILLION_WHATSAPP_GRAPH_VERSION: version },
   ) => {
     const [{ createWhatsAppProvider }, { parseWhatsAppUrl }, { parseGraphVersion }] = await Promise.all([
@@ -60,7 +60,7 @@ export const whatsapp = defineChatAppProvider({
       import('./graph-versions.ts'),
     ]);
     return createWhatsAppProvider({
-      ...{ clock, random, writeToken },
+      ...{ clock, random, take, writeToken },
       origin: parseWhatsAppUrl(url),
       version: parseGraphVersion(version),
     });

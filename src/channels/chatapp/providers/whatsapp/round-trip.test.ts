@@ -63,6 +63,7 @@ async function arrange(webhooks: Partial<WebhookTarget> = {}, refusedFirst = 0) 
     origin: `http://127.0.0.1:${graph.port}`,
     version: 'v25.0',
     writeToken: ({ messageId }) => `token of ${messageId}`,
+    take: () => Promise.resolve(),
   });
   endings.push(
     () => new Promise((resolve) => receiver.close(resolve)),

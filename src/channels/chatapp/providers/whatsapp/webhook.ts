@@ -3,7 +3,7 @@ import { sanitiseDiagnostic } from '../../../diagnostic.ts';
 import type { RecipientKey } from '../../../outcome.ts';
 import type { ChatAppPerson, ToldOfChatApp } from '../../provider.ts';
 import { describeError, findingOf, meaningOf, readMessageId, readWaId } from './answers.ts';
-import { readQuality } from './account.ts';
+import { readLimit, readQuality } from './account.ts';
 import { readGraphError } from './graph-body.ts';
 import { idOf, type JsonObject, listOf, objectOf, textOf } from './json.ts';
 import { readCategory, readLanguage, readReason, readState, readTemplateName } from './template-words.ts';
@@ -57,10 +57,11 @@ function readChange(reading: Reading, { field, value: given }: JsonObject): Told
       return templateTold(businessAccountId, value, { quality: readQuality(value.new_quality_score) });
     case 'template_category_update':
       return readCategoryUpdate(businessAccountId, value);
-    case 'message_template_components_update':
     case 'phone_number_quality_update':
-    case 'phone_number_name_update':
     case 'business_capability_update':
+      return [accountTold(businessAccountId, field, value), ...readCapability(businessAccountId, value)];
+    case 'message_template_components_update':
+    case 'phone_number_name_update':
     case 'account_alerts':
     case 'account_review_update':
     case 'account_update':
@@ -257,6 +258,7 @@ const tellingMembers = [
   'correct_category',
   'display_phone_number',
   'current_limit',
+  'max_daily_conversations_per_business',
   'max_daily_conversation_per_phone',
 ] as const;
 
@@ -271,6 +273,17 @@ function accountTold(businessAccountId: string, field: string, value: JsonObject
     words: sanitiseDiagnostic(`${field}: ${words.join(' ')}`),
     areCampaignsHeld: field === 'account_update' ? areCampaignsHeld(value.event, ban) : null,
   };
+}
+
+/**
+ * The older member has the same number, as long as there is no other. What `current_limit` says is a pace, or the limit of
+ * one number, which there is none of any more.
+ */
+function readCapability(businessAccountId: string, value: JsonObject): ToldOfChatApp[] {
+  const peoplePerDayMax =
+    readLimit(value.max_daily_conversations_per_business) ??
+    readLimit(value.max_daily_conversation_per_phone);
+  return peoplePerDayMax === null ? [] : [{ kind: 'people_limit', businessAccountId, peoplePerDayMax }];
 }
 
 const holdingEvents: readonly unknown[] = ['DISABLED_UPDATE', 'ACCOUNT_DELETED', 'ACCOUNT_RESTRICTION'];

@@ -30,6 +30,7 @@ async function arrange(graphOptions: GraphOptions = {}, more: Partial<WhatsAppOp
     origin: `http://127.0.0.1:${graph.port}`,
     version: 'v25.0',
     writeToken: ({ messageId, ordinal }) => `token of ${messageId} ${ordinal}`,
+    take: () => Promise.resolve(),
     limits: wide,
     ...more,
   });
@@ -249,6 +250,30 @@ test.each([
   expect(await handOff({ account })).toMatchObject({ kind: 'deferred', reason: 'provider_unavailable' });
   expect(await provider.examineAccount(account)).toMatchObject({ kind: 'failed' });
   expect(graph.requests).toEqual([]);
+});
+
+test('what an account says of its limit is told by the first message, and once in an hour, until it was taken', async () => {
+  const told: unknown[] = [];
+  let isTaken = false;
+  const take = (what: unknown) => {
+    told.push(what);
+    return isTaken ? Promise.resolve() : Promise.reject(new Error('cannot be stored'));
+  };
+  const { graph, handOff, clock } = await arrangeOne({ peopleLimit: 'TIER_2K' }, { take });
+  const asked = () => graph.requests.filter((request) => request.startsWith('GET')).length;
+  const toldBy = async (times: number) => {
+    await handOff();
+    await expect.poll(() => [asked(), told.length]).toEqual([times, times]);
+  };
+  await toldBy(1);
+  isTaken = true;
+  await toldBy(2);
+  await toldBy(2);
+  clock.advance(3_600_000);
+  await toldBy(3);
+  const { organizationId, businessAccountId } = anAccount;
+  const limit = { kind: 'people_limit', organizationId, businessAccountId, peoplePerDayMax: 2_000 };
+  expect(told).toEqual([limit, limit, limit]);
 });
 
 test('a person always hears from the same number, and numbers share people', () => {

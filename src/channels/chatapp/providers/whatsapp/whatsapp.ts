@@ -9,6 +9,7 @@ import type {
   ChatAppHandOff,
   ChatAppOutcome,
   ChatAppProvider,
+  ToldOfChatApp,
 } from '../../provider.ts';
 import { examineAccount } from './account.ts';
 import { outcomeOf, ownWords } from './answers.ts';
@@ -32,6 +33,8 @@ export type WhatsAppOptions = {
   origin: string;
   /** As in `v25.0`. */
   version: string;
+  /** Takes what an examination says of the account. */
+  take: (told: ToldOfChatApp & { organizationId: string }) => Promise<void>;
   /** What every status of the message returns. */
   writeToken: (reference: RecipientKey) => string;
   /** PEM of the authorities to trust instead of the machine's. */
@@ -43,7 +46,10 @@ export type WhatsAppOptions = {
 /** At a quarter of a second for an answer, the thousand a second that a fast number may send. */
 const handOffsMax = 256;
 
-/** How often an account is asked how fast it may send. A number gets another pace some times in its life. */
+/**
+ * How often an account is asked how fast it may send, and to how many people. A number gets another pace some times in its
+ * life.
+ */
 const examinedEveryMs = 3_600_000;
 /** Fewer would ask again for those that are forgotten, at each of their messages. */
 const examinedMax = 10_000;
@@ -67,12 +73,19 @@ export function createWhatsAppProvider(options: WhatsAppOptions): ChatAppProvide
         pace.learn(phoneNumberId, messagesPerSecondMax);
     return examination;
   };
-  /** Not waited for: until it is known, the account sends at the pace that every number has. */
+  /** Not waited for: until it is known, the account sends at the pace that every number has, and to anybody. */
   const examineNowAndThen = (account: ChatAppAccount) => {
     const nowMs = clock.monotonicMs();
     if (nowMs - (examinedAtMs.get(account.id) ?? -Infinity) < examinedEveryMs) return;
     examinedAtMs.set(account.id, nowMs);
-    void examine(account);
+    void tellLimit(account).catch(() => examinedAtMs.delete(account.id));
+  };
+  const tellLimit = async (account: ChatAppAccount) => {
+    const examination = await examine(account);
+    if (examination.kind !== 'examined' || examination.peoplePerDayMax === null) return;
+    const { organizationId, businessAccountId } = account;
+    const { peoplePerDayMax } = examination;
+    await options.take({ kind: 'people_limit', organizationId, businessAccountId, peoplePerDayMax });
   };
   const unavailable = (detail: string): ChatAppOutcome => ({
     kind: 'deferred',
@@ -92,8 +105,15 @@ export function createWhatsAppProvider(options: WhatsAppOptions): ChatAppProvide
       examineNowAndThen(handOff.account);
       return underWay.run(() => sendInTurn(sender, handOff));
     },
-    submitTemplate: (account, template) => questions.run(() => management.submit(account, template)),
-    reviewTemplates: (account, wanted) => questions.run(() => management.review(account, wanted)),
+    submitTemplate: (account, template) => {
+      // The limit is known before the first campaign, and its preview can say how long it will take.
+      examineNowAndThen(account);
+      return questions.run(() => management.submit(account, template));
+    },
+    reviewTemplates: (account, wanted) => {
+      examineNowAndThen(account);
+      return questions.run(() => management.review(account, wanted));
+    },
     editTemplate: (account, edit) => questions.run(() => management.edit(account, edit)),
     deleteTemplate: (account, wanted) => questions.run(() => management.delete(account, wanted)),
     examineAccount: examine,
