@@ -761,6 +761,10 @@ describe('when the database fails in between', () => {
       ...guard(database),
       transaction: (work) => database.transaction((transaction) => work(guard(transaction))),
       transactionByIndex: (work) => database.transactionByIndex((transaction) => work(guard(transaction))),
+      together: async (organizationIds, statements) => {
+        for (const { statement } of statements) fail(statement.name);
+        return database.together(organizationIds, statements);
+      },
     };
   }
 

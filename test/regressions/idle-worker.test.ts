@@ -73,6 +73,10 @@ function watched({ onStatement, onNotified }: Watcher): Database {
     ...watch(database),
     transaction: (work) => database.transaction((own) => work({ ...own, ...watch(own) })),
     transactionByIndex: (work) => database.transactionByIndex((own) => work({ ...own, ...watch(own) })),
+    together: async (organizationIds, statements) => {
+      for (const { statement, values } of statements) await onStatement(statement.text, values);
+      return database.together(organizationIds, statements);
+    },
     connectAlone: async (name) => {
       const client = await database.connectAlone(name);
       if (name === 'postillion-listener' && onNotified !== undefined) client.on('notification', onNotified);

@@ -157,6 +157,10 @@ export async function watchTenantWall(database: Database): Promise<WallWatch> {
       transaction: (work) => database.transaction((transaction) => work(watchTransaction(transaction))),
       transactionByIndex: (work) =>
         database.transactionByIndex((transaction) => work(watchTransaction(transaction))),
+      together: (organizationIds, statements) => {
+        if (organizationIds === null) for (const { statement } of statements) note(statement);
+        return database.together(organizationIds, statements);
+      },
     } satisfies Partial<Database>),
     breaches: () => [...breaches],
   };

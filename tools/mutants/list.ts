@@ -21,6 +21,7 @@ import { acceptance } from './list/acceptance.ts';
 import { engagement } from './list/engagement.ts';
 import { sandbox } from './list/sandbox.ts';
 import { roles } from './list/roles.ts';
+import { roundTrips } from './list/round-trips.ts';
 import { events } from './list/events.ts';
 import { http } from './list/http.ts';
 import { imports } from './list/imports.ts';
@@ -50,6 +51,7 @@ export const allMutants: readonly Mutant[] = [
   ...roles,
   ...engagement,
   ...acceptance,
+  ...roundTrips,
   ...texts,
   ...erasure,
 ];

@@ -161,8 +161,10 @@ function openSession(
       statements += 1;
       return fault.asked === undefined ? database.rows(statement, values) : Promise.reject(fault.asked);
     },
-    transactionByIndex: (work) =>
-      fault.announced === undefined ? database.transactionByIndex(work) : Promise.reject(fault.announced),
+    together: (organizationIds, statements) =>
+      fault.announced === undefined
+        ? database.together(organizationIds, statements)
+        : Promise.reject(fault.announced),
   };
   const note = (level: string) => (fields: object) => void logged.push({ level, fields });
   return openLeaseSession(

@@ -100,8 +100,10 @@ describe('when a marker could not be committed', () => {
       {
         database: {
           ...database,
-          transactionByIndex: (work) =>
-            isDown ? Promise.reject(new DatabaseUnavailableError('away')) : database.transactionByIndex(work),
+          together: (organizationIds, statements) =>
+            isDown
+              ? Promise.reject(new DatabaseUnavailableError('away'))
+              : database.together(organizationIds, statements),
         },
         clock: systemClock,
       },

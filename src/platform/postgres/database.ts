@@ -1,6 +1,7 @@
 import pg from 'pg';
 import { type Clock, sleep, systemClock, within } from '../clock.ts';
 import { type AnswerWatch, createAnswerWatch, type ProbeResult } from './answer-watch.ts';
+import { querySequence } from './sequence.ts';
 
 /** A statement with a name is prepared once a connection; `Row` is the shape of what it returns. */
 export type Statement<Row> = { readonly text: string; readonly name?: string; readonly row?: Row };
@@ -17,6 +18,9 @@ export function statement<Row>(name: string, text: string): Statement<Row> {
 export function unpreparedStatement<Row>(text: string): Statement<Row> {
   return { text };
 }
+
+/** A statement with the values of its parameters. */
+export type Bound<Row> = { statement: Statement<Row>; values: readonly unknown[] };
 
 /** Something that runs statements: the pool, or one transaction. */
 export type Connection = {
@@ -65,6 +69,16 @@ export type Database = Connection & {
     organizationIds: readonly string[],
     work: (transaction: Transaction) => Promise<Result>,
   ) => Promise<Result>;
+  /**
+   * Statements of which none needs the answer of another, as one transaction: PostgreSQL gets all of them at once and
+   * answers once, when they are committed, with the rows of each. Each sees what those before it did, and what others
+   * have committed until it begins. With the plans of `transactionByIndex`, and inside the second wall if organizations
+   * are given.
+   */
+  together: <Rows extends readonly unknown[]>(
+    organizationIds: readonly string[] | null,
+    statements: { readonly [Index in keyof Rows]: Bound<Rows[Index]> },
+  ) => Promise<{ [Index in keyof Rows]: Rows[Index][] }>;
   /** A connection of its own, outside the pool: for advisory locks and `listen`. The caller ends it. */
   connectAlone: (applicationName: string) => Promise<pg.Client>;
   /** Runs a statement on such a connection, which ends, as those of the pool do, if PostgreSQL does not answer in time. */
@@ -203,6 +217,11 @@ export function openDatabase(options: DatabaseOptions): Database {
   const prepare = <Row>({ name, text }: Statement<Row>) =>
     usePreparedStatements && name !== undefined ? { name, text } : { text };
 
+  const openingByIndex = (organizationIds: readonly string[] | null) =>
+    organizationIds === null
+      ? { ...prepare(planByIndex), values: [] }
+      : { ...prepare(enterTenantRoleByIndex), values: [organizationIds.join(',')] };
+
   /**
    * PostgreSQL goes on with what it was sent before the connection broke, the commit among it: whoever looks up what
    * became of a transaction must not look too early. Gives up where nothing can be found out.
@@ -217,7 +236,7 @@ export function openDatabase(options: DatabaseOptions): Database {
   };
 
   const begin = async <Result>(
-    opener: typeof beginPlainly | typeof beginByIndex,
+    plans: 'plainly' | 'by_index',
     organizationIds: readonly string[] | null,
     work: (transaction: Transaction) => Promise<Result>,
   ): Promise<Result> => {
@@ -234,8 +253,9 @@ export function openDatabase(options: DatabaseOptions): Database {
         ids === null ? prepare(leaveTenantRole) : { ...prepare(enterTenantRole), values: [ids.join(',')] };
       ask(watch, client, entering).catch(note);
     };
-    ask(watch, client, { text: opener }).catch(note);
-    if (organizationIds !== null) enter(organizationIds);
+    ask(watch, client, { text: 'begin' }).catch(note);
+    if (plans === 'by_index') ask(watch, client, openingByIndex(organizationIds)).catch(note);
+    else if (organizationIds !== null) enter(organizationIds);
 
     let entered = organizationIds;
     let isCommitSent = false;
@@ -318,15 +338,37 @@ export function openDatabase(options: DatabaseOptions): Database {
       throw cause;
     }
   };
+  const together: Database['together'] = async (organizationIds, statements) => {
+    const client = await connect(pool, watch);
+    shareWrite(client);
+    const answered = watch.sent(client);
+    try {
+      const results = await querySequence(client, [
+        openingByIndex(organizationIds),
+        ...statements.map(({ statement: given, values }) => ({ ...prepare(given), values })),
+      ]);
+      answered(true);
+      client.release();
+      return results.slice(1) as never; // In the order of the statements, whose rows these are.
+    } catch (cause) {
+      const isAnswered = cause instanceof pg.DatabaseError;
+      answered(isAnswered);
+      client.release(!isAnswered);
+      const converted = asDatabaseError(cause);
+      if (converted instanceof DatabaseUnavailableError) await whenSessionIsOver(client);
+      throw converted;
+    }
+  };
   const rowsAlone: Database['rowsAlone'] = (client, { text }, values = []) =>
     runOn(watch, client, { text }, values);
 
   return {
     rows,
-    transaction: (work) => begin(beginPlainly, null, work),
-    transactionByIndex: (work) => begin(beginByIndex, null, work),
-    asOrganizations: (organizationIds, work) => begin(beginPlainly, organizationIds, work),
-    asOrganizationsByIndex: (organizationIds, work) => begin(beginByIndex, organizationIds, work),
+    transaction: (work) => begin('plainly', null, work),
+    transactionByIndex: (work) => begin('by_index', null, work),
+    asOrganizations: (organizationIds, work) => begin('plainly', organizationIds, work),
+    asOrganizationsByIndex: (organizationIds, work) => begin('by_index', organizationIds, work),
+    together,
     connectAlone: async (applicationName) => {
       const client = new pg.Client({
         ...clientConfig(options.address, applicationName),
@@ -362,7 +404,6 @@ export function openDatabase(options: DatabaseOptions): Database {
   };
 }
 
-const beginPlainly = 'begin';
 /**
  * The planner would rather read all of a table that was small when it was last analyzed, and for statements over arrays
  * it finds a plan for just these arrays cheaper, and plans anew each time. Measured in PostgreSQL, on
@@ -370,8 +411,12 @@ const beginPlainly = 'begin';
  * written in 0.7 ms instead of 1.9. Operators cost nothing, since the choice between two indexes of a small table would
  * else depend on the height of their trees, or on what it was when the session last looked.
  */
-const beginByIndex =
-  'begin; set local plan_cache_mode = force_generic_plan; set local enable_seqscan = off; set local enable_hashjoin = off; set local enable_mergejoin = off; set local cpu_operator_cost = 0';
+const settingsByIndex = `set_config('plan_cache_mode', 'force_generic_plan', true), set_config('enable_seqscan', 'off', true),
+     set_config('enable_hashjoin', 'off', true), set_config('enable_mergejoin', 'off', true),
+     set_config('cpu_operator_cost', '0', true)`;
+
+/** In one statement: five of `set local` cost twice as much, and a session that keeps them could not be shared. */
+export const planByIndex = statement('plan_by_index', `select ${settingsByIndex}`);
 
 /**
  * Whether the role exists, and the user may enter it, is checked each time, which takes microseconds: it may be gone
@@ -385,10 +430,14 @@ export const canEnterTenantRole = `pg_has_role(
 )`;
 
 /** Both settings last until the end of the transaction; session-wide ones would leak through the pool. */
-const enterTenantRole = statement(
-  'enter_tenant_role',
-  `select set_config('role', case when ${canEnterTenantRole} then '${tenantRole}' else 'none' end, true),
-     set_config('postillion.organization_ids', $1, true)`,
+const tenantSettings = `set_config('role', case when ${canEnterTenantRole} then '${tenantRole}' else 'none' end, true),
+     set_config('postillion.organization_ids', $1, true)`;
+
+const enterTenantRole = statement('enter_tenant_role', `select ${tenantSettings}`);
+
+const enterTenantRoleByIndex = statement(
+  'enter_tenant_role_by_index',
+  `select ${tenantSettings}, ${settingsByIndex}`,
 );
 
 /** For what follows a part of a transaction that was held to its organizations. */

@@ -1,4 +1,4 @@
-import { type Transaction, statement } from './database.ts';
+import { planByIndex, type Transaction } from './database.ts';
 import { type Predicate, toPredicate } from './predicate.ts';
 
 /**
@@ -25,14 +25,7 @@ export function hasKeyOf(
   );
 }
 
-const setByIndex = statement(
-  'settings_by_index',
-  `select set_config('plan_cache_mode', 'force_generic_plan', true), set_config('enable_seqscan', 'off', true),
-     set_config('enable_hashjoin', 'off', true), set_config('enable_mergejoin', 'off', true),
-     set_config('cpu_operator_cost', '0', true)`,
-);
-
 /** Has the rest of a transaction find rows by index, as `transactionByIndex` does from its beginning. */
 export async function continueByIndex(transaction: Transaction): Promise<void> {
-  await transaction.rows(setByIndex);
+  await transaction.rows(planByIndex);
 }

@@ -100,14 +100,19 @@ test.each([
   ['transactionByIndex', '2041-01-10T00:00:00Z'],
   ['asOrganizations', '2042-01-10T00:00:00Z'],
   ['asOrganizationsByIndex', '2043-01-10T00:00:00Z'],
+  ['together', '2044-01-10T00:00:00Z'],
 ] as const)('a partition that is missing is made for %s', async (form, time) => {
   const clock = createManualClock(Date.parse(time));
   const opened = withPartitionsOnDemand(database, clock);
-  const insert = (transaction: Connection) =>
-    transaction.rows(unpreparedStatement('insert into diary values ($1, $2)'), [createIds(clock)(), time]);
+  const insertion = {
+    statement: unpreparedStatement('insert into diary values ($1, $2)'),
+    values: [createIds(clock)(), time],
+  };
+  const insert = (transaction: Connection) => transaction.rows(insertion.statement, insertion.values);
   // The role of the second wall may write here as everybody may.
   await database.rows(unpreparedStatement('grant insert on diary to public'));
-  if (form === 'transaction' || form === 'transactionByIndex') await opened[form](insert);
+  if (form === 'together') await opened.together(null, [insertion]);
+  else if (form === 'transaction' || form === 'transactionByIndex') await opened[form](insert);
   else await opened[form]([createIds(clock)()], insert);
   expect(await listPartitions()).toContain(`diary_${time.slice(0, 7).replace('-', '_')}`);
 });

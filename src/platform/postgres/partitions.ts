@@ -73,5 +73,6 @@ export function withPartitionsOnDemand(database: Database, clock: Clock): Databa
       withRoom(() => database.asOrganizations(organizationIds, work)),
     asOrganizationsByIndex: (organizationIds, work) =>
       withRoom(() => database.asOrganizationsByIndex(organizationIds, work)),
+    together: (organizationIds, statements) => withRoom(() => database.together(organizationIds, statements)),
   };
 }
