@@ -186,6 +186,45 @@ export async function clearCampaignsHeld(transaction: Connection, organizationId
 }
 
 /**
+ * Of all organizations; accounts are few, one of each at most. Null ends those that have not reached their end as well.
+ * Returns how many there were.
+ */
+export async function clearEndedHolds(
+  transaction: Connection,
+  at: Date | null,
+  limit: number,
+): Promise<number> {
+  const rows = await transaction.rows(
+    unpreparedStatement(
+      `with ended as (
+         select organization_id
+         from chat_app_accounts
+         where campaigns_held_words is not null and ($1::timestamptz is null or campaigns_held_until <= $1)
+         limit $2
+         for no key update skip locked
+       )
+       update chat_app_accounts a
+       set campaigns_held_words = null, campaigns_held_until = null
+       from ended
+       where a.organization_id = ended.organization_id
+       returning true as is_ended`,
+    ),
+    [at, limit],
+  );
+  return rows.length;
+}
+
+/** Of all organizations; null where nothing holds, or not until a known time. */
+export async function findNextHoldEnd(connection: Connection): Promise<Date | null> {
+  const [row] = await connection.rows(
+    unpreparedStatement<{ ends_at: Date | null }>(
+      'select min(campaigns_held_until) as ends_at from chat_app_accounts',
+    ),
+  );
+  return row?.ends_at ?? null;
+}
+
+/**
  * When templates of the account were submitted lately, the oldest first. Until the transaction ends, nobody else submits
  * any. Null without an account.
  */

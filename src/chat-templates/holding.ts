@@ -1,5 +1,6 @@
 import { sanitiseDiagnostic } from '../channels/diagnostic.ts';
-import type { Transaction } from '../platform/postgres/database.ts';
+import { type Clock, now } from '../platform/clock.ts';
+import type { Database, Transaction } from '../platform/postgres/database.ts';
 import { wakeOnce } from '../platform/queue/wake.ts';
 import * as store from './account-store.ts';
 
@@ -40,8 +41,10 @@ export async function holdCampaigns(
   { organizationId, words, until }: CampaignsHeld & { organizationId: string },
 ): Promise<void> {
   const held = { words: sanitiseDiagnostic(words), until };
-  if (await store.saveCampaignsHeld(transaction, organizationId, held))
-    await wakeOnce(transaction, 'campaigns');
+  if (!(await store.saveCampaignsHeld(transaction, organizationId, held))) return;
+  await wakeOnce(transaction, 'campaigns');
+  // It ends what is over, and has to know when that is.
+  await wakeOnce(transaction, 'chat_templates');
 }
 
 /** Campaigns go on soon after. Returns whether they were held. */
@@ -49,4 +52,24 @@ export async function releaseCampaigns(transaction: Transaction, organizationId:
   const wereHeld = await store.clearCampaignsHeld(transaction, organizationId);
   if (wereHeld) await wakeOnce(transaction, 'campaigns');
   return wereHeld;
+}
+
+/** In one statement. */
+const endedMax = 1_000;
+
+/**
+ * Ends what is over, at its time, so that campaigns go on then. What one provider has said holds nothing with another: where
+ * none needs an account, nobody can have said it, and all of it ends. Returns when there is more to be ended.
+ */
+export async function endHolds(
+  { database, clock }: { database: Database; clock: Clock },
+  { areOfAnother }: { areOfAnother: boolean },
+): Promise<Date | null> {
+  const at = now(clock);
+  const ended = await database.transaction(async (transaction) => {
+    const count = await store.clearEndedHolds(transaction, areOfAnother ? null : at, endedMax);
+    if (count > 0) await wakeOnce(transaction, 'campaigns');
+    return count;
+  });
+  return ended === endedMax ? at : store.findNextHoldEnd(database);
 }

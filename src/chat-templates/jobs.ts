@@ -15,6 +15,7 @@ import type { Secrets } from '../platform/secrets.ts';
 import { loadChatAppAccounts, makeStandInAccount } from './account.ts';
 import { setProblem } from './account-store.ts';
 import { noEdit, pendingAgain } from './editing.ts';
+import { endHolds } from './holding.ts';
 import { applyReview, nextReviewAtMs } from './review.ts';
 import { isMeant, saveReview } from './reviewing.ts';
 import type * as store from './store.ts';
@@ -38,6 +39,8 @@ import * as work from './work-store.ts';
  * What an organization has to do is done one after the other, reviews first, all of which take one call. Nothing is ever
  * given up because the account is at fault: it waits, and says why. A step that is taken is due again after
  * `leaseMs`, in case that its process dies.
+ *
+ * The same chore ends what holds campaigns of an account (holding.ts): another one would need a connection of its own.
  */
 export type TemplateWorkTools = ChoreTools & { secrets: Secrets; provider: ChatAppProvider };
 
@@ -57,7 +60,12 @@ export function startTemplateWork(tools: TemplateWorkTools): RunningChore {
   return startChore(tools, {
     name: 'chat-app templates',
     topic: 'chat_templates',
-    work: (signal) => workOnTemplates(tools, signal),
+    work: async (signal) => {
+      const nextHoldEndAt = await endHolds(tools, { areOfAnother: !tools.provider.needsAccount });
+      const again = await workOnTemplates(tools, signal);
+      if (again === 'at once' || nextHoldEndAt === null) return again;
+      return again !== null && again < nextHoldEndAt ? again : nextHoldEndAt;
+    },
   });
 }
 

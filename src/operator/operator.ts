@@ -462,12 +462,21 @@ async function runDoctor(_options: unknown, command: Command): Promise<void> {
     return {
       kind: isHealthy ? 'done' : 'failed',
       json: { healthy: isHealthy, findings },
-      text: findings.map(formatFinding).join('\n'),
+      text: formatFindings(findings),
     };
   });
 }
 
-function formatFinding({ level, subject, found, advice }: Finding): string {
-  const line = `${level.padEnd(8)} ${subject.padEnd(12)} ${found}`;
-  return advice === null ? line : `${line}\n${' '.repeat(22)}→ ${advice}`;
+/** Wider than any level. */
+const levelWidth = 8;
+
+function formatFindings(findings: readonly Finding[]): string {
+  const subjectWidth = Math.max(...findings.map(({ subject }) => subject.length));
+  const indent = ' '.repeat(levelWidth + subjectWidth + 2);
+  return findings
+    .map(({ level, subject, found, advice }) => {
+      const line = `${level.padEnd(levelWidth)} ${subject.padEnd(subjectWidth)} ${found}`;
+      return advice === null ? line : `${line}\n${indent}→ ${advice}`;
+    })
+    .join('\n');
 }

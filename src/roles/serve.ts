@@ -46,7 +46,13 @@ export async function serve(config: Config, role: Role): Promise<void> {
     // Only now, since the key is seen once: whatever else can fail has not failed.
     await greet(installation, serving?.url ?? null);
     log.info(
-      { url: serving?.url, email_provider: config.emailProvider, sms_provider: config.smsProvider },
+      {
+        url: serving?.url,
+        email_provider: config.emailProvider,
+        sms_provider: config.smsProvider,
+        push_provider: config.pushProvider,
+        chatapp_provider: config.chatAppProvider,
+      },
       'ready',
     );
 

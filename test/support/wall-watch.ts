@@ -49,6 +49,9 @@ export const outsideTheWall: Readonly<Record<string, string>> = {
   'select case when bool_and(events_kept_days is not null)': housekeeping,
   'select organization_id from chat_templates where due_at': whoHasWork,
   'select due_at from chat_templates where due_at': whoHasWork,
+  'with ended as ( select organization_id from chat_app_accounts':
+    'Ends what holds campaigns, of all at once.',
+  'select min(campaigns_held_until) as ends_at from chat_app_accounts': whoHasWork,
   recipient_changes_take: whoHasWork,
   conversions_take_due:
     'Takes what is credited next, of any organizations; they are credited behind the wall.',

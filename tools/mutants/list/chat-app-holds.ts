@@ -2,6 +2,8 @@ import type { Mutant } from '../mutant.ts';
 
 const webhooks = ['test/journeys/chat-app-webhooks.test.ts'];
 
+const holding = ['src/chat-templates/holding.test.ts'];
+
 /** Chat-app campaigns that must wait for their template or their account. */
 export const chatAppHolds: readonly Mutant[] = [
   {
@@ -40,8 +42,8 @@ export const chatAppHolds: readonly Mutant[] = [
     file: 'src/chat-templates/holding.ts',
     from: '(until !== null && until <= at)',
     to: 'until === undefined',
-    tests: webhooks,
-    named: 'complaints hold campaigns for an hour',
+    tests: holding,
+    named: 'what is over holds nothing',
     harm: 'campaigns stay held after the hour for which they were',
   },
   {
@@ -51,5 +53,37 @@ export const chatAppHolds: readonly Mutant[] = [
     tests: webhooks,
     named: 'a campaign waits while the account may send none',
     harm: 'campaigns stay held after the account was reinstated',
+  },
+  {
+    file: 'src/chat-templates/holding.ts',
+    from: 'areOfAnother ? null : at',
+    to: 'at',
+    tests: holding,
+    named: 'what another provider has said',
+    harm: 'in the sandbox campaigns stay paused for a bill that WhatsApp once told of',
+  },
+  {
+    file: 'src/chat-templates/jobs.ts',
+    from: 'areOfAnother: !tools.provider.needsAccount',
+    to: 'areOfAnother: false',
+    tests: holding,
+    named: 'a worker with such a provider',
+    harm: 'whoever goes back from WhatsApp to the sandbox finds campaigns paused, and cannot release them',
+  },
+  {
+    file: 'src/chat-templates/jobs.ts',
+    from: 'again !== null && again < nextHoldEndAt ? again : nextHoldEndAt',
+    to: 'again',
+    tests: holding,
+    named: 'campaigns hear of the end',
+    harm: 'campaigns go on up to a minute after the hour that complaints have held them for',
+  },
+  {
+    file: 'src/chat-templates/account-store.ts',
+    from: '($1::timestamptz is null or campaigns_held_until <= $1)',
+    to: 'true',
+    tests: holding,
+    named: 'of each account for itself',
+    harm: 'a campaign goes on while its account is restricted, and the provider closes the account',
   },
 ];
