@@ -5,6 +5,7 @@ export {
   findBarredContacts,
   type ContactKey,
   findHeldAddresses,
+  findUnsubscribedAddresses,
   findUnwillingContacts,
   insertChangesOfRecipients,
   insertContactChange,

@@ -531,6 +531,31 @@ const selectUnwilling = statement<{ position: number; bar: UnwillingReason }>(
    where c.id is null or $1 = any (c.unsubscribed_channels)`,
 );
 
+/** Those of the addresses, as indexes, whose contact has unsubscribed from the channel. */
+export async function findUnsubscribedAddresses(
+  connection: Connection,
+  channel: AddressedChannel,
+  addresses: readonly { organizationId: string; addressKey: string }[],
+): Promise<number[]> {
+  const rows = await connection.rows(selectUnsubscribedAddresses(channel), [
+    channel,
+    addresses.map(({ organizationId }) => organizationId),
+    addresses.map(({ addressKey }) => addressKey),
+  ]);
+  return rows.map(({ position }) => position - 1);
+}
+
+function selectUnsubscribedAddresses(channel: AddressedChannel): Statement<{ position: number }> {
+  return statement(
+    `audience_select_unsubscribed_${channel}`,
+    `select wanted.position
+     from unnest($2::uuid[], $3::text[]) with ordinality as wanted (organization_id, address_key, position)
+     join contacts c
+       on c.organization_id = wanted.organization_id and c.${addressColumns[channel].key} = wanted.address_key
+     where $1 = any (c.unsubscribed_channels)`,
+  );
+}
+
 export type UnwillingReason = Exclude<ContactBar, 'no_address'>;
 
 /** Those of the contacts, as indexes, that were deleted or have unsubscribed from the channel. */

@@ -66,6 +66,7 @@ test('a template is found by its id, or by its name and language, in its organiz
     sendable: true,
     sendableReason: null,
     reviewedAt: expect.any(Date) as Date,
+    marketingFrom: null,
     isChangingParameters: false,
   };
   expect(await find(own, { id: mine.id })).toEqual(expected);

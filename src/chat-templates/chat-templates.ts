@@ -52,6 +52,11 @@ export type ChatTemplate = {
   /** Why it cannot be sent: `pending`, `rejected`, `paused` and so on. Null if it can. */
   sendableReason: string | null;
   reviewedAt: Date | null;
+  /**
+   * The provider has moved a template of another category to marketing: it charges for that, so that consent is asked for,
+   * and from this time on it is sent in campaigns alone. Null for all others.
+   */
+  marketingFrom: Date | null;
   /** Whether an edit is under way after which messages must give values for other names. */
   isChangingParameters: boolean;
 };
@@ -89,6 +94,14 @@ export async function loadChatTemplates(
   return rows.map(toTemplate);
 }
 
+/** Those in which a template is never sent again, or not without its author. A pause, and a review, end by themselves. */
+const finalReasons: ReadonlySet<string> = new Set(['rejected', 'disabled', 'archived', 'deleted']);
+
+/** Whether what keeps a template from being sent does not end by itself. */
+export function isStoppedForGood(sendableReason: string): boolean {
+  return finalReasons.has(sendableReason);
+}
+
 function toTemplate(row: store.TemplateRow): ChatTemplate {
   const unsendability = findUnsendability(row);
   return {
@@ -102,6 +115,7 @@ function toTemplate(row: store.TemplateRow): ChatTemplate {
     sendable: unsendability === null,
     sendableReason: unsendability,
     reviewedAt: row.reviewed_at,
+    marketingFrom: row.provider_category === 'marketing' ? row.marketing_from : null,
     isChangingParameters: isChangingParameters(row),
   };
 }

@@ -96,7 +96,7 @@ const edited = async (template: TemplateRow, text: string): Promise<EditOutcome[
   (await edit(template, saying(text))).kind;
 const tell = (template: TemplateRow, state: 'approved' | 'rejected') =>
   database.transaction((transaction) =>
-    applyTemplateReviews({ clock }, transaction, own, [
+    applyTemplateReviews({ clock, log: silentLog }, transaction, own, [
       { ...reviewer.templatesOf(own).get(keyOf(template))!, state },
     ]),
   );

@@ -99,7 +99,7 @@ const remove = (template: TemplateRow) =>
 const callsOf = (kind: string) => reviewer.calls.filter((call) => call.kind === kind);
 const tell = (organizationId: string, ...reviewed: Parameters<typeof applyTemplateReviews>[3][number][]) =>
   database.transaction((transaction) =>
-    applyTemplateReviews({ clock }, transaction, organizationId, reviewed),
+    applyTemplateReviews({ clock, log: silentLog }, transaction, organizationId, reviewed),
   );
 
 describe('a template', () => {
@@ -211,10 +211,15 @@ describe('a template', () => {
     clock.advance(minuteMs);
     await workThrough();
     reviewer.templatesOf(account).clear();
-    clock.advance(30 * minuteMs);
-    await workThrough();
+    for (let looks = 0; looks < 3; looks += 1) {
+      clock.advance(10 * minuteMs);
+      await workThrough();
+    }
     expect((await show(pending)).status, 'it may appear yet').toBe('pending');
     clock.advance(24 * hourMs);
+    await workThrough();
+    expect(await show(approved), 'a list may leave it out once').toMatchObject({ sendable: true });
+    clock.advance(minuteMs);
     await workThrough();
     expect(await show(approved)).toMatchObject({
       status: 'approved',
@@ -225,6 +230,140 @@ describe('a template', () => {
       status: 'rejected',
       rejection_reason: expect.stringContaining('deleted') as string,
     });
+  });
+});
+
+describe('an approved template that a list leaves out', () => {
+  const hide = () => {
+    const hidden = new Map(reviewer.templatesOf(account));
+    reviewer.templatesOf(account).clear();
+    return () => {
+      for (const [key, value] of hidden) reviewer.templatesOf(account).set(key, value);
+    };
+  };
+  const arrange = async () => {
+    const template = await create('left_out');
+    await workThrough();
+    reviewer.put(account, 'left_out en_US', { state: 'approved' });
+    clock.advance(minuteMs);
+    await workThrough();
+    return template;
+  };
+  const lookAfter = async (ms: number) => {
+    clock.advance(ms);
+    await workThrough();
+  };
+
+  test('once is sent as before, also when it is left out again another day', async () => {
+    const template = await arrange();
+    for (let day = 0; day < 2; day += 1) {
+      const showAgain = hide();
+      await lookAfter(24 * hourMs);
+      expect(await show(template)).toMatchObject({ sendable: true });
+      showAgain();
+      await lookAfter(minuteMs);
+      expect(await show(template)).toMatchObject({ sendable: true });
+    }
+  });
+
+  test('twice is not sendable, and is looked for every hour of that day, and daily from then on', async () => {
+    const template = await arrange();
+    const showAgain = hide();
+    await lookAfter(24 * hourMs);
+    await lookAfter(minuteMs);
+    expect(await show(template)).toMatchObject({ sendable: false, sendable_reason: 'deleted' });
+    showAgain();
+    await lookAfter(hourMs);
+    expect(await show(template)).toMatchObject({ sendable: true });
+    hide();
+    await lookAfter(24 * hourMs);
+    await lookAfter(minuteMs);
+    for (let hour = 0; hour < 24; hour += 1) await lookAfter(hourMs);
+    const before = callsOf('review').length;
+    await lookAfter(23 * hourMs);
+    expect(callsOf('review').length).toBeLessThanOrEqual(before + 1);
+  });
+});
+
+describe('a template that becomes marketing at the provider', () => {
+  const arrange = async (category: 'utility' | 'marketing' = 'utility') => {
+    const template = await create('news', { category });
+    await workThrough();
+    reviewer.put(account, 'news en_US', { state: 'approved' });
+    clock.advance(minuteMs);
+    await workThrough();
+    return template;
+  };
+  const present = () => reviewer.templatesOf(account).get('news en_US')!;
+  const announce = (atMs: number | null = null, state: 'approved' | null = null) =>
+    tell(own, { ...present(), state, category: 'utility', announced: { category: 'marketing', atMs } });
+  const move = (category: 'utility' | 'marketing') => {
+    reviewer.put(account, 'news en_US', { category });
+    return tell(own, { ...present(), state: null, category });
+  };
+  const fromOf = async (template: TemplateRow) => (await read(template)).marketing_from?.getTime() ?? null;
+
+  test('after a notice has a day from the notice on, however late the change comes, and says when', async () => {
+    const template = await arrange();
+    const startMs = clock.nowMs();
+    await announce();
+    const until = new Date(startMs + 24 * hourMs).toISOString();
+    expect(await show(template)).toMatchObject({
+      ...{ provider_category: 'utility', sendable: true },
+      warnings: [expect.stringContaining(`category marketing on ${until}`)],
+    });
+    clock.advance(hourMs);
+    await announce();
+    await move('marketing');
+    clock.advance(30 * hourMs);
+    await workThrough();
+    expect(await fromOf(template)).toBe(startMs + 24 * hourMs);
+    expect(await show(template)).toMatchObject({
+      ...{ provider_category: 'marketing', sendable: true },
+      warnings: [expect.stringContaining(`sent as utility until ${until}`)],
+    });
+  });
+
+  test('without a notice has a day from when it was heard of, by a look as well', async () => {
+    const template = await arrange();
+    reviewer.put(account, 'news en_US', { category: 'marketing' });
+    clock.advance(24 * hourMs);
+    await workThrough();
+    expect(await fromOf(template)).toBe(clock.nowMs() + 24 * hourMs);
+  });
+
+  test.each([
+    [3 * 24 * hourMs, 3 * 24 * hourMs],
+    [-hourMs, 24 * hourMs],
+    [400 * 24 * hourMs, 24 * hourMs],
+  ])('at a time that is %i ms away has %i ms', async (awayMs, ms) => {
+    const template = await arrange();
+    await announce(clock.nowMs() + awayMs);
+    expect(await fromOf(template)).toBe(clock.nowMs() + ms);
+  });
+
+  test('and is taken back, or is never moved, is as before', async () => {
+    const template = await arrange();
+    await move('marketing');
+    await move('utility');
+    expect(await show(template)).toMatchObject({ provider_category: 'utility', warnings: [] });
+    await announce();
+    clock.advance(24 * hourMs);
+    await workThrough();
+    expect((await show(template)).warnings).toHaveLength(1);
+    clock.advance(8 * 24 * hourMs);
+    await workThrough();
+    expect((await show(template)).warnings).toEqual([]);
+  });
+
+  test('that is marketing anyway has no notice, and one of another organization none of this', async () => {
+    const template = await arrange('marketing');
+    const elsewhere = newId();
+    await giveAccount(elsewhere);
+    const other = await create('news', {}, elsewhere);
+    await announce();
+    await move('marketing');
+    expect([await fromOf(template), await fromOf(other)]).toEqual([null, null]);
   });
 });
 
@@ -497,6 +636,26 @@ describe('what the provider tells', () => {
     expect(await read(template)).toEqual(before);
     expect(await tell(own, presentOf('mine'), presentOf('mine'))).toEqual([]);
     expect(await show(template)).toMatchObject({ status: 'approved', sendable: true });
+  });
+
+  test('of a hand-off that it is not known there changes nothing, and has it looked at, which more such words do not put off', async () => {
+    const template = await create('unknown_there');
+    await workThrough();
+    reviewer.put(account, 'unknown_there en_US', { state: 'approved' });
+    clock.advance(minuteMs);
+    await workThrough();
+    const before = callsOf('review').length;
+    for (let times = 0; times < 6; times += 1) {
+      await database.transaction((transaction) =>
+        noteTemplateFinding({ clock }, transaction, {
+          ...{ organizationId: own, id: template.id, state: null, words: 'There is none.' },
+        }),
+      );
+      expect(await show(template)).toMatchObject({ status: 'approved', sendable: true, warnings: [] });
+      clock.advance(10_000);
+    }
+    await workThrough();
+    expect(callsOf('review')).toHaveLength(before + 1);
   });
 
   test('in a hand-off is noted, and a look settles it', async () => {

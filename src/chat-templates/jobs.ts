@@ -17,7 +17,7 @@ import { setProblem } from './account-store.ts';
 import { noEdit, pendingAgain } from './editing.ts';
 import { endHolds } from './holding.ts';
 import { applyReview, nextReviewAtMs } from './review.ts';
-import { isMeant, saveReview } from './reviewing.ts';
+import { isMeant, logMove, saveReview } from './reviewing.ts';
 import type * as store from './store.ts';
 import * as work from './work-store.ts';
 
@@ -210,12 +210,21 @@ function leaseFrom(at: Date): Date {
 /** A list may not show yet what was submitted just before. */
 const appearsWithinMs = 60 * 60_000;
 
+/** How long after a look that did not find a template, before the next one is believed. */
+const missingReviewMs = 60_000;
+
 /** What becomes of a template that the provider does not have. */
 function planMissing(row: store.TemplateRow, at: Date): store.TemplateChange {
   if (row.next_step === 'look_up') return { ...row, next_step: 'submit', due_at: at };
   const sinceMs = at.getTime() - (row.submitted_at ?? row.created_at).getTime();
-  const state = row.status === 'pending' && sinceMs < appearsWithinMs ? 'pending' : 'deleted';
-  return applyReview(row, { ...asKnown(row), state }, { at, source: 'asked' });
+  if (row.status === 'pending' && sinceMs < appearsWithinMs)
+    return applyReview(row, { ...asKnown(row), state: 'pending' }, { at, source: 'asked' });
+  // A list may leave one out once. It is believed when it does so again.
+  if (row.missing_since === null) {
+    const due_at = dateOf(at.getTime() + missingReviewMs);
+    return { ...row, missing_since: at, next_step: 'review', due_at };
+  }
+  return applyReview(row, { ...asKnown(row), state: 'deleted' }, { at, source: 'asked' });
 }
 
 function asKnown(row: store.TemplateRow): ReviewedTemplate {
@@ -452,7 +461,9 @@ async function settle(
     for (const row of rows) {
       const before = taken.find(({ id }) => id === row.id);
       if (before === undefined) throw new Error('a template is locked that was not asked for');
-      await saveReview(transaction, row, decide(row, before, at), at);
+      const change = decide(row, before, at);
+      await saveReview(transaction, row, change, at);
+      logMove(tools.log, row, change);
     }
   });
 }

@@ -68,18 +68,30 @@ function showButton(button: TemplateButton): ButtonShape {
 }
 
 function listWarnings(row: TemplateRow): string[] {
-  const { category, provider_category: providerCategory, status, problem } = row;
-  const isMoved = providerCategory !== null && providerCategory !== category;
+  const { status, problem } = row;
   return [
     ...(status === 'pending' ? listTemplateWarnings(row.content) : []),
-    ...(isMoved
-      ? [
-          `The provider has moved it to the category ${providerCategory}, and charges for that. It is still sent as ${category}.`,
-        ]
-      : []),
+    ...listMoves(row),
     ...(row.edit_refusal === null ? [] : [`The provider refused its last edit: ${row.edit_refusal}`]),
     ...(problem === null ? [] : [describeProblem(row, problem)]),
   ];
+}
+
+function listMoves({ category, provider_category: moved, marketing_from: from }: TemplateRow): string[] {
+  const until = from?.toISOString();
+  if (until === undefined)
+    return moved === null || moved === category
+      ? []
+      : [
+          `The provider has moved it to the category ${moved}, and charges for that. It is still sent as ${category}.`,
+        ];
+  return moved === 'marketing'
+    ? [
+        `The provider has moved it to the category marketing, and charges for that. It is sent as ${category} until ${until}, to people who have not unsubscribed, and in campaigns alone from then on.`,
+      ]
+    : [
+        `The provider will move it to the category marketing on ${until}. From then on it is sent in campaigns alone.`,
+      ];
 }
 
 function describeProblem({ status, edited_content: edited }: TemplateRow, problem: string): string {

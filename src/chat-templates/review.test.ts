@@ -6,13 +6,13 @@ import {
   type TemplateState,
   templateStates,
 } from '../channels/chatapp/chatapp.ts';
-import { applyReview, findUnsendability, nextReviewAtMs } from './review.ts';
-import type { TemplateChange } from './store.ts';
+import { applyReview, findUnsendability, nextReviewAtMs, type ReviewedRow } from './review.ts';
 
 const submittedAt = new Date('2026-11-20T10:00:00Z');
 const at = new Date('2026-11-20T10:00:30Z');
 
-const pending: TemplateChange = {
+const pending: ReviewedRow = {
+  category: 'utility',
   status: 'pending',
   rejection_reason: null,
   reviewed_at: null,
@@ -47,7 +47,7 @@ const told = (state: TemplateState | null, more: Partial<ReviewedTemplate> = {})
   ...more,
 });
 
-const after = (before: TemplateChange, ...states: (TemplateState | null)[]) =>
+const after = (before: ReviewedRow, ...states: (TemplateState | null)[]) =>
   states.reduce((template, state) => applyReview(template, told(state), { at, source: 'told' }), before);
 
 describe('a template under review', () => {

@@ -5,7 +5,7 @@ import {
   type TemplateState,
 } from '../channels/chatapp/chatapp.ts';
 import { dateOf } from '../platform/clock.ts';
-import type { TemplateChange, TemplateStatus } from './store.ts';
+import type { TemplateChange, TemplateRow, TemplateStatus } from './store.ts';
 
 /**
  * What becomes of a template by what the provider says of it.
@@ -96,6 +96,9 @@ const followingMs: Readonly<Record<Exclude<TemplateState, 'pending'>, number | n
 /** How long after a word that may be out of date. */
 const soonMs = minuteMs;
 
+/** What a template is judged by. */
+export type ReviewedRow = TemplateChange & Pick<TemplateRow, 'category'>;
+
 export type ReviewSource = {
   at: Date;
   /** Whether the provider was asked, or told it by itself. */
@@ -105,17 +108,19 @@ export type ReviewSource = {
 };
 
 /** The template as it is after that. What is not known changes nothing. */
-export function applyReview(
-  before: TemplateChange,
+export function applyReview<Row extends ReviewedRow>(
+  before: Row,
   reviewed: ReviewedTemplate,
   { at, source, reviewedAfterMs }: ReviewSource,
-): TemplateChange {
+): Row {
   const { state } = reviewed;
-  const known: TemplateChange = {
+  const known: Row = {
     ...before,
     provider_template_id: before.provider_template_id ?? reviewed.providerTemplateId,
     provider_category: reviewed.category ?? before.provider_category,
     quality: reviewed.quality ?? before.quality,
+    marketing_from: findMarketingFrom(before, reviewed, { at, source }),
+    missing_since: state === 'deleted' ? before.missing_since : null,
     is_uncertain: false,
     submitted_at: before.submitted_at ?? at,
   };
@@ -126,6 +131,38 @@ export function applyReview(
   const after = { ...known, ...decide(known, reviewed, state, at) };
   const isSurprise = source === 'told' && before.status !== 'pending' && state !== before.provider_state;
   return planReview(after, { at, reviewedAfterMs, isSoon: isSurprise });
+}
+
+/** What Meta gives between the word that a template will be marketing, and the change. */
+const noticeMs = dayMs;
+/** A time that is further away is not believed. */
+const noticeMsMax = 40 * dayMs;
+/** After this time a change that was announced does not come any more: somebody has objected, with success. */
+const abandonedMs = 7 * dayMs;
+
+/**
+ * From when on a template of another category is sent as marketing alone. A day from when it was first heard of, whether it
+ * was announced or had been done, so that nobody's messages stop at night; null if the provider takes it back.
+ */
+function findMarketingFrom(
+  before: ReviewedRow,
+  { category, announced }: ReviewedTemplate,
+  { at, source }: ReviewSource,
+): Date | null {
+  const { category: own, provider_category: had, marketing_from: from } = before;
+  if (own === 'marketing') return null;
+  const nowMs = at.getTime();
+  const isMarketing = (category ?? had) === 'marketing';
+  if (isMarketing) return from ?? dateOf(nowMs + noticeMs);
+  if (had === 'marketing') return null;
+  if (announced?.category === 'marketing') return from ?? dateOf(announcedMs(announced.atMs, nowMs));
+  const isAbandoned = source === 'asked' && from !== null && nowMs - from.getTime() > abandonedMs;
+  return isAbandoned ? null : from;
+}
+
+function announcedMs(atMs: number | null, nowMs: number): number {
+  const isLikely = atMs !== null && atMs > nowMs && atMs < nowMs + noticeMsMax;
+  return isLikely ? atMs : nowMs + noticeMs;
 }
 
 /** Whether what is told may be of an earlier time. */
@@ -167,25 +204,29 @@ function rejectionWords(state: TemplateState): string {
 }
 
 /** When it is looked at next. An edit comes first, after which it is looked at anyway. */
-function planReview(
-  after: TemplateChange,
+function planReview<Row extends TemplateChange>(
+  after: Row,
   { at, reviewedAfterMs, isSoon }: { at: Date; reviewedAfterMs: number | undefined; isSoon: boolean },
-): TemplateChange {
+): Row {
   const nowMs = at.getTime();
   if (after.edited_content !== null)
     return { ...after, next_step: 'edit', due_at: after.next_step === 'edit' ? after.due_at : at };
   const pauseMs = isSoon ? soonMs : pauseAfter(after, nowMs, reviewedAfterMs);
   if (pauseMs === null) return { ...after, next_step: null, due_at: null };
-  return { ...after, next_step: 'review', due_at: dateOf(nowMs + pauseMs) };
+  // Words that come all the time would otherwise put it off for ever.
+  const isSoonerDue =
+    isSoon && after.next_step === 'review' && (after.due_at?.getTime() ?? 0) < nowMs + pauseMs;
+  return { ...after, next_step: 'review', due_at: isSoonerDue ? after.due_at : dateOf(nowMs + pauseMs) };
 }
 
 function pauseAfter(
-  { status, provider_state: state, submitted_at: submittedAt }: TemplateChange,
+  { status, provider_state: state, submitted_at: submittedAt, missing_since: missingSince }: TemplateChange,
   nowMs: number,
   reviewedAfterMs: number | undefined,
 ): number | null {
   if (status === 'rejected') return null;
   const isUnderReview = status === 'pending' || state === null || state === 'pending';
+  if (state === 'deleted' && missingSince !== null && nowMs - missingSince.getTime() < dayMs) return hourMs;
   if (!isUnderReview) return followingMs[state];
   const pauseMs = nextReviewAtMs(submittedAt?.getTime() ?? nowMs, nowMs) - nowMs;
   return reviewedAfterMs === undefined

@@ -1,6 +1,7 @@
 import type { ReviewedTemplate } from '../channels/chatapp/chatapp.ts';
 import { sanitiseDiagnostic } from '../channels/diagnostic.ts';
 import { type Clock, now } from '../platform/clock.ts';
+import type { Log } from '../platform/log.ts';
 import type { Transaction } from '../platform/postgres/database.ts';
 import { wakeOnce } from '../platform/queue/wake.ts';
 import { applyReview, findUnsendability, type ReviewSource } from './review.ts';
@@ -12,7 +13,7 @@ import * as store from './store.ts';
  * round.
  */
 export async function applyTemplateReviews(
-  tools: { clock: Clock },
+  tools: { clock: Clock; log: Log },
   transaction: Transaction,
   organizationId: string,
   reviewed: readonly ReviewedTemplate[],
@@ -25,11 +26,12 @@ export async function applyTemplateReviews(
     for (const row of rows) {
       const after = reviewed.reduce(
         (change: store.TemplateRow, told) =>
-          isMeant(change, told) ? { ...change, ...applyReview(change, told, source) } : change,
+          isMeant(change, told) ? applyReview(change, told, source) : change,
         row,
       );
       if (after === row) continue;
       if (await saveReview(transaction, row, after, source.at)) changed.push(row.id);
+      logMove(tools.log, row, after);
     }
     return changed;
   });
@@ -52,6 +54,16 @@ export async function saveReview(
   return hasTurned;
 }
 
+/** Says that the provider moves a template to marketing, or has done so; which costs more, and needs consent. */
+export function logMove(log: Log, before: store.TemplateRow, after: store.TemplateChange): void {
+  const { organization_id, id: template_id, name, language } = before;
+  if (before.marketing_from !== null || after.marketing_from === null) return;
+  log.warn(
+    { organization_id, template_id, name, language, from: after.marketing_from },
+    'a chat-app template becomes marketing at its provider',
+  );
+}
+
 /**
  * Whether the provider speaks of this template. By its own id, where that is known: a template that was deleted and made
  * again at the provider has the same name, and another text.
@@ -68,7 +80,8 @@ export function isMeant(
 
 /** What a hand-off found out about a template: it is not taken any more, or not for now. */
 export type TemplateFinding = store.TemplateKey & {
-  state: 'paused' | 'disabled' | 'rejected';
+  /** Null: nothing is known, but it must be looked at. */
+  state: 'paused' | 'disabled' | 'rejected' | null;
   /** The provider's. */
   words: string;
 };

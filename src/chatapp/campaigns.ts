@@ -16,6 +16,7 @@ import {
   type ChatTemplate,
   findCampaignsHeld,
   findChatTemplate,
+  isStoppedForGood,
   keepChatTemplate,
 } from '../chat-templates/chat-templates.ts';
 import { findMessageContent } from '../messages/messages.ts';
@@ -163,9 +164,6 @@ function findUnfitness({
   return sendable ? null : `is a template that cannot be sent: ${sendableReason ?? 'it was stopped'}`;
 }
 
-/** Those in which a template is never sent again, or not without its author. A pause ends by itself. */
-const finalReasons: ReadonlySet<string> = new Set(['rejected', 'disabled', 'archived', 'deleted']);
-
 type CampaignMessage = { organizationId: string; messageId: string };
 
 async function findObstacle(transaction: Transaction, message: CampaignMessage): Promise<string | null> {
@@ -173,7 +171,7 @@ async function findObstacle(transaction: Transaction, message: CampaignMessage):
   if (template === 'unknown') return null;
   if (template === null) return 'Its template was deleted.';
   const { name, language, sendableReason: reason } = template;
-  return reason !== null && finalReasons.has(reason)
+  return reason !== null && isStoppedForGood(reason)
     ? `The template ${name} (${language}) cannot be sent any more: it is ${reason}.`
     : null;
 }
@@ -187,7 +185,7 @@ async function findPauseReason(
   // With an obstacle it is not to wait, but to fail.
   if (template === null || template === 'unknown') return null;
   const { sendableReason: reason } = template;
-  if (reason !== null) return finalReasons.has(reason) ? null : 'template_paused';
+  if (reason !== null) return isStoppedForGood(reason) ? null : 'template_paused';
   const held = await findCampaignsHeld(transaction, message.organizationId, at);
   return held === null ? null : 'account_held';
 }

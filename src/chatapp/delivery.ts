@@ -15,6 +15,7 @@ import {
 import {
   type Budget,
   type ChatTemplate,
+  isStoppedForGood,
   isUsedUp,
   loadBudgets,
   type LoadedAccount,
@@ -43,6 +44,7 @@ import type { Database, Transaction } from '../platform/postgres/database.ts';
 import type { Secrets } from '../platform/secrets.ts';
 import { chatAppChannel, codePolicy } from './channel.ts';
 import type { HandOffFinding } from './findings.ts';
+import { findUnwillingForMarketing } from './marketing-consent.ts';
 import {
   type CompiledParameters,
   compileParameters,
@@ -200,12 +202,18 @@ async function look(session: ChatAppSession, jobs: readonly Job[]): Promise<void
   const organizationIds = [...new Set(wanted.map(({ job }) => job.organizationId))];
   const { templates, accounts, budgets, bars } = await tools.database.asOrganizationsByIndex(
     organizationIds,
-    async (transaction) => ({
-      templates: await findTemplates(transaction, wanted),
-      accounts: await findAccounts(tools, transaction, organizationIds),
-      budgets: await loadBudgets(tools, transaction, organizationIds),
-      bars: await findBars(transaction, wanted),
-    }),
+    async (transaction) => {
+      const found = await findTemplates(transaction, wanted);
+      return {
+        templates: found,
+        accounts: await findAccounts(tools, transaction, organizationIds),
+        budgets: await loadBudgets(tools, transaction, organizationIds),
+        bars: new Map([
+          ...(await findBars(transaction, wanted)),
+          ...(await findMarketingBars(transaction, wanted, found)),
+        ]),
+      };
+    },
   );
   for (const { job, message } of wanted) {
     looks.set(textOfKey(job), {
@@ -267,6 +275,26 @@ async function findBars(transaction: Transaction, wanted: readonly Wanted[]): Pr
       const bar = bars.get(index);
       return bar === undefined ? [] : [[job, bar] as const];
     }),
+  );
+}
+
+/** Of messages to a number, which are marketing since the provider has moved their template, and were not accepted as that. */
+async function findMarketingBars(
+  transaction: Transaction,
+  wanted: readonly Wanted[],
+  templates: ReadonlyMap<string, ChatTemplate>,
+): Promise<Map<Job, DropReason>> {
+  const moved = wanted.filter(({ job: { organizationId, isCampaign }, message: { stored, contactId } }) => {
+    const template = templates.get(keyOf(organizationId, stored.template_id));
+    const isOwnMarketing = isCampaign || stored.category === 'marketing';
+    return !isOwnMarketing && contactId === null && (template?.marketingFrom ?? null) !== null;
+  });
+  const unwilling = await findUnwillingForMarketing(
+    transaction,
+    moved.map(({ job: { organizationId, addressKey } }) => ({ organizationId, address: addressKey })),
+  );
+  return new Map(
+    moved.flatMap(({ job }, index) => (unwilling.has(index) ? [[job, 'unsubscribed'] as const] : [])),
   );
 }
 
@@ -345,6 +373,7 @@ async function giveToProvider(
       account,
       to: job.addressKey,
       template: { name, language, category, content },
+      reviewedAt: template.reviewedAt,
       parameters,
       isCampaign: job.isCampaign,
       confirm: () => confirmWanted(session, job, permit),
@@ -389,16 +418,13 @@ function expiryOf(job: Job, { facts }: ChatAppMessage, template: ChatTemplate | 
   return { expiresAt: dateOf(job.acceptedAt.getTime() + Math.min(lifeMs, codePolicy.retryWindowMs)) };
 }
 
-/** Those that never end, or not before the message does. */
-const finalReasons: ReadonlySet<string> = new Set(['rejected', 'disabled', 'archived', 'deleted']);
-
 /** What becomes of a job whose template cannot be sent; null if it can. */
 function judgeTemplate(job: Job, template: ChatTemplate | null, facts: MessageFacts): Attempt | null {
   if (template?.sendable === true) return null;
   if (job.isCampaign) return { kind: 'released', pauseMs: stoppedPauseMs, facts };
   const reason = template?.sendableReason ?? 'deleted';
   const diagnostic = `The template cannot be sent: it is ${reason}.`;
-  if (finalReasons.has(reason)) return failed('template_unavailable', diagnostic, facts);
+  if (isStoppedForGood(reason)) return failed('template_unavailable', diagnostic, facts);
   const outcome: ChatAppOutcome = {
     kind: 'deferred',
     reason: 'template_unavailable',

@@ -11,8 +11,10 @@ import { type ChatTemplate, findChatTemplate } from '../chat-templates/chat-temp
 import type { Submission } from '../messages/messages.ts';
 import { badRequest, forbidden, notFound, PublicError, validationError } from '../platform/http/errors.ts';
 import type { ScopedKey } from '../platform/http/idempotency.ts';
+import { now } from '../platform/clock.ts';
 import { isUuid } from '../platform/ids.ts';
 import type { Transaction } from '../platform/postgres/database.ts';
+import { findUnwillingForMarketing } from './marketing-consent.ts';
 import { findParameterIssues, takeCode } from './parameters.ts';
 import type { ChatAppSendBody } from './schema.ts';
 import type { StoredChatAppContent, StoredChatAppDetails } from './stored.ts';
@@ -46,13 +48,15 @@ export async function prepareChatApp(
   if (template === null) return new PublicError(notFound, 'There is no such chat-app template.');
   const recipient = await findRecipient(transaction, organizationId, body);
   if (recipient instanceof PublicError) return recipient;
-  const unfit = findUnfitness(template);
+  const unfit = findUnfitness(template, now(tools.clock));
   if (unfit !== null) return new PublicError(badRequest, unfit);
   const parameters = body.parameters ?? {};
   const issues = findParameterIssues(template.content, parameters);
   if (issues.length > 0) return new PublicError(validationError, issues.join(', '));
-  if (await hasOptedOut(transaction, tools, organizationId, recipient))
-    return new PublicError(forbidden, 'The recipient has opted out of chat-app messages.');
+  const hasObjected =
+    (await hasOptedOut(transaction, tools, organizationId, recipient)) ||
+    (template.marketingFrom !== null && (await wantsNoMarketing(transaction, organizationId, recipient)));
+  if (hasObjected) return new PublicError(forbidden, 'The recipient has opted out of chat-app messages.');
   return submitChatApp({ organizationId, recipient, template, parameters, idempotencyKey });
 }
 
@@ -101,17 +105,15 @@ async function findRecipient(
 }
 
 /** Why a single message cannot be made of a template, in words for the caller. */
-function findUnfitness({
-  name,
-  language,
-  status,
-  category,
-  sendable,
-  sendableReason,
-}: ChatTemplate): string | null {
+function findUnfitness(
+  { name, language, status, category, sendable, sendableReason, marketingFrom }: ChatTemplate,
+  at: Date,
+): string | null {
   const which = `The template ${name} (${language})`;
   if (status !== 'approved') return `${which} is not approved: it is ${status}.`;
   if (category === 'marketing') return `${which} is for marketing, and can only be sent in a campaign.`;
+  if (marketingFrom !== null && marketingFrom <= at)
+    return `${which} was moved to the category marketing by the provider, and can only be sent in a campaign.`;
   if (!sendable) return `${which} cannot be sent${sendableReason === null ? '' : `: ${sendableReason}`}.`;
   return null;
 }
@@ -127,6 +129,16 @@ async function hasOptedOut(
   if (contactId === null) return false;
   const unwilling = await findUnwillingContacts(transaction, 'chatapp', [{ organizationId, id: contactId }]);
   return unwilling.size > 0;
+}
+
+/** What the provider charges as marketing goes to nobody who has refused it, however the message names the person. */
+async function wantsNoMarketing(
+  transaction: Transaction,
+  organizationId: string,
+  { to }: ChatAppRecipient,
+): Promise<boolean> {
+  const numbers = [{ organizationId, address: to }];
+  return (await findUnwillingForMarketing(transaction, numbers)).size > 0;
 }
 
 /** A message that is ready to be sent to one number. */

@@ -272,6 +272,50 @@ test('whoever has opted out gets nothing: by the number also where it is named, 
   expect(wrong.status).toBe(422);
 });
 
+test('a notice that the provider has made marketing is sent for a day, to people who want it, and in campaigns alone then', async () => {
+  const { id: template_id } = await addChatTemplate(idle, { content: written('Hello') });
+  const unwilling = await aContact(idle, { consent: { chatapp: 'unsubscribed' } });
+  const stopped = aNumber();
+  await rowsOf(
+    idle,
+    `insert into chat_app_choices (organization_id, address, subject, choice, chosen_at, withdrew_consent)
+     values ($1, $2, 'marketing', 'stop', now(), false), ($3, $4, 'marketing', 'stop', now(), false)`,
+    [idle.organizationId, stopped, other.organizationId, '+491511111'],
+  );
+  const numbers = [aNumber(), unwilling.phone_number, stopped, '+491511111'];
+  const statuses = async () => {
+    const responses = [];
+    for (const to of numbers) responses.push((await postChatApp(idle, { to, template_id })).status);
+    return responses;
+  };
+  expect(await statuses(), 'a notice').toEqual([202, 202, 202, 202]);
+  const dayMs = 86_400_000;
+  const from = new Date(idleClock.nowMs() + dayMs);
+  await rowsOf(idle, 'update chat_templates set marketing_from = $2 where id = $1', [template_id, from]);
+  expect(await statuses(), 'announced').toEqual([202, 202, 202, 202]);
+  await setTemplate(idle.installation, template_id, `provider_category = 'marketing'`);
+  expect(await statuses(), 'charged').toEqual([202, 403, 403, 202]);
+  // What was accepted as a notice and has not left yet.
+  const taken: string[] = [];
+  const delivery = deliver(idle, async ({ to, confirm, reference }) => {
+    await confirm();
+    taken.push(to);
+    return { kind: 'accepted', providerMessageId: reference.messageId, reply: null };
+  });
+  await eventually(
+    () => rowsOf(idle, 'select from delivery_queue', []),
+    (jobs) => jobs.length === 0,
+  );
+  await delivery.stop();
+  expect(new Set(taken)).toEqual(new Set([numbers[0], numbers[3]]));
+  idleClock.putForward(dayMs);
+  const refused = await postChatApp(idle, { to: aNumber(), template_id });
+  expect([refused.status, refused.body.message]).toEqual([
+    400,
+    expect.stringContaining('can only be sent in a campaign') as string,
+  ]);
+});
+
 test('a contact without a number cannot be reached', async () => {
   const { id: template_id } = await addChatTemplate(idle, { content: written('Hello') });
   const { body } = await idle.request<{ id: string }>('POST', '/v1/contacts', { external_id: 'no phone' });

@@ -79,6 +79,7 @@ export function aChatAppHandOff(more: Partial<ChatAppHandOff> = {}): ChatAppHand
     account: anAccount,
     to: '+4915112345678',
     template: aTemplate,
+    reviewedAt: null,
     parameters: values,
     isCampaign: false,
     confirm: () => Promise.resolve(),

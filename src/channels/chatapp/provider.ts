@@ -48,6 +48,8 @@ export type ChatAppHandOff = {
   /** E.164, with its plus. */
   to: string;
   template: SentTemplate;
+  /** When its last review was over; null where nobody knows. */
+  reviewedAt: Date | null;
   /** A value for each of its parameters. */
   parameters: TemplateParameters;
   isCampaign: boolean;
@@ -70,7 +72,12 @@ export type ChatAppOutcome = SendOutcome<ChatAppFailure> & {
 /** What a hand-off or a report finds out beyond the one message. */
 export type ChatAppFinding =
   /** The template cannot be sent any more, or not for now. */
-  | { kind: 'template'; state: 'paused' | 'disabled' | 'rejected'; words: string }
+  | {
+      kind: 'template';
+      /** Null: it must be looked at. */
+      state: 'paused' | 'disabled' | 'rejected' | null;
+      words: string;
+    }
   /** The person has stopped marketing of this business. */
   | { kind: 'stopped_marketing' }
   /**
@@ -87,6 +94,8 @@ export type ReviewedTemplate = {
   /** Null for a word that is not known: nothing changes. */
   state: TemplateState | null;
   category: TemplateCategory | null;
+  /** The category that it is to have later; `atMs` is null where nobody says when. */
+  announced?: { category: TemplateCategory; atMs: number | null };
   /** In the provider's words: at most 500 characters, no control characters. */
   rejectionReason: string | null;
   quality: TemplateQuality | null;

@@ -8,7 +8,7 @@ const holding = ['src/chat-templates/holding.test.ts'];
 export const chatAppHolds: readonly Mutant[] = [
   {
     file: 'src/chatapp/campaigns.ts',
-    from: "finalReasons.has(reason) ? null : 'template_paused'",
+    from: "isStoppedForGood(reason) ? null : 'template_paused'",
     to: "'template_paused'",
     tests: webhooks,
     named: 'one that is disabled meanwhile fails it',

@@ -1,6 +1,7 @@
-/** Of chat-app templates that are edited. */
+/** Of chat-app templates that are edited, become marketing, or seem to be gone at the provider. */
 import type { Mutant } from '../mutant.ts';
 
+const work = ['src/chat-templates/jobs.test.ts'];
 const edits = ['src/chat-templates/editing.test.ts'];
 const management = ['src/channels/chatapp/providers/whatsapp/management.test.ts'];
 const messages = ['test/journeys/chat-app.test.ts'];
@@ -117,5 +118,77 @@ export const chatTemplateEdits: readonly Mutant[] = [
     tests: messages,
     named: 'what was accepted before its template was edited',
     harm: 'messages fail because their template lost a placeholder after they were accepted',
+  },
+  {
+    file: 'src/chat-templates/review.ts',
+    from: 'if (isMarketing) return from ?? dateOf(nowMs + noticeMs);',
+    to: 'if (isMarketing) return from ?? at;',
+    tests: work,
+    named: 'without a notice has a day from when it was heard of',
+    harm: 'an order confirmation is refused at night because the provider has moved its template',
+  },
+  {
+    file: 'src/chat-templates/review.ts',
+    from: 'if (isMarketing) return from ?? dateOf(nowMs + noticeMs);',
+    to: 'if (isMarketing) return dateOf(nowMs + noticeMs);',
+    tests: work,
+    named: 'however late the change comes',
+    harm: 'the notice begins anew with each look, and marketing is sent as a notice for ever',
+  },
+  {
+    file: 'src/chat-templates/review.ts',
+    from: "if (had === 'marketing') return null;",
+    to: '',
+    tests: work,
+    named: 'and is taken back',
+    harm: 'a template that the provider has given back is still announced as marketing',
+  },
+  {
+    file: 'src/chatapp/send.ts',
+    from: 'if (marketingFrom !== null && marketingFrom <= at)',
+    to: 'if (marketingFrom !== null)',
+    tests: messages,
+    named: 'a notice that the provider has made marketing',
+    harm: 'notices stop at once when the provider moves their template',
+  },
+  {
+    file: 'src/chatapp/send.ts',
+    from: '(template.marketingFrom !== null && (await',
+    to: '(template.marketingFrom === undefined && (await',
+    tests: messages,
+    named: 'a notice that the provider has made marketing',
+    harm: 'people who stopped marketing get it as a notice',
+  },
+  {
+    file: 'src/chatapp/delivery.ts',
+    from: '...(await findMarketingBars(transaction, wanted, found)),',
+    to: '',
+    tests: messages,
+    named: 'a notice that the provider has made marketing',
+    harm: 'a notice that waits leaves as marketing to people who do not want any',
+  },
+  {
+    file: 'src/chat-templates/jobs.ts',
+    from: 'if (row.missing_since === null) {',
+    to: 'if (row.missing_since === undefined) {',
+    tests: work,
+    named: 'once is sent as before',
+    harm: 'a template is not sent for a day because a list left it out once',
+  },
+  {
+    file: 'src/chat-templates/review.ts',
+    from: "missing_since: state === 'deleted' ? before.missing_since : null,",
+    to: 'missing_since: before.missing_since,',
+    tests: work,
+    named: 'also when it is left out again another day',
+    harm: 'the second time in a year that a list leaves a template out, it is taken for deleted at once',
+  },
+  {
+    file: 'src/chat-templates/review.ts',
+    from: 'due_at: isSoonerDue ? after.due_at : dateOf(nowMs + pauseMs)',
+    to: 'due_at: dateOf(nowMs + pauseMs)',
+    tests: work,
+    named: 'which more such words do not put off',
+    harm: 'a template of which every message is refused is never looked at',
   },
 ];

@@ -66,8 +66,8 @@ export const chatTemplates: readonly Mutant[] = [
   },
   {
     file: 'src/chat-templates/jobs.ts',
-    from: "? 'pending' : 'deleted';",
-    to: "? 'deleted' : 'deleted';",
+    from: "if (row.status === 'pending' && sinceMs < appearsWithinMs)",
+    to: 'if (sinceMs < 0)',
     tests: work,
     named: 'that is gone at the provider',
     harm: 'a template is rejected because a list of the provider does not show it at once',

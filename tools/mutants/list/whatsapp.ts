@@ -91,8 +91,8 @@ export const whatsapp: readonly Mutant[] = [
   },
   {
     file: `${room}/fresh-templates.ts`,
-    from: "refusal.kind !== 'rejected' || nowMs - firstAtMs >= newForMs",
-    to: "refusal.kind !== 'rejected'",
+    from: 'nowMs - reviewedAt.getTime() < newForMs',
+    to: 'true',
     tests: sending,
     named: 'is not known yet is waited for',
     harm: 'messages with a template that is gone are tried for a day',
@@ -187,8 +187,8 @@ export const whatsapp: readonly Mutant[] = [
   },
   {
     file: `${room}/webhook.ts`,
-    from: 'if (isAnnounced) return',
-    to: 'if (isAnnounced && false) return',
+    from: '{ category, announced: { category: coming, atMs } }',
+    to: '{ category: coming }',
     tests: callbacks,
     named: 'only announced',
     harm: 'a template is taken for marketing a day before Meta does so',

@@ -21,7 +21,7 @@ function refused(
 }
 
 /** What each code makes of a hand-off, and of a message that was accepted before. */
-const expected: [number, string, string | null, string, string?][] = [
+const expected: [number, string, string | null, string, (string | null)?][] = [
   [0, 'deferred', 'provider_unavailable', 'sender_rejected'],
   [1, 'deferred', 'other', 'other'],
   [2, 'deferred', 'provider_unavailable', 'other'],
@@ -64,7 +64,7 @@ const expected: [number, string, string | null, string, string?][] = [
   [131063, 'rejected', 'sender_rejected', 'sender_rejected', 'campaigns_held'],
   [131064, 'deferred', 'rate_limited', 'rate_limited', 'campaigns_held'],
   [132000, 'rejected', 'invalid_message', 'invalid_message'],
-  [132001, 'rejected', 'template_unavailable', 'template_unavailable'],
+  [132001, 'rejected', 'template_unavailable', 'template_unavailable', null],
   [132005, 'rejected', 'invalid_message', 'invalid_message'],
   [132007, 'rejected', 'template_unavailable', 'template_unavailable', 'rejected'],
   [132012, 'rejected', 'invalid_message', 'invalid_message'],

@@ -28,7 +28,7 @@ export type Meaning = {
   /** Left out, the pause is as the caller makes it. */
   pauseMs?: number;
   /** What it says of the template, or of the account. */
-  tells?: 'paused' | 'disabled' | 'rejected' | 'stopped_marketing' | 'campaigns_held';
+  tells?: 'paused' | 'disabled' | 'rejected' | 'unknown_template' | 'stopped_marketing' | 'campaigns_held';
   /** What must slow down: everything that leaves from the number, or what it writes to this person. */
   slows?: 'number' | 'pair';
 };
@@ -113,7 +113,13 @@ const rows: readonly Row[] = [
   [132018, 'rejected', 'invalid_message', 'A parameter has a wrong form'],
 
   // The template.
-  [132001, 'rejected', 'template_unavailable', 'There is no such template in this language'],
+  [
+    132001,
+    'rejected',
+    'template_unavailable',
+    'There is no such template in this language',
+    { tells: 'unknown_template' },
+  ],
   [132007, 'rejected', 'template_unavailable', 'The template violates a policy', { tells: 'rejected' }],
   [
     132015,
@@ -225,6 +231,8 @@ export function findingOf({ tells, pauseMs }: Meaning, words: string): { finding
       return { finding: { kind: tells } };
     case 'campaigns_held':
       return { finding: { kind: tells, words, forMs: pauseMs ?? null } };
+    case 'unknown_template':
+      return { finding: { kind: 'template', state: null, words } };
     case 'paused':
     case 'disabled':
     case 'rejected':

@@ -323,11 +323,19 @@ describe('of a template', () => {
     ]);
   });
 
-  test('a category that is only announced changes nothing', async () => {
+  test('a category that is only announced is told as that, with its time where there is one', async () => {
     const value = { new_category: 'UTILITY', correct_category: 'MARKETING' };
-    expect(await tell('template_category_update', value)).toMatchObject([
-      { kind: 'account', words: 'template_category_update: order_shipped MARKETING', areCampaignsHeld: null },
-    ]);
+    const words = 'template_category_update: order_shipped MARKETING';
+    for (const [category_update_timestamp, atMs] of [
+      [1_746_169_200, 1_746_169_200_000],
+      [undefined, null],
+      ['soon', null],
+    ])
+      expect(await tell('template_category_update', { ...value, category_update_timestamp })).toMatchObject([
+        { kind: 'account', words, areCampaignsHeld: null },
+        { template: { state: null, category: 'utility', announced: { category: 'marketing', atMs } } },
+      ]);
+    expect(await tell('template_category_update', { ...value, correct_category: 'NEW' })).toHaveLength(1);
   });
 
   test('one that is not named is skipped', async () => {

@@ -240,11 +240,21 @@ function readStatusUpdate(value: JsonObject): TemplateNews {
   };
 }
 
-/** Meta says a day before that it will change a category, and then that it has. */
+/**
+ * Meta says a day before that it will change a category, and then that it has. `new_category` is the one that the template
+ * has when it is told, and `correct_category` the one that is to come.
+ */
 function readCategoryUpdate(businessAccountId: string, value: JsonObject): ToldOfChatApp[] {
-  const isAnnounced = value.correct_category !== undefined && value.correct_category !== null;
-  if (isAnnounced) return [accountTold(businessAccountId, 'template_category_update', value)];
-  return templateTold(businessAccountId, value, { category: readCategory(value.new_category) });
+  const category = readCategory(value.new_category);
+  if ((value.correct_category ?? null) === null) return templateTold(businessAccountId, value, { category });
+  const coming = readCategory(value.correct_category);
+  const atMs = readTime(value.category_update_timestamp)?.getTime() ?? null;
+  return [
+    accountTold(businessAccountId, 'template_category_update', value),
+    ...(coming === null
+      ? []
+      : templateTold(businessAccountId, value, { category, announced: { category: coming, atMs } })),
+  ];
 }
 
 /** The members that say in a word what happened, in the order in which they are told. */

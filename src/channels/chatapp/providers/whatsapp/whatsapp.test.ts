@@ -350,17 +350,21 @@ describe('the pace', () => {
   });
 });
 
-test('a template that is not known yet is waited for, and given up after ten minutes', async () => {
+test('a template that is not known yet is waited for, and given up ten minutes after its review', async () => {
   const { handOff, clock } = await arrangeOne();
   const to = '+19990132001';
+  const reviewedAt = new Date(clock.nowMs());
   const waits = { kind: 'deferred', reason: 'template_unavailable', retryAfterMs: 60_000 };
-  expect(await handOff({ to })).toMatchObject(waits);
+  expect(await handOff({ to, reviewedAt })).toMatchObject(waits);
   clock.advance(599_999);
-  expect(await handOff({ to })).toMatchObject(waits);
-  // Another template of the same account has a time of its own.
+  expect(await handOff({ to, reviewedAt })).toMatchObject(waits);
   clock.advance(1);
-  expect(await handOff({ to, template: { ...aTemplate, language: 'de' } })).toMatchObject(waits);
-  expect(await handOff({ to })).toMatchObject({ kind: 'rejected', reason: 'template_unavailable' });
-  await handOff();
-  expect(await handOff({ to })).toMatchObject(waits);
+  const refused = {
+    ...{ kind: 'rejected', reason: 'template_unavailable' },
+    finding: { kind: 'template', state: null },
+  };
+  expect(await handOff({ to, reviewedAt })).toMatchObject(refused);
+  // One that was reviewed long ago is not there any more, though nobody has said so before.
+  expect(await handOff({ to, reviewedAt: new Date(0) })).toMatchObject(refused);
+  expect(await handOff({ to, reviewedAt: null })).toMatchObject(refused);
 });

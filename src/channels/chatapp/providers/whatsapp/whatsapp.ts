@@ -13,7 +13,7 @@ import type {
 } from '../../provider.ts';
 import { examineAccount } from './account.ts';
 import { outcomeOf, ownWords } from './answers.ts';
-import { createFreshTemplates } from './fresh-templates.ts';
+import { pardonFresh } from './fresh-templates.ts';
 import { createGraph, type Graph, hasUsableIds, unusableToken } from './graph.ts';
 import { createManagement } from './management.ts';
 import { composeMessage } from './message.ts';
@@ -59,7 +59,7 @@ export function createWhatsAppProvider(options: WhatsAppOptions): ChatAppProvide
   // Some are left for what is no hand-off.
   const graph = createGraph({ ...options, connectionsMax: handOffsMax + 16 });
   const pace = createPace(clock, random, options.limits);
-  const sender: Sender = { ...options, graph, pace, fresh: createFreshTemplates(clock) };
+  const sender: Sender = { ...options, graph, pace };
   const management = createManagement({ clock, graph });
   const underWay = createUnderWay(handOffsMax);
   const questions = createUnderWay(16);
@@ -133,11 +133,7 @@ export function createWhatsAppProvider(options: WhatsAppOptions): ChatAppProvide
 
 export const unusableIds = 'An id of the account or of its number is none: ids are digits.';
 
-type Sender = WhatsAppOptions & {
-  graph: Graph;
-  pace: Pace;
-  fresh: ReturnType<typeof createFreshTemplates>;
-};
+type Sender = WhatsAppOptions & { graph: Graph; pace: Pace };
 
 /**
  * The number that writes to this person: always the same one of an account, so that what they answer, and the pace
@@ -202,22 +198,19 @@ async function send(sender: Sender, handOff: ChatAppHandOff, phoneNumberId: stri
 }
 
 function conclude(
-  { graph, pace, fresh }: Sender,
-  { account, to, template }: ChatAppHandOff,
+  { clock, graph, pace }: Sender,
+  { to, reviewedAt }: ChatAppHandOff,
   phoneNumberId: string,
   answer: Parameters<typeof outcomeOf>[0],
 ): ChatAppOutcome {
   const { outcome, slows, code } = outcomeOf(answer, { to, remote: graph.remote });
-  if (outcome.kind === 'accepted') {
-    pace.noteAccepted(phoneNumberId, to);
-    fresh.noteTaken(account, template);
-  }
+  if (outcome.kind === 'accepted') pace.noteAccepted(phoneNumberId, to);
   if (outcome.kind === 'postponed' && slows !== undefined)
     return {
       ...outcome,
       retryAfterMs: Math.max(outcome.retryAfterMs, pace.noteTooFast(phoneNumberId, to, slows)),
     };
-  return code === unknownTemplateCode ? fresh.pardon(account, template, outcome) : outcome;
+  return code === unknownTemplateCode ? pardonFresh(outcome, reviewedAt, clock.nowMs()) : outcome;
 }
 
 const unknownTemplateCode = 132_001;
