@@ -8,19 +8,17 @@ import {
   releaseCampaigns,
 } from '../chat-templates/chat-templates.ts';
 import {
-  applyDueEvents,
+  applyInOrder,
   createReportIntake,
   createStoring,
   defaultAppliedMax,
-  nextLookAt,
-  type Taken,
+  planNextLooks,
 } from '../messages/messages.ts';
 import { createBatcher } from '../platform/batcher.ts';
 import { type Clock, dateOf, now, parseTimestamp } from '../platform/clock.ts';
 import type { NewId } from '../platform/ids.ts';
 import type { Log } from '../platform/log.ts';
 import type { Database, Transaction } from '../platform/postgres/database.ts';
-import { tryLockName } from '../platform/postgres/name-locks.ts';
 import { type ChoreTools, type RunningChore, startChore } from '../platform/queue/chore.ts';
 import { type Choice, type ChoiceTools, makeChoice, moveChoices } from './choices.ts';
 import {
@@ -105,51 +103,36 @@ export function startChatAppEvents(given: ChatAppEventTools): RunningChore {
   return startChore(given, {
     name: 'applying what providers of chat-app messages told',
     topic: 'chat_app_events',
-    work: async () => {
-      const taken = await applyDueEvents<ChatAppEvent>(given, {
+    work: () =>
+      applyInOrder(given, {
         name: 'events of chat apps',
+        lockName: 'events of chat apps',
         appliedMax,
-        apply: (eventsMax) => applyTogether(given, eventsMax),
-        takeNext: (transaction) => takeDue(transaction, given, 1),
+        takeDue: takeDueChatAppEvents,
+        apply: (transaction, events) => applyTogether(given, transaction, events),
+        onApplied: ({ haveContactsChanged }) => {
+          if (haveContactsChanged) given.onContactsChanged();
+        },
         putBack: (transaction, events) => putBack(given, transaction, events),
-      });
-      if (taken === appliedMax) return 'at once';
-      // Events that another node is applying are still due: without a pause they would be asked for again and again.
-      if (taken === 'elsewhere') return dateOf(given.clock.nowMs() + elsewherePauseMs);
-      return findNextChatAppEventAt(given.database);
-    },
+        findNextAt: findNextChatAppEventAt,
+      }),
   });
 }
 
-const elsewherePauseMs = 200;
-
-/** Null if another node is applying them: two that change the same contacts in different orders would deadlock. */
-async function takeDue(
+async function applyTogether(
+  tools: ChatAppEventTools,
   transaction: Transaction,
-  { clock }: ChatAppEventTools,
-  eventsMax: number,
-): Promise<ChatAppEvent[] | null> {
-  if (!(await tryLockName(transaction, 'events of chat apps'))) return null;
-  return takeDueChatAppEvents(transaction, now(clock), eventsMax);
-}
-
-async function applyTogether(tools: ChatAppEventTools, eventsMax: number): Promise<Taken> {
-  const done = await tools.database.transaction(async (transaction) => {
-    const events = await takeDue(transaction, tools, eventsMax);
-    if (events === null) return null;
-    let haveContactsChanged = false;
-    const unknown: ChatAppEvent[] = [];
-    for (const event of events) {
-      const applied = await applyEvent(transaction, tools, event.event);
-      if (applied === 'unknown person') unknown.push(event);
-      haveContactsChanged ||= applied === 'contact changed';
-    }
-    await putBack(tools, transaction, unknown);
-    return { taken: events.length, haveContactsChanged };
-  });
-  if (done === null) return 'elsewhere';
-  if (done.haveContactsChanged) tools.onContactsChanged();
-  return done.taken;
+  events: readonly ChatAppEvent[],
+): Promise<{ haveContactsChanged: boolean }> {
+  let haveContactsChanged = false;
+  const unknown: ChatAppEvent[] = [];
+  for (const event of events) {
+    const applied = await applyEvent(transaction, tools, event.event);
+    if (applied === 'unknown person') unknown.push(event);
+    haveContactsChanged ||= applied === 'contact changed';
+  }
+  await putBack(tools, transaction, unknown);
+  return { haveContactsChanged };
 }
 
 /** `unknown person`: the status that says who it is may still be on its way. */
@@ -261,15 +244,11 @@ async function putBack(
   transaction: Transaction,
   events: readonly ChatAppEvent[],
 ): Promise<void> {
-  const later = events.flatMap((event) => {
-    const dueAt = nextLookAt(clock, event.attempts);
-    if (dueAt !== null) return [{ ...event, attempts: event.attempts + 1, dueAt }];
-    const { organizationId, kind } = event.event;
+  const later = planNextLooks(clock, events, ({ event: { organizationId, kind } }) => {
     log.warn(
       { organization_id: organizationId, kind },
       'what a chat app told cannot be applied, and is dropped',
     );
-    return [];
   });
   await insertChatAppEvents(transaction, later);
 }

@@ -45,13 +45,7 @@ export {
 } from './feedback/provider-ids.ts';
 export { createReportIntake, type ReportIntake, startProviderEvents } from './feedback/provider-events.ts';
 export { insertProviderEvents } from './feedback/provider-event-store.ts';
-export {
-  applyDueEvents,
-  createStoring,
-  defaultAppliedMax,
-  nextLookAt,
-  type Taken,
-} from './feedback/stored-events.ts';
+export { applyInOrder, createStoring, defaultAppliedMax, planNextLooks } from './feedback/stored-events.ts';
 export { startCrediting } from './conversions/crediting.ts';
 export { startErasing } from './erasure/erasure.ts';
 export {

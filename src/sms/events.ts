@@ -1,20 +1,18 @@
 import type { SmsIntake } from '../channels/sms/sms.ts';
-import { type Clock, dateOf, now } from '../platform/clock.ts';
+import { type Clock, now } from '../platform/clock.ts';
 import type { NewId } from '../platform/ids.ts';
 import type { Log } from '../platform/log.ts';
 import type { Database, Transaction } from '../platform/postgres/database.ts';
-import { tryLockName } from '../platform/postgres/name-locks.ts';
 import { type ChoreTools, type RunningChore, startChore } from '../platform/queue/chore.ts';
 import * as store from './event-store.ts';
 import { answerInbound, type InboundTools } from './inbound.ts';
 import {
-  applyDueEvents,
+  applyInOrder,
   createReportIntake,
   createStoring,
   defaultAppliedMax,
   insertProviderEvents,
-  nextLookAt,
-  type Taken,
+  planNextLooks,
 } from '../messages/messages.ts';
 import { toProviderReport } from './receipts.ts';
 
@@ -75,56 +73,28 @@ export function startSmsEvents(given: SmsEventTools): RunningChore {
     name: 'applying texts that came in',
     topic: 'sms_events',
     work: async () => {
-      const inbound = await applyDueEvents<store.SmsEvent>(tools, {
+      const next = await applyInOrder(tools, {
         name: 'texts that came in',
+        // A text that is reported twice at once must be answered once, too.
+        lockName: 'texts that come in',
         appliedMax,
-        apply: (eventsMax) => applyTogether(tools, eventsMax),
-        takeNext: (transaction) => takeDue(transaction, tools, 1),
+        takeDue: store.takeDueSmsEvents,
+        apply: (transaction, events) =>
+          answerInbound(
+            transaction,
+            tools,
+            events.map(({ event }) => event),
+          ),
+        onApplied: ({ haveContactsChanged, hasQueued }) => {
+          if (haveContactsChanged) tools.onContactsChanged();
+          if (hasQueued) tools.onQueued();
+        },
         putBack: (transaction, events) => putBack(tools, transaction, events),
+        findNextAt: store.findNextSmsEventAt,
       });
-      const moved = await moveReceipts(tools);
-      if (inbound === appliedMax || moved === appliedMax) return 'at once';
-      // Events that another node is applying are still due: without a pause they would be asked for again and again.
-      if (inbound === 'elsewhere') return dateOf(tools.clock.nowMs() + elsewherePauseMs);
-      return store.findNextSmsEventAt(tools.database);
+      return (await moveReceipts(tools)) === appliedMax ? 'at once' : next;
     },
   });
-}
-
-/**
- * If shorter, idle nodes query constantly. If longer, events that arrive while another node applies the rest wait
- * longer.
- */
-const elsewherePauseMs = 200;
-
-/**
- * Null if another node is applying incoming texts. Only one node may: START and STOP must take effect in the order in
- * which they came, and a text that is reported twice at once must be answered once.
- */
-async function takeDue(
-  transaction: Transaction,
-  { clock }: SmsEventTools,
-  eventsMax: number,
-): Promise<store.SmsEvent[] | null> {
-  if (!(await tryLockName(transaction, 'texts that come in'))) return null;
-  return store.takeDueSmsEvents(transaction, now(clock), eventsMax);
-}
-
-async function applyTogether(tools: SmsEventTools, eventsMax: number): Promise<Taken> {
-  const done = await tools.database.transaction(async (transaction) => {
-    const events = await takeDue(transaction, tools, eventsMax);
-    if (events === null) return null;
-    const answered = await answerInbound(
-      transaction,
-      tools,
-      events.map(({ event }) => event),
-    );
-    return { taken: events.length, ...answered };
-  });
-  if (done === null) return 'elsewhere';
-  if (done.haveContactsChanged) tools.onContactsChanged();
-  if (done.hasQueued) tools.onQueued();
-  return done.taken;
 }
 
 async function putBack(
@@ -132,15 +102,11 @@ async function putBack(
   transaction: Transaction,
   events: readonly store.SmsEvent[],
 ): Promise<void> {
-  const later = events.flatMap((event) => {
-    const dueAt = nextLookAt(clock, event.attempts);
-    if (dueAt !== null) return [{ ...event, attempts: event.attempts + 1, dueAt }];
-    const { providerMessageId } = event.event;
+  const later = planNextLooks(clock, events, ({ event: { providerMessageId } }) => {
     log.warn(
       { provider_message_id: providerMessageId },
       'a text that came in cannot be applied, and is dropped',
     );
-    return [];
   });
   await store.putBackSmsEvents(transaction, later);
 }

@@ -18,7 +18,13 @@ import {
   providerIdMaxAgeMs,
   uncertainId,
 } from './provider-ids.ts';
-import { applyDueEvents, createStoring, defaultAppliedMax, nextLookAt, type Taken } from './stored-events.ts';
+import {
+  applyDueEvents,
+  createStoring,
+  defaultAppliedMax,
+  planNextLooks,
+  type Taken,
+} from './stored-events.ts';
 
 /**
  * Reports from providers, of all channels. A report is stored before it is acknowledged, and applied afterwards. It
@@ -324,15 +330,11 @@ async function putBack(
   transaction: Transaction,
   events: readonly store.ProviderEvent[],
 ): Promise<void> {
-  const later = events.flatMap((event) => {
-    const dueAt = nextLookAt(clock, event.attempts);
-    if (dueAt !== null) return [{ ...event, attempts: event.attempts + 1, dueAt }];
-    const { channel, provider, report } = event;
+  const later = planNextLooks(clock, events, ({ channel, provider, report }) => {
     log.warn(
       { channel, provider, provider_message_id: report.providerMessageId },
       'a report of a message that is not known here is dropped',
     );
-    return [];
   });
   await store.insertProviderEvents(transaction, later);
 }

@@ -1,11 +1,13 @@
 import { createBatcher } from '../../platform/batcher.ts';
-import { type Clock, dateOf } from '../../platform/clock.ts';
+import { type Clock, dateOf, now } from '../../platform/clock.ts';
 import type { Log } from '../../platform/log.ts';
 import {
+  type Connection,
   type Database,
   DatabaseUnavailableError,
   type Transaction,
 } from '../../platform/postgres/database.ts';
+import { tryLockName } from '../../platform/postgres/name-locks.ts';
 import { dueAfterMs } from '../delivery/retry.ts';
 
 /**
@@ -95,14 +97,74 @@ async function applyNext<Event>(
   }
 }
 
+export type InOrder<Event, Applied> = {
+  /** What the events are called in the log. */
+  name: string;
+  /** Names what only one node may do at a time. */
+  lockName: string;
+  appliedMax: number;
+  takeDue: (transaction: Transaction, at: Date, eventsMax: number) => Promise<Event[]>;
+  apply: (transaction: Transaction, events: readonly Event[]) => Promise<Applied>;
+  /** Called after each commit. */
+  onApplied: (applied: Applied) => void;
+  putBack: (transaction: Transaction, events: readonly Event[]) => Promise<void>;
+  findNextAt: (connection: Connection) => Promise<Date | null>;
+};
+
+/**
+ * Applies due events in the order in which they came, on one node at a time: of START and STOP the last one counts, and
+ * two nodes that change the same contacts in different orders would deadlock. Returns what a chore wants to know: when
+ * there is more.
+ */
+export async function applyInOrder<Event, Applied>(
+  tools: { database: Database; clock: Clock; log: Log },
+  { lockName, takeDue, apply, onApplied, findNextAt, ...applying }: InOrder<Event, Applied>,
+): Promise<'at once' | Date | null> {
+  const takeInTurn = async (transaction: Transaction, eventsMax: number) =>
+    (await tryLockName(transaction, lockName)) ? takeDue(transaction, now(tools.clock), eventsMax) : null;
+  const taken = await applyDueEvents<Event>(tools, {
+    ...applying,
+    apply: async (eventsMax) => {
+      const done = await tools.database.transaction(async (transaction) => {
+        const events = await takeInTurn(transaction, eventsMax);
+        return events && { taken: events.length, applied: await apply(transaction, events) };
+      });
+      if (done === null) return 'elsewhere';
+      onApplied(done.applied);
+      return done.taken;
+    },
+    takeNext: (transaction) => takeInTurn(transaction, 1),
+  });
+  if (taken === applying.appliedMax) return 'at once';
+  // Events that another node is applying are still due: without a pause they would be asked for again and again.
+  if (taken === 'elsewhere') return dateOf(tools.clock.nowMs() + elsewherePauseMs);
+  return findNextAt(tools.database);
+}
+
+/**
+ * If shorter, idle nodes query constantly. If longer, events that arrive while another node applies the rest wait
+ * longer.
+ */
+const elsewherePauseMs = 200;
+
 /** Pauses between attempts to apply an event that cannot be applied yet. */
 const pausesMs = [100, 400, 1_500, 10_000, 60_000, 600_000, 3_600_000, 6 * 3_600_000] as const;
 
 /**
- * When an event is looked at again after so many attempts; null after the last one. An event whose message is still
- * unknown after half a day belongs to no message of this installation.
+ * When events that cannot be applied yet are looked at again. Those that had their last attempt are dropped: what is of
+ * an unknown message after half a day is of none of this installation.
  */
-export function nextLookAt(clock: Clock, attempts: number): Date | null {
-  const pauseMs = pausesMs[attempts];
-  return pauseMs === undefined ? null : dateOf(dueAfterMs(clock.nowMs(), pauseMs));
+export function planNextLooks<Event extends { attempts: number }>(
+  clock: Clock,
+  events: readonly Event[],
+  onDropped: (event: Event) => void,
+): (Event & { dueAt: Date })[] {
+  return events.flatMap((event) => {
+    const pauseMs = pausesMs[event.attempts];
+    if (pauseMs === undefined) {
+      onDropped(event);
+      return [];
+    }
+    return [{ ...event, attempts: event.attempts + 1, dueAt: dateOf(dueAfterMs(clock.nowMs(), pauseMs)) }];
+  });
 }

@@ -983,9 +983,9 @@ export const messages: readonly Mutant[] = [
     harm: 'reports that were put off while the clock was ahead wait for months',
   },
   {
-    file: 'src/sms/events.ts',
-    from: "if (inbound === appliedMax || moved === appliedMax) return 'at once';",
-    to: "if (moved === appliedMax) return 'at once';",
+    file: 'src/messages/feedback/stored-events.ts',
+    from: "  if (taken === applying.appliedMax) return 'at once';\n",
+    to: '',
     tests: ['test/journeys/sms-events.test.ts'],
     named: 'seven receipts, one of which cannot be applied',
     harm: 'of more than five hundred STOPs the last ones wait for a minute',

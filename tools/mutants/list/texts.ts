@@ -19,9 +19,9 @@ export const texts: readonly Mutant[] = [
     harm: 'of more than a thousand receipts the last ones wait for the next campaign',
   },
   {
-    file: 'src/sms/events.ts',
-    from: "if (!(await tryLockName(transaction, 'texts that come in'))) return null;",
-    to: '',
+    file: 'src/messages/feedback/stored-events.ts',
+    from: '(await tryLockName(transaction, lockName)) ?',
+    to: "lockName !== '' ?",
     tests: ['test/journeys/sms-events.test.ts'],
     named: 'STOP that is reported to two nodes at once is answered once, and keeps neither from receipts',
     harm: 'STOP and START are carried out in the wrong order by two nodes',
@@ -164,7 +164,7 @@ export const texts: readonly Mutant[] = [
   },
   {
     file: 'src/sms/events.ts',
-    from: 'if (done.hasQueued) tools.onQueued();',
+    from: '          if (hasQueued) tools.onQueued();\n',
     to: '',
     tests: ['test/journeys/sms-events.test.ts'],
     named: 'an answer to a keyword wakes the workers, and counts towards the quota',
