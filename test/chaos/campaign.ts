@@ -2,7 +2,7 @@ import { setTimeout as delay } from 'node:timers/promises';
 import { emptyQueue } from './end.ts';
 import type { Victim } from './faults.ts';
 import { createInstallation, type Installation, type Sender } from './installation.ts';
-import { expectInto } from './invariants.ts';
+import { expectEmpty, expectInto } from './invariants.ts';
 import { createRandom, type Random } from './random.ts';
 import type { Delivery } from './sink.ts';
 
@@ -386,12 +386,7 @@ async function compare(
     'written to, though it was suppressed',
     deliveries.filter(({ recipient }) => recipient.startsWith('gone-')).map(({ recipient }) => recipient),
   );
-  for (const [what, text] of Object.entries(emptyQueries)) {
-    expectNone(
-      what,
-      (await installation.ask(text)).map((row) => JSON.stringify(row)),
-    );
-  }
+  await expectEmpty(installation, emptyQueries, expectNone);
   return violations;
 }
 

@@ -2,7 +2,14 @@ import { readdir, readFile } from 'node:fs/promises';
 import path from 'node:path';
 import { applyEverythingTold } from './end.ts';
 import { chatAppSecret, chatTemplates, type Installation } from './installation.ts';
-import { checkAcceptance, type Expect, expectInto, queueLeftovers } from './invariants.ts';
+import {
+  checkAcceptance,
+  countStatuses,
+  type Expect,
+  expectEmpty,
+  expectInto,
+  queueLeftovers,
+} from './invariants.ts';
 import type { Ledger, Send } from './load.ts';
 import {
   listOwnEnds,
@@ -227,12 +234,7 @@ async function compare(
   checkStatuses(recipients, truthOf, expectNone);
   await checkPeople(installation, truths, expectNone);
   expectNone('a code that can be read', await findReadableCodes(installation));
-  for (const [what, text] of Object.entries(emptyQueries)) {
-    expectNone(
-      what,
-      (await installation.ask(text)).map((row) => JSON.stringify(row)),
-    );
-  }
+  await expectEmpty(installation, emptyQueries, expectNone);
   expectNone('a process ended that nobody had killed', listOwnEnds(installation));
   const cutOff = recipients.filter(({ ambiguities }) => ambiguities > 0);
   const repeated = recipients.filter((each) => truthOf(each).taken.length > 1);
@@ -439,12 +441,6 @@ async function findReadableCodes({ ask, directory }: Installation): Promise<stri
   for (const name of logs)
     if (new RegExp(codePattern).test(await readFile(path.join(directory, name), 'utf8'))) found.push(name);
   return found;
-}
-
-function countStatuses(recipients: readonly Recipient[]): Record<string, number> {
-  const counts: Record<string, number> = {};
-  for (const { message_status: status } of recipients) counts[status] = (counts[status] ?? 0) + 1;
-  return counts;
 }
 
 function nameOf(recipient: Recipient): string {

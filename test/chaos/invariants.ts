@@ -65,12 +65,7 @@ export async function checkInvariants(installation: Installation, ledger: Ledger
     'delivered to a suppressed address',
     deliveries.filter(({ recipient }) => suppressed.has(recipient)).map(({ recipient }) => recipient),
   );
-  for (const [what, text] of Object.entries(emptyQueries)) {
-    expectNone(
-      what,
-      (await installation.ask(text)).map((row) => JSON.stringify(row)),
-    );
-  }
+  await expectEmpty(installation, emptyQueries, expectNone);
   return {
     accepted: ledger.sends.filter(({ ids }) => ids.size > 0).length,
     recipients: recipients.length,
@@ -89,6 +84,27 @@ export function expectInto(violations: string[]): Expect {
   return (what, found) => {
     if (found.length > 0) violations.push(`${what}: ${found.length}, for example ${found[0] ?? ''}`);
   };
+}
+
+/** None of these queries, by what they find, finds anything. */
+export async function expectEmpty(
+  { ask }: Installation,
+  queries: Readonly<Record<string, string>>,
+  expectNone: Expect,
+): Promise<void> {
+  for (const [what, text] of Object.entries(queries)) {
+    expectNone(
+      what,
+      (await ask(text)).map((row) => JSON.stringify(row)),
+    );
+  }
+}
+
+/** How many messages have each status. */
+export function countStatuses(recipients: readonly { message_status: string }[]): Record<string, number> {
+  const counts: Record<string, number> = {};
+  for (const { message_status: status } of recipients) counts[status] = (counts[status] ?? 0) + 1;
+  return counts;
 }
 
 type Stored = { organization_id: string; id: string; key: string | null; kept_id: string | null };

@@ -1,7 +1,4 @@
-import { fork } from 'node:child_process';
-import { once } from 'node:events';
-import { readFile } from 'node:fs/promises';
-import path from 'node:path';
+import { startPeer } from './peer.ts';
 
 /** A message centre that misbehaves, and whose log is what the truth is compared with. */
 export type MessageCentre = {
@@ -81,34 +78,12 @@ export function readFates(number: string): { answer: AnswerFate; receipt: Receip
 }
 
 export async function startMessageCentre(logFile: string): Promise<MessageCentre> {
-  const child = fork(path.join(import.meta.dirname, 'message-centre-process.ts'), [logFile], {
-    execArgv: ['--import', 'tsx'],
-  });
-  const next = () =>
-    new Promise<FromCentre>((resolve, reject) => {
-      child.once('message', resolve);
-      child.once('exit', () => {
-        reject(new Error('the message centre has ended'));
-      });
-    });
-  const first = await next();
+  const { first, ask, ...peer } = await startPeer<FromCentre, Line>('message-centre', logFile);
   return {
+    ...peer,
     port: 'port' in first ? first.port : 0,
     whenSettled: async () => {
-      const settled = next();
-      child.send({ settle: true } satisfies ToCentre);
-      await settled;
-    },
-    readLog: async () =>
-      (await readFile(logFile, 'utf8'))
-        .split('\n')
-        .filter((line) => line !== '')
-        .map((line) => JSON.parse(line) as Line),
-    stop: async () => {
-      if (child.exitCode !== null || child.signalCode !== null) return;
-      const ended = once(child, 'exit');
-      child.kill('SIGKILL');
-      await ended;
+      await ask({ settle: true } satisfies ToCentre);
     },
   };
 }

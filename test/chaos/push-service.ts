@@ -1,8 +1,5 @@
-import { fork } from 'node:child_process';
 import { createHash } from 'node:crypto';
-import { once } from 'node:events';
-import { readFile } from 'node:fs/promises';
-import path from 'node:path';
+import { startPeer } from './peer.ts';
 
 /** A push service that misbehaves, and whose log is what the truth is compared with. */
 export type PushService = {
@@ -79,22 +76,8 @@ export function fateOf(seed: string, { path: endpointPath, topic }: PushName): P
 }
 
 export async function startPushService(logFile: string, seed: number): Promise<PushService> {
-  const child = fork(path.join(import.meta.dirname, 'push-service-process.ts'), [logFile, `${seed}`], {
-    execArgv: ['--import', 'tsx'],
-  });
-  const [{ host }] = (await once(child, 'message')) as [FromPushService];
-  return {
-    host,
-    readLog: async () =>
-      (await readFile(logFile, 'utf8'))
-        .split('\n')
-        .filter((line) => line !== '')
-        .map((line) => JSON.parse(line) as Line),
-    stop: async () => {
-      if (child.exitCode !== null || child.signalCode !== null) return;
-      const ended = once(child, 'exit');
-      child.kill('SIGKILL');
-      await ended;
-    },
-  };
+  const { first, readLog, stop } = await startPeer<FromPushService, Line>('push-service', logFile, [
+    `${seed}`,
+  ]);
+  return { host: first.host, readLog, stop };
 }

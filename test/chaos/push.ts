@@ -4,7 +4,7 @@ import path from 'node:path';
 import { decrypt } from 'http_ece';
 import { certificateForTests } from '../support/certificate-for-tests.ts';
 import type { Installation, Sender } from './installation.ts';
-import { checkAcceptance, type Expect, expectInto, queueLeftovers } from './invariants.ts';
+import { checkAcceptance, type Expect, expectEmpty, expectInto, queueLeftovers } from './invariants.ts';
 import type { Ledger, Send } from './load.ts';
 import {
   type MessagesReport,
@@ -244,11 +244,7 @@ async function compare(
       .map(({ id }) => paths.get(id) ?? '')
       .filter((each) => !isGonePath(each)),
   );
-  for (const [what, text] of Object.entries(emptyQueries))
-    expectNone(
-      what,
-      (await installation.ask(text)).map((row) => JSON.stringify(row)),
-    );
+  await expectEmpty(installation, emptyQueries, expectNone);
   const ambiguous = recipients.filter(({ ambiguities }) => ambiguities > 0);
   const counts = {
     accepted: accepted.length,

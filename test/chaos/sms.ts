@@ -1,7 +1,14 @@
 import path from 'node:path';
 import { applyEverythingTold } from './end.ts';
 import type { Installation } from './installation.ts';
-import { checkAcceptance, type Expect, expectInto, queueLeftovers } from './invariants.ts';
+import {
+  checkAcceptance,
+  countStatuses,
+  type Expect,
+  expectEmpty,
+  expectInto,
+  queueLeftovers,
+} from './invariants.ts';
 import type { Ledger, Send } from './load.ts';
 import {
   type AnswerFate,
@@ -177,12 +184,7 @@ async function compare(
   );
   expectNone('arrived as another text, or from somebody else', findChangedTexts(ledger, truths));
   checkStatuses(recipients, truthOf, expectNone);
-  for (const [what, text] of Object.entries(emptyQueries)) {
-    expectNone(
-      what,
-      (await installation.ask(text)).map((row) => JSON.stringify(row)),
-    );
-  }
+  await expectEmpty(installation, emptyQueries, expectNone);
   expectNone('a process ended that nobody had killed', listOwnEnds(installation));
   const counts = {
     accepted: accepted.length,
@@ -318,12 +320,6 @@ function checkStatuses(
       .filter((each) => isWhole(truthOf(each).taken) && truthOf(each).taken[0]?.parts !== each.segments)
       .map(nameOf),
   );
-}
-
-function countStatuses(recipients: readonly Recipient[]): Record<string, number> {
-  const counts: Record<string, number> = {};
-  for (const { message_status: status } of recipients) counts[status] = (counts[status] ?? 0) + 1;
-  return counts;
 }
 
 function nameOf({ address, status, message_status, failure_class, uncertain }: Recipient): string {

@@ -1,7 +1,4 @@
-import { fork } from 'node:child_process';
-import { once } from 'node:events';
-import { readFile } from 'node:fs/promises';
-import path from 'node:path';
+import { startPeer } from './peer.ts';
 
 /** A WhatsApp that misbehaves, and whose log is what the truth is compared with. */
 export type WhatsApp = {
@@ -102,33 +99,14 @@ export async function startWhatsApp(
   logFile: string,
   accounts: Readonly<Record<string, Account>>,
 ): Promise<WhatsApp> {
-  const program = path.join(import.meta.dirname, 'whatsapp-process.ts');
-  const child = fork(program, [logFile, JSON.stringify(accounts)], { execArgv: ['--import', 'tsx'] });
-  const next = () =>
-    new Promise<FromWhatsApp>((resolve, reject) => {
-      child.once('message', resolve);
-      child.once('exit', () => {
-        reject(new Error('the stand-in for WhatsApp has ended'));
-      });
-    });
-  const first = await next();
+  const { first, ask, ...peer } = await startPeer<FromWhatsApp, Line>('whatsapp', logFile, [
+    JSON.stringify(accounts),
+  ]);
   return {
+    ...peer,
     port: 'port' in first ? first.port : 0,
     whenSettled: async () => {
-      const settled = next();
-      child.send({ settle: true } satisfies ToWhatsApp);
-      await settled;
-    },
-    readLog: async () =>
-      (await readFile(logFile, 'utf8'))
-        .split('\n')
-        .filter((line) => line !== '')
-        .map((line) => JSON.parse(line) as Line),
-    stop: async () => {
-      if (child.exitCode !== null || child.signalCode !== null) return;
-      const ended = once(child, 'exit');
-      child.kill('SIGKILL');
-      await ended;
+      await ask({ settle: true } satisfies ToWhatsApp);
     },
   };
 }
