@@ -1,6 +1,7 @@
 /** The entry of this room: one message to many people, from its draft to its results. */
 
 export type {
+  BudgetRequest,
   CampaignChannel,
   CampaignChannels,
   CampaignContent,
@@ -11,6 +12,7 @@ export type {
   Sample,
   SampleCopy,
   TestCopy,
+  PeopleBudget,
 } from './channel.ts';
 export type { ChannelPauseReason } from './states.ts';
 export { categoryInput, pickValues, variablesInput, variablesOrNull } from './content-fields.ts';

@@ -11,6 +11,7 @@ import type {
 import type { TaskRunner } from '../platform/http/body-threads.ts';
 import type { PublicError } from '../platform/http/errors.ts';
 import type { Database, Transaction } from '../platform/postgres/database.ts';
+import type { Secrets } from '../platform/secrets.ts';
 import type { ChannelPauseReason } from './states.ts';
 
 /**
@@ -82,6 +83,15 @@ export type CampaignChannel = {
     message: { organizationId: string; messageId: string },
     at: Date,
   ) => Promise<ChannelPauseReason | null>;
+  /**
+   * How many more people campaigns may write to, where a provider limits people within a time; null where it does not.
+   * Nobody else gets the same places before the transaction ends. Left out: as many as one likes.
+   */
+  openBudget?: (
+    tools: { secrets: Secrets },
+    transaction: Transaction,
+    request: BudgetRequest,
+  ) => Promise<PeopleBudget | null>;
   /** The schema of what `renderSample` returns, and the value if nothing can be shown. */
   sampleRecord: TProperties;
   emptySample: Readonly<Record<string, unknown>>;
@@ -119,6 +129,24 @@ export type CampaignReach =
         recipients: readonly CampaignRecipient[],
       ) => Promise<(recipient: CampaignRecipient | null) => Readonly<Record<string, unknown>>>;
     });
+
+export type BudgetRequest = {
+  organizationId: string;
+  at: Date;
+  /** How many copies of campaigns are in the queue, up to `most`; without those that are kept out of it for now. */
+  countInHand: (most: number) => Promise<number>;
+};
+
+export type PeopleBudget = {
+  /** Why a campaign is paused that has no place left for somebody new. */
+  pauseReason: ChannelPauseReason;
+  /** Places for new people, besides those in the queue. It may be less than none. */
+  left: number;
+  /** A paused campaign goes on when so many are left, or as many as it needs. */
+  step: number;
+  /** Those of the addresses that take no place. */
+  findFree: (addressKeys: readonly string[]) => Promise<ReadonlySet<string>>;
+};
 
 /** `no_unsubscribe_link`: readers can unsubscribe only by a button of their mail client. */
 export type Oversight = 'no_unsubscribe_link';

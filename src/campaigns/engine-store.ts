@@ -127,6 +127,26 @@ function toRunning(row: RunningRow): RunningCampaign {
   };
 }
 
+const selectMessages = statement<{ message_id: string }>(
+  'campaigns_select_messages_under_way',
+  `select message_id
+   from campaigns
+   where organization_id = $1 and channel = $2 and ${isUnderWay} and message_id is not null
+   limit $3`,
+);
+
+/** More campaigns at once have but a few copies each in the queue. */
+const messagesMax = 1_000;
+
+/** The messages of an organization's campaigns under way, by the index campaigns_status. */
+export async function listMessagesUnderWay(
+  connection: Connection,
+  { organizationId, channel }: Pick<RunningCampaign, 'organizationId' | 'channel'>,
+): Promise<string[]> {
+  const rows = await connection.rows(selectMessages, [organizationId, channel, messagesMax]);
+  return rows.map(({ message_id: messageId }) => messageId);
+}
+
 const selectDue = unpreparedStatement<{ organization_id: string; id: string }>(
   `select organization_id, id
    from campaigns

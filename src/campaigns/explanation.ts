@@ -176,6 +176,8 @@ function describePause(reason: PauseReason | null): string {
       return 'The campaign is paused, since its template is paused.';
     case 'account_held':
       return 'The campaign is paused, since the account may send no campaigns for now.';
+    case 'messaging_limit':
+      return 'The campaign is paused, since no more people may be written to within 24 hours.';
     case 'schedule_missed':
       return 'The campaign missed its schedule, and waits to be resumed.';
     case null:

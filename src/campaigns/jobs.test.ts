@@ -9,6 +9,7 @@ import { type Database, unpreparedStatement } from '../platform/postgres/databas
 import type { RunningChore } from '../platform/queue/chore.ts';
 import { emailChannel } from '../email/email.ts';
 import type { CampaignChannel } from './channel.ts';
+import { createSecrets } from '../platform/secrets.ts';
 import { startCampaigns } from './jobs.ts';
 
 const newId = createIds(systemClock);
@@ -91,6 +92,7 @@ async function start({
     clock,
     log: silentLog,
     newId,
+    secrets: createSecrets('a secret of the tests, and of nothing else'),
     channels: { email, sms: null, push: null, chatapp: null },
     onAdmitted: () => undefined,
     onFrozen: () => undefined,

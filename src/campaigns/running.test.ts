@@ -9,6 +9,7 @@ import { emailChannel } from '../email/email.ts';
 import { pushCampaigns, pushChannel } from '../push/push.ts';
 import { smsChannel } from '../sms/sms.ts';
 import type { CampaignChannel } from './channel.ts';
+import { createSecrets } from '../platform/secrets.ts';
 import { createPauses } from '../platform/queue/pauses.ts';
 import { advanceCampaign, freezeCampaign, type RunningTools, type StepResult } from './running.ts';
 
@@ -54,6 +55,7 @@ beforeAll(async () => {
     database,
     clock: systemClock,
     newId,
+    secrets: createSecrets('a secret of the tests, and of nothing else'),
     channels: { email, sms, push, chatapp: null },
     admissionPauses: createPauses({ ...systemClock, monotonicMs: anHourLater }),
     onAdmitted: () => {
@@ -716,6 +718,78 @@ test('a quota is used up to its last message, and the rest waits until there is 
     [organizationId],
   );
   expect(usage?.used).toBe(10);
+});
+
+test('places for new people are taken in the queue, for all campaigns together, and a part of them must be free again', async () => {
+  let places = 4;
+  const openBudget: CampaignChannel['openBudget'] = async (_tools, _transaction, { countInHand }) => ({
+    pauseReason: 'messaging_limit',
+    left: places - (await countInHand(1_000)),
+    step: 3,
+    findFree: () => Promise.resolve(new Set()),
+  });
+  const limited = { ...tools, channels: { ...tools.channels, email: { ...email, openBudget } } };
+  const [news, others] = [await makeSet('list'), await makeSet('list')];
+  await makeContacts(10, news);
+  await makeContact({}, [others]);
+  const [campaign, second] = [
+    await queueCampaign({ lists: [news] }),
+    await queueCampaign({ lists: [others] }),
+  ];
+  await advanceFully(campaign, limited);
+  await advanceFully(second, limited);
+  const waiting = { status: 'paused', pause_reason: 'messaging_limit' };
+  expect(await read(campaign)).toMatchObject({ ...waiting, admitted: 4 });
+  expect(await read(second)).toMatchObject({ ...waiting, admitted: 0 });
+  // Their places are theirs: they leave all the same.
+  expect((await queueOf(campaign)).map(({ lane }) => lane)).toEqual([1, 1, 1, 1]);
+  await handOffAll(campaign);
+  places = 2;
+  await advanceFully(campaign, limited);
+  expect(await read(campaign)).toMatchObject({ ...waiting, admitted: 4 });
+  // It needs one alone.
+  await advanceFully(second, limited);
+  expect(await read(second)).toMatchObject({ admitted: 1 });
+  places = 4;
+  await advanceFully(campaign, limited);
+  expect(await read(campaign)).toMatchObject({ ...waiting, admitted: 7 });
+});
+
+test('a campaign of which nothing is left to be handed off is over, although campaigns are held back', async () => {
+  const findPauseReason: CampaignChannel['findPauseReason'] = () => Promise.resolve('messaging_limit');
+  const held = { ...tools, channels: { ...tools.channels, email: { ...email, findPauseReason } } };
+  const news = await makeSet('list');
+  await makeContacts(3, news);
+  const [campaign, waiting] = [
+    await queueCampaign({ lists: [news] }),
+    await queueCampaign({ lists: [news] }),
+  ];
+  await advanceFully(campaign);
+  await handOffAll(campaign);
+  await advanceFully(campaign, held);
+  expect(await read(campaign)).toMatchObject({ status: 'sent' });
+  await advanceFully(waiting, held);
+  expect(await read(waiting)).toMatchObject({
+    status: 'paused',
+    pause_reason: 'messaging_limit',
+    admitted: 0,
+  });
+});
+
+test('whoever takes no place is let into the queue where none is left, up to the first who does', async () => {
+  const findFree = (keys: readonly string[]) =>
+    Promise.resolve(new Set(keys.filter((key) => key.startsWith('known'))));
+  const openBudget: CampaignChannel['openBudget'] = () =>
+    Promise.resolve({ pauseReason: 'messaging_limit', left: -1, step: 1, findFree });
+  const limited = { ...tools, channels: { ...tools.channels, email: { ...email, openBudget } } };
+  const news = await makeSet('list');
+  const addresses = ['known1', 'known2', 'known3', 'new', 'known4'];
+  for (const name of addresses) await makeContact({ email: `${name}@places.example` }, [news]);
+  const campaign = await queueCampaign({ lists: [news] });
+  await advanceFully(campaign, limited);
+  const order = (await recipientsOf(campaign)).map(({ address_key: key }) => key);
+  const admitted = order.findIndex((key) => key.startsWith('new'));
+  expect(await read(campaign)).toMatchObject({ status: 'paused', admitted });
 });
 
 test('where copies take different amounts of the quota, it is used as far as the next one fits', async () => {

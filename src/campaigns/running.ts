@@ -8,6 +8,7 @@ import {
   completeCampaignMessage,
   type ContactVariables,
   countInQueue,
+  countInQueueOf,
   findMessageContent,
   listAdmissible,
   hasHandedOff,
@@ -23,7 +24,8 @@ import type { Database, Transaction } from '../platform/postgres/database.ts';
 import { continueByIndex } from '../platform/postgres/lookup.ts';
 import { tryLockName } from '../platform/postgres/name-locks.ts';
 import type { Pauses } from '../platform/queue/pauses.ts';
-import type { CampaignChannel, CampaignChannels } from './channel.ts';
+import type { Secrets } from '../platform/secrets.ts';
+import type { CampaignChannel, CampaignChannels, PeopleBudget } from './channel.ts';
 import * as store from './engine-store.ts';
 import { releaseUsed, stopCampaign } from './queueing.ts';
 import type { ChannelPauseReason, PassingPauseReason } from './states.ts';
@@ -37,15 +39,17 @@ import type { ChannelPauseReason, PassingPauseReason } from './states.ts';
  *    audience is frozen before the rest, so that its mail need not wait for a million others.
  * 2. Slices are **expanded**: each of their members gets a row as a recipient, with its address and its values.
  * 3. Recipients are **admitted** to the queue, a window at a time, as the workers take them out of it. The quota is
- *    used here. Windows are small so that campaigns do not wait for each other, and a pause takes effect soon.
+ *    used here. Windows are small so that campaigns do not wait for each other, and a pause takes effect soon. Where
+ *    people are limited too, each new one takes a place here, which stays taken while they are in the queue.
  * 4. When all are admitted and none is left in the queue, it is sent.
  *
- * A campaign is paused if sending is suspended, the quota is used up, or its channel takes no copies of it for now. It
- * goes on by itself afterwards.
+ * A campaign is paused if sending is suspended, the quota or the places for new people are used up, or its channel takes
+ * no copies of it for now. It goes on by itself afterwards.
  */
 export type RunningTools = RecipientTools & {
   database: Database;
   clock: Clock;
+  secrets: Secrets;
   channels: CampaignChannels;
   /**
    * Pauses of campaigns with enough recipients in the queue: counting them costs a part of what delivering them does.
@@ -123,7 +127,7 @@ export async function advanceCampaign(tools: RunningTools, campaign: store.Campa
     if (expanded > running.expanded || admitted > running.admitted)
       await store.saveProgress(transaction, running, { expanded, admitted });
     isAdmitted = admitted > running.admitted;
-    if (admission.isQuotaUsedUp) return pause(transaction, running, 'quota_exceeded', at);
+    if (admission.usedUp !== null) return pauseAdmission(transaction, running, admission.usedUp, at);
     const areAllAdmitted = isFrozen(running) && admitted === running.audience;
     if (areAllAdmitted && (await isOver(transaction, running, at))) {
       // The last recipients of a small campaign may have been handed off and counted since this step began.
@@ -176,8 +180,17 @@ async function pause(
   reason: PassingPauseReason,
   at: Date,
 ): Promise<StepResult> {
-  // Recipients whose quota was taken may still be handed off.
-  if (reason !== 'quota_exceeded') await holdInQueue(transaction, running, true);
+  await holdInQueue(transaction, running, true);
+  return pauseAdmission(transaction, running, reason, at);
+}
+
+/** Those in the queue, whose quota and places were taken, may still be handed off. */
+async function pauseAdmission(
+  transaction: Transaction,
+  running: store.RunningCampaign,
+  reason: PassingPauseReason,
+  at: Date,
+): Promise<StepResult> {
   await store.markPaused(transaction, running, reason, at);
   return 'waits';
 }
@@ -188,7 +201,51 @@ async function findPauseReason(
   running: store.RunningCampaign,
   at: Date,
 ): Promise<ChannelPauseReason | null> {
-  return (await channelOf(tools, running).findPauseReason?.(transaction, running, at)) ?? null;
+  const reason = (await channelOf(tools, running).findPauseReason?.(transaction, running, at)) ?? null;
+  return reason !== null && (await isAllHandedOff(transaction, running, at)) ? null : reason;
+}
+
+/** Then there is nothing that could wait. */
+async function isAllHandedOff(
+  transaction: Transaction,
+  running: store.RunningCampaign,
+  at: Date,
+): Promise<boolean> {
+  if (!isFrozen(running) || running.admitted < running.audience) return false;
+  const { ready, waiting } = await countInQueue(transaction, running, { at, most: 1 });
+  return ready + waiting === 0;
+}
+
+async function openBudget(
+  tools: RunningTools,
+  transaction: Transaction,
+  running: store.RunningCampaign,
+  at: Date,
+): Promise<PeopleBudget | null> {
+  const { organizationId } = running;
+  const opened = channelOf(tools, running).openBudget?.(tools, transaction, {
+    organizationId,
+    at,
+    countInHand: async (most) => {
+      const messageIds = await store.listMessagesUnderWay(transaction, running);
+      return countInQueueOf(transaction, organizationId, { messageIds, most });
+    },
+  });
+  return (await opened) ?? null;
+}
+
+/** Whether a campaign that found no place for somebody new finds enough of them by now. */
+async function hasPlacesAgain(
+  tools: RunningTools,
+  transaction: Transaction,
+  running: store.RunningCampaign,
+  at: Date,
+): Promise<boolean> {
+  const budget = await openBudget(tools, transaction, running, at);
+  if (budget === null || (await isAllHandedOff(transaction, running, at))) return true;
+  const rest = running.audience - running.admitted;
+  // Without a rest, what is kept out of the queue needs the places.
+  return budget.left >= (rest === 0 ? budget.step : Math.min(budget.step, rest));
 }
 
 async function resumeIfAllowed(
@@ -203,6 +260,8 @@ async function resumeIfAllowed(
     : await findPauseReason(tools, transaction, running, at);
   if (reason !== null)
     return running.pauseReason === reason ? 'waits' : pause(transaction, running, reason, at);
+  if (running.pauseReason === 'messaging_limit' && !(await hasPlacesAgain(tools, transaction, running, at)))
+    return 'waits';
   if (running.pauseReason === 'quota_exceeded') {
     const { rest } = await openQuota(transaction, quotaOf(running, plan.quota, at));
     if (rest === 0 || (rest !== null && rest < (await measureNext(tools, transaction, running))))
@@ -337,15 +396,18 @@ export async function loadVariables(
   };
 }
 
+/** `usedUp`: why no more can be admitted for now. */
+type Admitted = { admitted: number; usedUp: 'quota_exceeded' | ChannelPauseReason | null };
+
 async function admit(
   tools: RunningTools,
   transaction: Transaction,
   running: store.RunningCampaign,
   quota: number | null,
   at: Date,
-): Promise<{ admitted: number; isQuotaUsedUp: boolean }> {
+): Promise<Admitted> {
   const { admissionPauses } = tools;
-  const unchanged = { admitted: running.admitted, isQuotaUsedUp: false };
+  const unchanged = { admitted: running.admitted, usedUp: null };
   const waiting = running.expanded - running.admitted;
   if (waiting === 0 || admissionPauses.remainingMs(running.id) > 0) return unchanged;
   // The window is what can be delivered in a second: the next step comes before the queue is empty, and a campaign that
@@ -359,7 +421,11 @@ async function admit(
     return unchanged;
   }
 
-  const range = { from: running.admitted, to: running.admitted + Math.min(room, waiting) };
+  const wanted = { from: running.admitted, to: running.admitted + Math.min(room, waiting) };
+  const budget = await openBudget(tools, transaction, running, at);
+  const range = budget === null ? wanted : await fitIntoBudget(tools, transaction, running, budget, wanted);
+  const withoutPlaces = budget !== null && range.to < wanted.to ? budget.pauseReason : null;
+  if (withoutPlaces !== null && range.to === range.from) return { ...unchanged, usedUp: withoutPlaces };
   const meter = await findMeter(tools, transaction, running);
   // Before the quota is locked, since other requests wait for that lock.
   const measured = meter === null ? null : await measure(transaction, running, meter, range);
@@ -375,13 +441,36 @@ async function admit(
   });
   await count(fitting?.units ?? ordinals.length);
   admissionPauses.add(running.id, ((queued.ready + ordinals.length) / window) * 1_000);
-  if (fitting !== null) return { admitted: fitting.to, isQuotaUsedUp: fitting.to < range.to };
+  if (fitting !== null)
+    return { admitted: fitting.to, usedUp: fitting.to < range.to ? 'quota_exceeded' : withoutPlaces };
   // With the quota used up, the remaining recipients wait for more.
   const isQuotaUsedUp = rest !== null && ordinals.length === rest;
   const last = ordinals.reduce((highest, ordinal) => Math.max(highest, ordinal), running.admitted - 1);
   return isQuotaUsedUp
-    ? { admitted: last + 1, isQuotaUsedUp: last + 1 < running.audience }
-    : { admitted: range.to, isQuotaUsedUp: false };
+    ? { admitted: last + 1, usedUp: last + 1 < running.audience ? 'quota_exceeded' : null }
+    : { admitted: range.to, usedUp: withoutPlaces };
+}
+
+type Ordinals = { from: number; to: number };
+
+/** The first of them, as far as there are places for new people. */
+async function fitIntoBudget(
+  tools: RunningTools,
+  transaction: Transaction,
+  running: store.RunningCampaign,
+  budget: PeopleBudget,
+  wanted: Ordinals,
+): Promise<Ordinals> {
+  const countMax = wanted.to - wanted.from;
+  if (countMax <= budget.left) return wanted;
+  const { reach } = channelOf(tools, running);
+  const recipients = await listAdmissible(transaction, running, { ...wanted, countMax, reach });
+  const free = await budget.findFree(recipients.map(({ addressKey }) => addressKey));
+  const measured = recipients.map(({ ordinal, addressKey }) => ({
+    ordinal,
+    units: free.has(addressKey) ? 0 : 1,
+  }));
+  return { from: wanted.from, to: fitInto(measured, Math.max(budget.left, 0), wanted.to).to };
 }
 
 /** How much of the quota a recipient takes. */

@@ -73,7 +73,7 @@ export const moves: Readonly<Record<CampaignStatus, Readonly<Record<Trigger, Mov
 };
 
 /** Why a channel takes no copies of a campaign for now. */
-export type ChannelPauseReason = 'template_paused' | 'account_held';
+export type ChannelPauseReason = 'template_paused' | 'account_held' | 'messaging_limit';
 
 export const pauseReasons = [
   'sending_suspended',
@@ -81,6 +81,7 @@ export const pauseReasons = [
   'schedule_missed',
   'template_paused',
   'account_held',
+  'messaging_limit',
 ] as const satisfies readonly (
   'sending_suspended' | 'quota_exceeded' | 'schedule_missed' | ChannelPauseReason
 )[];

@@ -39,6 +39,23 @@ export async function deleteLimit(transaction: Connection, organizationId: strin
   ]);
 }
 
+const lockOne = statement<{ people_per_day_max: number }>(
+  'chat_app_limits_lock',
+  `select people_per_day_max
+   from chat_app_limits
+   where organization_id = $1 and people_per_day_max is not null
+   for no key update`,
+);
+
+/**
+ * Null without a limit. Until the transaction ends, no other one that takes this lock reads what is left; what hand-offs
+ * count does not take it.
+ */
+export async function lockLimit(transaction: Connection, organizationId: string): Promise<number | null> {
+  const [row] = await transaction.rows(lockOne, [organizationId]);
+  return row?.people_per_day_max ?? null;
+}
+
 export type BudgetRow = { organization_id: string; people_per_day_max: number; reached: number };
 
 const selectBudgets = statement<BudgetRow>(

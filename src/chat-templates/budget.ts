@@ -89,6 +89,14 @@ export async function findBudget(
   return row === undefined ? null : toBudget(row);
 }
 
+/**
+ * Returns the limit, null where there is none to be held to. Nobody else who locks it reads what is left of it until the
+ * transaction ends.
+ */
+export async function lockBudget(transaction: Transaction, organizationId: string): Promise<number | null> {
+  return store.lockLimit(transaction, organizationId);
+}
+
 /** Whether nobody new may be written to: not even by single messages, if the provider counts as we do. */
 export function isUsedUp({ peopleMax, reached }: Budget): boolean {
   return reached >= peopleMax;

@@ -32,6 +32,7 @@ export {
   forgetReached,
   isUsedUp,
   loadBudgets,
+  lockBudget,
   notePeopleLimit,
   type PeopleLimit,
 } from './budget.ts';

@@ -14,14 +14,17 @@ import {
 } from '../campaigns/campaigns.ts';
 import {
   type ChatTemplate,
+  findBudget,
   findCampaignsHeld,
   findChatTemplate,
   isStoppedForGood,
+  isUsedUp,
   keepChatTemplate,
 } from '../chat-templates/chat-templates.ts';
 import { findMessageContent } from '../messages/messages.ts';
 import { optional, optionalText, textOrNull } from '../platform/http/shapes.ts';
 import type { Transaction } from '../platform/postgres/database.ts';
+import { openChatAppBudget } from './budget.ts';
 import { renderChatAppSample, submitChatAppTest } from './campaign-sample.ts';
 import { chatAppChannel } from './channel.ts';
 import { findNameIssues } from './parameters.ts';
@@ -96,6 +99,7 @@ export const chatAppCampaigns: CampaignChannel = {
   prepare: prepareChatAppCampaign,
   findObstacle,
   findPauseReason,
+  openBudget: openChatAppBudget,
   sampleRecord: {
     header: textOrNull,
     body: textOrNull,
@@ -187,7 +191,10 @@ async function findPauseReason(
   const { sendableReason: reason } = template;
   if (reason !== null) return isStoppedForGood(reason) ? null : 'template_paused';
   const held = await findCampaignsHeld(transaction, message.organizationId, at);
-  return held === null ? null : 'account_held';
+  if (held !== null) return 'account_held';
+  // Until then the places of those who are in the queue are theirs.
+  const budget = await findBudget(transaction, message.organizationId, at);
+  return budget !== null && isUsedUp(budget) ? 'messaging_limit' : null;
 }
 
 /** `unknown`: what the message says is no longer stored. Null: the template was deleted. */

@@ -97,6 +97,7 @@ export {
   completeCampaignMessage,
   type ContactVariables,
   countInQueue,
+  countInQueueOf,
   findMessageContent,
   type Admissible,
   listAdmissible,

@@ -4,6 +4,7 @@ import { audience } from './list/audience.ts';
 import { campaigns } from './list/campaigns.ts';
 import { chatApp } from './list/chat-app.ts';
 import { chatAppHolds } from './list/chat-app-holds.ts';
+import { messagingLimit } from './list/messaging-limit.ts';
 import { chatTemplateEdits } from './list/chat-template-edits.ts';
 import { channels } from './list/channels.ts';
 import { chatTemplates } from './list/chat-templates.ts';
@@ -38,6 +39,7 @@ export const allMutants: readonly Mutant[] = [
   ...push,
   ...chatApp,
   ...chatAppHolds,
+  ...messagingLimit,
   ...objections,
   ...chatTemplateEdits,
   ...whatsapp,

@@ -246,6 +246,32 @@ export async function countInQueue(
   return row ?? { ready: 0, waiting: 0 };
 }
 
+const countOfSome = statement<{ jobs: number }>(
+  'messages_count_queued_of_some',
+  `select count(*) as jobs
+   from (
+     select
+     from unnest($2::uuid[]) as wanted (message_id)
+     cross join lateral (
+       select
+       from delivery_queue q
+       where q.organization_id = $1 and q.message_id = wanted.message_id and q.lane = 1
+       limit $3
+     ) queued
+     limit $3
+   ) seen`,
+);
+
+/** How many recipients of all these messages are in the queue, up to `most`; without those that are held. */
+export async function countInQueueOf(
+  connection: Connection,
+  organizationId: string,
+  { messageIds, most }: { messageIds: readonly string[]; most: number },
+): Promise<number> {
+  const [row] = await connection.rows(countOfSome, [organizationId, messageIds, most]);
+  return row?.jobs ?? 0;
+}
+
 const admitNext = statement<{ ordinal: number }>(
   'messages_admit_recipients',
   `insert into delivery_queue
@@ -259,12 +285,12 @@ const admitNext = statement<{ ordinal: number }>(
    returning ordinal`,
 );
 
-type AdmissibleRow = { ordinal: number; variables: Values | null; is_first: boolean };
+type AdmissibleRow = { ordinal: number; address_key: string; variables: Values | null; is_first: boolean };
 
 function selectAdmissible(kind: Reach['kind'], isFirst: string): Statement<AdmissibleRow> {
   return statement(
     `messages_select_admissible_by_${kind}`,
-    `select r.ordinal, r.variables, ${isFirst} as is_first
+    `select r.ordinal, r.address_key, r.variables, ${isFirst} as is_first
      from recipients r
      where r.organization_id = $1 and r.message_id = $2 and r.ordinal >= $3 and r.ordinal < $4
        and r.drop_reason is null and r.address <> ''
@@ -291,6 +317,7 @@ const selectAdmissibleBy: Readonly<Record<Reach['kind'], Statement<AdmissibleRow
 
 export type Admissible = {
   ordinal: number;
+  addressKey: string;
   values: Values;
   /** Of the recipients that its contact is. */
   isFirst: boolean;
@@ -310,8 +337,9 @@ export async function listAdmissible(
     to,
     countMax,
   ]);
-  return rows.map(({ ordinal, variables, is_first: isFirst }) => ({
+  return rows.map(({ ordinal, address_key: addressKey, variables, is_first: isFirst }) => ({
     ordinal,
+    addressKey,
     values: variables ?? {},
     isFirst,
   }));

@@ -201,7 +201,7 @@ export const campaigns: readonly Mutant[] = [
   },
   {
     file: 'src/campaigns/running.ts',
-    from: "if (reason !== 'quota_exceeded') await holdInQueue(transaction, running, true);",
+    from: '  await holdInQueue(transaction, running, true);\n',
     to: '',
     tests: ['src/campaigns/running.test.ts'],
     named: 'suspension takes what waits out of the queue, and its end puts it back',

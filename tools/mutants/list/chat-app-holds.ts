@@ -16,8 +16,8 @@ export const chatAppHolds: readonly Mutant[] = [
   },
   {
     file: 'src/chatapp/campaigns.ts',
-    from: "return held === null ? null : 'account_held';",
-    to: 'return null;',
+    from: "  if (held !== null) return 'account_held';\n",
+    to: '',
     tests: webhooks,
     named: 'a campaign waits while the account may send none',
     harm: 'a campaign of a restricted account stays queued without a reason',
