@@ -1,4 +1,5 @@
 /** What is said as the recipient of a message in the sandbox, and what follows from it. */
+import { readFileSync } from 'node:fs';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { keepMessage, type KeptMessage, sandboxToken } from './sandbox.ts';
 import { addChatTemplate, postChatApp, sendChatApp, written } from '../../test/support/chat-app-journey.ts';
@@ -19,7 +20,8 @@ const buttons = [
 ] as const;
 
 beforeAll(async () => {
-  server = await startTestServer({ worker: true });
+  const providerSettings = { POSTILLION_SANDBOX_REVIEW_MS: '0' };
+  server = await startTestServer({ worker: true, providerSettings });
   other = await createSender(server.installation, 'other.example');
   await addApprovedSender(server, 'Acme');
   await addApprovedSender(server, ownNumber);
@@ -129,6 +131,33 @@ test('a quick reply that says Stop opts the number out, and START in again; of t
   await say(id, { text: 'Start' });
   await untilStanding(id, { opted_out: false, consent: 'subscribed' });
   expect((await sendAgain({})).status).toBe(202);
+});
+
+test('the commands of the README lead from a template to a message whose button says STOP', async () => {
+  const readme = readFileSync(new URL('../../README.md', import.meta.url), 'utf8');
+  const commands = readme
+    .split('```')
+    .find((block) => block.includes('/v1/chatapp/'))!
+    .split('\n\n')
+    .map((command) => ({
+      method: /-X (\w+)/.exec(command)?.[1] ?? 'GET',
+      path: /:8025([^' ]+)/.exec(command)![1]!,
+      body: /-d '(.*)'/.exec(command)?.[1],
+    }));
+  const [create, look, send] = commands.map(
+    ({ method, path, body }) =>
+      () =>
+        server.request<{ id: string }>(method, path, body),
+  );
+  expect((await create!()).status).toBe(201);
+  await eventually(look!, ({ text }) => text.includes('"status":"approved"'));
+  const sent = await send!();
+  expect(sent.status).toBe(202);
+  const { to } = JSON.parse(commands[2]!.body!) as { to: string };
+  const id = await keptFor(to, sent.body.id);
+  await say(id, { button: 0 });
+  await untilStanding(id, { opted_out: true });
+  expect((await send!()).status).toBe(403);
 });
 
 test('what is no keyword changes nothing', async () => {

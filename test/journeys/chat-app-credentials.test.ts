@@ -169,6 +169,12 @@ test('the doctor asks for each account at the provider, and tells of those that 
   expect(await examine({})).toMatchObject([
     { level: 'warning', found: expect.stringContaining(`may send no campaigns: ${words}`) as string },
   ]);
+  // What was found, and what to do, begin in one column, however long the subjects are.
+  const { output: table } = await run(settings, 'doctor');
+  const columnOf = (text: string) => /^(.*?)(the account of|reached, |→ Mend it)/m.exec(text)?.[1]?.length;
+  const lines = table.split('\n').filter((line) => /the account of|reached, |→ Mend it/.test(line));
+  expect(new Set(lines.map(columnOf)).size).toBe(1);
+  expect(lines).toHaveLength(3);
   const release = async () => (await run(settings, 'chatapp', 'release', '--org', 'Acme')).output;
   expect([await release(), await release()]).toEqual([
     expect.stringContaining('campaigns go on'),

@@ -101,6 +101,12 @@ test('the log of a first start is JSON, with one line for all migrations and non
     ['/sandbox', 200],
     ['/sandbox/messages', 422],
   ]);
+  expect(lines.find(({ msg }) => msg === 'ready')).toMatchObject({
+    email_provider: 'sandbox',
+    sms_provider: 'sandbox',
+    push_provider: 'sandbox',
+    chatapp_provider: 'sandbox',
+  });
 });
 
 const hasScript = (() => {
