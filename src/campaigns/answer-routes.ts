@@ -146,7 +146,7 @@ function sampleRoutes(tools: AnswerRouteTools, channel: CampaignChannel): Route[
   ];
 }
 
-function showPreview({ issues, audience, missingVariables, sampleContactId, sample }: Preview) {
+function showPreview({ issues, audience, missingVariables, forecast, sampleContactId, sample }: Preview) {
   return {
     ready: issues.length === 0,
     issues,
@@ -159,8 +159,9 @@ function showPreview({ issues, audience, missingVariables, sampleContactId, samp
     },
     candidates: audience.candidates,
     missing_variables: missingVariables,
+    ...(forecast !== null && { estimated_days: forecast.days }),
     sample_contact_id: sampleContactId,
     ...sample.record,
-    warnings: sample.warnings,
+    warnings: [...(forecast?.warnings ?? []), ...sample.warnings],
   };
 }

@@ -98,7 +98,12 @@ export const previewBody = Type.Object(
   { title: 'PreviewCampaignRequest', additionalProperties: false },
 );
 
-export function previewRecord({ noun, sampleRecord }: CampaignChannel): TObject {
+const estimatedDays = nullable(
+  Type.Integer(),
+  'About how many days it will take, if it is sent now: how many people may be written to in a day is limited. Null where it is not, or where nobody has told how many.',
+);
+
+export function previewRecord({ noun, sampleRecord, foresee }: CampaignChannel): TObject {
   return Type.Object(
     {
       ready: Type.Boolean({ description: 'Whether it can be sent as it is.' }),
@@ -112,6 +117,7 @@ export function previewRecord({ noun, sampleRecord }: CampaignChannel): TObject 
         ),
         'Placeholders that would be left as written for some contacts, since neither the contact nor the campaign has a value. Null if the campaign is not ready, or they could not be counted in ten seconds.',
       ),
+      ...(foresee !== undefined && { estimated_days: estimatedDays }),
       sample_contact_id: nullable(id, 'The contact whose values are shown.'),
       ...sampleRecord,
       warnings: Type.Array(Type.String(), {

@@ -187,6 +187,24 @@ export async function countWithoutValue(
   return { contacts: all, missing: new Map(tests.map(({ name }, index) => [name, missing[index] ?? 0])) };
 }
 
+/** How many addresses of the audience begin with a text. */
+export async function countBeginningWith(
+  connection: Connection,
+  meant: Meant,
+  text: string,
+): Promise<number> {
+  const values = [...valuesOfMeant(meant), text];
+  const isMeant = `starts_with(${keyOfContact(meant.channel.reach)}, $${values.length}) as is_meant`;
+  const [row] = await connection.rows(
+    unpreparedStatement<{ contacts: number }>(
+      `with ${judgedCandidates(meant, { columns: [isMeant] })}
+       select count(*) filter (where exclusion is null and is_meant) as contacts from judged`,
+    ),
+    values,
+  );
+  return row?.contacts ?? 0;
+}
+
 /**
  * The first contact that would get the campaign. Suppressions are not checked, since nothing is sent to the contact.
  * The memberships of each set are read until a contact fits.

@@ -12,6 +12,8 @@ export type {
   Sample,
   SampleCopy,
   TestCopy,
+  Forecast,
+  Foreseen,
   PeopleBudget,
 } from './channel.ts';
 export type { ChannelPauseReason } from './states.ts';

@@ -92,6 +92,8 @@ export type CampaignChannel = {
     transaction: Transaction,
     request: BudgetRequest,
   ) => Promise<PeopleBudget | null>;
+  /** What a preview says of how long it will take, and of who will not get it. Left out: nothing. */
+  foresee?: (transaction: Transaction, wanted: Foreseen) => Promise<Forecast>;
   /** The schema of what `renderSample` returns, and the value if nothing can be shown. */
   sampleRecord: TProperties;
   emptySample: Readonly<Record<string, unknown>>;
@@ -135,6 +137,23 @@ export type BudgetRequest = {
   at: Date;
   /** How many copies of campaigns are in the queue, up to `most`; without those that are kept out of it for now. */
   countInHand: (most: number) => Promise<number>;
+};
+
+export type Foreseen = {
+  organizationId: string;
+  at: Date;
+  /** What would be sent; null if the campaign is not ready. */
+  message: PreparedMessage | null;
+  /** How many contacts would get it. */
+  audience: number;
+  /** How many of their addresses begin with a text; null where counting them takes too long. */
+  countBeginningWith: (text: string) => Promise<number | null>;
+};
+
+export type Forecast = {
+  /** How many days, from now on; null where nothing limits the people of a day, or nobody knows how many they may be. */
+  days: number | null;
+  warnings: readonly string[];
 };
 
 export type PeopleBudget = {

@@ -1,9 +1,9 @@
 import { now } from '../platform/clock.ts';
 import { overloaded, PublicError } from '../platform/http/errors.ts';
-import { type Database, isStatementTimeout, type Transaction } from '../platform/postgres/database.ts';
+import { isStatementTimeout, type Transaction } from '../platform/postgres/database.ts';
 import { tryLockPreview } from '../segments/segments.ts';
 import * as answers from './answer-store.ts';
-import type { Sample } from './channel.ts';
+import type { Forecast, Sample } from './channel.ts';
 import * as engine from './engine-store.ts';
 import type { CampaignReference } from './lifecycle.ts';
 import { type LoadedSample, loadSample, type SampleTools } from './sampling.ts';
@@ -13,6 +13,8 @@ export type Preview = {
   issues: readonly string[];
   audience: engine.FrozenAudience;
   missingVariables: { name: string; contacts: number }[] | null;
+  /** Null where the channel foresees nothing. */
+  forecast: Forecast | null;
   sampleContactId: string | null;
   sample: Sample;
 };
@@ -25,7 +27,7 @@ export async function previewCampaign(
 ): Promise<Preview | PublicError | null> {
   const loaded = await loadSample(tools, reference, contactId);
   if (loaded === null || loaded instanceof PublicError) return loaded;
-  const counted = await countInTime(tools.database, reference, loaded);
+  const counted = await countInTime(tools, reference, loaded);
   if (counted instanceof PublicError) return counted;
   const { preparation } = loaded;
   return {
@@ -54,19 +56,19 @@ async function makeSample(
   return { record: sample.record, warnings: [...warnings, ...sample.warnings] };
 }
 
-/** The time limit for each of the two counts: longer than a person would wait. */
+/** The time limit for each of the counts: longer than a person would wait. */
 const countTimeoutMs = 10_000;
 
-type Counted = Pick<Preview, 'audience' | 'missingVariables'>;
+type Counted = Pick<Preview, 'audience' | 'missingVariables' | 'forecast'>;
 
 async function countInTime(
-  database: Database,
+  tools: SampleTools,
   reference: CampaignReference,
   loaded: LoadedSample,
 ): Promise<Counted | PublicError> {
   const { organizationId } = reference;
   try {
-    return await database.asOrganizations([organizationId], async (transaction) => {
+    return await tools.database.asOrganizations([organizationId], async (transaction) => {
       if (!(await tryLockPreview(transaction, organizationId)))
         return overloaded('Another preview of the organization is running. Try again when it is done.');
       await engine.allowForLargeAudience(transaction, countTimeoutMs);
@@ -75,6 +77,7 @@ async function countInTime(
       return {
         audience,
         missingVariables: await countMissing(transaction, meant, loaded),
+        forecast: await foresee(tools, transaction, meant, { ...loaded, audience: audience.audience }),
       };
     });
   } catch (cause) {
@@ -83,7 +86,37 @@ async function countInTime(
   }
 }
 
+async function foresee(
+  { clock }: SampleTools,
+  transaction: Transaction,
+  meant: engine.Meant & Pick<CampaignReference, 'channel'>,
+  { preparation, audience }: LoadedSample & { audience: number },
+): Promise<Forecast | null> {
+  const { organizationId, channel } = meant;
+  if (channel.foresee === undefined) return null;
+  return channel.foresee(transaction, {
+    ...{ organizationId, audience, at: now(clock) },
+    message: preparation.kind === 'ready' ? preparation.message : null,
+    countBeginningWith: (text) =>
+      unlessTooLong(transaction, () => answers.countBeginningWith(transaction, meant, text)),
+  });
+}
+
 /** Null if it takes too long; the rest of the preview is returned all the same. */
+async function unlessTooLong<Result>(
+  transaction: Transaction,
+  count: () => Promise<Result>,
+): Promise<Result | null> {
+  await answers.savePoint(transaction);
+  try {
+    return await count();
+  } catch (cause) {
+    if (!isStatementTimeout(cause)) throw cause;
+    await answers.returnToSavePoint(transaction);
+    return null;
+  }
+}
+
 async function countMissing(
   transaction: Transaction,
   meant: engine.Meant & Pick<CampaignReference, 'channel'>,
@@ -98,20 +131,17 @@ async function countMissing(
     fields: variables.fields.filter((name) => !hasDefault(name)),
     properties: variables.properties.filter(({ key }) => !hasDefault(key)),
   };
-  await answers.savePoint(transaction);
-  try {
-    const { contacts: all, missing } = await answers.countWithoutValue(transaction, meant, asked);
-    return (
-      names
-        // No contact has a value for a name that is neither a field nor a property, so it is reported even for an empty
-        // audience.
-        .map((name) => ({ name, contacts: missing.get(name) ?? all, isHadByNobody: !missing.has(name) }))
-        .filter(({ contacts, isHadByNobody }) => contacts > 0 || isHadByNobody)
-        .map(({ name, contacts }) => ({ name, contacts }))
-    );
-  } catch (cause) {
-    if (!isStatementTimeout(cause)) throw cause;
-    await answers.returnToSavePoint(transaction);
-    return null;
-  }
+  const counted = await unlessTooLong(transaction, () =>
+    answers.countWithoutValue(transaction, meant, asked),
+  );
+  if (counted === null) return null;
+  const { contacts: all, missing } = counted;
+  return (
+    names
+      // No contact has a value for a name that is neither a field nor a property, so it is reported even for an empty
+      // audience.
+      .map((name) => ({ name, contacts: missing.get(name) ?? all, isHadByNobody: !missing.has(name) }))
+      .filter(({ contacts, isHadByNobody }) => contacts > 0 || isHadByNobody)
+      .map(({ name, contacts }) => ({ name, contacts }))
+  );
 }

@@ -121,7 +121,7 @@ describe('people who were written to', () => {
     for (let turn = 0; turn < 200; turn += 1) {
       // A sequence that looks random and is the same in every run.
       step = (step * 48_271) % 2_147_483_647;
-      const people = numbers(1 + (step % 4), step % 20);
+      const people = numbers(1 + (step % 4), step % 400);
       await reach(people);
       for (const person of people) written.set(person, clock.nowMs());
       clock.advance((step % 53) * minuteMs);

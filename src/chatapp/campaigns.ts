@@ -24,7 +24,7 @@ import {
 import { findMessageContent } from '../messages/messages.ts';
 import { optional, optionalText, textOrNull } from '../platform/http/shapes.ts';
 import type { Transaction } from '../platform/postgres/database.ts';
-import { openChatAppBudget } from './budget.ts';
+import { foreseeChatApp, openChatAppBudget } from './budget.ts';
 import { renderChatAppSample, submitChatAppTest } from './campaign-sample.ts';
 import { chatAppChannel } from './channel.ts';
 import { findNameIssues } from './parameters.ts';
@@ -100,6 +100,7 @@ export const chatAppCampaigns: CampaignChannel = {
   findObstacle,
   findPauseReason,
   openBudget: openChatAppBudget,
+  foresee: foreseeChatApp,
   sampleRecord: {
     header: textOrNull,
     body: textOrNull,

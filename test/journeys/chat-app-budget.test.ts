@@ -338,3 +338,70 @@ test('a contact who is deleted is forgotten here too, and still counted', async 
   await eventually(kept, (rows) => rows.length === 1);
   await reachedBecomes(2);
 });
+
+type Preview = { audience: number; estimated_days: number | null; warnings: string[] };
+const preview = async (id: string) =>
+  (await ask<Preview>('POST', `/chatapp/campaigns/${id}/preview`, {})).body;
+
+test('a preview says how many days a campaign will take, and who gets no marketing', async () => {
+  const id = await aCampaign([...numbers(497), '+15005550006', '+12125550100', '+4915112345678']);
+  const many =
+    'Campaigns of this organization may reach 225 people in 24 hours, and 0 were reached: 500 recipients will take about 3 days.';
+  const american = '2 of the numbers begin with +1: WhatsApp delivers no marketing in the USA.';
+  expect(await preview(id)).toMatchObject({ audience: 500, estimated_days: 3, warnings: [many, american] });
+  await tell('TIER_2K', 2_000);
+  expect(await preview(id)).toMatchObject({ estimated_days: 1, warnings: [american] });
+  await tell('TIER_UNLIMITED', null);
+  expect(await preview(id)).toMatchObject({ estimated_days: null, warnings: [american] });
+});
+
+test('a preview counts who was reached already, and a campaign that would fit on a day of its own', async () => {
+  const people = numbers(200);
+  const id = await aCampaign(people);
+  expect(await preview(id)).toMatchObject({ estimated_days: 1, warnings: [] });
+  await send(id);
+  await sent(id);
+  await reachedBecomes(200);
+  const next = await preview(await aCampaign(numbers(26)));
+  expect(next).toMatchObject({ estimated_days: 2 });
+  expect(next.warnings.join()).toContain('and 200 were reached: 26 recipients will take about 2 days.');
+});
+
+test('the sandbox has such a limit if it is told to', async () => {
+  const sandbox = await startTestServer({
+    worker: true,
+    clock,
+    providerSettings: { POSTILLION_SANDBOX_PEOPLE_PER_DAY: '10' },
+  });
+  try {
+    const template = await addChatTemplate(sandbox);
+    const to = numbers(1)[0];
+    const parameters = { first_name: 'Ann' };
+    await chatAppWithStatus(
+      sandbox,
+      await sendChatApp(sandbox, { to, template_id: template.id, parameters }),
+      'delivered',
+    );
+    const limits = () =>
+      rowsOf(sandbox, 'select people_per_day_max from chat_app_limits where organization_id = $1', [
+        sandbox.organizationId,
+      ]);
+    expect(await eventually(limits, (rows) => rows.length > 0)).toEqual([{ people_per_day_max: 10 }]);
+    const list = (await sandbox.request<{ id: string }>('POST', '/v1/lists', { name: 'All' })).body.id;
+    for (const phone_number of numbers(12))
+      await sandbox.request('POST', '/v1/contacts', { phone_number, first_name: 'Ann', list_ids: [list] });
+    const draft = { name: 'Many', list_ids: [list], template_id: template.id, parameters };
+    const { id } = (await sandbox.request<{ id: string }>('POST', '/v1/chatapp/campaigns', draft)).body;
+    const previewed = await sandbox.request('POST', `/v1/chatapp/campaigns/${id}/preview`, {});
+    expect(previewed.body).toMatchObject({ estimated_days: 2 });
+    await sandbox.request('POST', `/v1/chatapp/campaigns/${id}/send`, {});
+    const waits = await eventually(
+      async () => (await sandbox.request<Campaign>('GET', `/v1/chatapp/campaigns/${id}`)).body,
+      ({ stats }) => stats.delivered >= 8,
+    );
+    expect(waits).toMatchObject({ status: 'paused', pause_reason: 'messaging_limit' });
+    expect(waits.stats.delivered).toBeLessThanOrEqual(9);
+  } finally {
+    await sandbox.stop();
+  }
+});

@@ -11,6 +11,7 @@ import { createManualClock } from '../../../../../test/support/manual-clock.ts';
 import type { ChatAppHandOff } from '../../provider.ts';
 import type { SandboxChatAppMessage } from '../../provider-definition.ts';
 import type { SandboxReport } from './reports.ts';
+import { parsePeoplePerDay } from './limit.ts';
 import { parseReviewMs } from './reviews.ts';
 import { createSandboxChatAppProvider } from './sandbox.ts';
 import { simulatorNumbers } from './simulator.ts';
@@ -21,16 +22,19 @@ function arrange(more: { keep?: () => Promise<void>; take?: () => Promise<void> 
   const clock = createManualClock();
   const kept: SandboxChatAppMessage[] = [];
   const told: SandboxReport[] = [];
+  const limits: SandboxReport[] = [];
   const events: string[] = [];
   const provider = createSandboxChatAppProvider({
     clock,
     reviewMs: 3_000,
+    peoplePerDayMax: 250,
     keep: async (message) => {
       await more.keep?.();
       events.push(`kept ${message.outcome}`);
       kept.push(message);
     },
     take: async (report) => {
+      if (report.kind === 'people_limit') return void limits.push(report);
       events.push(`told ${report.kind === 'status' ? report.report.status : report.kind}`);
       await more.take?.();
       told.push(report);
@@ -47,7 +51,7 @@ function arrange(more: { keep?: () => Promise<void>; take?: () => Promise<void> 
         ...changes,
       }),
     );
-  return { provider, clock, kept, told, events, handOffTo };
+  return { provider, clock, kept, told, limits, events, handOffTo };
 }
 
 /** Lets what a timer began run to its end: nothing here takes longer than its promises. */
@@ -259,4 +263,25 @@ test('nothing is reported any more once the provider is closed', async () => {
   clock.advance(5_000);
   await settled();
   expect(told).toEqual([]);
+});
+
+test('each organization is told how many people it may write to, once in an hour', async () => {
+  const { handOffTo, provider, clock, limits } = arrange();
+  const other = { ...anAccount, organizationId: 'other' };
+  for (const to of ['+4915100000001', '+4915100000002']) await handOffTo(to);
+  await provider.submitTemplate(other, aTemplate);
+  await provider.reviewTemplates(other, []);
+  clock.advance(3_600_000);
+  await handOffTo('+4915100000001');
+  const limitOf = ({ organizationId, businessAccountId }: typeof other) => ({
+    ...{ kind: 'people_limit', organizationId, businessAccountId, peoplePerDayMax: 250 },
+  });
+  expect(limits).toEqual([anAccount, other, anAccount].map(limitOf));
+  expect(await provider.examineAccount(other)).toMatchObject({ kind: 'examined', peoplePerDayMax: 250 });
+});
+
+test('the limit of the sandbox is a number of people, or there is none', () => {
+  expect(['250', 'unlimited', '1'].map(parsePeoplePerDay)).toEqual([250, 'unlimited', 1]);
+  for (const setting of ['', '0', '-1', '2.5', '1e3', 'TIER_250', ' 250', '9999999999'])
+    expect(() => parsePeoplePerDay(setting)).toThrow(/POSTILLION_SANDBOX_PEOPLE_PER_DAY/);
 });

@@ -1,8 +1,9 @@
 import { LRUCache } from 'lru-cache';
 import { createUnderWay } from '../../../under-way.ts';
 import { fillTemplate } from '../../template.ts';
-import type { ChatAppHandOff, ChatAppOutcome, ChatAppProvider } from '../../provider.ts';
+import type { ChatAppHandOff, ChatAppOutcome, ChatAppProvider, PeoplePerDayMax } from '../../provider.ts';
 import type { ChatAppProviderTools } from '../../provider-definition.ts';
+import { createLimit } from './limit.ts';
 import { createReports, type SandboxReport } from './reports.ts';
 import { createReviews } from './reviews.ts';
 import { answerFor, fatesOf, messageIdOf, reply, simulatorNumbers } from './simulator.ts';
@@ -10,6 +11,7 @@ import { answerFor, fatesOf, messageIdOf, reply, simulatorNumbers } from './simu
 export type SandboxChatAppTools = Pick<ChatAppProviderTools, 'clock' | 'keep' | 'take'> & {
   /** How long a review takes. */
   reviewMs: number;
+  peoplePerDayMax: PeoplePerDayMax;
 };
 
 /** More would only fill the database's connections. */
@@ -23,6 +25,7 @@ const handOffsMax = 64;
 export function createSandboxChatAppProvider(tools: SandboxChatAppTools): ChatAppProvider {
   const reports = createReports(tools);
   const reviews = createReviews(tools.clock, tools.reviewMs);
+  const limit = createLimit(tools);
   const pauses = createPauses();
   const postponements = createPostponements();
   const underWay = createUnderWay(handOffsMax);
@@ -56,14 +59,21 @@ export function createSandboxChatAppProvider(tools: SandboxChatAppTools): ChatAp
       handOff.signal.throwIfAborted();
       if (isClosed)
         return { kind: 'deferred', reason: 'provider_unavailable', reply: reply('The sandbox is closed') };
+      limit.tell(handOff.account);
       return underWay.run(() => keepOrRefuse(handOff));
     },
-    submitTemplate: (_account, template) => Promise.resolve(reviews.submit(template)),
-    reviewTemplates: (_account, wanted) =>
-      Promise.resolve({ kind: 'reviewed', templates: reviews.list(wanted) }),
+    submitTemplate: (account, template) => {
+      limit.tell(account);
+      return Promise.resolve(reviews.submit(template));
+    },
+    reviewTemplates: (account, wanted) => {
+      limit.tell(account);
+      return Promise.resolve({ kind: 'reviewed', templates: reviews.list(wanted) });
+    },
     editTemplate: (_account, { template }) => Promise.resolve(reviews.edit(template)),
     deleteTemplate: () => Promise.resolve({ kind: 'gone' }),
-    examineAccount: () => Promise.resolve({ kind: 'examined', numbers: [], peoplePerDayMax: null }),
+    examineAccount: () =>
+      Promise.resolve({ kind: 'examined', numbers: [], peoplePerDayMax: tools.peoplePerDayMax }),
     probe: () => Promise.resolve(null),
     close: () => {
       isClosed = true;
