@@ -37,8 +37,8 @@ import {
  * or with errors, and sends webhooks late, twice, out of order and before the answer.
  *
  * A notice must be there once or, where its hand-off is `uncertain`, at most once. A code may be there once more for an
- * ambiguity that is recorded, unless a status came first. The database must agree with what was reported, and at the end
- * no code may be readable anywhere. Each message goes to a number of its own, by which it is found there.
+ * ambiguity that is recorded, unless a status came first. The database must agree with what was reported, everybody who
+ * was written to must count against the messaging limit, and at the end no code may be readable anywhere. Each message goes to a number of its own, by which it is found there.
  */
 export type ChatAppPlan = { seed: number; messages: number; kills: number };
 
@@ -77,6 +77,10 @@ async function killWhileSending(
   plan: ChatAppPlan,
 ): Promise<Omit<MessagesReport, 'evidence'>> {
   await startAll(installation);
+  // Before the first message: who was written to earlier is not counted.
+  await installation.ask(
+    `insert into chat_app_limits (organization_id, people_per_day_max, told_at) select id, 1000000, now() from organizations`,
+  );
   const startedAtMs = performance.now();
   const random = createRandom(plan.seed, 'chat-app messages');
   const draw = (name: string) => drawMessage(installation, plan, name, random);
@@ -233,6 +237,7 @@ async function compare(
   checkRepeats(recipients, truthOf, expectNone);
   checkStatuses(recipients, truthOf, expectNone);
   await checkPeople(installation, truths, expectNone);
+  await checkReached(installation, recipients, truthOf, expectNone);
   expectNone('a code that can be read', await findReadableCodes(installation));
   await expectEmpty(installation, emptyQueries, expectNone);
   expectNone('a process ended that nobody had killed', listOwnEnds(installation));
@@ -421,6 +426,29 @@ async function checkPeople(
       .filter(([number, { told }]) => told.length > 0 && !known.has(`US.${number.slice(1)} ${number}`))
       .map(([number]) => number),
   );
+}
+
+/** Whoever was written to, or may have been, and nobody else: also where the outcome was lost with its worker. */
+async function checkReached(
+  { ask, senders }: Installation,
+  recipients: readonly Recipient[],
+  truthOf: (recipient: Recipient) => Truth,
+  expectNone: Expect,
+): Promise<void> {
+  const counts = await ask<{ organization_id: string; people: number }>(
+    'select organization_id, sum(people)::integer as people from chat_app_reached_counts group by 1',
+  );
+  const counted = new Map(counts.map((row) => [row.organization_id, row.people]));
+  const wrong = senders.flatMap(({ organizationId }) => {
+    const own = recipients.filter((each) => each.organization_id === organizationId);
+    const taken = own.filter((each) => truthOf(each).taken.length > 0);
+    const reached = own.filter((each) => truthOf(each).taken.length > 0 || each.ambiguities > 0);
+    const people = counted.get(organizationId) ?? 0;
+    return people >= taken.length && people <= reached.length
+      ? []
+      : [`${people}, of ${taken.length} to ${reached.length}`];
+  });
+  expectNone('counts of reached people that are not those of WhatsApp', wrong);
 }
 
 /** In any column of any table, and in what the processes log. */
