@@ -1,6 +1,6 @@
 import { type Clock, now } from '../platform/clock.ts';
 import type { NewId } from '../platform/ids.ts';
-import type { Connection, Database } from '../platform/postgres/database.ts';
+import type { Bound, Connection, Database } from '../platform/postgres/database.ts';
 import { sha256 } from '../platform/secrets.ts';
 import { generateApiKey } from './api-key.ts';
 import { isScopeOrBundle, type Organization, type PlanChange } from './schema.ts';
@@ -11,6 +11,7 @@ export { createKeyring, type Keyring, type Grant } from './keyring.ts';
 export { resolveScopes, scopeBundles, scopes } from './schema.ts';
 export type { ApiKey, GuardSuspension, Organization, Plan, PlanChange, Scope } from './schema.ts';
 export {
+  countDemand,
   findEventsKeptMs,
   findLongestEventsKeptMs,
   findOrganizations,
@@ -21,6 +22,7 @@ export {
   listOrganizations,
   loadLimits,
   loadSendingPlans,
+  planAllows,
   suspendForReputation,
   warnOfReputation,
 } from './store.ts';
@@ -136,6 +138,29 @@ export async function holdQuota(
       ]);
     },
   };
+}
+
+/** What an organization would take of its quota; `isHeld` if `holdUsage` comes before the statement that asks. */
+export type HeldDemand = { organizationId: string; units: number; isHeld: boolean };
+
+/** Statements that hold what these organizations used, for `planAllows` in the same transaction. */
+export function holdUsage({
+  channel,
+  at,
+  organizationIds,
+}: {
+  channel: Channel;
+  at: Date;
+  organizationIds: readonly string[];
+}): Bound<unknown>[] {
+  return organizationIds.length === 0
+    ? []
+    : store.holdUsage({ channel, month: monthOf(at), organizationIds });
+}
+
+/** The parameters of `planAllows` and `countDemand`: the month, and the shard of organizations without a limit. */
+export function usagePlace(at: Date): [month: string, shard: number] {
+  return [monthOf(at), chooseFreeShard(at)];
 }
 
 function limitedAmong(demands: readonly QuotaDemand[]): string[] {

@@ -1,5 +1,13 @@
 import { isUuid } from '../platform/ids.ts';
-import { type Connection, statement, unpreparedStatement } from '../platform/postgres/database.ts';
+import {
+  type Bound,
+  type Connection,
+  statement,
+  unpreparedStatement,
+} from '../platform/postgres/database.ts';
+import { isNotStopped } from '../platform/postgres/stop.ts';
+import { hasKeyOf } from '../platform/postgres/lookup.ts';
+import { type Predicate, toPredicate } from '../platform/postgres/predicate.ts';
 import type { ApiKey, GuardSuspension, Organization, Plan, PlanChange } from './schema.ts';
 import type { Channel } from '../channels/channel.ts';
 
@@ -369,12 +377,54 @@ export async function insertUsage(
   ]);
 }
 
+/**
+ * SQL over a row `demand` of an organization, with `units` and `is_held`: whether its plan lets it send so much more on
+ * a channel in a month, which is a parameter. Where there is a limit, what was used must be held by `holdUsage`: a
+ * statement before this one in the transaction.
+ */
+export function planAllows(channel: Channel, month: string): Predicate {
+  return toPredicate(
+    `select not '${channel}' = any (o.suspended_channels)
+       and (
+         o.${channel}_quota is null
+         or (
+           demand.is_held
+           and demand.units + (
+             select coalesce(sum(u.used), 0)
+             from quota_usage u
+             where ${hasKeyOf('u', 'demand', [])} and u.channel = '${channel}' and u.month = ${month}::date
+           ) <= o.${channel}_quota
+         )
+       )
+     from organizations o
+     where o.id = demand.organization_id
+     limit 1`,
+  );
+}
+
+/** SQL that adds the rows of `demand` to what was used, if the condition holds. In the order of the ids, as others do. */
+export function countDemand(of: {
+  channel: Channel;
+  month: string;
+  shard: string;
+  condition: Predicate;
+}): string {
+  return `insert into quota_usage as u (organization_id, channel, month, shard, used)
+       select organization_id, '${of.channel}', ${of.month}::date, case when is_held then 0 else ${of.shard}::smallint end, units
+       from demand
+       where ${of.condition}
+       order by organization_id
+       on conflict (organization_id, channel, month, shard)
+       do update set used = u.used + excluded.used`;
+}
+
 /** Makes sure that the shards to be held exist, since a row that is not there cannot be locked. */
 const insertHeldShards = statement(
   'accounts_insert_held_shards',
   `insert into quota_usage (organization_id, channel, month, shard, used)
    select organization_id, $1, $2, 0, 0
    from unnest($3::uuid[]) as held (organization_id)
+   where ${isNotStopped}
    order by organization_id
    on conflict do nothing`,
 );
@@ -384,7 +434,7 @@ const lockHeldShards = statement<{ organization_id: string }>(
   'accounts_lock_held_shards',
   `select organization_id
    from quota_usage
-   where organization_id = any ($3::uuid[]) and channel = $1 and month = $2 and shard = 0
+   where organization_id = any ($3::uuid[]) and channel = $1 and month = $2 and shard = 0 and ${isNotStopped}
    order by organization_id
    for update`,
 );
@@ -410,9 +460,20 @@ export async function loadUsage(
 
 /** The same, held still until the transaction ends. */
 export async function lockUsage(connection: Connection, of: UsageOf): Promise<Map<string, number>> {
+  const [, used] = await Promise.all([
+    Promise.all(holdUsage(of).map(({ statement: given, values }) => connection.rows(given, values))),
+    loadUsage(connection, of),
+  ]);
+  return used;
+}
+
+/** Statements after which what was used stays as it is until the transaction ends. Stopped, they wait for nobody. */
+export function holdUsage(of: UsageOf): Bound<unknown>[] {
   const values = [of.channel, of.month, of.organizationIds];
-  await Promise.all([connection.rows(insertHeldShards, values), connection.rows(lockHeldShards, values)]);
-  return loadUsage(connection, of);
+  return [
+    { statement: insertHeldShards, values },
+    { statement: lockHeldShards, values },
+  ];
 }
 
 type GuardRow = {

@@ -1,6 +1,8 @@
+import { toPredicate } from '../platform/postgres/predicate.ts';
 import { findBarredContacts } from '../audience/audience.ts';
 import type { ChatAppFailure } from '../channels/chatapp/provider.ts';
 import {
+  defineAcceptance,
   defineMessageStatus,
   type DeliveryPolicy,
   type MessageChannel,
@@ -55,6 +57,7 @@ export const chatAppChannel: MessageChannel = {
   words: { medium: 'chat-app messages', messages: 'chat-app messages', unit: 'messages' },
   // Whose business it is, is said by the account at the provider.
   senders: { loadOwn: () => Promise.resolve({ has: () => true }), describeOther: (name) => name },
+  acceptance: defineAcceptance('chatapp', toPredicate('true')),
   policyOf: ({ category }) => (category === 'authentication' ? codePolicy : policy),
   refusals: chatAppRefusals,
   reports: {

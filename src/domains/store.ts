@@ -1,5 +1,7 @@
 import { cursorOf, type Page, pageClause } from '../platform/http/pagination.ts';
 import { type Connection, statement, unpreparedStatement } from '../platform/postgres/database.ts';
+import { hasKeyOf } from '../platform/postgres/lookup.ts';
+import { toPredicate } from '../platform/postgres/predicate.ts';
 import { lockName, tryLockName } from '../platform/postgres/name-locks.ts';
 import type { Findings } from './findings.ts';
 import type { DomainSettings } from './records.ts';
@@ -13,6 +15,14 @@ const selectVerified = statement<{ organization_id: string; name: string }>(
    from unnest($1::uuid[], $2::text[]) as wanted (organization_id, name)
    join domains d on d.organization_id = wanted.organization_id and d.name = wanted.name
    where d.status = 'verified'`,
+);
+
+/**
+ * SQL over a row `sender` with `organization_id` and `name`: whether that is a verified domain of the organization. The
+ * status is no condition, by which an empty table would be read through one of the indexes of all verified domains.
+ */
+export const isVerifiedDomain = toPredicate(
+  `select d.status = 'verified' from domains d where ${hasKeyOf('d', 'sender', ['name'])} limit 1`,
 );
 
 export async function findVerified(

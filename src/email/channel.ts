@@ -1,8 +1,13 @@
 import { findBarredContacts } from '../audience/audience.ts';
 import { isSimulated, isSimulatedSuppression, parseAddress } from '../channels/email/email.ts';
 import type { FailureClass } from '../channels/outcome.ts';
-import { loadVerifiedDomains } from '../domains/domains.ts';
-import { defineMessageStatus, type MessageChannel, type Refusal } from '../messages/messages.ts';
+import { isVerifiedDomain, loadVerifiedDomains } from '../domains/domains.ts';
+import {
+  defineAcceptance,
+  defineMessageStatus,
+  type MessageChannel,
+  type Refusal,
+} from '../messages/messages.ts';
 
 const hourMs = 60 * 60_000;
 
@@ -48,6 +53,7 @@ export const emailChannel: MessageChannel = {
     describeOther: (name) =>
       `The domain ${name} of from is not a verified sending domain of this organization.`,
   },
+  acceptance: defineAcceptance('email', isVerifiedDomain),
   policyOf: ({ isCampaign }) => (isCampaign ? campaignPolicy : transactionalPolicy),
   refusals: emailRefusals,
   reports: {

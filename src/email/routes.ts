@@ -7,7 +7,7 @@ import { idempotencyErrors } from '../platform/http/idempotency.ts';
 import { paginationParameters, readPage, toList } from '../platform/http/pagination.ts';
 import { defineRoute, json, type Route } from '../platform/http/route.ts';
 import { idParameter, listOf } from '../platform/http/shapes.ts';
-import { loadEmailTemplate } from '../templates/templates.ts';
+import { createTemplateCache } from '../templates/templates.ts';
 import {
   findMessage,
   listMessages,
@@ -24,10 +24,12 @@ import { emailRecord, type EmailSendBody, emailSendBody, emailStatus } from './s
 import {
   attachmentRejected,
   fromThread,
+  prepareEmail,
   prepareEmailTask,
   prepareFromTemplate,
   type PreparedEmail,
   prepareLargeEmail,
+  prepareRecalled,
 } from './send.ts';
 
 export { createEngagementRecorder } from './tracking/engagement.ts';
@@ -47,6 +49,7 @@ const sendBodyBytesMax = 30 * 1_048_576;
 export type EmailRouteTools = MessageRouteTools & { runner: TaskRunner };
 
 export function emailRoutes({ database, acceptor, runner }: EmailRouteTools): Route[] {
+  const cache = createTemplateCache(database);
   return [
     defineRoute({
       method: 'POST',
@@ -82,17 +85,20 @@ export function emailRoutes({ database, acceptor, runner }: EmailRouteTools): Ro
           const submission = fromThread(fromLargeBody as PreparedEmail, { organizationId, idempotencyKey });
           return toRouteResponse(await acceptor.accept(submission, idempotencyKey));
         }
-        const template =
-          body.template_id === undefined
-            ? null
-            : await loadEmailTemplate(database, { organizationId, id: body.template_id });
-        const prepared = await prepareFromTemplate(runner, {
-          organizationId,
-          body,
-          template,
-          idempotencyKey,
-        });
-        return toRouteResponse(await acceptor.accept(prepared, idempotencyKey));
+        const request = { organizationId, body, idempotencyKey };
+        if (body.template_id === undefined) {
+          const prepared = prepareEmail({ ...request, template: null });
+          return toRouteResponse(await acceptor.accept(prepared, idempotencyKey));
+        }
+        const key = { organizationId, id: body.template_id };
+        const prepareAnew = async () =>
+          prepareFromTemplate(runner, { ...request, template: (await cache.read(key))?.email ?? null });
+        const recalled = prepareRecalled(request, cache.recall(key));
+        return toRouteResponse(
+          recalled === null
+            ? await acceptor.accept(await prepareAnew(), idempotencyKey)
+            : await acceptor.accept(recalled, idempotencyKey, prepareAnew),
+        );
       },
     }),
     defineRoute({

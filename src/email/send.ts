@@ -21,6 +21,7 @@ import { largeBodyBytesMin, type TaskRunner, type ThreadTask } from '../platform
 import type { ScopedKey } from '../platform/http/idempotency.ts';
 import type { EmailSendBody } from './schema.ts';
 import type { RecipientField, Submission, SubmittedRecipient } from '../messages/messages.ts';
+import type { EmailTemplate } from '../templates/templates.ts';
 import type { StoredEmailContent, StoredEmailDetails } from './stored.ts';
 
 export const attachmentRejected = defineError(
@@ -90,7 +91,21 @@ function prepareInThread({ body, template }: Pick<EmailRequest, 'body' | 'templa
   return { kind: 'submission', submission: { ...submission, content } };
 }
 
-/** The same; runs in the thread if the values make the template large. */
+/**
+ * `prepareEmail` with a template that may be out of date: the submission says of which version it was made. Null where
+ * the request must be prepared with the template as it is now: it would become large, or be refused.
+ */
+export function prepareRecalled(
+  request: Omit<EmailRequest, 'template'>,
+  recalled: EmailTemplate | null,
+): Submission | null {
+  if (recalled === null || mayBeLonger(recalled.email, request.body.variables ?? {}, largeBodyBytesMin))
+    return null;
+  const prepared = prepareEmail({ ...request, template: recalled.email });
+  return prepared instanceof PublicError ? null : { ...prepared, templateVersion: recalled.version };
+}
+
+/** `prepareEmail`; runs in the thread if the values make the template large. */
 export async function prepareFromTemplate(
   runner: TaskRunner,
   request: EmailRequest,

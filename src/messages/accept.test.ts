@@ -17,6 +17,7 @@ import { createSender, startTestServer, type TestServer } from '../../test/suppo
 import { useTestDatabase } from '../../test/support/test-database.ts';
 import { messageChannels } from '../../test/support/channels.ts';
 import { updateOrganization } from '../accounts/accounts.ts';
+import type { MessageChannels } from './channel.ts';
 import { PublicError } from '../platform/http/errors.ts';
 import type { ScopedKey } from '../platform/http/idempotency.ts';
 import {
@@ -518,7 +519,14 @@ type ProxiedNode = {
   stop: () => Promise<void>;
 };
 
-async function startProxiedNode(): Promise<ProxiedNode> {
+/** Accepts step by step what it could accept at once. */
+const slowChannels: MessageChannels = {
+  ...messageChannels,
+  email: { ...messageChannels.email, acceptance: null },
+  sms: { ...messageChannels.sms, acceptance: null },
+};
+
+async function startProxiedNode(ofChannels: MessageChannels): Promise<ProxiedNode> {
   const proxy = await startStatementProxy(address);
   const database: Database = openDatabase({ address: proxy.address, connectionsMax: 1 });
   const clock = createManualClock(server.installation.clock.nowMs());
@@ -531,7 +539,7 @@ async function startProxiedNode(): Promise<ProxiedNode> {
   return {
     proxy,
     clock,
-    acceptor: createAcceptor({ ...tools(), database, clock }, { flushersMax: 1 }),
+    acceptor: createAcceptor({ ...tools(), database, clock, channels: ofChannels }, { flushersMax: 1 }),
     stop: async () => {
       await database.close();
       await proxy.stop();
@@ -582,10 +590,13 @@ async function idToldInTheEnd(acceptor: Acceptor, request: ReturnType<typeof anE
 
 const repetitionsMax = 1_000;
 
-describe('the connection breaks', () => {
+describe.each([
+  ['at once', messageChannels],
+  ['step by step', slowChannels],
+])('while requests are accepted %s the connection breaks', (form, ofChannels) => {
   let node: ProxiedNode;
   beforeAll(async () => {
-    node = await startProxiedNode();
+    node = await startProxiedNode(ofChannels);
   });
   afterAll(() => node.stop());
 
@@ -599,9 +610,9 @@ describe('the connection breaks', () => {
       for (let number = 1; ; number += 1) {
         expect(number).toBeLessThan(statementsMax);
         const requests = [
-          anEmailOf(0, `cut ${kind} ${number}`),
+          anEmailOf(0, `cut ${form} ${kind} ${number}`),
           anEmailOf(1, null),
-          anEmailOf(1, `cut ${kind} ${number}`),
+          anEmailOf(1, `cut ${form} ${kind} ${number}`),
         ];
         const queuedBefore = queued;
         const stop = node.proxy.stopAt(number, kind);
@@ -654,10 +665,24 @@ async function countStatements(node: ProxiedNode, request: ReturnType<typeof anE
   return counting.statements();
 }
 
-describe('two nodes with one key', () => {
+test('what nothing can be said against is one exchange with PostgreSQL, with a key and a quota as well', async () => {
+  const node = await startProxiedNode(messageChannels);
+  // It is not known yet which of them have a quota.
+  for (const organization of [0, 1] as const) await idTold(node.acceptor, anEmailOf(organization, null));
+  expect(await countStatements(node, anEmailOf(0, null))).toBe(1);
+  expect(await countStatements(node, anEmailOf(0, 'exchange'))).toBe(1);
+  await updateOrganization(server.installation, organizations[1].id, { quotas: { email: null } });
+  expect(await countStatements(node, anEmailOf(1, 'exchange'))).toBe(1);
+  await node.stop();
+});
+
+describe.each([
+  ['at once', messageChannels, []],
+  ['step by step', slowChannels, ['original,concurrent']],
+])('two nodes with one key, of which one accepts %s', (form, ofChannels, between) => {
   let node: ProxiedNode;
   beforeAll(async () => {
-    node = await startProxiedNode();
+    node = await startProxiedNode(ofChannels);
   });
   afterAll(() => node.stop());
 
@@ -666,7 +691,7 @@ describe('two nodes with one key', () => {
     const told = new Set<string>();
     for (let number = 1; ; number += 1) {
       expect(number).toBeLessThan(statementsMax);
-      const request = anEmailOf(0, `between ${number}`);
+      const request = anEmailOf(0, `between ${form} ${number}`);
       const stop = node.proxy.stopAt(number, 'hold_before');
       const slow = idTold(node.acceptor, request);
       await Promise.race([stop.reached, slow]);
@@ -691,7 +716,7 @@ describe('two nodes with one key', () => {
       );
       if (!stop.isReached()) break;
     }
-    expect([...told].sort()).toEqual(['original,concurrent', 'original,replay', 'replay,original']);
+    expect([...told].sort()).toEqual([...between, 'original,replay', 'replay,original']);
   });
 });
 

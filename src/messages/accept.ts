@@ -1,6 +1,9 @@
+import { LRUCache } from 'lru-cache';
 import {
   foreseeQuota,
+  type HeldDemand,
   holdQuota,
+  holdUsage,
   loadSendingPlans,
   type QuotaDemand,
   type QuotaVerdict,
@@ -13,7 +16,9 @@ import { type AcceptLimits, type AcceptOutcome, createAcceptance } from '../plat
 import { badRequest, PublicError } from '../platform/http/errors.ts';
 import {
   claimKeys,
+  claimKeysAtOnce,
   keepResponses,
+  keepResponsesAtOnce,
   keyConflict,
   type KeyState,
   retentionMs,
@@ -23,6 +28,7 @@ import {
 import type { NewId } from '../platform/ids.ts';
 import type { Database, Transaction } from '../platform/postgres/database.ts';
 import type { Secrets } from '../platform/secrets.ts';
+import type { KeptVersion } from '../templates/templates.ts';
 import type { MessageChannel, MessageChannels, OwnSenders } from './channel.ts';
 import { tellMissingVariables } from './missing-variables.ts';
 import { findSuspension, quotaExceeded } from './refusals.ts';
@@ -41,24 +47,35 @@ export type AcceptTools = {
   clock: Clock;
   newId: NewId;
   secrets: Secrets;
-  /** Called after every commit that queued something. */
+  /** Called after every commit that queued something, unless the transaction itself has notified the workers. */
   onQueued: () => void;
+  /** The channel on which a transaction may do so now (`Waker`). */
+  takeTurnToNotify?: () => string | null;
 };
+
+export type Prepared = Submission | PublicError;
 
 export type Acceptor = {
   /**
    * `prepared` is a submission, or the error of the rule that the request breaks; the idempotency key is checked before
-   * that error is returned. Rejects with a DatabaseUnavailableError if it cannot be found out whether the message was
-   * stored.
+   * that error is returned. One with a `templateVersion` needs `prepareAnew`, which is called if the template has
+   * changed. Rejects with a DatabaseUnavailableError if it cannot be found out whether the message was stored.
    */
-  accept: (prepared: Submission | PublicError, idempotencyKey: ScopedKey | null) => Promise<AcceptOutcome>;
+  accept: (
+    prepared: Prepared,
+    idempotencyKey: ScopedKey | null,
+    prepareAnew?: (() => Promise<Prepared>) | null,
+  ) => Promise<AcceptOutcome>;
 };
 
 export function createAcceptor(tools: AcceptTools, limits: Partial<AcceptLimits> = {}): Acceptor {
+  const limited = createLimitedAccounts();
   const acceptance = createAcceptance<Candidate>(
     {
       clock: tools.clock,
-      store: (candidates) => acceptInTransaction(tools, candidates),
+      store: async (candidates) =>
+        (await acceptAtOnce({ ...tools, limited }, candidates)) ??
+        acceptInTransaction({ ...tools, limited }, candidates),
       findStored: (candidates) => findStored(tools, candidates),
       isLarge,
       tooManyMessage: 'Too many messages are waiting.',
@@ -66,10 +83,12 @@ export function createAcceptor(tools: AcceptTools, limits: Partial<AcceptLimits>
     limits,
   );
   return {
-    accept: async (prepared, idempotencyKey) => {
+    accept: async (prepared, idempotencyKey, prepareAnew = null) => {
       if (prepared instanceof PublicError && idempotencyKey === null)
         return { kind: 'refused', error: prepared };
-      return acceptance.accept(idempotencyKey, () => toCandidate(tools, prepared, idempotencyKey));
+      return acceptance.accept(idempotencyKey, () =>
+        toCandidate(tools, { prepared, idempotencyKey, prepareAnew }),
+      );
     },
   };
 }
@@ -77,25 +96,24 @@ export function createAcceptor(tools: AcceptTools, limits: Partial<AcceptLimits>
 /**
  * A request that is about to be stored. Its message id is made once, so that it can be looked up after a broken commit.
  */
-type Candidate = {
-  id: string;
-  prepared: Submission | PublicError;
+type Candidate = Request & { id: string; sealedAttachments: Buffer[] };
+
+type Request = {
+  prepared: Prepared;
   idempotencyKey: ScopedKey | null;
-  sealedAttachments: Buffer[];
+  /** Null once that was done, or where it never needs to be. */
+  prepareAnew: (() => Promise<Prepared>) | null;
 };
 
-async function toCandidate(
-  tools: AcceptTools,
-  prepared: Submission | PublicError,
-  idempotencyKey: ScopedKey | null,
-): Promise<Candidate> {
+async function toCandidate(tools: AcceptTools, request: Request): Promise<Candidate> {
+  const { prepared } = request;
   const id = tools.newId();
   const attachments = prepared instanceof PublicError ? [] : prepared.attachments;
   const sealedAttachments: Buffer[] = [];
   for (const [ordinal, content] of attachments.entries()) {
     sealedAttachments.push(await tools.secrets.encryptInSteps(content, attachmentContext(id, ordinal)));
   }
-  return { id, prepared, idempotencyKey, sealedAttachments };
+  return { ...request, id, sealedAttachments };
 }
 
 /**
@@ -141,10 +159,135 @@ function acceptedResponse(candidate: Candidate): StoredResponse {
   };
 }
 
+/**
+ * Accepts requests by statements that PostgreSQL gets at once and answers once, if there is nothing to be said against
+ * any of them: whatever is known of an account is checked by the statement that stores the messages, which stores none
+ * if one of them fails. Null if so, or if some of them cannot be stored in this way. Then they are checked step by step,
+ * which finds out why, and what becomes of the others.
+ */
+async function acceptAtOnce(
+  tools: AcceptTools & { limited: LimitedAccounts },
+  candidates: readonly Candidate[],
+): Promise<AcceptOutcome[] | null> {
+  const submissions = candidates.flatMap(submissionsOf);
+  const channels = new Set(submissions.map(({ channel }) => channel));
+  const [channel] = channels;
+  if (channel === undefined || channels.size > 1) return null;
+  if (submissions.length < candidates.length || !submissions.every(store.isStoredWhole)) return null;
+  const { acceptance } = tools.channels[channel];
+  if (acceptance === null) return null;
+
+  const at = dateOf(tools.clock.nowMs());
+  const time = { at, expiredBefore: dateOf(at.getTime() - retentionMs) };
+  const demands = sumDemands(submissions, (organizationId) => tools.limited.has(organizationId, channel));
+  const keyed = candidates.flatMap((candidate) => {
+    const { idempotencyKey: key } = candidate;
+    return key === null ? [] : [{ key, response: acceptedResponse(candidate) }];
+  });
+  const notified = tools.takeTurnToNotify?.() ?? null;
+  const before = [
+    // The keys first: a request that is under way elsewhere is refused at once, and does not wait for the quota.
+    ...claimKeysAtOnce(
+      keyed.map(({ key }) => key),
+      time,
+    ),
+    ...holdUsage({
+      channel,
+      at,
+      organizationIds: demands.filter(({ isHeld }) => isHeld).map(({ organizationId }) => organizationId),
+    }),
+  ];
+  const results = await tools.database.together(
+    demands.map(({ organizationId }) => organizationId),
+    [
+      ...before,
+      store.acceptAtOnce(
+        acceptance,
+        candidates.map(toNewMessage),
+        {
+          senders: listOnce(
+            submissions.map(({ organizationId, senderName: name }) => ({ organizationId, name })),
+          ),
+          demands,
+          templates: listOnce(submissions.flatMap(keptVersionsOf)),
+          notified,
+        },
+        at,
+      ),
+      ...keepResponsesAtOnce(keyed, time),
+    ],
+  );
+  const [verdict] = results[before.length] as store.AcceptedAtOnce[]; // What this statement returns.
+  if (verdict?.is_accepted !== true) return null;
+  if (notified === null) tools.onQueued();
+  return candidates.map((candidate) => ({
+    kind: 'response',
+    response: acceptedResponse(candidate),
+    isReplay: false,
+  }));
+}
+
+function sumDemands(
+  submissions: readonly Submission[],
+  isHeld: (organizationId: string) => boolean,
+): HeldDemand[] {
+  return [...groupBy(submissions, ({ organizationId }) => organizationId)].map(([organizationId, own]) => ({
+    organizationId,
+    units: own.reduce((sum, { quotaUnits }) => sum + quotaUnits, 0),
+    isHeld: isHeld(organizationId),
+  }));
+}
+
+function keptVersionsOf({ organizationId, templateId, templateVersion }: Submission): KeptVersion[] {
+  return templateId === null || templateVersion === undefined
+    ? []
+    : [{ organizationId, id: templateId, version: templateVersion }];
+}
+
+function listOnce<Item extends Readonly<Record<string, string>>>(items: readonly Item[]): Item[] {
+  return [...new Map(items.map((item) => [Object.values(item).join(' '), item])).values()];
+}
+
+/**
+ * Which accounts had a quota when they were last looked at, so that what they used is held before it is compared. Only a
+ * guess: the statement that compares says no where it was not held and should have been.
+ */
+type LimitedAccounts = {
+  has: (organizationId: string, channel: SendingChannel) => boolean;
+  note: (organizationId: string, channel: SendingChannel, isLimited: boolean) => void;
+};
+
+/** More would be memory for accounts that are hardly in use; fewer, and some are looked at twice for each request. */
+const limitedAccountsMax = 50_000;
+
+function createLimitedAccounts(): LimitedAccounts {
+  const limited = new LRUCache<string, true>({ max: limitedAccountsMax });
+  const keyOf = (organizationId: string, channel: SendingChannel) => `${channel} ${organizationId}`;
+  return {
+    has: (organizationId, channel) => limited.get(keyOf(organizationId, channel)) ?? false,
+    note: (organizationId, channel, isLimited) => {
+      if (isLimited) limited.set(keyOf(organizationId, channel), true);
+      else limited.delete(keyOf(organizationId, channel));
+    },
+  };
+}
+
+/** What was made of a template in memory is made of the template as it is now. */
+async function prepareAllAnew(candidates: readonly Candidate[]): Promise<void> {
+  await Promise.all(
+    candidates.map(async (candidate) => {
+      if (candidate.prepareAnew === null) return;
+      candidate.prepared = await candidate.prepareAnew();
+      candidate.prepareAnew = null;
+    }),
+  );
+}
+
 async function acceptInTransaction(
-  tools: AcceptTools,
+  tools: AcceptTools & { limited: LimitedAccounts },
   candidates: readonly Candidate[],
 ): Promise<AcceptOutcome[]> {
+  await prepareAllAnew(candidates);
   const at = dateOf(tools.clock.nowMs());
   const expiredBefore = dateOf(at.getTime() - retentionMs);
   const organizationIds = [...new Set(candidates.flatMap(organizationsOf))];
@@ -158,6 +301,7 @@ async function acceptInTransaction(
       claimKeys(transaction, keyed, { expiredBefore }),
       loadFacts(tools, transaction, candidates),
     ]);
+    noteLimits(tools.limited, facts);
     const verdicts = judge(tools, candidates, keyStates, facts);
     const accepted = candidates.filter((_candidate, index) => verdicts[index] === 'accept');
     const quota = await storeLargeAndHold(tools, transaction, accepted, { facts, at });
@@ -206,6 +350,13 @@ async function loadFacts(
     return [channel, facts] as const;
   });
   return new Map(await Promise.all(entries));
+}
+
+function noteLimits(limited: LimitedAccounts, facts: Facts): void {
+  for (const [channel, { plans }] of facts) {
+    for (const { organizationId, quota } of plans.values())
+      limited.note(organizationId, channel, quota !== null);
+  }
 }
 
 function submissionsOf({ prepared }: Candidate): Submission[] {

@@ -6,6 +6,7 @@ import type { NewId } from '../platform/ids.ts';
 import type { Connection, Statement, Transaction } from '../platform/postgres/database.ts';
 import type { Secrets } from '../platform/secrets.ts';
 import type { DropReason, RecipientStatus } from './schema.ts';
+import type { AcceptedAtOnce } from './store.ts';
 
 /**
  * What messages know of a channel. Accepting, claiming, pacing, markers, crashes, settling, reports, objections and
@@ -16,6 +17,8 @@ export type MessageChannel = {
   name: SendingChannel;
   words: ChannelWords;
   senders: SenderRule;
+  /** Made by `defineAcceptance`, of the rule for senders once more; null where that cannot be said in SQL. */
+  acceptance: Statement<AcceptedAtOnce> | null;
   /**
    * What outcomes mean, which may depend on the message. Its category is only told where a worker has died; otherwise a
    * channel that goes by it says so with each attempt (`MessageFacts`).

@@ -1,5 +1,6 @@
 /** The entry of this room: a message, from acceptance to the outcome of each recipient. */
 export { type Acceptor, type AcceptTools, attachmentContext, createAcceptor } from './accept.ts';
+export { defineAcceptance } from './store.ts';
 export { bringForward } from './delivery/bring-forward.ts';
 export { missingVariablesHeader, tellMissingVariables } from './missing-variables.ts';
 export { findSuspension, monthlyQuotaExceeded, sendingSuspended } from './refusals.ts';

@@ -1,7 +1,16 @@
+import { countDemand, type HeldDemand, planAllows, usagePlace } from '../accounts/accounts.ts';
 import type { SendingChannel } from '../channels/channel.ts';
 import { cursorOf, type Page, pageClause } from '../platform/http/pagination.ts';
-import { type Connection, statement, unpreparedStatement } from '../platform/postgres/database.ts';
+import {
+  type Bound,
+  type Connection,
+  type Statement,
+  statement,
+  unpreparedStatement,
+} from '../platform/postgres/database.ts';
+import { stopUnless, isNotStopped } from '../platform/postgres/stop.ts';
 import { allOf, type Predicate, toPredicate } from '../platform/postgres/predicate.ts';
+import { isTemplateUnchanged, type KeptVersion } from '../templates/templates.ts';
 import type { dropReasons, RecipientStatus } from './schema.ts';
 import type { RecipientField, Submission } from './submission.ts';
 
@@ -16,13 +25,12 @@ const largeContentLengthMin = 65_536;
 const lanes = { transactional: 0, campaign: 1 } as const;
 
 /**
- * Inserts a batch of messages into all their tables, in one statement: round trips and planning for six tables would
- * cost more than the rows. Parameters $1–$10 and $21–$23 have an item for each message, the others one for each
- * recipient.
+ * SQL: inserts a batch of messages into all their tables, in common table expressions of one statement, if the condition
+ * holds: round trips and planning for six tables would cost more than the rows. Parameters $1–$10 and $21–$23 have an
+ * item for each message, the others up to $20 one for each recipient.
  */
-const insertAll = statement(
-  'messages_insert_all',
-  `with new_messages as (
+function insertionsIf(condition: Predicate): string {
+  return `new_messages as (
      insert into messages
        (organization_id, id, channel, class, status, sender, subject, subject_key, category, template_id, details,
        recipient_count, created_at, updated_at)
@@ -35,31 +43,113 @@ const insertAll = statement(
        organization_id, id, channel, class, sender, subject, category, template_id, details, subject_key,
        recipient_count
      )
+     where ${condition}
    ), new_contents as (
      insert into message_contents (organization_id, message_id, content)
      select organization_id, id, content::json
      from unnest($1::uuid[], $2::uuid[], $9::text[]) as message (organization_id, id, content)
-     where content is not null
+     where content is not null and ${condition}
    ), new_recipients as (
      insert into recipients
        (organization_id, message_id, ordinal, field, address, address_key, status_at, drop_reason)
      select organization_id, message_id, ordinal, field, address, address_key, $10, drop_reason
      from unnest($11::uuid[], $12::uuid[], $13::integer[], $14::text[], $15::text[], $16::text[], $17::text[])
        as recipient (organization_id, message_id, ordinal, field, address, address_key, drop_reason)
-   )
-   insert into delivery_queue
-     (organization_id, message_id, ordinal, channel, lane, due_at, accepted_at, content_bytes)
-   select organization_id, message_id, ordinal, channel, lane, $10, $10, content_bytes
-   from unnest($11::uuid[], $12::uuid[], $13::integer[], $17::text[], $18::text[], $19::smallint[], $20::integer[])
-     as recipient (organization_id, message_id, ordinal, drop_reason, channel, lane, content_bytes)
-   where drop_reason is null`,
-);
+     where ${condition}
+   ), new_jobs as (
+     insert into delivery_queue
+       (organization_id, message_id, ordinal, channel, lane, due_at, accepted_at, content_bytes)
+     select organization_id, message_id, ordinal, channel, lane, $10, $10, content_bytes
+     from unnest($11::uuid[], $12::uuid[], $13::integer[], $17::text[], $18::text[], $19::smallint[], $20::integer[])
+       as recipient (organization_id, message_id, ordinal, drop_reason, channel, lane, content_bytes)
+     where drop_reason is null and ${condition}
+   )`;
+}
+
+const insertAll = statement('messages_insert_all', `with ${insertionsIf(toPredicate('true'))} select`);
+
+/** What `acceptAtOnce` returns: one row. */
+export type AcceptedAtOnce = { is_accepted: boolean };
+
+/**
+ * The statement that accepts a batch of messages of one channel at once, unless it is stopped or something stands in the
+ * way of one of them: then it stores nothing, and stops those after it. `isOwnSender` is SQL over a row `sender` with
+ * `organization_id` and `name`.
+ */
+export function defineAcceptance(channel: SendingChannel, isOwnSender: Predicate): Statement<AcceptedAtOnce> {
+  const isAccepted = toPredicate('(select is_accepted from verdict)');
+  // `bool_and` leaves nulls out: what is not found must be false.
+  return statement(
+    `messages_accept_${channel}`,
+    `with demand as materialized (
+       select organization_id, units, is_held
+       from unnest($26::uuid[], $27::bigint[], $28::boolean[]) as demand (organization_id, units, is_held)
+     ), verdict as materialized (
+       select
+         (
+           select coalesce(bool_and(coalesce(${isOwnSender}, false)), false)
+           from unnest($24::uuid[], $25::text[]) as sender (organization_id, name)
+         )
+         and (select coalesce(bool_and(coalesce(${planAllows(channel, '$29')}, false)), false) from demand)
+         and (
+           select coalesce(bool_and(coalesce(${isTemplateUnchanged}, false)), true)
+           from unnest($31::uuid[], $32::uuid[], $33::text[]) as kept (organization_id, id, version)
+         )
+         and ${isNotStopped} as is_accepted
+     ), ${insertionsIf(isAccepted)}, counted as (
+       ${countDemand({ channel, month: '$29', shard: '$30', condition: isAccepted })}
+     )
+     select
+       is_accepted,
+       ${stopUnless(toPredicate('is_accepted'))},
+       (select pg_notify($34, '') where is_accepted and $34::text is not null)
+     from verdict`,
+  );
+}
 
 export async function insertMessages(
   connection: Connection,
   messages: readonly NewMessage[],
   at: Date,
 ): Promise<void> {
+  await connection.rows(insertAll, insertionParameters(messages, at));
+}
+
+/** What a batch asks of the accounts, each once. */
+export type Wants = {
+  senders: readonly { organizationId: string; name: string }[];
+  demands: readonly HeldDemand[];
+  templates: readonly KeptVersion[];
+  /** The channel to be notified; null if nobody needs to be. */
+  notified: string | null;
+};
+
+/** `acceptance` is that of the messages' channel, made by `defineAcceptance`. */
+export function acceptAtOnce(
+  acceptance: Statement<AcceptedAtOnce>,
+  messages: readonly NewMessage[],
+  { senders, demands, templates, notified }: Wants,
+  at: Date,
+): Bound<AcceptedAtOnce> {
+  return {
+    statement: acceptance,
+    values: [
+      ...insertionParameters(messages, at),
+      senders.map(({ organizationId }) => organizationId),
+      senders.map(({ name }) => name),
+      demands.map(({ organizationId }) => organizationId),
+      demands.map(({ units }) => units),
+      demands.map(({ isHeld }) => isHeld),
+      ...usagePlace(at),
+      templates.map(({ organizationId }) => organizationId),
+      templates.map(({ id }) => id),
+      templates.map(({ version }) => version),
+      notified,
+    ],
+  };
+}
+
+function insertionParameters(messages: readonly NewMessage[], at: Date): unknown[] {
   const recipients = messages.flatMap(({ id, submission, sealedAttachments }) => {
     const contentBytes = sealedAttachments.reduce(
       (sum, { length }) => sum + length,
@@ -75,7 +165,7 @@ export async function insertMessages(
       contentBytes,
     }));
   });
-  await connection.rows(insertAll, [
+  return [
     messages.map(({ submission }) => submission.organizationId),
     messages.map(({ id }) => id),
     messages.map(({ submission }) => submission.channel),
@@ -99,13 +189,18 @@ export async function insertMessages(
     messages.map(({ submission }) => submission.details),
     messages.map(({ submission }) => submission.searchText && toSearchKey(submission.searchText)),
     messages.map(({ submission }) => submission.recipients.length),
-  ]);
+  ];
 }
 
 const searchKeyLengthMax = 200;
 
 function toSearchKey(text: string): string {
   return text.slice(0, searchKeyLengthMax).toWellFormed().toLowerCase();
+}
+
+/** Whether `insertMessages` stores all of it, and nothing is left to `insertLargeParts`. */
+export function isStoredWhole(submission: Submission): boolean {
+  return submission.attachments.length === 0 && !isLarge(submission);
 }
 
 /** Bytes in an array parameter would be written as a `bytea` literal, which is not JSON. */

@@ -30,6 +30,11 @@ export type Submission = {
   searchText: string | null;
   category: string | null;
   templateId: string | null;
+  /**
+   * The version of the template, if the content was made of what was kept of it in memory. It may be stored only while
+   * the template has this version. Left out if it was read for this request.
+   */
+  templateVersion?: string;
   /** Further fields of the message that the API shows, as JSON in the channel's own form. */
   details: string;
   /** What else the channel needs to build the message, as JSON (as a string or as bytes in UTF-8). */

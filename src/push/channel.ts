@@ -1,6 +1,8 @@
+import { toPredicate } from '../platform/postgres/predicate.ts';
 import { findUnwillingContacts } from '../audience/audience.ts';
 import type { PushFailure } from '../channels/push/provider.ts';
 import {
+  defineAcceptance,
   defineMessageStatus,
   type DeliveryPolicy,
   type Finding,
@@ -57,6 +59,7 @@ export const pushChannel: MessageChannel = {
   words: { medium: 'push', messages: 'pushes', unit: 'messages' },
   // Whose app it is, is said by the organization's credentials.
   senders: { loadOwn: () => Promise.resolve({ has: () => true }), describeOther: (name) => name },
+  acceptance: defineAcceptance('push', toPredicate('true')),
   policyOf: () => policy,
   refusals: pushRefusals,
   // Devices report by their own secret, and never under the id of a service.

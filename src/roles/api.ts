@@ -72,6 +72,7 @@ export function listRoutes(
     newId,
     secrets,
     onQueued: wakeWorkers,
+    takeTurnToNotify: wakeWorkers.takeTurn,
   });
   const wakeSegments = createWaker(installation, 'segments');
   const wakeClearing = createWaker(installation, 'clearing');

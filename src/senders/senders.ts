@@ -6,7 +6,7 @@ import * as store from './store.ts';
 import type { SenderName, SenderRow } from './store.ts';
 
 /** The front door: the names and numbers that organizations send texts from. */
-export { listSenders, type SenderName, type SenderRow } from './store.ts';
+export { isApprovedSender, listSenders, type SenderName, type SenderRow } from './store.ts';
 
 /** The sender that the organization of a fresh installation may use, as long as texts stay in the sandbox. */
 export const sandboxSender = 'Postillion';

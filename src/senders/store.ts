@@ -1,6 +1,8 @@
 import type { SenderType } from '../channels/sms/sms.ts';
 import { cursorOf, type Page, pageClause } from '../platform/http/pagination.ts';
 import { type Connection, statement, unpreparedStatement } from '../platform/postgres/database.ts';
+import { hasKeyOf } from '../platform/postgres/lookup.ts';
+import { toPredicate } from '../platform/postgres/predicate.ts';
 
 export type SenderStatus = 'pending' | 'approved' | 'rejected';
 
@@ -26,6 +28,11 @@ const selectApproved = statement<{ organization_id: string; name: string; type: 
    from unnest($1::uuid[], $2::text[]) as wanted (organization_id, name)
    join senders s on s.organization_id = wanted.organization_id and s.name = wanted.name
    where s.status = 'approved'`,
+);
+
+/** SQL over a row `sender` with `organization_id` and `name`: whether that is an approved sender of the organization. */
+export const isApprovedSender = toPredicate(
+  `select s.status = 'approved' from senders s where ${hasKeyOf('s', 'sender', ['name'])} limit 1`,
 );
 
 /** Those of the senders that are approved, each read off the unique index of its organization's names. */

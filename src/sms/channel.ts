@@ -1,8 +1,9 @@
 import { findBarredContacts } from '../audience/audience.ts';
 import type { SmsFailure } from '../channels/sms/sms.ts';
-import { findApprovedSenders } from '../senders/senders.ts';
+import { findApprovedSenders, isApprovedSender } from '../senders/senders.ts';
 import { findCutOffTexts } from './store.ts';
 import {
+  defineAcceptance,
   defineMessageStatus,
   type DeliveryPolicy,
   type MessageChannel,
@@ -61,6 +62,7 @@ export const smsChannel: MessageChannel = {
     },
     describeOther: (name) => `from is not an approved sender of this organization: ${name}`,
   },
+  acceptance: defineAcceptance('sms', isApprovedSender),
   policyOf: () => policy,
   refusals: smsRefusals,
   reports: {

@@ -1,5 +1,12 @@
 import { cursorOf, type Page, pageClause } from '../platform/http/pagination.ts';
-import { type Connection, statement, unpreparedStatement } from '../platform/postgres/database.ts';
+import {
+  type Bound,
+  type Connection,
+  statement,
+  unpreparedStatement,
+} from '../platform/postgres/database.ts';
+import { hasKeyOf } from '../platform/postgres/lookup.ts';
+import { toPredicate } from '../platform/postgres/predicate.ts';
 
 export type TemplateKey = { organizationId: string; id: string };
 
@@ -105,30 +112,74 @@ type ContentRow = {
   html: string | null;
   text: string | null;
   preview_text: string | null;
+  version: string;
 };
 
-const contentOfTemplate = `
-  select subject, html, coalesce(text, text_of_html) as text, preview_text
+/** The version is the transaction that wrote the row, which no clock can set back. */
+const selectKeptContent = unpreparedStatement<ContentRow>(
+  `select subject, html, coalesce(text, text_of_html) as text, preview_text, xmin::text as version
   from templates
-  where organization_id = $1 and id = $2`;
+   where organization_id = $1 and id = $2
+   for key share`,
+);
 
-const selectContent = statement<ContentRow>('templates_select_content', contentOfTemplate);
+export type FoundContentRow = ContentRow & { organization_id: string; id: string };
 
-const keepContent = unpreparedStatement<ContentRow>(`${contentOfTemplate} for key share`);
+const selectContents = statement<FoundContentRow>(
+  'templates_select_contents',
+  `select wanted.organization_id, wanted.id, t.subject, t.html, coalesce(t.text, t.text_of_html) as text, t.preview_text,
+     t.xmin::text as version
+   from unnest($1::uuid[], $2::uuid[]) as wanted (organization_id, id)
+   -- The limit makes each a search by its own key.
+   cross join lateral (
+     select xmin, * from templates where ${hasKeyOf('templates', 'wanted', ['id'])} limit 1
+   ) t`,
+);
 
-/** With the text that was made of the HTML, where there is no other; the template is kept from being deleted if asked for. */
-export async function findContent(
+/** Which content was read: every change of the template gives it another version. */
+export type KeptVersion = TemplateKey & { version: string };
+
+/** SQL over a row `kept` with `organization_id`, `id` and `version`: whether the template still has this version. */
+export const isTemplateUnchanged = toPredicate(
+  `select t.xmin::text = kept.version
+   from templates t
+   where ${hasKeyOf('t', 'kept', ['id'])}
+   limit 1`,
+);
+
+/** What was read, and of which version it is. */
+export type VersionedContent = TemplateContent & { version: string };
+
+/** By the primary key. Each template once. */
+export function findContents(templates: readonly TemplateKey[]): Bound<FoundContentRow> {
+  return {
+    statement: selectContents,
+    values: [templates.map(({ organizationId }) => organizationId), templates.map(({ id }) => id)],
+  };
+}
+
+export function keyOfContent({ organization_id: organizationId, id }: FoundContentRow): TemplateKey {
+  return { organizationId, id };
+}
+
+/** Of one template, which is kept from being deleted until the transaction ends. */
+export async function keepContent(
   connection: Connection,
   template: TemplateKey,
-  options: { isKept: boolean } = { isKept: false },
 ): Promise<TemplateContent | null> {
-  const [row] = await connection.rows(options.isKept ? keepContent : selectContent, [
-    template.organizationId,
-    template.id,
-  ]);
-  if (row === undefined) return null;
-  const { preview_text: previewText, ...rest } = row;
-  return { ...rest, previewText };
+  const [row] = await connection.rows(selectKeptContent, [template.organizationId, template.id]);
+  return row === undefined ? null : contentOf(row);
+}
+
+/** With the text that was made of the HTML, where there is no other. */
+export function contentOf({
+  subject,
+  html,
+  text,
+  preview_text: previewText,
+  version,
+}: ContentRow): VersionedContent {
+  return { subject, html, text, previewText, version };
 }
 
 /**

@@ -1,25 +1,21 @@
 import { findHolder, type Holder } from '../audience/audience.ts';
-import { type EmailText, makeTextPart } from '../channels/email/email.ts';
+import { makeTextPart } from '../channels/email/email.ts';
 import type { Values } from '../channels/placeholders.ts';
 import { isLongerThan } from '../platform/characters.ts';
 import { type Clock, now } from '../platform/clock.ts';
 import type { TaskRunner } from '../platform/http/body-threads.ts';
-import { isUuid, type NewId } from '../platform/ids.ts';
+import type { NewId } from '../platform/ids.ts';
 import type { Database, Transaction } from '../platform/postgres/database.ts';
-import {
-  listVariables,
-  type RenderedTemplate,
-  renderTemplate,
-  toEmailText,
-  variablesMax,
-} from './rendering.ts';
+import { listVariables, type RenderedTemplate, renderTemplate, variablesMax } from './rendering.ts';
 import type { TemplateBody, TemplatePatch } from './schema.ts';
+import { loadContent } from './template-cache.ts';
 import * as store from './store.ts';
 
 export { openGallery } from './gallery.ts';
+export { createTemplateCache, type EmailTemplate, type TemplateCache } from './template-cache.ts';
 export { listVariables, toEmailText, variablesMax } from './rendering.ts';
 export { templateFormats } from './schema.ts';
-export type { TemplateContent } from './store.ts';
+export { isTemplateUnchanged, type KeptVersion, type TemplateContent } from './store.ts';
 
 export type TemplateTools = { database: Database; clock: Clock; newId: NewId };
 
@@ -112,34 +108,12 @@ function makeTextOfHtml({ html, text }: store.TemplateContent): string | null {
   return html === null || text !== null ? null : makeTextPart(html);
 }
 
-/**
- * The email that a template makes, with a text wherever there can be one. Null for an id that is none, or unknown, or
- * another organization's.
- */
-export async function loadEmailTemplate(
-  database: Database,
-  template: store.TemplateKey,
-): Promise<EmailText | null> {
-  const content = await loadContent(database, template);
-  return content && toEmailText(content);
-}
-
-async function loadContent(
-  database: Database,
-  template: store.TemplateKey,
-): Promise<store.TemplateContent | null> {
-  if (!isUuid(template.id)) return null;
-  return database.asOrganizations([template.organizationId], (transaction) =>
-    store.findContent(transaction, template),
-  );
-}
-
-/** The same as it was written, and kept from being deleted until the transaction ends. */
+/** As it was written, and kept from being deleted until the transaction ends. */
 export async function keepTemplate(
   transaction: Transaction,
   template: store.TemplateKey,
 ): Promise<store.TemplateContent | null> {
-  return store.findContent(transaction, template, { isKept: true });
+  return store.keepContent(transaction, template);
 }
 
 /** What was accepted goes on without it; what is still to be sent with it holds it. */

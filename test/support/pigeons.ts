@@ -61,6 +61,7 @@ export function createPigeons(): Pigeons {
         Promise.resolve({ has: ({ organizationId, name: loft }) => lofts.has(keyOf(organizationId, loft)) }),
       describeOther: (loft) => `${loft} is no loft of this organization.`,
     },
+    acceptance: null,
     policyOf: ({ isCampaign }) => ({
       acceptedStatus: 'sent',
       retryWindowMs: 48 * 60 * 60_000,

@@ -1,4 +1,7 @@
-import { type Connection, statement, unpreparedStatement } from '../postgres/database.ts';
+import { type Bound, type Connection, statement, unpreparedStatement } from '../postgres/database.ts';
+import { stopUnless, isNotStopped } from '../postgres/stop.ts';
+import { hasKeyOf } from '../postgres/lookup.ts';
+import { toPredicate } from '../postgres/predicate.ts';
 import { deleteOldRows } from '../postgres/old-rows.ts';
 import { defineError, PublicError } from './errors.ts';
 
@@ -157,6 +160,7 @@ const insertKeys = statement(
    select organization_id, endpoint, key, decode(fingerprint, 'hex'), status_code, response, headers::jsonb, $8
    from unnest($1::uuid[], $2::text[], $3::text[], $4::text[], $5::smallint[], $6::text[], $7::text[])
      as response (organization_id, endpoint, key, fingerprint, status_code, response, headers)
+   where ${isNotStopped}
    on conflict (organization_id, endpoint, key) do update
    set fingerprint = excluded.fingerprint,
      status_code = excluded.status_code,
@@ -173,7 +177,14 @@ export async function keepResponses(
   time: { at: Date; expiredBefore: Date },
 ): Promise<void> {
   if (responses.length === 0) return;
-  await transaction.rows(insertKeys, [
+  await transaction.rows(insertKeys, insertionParameters(responses, time));
+}
+
+function insertionParameters(
+  responses: readonly { key: ScopedKey; response: StoredResponse }[],
+  time: { at: Date; expiredBefore: Date },
+): unknown[] {
+  return [
     responses.map(({ key }) => key.organizationId),
     responses.map(({ key }) => key.endpoint),
     responses.map(({ key }) => key.key),
@@ -185,7 +196,55 @@ export async function keepResponses(
     ),
     time.at,
     time.expiredBefore,
-  ]);
+  ];
+}
+
+/**
+ * The same as `claimKeys` for statements that are sent at once (`together`): unless all keys are free, they stop those
+ * after them. The look-up is a statement of its own here as well, and for the same reason.
+ */
+export function claimKeysAtOnce(keys: readonly ScopedKey[], time: { expiredBefore: Date }): Bound<unknown>[] {
+  if (keys.length === 0) return [];
+  const values = [
+    keys.map(({ organizationId }) => organizationId),
+    keys.map(({ endpoint }) => endpoint),
+    keys.map(({ key }) => key),
+  ];
+  return [
+    { statement: tryLocks, values },
+    { statement: findKept, values: [...values, time.expiredBefore] },
+  ];
+}
+
+const areAllLocked = toPredicate(
+  "bool_and(pg_try_advisory_xact_lock(hashtextextended(concat_ws(' ', organization_id, endpoint, key), 0)))",
+);
+
+const tryLocks = statement(
+  'idempotency_try_locks',
+  `select ${stopUnless(areAllLocked)}
+   from unnest($1::uuid[], $2::text[], $3::text[]) as wanted (organization_id, endpoint, key)`,
+);
+
+const findKept = statement(
+  'idempotency_find_kept',
+  `select ${stopUnless(toPredicate('false'))}
+   from unnest($1::uuid[], $2::text[], $3::text[]) as wanted (organization_id, endpoint, key)
+   where (
+     select true
+     from idempotency_keys kept
+     where ${hasKeyOf('kept', 'wanted', ['endpoint', 'key'])} and kept.created_at > $4
+     limit 1
+   )`,
+);
+
+/** `keepResponses` for statements that are sent at once, unless they are stopped. */
+export function keepResponsesAtOnce(
+  responses: readonly { key: ScopedKey; response: StoredResponse }[],
+  time: { at: Date; expiredBefore: Date },
+): Bound<unknown>[] {
+  if (responses.length === 0) return [];
+  return [{ statement: insertKeys, values: insertionParameters(responses, time) }];
 }
 
 /** Competes with requests that renew an expired key, and skips those. By idempotency_keys_created_at. */

@@ -30,33 +30,45 @@ const notify = statement('wake_notify', "select pg_notify($1, '')");
 /** More notifications would only wake listeners that are awake; each of them takes a lock on the whole cluster. */
 const notifyIntervalMs = 20;
 
+/** Wakes all that wait for a topic. */
+export type Waker = {
+  (): void;
+  /**
+   * The channel that a transaction may notify itself, in its last statement, instead of waking when it is committed:
+   * its turn to notify is taken. Null if it is too soon after the last notification.
+   */
+  takeTurn: () => string | null;
+};
+
 /**
  * Returns a function that wakes all that wait for the topic, on any node. Called often, it notifies at once and
  * then at most once an interval, the last call never being lost. A notification that fails is not repeated:
  * listeners look by themselves now and then.
  */
-export function createWaker(
-  tools: { database: Database; clock: Clock; log: Log },
-  topic: WakeTopic,
-): () => void {
+export function createWaker(tools: { database: Database; clock: Clock; log: Log }, topic: WakeTopic): Waker {
+  const channel = notificationChannelOf(topic);
   let isResting = false;
   let isCalledAgain = false;
-  const wake = () => {
-    if (isResting) {
-      isCalledAgain = true;
-      return;
-    }
+  const takeTurn = () => {
+    if (isResting) return null;
     isResting = true;
     isCalledAgain = false;
-    tools.database.rows(notify, [notificationChannelOf(topic)]).catch((cause: unknown) => {
-      tools.log.warn({ err: cause, topic }, 'notification not sent');
-    });
     tools.clock.after(notifyIntervalMs, () => {
       isResting = false;
       if (isCalledAgain) wake();
     });
+    return channel;
   };
-  return wake;
+  const wake = () => {
+    if (takeTurn() === null) {
+      isCalledAgain = true;
+      return;
+    }
+    tools.database.rows(notify, [channel]).catch((cause: unknown) => {
+      tools.log.warn({ err: cause, topic }, 'notification not sent');
+    });
+  };
+  return Object.assign(wake, { takeTurn });
 }
 
 /** Wakes all that wait for the topic, once; in a transaction, when that is committed. */
