@@ -103,7 +103,7 @@ const estimatedDays = nullable(
   'About how many days it will take, if it is sent now: how many people may be written to in a day is limited. Null where it is not, or where nobody has told how many.',
 );
 
-export function previewRecord({ noun, sampleRecord, foresee }: CampaignChannel): TObject {
+export function previewRecord({ noun, sampleRecord, needsAllValues, foresee }: CampaignChannel): TObject {
   return Type.Object(
     {
       ready: Type.Boolean({ description: 'Whether it can be sent as it is.' }),
@@ -115,7 +115,7 @@ export function previewRecord({ noun, sampleRecord, foresee }: CampaignChannel):
         Type.Array(
           Type.Object({ name: Type.String(), contacts: Type.Integer() }, { title: 'MissingVariable' }),
         ),
-        'Placeholders that would be left as written for some contacts, since neither the contact nor the campaign has a value. Null if the campaign is not ready, or they could not be counted in ten seconds.',
+        `Placeholders for which some contacts have no value, and the campaign has none either: ${needsAllValues === true ? 'those contacts get nothing' : 'they would be left as written'}. Null if the campaign is not ready, or they could not be counted in ten seconds.`,
       ),
       ...(foresee !== undefined && { estimated_days: estimatedDays }),
       sample_contact_id: nullable(id, 'The contact whose values are shown.'),

@@ -94,6 +94,8 @@ export type CampaignChannel = {
   ) => Promise<PeopleBudget | null>;
   /** What a preview says of how long it will take, and of who will not get it. Left out: nothing. */
   foresee?: (transaction: Transaction, wanted: Foreseen) => Promise<Forecast>;
+  /** Whether a copy that lacks a value for a placeholder is not sent; others leave the placeholder as it is written. */
+  needsAllValues?: true;
   /** The schema of what `renderSample` returns, and the value if nothing can be shown. */
   sampleRecord: TProperties;
   emptySample: Readonly<Record<string, unknown>>;

@@ -32,10 +32,21 @@ export async function previewCampaign(
   const { preparation } = loaded;
   return {
     ...counted,
-    issues: preparation.kind === 'ready' ? [] : preparation.issues,
+    issues: preparation.kind === 'ready' ? listUnfilled(reference, counted) : preparation.issues,
     sampleContactId: preparation.kind === 'ready' ? loaded.contactId : null,
     sample: await makeSample(tools, reference, loaded),
   };
+}
+
+/** Of a channel that sends no copy without all of its values: the placeholders for which nobody has one. */
+function listUnfilled(
+  { channel }: CampaignReference,
+  { audience: { audience }, missingVariables }: Counted,
+): string[] {
+  if (channel.needsAllValues !== true || audience === 0) return [];
+  return (missingVariables ?? [])
+    .filter(({ contacts }) => contacts >= audience)
+    .map(({ name }) => `neither a contact nor variables has a value for {{${name}}}`);
 }
 
 async function makeSample(

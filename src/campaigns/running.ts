@@ -14,6 +14,7 @@ import {
   hasHandedOff,
   hasUncounted,
   holdInQueue,
+  showInQueue,
   insertCampaignRecipients,
   type Reach,
   type RecipientTools,
@@ -180,7 +181,7 @@ async function pause(
   reason: PassingPauseReason,
   at: Date,
 ): Promise<StepResult> {
-  await holdInQueue(transaction, running, true);
+  await holdInQueue(transaction, running);
   return pauseAdmission(transaction, running, reason, at);
 }
 
@@ -267,7 +268,8 @@ async function resumeIfAllowed(
     if (rest === 0 || (rest !== null && rest < (await measureNext(tools, transaction, running))))
       return 'waits';
   }
-  await holdInQueue(transaction, running, false);
+  const { endsByAcceptance } = channelOf(tools, running).messages;
+  await showInQueue(transaction, running, endsByAcceptance === true ? null : at);
   await store.markResumed(transaction, running, at);
   return 'advanced';
 }

@@ -46,6 +46,8 @@ export type CallbackTools = {
 /** What an organization has at a provider where the installation's own app is not used. */
 export type ProviderApp = {
   organizationId: string;
+  /** What it is there, by which the provider names it. */
+  accountId: string;
   /** Signs what the provider sends. */
   appSecret: string;
   /** Proves the question of `greet`. */

@@ -96,7 +96,8 @@ export async function upsertAccount(transaction: Connection, account: NewAccount
        on conflict (organization_id) do update
        set id = excluded.id, business_account_id = excluded.business_account_id,
          content_sealed = excluded.content_sealed, problem = null, campaigns_held_words = null,
-         campaigns_held_until = null, updated_at = excluded.updated_at
+         campaigns_held_until = null, marketing_refused_words = null, marketing_refused_at = null,
+         updated_at = excluded.updated_at
        returning ${accountColumns}`,
     ),
     [
@@ -253,4 +254,39 @@ export async function saveSubmissions(
     ),
     [organizationId, submissions],
   );
+}
+
+export async function findMarketingRefusal(
+  connection: Connection,
+  organizationId: string,
+): Promise<{ words: string; at: Date } | null> {
+  const [row] = await connection.rows(
+    unpreparedStatement<{ words: string | null; at: Date | null }>(
+      `select marketing_refused_words as words, marketing_refused_at as at
+       from chat_app_accounts
+       where organization_id = $1`,
+    ),
+    [organizationId],
+  );
+  const { words = null, at = null } = row ?? {};
+  return words === null || at === null ? null : { words, at };
+}
+
+/** Returns whether it was written: all copies that are under way find out the same, of which one a minute is enough. */
+export async function saveMarketingRefusal(
+  transaction: Connection,
+  organizationId: string,
+  { words, at }: { words: string; at: Date },
+): Promise<boolean> {
+  const rows = await transaction.rows(
+    unpreparedStatement(
+      `update chat_app_accounts
+       set marketing_refused_words = $2, marketing_refused_at = $3
+       where organization_id = $1
+         and (marketing_refused_at is null or marketing_refused_at < $3::timestamptz - interval '1 minute')
+       returning organization_id`,
+    ),
+    [organizationId, words, at],
+  );
+  return rows.length > 0;
 }

@@ -185,6 +185,7 @@ describe('an account', () => {
     if (outcome.kind !== 'set' || outcome.callbackToken === null) throw new Error('it has no address');
     expect(await findOwnApp({ secrets }, database, outcome.callbackToken)).toEqual({
       organizationId: own,
+      accountId: outcome.businessAccountId,
       appSecret: withApp.app_secret,
       verifyToken: withApp.verify_token,
     });

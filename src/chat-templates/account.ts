@@ -304,7 +304,13 @@ export async function findAccountHolders(
 }
 
 /** The app of an organization that reports to an address of its own. */
-export type OwnApp = { organizationId: string; appSecret: string; verifyToken: string };
+export type OwnApp = {
+  organizationId: string;
+  /** Of the business account. */
+  accountId: string;
+  appSecret: string;
+  verifyToken: string;
+};
 
 const callbackTokenPattern = /^[\w-]{32}$/;
 
@@ -319,7 +325,8 @@ export async function findOwnApp(
   if (row === null) return null;
   const { content } = await openRow(tools.secrets, row);
   if (content === 'unreadable' || content.ownApp === null) return null;
-  return { organizationId: row.organization_id, ...content.ownApp };
+  const { organization_id: organizationId, business_account_id: accountId } = row;
+  return { organizationId, accountId, ...content.ownApp };
 }
 
 async function openRow(

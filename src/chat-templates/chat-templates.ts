@@ -36,7 +36,14 @@ export {
   notePeopleLimit,
   type PeopleLimit,
 } from './budget.ts';
-export { type CampaignsHeld, findCampaignsHeld, holdCampaigns, releaseCampaigns } from './holding.ts';
+export {
+  type CampaignsHeld,
+  findCampaignsHeld,
+  holdCampaigns,
+  releaseCampaigns,
+  findMarketingRefusal,
+  noteMarketingRefusal,
+} from './holding.ts';
 export { hasAccount as hasChatAppAccount } from './account-store.ts';
 export { applyTemplateReviews, noteTemplateFinding, type TemplateFinding } from './reviewing.ts';
 
@@ -71,6 +78,16 @@ export async function findChatTemplate(
   if ('id' in wanted && !isUuid(wanted.id)) return null;
   const row = await store.findTemplate(transaction, organizationId, wanted);
   return row && toTemplate(row);
+}
+
+/** Whether the organization had a template of that id, which was deleted. */
+export async function wasChatTemplateDeleted(
+  transaction: Transaction,
+  { organizationId, id }: store.TemplateKey,
+): Promise<boolean> {
+  if (!isUuid(id)) return false;
+  const [row] = await store.findTemplates(transaction, [{ organizationId, id }]);
+  return row !== undefined && row.deleted_at !== null;
 }
 
 /** The same, and kept from being deleted until the transaction ends. */

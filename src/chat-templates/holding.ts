@@ -73,3 +73,25 @@ export async function endHolds(
   });
   return ended === endedMax ? at : store.findNextHoldEnd(database);
 }
+
+/** The provider takes no marketing from an account, as it said at that time. Nobody tells when it does so again. */
+export type MarketingRefusal = { words: string; at: Date };
+
+/** The last one; null for none. */
+export async function findMarketingRefusal(
+  transaction: Transaction,
+  organizationId: string,
+): Promise<MarketingRefusal | null> {
+  return store.findMarketingRefusal(transaction, organizationId);
+}
+
+/** Campaigns of marketing that were queued before fail soon after. */
+export async function noteMarketingRefusal(
+  transaction: Transaction,
+  organizationId: string,
+  { words, at }: MarketingRefusal,
+): Promise<void> {
+  const refusal = { words: sanitiseDiagnostic(words), at };
+  if (await store.saveMarketingRefusal(transaction, organizationId, refusal))
+    await wakeOnce(transaction, 'campaigns');
+}

@@ -17,12 +17,15 @@ import {
   findBudget,
   findCampaignsHeld,
   findChatTemplate,
+  findMarketingRefusal,
   isStoppedForGood,
   isUsedUp,
   keepChatTemplate,
+  wasChatTemplateDeleted,
 } from '../chat-templates/chat-templates.ts';
 import { findMessageContent } from '../messages/messages.ts';
 import { optional, optionalText, textOrNull } from '../platform/http/shapes.ts';
+import { instantOfId } from '../platform/ids.ts';
 import type { Transaction } from '../platform/postgres/database.ts';
 import { foreseeChatApp, openChatAppBudget } from './budget.ts';
 import { renderChatAppSample, submitChatAppTest } from './campaign-sample.ts';
@@ -78,7 +81,7 @@ export const chatAppCampaigns: CampaignChannel = {
     const { template_id: id } = inputsOf(content);
     if (id === undefined) return [];
     const template = await findChatTemplate(transaction, organizationId, { id: id.toLowerCase() });
-    return template === null ? [unknownTemplate(id)] : [];
+    return template === null ? [await describeUnknown(transaction, organizationId, id)] : [];
   },
   openMeter: null,
   reach: { kind: 'address', columns: addressColumns.chatapp },
@@ -101,6 +104,7 @@ export const chatAppCampaigns: CampaignChannel = {
   findPauseReason,
   openBudget: openChatAppBudget,
   foresee: foreseeChatApp,
+  needsAllValues: true,
   sampleRecord: {
     header: textOrNull,
     body: textOrNull,
@@ -113,8 +117,15 @@ export const chatAppCampaigns: CampaignChannel = {
   submitTest: (_tools, message, copy) => Promise.resolve(submitChatAppTest(message, copy)),
 };
 
-function unknownTemplate(id: string): string {
-  return `template_id is not a chat-app template of this organization: ${id}`;
+async function describeUnknown(
+  transaction: Transaction,
+  organizationId: string,
+  id: string,
+): Promise<string> {
+  const wasDeleted = await wasChatTemplateDeleted(transaction, { organizationId, id: id.toLowerCase() });
+  return wasDeleted
+    ? `template_id is a chat-app template that was deleted: ${id}`
+    : `template_id is not a chat-app template of this organization: ${id}`;
 }
 
 async function prepareChatAppCampaign(
@@ -124,7 +135,8 @@ async function prepareChatAppCampaign(
   const { template_id: id, parameters = {}, variables = {} } = inputsOf(content);
   if (id === undefined) return { kind: 'not_ready', issues: ['template_id is required'] };
   const template = await keepChatTemplate(transaction, { organizationId, id: id.toLowerCase() });
-  if (template === null) return { kind: 'not_ready', issues: [unknownTemplate(id)] };
+  if (template === null)
+    return { kind: 'not_ready', issues: [await describeUnknown(transaction, organizationId, id)] };
   const unfit = findUnfitness(template);
   const issues = [
     ...(unfit === null ? [] : [`template_id ${unfit}`]),
@@ -175,10 +187,22 @@ async function findObstacle(transaction: Transaction, message: CampaignMessage):
   const template = await findTemplateOf(transaction, message);
   if (template === 'unknown') return null;
   if (template === null) return 'Its template was deleted.';
-  const { name, language, sendableReason: reason } = template;
-  return reason !== null && isStoppedForGood(reason)
-    ? `The template ${name} (${language}) cannot be sent any more: it is ${reason}.`
-    : null;
+  const { name, language, sendableReason: reason, category, marketingFrom } = template;
+  if (reason !== null && isStoppedForGood(reason))
+    return `The template ${name} (${language}) cannot be sent any more: it is ${reason}.`;
+  const isMarketing = category === 'marketing' || marketingFrom !== null;
+  return isMarketing ? describeRefusal(transaction, message) : null;
+}
+
+/** The provider takes no marketing of the account at all. It may do so again: what is queued later tries for itself. */
+async function describeRefusal(
+  transaction: Transaction,
+  { organizationId, messageId }: CampaignMessage,
+): Promise<string | null> {
+  const refusal = await findMarketingRefusal(transaction, organizationId);
+  return refusal === null || refusal.at < instantOfId(messageId)
+    ? null
+    : `The provider takes no marketing from this account: ${refusal.words}`;
 }
 
 async function findPauseReason(

@@ -348,7 +348,7 @@ async function handOff(session: ChatAppSession, job: Job, permit: HandOffPermit)
       : { kind: 'handed off', finding, knownAs, isCounted };
   return {
     kind: 'outcome',
-    outcome: readable(outcome, code),
+    outcome: readable(endAttempts(job, outcome), code),
     facts,
     ...(found !== null && { finding: found }),
   };
@@ -456,6 +456,14 @@ function fill(
 ): TemplateParameters {
   if (compiled === null) return { ...stored.parameters, ...(code !== null && { [codeParameter]: code }) };
   return fillParameters(compiled, { ...stored.defaults, ...variables });
+}
+
+/** An error that says nothing of its reason is not tried for as long as one that does. */
+function endAttempts({ attempts }: Job, outcome: ChatAppOutcome): ChatAppOutcome {
+  const { attemptsMax = Infinity } = outcome;
+  if (outcome.kind !== 'deferred' || outcome.reason === 'provider_unavailable' || attempts + 1 < attemptsMax)
+    return outcome;
+  return { kind: 'rejected', reason: outcome.reason, reply: outcome.reply };
 }
 
 /** The template may have been edited since the message was accepted: what it has no placeholder for is left out. */

@@ -1,5 +1,10 @@
 import type { ChatAppFinding, ChatAppPerson } from '../channels/chatapp/provider.ts';
-import { countReached, holdCampaigns, noteTemplateFinding } from '../chat-templates/chat-templates.ts';
+import {
+  countReached,
+  holdCampaigns,
+  noteMarketingRefusal,
+  noteTemplateFinding,
+} from '../chat-templates/chat-templates.ts';
 import type { Finding } from '../messages/messages.ts';
 import { type Clock, dateOf, now } from '../platform/clock.ts';
 import { groupBy } from '../platform/grouping.ts';
@@ -50,6 +55,7 @@ export async function keepChatAppFindings(
     haveContactsChanged ||= hasChanged;
     await keepTemplateFindings(tools, transaction, organizationId, own);
     await keepHolds(tools, transaction, organizationId, own);
+    await keepMarketingRefusals(tools, transaction, organizationId, own);
   }
   return haveContactsChanged;
 }
@@ -135,5 +141,20 @@ async function keepHolds(
   const until = forMs === null ? null : dateOf(clock.nowMs() + forMs);
   await transaction.asOrganizations([organizationId], () =>
     holdCampaigns(transaction, { organizationId, words, until }),
+  );
+}
+
+async function keepMarketingRefusals(
+  { clock }: { clock: Clock },
+  transaction: Transaction,
+  organizationId: string,
+  found: readonly Found[],
+): Promise<void> {
+  const [refusal] = found.flatMap(({ finding: { finding } }) =>
+    finding?.kind === 'marketing_refused' ? [finding] : [],
+  );
+  if (refusal === undefined) return;
+  await transaction.asOrganizations([organizationId], () =>
+    noteMarketingRefusal(transaction, organizationId, { words: refusal.words, at: now(clock) }),
   );
 }

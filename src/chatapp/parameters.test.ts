@@ -51,6 +51,16 @@ test('a contact gets its own values, with white space folded', () => {
   });
 });
 
+test('control characters are refused in a request, and folded in the field of a contact', () => {
+  for (const value of ['7\u001b', '\u007f7', '7\u009b8']) {
+    expect(findParameterIssues(asks('Hello'), { track: value })).toEqual([
+      'parameters.track must not contain control characters',
+    ]);
+    const compiled = compileParameters({ track: '{{first_name}}' });
+    expect(findParameterIssues(asks('Hello'), fillParameters(compiled, { first_name: value }))).toEqual([]);
+  }
+});
+
 test('a value is not looked through for placeholders, and one that is missing leaves nothing to send', () => {
   const compiled = compileParameters({ name: 'Dear {{first_name}}' });
   expect(fillParameters(compiled, { first_name: '{{last_name}}' })).toEqual({ name: 'Dear {{last_name}}' });

@@ -2,6 +2,7 @@ import {
   codeParameter,
   fillTemplateText,
   findComponent,
+  hasControlCharacters,
   listTemplateParameters,
   type TemplateContent,
   type TemplateParameters,
@@ -22,7 +23,7 @@ export function compileParameters(parameters: TemplateParameters): CompiledParam
 const filledUnitsMax = 8_192;
 
 /**
- * The parameters for one contact. White space is folded, since the field of a contact is not the sender's typing. A
+ * The parameters for one contact. White space and control characters are folded, since the field of a contact is not the sender's typing. A
  * parameter is empty if one of its placeholders has no value, or it is too long for any template: both are refused.
  */
 export function fillParameters(compiled: CompiledParameters, values: Values): TemplateParameters {
@@ -30,7 +31,7 @@ export function fillParameters(compiled: CompiledParameters, values: Values): Te
     [...compiled].map(([name, text]) => {
       const isWhole = text.placeholders.every((placeholder) => Object.hasOwn(values, placeholder.name));
       const filled = isWhole ? fillText(text, values, 'none', filledUnitsMax) : null;
-      return [name, (filled ?? '').replace(/\s+/g, ' ').trim()];
+      return [name, (filled ?? '').replace(/[\s\p{Cc}]+/gu, ' ').trim()];
     }),
   );
 }
@@ -76,6 +77,7 @@ function findValueProblem({ kind }: TemplateContent, value: string): string | nu
   if (value.trim() === '') return 'must not be empty';
   // The provider refuses all three.
   if (/[\r\n\t]/.test(value)) return 'must not contain a line break or a tab';
+  if (hasControlCharacters(value)) return 'must not contain control characters';
   if (/ {5}/.test(value)) return 'must not contain more than four blanks in a row';
   if (kind === 'code' && isLongerThan(value, codeLengthMax))
     return `must be at most ${codeLengthMax} characters`;

@@ -24,6 +24,8 @@ export type MessageChannel = {
    * channel that goes by it says so with each attempt (`MessageFacts`).
    */
   policyOf: (message: { isCampaign: boolean; category?: string | null }) => DeliveryPolicy;
+  /** Whether its messages end at a time that is counted from their acceptance, also while a campaign is paused. */
+  endsByAcceptance?: true;
   /** What each refusal means. After any other, the recipient has failed, and nothing is known of its address. */
   refusals: Readonly<Record<string, Refusal>>;
   reports: ReportMatching;

@@ -105,6 +105,7 @@ export {
   findMessageSender,
   findCampaignMessages,
   holdInQueue,
+  showInQueue,
   insertCampaignRecipients,
   type NewMembers,
   loadContactValues,

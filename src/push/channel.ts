@@ -61,6 +61,7 @@ export const pushChannel: MessageChannel = {
   senders: { loadOwn: () => Promise.resolve({ has: () => true }), describeOther: (name) => name },
   acceptance: defineAcceptance('push', toPredicate('true')),
   policyOf: () => policy,
+  endsByAcceptance: true,
   refusals: pushRefusals,
   // Devices report by their own secret, and never under the id of a service.
   reports: { endsRepeats: true, isSameAddress: (key, reported) => key === reported, findCutOff: null },

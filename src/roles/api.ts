@@ -210,6 +210,7 @@ export async function startApi(
     validation,
     bodyThread,
     admit: createDoorman(keyring, rateLimiter, createDeviceRing(installation)),
+    secrets: installation.secrets,
     isKeyUsed: (key) =>
       database.asOrganizations([key.organizationId], (transaction) =>
         isKeyUsed(transaction, key, { expiredBefore: dateOf(clock.nowMs() - retentionMs) }),

@@ -174,6 +174,40 @@ test.each([
   ]);
 });
 
+test('a template that was deleted is called so, in a draft that has it and in one that is to have it', async () => {
+  const { templateId, id } = await anOffer();
+  expect((await ask('DELETE', `/chatapp/templates/${templateId}`)).status).toBe(200);
+  const words = `template_id is a chat-app template that was deleted: ${templateId}`;
+  const sending = await send(id);
+  expect([sending.status, sending.body.message]).toEqual([400, expect.stringContaining(words)]);
+  const preview = await ask<Record<string, unknown>>('POST', `/chatapp/campaigns/${id}/preview`, {});
+  expect(preview.body).toMatchObject({ ready: false, issues: [words] });
+  const other = await ask('POST', '/chatapp/campaigns', {
+    name: unique('Campaign'),
+    template_id: templateId,
+  });
+  expect([other.status, other.body.message]).toEqual([422, words]);
+});
+
+test('a preview is not ready where nobody has a value, and says how many lack one otherwise', async () => {
+  const { list, id } = await anOffer();
+  const preview = async () =>
+    (await ask<Record<string, unknown>>('POST', `/chatapp/campaigns/${id}/preview`, {})).body;
+  await aContact(list, { first_name: null });
+  await aContact(list, { first_name: null });
+  expect(await preview()).toMatchObject({
+    ready: false,
+    issues: ['neither a contact nor variables has a value for {{first_name}}'],
+    missing_variables: [{ name: 'first_name', contacts: 2 }],
+  });
+  await aContact(list);
+  expect(await preview()).toMatchObject({
+    ...{ ready: true, issues: [], missing_variables: [{ name: 'first_name', contacts: 2 }] },
+  });
+  await ask('PATCH', `/chatapp/campaigns/${id}`, { variables: { first_name: 'friend' } });
+  expect(await preview()).toMatchObject({ ready: true, missing_variables: [] });
+});
+
 test('a preview shows what one contact gets, and a test goes to a number', async () => {
   const { list, id } = await anOffer();
   const contact_id = await aContact(list);

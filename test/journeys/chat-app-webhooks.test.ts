@@ -341,6 +341,44 @@ test('complaints hold campaigns for an hour, and a payment that is due until the
   await sentInTime(unpaid.id);
 });
 
+test('an account that may send no marketing fails the campaign in words, and a later one tries for itself', async () => {
+  const refused = await aCampaign();
+  answer = { code: 131_063 };
+  await refused.send();
+  const failed = await inStatus(refused.id, 'failed');
+  expect(failed).toMatchObject({
+    failure_reason: expect.stringMatching(/takes no marketing from this account: .*131063/) as string,
+  });
+  answer = undefined;
+  await chatAppWithStatus(server, await aMessage((await aTemplate()).id), 'delivered');
+  clock.putForward(1_000);
+  const later = await aCampaign();
+  await later.send();
+  await sentInTime(later.id);
+});
+
+test('copies that have waited for longer than a day with their campaign are not given up for it', async () => {
+  const campaign = await aCampaign();
+  answer = { code: 131_042, status: 402 };
+  await campaign.send();
+  await inStatus(campaign.id, 'paused');
+  clock.putForward(26 * 3_600_000);
+  // The first that they hear then is a word to wait.
+  answer = { code: 4 };
+  const before = graph.counts.refused;
+  await server.installation.database.asOrganizations([server.organizationId], (transaction) =>
+    releaseCampaigns(transaction, server.organizationId),
+  );
+  await eventually(
+    () => Promise.resolve(graph.counts.refused - before),
+    (count) => count >= campaign.numbers.length,
+  );
+  answer = undefined;
+  clock.putForward(61_000);
+  await sentInTime(campaign.id);
+  for (const number of campaign.numbers) expect(takenBy(number)).toBe(1);
+});
+
 test('STOP ends the copies of a campaign that have not left', async () => {
   const campaign = await aCampaign(2);
   const [leaving, stopped] = campaign.numbers as [string, string];

@@ -1,10 +1,12 @@
 /** Chat-app messages, from their acceptance to what became of them, through the sandbox. */
+import { createHash } from 'node:crypto';
 import { afterAll, afterEach, beforeAll, expect, test } from 'vitest';
 import { updateOrganization } from '../../src/accounts/accounts.ts';
 import { addSuppressions } from '../../src/audience/audience.ts';
 import type { ChatAppHandOff, ChatAppOutcome, ChatAppProvider } from '../../src/channels/chatapp/provider.ts';
 import { createChatAppDelivery } from '../../src/chatapp/chatapp.ts';
 import { applyReports, startDelivery } from '../../src/messages/messages.ts';
+import { canonicalJson } from '../../src/platform/http/json-text.ts';
 import { messageChannels } from '../support/channels.ts';
 import {
   addChatTemplate,
@@ -316,6 +318,35 @@ test('a notice that the provider has made marketing is sent for a day, to people
   ]);
 });
 
+test('an error that says nothing of its reason is tried four times, and another one for longer', async () => {
+  const { id: template_id } = await addChatTemplate(idle, { content: written('Hello') });
+  const send = () => sendChatApp(idle, { to: aNumber(), template_id });
+  const [unexplained, other] = [await send(), await send()];
+  const tried: string[] = [];
+  const delivery = deliver(idle, async ({ reference: { messageId }, confirm }) => {
+    await confirm();
+    tried.push(messageId);
+    const reply = { code: null, enhancedCode: null, diagnostic: 'Some error.', remote: null };
+    const deferred: ChatAppOutcome = { kind: 'deferred', reason: 'other', retryAfterMs: 1_000, reply };
+    return messageId === unexplained ? { ...deferred, attemptsMax: 4 } : deferred;
+  });
+  const triesOf = (id: string) => tried.filter((messageId) => messageId === id).length;
+  for (let tries = 1; tries <= 5; tries += 1) {
+    await eventually(
+      () => Promise.resolve(triesOf(other)),
+      (times) => times >= tries,
+    );
+    await eventually(
+      () => queued(idle, other),
+      (job) => job?.claimed_by === null,
+    );
+    idleClock.putForward(2_000);
+  }
+  expect(await chatAppWithStatus(idle, unexplained, 'failed')).toMatchObject({ error: { code: 'other' } });
+  expect(triesOf(unexplained)).toBe(4);
+  await delivery.stop();
+});
+
 test('a contact without a number cannot be reached', async () => {
   const { id: template_id } = await addChatTemplate(idle, { content: written('Hello') });
   const { body } = await idle.request<{ id: string }>('POST', '/v1/contacts', { external_id: 'no phone' });
@@ -396,6 +427,32 @@ test('a code stands readable in no table while it waits, and is gone when it has
   expect(await sealed()).toEqual([]);
   expect(await tracesOf(code, idle)).toEqual([]);
   expect(installation.config.chatAppProvider).toBe('sandbox');
+});
+
+test('what is kept of a request with a code does not tell the code to whoever tries them all', async () => {
+  const { id: template_id } = await addChatTemplate(idle, { category: 'authentication' });
+  const body = { to: aNumber(), template_id, parameters: { code: '482913' } };
+  const headers = { 'idempotency-key': 'sign in' };
+  const [first, second] = [await postChatApp(idle, body, headers), await postChatApp(idle, body, headers)];
+  expect([first.status, second.text]).toEqual([202, first.text]);
+  const digest = (...parts: (string | Buffer)[]) =>
+    parts.reduce((hash, part) => hash.update(part), createHash('sha256')).digest();
+  const guess = digest('{}', '\n', digest(canonicalJson(body)));
+  const kept = await rowsOf<{ fingerprint: Buffer }>(
+    idle,
+    `select fingerprint from idempotency_keys where key = 'sign in' and organization_id = $1`,
+    [idle.organizationId],
+  );
+  expect(kept).toHaveLength(1);
+  expect(kept[0]!.fingerprint.equals(guess)).toBe(false);
+  // As an earlier release kept it.
+  await rowsOf(idle, `update idempotency_keys set fingerprint = $1 where organization_id = $2`, [
+    guess,
+    idle.organizationId,
+  ]);
+  expect((await postChatApp(idle, body, headers)).text).toBe(first.text);
+  const other = await postChatApp(idle, { ...body, parameters: { code: '482914' } }, headers);
+  expect(other.status).toBe(409);
 });
 
 test('a code that is too long is refused, and not repeated to whoever reads the error', async () => {

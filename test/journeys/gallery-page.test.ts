@@ -6,6 +6,7 @@ import { systemClock } from '../../src/platform/clock.ts';
 import { type HttpServer, startHttpServer } from '../../src/platform/http/server.ts';
 import { createValidation } from '../../src/platform/http/validation.ts';
 import { createIds } from '../../src/platform/ids.ts';
+import { createSecrets } from '../../src/platform/secrets.ts';
 import { silentLog } from '../../src/platform/log.ts';
 import { openGallery } from '../../src/templates/gallery.ts';
 import { galleryPages } from '../../src/templates/page-routes.ts';
@@ -381,6 +382,7 @@ function startPageServer(): Promise<HttpServer> {
     validation: createValidation({}),
     bodyThread: { read: () => Promise.reject(new Error('no thread')) },
     admit: () => Promise.reject(new Error('no routes')),
+    secrets: createSecrets('a secret of the tests, and of nothing else'),
     isKeyUsed: () => Promise.resolve(false),
     findUnreadiness: () => Promise.resolve(null),
     limits: { drainMs: 0 },

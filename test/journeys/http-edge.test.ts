@@ -25,6 +25,7 @@ import { defineRoute, json, type Route } from '../../src/platform/http/route.ts'
 import { type HttpServer, type HttpServerOptions, startHttpServer } from '../../src/platform/http/server.ts';
 import { createValidation } from '../../src/platform/http/validation.ts';
 import { createIds } from '../../src/platform/ids.ts';
+import { createSecrets } from '../../src/platform/secrets.ts';
 import { silentLog } from '../../src/platform/log.ts';
 import {
   type Database,
@@ -612,6 +613,7 @@ async function startStub(
     validation: createValidation({}),
     bodyThread: { read: () => Promise.reject(new Error('no thread')) },
     admit: () => Promise.resolve({ rate: null, result: { organizationId: unknownId } }),
+    secrets: createSecrets('a secret of the tests, and of nothing else'),
     isKeyUsed: () => Promise.resolve(false),
     findUnreadiness: () => Promise.resolve(null),
     ...options,

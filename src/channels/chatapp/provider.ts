@@ -63,6 +63,8 @@ export type ChatAppHandOff = {
 };
 
 export type ChatAppOutcome = SendOutcome<ChatAppFailure> & {
+  /** Of a deferral: with so many attempts it is refused. Absent where the policy alone says for how long it is tried. */
+  attemptsMax?: number;
   /** What else the response says of the template or the account; absent for nothing. */
   finding?: ChatAppFinding;
   /** Of an acceptance: the digits by which the provider knows the person, if they are not those of `to`. */
@@ -84,7 +86,9 @@ export type ChatAppFinding =
    * The account may send no campaigns: too many complaints, a limit, a payment that is due. `forMs` is null where it
    * lasts until somebody mends it.
    */
-  | { kind: 'campaigns_held'; words: string; forMs: number | null };
+  | { kind: 'campaigns_held'; words: string; forMs: number | null }
+  /** The account may send no marketing at all, until somebody mends that. */
+  | { kind: 'marketing_refused'; words: string };
 
 /** What the provider says of a template. */
 export type ReviewedTemplate = {

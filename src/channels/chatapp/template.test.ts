@@ -104,6 +104,23 @@ describe('what the provider refuses', () => {
       'components[0].text must have the placeholder {{a}} once',
     ],
     ['a long header', withHeader('x'.repeat(61)), 'components[0].text must be at most 60 characters'],
+    [
+      'an escape in a body',
+      withText('Hello \u001b[2J'),
+      'components[0].text must not contain control characters',
+    ],
+    ['a DEL in a header', withHeader('One\u007f'), 'components[0].text must not contain control characters'],
+    ['a C1 in a body', withText('Hello \u009b'), 'components[0].text must not contain control characters'],
+    [
+      'an escape on a button',
+      withButtons(reply('Stop\u001b')),
+      'components[1].buttons[0].text must not contain control characters',
+    ],
+    [
+      'an escape in an example',
+      written([body], { first_name: 'A\u001b' }),
+      'examples.first_name must not contain control characters',
+    ],
     ['a header of two lines', withHeader('One\nTwo'), 'components[0].text must be a single line'],
     [
       'two placeholders in a header',

@@ -158,6 +158,7 @@ function findTextIssues(
 ): string[] {
   if (isLongerThan(text, charsMax)) return [`${path} must be at most ${charsMax} characters`];
   if (text.trim() === '') return [`${path} must not be blank`];
+  if (hasControlCharacters(text)) return [`${path} must not contain control characters`];
   return isLine && /[\r\n]/.test(text) ? [`${path} must be a single line`] : [];
 }
 
@@ -250,10 +251,16 @@ function isWebAddress(url: string): boolean {
   }
 }
 
+/** But line breaks and tabs, which have rules of their own: what terminals and phones may obey, and nobody sees. */
+export function hasControlCharacters(text: string): boolean {
+  return /(?![\t\n\r])\p{Cc}/u.test(text);
+}
+
 /** Why a value cannot stand in a message, or null: Meta refuses it (132012) as an example and when sending alike. */
 export function findValueProblem(value: string): string | null {
   if (value.trim() === '') return 'must not be blank';
   if (isLongerThan(value, bodyCharsMax)) return `must be at most ${bodyCharsMax} characters`;
+  if (hasControlCharacters(value)) return 'must not contain control characters';
   return /[\r\n\t]| {5}/.test(value)
     ? 'must have no line break, no tab and no more than four blanks in a row'
     : null;

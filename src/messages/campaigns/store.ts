@@ -389,17 +389,32 @@ export async function admitRecipients(
   return rows.map(({ ordinal }) => ordinal);
 }
 
-/** Hides the waiting jobs from the workers, or shows them again. */
-export async function holdInQueue(
+/** Hides the waiting jobs from the workers. */
+export async function holdInQueue(connection: Connection, message: MessageKey): Promise<void> {
+  await connection.rows(
+    unpreparedStatement(
+      'update delivery_queue set lane = 2 where organization_id = $1 and message_id = $2 and lane = 1',
+    ),
+    [message.organizationId, message.messageId],
+  );
+}
+
+/**
+ * Shows the hidden jobs to the workers again. The time for which they are tried begins anew at `acceptedAt`: otherwise
+ * those that were hidden for longer than that would be given up at the first word to wait. Null: it has gone on meanwhile.
+ */
+export async function showInQueue(
   connection: Connection,
   message: MessageKey,
-  isHeld: boolean,
+  acceptedAt: Date | null,
 ): Promise<void> {
   await connection.rows(
     unpreparedStatement(
-      'update delivery_queue set lane = $3 where organization_id = $1 and message_id = $2 and lane = $4',
+      `update delivery_queue
+       set lane = 1, accepted_at = coalesce($3, accepted_at)
+       where organization_id = $1 and message_id = $2 and lane = 2`,
     ),
-    [message.organizationId, message.messageId, isHeld ? 2 : 1, isHeld ? 1 : 2],
+    [message.organizationId, message.messageId, acceptedAt],
   );
 }
 

@@ -4,11 +4,12 @@ import { useTestDatabase } from '../../../test/support/test-database.ts';
 import { dateOf, now } from '../clock.ts';
 import { createIds } from '../ids.ts';
 import { type Connection, type Database, unpreparedStatement } from '../postgres/database.ts';
-import { sha256 } from '../secrets.ts';
+import { createSecrets, sha256 } from '../secrets.ts';
 import { PublicError } from './errors.ts';
 import {
   claimKeys,
   deleteExpiredKeys,
+  fingerprintsOf,
   keepResponses,
   keyConflict,
   type KeyState,
@@ -67,6 +68,19 @@ test('a key that was carried out replays its response byte for byte, and refuses
     { kind: 'replay', response },
     { kind: 'different_request' },
   ]);
+});
+
+test('what an earlier release has carried out is replayed too, and what it was cannot be guessed by its digest', async () => {
+  const digest = sha256('a code of six digits');
+  key = { ...key, fingerprint: digest };
+  await carryOut();
+  const secrets = createSecrets('a secret of the tests, and of nothing else');
+  const now = { ...key, ...fingerprintsOf(secrets, digest) };
+  const other = { ...key, ...fingerprintsOf(secrets, sha256('another one')) };
+  expect(await stateOf(now, other)).toEqual([{ kind: 'replay', response }, { kind: 'different_request' }]);
+  expect(now.fingerprint.equals(digest)).toBe(false);
+  const elsewhere = createSecrets('another secret of the tests, and of nothing');
+  expect(fingerprintsOf(elsewhere, digest).fingerprint.equals(now.fingerprint)).toBe(false);
 });
 
 test('the same text is another key in another organization and at another endpoint', async () => {

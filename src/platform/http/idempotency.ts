@@ -3,6 +3,7 @@ import { stopUnless, isNotStopped } from '../postgres/stop.ts';
 import { hasKeyOf } from '../postgres/lookup.ts';
 import { toPredicate } from '../postgres/predicate.ts';
 import { deleteOldRows } from '../postgres/old-rows.ts';
+import { isEqualDigest, type Secrets } from '../secrets.ts';
 import { defineError, PublicError } from './errors.ts';
 
 /**
@@ -10,6 +11,9 @@ import { defineError, PublicError } from './errors.ts';
  * sent again when the request is repeated within 24 hours. While a first request is under way, on any node, an advisory
  * lock of its transaction is held on the key; it is gone with the process, so that a crash leaves the key free.
  * Only what was carried out is kept: a refused request leaves the key free as well.
+ *
+ * What a request was is kept as a keyed hash. A body may hold a one-time code: by a plain one, whoever reads the database
+ * could try a million codes and find it.
  */
 
 export const invalidIdempotencyKey = defineError(
@@ -51,7 +55,34 @@ export function readIdempotencyKey(header: string | string[] | undefined): strin
 }
 
 /** A key in its scope: one organization, one endpoint (method and route pattern). */
-export type ScopedKey = { organizationId: string; endpoint: string; key: string; fingerprint: Buffer };
+export type ScopedKey = {
+  organizationId: string;
+  endpoint: string;
+  key: string;
+  fingerprint: Buffer;
+  /** As releases before 0046 stored it, for requests that they carried out: a plain digest. */
+  formerFingerprint?: Buffer;
+};
+
+type Digests = Pick<ScopedKey, 'fingerprint' | 'formerFingerprint'>;
+
+/** Of a request's digest. All processes of an installation make the same one of it, and nobody without its first key. */
+export function fingerprintsOf(
+  { keyedHash }: Pick<Secrets, 'keyedHash'>,
+  digest: Buffer,
+): { fingerprint: Buffer; formerFingerprint: Buffer } {
+  return {
+    fingerprint: keyedHash(digest.toString('hex'), 'idempotent request'),
+    formerFingerprint: digest,
+  };
+}
+
+function isOfRequest(kept: Buffer, { fingerprint, formerFingerprint }: Digests): boolean {
+  return (
+    isEqualDigest(kept, fingerprint) ||
+    (formerFingerprint !== undefined && isEqualDigest(kept, formerFingerprint))
+  );
+}
 
 /** `headers` are those that the answer has besides what every answer has; names in lower case. */
 export type StoredResponse = { statusCode: number; text: string; headers: Readonly<Record<string, string>> };
@@ -104,10 +135,10 @@ export async function claimKeys(
     transaction.rows(selectKeys, [...values, time.expiredBefore]),
   ]);
   const keptByPosition = new Map(kept.map((row) => [row.position, row]));
-  return keys.map(({ fingerprint }, index) => {
+  return keys.map((key, index) => {
     const row = keptByPosition.get(index + 1);
     if (row !== undefined) {
-      return row.fingerprint.equals(fingerprint)
+      return isOfRequest(row.fingerprint, key)
         ? {
             kind: 'replay',
             response: { statusCode: row.status_code, text: row.response, headers: row.headers ?? {} },

@@ -6,7 +6,7 @@ import { isUuid, type NewId } from '../ids.ts';
 import type { Log } from '../log.ts';
 import { networkOf } from '../network.ts';
 import { DatabaseUnavailableError, isConflict, isStatementTimeout } from '../postgres/database.ts';
-import { sha256 } from '../secrets.ts';
+import { type Secrets, sha256 } from '../secrets.ts';
 import { createShares, type Share, type Shares } from '../shares.ts';
 import { type ArrivalLimits, defaultArrivalLimits, watchArrival } from './arrival.ts';
 import { type BodyReading, type CollectedBody, collectBody, declaredBytes, readBody } from './body-reader.ts';
@@ -25,7 +25,7 @@ import {
   unauthorized,
   validationError,
 } from './errors.ts';
-import { keyConflict, readIdempotencyKey, type ScopedKey } from './idempotency.ts';
+import { fingerprintsOf, keyConflict, readIdempotencyKey, type ScopedKey } from './idempotency.ts';
 import { canonicalJson, showKey } from './json-text.ts';
 import {
   createKnownPaths,
@@ -89,6 +89,8 @@ export type HttpServerOptions = {
     scope: string | null;
     countsAs: 'request' | 'event';
   }) => Promise<Admission>;
+  /** Hashes what a request was, where its answer is kept. */
+  secrets: Pick<Secrets, 'keyedHash'>;
   /** Whether an answer to an earlier request is kept under this key. */
   isKeyUsed: (key: Omit<ScopedKey, 'fingerprint'>) => Promise<boolean>;
   /** Null when requests can be served, else what is missing. */
@@ -514,7 +516,8 @@ async function runRoute(
       query,
       body: body.value,
       prepared: body.prepared ?? null,
-      idempotencyKey: key === null ? null : scopeKey(caller, route, request.params, key, body.canonical),
+      idempotencyKey:
+        key === null ? null : scopeKey(tools.secrets, caller, route, request.params, key, body.canonical),
     });
     return sendResponse(reply, route, response);
   } finally {
@@ -633,6 +636,7 @@ async function readLargeBody(
 
 /** A key is scoped to organization, method and route pattern; its fingerprint covers parameters and body. */
 function scopeKey(
+  secrets: HttpServerOptions['secrets'],
   caller: Caller,
   route: Route,
   params: unknown,
@@ -644,8 +648,9 @@ function scopeKey(
     organizationId: caller.organizationId,
     endpoint: routeKey(route),
     key,
-    fingerprint: sha256(
-      Buffer.concat([Buffer.from(canonicalParams), Buffer.from('\n'), canonicalBody ?? Buffer.of()]),
+    ...fingerprintsOf(
+      secrets,
+      sha256(Buffer.concat([Buffer.from(canonicalParams), Buffer.from('\n'), canonicalBody ?? Buffer.of()])),
     ),
   };
 }

@@ -7,7 +7,7 @@ import { silentLog } from '../../platform/log.ts';
 import { createSecrets } from '../../platform/secrets.ts';
 import { callbackPages } from './callbacks.ts';
 
-const app: ProviderApp = { organizationId: 'o', appSecret: 's', verifyToken: 'v' };
+const app: ProviderApp = { accountId: '1', organizationId: 'o', appSecret: 's', verifyToken: 'v' };
 
 const callbacks: readonly ProviderCallback<string>[] = [
   {

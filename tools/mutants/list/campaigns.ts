@@ -201,7 +201,7 @@ export const campaigns: readonly Mutant[] = [
   },
   {
     file: 'src/campaigns/running.ts',
-    from: '  await holdInQueue(transaction, running, true);\n',
+    from: '  await holdInQueue(transaction, running);\n',
     to: '',
     tests: ['src/campaigns/running.test.ts'],
     named: 'suspension takes what waits out of the queue, and its end puts it back',
@@ -209,7 +209,7 @@ export const campaigns: readonly Mutant[] = [
   },
   {
     file: 'src/campaigns/running.ts',
-    from: '  await holdInQueue(transaction, running, false);\n',
+    from: '  await showInQueue(transaction, running, endsByAcceptance === true ? null : at);\n',
     to: '',
     tests: ['src/campaigns/running.test.ts'],
     named: 'suspension takes what waits out of the queue, and its end puts it back',

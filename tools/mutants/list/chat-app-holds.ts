@@ -1,10 +1,13 @@
 import type { Mutant } from '../mutant.ts';
 
+const messages = ['test/journeys/chat-app.test.ts'];
+const campaigns = ['test/journeys/chat-app-campaigns.test.ts'];
+const callbacks = ['src/channels/chatapp/providers/whatsapp/callbacks.test.ts'];
 const webhooks = ['test/journeys/chat-app-webhooks.test.ts'];
 
 const holding = ['src/chat-templates/holding.test.ts'];
 
-/** Chat-app campaigns that must wait for their template or their account. */
+/** Chat-app campaigns that must wait for their template or their account, or cannot be sent; and what attackers tried. */
 export const chatAppHolds: readonly Mutant[] = [
   {
     file: 'src/chatapp/campaigns.ts',
@@ -85,5 +88,109 @@ export const chatAppHolds: readonly Mutant[] = [
     tests: holding,
     named: 'of each account for itself',
     harm: 'a campaign goes on while its account is restricted, and the provider closes the account',
+  },
+  {
+    file: 'src/chatapp/campaigns.ts',
+    from: 'return isMarketing ? describeRefusal(transaction, message) : null;',
+    to: 'return null;',
+    tests: webhooks,
+    named: 'an account that may send no marketing fails the campaign',
+    harm: 'every copy of a campaign fails, one after the other, because the account may send no marketing',
+  },
+  {
+    file: 'src/chatapp/campaigns.ts',
+    from: 'refusal.at < instantOfId(messageId)',
+    to: 'refusal.at < new Date(0)',
+    tests: webhooks,
+    named: 'and a later one tries for itself',
+    harm: 'no campaign of an account is ever sent again after marketing was switched off once',
+  },
+  {
+    file: 'src/messages/campaigns/store.ts',
+    from: 'set lane = 1, accepted_at = coalesce($3, accepted_at)',
+    to: 'set lane = 1, accepted_at = coalesce(accepted_at, $3)',
+    tests: webhooks,
+    named: 'longer than a day with their campaign',
+    harm: 'copies of a campaign that was held for a day are given up when they may leave at last',
+  },
+  {
+    file: 'src/campaigns/preview.ts',
+    from: "preparation.kind === 'ready' ? listUnfilled(reference, counted) : preparation.issues",
+    to: "preparation.kind === 'ready' ? [] : preparation.issues",
+    tests: campaigns,
+    named: 'a preview is not ready where nobody has a value',
+    harm: 'a campaign of which no copy can be sent is called ready',
+  },
+  {
+    file: 'src/campaigns/preview.ts',
+    from: '.filter(({ contacts }) => contacts >= audience)',
+    to: '.filter(({ contacts }) => contacts > 0)',
+    tests: campaigns,
+    named: 'a preview is not ready where nobody has a value',
+    harm: 'one contact without a first name makes a campaign not ready',
+  },
+  {
+    file: 'src/chatapp/campaigns.ts',
+    from: 'return wasDeleted\n',
+    to: 'return !wasDeleted\n',
+    tests: campaigns,
+    named: 'a template that was deleted is called so',
+    harm: 'a template that somebody deleted reads as one that was never there',
+  },
+  {
+    file: 'src/chat-templates/chat-templates.ts',
+    from: 'return row !== undefined && row.deleted_at !== null;',
+    to: 'return row === undefined;',
+    tests: campaigns,
+    named: 'of another organization',
+    harm: 'an unknown id is called a template that was deleted',
+  },
+  {
+    file: 'src/chatapp/delivery.ts',
+    from: 'attempts + 1 < attemptsMax)',
+    to: 'attempts < attemptsMax)',
+    tests: messages,
+    named: 'is tried four times',
+    harm: 'what WhatsApp refuses without a reason is tried once too often',
+  },
+  {
+    file: 'src/channels/chatapp/providers/whatsapp/callbacks.ts',
+    from: 'return told.businessAccountId === own.accountId;',
+    to: 'return true;',
+    tests: callbacks,
+    named: 'of its own business account alone',
+    harm: "another account's restriction stops an organization's campaigns",
+  },
+  {
+    file: 'src/chatapp/parameters.ts',
+    from: "if (hasControlCharacters(value)) return 'must not contain control characters';",
+    to: '',
+    tests: ['src/chatapp/parameters.test.ts'],
+    named: 'control characters are refused in a request',
+    harm: 'a message carries escape sequences to whoever shows it',
+  },
+  {
+    file: 'src/channels/chatapp/template.ts',
+    from: 'if (hasControlCharacters(text)) return [`${path} must not contain control characters`];',
+    to: '',
+    tests: ['src/channels/chatapp/template.test.ts'],
+    named: 'an escape in a body',
+    harm: 'a template with escape sequences is submitted',
+  },
+  {
+    file: 'src/platform/http/idempotency.ts',
+    from: "fingerprint: keyedHash(digest.toString('hex'), 'idempotent request'),",
+    to: 'fingerprint: digest,',
+    tests: messages,
+    named: 'does not tell the code to whoever tries them all',
+    harm: 'whoever reads the database finds one-time codes by trying a million',
+  },
+  {
+    file: 'src/platform/http/idempotency.ts',
+    from: '(formerFingerprint !== undefined && isEqualDigest(kept, formerFingerprint))',
+    to: 'false',
+    tests: messages,
+    named: 'does not tell the code to whoever tries them all',
+    harm: 'after an upgrade, a repeated request is refused as a different one',
   },
 ];

@@ -61,7 +61,7 @@ const expected: [number, string, string | null, string, (string | null)?][] = [
   [131056, 'postponed', null, 'rate_limited'],
   [131057, 'deferred', 'provider_unavailable', 'other'],
   [131062, 'rejected', 'invalid_message', 'invalid_message'],
-  [131063, 'rejected', 'sender_rejected', 'sender_rejected', 'campaigns_held'],
+  [131063, 'rejected', 'sender_rejected', 'sender_rejected', 'marketing_refused'],
   [131064, 'deferred', 'rate_limited', 'rate_limited', 'campaigns_held'],
   [132000, 'rejected', 'invalid_message', 'invalid_message'],
   [132001, 'rejected', 'template_unavailable', 'template_unavailable', null],
@@ -111,6 +111,11 @@ test.each([
   [132015, 1_800_000],
 ])('after %i there is a pause of %i ms', (code, retryAfterMs) => {
   expect(refused(code).outcome).toMatchObject({ retryAfterMs });
+});
+
+test('errors without a reason are tried four times at most, and others as long as the policy says', () => {
+  const attemptsOf = (code: number) => refused(code, { status: 500 }).outcome.attemptsMax;
+  expect([131000, 135000, 1, 131048].map(attemptsOf)).toEqual([4, 4, undefined, undefined]);
 });
 
 test('an object that is not there is the fault of the account, and no message fails for it', () => {

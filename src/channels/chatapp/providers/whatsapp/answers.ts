@@ -28,7 +28,16 @@ export type Meaning = {
   /** Left out, the pause is as the caller makes it. */
   pauseMs?: number;
   /** What it says of the template, or of the account. */
-  tells?: 'paused' | 'disabled' | 'rejected' | 'unknown_template' | 'stopped_marketing' | 'campaigns_held';
+  tells?:
+    | 'paused'
+    | 'disabled'
+    | 'rejected'
+    | 'unknown_template'
+    | 'stopped_marketing'
+    | 'campaigns_held'
+    | 'marketing_refused';
+  /** As an answer: how often it is tried at most. */
+  attemptsMax?: number;
   /** What must slow down: everything that leaves from the number, or what it writes to this person. */
   slows?: 'number' | 'pair';
 };
@@ -44,6 +53,8 @@ type Row = readonly [
 const minuteMs = 60_000;
 const hourMs = 60 * minuteMs;
 const held = { tells: 'campaigns_held' } as const;
+/** Some of these errors never end, and say nothing of why: more attempts would only take the place of other messages. */
+const unexplainedAttemptsMax = 4;
 
 const rows: readonly Row[] = [
   // The credentials and what they permit.
@@ -62,7 +73,13 @@ const rows: readonly Row[] = [
   [131042, 'unavailable', 'sender_rejected', 'There is a problem with the payment', held],
   [131044, 'unavailable', 'sender_rejected', 'There is a problem with the payment', held],
   [131045, 'unavailable', 'sender_rejected', 'The number is not registered'],
-  [131063, 'rejected', 'sender_rejected', 'Marketing is switched off for this account', held],
+  [
+    131063,
+    'rejected',
+    'sender_rejected',
+    'Marketing is switched off for this account',
+    { tells: 'marketing_refused' },
+  ],
   [133006, 'unavailable', 'sender_rejected', 'The number is not verified'],
   [133010, 'unavailable', 'sender_rejected', 'The number is not registered'],
 
@@ -77,11 +94,11 @@ const rows: readonly Row[] = [
   // WhatsApp itself.
   [1, 'deferred', 'other', 'An error of WhatsApp'],
   [2, 'unavailable', 'other', 'WhatsApp is away for a while'],
-  [131000, 'deferred', 'other', 'An error of WhatsApp'],
+  [131000, 'deferred', 'other', 'An error of WhatsApp', { attemptsMax: unexplainedAttemptsMax }],
   [131016, 'unavailable', 'other', 'WhatsApp is overloaded'],
   [131057, 'unavailable', 'other', 'The account is under maintenance'],
   [133004, 'unavailable', 'other', 'WhatsApp is away for a while'],
-  [135000, 'deferred', 'other', 'An error of WhatsApp'],
+  [135000, 'deferred', 'other', 'An error of WhatsApp', { attemptsMax: unexplainedAttemptsMax }],
   [2494100, 'unavailable', 'other', 'The account is being moved'],
 
   // The person. It is not said why somebody cannot be reached: no WhatsApp, terms not accepted, an old app.
@@ -206,7 +223,7 @@ export function outcomeOf(
 }
 
 function outcomeOfMeaning(
-  { kind, failure, pauseMs }: Meaning,
+  { kind, failure, pauseMs, attemptsMax }: Meaning,
   waitMs: number | undefined,
   reply: RemoteReply,
 ): ChatAppOutcome {
@@ -215,7 +232,7 @@ function outcomeOfMeaning(
     case 'rejected':
       return { kind, reason: failure, reply };
     case 'deferred':
-      return { kind, reason: failure, ...wait, reply };
+      return { kind, reason: failure, ...wait, ...(attemptsMax !== undefined && { attemptsMax }), reply };
     case 'unavailable':
       return { kind: 'deferred', reason: 'provider_unavailable', ...wait, reply };
     case 'postponed':
@@ -231,6 +248,8 @@ export function findingOf({ tells, pauseMs }: Meaning, words: string): { finding
       return { finding: { kind: tells } };
     case 'campaigns_held':
       return { finding: { kind: tells, words, forMs: pauseMs ?? null } };
+    case 'marketing_refused':
+      return { finding: { kind: tells, words } };
     case 'unknown_template':
       return { finding: { kind: 'template', state: null, words } };
     case 'paused':

@@ -9,7 +9,12 @@ import { isSigned, whatsAppCallbacks } from './callbacks.ts';
 const appSecret = 'the secret of the app';
 const account = '102290129340398';
 const wamid = 'wamid.HBgLMTY1MDM4Nzk0MzkVAgARGBI=';
-const own: ProviderApp = { organizationId: 'o', appSecret: 'the secret of their own', verifyToken: 'theirs' };
+const own: ProviderApp = {
+  accountId: '2002',
+  organizationId: 'o',
+  appSecret: 'the secret of their own',
+  verifyToken: 'theirs',
+};
 const [shared, ofOrganizations] = whatsAppCallbacks({ appSecret, verifyToken: 'ours' });
 
 const referenceOf = (token: string) =>
@@ -132,6 +137,28 @@ test('an organization cannot tell what became of the message of another', async 
   const body = JSON.stringify(messagesOf({ statuses: [foreign, delivered] }));
   const told = await post(ofOrganizations, body, signBody(own.appSecret, body), own);
   expect(told).toMatchObject([{ report: { reference: { organizationId: 'o' } } }]);
+});
+
+test('at its own address, an organization hears of templates and accounts of its own business account alone', async () => {
+  const template = {
+    ...{ message_template_id: 1, message_template_name: 'x', message_template_language: 'en' },
+    event: 'PAUSED',
+  };
+  const changes = [
+    { field: 'account_update', value: { event: 'DISABLED_UPDATE' } },
+    { field: 'message_template_status_update', value: template },
+    { field: 'messages', value: { messaging_product: 'whatsapp', statuses: [delivered] } },
+  ];
+  const entry = [account, own.accountId].map((id) => ({ id, time: 1, changes }));
+  const body = JSON.stringify({ object: 'whatsapp_business_account', entry });
+  const told = await post(ofOrganizations, body, signBody(own.appSecret, body), own);
+  if (typeof told === 'string') throw new Error(told);
+  expect(told.map(({ kind, businessAccountId }) => [kind, businessAccountId])).toEqual([
+    ['status', account],
+    ['account', own.accountId],
+    ['template', own.accountId],
+    ['status', own.accountId],
+  ]);
 });
 
 test('a status says whose message it is, what became of it, and by what the person is known', async () => {

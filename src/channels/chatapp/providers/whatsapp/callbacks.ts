@@ -2,6 +2,7 @@ import { createHash, createHmac, timingSafeEqual } from 'node:crypto';
 import type {
   CallbackQuestion,
   CallbackReading,
+  ProviderApp,
   ProviderCallback,
   RawCallbackRequest,
 } from '../../../provider-callbacks.ts';
@@ -35,7 +36,7 @@ export function whatsAppCallbacks(app: InstallationApp): readonly ProviderCallba
       greet: async (question) => greet((await question.findApp())?.verifyToken ?? '', question),
       read: async (request) => {
         const own = await request.findApp();
-        return own === null ? 'forged' : readSigned(own.appSecret, request, own.organizationId);
+        return own === null ? 'forged' : readSigned(own.appSecret, request, own);
       },
     },
   ];
@@ -60,18 +61,25 @@ function isSameText(wanted: string, given: string): boolean {
 function readSigned(
   appSecret: string,
   { body, header, readToken }: RawCallbackRequest,
-  organizationId: string | null,
+  own: ProviderApp | null,
 ): CallbackReading<ToldByCallback> {
   if (!isSigned(appSecret, body, header('x-hub-signature-256'))) return 'forged';
   const told = readWebhook(body, readToken);
   if (told === null) return 'unreadable';
-  return told.filter((item) => mayTell(item, organizationId)).map((item) => ({ ...item, organizationId }));
+  const organizationId = own?.organizationId ?? null;
+  return told.filter((item) => mayTell(item, own)).map((item) => ({ ...item, organizationId }));
 }
 
-/** An organization that signs for itself could otherwise say what became of another's message. */
-function mayTell(told: ToldOfChatApp, organizationId: string | null): boolean {
+/**
+ * An organization that signs for itself could otherwise say what became of another's message. An app may serve several
+ * business accounts: what is told of templates and of the account itself must be of the one that the organization has.
+ * What people say, and what became of its own messages, may still come from the account that it had before.
+ */
+function mayTell(told: ToldOfChatApp, own: ProviderApp | null): boolean {
+  if (own === null) return true;
+  if (told.kind === 'template' || told.kind === 'account') return told.businessAccountId === own.accountId;
   const reference = told.kind === 'status' ? told.report.reference : null;
-  return organizationId === null || reference === null || reference.organizationId === organizationId;
+  return reference === null || reference.organizationId === own.organizationId;
 }
 
 /** `sha256=` and 64 hexadecimal digits: HMAC-SHA256 of the octets under the secret of the app. In constant time. */
