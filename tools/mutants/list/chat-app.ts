@@ -232,7 +232,7 @@ export const chatApp: readonly Mutant[] = [
   },
   {
     file: 'src/chatapp/parameters.ts',
-    from: ".replace(/\\s+/g, ' ')",
+    from: ".replace(/[\\s\\p{Cc}]+/gu, ' ')",
     to: '',
     tests: ['src/chatapp/parameters.test.ts'],
     named: 'a contact gets its own values, with white space folded',

@@ -12,8 +12,8 @@ export const platform: readonly Mutant[] = [
   },
   {
     file: 'src/platform/http/idempotency.ts',
-    from: '      return row.fingerprint.equals(fingerprint)\n',
-    to: '      return row.fingerprint.length === fingerprint.length\n',
+    from: '      return isOfRequest(row.fingerprint, key)\n',
+    to: '      return row.fingerprint.length === key.fingerprint.length\n',
     tests: ['src/platform/http/idempotency.test.ts'],
     named: 'a key that was carried out replays its response byte for byte, and refuses a different request',
     harm: 'another request with a key that was used is answered as if it had been carried out',

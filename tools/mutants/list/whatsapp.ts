@@ -155,7 +155,7 @@ export const whatsapp: readonly Mutant[] = [
   },
   {
     file: `${room}/callbacks.ts`,
-    from: 'organizationId === null || reference === null || reference.organizationId === organizationId',
+    from: 'reference === null || reference.organizationId === own.organizationId',
     to: 'true',
     tests: callbacks,
     named: 'of the message of another',
