@@ -7,7 +7,7 @@ import { writeReportToken } from '../src/messages/messages.ts';
 import { dateOf, systemClock } from '../src/platform/clock.ts';
 import { createIds } from '../src/platform/ids.ts';
 import { unpreparedStatement } from '../src/platform/postgres/database.ts';
-import { deliver, type DeliveryLoad, type DeliveryRun, queueRecipients } from './deliver.ts';
+import { deliver, type DeliveryLoad, type DeliveryRun, holdRecipients, holdSlices } from './deliver.ts';
 import { type BenchInstallation, createBenchInstallation, median } from './installation.ts';
 import { cpuUs, startModule, startServer } from './processes.ts';
 
@@ -140,7 +140,8 @@ async function seedMessages(
     ),
     [organizationId, ids, isCampaign, JSON.stringify(values), count],
   );
-  await queueRecipients({ database, organizationId }, ids, isCampaign ? 1 : 0, 'chatapp');
+  if (isCampaign) for (const id of ids) await holdSlices({ database, organizationId }, id, 'chatapp');
+  else await holdRecipients({ database, organizationId }, ids, 'chatapp');
 }
 
 async function sendByUndici(

@@ -8,7 +8,7 @@ import { systemClock } from '../src/platform/clock.ts';
 import { createIds } from '../src/platform/ids.ts';
 import { unpreparedStatement } from '../src/platform/postgres/database.ts';
 import { certificateForTests } from '../test/support/certificate-for-tests.ts';
-import { deliver, type DeliveryRun, queueRecipients } from './deliver.ts';
+import { deliver, type DeliveryRun, holdSlices } from './deliver.ts';
 import { type BenchInstallation, createBenchInstallation, median } from './installation.ts';
 import { cpuUs, startModule } from './processes.ts';
 
@@ -189,7 +189,7 @@ async function seedPushes(
     ),
     [organizationId, messageId, accounts[platform](origin)],
   );
-  await queueRecipients(installation, [messageId], 1, 'push');
+  await holdSlices(installation, messageId, 'push');
 }
 
 function measureBaseline(platform: Platform, origin: string, count: number): Promise<DeliveryRun> {

@@ -68,6 +68,7 @@ export {
   findHeldSets,
   findHolder,
   findMessageReaders,
+  hasMessageReader,
   findSets,
   type Held,
   type Holder,

@@ -487,6 +487,17 @@ const selectReaders = statement<{ organization_id: string }>(
    ) reader`,
 );
 
+/** SQL: whether the organization has a segment that reads messages. Uses the same index. */
+export function hasMessageReader(organizationId: string): Predicate {
+  return toPredicate(
+    `exists (
+       select from contact_sets s
+       where s.organization_id = ${organizationId} and s.reads_messages and s.deleted_at is null
+       limit 1
+     )`,
+  );
+}
+
 /** Those of these organizations, each named once, that have a segment that reads messages. */
 export async function findMessageReaders(
   connection: Connection,

@@ -1,6 +1,7 @@
 import { beforeAll, beforeEach, describe, expect, test } from 'vitest';
 import { eventually } from '../../test/support/email-journey.ts';
 import { createShuffledIds } from '../../test/support/shuffled-ids.ts';
+import { spreadSlices } from '../../test/support/delivery-slices.ts';
 import { useTestDatabase } from '../../test/support/test-database.ts';
 import { systemClock } from '../platform/clock.ts';
 import { type Database, unpreparedStatement } from '../platform/postgres/database.ts';
@@ -217,9 +218,17 @@ function recipientsOf(campaign: Key): Promise<Recipient[]> {
   );
 }
 
+/** By themselves, and in slices. */
 function queueOf(campaign: Key): Promise<{ ordinal: number; lane: number }[]> {
   return run(
-    'select ordinal, lane from delivery_queue where organization_id = $1 and message_id = $2 order by ordinal',
+    `select ordinal, lane from delivery_queue where organization_id = $1 and message_id = $2
+     union all
+     select r.ordinal, s.lane
+     from delivery_slices s
+     join recipients r on r.organization_id = s.organization_id and r.message_id = s.message_id
+       and r.ordinal between s.first_ordinal and s.last_ordinal and r.drop_reason is null and r.address <> ''
+     where s.organization_id = $1 and s.message_id = $2
+     order by ordinal`,
     [campaign.organizationId, campaign.messageId],
   );
 }
@@ -234,6 +243,7 @@ async function advanceFully(campaign: Key, used = tools): Promise<StepResult> {
 
 /** What workers do, in short. */
 async function handOffAll(campaign: Key): Promise<void> {
+  await spreadSlices(database);
   await database.transactionByIndex((transaction) =>
     transaction.rows(
       unpreparedStatement(
@@ -444,6 +454,7 @@ test('how much of a campaign is in the queue follows the rate of its channel', a
   const campaign = await queueCampaign({ lists: [news] });
   await advanceFully(campaign, slow);
   expect(await read(campaign)).toMatchObject({ audience: 400, expanded: 400, admitted: 160 });
+  await spreadSlices(database);
   const leave = (count: number) =>
     run(
       `delete from delivery_queue where (message_id, ordinal) in
@@ -642,6 +653,7 @@ test('a campaign is not sent while mail of it is put off, nor before everybody w
   await makeContacts(2, news);
   const campaign = await queueCampaign({ lists: [news] });
   await advanceFully(campaign);
+  await spreadSlices(database);
   await run(
     `update delivery_queue set due_at = now() + interval '6 hours' where message_id = $1 and ordinal = 0`,
     [campaign.messageId],
@@ -842,6 +854,7 @@ test('recipients that are put off for hours keep nobody else waiting', async () 
   await makeContacts(9_300, news);
   const campaign = await queueCampaign({ lists: [news] });
   await advanceFully(campaign);
+  await spreadSlices(database);
   await run(`update delivery_queue set due_at = now() + interval '6 hours' where message_id = $1`, [
     campaign.messageId,
   ]);
@@ -872,19 +885,23 @@ test('suspension also stops what a used up quota has let through', async () => {
   expect((await queueOf(campaign)).map(({ lane }) => lane)).toEqual([2, 2, 2, 2]);
 });
 
-test('what a worker has of a campaign that is stopped while it is paused comes back into sight', async () => {
-  const news = await makeSet('list');
-  await makeContact({}, [news]);
-  const campaign = await queueCampaign({ lists: [news] });
-  await advanceFully(campaign);
-  await run('update delivery_queue set claimed_by = 1, claim_number = 1 where message_id = $1', [
-    campaign.messageId,
-  ]);
-  await run(`update organizations set suspended_channels = '{email}' where id = $1`, [organizationId]);
-  await advanceFully(campaign);
-  await database.transaction((transaction) => stopMessage(transaction, campaign));
-  expect(await queueOf(campaign)).toEqual([{ ordinal: 0, lane: 1 }]);
-});
+test.each(['delivery_queue', 'delivery_slices'])(
+  'what a worker has in %s of a campaign that is stopped while it is paused comes back into sight',
+  async (table) => {
+    const news = await makeSet('list');
+    await makeContact({}, [news]);
+    const campaign = await queueCampaign({ lists: [news] });
+    await advanceFully(campaign);
+    if (table === 'delivery_queue') await spreadSlices(database);
+    await run(`update ${table} set claimed_by = 1, claim_number = 1 where message_id = $1`, [
+      campaign.messageId,
+    ]);
+    await run(`update organizations set suspended_channels = '{email}' where id = $1`, [organizationId]);
+    await advanceFully(campaign);
+    await database.transaction((transaction) => stopMessage(transaction, campaign));
+    expect(await queueOf(campaign)).toEqual([{ ordinal: 0, lane: 1 }]);
+  },
+);
 
 /** Of others that wait for a lock, until it is over; by then whoever was to wait does. */
 async function untilSomebodyWaits(count = 1): Promise<'had to wait'> {

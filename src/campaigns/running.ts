@@ -72,6 +72,11 @@ export type StepResult = 'advanced' | 'waits' | 'waits_briefly';
 const waitingRecipientsMax = 200_000;
 /** The part of a window that is worth a transaction. */
 const admissionPart = 1 / 16;
+/**
+ * The part of a window that one worker hands off at a time. If smaller, more slices are claimed; if larger, organizations
+ * wait longer for their turn, and more has to be tried alone after a crash.
+ */
+const deliverySlicePart = 1 / 32;
 /** Slices in one step, which take about 50 ms. */
 const expandedSlicesMax = 5;
 /** The first slice is searched among twice as many members of a set, since some are excluded. */
@@ -433,23 +438,24 @@ async function admit(
   const measured = meter === null ? null : await measure(transaction, running, meter, range);
   const { rest, count } = await openQuota(transaction, quotaOf(running, quota, at));
   const fitting = measured === null ? null : fitInto(measured, rest, range.to);
-  const ordinals = await admitRecipients(transaction, running, {
+  const admitted = await admitRecipients(transaction, running, {
     channel: running.channel,
     from: range.from,
     to: fitting?.to ?? range.to,
     countMax: fitting === null ? rest : null,
     contentBytes: running.contentBytes,
+    sliceSize: Math.ceil(window * deliverySlicePart),
     at,
   });
-  await count(fitting?.units ?? ordinals.length);
-  admissionPauses.add(running.id, ((queued.ready + ordinals.length) / window) * 1_000);
+  await count(fitting?.units ?? admitted.count);
+  admissionPauses.add(running.id, ((queued.ready + admitted.count) / window) * 1_000);
   if (fitting !== null)
     return { admitted: fitting.to, usedUp: fitting.to < range.to ? 'quota_exceeded' : withoutPlaces };
   // With the quota used up, the remaining recipients wait for more.
-  const isQuotaUsedUp = rest !== null && ordinals.length === rest;
-  const last = ordinals.reduce((highest, ordinal) => Math.max(highest, ordinal), running.admitted - 1);
+  const isQuotaUsedUp = rest !== null && admitted.count === rest;
+  const next = admitted.lastOrdinal === null ? running.admitted : admitted.lastOrdinal + 1;
   return isQuotaUsedUp
-    ? { admitted: last + 1, usedUp: last + 1 < running.audience ? 'quota_exceeded' : null }
+    ? { admitted: next, usedUp: next < running.audience ? 'quota_exceeded' : null }
     : { admitted: range.to, usedUp: withoutPlaces };
 }
 

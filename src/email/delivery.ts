@@ -41,6 +41,7 @@ export function createEmailDelivery(tools: EmailDeliveryTools): ChannelDelivery 
   return {
     channel: emailChannel,
     concurrency: tools.emailProvider.concurrency,
+    isAnnouncedAhead: tools.emailProvider.isAnnouncedAhead === true,
     accountOf: null,
     isReportedById: tools.emailProvider.isReportedById,
     begin: () => {

@@ -1,10 +1,11 @@
 import type { SendingChannel } from '../channels/channel.ts';
-import type { RecipientKey, SendOutcome } from '../channels/outcome.ts';
+import type { SendOutcome } from '../channels/outcome.ts';
 import type { ContactBar } from '../audience/audience.ts';
 import type { Clock } from '../platform/clock.ts';
 import type { NewId } from '../platform/ids.ts';
 import type { Connection, Statement, Transaction } from '../platform/postgres/database.ts';
 import type { Secrets } from '../platform/secrets.ts';
+import type { MessageKey, RecipientKey } from './keys.ts';
 import type { DropReason, RecipientStatus } from './schema.ts';
 import type { AcceptedAtOnce } from './store.ts';
 
@@ -161,6 +162,18 @@ export type Job = RecipientKey & {
   crashes: number;
   /** The number of its claim: the same job may be claimed again later. */
   claimNumber: number;
+  /** The slice that it was claimed with; left out if it has a row of its own in the queue. */
+  slice?: DeliverySlice;
+};
+
+/** Recipients of a campaign that were claimed together, before any of them was tried. */
+export type DeliverySlice = MessageKey & {
+  firstOrdinal: number;
+  lastOrdinal: number;
+  /** Jobs whose outcome is not written yet. */
+  jobsLeft: number;
+  /** Transactions that have written outcomes of it. */
+  writes: number;
 };
 
 /** How a channel builds messages and hands them to its provider. */
@@ -168,6 +181,11 @@ export type ChannelDelivery = {
   channel: MessageChannel;
   /** How many hand-offs can usefully be under way at once. */
   concurrency: number;
+  /**
+   * Whether each of so many hand-offs is sent at once, or after the one that its connection has under way, so that it may
+   * be announced before. Otherwise one is announced when everything but the message has been agreed on.
+   */
+  isAnnouncedAhead?: boolean;
   /**
    * Names the account at a provider that a job is handed off by, such as the credentials of its organization: an
    * account that fails delays only its own jobs. Null if the installation has one account for all jobs; while it fails,

@@ -439,4 +439,5 @@ const emptyQueries: Readonly<Record<string, string>> = {
     select id from campaigns where started_at is null and exists (select from recipient_counts where handed_off > 0)`,
   'a slice of the audience that was forgotten': 'select number from campaign_slices',
   'a job left in the queue': 'select message_id, due_at, claimed_by, attempts, crashes from delivery_queue',
+  'a slice left in the queue': 'select message_id, first_ordinal, claimed_by, writes from delivery_slices',
 };

@@ -36,7 +36,11 @@ export async function emptyQueue(installation: Installation): Promise<Hurry> {
 
 /** A claim of a worker that no longer exists is a violation: there is no point in waiting for it. */
 const countLiving = `
-  select count(*) as jobs
+  select count(*) + coalesce((
+    select sum(recipients)
+    from delivery_slices
+    where claimed_by is null or claimed_by in (select epoch from workers)
+  ), 0)::bigint as jobs
   from delivery_queue
   where claimed_by is null or claimed_by in (select epoch from workers)`;
 

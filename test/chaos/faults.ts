@@ -109,8 +109,9 @@ async function killWorker(tools: FaultTools, random: Random): Promise<void> {
   }
 }
 
-const claimsOfProcess =
-  'select from delivery_queue join workers on claimed_by = epoch where pid = $1 limit 1';
+const claimsOfProcess = `
+  (select 1 from delivery_queue join workers on claimed_by = epoch where pid = $1 limit 1)
+  union all (select 1 from delivery_slices join workers on claimed_by = epoch where pid = $1 limit 1)`;
 
 /** How long after `fromMs` the query found no more rows of that process or worker; null if that takes too long. */
 export async function watchUntilNone(
@@ -141,7 +142,8 @@ const severGuardians = `
 const leftOfEpoch = `
   select 'is registered' as what from workers where epoch = $1
   union all select 'has announced a hand-off' from hand_offs where epoch = $1
-  union all select 'has claimed a job' from delivery_queue where claimed_by = $1`;
+  union all select 'has claimed a job' from delivery_queue where claimed_by = $1
+  union all select 'has claimed a slice' from delivery_slices where claimed_by = $1`;
 
 /**
  * The open transaction of a stopped process holds its rows. What needs them, such as the burial, waits until PostgreSQL

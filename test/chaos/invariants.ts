@@ -208,7 +208,12 @@ export const queueLeftovers: Readonly<Record<string, string>> = {
     select epoch, batch
     from hand_offs
     where epoch not in (select epoch from workers)`,
+  'a slice claimed by a worker that is no more': `
+    select message_id, first_ordinal, claimed_by
+    from delivery_slices
+    where claimed_by is not null and claimed_by not in (select epoch from workers)`,
   'a job left in the queue': 'select message_id, due_at, claimed_by, attempts, crashes from delivery_queue',
+  'a slice left in the queue': 'select message_id, first_ordinal, claimed_by, writes from delivery_slices',
 };
 
 /** Each returns the rows that violate an invariant. */

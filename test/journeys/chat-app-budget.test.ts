@@ -183,7 +183,13 @@ async function aMessage(to = numbers(1)[0]!): Promise<string> {
 const queueOf = (campaign: string) =>
   rowsOf(
     server,
-    `select from delivery_queue q join messages m on m.organization_id = q.organization_id and m.id = q.message_id
+    `select
+     from (
+       select organization_id, message_id from delivery_queue
+       union all
+       select organization_id, message_id from delivery_slices
+     ) q
+     join messages m on m.organization_id = q.organization_id and m.id = q.message_id
      where m.organization_id = $1 and m.campaign_id = $2`,
     [server.organizationId, campaign],
   );

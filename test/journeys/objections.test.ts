@@ -418,7 +418,9 @@ async function fatesOf({ email, number, phone, messages, sender }: Meant): Promi
   const rows = await rowsOf<RecipientRow>(
     server,
     `select r.message_id, r.drop_reason,
-       exists (select from delivery_queue q where q.organization_id = $1 and q.message_id = r.message_id) as is_queued,
+       exists (select from delivery_queue q where q.organization_id = $1 and q.message_id = r.message_id)
+         or exists (select from delivery_slices s where s.organization_id = $1 and s.message_id = r.message_id)
+         as is_queued,
        (select json_agg(json_build_object('channel', s.channel, 'recipient', s.recipient,
           'source', convert_from(s.source, 'UTF8')))
         from sandbox_messages s where s.organization_id = $1 and s.message_id = r.message_id) as left_by
@@ -450,7 +452,11 @@ async function fatesOf({ email, number, phone, messages, sender }: Meant): Promi
 /** Of nobody but the suspended organization's campaigns, and of a template that is paused. */
 const leftToDo = `
   select q.channel, q.lane, q.organization_id
-  from delivery_queue q
+  from (
+    select channel, lane, organization_id, message_id from delivery_queue
+    union all
+    select channel, lane, organization_id, message_id from delivery_slices
+  ) q
   where (q.organization_id = $1 or q.lane = 0 or q.channel in ('sms', 'chatapp'))
     and not exists (
       select from messages m

@@ -618,7 +618,13 @@ describe('a campaign that is sent', () => {
     expect(left?.contact_id).toBe(waiting.contactId);
     clock.putForward(120_000);
     expect(
-      await rowsOf(server, 'select from delivery_queue where message_id = $1', [await messageOf(id)]),
+      await rowsOf(
+        server,
+        `select from delivery_queue where message_id = $1
+         union all
+         select from delivery_slices where message_id = $1`,
+        [await messageOf(id)],
+      ),
     ).toEqual([]);
   });
 

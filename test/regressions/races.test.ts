@@ -14,8 +14,17 @@ import { countChangedRecipients } from '../../src/messages/messages.ts';
 import type { Job } from '../../src/messages/channel.ts';
 import { eraseNext } from '../../src/messages/erasure/erasure.ts';
 import { messageChannels } from '../support/channels.ts';
-import { settleOutcome } from '../../src/messages/delivery/settlement.ts';
-import { writeUntilSettled } from '../../src/messages/delivery/settlement-writer.ts';
+import { settleCrash, settleOutcome } from '../../src/messages/delivery/settlement.ts';
+import {
+  returnClaims,
+  type Settled,
+  writeSettlements,
+  type WriterTools,
+  writeUntilSettled,
+} from '../../src/messages/delivery/settlement-writer.ts';
+import { claimDueSlices } from '../../src/messages/delivery/slice-store.ts';
+import { writeTaken } from '../../src/messages/delivery/taken.ts';
+import { spreadSlices } from '../support/delivery-slices.ts';
 import { findObjections } from '../../src/messages/delivery/unwanted.ts';
 import { dateOf } from '../../src/platform/clock.ts';
 import { type Database, type DatabaseAddress, openDatabase } from '../../src/platform/postgres/database.ts';
@@ -53,7 +62,7 @@ afterAll(async () => {
   await proxy.stop();
   await server.stop();
 });
-beforeEach(() => rowsOf('truncate delivery_queue, recipient_changes'));
+beforeEach(() => rowsOf('truncate delivery_queue, delivery_slices, recipient_changes'));
 
 function rowsOf<Row>(text: string, values: readonly unknown[] = []): Promise<Row[]> {
   return rowsOfServer<Row>(server, text, values);
@@ -144,7 +153,8 @@ describe('a campaign that is frozen', () => {
           await runCampaign(server.installation.database, id);
           const { status: standing, message_id: messageId } = await campaignRow(id);
           const [left] = await rowsOf(
-            `select (select count(*)::integer from delivery_queue where message_id = $2) as queued,
+            `select (select count(*)::integer from delivery_queue where message_id = $2)
+                 + (select count(*)::integer from delivery_slices where message_id = $2) as queued,
                (select count(*)::integer from campaign_slices where campaign_id = $1) as slices,
                (select count(*)::integer from holds where holder_id = $1) as holds`,
             [id, messageId],
@@ -174,7 +184,7 @@ describe('a campaign that is frozen', () => {
           await runCampaign(server.installation.database, id);
           const { message_id: messageId, audience } = await campaignRow(id);
           const recipients = await rowsOf('select from recipients where message_id = $1', [messageId]);
-          const { jobs } = await claim(server.installation.database, 1, 'email', 1);
+          const { jobs } = await claimSlices(server.installation.database, 1);
           const objections = await findObjections(server.installation, jobs);
           const told = jobs
             .filter((job) => job.messageId === messageId && !objections.has(job))
@@ -185,7 +195,7 @@ describe('a campaign that is frozen', () => {
             told: ['stays@example.com'],
             recipients: audience,
           });
-          await rowsOf('truncate delivery_queue');
+          await rowsOf('truncate delivery_slices');
         },
       };
     });
@@ -233,30 +243,140 @@ test('two workers that claim at once claim each job once', async () => {
   });
 });
 
+function claimSlices(database: Database, epoch: number) {
+  claims += 1;
+  return claimDueSlices(database, {
+    epoch,
+    claimNumber: claims,
+    channel: messageChannels.email,
+    slicesMax: 10,
+    afterOrganizationId: '00000000-0000-0000-0000-000000000000',
+  });
+}
+
+const writerTools = (database: Database): WriterTools => ({
+  ...server.installation,
+  channels: messageChannels,
+  deliveries: [],
+  database,
+  random: () => 0.5,
+  onCampaignProgress: () => undefined,
+  onContactsChanged: () => undefined,
+});
+
+const listTaken = (jobs: readonly Job[]): Settled[] =>
+  jobs.map((job) => ({
+    settlement: settleOutcome(
+      job,
+      { kind: 'accepted', providerMessageId: '', reply: null },
+      { atMs: server.installation.clock.nowMs(), random: 0.5, dateOf },
+    ),
+    message: null,
+  }));
+
 /** Handed off, as the worker of epoch 1 writes it. */
 async function settle(database: Database, jobs: readonly Job[]): Promise<void> {
-  const { clock } = server.installation;
-  await writeUntilSettled(
-    {
-      ...server.installation,
-      channels: messageChannels,
-      deliveries: [],
-      database,
-      random: () => 0.5,
-      onCampaignProgress: () => undefined,
-      onContactsChanged: () => undefined,
-    },
-    { epoch: 1, signal: new AbortController().signal, release: () => Promise.resolve() },
-    jobs.map((job) => ({
-      settlement: settleOutcome(
-        job,
-        { kind: 'accepted', providerMessageId: '', reply: null },
-        { atMs: clock.nowMs(), random: 0.5, dateOf },
-      ),
-      message: null,
-    })),
-  );
+  const lease = { epoch: 1, signal: new AbortController().signal, release: () => Promise.resolve() };
+  await writeUntilSettled(writerTools(database), lease, listTaken(jobs));
 }
+
+describe('a slice of a campaign', () => {
+  let listId: string;
+  beforeAll(async () => {
+    listId = await create('/lists', { name: newName() });
+    for (const name of ['ann', 'bob', 'cat'])
+      await create('/contacts', { email: `${name}.${newName()}@example.com`, list_ids: [listId] });
+  });
+
+  async function admitted(): Promise<void> {
+    await rowsOf('truncate delivery_queue, delivery_slices');
+    const id = await createCampaign(listId);
+    await sendCampaign(id);
+    await runCampaign(server.installation.database, id);
+  }
+
+  test('that two workers claim at once goes to one of them', async () => {
+    await meetAtEachStatement(async () => {
+      await admitted();
+      return {
+        ...both(),
+        first: () => claimSlices(proxied, 1),
+        second: () => claimSlices(server.installation.database, 2),
+        check: (claimed, number) => {
+          const told = claimed.map(({ jobs }) => jobs.length).sort();
+          expect([number, ...told]).toEqual([number, 0, 3]);
+          return Promise.resolve();
+        },
+      };
+    });
+  });
+
+  const outcomes = `
+    select r.address, r.status, r.ambiguities,
+      (select count(*)::integer from delivery_queue q where q.message_id = r.message_id and q.ordinal = r.ordinal) as queued
+    from recipients r
+    where r.message_id = $1
+    order by r.ordinal`;
+
+  test.each([
+    ['as usual', writeTaken],
+    [
+      'that segments must hear of',
+      async (...[tools, epoch, items]: Parameters<typeof writeTaken>) => {
+        await writeSettlements(tools, epoch, items);
+        return true;
+      },
+    ],
+  ])(
+    'that is returned while an outcome is written, %s, has each recipient either handed off or queued',
+    async (_how, write) => {
+      await meetAtEachStatement(async () => {
+        await admitted();
+        const { jobs } = await claimSlices(server.installation.database, 1);
+        const [ann] = jobs;
+        return {
+          ...both(),
+          first: () => write(writerTools(proxied), 1, listTaken([ann!]), () => Promise.resolve()),
+          second: () => returnClaims(writerTools(server.installation.database), 1, settleCrash),
+          check: async (_results, number) => {
+            const rows = await rowsOf<{ status: string; queued: number }>(outcomes, [ann!.messageId]);
+            const [first, ...others] = rows;
+            expect(others).toMatchObject([
+              { status: 'sent', queued: 1 },
+              { status: 'sent', queued: 1 },
+            ]);
+            expect([number, (first!.status === 'delivered') === (first!.queued === 0)]).toEqual([
+              number,
+              true,
+            ]);
+            expect(await rowsOf('select from delivery_slices')).toEqual([]);
+            await countChangedRecipients(server.installation);
+          },
+        };
+      });
+    },
+  );
+
+  test('that two workers return at once has each recipient queued once', async () => {
+    await meetAtEachStatement(async () => {
+      await admitted();
+      const { jobs } = await claimSlices(server.installation.database, 1);
+      return {
+        ...both(),
+        first: () => returnClaims(writerTools(proxied), 1, settleCrash),
+        second: () => returnClaims(writerTools(server.installation.database), 1, settleCrash),
+        check: async (_results, number) => {
+          const rows = await rowsOf<{ queued: number }>(outcomes, [jobs[0]!.messageId]);
+          expect([number, ...rows.map(({ queued }) => queued)]).toEqual([number, 1, 1, 1]);
+          const [{ crashes } = { crashes: 0 }] = await rowsOf<{ crashes: number }>(
+            'select max(crashes)::integer as crashes from delivery_queue',
+          );
+          expect(crashes).toBe(1);
+        },
+      };
+    });
+  });
+});
 
 describe('the last two recipients, settled at once,', () => {
   test('of an email leave it delivered', async () => {
@@ -300,6 +420,8 @@ describe('the last two recipients, settled at once,', () => {
       const id = await createCampaign(listId);
       await sendCampaign(id);
       await runCampaign(server.installation.database, id);
+      // Given back, so that any two workers may have them.
+      await spreadSlices(server.installation.database);
       const { jobs } = await claim(server.installation.database, 1, 'email', 1);
       expect(jobs).toHaveLength(2);
       return {

@@ -26,6 +26,7 @@ import {
   type Submission,
 } from '../../src/messages/messages.ts';
 import { claimDueJobs } from '../../src/messages/delivery/claim-store.ts';
+import { spreadSlices } from './delivery-slices.ts';
 import { announceHandOffs } from '../../src/messages/delivery/hand-off-store.ts';
 import { eraseNext } from '../../src/messages/erasure/erasure.ts';
 import { now } from '../../src/platform/clock.ts';
@@ -216,9 +217,12 @@ export function describeChannel(name: string, createHarness: () => ChannelHarnes
       try {
         await eventually(
           () =>
-            rows('select from delivery_queue where lane < 2 and (claimed_by is not null or due_at <= $1)', [
-              now(server.installation.clock),
-            ]),
+            rows(
+              `select from delivery_queue where lane < 2 and (claimed_by is not null or due_at <= $1)
+               union all
+               select from delivery_slices where lane < 2`,
+              [now(server.installation.clock)],
+            ),
           (left) => left.length === 0,
         );
       } finally {
@@ -393,6 +397,7 @@ export function describeChannel(name: string, createHarness: () => ChannelHarnes
         tried.push({ answer, to, inCampaign, id: await send(own, to) });
       }
       const { messageId } = await startCampaign(own, listId);
+      await spreadSlices(server.installation.database);
       for (const [answer, ageHours] of [
         ['deferred in the last hour', harness.retriedForHours - 1],
         ['deferred an hour too late', harness.retriedForHours + 1],

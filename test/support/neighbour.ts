@@ -71,6 +71,7 @@ const twins: Readonly<Record<string, Readonly<Record<string, string>> | { noTwin
   conversions: { value: '1000000' },
   dead_device_tokens: { status: `case i.status when 'FAILED' then 'EXPIRED' else 'FAILED' end` },
   delivery_queue: { noTwin: 'A queue: the workers would deliver it.' },
+  delivery_slices: { noTwin: 'A queue: the workers would deliver them.' },
   devices: {
     status: `'REVOKED'`,
     revoked_by: `'opt_out'`,

@@ -82,6 +82,12 @@ const violations = {
       select q::text from delivery_queue q
       where ${isSwept('q')} and q.claimed_by is not null and q.claimed_by not in (select epoch from workers)`,
   },
+  sliceClaims: {
+    what: 'a slice of a worker that is no more',
+    found: `
+      select s::text from delivery_slices s
+      where ${isSwept('s')} and s.claimed_by is not null and s.claimed_by not in (select epoch from workers)`,
+  },
   announcements: {
     what: 'an announcement of a worker that is no more',
     found: 'select h::text from hand_offs h where h.epoch not in (select epoch from workers)',

@@ -80,6 +80,9 @@ export const outsideTheWall: Readonly<Record<string, string>> = {
   'with ahead as': putForward,
 
   queue_claim_due: 'Claims for all organizations in turns.',
+  slices_claim: 'Claims for all organizations in turns.',
+  slices_select_recipients: claimed,
+  slices_settle_taken: settled,
   'with claimant as': 'Claims what is tried alone, of any organization.',
   'with announced as': 'What a worker that died had announced, of any organizations.',
   'select distinct channel from delivery_queue where claimed_by':
@@ -94,6 +97,11 @@ export const outsideTheWall: Readonly<Record<string, string>> = {
   messages_select_stopped: claimed,
   'select job.position from unnest($1::uuid[], $2::uuid[], $3::integer[])': claimed,
   queue_settle: settled,
+  slices_settle: settled,
+  slices_delete: settled,
+  slices_select_unsettled: 'What a worker that died had not settled, of any organizations.',
+  'select organization_id, message_id, first_ordinal':
+    'What a worker that died had claimed, of any organizations.',
   devices_retire: settled,
   audience_insert_change: settled,
   messages_lock: settled,

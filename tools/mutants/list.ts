@@ -8,6 +8,7 @@ import { messagingLimit } from './list/messaging-limit.ts';
 import { chatTemplateEdits } from './list/chat-template-edits.ts';
 import { channels } from './list/channels.ts';
 import { chatTemplates } from './list/chat-templates.ts';
+import { deliverySlices } from './list/delivery-slices.ts';
 import { devices } from './list/devices.ts';
 import { leases } from './list/leases.ts';
 import { messages } from './list/messages.ts';
@@ -43,6 +44,7 @@ export const allMutants: readonly Mutant[] = [
   ...objections,
   ...chatTemplateEdits,
   ...whatsapp,
+  ...deliverySlices,
   ...devices,
   ...platform,
   ...leases,

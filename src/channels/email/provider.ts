@@ -25,6 +25,11 @@ export type EmailProvider = {
   name: string;
   /** How many hand-offs it can usefully have under way at once. */
   concurrency: number;
+  /**
+   * Whether each of so many is sent at once, or next on its connection: then they may be announced before they are handed
+   * off. Left out: not, since some wait for a server that does not answer.
+   */
+  isAnnouncedAhead?: boolean;
   /** Whether its later reports name a message by the `providerMessageId` of the accepted hand-off. */
   isReportedById: boolean;
   /** Never rejects for anything that the remote side does; rejects only with the error of `confirm` or an abort. */

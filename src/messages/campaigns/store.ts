@@ -225,17 +225,25 @@ function findDevices(
 
 const countQueued = statement<{ ready: number; waiting: number }>(
   'messages_count_queued',
-  `select count(*) filter (where due_at <= $3) as ready, count(*) filter (where due_at > $3) as waiting
+  `select ready + sliced as ready, waiting
    from (
-     select due_at
-     from delivery_queue
+     select count(*) filter (where due_at <= $3) as ready, count(*) filter (where due_at > $3) as waiting
+     from (
+       select due_at
+       from delivery_queue
+       where organization_id = $1 and message_id = $2
+       limit $4
+     ) seen
+   ) queued, (
+     select coalesce(sum(recipients), 0)::bigint as sliced
+     from delivery_slices
      where organization_id = $1 and message_id = $2
-     limit $4
-   ) seen`,
+   ) slices`,
 );
 
 /**
  * How many of its recipients are in the queue, up to `most`: those due by the given time, and those deferred beyond it.
+ * Slices that are being handed off count as a whole.
  */
 export async function countInQueue(
   connection: Connection,
@@ -248,7 +256,15 @@ export async function countInQueue(
 
 const countOfSome = statement<{ jobs: number }>(
   'messages_count_queued_of_some',
-  `select count(*) as jobs
+  `select count(*) + (
+     select coalesce(sum(slice.recipients), 0)::bigint
+     from unnest($2::uuid[]) as wanted (message_id)
+     cross join lateral (
+       select recipients
+       from delivery_slices s
+       where s.organization_id = $1 and s.message_id = wanted.message_id and s.lane = 1
+     ) slice
+   ) as jobs
    from (
      select
      from unnest($2::uuid[]) as wanted (message_id)
@@ -272,17 +288,24 @@ export async function countInQueueOf(
   return row?.jobs ?? 0;
 }
 
-const admitNext = statement<{ ordinal: number }>(
-  'messages_admit_recipients',
-  `insert into delivery_queue
-     (organization_id, message_id, ordinal, channel, lane, due_at, accepted_at, content_bytes)
-   select r.organization_id, r.message_id, r.ordinal, $5, 1, $6, $6, $7
-   from recipients r
-   where r.organization_id = $1 and r.message_id = $2 and r.ordinal >= $3 and r.ordinal < $4
-     and r.drop_reason is null and r.address <> ''
-   order by r.ordinal
-   limit $8
-   returning ordinal`,
+const admitNext = statement<{ last_ordinal: number; recipients: number }>(
+  'messages_admit_slices',
+  `insert into delivery_slices
+     (organization_id, message_id, first_ordinal, last_ordinal, channel, lane, recipients, accepted_at, content_bytes)
+   select $1, $2, min(ordinal), max(ordinal), $5, 1, count(*), $6, $7
+   from (
+     select ordinal, (row_number() over (order by ordinal) - 1) / $9::integer as slice
+     from (
+       select r.ordinal
+       from recipients r
+       where r.organization_id = $1 and r.message_id = $2 and r.ordinal >= $3 and r.ordinal < $4
+         and r.drop_reason is null and r.address <> ''
+       order by r.ordinal
+       limit $8
+     ) admitted
+   ) numbered
+   group by slice
+   returning last_ordinal, recipients`,
 );
 
 type AdmissibleRow = { ordinal: number; address_key: string; variables: Values | null; is_first: boolean };
@@ -364,18 +387,20 @@ export type Admission = {
   /** Null for no limit. */
   countMax: number | null;
   contentBytes: number;
+  /** Recipients that are handed off by one worker, one after the other. */
+  sliceSize: number;
   at: Date;
 };
 
 /**
- * Puts recipients into the queue, the lowest of the given ordinals first, and returns their ordinals. Dropped and
- * erased recipients are skipped.
+ * Puts recipients into the queue by slices, the lowest of the given ordinals first. Dropped and erased recipients are
+ * skipped. Returns how many they are, and the last one; null if there are none.
  */
 export async function admitRecipients(
   connection: Connection,
   message: MessageKey,
   admission: Admission,
-): Promise<number[]> {
+): Promise<{ count: number; lastOrdinal: number | null }> {
   const rows = await connection.rows(admitNext, [
     message.organizationId,
     message.messageId,
@@ -385,15 +410,22 @@ export async function admitRecipients(
     admission.at,
     admission.contentBytes,
     admission.countMax,
+    admission.sliceSize,
   ]);
-  return rows.map(({ ordinal }) => ordinal);
+  return {
+    count: rows.reduce((sum, { recipients }) => sum + recipients, 0),
+    lastOrdinal: rows.length === 0 ? null : Math.max(...rows.map(({ last_ordinal }) => last_ordinal)),
+  };
 }
 
 /** Hides the waiting jobs from the workers. */
 export async function holdInQueue(connection: Connection, message: MessageKey): Promise<void> {
   await connection.rows(
     unpreparedStatement(
-      'update delivery_queue set lane = 2 where organization_id = $1 and message_id = $2 and lane = 1',
+      `with slices as (
+         update delivery_slices set lane = 2 where organization_id = $1 and message_id = $2 and lane = 1
+       )
+       update delivery_queue set lane = 2 where organization_id = $1 and message_id = $2 and lane = 1`,
     ),
     [message.organizationId, message.messageId],
   );
@@ -410,7 +442,12 @@ export async function showInQueue(
 ): Promise<void> {
   await connection.rows(
     unpreparedStatement(
-      `update delivery_queue
+      `with slices as (
+         update delivery_slices
+         set lane = 1, accepted_at = coalesce($3, accepted_at)
+         where organization_id = $1 and message_id = $2 and lane = 2
+       )
+       update delivery_queue
        set lane = 1, accepted_at = coalesce($3, accepted_at)
        where organization_id = $1 and message_id = $2 and lane = 2`,
     ),
@@ -457,6 +494,13 @@ export async function stopMessage(
          update delivery_queue
          set lane = 1
          where organization_id = $1 and message_id = $2 and lane = 2 and claimed_by is not null
+       ), seen_slices as (
+         update delivery_slices
+         set lane = 1
+         where organization_id = $1 and message_id = $2 and lane = 2 and claimed_by is not null
+       ), slices as (
+         delete from delivery_slices
+         where organization_id = $1 and message_id = $2 and claimed_by is null
        )
        delete from delivery_queue
        where organization_id = $1 and message_id = $2 and claimed_by is null`,

@@ -12,7 +12,7 @@ import {
   type DatabaseAddress,
   unpreparedStatement,
 } from '../../platform/postgres/database.ts';
-import { createMarkers } from './markers.ts';
+import { createMarkers, openMarkerBook } from './markers.ts';
 import type { Job } from '../channel.ts';
 import { emailChannel } from '../../email/channel.ts';
 import { claimDueJobs, claimPoisonJob } from './claim-store.ts';
@@ -103,7 +103,8 @@ const takings = {
   'a claim of a job that is tried alone': async (by: number) =>
     (await claimPoisonJob(database, { channels: [emailChannel], epoch: by, claimNumber: 1, at: at() })) !==
     null,
-  'an announcement': (by: number) => createMarkers({ database, clock: systemClock }, by).set(job),
+  'an announcement': (by: number) =>
+    createMarkers({ database, clock: systemClock }, openMarkerBook(by)).set(job),
 };
 const names = Object.keys(takings) as (keyof typeof takings)[];
 

@@ -251,7 +251,10 @@ export async function listOtherChannels(
 ): Promise<string[]> {
   const rows = await connection.rows(
     unpreparedStatement<{ channel: string }>(
-      'select distinct channel from delivery_queue where claimed_by = $1 and channel <> all ($2) order by channel',
+      `select distinct channel from delivery_queue where claimed_by = $1 and channel <> all ($2)
+       union
+       select channel from delivery_slices where claimed_by = $1 and channel <> all ($2)
+       order by channel`,
     ),
     [epoch, Object.keys(channels)],
   );

@@ -11,12 +11,14 @@ import {
   logFailure,
   type ChannelSession,
   type LeaseSession,
+  settle,
 } from './hand-off.ts';
 import { releaseJob, settleCrash, settleObjection } from './settlement.ts';
 import { returnClaims } from './settlement-writer.ts';
 import { findObjections } from './unwanted.ts';
-import { claimDueJobs, claimPoisonJob } from './claim-store.ts';
+import { type Claim, claimDueJobs, claimPoisonJob } from './claim-store.ts';
 import type { Settlement } from './settlement-store.ts';
+import { claimDueSlices, deleteSlices } from './slice-store.ts';
 
 /**
  * Delivery: the life of a message from its row in the queue to the outcome at its recipient.
@@ -55,6 +57,8 @@ const idleMs = 5_000;
  * while the next are claimed; more would be taken from other workers without need.
  */
 const jobsPerHandOff = 8;
+/** Of one organization or of two, so that they have turns. */
+const slicesPerClaim = 2;
 /**
  * As many as are handed off in half a second at the best rate measured. With fewer, hand-offs wait for outcomes to be
  * written. With more, more outcomes are lost if the worker dies while the database does not accept them.
@@ -157,18 +161,23 @@ async function endLease(tools: DeliveryTools, lease: Lease): Promise<void> {
   }
 }
 
-type LaneNumber = 0 | 1;
+/**
+ * Where the jobs of a lane come from, in the order in which they are handed off: transactional messages, recipients of
+ * campaigns that were tried before or given back, and slices of those that nobody has tried yet.
+ */
+const laneKinds = ['transactional', 'campaign', 'slices'] as const;
+
+type LaneKind = (typeof laneKinds)[number];
 
 /**
- * The jobs of a channel that belong to transactional messages, or to campaigns: how far the scan of the organizations
- * is, and what waits in memory.
+ * The jobs of a channel of one kind: how far the scan of the organizations is, and what waits in memory.
  *
  * A claim sees a limited number of organizations, so that a scan of all of them may take several claims. When a scan
  * ends, another one follows if this one found anything, or if a rescan was requested while it was under way: the new
  * jobs may be of an organization that it had passed. Otherwise the lane waits for a request, or until a job falls due.
  */
 type Lane = {
-  number: LaneNumber;
+  kind: LaneKind;
   /** The last one that the scan has seen; `firstOrganization` between two scans. */
   lastOrganizationId: string;
   /** A scan is about to begin, or is under way. */
@@ -181,9 +190,9 @@ type Lane = {
 
 const firstOrganization = '00000000-0000-0000-0000-000000000000';
 
-function openLane(number: LaneNumber): Lane {
+function openLane(kind: LaneKind): Lane {
   return {
-    number,
+    kind,
     lastOrganizationId: firstOrganization,
     mayHaveMore: true,
     isScannedAgain: false,
@@ -193,7 +202,20 @@ function openLane(number: LaneNumber): Lane {
 }
 
 /** The claimed jobs of one channel, until its provider has room for them. */
-type LocalQueue = { channelSession: ChannelSession; lanes: readonly [Lane, Lane]; handOffs: number };
+type LocalQueue = {
+  channelSession: ChannelSession;
+  lanes: Readonly<Record<LaneKind, Lane>>;
+  handOffs: number;
+};
+
+function openLocalQueue(channelSession: ChannelSession): LocalQueue {
+  const lanes = {
+    transactional: openLane('transactional'),
+    campaign: openLane('campaign'),
+    slices: openLane('slices'),
+  };
+  return { channelSession, lanes, handOffs: 0 };
+}
 
 /** What a worker has to do under its lease, channel by channel, and what is under way. */
 type Dispatcher = {
@@ -211,7 +233,7 @@ async function workUnderLease(worker: Worker, lease: Lease): Promise<void> {
     queues: new Map(
       session.channelSessions.map((channelSession) => [
         channelSession.channel,
-        { channelSession, lanes: [openLane(0), openLane(1)], handOffs: 0 },
+        openLocalQueue(channelSession),
       ]),
     ),
     lastClaimNumber: 0,
@@ -259,7 +281,7 @@ type QueueLane = { queue: LocalQueue; lane: Lane };
 
 function listLanes({ queues }: Dispatcher): QueueLane[] {
   const all = [...queues.values()];
-  return [0, 1].flatMap((number) => all.map((queue) => ({ queue, lane: queue.lanes[number as LaneNumber] })));
+  return laneKinds.flatMap((kind) => all.map((queue) => ({ queue, lane: queue.lanes[kind] })));
 }
 
 /** Whether few enough jobs are being handed off, or wait for their outcome to be written. */
@@ -287,7 +309,11 @@ function roomIn(queue: LocalQueue, lane: Lane): number {
 
 /** Fewer than there is room for while the provider is unavailable. */
 function admittedTo(queue: LocalQueue, lane: Lane): number {
-  return queue.channelSession.breakers.admits(roomIn(queue, lane));
+  const room = roomIn(queue, lane);
+  const admitted = queue.channelSession.breakers.admits(room);
+  // A slice is more than the one that tries whether it is available again, for which any other in the queue will do.
+  const isProbing = admitted < room && lane.kind === 'slices';
+  return isProbing && queue.lanes.campaign.nextDueAtMs < Infinity ? 0 : admitted;
 }
 
 /**
@@ -295,24 +321,17 @@ function admittedTo(queue: LocalQueue, lane: Lane): number {
  */
 function pauseOf(queue: LocalQueue, nowMs: number): number {
   const { channelSession, lanes } = queue;
-  const dueMs = lanes.filter((lane) => hasRoom(queue, lane)).map(({ nextDueAtMs }) => nextDueAtMs - nowMs);
+  const dueMs = Object.values(lanes)
+    .filter((lane) => hasRoom(queue, lane))
+    .map(({ nextDueAtMs }) => nextDueAtMs - nowMs);
   return channelSession.breakers.pauseMs() ?? Math.min(...dueMs);
 }
 
 async function claimInto(dispatcher: Dispatcher, { queue, lane }: QueueLane): Promise<void> {
-  const { tools, lease } = dispatcher.session;
   dispatcher.lastClaimNumber += 1;
   // Before the claim: a job that is requeued while it runs may fall due before all jobs that the claim sees.
   if (lane.lastOrganizationId === firstOrganization) lane.nextDueAtMs = Infinity;
-  const claim = await claimDueJobs(tools.database, {
-    epoch: lease.epoch,
-    claimNumber: dispatcher.lastClaimNumber,
-    at: dateOf(tools.clock.nowMs()),
-    channel: queue.channelSession.channel,
-    lane: lane.number,
-    itemsMax: admittedTo(queue, lane),
-    afterOrganizationId: lane.lastOrganizationId,
-  });
+  const claim = await claimFor(dispatcher, { queue, lane });
   lane.nextDueAtMs = Math.min(lane.nextDueAtMs, claim.nextDueAt?.getTime() ?? Infinity);
   lane.isScannedAgain ||= claim.jobs.length > 0;
   if (claim.isScanOver) {
@@ -323,13 +342,41 @@ async function claimInto(dispatcher: Dispatcher, { queue, lane }: QueueLane): Pr
   }
   lane.lastOrganizationId = claim.isScanOver ? firstOrganization : claim.lastOrganizationId;
   dispatcher.hasPoison ||= claim.hasPoison;
-  const remaining = await dropUnwanted(dispatcher.session, claim.jobs);
+  const remaining = await dropUnwanted(dispatcher.session, queue.channelSession, claim.jobs);
   await queue.channelSession.delivery.prepare(remaining);
   lane.ready.push(...remaining);
 }
 
+async function claimFor(
+  { session: { tools, lease }, lastClaimNumber }: Dispatcher,
+  { queue, lane }: QueueLane,
+): Promise<Claim> {
+  const { channel } = queue.channelSession;
+  const request = {
+    epoch: lease.epoch,
+    claimNumber: lastClaimNumber,
+    channel,
+    afterOrganizationId: lane.lastOrganizationId,
+  };
+  if (lane.kind !== 'slices') {
+    return claimDueJobs(tools.database, {
+      ...request,
+      at: dateOf(tools.clock.nowMs()),
+      lane: lane.kind === 'transactional' ? 0 : 1,
+      itemsMax: admittedTo(queue, lane),
+    });
+  }
+  const { empty, ...claim } = await claimDueSlices(tools.database, { ...request, slicesMax: slicesPerClaim });
+  await deleteSlices(tools.database, empty, lease.epoch);
+  return { ...claim, nextDueAt: null, hasPoison: false };
+}
+
 /** Settles jobs that must not be handed off, and returns the others. */
-async function dropUnwanted(session: LeaseSession, jobs: readonly Job[]): Promise<Job[]> {
+async function dropUnwanted(
+  session: LeaseSession,
+  channelSession: ChannelSession,
+  jobs: readonly Job[],
+): Promise<Job[]> {
   const objections = await findObjections(session.tools, jobs);
   const { clock, random } = session.tools;
   const checkedAtMs = clock.monotonicMs();
@@ -337,7 +384,10 @@ async function dropUnwanted(session: LeaseSession, jobs: readonly Job[]): Promis
   for (const job of jobs) session.checkedAtMs.set(job, checkedAtMs);
   await Promise.all(
     [...objections].map(([job, objection]) =>
-      session.settlements.add({ settlement: settleObjection(job, objection, context), message: null }),
+      settle(session, channelSession, {
+        settlement: settleObjection(job, objection, context),
+        message: null,
+      }),
     ),
   );
   return jobs.filter((job) => !objections.has(job));
@@ -347,7 +397,8 @@ async function dropUnwanted(session: LeaseSession, jobs: readonly Job[]): Promis
 function beginReadyJobs(dispatcher: Dispatcher, queue: LocalQueue): void {
   const { lanes, channelSession } = queue;
   while (queue.handOffs < channelSession.concurrency && mayHandOff(dispatcher)) {
-    const job = lanes[0].ready.shift() ?? lanes[1].ready.shift();
+    const job =
+      lanes.transactional.ready.shift() ?? lanes.campaign.ready.shift() ?? lanes.slices.ready.shift();
     if (job === undefined) return;
     beginJob(dispatcher, queue, job);
   }
@@ -363,8 +414,7 @@ function beginJob(dispatcher: Dispatcher, queue: LocalQueue, job: Job): void {
       beginReadyJobs(dispatcher, queue);
     })
     .then(async (settled) => {
-      const isWritten = await session.settlements.add(settled);
-      if (isWritten) session.markers.clear(job);
+      await settle(session, queue.channelSession, settled);
       noteRequeue(queue, settled.settlement);
     })
     .catch((cause: unknown) => {
@@ -382,7 +432,7 @@ function beginJob(dispatcher: Dispatcher, queue: LocalQueue, job: Job): void {
 /** No notification is sent when a requeued job falls due. */
 function noteRequeue({ lanes }: LocalQueue, { job, requeue }: Settlement): void {
   if (requeue === null) return;
-  const lane = lanes[job.isCampaign ? 1 : 0];
+  const lane = lanes[job.isCampaign ? 'campaign' : 'transactional'];
   lane.nextDueAtMs = Math.min(lane.nextDueAtMs, requeue.dueAt.getTime());
 }
 
@@ -400,7 +450,7 @@ async function tryPoisonJob(dispatcher: Dispatcher): Promise<void> {
   });
   const queue = job === null ? undefined : dispatcher.queues.get(job.channel);
   if (job === null || queue === undefined) return;
-  const [remaining] = await dropUnwanted(dispatcher.session, [job]);
+  const [remaining] = await dropUnwanted(dispatcher.session, queue.channelSession, [job]);
   if (remaining === undefined) return;
   beginJob(dispatcher, queue, remaining);
   await finishReadyJobs(dispatcher);
@@ -422,10 +472,12 @@ async function drain(dispatcher: Dispatcher): Promise<void> {
       resolve();
     });
   });
-  const waiting = listLanes(dispatcher).flatMap(({ lane }) => lane.ready.splice(0));
+  const waiting = listLanes(dispatcher).flatMap(({ lane, queue: { channelSession } }) =>
+    lane.ready.splice(0).map((job) => ({ job, channelSession })),
+  );
   const context = { atMs: clock.nowMs(), random: random(), dateOf };
-  const released = waiting.map((job) =>
-    session.settlements.add({ settlement: releaseJob(job, context), message: null }),
+  const released = waiting.map(({ job, channelSession }) =>
+    settle(session, channelSession, { settlement: releaseJob(job, context), message: null }),
   );
   await Promise.race([Promise.allSettled([finishReadyJobs(dispatcher), ...released]), timeout]);
   cancel();

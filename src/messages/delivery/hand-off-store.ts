@@ -2,6 +2,7 @@ import {
   type Connection,
   type Database,
   statement,
+  type Transaction,
   unpreparedStatement,
 } from '../../platform/postgres/database.ts';
 import { inOneRoundTrip } from '../../platform/postgres/round-trip.ts';
@@ -29,16 +30,26 @@ const announce = statement<{ batch: number }>(
 export async function announceHandOffs(
   database: Database,
   jobs: readonly Job[],
-  marker: { epoch: number; batch: number; batchesOver: readonly number[] },
+  marker: Marker,
 ): Promise<boolean> {
-  const rows = await inOneRoundTrip(database, announce, [
-    marker.epoch,
-    marker.batch,
-    marker.batchesOver,
-    ...keyColumns(jobs),
-    jobs.map(({ claimNumber }) => claimNumber),
-  ]);
+  const rows = await inOneRoundTrip(database, announce, valuesOf(jobs, marker));
   return rows.length === 1;
+}
+
+/** As above, as a part of a transaction. */
+export async function announceWithin(
+  transaction: Transaction,
+  jobs: readonly Job[],
+  marker: Marker,
+): Promise<boolean> {
+  const rows = await transaction.rows(announce, valuesOf(jobs, marker));
+  return rows.length === 1;
+}
+
+export type Marker = { epoch: number; batch: number; batchesOver: readonly number[] };
+
+function valuesOf(jobs: readonly Job[], { epoch, batch, batchesOver }: Marker): unknown[] {
+  return [epoch, batch, batchesOver, ...keyColumns(jobs), jobs.map(({ claimNumber }) => claimNumber)];
 }
 
 /** Removes the markers of a worker whose claims have all been returned, and of all buried workers. */

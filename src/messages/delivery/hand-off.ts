@@ -18,7 +18,8 @@ import {
   type MessageFacts,
   smallContentBytesMax,
 } from '../channel.ts';
-import { createMarkers, type Markers } from './markers.ts';
+import { type Ledger, openLedger } from './ledger.ts';
+import { createMarkers, type Markers, openMarkerBook } from './markers.ts';
 import {
   dropJob,
   failJob,
@@ -66,6 +67,8 @@ export type LeaseSession = {
 export type ChannelSession = {
   channel: MessageChannel;
   concurrency: number;
+  isAnnouncedAhead: boolean;
+  ledger: Ledger;
   breakers: Breakers;
   delivery: DeliverySession;
 };
@@ -79,6 +82,7 @@ export function openLeaseSession(
   { wakeup, budget, stopping }: { wakeup: Wakeup; budget: ByteBudget; stopping: AbortSignal },
 ): LeaseSession {
   const ended = new AbortController();
+  const book = openMarkerBook(lease.epoch);
   return {
     tools,
     lease,
@@ -87,15 +91,23 @@ export function openLeaseSession(
       ended.abort(new Error('the lease session is over'));
     },
     wakeup,
-    channelSessions: tools.deliveries.map(({ channel, concurrency, accountOf, begin }) => ({
-      channel,
-      concurrency,
-      breakers: createBreakers(tools.clock, accountOf),
-      delivery: begin(),
-    })),
+    channelSessions: tools.deliveries.map(
+      ({ channel, concurrency, isAnnouncedAhead = false, accountOf, begin }) => ({
+        channel,
+        concurrency,
+        isAnnouncedAhead,
+        ledger: openLedger(tools, {
+          lease,
+          book,
+          announcedMax: isAnnouncedAhead ? concurrency : 2 * concurrency,
+        }),
+        breakers: createBreakers(tools.clock, accountOf),
+        delivery: begin(),
+      }),
+    ),
     contentBytesMax: tools.contentBytesMax ?? contentBytesMax,
     budget,
-    markers: createMarkers(tools, lease.epoch),
+    markers: createMarkers(tools, book),
     checkedAtMs: new WeakMap(),
     lateObjections: createBatcher({
       itemsMax: 500,
@@ -124,6 +136,20 @@ export function openLeaseSession(
  */
 const settlementLingerMs = 50;
 const settlementItemsEnough = 64;
+
+/** Writes an outcome, and returns whether it was written. */
+export async function settle(
+  session: LeaseSession,
+  { ledger }: ChannelSession,
+  settled: Settled,
+): Promise<boolean> {
+  const { job } = settled.settlement;
+  const isWritten = await (job.slice === undefined
+    ? session.settlements.add(settled)
+    : ledger.settle(settled));
+  if (isWritten) session.markers.clear(job);
+  return isWritten;
+}
 
 /** Hands one job off and returns what to write of it. No fault of the job makes it reject. */
 export function handOffJob(
@@ -179,9 +205,10 @@ async function attempt(session: LeaseSession, channelSession: ChannelSession, jo
   try {
     const objection = await findLateObjection(session, job);
     if (objection !== undefined) return settled(settleObjection(job, objection, context()));
+    if (channelSession.isAnnouncedAhead && job.slice !== undefined) announceAhead(channelSession, job);
     const result = await channelSession.delivery.handOff(job, {
       confirm: async () => {
-        await confirmHandOff(session, job);
+        await confirmHandOff(session, channelSession, job);
         isConfirmed = true;
       },
       signal: session.signal,
@@ -213,6 +240,11 @@ async function attempt(session: LeaseSession, channelSession: ChannelSession, jo
     // Otherwise a probe that never reached the provider would keep the breaker open for ever.
     if (entry === 'probes' && !isNoted) breaker.abandonProbe();
   }
+}
+
+/** Whoever confirms it learns what became of the announcement. */
+function announceAhead({ ledger }: ChannelSession, job: Job): void {
+  ledger.announce(job).catch(() => undefined);
 }
 
 /** By its policy, or by that of its message. */
@@ -268,13 +300,14 @@ class UnwantedError extends Error {
   }
 }
 
-async function confirmHandOff(session: LeaseSession, job: Job): Promise<void> {
+async function confirmHandOff(session: LeaseSession, { ledger }: ChannelSession, job: Job): Promise<void> {
   // Connecting to a slow server may have taken minutes.
   const objection = await findLateObjection(session, job)?.catch((cause: unknown) => {
     throw new NotConfirmedError('objections could not be looked up', { cause });
   });
   if (objection !== undefined) throw new UnwantedError(objection);
-  const isOwn = await session.markers.set(job).catch((cause: unknown) => {
+  const announce = job.slice === undefined ? session.markers.set : ledger.announce;
+  const isOwn = await announce(job).catch((cause: unknown) => {
     throw new NotConfirmedError('the marker could not be stored', { cause });
   });
   if (!isOwn || session.signal.aborted) throw new NotConfirmedError('the claim on the job was lost');

@@ -6,7 +6,7 @@ import {
   DatabaseUnavailableError,
   unpreparedStatement,
 } from '../../platform/postgres/database.ts';
-import { createMarkers } from './markers.ts';
+import { createMarkers, openMarkerBook } from './markers.ts';
 import type { Job } from '../channel.ts';
 import { emailChannel } from '../../email/channel.ts';
 
@@ -58,13 +58,13 @@ async function listMarkers() {
 }
 
 test('hand-offs that are announced at once share a marker, which names the claim of each', async () => {
-  const markers = createMarkers({ database, clock: systemClock }, epoch);
+  const markers = createMarkers({ database, clock: systemClock }, openMarkerBook(epoch));
   expect(await Promise.all([aJob(1), aJob(2)].map((job) => markers.set(job)))).toEqual([true, true]);
   expect(await listMarkers()).toEqual([{ ordinals: [1, 2], claims: [101, 102] }]);
 });
 
 test('a marker stands until the outcomes of all its jobs are written, and goes with the next one', async () => {
-  const markers = createMarkers({ database, clock: systemClock }, epoch);
+  const markers = createMarkers({ database, clock: systemClock }, openMarkerBook(epoch));
   const [first, second, third, fourth] = [aJob(1), aJob(2), aJob(3), aJob(4)];
   await Promise.all([markers.set(first), markers.set(second)]);
   markers.clear(first);
@@ -77,7 +77,7 @@ test('a marker stands until the outcomes of all its jobs are written, and goes w
 });
 
 test('five hand-offs of two organizations are announced two at a time, each once, and all markers go', async () => {
-  const markers = createMarkers({ database, clock: systemClock, batchItemsMax: 2 }, epoch);
+  const markers = createMarkers({ database, clock: systemClock, batchItemsMax: 2 }, openMarkerBook(epoch));
   const jobs = [1, 2, 3, 4, 5].map(aJob);
   jobs[4]!.organizationId = '01930000-0000-7000-8000-000000000003';
   expect(await Promise.all(jobs.map((job) => markers.set(job)))).toEqual([true, true, true, true, true]);
@@ -89,7 +89,9 @@ test('five hand-offs of two organizations are announced two at a time, each once
 
 test('a worker that was buried announces nothing', async () => {
   await database.rows(unpreparedStatement('delete from workers where epoch = $1'), [epoch]);
-  expect(await createMarkers({ database, clock: systemClock }, epoch).set(aJob(1))).toBe(false);
+  expect(await createMarkers({ database, clock: systemClock }, openMarkerBook(epoch)).set(aJob(1))).toBe(
+    false,
+  );
   expect(await listMarkers()).toEqual([]);
 });
 
@@ -107,7 +109,7 @@ describe('when a marker could not be committed', () => {
         },
         clock: systemClock,
       },
-      epoch,
+      openMarkerBook(epoch),
     );
     const [over, failed, later] = [aJob(1), aJob(2), aJob(3)];
     await markers.set(over);

@@ -2,7 +2,7 @@ import { type Batcher, createBatcher } from '../../platform/batcher.ts';
 import type { Clock } from '../../platform/clock.ts';
 import type { Database } from '../../platform/postgres/database.ts';
 import type { Job } from '../channel.ts';
-import { announceHandOffs } from './hand-off-store.ts';
+import { announceHandOffs, type Marker } from './hand-off-store.ts';
 
 /**
  * Markers: the jobs that a worker is about to hand off, committed before any message leaves. The worker that returns
@@ -43,19 +43,35 @@ export type MarkerTools = {
 
 export function createMarkers(
   { database, clock, batchItemsMax = defaultBatchItemsMax }: MarkerTools,
-  epoch: number,
+  book: MarkerBook,
 ): Markers {
-  let lastBatch = 0;
-  const batchOf = new Map<Job, number>();
-  const jobsLeft = new Map<number, number>();
-  let batchesOver: number[] = [];
-
   // One at a time: while a batch is being committed, the next one collects. Two at a time made twice as many commits.
   const announcements: Batcher<Job, boolean> = createBatcher({
     itemsMax: batchItemsMax,
     concurrency: 1,
     linger: { clock, lingerMs: batchLingerMs, itemsEnough: batchItemsEnough },
     run: async (jobs) => {
+      const isOwn = await book.write(jobs, (marker) => announceHandOffs(database, jobs, marker));
+      return jobs.map(() => isOwn);
+    },
+  });
+  return { set: announcements.add, clear: book.clear };
+}
+
+/** Which markers of a worker stand, and which are over and go with the next. */
+export type MarkerBook = {
+  /** Has a marker for these jobs written by `announce`. */
+  write: (jobs: readonly Job[], announce: (marker: Marker) => Promise<boolean>) => Promise<boolean>;
+  clear: Markers['clear'];
+};
+
+export function openMarkerBook(epoch: number): MarkerBook {
+  let lastBatch = 0;
+  const batchOf = new Map<Job, number>();
+  const jobsLeft = new Map<number, number>();
+  let batchesOver: number[] = [];
+  return {
+    write: async (jobs, announce) => {
       lastBatch += 1;
       const batch = lastBatch;
       for (const job of jobs) batchOf.set(job, batch);
@@ -63,17 +79,12 @@ export function createMarkers(
       const removed = batchesOver;
       batchesOver = [];
       try {
-        const isOwn = await announceHandOffs(database, jobs, { epoch, batch, batchesOver: removed });
-        return jobs.map(() => isOwn);
+        return await announce({ epoch, batch, batchesOver: removed });
       } catch (cause) {
         batchesOver.push(...removed);
         throw cause;
       }
     },
-  });
-
-  return {
-    set: announcements.add,
     clear: (job) => {
       const batch = batchOf.get(job);
       if (batch === undefined) return;

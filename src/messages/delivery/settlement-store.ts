@@ -6,6 +6,7 @@ import { keyColumns, recipientKey } from '../keys.ts';
 import { type ChangedRecipient, type ChangedRow, type Failure, toChanged } from '../recipients/store.ts';
 import type { DropReason, RecipientStatus } from '../schema.ts';
 import { rankOf } from '../status.ts';
+import { sliceColumns, sliceKey } from './slice-store.ts';
 
 /** What to write of a job. */
 export type Settlement = {
@@ -36,35 +37,17 @@ const isOvertaken = toPredicate(
   `s.status is null or (${rankOf('s.status')} < ${rankOf('r.status')} and not ${isTakenAtLast})`,
 );
 
-const settle = statement<ChangedRow>(
-  'queue_settle',
-  `with settlement as (
-     select *
-     from unnest(
-       $1::uuid[], $2::uuid[], $3::integer[], $6::text[], $7::text[], $8::text[], $9::text[], $10::smallint[],
-       $11::text[], $12::text[], $13::text[], $14::text[], $15::boolean[], $16::boolean[], $17::timestamptz[],
-       $18::smallint[], $19::smallint[], $20::timestamptz[]
-     ) as settlement (
-       organization_id, message_id, ordinal, status, drop_reason, failure_type, failure_class, smtp_code,
+const settledColumns = `organization_id, message_id, ordinal, status, drop_reason, failure_type, failure_class, smtp_code,
        enhanced_code, diagnostic, remote, provider_message_id, was_handed_off, is_ambiguous, due_at,
-       attempts, crashes, set_aside_at
-     )
-   ), done as (
-     delete from delivery_queue q
-     using settlement s
-     where ${hasKeyOf('q', 's', recipientKey)}
-       and q.claimed_by = $4 and s.due_at is null
-     returning s.*
-   ), requeued as (
-     update delivery_queue q
-     set claimed_by = null, claim_number = null, due_at = s.due_at, attempts = s.attempts, crashes = s.crashes,
-       ambiguities = q.ambiguities + s.is_ambiguous::integer, set_aside_at = s.set_aside_at
-     from settlement s
-     where ${hasKeyOf('q', 's', recipientKey)}
-       and q.claimed_by = $4 and s.due_at is not null
-     returning s.*
-   )
-   update recipients r
+       attempts, crashes, set_aside_at`;
+
+const settledValues = `$1::uuid[], $2::uuid[], $3::integer[], $6::text[], $7::text[], $8::text[], $9::text[], $10::smallint[],
+       $11::text[], $12::text[], $13::text[], $14::text[], $15::boolean[], $16::boolean[], $17::timestamptz[],
+       $18::smallint[], $19::smallint[], $20::timestamptz[]`;
+
+/** SQL: writes what is known of the recipients of `s`. */
+function updateRecipients(s: string): string {
+  return `update recipients r
    set
      status = case when ${isRaised} then s.status else r.status end,
      status_at = case when ${isRaised} then $5 else r.status_at end,
@@ -81,22 +64,102 @@ const settle = statement<ChangedRow>(
      enhanced_code = case when ${isOvertaken} then r.enhanced_code else s.enhanced_code end,
      diagnostic = case when ${isOvertaken} then r.diagnostic else s.diagnostic end,
      remote = case when ${isOvertaken} then r.remote else s.remote end
-   from (select * from done union all select * from requeued) s
+   from ${s} s
    where ${hasKeyOf('r', 's', recipientKey)}
      and (s.status is not null or s.is_ambiguous or s.drop_reason is not null)
-   returning r.organization_id, r.message_id, r.ordinal, r.contact_id, r.address_key`,
+   returning r.organization_id, r.message_id, r.ordinal, r.contact_id, r.address_key`;
+}
+
+const settleQueued = statement<ChangedRow>(
+  'queue_settle',
+  `with settlement as (
+     select *
+     from unnest(
+       ${settledValues}
+     ) as settlement (
+       ${settledColumns}
+     )
+   ), done as (
+     delete from delivery_queue q
+     using settlement s
+     where ${hasKeyOf('q', 's', recipientKey)}
+       and q.claimed_by = $4 and s.due_at is null
+     returning s.*
+   ), requeued as (
+     update delivery_queue q
+     set claimed_by = null, claim_number = null, due_at = s.due_at, attempts = s.attempts, crashes = s.crashes,
+       ambiguities = q.ambiguities + s.is_ambiguous::integer, set_aside_at = s.set_aside_at
+     from settlement s
+     where ${hasKeyOf('q', 's', recipientKey)}
+       and q.claimed_by = $4 and s.due_at is not null
+     returning s.*
+   )
+   ${updateRecipients('(select * from done union all select * from requeued)')}`,
 );
 
 /**
- * Writes the outcomes of jobs that are still claimed under this epoch, and returns the recipients that were changed.
- * One statement changes the queue and the recipients, so that a job is never both queued and done, nor neither.
+ * What is to be tried again gets a row of its own in the queue. Of a slice whose count of writes is another one, these
+ * outcomes were written before, by a transaction whose answer was lost: nothing is written again.
+ */
+const settleSliced = statement<ChangedRow>(
+  'slices_settle',
+  `with slice as (
+     update delivery_slices slice
+     set writes = slice.writes + 1
+     from unnest($22::uuid[], $23::uuid[], $24::integer[], $25::integer[]) with ordinality
+       as wanted (organization_id, message_id, first_ordinal, writes, number)
+     where ${hasKeyOf('slice', 'wanted', sliceKey)} and slice.claimed_by = $4 and slice.writes = wanted.writes
+     returning wanted.number, slice.channel, slice.lane, slice.accepted_at, slice.content_bytes
+   ), settlement as (
+     select given.*, slice.channel, slice.lane, slice.accepted_at, slice.content_bytes
+     from unnest(
+       ${settledValues}, $21::integer[]
+     ) as given (
+       ${settledColumns}, slice_number
+     )
+     join slice on slice.number = given.slice_number
+   ), requeued as (
+     insert into delivery_queue (organization_id, message_id, ordinal, channel, lane, due_at, accepted_at,
+       content_bytes, attempts, ambiguities, crashes, set_aside_at)
+     select organization_id, message_id, ordinal, channel, lane, due_at, accepted_at,
+       content_bytes, attempts, is_ambiguous::integer, crashes, set_aside_at
+     from settlement
+     where due_at is not null
+   )
+   ${updateRecipients('settlement')}`,
+);
+
+/**
+ * Writes the outcomes of jobs that are still claimed under this epoch, and returns the recipients that were changed. The
+ * queue and the recipients are changed together, so that a job is never both queued and done, nor neither.
  */
 export async function settleJobs(
   connection: Connection,
   settlements: readonly Settlement[],
   claim: { epoch: number; at: Date },
 ): Promise<ChangedRecipient[]> {
-  const rows = await connection.rows(settle, [
+  const queued = settlements.filter(({ job }) => job.slice === undefined);
+  const sliced = settlements.filter(({ job }) => job.slice !== undefined);
+  const [ofQueue, ofSlices] = await Promise.all([
+    queued.length === 0 ? [] : connection.rows(settleQueued, valuesOf(queued, claim)),
+    sliced.length === 0 ? [] : connection.rows(settleSliced, slicedValuesOf(sliced, claim)),
+  ]);
+  return [...ofQueue, ...ofSlices].map(toChanged);
+}
+
+function slicedValuesOf(settlements: readonly Settlement[], claim: { epoch: number; at: Date }): unknown[] {
+  const slices = [...new Set(settlements.flatMap(({ job: { slice } }) => slice ?? []))];
+  const numbers = new Map(slices.map((slice, index) => [slice, index + 1]));
+  return [
+    ...valuesOf(settlements, claim),
+    settlements.map(({ job: { slice } }) => slice && numbers.get(slice)),
+    ...sliceColumns(slices),
+    slices.map(({ writes }) => writes),
+  ];
+}
+
+function valuesOf(settlements: readonly Settlement[], claim: { epoch: number; at: Date }): unknown[] {
+  return [
     ...keyColumns(settlements.map(({ job }) => job)),
     claim.epoch,
     claim.at,
@@ -115,6 +178,5 @@ export async function settleJobs(
     settlements.map(({ requeue }) => requeue?.attempts),
     settlements.map(({ requeue }) => requeue?.crashes),
     settlements.map(({ requeue }) => requeue?.setAsideAt),
-  ]);
-  return rows.map(toChanged);
+  ];
 }

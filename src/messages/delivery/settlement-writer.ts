@@ -9,18 +9,26 @@ import {
   type Transaction,
 } from '../../platform/postgres/database.ts';
 import { type Lease, LeftToOthersError } from '../../platform/queue/lease.ts';
-import type { ChannelDelivery, Job, MessageChannel, MessageChannels, MessageFacts } from '../channel.ts';
+import type {
+  ChannelDelivery,
+  DeliverySlice,
+  Job,
+  MessageChannel,
+  MessageChannels,
+  MessageFacts,
+} from '../channel.ts';
 import type { FeedbackListeners } from '../feedback/feedback.ts';
 import { keepProviderIds, type ProviderId, uncertainId } from '../feedback/provider-ids.ts';
 import { changeRecipients, type RecipientTools } from '../recipients/recipients.ts';
-import { settleAmbiguity, type settleCrash } from './settlement.ts';
+import { settleAmbiguity, type settleCrash, type SettlementContext } from './settlement.ts';
 import { isToldOf } from '../recipients/told-contacts.ts';
 import { type RecipientKey, textOfKey, uniqueMessages } from '../keys.ts';
-import { listClaims, listOtherChannels } from './claim-store.ts';
+import { type ClaimedJob, listClaims, listOtherChannels } from './claim-store.ts';
 import { deleteFinishedAttachments } from './content-store.ts';
 import { deleteMarkers } from './hand-off-store.ts';
 import { withoutReported } from './repeats.ts';
 import { settleJobs, type Settlement } from './settlement-store.ts';
+import { deleteSlices, findClaimedSlice, listUnsettled, lockClaimedSlice } from './slice-store.ts';
 
 /** What writing outcomes needs. */
 export type WriterTools = SuppressionTools &
@@ -89,8 +97,59 @@ const rewriteMs = 500;
 /** How long writing is retried after the lease was lost, while the database does not answer. */
 const lostLeaseMs = 10_000;
 
-async function writeSettlements(tools: WriterTools, epoch: number, given: readonly Settled[]): Promise<void> {
+/** `alongside` is sent in the same transaction. */
+export async function writeSettlements(
+  tools: WriterTools,
+  epoch: number,
+  given: readonly Settled[],
+  alongside: (transaction: Transaction) => Promise<unknown> = () => Promise.resolve(),
+): Promise<void> {
   const items = given.map(withFinding);
+  const written = listWritten(items);
+  // The commit must follow what is kept of findings.
+  const isLast = items.every(({ finding }) => finding === undefined);
+  const haveContactsChanged = await tools.database.transactionByIndex(async (transaction) => {
+    const [haveChanged] = await Promise.all([
+      settleWithin(transaction, tools, { epoch, items, finished: listFinished(written), isLast }),
+      alongside(transaction),
+    ]);
+    return haveChanged;
+  });
+  for (const [slice, jobs] of written) {
+    slice.writes += 1;
+    slice.jobsLeft -= jobs;
+  }
+  if (haveContactsChanged) tools.onContactsChanged();
+  if (items.some(({ settlement }) => settlement.job.isCampaign)) tools.onCampaignProgress();
+}
+
+/** The slices that these are of, with the number of jobs. */
+function listWritten(items: readonly Settled[]): Map<DeliverySlice, number> {
+  const written = new Map<DeliverySlice, number>();
+  for (const { settlement } of items) {
+    const { slice } = settlement.job;
+    if (slice !== undefined) written.set(slice, (written.get(slice) ?? 0) + 1);
+  }
+  return written;
+}
+
+function listFinished(written: ReadonlyMap<DeliverySlice, number>): DeliverySlice[] {
+  return [...written].filter(([slice, jobs]) => slice.jobsLeft === jobs).map(([slice]) => slice);
+}
+
+type Writing = {
+  epoch: number;
+  items: readonly Settled[];
+  finished: readonly DeliverySlice[];
+  isLast: boolean;
+};
+
+/** Returns whether segments must be looked at again. */
+async function settleWithin(
+  transaction: Transaction,
+  tools: WriterTools,
+  { epoch, items, finished, isLast }: Writing,
+): Promise<boolean> {
   const at = dateOf(tools.clock.nowMs());
   const settlements = items.map(({ settlement }) => settlement);
   const jobs = new Map(settlements.map(({ job }) => [textOfKey(job), job]));
@@ -107,52 +166,48 @@ async function writeSettlements(tools: WriterTools, epoch: number, given: readon
     settlements.filter(({ job }) => changed.has(textOfKey(job)));
   const channelOf = (recipient: RecipientKey) => channelOfJob(jobs, recipient);
   let changedKeys: ReadonlySet<string> = new Set();
-  const haveContactsChanged = await tools.database.transactionByIndex(async (transaction) => {
-    const written = await changeRecipients(transaction, tools, {
-      at,
-      holds: {
-        // Reports may be applied at the same moment. They lock messages before they write recipients.
-        messages: messagesWith(({ isShared }, { channel }) => isShared || isReportedSoon(tools, channel)),
-        // Reports come within milliseconds, and change the same recipients of a campaign at the same time.
-        recipients: settlements.map(({ job }) => job).filter(({ channel }) => isReportedSoon(tools, channel)),
-      },
-      write: async () =>
-        settleJobs(transaction, await withoutReported(transaction, settlements), { epoch, at }),
+  const written = await changeRecipients(transaction, tools, {
+    at,
+    holds: {
+      // Reports may be applied at the same moment. They lock messages before they write recipients.
+      messages: messagesWith(({ isShared }, { channel }) => isShared || isReportedSoon(tools, channel)),
+      // Reports come within milliseconds, and change the same recipients of a campaign at the same time.
+      recipients: settlements.map(({ job }) => job).filter(({ channel }) => isReportedSoon(tools, channel)),
+    },
+    write: async () =>
+      settleJobs(transaction, await withoutReported(transaction, settlements), { epoch, at }),
+    channelOf,
+    told: { recipients: settlements.filter(({ status }) => isToldOf(status)).map(({ job }) => job) },
+    alongside: (changed) => {
+      changedKeys = changed;
+      return [
+        deleteSlices(transaction, finished, epoch),
+        deleteFinishedAttachments(
+          transaction,
+          messagesWith(({ hasAttachments }) => hasAttachments),
+        ),
+        keepProviderIds(
+          transaction,
+          changedOf(changed).flatMap((settlement) => listProviderIds(tools, settlement)),
+          at,
+        ),
+      ];
+    },
+    judgement: {
+      tools,
       channelOf,
-      told: { recipients: settlements.filter(({ status }) => isToldOf(status)).map(({ job }) => job) },
-      alongside: (changed) => {
-        changedKeys = changed;
-        return [
-          deleteFinishedAttachments(
-            transaction,
-            messagesWith(({ hasAttachments }) => hasAttachments),
-          ),
-          keepProviderIds(
-            transaction,
-            changedOf(changed).flatMap((settlement) => listProviderIds(tools, settlement)),
-            at,
-          ),
-        ];
+      judge: (changed) => {
+        const fates = changedOf(changed).map((settlement) => ({
+          ...settlement,
+          addressKey: settlement.job.addressKey,
+        }));
+        return Promise.resolve({ suppressing: fates, counted: fates });
       },
-      judgement: {
-        tools,
-        channelOf,
-        judge: (changed) => {
-          const fates = changedOf(changed).map((settlement) => ({
-            ...settlement,
-            addressKey: settlement.job.addressKey,
-          }));
-          return Promise.resolve({ suppressing: fates, counted: fates });
-        },
-      },
-      // The commit must follow what is kept of findings.
-      isLast: items.every(({ finding }) => finding === undefined),
-    });
-    const haveFound = await keepFindings(tools, transaction, items, changedKeys);
-    return written.haveContactsChanged || haveFound;
+    },
+    isLast,
   });
-  if (haveContactsChanged) tools.onContactsChanged();
-  if (settlements.some(({ job }) => job.isCampaign)) tools.onCampaignProgress();
+  const haveFound = await keepFindings(tools, transaction, items, changedKeys);
+  return written.haveContactsChanged || haveFound;
 }
 
 /**
@@ -208,7 +263,7 @@ function isReportedById({ deliveries }: WriterTools, { name }: MessageChannel): 
 }
 
 /** A report may be applied while an outcome is written. */
-function isReportedSoon(tools: WriterTools, { name }: MessageChannel): boolean {
+export function isReportedSoon(tools: WriterTools, { name }: MessageChannel): boolean {
   return tools.deliveries.some(
     ({ channel, isReportedById: byId, isReportedByRecipients: byRecipients = false }) =>
       channel.name === name && (byId || byRecipients),
@@ -251,7 +306,7 @@ export async function returnClaims(
       tools,
       epoch,
       claims.map((job) => ({
-        settlement: job.isAnnounced ? settleAmbiguity(job, context) : settleUnannounced(job, context),
+        settlement: settleClaim(job, context, settleUnannounced),
         message: null,
       })),
     );
@@ -259,14 +314,98 @@ export async function returnClaims(
     const jobs = claims.length - failed.size;
     tools.log.warn({ epoch, jobs }, 'claims of an ended worker returned to the queue');
   }
+  const causes = [...stuck.values(), ...(await returnSlices(tools, epoch, settleUnannounced))];
   const unknown = await listOtherChannels(tools.database, tools.channels, epoch);
   if (unknown.length > 0)
     throw new LeftToOthersError(`claims on channels that are not known here: ${unknown.join(', ')}`);
-  const [firstCause] = stuck.values();
   // Their markers stay too, since they tell which messages may have been sent.
-  if (stuck.size > 0)
-    throw new Error(`${stuck.size} claims of an ended worker cannot be returned`, { cause: firstCause });
+  if (causes.length > 0)
+    throw new Error(`${causes.length} claims of an ended worker cannot be returned`, { cause: causes[0] });
   await deleteMarkers(tools.database, epoch);
+}
+
+/** Returns why some of their recipients could not be returned, one cause for each; the others are. */
+async function returnSlices(
+  tools: WriterTools,
+  epoch: number,
+  settleUnannounced: typeof settleCrash,
+): Promise<unknown[]> {
+  const causes: unknown[] = [];
+  let slice: DeliverySlice | null = null;
+  // Ends because each turn takes a later slice.
+  for (;;) {
+    slice = await findClaimedSlice(tools.database, tools.channels, { epoch, after: slice });
+    if (slice === null) return causes;
+    const part = { epoch, slice, settleUnannounced };
+    try {
+      const jobs = await returnOfSlice(tools, part);
+      tools.log.warn({ epoch, jobs }, 'a slice of an ended worker returned to the queue');
+    } catch (cause) {
+      if (cause instanceof DatabaseUnavailableError || isConflict(cause)) throw cause;
+      causes.push(...(await returnApart(tools, part)));
+    }
+  }
+}
+
+type ReturnedPart = { epoch: number; slice: DeliverySlice; settleUnannounced: typeof settleCrash };
+
+async function returnApart(tools: WriterTools, part: ReturnedPart): Promise<unknown[]> {
+  const { epoch, slice } = part;
+  const causes: unknown[] = [];
+  for (let ordinal = slice.firstOrdinal; ordinal <= slice.lastOrdinal; ordinal += 1) {
+    try {
+      await returnOfSlice(tools, part, ordinal);
+    } catch (cause) {
+      if (cause instanceof DatabaseUnavailableError || isConflict(cause)) throw cause;
+      tools.log.error(
+        { err: cause, epoch, message_id: slice.messageId, ordinal },
+        'a claim cannot be returned',
+      );
+      causes.push(cause);
+    }
+  }
+  if (causes.length === 0) await returnOfSlice(tools, part);
+  return causes;
+}
+
+/**
+ * Gives recipients of a slice rows of their own in the queue, in a transaction that has locked it: no outcome of the
+ * worker that ended can be written any more, and two workers that return it cannot both queue a recipient. The slice is
+ * over, unless only one ordinal of it is meant. Returns how many they are.
+ */
+async function returnOfSlice(
+  tools: WriterTools,
+  { epoch, slice, settleUnannounced }: ReturnedPart,
+  ordinal?: number,
+): Promise<number> {
+  const context = { atMs: tools.clock.nowMs(), random: tools.random(), dateOf };
+  const returned = await tools.database.transactionByIndex(async (transaction) => {
+    const claimed = await lockClaimedSlice(transaction, tools.channels, { epoch, slice });
+    if (claimed === null) return { jobs: 0, haveContactsChanged: false };
+    const unsettled = await listUnsettled(transaction, epoch, claimed);
+    const items = unsettled
+      .filter((job) => ordinal === undefined || job.ordinal === ordinal)
+      .map((job) => withFinding({ settlement: settleClaim(job, context, settleUnannounced), message: null }));
+    const finished = ordinal === undefined ? [claimed.slice] : [];
+    const haveContactsChanged = await settleWithin(transaction, tools, {
+      epoch,
+      items,
+      finished,
+      isLast: false,
+    });
+    return { jobs: items.length, haveContactsChanged };
+  });
+  if (returned.haveContactsChanged) tools.onContactsChanged();
+  tools.onCampaignProgress();
+  return returned.jobs;
+}
+
+function settleClaim(
+  job: ClaimedJob,
+  context: SettlementContext,
+  settleUnannounced: typeof settleCrash,
+): Settlement {
+  return job.isAnnounced ? settleAmbiguity(job, context) : settleUnannounced(job, context);
 }
 
 /** Returns those that cannot be written, with the cause; the others are written. */

@@ -1,6 +1,7 @@
 import { type Connection, unpreparedStatement } from '../../platform/postgres/database.ts';
 import { devicesMax } from '../../devices/devices.ts';
 import { hasKeyOf } from '../../platform/postgres/lookup.ts';
+import { isInSlice } from '../delivery/slice-store.ts';
 import { keyColumns, type RecipientKey, recipientKey, toKey } from '../keys.ts';
 import { type ChangedRecipient, type ChangedRow, toChanged } from '../recipients/store.ts';
 
@@ -43,6 +44,7 @@ export async function eraseRecipients(
              where q.organization_id = r.organization_id and q.message_id = r.message_id
                and (r.contact_id is null or q.ordinal = r.ordinal)
            )
+           and not ${isInSlice}
          limit $4
        )
        update recipients r
@@ -116,7 +118,7 @@ export async function listReadableRecipients(
              select
              from delivery_queue q
              where q.organization_id = r.organization_id and q.message_id = r.message_id and q.ordinal = r.ordinal
-           ) as is_waiting
+           ) or ${isInSlice} as is_waiting
          from recipients r
          where r.organization_id = $1 and r.message_id = m.id and r.contact_id >= $2 and r.contact_id <= $2
            and (r.address <> '' or r.variables is not null)

@@ -19,6 +19,11 @@ export const sliceSize = 1_000;
  */
 const ordinalsMax = 20;
 
+/** The slice in which a recipient is counted. */
+export function countSliceOf({ ordinal }: { ordinal: number }): number {
+  return Math.floor(ordinal / sliceSize);
+}
+
 /** To be called in the transaction that changes these recipients. Only those of campaigns may be given. */
 export async function noteRecipientChanges(
   transaction: Transaction,
@@ -32,7 +37,7 @@ export async function noteRecipientChanges(
       change = { message: { organizationId, messageId }, id: newId(), slices: new Set() };
       changes.set(messageId, change);
     }
-    change.slices.add(Math.floor(ordinal / sliceSize));
+    change.slices.add(countSliceOf({ ordinal }));
   }
   const changed = [...changes.values()].flatMap(({ message, id, slices }) =>
     [...slices].map((slice) => ({ ...message, id, slice })),

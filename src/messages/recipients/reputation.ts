@@ -25,6 +25,11 @@ export const reputationLimits = {
 
 const shards = 8;
 
+/** Any of the rows that an organization's counts of an hour are divided into, so that few wait for the same one. */
+export function shardOf({ random }: Pick<ReputationTools, 'random'>): number {
+  return Math.floor(random() * shards) % shards;
+}
+
 /** Adds hand-offs and reports to an organization's counts. Only addresses that do not exist count as bounces. */
 export async function countFates(
   transaction: Transaction,
@@ -49,8 +54,7 @@ export async function countFates(
   }
   if (counts.size === 0) return;
   const atMs = tools.clock.nowMs();
-  const shard = Math.floor(tools.random() * shards) % shards;
-  await store.addFates(transaction, { at: dateOf(atMs), shard, counts });
+  await store.addFates(transaction, { at: dateOf(atMs), shard: shardOf(tools), counts });
   for (const [organizationId, { bounced, complained }] of counts) {
     if (bounced > 0 || complained > 0) await guard(transaction, tools, organizationId, atMs);
   }

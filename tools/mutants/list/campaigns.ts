@@ -233,7 +233,7 @@ export const campaigns: readonly Mutant[] = [
   },
   {
     file: 'src/campaigns/running.ts',
-    from: '  await count(fitting?.units ?? ordinals.length);\n',
+    from: '  await count(fitting?.units ?? admitted.count);\n',
     to: '',
     tests: ['src/campaigns/running.test.ts'],
     named: 'a quota is used up to its last message, and the rest waits until there is more',

@@ -107,8 +107,8 @@ export const chatAppHolds: readonly Mutant[] = [
   },
   {
     file: 'src/messages/campaigns/store.ts',
-    from: 'set lane = 1, accepted_at = coalesce($3, accepted_at)',
-    to: 'set lane = 1, accepted_at = coalesce(accepted_at, $3)',
+    from: '       update delivery_queue\n       set lane = 1, accepted_at = coalesce($3, accepted_at)',
+    to: '       update delivery_queue\n       set lane = 1, accepted_at = coalesce(accepted_at, $3)',
     tests: webhooks,
     named: 'longer than a day with their campaign',
     harm: 'copies of a campaign that was held for a day are given up when they may leave at last',

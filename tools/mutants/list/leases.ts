@@ -197,8 +197,8 @@ export const leases: readonly Mutant[] = [
   },
   {
     file: 'src/messages/delivery/settlement-writer.ts',
-    from: '  if (stuck.size > 0)',
-    to: '  if (stuck.size < 0)',
+    from: '  if (causes.length > 0)\n    throw',
+    to: '  if (causes.length < 0)\n    throw',
     tests: ['src/messages/delivery/settlement-writer.test.ts'],
     named: 'one that cannot be returned keeps no other',
     harm: 'a claim that could not be returned is never looked at again',

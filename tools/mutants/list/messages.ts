@@ -556,8 +556,8 @@ export const messages: readonly Mutant[] = [
   },
   {
     file: 'src/messages/delivery/settlement-writer.ts',
-    from: 'isLast: items.every(({ finding }) => finding === undefined),',
-    to: 'isLast: true,',
+    from: 'const isLast = items.every(({ finding }) => finding === undefined);',
+    to: 'const isLast = true;',
     tests: ['test/journeys/another-channel.test.ts'],
     named: 'what a hand-off finds out about an address is kept for its own organization',
     harm: 'a device is retired and its segments never hear of it, if the process dies in between',
@@ -662,7 +662,7 @@ export const messages: readonly Mutant[] = [
   },
   {
     file: 'src/messages/delivery/settlement-writer.ts',
-    from: 'if (settlements.some(({ job }) => job.isCampaign)) tools.onCampaignProgress();',
+    from: 'if (items.some(({ settlement }) => settlement.job.isCampaign)) tools.onCampaignProgress();',
     to: '',
     tests: ['src/messages/delivery/settlement-writer.test.ts'],
     named: 'and whoever counts is told',
@@ -896,9 +896,9 @@ export const messages: readonly Mutant[] = [
   },
   {
     file: 'src/messages/delivery/settlement-writer.ts',
-    from: '    tools.log.warn({ epoch, jobs }',
-    to: `    await deleteMarkers(tools.database, epoch);
-    tools.log.warn({ epoch, jobs }`,
+    from: '    const jobs = claims.length - failed.size;',
+    to: `    const jobs = claims.length - failed.size;
+    await deleteMarkers(tools.database, epoch);`,
     tests: ['src/messages/delivery/settlement-writer.test.ts'],
     named: 'five claims of a worker that ended',
     harm: 'of what had left before a crash, all but the first five hundred is sent again',
@@ -1053,8 +1053,8 @@ export const messages: readonly Mutant[] = [
   },
   {
     file: 'src/messages/delivery/hand-off.ts',
-    from: '        await confirmHandOff(session, job);\n        isConfirmed = true;',
-    to: '        isConfirmed = true;\n        await confirmHandOff(session, job);',
+    from: '        await confirmHandOff(session, channelSession, job);\n        isConfirmed = true;',
+    to: '        isConfirmed = true;\n        await confirmHandOff(session, channelSession, job);',
     tests: ['src/messages/delivery/hand-off.test.ts'],
     named: 'what cannot be asked of the database, or told it',
     harm: 'a campaign misses everybody whose hand-off could not be announced, and nobody knows of whom',
@@ -1307,10 +1307,10 @@ export const messages: readonly Mutant[] = [
   },
   {
     file: 'src/messages/campaigns/store.ts',
-    from: '         set lane = 1\n         where organization_id = $1 and message_id = $2 and lane = 2 and claimed_by is not null',
-    to: '         set lane = 1\n         where false and organization_id = $1 and message_id = $2 and lane = 2 and claimed_by is not null',
+    from: '         update delivery_queue\n         set lane = 1\n         where organization_id = $1 and message_id = $2 and lane = 2 and claimed_by is not null',
+    to: '         update delivery_queue\n         set lane = 1\n         where false and organization_id = $1 and message_id = $2 and lane = 2 and claimed_by is not null',
     tests: ['src/campaigns/running.test.ts'],
-    named: 'what a worker has of a campaign that is stopped while it is paused comes back into sight',
+    named: 'of a campaign that is stopped while it is paused comes back into sight',
     harm: 'a campaign that is cancelled while it is paused keeps jobs that nobody sees',
   },
   {
@@ -1355,8 +1355,8 @@ export const messages: readonly Mutant[] = [
   },
   {
     file: 'src/messages/delivery/deliver.ts',
-    from: 'return queue.channelSession.breakers.admits(roomIn(queue, lane));',
-    to: 'return roomIn(queue, lane);',
+    from: 'const admitted = queue.channelSession.breakers.admits(room);',
+    to: 'const admitted = room;',
     tests: ['test/regressions/idle-worker.test.ts'],
     named: 'while its provider is away',
     harm: 'a worker asks nobody whether its provider is there before it claims',
@@ -1371,8 +1371,8 @@ export const messages: readonly Mutant[] = [
   },
   {
     file: 'src/messages/delivery/deliver.ts',
-    from: '    [...objections].map(([job, objection]) =>\n      session.settlements.add',
-    to: '    [...objections].slice(0, 1).map(([job, objection]) =>\n      session.settlements.add',
+    from: '    [...objections].map(([job, objection]) =>',
+    to: '    [...objections].slice(0, 1).map(([job, objection]) =>',
     tests: ['test/journeys/objections.test.ts'],
     named: 'what is sent, dropped and left, and why, for each objection',
     harm: 'of several who must not be written to only one is settled, and the others stay claimed',
@@ -1534,8 +1534,8 @@ export const messages: readonly Mutant[] = [
   },
   {
     file: 'src/messages/delivery/deliver.ts',
-    from: 'const job = lanes[0].ready.shift() ?? lanes[1].ready.shift();',
-    to: 'const job = lanes[1].ready.shift() ?? lanes[0].ready.shift();',
+    from: 'lanes.transactional.ready.shift() ?? lanes.campaign.ready.shift() ?? lanes.slices.ready.shift();',
+    to: 'lanes.slices.ready.shift() ?? lanes.campaign.ready.shift() ?? lanes.transactional.ready.shift();',
     tests: ['test/journeys/delivery.test.ts'],
     named: 'leaves after a password mail that came later',
     harm: 'a password mail waits for a campaign',

@@ -41,9 +41,10 @@ export function createSmtpProvider(options: SmtpProviderOptions): EmailProvider 
   let isClosing = false;
   return {
     name: 'smtp',
-    // One under way and one announced after it on each connection.
     isReportedById: false,
+    // One under way and one announced after it on each connection.
     concurrency: 2 * target.connectionsMax,
+    isAnnouncedAhead: true,
     handOff: async (handOff) => {
       if (handOff.signal.aborted) throw abortReason(handOff.signal);
       const refused = isClosing

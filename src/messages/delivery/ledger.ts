@@ -1,0 +1,202 @@
+import type { Transaction } from '../../platform/postgres/database.ts';
+import type { Lease } from '../../platform/queue/lease.ts';
+import type { Job } from '../channel.ts';
+import { announceHandOffs, announceWithin } from './hand-off-store.ts';
+import type { MarkerBook } from './markers.ts';
+import { isPlainlyTaken, writeTaken } from './taken.ts';
+import { type Settled, writeSettlements, type WriterTools, writeUntilSettled } from './settlement-writer.ts';
+
+/**
+ * The ledger of the slices that a worker has: one transaction at a time writes all outcomes since the last one, and
+ * announces all hand-offs that wait for it. So a recipient costs a small part of a transaction, and however slow the
+ * database is, no more is uncertain after a crash than what was announced and not written.
+ */
+export type Ledger = {
+  /**
+   * Commits "about to hand off", or has done so already. False if the lease was taken over, so that the job is no longer
+   * this worker's. Rejects if it is unknown whether the marker was stored. In both cases the job must not be handed off.
+   */
+  announce: (job: Job) => Promise<boolean>;
+  /** Whether the outcome was written. */
+  settle: (settled: Settled) => Promise<boolean>;
+};
+
+/** With more, one transaction takes longer than what follows it can wait. */
+const itemsMax = 500;
+
+export type LedgerOptions = {
+  lease: Lease;
+  book: MarkerBook;
+  /** Hand-offs that may be announced and not settled at a time. */
+  announcedMax: number;
+};
+
+export function openLedger(tools: WriterTools, { lease, book, announcedMax }: LedgerOptions): Ledger {
+  const announcements: Waiting<Job, boolean>[] = [];
+  const taken: Waiting<Settled, boolean>[] = [];
+  const outcomes: Waiting<Settled, boolean>[] = [];
+  /** Organizations with a segment that reads messages. */
+  const readers = new Set<string>();
+  const promises = new WeakMap<Job, Promise<boolean>>();
+  const announced = new Set<Job>();
+  let isWriting = false;
+
+  const announce = async (
+    jobs: readonly Waiting<Job, boolean>[],
+    write: (jobs: readonly Job[]) => Promise<boolean>,
+  ) => {
+    const isOwn = await write(jobs.map(({ item }) => item));
+    for (const { item, resolve } of jobs) {
+      if (isOwn) announced.add(item);
+      resolve(isOwn);
+    }
+  };
+
+  const announceAlone = (jobs: readonly Waiting<Job, boolean>[]) =>
+    announce(jobs, (given) =>
+      book.write(given, (marker) => announceHandOffs(tools.database, given, marker)),
+    ).catch((cause: unknown) => {
+      for (const { reject } of jobs) reject(cause);
+    });
+
+  const settleAlone = async (settled: readonly Waiting<Settled, boolean>[]) => {
+    try {
+      const written = await writeUntilSettled(
+        tools,
+        lease,
+        settled.map(({ item }) => item),
+      );
+      settled.forEach(({ item, resolve }, index) => {
+        announced.delete(item.settlement.job);
+        resolve(written[index] === true);
+      });
+    } catch (cause) {
+      for (const { item, reject } of settled) {
+        announced.delete(item.settlement.job);
+        reject(cause);
+      }
+    }
+  };
+
+  /** The announcements as a part of the transaction that `write` runs. */
+  const announceBeside = async (
+    jobs: readonly Waiting<Job, boolean>[],
+    write: (alongside: (transaction: Transaction) => Promise<unknown>) => Promise<unknown>,
+  ) => {
+    if (jobs.length === 0) {
+      await write(() => Promise.resolve());
+      return;
+    }
+    await announce(jobs, (given) =>
+      book.write(given, async (marker) => {
+        let isOwn = false;
+        await write(async (transaction) => {
+          isOwn = await announceWithin(transaction, given, marker);
+        });
+        return isOwn;
+      }),
+    );
+  };
+
+  const writeTogether = async (
+    jobs: readonly Waiting<Job, boolean>[],
+    settled: readonly Waiting<Settled, boolean>[],
+    write: typeof writeSettlements,
+  ) => {
+    try {
+      await announceBeside(jobs, (alongside) =>
+        write(
+          tools,
+          lease.epoch,
+          settled.map(({ item }) => item),
+          alongside,
+        ),
+      );
+    } catch {
+      // What failed may be the outcomes: they are written by themselves then, and the hand-offs announced after them.
+      await settleAlone(settled);
+      if (jobs.length > 0) await announceAlone(jobs);
+      return;
+    }
+    for (const { item, resolve } of settled) {
+      announced.delete(item.settlement.job);
+      resolve(true);
+    }
+  };
+
+  const isPlain = ({ settlement, ...rest }: Settled) =>
+    !readers.has(settlement.job.organizationId) && isPlainlyTaken(tools, { settlement, ...rest });
+
+  const writeNext = async () => {
+    const plain = taken.splice(0, itemsMax);
+    const settled = outcomes.splice(0, itemsMax);
+    const isOver = (plain.length > 0 ? plain : settled).filter(({ item }) =>
+      announced.has(item.settlement.job),
+    );
+    const jobs = announcements.splice(0, Math.max(0, announcedMax - announced.size + isOver.length));
+    if (plain.length > 0) await writeTogether(jobs, plain, writePlain);
+    else if (settled.length > 0) await writeTogether(jobs, settled, writeSettlements);
+    else if (jobs.length > 0) await announceAlone(jobs);
+    if (plain.length > 0 && settled.length > 0) await writeTogether([], settled, writeSettlements);
+  };
+
+  const writePlain: typeof writeSettlements = async (
+    given,
+    epoch,
+    items,
+    alongside = () => Promise.resolve(),
+  ) => {
+    if (await writeTaken(given, epoch, items, alongside)) return;
+    for (const { settlement } of items) readers.add(settlement.job.organizationId);
+    await writeSettlements(given, epoch, items, alongside);
+  };
+
+  const writeAll = async () => {
+    while (
+      taken.length + outcomes.length > 0 ||
+      (announcements.length > 0 && announced.size < announcedMax)
+    ) {
+      await writeNext();
+      // Those whose connection is free by now announce what follows, so that it is in the next transaction.
+      await new Promise(setImmediate);
+    }
+    isWriting = false;
+  };
+
+  const begin = () => {
+    if (isWriting) return;
+    isWriting = true;
+    setImmediate(() => void writeAll());
+  };
+
+  const add = <Item>(waiting: Waiting<Item, boolean>[], item: Item) =>
+    new Promise<boolean>((resolve, reject) => {
+      waiting.push({ item, resolve, reject });
+      begin();
+    });
+
+  /** It ended before it was announced. */
+  const forget = (job: Job) => {
+    const index = announcements.findIndex(({ item }) => item === job);
+    const [forgotten] = index < 0 ? [] : announcements.splice(index, 1);
+    forgotten?.resolve(false);
+  };
+
+  return {
+    announce: (job) => {
+      const made = promises.get(job) ?? add(announcements, job);
+      promises.set(job, made);
+      return made;
+    },
+    settle: (settled) => {
+      forget(settled.settlement.job);
+      return add(isPlain(settled) ? taken : outcomes, settled);
+    },
+  };
+}
+
+type Waiting<Item, Result> = {
+  item: Item;
+  resolve: (result: Result) => void;
+  reject: (cause: unknown) => void;
+};
