@@ -676,6 +676,27 @@ test('what nothing can be said against is one exchange with PostgreSQL, with a k
   await node.stop();
 });
 
+test.each([
+  ['at once', messageChannels],
+  ['step by step', slowChannels],
+])(
+  'a request accepted %s is repeated as one that was carried out, and only then',
+  async (form, ofChannels) => {
+    const node = await startProxiedNode(ofChannels);
+    const request = anEmailOf(0, `repeated ${form}`);
+    await updateOrganization(server.installation, organizations[0].id, { suspend: ['email'] });
+    for (let round = 1; round <= 2; round += 1)
+      expect(await idTold(node.acceptor, request)).toEqual({ error: 'sending_suspended' });
+    await updateOrganization(server.installation, organizations[0].id, { resume: ['email'] });
+    const first = await idTold(node.acceptor, request);
+    expect(first).toMatchObject({ isReplay: false });
+    for (let round = 1; round <= 2; round += 1)
+      expect(await idTold(node.acceptor, request)).toEqual({ ...first, isReplay: true });
+    expect(await storedWith(request.subject)).toHaveLength(1);
+    await node.stop();
+  },
+);
+
 describe.each([
   ['at once', messageChannels, []],
   ['step by step', slowChannels, ['original,concurrent']],

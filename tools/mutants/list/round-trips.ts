@@ -89,7 +89,7 @@ export const roundTrips: readonly Mutant[] = [
     from: "`select ${stopUnless(toPredicate('false'))}\n",
     to: "`select ${stopUnless(toPredicate('true'))}\n",
     tests: ['src/messages/accept.test.ts'],
-    named: 'each gets the answer',
+    named: 'is repeated as one that was carried out',
     harm: 'a request that is repeated is sent twice',
   },
   {
@@ -97,7 +97,7 @@ export const roundTrips: readonly Mutant[] = [
     from: "${stopUnless(toPredicate('is_accepted'))},",
     to: "'' as stop,",
     tests: ['src/messages/accept.test.ts'],
-    named: 'each gets the answer',
+    named: 'is repeated as one that was carried out',
     harm: 'a request that was refused is told as accepted when it is repeated',
   },
 ];
