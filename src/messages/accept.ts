@@ -47,9 +47,12 @@ export type AcceptTools = {
   clock: Clock;
   newId: NewId;
   secrets: Secrets;
-  /** Called after every commit that queued something, unless the transaction itself has notified the workers. */
-  onQueued: () => void;
-  /** The channel on which a transaction may do so now (`Waker`). */
+  /**
+   * Called after every commit that queued something, unless the transaction itself has notified the workers. With the
+   * channel, if all of it is of one.
+   */
+  onQueued: (channel?: SendingChannel) => void;
+  /** PostgreSQL's channel on which a transaction may do so now (`Waker`). */
   takeTurnToNotify?: () => string | null;
 };
 
@@ -219,7 +222,7 @@ async function acceptAtOnce(
   );
   const [verdict] = results[before.length] as store.AcceptedAtOnce[]; // What this statement returns.
   if (verdict?.is_accepted !== true) return null;
-  if (notified === null) tools.onQueued();
+  if (notified === null) tools.onQueued(channel);
   return candidates.map((candidate) => ({
     kind: 'response',
     response: acceptedResponse(candidate),

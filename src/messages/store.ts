@@ -102,7 +102,7 @@ export function defineAcceptance(channel: SendingChannel, isOwnSender: Predicate
      select
        is_accepted,
        ${stopUnless(toPredicate('is_accepted'))},
-       (select pg_notify($34, '') where is_accepted and $34::text is not null)
+       (select pg_notify($34, '${channel}') where is_accepted and $34::text is not null)
      from verdict`,
   );
 }
@@ -120,7 +120,7 @@ export type Wants = {
   senders: readonly { organizationId: string; name: string }[];
   demands: readonly HeldDemand[];
   templates: readonly KeptVersion[];
-  /** The channel to be notified; null if nobody needs to be. */
+  /** The channel of PostgreSQL to be notified; null if nobody needs to be. */
   notified: string | null;
 };
 

@@ -126,9 +126,40 @@ test('what fell due first is claimed first, whatever was made first', async () =
   const ids = await queue(dueInMs.map((due) => ({ organizationId, dueInMs: due })));
   expect(messagesOf(await claim({ itemsMax: 3 }))).toEqual([ids[3]!, ids[1]!, ids[5]!].sort());
   expect(messagesOf(await claim({ itemsMax: 2 }))).toEqual([ids[2]!, ids[0]!].sort());
-  const { nextDueAt, ...last } = await claim();
-  expect(messagesOf({ nextDueAt, ...last })).toEqual([ids[4]!]);
+  expect(messagesOf(await claim())).toEqual([ids[4]!]);
   expect((await claim()).nextDueAt).toEqual(dateOf(nowMs + 40));
+});
+
+test('a claim says when more falls due, also of an organization whose due jobs it took, and of the others', async () => {
+  const [early, late] = [newId(), newId()];
+  await queue([
+    { organizationId: early, dueInMs: -1 },
+    { organizationId: early, dueInMs: 70 },
+    { organizationId: early, dueInMs: 90 },
+    { organizationId: late, dueInMs: 80 },
+  ]);
+  expect((await claim()).nextDueAt).toEqual(dateOf(nowMs + 70));
+  await run('delete from delivery_queue where organization_id = $1 and due_at > $2', [early, dateOf(nowMs)]);
+  await run('update delivery_queue set claimed_by = null, claim_number = null');
+  const second = await claim();
+  expect([second.jobs.length, second.nextDueAt]).toEqual([1, dateOf(nowMs + 80)]);
+});
+
+test('a claim says that it may have left something if an organization had all of its share, and only then', async () => {
+  const [loud, quiet] = [newId(), newId()];
+  expect((await claim()).mayHaveLeft).toBe(false);
+  await queue([loud, loud, loud, loud, quiet].map((organizationId) => ({ organizationId, dueInMs: -1 })));
+  const told = [];
+  for (let round = 0; round < 3; round += 1) {
+    const { jobs, mayHaveLeft } = await claim({ itemsMax: 4 });
+    told.push([jobs.length, mayHaveLeft]);
+  }
+  // Two each; then all four are the share of the one that is left.
+  expect(told).toEqual([
+    [3, true],
+    [2, false],
+    [0, false],
+  ]);
 });
 
 test('a job that took workers down is claimed by itself, and with no others', async () => {

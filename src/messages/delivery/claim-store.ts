@@ -5,6 +5,7 @@ import {
   statement,
   unpreparedStatement,
 } from '../../platform/postgres/database.ts';
+import { groupBy } from '../../platform/grouping.ts';
 import { hasKeyOf } from '../../platform/postgres/lookup.ts';
 import { inOneRoundTrip } from '../../platform/postgres/round-trip.ts';
 import { unburiedWorker } from '../../platform/queue/lease.ts';
@@ -31,6 +32,8 @@ export type Claim = {
   lastOrganizationId: string;
   /** No organization follows it. */
   isScanOver: boolean;
+  /** An organization has had its whole share, and may have more that is due. */
+  mayHaveLeft: boolean;
   /** When the first of the jobs that were seen but not due yet falls due. */
   nextDueAt: Date | null;
   /** Whether the channel has a poison job. */
@@ -102,7 +105,22 @@ const claimDue = statement<ClaimRow>(
          then (select organization_id from active order by position desc limit 1)
          else (select organization_id from active where due_at <= $3 order by position offset $4 - 1 limit 1)
        end as last_organization_id,
-       (select min(due_at) from active where due_at > $3) as next_due_at,
+       least(
+         (select min(due_at) from active where due_at > $3),
+         (
+           select min(later.due_at)
+           from served
+           cross join lateral (
+             select due_at
+             from delivery_queue
+             where channel = $7 and lane = $1 and organization_id = served.organization_id and due_at > $3
+               and claimed_by is null and set_aside_at is null
+             order by due_at
+             limit 1
+           ) later
+         )
+       ) as next_due_at,
+       (select greatest($4 / count(*), 1)::integer from served having count(*) > 0) as share,
        -- Ordered as in the index of poison jobs: without the order, the planner might read another index through and
        -- find none.
        (
@@ -141,6 +159,7 @@ type ClaimRow = Omit<JobRow, 'message_id'> & {
   is_scan_over: boolean;
   last_organization_id: string | null;
   next_due_at: Date | null;
+  share: number | null;
   has_poison: boolean;
 };
 
@@ -156,10 +175,15 @@ export async function claimDueJobs(database: Database, request: ClaimRequest): P
     request.organizationsMax ?? defaultOrganizationsMax,
   ]);
   const [first] = rows;
+  const jobs = rows
+    .filter((row): row is ClaimRow & JobRow => row.message_id !== null)
+    .map((row) => toJob(row, request.channel));
+  const share = first?.share ?? Infinity;
   return {
-    jobs: rows
-      .filter((row): row is ClaimRow & JobRow => row.message_id !== null)
-      .map((row) => toJob(row, request.channel)),
+    jobs,
+    mayHaveLeft: [...groupBy(jobs, ({ organizationId }) => organizationId).values()].some(
+      (own) => own.length >= share,
+    ),
     lastOrganizationId: first?.last_organization_id ?? request.afterOrganizationId,
     isScanOver: first?.is_scan_over ?? true,
     nextDueAt: first?.next_due_at ?? null,

@@ -80,11 +80,11 @@ export function startDelivery(tools: DeliveryTools): Delivery {
     tools,
     wakeup: createWakeup(tools.clock),
     budget: createByteBudget(tools.contentBytesMax ?? contentBytesMax),
-    rescan: { isDue: true },
+    rescan: { isDue: true, channels: new Set() },
     stopping: stopping.signal,
   };
-  const listening = listenForWakes(tools, 'deliveries', stopping.signal, () => {
-    requestRescan(worker);
+  const listening = listenForWakes(tools, 'deliveries', stopping.signal, (channel) => {
+    requestRescan(worker, channel);
   });
   const working = workUntilStopped(worker);
   return {
@@ -98,18 +98,20 @@ export function startDelivery(tools: DeliveryTools): Delivery {
 }
 
 /**
- * What is kept from one lease to the next. A rescan is due when there may be due jobs that no claim has looked for yet.
+ * What is kept from one lease to the next. A rescan is due when there may be due jobs that no claim has looked for yet,
+ * or due transactional ones of some channels.
  */
 type Worker = {
   tools: DeliveryTools;
   wakeup: Wakeup;
   budget: ByteBudget;
-  rescan: { isDue: boolean };
+  rescan: { isDue: boolean; channels: Set<string> };
   stopping: AbortSignal;
 };
 
-function requestRescan({ rescan, wakeup }: Worker): void {
-  rescan.isDue = true;
+function requestRescan({ rescan, wakeup }: Worker, channel: string | null): void {
+  if (channel === null) rescan.isDue = true;
+  else rescan.channels.add(channel);
   wakeup.wake();
 }
 
@@ -126,7 +128,7 @@ async function workUntilStopped(worker: Worker): Promise<void> {
             await returnClaims(tools, epoch, settleCrash);
           } finally {
             // Even if some claims cannot be returned: the jobs of the others are due now.
-            requestRescan(worker);
+            requestRescan(worker, null);
           }
         },
       });
@@ -173,8 +175,9 @@ type LaneKind = (typeof laneKinds)[number];
  * The jobs of a channel of one kind: how far the scan of the organizations is, and what waits in memory.
  *
  * A claim sees a limited number of organizations, so that a scan of all of them may take several claims. When a scan
- * ends, another one follows if this one found anything, or if a rescan was requested while it was under way: the new
- * jobs may be of an organization that it had passed. Otherwise the lane waits for a request, or until a job falls due.
+ * ends, another one follows if this one may have left something, or if a rescan was requested while it was under way: the
+ * new jobs may be of an organization that it had passed. Otherwise the lane waits for a request, or until a job falls
+ * due.
  */
 type Lane = {
   kind: LaneKind;
@@ -252,13 +255,7 @@ async function workUnderLease(worker: Worker, lease: Lease): Promise<void> {
 /** Claims what there is room for and begins it, or waits for a reason to look again. */
 async function takeTurn(worker: Worker, dispatcher: Dispatcher): Promise<void> {
   const { tools, wakeup, rescan } = worker;
-  if (rescan.isDue) {
-    rescan.isDue = false;
-    for (const { lane } of listLanes(dispatcher)) {
-      lane.isScannedAgain = lane.lastOrganizationId !== firstOrganization;
-      lane.mayHaveMore = true;
-    }
-  }
+  beginRescans(worker, dispatcher);
   const nowMs = tools.clock.nowMs();
   // Transactional messages first. Each lane has its own room, so campaigns cannot take theirs.
   const next = mayHandOff(dispatcher)
@@ -275,6 +272,18 @@ async function takeTurn(worker: Worker, dispatcher: Dispatcher): Promise<void> {
   const hasWaitedOut = await wakeup.wait(Math.min(Math.max(pauseMs + 1, 1), idleMs));
   // A notification may have been lost.
   if (hasWaitedOut) rescan.isDue = true;
+}
+
+function beginRescans({ rescan }: Worker, dispatcher: Dispatcher): void {
+  if (!rescan.isDue && rescan.channels.size === 0) return;
+  for (const { queue, lane } of listLanes(dispatcher)) {
+    const isNamed = lane.kind === 'transactional' && rescan.channels.has(queue.channelSession.channel.name);
+    if (!rescan.isDue && !isNamed) continue;
+    lane.isScannedAgain = lane.lastOrganizationId !== firstOrganization;
+    lane.mayHaveMore = true;
+  }
+  rescan.isDue = false;
+  rescan.channels.clear();
 }
 
 type QueueLane = { queue: LocalQueue; lane: Lane };
@@ -333,7 +342,7 @@ async function claimInto(dispatcher: Dispatcher, { queue, lane }: QueueLane): Pr
   if (lane.lastOrganizationId === firstOrganization) lane.nextDueAtMs = Infinity;
   const claim = await claimFor(dispatcher, { queue, lane });
   lane.nextDueAtMs = Math.min(lane.nextDueAtMs, claim.nextDueAt?.getTime() ?? Infinity);
-  lane.isScannedAgain ||= claim.jobs.length > 0;
+  lane.isScannedAgain ||= claim.mayHaveLeft;
   if (claim.isScanOver) {
     lane.mayHaveMore = lane.isScannedAgain;
     lane.isScannedAgain = false;
@@ -368,7 +377,7 @@ async function claimFor(
   }
   const { empty, ...claim } = await claimDueSlices(tools.database, { ...request, slicesMax: slicesPerClaim });
   await deleteSlices(tools.database, empty, lease.epoch);
-  return { ...claim, nextDueAt: null, hasPoison: false };
+  return { ...claim, mayHaveLeft: claim.jobs.length > 0, nextDueAt: null, hasPoison: false };
 }
 
 /** Settles jobs that must not be handed off, and returns the others. */

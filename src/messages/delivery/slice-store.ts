@@ -26,7 +26,7 @@ export const isInSlice = toPredicate(
    )`,
 );
 
-export type SliceClaim = Omit<Claim, 'nextDueAt' | 'hasPoison'> & {
+export type SliceClaim = Omit<Claim, 'mayHaveLeft' | 'nextDueAt' | 'hasPoison'> & {
   /** Slices of which no recipient is left: all were dropped or erased since. */
   empty: readonly DeliverySlice[];
 };

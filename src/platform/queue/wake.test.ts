@@ -26,12 +26,15 @@ function startListener(topic: WakeTopic, clock = systemClock) {
   const stop = new AbortController();
   const wakes = new EventEmitter();
   let count = 0;
-  const ended = listenForWakes({ database, clock, log: silentLog }, topic, stop.signal, () => {
+  const parts: (string | null)[] = [];
+  const ended = listenForWakes({ database, clock, log: silentLog }, topic, stop.signal, (part) => {
     count += 1;
+    parts.push(part);
     wakes.emit('wake');
   });
   return {
     countOf: () => count,
+    parts,
     whenWoken: async (times: number) => {
       while (count < times) await once(wakes, 'wake');
     },
@@ -87,6 +90,27 @@ test('however often it is called, one notification goes out at once and one afte
   clock.advance(20);
   await settle('campaigns', listener);
   expect(listener.countOf()).toBe(5);
+  await listener.stop();
+});
+
+test('calls that share a notification say what part of a topic they are about, if all are about the same', async () => {
+  const listener = startListener('deliveries');
+  await listener.whenWoken(1);
+  const clock = createManualClock();
+  const wake = createWaker({ database, clock, log: silentLog }, 'deliveries');
+  const calls: (string | undefined)[][] = [
+    ['email'],
+    ['sms', 'sms'],
+    ['sms', 'email'],
+    ['email', undefined, 'email'],
+    [undefined],
+  ];
+  for (const [index, parts] of calls.entries()) {
+    for (const part of parts) wake(part);
+    if (index > 0) clock.advance(20);
+    await listener.whenWoken(index + 2);
+  }
+  expect(listener.parts).toEqual([null, 'email', 'sms', null, null, null]);
   await listener.stop();
 });
 
@@ -185,7 +209,9 @@ test('a connection that is lost before it listens is found out, and another one 
       },
       'erasures',
       stop.signal,
-      woken,
+      () => {
+        woken();
+      },
     );
     const pass = async () => {
       // The heartbeat, and its time to be answered.

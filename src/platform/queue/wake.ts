@@ -25,14 +25,17 @@ export function notificationChannelOf(topic: WakeTopic): string {
   return `postillion_${topic}`;
 }
 
-const notify = statement('wake_notify', "select pg_notify($1, '')");
+const notify = statement('wake_notify', 'select pg_notify($1, $2)');
+
+/** What a notification says where it is about all of a topic. */
+const everything = '';
 
 /** More notifications would only wake listeners that are awake; each of them takes a lock on the whole cluster. */
 const notifyIntervalMs = 20;
 
-/** Wakes all that wait for a topic. */
+/** Wakes all that wait for a topic. `part` says what of it there is to do; left out, it may be anything. */
 export type Waker = {
-  (): void;
+  (part?: string): void;
   /**
    * The channel that a transaction may notify itself, in its last statement, instead of waking when it is committed:
    * its turn to notify is taken. Null if it is too soon after the last notification.
@@ -48,23 +51,24 @@ export type Waker = {
 export function createWaker(tools: { database: Database; clock: Clock; log: Log }, topic: WakeTopic): Waker {
   const channel = notificationChannelOf(topic);
   let isResting = false;
-  let isCalledAgain = false;
+  /** What the calls since the last notification are about; null if there were none. */
+  let calledAgainFor: string | null = null;
   const takeTurn = () => {
     if (isResting) return null;
     isResting = true;
-    isCalledAgain = false;
+    calledAgainFor = null;
     tools.clock.after(notifyIntervalMs, () => {
       isResting = false;
-      if (isCalledAgain) wake();
+      if (calledAgainFor !== null) wake(calledAgainFor);
     });
     return channel;
   };
-  const wake = () => {
+  const wake = (part = everything) => {
     if (takeTurn() === null) {
-      isCalledAgain = true;
+      calledAgainFor = calledAgainFor === null || calledAgainFor === part ? part : everything;
       return;
     }
-    tools.database.rows(notify, [channel]).catch((cause: unknown) => {
+    tools.database.rows(notify, [channel, part]).catch((cause: unknown) => {
       tools.log.warn({ err: cause, topic }, 'notification not sent');
     });
   };
@@ -73,17 +77,20 @@ export function createWaker(tools: { database: Database; clock: Clock; log: Log 
 
 /** Wakes all that wait for the topic, once; in a transaction, when that is committed. */
 export async function wakeOnce(connection: Connection, topic: WakeTopic): Promise<void> {
-  await connection.rows(notify, [notificationChannelOf(topic)]);
+  await connection.rows(notify, [notificationChannelOf(topic), everything]);
 }
 
 const reconnectMs = 500;
 
-/** Calls `onWake` at every notification, and after each time that the connection was lost; stops with the signal. */
+/**
+ * Calls `onWake` at every notification, and after each time that the connection was lost; stops with the signal. `part`
+ * is null where it may be anything.
+ */
 export async function listenForWakes(
   tools: { database: Database; clock: Clock; log: Log },
   topic: WakeTopic,
   signal: AbortSignal,
-  onWake: () => void,
+  onWake: (part: string | null) => void,
 ): Promise<void> {
   while (!signal.aborted) {
     try {
@@ -102,7 +109,7 @@ async function listenOnce(
   database: Database,
   channel: string,
   signal: AbortSignal,
-  onWake: () => void,
+  onWake: (part: string | null) => void,
 ): Promise<void> {
   const client = await database.connectAlone('postillion-listener');
   // Before the first statement: the network may be cut while it is on its way.
@@ -115,9 +122,11 @@ async function listenOnce(
   };
   signal.addEventListener('abort', stop, { once: true });
   try {
-    client.on('notification', onWake);
+    client.on('notification', ({ payload = everything }) => {
+      onWake(payload === everything ? null : payload);
+    });
     await database.rowsAlone(client, unpreparedStatement(`listen ${channel}`));
-    onWake();
+    onWake(null);
     if (!signal.aborted) await ended;
   } finally {
     signal.removeEventListener('abort', stop);
