@@ -1,4 +1,4 @@
-import { type Connection, statement } from '../platform/postgres/database.ts';
+import { type Bound, type Connection, statement } from '../platform/postgres/database.ts';
 import { hasKeyOf } from '../platform/postgres/lookup.ts';
 import type { MessageChannel } from './channel.ts';
 import { messageColumns, type MessageKey } from './keys.ts';
@@ -28,10 +28,20 @@ export async function lockMessagesOf(connection: Connection, messages: readonly 
  */
 export async function refreshMessages(
   connection: Connection,
-  { refreshStatus }: MessageChannel,
+  channel: MessageChannel,
   messages: readonly MessageKey[],
   at: Date,
 ): Promise<void> {
   if (messages.length === 0) return;
-  await connection.rows(refreshStatus, [...messageColumns(messages), at]);
+  const { statement: refresh, values } = refreshmentOf(channel, messages, at);
+  await connection.rows(refresh, values);
+}
+
+/** The same for statements that are sent at once; of one message at least. */
+export function refreshmentOf(
+  { refreshStatus }: MessageChannel,
+  messages: readonly MessageKey[],
+  at: Date,
+): Bound<unknown> {
+  return { statement: refreshStatus, values: [...messageColumns(messages), at] };
 }

@@ -414,12 +414,6 @@ async function recordSms(): Promise<void> {
     variables: { code: 4711 },
   };
   const { id } = await record('sendSms', 'A code', '/sms/send', { body });
-  await record('sendSms', 'From a sender that is not approved', '/sms/send', {
-    body: { ...body, from: 'Umbrella' },
-  });
-  await record('sendSms', 'A number without its country', '/sms/send', {
-    body: { ...body, to: '07700900123' },
-  });
   // A receipt may be faster than the outcome that it speaks of, which changes the text as well.
   await eventually(
     () => queueOf(server, id),
@@ -429,6 +423,12 @@ async function recordSms(): Promise<void> {
     () => readSms(server, id),
     ({ status }) => status === 'delivered',
   );
+  await record('sendSms', 'From a sender that is not approved', '/sms/send', {
+    body: { ...body, from: 'Umbrella' },
+  });
+  await record('sendSms', 'A number without its country', '/sms/send', {
+    body: { ...body, to: '07700900123' },
+  });
   await record('getSms', 'A text that arrived', `/sms/${id}`);
   await record('getSms', 'One that does not exist', `/sms/${nothing}`);
   await record('listSms', 'Those that arrived', '/sms?status=delivered');
@@ -451,6 +451,12 @@ async function recordChatApp({ adaId }: Contacts): Promise<void> {
     parameters: { first_name: 'Ada', order_number: '1047' },
   };
   const { id } = await record('sendChatApp', 'A notice to a number', '/chatapp/send', { body });
+  // A receipt may be faster than the outcome that it speaks of, which changes the message as well.
+  await eventually(
+    () => queueOf(server, id),
+    (jobs) => jobs.length === 0,
+  );
+  await chatAppWithStatus(server, id, 'delivered');
   const { to: _to, ...toNobody } = body;
   await record('sendChatApp', 'A one-time code', '/chatapp/send', {
     body: { to: '+447700900124', template_id: codeId, parameters: { code: '471108' } },
@@ -464,12 +470,6 @@ async function recordChatApp({ adaId }: Contacts): Promise<void> {
   await record('sendChatApp', 'To a contact by its id, and something else', '/chatapp/send', {
     body: { ...toNobody, contact_id: adaId, external_id: 'ada' },
   });
-  // A receipt may be faster than the outcome that it speaks of, which changes the message as well.
-  await eventually(
-    () => queueOf(server, id),
-    (jobs) => jobs.length === 0,
-  );
-  await chatAppWithStatus(server, id, 'delivered');
   await record('getChatApp', 'One that arrived', `/chatapp/${id}`);
   await record('getChatApp', 'One that does not exist', `/chatapp/${nothing}`);
   await record('listChatApp', 'Those of a template', '/chatapp?search=parcel_handed_over');
@@ -604,16 +604,16 @@ async function recordPush({ adaId }: Contacts, { installationId, secret }: Table
       category: 'parcels',
     },
   });
+  await eventually(
+    () => queueOf(server, id),
+    (jobs) => jobs.length === 0,
+  );
   await record('sendPush', 'To nobody who is known', '/push/send', {
     body: { contact_id: nothing, ...parcel },
   });
   await record('sendPush', 'With a key that is reserved', '/push/send', {
     body: { contact_id: adaId, ...parcel, data_payload: { aps: '{}' } },
   });
-  await eventually(
-    () => queueOf(server, id),
-    (jobs) => jobs.length === 0,
-  );
   await record('getPush', 'One that a service has taken', `/push/${id}`);
   const occurredAt = new Date().toISOString();
   // It may be the millisecond in which the next minute begins, or the one before.

@@ -26,8 +26,7 @@ import {
   type Submission,
 } from '../../src/messages/messages.ts';
 import { claimDueJobs } from '../../src/messages/delivery/claim-store.ts';
-import { spreadSlices } from './delivery-slices.ts';
-import { announceHandOffs } from '../../src/messages/delivery/hand-off-store.ts';
+import { announceHandOffs, spreadSlices } from './delivery-slices.ts';
 import { eraseNext } from '../../src/messages/erasure/erasure.ts';
 import { now } from '../../src/platform/clock.ts';
 import { PublicError } from '../../src/platform/http/errors.ts';

@@ -1,3 +1,5 @@
+import type { Job } from '../../src/messages/channel.ts';
+import { announcementOf, type Marker } from '../../src/messages/delivery/hand-off-store.ts';
 import { type Connection, unpreparedStatement } from '../../src/platform/postgres/database.ts';
 
 /**
@@ -20,4 +22,14 @@ export async function spreadSlices(connection: Connection): Promise<void> {
        where r.drop_reason is null and r.address <> ''`,
     ),
   );
+}
+
+/** Whether the worker was still there. */
+export async function announceHandOffs(
+  connection: Connection,
+  jobs: readonly Job[],
+  marker: Marker,
+): Promise<boolean> {
+  const { statement, values } = announcementOf(jobs, marker);
+  return (await connection.rows(statement, values)).length > 0;
 }

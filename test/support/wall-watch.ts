@@ -83,6 +83,7 @@ export const outsideTheWall: Readonly<Record<string, string>> = {
   slices_claim: 'Claims for all organizations in turns.',
   slices_select_recipients: claimed,
   slices_settle_taken: settled,
+  queue_settle_taken: settled,
   'with claimant as': 'Claims what is tried alone, of any organization.',
   'with announced as': 'What a worker that died had announced, of any organizations.',
   'select distinct channel from delivery_queue where claimed_by':

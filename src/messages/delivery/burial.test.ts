@@ -4,6 +4,7 @@
  */
 import pg from 'pg';
 import { afterAll, afterEach, beforeAll, beforeEach, expect, test } from 'vitest';
+import { announceHandOffs } from '../../../test/support/delivery-slices.ts';
 import { clientConfigOf, useTestDatabase } from '../../../test/support/test-database.ts';
 import { systemClock } from '../../platform/clock.ts';
 import { createIds } from '../../platform/ids.ts';
@@ -12,7 +13,6 @@ import {
   type DatabaseAddress,
   unpreparedStatement,
 } from '../../platform/postgres/database.ts';
-import { createMarkers, openMarkerBook } from './markers.ts';
 import type { Job } from '../channel.ts';
 import { emailChannel } from '../../email/channel.ts';
 import { claimDueJobs, claimPoisonJob } from './claim-store.ts';
@@ -104,7 +104,7 @@ const takings = {
     (await claimPoisonJob(database, { channels: [emailChannel], epoch: by, claimNumber: 1, at: at() })) !==
     null,
   'an announcement': (by: number) =>
-    createMarkers({ database, clock: systemClock }, openMarkerBook(by)).set(job),
+    announceHandOffs(database, [job], { epoch: by, batch: 1, batchesOver: [] }),
 };
 const names = Object.keys(takings) as (keyof typeof takings)[];
 

@@ -1,16 +1,17 @@
 import {
+  type Bound,
   type Connection,
-  type Database,
   statement,
-  type Transaction,
   unpreparedStatement,
 } from '../../platform/postgres/database.ts';
-import { inOneRoundTrip } from '../../platform/postgres/round-trip.ts';
 import { unburiedWorker } from '../../platform/queue/lease.ts';
 import type { Job } from '../channel.ts';
 import { keyColumns } from '../keys.ts';
 
-const announce = statement<{ batch: number }>(
+/** A row if the worker was not buried in the meantime: otherwise its jobs belong to other workers, or will. */
+export type Announced = { batch: number };
+
+const announce = statement<Announced>(
   'hand_offs_announce',
   `with claimant as (
      ${unburiedWorker('$1')}
@@ -23,33 +24,19 @@ const announce = statement<{ batch: number }>(
    returning batch`,
 );
 
-/**
- * Commits "about to hand off" for jobs that the worker has claimed, and removes the markers of batches that are over.
- * False if the worker was buried in the meantime: its jobs then belong to other workers, or will.
- */
-export async function announceHandOffs(
-  database: Database,
-  jobs: readonly Job[],
-  marker: Marker,
-): Promise<boolean> {
-  const rows = await inOneRoundTrip(database, announce, valuesOf(jobs, marker));
-  return rows.length === 1;
-}
-
-/** As above, as a part of a transaction. */
-export async function announceWithin(
-  transaction: Transaction,
-  jobs: readonly Job[],
-  marker: Marker,
-): Promise<boolean> {
-  const rows = await transaction.rows(announce, valuesOf(jobs, marker));
-  return rows.length === 1;
-}
-
 export type Marker = { epoch: number; batch: number; batchesOver: readonly number[] };
 
-function valuesOf(jobs: readonly Job[], { epoch, batch, batchesOver }: Marker): unknown[] {
-  return [epoch, batch, batchesOver, ...keyColumns(jobs), jobs.map(({ claimNumber }) => claimNumber)];
+/**
+ * Stores "about to hand off" for jobs that the worker has claimed, and removes the markers of batches that are over.
+ */
+export function announcementOf(
+  jobs: readonly Job[],
+  { epoch, batch, batchesOver }: Marker,
+): Bound<Announced> {
+  return {
+    statement: announce,
+    values: [epoch, batch, batchesOver, ...keyColumns(jobs), jobs.map(({ claimNumber }) => claimNumber)],
+  };
 }
 
 /** Removes the markers of a worker whose claims have all been returned, and of all buried workers. */

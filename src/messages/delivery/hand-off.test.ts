@@ -1,6 +1,6 @@
 /**
  * What a worker makes of each way in which an attempt ends, against a channel that does what a test says. The clock
- * stands still until an announcement waits for others to share its commit.
+ * stands still.
  */
 import { beforeEach, describe, expect, test } from 'vitest';
 import { messageChannels } from '../../../test/support/channels.ts';
@@ -22,7 +22,6 @@ import {
   type Attempt,
   type ChannelDelivery,
   type DeliverySession,
-  type HandOffPermit,
   type Job,
   smallContentBytesMax,
 } from '../channel.ts';
@@ -60,6 +59,8 @@ let wakeup: Wakeup;
 let budget: ByteBudget;
 /** What the database does instead of what it is asked for. */
 let fault: { asked?: Error; announced?: Error };
+/** Called when an announcement is about to be stored. */
+let onAnnouncing: () => void;
 /** How many the hand-offs have run. */
 let statements: number;
 /** Jobs that the channel was given, and those of them that left. */
@@ -77,6 +78,7 @@ beforeEach(async () => {
   wakeup = createWakeup(clock);
   budget = createByteBudget(contentBytesMax);
   fault = {};
+  onAnnouncing = () => undefined;
   statements = 0;
   tried = [];
   sent = [];
@@ -115,19 +117,10 @@ function aJob(more: Partial<Job> = {}): Job {
 type HandOff = DeliverySession['handOff'];
 
 const carry: HandOff = async (job, permit) => {
-  await announce(permit);
+  await permit.confirm();
   sent.push(job);
   return arrived;
 };
-
-/** Others may share the commit for a moment, which passes here. */
-async function announce({ confirm }: HandOffPermit): Promise<void> {
-  const confirming = confirm();
-  void clock.whenWaiting(1).then(() => {
-    clock.advance(10);
-  });
-  await confirming;
-}
 
 /** A hand-off that stands still until `goOn`, and says when it is begun. */
 function createGate(): { handOff: HandOff; begun: Promise<'begun'>; goOn: () => void } {
@@ -161,10 +154,12 @@ function openSession(
       statements += 1;
       return fault.asked === undefined ? database.rows(statement, values) : Promise.reject(fault.asked);
     },
-    together: (organizationIds, statements) =>
-      fault.announced === undefined
+    together: (organizationIds, statements) => {
+      onAnnouncing();
+      return fault.announced === undefined
         ? database.together(organizationIds, statements)
-        : Promise.reject(fault.announced),
+        : Promise.reject(fault.announced);
+    },
   };
   const note = (level: string) => (fields: object) => void logged.push({ level, fields });
   return openLeaseSession(
@@ -257,7 +252,7 @@ test('what leaves was announced under its claim before', async () => {
   const job = aJob({ claimNumber: 12 });
   let announced: unknown[] = [];
   const session = openSession(async (_job, permit) => {
-    await announce(permit);
+    await permit.confirm();
     announced = await run('select message_ids, claim_numbers::integer[] from hand_offs where epoch = $1', [
       epoch,
     ]);
@@ -282,15 +277,10 @@ describe('once nothing more may be handed off', () => {
   });
 
   test.each(ends)('since %s, what is being announced does not leave', async (_reason, end) => {
-    const session = openSession(async (job, { confirm }) => {
-      const confirming = confirm();
-      await clock.whenWaiting(1);
+    const session = openSession(carry);
+    onAnnouncing = () => {
       end(session);
-      clock.advance(10);
-      await confirming;
-      sent.push(job);
-      return arrived;
-    });
+    };
     expect(await handOff(session, aJob())).toMatchObject({ settlement: untouched() });
     expect([tried.length, sent.length]).toEqual([1, 0]);
   });
@@ -309,7 +299,7 @@ describe('once nothing more may be handed off', () => {
 
   test.each(ends)('since %s, what breaks off after it was announced may have left', async (_reason, end) => {
     const session = openSession(async (_job, permit) => {
-      await announce(permit);
+      await permit.confirm();
       end(session);
       throw new Error('broken off');
     });
@@ -375,7 +365,7 @@ describe('an attempt that breaks', () => {
     ['since the database is away', new DatabaseUnavailableError('away')],
   ])('after it was announced, %s, may have sent', async (_reason, cause) => {
     const session = openSession(async (_job, permit) => {
-      await announce(permit);
+      await permit.confirm();
       throw cause;
     });
     expect(await handOff(session, aJob())).toMatchObject({ settlement: uncertain(), message: null });
@@ -522,7 +512,7 @@ describe('while a provider is away', () => {
     [
       'breaks after it was announced',
       async (_job, permit) => {
-        await announce(permit);
+        await permit.confirm();
         throw new Error('a fault of our own');
       },
     ],
@@ -580,7 +570,7 @@ describe('of the memory for contents', () => {
     [
       'breaks after it was announced',
       async (_job, permit) => {
-        await announce(permit);
+        await permit.confirm();
         throw new Error('a fault of our own');
       },
     ],

@@ -19,7 +19,7 @@ import {
   smallContentBytesMax,
 } from '../channel.ts';
 import { type Ledger, openLedger } from './ledger.ts';
-import { createMarkers, type Markers, openMarkerBook } from './markers.ts';
+import { type MarkerBook, openMarkerBook } from './markers.ts';
 import {
   dropJob,
   failJob,
@@ -31,7 +31,7 @@ import {
   settleObjection,
   settleOutcome,
 } from './settlement.ts';
-import { type Settled, writeUntilSettled, type WriterTools } from './settlement-writer.ts';
+import type { Settled, WriterTools } from './settlement-writer.ts';
 import { findObjections, type Objection } from './unwanted.ts';
 import type { Settlement } from './settlement-store.ts';
 
@@ -54,13 +54,11 @@ export type LeaseSession = {
   channelSessions: readonly ChannelSession[];
   contentBytesMax: number;
   budget: ByteBudget;
-  markers: Markers;
+  markers: MarkerBook;
   /** When objections to a job were last looked up. */
   checkedAtMs: WeakMap<Job, number>;
   /** Looks objections up for jobs that have waited since, many at a time. */
   lateObjections: Batcher<Job, Objection | undefined>;
-  /** The result is whether the outcome was written. */
-  settlements: Batcher<Settled, boolean>;
 };
 
 /** A channel under one lease, with breakers of its own, so that an unavailable provider stops no other channel. */
@@ -82,7 +80,7 @@ export function openLeaseSession(
   { wakeup, budget, stopping }: { wakeup: Wakeup; budget: ByteBudget; stopping: AbortSignal },
 ): LeaseSession {
   const ended = new AbortController();
-  const book = openMarkerBook(lease.epoch);
+  const markers = openMarkerBook(lease.epoch);
   return {
     tools,
     lease,
@@ -98,7 +96,7 @@ export function openLeaseSession(
         isAnnouncedAhead,
         ledger: openLedger(tools, {
           lease,
-          book,
+          book: markers,
           announcedMax: isAnnouncedAhead ? concurrency : 2 * concurrency,
         }),
         breakers: createBreakers(tools.clock, accountOf),
@@ -107,7 +105,7 @@ export function openLeaseSession(
     ),
     contentBytesMax: tools.contentBytesMax ?? contentBytesMax,
     budget,
-    markers: createMarkers(tools, book),
+    markers,
     checkedAtMs: new WeakMap(),
     lateObjections: createBatcher({
       itemsMax: 500,
@@ -117,25 +115,8 @@ export function openLeaseSession(
         return jobs.map((job) => objections.get(job));
       },
     }),
-    settlements: createBatcher({
-      itemsMax: 500,
-      concurrency: 2,
-      linger: {
-        clock: tools.clock,
-        lingerMs: settlementLingerMs,
-        itemsEnough: settlementItemsEnough,
-      },
-      run: (items) => writeUntilSettled(tools, lease, items),
-    }),
   };
 }
-
-/**
- * Outcomes that are written together cost less each (measured in PostgreSQL: 50 µs in batches of 32, 33 µs in batches
- * of 256). With a longer wait or larger batches, more outcomes are lost when a worker dies.
- */
-const settlementLingerMs = 50;
-const settlementItemsEnough = 64;
 
 /** Writes an outcome, and returns whether it was written. */
 export async function settle(
@@ -143,11 +124,8 @@ export async function settle(
   { ledger }: ChannelSession,
   settled: Settled,
 ): Promise<boolean> {
-  const { job } = settled.settlement;
-  const isWritten = await (job.slice === undefined
-    ? session.settlements.add(settled)
-    : ledger.settle(settled));
-  if (isWritten) session.markers.clear(job);
+  const isWritten = await ledger.settle(settled);
+  if (isWritten) session.markers.clear(settled.settlement.job);
   return isWritten;
 }
 
@@ -205,7 +183,7 @@ async function attempt(session: LeaseSession, channelSession: ChannelSession, jo
   try {
     const objection = await findLateObjection(session, job);
     if (objection !== undefined) return settled(settleObjection(job, objection, context()));
-    if (channelSession.isAnnouncedAhead && job.slice !== undefined) announceAhead(channelSession, job);
+    if (channelSession.isAnnouncedAhead) announceAhead(channelSession, job);
     const result = await channelSession.delivery.handOff(job, {
       confirm: async () => {
         await confirmHandOff(session, channelSession, job);
@@ -306,8 +284,7 @@ async function confirmHandOff(session: LeaseSession, { ledger }: ChannelSession,
     throw new NotConfirmedError('objections could not be looked up', { cause });
   });
   if (objection !== undefined) throw new UnwantedError(objection);
-  const announce = job.slice === undefined ? session.markers.set : ledger.announce;
-  const isOwn = await announce(job).catch((cause: unknown) => {
+  const isOwn = await ledger.announce(job).catch((cause: unknown) => {
     throw new NotConfirmedError('the marker could not be stored', { cause });
   });
   if (!isOwn || session.signal.aborted) throw new NotConfirmedError('the claim on the job was lost');

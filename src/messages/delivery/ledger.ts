@@ -1,15 +1,17 @@
-import type { Transaction } from '../../platform/postgres/database.ts';
+import type { Bound } from '../../platform/postgres/database.ts';
+import { inOneRoundTrip } from '../../platform/postgres/round-trip.ts';
 import type { Lease } from '../../platform/queue/lease.ts';
 import type { Job } from '../channel.ts';
-import { announceHandOffs, announceWithin } from './hand-off-store.ts';
+import { type Announced, announcementOf } from './hand-off-store.ts';
 import type { MarkerBook } from './markers.ts';
+import { findListeners } from '../recipients/told-contacts.ts';
 import { isPlainlyTaken, writeTaken } from './taken.ts';
 import { type Settled, writeSettlements, type WriterTools, writeUntilSettled } from './settlement-writer.ts';
 
 /**
- * The ledger of the slices that a worker has: one transaction at a time writes all outcomes since the last one, and
- * announces all hand-offs that wait for it. So a recipient costs a small part of a transaction, and however slow the
- * database is, no more is uncertain after a crash than what was announced and not written.
+ * The ledger of a channel: one transaction at a time writes all outcomes since the last one, and announces all hand-offs
+ * that wait for it. So a recipient costs a small part of a transaction, and however slow the database is, no more is
+ * uncertain after a crash than what was announced and not written.
  */
 export type Ledger = {
   /**
@@ -17,7 +19,7 @@ export type Ledger = {
    * this worker's. Rejects if it is unknown whether the marker was stored. In both cases the job must not be handed off.
    */
   announce: (job: Job) => Promise<boolean>;
-  /** Whether the outcome was written. */
+  /** Writes an outcome, and returns whether it was written. */
   settle: (settled: Settled) => Promise<boolean>;
 };
 
@@ -53,9 +55,10 @@ export function openLedger(tools: WriterTools, { lease, book, announcedMax }: Le
   };
 
   const announceAlone = (jobs: readonly Waiting<Job, boolean>[]) =>
-    announce(jobs, (given) =>
-      book.write(given, (marker) => announceHandOffs(tools.database, given, marker)),
-    ).catch((cause: unknown) => {
+    announceBeside(jobs, async (announcement) => {
+      if (announcement === null) return [];
+      return inOneRoundTrip(tools.database, announcement.statement, announcement.values);
+    }).catch((cause: unknown) => {
       for (const { reject } of jobs) reject(cause);
     });
 
@@ -78,22 +81,19 @@ export function openLedger(tools: WriterTools, { lease, book, announcedMax }: Le
     }
   };
 
-  /** The announcements as a part of the transaction that `write` runs. */
+  /** The announcements as a part of the transaction that `write` runs, of which it returns what they return. */
   const announceBeside = async (
     jobs: readonly Waiting<Job, boolean>[],
-    write: (alongside: (transaction: Transaction) => Promise<unknown>) => Promise<unknown>,
+    write: (announcement: Bound<Announced> | null) => Promise<readonly Announced[]>,
   ) => {
     if (jobs.length === 0) {
-      await write(() => Promise.resolve());
+      await write(null);
       return;
     }
     await announce(jobs, (given) =>
       book.write(given, async (marker) => {
-        let isOwn = false;
-        await write(async (transaction) => {
-          isOwn = await announceWithin(transaction, given, marker);
-        });
-        return isOwn;
+        const announced = await write(announcementOf(given, marker));
+        return announced.length > 0;
       }),
     );
   };
@@ -104,12 +104,12 @@ export function openLedger(tools: WriterTools, { lease, book, announcedMax }: Le
     write: typeof writeSettlements,
   ) => {
     try {
-      await announceBeside(jobs, (alongside) =>
+      await announceBeside(jobs, (announcement) =>
         write(
           tools,
           lease.epoch,
           settled.map(({ item }) => item),
-          alongside,
+          announcement,
         ),
       );
     } catch {
@@ -140,15 +140,12 @@ export function openLedger(tools: WriterTools, { lease, book, announcedMax }: Le
     if (plain.length > 0 && settled.length > 0) await writeTogether([], settled, writeSettlements);
   };
 
-  const writePlain: typeof writeSettlements = async (
-    given,
-    epoch,
-    items,
-    alongside = () => Promise.resolve(),
-  ) => {
-    if (await writeTaken(given, epoch, items, alongside)) return;
-    for (const { settlement } of items) readers.add(settlement.job.organizationId);
-    await writeSettlements(given, epoch, items, alongside);
+  const writePlain: typeof writeSettlements = async (given, epoch, items, announcement = null) => {
+    const announced = await writeTaken(given, epoch, items, announcement);
+    if (announced !== null) return announced;
+    const jobs = items.map(({ settlement }) => settlement.job);
+    for (const organizationId of await findListeners(given.database, jobs)) readers.add(organizationId);
+    return writeSettlements(given, epoch, items, announcement);
   };
 
   const writeAll = async () => {

@@ -1,12 +1,12 @@
-import { beforeEach, describe, expect, test } from 'vitest';
+import { beforeEach, expect, test } from 'vitest';
+import { announceHandOffs } from '../../../test/support/delivery-slices.ts';
 import { useTestDatabase } from '../../../test/support/test-database.ts';
-import { systemClock } from '../../platform/clock.ts';
 import {
   type Database,
   DatabaseUnavailableError,
   unpreparedStatement,
 } from '../../platform/postgres/database.ts';
-import { createMarkers, openMarkerBook } from './markers.ts';
+import { type MarkerBook, openMarkerBook } from './markers.ts';
 import type { Job } from '../channel.ts';
 import { emailChannel } from '../../email/channel.ts';
 
@@ -57,68 +57,54 @@ async function listMarkers() {
   return rows.map(({ ordinals, claim_numbers }) => ({ ordinals, claims: claim_numbers.map(Number) }));
 }
 
+/** Of jobs that are announced together. */
+async function announce(book: MarkerBook, ...jobs: Job[]): Promise<boolean> {
+  return book.write(jobs, (marker) => announceHandOffs(database, jobs, marker));
+}
+
 test('hand-offs that are announced at once share a marker, which names the claim of each', async () => {
-  const markers = createMarkers({ database, clock: systemClock }, openMarkerBook(epoch));
-  expect(await Promise.all([aJob(1), aJob(2)].map((job) => markers.set(job)))).toEqual([true, true]);
+  expect(await announce(openMarkerBook(epoch), aJob(1), aJob(2))).toBe(true);
   expect(await listMarkers()).toEqual([{ ordinals: [1, 2], claims: [101, 102] }]);
 });
 
 test('a marker stands until the outcomes of all its jobs are written, and goes with the next one', async () => {
-  const markers = createMarkers({ database, clock: systemClock }, openMarkerBook(epoch));
+  const book = openMarkerBook(epoch);
   const [first, second, third, fourth] = [aJob(1), aJob(2), aJob(3), aJob(4)];
-  await Promise.all([markers.set(first), markers.set(second)]);
-  markers.clear(first);
-  await markers.set(third);
+  await announce(book, first, second);
+  book.clear(first);
+  await announce(book, third);
   expect((await listMarkers()).map(({ ordinals }) => ordinals)).toEqual([[1, 2], [3]]);
-  markers.clear(second);
-  markers.clear(second);
-  await markers.set(fourth);
+  book.clear(second);
+  book.clear(second);
+  await announce(book, fourth);
   expect((await listMarkers()).map(({ ordinals }) => ordinals)).toEqual([[3], [4]]);
 });
 
-test('five hand-offs of two organizations are announced two at a time, each once, and all markers go', async () => {
-  const markers = createMarkers({ database, clock: systemClock, batchItemsMax: 2 }, openMarkerBook(epoch));
+test('the markers of several batches of two organizations that are over all go with the next one', async () => {
+  const book = openMarkerBook(epoch);
   const jobs = [1, 2, 3, 4, 5].map(aJob);
   jobs[4]!.organizationId = '01930000-0000-7000-8000-000000000003';
-  expect(await Promise.all(jobs.map((job) => markers.set(job)))).toEqual([true, true, true, true, true]);
+  for (const batch of [jobs.slice(0, 2), jobs.slice(2, 4), jobs.slice(4)]) await announce(book, ...batch);
   expect((await listMarkers()).map(({ ordinals }) => ordinals)).toEqual([[1, 2], [3, 4], [5]]);
-  for (const job of jobs) markers.clear(job);
-  await markers.set(aJob(6));
+  for (const job of jobs) book.clear(job);
+  await announce(book, aJob(6));
   expect((await listMarkers()).map(({ ordinals }) => ordinals)).toEqual([[6]]);
 });
 
 test('a worker that was buried announces nothing', async () => {
   await database.rows(unpreparedStatement('delete from workers where epoch = $1'), [epoch]);
-  expect(await createMarkers({ database, clock: systemClock }, openMarkerBook(epoch)).set(aJob(1))).toBe(
-    false,
-  );
+  expect(await announce(openMarkerBook(epoch), aJob(1))).toBe(false);
   expect(await listMarkers()).toEqual([]);
 });
 
-describe('when a marker could not be committed', () => {
-  test('its hand-offs are not announced, and what was over is removed with a later one', async () => {
-    let isDown = false;
-    const markers = createMarkers(
-      {
-        database: {
-          ...database,
-          together: (organizationIds, statements) =>
-            isDown
-              ? Promise.reject(new DatabaseUnavailableError('away'))
-              : database.together(organizationIds, statements),
-        },
-        clock: systemClock,
-      },
-      openMarkerBook(epoch),
-    );
-    const [over, failed, later] = [aJob(1), aJob(2), aJob(3)];
-    await markers.set(over);
-    markers.clear(over);
-    isDown = true;
-    await expect(markers.set(failed)).rejects.toThrow(DatabaseUnavailableError);
-    isDown = false;
-    markers.clear(failed);
-    await markers.set(later);
-    expect((await listMarkers()).map(({ ordinals }) => ordinals)).toEqual([[3]]);
-  });
+test('when a marker could not be committed, what was over is removed with a later one', async () => {
+  const book = openMarkerBook(epoch);
+  const [over, failed, later] = [aJob(1), aJob(2), aJob(3)];
+  await announce(book, over);
+  book.clear(over);
+  const away = () => Promise.reject(new DatabaseUnavailableError('away'));
+  await expect(book.write([failed], away)).rejects.toThrow(DatabaseUnavailableError);
+  book.clear(failed);
+  await announce(book, later);
+  expect((await listMarkers()).map(({ ordinals }) => ordinals)).toEqual([[3]]);
 });

@@ -3,6 +3,7 @@ import { dateOf, sleep } from '../../platform/clock.ts';
 import type { Log } from '../../platform/log.ts';
 import { groupBy } from '../../platform/grouping.ts';
 import {
+  type Bound,
   type Database,
   DatabaseUnavailableError,
   isConflict,
@@ -25,7 +26,7 @@ import { isToldOf } from '../recipients/told-contacts.ts';
 import { type RecipientKey, textOfKey, uniqueMessages } from '../keys.ts';
 import { type ClaimedJob, listClaims, listOtherChannels } from './claim-store.ts';
 import { deleteFinishedAttachments } from './content-store.ts';
-import { deleteMarkers } from './hand-off-store.ts';
+import { type Announced, deleteMarkers } from './hand-off-store.ts';
 import { withoutReported } from './repeats.ts';
 import { settleJobs, type Settlement } from './settlement-store.ts';
 import { deleteSlices, findClaimedSlice, listUnsettled, lockClaimedSlice } from './slice-store.ts';
@@ -97,30 +98,30 @@ const rewriteMs = 500;
 /** How long writing is retried after the lease was lost, while the database does not answer. */
 const lostLeaseMs = 10_000;
 
-/** `alongside` is sent in the same transaction. */
+/** `announcement` is stored in the same transaction; returns what it does. */
 export async function writeSettlements(
   tools: WriterTools,
   epoch: number,
   given: readonly Settled[],
-  alongside: (transaction: Transaction) => Promise<unknown> = () => Promise.resolve(),
-): Promise<void> {
+  announcement: Bound<Announced> | null = null,
+): Promise<readonly Announced[]> {
   const items = given.map(withFinding);
   const written = listWritten(items);
   // The commit must follow what is kept of findings.
   const isLast = items.every(({ finding }) => finding === undefined);
-  const haveContactsChanged = await tools.database.transactionByIndex(async (transaction) => {
-    const [haveChanged] = await Promise.all([
+  const [haveContactsChanged, announced] = await tools.database.transactionByIndex((transaction) =>
+    Promise.all([
       settleWithin(transaction, tools, { epoch, items, finished: listFinished(written), isLast }),
-      alongside(transaction),
-    ]);
-    return haveChanged;
-  });
+      announcement === null ? [] : transaction.rows(announcement.statement, announcement.values),
+    ]),
+  );
   for (const [slice, jobs] of written) {
     slice.writes += 1;
     slice.jobsLeft -= jobs;
   }
   if (haveContactsChanged) tools.onContactsChanged();
   if (items.some(({ settlement }) => settlement.job.isCampaign)) tools.onCampaignProgress();
+  return announced;
 }
 
 /** The slices that these are of, with the number of jobs. */

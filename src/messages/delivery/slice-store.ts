@@ -1,5 +1,6 @@
 import type { SendingChannel } from '../../channels/channel.ts';
 import {
+  type Bound,
   type Connection,
   type Database,
   statement,
@@ -298,8 +299,13 @@ export async function deleteSlices(
   slices: readonly DeliverySlice[],
   epoch: number,
 ): Promise<void> {
-  if (slices.length === 0) return;
-  await connection.rows(deleteClaimed, [...sliceColumns(slices), epoch]);
+  for (const { statement: deletion, values } of deletionOfSlices(slices, epoch))
+    await connection.rows(deletion, values);
+}
+
+/** The same for statements that are sent at once. */
+export function deletionOfSlices(slices: readonly DeliverySlice[], epoch: number): Bound<unknown>[] {
+  return slices.length === 0 ? [] : [{ statement: deleteClaimed, values: [...sliceColumns(slices), epoch] }];
 }
 
 export function sliceColumns(slices: readonly DeliverySlice[]): [string[], string[], number[]] {

@@ -11,7 +11,7 @@ import { type Database, unpreparedStatement } from '../../platform/postgres/data
 import type { Lease } from '../../platform/queue/lease.ts';
 import { createSecrets } from '../../platform/secrets.ts';
 import type { Job } from '../channel.ts';
-import { announceHandOffs } from './hand-off-store.ts';
+import { announceHandOffs } from '../../../test/support/delivery-slices.ts';
 import { type Ledger, openLedger } from './ledger.ts';
 import { openMarkerBook } from './markers.ts';
 import { dropJob, failJob, releaseJob, settleAmbiguity, settleCrash, settleOutcome } from './settlement.ts';
@@ -109,8 +109,6 @@ const context = () => ({ atMs: systemClock.nowMs(), random: 0.5, dateOf });
 function toSettled(job: Job, outcome: SendOutcome<string> = accepted): Settled {
   return { settlement: settleOutcome(job, outcome, context()), message: null };
 }
-
-const alone = () => Promise.resolve();
 
 type Fate = { ordinal: number; status: string; handed_off: boolean; ambiguities: number; queued: number };
 
@@ -210,13 +208,7 @@ describe('a claim', () => {
 
 describe.each([
   ['accepted ones alone, in one statement', writeTaken],
-  [
-    'those of all kinds',
-    async (...[given, by, items]: Parameters<typeof writeTaken>) => {
-      await writeSettlements(given, by, items);
-      return true;
-    },
-  ],
+  ['those of all kinds', writeSettlements],
 ])('the outcomes of a slice, %s,', (_how, write) => {
   test('are written, counted, and noted for the counts; with the last one the slice is gone', async () => {
     const messageId = await admit({ count: 3 });
@@ -227,7 +219,6 @@ describe.each([
       tools(),
       epoch,
       own.slice(0, 2).map((job) => toSettled(job)),
-      alone,
     );
     expect(await fatesOf(messageId)).toMatchObject([
       { status: 'delivered', handed_off: true, queued: 0 },
@@ -239,7 +230,6 @@ describe.each([
       tools(),
       epoch,
       own.slice(2).map((job) => toSettled(job)),
-      alone,
     );
     expect(await slicesOf(messageId)).toEqual([]);
     expect(await fatesOf(other)).toMatchObject([{ status: 'sent' }, { status: 'sent' }, { status: 'sent' }]);
@@ -257,12 +247,12 @@ describe.each([
     const { jobs } = await claim();
     const [slice] = jobs.map((job) => job.slice!);
     const items = jobs.slice(0, 1).map((job) => toSettled(job));
-    await write(tools(), epoch, items, alone);
+    await write(tools(), epoch, items);
     // As it was before: nothing is known of the commit.
     slice!.writes -= 1;
     slice!.jobsLeft += 1;
     await run("update recipients set status = 'opened' where message_id = $1 and ordinal = 0", [messageId]);
-    await write(tools(), epoch, items, alone);
+    await write(tools(), epoch, items);
     expect(await slicesOf(messageId)).toEqual([{ first_ordinal: 0, writes: 1 }]);
     expect((await fatesOf(messageId))[0]).toMatchObject({ status: 'opened' });
     expect(await run('select sum(sent)::integer as sent from reputation_counts')).toEqual([{ sent: 1 }]);
@@ -270,7 +260,6 @@ describe.each([
       tools(),
       epoch,
       jobs.slice(1).map((job) => toSettled(job)),
-      alone,
     );
     expect(await slicesOf(messageId)).toEqual([]);
   });
@@ -286,7 +275,6 @@ describe.each([
       tools(),
       epoch,
       jobs.map((job) => toSettled(job)),
-      alone,
     );
     for (const id of ids) {
       expect((await fatesOf(id)).every(({ status }) => status === 'delivered')).toBe(true);
@@ -302,7 +290,6 @@ describe.each([
       tools(),
       epoch,
       jobs.map((job) => toSettled(job)),
-      alone,
     );
     expect(await fatesOf(messageId)).toMatchObject([
       { status: 'sent', queued: 1 },
@@ -323,7 +310,6 @@ describe.each([
       tools(),
       epoch,
       jobs.map((job) => toSettled(job)),
-      alone,
     );
     expect(
       await run('select status, failure_class from recipients where message_id = $1', [messageId]),
@@ -370,7 +356,7 @@ describe('where a segment of the organization reads messages', () => {
     );
     const { jobs } = await claim();
     const items = jobs.map((job) => toSettled(job));
-    expect(await writeTaken(tools(), epoch, items, alone)).toBe(false);
+    expect(await writeTaken(tools(), epoch, items)).toBe(null);
     expect(await fatesOf(messageId)).toMatchObject([{ status: 'sent' }, { status: 'sent' }]);
     expect(await slicesOf(messageId)).toEqual([{ first_ordinal: 0, writes: 0 }]);
 
@@ -391,9 +377,8 @@ describe('where a segment of the organization reads messages', () => {
         tools(),
         epoch,
         jobs.map((job) => toSettled(job)),
-        alone,
       ),
-    ).toBe(true);
+    ).toEqual([]);
     expect(await fatesOf(messageId)).toMatchObject([{ status: 'delivered' }]);
   });
 });

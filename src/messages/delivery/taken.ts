@@ -1,22 +1,32 @@
 import { dateOf } from '../../platform/clock.ts';
 import { groupBy } from '../../platform/grouping.ts';
-import { sqlState, type Transaction } from '../../platform/postgres/database.ts';
-import type { DeliverySlice } from '../channel.ts';
+import { type Bound, sqlState } from '../../platform/postgres/database.ts';
+import type { DeliverySlice, Job, MessageFacts } from '../channel.ts';
 import { countSliceOf } from '../recipients/counts.ts';
 import { shardOf } from '../recipients/reputation.ts';
 import { isToldOf } from '../recipients/told-contacts.ts';
+import { refreshmentOf } from '../status-store.ts';
+import type { Announced } from './hand-off-store.ts';
 import { isReportedSoon, type Settled, type WriterTools } from './settlement-writer.ts';
-import { deleteSlices } from './slice-store.ts';
-import { hasReaders, settleTaken, type TakenPart } from './taken-store.ts';
+import { deletionOfSlices } from './slice-store.ts';
+import {
+  hasReaders,
+  settlementOfJobs,
+  settlementOfParts,
+  type TakenContext,
+  type TakenJob,
+  type TakenPart,
+} from './taken-store.ts';
 
 /**
- * Outcomes of the usual kind: a recipient of a slice, whose hand-off was accepted, and of whom nothing else is known.
- * Nothing that follows from such an outcome depends on what the statement finds, so everything is sent at once.
+ * Outcomes of the usual kind: the first hand-off of a recipient of a slice, or of the only one of a message, which was
+ * accepted, and of whom nothing else is known. Nothing that follows from such an outcome depends on what the statement
+ * finds, so everything is sent at once.
  */
-export function isPlainlyTaken(tools: WriterTools, { settlement, finding }: Settled): boolean {
+export function isPlainlyTaken(tools: WriterTools, { settlement, message, finding }: Settled): boolean {
   const { job, status, requeue, isAmbiguous } = settlement;
   return (
-    job.slice !== undefined &&
+    (job.slice !== undefined || isAlone(job, message)) &&
     status === job.policy.acceptedStatus &&
     requeue === null &&
     !isAmbiguous &&
@@ -26,39 +36,84 @@ export function isPlainlyTaken(tools: WriterTools, { settlement, finding }: Sett
   );
 }
 
-/** False if a segment of an organization reads messages: nothing is written then, and it must hear of the outcomes. */
+/** No other recipient and no earlier attempt has to do with its outcome, and nothing is cleared up after it. */
+function isAlone({ isCampaign, attempts, ambiguities }: Job, message: MessageFacts | null): boolean {
+  if (isCampaign || attempts > 0 || ambiguities > 0 || message === null) return false;
+  return !message.isShared && !message.hasAttachments;
+}
+
+/**
+ * `announcement` is stored in the same transaction; returns what it does. Null if a segment of an organization reads
+ * messages: nothing is written then, and it must hear of the outcomes.
+ */
 export async function writeTaken(
   tools: WriterTools,
   epoch: number,
   items: readonly Settled[],
-  alongside: (transaction: Transaction) => Promise<unknown>,
-): Promise<boolean> {
+  announcement: Bound<Announced> | null = null,
+): Promise<readonly Announced[] | null> {
   const parts = partsOf(tools, items);
+  const alone = items.filter(({ settlement }) => settlement.job.slice === undefined);
   const finished = parts.filter(({ slice, recipients }) => slice.jobsLeft === recipients.length);
-  const written = { epoch, at: dateOf(tools.clock.nowMs()), shard: shardOf(tools) };
+  const written: TakenContext = { epoch, at: dateOf(tools.clock.nowMs()), shard: shardOf(tools) };
+  const settlements = [
+    ...(parts.length > 0 ? [settlementOfParts(parts, written)] : []),
+    ...settlementsOfAlone(alone, written),
+    ...deletionOfSlices(
+      finished.map(({ slice }) => slice),
+      epoch,
+    ),
+  ];
+  let announced: readonly Announced[] = [];
   try {
-    await tools.database.transactionByIndex((transaction) =>
-      Promise.all([
-        alongside(transaction),
-        settleTaken(transaction, parts, written),
-        deleteSlices(
-          transaction,
-          finished.map(({ slice }) => slice),
-          epoch,
-        ),
-        transaction.commit(),
-      ]),
-    );
+    if (announcement === null) await tools.database.together(null, settlements);
+    else
+      [announced] = await tools.database.together<[Announced, ...unknown[]]>(null, [
+        announcement,
+        ...settlements,
+      ]);
   } catch (cause) {
-    if (sqlState(cause) === hasReaders) return false;
+    if (sqlState(cause) === hasReaders) return null;
     throw cause;
   }
   for (const { slice, recipients } of parts) {
     slice.writes += 1;
     slice.jobsLeft -= recipients.length;
   }
-  tools.onCampaignProgress();
-  return true;
+  if (parts.length > 0) tools.onCampaignProgress();
+  return announced;
+}
+
+function settlementsOfAlone(items: readonly Settled[], written: TakenContext): Bound<unknown>[] {
+  if (items.length === 0) return [];
+  const jobs = items.map(({ settlement: { job, providerMessageId } }): TakenJob => {
+    const { organizationId, messageId, ordinal, policy } = job;
+    return {
+      organizationId,
+      messageId,
+      ordinal,
+      status: policy.acceptedStatus,
+      isTold: isToldOf(policy.acceptedStatus),
+      providerMessageId,
+      sent: countsAsSent(job) ? 1 : 0,
+    };
+  });
+  const byChannel = groupBy(items, ({ settlement }) => settlement.job.channel);
+  return [
+    settlementOfJobs(jobs, written),
+    ...[...byChannel].map(([channel, ofChannel]) =>
+      refreshmentOf(
+        channel,
+        ofChannel.map(({ settlement: { job } }) => job),
+        written.at,
+      ),
+    ),
+  ];
+}
+
+/** Simulated addresses must neither suspend an organization nor lower its bounce rate. */
+function countsAsSent({ channel: { judgement }, addressKey }: Job): boolean {
+  return judgement !== null && !judgement.isSimulated(addressKey);
 }
 
 function partsOf(tools: WriterTools, items: readonly Settled[]): TakenPart[] {
@@ -71,7 +126,6 @@ function partOf(tools: WriterTools, slice: DeliverySlice, items: readonly Settle
   const [first] = items;
   if (first === undefined) throw new Error('a part has recipients');
   const { job } = first.settlement;
-  const { judgement } = job.channel;
   const recipients = items.map(
     ({
       settlement: {
@@ -90,9 +144,6 @@ function partOf(tools: WriterTools, slice: DeliverySlice, items: readonly Settle
     status: job.policy.acceptedStatus,
     isTold: isToldOf(job.policy.acceptedStatus),
     recipients,
-    sent:
-      judgement === null
-        ? 0
-        : items.filter(({ settlement }) => !judgement.isSimulated(settlement.job.addressKey)).length,
+    sent: items.filter(({ settlement }) => countsAsSent(settlement.job)).length,
   };
 }

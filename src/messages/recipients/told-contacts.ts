@@ -4,7 +4,7 @@ import {
   type MessagedContact,
 } from '../../audience/audience.ts';
 import type { NewId } from '../../platform/ids.ts';
-import type { Transaction } from '../../platform/postgres/database.ts';
+import type { Connection, Transaction } from '../../platform/postgres/database.ts';
 import type { RecipientStatus } from '../schema.ts';
 
 /**
@@ -15,11 +15,11 @@ import type { RecipientStatus } from '../schema.ts';
 
 /** For `tellOfContacts`. May be sent in one round trip with the statement that writes the recipients. */
 export async function findListeners(
-  transaction: Transaction,
+  connection: Connection,
   recipients: readonly { organizationId: string }[],
 ): Promise<ReadonlySet<string>> {
   const ids = [...new Set(recipients.map(({ organizationId }) => organizationId))];
-  return ids.length === 0 ? new Set() : findMessageReaders(transaction, ids);
+  return ids.length === 0 ? new Set() : findMessageReaders(connection, ids);
 }
 
 /**

@@ -737,7 +737,7 @@ export const messages: readonly Mutant[] = [
     from: 'batchesOver.push(...removed);\n        throw cause;',
     to: 'throw cause;',
     tests: ['src/messages/delivery/markers.test.ts'],
-    named: 'its hand-offs are not announced, and what was over is removed with a later one',
+    named: 'when a marker could not be committed, what was over is removed with a later one',
     harm: 'markers of batches that are over stay when an announcement fails',
   },
   {

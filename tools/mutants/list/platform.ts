@@ -118,11 +118,19 @@ export const platform: readonly Mutant[] = [
   },
   {
     file: 'src/platform/queue/wake.ts',
-    from: '      if (isCalledAgain) wake();',
+    from: '      if (calledAgainFor !== null) wake(calledAgainFor);',
     to: '',
     tests: ['src/platform/queue/wake.test.ts'],
     named: 'however often it is called, one notification goes out at once and one after the interval',
     harm: 'mail that is accepted in a burst waits for seconds',
+  },
+  {
+    file: 'src/platform/queue/wake.ts',
+    from: 'calledAgainFor === null || calledAgainFor === part ? part : everything',
+    to: 'part',
+    tests: ['src/platform/queue/wake.test.ts'],
+    named: 'calls that share a notification say what part of a topic they are about',
+    harm: 'texts that are accepted while mail is wait for seconds',
   },
   {
     file: 'src/platform/byte-budget.ts',
