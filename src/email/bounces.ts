@@ -4,6 +4,7 @@ import { emailChannel, emailRefusals } from './channel.ts';
 import {
   applyReports,
   type FeedbackTools,
+  findAddressKeys,
   type RecipientKey,
   type Report,
   toFailure,
@@ -48,7 +49,9 @@ export async function takeBounce(
   );
   switch (report.kind) {
     case 'delivery_status': {
-      const reports = report.recipients.flatMap((recipient) => toReport(job, recipient));
+      const addressKey = await findAddressKey(tools, job);
+      if (addressKey === null) return;
+      const reports = report.recipients.flatMap((recipient) => toReport(job, addressKey, recipient));
       if (reports.length > 0) await applyReports(tools, emailChannel, reports);
       return;
     }
@@ -62,8 +65,21 @@ export async function takeBounce(
   }
 }
 
-function toReport(job: RecipientKey, recipient: ReportedRecipient): Report[] {
-  const { action, type, failureClass, reply } = recipient;
+/** Null for a recipient that does not exist any more. */
+async function findAddressKey({ database }: BounceTools, job: RecipientKey): Promise<string | null> {
+  const [recipient] = await database.asOrganizations([job.organizationId], (transaction) =>
+    findAddressKeys(transaction, [job]),
+  );
+  return recipient?.addressKey ?? null;
+}
+
+function toReport(job: RecipientKey, addressKey: string, recipient: ReportedRecipient): Report[] {
+  const { action, finalAddress, failureClass, reply } = recipient;
+  // The address that we wrote to exists, or its server would not have passed the message on. Its owner may mend where it
+  // leads to; after a run of such bounces it is suppressed all the same.
+  const isAliasTarget =
+    finalAddress !== null && !emailChannel.reports.isSameAddress(addressKey, finalAddress);
+  const type = isAliasTarget ? 'soft' : recipient.type;
   switch (action) {
     case 'failed':
       return [

@@ -296,7 +296,7 @@ describe('what comes back', () => {
     }
   };
 
-  const report = (status: string, diagnostic: string, action = 'failed') =>
+  const report = (status: string, diagnostic: string, more: { action?: string; to?: string } = {}) =>
     [
       'From: Mail Delivery <mailer-daemon@good.test>',
       'Subject: Undelivered',
@@ -311,8 +311,8 @@ describe('what comes back', () => {
       '',
       'Reporting-MTA: dns; mx.good.test',
       '',
-      'Final-Recipient: rfc822; whoever@good.test',
-      `Action: ${action}`,
+      `Final-Recipient: rfc822; ${more.to ?? 'whoever@good.test'}`,
+      `Action: ${more.action ?? 'failed'}`,
       `Status: ${status}`,
       `Diagnostic-Code: smtp; ${diagnostic}`,
       '',
@@ -323,12 +323,27 @@ describe('what comes back', () => {
   test('a report of an unknown mailbox replaces the delivery, and suppresses the address', async () => {
     const { id, returnPath } = await deliverTo('late@good.test');
     expect(recipientOf(await read(server, id)).status).toBe('delivered');
-    await returnMail(returnPath.toUpperCase(), report('5.1.1', '550 5.1.1 No such user here'));
+    await returnMail(
+      returnPath.toUpperCase(),
+      report('5.1.1', '550 5.1.1 No such user here', { to: 'LATE@Good.test' }),
+    );
     expect(recipientOf(await read(server, id))).toMatchObject({
       status: 'bounced',
       bounce: { type: 'hard', class: 'mailbox_not_found', enhanced_code: '5.1.1' },
     });
     expect(await settle('late@good.test')).toMatchObject({ drop_reason: 'suppressed' });
+  });
+
+  test('a dead address that an alias leads to is a soft bounce, and suppresses the alias only after five', async () => {
+    for (let count = 1; count <= 5; count += 1) {
+      const { id, returnPath } = await deliverTo('alias@good.test');
+      await returnMail(returnPath, report('5.1.1', '550 5.1.1 User unknown', { to: 'gone@elsewhere.test' }));
+      expect(recipientOf(await read(server, id))).toMatchObject({
+        status: 'bounced',
+        bounce: { type: 'soft', class: 'mailbox_not_found', enhanced_code: '5.1.1' },
+      });
+    }
+    expect(await settle('alias@good.test')).toMatchObject({ drop_reason: 'suppressed' });
   });
 
   test('a full mailbox is a soft bounce, and the address may be written to again', async () => {
@@ -353,7 +368,7 @@ describe('what comes back', () => {
 
   test('a delay changes nothing of what was delivered', async () => {
     const { id, returnPath } = await deliverTo('patient@good.test');
-    await returnMail(returnPath, report('4.4.1', '421 4.4.1 Later', 'delayed'));
+    await returnMail(returnPath, report('4.4.1', '421 4.4.1 Later', { action: 'delayed' }));
     expect(recipientOf(await read(server, id)).status).toBe('delivered');
   });
 

@@ -279,6 +279,8 @@ const phrases: readonly (readonly [FailureClass, readonly string[]])[] = [
       'unroutable address',
       'undeliverable address',
       'not our customer',
+      // OpenSMTPD says so of every address that it cannot resolve to a user, lists or not.
+      'mailing list expansion problem',
       // Exchange Online refuses unknown recipients of domains with directory-based blocking in these words.
       'recipient address rejected: access denied',
       'recipient address rejected: undeliverable',
@@ -392,9 +394,11 @@ function classifyEnhancedCode(
   );
 }
 
-/** What RFC 5321 §4.2.3 and RFC 4954 §6 leave to say where there are neither words nor an enhanced code. */
+/**
+ * What RFC 5321 §4.2.3 and RFC 4954 §6 leave to say where there are neither words nor an enhanced code. 450 is none of
+ * them: the mailbox may be busy, or the sender greylisted.
+ */
 const basicCodes: Readonly<Record<string, FailureClass>> = {
-  '450 rcpt': 'mailbox_not_found',
   '452 rcpt': 'mailbox_full',
   '530': 'auth_failure',
   '534': 'auth_failure',
@@ -443,7 +447,9 @@ export function classifyReply(
   tables: typeof replyTables = replyTables,
 ): FailureClass {
   if (enhancedCode !== null && tables.senderCodes.has(enhancedCode.slice(2))) return 'policy';
-  const words = withoutAddresses(text.slice(0, diagnosticCharsMax).toLowerCase());
+  const all = withoutAddresses(text.slice(0, diagnosticCharsMax).toLowerCase());
+  // The words of RFC 5321 §4.2.3 for 450, whatever the reason.
+  const words = code === 450 ? all.replace('mailbox unavailable', '') : all;
   for (const [failureClass, candidates] of tables.phrases) {
     if (candidates.some((phrase) => words.includes(phrase))) return failureClass;
   }

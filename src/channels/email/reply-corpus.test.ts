@@ -402,6 +402,20 @@ const replies: Readonly<Record<string, readonly Row[]>> = {
     ['content', 554, 'DT:SPM 163 mx1, see the page of the postmaster', 'spam', 'message'],
     ['rcpt', 541, '5.4.1 Mail rejected by destination domain', 'policy', 'message'],
   ],
+  'OpenSMTPD, and servers that give no enhanced code': [
+    [
+      'rcpt',
+      524,
+      '5.2.4 Mailing list expansion problem: <someone@example.test>',
+      'mailbox_not_found',
+      'hard',
+    ],
+    ['rcpt', 450, 'Requested mail action not taken: mailbox unavailable', 'other', 'temporary'],
+    ['rcpt', 450, 'Try again later', 'other', 'temporary'],
+    ['rcpt', 450, 'Greylisted, try again in 300 seconds', 'policy', 'temporary'],
+    ['rcpt', 450, 'User unknown', 'mailbox_not_found', 'temporary'],
+    ['rcpt', 550, 'Requested mail action not taken: mailbox unavailable', 'mailbox_not_found', 'hard'],
+  ],
 };
 
 describe.each(Object.entries(replies))('replies of %s', (_provider, rows) => {

@@ -116,12 +116,12 @@ function toStatement(
 ): RecipientStatement {
   const status = readStatus(group.get('status') ?? '');
   const host = group.get('remote-mta') ?? reporter;
+  const finalAddress = readRecipientAddress(group.get('final-recipient') ?? '');
   return {
     action: readAction(group.get('action') ?? '') ?? actionOfStatus(status) ?? silentAction,
     // The original one is what we wrote to; the final one may be where it was forwarded.
-    address:
-      readRecipientAddress(group.get('original-recipient') ?? '') ??
-      readRecipientAddress(group.get('final-recipient') ?? ''),
+    address: readRecipientAddress(group.get('original-recipient') ?? '') ?? finalAddress,
+    finalAddress,
     status,
     diagnostic: withoutType(group.get('diagnostic-code') ?? ''),
     remote: host === undefined ? null : readHost(host),

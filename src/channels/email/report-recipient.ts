@@ -12,6 +12,8 @@ export type ReportedRecipient = {
   action: ReportedAction;
   /** As the report names it, which need not be how we wrote to it; null where it names none that is an email address. */
   address: string | null;
+  /** Where it came to its end. Another one than we wrote to is the target of an alias. Null where that is not said. */
+  finalAddress: string | null;
   /** `other` where nothing failed. */
   failureClass: FailureClass;
   /** Hard only where the address or its domain is said not to exist, and for good. */
@@ -23,6 +25,7 @@ export type ReportedRecipient = {
 export type RecipientStatement = {
   action: ReportedAction;
   address: string | null;
+  finalAddress: string | null;
   /** RFC 3463, or null. */
   status: string | null;
   /** The words of the field `Diagnostic-Code` without their type, or those of a person; may be empty. */
@@ -39,6 +42,7 @@ export function judgeStatement(statement: RecipientStatement): ReportedRecipient
   return {
     action: statement.action,
     address: sanitiseAddress(statement.address),
+    finalAddress: sanitiseAddress(statement.finalAddress),
     failureClass,
     type: isHard(statement, quoted.code, enhancedCode, failureClass) ? 'hard' : 'soft',
     reply: {

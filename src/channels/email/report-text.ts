@@ -185,11 +185,13 @@ export function readTextStatements(head: ReportHead, text: string): RecipientSta
   const whole = lines.reduce(appendWords, '');
   if (explanations.size === 0) {
     const address = findAddress(head.failedRecipients) ?? findAddress(whole);
-    return [{ action, address, status: null, diagnostic: whole, remote: null }];
+    // It may be anybody's.
+    return [{ action, address, finalAddress: null, status: null, diagnostic: whole, remote: null }];
   }
   return [...explanations.values()].map(({ address, words }) => ({
     action,
     address,
+    finalAddress: address,
     status: null,
     // Some explain first and name the address last.
     diagnostic: words === '' && explanations.size === 1 ? whole : words,

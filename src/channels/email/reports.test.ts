@@ -180,6 +180,71 @@ test('where no other host is named, it was the reporting one that refused', () =
   expect(recipientOf(inStatus(fields)).reply.remote).toBeNull();
 });
 
+test.each([
+  ['4.4.7', 'Diagnostic-Code: smtp; 400 4.4.7 Message expired', 'It did not work.', 'failed'],
+  ['5.4.7', 'Diagnostic-Code: smtp; delivery time EXPIRED', 'It did not work.', 'failed'],
+  ['4.4.7', 'X-Other: none', 'The message could not be delivered: its time has expired.', 'failed'],
+  ['4.4.7', 'Diagnostic-Code: smtp; 400 4.4.7 Message delayed', 'It did not work.', 'delayed'],
+  // It is something else that has expired.
+  ['4.4.1', 'Diagnostic-Code: smtp; 421 4.4.1 Session expired', 'It did not work.', 'delayed'],
+  [
+    '4.4.7',
+    'X-Other: none',
+    'It has been delayed. A timer expired; we are still trying to deliver it.',
+    'delayed',
+  ],
+])('a delay with the status %s and %j, %j has %s', (status, field, words, action) => {
+  const fields = `Final-Recipient: rfc822; someone@example.test\r\nAction: delayed\r\nStatus: ${status}\r\n${field}`;
+  expect(recipientOf(inStatus(fields, words))).toMatchObject({ action, type: 'soft' });
+});
+
+test('a report without a diagnostic keeps the words that it has for people', () => {
+  const fields = 'Final-Recipient: rfc822; someone@example.test\r\nAction: failed\r\nStatus: 5.1.1\r\n';
+  const judge = (words: string, more = '') => recipientOf(inStatus(fields + more, words));
+  expect(
+    judge('<someone@example.test>: host in.example.test said: 550 No mailbox of that name'),
+  ).toMatchObject({
+    failureClass: 'mailbox_not_found',
+    type: 'hard',
+    reply: {
+      code: 550,
+      enhancedCode: '5.1.1',
+      diagnostic: 'No mailbox of that name',
+      remote: 'in.example.test',
+    },
+  });
+  expect(judge('Nobody of that name works here any more.').reply).toEqual({
+    code: null,
+    enhancedCode: '5.1.1',
+    diagnostic: 'Nobody of that name works here any more.',
+    remote: null,
+  });
+  // A reply for now outweighs the status, as it does in the field.
+  expect(judge('<someone@example.test>: 450 Busy').type).toBe('soft');
+  // The server's own words are worth more than those for people.
+  expect(judge('It failed.', 'Diagnostic-Code: smtp; 550 5.1.1 No such user').reply.diagnostic).toBe(
+    '5.1.1 No such user',
+  );
+});
+
+test.each([
+  ['Final-Recipient: rfc822; someone@example.test', 'someone@example.test', 'someone@example.test'],
+  [
+    'Original-Recipient: rfc822; someone@example.test\r\nFinal-Recipient: rfc822; target@elsewhere.test',
+    'someone@example.test',
+    'target@elsewhere.test',
+  ],
+  ['Original-Recipient: rfc822; someone@example.test', 'someone@example.test', null],
+])(
+  'where a message came to its end is told apart from whom it was for: %j',
+  (named, address, finalAddress) => {
+    expect(recipientOf(inStatus(`${named}\r\nAction: failed\r\nStatus: 5.1.1\r\n`))).toMatchObject({
+      address,
+      finalAddress,
+    });
+  },
+);
+
 test('fields that an empty line tears apart are one recipient', () => {
   expect(
     recipientOf(

@@ -84,26 +84,51 @@ function readStatusParts(head: ReportHead, parts: MailParts): BounceReport | nul
   if (statements.length === 0) return null;
   return {
     kind: 'delivery_status',
-    recipients: statements.map((statement) => judgeWithWords(statement, told, statements.length)),
+    recipients: statements.map((statement) => {
+      const words = findWords(statement, told, statements.length);
+      return judgeWithWords(endIfExpired(statement, words), words);
+    }),
   };
+}
+
+/** What the words for people say of the recipient. */
+function findWords(
+  { address }: RecipientStatement,
+  told: readonly RecipientStatement[],
+  statementCount: number,
+): RecipientStatement | undefined {
+  return (
+    told.find((other) => other.address?.toLowerCase() === address?.toLowerCase()) ??
+    (told.length === 1 && statementCount === 1 ? told[0] : undefined)
+  );
+}
+
+/**
+ * RFC 3463 §3.5: X.4.7 is a message that was too old. Some call it `delayed` all the same, and send no other report.
+ * But others write 4.7 into every warning, so that the words must say that its time is over, too.
+ */
+function endIfExpired(
+  statement: RecipientStatement,
+  words: RecipientStatement | undefined,
+): RecipientStatement {
+  if (statement.action !== 'delayed' || statement.status?.slice(1) !== '.4.7') return statement;
+  const saying = [statement, ...(words?.action === 'failed' ? [words] : [])];
+  const isExpired = saying.some(({ diagnostic }) => /\bexpired\b/i.test(diagnostic));
+  return isExpired ? { ...statement, action: 'failed' } : statement;
 }
 
 /** Where the fields do not tell why, the words for people may: `Status: 5.0.0` below "The mailbox is full". */
 function judgeWithWords(
   statement: RecipientStatement,
-  told: readonly RecipientStatement[],
-  statementCount: number,
+  words: RecipientStatement | undefined,
 ): ReportedRecipient {
   const judged = judgeStatement(statement);
-  if (judged.failureClass !== 'other') return judged;
-  const words =
-    told.find(({ address }) => address?.toLowerCase() === statement.address?.toLowerCase()) ??
-    (told.length === 1 && statementCount === 1 ? told[0] : undefined);
   if (words === undefined) return judged;
   // The status has had its say, except that what it calls temporary stays so.
   const rejudged = judgeStatement({ ...statement, status: null, diagnostic: words.diagnostic });
-  if (rejudged.failureClass === 'other') return judged;
   const isTemporary = statement.status?.startsWith('4') === true;
+  if (judged.failureClass !== 'other' || rejudged.failureClass === 'other')
+    return statement.diagnostic === '' ? withWordsOf(judged, rejudged) : judged;
   return {
     ...rejudged,
     type: isTemporary ? 'soft' : rejudged.type,
@@ -111,6 +136,23 @@ function judgeWithWords(
       ...rejudged.reply,
       enhancedCode: rejudged.reply.enhancedCode ?? statement.status,
       remote: judged.reply.remote ?? rejudged.reply.remote,
+    },
+  };
+}
+
+/**
+ * A report without `Diagnostic-Code` is still told with the words that it gives to people. If these quote a reply that is
+ * for now, that outweighs the status.
+ */
+function withWordsOf(judged: ReportedRecipient, said: ReportedRecipient): ReportedRecipient {
+  const isTemporary = said.reply.code !== null && said.reply.code < 500;
+  return {
+    ...judged,
+    type: isTemporary ? 'soft' : judged.type,
+    reply: {
+      ...said.reply,
+      enhancedCode: judged.reply.enhancedCode ?? said.reply.enhancedCode,
+      remote: judged.reply.remote ?? said.reply.remote,
     },
   };
 }

@@ -1,3 +1,4 @@
+import { subscribe, unsubscribe } from 'node:diagnostics_channel';
 import { once } from 'node:events';
 import { connect, createServer, type Socket } from 'node:net';
 import fc from 'fast-check';
@@ -198,6 +199,67 @@ test('an unknown recipient is refused, and a failure on our side makes the sende
   await beginData(client);
   expect(await client.ask('Subject: x\r\n\r\n2\r\n.')).toMatch(/^250 /);
   expect(received.map(textOf)).toEqual(['Subject: x\r\n\r\n2\r\n']);
+});
+
+/** Calls when our side has seen that a client closed its own. */
+function watchHalfClosed(onEnd: () => void): void {
+  const watch = (message: unknown) => {
+    (message as { socket: Socket }).socket.once('end', onEnd); // As Node documents it.
+  };
+  subscribe('net.server.socket', watch);
+  open.push(async () => unsubscribe('net.server.socket', watch));
+}
+
+test.each([
+  ['a message', 'Subject: x\r\n\r\nx\r\n', 'Subject: x\r\n\r\nx\r\n'],
+  ['one with dots', `Subject: x\r\n\r\n${'..\r\n'.repeat(50)}`, `Subject: x\r\n\r\n${'.\r\n'.repeat(50)}`],
+])(
+  'a client that sends QUIT behind %s and closes its side, as Exim does, is answered all the same',
+  async (_what, sent, expected) => {
+    const gate = createGate();
+    const received: InboundMail[] = [];
+    const { port } = await arrange({
+      receive: async (mail) => {
+        await gate.passed;
+        received.push(mail);
+      },
+    });
+    watchHalfClosed(gate.open);
+    const client = await greet(port);
+    await beginData(client);
+    client.socket.end(`${sent}.\r\nQUIT\r\n`);
+    expect(await client.reply()).toMatch(/^250 2\.6\.0 /);
+    expect(await client.reply()).toMatch(/^221 /);
+    await expect(client.reply()).rejects.toThrow('has ended');
+    expect(received.map(textOf)).toEqual([expected]);
+  },
+);
+
+test('a client that closes its side without QUIT is answered, and its connection ends', async () => {
+  const gate = createGate();
+  const { port } = await arrange({ receive: () => gate.passed });
+  watchHalfClosed(gate.open);
+  const client = await greet(port);
+  await beginData(client);
+  client.socket.end('x\r\n.\r\nNOOP\r\n');
+  expect(await client.reply()).toMatch(/^250 2\.6\.0 /);
+  expect(await client.reply()).toMatch(/^250 2\.0\.0 /);
+  await expect(client.reply()).rejects.toThrow('has ended');
+});
+
+test('a failure that comes after the client has closed its side is told, so that it tries later', async () => {
+  const gate = createGate();
+  const { port } = await arrange({
+    receive: async () => {
+      await gate.passed;
+      throw new Error('no database');
+    },
+  });
+  watchHalfClosed(gate.open);
+  const client = await greet(port);
+  await beginData(client);
+  client.socket.end('x\r\n.\r\nQUIT\r\n');
+  expect(await client.reply()).toMatch(/^451 /);
 });
 
 test('if one of several recipients fails, the sender hears of no success', async () => {

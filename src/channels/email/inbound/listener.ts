@@ -1,4 +1,5 @@
 import { createServer, type Server, type Socket } from 'node:net';
+import { finished } from 'node:stream';
 import ipaddr from 'ipaddr.js';
 import {
   SMTPServer,
@@ -18,7 +19,8 @@ import { createPlaces, type Place } from './places.ts';
  * It promises: 250 is said after `receive` has resolved, so that a message is either ours for good or the sender's to
  * send again; whatever fails on our side is 451, and the sender tries later. A message for several recipients is
  * received once for each; if one of them fails, the sender repeats it for all, so that `receive` must not mind
- * getting a message twice. One message in is one message (SMTP smuggling): only CRLF, dot, CRLF ends it.
+ * getting a message twice. One message in is one message (SMTP smuggling): only CRLF, dot, CRLF ends it. A client
+ * that has closed its own side still gets every answer.
  *
  * It does not: relay, authenticate anyone, ask DNS about its clients, or speak TLS. There is no certificate that it
  * could offer, since its name is each installation's own, and senders of bounces use TLS where it is offered without
@@ -358,7 +360,7 @@ function openDoor(smtp: SMTPServer, state: ListenerState, timeouts: InboundTimeo
   };
   const tooMany = `421 4.3.2 ${hostName} Too many connections, try again later`;
 
-  const server = createServer((socket) => {
+  const server = createServer({ allowHalfOpen: true }, (socket) => {
     sockets.add(socket);
     socket.on('error', () => undefined);
     socket.once('close', () => {
@@ -387,9 +389,24 @@ function openDoor(smtp: SMTPServer, state: ListenerState, timeouts: InboundTimeo
       socketsByPlace.delete(place);
       if (state.places.get(key) === place) state.places.delete(key);
     });
+    answerToTheEnd(smtp, socket);
     smtp.server.emit('connection', socket);
   });
   return { server, sockets };
+}
+
+/**
+ * Exim sends QUIT right after its last message and closes its side before it has read the answer. If there is none, it
+ * sends the message again. So our side stays open until everything that the client said has been worked off.
+ */
+function answerToTheEnd(smtp: SMTPServer, socket: Socket): void {
+  // The SMTP server writes only to what is `open`, which Node does not call a socket whose other side is closed.
+  Object.defineProperty(socket, 'readyState', { get: () => (socket.writable ? 'open' : 'closed') });
+  socket.once('end', () => {
+    const connection = [...smtp.connections].find(({ _socket }) => _socket === socket);
+    if (connection === undefined || connection._parser === false) socket.end();
+    else finished(connection._parser, () => socket.end());
+  });
 }
 
 /** Calls once the client has been waited for so long. Returns what ends the watch. */
