@@ -98,7 +98,7 @@ export const settings = {
     type: 'port',
     default: '',
     about:
-      'Port on which bounces and complaints are taken by SMTP, usually 25. Empty: nothing listens. Workers listen, not the API.',
+      'Port on which bounces, complaints and mail to the postmaster are taken by SMTP, usually 25. Empty: nothing listens. Workers listen, not the API.',
   },
   POSTILLION_BOUNCE_LISTEN: {
     type: 'text',

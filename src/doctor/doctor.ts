@@ -32,6 +32,7 @@ import { pendingMigrations } from '../platform/postgres/migrate.ts';
 import { examineChatAppAccounts } from './chat-app.ts';
 import { examineAddressChecks, examineDirectDelivery } from './delivery.ts';
 import { type Finding, ok, problem, warning } from './finding.ts';
+import { examinePostmaster } from './postmaster.ts';
 import { openSecrets } from './secrets.ts';
 import { createKeyRing, createSecrets } from '../platform/secrets.ts';
 import { createEmailProvider } from '../roles/providers/email.ts';
@@ -158,6 +159,7 @@ const databaseExaminations: [subject: string, (installation: Installation) => Pr
   ['secret', examineSecretHere],
   ['push keys', examinePushCredentials],
   ['chat-app accounts', examineChatAppAccounts],
+  ['postmaster', examinePostmaster],
   ['clock', examineClock],
 ];
 

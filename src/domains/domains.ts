@@ -11,7 +11,13 @@ import type { DomainName } from './store.ts';
 export type { InstanceHosts } from './records.ts';
 export { domainFormats } from './schema.ts';
 export { examineVerifiedDomains } from './verification.ts';
-export { type DomainName, findReturnPathOwner, findTracking, isVerifiedDomain } from './store.ts';
+export {
+  type DomainName,
+  findReturnPathOwner,
+  findTracking,
+  findVerifiedOwner,
+  isVerifiedDomain,
+} from './store.ts';
 
 /** The domain that every fresh installation may send from, as long as mail stays in the sandbox. */
 export const sandboxDomain = 'postillion.test';

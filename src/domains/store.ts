@@ -421,6 +421,17 @@ export async function readKeyPairBatch(
   }));
 }
 
+/** The organization that this domain is verified for; read off domains_verified_name. */
+export async function findVerifiedOwner(connection: Connection, name: string): Promise<string | null> {
+  const [row] = await connection.rows(
+    unpreparedStatement<{ organization_id: string }>(
+      `select organization_id from domains where status = 'verified' and name = $1`,
+    ),
+    [name],
+  );
+  return row?.organization_id ?? null;
+}
+
 /** The organization whose verified domain has its return path at this host; read off domains_verified_name. */
 export async function findReturnPathOwner(connection: Connection, host: string): Promise<string | null> {
   const [row] = await connection.rows(

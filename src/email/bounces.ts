@@ -1,6 +1,7 @@
 import { readReport, type ReportedRecipient, readReturnPathToken } from '../channels/email/email.ts';
 import { findReturnPathOwner } from '../domains/domains.ts';
 import { emailChannel, emailRefusals } from './channel.ts';
+import type { InboundAddress, Mailbox } from './mailbox.ts';
 import {
   applyReports,
   type FeedbackTools,
@@ -16,28 +17,27 @@ import {
  */
 export type BounceTools = FeedbackTools;
 
-/** Whether this address is the return path of a copy. */
-export async function acceptsReturnPath(tools: BounceTools, address: string): Promise<boolean> {
-  return (await findCopy(tools, address)) !== null;
-}
+/** The return paths of all copies. */
+export const returnPaths: Mailbox<BounceTools> = async (tools, address) => {
+  const job = await findCopy(tools, address);
+  return job && ((source) => takeBounce(tools, job, source));
+};
 
-async function findCopy(tools: BounceTools, address: string): Promise<RecipientKey | null> {
-  const at = address.lastIndexOf('@');
-  const token = readReturnPathToken(address.slice(0, Math.max(at, 0)));
+/** The copy whose return path this is; null if it is none that we have written. */
+export async function findCopy(
+  tools: BounceTools,
+  { localPart, host }: InboundAddress,
+): Promise<RecipientKey | null> {
+  const token = readReturnPathToken(localPart);
   if (token === null) return null;
-  const organizationId = await findReturnPathOwner(tools.database, address.slice(at + 1).toLowerCase());
+  const organizationId = await findReturnPathOwner(tools.database, host);
   if (organizationId === null || !token.isSignedFor(tools.secrets, organizationId)) return null;
   return { organizationId, ...token.reference };
 }
 
 /** Reads one mail that was sent to a return path, and applies what it reports of the copy. */
-export async function takeBounce(
-  tools: BounceTools,
-  mail: { recipient: string; source: Uint8Array },
-): Promise<void> {
-  const job = await findCopy(tools, mail.recipient);
-  if (job === null) return;
-  const report = readReport(mail.source);
+async function takeBounce(tools: BounceTools, job: RecipientKey, source: Uint8Array): Promise<void> {
+  const report = readReport(source);
   tools.log.info(
     {
       organization_id: job.organizationId,

@@ -83,6 +83,7 @@ export { showFate } from './fate.ts';
 export {
   type FateRow,
   findMessage,
+  findOnlyRecipient,
   insertCampaignMessage,
   insertMessages,
   listMessages,

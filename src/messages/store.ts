@@ -11,6 +11,7 @@ import {
 import { stopUnless, isNotStopped } from '../platform/postgres/stop.ts';
 import { allOf, type Predicate, toPredicate } from '../platform/postgres/predicate.ts';
 import { isTemplateUnchanged, type KeptVersion } from '../templates/templates.ts';
+import type { RecipientKey } from './keys.ts';
 import type { dropReasons, RecipientStatus } from './schema.ts';
 import type { RecipientField, Submission } from './submission.ts';
 
@@ -465,4 +466,27 @@ export async function listRecipients(
   messageIds: readonly string[],
 ): Promise<RecipientRow[]> {
   return connection.rows(selectRecipients, [organizationId, messageIds]);
+}
+
+const selectOnlyRecipient = unpreparedStatement<{ ordinal: number }>(
+  `select r.ordinal
+   from messages m
+   join recipients r on r.organization_id = m.organization_id and r.message_id = m.id
+   where m.organization_id = $1 and m.id = $2 and m.channel = $3 and m.class <> 'campaign'
+   limit 2`,
+);
+
+/** The recipient of a message that has no other; null if there are several, and for campaigns. */
+export async function findOnlyRecipient(
+  connection: Connection,
+  wanted: { organizationId: string; messageId: string; channel: SendingChannel },
+): Promise<RecipientKey | null> {
+  const { organizationId, messageId, channel } = wanted;
+  const [recipient, ...others] = await connection.rows(selectOnlyRecipient, [
+    organizationId,
+    messageId,
+    channel,
+  ]);
+  if (recipient === undefined || others.length > 0) return null;
+  return { organizationId, messageId, ordinal: recipient.ordinal };
 }

@@ -22,6 +22,7 @@ import { addChatAppCommands } from './chat-app.ts';
 import { addContactCommands } from './contacts.ts';
 import { addEventCommands } from './events.ts';
 import { changePlan } from './plan.ts';
+import { addPostmasterCommands } from './postmaster.ts';
 import { addPushCommands } from './push.ts';
 import { addSandboxCommands } from './sandbox.ts';
 import { addSecretCommands } from './secret.ts';
@@ -68,6 +69,9 @@ export function addOperatorCommands(program: Command): void {
   addSandboxCommands(program.command('sandbox').description('The inbox of the sandbox.'));
   addSuppressionCommands(
     program.command('suppression').description('Addresses that must not be written to any more.'),
+  );
+  addPostmasterCommands(
+    program.command('postmaster').description('What was written to the postmaster of the installation.'),
   );
   addSecretCommands(
     program.command('secret').description('The secret of the database, and its replacement.'),

@@ -1,10 +1,10 @@
 import { hostname } from 'node:os';
-import { acceptsReturnPath, takeBounce } from '../email/email.ts';
+import { acceptsInbound, takeInbound } from '../email/email.ts';
 import type { Installation } from '../installation/installation.ts';
 import type { FeedbackListeners } from '../messages/messages.ts';
 import { startListening } from './listening.ts';
 
-/** Listens for bounces and complaints if a port is set. Throws a ListenError if that cannot be had. */
+/** Listens for bounces, complaints and mail to the postmaster if a port is set. Throws a ListenError if that cannot be had. */
 export async function startBounceIntake(
   installation: Installation,
   feedback: FeedbackListeners,
@@ -13,7 +13,8 @@ export async function startBounceIntake(
   if (config.bounceListener === null) return null;
   // Most installations have a listener on one worker, or on none.
   const { startInboundListener } = await import('../channels/email/inbound/listener.ts');
-  const tools = { ...installation, ...feedback };
+  const hostName = config.bounceHost ?? hostname();
+  const tools = { ...installation, ...feedback, hostName };
   const { host, port } = config.bounceListener;
   const settings = {
     hostSetting: 'POSTILLION_BOUNCE_LISTEN',
@@ -23,11 +24,11 @@ export async function startBounceIntake(
     startInboundListener({
       host,
       port,
-      hostName: config.bounceHost ?? hostname(),
+      hostName,
       clock,
       log,
-      accepts: (recipient) => acceptsReturnPath(tools, recipient),
-      receive: (mail) => takeBounce(tools, mail),
+      accepts: (recipient) => acceptsInbound(tools, recipient),
+      receive: (mail) => takeInbound(tools, mail),
     }),
   );
 }

@@ -92,6 +92,21 @@ test('what is old is deleted of every organization, and what is not is kept', as
   for (const table of tables) expect([table, await countRows(table)]).toEqual([table, 3]);
 });
 
+test('mail to the postmaster is deleted after 90 days', async () => {
+  const keepAt = (ms: number) =>
+    run(
+      `insert into postmaster_mail (id, kind, recipient, digest, source, is_cut)
+       values ($1::uuid, 'mail', 'postmaster@bounces.example.test', sha256($1::uuid::text::bytea), '', false)`,
+      [createIds({ ...clock, nowMs: () => ms })()],
+    );
+  const limit = start - 90 * 24 * 3_600_000;
+  await keepAt(limit - 60_000);
+  await keepAt(limit + 60_000);
+  await keepHouse();
+  expect(interrupted).toEqual([]);
+  expect(await countRows('postmaster_mail')).toBe(1);
+});
+
 describe('a step that fails keeps no other from its turn, and is named in the log', () => {
   test.each([
     ['idempotency_keys', 'idempotency keys'],

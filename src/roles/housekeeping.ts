@@ -1,4 +1,5 @@
 import { deleteOldReached } from '../chat-templates/chat-templates.ts';
+import { deleteOldPostmasterMail } from '../email/email.ts';
 import { deleteOldEvents } from '../events/events.ts';
 import {
   bringForward,
@@ -35,6 +36,7 @@ function stepsOf({ database, clock }: HousekeepingTools): readonly HousekeepingS
     { name: 'reputation', run: () => deleteOldReputation(database, clock.nowMs()) },
     { name: "providers' ids", run: () => deleteOldProviderIds(database, before(providerIdMaxAgeMs)) },
     { name: 'reached people', run: () => deleteOldReached({ clock }, database) },
+    { name: 'mail to the postmaster', run: () => deleteOldPostmasterMail({ clock }, database) },
     { name: 'sandbox', run: () => tidySandbox(database) },
     { name: 'events', run: (signal) => deleteOldEvents({ database, clock }, signal) },
   ];

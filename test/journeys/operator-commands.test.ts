@@ -282,3 +282,53 @@ test('suppressions are listed newest first, by channel, and all of them without 
     /^CHANNEL +ADDRESS +REASON +SINCE +OPTED OUT\nsms +\+4915112345678 +operator +2020-09-13T12:26:40.000Z\n$/,
   );
 });
+
+test('mail to the postmaster is listed, shown and deleted', async () => {
+  const source =
+    'From: Ann <ann@example.test>\r\nSubject: =?utf-8?q?On_a_list?=\u001b]0;x\r\n\r\nYour server is \u001b[31mlisted.\r\n';
+  const keep = async (kind: string, isCut: boolean) => {
+    const id = tools.newId();
+    await database.rows(
+      unpreparedStatement(
+        `insert into postmaster_mail (id, kind, recipient, digest, source, is_cut)
+         values ($1::uuid, $2, 'postmaster@bounces.example.test', sha256($1::uuid::text::bytea), $3, $4)`,
+      ),
+      [id, kind, Buffer.from(source), isCut],
+    );
+    return id;
+  };
+  expect(await runJson('postmaster', 'list')).toEqual({ data: [], has_more: false });
+  const [first, second] = [await keep('mail', false), await keep('complaint', true)];
+
+  const shown = {
+    id: first,
+    kind: 'mail',
+    to: 'postmaster@bounces.example.test',
+    from: 'ann@example.test',
+    subject: 'On a list ]0;x',
+    cut: false,
+  };
+  expect(await runJson('postmaster', 'list')).toMatchObject({
+    data: [{ ...shown, id: second, kind: 'complaint', cut: true }, shown],
+    has_more: false,
+  });
+  expect(await runJson('postmaster', 'list', '--limit', '1')).toMatchObject({
+    data: [{ id: second }],
+    has_more: true,
+  });
+  expect((await run(own, 'postmaster', 'list')).output).toMatch(
+    /^ID +RECEIVED +KIND +TO +FROM +SUBJECT\n.+ complaint .+\n.+ mail +postmaster@bounces\.example\.test +ann@example\.test +On a list \]0;x\n$/,
+  );
+  expect(await runJson('postmaster', 'show', first)).toMatchObject({ ...shown, source });
+  // What would change the colours of a terminal, or its title, must not reach it.
+  expect((await run(own, 'postmaster', 'show', second)).output).toBe(
+    'From: Ann <ann@example.test>\nSubject: =?utf-8?q?On_a_list?=\ufffd]0;x\n\nYour server is \ufffd[31mlisted.\n\n(There was more of it.)\n',
+  );
+
+  expect(await errorOf('postmaster', 'delete')).toBe('Give the ids of mail, or --all.');
+  expect(await errorOf('postmaster', 'delete', first, '--all')).toBe('Give the ids of mail, or --all.');
+  expect(await runJson('postmaster', 'delete', first)).toEqual({ deleted: 1 });
+  expect(await errorOf('postmaster', 'show', first)).toMatch(/^There is no mail /);
+  await keep('mail', false);
+  expect(await runJson('postmaster', 'delete', '--all')).toEqual({ deleted: 2 });
+});

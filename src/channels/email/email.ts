@@ -47,6 +47,7 @@ export {
 } from './rendering.ts';
 export { createSigningThreads, type SignText } from './signing-threads.ts';
 export { readReturnPathToken, writeReturnPath } from './return-path.ts';
+export { readMailHead } from './report-parts.ts';
 export { type BounceReport, readReport, type ReportedRecipient } from './reports.ts';
 export {
   clickPlaceholder,

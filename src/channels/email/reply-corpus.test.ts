@@ -812,7 +812,13 @@ const others: readonly (readonly [string, ReportSource, BounceReport])[] = [
         { type: 'message/rfc822', body: 'Subject: Hello\n\nHello' },
       ],
     },
-    { kind: 'abuse', feedbackType: 'abuse', isComplaint: true, returnPath: 'bounce-abc@send.example.test' },
+    {
+      kind: 'abuse',
+      feedbackType: 'abuse',
+      isComplaint: true,
+      returnPaths: ['bounce-abc@send.example.test'],
+      messageId: null,
+    },
   ],
   [
     'a complaint like those of AOL: addresses made unreadable, the return path only in the message',
@@ -832,7 +838,13 @@ const others: readonly (readonly [string, ReportSource, BounceReport])[] = [
         },
       ],
     },
-    { kind: 'abuse', feedbackType: 'abuse', isComplaint: true, returnPath: 'bounce-abc@send.example.test' },
+    {
+      kind: 'abuse',
+      feedbackType: 'abuse',
+      isComplaint: true,
+      returnPaths: ['bounce-abc@send.example.test'],
+      messageId: null,
+    },
   ],
   [
     'the verdict that a message is no spam',
@@ -840,7 +852,7 @@ const others: readonly (readonly [string, ReportSource, BounceReport])[] = [
       type: 'multipart/report; report-type=feedback-report',
       parts: [{ type: 'message/feedback-report', body: `Feedback-Type: not-spam\n${feedbackFields}` }],
     },
-    { kind: 'abuse', feedbackType: 'not-spam', isComplaint: false, returnPath: null },
+    { kind: 'abuse', feedbackType: 'not-spam', isComplaint: false, returnPaths: [], messageId: null },
   ],
   [
     'a report of failed authentication (RFC 6591)',
@@ -853,7 +865,7 @@ const others: readonly (readonly [string, ReportSource, BounceReport])[] = [
         },
       ],
     },
-    { kind: 'abuse', feedbackType: 'auth-failure', isComplaint: false, returnPath: null },
+    { kind: 'abuse', feedbackType: 'auth-failure', isComplaint: false, returnPaths: [], messageId: null },
   ],
   [
     'a request for no more mail, its fields labelled as text',
@@ -863,7 +875,7 @@ const others: readonly (readonly [string, ReportSource, BounceReport])[] = [
       type: 'multipart/mixed',
       parts: [{ type: 'text/plain', body: `Feedback-Type: opt-out\n${feedbackFields}` }],
     },
-    { kind: 'abuse', feedbackType: 'opt-out', isComplaint: true, returnPath: null },
+    { kind: 'abuse', feedbackType: 'opt-out', isComplaint: true, returnPaths: [], messageId: null },
   ],
   [
     'a complaint by way of Microsoft, which has no fields at all',
@@ -879,7 +891,13 @@ const others: readonly (readonly [string, ReportSource, BounceReport])[] = [
         },
       ],
     },
-    { kind: 'abuse', feedbackType: 'abuse', isComplaint: true, returnPath: 'bounce-abc@send.example.test' },
+    {
+      kind: 'abuse',
+      feedbackType: 'abuse',
+      isComplaint: true,
+      returnPaths: ['bounce-abc@send.example.test'],
+      messageId: null,
+    },
   ],
   [
     'an answer out of office (RFC 3834)',

@@ -48,6 +48,17 @@ export function readMailParts(source: Uint8Array): MailParts {
   };
 }
 
+/** Who a mail says it is from, and what about; as untrusted as the rest of it. */
+export function readMailHead(source: Uint8Array): { from: string; subject: string } {
+  const { fields } = splitHead(Buffer.from(source).toString('latin1'));
+  return { from: readWriter(fields.get('from') ?? ''), subject: decodeWords(fields.get('subject') ?? '') };
+}
+
+/** The fields of a message that is sent back, as `MailParts` has those of the message itself. */
+export function readHeader(text: string): ReadonlyMap<string, string> {
+  return splitHead(text.trimStart()).fields;
+}
+
 type Leaf = MailPart & { isAttached: boolean };
 
 function collectLeaves(

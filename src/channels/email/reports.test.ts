@@ -33,7 +33,8 @@ const unsafe = /[\p{Cc}\p{Cs}\u2028\u2029\u202e]/u;
 function expectHarmless(report: BounceReport): void {
   if (report.kind === 'abuse') {
     expect(report.feedbackType.length).toBeLessThanOrEqual(50);
-    for (const text of [report.feedbackType, report.returnPath ?? '']) expect(text).not.toMatch(unsafe);
+    for (const text of [report.feedbackType, ...report.returnPaths, report.messageId ?? ''])
+      expect(text).not.toMatch(unsafe);
   }
   if (report.kind !== 'delivery_status') return;
   expect(report.recipients.length).toBeLessThanOrEqual(50);
@@ -583,6 +584,12 @@ test.each([
   for (const copyType of ['message/rfc822', 'message/global', 'text/rfc822-headers']) {
     expect(
       inParts(['message/feedback-report', fields], [copyType, 'Return-Path: <us@send.example.test>\r\n\r\n']),
-    ).toEqual({ kind: 'abuse', feedbackType, isComplaint, returnPath: 'us@send.example.test' });
+    ).toEqual({
+      kind: 'abuse',
+      feedbackType,
+      isComplaint,
+      returnPaths: ['us@send.example.test'],
+      messageId: null,
+    });
   }
 });

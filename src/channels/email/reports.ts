@@ -1,5 +1,5 @@
 import { sanitiseDiagnostic } from '../diagnostic.ts';
-import { decodeWords, type MailParts, readMailParts, readWriter } from './report-parts.ts';
+import { decodeWords, type MailParts, readHeader, readMailParts, readWriter } from './report-parts.ts';
 import { isDeliveryStatus, readDeliveryStatus, readFieldGroups } from './report-fields.ts';
 import { judgeStatement, type RecipientStatement, type ReportedRecipient } from './report-recipient.ts';
 import { judgeReturn, readTextAction, readTextStatements, type ReportHead } from './report-text.ts';
@@ -18,10 +18,12 @@ export type BounceReport =
       /** Whether it asks not to be written to again; not so for `not-spam`, `auth-failure` and `virus`. */
       isComplaint: boolean;
       /**
-       * The return path of the message that is complained of, where the report has it. Such reports go to an address
-       * agreed with the provider, so that only this says which message is meant.
+       * What the report says to be the return path of the message that is complained of. Such reports go to an address
+       * agreed with the provider, so that only these, and the id, say which message is meant.
        */
-      returnPath: string | null;
+      returnPaths: readonly string[];
+      /** `Message-ID` of the returned message, without its brackets. */
+      messageId: string | null;
     }
   /** Nothing happened to the message: out of office, acknowledgements, receipts (RFC 3834, RFC 8098). */
   | { kind: 'automatic_reply' }
@@ -190,14 +192,14 @@ function readFeedback(head: ReportHead, parts: MailParts): BounceReport | null {
       kind: 'abuse',
       feedbackType,
       isComplaint: !typesWithoutComplaint.has(feedbackType),
-      returnPath: readPath(group?.get('original-mail-from') ?? '') ?? findReturnPath(parts),
+      ...findReferences(parts, group?.get('original-mail-from')),
     };
   }
   // Microsoft's programme for complaints sends no fields: only this subject, and the message.
   const isMicrosoft = head.subject.toLowerCase().startsWith('complaint about message from');
   if (!isMicrosoft && headFields.get('x-loop') !== 'scomp') return null;
   if (!others.some(({ type }) => type === 'message/rfc822')) return null;
-  return { kind: 'abuse', feedbackType: 'abuse', isComplaint: true, returnPath: findReturnPath(parts) };
+  return { kind: 'abuse', feedbackType: 'abuse', isComplaint: true, ...findReferences(parts) };
 }
 
 /** Without its label a report is known by two of the fields that it must have (RFC 5965 §3.1). */
@@ -207,13 +209,22 @@ function isFeedback(text: string): boolean {
 
 const copyTypes: ReadonlySet<string> = new Set(['message/rfc822', 'message/global', 'text/rfc822-headers']);
 
-function findReturnPath({ others }: MailParts): string | null {
+/** What tells whose complaint it is. Some make one of the paths unreadable, and leave the other. */
+function findReferences(
+  { others }: MailParts,
+  originalMailFrom = '',
+): { returnPaths: string[]; messageId: string | null } {
   const copy = others.find(({ type }) => copyTypes.has(type));
-  const fields = copy === undefined ? undefined : readFieldGroups(copy.text)[0];
-  return readPath(fields?.get('return-path') ?? '');
+  const fields = copy === undefined ? null : readHeader(copy.text);
+  const paths = [originalMailFrom, fields?.get('return-path') ?? ''].map(readReference);
+  return {
+    returnPaths: [...new Set(paths)].filter((path) => path !== null),
+    messageId: readReference(fields?.get('message-id') ?? ''),
+  };
 }
 
-function readPath(value: string): string | null {
+/** An address, or a message id of the same form. */
+function readReference(value: string): string | null {
   const address = value.trim().replace(/^<|>$/g, '');
   const isAddress = address.length <= 254 && /^[^@\s]+@[^@\s]+$/.test(address);
   return isAddress && sanitiseDiagnostic(address) === address ? address : null;

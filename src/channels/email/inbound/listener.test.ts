@@ -283,6 +283,30 @@ async function beginDataAfter(client: Client, recipient: string): Promise<void> 
   expect(await client.ask('DATA')).toMatch(/^354 /);
 }
 
+test('a message to many spellings of one address is received once', async () => {
+  const { port, received } = await arrange();
+  const client = await greet(port);
+  await client.ask('MAIL FROM:<>');
+  for (const localPart of ['abuse', 'Abuse', 'ABUSE', 'fbl'])
+    expect(await client.ask(`RCPT TO:<${localPart}@send.example.test>`)).toMatch(/^250 /);
+  await beginDataAfter(client, 'aBuse@Send.example.test');
+  expect(await client.ask('x\r\n.')).toMatch(/^250 /);
+  expect(received.map(({ recipient }) => recipient.toLowerCase())).toEqual([
+    'abuse@send.example.test',
+    'fbl@send.example.test',
+  ]);
+});
+
+test('postmaster needs no domain, even if our own name is none', async () => {
+  const { port, received } = await arrange({ hostName: 'Machine' });
+  const client = await dial(port);
+  await client.reply();
+  await client.ask('EHLO client.example.test');
+  await beginData(client, 'Postmaster');
+  expect(await client.ask('x\r\n.')).toMatch(/^250 /);
+  expect(received[0]!.recipient).toBe('postmaster@machine');
+});
+
 test('postmaster needs no domain', async () => {
   const { port, received } = await arrange();
   const client = await greet(port);

@@ -245,8 +245,9 @@ function noteRecipient(state: ListenerState, session: SMTPServerSession): void {
 
 /** RFC 5321 §4.5.1: `postmaster` is the one address that needs no domain. */
 function toRecipient(state: ListenerState, { address }: SMTPServerAddress): string | null {
-  const whole = /^postmaster$/i.test(address) ? `postmaster@${state.options.hostName}` : address;
-  return parseAddress(whole)?.envelope ?? null;
+  // Our own name may be one that is no domain to the world, such as that of a machine.
+  if (/^postmaster$/i.test(address)) return `postmaster@${state.options.hostName.toLowerCase()}`;
+  return parseAddress(address)?.envelope ?? null;
 }
 
 /** Null for 250, or the refusal. Never rejects. */
