@@ -11,7 +11,7 @@ let database: Database;
 const newId = createIds(systemClock);
 const nowMs = systemClock.nowMs();
 
-useTestDatabase({ connectionsMax: 1 }, (opened) => {
+useTestDatabase({ connectionsMax: 2 }, (opened) => {
   database = opened.database;
 });
 beforeAll(async () => {
@@ -160,6 +160,21 @@ test('a claim says that it may have left something if an organization had all of
     [2, false],
     [0, false],
   ]);
+});
+
+test('what another worker is claiming at this moment is left to it, and not waited for', async () => {
+  const organizationId = newId();
+  const [theirs, ours] = await queue([
+    { organizationId, dueInMs: -2 },
+    { organizationId, dueInMs: -1 },
+  ]);
+  await database.transaction(async (transaction) => {
+    await transaction.rows(
+      unpreparedStatement('select from delivery_queue where message_id = $1 for update'),
+      [theirs],
+    );
+    expect(messagesOf(await claim())).toEqual([ours]);
+  });
 });
 
 test('a job that took workers down is claimed by itself, and with no others', async () => {

@@ -1151,8 +1151,8 @@ export const messages: readonly Mutant[] = [
     file: 'src/messages/delivery/claim-store.ts',
     from: '       limit (select greatest($4 / count(*), 1) from served)\n       for update skip locked',
     to: '       limit (select greatest($4 / count(*), 1) from served)',
-    tests: ['test/regressions/races.test.ts'],
-    named: 'two workers that claim at once',
+    tests: ['src/messages/delivery/claim-store.test.ts'],
+    named: 'what another worker is claiming at this moment',
     harm: 'two workers claim one job',
   },
   {
