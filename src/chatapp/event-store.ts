@@ -27,15 +27,39 @@ export async function insertChatAppEvents(
   ]);
 }
 
+/**
+ * By the index chat_app_events_turns: of each organization the first, then of each the second, and so on. So what is told
+ * of one that signs for itself, however much it is, delays no STOP of another.
+ */
 const takeAll = statement<ChatAppEvent>(
   'chat_app_events_take',
-  `with due as (
-     select id
-     from chat_app_events
-     where due_at <= $1
-     order by due_at, id
+  `with recursive active (organization_id) as (
+     (select organization_id
+      from chat_app_events
+      order by organization_id
+      limit 1)
+     union all
+     select next.organization_id
+     from active
+     cross join lateral (
+       select organization_id
+       from chat_app_events
+       where organization_id > active.organization_id
+       order by organization_id
+       limit 1
+     ) next
+   ), due as (
+     select event.id
+     from active
+     cross join lateral (
+       select id, due_at, row_number() over (order by due_at, id) as turn
+       from chat_app_events
+       where organization_id = active.organization_id and due_at <= $1
+       order by due_at, id
+       limit $2
+     ) event
+     order by event.turn, event.due_at, event.id
      limit $2
-     for update skip locked
    ), taken as (
      delete from chat_app_events e
      using due
@@ -45,7 +69,10 @@ const takeAll = statement<ChatAppEvent>(
    select id, event, attempts from taken order by id`,
 );
 
-/** Takes due events in the order in which they came. Those that are not applied must be put back. */
+/**
+ * Takes due events, those of each organization in the order in which they came. One node does so at a time. Those that are
+ * not applied must be put back.
+ */
 export async function takeDueChatAppEvents(
   connection: Connection,
   at: Date,
@@ -62,4 +89,25 @@ const selectNext = statement<{ due_at: Date }>(
 export async function findNextChatAppEventAt(connection: Connection): Promise<Date | null> {
   const [row] = await connection.rows(selectNext);
   return row?.due_at ?? null;
+}
+
+const countPutBack = statement<{ count: number }>(
+  'chat_app_events_count_put_back',
+  `select count(*)::integer as count
+   from (
+     select
+     from chat_app_events
+     where organization_id = $1 and attempts > 0
+     limit $2
+   ) put_back`,
+);
+
+/** How many events of an organization were put back, counting no further than `countMax`. */
+export async function countPutBackEvents(
+  connection: Connection,
+  organizationId: string,
+  countMax: number,
+): Promise<number> {
+  const [row] = await connection.rows(countPutBack, [organizationId, countMax]);
+  return row?.count ?? 0;
 }

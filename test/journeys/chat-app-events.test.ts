@@ -3,6 +3,7 @@ import { afterAll, beforeAll, expect, test } from 'vitest';
 import { setAccount } from '../../src/chat-templates/chat-templates.ts';
 import type { ChatAppFinding, ChatAppPerson, ToldOfChatApp } from '../../src/channels/chatapp/provider.ts';
 import { createChatAppIntake, startChatAppEvents } from '../../src/chatapp/chatapp.ts';
+import { insertChatAppEvents, takeDueChatAppEvents } from '../../src/chatapp/event-store.ts';
 import { keepProviderIds, startProviderEvents } from '../../src/messages/messages.ts';
 import { now } from '../../src/platform/clock.ts';
 import type { RunningChore } from '../../src/platform/queue/chore.ts';
@@ -411,4 +412,57 @@ test('what was told by hundreds at once is all applied', async () => {
     [server.organizationId, people],
   );
   expect(row!.count).toBe(250);
+});
+
+test('what is told of one organization, however much, keeps no other from its turn', async () => {
+  const { database, newId } = server.installation;
+  const dueAt = new Date(clock.nowMs() + 3_600_000);
+  const eventOf = (organizationId: string) => {
+    const event = { ...said('STOP', personOf(aNumber())), organizationId } as const;
+    return { id: newId(), attempts: 0, event, dueAt };
+  };
+  const others = Array.from({ length: 30 }, () => eventOf(other.organizationId));
+  const own = [eventOf(server.organizationId), eventOf(server.organizationId)];
+  await insertChatAppEvents(database, [...others, ...own] as never);
+  const take = async (eventsMax: number) => {
+    const taken = await database.transaction((transaction) =>
+      takeDueChatAppEvents(transaction, dueAt, eventsMax),
+    );
+    return taken.map(({ id }) => id);
+  };
+  const idsOf = (events: readonly { id: string }[]) => events.map(({ id }) => id);
+  expect(await take(10)).toEqual(idsOf([...others.slice(0, 8), ...own]));
+  expect(await take(10)).toEqual(idsOf(others.slice(8, 18)));
+  expect(await take(100)).toEqual(idsOf(others.slice(18)));
+});
+
+test('no more than 10,000 words of people whom nobody knows wait, of each organization', async () => {
+  await rowsOf(
+    server,
+    `insert into chat_app_events (id, event, due_at, attempts)
+     select gen_random_uuid(), json_build_object('kind', 'inbound', 'organizationId', $1::uuid), $2, 1
+     from generate_series(1, 9999)`,
+    [other.organizationId, new Date(clock.nowMs() + 3_600_000)],
+  );
+  const hidden = (userId: string): ChatAppPerson => ({ waId: null, userId });
+  await tell(
+    ...[said('STOP', hidden('US.1'), { account: othersAccount })],
+    ...[said('STOP', hidden('US.2'), { account: othersAccount }), said('STOP', hidden('US.3'))],
+  );
+  await eventually(
+    () => rowsOf(server, 'select from chat_app_events where attempts = 0'),
+    (left) => left.length === 0,
+  );
+  const counts = await rowsOf<{ organization_id: string; count: number }>(
+    server,
+    `select organization_id, count(*)::integer as count
+     from chat_app_events
+     group by organization_id
+     order by count`,
+  );
+  expect(counts).toEqual([
+    { organization_id: server.organizationId, count: 1 },
+    { organization_id: other.organizationId, count: 10_000 },
+  ]);
+  await rowsOf(server, 'truncate chat_app_events');
 });

@@ -191,6 +191,22 @@ export const chatApp: readonly Mutant[] = [
     harm: 'the STOP of a person who hides the number is lost where it comes before the status',
   },
   {
+    file: 'src/chatapp/event-store.ts',
+    from: 'order by event.turn, event.due_at, event.id',
+    to: 'order by event.due_at, event.id',
+    tests: [eventsJourney],
+    named: 'keeps no other from its turn',
+    harm: 'an organization with an app of its own keeps the STOPs of all others waiting',
+  },
+  {
+    file: 'src/chatapp/events.ts',
+    from: 'kept.push(...events.slice(0, room));',
+    to: 'kept.push(...events);',
+    tests: [eventsJourney],
+    named: 'no more than 10,000 words',
+    harm: 'an organization with an app of its own fills the table with people who do not exist',
+  },
+  {
     file: 'src/chatapp/events.ts',
     from: 'Math.min(toldMs ?? Infinity, clock.nowMs())',
     to: 'toldMs ?? clock.nowMs()',

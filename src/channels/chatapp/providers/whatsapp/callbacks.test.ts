@@ -139,13 +139,13 @@ test('an organization cannot tell what became of the message of another', async 
   expect(told).toMatchObject([{ report: { reference: { organizationId: 'o' } } }]);
 });
 
-test('at its own address, an organization hears of templates and accounts of its own business account alone', async () => {
+test('at its own address, an organization hears of templates, accounts and limits of its own business account alone', async () => {
   const template = {
     ...{ message_template_id: 1, message_template_name: 'x', message_template_language: 'en' },
     event: 'PAUSED',
   };
   const changes = [
-    { field: 'account_update', value: { event: 'DISABLED_UPDATE' } },
+    { field: 'business_capability_update', value: { max_daily_conversations_per_business: 250 } },
     { field: 'message_template_status_update', value: template },
     { field: 'messages', value: { messaging_product: 'whatsapp', statuses: [delivered] } },
   ];
@@ -156,6 +156,7 @@ test('at its own address, an organization hears of templates and accounts of its
   expect(told.map(({ kind, businessAccountId }) => [kind, businessAccountId])).toEqual([
     ['status', account],
     ['account', own.accountId],
+    ['people_limit', own.accountId],
     ['template', own.accountId],
     ['status', own.accountId],
   ]);
@@ -461,6 +462,21 @@ test('a body of 3 MB, one 100,000 deep, and one with keys of prototypes are read
   const sly = `{"__proto__":{"entry":[1]},"constructor":{"prototype":{"id":"9"}},"entry":[{"__proto__":{"id":"${account}"},"changes":[]}]}`;
   expect(await post(shared, sly, signBody(appSecret, sly))).toEqual([]);
   expect(({} as { entry?: unknown }).entry).toBeUndefined();
+});
+
+test('a body of 3 MB is read in steps, between which others have their turn', async () => {
+  const many = JSON.stringify(messagesOf({ statuses: Array(14_000).fill(delivered) }));
+  let turns = 0;
+  let isRead = false;
+  const takeTurns = () => {
+    turns += 1;
+    if (!isRead) setImmediate(takeTurns);
+  };
+  setImmediate(takeTurns);
+  const told = await post(shared, many, signBody(appSecret, many));
+  isRead = true;
+  expect(told).toHaveLength(14_000);
+  expect(turns).toBeGreaterThan(100);
 });
 
 /** One pass over both takes 0.1 s; one over all contacts for each message took 70 s. */

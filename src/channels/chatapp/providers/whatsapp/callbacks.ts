@@ -1,4 +1,5 @@
 import { createHash, createHmac, timingSafeEqual } from 'node:crypto';
+import { runInSteps } from '../../../../platform/steps.ts';
 import type {
   CallbackQuestion,
   CallbackReading,
@@ -58,13 +59,13 @@ function isSameText(wanted: string, given: string): boolean {
   return timingSafeEqual(digestOf(wanted), digestOf(given)) && wanted !== '';
 }
 
-function readSigned(
+async function readSigned(
   appSecret: string,
   { body, header, readToken }: RawCallbackRequest,
   own: ProviderApp | null,
-): CallbackReading<ToldByCallback> {
+): Promise<CallbackReading<ToldByCallback>> {
   if (!isSigned(appSecret, body, header('x-hub-signature-256'))) return 'forged';
-  const told = readWebhook(body, readToken);
+  const told = await runInSteps(readWebhook(body, readToken));
   if (told === null) return 'unreadable';
   const organizationId = own?.organizationId ?? null;
   return told.filter((item) => mayTell(item, own)).map((item) => ({ ...item, organizationId }));
@@ -77,7 +78,8 @@ function readSigned(
  */
 function mayTell(told: ToldOfChatApp, own: ProviderApp | null): boolean {
   if (own === null) return true;
-  if (told.kind === 'template' || told.kind === 'account') return told.businessAccountId === own.accountId;
+  if (told.kind === 'template' || told.kind === 'account' || told.kind === 'people_limit')
+    return told.businessAccountId === own.accountId;
   const reference = told.kind === 'status' ? told.report.reference : null;
   return reference === null || reference.organizationId === own.organizationId;
 }

@@ -147,6 +147,14 @@ test('templates are found among many, by their ids and by their names, and those
   expect(graph.requests.filter((request) => request.includes('after=')).length).toBe(2);
 });
 
+test.each(['fil', 'en_US', 'zh_Hant', 'zh_Hant_TW'])('a template in %s is found', async (language) => {
+  const { provider } = await arrange();
+  await provider.submitTemplate(anAccount, { ...aTemplate, language });
+  expect(
+    await provider.reviewTemplates(anAccount, [{ ...wanted, providerTemplateId: null, language }]),
+  ).toMatchObject({ kind: 'reviewed', templates: [{ name: wanted.name, language }] });
+});
+
 test('only the wanted language of a template is deleted, also when its id is not known', async () => {
   const { provider, graph } = await arrange();
   await provider.submitTemplate(anAccount, aTemplate);

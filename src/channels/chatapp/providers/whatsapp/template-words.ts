@@ -52,7 +52,8 @@ export function readReason(value: unknown): string | null {
 
 /** Names and languages of templates have neither blanks nor control characters. */
 const namePattern = /^[a-z0-9_]{1,512}$/;
-const languagePattern = /^[A-Za-z]{2,3}(?:_[A-Za-z]{2,4})?$/;
+/** A language, a script and a region: at least what our own templates may have. */
+const languagePattern = /^[A-Za-z]{2,3}(?:_[A-Za-z]{4})?(?:_[A-Za-z]{2,3})?$/;
 
 export function readTemplateName(value: unknown): string | null {
   const text = textOf(value);
