@@ -381,10 +381,16 @@ test('copies that have waited for longer than a day with their campaign are not 
     releaseCampaigns(transaction, server.organizationId),
   );
   await eventually(
-    () => {
-      // What was known of the account just before may have put them off for a minute.
-      clock.putForward(20_000);
-      return Promise.resolve(graph.counts.refused - before);
+    async () => {
+      const underWay = await rowsOf(
+        server,
+        'select from delivery_queue where organization_id = $1 and claimed_by is not null',
+        [server.organizationId],
+      );
+      // What was known of the account just before may have put them off for a minute. Not while one is under way: what it
+      // has looked up would be too old at each look.
+      if (underWay.length === 0) clock.putForward(20_000);
+      return graph.counts.refused - before;
     },
     (count) => count >= campaign.numbers.length,
   );
