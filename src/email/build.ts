@@ -34,12 +34,11 @@ import type { StoredEmailContent, StoredEmailDetails } from './stored.ts';
 export type BuiltEmail = {
   compiled: CompiledEmail;
   sender: { envelope: string; domain: SendingDomain };
-  /** The time in a signature is that of acceptance, like the date, so that a retry is identical to the byte. */
   signatures: SignaturePlan | 'unreadable' | null;
   /** Null where all copies are the same. */
   personal: PersonalParts | null;
-  /** If all copies are the same: the one signed copy, made when it is first needed. */
-  sharedCopy: Promise<Uint8Array[]> | null;
+  /** If all copies are the same but for their date: the last one. Mostly all recipients are written to in a second. */
+  sharedCopy: { second: number; chunks: Promise<Uint8Array[]> } | null;
   /** If all copies have the same body: its digest for their signatures. */
   bodyDigest: string | null;
   /** Approximate size in memory. */
@@ -80,10 +79,8 @@ export async function buildEmail(
   const html = stored.html && tracking ? trackHtml(stored.html, tracking) : stored.html;
   const isTracked = html !== stored.html;
   const content: EmailContent = {
-    // Fixed at acceptance, like the date, so that a retry is identical to the byte and can be recognised as the same
-    // message.
+    // Fixed at acceptance, so that a retry can be recognised as the same message.
     messageId: `${message.messageId}@${from.domain}`,
-    date: message.createdAt,
     from: { address: message.sender, name: details.fromName },
     replyTo: details.replyTo,
     to: stored.to,
@@ -96,9 +93,7 @@ export async function buildEmail(
   };
   const { signer } = domain;
   const signatures =
-    signer === null || signer === 'unreadable'
-      ? signer
-      : planSignatures(tools.signText, signer, message.createdAt);
+    signer === null || signer === 'unreadable' ? signer : planSignatures(tools.signText, signer);
   const compiled = await runInSteps(
     compileEmailInSteps(content, {
       personalised: message.isPersonalised || (isTracked && 'html'),
@@ -156,28 +151,32 @@ export async function makeCopy(
   built: BuiltEmail,
   job: Job,
 ): Promise<Uint8Array[] | UnfitCopy> {
+  const date = job.handOffAt;
+  if (date === null) throw new Error('a copy is made when it is handed off');
   if (built.personal !== null) {
     const { values, headers } = describeCopy(tools.secrets, built.personal, job);
-    const filled = fillEmail(built.compiled, values, headers);
-    return typeof filled === 'string' ? filled : signCopy(built, filled);
+    const filled = fillEmail(built.compiled, { date, values, personal: headers });
+    return typeof filled === 'string' ? filled : signCopy(built, filled, date);
   }
-  built.sharedCopy ??= makeSharedCopy(built);
+  const second = Math.floor(date.getTime() / 1_000);
+  if (built.sharedCopy?.second !== second) built.sharedCopy = { second, chunks: makeSharedCopy(built, date) };
+  const { sharedCopy } = built;
   try {
-    return await built.sharedCopy;
+    return await sharedCopy.chunks;
   } catch (cause) {
     // The next recipient tries again.
-    built.sharedCopy = null;
+    if (built.sharedCopy === sharedCopy) built.sharedCopy = null;
     throw cause;
   }
 }
 
-async function makeSharedCopy(built: BuiltEmail): Promise<Uint8Array[]> {
-  const filled = fillEmail(built.compiled, {});
+async function makeSharedCopy(built: BuiltEmail, date: Date): Promise<Uint8Array[]> {
+  const filled = fillEmail(built.compiled, { date, values: {}, personal: null });
   if (typeof filled === 'string') throw new Error('what has no values cannot become too large by them');
-  return signCopy(built, filled);
+  return signCopy(built, filled, date);
 }
 
-async function signCopy(built: BuiltEmail, filled: FilledEmail): Promise<Uint8Array[]> {
+async function signCopy(built: BuiltEmail, filled: FilledEmail, date: Date): Promise<Uint8Array[]> {
   const { signatures } = built;
   if (signatures === 'unreadable') throw new Error('the DKIM key cannot be read');
   if (signatures === null) return listChunks(filled);
@@ -185,7 +184,7 @@ async function signCopy(built: BuiltEmail, filled: FilledEmail): Promise<Uint8Ar
   if (built.compiled.body.reduced === null) {
     built.bodyDigest ??= await runInSteps(digestBodyInSteps(filled.body));
   }
-  return listChunks(await signEmail(signatures, filled, built.bodyDigest ?? undefined));
+  return listChunks(await signEmail(signatures, filled, date, built.bodyDigest ?? undefined));
 }
 
 /** Which copies get a return path of their own; all others return to their sender. */

@@ -79,7 +79,6 @@ function measureEmail(message: PreparedMessage, rendered: EmailText, at: Date): 
   const compiled = compileEmail(
     {
       messageId: 'sample@postillion.test',
-      date: at,
       from: { address: message.sender, name: fromName },
       replyTo,
       to: [message.sender],
@@ -90,7 +89,7 @@ function measureEmail(message: PreparedMessage, rendered: EmailText, at: Date): 
     },
     { personalised: false, isSigned: false },
   );
-  const filled = fillEmail(compiled, {});
+  const filled = fillEmail(compiled, { date: at, values: {}, personal: null });
   if (typeof filled === 'string') throw new Error('what has no values cannot become too large by them');
   return listChunks(filled).reduce((sum, { length }) => sum + length, 0);
 }

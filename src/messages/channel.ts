@@ -162,6 +162,11 @@ export type Job = RecipientKey & {
   crashes: number;
   /** The number of its claim: the same job may be claimed again later. */
   claimNumber: number;
+  /**
+   * The instant that its copy is dated: that of its hand-off. If an earlier hand-off may have taken place, that one's, so
+   * that the repeat is the same copy. Null before its first hand-off, and after one that did not take place.
+   */
+  handOffAt: Date | null;
   /** The slice that it was claimed with; left out if it has a row of its own in the queue. */
   slice?: DeliverySlice;
 };

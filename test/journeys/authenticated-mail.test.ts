@@ -5,7 +5,15 @@ import { afterAll, beforeAll, expect, test } from 'vitest';
 import type { DomainRecord } from '../../src/domains/schema.ts';
 import { insertSentCampaign, queueCampaign } from '../support/campaign-fixture.ts';
 import { type DnsNameRecords, startDnsServer, type TestDnsServer } from '../support/dns-server.ts';
-import { eventually, queueOf, send, settled } from '../support/email-journey.ts';
+import { hasDkimpy, isVerifiedByDkimpy } from '../support/dkimpy.ts';
+import {
+  createShiftedClock,
+  eventually,
+  queueOf,
+  send,
+  settled,
+  type ShiftedClock,
+} from '../support/email-journey.ts';
 import { startTestServer, type TestServer } from '../support/server.ts';
 import { type SmtpSink, startSmtpSink } from '../support/smtp-sink.ts';
 
@@ -15,6 +23,8 @@ const bounceHost = 'bounces.host.example';
 let dns: TestDnsServer;
 let sink: SmtpSink;
 let server: TestServer;
+let clock: ShiftedClock;
+let dkimRecord: string;
 
 beforeAll(async () => {
   sink = await startSmtpSink({ keepContent: true, address: '127.0.0.2' });
@@ -23,8 +33,10 @@ beforeAll(async () => {
     'mx.recipient.example': { A: ['127.0.0.2'] },
     [bounceHost]: { A: ['127.0.0.1'], TXT: [`v=spf1 a:${bounceHost} -all`] },
   });
+  clock = createShiftedClock();
   server = await startTestServer({
     worker: true,
+    clock,
     emailProvider: 'mx',
     providerSettings: { POSTILLION_MX_PORT: `${sink.port}` },
     dnsServers: [dns.address],
@@ -38,6 +50,7 @@ beforeAll(async () => {
     const record: DnsNameRecords = type === 'MX' ? { MX: [[priority!, value]] } : { TXT: [value] };
     published.set(at, { ...published.get(at), ...record });
   }
+  dkimRecord = domain.records.find(({ record }) => record === 'dkim')!.value;
   // The strictest policy there is: relaxed alignment would also pass for a relative of the domain.
   published.set(`_dmarc.${name}`, { TXT: ['v=DMARC1; p=reject; adkim=s'] });
   for (const [at, records] of published) dns.set(at, records);
@@ -142,15 +155,18 @@ test('a copy that was changed on the way fails', async () => {
   }
 });
 
-test('the headers of one-click unsubscribing are signed: they can be neither changed nor added', async () => {
-  const contact = await server.request<{ id: string }>('POST', '/v1/contacts', {
-    email: 'ann@recipient.example',
-  });
+/** To one contact, and not let into the queue yet. */
+async function insertCampaign(email: string): Promise<string> {
+  const contact = await server.request<{ id: string }>('POST', '/v1/contacts', { email });
   const { messageId } = await insertSentCampaign(server.installation, {
     organizationId: server.organizationId,
     sender: `Hello.World@${name}`,
-    contacts: [{ id: contact.body.id, email: 'ann@recipient.example' }],
+    contacts: [{ id: contact.body.id, email }],
   });
+  return messageId;
+}
+
+async function deliverCampaign(messageId: string) {
   const before = sink.messages.length;
   await queueCampaign(server.installation, messageId);
   await eventually(
@@ -158,8 +174,14 @@ test('the headers of one-click unsubscribing are signed: they can be neither cha
     (jobs) => jobs.length === 0,
   );
   const [message] = sink.messages.slice(before);
-  expect(await judge(message!)).toEqual(passed);
-  const text = message!.content.toString('latin1');
+  return message!;
+}
+
+test('the headers of one-click unsubscribing are signed: they can be neither changed nor added', async () => {
+  const messageId = await insertCampaign('ann@recipient.example');
+  const message = await deliverCampaign(messageId);
+  expect(await judge(message)).toEqual(passed);
+  const text = message.content.toString('latin1');
   for (const changed of [
     text.replace('/u/', '/x/'),
     text.replace('List-Unsubscribe-Post:', 'List-Unsubscribe-Past:'),
@@ -167,7 +189,7 @@ test('the headers of one-click unsubscribing are signed: they can be neither cha
     `List-Unsubscribe-Post: List-Unsubscribe=One-Click\r\n${text}`,
   ]) {
     expect(changed).not.toBe(text);
-    const { dkim } = await judge({ ...message!, content: Buffer.from(changed, 'latin1') });
+    const { dkim } = await judge({ ...message, content: Buffer.from(changed, 'latin1') });
     expect(dkim.map(([result]) => result)).not.toContain('pass');
   }
 });
@@ -177,4 +199,30 @@ test('from elsewhere SPF does not pass', async () => {
   dns.set(bounceHost, { A: ['127.0.0.99'], TXT: ['v=spf1 ip4:127.0.0.99 -all'] });
   expect((await judge(message!)).spf).not.toContain('pass');
   dns.set(bounceHost, { A: ['127.0.0.1'], TXT: [`v=spf1 a:${bounceHost} -all`] });
+});
+
+test('a campaign that was held back for four hours is dated and signed when it leaves', async () => {
+  const messageId = await insertCampaign('held-back@recipient.example');
+  clock.putForward(4 * 3_600_000);
+  const beganAtMs = clock.nowMs();
+  const message = await deliverCampaign(messageId);
+  expect(await judge(message)).toEqual(passed);
+  const text = message.content.toString('latin1');
+  const datedAtMs = Date.parse(/\r\nDate: (.*)\r\n/.exec(text)?.[1] ?? '');
+  expect(datedAtMs).toBeGreaterThan(beganAtMs - 1_000);
+  expect(text).toContain(` t=${datedAtMs / 1_000};`);
+});
+
+if (!hasDkimpy) console.log('Skipped, because dkimpy was not found (python3-dkim): the verification by it');
+
+test.skipIf(!hasDkimpy)('a signature is verified by dkimpy as well', async () => {
+  const messages = [
+    await deliverCampaign(await insertCampaign('another@recipient.example')),
+    ...(await deliver({ subject: 'Grüße  👋', text: 'Hello \t Ann\r\n\r\n', attachments: [attachment] })),
+  ];
+  for (const { content } of messages) {
+    expect(await isVerifiedByDkimpy(content, dkimRecord)).toBe(true);
+    const changed = Buffer.from(content.toString('latin1').replace(/\r\nDate: ./, '\r\nDate: X'), 'latin1');
+    expect(await isVerifiedByDkimpy(changed, dkimRecord)).toBe(false);
+  }
 });

@@ -395,11 +395,22 @@ test('the memory that a large email took is given back, delivered or not', async
   expect(delivery.heldBytes()).toBe(0);
 });
 
+function dateIn(source: Buffer): Date {
+  return new Date(/\r\nDate: (.*)\r\n/.exec(source.toString('latin1'))?.[1] ?? '');
+}
+
+function toSecond(at: Date): Date {
+  return new Date(Math.floor(at.getTime() / 1_000) * 1_000);
+}
+
 describe('when a worker dies', () => {
   let epochs = 1_000_000;
 
   /** What the queue looks like after a worker was killed that had claimed these jobs. */
-  async function dieWith(ids: readonly string[], more: { isAnnounced?: boolean; crashes?: number } = {}) {
+  async function dieWith(
+    ids: readonly string[],
+    more: { isAnnounced?: boolean; announcedAt?: Date; crashes?: number } = {},
+  ) {
     epochs += 1;
     await rowsOf(
       server,
@@ -412,11 +423,13 @@ describe('when a worker dies', () => {
     for (const claimNumber of more.isAnnounced ? [1, 2] : [1]) {
       await rowsOf(
         server,
-        `insert into hand_offs (epoch, batch, organization_ids, message_ids, ordinals, claim_numbers)
-         select $2, $3, array_agg(organization_id), array_agg(message_id), array_agg(ordinal), array_agg($3::bigint)
+        `insert into hand_offs
+           (epoch, batch, organization_ids, message_ids, ordinals, claim_numbers, handed_off_at)
+         select $2, $3, array_agg(organization_id), array_agg(message_id), array_agg(ordinal), array_agg($3::bigint),
+           array_agg($4::timestamptz)
          from delivery_queue
          where message_id = any ($1::uuid[])`,
-        [ids, epochs, claimNumber],
+        [ids, epochs, claimNumber, more.announcedAt],
       );
     }
     await rowsOf(server, "insert into workers (epoch, host, pid, started_at) values ($1, 'gone', 1, now())", [
@@ -440,7 +453,8 @@ describe('when a worker dies', () => {
   test('what it was about to hand off is uncertain, and repeated after a minute', async () => {
     const to = ['confirmed@example.com'];
     const id = await send(server, { to });
-    await dieWith([id], { isAnnounced: true });
+    const announcedAt = new Date(clock.nowMs() - 10 * minuteMs);
+    await dieWith([id], { isAnnounced: true, announcedAt });
     deliver();
     // The status of the message follows a moment later.
     const record = await eventually(
@@ -452,6 +466,9 @@ describe('when a worker dies', () => {
     expect(await sourcesTo(to[0]!)).toEqual([]);
     clock.putForward(minuteMs);
     expect((await settled(server, id)).to).toMatchObject([{ status: 'delivered', uncertain: false }]);
+    // As the first copy, if there was one.
+    const [source] = await sourcesTo(to[0]!);
+    expect(dateIn(source!)).toEqual(toSecond(announcedAt));
   });
 
   test("a campaign's hand-off that was cut off is never repeated", async () => {

@@ -88,7 +88,6 @@ async function writeAndRead(filename: string): Promise<string> {
   const compiled = compileEmail(
     {
       messageId: 'a@example.com',
-      date: new Date(0),
       from: { address: 'a@example.com', name: null },
       replyTo: null,
       to: ['b@example.com'],
@@ -101,7 +100,7 @@ async function writeAndRead(filename: string): Promise<string> {
     },
     { personalised: false, isSigned: false },
   );
-  const filled = fillEmail(compiled, {});
+  const filled = fillEmail(compiled, { date: new Date(0), values: {}, personal: null });
   if (typeof filled === 'string') throw new Error(filled);
   const parsed = await PostalMime.parse(Buffer.concat(listChunks(filled)));
   return parsed.attachments[0]?.filename ?? '';

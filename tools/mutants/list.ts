@@ -5,6 +5,7 @@ import { campaigns } from './list/campaigns.ts';
 import { chatApp } from './list/chat-app.ts';
 import { chatAppHolds } from './list/chat-app-holds.ts';
 import { messagingLimit } from './list/messaging-limit.ts';
+import { copies } from './list/copies.ts';
 import { chatTemplateEdits } from './list/chat-template-edits.ts';
 import { channels } from './list/channels.ts';
 import { chatTemplates } from './list/chat-templates.ts';
@@ -36,6 +37,7 @@ export const allMutants: readonly Mutant[] = [
   ...audience,
   ...accounts,
   ...channels,
+  ...copies,
   ...chatTemplates,
   ...push,
   ...chatApp,

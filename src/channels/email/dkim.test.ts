@@ -32,7 +32,6 @@ beforeAll(async () => {
 function content(changes: Partial<EmailContent> = {}): EmailContent {
   return {
     messageId: '0198f2a0-0000-7000-8000-000000000001@example.com',
-    date: new Date('2026-11-21T11:41:50Z'),
     from: { address: 'shop@example.com', name: 'The Shop' },
     replyTo: null,
     to: ['ada@example.net'],
@@ -49,7 +48,7 @@ function content(changes: Partial<EmailContent> = {}): EmailContent {
 function fill(changes: Partial<EmailContent>, values: Record<string, string> | null = null): FilledEmail {
   const filled = fillEmail(
     compileEmail(content(changes), { personalised: values !== null, isSigned: true }),
-    values ?? {},
+    { date: signedAt, values: values ?? {}, personal: null },
   );
   if (typeof filled === 'string') throw new Error(filled);
   return filled;
@@ -60,7 +59,7 @@ async function signMessage(changes: Partial<EmailContent>): Promise<string> {
 }
 
 function sign(filled: FilledEmail): Promise<FilledEmail> {
-  return signEmail(planSignatures(signHere, signer, signedAt), filled);
+  return signEmail(planSignatures(signHere, signer), filled, signedAt);
 }
 
 function write(filled: FilledEmail): string {
@@ -284,7 +283,7 @@ describe('a signed message', () => {
         value: 'y',
       })),
     });
-    const { header } = await signEmail(planSignatures(signHere, long, signedAt), filled);
+    const { header } = await signEmail(planSignatures(signHere, long), filled, signedAt);
     const signature = header.split('\r\nFrom:')[0]!;
     expect(signature.split('\r\n').filter((line) => line.length > 78)).toEqual([]);
   });
@@ -381,7 +380,7 @@ describe('a signed message', () => {
 
   it('is the same to the octet when it is tried again in the same second, and another in another one', async () => {
     const again = async (at: string) =>
-      write(await signEmail(planSignatures(signHere, signer, new Date(at)), fill({})));
+      write(await signEmail(planSignatures(signHere, signer), fill({}), new Date(at)));
     expect(await again('2026-11-21T11:41:50.999Z')).toBe(await signMessage({}));
     expect(await again('2026-11-21T11:41:51.000Z')).not.toBe(await signMessage({}));
   });
@@ -389,19 +388,28 @@ describe('a signed message', () => {
   it('takes a digest that was made before, and is the same with it', async () => {
     const filled = fill({});
     const bodyDigest = digestBody(filled.body);
-    const plan = planSignatures(signHere, signer, signedAt);
-    expect(await signEmail(plan, filled, bodyDigest)).toEqual(await sign(filled));
-    const wrong = await signEmail(plan, filled, digestBody([]));
+    const plan = planSignatures(signHere, signer);
+    expect(await signEmail(plan, filled, signedAt, bodyDigest)).toEqual(await sign(filled));
+    const wrong = await signEmail(plan, filled, signedAt, digestBody([]));
     expect(await verify(write(wrong))).toEqual([`neutral ${domain}`]);
   });
 
   it('is the same whichever was signed before it: with other fields, or the same in another order', async () => {
     const tags = ['X-A', 'x-b', 'X-A', 'X-C'].map((name, index) => ({ name, value: `${index}` }));
     const headers = [[], tags, [...tags].reverse(), unsubscribe, tags, tags.slice(1)];
-    const plan = planSignatures(signHere, signer, signedAt);
+    const plan = planSignatures(signHere, signer);
     for (const filled of headers.map((list) => fill({ headers: list }))) {
-      const message = write(await signEmail(plan, filled));
+      const message = write(await signEmail(plan, filled, signedAt));
       expect(message).toBe(write(await sign(filled)));
+      expect(await verify(message)).toEqual(verified);
+    }
+  });
+
+  it('has the time at which it was signed, whenever the one before it was', async () => {
+    const plan = planSignatures(signHere, signer);
+    for (const at of [0, 4 * 3_600, 0, 1].map((seconds) => new Date(signedAt.getTime() + seconds * 1_000))) {
+      const message = write(await signEmail(plan, fill({}), at));
+      expect(message).toContain(`\r\n t=${Math.floor(at.getTime() / 1_000)};`);
       expect(await verify(message)).toEqual(verified);
     }
   });

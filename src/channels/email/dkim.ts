@@ -141,17 +141,18 @@ const closedIfPresent = ['content-transfer-encoding', 'list-unsubscribe', 'list-
 const traceFieldPattern = /^(?:return-path|received|dkim-signature|authentication-results|arc-.*)$/;
 
 /**
- * What the signatures of one message's copies have in common. Copies mostly have the same fields, so that what follows
- * from the names of the last one's is kept.
+ * What the signatures of one message's copies have in common. Copies mostly have the same fields and leave in the same
+ * second as the one before, so that what follows from these is kept.
  */
 export type SignaturePlan = {
   signText: SignText;
   signer: DkimSigner;
-  signedAt: Date;
   frame: SignatureFrame | null;
 };
 
 type SignatureFrame = {
+  /** When it was signed, as in t=. */
+  second: number;
   /** Of the fields that it was made for, in their order. */
   names: readonly string[];
   /** Which of them are signed, in the order of h=. */
@@ -161,23 +162,24 @@ type SignatureFrame = {
   canonical: string;
 };
 
-/** `signedAt` becomes t= in whole seconds: a message tried again with the same one is the same to the octet. */
-export function planSignatures(signText: SignText, signer: DkimSigner, signedAt: Date): SignaturePlan {
-  return { signText, signer, signedAt, frame: null };
+export function planSignatures(signText: SignText, signer: DkimSigner): SignaturePlan {
+  return { signText, signer, frame: null };
 }
 
 /**
- * The same message with DKIM-Signature as its first field. `bodyDigest` is what `digestBody` says of the body, for
+ * The same message with DKIM-Signature as its first field. `signedAt` becomes t= in whole seconds: a message tried again
+ * with the same one is the same to the octet. `bodyDigest` is what `digestBody` says of the body, for
  * copies that share one. Throws if From is not at the domain of the signer.
  */
 export async function signEmail(
   plan: SignaturePlan,
   filled: FilledEmail,
+  signedAt: Date,
   bodyDigest: string = digestFilled(filled),
 ): Promise<FilledEmail> {
   const fields = canonicaliseHeader(filled.header);
   assertSender(plan.signer, fields);
-  const frame = frameOf(plan, fields);
+  const frame = frameOf(plan, fields, Math.floor(signedAt.getTime() / 1_000));
   let signed = '';
   for (const index of frame.signedFields) signed += `${fields[index]?.text ?? ''}\r\n`;
   // The form in which a verifier sees the field that is written below, with an empty b= (RFC 6376 §3.7).
@@ -191,17 +193,19 @@ function digestFilled({ body, reducedBody }: FilledEmail): string {
   return reducedBody === null ? digestBody(body) : digestReducedBody(reducedBody);
 }
 
-function frameOf(plan: SignaturePlan, fields: readonly CanonicalField[]): SignatureFrame {
+function frameOf(plan: SignaturePlan, fields: readonly CanonicalField[], second: number): SignatureFrame {
   const { frame } = plan;
   const isSame =
-    frame?.names.length === fields.length && fields.every(({ name }, index) => name === frame.names[index]);
-  return isSame ? frame : (plan.frame = makeFrame(plan, fields));
+    frame?.second === second &&
+    frame.names.length === fields.length &&
+    fields.every(({ name }, index) => name === frame.names[index]);
+  return isSame ? frame : (plan.frame = makeFrame(plan.signer, fields, second));
 }
 
 /** SHA-256 in base64. */
 const digestLength = 44;
 
-function makeFrame({ signer, signedAt }: SignaturePlan, fields: readonly CanonicalField[]): SignatureFrame {
+function makeFrame(signer: DkimSigner, fields: readonly CanonicalField[], second: number): SignatureFrame {
   const names = fields.map(({ name }) => name);
   const signedNames = listSignedNames(names);
   const words = [
@@ -210,12 +214,13 @@ function makeFrame({ signer, signedAt }: SignaturePlan, fields: readonly Canonic
     'c=relaxed/relaxed;',
     `d=${signer.domain};`,
     `s=${signer.selector};`,
-    `t=${Math.floor(signedAt.getTime() / 1_000)};`,
+    `t=${second};`,
     ...foldNames(signedNames),
   ];
   // Any digest is as long as another, so that the field is folded in the same way.
   const written = writeField('DKIM-Signature', [...words, `bh=${'0'.repeat(digestLength)};`]);
   return {
+    second,
     names,
     signedFields: selectFields(names, signedNames),
     written: written.slice(0, -(digestLength + ';\r\n'.length)),

@@ -12,7 +12,7 @@ const lineLengthWanted = 78;
 const encodedWordLengthMax = 75;
 const encodedWordFrameLength = 12;
 
-/** Longer runs without a space are sent as encoded words, which can be folded. */
+/** Longer words are sent as encoded words, which can be folded. */
 const wordLengthMax = 66;
 
 /** Also what some readers of mail take for a line end, although SMTP does not: NEL, LS and PS. */
@@ -24,21 +24,26 @@ export function flattenText(text: string): string {
   return breakPattern.test(text) ? text.replace(breaksPattern, ' ') : text;
 }
 
-/** Printable words with single spaces between them: what survives folding and unfolding as it is. */
-const plainTextPattern = /^[!-~]+(?: [!-~]+)*$/;
+/** The words of a text: blanks at its ends and runs of them, which folding does not keep, are no part of what it says. */
+function listWords(text: string): string[] {
+  return flattenText(text)
+    .trim()
+    .split(' ')
+    .filter((word) => word !== '');
+}
 
 /** A field whose value is prose (RFC 5322 §3.6.5), in encoded words (RFC 2047) where ASCII does not do. */
 export function writeTextField(name: string, text: string): string {
-  const flat = flattenText(text);
-  if (flat === '') return `${name}:\r\n`;
-  return isPlainText(flat)
-    ? writeField(name, flat.split(' '))
-    : `${name}: ${encodeWords(flat, name.length + 2)}\r\n`;
+  const words = listWords(text);
+  if (words.length === 0) return `${name}:\r\n`;
+  return isPlainText(words)
+    ? writeField(name, words)
+    : `${name}: ${encodeWords(words.join(' '), name.length + 2)}\r\n`;
 }
 
-function isPlainText(text: string): boolean {
-  if (!plainTextPattern.test(text) || text.includes('=?')) return false;
-  return text.length <= wordLengthMax || text.split(' ').every((word) => word.length <= wordLengthMax);
+/** What no reader takes for an encoded word, and a line can hold. */
+function isPlainText(words: readonly string[]): boolean {
+  return words.every((word) => word.length <= wordLengthMax && /^[!-~]+$/.test(word) && !word.includes('=?'));
 }
 
 const fieldNamePattern = /^[!-9;-~]{1,76}$/;
@@ -64,54 +69,89 @@ export function writeField(name: string, words: readonly string[]): string {
 
 /** `address` or `name <address>` (RFC 5322 §3.4) as words to fold between; the address must be plain ASCII. */
 export function writeMailbox(fieldName: string, address: string, name: string | null): string {
-  const flat = flattenText(name ?? '').trim();
-  if (flat === '') return writeField(fieldName, [address]);
-  if (!isPhrase(flat) && !isQuotable(flat)) {
-    return `${fieldName}: ${encodeWords(flat, fieldName.length + 2)}\r\n <${address}>\r\n`;
-  }
-  const written = isPhrase(flat) ? flat : `"${flat.replace(/["\\]/g, '\\$&')}"`;
-  return writeField(fieldName, [written, `<${address}>`]);
+  const words = listWords(name ?? '');
+  if (words.length === 0) return writeField(fieldName, [address]);
+  const written = writePhrase(words);
+  return isPlainText(written)
+    ? writeField(fieldName, [...written, `<${address}>`])
+    : `${fieldName}: ${encodeWords(words.join(' '), fieldName.length + 2)}\r\n <${address}>\r\n`;
 }
 
-function isPhrase(name: string): boolean {
-  return name.length <= wordLengthMax && /^[\w!#$%&'*+\-/^`{|}~]+(?: [\w!#$%&'*+\-/^`{|}~]+)*$/.test(name);
+/** A name as atoms, or else as a quoted string, which may be folded at its blanks as well (RFC 5322 §3.2.4). */
+function writePhrase(words: readonly string[]): readonly string[] {
+  const isPhrase = words.every((word) => /^[\w!#$%&'*+\-/^`{|}~]+$/.test(word));
+  return isPhrase ? words : `"${words.join(' ').replace(/["\\]/g, '\\$&')}"`.split(' ');
 }
 
-function isQuotable(name: string): boolean {
-  return (
-    name.length <= wordLengthMax && /^[ -~]*$/.test(name) && !name.includes('=?') && !name.includes('  ')
-  );
-}
-
-/** The text as encoded words, folded; none of them splits a character. `column` is where the first one begins. */
+/**
+ * The text as encoded words, folded; none of them splits a character. In the encoding that is shorter, which for mostly
+ * ASCII is the one that people can read (RFC 2047 §4). `column` is where the first one begins.
+ */
 function encodeWords(text: string, column: number): string {
+  const encoding = chooseEncoding(text);
   const words: string[] = [];
-  let wordBytesMax = countWordBytes(lineLengthWanted - column);
+  let lengthMax = wordRoom(lineLengthWanted - column);
   let word = '';
-  let wordBytes = 0;
+  let length = 0;
   for (const character of text) {
-    const bytes = Buffer.byteLength(character);
-    if (wordBytes + bytes > wordBytesMax) {
-      words.push(encodeWord(word));
-      wordBytesMax = countWordBytes(encodedWordLengthMax);
+    const added = encoding.measure(character);
+    if (encoding.lengthOf(length + added) > lengthMax && word !== '') {
+      words.push(encoding.write(word));
+      lengthMax = wordRoom(encodedWordLengthMax);
       word = '';
-      wordBytes = 0;
+      length = 0;
     }
     word += character;
-    wordBytes += bytes;
+    length += added;
   }
-  words.push(encodeWord(word));
+  words.push(encoding.write(word));
   return words.join('\r\n ');
 }
 
-function countWordBytes(length: number): number {
-  const base64Length = Math.min(length, encodedWordLengthMax) - encodedWordFrameLength;
-  // At least one character of four bytes goes into each word, or the loop above would make empty ones.
-  return Math.max(6, Math.floor(base64Length / 4) * 3);
+/** The characters of an encoded word between its frame; the longest character takes twelve. */
+function wordRoom(length: number): number {
+  return Math.max(12, Math.min(length, encodedWordLengthMax) - encodedWordFrameLength);
 }
 
-function encodeWord(text: string): string {
-  return `=?utf-8?B?${Buffer.from(text).toString('base64')}?=`;
+type WordEncoding = {
+  /** What a character adds to a word, and how long a word becomes by the sum of it. */
+  measure: (character: string) => number;
+  lengthOf: (measured: number) => number;
+  write: (text: string) => string;
+};
+
+function chooseEncoding(text: string): WordEncoding {
+  let quotedLength = 0;
+  for (const character of text) quotedLength += measureQuoted(character);
+  return quotedLength <= measureBase64(Buffer.byteLength(text)) ? quotedEncoding : base64Encoding;
+}
+
+const base64Encoding: WordEncoding = {
+  measure: (character) => Buffer.byteLength(character),
+  lengthOf: measureBase64,
+  write: (text) => `=?utf-8?B?${Buffer.from(text).toString('base64')}?=`,
+};
+
+function measureBase64(bytes: number): number {
+  return Math.ceil(bytes / 3) * 4;
+}
+
+const quotedEncoding: WordEncoding = {
+  measure: measureQuoted,
+  lengthOf: (measured) => measured,
+  write: (text) => `=?utf-8?Q?${[...text].map(quoteCharacter).join('')}?=`,
+};
+
+/** What may stand for itself also in a name (RFC 2047 §5, rule 3). */
+const unquotedPattern = /^[A-Za-z0-9!*+\-/]$/;
+
+function measureQuoted(character: string): number {
+  return character === ' ' || unquotedPattern.test(character) ? 1 : 3 * Buffer.byteLength(character);
+}
+
+function quoteCharacter(character: string): string {
+  if (character === ' ') return '_';
+  return unquotedPattern.test(character) ? character : escapeOctets(character, '=');
 }
 
 /** What needs neither quoting with backslashes, which clients mishandle, nor an encoding. */
@@ -155,7 +195,7 @@ function listSections(value: string): string[] {
   const sections: string[] = [];
   let section = '';
   for (const character of value) {
-    const encoded = /^[A-Za-z0-9._-]$/.test(character) ? character : percentEncode(character);
+    const encoded = /^[A-Za-z0-9._-]$/.test(character) ? character : escapeOctets(character, '%');
     if (section.length + encoded.length > sectionLengthMax) {
       sections.push(section);
       section = '';
@@ -166,11 +206,17 @@ function listSections(value: string): string[] {
   return sections;
 }
 
-function percentEncode(character: string): string {
-  return Buffer.from(character).toString('hex').toUpperCase().replace(/../g, '%$&');
+function escapeOctets(character: string, sign: '%' | '='): string {
+  return Buffer.from(character).toString('hex').toUpperCase().replace(/../g, `${sign}$&`);
 }
 
-/** RFC 5322 §3.3, in UTC. */
-export function writeDate(date: Date): string {
-  return date.toUTCString().replace('GMT', '+0000');
+let lastDate = { second: NaN, field: '' };
+
+/** RFC 5322 §3.3, in UTC. Of thousands of copies a second all have the same. */
+export function writeDateField(date: Date): string {
+  const second = Math.floor(date.getTime() / 1_000);
+  if (second !== lastDate.second) {
+    lastDate = { second, field: writeField('Date', [date.toUTCString().replace('GMT', '+0000')]) };
+  }
+  return lastDate.field;
 }

@@ -12,10 +12,11 @@ import {
   listChunks,
 } from './mime.ts';
 
+const date = new Date('2026-11-21T11:41:50Z');
+
 function content(changes: Partial<EmailContent> = {}): EmailContent {
   return {
     messageId: '0198f2a0-0000-7000-8000-000000000001@example.com',
-    date: new Date('2026-11-21T11:41:50Z'),
     from: { address: 'shop@example.com', name: 'The Shop' },
     replyTo: null,
     to: ['ada@example.net'],
@@ -46,7 +47,7 @@ function compose(
   personal?: PersonalHeaders,
 ): string {
   const compiled = compileEmail(content(changes), { personalised: values !== null, isSigned: true });
-  const filled = fillEmail(compiled, values ?? {}, personal ?? null);
+  const filled = fillEmail(compiled, { date, values: values ?? {}, personal: personal ?? null });
   if (typeof filled === 'string') throw new Error(filled);
   const message = Buffer.concat(listChunks(filled)).toString('latin1');
   expect(message).toMatch(/^[\t\r\n -~]*\r\n$/);
@@ -149,7 +150,9 @@ function withLineEnds(text: string): string {
 function asHeader(text: string): string {
   return [...text.replaceAll('\r\n', ' ')]
     .map((character) => (/^[\p{Cc}\u2028\u2029]$/u.test(character) ? ' ' : character))
-    .join('');
+    .join('')
+    .replace(/ +/g, ' ')
+    .trim();
 }
 
 describe('a composed message', () => {
@@ -169,6 +172,19 @@ describe('a composed message', () => {
         '',
       ].join('\r\n'),
     );
+  });
+
+  it('has the date of each copy', () => {
+    const compiled = compileEmail(content(), { personalised: false, isSigned: false });
+    const dates = ['2026-11-21T11:41:50.999Z', '2026-11-21T15:41:51Z', '2026-11-21T11:41:50Z'].map((at) => {
+      const filled = fillEmail(compiled, { date: new Date(at), values: {}, personal: null });
+      return /\r\nDate: (.*)\r\n/.exec((filled as FilledEmail).header)?.[1];
+    });
+    expect(dates).toEqual([
+      'Sat, 21 Nov 2026 11:41:50 +0000',
+      'Sat, 21 Nov 2026 15:41:51 +0000',
+      'Sat, 21 Nov 2026 11:41:50 +0000',
+    ]);
   });
 
   it('is the same to the octet each time', () => {
@@ -204,7 +220,7 @@ describe('a composed message', () => {
       fc.asyncProperty(anyText, anyText, async (subject, name) => {
         const parsed = await parse(compose({ subject, from: { address: 'shop@example.com', name } }));
         expect(parsed.subject ?? '').toBe(asHeader(subject));
-        expect(parsed.from).toEqual({ address: 'shop@example.com', name: asHeader(name).trim() });
+        expect(parsed.from).toEqual({ address: 'shop@example.com', name: asHeader(name) });
       }),
       { numRuns: 400 },
     );
@@ -258,11 +274,63 @@ describe('a composed message', () => {
     ['a "b" \\ c', 'From: "a \\"b\\" \\\\ c" <shop@example.com>'],
     ['x@example.org', 'From: "x@example.org" <shop@example.com>'],
     ['=?utf-8?Q?x?=', 'From: =?utf-8?B?PT91dGYtOD9RP3g/PQ==?=\r\n <shop@example.com>'],
-    ['Zoë', 'From: =?utf-8?B?Wm/Dqw==?=\r\n <shop@example.com>'],
+    ['Zoë', 'From: =?utf-8?Q?Zo=C3=AB?=\r\n <shop@example.com>'],
+    ['Ада', 'From: =?utf-8?B?0JDQtNCw?=\r\n <shop@example.com>'],
+    [' The  Shop ', 'From: The Shop <shop@example.com>'],
+    [' ', 'From: shop@example.com'],
+    [
+      'The Committee, Friends and Neighbours of the Library and Museum of Lisbon',
+      'From: "The Committee, Friends and Neighbours of the Library and Museum of\r\n Lisbon" <shop@example.com>',
+    ],
     ['', 'From: shop@example.com'],
     [null, 'From: shop@example.com'],
   ])('names the sender %j so that no reader takes a part of it for an address', (name, expected) => {
     expect(compose({ from: { address: 'shop@example.com', name } }).startsWith(`${expected}\r\n`)).toBe(true);
+  });
+
+  it.each([
+    ['Your order, {{name}}: ', 'Subject: Your order, {{name}}:'],
+    [' Hello , two  blanks', 'Subject: Hello , two blanks'],
+    ['   ', 'Subject:'],
+    [
+      `Look at https://shop.example/${'offers/'.repeat(10)} (today)`,
+      [
+        'Subject: =?utf-8?Q?Look_at_https=3A//shop=2Eexample/offers/offers/offers/off?=',
+        ' =?utf-8?Q?ers/offers/offers/offers/offers/offers/offers/_=28today=29?=',
+      ].join('\r\n'),
+    ],
+    ['Ihre Bestellung aus München', 'Subject: =?utf-8?Q?Ihre_Bestellung_aus_M=C3=BCnchen?='],
+    ['注文が届きました', 'Subject: =?utf-8?B?5rOo5paH44GM5bGK44GN44G+44GX44Gf?='],
+  ])('writes the subject %j as a person would', (subject, expected) => {
+    expect(compose({ subject })).toContain(`\r\n${expected}\r\nDate: `);
+  });
+
+  it('has encoded words of at most 75 characters, each of which can be read by itself', () => {
+    const texts = fc.oneof(
+      fc.string({ unit: 'grapheme', minLength: 1, maxLength: 300 }),
+      fc.string({ unit: fc.constantFrom('ü', '表', '😀', 'a', ' ', '?', '='), minLength: 1, maxLength: 300 }),
+    );
+    fc.assert(
+      fc.property(texts, (subject) => {
+        const [, written = ''] = /\r\nSubject:((?:.|\r\n )*)\r\nDate:/.exec(compose({ subject })) ?? [];
+        for (const word of written.split(/\s+/).filter((each) => each.startsWith('=?'))) {
+          expect(word.length).toBeLessThanOrEqual(75);
+          const [, encoding, text = ''] = /^=\?utf-8\?([QB])\?([!->@-~]+)\?=$/.exec(word) ?? [];
+          const octets =
+            encoding === 'B'
+              ? Buffer.from(text, 'base64')
+              : Buffer.from(
+                  text
+                    .replaceAll('_', ' ')
+                    .replace(/=([0-9A-F]{2})/g, (_, hex: string) => String.fromCharCode(parseInt(hex, 16))),
+                  'latin1',
+                );
+          expect(() => new TextDecoder('utf-8', { fatal: true }).decode(octets)).not.toThrow();
+        }
+        expect(written.split('\r\n').every((line) => line.length <= 78)).toBe(true);
+      }),
+      { numRuns: 300 },
+    );
   });
 
   it('never lets ASCII text be taken for an encoded word', async () => {
@@ -483,7 +551,7 @@ describe('a personalised message', () => {
       personalised: 'html',
       isSigned: false,
     });
-    const filled = fillEmail(compiled, { a: '<ü>' });
+    const filled = fillEmail(compiled, { date, values: { a: '<ü>' }, personal: null });
     const message = Buffer.concat(listChunks(filled as FilledEmail)).toString('latin1');
     const root = readPart(message);
     expect(message).toContain(`\r\nSubject: ${text}\r\n`);
@@ -513,7 +581,10 @@ describe('a personalised message', () => {
       content({ text: '{{a}}', attachments: [attachment({ content: Buffer.alloc(100_000) })] }),
       { personalised: true, isSigned: false },
     );
-    const copies = [fillEmail(compiled, { a: '1' }), fillEmail(compiled, { a: '2' })];
+    const copies = [
+      fillEmail(compiled, { date, values: { a: '1' }, personal: null }),
+      fillEmail(compiled, { date, values: { a: '2' }, personal: null }),
+    ];
     const files = copies.map((copy) =>
       (typeof copy === 'string' ? [] : copy.body).find(({ length }) => length > 100_000),
     );
@@ -526,20 +597,28 @@ describe('a personalised message', () => {
       personalised: true,
       isSigned: false,
     });
-    expect(fillEmail(compiled, { a: 'x'.repeat(1_000_000) })).toBe('too_large');
+    expect(fillEmail(compiled, { date, values: { a: 'x'.repeat(1_000_000) }, personal: null })).toBe(
+      'too_large',
+    );
     const short = compileEmail(content({ subject: '{{a}}'.repeat(190) }), {
       personalised: true,
       isSigned: false,
     });
-    expect(fillEmail(short, { a: '😀'.repeat(100_000) })).toBe('subject_too_long');
+    expect(fillEmail(short, { date, values: { a: '😀'.repeat(100_000) }, personal: null })).toBe(
+      'subject_too_long',
+    );
   });
 
   it('has a subject of 998 characters at most with its values', () => {
     const compiled = compileEmail(content({ subject: '{{a}}!' }), { personalised: true, isSigned: false });
-    expect(fillEmail(compiled, { a: '😀'.repeat(997) })).toMatchObject({
+    expect(fillEmail(compiled, { date, values: { a: '😀'.repeat(997) }, personal: null })).toMatchObject({
       header: expect.anything() as string,
     });
-    expect(fillEmail(compiled, { a: '😀'.repeat(998) })).toBe('subject_too_long');
-    expect(fillEmail(compiled, { a: 'x'.repeat(998) })).toBe('subject_too_long');
+    expect(fillEmail(compiled, { date, values: { a: '😀'.repeat(998) }, personal: null })).toBe(
+      'subject_too_long',
+    );
+    expect(fillEmail(compiled, { date, values: { a: 'x'.repeat(998) }, personal: null })).toBe(
+      'subject_too_long',
+    );
   });
 });

@@ -19,7 +19,7 @@ import { readInvitationMethod } from './calendar.ts';
 import { type ContentType, parseContentType } from './content-type.ts';
 import {
   flattenText,
-  writeDate,
+  writeDateField,
   writeFallbackParameter,
   writeField,
   writeMailbox,
@@ -51,7 +51,6 @@ export type EmailHeader = { name: string; value: string };
 export type EmailContent = {
   /** Without angle brackets. */
   messageId: string;
-  date: Date;
   from: { address: string; name: string | null };
   replyTo: string | null;
   to: readonly string[];
@@ -60,12 +59,18 @@ export type EmailContent = {
   html: string | null;
   text: string | null;
   attachments: readonly EmailAttachment[];
-  /** What the message carries besides, `List-Unsubscribe` for instance. */
+  /** What the message carries besides. */
   headers: readonly EmailHeader[];
 };
 
-/** What may differ from copy to copy besides the values: a campaign writes to everyone separately. */
-export type PersonalHeaders = Partial<Pick<EmailContent, 'messageId' | 'date' | 'to' | 'headers'>>;
+/**
+ * What may differ from copy to copy besides the values: a campaign writes to everyone separately. `headers` come after
+ * those of the content, `List-Unsubscribe` for instance.
+ */
+export type PersonalHeaders = Partial<Pick<EmailContent, 'messageId' | 'to' | 'headers'>>;
+
+/** What a copy is made of; `date` is when it leaves. */
+export type EmailCopy = { date: Date; values: Values; personal: PersonalHeaders | null };
 
 export type CompiledEmail = {
   content: EmailContent;
@@ -73,8 +78,8 @@ export type CompiledEmail = {
   subject: CompiledText | null;
   /** The header in pieces: a copy with fields of its own takes all others from here. */
   fields: HeaderFields;
-  /** The finished header, where no placeholder is in it. */
-  header: string | null;
+  /** The finished header before and after Date, where no placeholder is in it. */
+  header: { start: string; end: string } | null;
   body: CompiledPieces;
 };
 
@@ -115,7 +120,9 @@ export function* compileEmailInSteps(content: EmailContent, options: CompileOpti
     content,
     subject,
     fields,
-    header: isFixed ? joinFields(fields, writeSubject(content.subject)) : null,
+    header: isFixed
+      ? { start: joinStart(fields, writeSubject(content.subject)), end: joinEnd(fields) }
+      : null,
     body: joinPieces(endsInLineEnd(root.body) ? root.body : [...root.body, '\r\n'], options),
   };
 }
@@ -127,17 +134,21 @@ export function* compileEmailInSteps(content: EmailContent, options: CompileOpti
  */
 export function fillEmail(
   compiled: CompiledEmail,
-  values: Values,
-  personal: PersonalHeaders | null = null,
+  { date, values, personal }: EmailCopy,
 ): FilledEmail | UnfitCopy {
   const filled = fillPieces(compiled.body, values);
   if (filled === 'too_large') return filled;
   const { chunks: body, reducedChunks: reducedBody } = filled;
-  if (personal === null && compiled.header !== null) return { header: compiled.header, body, reducedBody };
+  const dateField = writeDateField(date);
+  if (personal === null && compiled.header !== null) {
+    const { start, end } = compiled.header;
+    return { header: start + dateField + end, body, reducedBody };
+  }
   const fields = personal === null ? compiled.fields : replaceFields(compiled.fields, personal);
   const subject = compiled.subject === null ? null : fillSubject(compiled.subject, values);
   if (compiled.subject !== null && subject === null) return 'subject_too_long';
-  return { header: joinFields(fields, writeSubject(subject)), body, reducedBody };
+  const header = joinStart(fields, writeSubject(subject)) + dateField + joinEnd(fields);
+  return { header, body, reducedBody };
 }
 
 /** The whole message in order. */
@@ -158,15 +169,15 @@ function fillSubject(subject: CompiledText, values: Values): string | null {
 /** Message-IDs are made by the service: a dot-atom on both sides (RFC 5322 §3.6.4). */
 const messageIdPattern = /^[\w!#$%&'*+\-/=?^`{|}~.]{1,250}@[A-Za-z0-9.-]{1,253}$/;
 
-/** Every field but the subject, written. */
+/** Every field but the subject and the date, written. */
 type HeaderFields = {
   from: string;
   to: string;
   /** Cc and Reply-To, which are the same in all copies. */
   others: string;
-  date: string;
   messageId: string;
   extra: string;
+  personal: string;
   /** MIME-Version and the Content fields of the whole. */
   content: string;
 };
@@ -179,32 +190,35 @@ function writeFields(content: EmailContent, contentHeader: string): HeaderFields
       writeAddresses('Cc', content.cc),
       writeAddresses('Reply-To', content.replyTo === null ? [] : [content.replyTo]),
     ].join(''),
-    date: writeField('Date', [writeDate(content.date)]),
     messageId: writeMessageId(content.messageId),
     extra: writeExtraFields(content.headers),
+    personal: '',
     content: contentHeader,
   };
 }
 
 /** With what is given written anew: the rest of the header is the same for all. */
 function replaceFields(fields: HeaderFields, personal: PersonalHeaders): HeaderFields {
-  const { to, date, messageId, headers } = personal;
+  const { to, messageId, headers } = personal;
   // Not by spreading, which took longer than writing them.
   return {
     from: fields.from,
     to: to === undefined ? fields.to : writeAddresses('To', to),
     others: fields.others,
-    date: date === undefined ? fields.date : writeField('Date', [writeDate(date)]),
     messageId: messageId === undefined ? fields.messageId : writeMessageId(messageId),
-    extra: headers === undefined ? fields.extra : writeExtraFields(headers),
+    extra: fields.extra,
+    personal: headers === undefined ? '' : writeExtraFields(headers),
     content: fields.content,
   };
 }
 
-/** The order never changes. */
-function joinFields(fields: HeaderFields, subject: string): string {
-  const { from, to, others, date, messageId, extra, content } = fields;
-  return from + to + others + subject + date + messageId + extra + content;
+/** What comes before Date. The order never changes. */
+function joinStart({ from, to, others }: HeaderFields, subject: string): string {
+  return from + to + others + subject;
+}
+
+function joinEnd({ messageId, extra, personal, content }: HeaderFields): string {
+  return messageId + extra + personal + content;
 }
 
 function writeSubject(subject: string | null): string {

@@ -81,6 +81,7 @@ const job: Job = {
   attempts: 0,
   ambiguities: 0,
   crashes: 0,
+  handOffAt: null,
   claimNumber: 1,
 };
 

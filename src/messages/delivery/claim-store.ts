@@ -96,7 +96,7 @@ const claimDue = statement<ClaimRow>(
      from due
      where ${hasKeyOf('q', 'due', recipientKey)}
      returning q.organization_id, q.message_id, q.ordinal, q.channel, q.lane, q.accepted_at, q.content_bytes,
-       q.attempts, q.ambiguities, q.crashes, q.claim_number
+       q.attempts, q.ambiguities, q.crashes, q.first_handed_off_at, q.claim_number
    ), seen as (
      select
        (select count(*) from served) < $4 and (select count(*) from active) < $8::integer as is_scan_over,
@@ -151,6 +151,7 @@ type JobRow = {
   attempts: number;
   ambiguities: number;
   crashes: number;
+  first_handed_off_at: Date | null;
   claim_number: number;
 };
 
@@ -242,16 +243,18 @@ export async function listClaims(
   { epoch, itemsMax }: { epoch: number; itemsMax: number },
 ): Promise<ClaimedJob[]> {
   const rows = await connection.rows(
-    unpreparedStatement<JobRow & { category: string | null; is_announced: boolean }>(
+    unpreparedStatement<
+      JobRow & { category: string | null; is_announced: boolean; announced_at: Date | null }
+    >(
       `with announced as (
          select distinct job.*
          from hand_offs h
-         cross join lateral unnest(h.organization_ids, h.message_ids, h.ordinals, h.claim_numbers)
-           as job (organization_id, message_id, ordinal, claim_number)
+         cross join lateral unnest(h.organization_ids, h.message_ids, h.ordinals, h.claim_numbers, h.handed_off_at)
+           as job (organization_id, message_id, ordinal, claim_number, handed_off_at)
          where h.epoch = $1
        )
        select q.*, r.contact_id, r.address, r.address_key, r.variables, m.category,
-         a.claim_number is not null as is_announced
+         a.claim_number is not null as is_announced, a.handed_off_at as announced_at
        from delivery_queue q
        join recipients r using (organization_id, message_id, ordinal)
        left join announced a using (organization_id, message_id, ordinal, claim_number)
@@ -263,6 +266,7 @@ export async function listClaims(
   );
   return rows.map((row) => ({
     ...toJob(row, channels[row.channel], row.category),
+    handOffAt: row.first_handed_off_at ?? row.announced_at,
     isAnnounced: row.is_announced,
   }));
 }
@@ -303,6 +307,7 @@ function toJob(row: JobRow, channel: MessageChannel, category?: string | null): 
     attempts: row.attempts,
     ambiguities: row.ambiguities,
     crashes: row.crashes,
+    handOffAt: row.first_handed_off_at,
     claimNumber: row.claim_number,
   };
 }

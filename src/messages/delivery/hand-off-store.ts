@@ -18,8 +18,8 @@ const announce = statement<Announced>(
    ), over as (
      delete from hand_offs where epoch = $1 and batch = any ($3::bigint[])
    )
-   insert into hand_offs (epoch, batch, organization_ids, message_ids, ordinals, claim_numbers)
-   select $1, $2, $4::uuid[], $5::uuid[], $6::integer[], $7::bigint[]
+   insert into hand_offs (epoch, batch, organization_ids, message_ids, ordinals, claim_numbers, handed_off_at)
+   select $1, $2, $4::uuid[], $5::uuid[], $6::integer[], $7::bigint[], $8::timestamptz[]
    from claimant
    returning batch`,
 );
@@ -35,8 +35,20 @@ export function announcementOf(
 ): Bound<Announced> {
   return {
     statement: announce,
-    values: [epoch, batch, batchesOver, ...keyColumns(jobs), jobs.map(({ claimNumber }) => claimNumber)],
+    values: [
+      epoch,
+      batch,
+      batchesOver,
+      ...keyColumns(jobs),
+      jobs.map(({ claimNumber }) => claimNumber),
+      datesOf(jobs),
+    ],
   };
+}
+
+/** Null if none of them would be repeated: those of most campaigns, whose announcements are to cost little. */
+function datesOf(jobs: readonly Job[]): (Date | null)[] | null {
+  return jobs.some(({ policy }) => policy.repeatsAmbiguous) ? jobs.map(({ handOffAt }) => handOffAt) : null;
 }
 
 /** Removes the markers of a worker whose claims have all been returned, and of all buried workers. */

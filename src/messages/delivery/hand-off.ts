@@ -183,6 +183,7 @@ async function attempt(session: LeaseSession, channelSession: ChannelSession, jo
   try {
     const objection = await findLateObjection(session, job);
     if (objection !== undefined) return settled(settleObjection(job, objection, context()));
+    job.handOffAt ??= dateOf(tools.clock.nowMs());
     if (channelSession.isAnnouncedAhead) announceAhead(channelSession, job);
     const result = await channelSession.delivery.handOff(job, {
       confirm: async () => {

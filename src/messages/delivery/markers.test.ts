@@ -42,6 +42,7 @@ function aJob(ordinal: number): Job {
     attempts: 0,
     ambiguities: 0,
     crashes: 0,
+    handOffAt: null,
     claimNumber: 100 + ordinal,
   };
 }

@@ -61,6 +61,7 @@ async function insertJob(before: Before = {}): Promise<Job> {
     attempts: 0,
     ambiguities: 0,
     crashes: 0,
+    handOffAt: null,
     claimNumber: 1,
   };
 }
@@ -164,6 +165,26 @@ test('the first hand-off is the one whose time is kept, and so is the name that 
   );
   await settle(settlementOf(job, cutOff));
   expect(await recipientOf(job)).toMatchObject({ handed_off_at: acceptedAt, provider_message_id: 'SM1' });
+});
+
+test('a job that is cut off keeps the time of its first hand-off, whatever becomes of the repeat', async () => {
+  const job = await insertJob();
+  const requeue = { dueAt: at, attempts: 1, crashes: 0, setAsideAt: null };
+  const handOffAt = new Date(at.getTime() - 60_000);
+  const timeOf = async () => (await queueOf(job))[0]!.first_handed_off_at;
+  const claimAgain = () =>
+    run('update delivery_queue set claimed_by = $2, claim_number = 2 where message_id = $1', [
+      job.messageId,
+      epoch,
+    ]);
+  await settle(settlementOf({ ...job, handOffAt: at }, { status: 'delayed', requeue }));
+  expect(await timeOf()).toBeNull();
+  await claimAgain();
+  await settle(settlementOf({ ...job, handOffAt }, { ...cutOff, requeue }));
+  expect(await timeOf()).toEqual(handOffAt);
+  await claimAgain();
+  await settle(settlementOf({ ...job, handOffAt }, { status: 'delayed', requeue }));
+  expect(await timeOf()).toEqual(handOffAt);
 });
 
 test('a job that is given back is in the queue as it is said to be, and its recipient is as it was', async () => {

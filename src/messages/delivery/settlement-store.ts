@@ -39,11 +39,11 @@ const isOvertaken = toPredicate(
 
 const settledColumns = `organization_id, message_id, ordinal, status, drop_reason, failure_type, failure_class, smtp_code,
        enhanced_code, diagnostic, remote, provider_message_id, was_handed_off, is_ambiguous, due_at,
-       attempts, crashes, set_aside_at`;
+       attempts, crashes, set_aside_at, handed_off_at`;
 
 const settledValues = `$1::uuid[], $2::uuid[], $3::integer[], $6::text[], $7::text[], $8::text[], $9::text[], $10::smallint[],
        $11::text[], $12::text[], $13::text[], $14::text[], $15::boolean[], $16::boolean[], $17::timestamptz[],
-       $18::smallint[], $19::smallint[], $20::timestamptz[]`;
+       $18::smallint[], $19::smallint[], $20::timestamptz[], $21::timestamptz[]`;
 
 /** SQL: writes what is known of the recipients of `s`. */
 function updateRecipients(s: string): string {
@@ -88,7 +88,8 @@ const settleQueued = statement<ChangedRow>(
    ), requeued as (
      update delivery_queue q
      set claimed_by = null, claim_number = null, due_at = s.due_at, attempts = s.attempts, crashes = s.crashes,
-       ambiguities = q.ambiguities + s.is_ambiguous::integer, set_aside_at = s.set_aside_at
+       ambiguities = q.ambiguities + s.is_ambiguous::integer, set_aside_at = s.set_aside_at,
+       first_handed_off_at = coalesce(q.first_handed_off_at, s.handed_off_at)
      from settlement s
      where ${hasKeyOf('q', 's', recipientKey)}
        and q.claimed_by = $4 and s.due_at is not null
@@ -106,23 +107,23 @@ const settleSliced = statement<ChangedRow>(
   `with slice as (
      update delivery_slices slice
      set writes = slice.writes + 1
-     from unnest($22::uuid[], $23::uuid[], $24::integer[], $25::integer[]) with ordinality
+     from unnest($23::uuid[], $24::uuid[], $25::integer[], $26::integer[]) with ordinality
        as wanted (organization_id, message_id, first_ordinal, writes, number)
      where ${hasKeyOf('slice', 'wanted', sliceKey)} and slice.claimed_by = $4 and slice.writes = wanted.writes
      returning wanted.number, slice.channel, slice.lane, slice.accepted_at, slice.content_bytes
    ), settlement as (
      select given.*, slice.channel, slice.lane, slice.accepted_at, slice.content_bytes
      from unnest(
-       ${settledValues}, $21::integer[]
+       ${settledValues}, $22::integer[]
      ) as given (
        ${settledColumns}, slice_number
      )
      join slice on slice.number = given.slice_number
    ), requeued as (
      insert into delivery_queue (organization_id, message_id, ordinal, channel, lane, due_at, accepted_at,
-       content_bytes, attempts, ambiguities, crashes, set_aside_at)
+       content_bytes, attempts, ambiguities, crashes, set_aside_at, first_handed_off_at)
      select organization_id, message_id, ordinal, channel, lane, due_at, accepted_at,
-       content_bytes, attempts, is_ambiguous::integer, crashes, set_aside_at
+       content_bytes, attempts, is_ambiguous::integer, crashes, set_aside_at, handed_off_at
      from settlement
      where due_at is not null
    )
@@ -178,5 +179,6 @@ function valuesOf(settlements: readonly Settlement[], claim: { epoch: number; at
     settlements.map(({ requeue }) => requeue?.attempts),
     settlements.map(({ requeue }) => requeue?.crashes),
     settlements.map(({ requeue }) => requeue?.setAsideAt),
+    settlements.map(({ job, isAmbiguous }) => (isAmbiguous ? job.handOffAt : null)),
   ];
 }

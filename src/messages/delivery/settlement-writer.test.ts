@@ -81,6 +81,7 @@ async function insertClaimed(
       attempts: 0,
       ambiguities: 0,
       crashes: 0,
+      handOffAt: null,
       claimNumber: 1,
     };
   });
@@ -365,6 +366,7 @@ describe('outcomes of email', () => {
       attempts: 0,
       ambiguities: 0,
       crashes: 0,
+      handOffAt: null,
       claimNumber: 1,
     }));
   }

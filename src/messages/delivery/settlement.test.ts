@@ -42,6 +42,7 @@ function aJob(more: Partial<Job> = {}): Job {
     attempts: 0,
     ambiguities: 0,
     crashes: 0,
+    handOffAt: null,
     claimNumber: 1,
     ...more,
   };

@@ -359,6 +359,7 @@ function jobMakerOf(
     attempts: 0,
     ambiguities: 0,
     crashes: 0,
+    handOffAt: null,
     claimNumber,
     slice,
   });

@@ -83,6 +83,7 @@ async function claimedJob({ channel = emailChannel, owner = one, address }: Kind
     attempts: 0,
     ambiguities: 0,
     crashes: 0,
+    handOffAt: null,
     claimNumber: 1,
   };
 }

@@ -59,6 +59,7 @@ function jobFor(contactId: string | null, addressKey: string): Job {
     attempts: 0,
     ambiguities: 0,
     crashes: 0,
+    handOffAt: null,
     claimNumber: 1,
   };
 }

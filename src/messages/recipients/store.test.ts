@@ -47,6 +47,7 @@ async function insertJob(
     attempts: 0,
     ambiguities: 0,
     crashes: 0,
+    handOffAt: null,
     claimNumber: 1,
   };
 }
