@@ -198,6 +198,16 @@ describe.each(slugs)('the template %s', (slug) => {
     const headers = tags.filter(({ name, attributes }) => name === 'th' && attributes.scope === 'row');
     expect(tables.length).toBeLessThanOrEqual(headers.length);
     expect(tags.filter(({ name }) => name === 'h1')).toHaveLength(1);
+    expect(tags.filter(({ attributes }) => attributes.role === 'main')).toHaveLength(1);
+    const levels = tags.flatMap(({ name }) => (/^h[1-6]$/.test(name) ? [Number(name[1])] : []));
+    for (const [index, level] of levels.entries())
+      expect(level).toBeLessThanOrEqual((levels[index - 1] ?? 0) + 1);
+  });
+
+  test('hides nothing in a font of no size, and has a subject that filters do not hold against it', async () => {
+    const { html, facts } = await readTemplate(slug);
+    expect(html).not.toMatch(/font-size:\s*0/);
+    expect(fillWithSamples(facts.subject, facts, 'none')).not.toMatch(/\p{Sc}|\?\s*$|!/u);
   });
 
   test('leaves the preview text to whoever sends it, and has dark colours and a background for each of its buttons', async () => {
