@@ -5,13 +5,16 @@ import { renderEmailSample, submitEmailTest } from './campaign-sample.ts';
 const at = new Date(Date.UTC(2026, 10, 21));
 const publicUrl = 'https://mail.example';
 
-function aMessage(content: { html?: string | null; text?: string | null }): PreparedMessage {
+function aMessage(
+  content: { html?: string | null; text?: string | null },
+  tracking = { opens: false, clicks: false },
+): PreparedMessage {
   return {
     sender: 'news@example.com',
     subject: 'Hello {{first_name}}',
     category: null,
     templateId: null,
-    details: JSON.stringify({ fromName: 'News', replyTo: null, attachments: [], listIds: ['a'] }),
+    details: JSON.stringify({ fromName: 'News', replyTo: null, attachments: [], tracking, listIds: ['a'] }),
     content: JSON.stringify({ to: [], cc: [], html: null, text: null, ...content }),
     variableNames: ['first_name'],
   };
@@ -39,6 +42,20 @@ test('what may be a mistake is warned of, and nothing else', () => {
     expect.stringContaining('without encryption: http://shop.example/'),
     expect.stringContaining('own machine: http://localhost:3000/a'),
     expect.stringContaining('own machine: https://127.0.0.1/'),
+  ]);
+});
+
+test('a link that shows an address is said not to be tracked, and one that is filled in to be', () => {
+  const html = `${leave}
+    <a href="https://shop.example/x"><b>www.shop.com</b></a><a href="https://shop.example/y">www.shop.com</a>
+    <a href="https://shop.example/z">{{site}}</a> <a href="https://shop.example/">The shop</a>`;
+  const values = { site: 'shop.co.uk', first_name: 'Ann' };
+  const warningsWith = (tracking: { opens: boolean; clicks: boolean }) =>
+    renderEmailSample(aMessage({ html, text: 'Hello' }, tracking), { values, publicUrl, at })?.warnings;
+  expect(warningsWith({ opens: true, clicks: false })).toEqual([]);
+  expect(warningsWith({ opens: false, clicks: true })).toEqual([
+    'A link shows an address, and its clicks are not tracked: www.shop.com',
+    'A link shows an address only when it is filled in, and is tracked: shop.co.uk',
   ]);
 });
 

@@ -3,12 +3,14 @@ import {
   type EmailText,
   fillEmail,
   listChunks,
+  isShownAddress,
   listLinks,
+  listLinkTexts,
   parseAddress,
   renderEmail,
   unsubscribePlaceholder,
 } from '../channels/email/email.ts';
-import { compileText } from '../channels/placeholders.ts';
+import { compileText, fillOnce, type Values } from '../channels/placeholders.ts';
 import type { ThreadTask } from '../platform/http/body-threads.ts';
 import { linkPaths } from './tracking/personal-copy.ts';
 import type { StoredEmailContent, StoredEmailDetails } from './stored.ts';
@@ -45,7 +47,10 @@ export function renderEmailSample(message: PreparedMessage, copy: SampleCopy): S
       links: [...links].slice(0, linksMax),
       size_bytes: measureEmail(message, rendered, copy.at),
     },
-    warnings: findWarnings(contentOf(message), rendered, [...links].slice(0, linksMax)),
+    warnings: [
+      ...findWarnings(contentOf(message), rendered, [...links].slice(0, linksMax)),
+      ...findTrackingWarnings(message, copy.values),
+    ],
   };
 }
 
@@ -131,6 +136,27 @@ function findLinkWarnings(link: string): string[] {
   const { protocol, hostname } = new URL(link);
   if (isOwnMachine(hostname)) return [`A link leads to the reader's own machine: ${link}`];
   return protocol === 'http:' ? [`A link leads to a page without encryption: ${link}`] : [];
+}
+
+/** What is shown is no address if it is longer. */
+const shownLengthMax = 8_192;
+
+/**
+ * Filters take a link that shows an address and leads to another host for phishing. What a placeholder shows is known
+ * here, and not where links are replaced, once for all copies.
+ */
+function findTrackingWarnings(message: PreparedMessage, values: Values): string[] {
+  const { html } = contentOf(message);
+  if (html === null || detailsOf(message).tracking?.clicks !== true) return [];
+  const warnings = new Set<string>();
+  for (const { text, isLeftAlone } of listLinkTexts(html)) {
+    if (warnings.size === linksMax) break;
+    const shown = fillOnce(text, values, 'none', shownLengthMax).text?.trim() ?? '';
+    if (isLeftAlone) warnings.add(`A link shows an address, and its clicks are not tracked: ${shown}`);
+    else if (isShownAddress(shown))
+      warnings.add(`A link shows an address only when it is filled in, and is tracked: ${shown}`);
+  }
+  return [...warnings];
 }
 
 function isOwnMachine(hostname: string): boolean {

@@ -207,6 +207,28 @@ test("a campaign's links lead where each recipient's own values say, and nowhere
   expect(await locationOf(2, 0)).toBe('https://x.example/set-cookie:%20a=b');
 });
 
+test('a link that shows an address is sent as it is, and one that was sent before still leads to its target', async () => {
+  const contact = await createContact('shown@example.com');
+  const { messageId, tokens } = await insertSentCampaign(server.installation, {
+    organizationId: server.organizationId,
+    contacts: [contact],
+    html: '<a href="https://shop.example/1">www.shop.com</a><a href="https://shop.example/2">Shop</a>',
+    tracking: { opens: false, clicks: true },
+  });
+  await queueCampaign(server.installation, messageId);
+  await eventually(
+    () => queueOf(server, messageId),
+    (jobs) => jobs.length === 0,
+  );
+  const [source = ''] = await sourcesOf(messageId);
+  expect(source).toContain('<a href="https://shop.example/1">www.shop.com</a>');
+  expect(source).toContain(`<a href="https://mail.postillion.test/c/${tokens[0]!.tracking}/1">Shop</a>`);
+  for (const number of [0, 1]) {
+    const { status, headers } = await visit(`/c/${tokens[0]!.tracking}/${number}`);
+    expect([status, headers.get('location')]).toEqual([302, `https://shop.example/${number + 1}`]);
+  }
+});
+
 test('a campaign goes to each by name, with a link and a button of their own', async () => {
   const contact = await createContact('copy@example.com');
   const { messageId, tokens } = await insertSentCampaign(server.installation, {

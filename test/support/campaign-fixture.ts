@@ -19,6 +19,7 @@ export async function insertSentCampaign(
     sender?: string;
     fromName?: string;
     listIds?: readonly string[];
+    tracking?: { opens: boolean; clicks: boolean };
   },
 ): Promise<SentCampaign> {
   const { organizationId, contacts } = campaign;
@@ -47,6 +48,7 @@ export async function insertSentCampaign(
         replyTo: null,
         attachments: [],
         listIds: campaign.listIds ?? [],
+        tracking: campaign.tracking,
       }),
       contacts.length,
       JSON.stringify({

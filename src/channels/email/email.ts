@@ -49,9 +49,11 @@ export { createSigningThreads, type SignText } from './signing-threads.ts';
 export { readReturnPathToken, writeReturnPath } from './return-path.ts';
 export { readMailHead } from './report-parts.ts';
 export { type BounceReport, readReport, type ReportedRecipient } from './reports.ts';
+export { isShownAddress } from './shown-address.ts';
 export {
   clickPlaceholder,
   listLinks,
+  listLinkTexts,
   openPlaceholder,
   readWebAddress,
   trackHtml,

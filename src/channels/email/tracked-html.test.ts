@@ -2,7 +2,7 @@ import fc from 'fast-check';
 import { Parser } from 'htmlparser2';
 import { describe, expect, it, test } from 'vitest';
 import { compileText, fillText } from '../placeholders.ts';
-import { listLinks, readWebAddress, trackHtml } from './tracked-html.ts';
+import { listLinks, listLinkTexts, readWebAddress, trackHtml } from './tracked-html.ts';
 
 const both = { opens: true, clicks: true };
 const clicks = { opens: false, clicks: true };
@@ -93,6 +93,56 @@ test('links are numbered in the order of the document, each by itself', () => {
   );
 });
 
+test.each([
+  '<a href="https://a.example/x">www.a.com</a>',
+  '<a href="https://a.example/x"> <b>www.<span style="color:red">a</span>.com</b>\n</a>',
+  '<a href="https://a.example/x">https://a.example/x?a=1&amp;b=2</a>',
+  '<a href="https://a.example/x">ann&#64;a.com</a>',
+  '<a href="https://a.example/x">a&shy;bc.<wbr>com</a>',
+  '<a href="https://a.example/x"><!-- x y -->a.com</a>',
+  '<A HREF="https://a.example/x">a.com</A >',
+  '<a href="https://a.example/{{code}}">https://a.example/{{code}}</a>',
+  '<a href="https://a.example/x">{{name}}@a.com</a>',
+  '<a href="https://a.example/x">{{shop}}.a.com/{{{code}}}</a>',
+  '<a href="{{shop_url}}"> {{shop_url}} </a>',
+  '<a href="https://a.example/x">a.com',
+  '<a href="https://a.example/x">a.com<a href="mailto:x">more</a>',
+])('%s shows an address, and is left as it is', (html) => {
+  expect(listLinkTexts(html).map(({ isLeftAlone }) => isLeftAlone)).toEqual([true]);
+  expect(trackHtml(html, clicks)).toBe(html);
+});
+
+test.each([
+  '<a href="https://a.example/x">Shop</a> www.a.com',
+  '<a href="https://a.example/x"></a>www.a.com',
+  '<a href="https://a.example/x">See www.a.com</a>',
+  '<a href="https://a.example/x"><img src="cid:a" alt="www.a.com"></a>',
+  '<a href="https://a.example/x">{{shop}}</a>',
+  '<a href="{{shop_url}}">{{site}}</a>',
+  '<a href="https://a.example/{{shop}}">{{shop}}</a>',
+  '<a href="https://a.example/x">{{order.id}}</a>',
+  '<a href="mailto:x">www.a.com<a href="https://a.example/x">Shop</a></a>',
+  `<a href="https://a.example/x">a.com/${'x'.repeat(9_000)}</a>`,
+  '<map><area href="https://a.example/x">www.a.com</map>',
+])('%s shows no address, and is tracked', (html) => {
+  expect(listLinkTexts(html).map(({ isLeftAlone }) => isLeftAlone)).toEqual([false]);
+  expect(trackHtml(html, clicks)).toContain(`href=${click(0)}`);
+});
+
+test('an area within a link does not end its text', () => {
+  const html = '<a href="https://a.example/1"><area href="https://a.example/2">a.com</a>';
+  expect(trackHtml(html, clicks)).toBe(html.replace('"https://a.example/2"', click(1)));
+});
+
+test('a link that is left alone keeps its number, so that links that were sent lead where they did', () => {
+  const html =
+    '<a href="https://a.example/1">1</a><a href="https://a.example/2">a.com</a><a href="https://a.example/3">3</a>';
+  expect(trackHtml(html, clicks)).toBe(
+    `<a href=${click(0)}>1</a><a href="https://a.example/2">a.com</a><a href=${click(2)}>3</a>`,
+  );
+  expect(listLinks(html)).toEqual(['https://a.example/1', 'https://a.example/2', 'https://a.example/3']);
+});
+
 describe('the image that reports an open', () => {
   test.each([
     ['<body><p>x</p></body></html>', /^<body><p>x<\/p><img [^>]+><\/body><\/html>$/],
@@ -145,7 +195,7 @@ const snippets = fc.constantFrom(
     '\0',
     '<![CDATA[',
   ],
-  ...['{{unsubscribe_url}}', 'href=', '"', "'", '=', 'a'],
+  ...['{{unsubscribe_url}}', 'href=', '"', "'", '=', 'a', '</a>', 'b.com', '<b>'],
 );
 const anyHtml = fc
   .array(fc.oneof(snippets, fc.string({ maxLength: 8, unit: 'binary' })), { maxLength: 40 })
@@ -164,14 +214,16 @@ test('the links of any HTML are those that its tracked form is numbered by', () 
   fc.assert(
     fc.property(anyHtml, (html) => {
       const targets = listLinks(html);
-      // Filled in again, it says what it said: nothing but the links has changed.
       const numbers = [...trackHtml(html, clicks).matchAll(/"\{\{_postillion\.click\}\}\/(\d+)"/g)].map(
         ([, number]) => Number(number),
       );
-      expect(numbers).toEqual(targets.map((_target, index) => index));
+      const texts = listLinkTexts(html);
+      const expected = [...texts.keys()].filter((number) => texts[number]?.isLeftAlone === false);
+      expect(texts).toHaveLength(targets.length);
+      expect(numbers).toEqual(expected);
       const tracked = trackHtml(html, both);
       expect(readHrefs(tracked).filter((href) => href.startsWith('{{_postillion.click}}'))).toHaveLength(
-        targets.length,
+        expected.length,
       );
       expect(tracked.match(new RegExp(image, 'g'))).toHaveLength(1);
     }),
@@ -212,6 +264,9 @@ test.each([
   '<a href="\n',
   '<title>&',
   '<a href="https://a.example/"',
+  '<a href="https://a.example/">→',
+  '<a href="https://a.example/">a.com/',
+  '<a href="https://a.example/">{{',
   '"',
 ])('a megabyte of %s is read in one go', (snippet) => {
   // What grows with the square of the length would outlast the test.

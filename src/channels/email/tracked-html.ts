@@ -1,5 +1,6 @@
 import { QuoteType, Tokenizer } from 'htmlparser2';
 import { compileText } from '../placeholders.ts';
+import { isShownAddress } from './shown-address.ts';
 
 /**
  * Tracking of clicks and opens. A link of a tracked email leads to this installation, which remembers the click
@@ -7,6 +8,9 @@ import { compileText } from '../placeholders.ts';
  * link: the target stays here, so that no one can make an address of ours lead anywhere else.
  *
  * `trackHtml` writes the numbers and `listLinks` says what they stand for; both go by the same reading of the HTML.
+ *
+ * A link whose text is an address is left alone: filters take `<a href="https://ours.example/…">www.theirs.example</a>`
+ * for phishing. It has a number all the same, since links that were sent before must go on leading where they did.
  */
 
 /** What fills a tracked copy: the address of its clicks, without the number, and that of its opens. */
@@ -22,10 +26,13 @@ const htmlLengthMax = 2 * 1_048_576;
 /** Longer addresses are not followed by all that we pass readers on to. */
 const targetLengthMax = 8_192;
 
+/** What is shown is no address if it is longer. */
+const textLengthMax = 8_192;
+
 /**
  * The HTML with its links replaced by `{{_postillion.click}}/<n>`, counted from 0 in the order of the document, and
- * with an invisible image at the end of its body. Whatever is not asked for stays as it is, and so does HTML of more
- * than 2 MB.
+ * with an invisible image at the end of its body. Whatever is not asked for stays as it is, and so do links that show
+ * an address, and HTML of more than 2 MB.
  */
 export function trackHtml(html: string, { opens, clicks }: { opens: boolean; clicks: boolean }): string {
   // Most transactional mail is not tracked, and reading 10 kB of HTML takes 50 µs.
@@ -42,12 +49,13 @@ export function trackHtml(html: string, { opens, clicks }: { opens: boolean; cli
     replace(at, at, openImage);
   };
   let isImagePlaced = !opens;
-  for (const [number, { start, end }] of links.entries()) {
+  for (const [number, link] of links.entries()) {
+    const { start, end } = link;
     if (!isImagePlaced && start >= bodyEnd) {
       addImage(bodyEnd);
       isImagePlaced = true;
     }
-    if (clicks) replace(start, end, `"{{${clickPlaceholder}}}/${number}"`);
+    if (clicks && !showsAddress(link)) replace(start, end, `"{{${clickPlaceholder}}}/${number}"`);
   }
   if (!isImagePlaced) addImage(bodyEnd);
   parts.push(html.slice(position));
@@ -61,8 +69,32 @@ export function listLinks(html: string): string[] {
   return html.length > htmlLengthMax ? [] : readHtml(html).links.map(({ target }) => target);
 }
 
-/** Where the value of an attribute stands, with its quotes, and where it leads to. */
-type Link = { start: number; end: number; target: string };
+/** The texts of the links that `trackHtml` numbers, with their placeholders, and whether it leaves them alone. */
+export function listLinkTexts(html: string): { text: string; isLeftAlone: boolean }[] {
+  if (html.length > htmlLengthMax) return [];
+  return readHtml(html).links.map((link) => ({ text: link.text, isLeftAlone: showsAddress(link) }));
+}
+
+/** Where the value of an attribute stands, with its quotes, where it leads to, and what the reader sees. */
+type Link = { start: number; end: number; target: string; text: string };
+
+/**
+ * What will be filled in is not known here, since a campaign's HTML is read once for all of its copies. A placeholder
+ * may be a part of an address, and is one where the link leads to the very same.
+ */
+function showsAddress({ text, target }: Link): boolean {
+  const name = readPlaceholderAlone(text.trim());
+  return name === null
+    ? isShownAddress(compileText(text).literals.join('x'))
+    : name === readPlaceholderAlone(target);
+}
+
+/** The name of the placeholder that a text consists of. */
+function readPlaceholderAlone(text: string): string | null {
+  const { literals, placeholders } = compileText(text);
+  const isAlone = placeholders.length === 1 && literals.every((literal) => literal === '');
+  return isAlone ? (placeholders[0]?.name ?? null) : null;
+}
 
 type Reading = {
   links: Link[];
@@ -76,8 +108,10 @@ function readHtml(html: string): Reading {
   const links: Link[] = [];
   // A tag that never ends is none (HTML standard, 13.2.5.3 and on: `eof-in-tag`).
   let linksOfTag: Link[] = [];
+  /** The link whose text is being read; what has no end tag ends with the next link. */
+  let openLink: Link | null = null;
   let bodyEnd = html.length;
-  let isLinkTag = false;
+  let tagName = '';
   // Of several attributes of one name the first counts (HTML standard, 13.2.5.33).
   let hasHref = false;
   let isHref = false;
@@ -86,18 +120,23 @@ function readHtml(html: string): Reading {
 
   const endTag = () => {
     links.push(...linksOfTag);
+    if (tagName === 'a') openLink = linksOfTag[0] ?? null;
     linksOfTag = [];
+  };
+  const addText = (text: string) => {
+    // One character more is enough to know that it is too long.
+    if (openLink !== null) openLink.text += text.slice(0, textLengthMax + 1 - openLink.text.length);
   };
   const tokenizer = new Tokenizer(
     {},
     {
       onopentagname: (start, end) => {
-        isLinkTag = linkTags.has(html.slice(start, end).toLowerCase());
+        tagName = html.slice(start, end).toLowerCase();
         hasHref = false;
         linksOfTag = [];
       },
       onattribname: (start, end) => {
-        isHref = isLinkTag && !hasHref && html.slice(start, end).toLowerCase() === 'href';
+        isHref = linkTags.has(tagName) && !hasHref && html.slice(start, end).toLowerCase() === 'href';
         hasHref ||= isHref;
         nameEnd = end;
         value = '';
@@ -111,10 +150,12 @@ function readHtml(html: string): Reading {
       onattribend: (quote, end) => {
         const target = isHref && quote !== QuoteType.NoValue ? readTarget(value) : null;
         isHref = false;
-        if (target !== null) linksOfTag.push({ start: findValueStart(html, nameEnd), end, target });
+        if (target !== null) linksOfTag.push({ start: findValueStart(html, nameEnd), end, target, text: '' });
       },
       onclosetag: (start, end) => {
-        if (html.slice(start, end).toLowerCase() === 'body') bodyEnd = start - '</'.length;
+        const name = html.slice(start, end).toLowerCase();
+        if (name === 'body') bodyEnd = start - '</'.length;
+        if (name === 'a') openLink = null;
       },
       oncdata: ignore,
       oncomment: ignore,
@@ -123,8 +164,8 @@ function readHtml(html: string): Reading {
       onopentagend: endTag,
       onprocessinginstruction: ignore,
       onselfclosingtag: endTag,
-      ontext: ignore,
-      ontextentity: ignore,
+      ontext: (start, end) => addText(html.slice(start, end)),
+      ontextentity: (codepoint) => addText(String.fromCodePoint(codepoint)),
     },
   );
   tokenizer.write(html);
@@ -163,7 +204,7 @@ function readTarget(value: string): string | null {
   const [first = ''] = literals;
   if (placeholders.length === 0) return anyWebAddress.test(first) && !isCutOff(first) ? target : null;
   // What it says is known only when it is filled in; whether it is a web address is looked at then.
-  if (placeholders.length === 1 && literals.every((literal) => literal === '')) return target;
+  if (readPlaceholderAlone(target) !== null) return target;
   return knownOrigin.test(first) && !literals.some(isCutOff) ? target : null;
 }
 
