@@ -1,4 +1,9 @@
-import { readReport, type ReportedRecipient, readReturnPathToken } from '../channels/email/email.ts';
+import {
+  readReport,
+  type ReportedRecipient,
+  readReturnPathToken,
+  type ReturnPathToken,
+} from '../channels/email/email.ts';
 import { findReturnPathOwner } from '../domains/domains.ts';
 import { emailChannel, emailRefusals } from './channel.ts';
 import type { InboundAddress, Mailbox } from './mailbox.ts';
@@ -23,12 +28,13 @@ export const returnPaths: Mailbox<BounceTools> = async (tools, address) => {
   return job && ((source) => takeBounce(tools, job, source));
 };
 
-/** The copy whose return path this is; null if it is none that we have written. */
+/** The copy that an address is written for, its return path or another one; null if it is none that we have written. */
 export async function findCopy(
-  tools: BounceTools,
+  tools: Pick<BounceTools, 'database' | 'secrets'>,
   { localPart, host }: InboundAddress,
+  readToken: (localPart: string) => ReturnPathToken | null = readReturnPathToken,
 ): Promise<RecipientKey | null> {
-  const token = readReturnPathToken(localPart);
+  const token = readToken(localPart);
   if (token === null) return null;
   const organizationId = await findReturnPathOwner(tools.database, host);
   if (organizationId === null || !token.isSignedFor(tools.secrets, organizationId)) return null;

@@ -1,9 +1,11 @@
+import { createHash } from 'node:crypto';
 import {
   type CompiledEmail,
   compileEmailInSteps,
   digestBodyInSteps,
   type EmailAttachment,
   type EmailContent,
+  type EmailHeader,
   fillEmail,
   type FilledEmail,
   listChunks,
@@ -52,6 +54,7 @@ export type BuildTools = {
   signText: SignText;
   /** The beginning of links in mail, unless the sending domain has a tracking host. */
   publicUrl: string;
+  returnPaths: ReturnPathPolicy;
 };
 
 export async function buildEmail(
@@ -89,7 +92,10 @@ export async function buildEmail(
     html,
     text: stored.text,
     attachments,
-    headers: [],
+    headers: [
+      ...Object.entries(stored.headers ?? {}).map(([name, value]) => ({ name, value })),
+      feedbackIdOf(message),
+    ],
   };
   const { signer } = domain;
   const signatures =
@@ -109,7 +115,12 @@ export async function buildEmail(
         ? {
             linkBase: linkBaseOf(tools.publicUrl, domain.trackingHost),
             campaign: message.isPersonalised
-              ? { messageId: message.messageId, senderDomain: from.domain, defaults: stored.defaults ?? {} }
+              ? {
+                  messageId: message.messageId,
+                  senderDomain: from.domain,
+                  defaults: stored.defaults ?? {},
+                  unsubscribeHost: hasReturnPath(tools, domain) ? domain.returnPathHost : null,
+                }
               : null,
           }
         : null,
@@ -187,6 +198,30 @@ async function signCopy(built: BuiltEmail, filled: FilledEmail, date: Date): Pro
   return listChunks(await signEmail(signatures, filled, date, built.bodyDigest ?? undefined));
 }
 
+/**
+ * By which Gmail sums complaints up (its Feedback Loop): campaign, category, class and sender, of which it learns only
+ * that they are the same as in other mail. Complaints about one organization are no other's.
+ */
+function feedbackIdOf({
+  organizationId,
+  messageId,
+  category,
+  isPersonalised,
+}: DeliverableMessage): EmailHeader {
+  const token = (text: string) =>
+    createHash('sha256').update(`${organizationId}\n${text}`).digest('hex').slice(0, feedbackTokenLength);
+  const parts = [
+    isPersonalised ? token(`campaign ${messageId}`) : '',
+    category === null ? '' : token(`category ${category}`),
+    isPersonalised ? 'campaign' : 'transactional',
+    token('organization'),
+  ];
+  return { name: 'Feedback-ID', value: parts.join(':') };
+}
+
+/** Gmail wants 5 to 15 characters of the sender. */
+const feedbackTokenLength = 12;
+
 /** Which copies get a return path of their own; all others return to their sender. */
 export type ReturnPathPolicy = 'always' | 'where_published' | 'never';
 
@@ -197,10 +232,14 @@ export function envelopeSenderOf(
   job: Job,
 ): string {
   const { envelope, domain } = built.sender;
-  const hasOwn =
-    tools.returnPaths === 'always' ||
-    (tools.returnPaths === 'where_published' && domain.isReturnPathPublished);
-  return hasOwn ? writeReturnPath(tools.secrets, job.organizationId, job, domain.returnPathHost) : envelope;
+  return hasReturnPath(tools, domain)
+    ? writeReturnPath(tools.secrets, job.organizationId, job, domain.returnPathHost)
+    : envelope;
+}
+
+/** Whether mail to the domain's return-path host comes to this installation. */
+function hasReturnPath({ returnPaths }: { returnPaths: ReturnPathPolicy }, domain: SendingDomain): boolean {
+  return returnPaths === 'always' || (returnPaths === 'where_published' && domain.isReturnPathPublished);
 }
 
 /** The address as SMTP wants it. */

@@ -12,7 +12,6 @@ import {
   envelopeRecipientOf,
   envelopeSenderOf,
   makeCopy,
-  type ReturnPathPolicy,
 } from './build.ts';
 import { emailChannel } from './channel.ts';
 import {
@@ -33,7 +32,6 @@ export type EmailDeliveryTools = BuildTools & {
   log: Log;
   emailProvider: EmailProvider;
   deliverability: Deliverability;
-  returnPaths: ReturnPathPolicy;
 };
 
 /** How email is delivered: a message is built once for all of its recipients, and a copy made and signed for each. */

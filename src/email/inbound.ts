@@ -1,11 +1,12 @@
 import { type BounceTools, returnPaths } from './bounces.ts';
 import { type Mailbox, readInboundAddress, type TakeMail } from './mailbox.ts';
 import { postmaster, type PostmasterTools } from './postmaster.ts';
+import { unsubscribeAddresses, type UnsubscribingMailTools } from './tracking/unsubscribing-mail.ts';
 
-export type InboundTools = BounceTools & PostmasterTools;
+export type InboundTools = BounceTools & PostmasterTools & UnsubscribingMailTools;
 
 /** Where mail from outside goes, by the address that it is for. What none of them has is refused. */
-const mailboxes: readonly Mailbox<InboundTools>[] = [returnPaths, postmaster];
+const mailboxes: readonly Mailbox<InboundTools>[] = [returnPaths, unsubscribeAddresses, postmaster];
 
 export async function acceptsInbound(tools: InboundTools, recipient: string): Promise<boolean> {
   return (await findMailbox(tools, recipient)) !== null;

@@ -24,7 +24,7 @@ import { emailRecord, type EmailSendBody, emailSendBody, emailStatus } from './s
 import {
   attachmentRejected,
   fromThread,
-  prepareEmail,
+  prepareContent,
   prepareEmailTask,
   prepareFromTemplate,
   type PreparedEmail,
@@ -87,7 +87,7 @@ export function emailRoutes({ database, acceptor, runner }: EmailRouteTools): Ro
         }
         const request = { organizationId, body, idempotencyKey };
         if (body.template_id === undefined) {
-          const prepared = prepareEmail({ ...request, template: null });
+          const prepared = await prepareContent(runner, request);
           return toRouteResponse(await acceptor.accept(prepared, idempotencyKey));
         }
         const key = { organizationId, id: body.template_id };

@@ -82,7 +82,10 @@ export const emailSendBody = Type.Object(
     ),
     html: Type.Optional(Type.String({ minLength: 1, description: 'HTML body. Supports `{{variables}}`.' })),
     text: Type.Optional(
-      Type.String({ minLength: 1, description: 'Plain text body. Supports `{{variables}}`.' }),
+      Type.String({
+        minLength: 1,
+        description: 'Plain text body; made from the HTML when omitted. Supports `{{variables}}`.',
+      }),
     ),
     template_id: Type.Optional(
       Type.String({ maxLength: 255, description: 'A saved template, instead of `html` and `text`.' }),
@@ -92,6 +95,13 @@ export const emailSendBody = Type.Object(
     ),
     attachments: Type.Optional(Type.Array(attachmentInput, { maxItems: 10 })),
     category: Type.Optional(categoryInput),
+    headers: Type.Optional(
+      Type.Record(Type.String(), Type.String(), {
+        maxProperties: 25,
+        description:
+          'Further header fields, with values of at most 900 characters: `X-…`, `In-Reply-To`, `References`, `Auto-Submitted`, `Importance`, `Priority`, `Sensitivity`, `Precedence`, `Thread-Topic`, `Thread-Index`, `Comments`, `Keywords`, `Organization`, and `List-…`.',
+      }),
+    ),
   },
   { title: 'SendEmailRequest', additionalProperties: false },
 );

@@ -1,7 +1,9 @@
 import {
   type EmailAddress,
   type EmailText,
+  findHeaderIssues,
   isRefusedAttachment,
+  makeTextPart,
   mayBeLonger,
   parseAddress,
   readCalendar,
@@ -18,6 +20,7 @@ import {
   validationError,
 } from '../platform/http/errors.ts';
 import { largeBodyBytesMin, type TaskRunner, type ThreadTask } from '../platform/http/body-threads.ts';
+import { showKey } from '../platform/http/json-text.ts';
 import type { ScopedKey } from '../platform/http/idempotency.ts';
 import type { EmailSendBody } from './schema.ts';
 import type { RecipientField, Submission, SubmittedRecipient } from '../messages/messages.ts';
@@ -53,6 +56,7 @@ export function prepareEmail(request: EmailRequest): Submission | PublicError {
   return (
     checkCounts(body) ??
     checkContentSource(body) ??
+    checkHeaders(body) ??
     checkAttachments(body, recipients) ??
     checkTemplate(body, template) ??
     buildSubmission({ ...request, from, recipients })
@@ -89,6 +93,21 @@ function prepareInThread({ body, template }: Pick<EmailRequest, 'body' | 'templa
   const { organizationId: _organizationId, idempotencyKey: _idempotencyKey, ...submission } = prepared;
   const content = new TextEncoder().encode(String(submission.content));
   return { kind: 'submission', submission: { ...submission, content } };
+}
+
+/** Making text of more HTML takes more than two or three milliseconds, in which no other request would be answered. */
+const htmlLengthMax = 8_192;
+
+/** `prepareEmail` without a template; runs in the thread if text is to be made of long HTML. */
+export async function prepareContent(
+  runner: TaskRunner,
+  request: Omit<EmailRequest, 'template'>,
+): Promise<Submission | PublicError> {
+  const { html = null, text = null, variables = {} } = request.body;
+  const isLong = text === null && mayBeLonger({ subject: null, html, text }, variables, htmlLengthMax);
+  return isLong
+    ? fromThread(await runner.run(prepareEmailTask, { body: request.body, template: null }), request)
+    : prepareEmail({ ...request, template: null });
 }
 
 /**
@@ -150,6 +169,11 @@ function checkContentSource(body: EmailSendBody): PublicError | null {
   if (body.subject === undefined)
     return new PublicError(validationError, 'subject is required with html or text');
   return null;
+}
+
+function checkHeaders({ headers = {} }: EmailSendBody): PublicError | null {
+  const issues = findHeaderIssues(headers).map(({ name, issue }) => `headers.${showKey(name)} ${issue}`);
+  return issues.length > 0 ? new PublicError(validationError, issues.join(', ')) : null;
 }
 
 function checkAttachments(body: EmailSendBody, recipients: readonly Recipient[]): PublicError | null {
@@ -222,7 +246,8 @@ function buildSubmission(
     to: body.to,
     cc: body.cc ?? [],
     html: rendered.html,
-    text: rendered.text,
+    text: rendered.text ?? makeText(rendered.html, template),
+    ...(body.headers !== undefined && { headers: body.headers }),
   };
   const details: StoredEmailDetails = {
     fromName: body.from_name,
@@ -252,6 +277,11 @@ function buildSubmission(
     missingVariables,
     idempotencyKey,
   };
+}
+
+/** That of a template was made when it was saved. */
+function makeText(html: string | null, template: EmailText | null): string | null {
+  return html === null || template !== null ? null : makeTextPart(html);
 }
 
 /** The request's subject takes precedence over the template's. */

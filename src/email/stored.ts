@@ -27,6 +27,8 @@ export type StoredEmailContent = {
   cc: string[];
   html: string | null;
   text: string | null;
+  /** Further header fields, by their names. */
+  headers?: Readonly<Record<string, string>>;
   /** Values for a campaign's placeholders, for contacts that have no value of their own. */
   defaults?: Values;
 };

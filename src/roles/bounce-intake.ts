@@ -4,7 +4,10 @@ import type { Installation } from '../installation/installation.ts';
 import type { FeedbackListeners } from '../messages/messages.ts';
 import { startListening } from './listening.ts';
 
-/** Listens for bounces, complaints and mail to the postmaster if a port is set. Throws a ListenError if that cannot be had. */
+/**
+ * Listens for bounces, complaints, mail that unsubscribes and mail to the postmaster if a port is set. Throws a ListenError
+ * if that cannot be had.
+ */
 export async function startBounceIntake(
   installation: Installation,
   feedback: FeedbackListeners,

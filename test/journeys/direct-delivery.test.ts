@@ -2,6 +2,7 @@
 import { createTransport } from 'nodemailer';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import type { EmailRecord } from '../../src/email/schema.ts';
+import { insertSentCampaign, queueCampaign } from '../support/campaign-fixture.ts';
 import { type DnsNameRecords, startDnsServer, type TestDnsServer } from '../support/dns-server.ts';
 import {
   createShiftedClock,
@@ -406,6 +407,56 @@ describe('what comes back', () => {
       'Auto-Submitted: auto-replied\r\nSubject: Away\r\n\r\nI am away, 550 5.1.1.\r\n',
     );
     expect(recipientOf(await read(server, id)).status).toBe('delivered');
+  });
+
+  test('mail to the address in List-Unsubscribe unsubscribes the recipient, and may come twice', async () => {
+    const host = hosts.get('127.0.0.2')!;
+    const contactOf = async (email: string) => {
+      const { body } = await server.request<{ id: string }>('POST', '/v1/contacts', { email });
+      return { id: body.id, email };
+    };
+    const contacts = [await contactOf('leaving@good.test'), await contactOf('staying@good.test')];
+    const { messageId } = await insertSentCampaign(server.installation, {
+      organizationId: server.organizationId,
+      contacts,
+    });
+    const before = host.messages.length;
+    await queueCampaign(server.installation, messageId);
+    await eventually(
+      () => queueOf(server, messageId),
+      (jobs) => jobs.length === 0,
+    );
+    const copies = host.messages.slice(before);
+    const copy = copies.find(({ recipients }) => recipients[0] === 'leaving@good.test')!;
+    const header = copy.content.toString('latin1').replaceAll(/\r\n\s+/g, ' ');
+    const [, address = ''] =
+      /\r\nList-Unsubscribe: <http[^>]*>, <mailto:([^?]*)\?subject=unsubscribe>\r\n/.exec(header) ?? [];
+    expect(address).toMatch(/^unsub-[a-z2-7]{52}@send\.postillion\.test$/);
+
+    const consentOf = async ({ id }: { id: string }) =>
+      (
+        await rowsOf<{ channels: string[] }>(
+          server,
+          'select unsubscribed_channels as channels from contacts where id = $1',
+          [id],
+        )
+      )[0]!.channels;
+    const mail = 'From: leaving@good.test\r\nSubject: unsubscribe\r\n\r\n';
+    // What others see of a copy, its return path, is no address at which it could be unsubscribed.
+    const forged = copy.envelopeFrom.replace('bounce-', 'unsub-');
+    await expect(returnMail(forged, mail)).rejects.toThrow(/550/);
+    expect(await consentOf(contacts[0]!)).toEqual([]);
+
+    await returnMail(address.toUpperCase(), mail);
+    await returnMail(address, mail);
+    expect(await consentOf(contacts[0]!)).toEqual(['email']);
+    expect(await consentOf(contacts[1]!)).toEqual([]);
+    const statuses = await rowsOf<{ status: string }>(
+      server,
+      'select status from recipients where message_id = $1 order by ordinal',
+      [messageId],
+    );
+    expect(statuses.map(({ status }) => status)).toEqual(['unsubscribed', 'delivered']);
   });
 
   test('mail to anything but a return path of ours is refused, also to one that was tampered with', async () => {

@@ -77,6 +77,8 @@ describe('fields are accepted up to their limits', () => {
     ['a content id', { attachments: [file({ content_id: '!logo#1~' })] }],
     ['variables of every kind', { variables: { a: 'text', _b: 1.5, 'c.D_9': true } }],
     ['no variables', { variables: {} }],
+    ['no headers', { headers: {} }],
+    ['900 characters of a header', { headers: { 'X-Long': 'x'.repeat(900) } }],
     ['an empty attachment', { attachments: [file({ content: '' })] }],
     ['base64 without padding and with line breaks', { attachments: [file({ content: 'YW\r\nI' })] }],
   ])('%s', async (_limit, more) => {
@@ -95,6 +97,19 @@ describe('a request is refused with every problem by its field, and nothing is s
     ['to that is no list', { to: 'ann@example.com' }, invalid('to must be an array')],
     ['a recipient that is no text', { to: [null] }, invalid('to[0] must be a string')],
     ['variables that are a list', { variables: [] }, invalid('variables must be an object')],
+    [
+      '26 headers',
+      { headers: Object.fromEntries(Array.from({ length: 26 }, (_, index) => [`X-${index}`, 'y'])) },
+      invalid('headers must have at most 25 fields'),
+    ],
+    ['headers that are a list', { headers: [] }, invalid('headers must be an object')],
+    [
+      'headers of ours, and with line ends',
+      { headers: { Bcc: 'eve@example.com', 'X-A': 'a\r\nBcc: eve@example.com', 'X-B': 'b' } },
+      invalid(
+        'headers.Bcc is not a header that can be set, headers.X-A must be a line of text that is not blank',
+      ),
+    ],
     [
       '257 of from_name',
       { from_name: wide.repeat(257) },
@@ -520,6 +535,67 @@ describe('on the wire', () => {
     const { subject, text } = await PostalMime.parse(message!.content);
     expect(subject).toBe('Hello Ann Bcc: eve@example.com body');
     expect(text?.trim()).toBe('Hello, Ann.');
+  });
+
+  test('headers of the request are in each copy, and come apart into nothing else', async () => {
+    const headers = {
+      'X-Order': '1234',
+      'X-Customer': `Grüße an ${'Ann '.repeat(30)}`,
+      'X-Token': `"${'t'.repeat(800)}"`,
+      'In-Reply-To': '<first@example.com>',
+      References: Array.from({ length: 12 }, (_, index) => `<number-${index}-of-them@example.com>`).join(' '),
+    };
+    const messages = await deliver({ to: ['ann@example.com'], cc: ['bob@example.com'], headers });
+    expect(messages).toHaveLength(2);
+    for (const message of messages) {
+      const parsed = await PostalMime.parse(message.content);
+      const valueOf = (name: string) => parsed.headers.find(({ key }) => key === name.toLowerCase())?.value;
+      expect(valueOf('X-Order')).toBe(headers['X-Order']);
+      expect(headerOf(message)).toContain('X-Customer: =?utf-8?Q?Gr=C3=BC=C3=9Fe_an_Ann');
+      expect(valueOf('X-Token')).toBe(headers['X-Token']);
+      expect(parsed.inReplyTo).toBe(headers['In-Reply-To']);
+      expect(parsed.references).toBe(headers.References);
+      const lines = headerOf(message).split('\r\n');
+      expect(lines.filter((line) => line.length > 78)).toEqual([`X-Token: ${headers['X-Token']}`]);
+    }
+  });
+
+  test.each([
+    ['short', 'Hello'],
+    ['long', 'Hello '.repeat(20_000).trim()],
+  ])('%s HTML alone has a text beside it, with the values in it', async (_length, words) => {
+    const [message] = await deliver({
+      text: undefined,
+      html: `<h1>${words}</h1><p>{{name}}, your <a href="https://shop.example/o/1">order</a> &amp; more</p>`,
+      variables: { name: '<Ann>' },
+    });
+    const { html, text } = await PostalMime.parse(message!.content);
+    expect(html).toContain('&lt;Ann&gt;, your <a');
+    expect(text!.trim().split(/\s*\n\s*/)).toEqual([
+      words,
+      '<Ann>, your order (https://shop.example/o/1) & more',
+    ]);
+  });
+
+  test('complaints can be summed up by organization and category, of which nothing is said', async () => {
+    const idOf = async (more: Record<string, unknown>) => {
+      const [message] = await deliver(more);
+      return /^Feedback-ID: (.*)$/m.exec(headerOf(message!).replaceAll('\r', ''))![1]!.split(':');
+    };
+    const [campaign, receipts, kind, organization] = await idOf({ category: 'receipts' });
+    expect([campaign, kind]).toEqual(['', 'transactional']);
+    expect(organization).toMatch(/^[0-9a-f]{12}$/);
+    expect(receipts).toMatch(/^[0-9a-f]{12}$/);
+    expect(await idOf({ category: 'receipts', subject: 'Another' })).toEqual([
+      '',
+      receipts,
+      kind,
+      organization,
+    ]);
+    const [, logins, , same] = await idOf({ category: 'logins' });
+    expect(logins).not.toBe(receipts);
+    expect(same).toBe(organization);
+    expect(await idOf({})).toEqual(['', '', kind, organization]);
   });
 
   test('blind recipients appear in no copy, and every recipient gets one', async () => {

@@ -133,9 +133,15 @@ const closedFields = [
 /**
  * The same, but only for those that are there. Mailing lists add a List-Unsubscribe of their own to what has none,
  * and relays a Content-Transfer-Encoding; they should not break a signature by it. Mail clients offer one-click
- * unsubscribing only for an address that the signature covers (RFC 8058 §4).
+ * unsubscribing only for an address that the signature covers (RFC 8058 §4). Gmail sums complaints up by a Feedback-ID
+ * only where there is one and it is signed.
  */
-const closedIfPresent = ['content-transfer-encoding', 'list-unsubscribe', 'list-unsubscribe-post'];
+const closedIfPresent = [
+  'content-transfer-encoding',
+  'list-unsubscribe',
+  'list-unsubscribe-post',
+  'feedback-id',
+];
 
 /** What relays write, replace or remove (RFC 6376 §5.4, RFC 8601 §5, RFC 8617 §4.1). */
 const traceFieldPattern = /^(?:return-path|received|dkim-signature|authentication-results|arc-.*)$/;

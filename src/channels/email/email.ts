@@ -9,6 +9,7 @@ export {
   writeFilename,
 } from './attachment.ts';
 export { readCalendar, readInvitationMethod } from './calendar.ts';
+export { findHeaderIssues } from './custom-headers.ts';
 export { digestBodyInSteps } from './dkim-canonical.ts';
 export {
   dkimRecordName,
@@ -30,6 +31,7 @@ export {
   type CompiledEmail,
   type EmailAttachment,
   type EmailContent,
+  type EmailHeader,
   type FilledEmail,
   type PersonalHeaders,
   type UnfitCopy,
@@ -46,7 +48,13 @@ export {
   subjectLengthMax,
 } from './rendering.ts';
 export { createSigningThreads, type SignText } from './signing-threads.ts';
-export { readReturnPathToken, writeReturnPath } from './return-path.ts';
+export {
+  readReturnPathToken,
+  readUnsubscribeToken,
+  type ReturnPathToken,
+  writeReturnPath,
+  writeUnsubscribeAddress,
+} from './return-path.ts';
 export { readMailHead } from './report-parts.ts';
 export { type BounceReport, readReport, type ReportedRecipient } from './reports.ts';
 export { isShownAddress } from './shown-address.ts';

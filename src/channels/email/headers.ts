@@ -16,7 +16,7 @@ const encodedWordFrameLength = 12;
 const wordLengthMax = 66;
 
 /** Also what some readers of mail take for a line end, although SMTP does not: NEL, LS and PS. */
-const breakPattern = /[\0-\x1f\x7f-\x9f\u2028\u2029]/;
+export const breakPattern = /[\0-\x1f\x7f-\x9f\u2028\u2029]/;
 const breaksPattern = /\r\n|[\0-\x1f\x7f-\x9f\u2028\u2029]/g;
 
 /** Line ends and control characters become spaces. */

@@ -2,7 +2,12 @@ import fc from 'fast-check';
 import { expect, test } from 'vitest';
 import { createSecrets } from '../../platform/secrets.ts';
 import { parseAddress } from './address.ts';
-import { readReturnPathToken, writeReturnPath } from './return-path.ts';
+import {
+  readReturnPathToken,
+  readUnsubscribeToken,
+  writeReturnPath,
+  writeUnsubscribeAddress,
+} from './return-path.ts';
 
 const secrets = createSecrets('a secret of at least thirty-two characters');
 const others = createSecrets('another one of at least thirty-two characters');
@@ -59,6 +64,26 @@ test('no token with one character changed is signed', () => {
     const changed = localPart.slice(0, at) + (localPart[at] === 'a' ? 'b' : 'a') + localPart.slice(at + 1);
     expect(readReturnPathToken(changed)?.isSignedFor(secrets, organizationId) ?? false).toBe(false);
   }
+});
+
+test('an address that unsubscribes is one of its own: a return path does not unsubscribe, whatever it is called', () => {
+  fc.assert(
+    fc.property(references, (written) => {
+      const address = writeUnsubscribeAddress(secrets, organizationId, written, host);
+      expect(parseAddress(address)?.envelope).toBe(address);
+      expect(address).toMatch(/^unsub-[a-z2-7]{52}@send\.example\.test$/);
+      const [text = ''] = address.toUpperCase().split('@');
+      const token = readUnsubscribeToken(text);
+      expect(token?.reference).toEqual(written);
+      expect(token?.isSignedFor(secrets, organizationId)).toBe(true);
+      expect(token?.isSignedFor(others, organizationId)).toBe(false);
+      expect(readReturnPathToken(text)).toBeNull();
+    }),
+  );
+  expect(readUnsubscribeToken(localPart)).toBeNull();
+  const renamed = readUnsubscribeToken(localPart.replace('bounce-', 'unsub-'));
+  expect(renamed?.reference).toEqual(reference);
+  expect(renamed?.isSignedFor(secrets, organizationId)).toBe(false);
 });
 
 test('a token has one spelling: bits after its last octet are refused', () => {

@@ -3,12 +3,14 @@ import { isEqualDigest, type Secrets } from '../../platform/secrets.ts';
 import { addressLengthMax } from './address.ts';
 
 /**
- * The return path of a message: an address of its own for each recipient (a variable envelope return path), so that
- * whatever comes back to it says by its address alone which recipient it is about.
+ * Addresses of ours that belong to one copy: whatever comes to them says by its address alone which recipient it is
+ * about. Each copy has a return path (a variable envelope return path), and a copy of a campaign an address at which mail
+ * unsubscribes its recipient.
  *
- * Its local part is `bounce-` and a token: the message's UUID, the recipient's ordinal, and a keyed hash of both
- * with the organization. It holds no address, and who has seen one cannot make another. The organization itself is
- * not in the token: it is found by the host.
+ * The local part is `bounce-` or `unsub-` and a token: the message's UUID, the recipient's ordinal, and a keyed hash of
+ * both with the organization. It holds no address, and who has seen one cannot make another, also not the one of the
+ * other kind: servers show the return path to others than the recipient. The organization itself is not in the token:
+ * it is found by the host.
  */
 
 /** Which recipient of which message. `messageId` is a UUID in lower case. */
@@ -20,8 +22,12 @@ export type ReturnPathToken = {
   isSignedFor: (secrets: Secrets, organizationId: string) => boolean;
 };
 
-const purpose = 'return path';
-const prefix = 'bounce-';
+type Kind = { prefix: string; purpose: string };
+
+const returnPath: Kind = { prefix: 'bounce-', purpose: 'return path' };
+/** No longer than the other one, for which every host has room. */
+const unsubscription: Kind = { prefix: 'unsub-', purpose: 'unsubscription by mail' };
+
 const uuidBytes = 16;
 const ordinalBytes = 4;
 /** 96 bits. Fewer could be guessed by trying at the listener; more lengthen every envelope. */
@@ -49,7 +55,25 @@ export function writeReturnPath(
   reference: ReturnPathReference,
   host: string,
 ): string {
-  const { messageId, ordinal } = reference;
+  return writeAddress(returnPath, secrets, organizationId, { ...reference, host });
+}
+
+/** The address at which mail unsubscribes one recipient of a campaign: `unsub-<token>@<host>`. Throws as above. */
+export function writeUnsubscribeAddress(
+  secrets: Secrets,
+  organizationId: string,
+  reference: ReturnPathReference,
+  host: string,
+): string {
+  return writeAddress(unsubscription, secrets, organizationId, { ...reference, host });
+}
+
+function writeAddress(
+  { prefix, purpose }: Kind,
+  secrets: Secrets,
+  organizationId: string,
+  { messageId, ordinal, host }: ReturnPathReference & { host: string },
+): string {
   if (!isUuid(messageId)) throw new Error('a return path needs the UUID of a message');
   if (!Number.isInteger(ordinal) || ordinal < 0 || ordinal > ordinalMax)
     throw new Error('a return path needs the ordinal of a recipient');
@@ -57,7 +81,7 @@ export function writeReturnPath(
   const bytes = Buffer.alloc(tokenBytes);
   bytes.write(messageId.replaceAll('-', ''), 'hex');
   bytes.writeUInt32BE(ordinal, uuidBytes);
-  const signature = secrets.sign(signedText(organizationId, reference), purpose);
+  const signature = secrets.sign(signedText(organizationId, { messageId, ordinal }), purpose);
   signature.copy(bytes, uuidBytes + ordinalBytes, 0, signatureBytes);
   const address = `${prefix}${encodeBase32(bytes)}@${host}`;
   if (address.length > addressLengthMax) throw new Error('the host of a return path is too long');
@@ -69,6 +93,15 @@ export function writeReturnPath(
  * write such a token: nothing may be done for it before `isSignedFor` has said yes.
  */
 export function readReturnPathToken(localPart: string): ReturnPathToken | null {
+  return readToken(returnPath, localPart);
+}
+
+/** The same for an address at which mail unsubscribes. */
+export function readUnsubscribeToken(localPart: string): ReturnPathToken | null {
+  return readToken(unsubscription, localPart);
+}
+
+function readToken({ prefix, purpose }: Kind, localPart: string): ReturnPathToken | null {
   if (localPart.length !== prefix.length + tokenChars) return null;
   const lowered = localPart.toLowerCase();
   if (!lowered.startsWith(prefix)) return null;

@@ -3,6 +3,7 @@ import {
   openPlaceholder,
   type PersonalHeaders,
   unsubscribePlaceholder,
+  writeUnsubscribeAddress,
 } from '../../channels/email/email.ts';
 import type { Values } from '../../channels/placeholders.ts';
 import type { Secrets } from '../../platform/secrets.ts';
@@ -13,7 +14,15 @@ export type PersonalParts = {
   /** The beginning of the URLs for tracking and unsubscribing, without a slash at the end. */
   linkBase: string;
   /** Null for a transactional message: its header is the same for all, and it has no unsubscribe link. */
-  campaign: { messageId: string; senderDomain: string; defaults: Values } | null;
+  campaign: CampaignParts | null;
+};
+
+export type CampaignParts = {
+  messageId: string;
+  senderDomain: string;
+  defaults: Values;
+  /** Where mail that unsubscribes is received; null if nowhere. */
+  unsubscribeHost: string | null;
 };
 
 export type PersonalCopy = { values: Values; headers: PersonalHeaders | null };
@@ -44,11 +53,21 @@ export function describeCopy(secrets: Secrets, parts: PersonalParts, job: Job): 
       to: [job.address],
       // RFC 8058 §3.1. Signed by DKIM like all fields: mailbox providers show their button only then.
       headers: [
-        { name: 'List-Unsubscribe', value: `<${unsubscribeUrl}>` },
+        {
+          name: 'List-Unsubscribe',
+          value: `<${unsubscribeUrl}>${mailUnsubscribing(secrets, campaign, job)}`,
+        },
         { name: 'List-Unsubscribe-Post', value: 'List-Unsubscribe=One-Click' },
       ],
     },
   };
+}
+
+/** For mail clients that unsubscribe by mail alone (RFC 2369 §3.2), after the link, which others take. */
+function mailUnsubscribing(secrets: Secrets, { unsubscribeHost }: CampaignParts, job: Job): string {
+  if (unsubscribeHost === null) return '';
+  const address = writeUnsubscribeAddress(secrets, job.organizationId, job, unsubscribeHost);
+  return `, <mailto:${address}?subject=unsubscribe>`;
 }
 
 /**

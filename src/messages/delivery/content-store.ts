@@ -12,6 +12,7 @@ import { messageColumns, type MessageKey } from '../keys.ts';
 export type DeliverableMessage = MessageKey & {
   sender: string;
   subject: string | null;
+  category: string | null;
   details: unknown;
   content: unknown;
   recipientCount: number;
@@ -25,6 +26,7 @@ const selectDeliverable = statement<{
   id: string;
   sender: string;
   subject: string | null;
+  category: string | null;
   details: unknown;
   content: unknown;
   recipient_count: number;
@@ -32,7 +34,7 @@ const selectDeliverable = statement<{
   created_at: Date;
 }>(
   'messages_select_deliverable',
-  `select m.organization_id, m.id, m.sender, m.subject, m.details, c.content, m.recipient_count,
+  `select m.organization_id, m.id, m.sender, m.subject, m.category, m.details, c.content, m.recipient_count,
      m.class = 'campaign' as is_personalised, m.created_at
    from unnest($1::uuid[], $2::uuid[]) as wanted (organization_id, id)
    -- The limit makes each a search by its own key: all three ids are equal, and the planner might join them in any
@@ -55,6 +57,7 @@ export async function loadDeliverableMessages(
     messageId: row.id,
     sender: row.sender,
     subject: row.subject,
+    category: row.category,
     details: row.details,
     content: row.content,
     recipientCount: row.recipient_count,

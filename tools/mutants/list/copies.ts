@@ -1,7 +1,15 @@
-/** Of the copies of an email: their dates and headers. */
+/** Of the copies of an email: dates, headers, and what they can be answered to. */
 import type { Mutant } from '../mutant.ts';
 
 export const copies: readonly Mutant[] = [
+  {
+    file: 'src/channels/email/return-path.ts',
+    from: "  prefix: 'unsub-', purpose: 'unsubscription by mail' };",
+    to: "  prefix: 'unsub-', purpose: returnPath.purpose };",
+    tests: ['src/channels/email/return-path.test.ts'],
+    named: 'an address that unsubscribes is one of its own',
+    harm: 'whoever sees the return path of a copy can unsubscribe its recipient',
+  },
   {
     file: 'src/channels/email/headers.ts',
     from: "    .filter((word) => word !== '');",
@@ -35,6 +43,22 @@ export const copies: readonly Mutant[] = [
     harm: 'a campaign that takes hours is signed with the time of its first copy',
   },
   {
+    file: 'src/channels/email/custom-headers.ts',
+    from: 'breakPattern.test(value)',
+    to: "value.includes('\\r\\n')",
+    tests: ['src/channels/email/custom-headers.test.ts'],
+    named: 'is refused',
+    harm: 'a header with control characters is sent as something else',
+  },
+  {
+    file: 'src/channels/email/custom-headers.ts',
+    from: '  if (!isAllowed(lowered))',
+    to: '  if (false)',
+    tests: ['src/channels/email/custom-headers.test.ts'],
+    named: 'cannot be set',
+    harm: 'blind copies and forged senders by a header of the request',
+  },
+  {
     file: 'src/messages/delivery/settlement-store.ts',
     from: '(isAmbiguous ? job.handOffAt : null)',
     to: '(isAmbiguous ? null : null)',
@@ -57,5 +81,21 @@ export const copies: readonly Mutant[] = [
     tests: ['test/journeys/delivery.test.ts'],
     named: 'what it was about to hand off is uncertain, and repeated after a minute',
     harm: 'what a dead worker may have sent is sent again as another message',
+  },
+  {
+    file: 'src/email/send.ts',
+    from: 'rendered.text ?? makeText(rendered.html, template)',
+    to: 'rendered.text',
+    tests: ['test/journeys/email-send.test.ts'],
+    named: 'HTML alone has a text beside it',
+    harm: 'mail of HTML alone, which filters count against it',
+  },
+  {
+    file: 'src/email/tracking/unsubscribing-mail.ts',
+    from: "    await choose(tools, recipient, { kind: 'unsubscribe' });\n",
+    to: '',
+    tests: ['test/journeys/direct-delivery.test.ts'],
+    named: 'mail to the address in List-Unsubscribe unsubscribes',
+    harm: 'who unsubscribes by mail goes on getting mail',
   },
 ];

@@ -1,0 +1,49 @@
+import { breakPattern } from './headers.ts';
+
+/** Header fields that an email may be sent with besides its own. */
+
+/** With a blank and a colon after the longest name, what one line can hold: nothing has to be folded that cannot be. */
+const valueLengthMax = 900;
+const nameLengthMax = 76;
+
+/**
+ * Fields whose value is a structure of its own (RFC 5322 §3.6.4, RFC 2369, RFC 2919, RFC 8058, RFC 3834, RFC 2156): in
+ * encoded words it would say nothing.
+ */
+const structuredFields: ReadonlySet<string> = new Set(
+  [
+    'in-reply-to references auto-submitted importance priority sensitivity precedence thread-index',
+    'list-archive list-help list-id list-owner list-post list-subscribe list-unsubscribe list-unsubscribe-post',
+  ].flatMap((line) => line.split(' ')),
+);
+
+/** Fields whose value is text. */
+const textFields: ReadonlySet<string> = new Set(['comments', 'keywords', 'organization', 'thread-topic']);
+
+const ownFieldPattern = /^x-[a-z0-9_-]+$/;
+
+export type HeaderIssue = { name: string; issue: string };
+
+/** What is wrong with these header fields, each with a phrase that follows its name. */
+export function findHeaderIssues(headers: Readonly<Record<string, string>>): HeaderIssue[] {
+  const seen = new Set<string>();
+  return Object.entries(headers).flatMap(([name, value]) => {
+    const issue = findIssue(name, value, seen);
+    return issue === null ? [] : [{ name, issue }];
+  });
+}
+
+function findIssue(name: string, value: string, seen: Set<string>): string | null {
+  if (name.length > nameLengthMax) return `must have a name of at most ${nameLengthMax} characters`;
+  const lowered = name.toLowerCase();
+  if (!isAllowed(lowered)) return 'is not a header that can be set';
+  if (seen.size === seen.add(lowered).size) return 'must not be given twice';
+  if (value.length > valueLengthMax) return `must have at most ${valueLengthMax} characters`;
+  if (value.trim() === '' || breakPattern.test(value)) return 'must be a line of text that is not blank';
+  if (structuredFields.has(lowered) && !/^[ -~]*$/.test(value)) return 'must be ASCII';
+  return null;
+}
+
+function isAllowed(lowered: string): boolean {
+  return structuredFields.has(lowered) || textFields.has(lowered) || ownFieldPattern.test(lowered);
+}
