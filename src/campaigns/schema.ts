@@ -112,7 +112,9 @@ const stats = Type.Object(
     dropped: count(
       'Not sent to, because they were unsubscribed, suppressed or deleted after the audience was frozen.',
     ),
-    uncertain: count('The hand-off was cut off before the response. It is not repeated.'),
+    uncertain: count(
+      'The hand-off was cut off before the response, so it may have arrived. It is not repeated, or the repetition is still to come or was cut off too.',
+    ),
     unconfirmed: count('Texts and pushes that were handed off, and of which nothing was reported since.'),
     cancelled: count('Not handed off when the campaign was cancelled.'),
     conversions: count('Events that were credited to it, after the contact had clicked.'),

@@ -30,7 +30,8 @@ import {
   loadSealedAttachments,
   type MessageFacts,
 } from '../messages/messages.ts';
-import type { StoredEmailContent, StoredEmailDetails } from './stored.ts';
+import { repeatingPolicy } from './channel.ts';
+import { repeatsUncertain, type StoredEmailContent, type StoredEmailDetails } from './stored.ts';
 
 /** An email that is built once for all of its recipients. */
 export type BuiltEmail = {
@@ -128,7 +129,11 @@ export async function buildEmail(
     bodyDigest: null,
     sizeBytes: measureBody(compiled.body),
     // More recipients of a campaign may still be inserted.
-    facts: { isShared: message.isPersonalised || message.recipientCount > 1, hasAttachments },
+    facts: {
+      isShared: message.isPersonalised || message.recipientCount > 1,
+      hasAttachments,
+      ...(repeatsUncertain(details) && { policy: repeatingPolicy }),
+    },
   };
 }
 

@@ -4,7 +4,7 @@ import { makeTextPart, mayBeLonger, parseAddress, subjectLengthMax } from '../ch
 import type { Values } from '../channels/placeholders.ts';
 import { findTracking } from '../domains/domains.ts';
 import { inlineRunner, largeBodyBytesMin, type TaskRunner } from '../platform/http/body-threads.ts';
-import { optional, optionalText, textOrNull } from '../platform/http/shapes.ts';
+import { literals, optional, optionalText, textOrNull } from '../platform/http/shapes.ts';
 import type { Transaction } from '../platform/postgres/database.ts';
 import {
   keepTemplate,
@@ -69,6 +69,11 @@ const contentFields = {
   track_clicks: optional<boolean>('boolean', {
     description: 'The setting of the sending domain when omitted.',
   }),
+  uncertain: optional<'skip' | 'repeat'>('string', {
+    enum: ['skip', 'repeat', null],
+    description:
+      'What becomes of a copy whose hand-off was cut off before its answer, so that it may have arrived: `skip` sends nothing more, `repeat` sends the same message once more after a minute. `skip` when omitted.',
+  }),
   category: categoryInput,
   variables: variablesInput,
 } satisfies TProperties;
@@ -85,6 +90,7 @@ type EmailInputs = {
   text?: string;
   track_opens?: boolean;
   track_clicks?: boolean;
+  uncertain?: 'skip' | 'repeat';
   category?: string;
   variables?: Values;
 };
@@ -114,6 +120,7 @@ export const emailCampaigns: CampaignChannel = {
     text: textOrNull,
     track_opens: booleanOrNull,
     track_clicks: booleanOrNull,
+    uncertain: Type.Union([literals(['skip', 'repeat']), Type.Null()]),
     category: textOrNull,
     variables: variablesOrNull,
   },
@@ -142,7 +149,7 @@ export const emailCampaigns: CampaignChannel = {
     arrival: 'the next mail server took it',
     opened: 'was opened',
     clicked: 'one of its links was clicked',
-    cutOff: 'it may have arrived, and will not be sent again',
+    cutOff: 'it may have arrived, and is sent once more only if the campaign says `uncertain: "repeat"`',
     retriedFor: 'three days',
     unfit: 'more than 998 characters of subject, or more than 30 MB',
   },
@@ -208,6 +215,7 @@ async function prepareEmail(transaction: Transaction, campaign: PreparableCampai
       clicks: inputs.track_clicks ?? sender.tracking.clicks,
     },
     listIds: campaign.listIds,
+    ...(inputs.uncertain === 'repeat' && { repeatsUncertain: true }),
   };
   const content: StoredEmailContent = {
     to: [],

@@ -2,6 +2,7 @@ import { findBarredContacts } from '../audience/audience.ts';
 import { isSimulated, isSimulatedSuppression, parseAddress } from '../channels/email/email.ts';
 import type { FailureClass } from '../channels/outcome.ts';
 import { isVerifiedDomain, loadVerifiedDomains } from '../domains/domains.ts';
+import { repeatsUncertain } from './stored.ts';
 import {
   defineAcceptance,
   defineMessageStatus,
@@ -54,7 +55,8 @@ export const emailChannel: MessageChannel = {
       `The domain ${name} of from is not a verified sending domain of this organization.`,
   },
   acceptance: defineAcceptance('email', isVerifiedDomain),
-  policyOf: ({ isCampaign }) => (isCampaign ? campaignPolicy : transactionalPolicy),
+  policyOf: ({ isCampaign, details }) =>
+    isCampaign && !repeatsUncertain(details) ? campaignPolicy : repeatingPolicy,
   refusals: emailRefusals,
   reports: {
     endsRepeats: true,
@@ -90,5 +92,8 @@ const campaignPolicy = {
   repeatsAmbiguous: false,
 } as const;
 
-/** A password mail that is missing is worse than one that arrives twice. */
-const transactionalPolicy = { ...campaignPolicy, repeatsAmbiguous: true };
+/**
+ * A password mail that is missing is worse than one that arrives twice, and so is what a campaign says where it wants
+ * that (`uncertain`).
+ */
+export const repeatingPolicy = { ...campaignPolicy, repeatsAmbiguous: true };

@@ -12,7 +12,14 @@ export type StoredEmailDetails = {
   tracking?: { opens: boolean; clicks: boolean };
   /** The lists that a campaign went to. A recipient may leave one of them instead of unsubscribing from everything. */
   listIds?: readonly string[];
+  /** Whether a campaign's hand-offs are repeated whose answer was lost. */
+  repeatsUncertain?: true;
 };
+
+/** `details` are those of a campaign by email, as they are stored. */
+export function repeatsUncertain(details: unknown): boolean {
+  return (details as Partial<StoredEmailDetails> | null | undefined)?.repeatsUncertain === true;
+}
 
 export type StoredAttachment = {
   filename: string;

@@ -21,10 +21,10 @@ export type MessageChannel = {
   /** Made by `defineAcceptance`, of the rule for senders once more; null where that cannot be said in SQL. */
   acceptance: Statement<AcceptedAtOnce> | null;
   /**
-   * What outcomes mean, which may depend on the message. Its category is only told where a worker has died; otherwise a
-   * channel that goes by it says so with each attempt (`MessageFacts`).
+   * What outcomes mean, which may depend on the message. Its category is only told where a worker has died, and so are
+   * the details of a campaign; otherwise a channel that goes by them says so with each attempt (`MessageFacts`).
    */
-  policyOf: (message: { isCampaign: boolean; category?: string | null }) => DeliveryPolicy;
+  policyOf: (message: { isCampaign: boolean; category?: string | null; details?: unknown }) => DeliveryPolicy;
   /** Whether its messages end at a time that is counted from their acceptance, also while a campaign is paused. */
   endsByAcceptance?: true;
   /** What each refusal means. After any other, the recipient has failed, and nothing is known of its address. */

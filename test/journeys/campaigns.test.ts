@@ -156,6 +156,7 @@ describe('a draft', () => {
       text: null,
       track_opens: null,
       track_clicks: null,
+      uncertain: null,
       category: null,
       variables: null,
       list_ids: [],

@@ -231,6 +231,13 @@ export async function claimPoisonJob(
   return row === undefined || channel === undefined ? null : toJob(row, channel);
 }
 
+/** What a policy may depend on where no attempt tells it. */
+export type ToldOfMessage = { category: string | null; details: unknown };
+
+export function pickTold(told: ToldOfMessage | undefined): Partial<ToldOfMessage> {
+  return told === undefined ? {} : { category: told.category, details: told.details };
+}
+
 export type ClaimedJob = Job & {
   /** Its worker had announced the hand-off, which may have taken place. */
   isAnnounced: boolean;
@@ -243,9 +250,7 @@ export async function listClaims(
   { epoch, itemsMax }: { epoch: number; itemsMax: number },
 ): Promise<ClaimedJob[]> {
   const rows = await connection.rows(
-    unpreparedStatement<
-      JobRow & { category: string | null; is_announced: boolean; announced_at: Date | null }
-    >(
+    unpreparedStatement<JobRow & ToldOfMessage & { is_announced: boolean; announced_at: Date | null }>(
       `with announced as (
          select distinct job.*
          from hand_offs h
@@ -254,6 +259,7 @@ export async function listClaims(
          where h.epoch = $1
        )
        select q.*, r.contact_id, r.address, r.address_key, r.variables, m.category,
+         case when q.lane > 0 then m.details end as details,
          a.claim_number is not null as is_announced, a.handed_off_at as announced_at
        from delivery_queue q
        join recipients r using (organization_id, message_id, ordinal)
@@ -265,7 +271,7 @@ export async function listClaims(
     [epoch, itemsMax, Object.keys(channels)],
   );
   return rows.map((row) => ({
-    ...toJob(row, channels[row.channel], row.category),
+    ...toJob(row, channels[row.channel], row),
     handOffAt: row.first_handed_off_at ?? row.announced_at,
     isAnnounced: row.is_announced,
   }));
@@ -289,14 +295,14 @@ export async function listOtherChannels(
   return rows.map(({ channel }) => channel);
 }
 
-function toJob(row: JobRow, channel: MessageChannel, category?: string | null): Job {
+function toJob(row: JobRow, channel: MessageChannel, told?: ToldOfMessage): Job {
   const isCampaign = row.lane > 0;
   return {
     organizationId: row.organization_id,
     messageId: row.message_id,
     ordinal: row.ordinal,
     channel,
-    policy: channel.policyOf({ isCampaign, ...(category !== undefined && { category }) }),
+    policy: channel.policyOf({ isCampaign, ...pickTold(told) }),
     isCampaign,
     contactId: row.contact_id,
     address: row.address,

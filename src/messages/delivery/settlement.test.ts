@@ -196,9 +196,14 @@ test('a text is never repeated after a hand-off that was cut off: it costs money
   });
 });
 
-test('a campaign is never repeated after a hand-off that was cut off', () => {
+test('a campaign is not repeated after a hand-off that was cut off, unless it says so', () => {
   const settlement = settleAmbiguity(aJob({ isCampaign: true }), context);
   expect(settlement).toMatchObject({ isAmbiguous: true, wasHandedOff: true, status: null, requeue: null });
+  const policy = emailChannel.policyOf({ isCampaign: true, details: { repeatsUncertain: true } });
+  const repeated = settleAmbiguity(aJob({ isCampaign: true, policy }), context);
+  expect(repeated.requeue).toMatchObject({ dueAt: new Date(atMs + 60_000), attempts: 1 });
+  const twice = settleAmbiguity(aJob({ isCampaign: true, policy, attempts: 1, ambiguities: 1 }), context);
+  expect(twice.requeue).toBeNull();
 });
 
 test('a message that ends soon is tried again when half of its time is over, and ten seconds later at least', () => {

@@ -12,7 +12,13 @@ import { inOneRoundTrip } from '../../platform/postgres/round-trip.ts';
 import { unburiedWorker } from '../../platform/queue/lease.ts';
 import { toPredicate } from '../../platform/postgres/predicate.ts';
 import type { DeliverySlice, Job, MessageChannel, MessageChannels } from '../channel.ts';
-import type { Claim, ClaimedJob, ClaimRequest } from './claim-store.ts';
+import {
+  type Claim,
+  type ClaimedJob,
+  type ClaimRequest,
+  pickTold,
+  type ToldOfMessage,
+} from './claim-store.ts';
 
 /** The key of a slice after the organization. */
 export const sliceKey = ['message_id', 'first_ordinal'] as const;
@@ -242,7 +248,7 @@ export async function lockClaimedSlice(
  * A recipient whose outcome is written has been handed off, has another status, was dropped, or is in the queue by
  * itself. A report may have come before the outcome: then the announcement tells that the outcome was not written.
  */
-const selectUnsettled = statement<RecipientRow & { category: string | null; is_announced: boolean }>(
+const selectUnsettled = statement<RecipientRow & ToldOfMessage & { is_announced: boolean }>(
   'slices_select_unsettled',
   `with announced as (
      select distinct job.ordinal
@@ -251,7 +257,7 @@ const selectUnsettled = statement<RecipientRow & { category: string | null; is_a
        as job (organization_id, message_id, ordinal, claim_number)
      where h.epoch = $5 and job.organization_id = $1 and job.message_id = $2 and job.claim_number = $6
    )
-   select r.ordinal, r.contact_id, r.address, r.address_key, r.variables, m.category,
+   select r.ordinal, r.contact_id, r.address, r.address_key, r.variables, m.category, m.details,
      announced.ordinal is not null as is_announced
    from recipients r
    join messages m on m.organization_id = $1 and m.id = $2
@@ -282,7 +288,7 @@ export async function listUnsettled(
     epoch,
     claimNumber,
   ]);
-  const make = jobMakerOf(claimed, rows[0]?.category);
+  const make = jobMakerOf(claimed, rows[0]);
   return rows.map((row) => ({ ...make(row), isAnnounced: row.is_announced }));
 }
 
@@ -339,10 +345,10 @@ function claimedOf(row: SliceRow, channel: MessageChannel): ClaimedSlice {
 
 function jobMakerOf(
   { slice, channel, claimNumber, acceptedAt, contentBytes }: ClaimedSlice,
-  category?: string | null,
+  told?: ToldOfMessage,
 ): (row: RecipientRow) => Job {
   const { organizationId, messageId } = slice;
-  const policy = channel.policyOf({ isCampaign: true, ...(category !== undefined && { category }) });
+  const policy = channel.policyOf({ isCampaign: true, ...pickTold(told) });
   return (row) => ({
     organizationId,
     messageId,

@@ -483,6 +483,36 @@ describe('a slice of a worker that died', () => {
     expect(await run('select from hand_offs')).toEqual([]);
   });
 
+  test('of a campaign that repeats what is uncertain queues who was announced once more, in a minute', async () => {
+    const messageId = await admit({ count: 2 });
+    const other = await admit({ count: 1, owner: newId() });
+    await run('update messages set details = $2 where id = $1', [messageId, { repeatsUncertain: true }]);
+    const { jobs } = await claim();
+    const announced = jobs.filter(({ ordinal }) => ordinal === 0);
+    await announceHandOffs(database, announced, { epoch, batch: 1, batchesOver: [] });
+    const before = dateOf(systemClock.nowMs());
+    await returnClaims(tools(), epoch, settleCrash);
+    const [repeated, returned] = await queueOf(messageId);
+    expect(repeated).toMatchObject({ ordinal: 0, attempts: 1, ambiguities: 1 });
+    expect((repeated!.due_at as Date).getTime()).toBeGreaterThanOrEqual(before.getTime() + 60_000);
+    expect(returned).toMatchObject({ ordinal: 1, attempts: 0, ambiguities: 0, crashes: 1 });
+    expect(await queueOf(other)).toEqual([]);
+    expect(await fatesOf(other)).toMatchObject([{ ambiguities: 1, queued: 0 }]);
+
+    // The worker that repeats it dies as well: its claim stands in the queue, and once is enough.
+    await run('update delivery_queue set claimed_by = $2, claim_number = 99 where message_id = $1', [
+      messageId,
+      epoch,
+    ]);
+    const [again] = announced.map((job) => ({ ...job, claimNumber: 99 }));
+    await announceHandOffs(database, [again!], { epoch, batch: 2, batchesOver: [] });
+    await returnClaims(tools(), epoch, settleCrash);
+    expect(await fatesOf(messageId)).toMatchObject([
+      { ordinal: 0, ambiguities: 2, queued: 0 },
+      { ordinal: 1, ambiguities: 0, queued: 1 },
+    ]);
+  });
+
   test('whose recipients cannot all be returned keeps those, and the others are queued', async () => {
     const messageId = await admit({ count: 4 });
     await claim();

@@ -1,0 +1,226 @@
+/** Copies of campaigns whose hand-off was cut off after the message had left: repeated once, or not, as the campaign says. */
+import { afterEach, expect, test } from 'vitest';
+import { startWorker } from '../../src/roles/worker.ts';
+import {
+  authorize,
+  createShiftedClock,
+  eventually,
+  rowsOf,
+  type Sender,
+  send,
+  settled,
+  type ShiftedClock,
+} from '../support/email-journey.ts';
+import { createSender, startTestServer, type TestServer } from '../support/server.ts';
+import { type SinkAction, type SmtpSink, startSmtpSink } from '../support/smtp-sink.ts';
+
+const minuteMs = 60_000;
+
+const open: (() => Promise<unknown>)[] = [];
+afterEach(async () => {
+  for (const close of open.splice(0).reverse()) await close();
+});
+
+type World = { server: TestServer; sink: SmtpSink; clock: ShiftedClock; startWorker: () => Promise<void> };
+
+/** A relay that takes copies to readers, and of the first to each does `then` in place of its answer. */
+async function arrange(then: () => SinkAction | undefined, closings = 1): Promise<World> {
+  const seen = new Map<string, number>();
+  const sink = await startSmtpSink({
+    keepContent: true,
+    script: ({ phase, recipient }) => {
+      if (phase !== 'content' || !recipient.startsWith('reader')) return undefined;
+      const count = (seen.get(recipient) ?? 0) + 1;
+      seen.set(recipient, count);
+      return count <= closings ? then() : undefined;
+    },
+  });
+  open.push(sink.close);
+  const clock = createShiftedClock();
+  const smtpUrl = `smtp://127.0.0.1:${sink.port}?connections=4`;
+  // The last worker that is buried has nobody to remove its row.
+  const server = await startTestServer({ clock, smtpUrl, madeByHand: ['leases'] });
+  open.push(server.stop);
+  return {
+    server,
+    sink,
+    clock,
+    startWorker: async () => {
+      const worker = await startWorker(server.installation);
+      open.push(worker.stop);
+    },
+  };
+}
+
+async function create(server: TestServer, path: string, body: object, sender?: Sender): Promise<string> {
+  const response = await server.request<{ id: string }>('POST', path, body, authorize(sender));
+  if (response.status !== 201) throw new Error(response.text);
+  return response.body.id;
+}
+
+type Campaign = { status: string; uncertain: string | null; stats: Record<string, number> };
+
+const readCampaign = async (server: TestServer, id: string, sender?: Sender) =>
+  (await server.request<Campaign>('GET', `/v1/email/campaigns/${id}`, undefined, authorize(sender))).body;
+
+/** To three readers, on their way. */
+async function sendCampaign(
+  server: TestServer,
+  domain: string,
+  choice: object,
+  sender?: Sender,
+): Promise<string> {
+  const listId = await create(server, '/v1/lists', { name: 'Readers' }, sender);
+  for (const number of [1, 2, 3]) {
+    const email = `reader${number}@${domain.replace('test', 'example')}`;
+    await create(server, '/v1/contacts', { email, list_ids: [listId] }, sender);
+  }
+  const campaign = {
+    name: 'News',
+    from: `hello@${domain}`,
+    subject: 'News',
+    text: 'Hello',
+    list_ids: [listId],
+    ...choice,
+  };
+  const id = await create(server, '/v1/email/campaigns', campaign, sender);
+  const sent = await server.request('POST', `/v1/email/campaigns/${id}/send`, {}, authorize(sender));
+  expect(sent.status).toBe(200);
+  return id;
+}
+
+/** Resolves when what became of all three was counted. */
+const counted = (server: TestServer, id: string, fate: string, sender?: Sender) =>
+  eventually(
+    () => readCampaign(server, id, sender),
+    ({ stats }) => stats[fate] === 3,
+  );
+
+function copiesAt(sink: SmtpSink, domain: string): string[] {
+  return sink.messages.map(({ recipients }) => recipients[0]!).filter((to) => to.endsWith(`@${domain}`));
+}
+
+const closing = () => ({ close: true, accept: true }) as const;
+
+const twice = (addresses: string[]) => [...addresses, ...addresses].sort();
+const readersOf = (domain: string) => [1, 2, 3].map((number) => `reader${number}@${domain}`);
+
+test('of two organizations the one that wants it has its copies repeated once, with the same octets', async () => {
+  const { server, sink, clock, startWorker } = await arrange(closing);
+  const other = await createSender(server.installation, 'other.test');
+  const repeated = await sendCampaign(server, 'postillion.test', { uncertain: 'repeat' });
+  const skipped = await sendCampaign(server, 'other.test', {}, other);
+  await startWorker();
+  expect(await counted(server, repeated, 'uncertain')).toMatchObject({ uncertain: 'repeat' });
+  expect(await counted(server, skipped, 'uncertain', other)).toMatchObject({ uncertain: null });
+  clock.putForward(minuteMs);
+  expect(await counted(server, repeated, 'delivered')).toMatchObject({ stats: { uncertain: 0 } });
+  // Whatever else were due would have left before.
+  await settled(server, await send(server, { to: ['witness@example.com'] }));
+  expect(copiesAt(sink, 'postillion.example').sort()).toEqual(twice(readersOf('postillion.example')));
+  expect(copiesAt(sink, 'other.example').sort()).toEqual(readersOf('other.example'));
+  for (const to of readersOf('postillion.example')) {
+    const [first, second] = sink.messages.filter(({ recipients }) => recipients[0] === to);
+    expect(first!.content.equals(second!.content)).toBe(true);
+  }
+  expect((await readCampaign(server, skipped, other)).stats).toMatchObject({ uncertain: 3, delivered: 0 });
+  expect((await readCampaign(server, repeated)).status).toBe('sent');
+});
+
+test('a copy whose second hand-off is cut off too stays uncertain, and is not sent a third time', async () => {
+  const { server, sink, clock, startWorker } = await arrange(closing, 2);
+  const id = await sendCampaign(server, 'postillion.test', { uncertain: 'repeat' });
+  await startWorker();
+  await counted(server, id, 'uncertain');
+  clock.putForward(minuteMs);
+  await eventually(
+    () => sink.messages.length,
+    (length) => length === 6,
+  );
+  await eventually(
+    () => rowsOf(server, 'select from delivery_queue'),
+    (jobs) => jobs.length === 0,
+  );
+  clock.putForward(10 * minuteMs);
+  await settled(server, await send(server, { to: ['witness@example.com'] }));
+  expect(copiesAt(sink, 'postillion.example').sort()).toEqual(twice(readersOf('postillion.example')));
+  expect((await readCampaign(server, id)).stats).toMatchObject({ uncertain: 3, delivered: 0 });
+});
+
+test('where a worker dies with its hand-offs under way, each campaign has what it chose', async () => {
+  let isSilent = true;
+  const { server, sink, clock, startWorker } = await arrange(() =>
+    isSilent ? { stall: true, accept: true } : undefined,
+  );
+  const other = await createSender(server.installation, 'other.test');
+  const repeated = await sendCampaign(server, 'postillion.test', { uncertain: 'repeat' });
+  const skipped = await sendCampaign(server, 'other.test', { uncertain: 'skip' }, other);
+  await startWorker();
+  await eventually(
+    () => sink.messages.length,
+    (length) => length === 4,
+  );
+  isSilent = false;
+  // What was announced is uncertain: four under way, and those after them, which had not left.
+  await rowsOf(
+    server,
+    `select pg_terminate_backend(pid, 10000)
+     from pg_stat_activity
+     where datname = current_database() and application_name = 'postillion-worker'`,
+  );
+  await eventually(
+    () =>
+      rowsOf<{ ambiguities: number }>(
+        server,
+        "select ambiguities from recipients where address like 'reader%' and ambiguities > 0",
+      ),
+    (cutOff) => cutOff.length >= 4,
+  );
+  const settledIn = (id: string, sender?: Sender) =>
+    eventually(
+      () => readCampaign(server, id, sender),
+      ({ status, stats }) => status === 'sent' || stats.pending === 0,
+    );
+  await settledIn(skipped, other);
+  clock.putForward(minuteMs);
+  await eventually(
+    () => rowsOf(server, 'select from delivery_queue union all select from delivery_slices'),
+    (left) => left.length === 0,
+  );
+  const recipients = await rowsOf<{ address: string; ambiguities: number; uncertain: boolean }>(
+    server,
+    "select address, ambiguities, uncertain from recipients where address like 'reader%'",
+  );
+  const copiesTo = (to: string) => sink.messages.filter(({ recipients: [only] }) => only === to).length;
+  for (const { address, ambiguities } of recipients) {
+    const isRepeated = address.endsWith('@postillion.example');
+    expect([address, copiesTo(address)]).toEqual([
+      address,
+      expect.toSatisfy((copies: number) =>
+        isRepeated ? copies >= 1 && copies <= 1 + ambiguities : copies <= 1,
+      ),
+    ]);
+  }
+  const ofRepeated = recipients.filter(({ address }) => address.endsWith('@postillion.example'));
+  expect(ofRepeated.map(({ uncertain }) => uncertain)).toEqual([false, false, false]);
+  expect(ofRepeated.some(({ ambiguities }) => ambiguities === 1)).toBe(true);
+  expect((await readCampaign(server, repeated)).stats).toMatchObject({ delivered: 3 });
+});
+
+test('the choice is one of two, of campaigns by email alone, and frozen with the audience', async () => {
+  const { server } = await arrange(closing);
+  const path = '/v1/email/campaigns';
+  const refused = await server.request('POST', path, { name: 'News', uncertain: 'twice' });
+  expect(refused.status).toBe(422);
+  const text = await server.request('POST', '/v1/sms/campaigns', { name: 'News', uncertain: 'repeat' });
+  expect(text.status).toBe(422);
+  const push = await server.request('POST', '/v1/push/campaigns', { name: 'News', uncertain: 'skip' });
+  expect(push.status).toBe(422);
+  const id = await create(server, path, { name: 'News', uncertain: 'repeat' });
+  expect(await readCampaign(server, id)).toMatchObject({ uncertain: 'repeat' });
+  await server.request('PATCH', `${path}/${id}`, { uncertain: null });
+  expect(await readCampaign(server, id)).toMatchObject({ uncertain: null });
+  const queued = await sendCampaign(server, 'postillion.test', { uncertain: 'skip' });
+  const late = await server.request('PATCH', `${path}/${queued}`, { uncertain: 'repeat' });
+  expect(late.status).toBe(409);
+});
