@@ -557,8 +557,8 @@ export const campaigns: readonly Mutant[] = [
     file: 'src/messages/delivery/slice-store.ts',
     from: 'const make = jobMakerOf(claimed, rows[0]);',
     to: 'const make = jobMakerOf(claimed);',
-    tests: ['test/journeys/uncertain-campaigns.test.ts'],
-    named: 'where a worker dies with its hand-offs under way',
+    tests: ['src/messages/delivery/slices.test.ts'],
+    named: 'of a campaign that repeats what is uncertain',
     harm: 'what a dead worker had under way of a slice is not repeated, although the campaign wants it',
   },
 ];
