@@ -14,7 +14,7 @@ export function isVerifiedByDkimpy(message: Buffer, record: string): Promise<boo
   return new Promise((resolve, reject) => {
     const child = execFile('python3', ['-c', verification, record], (error, output) => {
       if (error === null) resolve(output.trim() === 'True');
-      else reject(error);
+      else reject(new Error('python3 failed', { cause: error }));
     });
     child.stdin?.end(message);
   });

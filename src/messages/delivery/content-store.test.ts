@@ -31,8 +31,8 @@ async function insertMessage(
 ): Promise<void> {
   await run(
     `insert into messages
-       (organization_id, id, channel, class, sender, subject, details, recipient_count, created_at, updated_at)
-     values ($1, $2, 'email', $3, 'a@postillion.test', 'News', '{"fromName": "A"}', 2, now(), now())`,
+       (organization_id, id, channel, class, sender, subject, category, details, recipient_count, created_at, updated_at)
+     values ($1, $2, 'email', $3, 'a@postillion.test', 'News', 'weekly', '{"fromName": "A"}', 2, now(), now())`,
     [owner, messageId, isCampaign ? 'campaign' : 'transactional'],
   );
   if (content !== null)
@@ -66,6 +66,7 @@ test('a message is loaded with its content and without a word of a message that 
     messageId: single,
     sender: 'a@postillion.test',
     subject: 'News',
+    category: 'weekly',
     details: { fromName: 'A' },
     content: { text: 'Hello' },
     recipientCount: 2,

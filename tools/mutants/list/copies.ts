@@ -4,8 +4,8 @@ import type { Mutant } from '../mutant.ts';
 export const copies: readonly Mutant[] = [
   {
     file: 'src/channels/email/return-path.ts',
-    from: "  prefix: 'unsub-', purpose: 'unsubscription by mail' };",
-    to: "  prefix: 'unsub-', purpose: returnPath.purpose };",
+    from: "{ prefix: 'unsub-', purpose: 'unsubscription by mail' };",
+    to: "{ prefix: 'unsub-', purpose: returnPath.purpose };",
     tests: ['src/channels/email/return-path.test.ts'],
     named: 'an address that unsubscribes is one of its own',
     harm: 'whoever sees the return path of a copy can unsubscribe its recipient',

@@ -116,8 +116,8 @@ export const deliverySlices: readonly Mutant[] = [
   },
   {
     file: 'src/messages/delivery/settlement-store.ts',
-    from: '       content_bytes, attempts, is_ambiguous::integer, crashes, set_aside_at\n     from settlement\n     where due_at is not null',
-    to: '       content_bytes, attempts, is_ambiguous::integer, crashes, set_aside_at\n     from settlement\n     where due_at is not null and lane = 1',
+    from: '       content_bytes, attempts, is_ambiguous::integer, crashes, set_aside_at, handed_off_at\n     from settlement\n     where due_at is not null',
+    to: '       content_bytes, attempts, is_ambiguous::integer, crashes, set_aside_at, handed_off_at\n     from settlement\n     where due_at is not null and lane = 1',
     tests: ['src/messages/delivery/slices.test.ts'],
     named: 'has a row of its own in the queue, as its slice was admitted',
     harm: 'copies that are deferred while their campaign is paused are lost',

@@ -77,8 +77,8 @@ export const leases: readonly Mutant[] = [
   },
   {
     file: 'src/messages/delivery/hand-off-store.ts',
-    from: '$7::bigint[]\n   from claimant',
-    to: '$7::bigint[]',
+    from: '$8::timestamptz[]\n   from claimant',
+    to: '$8::timestamptz[]',
     tests: ['src/messages/delivery/burial.test.ts'],
     named: 'of a worker that was buried finds nothing',
     harm: 'a buried worker announces a hand-off and carries it through, after another has sent the same',
