@@ -6,5 +6,5 @@
 -- When it was first handed off, if that may have taken place. Null if it did not, or was not tried yet.
 alter table delivery_queue add column first_handed_off_at timestamptz;
 
--- When each of them is handed off. Null if no hand-off of the batch would be repeated.
+-- When each of them is handed off.
 alter table hand_offs add column handed_off_at timestamptz[];

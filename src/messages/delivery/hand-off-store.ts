@@ -41,14 +41,9 @@ export function announcementOf(
       batchesOver,
       ...keyColumns(jobs),
       jobs.map(({ claimNumber }) => claimNumber),
-      datesOf(jobs),
+      jobs.map(({ handOffAt }) => handOffAt),
     ],
   };
-}
-
-/** Null if none of them would be repeated: those of most campaigns, whose announcements are to cost little. */
-function datesOf(jobs: readonly Job[]): (Date | null)[] | null {
-  return jobs.some(({ policy }) => policy.repeatsAmbiguous) ? jobs.map(({ handOffAt }) => handOffAt) : null;
 }
 
 /** Removes the markers of a worker whose claims have all been returned, and of all buried workers. */

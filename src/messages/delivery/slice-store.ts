@@ -248,17 +248,19 @@ export async function lockClaimedSlice(
  * A recipient whose outcome is written has been handed off, has another status, was dropped, or is in the queue by
  * itself. A report may have come before the outcome: then the announcement tells that the outcome was not written.
  */
-const selectUnsettled = statement<RecipientRow & ToldOfMessage & { is_announced: boolean }>(
+const selectUnsettled = statement<
+  RecipientRow & ToldOfMessage & { is_announced: boolean; announced_at: Date | null }
+>(
   'slices_select_unsettled',
   `with announced as (
-     select distinct job.ordinal
+     select distinct job.ordinal, job.handed_off_at
      from hand_offs h
-     cross join lateral unnest(h.organization_ids, h.message_ids, h.ordinals, h.claim_numbers)
-       as job (organization_id, message_id, ordinal, claim_number)
+     cross join lateral unnest(h.organization_ids, h.message_ids, h.ordinals, h.claim_numbers, h.handed_off_at)
+       as job (organization_id, message_id, ordinal, claim_number, handed_off_at)
      where h.epoch = $5 and job.organization_id = $1 and job.message_id = $2 and job.claim_number = $6
    )
    select r.ordinal, r.contact_id, r.address, r.address_key, r.variables, m.category, m.details,
-     announced.ordinal is not null as is_announced
+     announced.ordinal is not null as is_announced, announced.handed_off_at as announced_at
    from recipients r
    join messages m on m.organization_id = $1 and m.id = $2
    left join announced on announced.ordinal = r.ordinal
@@ -289,7 +291,7 @@ export async function listUnsettled(
     claimNumber,
   ]);
   const make = jobMakerOf(claimed, rows[0]);
-  return rows.map((row) => ({ ...make(row), isAnnounced: row.is_announced }));
+  return rows.map((row) => ({ ...make(row), handOffAt: row.announced_at, isAnnounced: row.is_announced }));
 }
 
 const deleteClaimed = statement(

@@ -488,12 +488,18 @@ describe('a slice of a worker that died', () => {
     const other = await admit({ count: 1, owner: newId() });
     await run('update messages set details = $2 where id = $1', [messageId, { repeatsUncertain: true }]);
     const { jobs } = await claim();
-    const announced = jobs.filter(({ ordinal }) => ordinal === 0);
-    await announceHandOffs(database, announced, { epoch, batch: 1, batchesOver: [] });
     const before = dateOf(systemClock.nowMs());
+    const handOffAt = dateOf(before.getTime() - 5_000);
+    const announced = jobs.filter(({ ordinal }) => ordinal === 0).map((job) => ({ ...job, handOffAt }));
+    await announceHandOffs(database, announced, { epoch, batch: 1, batchesOver: [] });
     await returnClaims(tools(), epoch, settleCrash);
     const [repeated, returned] = await queueOf(messageId);
-    expect(repeated).toMatchObject({ ordinal: 0, attempts: 1, ambiguities: 1 });
+    expect(repeated).toMatchObject({
+      ordinal: 0,
+      attempts: 1,
+      ambiguities: 1,
+      first_handed_off_at: handOffAt,
+    });
     expect((repeated!.due_at as Date).getTime()).toBeGreaterThanOrEqual(before.getTime() + 60_000);
     expect(returned).toMatchObject({ ordinal: 1, attempts: 0, ambiguities: 0, crashes: 1 });
     expect(await queueOf(other)).toEqual([]);

@@ -136,7 +136,7 @@ export const chatApp: readonly Mutant[] = [
   },
   {
     file: 'src/messages/delivery/claim-store.ts',
-    from: 'toJob(row, channels[row.channel], row.category)',
+    from: 'toJob(row, channels[row.channel], row)',
     to: 'toJob(row, channels[row.channel])',
     tests: [journey],
     named: 'a code whose worker died is repeated, and a notice is not',

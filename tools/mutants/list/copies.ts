@@ -75,6 +75,14 @@ export const copies: readonly Mutant[] = [
     harm: 'a repeat that is deferred is sent as another message, beside the first copy',
   },
   {
+    file: 'src/messages/delivery/slice-store.ts',
+    from: 'handOffAt: row.announced_at, ',
+    to: '',
+    tests: ['src/messages/delivery/slices.test.ts'],
+    named: 'of a campaign that repeats what is uncertain',
+    harm: 'what a dead worker may have sent of a campaign is repeated as another message',
+  },
+  {
     file: 'src/messages/delivery/claim-store.ts',
     from: 'row.first_handed_off_at ?? row.announced_at',
     to: 'row.first_handed_off_at',

@@ -452,10 +452,10 @@ export const messages: readonly Mutant[] = [
   },
   {
     file: 'src/email/channel.ts',
-    from: 'policyOf: ({ isCampaign }) => (isCampaign ? campaignPolicy : transactionalPolicy),',
-    to: 'policyOf: () => transactionalPolicy,',
+    from: 'isCampaign && !repeatsUncertain(details) ? campaignPolicy : repeatingPolicy',
+    to: 'repeatingPolicy',
     tests: ['src/messages/delivery/settlement.test.ts'],
-    named: 'a campaign is never repeated after a hand-off that was cut off',
+    named: 'a campaign is not repeated after a hand-off that was cut off, unless it says so',
     harm: 'campaign mail is repeated after an ambiguity',
   },
   {
