@@ -184,7 +184,8 @@ async function attempt(session: LeaseSession, channelSession: ChannelSession, jo
     const objection = await findLateObjection(session, job);
     if (objection !== undefined) return settled(settleObjection(job, objection, context()));
     job.handOffAt ??= dateOf(tools.clock.nowMs());
-    if (channelSession.isAnnouncedAhead) announceAhead(channelSession, job);
+    // Not where a repeat is the last attempt: what was announced twice and never left would be lost.
+    if (channelSession.isAnnouncedAhead && job.slice !== undefined) announceAhead(channelSession, job);
     const result = await channelSession.delivery.handOff(job, {
       confirm: async () => {
         await confirmHandOff(session, channelSession, job);
