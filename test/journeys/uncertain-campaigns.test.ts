@@ -29,6 +29,8 @@ async function arrange(then: () => SinkAction, { closings = 1 } = {}): Promise<W
   const seen = new Map<string, number>();
   const sink = await startSmtpSink({
     keepContent: true,
+    // Or what has been announced on two connections that close is put off for a minute, without having left.
+    pipelining: false,
     script: ({ phase, recipient }) => {
       if (phase !== 'content' || !recipient.startsWith('reader')) return undefined;
       const count = (seen.get(recipient) ?? 0) + 1;
