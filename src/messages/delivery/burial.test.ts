@@ -4,6 +4,7 @@
  */
 import pg from 'pg';
 import { afterAll, afterEach, beforeAll, beforeEach, expect, test } from 'vitest';
+import { untried } from '../../../test/support/jobs.ts';
 import { announceHandOffs } from '../../../test/support/delivery-slices.ts';
 import { clientConfigOf, useTestDatabase } from '../../../test/support/test-database.ts';
 import { systemClock } from '../../platform/clock.ts';
@@ -72,17 +73,11 @@ const job: Job = {
   channel: emailChannel,
   policy: emailChannel.policyOf({ isCampaign: false }),
   isCampaign: false,
-  contactId: null,
   address: 'ann@example.com',
   addressKey: 'ann@example.com',
-  variables: null,
+  ...untried,
   acceptedAt: new Date(0),
   contentBytes: 1,
-  attempts: 0,
-  ambiguities: 0,
-  crashes: 0,
-  handOffAt: null,
-  claimNumber: 1,
 };
 
 const at = () => new Date(systemClock.nowMs());

@@ -3,6 +3,7 @@
  * stands still.
  */
 import { beforeEach, describe, expect, test } from 'vitest';
+import { untried } from '../../../test/support/jobs.ts';
 import { messageChannels } from '../../../test/support/channels.ts';
 import { createManualClock, type ManualClock } from '../../../test/support/manual-clock.ts';
 import { createPigeons } from '../../../test/support/pigeons.ts';
@@ -100,17 +101,10 @@ function aJob(more: Partial<Job> = {}): Job {
     channel,
     policy: channel.policyOf({ isCampaign }),
     isCampaign,
-    contactId: null,
     address: '+491701234567',
     addressKey: '+491701234567',
-    variables: null,
+    ...untried,
     acceptedAt: new Date(clock.nowMs()),
-    contentBytes: 100,
-    attempts: 0,
-    ambiguities: 0,
-    crashes: 0,
-    handOffAt: null,
-    claimNumber: 1,
     ...more,
   };
 }

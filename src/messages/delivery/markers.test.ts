@@ -1,4 +1,5 @@
 import { beforeEach, expect, test } from 'vitest';
+import { untried } from '../../../test/support/jobs.ts';
 import { announceHandOffs } from '../../../test/support/delivery-slices.ts';
 import { useTestDatabase } from '../../../test/support/test-database.ts';
 import {
@@ -33,16 +34,10 @@ function aJob(ordinal: number): Job {
     channel: emailChannel,
     policy: emailChannel.policyOf({ isCampaign: false }),
     isCampaign: false,
-    contactId: null,
     address: 'ann@example.com',
     addressKey: 'ann@example.com',
-    variables: null,
+    ...untried,
     acceptedAt: new Date(0),
-    contentBytes: 100,
-    attempts: 0,
-    ambiguities: 0,
-    crashes: 0,
-    handOffAt: null,
     claimNumber: 100 + ordinal,
   };
 }

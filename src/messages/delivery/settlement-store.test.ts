@@ -1,4 +1,5 @@
 import { expect, test } from 'vitest';
+import { untried } from '../../../test/support/jobs.ts';
 import { useTestDatabase } from '../../../test/support/test-database.ts';
 import { emailChannel } from '../../email/channel.ts';
 import { dateOf, systemClock } from '../../platform/clock.ts';
@@ -52,17 +53,10 @@ async function insertJob(before: Before = {}): Promise<Job> {
     channel: emailChannel,
     policy: emailChannel.policyOf({ isCampaign: false }),
     isCampaign: false,
-    contactId: null,
     address: 'Ann@example.com',
     addressKey: 'ann@example.com',
-    variables: null,
+    ...untried,
     acceptedAt,
-    contentBytes: 100,
-    attempts: 0,
-    ambiguities: 0,
-    crashes: 0,
-    handOffAt: null,
-    claimNumber: 1,
   };
 }
 

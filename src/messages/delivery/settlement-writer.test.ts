@@ -1,5 +1,6 @@
 import { setImmediate as nextTurn } from 'node:timers/promises';
 import { describe, expect, test } from 'vitest';
+import { untried } from '../../../test/support/jobs.ts';
 import { eventually } from '../../../test/support/email-journey.ts';
 import { createManualClock } from '../../../test/support/manual-clock.ts';
 import { createShuffledIds } from '../../../test/support/shuffled-ids.ts';
@@ -72,17 +73,10 @@ async function insertClaimed(
       channel,
       policy: channel.policyOf({ isCampaign }),
       isCampaign,
-      contactId: null,
       address,
       addressKey: address,
-      variables: null,
+      ...untried,
       acceptedAt: dateOf(systemClock.nowMs()),
-      contentBytes: 100,
-      attempts: 0,
-      ambiguities: 0,
-      crashes: 0,
-      handOffAt: null,
-      claimNumber: 1,
     };
   });
   await run(
@@ -357,17 +351,10 @@ describe('outcomes of email', () => {
       channel: emailChannel,
       policy: emailChannel.policyOf({ isCampaign }),
       isCampaign,
-      contactId: null,
       address: `${ordinal}@example.com`,
       addressKey: `${ordinal}@example.com`,
-      variables: null,
+      ...untried,
       acceptedAt: dateOf(systemClock.nowMs()),
-      contentBytes: 100,
-      attempts: 0,
-      ambiguities: 0,
-      crashes: 0,
-      handOffAt: null,
-      claimNumber: 1,
     }));
   }
 

@@ -1,3 +1,4 @@
+import { untried } from '../../../test/support/jobs.ts';
 import { expect, test } from 'vitest';
 import {
   type FailureClass,
@@ -33,17 +34,10 @@ function aJob(more: Partial<Job> = {}): Job {
     channel,
     policy: channel.policyOf({ isCampaign }),
     isCampaign,
-    contactId: null,
     address: 'Ann@example.com',
     addressKey: 'ann@example.com',
-    variables: null,
+    ...untried,
     acceptedAt: new Date(atMs),
-    contentBytes: 100,
-    attempts: 0,
-    ambiguities: 0,
-    crashes: 0,
-    handOffAt: null,
-    claimNumber: 1,
     ...more,
   };
 }

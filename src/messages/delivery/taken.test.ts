@@ -3,6 +3,7 @@
  * both must leave the same rows.
  */
 import { beforeEach, describe, expect, test } from 'vitest';
+import { untried } from '../../../test/support/jobs.ts';
 import { announceHandOffs } from '../../../test/support/delivery-slices.ts';
 import { messageChannels } from '../../../test/support/channels.ts';
 import { createShuffledIds } from '../../../test/support/shuffled-ids.ts';
@@ -74,17 +75,10 @@ async function claimedJob({ channel = emailChannel, owner = one, address }: Kind
     channel,
     policy: channel.policyOf({ isCampaign: false }),
     isCampaign: false,
-    contactId: null,
     address: to,
     addressKey: to,
-    variables: null,
+    ...untried,
     acceptedAt: dateOf(systemClock.nowMs()),
-    contentBytes: 100,
-    attempts: 0,
-    ambiguities: 0,
-    crashes: 0,
-    handOffAt: null,
-    claimNumber: 1,
   };
 }
 

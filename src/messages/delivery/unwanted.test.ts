@@ -1,4 +1,5 @@
 import { beforeEach, expect, test } from 'vitest';
+import { untried } from '../../../test/support/jobs.ts';
 import { createShuffledIds } from '../../../test/support/shuffled-ids.ts';
 import { useTestDatabase } from '../../../test/support/test-database.ts';
 import { systemClock } from '../../platform/clock.ts';
@@ -50,17 +51,11 @@ function jobFor(contactId: string | null, addressKey: string): Job {
     channel: emailChannel,
     policy: emailChannel.policyOf({ isCampaign: contactId !== null }),
     isCampaign: contactId !== null,
+    ...untried,
     contactId,
     address: addressKey,
     addressKey,
-    variables: null,
     acceptedAt: new Date(0),
-    contentBytes: 100,
-    attempts: 0,
-    ambiguities: 0,
-    crashes: 0,
-    handOffAt: null,
-    claimNumber: 1,
   };
 }
 

@@ -1,4 +1,5 @@
 import { expect, test } from 'vitest';
+import { untried } from '../../../test/support/jobs.ts';
 import { useTestDatabase } from '../../../test/support/test-database.ts';
 import { smsChannel } from '../../sms/channel.ts';
 import { dateOf, systemClock } from '../../platform/clock.ts';
@@ -38,17 +39,10 @@ async function insertJob(
     channel: smsChannel,
     policy: smsChannel.policyOf({ isCampaign: false }),
     isCampaign: false,
-    contactId: null,
     address: number,
     addressKey: number,
-    variables: null,
+    ...untried,
     acceptedAt: dateOf(systemClock.nowMs()),
-    contentBytes: 100,
-    attempts: 0,
-    ambiguities: 0,
-    crashes: 0,
-    handOffAt: null,
-    claimNumber: 1,
   };
 }
 
