@@ -43,11 +43,16 @@ export function openLedger(tools: WriterTools, { lease, book, announcedMax }: Le
   const announced = new Set<Job>();
   let isWriting = false;
 
+  /** `write` stores the announcement, alone or with outcomes. */
   const announce = async (
     jobs: readonly Waiting<Job, boolean>[],
-    write: (jobs: readonly Job[]) => Promise<boolean>,
+    write: (announcement: Bound<Announced>) => Promise<readonly Announced[]>,
   ) => {
-    const isOwn = await write(jobs.map(({ item }) => item));
+    const given = jobs.map(({ item }) => item);
+    const isOwn = await book.write(
+      given,
+      async (marker) => (await write(announcementOf(given, marker))).length > 0,
+    );
     for (const { item, resolve } of jobs) {
       if (isOwn) announced.add(item);
       resolve(isOwn);
@@ -55,12 +60,11 @@ export function openLedger(tools: WriterTools, { lease, book, announcedMax }: Le
   };
 
   const announceAlone = (jobs: readonly Waiting<Job, boolean>[]) =>
-    announceBeside(jobs, async (announcement) => {
-      if (announcement === null) return [];
-      return inOneRoundTrip(tools.database, announcement.statement, announcement.values);
-    }).catch((cause: unknown) => {
-      for (const { reject } of jobs) reject(cause);
-    });
+    announce(jobs, ({ statement, values }) => inOneRoundTrip(tools.database, statement, values)).catch(
+      (cause: unknown) => {
+        for (const { reject } of jobs) reject(cause);
+      },
+    );
 
   const settleAlone = async (settled: readonly Waiting<Settled, boolean>[]) => {
     try {
@@ -81,37 +85,20 @@ export function openLedger(tools: WriterTools, { lease, book, announcedMax }: Le
     }
   };
 
-  /** The announcements as a part of the transaction that `write` runs, of which it returns what they return. */
-  const announceBeside = async (
-    jobs: readonly Waiting<Job, boolean>[],
-    write: (announcement: Bound<Announced> | null) => Promise<readonly Announced[]>,
-  ) => {
-    if (jobs.length === 0) {
-      await write(null);
-      return;
-    }
-    await announce(jobs, (given) =>
-      book.write(given, async (marker) => {
-        const announced = await write(announcementOf(given, marker));
-        return announced.length > 0;
-      }),
-    );
-  };
-
   const writeTogether = async (
     jobs: readonly Waiting<Job, boolean>[],
     settled: readonly Waiting<Settled, boolean>[],
-    write: typeof writeSettlements,
+    writeOutcomes: typeof writeSettlements,
   ) => {
-    try {
-      await announceBeside(jobs, (announcement) =>
-        write(
-          tools,
-          lease.epoch,
-          settled.map(({ item }) => item),
-          announcement,
-        ),
+    const write = (announcement: Bound<Announced> | null) =>
+      writeOutcomes(
+        tools,
+        lease.epoch,
+        settled.map(({ item }) => item),
+        announcement,
       );
+    try {
+      await (jobs.length > 0 ? announce(jobs, write) : write(null));
     } catch {
       // What failed may be the outcomes: they are written by themselves then, and the hand-offs announced after them.
       await settleAlone(settled);
