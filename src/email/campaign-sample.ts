@@ -8,6 +8,7 @@ import {
   listLinkTexts,
   parseAddress,
   renderEmail,
+  shownAddressLengthMax,
   unsubscribePlaceholder,
 } from '../channels/email/email.ts';
 import { compileText, fillOnce, type Values } from '../channels/placeholders.ts';
@@ -138,9 +139,6 @@ function findLinkWarnings(link: string): string[] {
   return protocol === 'http:' ? [`A link leads to a page without encryption: ${link}`] : [];
 }
 
-/** What is shown is no address if it is longer. */
-const shownLengthMax = 8_192;
-
 /**
  * Filters take a link that shows an address and leads to another host for phishing. What a placeholder shows is known
  * here, and not where links are replaced, once for all copies.
@@ -151,7 +149,7 @@ function findTrackingWarnings(message: PreparedMessage, values: Values): string[
   const warnings = new Set<string>();
   for (const { text, isLeftAlone } of listLinkTexts(html)) {
     if (warnings.size === linksMax) break;
-    const shown = fillOnce(text, values, 'none', shownLengthMax).text?.trim() ?? '';
+    const shown = fillOnce(text, values, 'none', shownAddressLengthMax).text?.trim() ?? '';
     if (isLeftAlone) warnings.add(`A link shows an address, and its clicks are not tracked: ${shown}`);
     else if (isShownAddress(shown))
       warnings.add(`A link shows an address only when it is filled in, and is tracked: ${shown}`);

@@ -57,7 +57,7 @@ export {
 } from './return-path.ts';
 export { readMailHead } from './report-parts.ts';
 export { type BounceReport, readReport, type ReportedRecipient } from './reports.ts';
-export { isShownAddress } from './shown-address.ts';
+export { isShownAddress, shownAddressLengthMax } from './shown-address.ts';
 export {
   clickPlaceholder,
   listLinks,

@@ -1,7 +1,7 @@
 import { parse } from 'tldts';
 
 /** Longer texts are no addresses that anybody shows. */
-const lengthMax = 8_192;
+export const shownAddressLengthMax = 8_192;
 
 /** They break a long address into lines, and are not seen. */
 const invisible = /[\u00ad\u200b-\u200d\u2060\ufeff]/g;
@@ -14,7 +14,7 @@ const core = /[\p{L}\p{N}](?:.*[\p{L}\p{N}])?/su;
  * with or without a path, or an email address.
  */
 export function isShownAddress(text: string): boolean {
-  if (text.length > lengthMax) return false;
+  if (text.length > shownAddressLengthMax) return false;
   const [shown = ''] = core.exec(text.replace(invisible, '')) ?? [];
   if (/\s/u.test(shown)) return false;
   if (/^[a-z][a-z0-9+.-]*:\/\//i.test(shown)) return true;

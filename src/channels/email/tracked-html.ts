@@ -1,6 +1,6 @@
 import { QuoteType, Tokenizer } from 'htmlparser2';
 import { compileText } from '../placeholders.ts';
-import { isShownAddress } from './shown-address.ts';
+import { isShownAddress, shownAddressLengthMax } from './shown-address.ts';
 
 /**
  * Tracking of clicks and opens. A link of a tracked email leads to this installation, which remembers the click
@@ -25,9 +25,6 @@ const htmlLengthMax = 2 * 1_048_576;
 
 /** Longer addresses are not followed by all that we pass readers on to. */
 const targetLengthMax = 8_192;
-
-/** What is shown is no address if it is longer. */
-const textLengthMax = 8_192;
 
 /**
  * The HTML with its links replaced by `{{_postillion.click}}/<n>`, counted from 0 in the order of the document, and
@@ -125,7 +122,7 @@ function readHtml(html: string): Reading {
   };
   const addText = (text: string) => {
     // One character more is enough to know that it is too long.
-    if (openLink !== null) openLink.text += text.slice(0, textLengthMax + 1 - openLink.text.length);
+    if (openLink !== null) openLink.text += text.slice(0, shownAddressLengthMax + 1 - openLink.text.length);
   };
   const tokenizer = new Tokenizer(
     {},
