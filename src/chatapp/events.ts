@@ -151,7 +151,10 @@ async function keepRoom(
 ): Promise<ChatAppEvent[]> {
   const kept: ChatAppEvent[] = [];
   for (const [organizationId, events] of groupBy(unknown, ({ event }) => event.organizationId)) {
-    const room = unknownMax - (await countPutBackEvents(transaction, organizationId, unknownMax));
+    const putBack = await transaction.asOrganizations([organizationId], () =>
+      countPutBackEvents(transaction, organizationId, unknownMax),
+    );
+    const room = unknownMax - putBack;
     kept.push(...events.slice(0, room));
     if (events.length > room)
       log.warn(

@@ -37,6 +37,7 @@ const twins: Readonly<Record<string, Readonly<Record<string, string>> | { noTwin
     callback_token: `md5(i.callback_token)`,
   },
   // Never due: the workers would submit them.
+  chat_app_events: { noTwin: 'A queue: the workers would apply it.' },
   // Under the same numbers, and with the contrary said.
   chat_app_choices: { choice: `'stop'`, chosen_at: `'2100-01-01'` },
   chat_app_people: { address: `'+4915100000000'` },

@@ -79,6 +79,11 @@ export const outsideTheWall: Readonly<Record<string, string>> = {
   'select organization_id, message_id, ordinal, claimed_by is null and': putForward,
   'with ahead as': putForward,
 
+  chat_app_events_insert: 'What was told of any organizations, in one round trip.',
+  chat_app_events_take:
+    'Takes what is applied next, of all organizations in turns; it is applied behind the wall.',
+  chat_app_events_next: whoHasWork,
+
   queue_claim_due: 'Claims for all organizations in turns.',
   slices_claim: 'Claims for all organizations in turns.',
   slices_select_recipients: claimed,
