@@ -49,7 +49,9 @@ export type ServerProcess = LineProcess & {
 
 /** The built server in one role; resolves when it is ready. */
 export async function startServer(role: string, environment: Record<string, string>): Promise<ServerProcess> {
-  const server = startLines('stderr', ['bin/postillion', 'serve', '--role', role], environment);
+  // What a process costs is read by its id.
+  const settings = { POSTILLION_PROCESSES: '1', ...environment };
+  const server = startLines('stderr', ['bin/postillion', 'serve', '--role', role], settings);
   const { url } = await server.nextLine((line) => line.msg === 'ready');
   return { ...server, url: typeof url === 'string' ? url : '' };
 }

@@ -15,7 +15,7 @@ import { certificateForTests } from '../test/support/certificate-for-tests.ts';
  */
 const [dataDirectory = '', origin = ''] = process.argv.slice(2);
 const config = readConfig({ POSTILLION_DATA_DIR: dataDirectory });
-const installation = await openInstallation(config, await createLog('warn', 'worker'));
+const installation = await openInstallation(config, await createLog('warn', { role: 'worker' }));
 const pushProvider = createDirectPushProvider({
   ...installation,
   vapidSubject: 'https://push.example.com',

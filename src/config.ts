@@ -140,10 +140,17 @@ export const settings = {
     about:
       'Who may open /sandbox: token, everyone with the link that is printed at a start; loopback, also direct requests from this machine; any, everyone who can reach the port. Empty: loopback, and token where POSTILLION_PUBLIC_URL or POSTILLION_TRUSTED_PROXIES is set.',
   },
+  POSTILLION_PROCESSES: {
+    type: 'count',
+    default: 'auto',
+    about:
+      'In how many processes a role runs, so that it uses as many cores. auto: with --role api and --role worker one for each core, but no more than one for each 512 MB of memory; one where a process has both roles. See docs/operating.md.',
+  },
   POSTILLION_DATABASE_CONNECTIONS: {
     type: 'count',
     default: '10',
-    about: 'PostgreSQL connections of each process, in addition to a few for notifications and locks.',
+    about:
+      'PostgreSQL connections of a role, in addition to a few of each process for notifications and locks. Its processes divide them, and have four each at least.',
   },
   POSTILLION_PREPARED_STATEMENTS: {
     type: 'choice',
@@ -199,6 +206,8 @@ export type Config = {
   /** Of all providers, as they were set, or their defaults: what they mean is their provider's. */
   providerSettings: Readonly<Record<ProviderSettingName, string>>;
   sandboxAccess: SandboxAccessName;
+  /** In how many a role runs; null: as many as the machine has room for. */
+  processes: number | null;
   databaseConnectionsMax: number;
   usePreparedStatements: boolean;
   logLevel: (typeof settings)['LOG_LEVEL']['choices'][number];
@@ -296,6 +305,7 @@ export function readConfig(environment: Readonly<Record<string, string | undefin
   if (nextSecret !== '' && secret === '')
     problems.push('POSTILLION_NEXT_SECRET can be used only together with POSTILLION_SECRET');
 
+  const processes = read('POSTILLION_PROCESSES');
   const trustedProxies = listOf(read('POSTILLION_TRUSTED_PROXIES'));
   // What others can reach is not opened by an address, which a proxy on this machine lends to everybody.
   const guessedAccess = publicUrl === '' && trustedProxies.length === 0 ? 'loopback' : 'token';
@@ -322,6 +332,7 @@ export function readConfig(environment: Readonly<Record<string, string | undefin
     webPushHosts,
     providerSettings,
     sandboxAccess: (read('POSTILLION_SANDBOX_ACCESS') || guessedAccess) as SandboxAccessName, // One of the choices, or a problem.
+    processes: processes === 'auto' ? null : Number(processes),
     databaseConnectionsMax: Number(read('POSTILLION_DATABASE_CONNECTIONS')),
     usePreparedStatements: read('POSTILLION_PREPARED_STATEMENTS') === 'on',
     logLevel: read('LOG_LEVEL') as Config['logLevel'], // As above.

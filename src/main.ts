@@ -16,11 +16,19 @@ program
   .addOption(
     new Option('--role <role>', 'what this process does').choices(['all', 'api', 'worker']).default('all'),
   )
-  .action(async (options: { role: Role }) => {
+  .addOption(new Option('--supervised', 'as one of the processes of a supervisor').hideHelp())
+  .action(async ({ role, supervised }: { role: Role; supervised?: boolean }) => {
+    // Loaded here, because a command beside it should not wait for the whole server, and a supervisor needs none of it.
+    if (supervised === true) {
+      const { serveSupervised } = await import('./roles/supervised.ts');
+      return serveSupervised(role, describe);
+    }
     const config = readConfig(readEnvironment(process.env));
-    // Loaded here, because a command beside it should not wait for the whole server.
+    const { countProcesses, supervise } = await import('./roles/supervisor.ts');
+    const processes = countProcesses(config, role);
+    if (processes > 1) return supervise(config, role, processes);
     const { serve } = await import('./roles/serve.ts');
-    await serve(config, options.role);
+    await serve(config, role);
   });
 
 addOperatorCommands(program);
@@ -44,6 +52,6 @@ function describe(cause: unknown): string {
   if (cause instanceof DatabaseProblem || cause instanceof DatabaseUnavailableError)
     return describeFailure(cause);
   if (!(cause instanceof Error)) return String(cause);
-  const isKnown = cause instanceof ConfigError || 'code' in cause;
+  const isKnown = cause instanceof ConfigError || cause.name === 'ProcessFailure' || 'code' in cause;
   return isKnown ? cause.message : (cause.stack ?? cause.message);
 }

@@ -5,6 +5,7 @@ import { overloaded } from '../platform/http/errors.ts';
 import type { Log } from '../platform/log.ts';
 import { networkOf } from '../platform/network.ts';
 import type { Database } from '../platform/postgres/database.ts';
+import { partOf, wholeShare } from '../platform/process-share.ts';
 import { sha256 } from '../platform/secrets.ts';
 import { hasFormOfApiKey } from './api-key.ts';
 import { resolveScopes, type Scope } from './schema.ts';
@@ -38,8 +39,8 @@ export type Keyring = {
 const freshForMs = 4_000;
 const keysMax = 10_000;
 /**
- * Wrong keys of a network that are looked up one by one in a minute; further ones wait for a statement that they
- * share. More would let one network take more of the database.
+ * Wrong keys of a network that are looked up one by one in a minute, by all processes of a machine; further ones wait
+ * for a statement that they share. More would let one network take more of the database.
  */
 const wrongKeysPerMinute = 120;
 /** Of keys that share a statement: 50 of them a second at most, whatever comes, and each with so many keys. */
@@ -55,8 +56,12 @@ type Known = { grant: Grant | null; expiresAtMs: number; loadedAtMs: number; tou
 /** What a network tried in the present minute. */
 type Attempts = { wrongKeys: number; lookUps: number; windowStartMs: number };
 
-export function createKeyring(tools: { database: Database; clock: Clock; log: Log }): Keyring {
+export function createKeyring(
+  tools: { database: Database; clock: Clock; log: Log },
+  share = wholeShare,
+): Keyring {
   const { database, clock, log } = tools;
+  const wrongKeysMax = Math.max(1, partOf(wrongKeysPerMinute, share));
   const known = new LRUCache<string, Known>({ max: keysMax });
   const loading = new Map<string, Promise<Known | null>>();
   const attempts = new LRUCache<string, Attempts>({ max: networksMax });
@@ -136,7 +141,7 @@ export function createKeyring(tools: { database: Database; clock: Clock; log: Lo
   ): Promise<Known | 'unauthorized' | 'too_many_wrong_keys'> => {
     const underWay = loading.get(cacheKey);
     if (underWay !== undefined) return (await underWay) ?? 'unauthorized';
-    if (from.wrongKeys + from.lookUps >= wrongKeysPerMinute) {
+    if (from.wrongKeys + from.lookUps >= wrongKeysMax) {
       if (shared.size() >= waitingMax) throw overloaded('Too many API keys are being checked at the moment.');
       return (await shared.add({ digest, cacheKey })) ?? 'too_many_wrong_keys';
     }

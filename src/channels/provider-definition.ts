@@ -33,6 +33,12 @@ export type ProviderDefinition<Settings extends ProviderSettings, Tools, Provide
     values: SettingValues<Settings>,
     publicUrl: string | null,
   ) => Promise<Shortcoming | null>;
+  /**
+   * How many processes of one machine may hand off, since the other side counts together what all of them do: its
+   * connections, its window, its rate. Each has its part of it (`ProcessShare`). Throws as `create` does. Absent if any
+   * number may.
+   */
+  processesMax?: (values: SettingValues<Settings>) => Promise<number>;
   /** Throws, in words for the operator, where a setting cannot be read. */
   create: (tools: Tools, values: SettingValues<Settings>) => Promise<Provider>;
   /** The requests by which it reports what became of messages, and anything else. Absent if it makes none. */
@@ -53,7 +59,7 @@ type NameOf<Settings> = keyof Settings & string;
 /** Of whatever channel and settings: what is read without making anything. */
 export type DescribedProvider = Omit<
   ProviderDefinition<ProviderSettings, never, unknown, unknown>,
-  'create' | 'callbacks' | 'findShortcoming'
+  'create' | 'callbacks' | 'findShortcoming' | 'processesMax'
 >;
 
 /** Providers by their names. */

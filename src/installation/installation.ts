@@ -1,6 +1,7 @@
 /** The front door: what every role and every command stands on, opened and closed. */
 export {
   createFirstOrganization,
+  findPostgres,
   type FirstOrganization,
   hasInstallation,
   hasSandbox,

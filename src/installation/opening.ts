@@ -34,6 +34,12 @@ import { describeFailure } from './failure.ts';
 import type { Foundation } from './foundation.ts';
 import { openSecrets } from './secret.ts';
 
+export type OpeningOptions = {
+  migrate: boolean;
+  /** Of a PostgreSQL that another process keeps running. Absent: it is found, or started. */
+  address?: DatabaseAddress;
+};
+
 /** What every role stands on. */
 export type Installation = Foundation & { secrets: Secrets };
 
@@ -44,7 +50,7 @@ export type Installation = Foundation & { secrets: Secrets };
 export async function openInstallation(
   config: Config,
   log: Log,
-  options: { migrate: boolean } = { migrate: true },
+  options: OpeningOptions = { migrate: true },
 ): Promise<Installation & { secrets: KeyRing }> {
   const foundation = await openFoundation(config, log, options);
   try {
@@ -64,12 +70,11 @@ export async function openSecretsOf(foundation: Foundation): Promise<Installatio
 }
 
 /** All of that but the secret: for what must work although there is none. */
-export async function openFoundation(
-  config: Config,
-  log: Log,
-  options: { migrate: boolean },
-): Promise<Foundation> {
-  const { address, stop } = await findPostgres(config, log);
+export async function openFoundation(config: Config, log: Log, options: OpeningOptions): Promise<Foundation> {
+  const { address, stop } =
+    options.address === undefined
+      ? await findPostgres(config, log)
+      : { address: options.address, stop: () => Promise.resolve() };
   const database = openDatabase({
     address,
     connectionsMax: config.databaseConnectionsMax,
@@ -164,7 +169,8 @@ export function instanceHostsOf({ bounceHost, publicUrl }: Config): InstanceHost
   };
 }
 
-async function findPostgres(
+/** The PostgreSQL of the settings, or the embedded one, which runs until it is stopped. Throws a DatabaseProblem. */
+export async function findPostgres(
   config: Config,
   log: Log,
 ): Promise<{ address: DatabaseAddress; stop: () => Promise<void> }> {

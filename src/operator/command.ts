@@ -162,7 +162,7 @@ async function createCommandLog(): Promise<{ log: Log; flush: () => void }> {
   // One that does not exist is reported with the other settings.
   const level = settings.LOG_LEVEL.choices.find((choice) => choice === wanted);
   if (level === undefined) return { log: silentLog, flush: () => undefined };
-  const log = await createLog(level, 'operator');
+  const log = await createLog(level, { role: 'operator' });
   return { log, flush: log.flush };
 }
 

@@ -10,12 +10,16 @@ const bufferBytes = 4_096;
 const flushIntervalMs = 250;
 
 /** JSON lines on standard error, or lines for people if that is a terminal. */
-export async function createLog(level: LogLevel, role: string): Promise<Log & { flush: () => void }> {
+export async function createLog(
+  level: LogLevel,
+  /** On every line. `process` is the number of one of several. */
+  base: { role: string; process?: number },
+): Promise<Log & { flush: () => void }> {
   const { destination, flush } = process.stderr.isTTY ? await openTerminal() : openStream();
   const logger = pino(
     {
       level,
-      base: { role },
+      base,
       redact: {
         paths: ['authorization', '*.authorization', 'password', '*.password', 'key', '*.key'],
         remove: true,
@@ -55,7 +59,7 @@ async function createTerminalFormat(hasColors: boolean): Promise<(line: string) 
     colorize: hasColors,
     singleLine: true,
     translateTime: 'SYS:HH:MM:ss',
-    // All lines on one terminal are of the same process.
+    // All lines on one terminal are of the same role.
     ignore: 'pid,hostname,role',
   });
 }

@@ -16,6 +16,7 @@ export function findSettingProblem(name: string, setting: Setting, text: string)
       if (text === setting.default) return null;
       return isNumberWithin(text, 0, 65_535) ? null : `${name} must be a port number, 0 to 65535`;
     case 'count':
+      if (text === setting.default) return null;
       return isNumberWithin(text, 1, 1_000) ? null : `${name} must be a number from 1 to 1000`;
     case 'url':
       return text === '' || /^https?:\/\/[^/]/.test(text) ? null : `${name} must be an http or https URL`;

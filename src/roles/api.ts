@@ -33,6 +33,7 @@ import { createValidation } from '../platform/http/validation.ts';
 import { examineTenantWall } from '../platform/postgres/tenant-wall.ts';
 import { unpreparedStatement } from '../platform/postgres/database.ts';
 import { pendingMigrations } from '../platform/postgres/migrate.ts';
+import { wholeShare } from '../platform/process-share.ts';
 import { createWaker } from '../platform/queue/wake.ts';
 import { createThrottle } from '../platform/throttle.ts';
 import { findReadFields } from '../segments/segments.ts';
@@ -147,6 +148,7 @@ export async function startApi(
   installation: Installation,
   limits: Partial<HttpLimits> = {},
   validation = createValidation(textFormats),
+  share = wholeShare,
 ): Promise<HttpServer> {
   const { config, log, clock, newId, database } = installation;
   const loadGallery = openGallery(galleryDirectory);
@@ -156,7 +158,7 @@ export async function startApi(
     log,
   });
   const routes = listRoutes(installation, loadGallery, bodyThread);
-  const keyring = createKeyring(installation);
+  const keyring = createKeyring(installation, share);
   const rateLimiter = createRateLimiter(installation);
   const wakeSegments = createWaker(installation, 'segments');
   const onCampaignProgress = createThrottle(clock, countingMs, createWaker(installation, 'campaigns'));

@@ -11,40 +11,54 @@ import {
   watchSecretKeys,
   whileRestarting,
 } from '../installation/installation.ts';
-import { systemClock } from '../platform/clock.ts';
 import type { HttpServer } from '../platform/http/server.ts';
 import { createLog, type Log } from '../platform/log.ts';
+import type { DatabaseAddress } from '../platform/postgres/database.ts';
 import { findDurabilityProblems } from '../platform/postgres/durability.ts';
 import { examineTenantWall } from '../platform/postgres/tenant-wall.ts';
+import { type ProcessShare, wholeShare } from '../platform/process-share.ts';
 import { composeGreeting, type Sandbox } from './greeting.ts';
+import { stayUntil, whenAskedToStop } from './stopping.ts';
 import type { Worker } from './worker.ts';
 
 export type Role = 'all' | 'api' | 'worker';
 
+/** Of a process that a supervisor has started (supervisor.ts). */
+export type Supervised = {
+  share: ProcessShare;
+  /** Of the PostgreSQL that the supervisor keeps running. */
+  address: DatabaseAddress;
+  /** Resolves when the process is asked to stop; rejects where it has failed. */
+  asked: Promise<string>;
+  /** Called when the database is open, and its schema up to date. */
+  onOpened: () => void;
+  /** Called when all else is ready. It may greet later, or never. */
+  greetInTime: (greet: () => Promise<void>) => Promise<void>;
+};
+
 /** Serves until a signal asks to stop; resolves when everything has ended in good order. */
-export async function serve(config: Config, role: Role): Promise<void> {
-  const asked = whenAskedToStop();
-  const log = await createLog(config.logLevel, role);
+export async function serve(config: Config, role: Role, supervised?: Supervised): Promise<void> {
+  const { asked = whenAskedToStop(), share = wholeShare } = supervised ?? {};
+  const log = await createLog(config.logLevel, supervised ? { role, process: share.number } : { role });
   // What a role does not need is not loaded, and what it needs is loaded while PostgreSQL is looked for: after a
   // crash the way to the first answer is mostly this.
   const [installation, api, worker] = await Promise.all([
-    openInstallation(config, log),
+    openInstallation(config, log, { migrate: true, ...(supervised && { address: supervised.address }) }),
     role === 'worker' ? null : import('./api.ts'),
     role === 'api' ? null : import('./worker.ts'),
   ]);
+  supervised?.onOpened();
   let serving: HttpServer | undefined;
   let working: Worker | undefined;
   const watching = watchSecretKeys(installation, installation.secrets);
   try {
     // Once more if PostgreSQL is gone: a process that fails here and lives on would be taken for one that serves.
-    await whileRestarting(config, () => warnOfDurability(installation, log));
-    await whileRestarting(config, () => warnOfWall(installation, log));
-    for (const setting of config.unknownSettings)
-      log.warn({ setting }, 'there is no such setting in this release: it changes nothing');
-    serving = await api?.startApi(installation);
-    working = await worker?.startWorker(installation);
+    if (share.number === 1) await whileRestarting(config, () => warnOfShortcomings(installation, log));
+    serving = await api?.startApi(installation, {}, undefined, share);
+    working = await worker?.startWorker(installation, share);
     // Only now, since the key is seen once: whatever else can fail has not failed.
-    await greet(installation, serving?.url ?? null);
+    const greetNow = () => greet(installation, serving?.url ?? null);
+    await (supervised === undefined ? greetNow() : supervised.greetInTime(greetNow));
     log.info(
       {
         url: serving?.url,
@@ -71,24 +85,12 @@ export async function serve(config: Config, role: Role): Promise<void> {
   }
 }
 
-/** The longest that a timer can wait. */
-const timerMsMax = 2_147_483_647;
-
-/**
- * Keeps the process alive until it is asked to stop. The clock's timers do not, and a worker whose PostgreSQL is gone
- * and cannot be started yet, for want of disk space for instance, has nothing else.
- */
-async function stayUntil<Result>(asked: Promise<Result>): Promise<Result> {
-  const staying = setInterval(() => undefined, timerMsMax);
-  try {
-    return await asked;
-  } finally {
-    clearInterval(staying);
-  }
+async function warnOfShortcomings(installation: Installation, log: Log): Promise<void> {
+  await warnOfDurability(installation, log);
+  await warnOfWall(installation, log);
+  for (const setting of installation.config.unknownSettings)
+    log.warn({ setting }, 'there is no such setting in this release: it changes nothing');
 }
-
-/** npm and the terminal both pass Ctrl-C on: what comes this soon is the same request once more. */
-const repeatedSignalMs = 2_000;
 
 /** This process cannot change the settings, but the operator should know of them before a crash. */
 async function warnOfDurability({ database }: Installation, log: Log): Promise<void> {
@@ -106,21 +108,6 @@ async function warnOfWall({ database }: Installation, log: Log): Promise<void> {
     );
   }
   if (kind === 'unreachable') log.error('the role postillion_tenant lacks grants: requests fail; run doctor');
-}
-
-/** Resolves at the first signal. A second signal ends the process at once. */
-function whenAskedToStop(): Promise<NodeJS.Signals> {
-  return new Promise((resolve) => {
-    let firstAtMs: number | null = null;
-    const onSignal = (signal: NodeJS.Signals) => {
-      const nowMs = systemClock.monotonicMs();
-      firstAtMs ??= nowMs;
-      resolve(signal);
-      if (nowMs - firstAtMs > repeatedSignalMs) process.exit(1);
-    };
-    process.on('SIGTERM', onSignal);
-    process.on('SIGINT', onSignal);
-  });
 }
 
 /**

@@ -1,12 +1,15 @@
 import { createSigningThreads } from '../channels/email/email.ts';
+import type { SendingChannel } from '../channels/channel.ts';
+import { chatAppProviders } from '../channels/chatapp/providers/registry.ts';
 import { emailProviders } from '../channels/email/providers/registry.ts';
+import { pushProviders } from '../channels/push/providers/registry.ts';
+import { smsProviders } from '../channels/sms/providers/registry.ts';
 import type { Config } from '../config.ts';
 import { startTemplateWork } from '../chat-templates/jobs.ts';
 import { startDomainChecks } from '../domains/jobs.ts';
 import { createDeliverability, createEmailDelivery, type ReturnPathPolicy } from '../email/email.ts';
 import { type Installation, publicUrlOf } from '../installation/installation.ts';
 import {
-  type ChannelDeliveries,
   type ChannelDelivery,
   startCrediting,
   startDelivery,
@@ -18,6 +21,7 @@ import { startCampaigns } from '../campaigns/jobs.ts';
 import { startBounceIntake } from './bounce-intake.ts';
 import { campaignChannels, messageChannels } from './channels.ts';
 import { startHousekeeping } from './housekeeping.ts';
+import { type ProcessShare, shareAmong, wholeShare } from '../platform/process-share.ts';
 import type { RunningChore } from '../platform/queue/chore.ts';
 import { createWaker } from '../platform/queue/wake.ts';
 import { createThrottle } from '../platform/throttle.ts';
@@ -37,24 +41,29 @@ export type Worker = {
   heldBytes: () => number;
 };
 
-/** Delivers what is due, takes bounces and looks after domains, until it is stopped. */
-export async function startWorker(installation: Installation): Promise<Worker> {
+/**
+ * Delivers what is due, takes bounces and looks after domains, until it is stopped. Of several processes on one machine
+ * the first alone takes bounces, and hands off what cannot be divided.
+ */
+export async function startWorker(installation: Installation, share = wholeShare): Promise<Worker> {
   const { config } = installation;
   let campaigns: RunningChore | null = null;
   const wakeCampaigns = () => campaigns?.wake();
   const onCampaignProgress = createThrottle(installation.clock, campaignProgressMs, wakeCampaigns);
   const onContactsChanged = createWaker(installation, 'segments');
   const feedback = { onCampaignProgress, onContactsChanged };
-  const bounceIntake = await startBounceIntake(installation, feedback);
-  const emailProvider = await createEmailProvider(installation, feedback);
-  const smsProvider = await createSmsProvider(installation);
-  const pushProvider = await createPushProvider(installation);
-  const chatAppProvider = await createChatAppProvider(installation);
-  const shortcoming = await findPushShortcoming(installation);
+  const shares = await sharesOfChannels(config, share);
+  const bounceIntake = share.number === 1 ? await startBounceIntake(installation, feedback) : null;
+  const emailProvider = shares.email && (await createEmailProvider(installation, feedback, shares.email));
+  const smsProvider = shares.sms && (await createSmsProvider(installation));
+  const pushProvider = shares.push && (await createPushProvider(installation));
+  const chatAppProvider = shares.chatapp && (await createChatAppProvider(installation));
+  const shortcoming = share.number === 1 ? await findPushShortcoming(installation) : null;
   if (shortcoming !== null) installation.log.warn(`${shortcoming.found}: ${shortcoming.advice}`);
   const signingThreads = createSigningThreads({
     entry: threadEntryOf('signing-thread'),
     log: installation.log,
+    share,
   });
   const wakeDelivery = createWaker(installation, 'deliveries');
   campaigns = startCampaigns({
@@ -67,40 +76,43 @@ export async function startWorker(installation: Installation): Promise<Worker> {
     ...installation,
     ...feedback,
     channels: messageChannels,
-    deliveries: Object.values<ChannelDelivery>({
-      email: createEmailDelivery({
-        ...installation,
-        emailProvider,
-        signText: signingThreads.sign,
-        deliverability: createDeliverability({
+    deliveries: Object.values<ChannelDelivery | null>({
+      email:
+        emailProvider &&
+        createEmailDelivery({
           ...installation,
-          areDomainsLookedUp: config.areDomainsLookedUp,
+          emailProvider,
+          signText: signingThreads.sign,
+          deliverability: createDeliverability({
+            ...installation,
+            areDomainsLookedUp: config.areDomainsLookedUp,
+          }),
+          returnPaths: returnPathPolicyOf(config),
+          publicUrl: publicUrlOf(config),
         }),
-        returnPaths: returnPathPolicyOf(config),
-        publicUrl: publicUrlOf(config),
-      }),
-      sms: createSmsDelivery({ ...installation, smsProvider }),
-      push: createPushDelivery({ ...installation, pushProvider }),
-      chatapp: createChatAppDelivery({ ...installation, chatAppProvider }),
-    } satisfies ChannelDeliveries),
+      sms: smsProvider && createSmsDelivery({ ...installation, smsProvider }),
+      push: pushProvider && createPushDelivery({ ...installation, pushProvider }),
+      chatapp: chatAppProvider && createChatAppDelivery({ ...installation, chatAppProvider }),
+    } satisfies Record<SendingChannel, ChannelDelivery | null>).filter((delivery) => delivery !== null),
   });
   const chores = [
     campaigns,
     startDomainChecks(installation),
-    startTemplateWork({ ...installation, provider: chatAppProvider }),
+    chatAppProvider && startTemplateWork({ ...installation, provider: chatAppProvider }),
     startSegmentUpkeep(installation),
     startClearing(installation),
     startErasing(installation),
     startCrediting(installation),
     startProviderEvents({ ...installation, ...feedback, channels: messageChannels }),
     startChatAppEvents({ ...installation, onContactsChanged }),
-    startSmsEvents({
-      ...installation,
-      answersKeywords: !smsProvider.answersKeywords,
-      onContactsChanged,
-      onQueued: wakeDelivery,
-      onReported: createWaker(installation, 'provider_events'),
-    }),
+    smsProvider &&
+      startSmsEvents({
+        ...installation,
+        answersKeywords: !smsProvider.answersKeywords,
+        onContactsChanged,
+        onQueued: wakeDelivery,
+        onReported: createWaker(installation, 'provider_events'),
+      }),
   ];
   const housekeeping = startHousekeeping(installation);
   return {
@@ -108,18 +120,33 @@ export async function startWorker(installation: Installation): Promise<Worker> {
     stop: async () => {
       await Promise.all([
         housekeeping.stop(),
-        ...chores.map((chore) => chore.stop()),
+        ...chores.map((chore) => chore?.stop()),
         bounceIntake?.stop(),
         delivery.stop(),
       ]);
       await Promise.all([
-        emailProvider.close(),
-        smsProvider.close(),
-        pushProvider.close(),
-        chatAppProvider.close(),
+        emailProvider?.close(),
+        smsProvider?.close(),
+        pushProvider?.close(),
+        chatAppProvider?.close(),
         signingThreads.stop(),
       ]);
     },
+  };
+}
+
+/** This process's share of each channel; null where other processes hand off. */
+async function sharesOfChannels(
+  { emailProvider, smsProvider, pushProvider, chatAppProvider, providerSettings }: Config,
+  share: ProcessShare,
+): Promise<Record<SendingChannel, ProcessShare | null>> {
+  const among = async (processesMax: Promise<number> | undefined) =>
+    shareAmong((await processesMax) ?? share.of, share);
+  return {
+    email: await among(emailProviders[emailProvider].processesMax?.(providerSettings)),
+    sms: await among(smsProviders[smsProvider].processesMax?.(providerSettings)),
+    push: await among(pushProviders[pushProvider].processesMax?.(providerSettings)),
+    chatapp: await among(chatAppProviders[chatAppProvider].processesMax?.(providerSettings)),
   };
 }
 

@@ -37,8 +37,8 @@ export function createServer({ role, environment, logFile }: ServerOptions): Ser
     whenReady: () => ready,
     start: (settings = {}) => {
       const started = spawn(process.execPath, [program, 'serve', '--role', role], {
-        // None of the harness's own settings get through.
-        env: { PATH: process.env.PATH, ...environment, ...settings },
+        // None of the harness's own settings get through. It kills processes by their ids.
+        env: { PATH: process.env.PATH, POSTILLION_PROCESSES: '1', ...environment, ...settings },
         stdio: ['ignore', 'ignore', 'pipe'],
       });
       child = started;

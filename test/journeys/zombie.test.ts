@@ -149,6 +149,7 @@ function startProcess(sink: SmtpSink): ChildProcess {
     POSTILLION_SECRET: 'a secret of the tests, and of nothing else',
     POSTILLION_SMTP_URL: smtpUrlOf(sink),
     POSTILLION_ADDRESS_CHECKS: 'off',
+    POSTILLION_PROCESSES: '1',
   };
   return start(settings, ['serve', '--role', 'worker']).child;
 }

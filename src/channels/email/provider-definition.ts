@@ -1,6 +1,7 @@
 import type { Clock } from '../../platform/clock.ts';
 import type { Resolver } from '../../platform/dns/dns.ts';
 import type { Log } from '../../platform/log.ts';
+import type { ProcessShare } from '../../platform/process-share.ts';
 import type { CallbackTools } from '../provider-callbacks.ts';
 import type { ProviderDefinition, ProviderSettings } from '../provider-definition.ts';
 import type { EmailIntake, EmailProvider, EmailReport } from './provider.ts';
@@ -20,6 +21,8 @@ export type EmailProviderTools = CallbackTools & {
   /** Takes what it reports over its own connections. */
   intake: EmailIntake;
   inbox: SandboxTools;
+  /** Among the processes that hand off (`processesMax`). */
+  share: ProcessShare;
 };
 
 export type EmailProviderDefinition<Settings extends ProviderSettings> = ProviderDefinition<

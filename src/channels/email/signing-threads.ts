@@ -3,6 +3,7 @@ import { readlinkSync } from 'node:fs';
 import os from 'node:os';
 import { parentPort, Worker } from 'node:worker_threads';
 import type { Log } from '../../platform/log.ts';
+import { partOf, type ProcessShare, wholeShare } from '../../platform/process-share.ts';
 
 /**
  * RSA signatures in threads of their own. The RSA operation is most of what a signed message costs. In the thread pool
@@ -24,7 +25,7 @@ export type SignText = (key: KeyObject, text: string) => Promise<Buffer>;
 /** Of two busy threads on one core, the one that is nicer by ten gets a tenth (sched(7)). */
 const niceness = 10;
 
-/** What one main thread sends keeps no more of them busy. */
+/** What the main threads of one machine send keeps no more of them busy. */
 const threadsMax = 8;
 
 /** Signatures of one trip, a few milliseconds of work. More would keep the first waiting for the last. */
@@ -43,11 +44,19 @@ type Waiting = {
 
 type Thread = { worker: Worker; underWay: Waiting[] };
 
-/** `entry` is a module that calls `serveSigningThread`. A thread is started when it is first needed. */
-export function createSigningThreads(options: { entry: URL; log: Log }): SigningThreads {
+/**
+ * `entry` is a module that calls `serveSigningThread`. A thread is started when it is first needed. Several processes
+ * share the cores.
+ */
+export function createSigningThreads(options: {
+  entry: URL;
+  log: Log;
+  share?: ProcessShare;
+}): SigningThreads {
   const { log } = options;
   const threads = new Set<Thread>();
-  let placesLeft = Math.min(os.availableParallelism(), threadsMax);
+  const threadsOfAll = Math.min(os.availableParallelism(), threadsMax);
+  let placesLeft = Math.max(1, partOf(threadsOfAll, options.share ?? wholeShare));
   let waiting: Waiting[] = [];
   let isScheduled = false;
   let isStopped = false;

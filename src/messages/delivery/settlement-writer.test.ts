@@ -19,7 +19,7 @@ import type { SendOutcome } from '../../channels/outcome.ts';
 import type { Lease } from '../../platform/queue/lease.ts';
 import { applyReports, type FeedbackTools } from '../feedback/feedback.ts';
 import type { Job } from '../channel.ts';
-import { findByProviderIds } from '../feedback/provider-ids.ts';
+import { findByProviderIds, uncertainId } from '../feedback/provider-ids.ts';
 import { dropJob, settleCrash, settleOutcome } from './settlement.ts';
 import { returnClaims, type Settled, writeUntilSettled, type WriterTools } from './settlement-writer.ts';
 import { emailChannel } from '../../email/channel.ts';
@@ -56,6 +56,21 @@ const singleEmail: Kind = {
   isCampaign: false,
   addressOf: (ordinal, messageId) => `a${ordinal}-${messageId}@example.com`,
 };
+
+/** As the worker has done that is taken to have ended. */
+async function announce(jobs: readonly Job[]): Promise<void> {
+  await run(
+    `insert into hand_offs (epoch, batch, organization_ids, message_ids, ordinals, claim_numbers)
+     values ($1, 1, $2, $3, $4, $5)`,
+    [
+      epoch,
+      jobs.map((job) => job.organizationId),
+      jobs.map((job) => job.messageId),
+      jobs.map((job) => job.ordinal),
+      jobs.map((job) => job.claimNumber),
+    ],
+  );
+}
 
 /** A message to so many addresses, with an attachment, all of which a worker has claimed. */
 async function insertClaimed(
@@ -496,20 +511,23 @@ test('a receipt finds a text by the name that its provider gave it', async () =>
   );
 });
 
+test('a receipt finds a text that was cut off, whoever settles it: also a process that hands off no texts', async () => {
+  const [job] = (await insertClaimed(1, campaignOfTexts)) as [Job];
+  await announce([job]);
+  const { deliveries, ...tools } = toolsWith(database);
+  const others = deliveries.filter(({ channel }) => channel !== smsChannel);
+  await returnClaims({ ...tools, deliveries: others }, epoch, settleCrash);
+  const name = uncertainId(tools.secrets, job.addressKey);
+  const { organizationId: ofJob, messageId, ordinal } = job;
+  expect(await findByProviderIds(database, 'sms', [name])).toEqual(
+    new Map([[name, { organizationId: ofJob, messageId, ordinal }]]),
+  );
+});
+
 test('five claims of a worker that ended are returned two at a time, each once, and what was announced is known to the last', async () => {
   await run('delete from delivery_queue');
   const jobs = [...(await insertClaimed(4, singleEmail)), ...(await insertClaimed(1, singleEmail, newId()))];
-  const keys = [
-    jobs.map((job) => job.organizationId),
-    jobs.map((job) => job.messageId),
-    jobs.map((job) => job.ordinal),
-    jobs.map((job) => job.claimNumber),
-  ];
-  await run(
-    `insert into hand_offs (epoch, batch, organization_ids, message_ids, ordinals, claim_numbers)
-     values ($1, 1, $2, $3, $4, $5)`,
-    [epoch, ...keys],
-  );
+  await announce(jobs);
   const batches: number[] = [];
   const watched: Database = {
     ...database,
@@ -545,11 +563,7 @@ test('of the claims of a worker that ended one that cannot be returned keeps no 
       `create trigger refusing_${change} before ${change} on delivery_queue for each row
        when (old.message_id = '${broken[0].messageId}') execute function refuse()`,
     );
-  await run(
-    `insert into hand_offs (epoch, batch, organization_ids, message_ids, ordinals, claim_numbers)
-     values ($1, 1, '{}', '{}', '{}', '{}')`,
-    [epoch],
-  );
+  await announce([]);
   const logged: object[] = [];
   const log = { ...silentLog, error: (fields: object) => void logged.push(fields) };
   const tools = { ...toolsWith(database), log, recoveryItemsMax: 2 };

@@ -31,13 +31,16 @@ import { withoutReported } from './repeats.ts';
 import { settleJobs, type Settlement } from './settlement-store.ts';
 import { deleteSlices, findClaimedSlice, listUnsettled, lockClaimedSlice } from './slice-store.ts';
 
+type WaysOfReporting = Pick<ChannelDelivery, 'isReportedById' | 'isReportedByRecipients'>;
+
 /** What writing outcomes needs. */
 export type WriterTools = SuppressionTools &
   FeedbackListeners &
   RecipientTools & {
     database: Database;
     channels: MessageChannels;
-    deliveries: readonly Pick<ChannelDelivery, 'channel' | 'isReportedById' | 'isReportedByRecipients'>[];
+    /** Of the channels on which this process hands off. */
+    deliveries: readonly (Pick<ChannelDelivery, 'channel'> & WaysOfReporting)[];
     log: Log;
     random: () => number;
     /** Smaller in tests. */
@@ -252,23 +255,22 @@ function isGivenBack({ status, isAmbiguous, dropReason }: Settlement): boolean {
 
 function listProviderIds(tools: WriterTools, settlement: Settlement): ProviderId[] {
   const { job, isAmbiguous } = settlement;
-  if (!isReportedById(tools, job.channel)) return [];
+  if (!waysOfReporting(tools, job.channel).isReportedById) return [];
   const isFound = job.channel.reports.findCutOff !== null;
   const uncertain = isFound ? uncertainId(tools.secrets, job.addressKey) : null;
   const id = isAmbiguous ? uncertain : settlement.providerMessageId;
   return id === null ? [] : [{ job, channel: job.channel.name, providerMessageId: id }];
 }
 
-function isReportedById({ deliveries }: WriterTools, { name }: MessageChannel): boolean {
-  return deliveries.some((delivery) => delivery.isReportedById && delivery.channel.name === name);
+/** Of a channel on which only others hand off, any: this process settles what one of them has left when it ended. */
+function waysOfReporting({ deliveries }: WriterTools, { name }: MessageChannel): WaysOfReporting {
+  return deliveries.find(({ channel }) => channel.name === name) ?? { isReportedById: true };
 }
 
 /** A report may be applied while an outcome is written. */
-export function isReportedSoon(tools: WriterTools, { name }: MessageChannel): boolean {
-  return tools.deliveries.some(
-    ({ channel, isReportedById: byId, isReportedByRecipients: byRecipients = false }) =>
-      channel.name === name && (byId || byRecipients),
-  );
+export function isReportedSoon(tools: WriterTools, channel: MessageChannel): boolean {
+  const { isReportedById, isReportedByRecipients = false } = waysOfReporting(tools, channel);
+  return isReportedById || isReportedByRecipients;
 }
 
 function channelOfJob(jobs: ReadonlyMap<string, Job>, recipient: RecipientKey): MessageChannel {

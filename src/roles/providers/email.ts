@@ -7,6 +7,7 @@ import type { Installation } from '../../installation/installation.ts';
 import { applyReports, createReportIntake, type FeedbackListeners } from '../../messages/messages.ts';
 import { createResolver } from '../../platform/dns/dns.ts';
 import type { WebPage } from '../../platform/http/route.ts';
+import { type ProcessShare, wholeShare } from '../../platform/process-share.ts';
 import { createWaker } from '../../platform/queue/wake.ts';
 import { keepMessage } from '../../sandbox/sandbox.ts';
 import { callbackPages, callbackToolsOf } from './callbacks.ts';
@@ -15,6 +16,7 @@ import { callbackPages, callbackToolsOf } from './callbacks.ts';
 export function createEmailProvider(
   installation: Installation,
   feedback: FeedbackListeners = { onCampaignProgress: () => undefined, onContactsChanged: () => undefined },
+  share: ProcessShare = wholeShare,
 ): Promise<EmailProvider> {
   const { config, clock, log, random, resolver } = installation;
   const tools = {
@@ -25,6 +27,7 @@ export function createEmailProvider(
     resolver,
     openResolver: () => createResolver({ servers: config.dnsServers, clock }),
     heloName: config.mailHost ?? hostname(),
+    share,
     intake: createIntake(installation),
     inbox: {
       keep: ({ reference, ...kept }) =>

@@ -36,8 +36,8 @@ export const accounts: readonly Mutant[] = [
   },
   {
     file: 'src/accounts/keyring.ts',
-    from: 'if (from.wrongKeys + from.lookUps >= wrongKeysPerMinute) {',
-    to: 'if (from.wrongKeys >= wrongKeysPerMinute) {',
+    from: 'if (from.wrongKeys + from.lookUps >= wrongKeysMax) {',
+    to: 'if (from.wrongKeys >= wrongKeysMax) {',
     tests: ['src/accounts/keyring.test.ts'],
     named: 'a flood of wrong keys shares few statements, and a right one among them is found',
     harm: 'a thousand wrong keys at once are a thousand statements',

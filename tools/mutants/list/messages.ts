@@ -702,8 +702,16 @@ export const messages: readonly Mutant[] = [
   },
   {
     file: 'src/messages/delivery/settlement-writer.ts',
-    from: 'if (!isReportedById(tools, job.channel)) return [];',
-    to: 'if (isReportedById(tools, job.channel)) return [];',
+    from: '?? { isReportedById: true };',
+    to: '?? { isReportedById: false };',
+    tests: ['src/messages/delivery/settlement-writer.test.ts'],
+    named: 'also a process that hands off no texts',
+    harm: 'no receipt finds a text that was cut off when its process was killed',
+  },
+  {
+    file: 'src/messages/delivery/settlement-writer.ts',
+    from: 'if (!waysOfReporting(tools, job.channel).isReportedById) return [];',
+    to: 'if (waysOfReporting(tools, job.channel).isReportedById) return [];',
     tests: ['src/messages/delivery/settlement-writer.test.ts'],
     named: 'finds a text by the name that its provider',
     harm: 'no receipt of a text finds its message',

@@ -225,4 +225,28 @@ export const roles: readonly Mutant[] = [
     named: 'a device of another contact stays',
     harm: 'whoever may look into the sandbox takes phones from their owners, who get no more pushes',
   },
+  {
+    file: 'src/roles/supervisor.ts',
+    from: "  if (role === 'all') return 1;\n",
+    to: "  if (role === 'all') return 2;\n",
+    tests: ['src/roles/supervisor.test.ts'],
+    named: 'both together in one',
+    harm: 'a first start takes twice the memory',
+  },
+  {
+    file: 'src/platform/process-share.ts',
+    from: '(number <= total % of ? 1 : 0)',
+    to: '1',
+    tests: ['src/platform/process-share.test.ts'],
+    named: 'the parts of all processes add up to the total',
+    harm: 'several processes have more connections to a relay than it allows',
+  },
+  {
+    file: 'src/platform/process-share.ts',
+    from: 'number > max ? null',
+    to: 'number > of ? null',
+    tests: ['src/platform/process-share.test.ts'],
+    named: 'what fewer processes may do',
+    harm: 'an account of which there is one window is used by every process',
+  },
 ];

@@ -23,6 +23,8 @@ export const sandbox = defineChatAppProvider({
     advice: 'Check that the database can be reached: it holds the inbox.',
   },
   isSandbox: true,
+  // What it simulates of limits and reviews is in memory.
+  processesMax: () => Promise.resolve(1),
   create: async (
     { clock, keep, take },
     { POSTILLION_SANDBOX_REVIEW_MS: review, POSTILLION_SANDBOX_PEOPLE_PER_DAY: people },

@@ -50,6 +50,8 @@ export const whatsapp = defineChatAppProvider({
       advice: `Set ${missing} as well.`,
     };
   },
+  // A number has one pace, which is learned and slowed from its answers.
+  processesMax: () => Promise.resolve(1),
   create: async (
     { clock, random, take, writeToken },
     { POSTILLION_WHATSAPP_URL: url, POSTILLION_WHATSAPP_GRAPH_VERSION: version },

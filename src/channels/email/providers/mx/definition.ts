@@ -34,8 +34,10 @@ export const mx = defineEmailProvider({
   },
   isSandbox: false,
   isDirect: true,
-  create: async ({ clock, random, resolver, openResolver, heloName }, values) => {
-    const { createMxProvider } = await import('./mx.ts');
+  // Mail hosts count the connections of a machine.
+  processesMax: async () => (await import('./mx.ts')).defaultLimits.connectionsPerDestinationMax,
+  create: async ({ clock, random, resolver, openResolver, heloName, share }, values) => {
+    const { createMxProvider, limitsOf } = await import('./mx.ts');
     const port = Number(values.POSTILLION_MX_PORT);
     const privateAddresses = values.POSTILLION_MX_PRIVATE_ADDRESSES;
     const domainsRequiringTls = new Set(
@@ -51,6 +53,7 @@ export const mx = defineEmailProvider({
       port,
       mayUsePrivateAddresses: privateAddresses === '' ? port !== usualPort : privateAddresses === 'allow',
       requiresTls: (domain) => domainsRequiringTls.has(domain),
+      limits: limitsOf(share),
     });
     return {
       ...provider,

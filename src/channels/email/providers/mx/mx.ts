@@ -1,6 +1,7 @@
 import { LRUCache } from 'lru-cache';
 import type { Clock } from '../../../../platform/clock.ts';
 import type { Resolver } from '../../../../platform/dns/dns.ts';
+import { partOf, type ProcessShare } from '../../../../platform/process-share.ts';
 import type { DeferReason, RemoteReply, SendOutcome } from '../../../outcome.ts';
 import type { EmailHandOff, EmailProvider } from '../../provider.ts';
 import { abortReason, createAbortWatch } from '../../../abort-watch.ts';
@@ -58,7 +59,7 @@ export type MxProviderOptions = {
  * Connections per destination: fewer is slow where servers are far away; more is where large providers begin to
  * refuse. Other people's servers keep places for idle connections, so these are short.
  */
-const defaultLimits: MxLimits = {
+export const defaultLimits: MxLimits = {
   placesMax: 512,
   connectionsMax: 200,
   connectionsPerDestinationMax: 8,
@@ -66,6 +67,15 @@ const defaultLimits: MxLimits = {
   idleTimeoutMs: 5_000,
   destinationsMax: 4_096,
 };
+
+/** Those of one of several processes: what others count of a machine is divided. */
+export function limitsOf(share: ProcessShare): MxLimits {
+  return {
+    ...defaultLimits,
+    connectionsMax: partOf(defaultLimits.connectionsMax, share),
+    connectionsPerDestinationMax: partOf(defaultLimits.connectionsPerDestinationMax, share),
+  };
+}
 
 const failedAddressesMax = 4_096;
 

@@ -18,6 +18,9 @@ export const smtp = defineEmailProvider({
   },
   isSandbox: false,
   isDirect: false,
-  create: async ({ clock, heloName }, { POSTILLION_SMTP_URL: url }) =>
-    (await import('./smtp.ts')).createSmtpProvider({ url, clock, heloName }),
+  // A relay counts the connections of its customer.
+  processesMax: async ({ POSTILLION_SMTP_URL: url }) =>
+    (await import('./url.ts')).parseSmtpUrl(url).connectionsMax,
+  create: async ({ clock, heloName, share }, { POSTILLION_SMTP_URL: url }) =>
+    (await import('./smtp.ts')).createSmtpProvider({ url, clock, heloName, share }),
 });

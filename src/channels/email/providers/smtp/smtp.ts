@@ -1,4 +1,5 @@
 import type { Clock } from '../../../../platform/clock.ts';
+import { partOf, type ProcessShare, wholeShare } from '../../../../platform/process-share.ts';
 import type { RemoteReply, SendOutcome } from '../../../outcome.ts';
 import type { EmailHandOff, EmailProvider } from '../../provider.ts';
 import { abortReason, createAbortWatch } from '../../../abort-watch.ts';
@@ -23,6 +24,8 @@ export type SmtpProviderOptions = {
   heloName: string;
   /** PEM of the authorities to trust instead of the machine's. */
   authorities?: string;
+  /** Of the connections that the URL allows. */
+  share?: ProcessShare;
 };
 
 const handOffsPerConnectionMax = 1_000;
@@ -36,7 +39,8 @@ const waitingPerConnectionMax = 64;
  * `parseSmtpUrl` throws; opens nothing before the first hand-off.
  */
 export function createSmtpProvider(options: SmtpProviderOptions): EmailProvider {
-  const target = parseSmtpUrl(options.url);
+  const allowed = parseSmtpUrl(options.url);
+  const target = { ...allowed, connectionsMax: partOf(allowed.connectionsMax, options.share ?? wholeShare) };
   const pool = createPool(options, target);
   let isClosing = false;
   return {

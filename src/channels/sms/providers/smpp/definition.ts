@@ -17,6 +17,8 @@ export const smpp = defineSmsProvider({
     advice: 'Check POSTILLION_SMPP_URL, and that the provider can be reached from this machine.',
   },
   isSandbox: false,
+  // The account has one window, one rate and so many binds.
+  processesMax: () => Promise.resolve(1),
   create: async ({ clock, log, random, intake }, { POSTILLION_SMPP_URL: url }) => {
     const [{ createSmppProvider }, { parseSmppUrl }] = await Promise.all([
       import('./smpp.ts'),

@@ -20,6 +20,8 @@ export const twilio = defineSmsProvider({
     advice: 'Check POSTILLION_TWILIO_URL, and that the provider can be reached from this machine.',
   },
   isSandbox: false,
+  // The account has a limit of requests under way.
+  processesMax: () => Promise.resolve(1),
   create: async ({ clock, callbackUrl }, { POSTILLION_TWILIO_URL: url }) => {
     const [{ createTwilioProvider }, { statusPath }, { parseTwilioUrl }] = await Promise.all([
       import('./twilio.ts'),

@@ -1,0 +1,91 @@
+import cluster from 'node:cluster';
+import { type Role, serve } from './serve.ts';
+import { whenAskedToStop } from './stopping.ts';
+import type { Order, Told } from './supervisor.ts';
+
+/**
+ * Serves as one of several processes, as its supervisor says (supervisor.ts), and ends the process. `describe` makes
+ * words for the operator of what made it fail.
+ */
+export async function serveSupervised(role: Role, describe: (cause: unknown) => string): Promise<never> {
+  const greeting = deferred<'now'>();
+  const stopping = deferred<string>();
+  const stopByName = (name: string) => {
+    stopping.resolve(name);
+  };
+  const begun = new Promise<Extract<Order, { kind: 'begin' }>>((resolve) => {
+    process.on('message', (order: Order) => {
+      switch (order.kind) {
+        case 'begin':
+          resolve(order);
+          return;
+        case 'greet':
+          greeting.resolve('now');
+          return;
+        case 'stop':
+          stopByName(order.signal);
+          return;
+      }
+    });
+  });
+  cluster.worker?.once('disconnect', () => {
+    // Or the cluster would end the process at once, and with it what is under way.
+    if (cluster.worker !== undefined) cluster.worker.exitedAfterDisconnect = true;
+    stopByName('disconnect');
+  });
+  void whenAskedToStop().then(stopByName);
+  await tell({ kind: 'listening' });
+
+  try {
+    const begin = await Promise.race([begun, stopping.promise]);
+    if (typeof begin !== 'string') {
+      const { config, number, of, address } = begin;
+      await serve(config, role, {
+        share: { number, of },
+        address,
+        asked: stopping.promise,
+        onOpened: () => void tell({ kind: 'opened' }),
+        greetInTime: async (greet) => {
+          await tell({ kind: 'ready' });
+          void greeting.promise
+            .then(greet)
+            .then(() => tell({ kind: 'greeted' }))
+            // As if it had failed before: it stops, and says why.
+            .catch(stopping.reject);
+        },
+      });
+    }
+  } catch (cause) {
+    process.exitCode = 1;
+    await tell({ kind: 'failed', words: describe(cause) });
+  }
+  // The channel would keep the process.
+  process.exit();
+}
+
+/** Resolves when it is on its way, or nobody is there to be told. */
+function tell(told: Told): Promise<void> {
+  return new Promise((resolve) => {
+    if (process.send === undefined || !process.connected) resolve();
+    else
+      process.send(told, undefined, undefined, () => {
+        resolve();
+      });
+  });
+}
+
+type Deferred<Result> = {
+  promise: Promise<Result>;
+  resolve: (result: Result) => void;
+  reject: (cause: unknown) => void;
+};
+
+function deferred<Result>(): Deferred<Result> {
+  let resolve: Deferred<Result>['resolve'] = () => undefined;
+  let reject: Deferred<Result>['reject'] = () => undefined;
+  const promise = new Promise<Result>((resolveIt, rejectIt) => {
+    resolve = resolveIt;
+    reject = rejectIt;
+  });
+  return { promise, resolve, reject };
+}
