@@ -1,95 +1,307 @@
-import { compile, type FormatCallback } from 'html-to-text';
 import { Parser } from 'htmlparser2';
 
 /** Mail with more HTML than 102 kB is cut off by Gmail; making text of what lies beyond this would take a second. */
 const htmlLengthMax = 262_144;
-/**
- * Mail that people write is nested twenty or thirty deep. html-to-text takes a time that grows with the square of the
- * depth: 90 s for 400,000 `<div>`.
- */
+/** Mail that people write is nested twenty or thirty deep. Each closing tag is looked for among all open elements. */
 const depthMax = 200;
-/** It indents every line of a list anew at each level: a hundred levels made twenty times as much text as HTML. */
+/** Each line of a list is indented by each level: a hundred levels would make twenty times as much text as HTML. */
 const listDepthMax = 10;
 /** Long numbers before short items. */
 const textLengthMax = 2 * htmlLengthMax;
-
-/** Placeholders must stay as they are, which upper-case headings would not. */
-const heading = { options: { uppercase: false } };
-
-/** Cells beside each other are words beside each other. */
-const formatCell: FormatCallback = (element, walk, builder) => {
-  walk(element.children, builder);
-  builder.addInline(' ');
-};
-
-const toText = compile({
-  // A line that is too long is folded by its encoding; one that is broken here may be broken within a placeholder.
-  wordwrap: false,
-  formatters: { cell: formatCell },
-  selectors: [
-    ...['h1', 'h2', 'h3', 'h4', 'h5', 'h6'].map((selector) => ({ selector, ...heading })),
-    // What readers do not see: preview text, most of all.
-    ...['display:none', 'display: none'].map((style) => ({
-      selector: `[style*="${style}"]`,
-      format: 'skip',
-    })),
-    { selector: 'title', format: 'skip' },
-    { selector: 'img', format: 'skip' },
-    { selector: 'a', options: { hideLinkHrefIfSameAsText: true, linkBrackets: ['(', ')'] } },
-    // Tables lay mail out; as tables of text they would be columns of letters.
-    { selector: 'table', format: 'block' },
-    { selector: 'tr', format: 'block', options: { leadingLineBreaks: 1, trailingLineBreaks: 1 } },
-    { selector: 'hr', options: { length: 10 } },
-    { selector: 'td', format: 'cell' },
-    { selector: 'th', format: 'cell' },
-    // A mark before each line of each level would make many times as much text as there is HTML.
-    { selector: 'blockquote', format: 'block' },
-  ],
-});
+const pieceLength = 4_096;
 
 /**
  * A readable text part for mail that has only HTML, placeholders and all; null where the HTML holds no text, or is too
- * large or too deeply nested for that.
+ * large or too deeply nested for that. It is made for each message that comes with HTML alone, so that it is written as
+ * the HTML is read, without a tree.
  */
 export function makeTextPart(html: string): string | null {
-  if (html.length > htmlLengthMax || isTooDeep(html)) return null;
-  try {
-    const text = toText(html).trim();
-    return text === '' || text.length > textLengthMax ? null : text;
-  } catch (cause) {
-    // It fails over long roman numerals.
-    if (cause instanceof RangeError || cause instanceof TypeError) return null;
-    throw cause;
-  }
-}
-
-function isTooDeep(html: string): boolean {
-  let depth = 0;
-  let listDepth = 0;
-  let isTooDeep = false;
+  if (html.length > htmlLengthMax) return null;
+  const walk: Walk = { page: openPage(), open: [], lists: [], links: [], hiddenFrom: null, isGivenUp: false };
   const parser = new Parser({
-    onopentag: (name) => {
-      depth += 1;
-      if (isList(name)) listDepth += 1;
-      if (depth <= depthMax && listDepth <= listDepthMax) return;
-      isTooDeep = true;
-      parser.pause();
+    onopentag: (name, attributes) => {
+      openElement(walk, name, attributes);
     },
-    onclosetag: (name, isImplied) => {
-      // Headings that are never closed stand beside each other here and in browsers, and within each other there.
-      if (!(isImplied && /^h[1-6]$/.test(name))) depth -= 1;
-      if (isList(name)) listDepth -= 1;
+    ontext: (text) => {
+      if (walk.hiddenFrom !== null) return;
+      if (walk.page.verbatimDepth > 0) writeVerbatim(walk.page, text);
+      else writeText(walk.page, text);
+    },
+    onclosetag: (name) => {
+      closeElement(walk, name);
     },
   });
-  // In pieces: the parser reads all that it was given even while it is paused.
-  for (let start = 0; start < html.length && !isTooDeep; start += pieceLength) {
+  // In pieces: the parser reads all that it was given, whatever is found in it.
+  for (let start = 0; start < html.length && !isOver(walk); start += pieceLength)
     parser.write(html.slice(start, start + pieceLength));
+  if (isOver(walk)) return null;
+  parser.end();
+  const text = walk.page.text.trim();
+  return text === '' || isOver(walk) ? null : text;
+}
+
+function isOver({ isGivenUp, page }: Walk): boolean {
+  return isGivenUp || page.text.length > textLengthMax;
+}
+
+/** Where the reading of the HTML is. */
+type Walk = {
+  page: Page;
+  open: OpenElement[];
+  lists: OpenList[];
+  links: OpenLink[];
+  /** How many elements are open around one that readers do not see; null outside of such. */
+  hiddenFrom: number | null;
+  isGivenUp: boolean;
+};
+
+type OpenElement = { name: string; breaksAfter: number };
+type OpenList = { nextNumber: number | null; writeNumber: (number: number) => string };
+/** `begunAt`: how long the text was before it. */
+type OpenLink = { address: string; begunAt: number };
+
+/** Line breaks before and after an element that stands on lines of its own; two make an empty line. */
+const blocks: Readonly<Record<string, readonly [before: number, after: number]>> = {
+  ...Object.fromEntries(['h1', 'h2', 'h3', 'h4', 'h5', 'h6'].map((name) => [name, [3, 2] as const])),
+  // Tables lay mail out; as tables of text they would be columns of letters.
+  ...Object.fromEntries(['p', 'pre', 'blockquote', 'table'].map((name) => [name, [2, 2] as const])),
+  ...Object.fromEntries(
+    ['article', 'aside', 'div', 'footer', 'form', 'header', 'main', 'nav', 'section', 'tr', 'dt', 'dd'].map(
+      (name) => [name, [1, 1] as const],
+    ),
+  ),
+};
+
+const notSeen: ReadonlySet<string> = new Set(['script', 'style', 'title', 'template']);
+
+function openElement(walk: Walk, name: string, attributes: Readonly<Record<string, string>>): void {
+  const { page, open } = walk;
+  const depth = open.length;
+  const element: OpenElement = { name, breaksAfter: 0 };
+  open.push(element);
+  if (depth >= depthMax) walk.isGivenUp = true;
+  if (walk.hiddenFrom !== null) return;
+  // What readers do not see: preview text, most of all.
+  if (notSeen.has(name) || (attributes.style !== undefined && /display: ?none/.test(attributes.style))) {
+    walk.hiddenFrom = depth;
+    return;
   }
-  return isTooDeep;
+  const [before, after] = blocks[name] ?? [0, 0];
+  element.breaksAfter = after;
+  breakLines(page, before);
+  switch (name) {
+    case 'br':
+      page.breaks = Math.min(page.breaks + 1, breaksMax);
+      return;
+    case 'hr':
+      breakLines(page, 2);
+      writeText(page, '-'.repeat(10));
+      element.breaksAfter = 2;
+      return;
+    case 'pre':
+      page.verbatimDepth += 1;
+      return;
+    case 'ul':
+    case 'ol':
+      element.breaksAfter = walk.lists.length > 0 ? 1 : 2;
+      breakLines(page, element.breaksAfter);
+      walk.lists.push(openList(name, attributes));
+      if (walk.lists.length > listDepthMax) walk.isGivenUp = true;
+      return;
+    case 'li':
+      openItem(page, takeMark(walk.lists.at(-1)));
+      return;
+    case 'a':
+      walk.links.push({ address: addressOf(attributes.href), begunAt: page.text.length });
+      return;
+  }
 }
 
-function isList(name: string): boolean {
-  return name === 'ul' || name === 'ol';
+function closeElement(walk: Walk, name: string): void {
+  const { page, open } = walk;
+  const element = open.pop();
+  if (walk.hiddenFrom !== null) {
+    if (open.length === walk.hiddenFrom) walk.hiddenFrom = null;
+    return;
+  }
+  switch (name) {
+    case 'td':
+    case 'th':
+      // Cells beside each other are words beside each other.
+      page.isSpaceDue = true;
+      break;
+    case 'pre':
+      page.verbatimDepth -= 1;
+      break;
+    case 'ul':
+    case 'ol':
+      walk.lists.pop();
+      break;
+    case 'li':
+      closeItem(page);
+      return;
+    case 'a':
+      closeLink(page, walk.links.pop());
+      break;
+  }
+  breakLines(page, element?.breaksAfter ?? 0);
 }
 
-const pieceLength = 4_096;
+/** Empty for a link that leads nowhere else. */
+function addressOf(href = ''): string {
+  const address = href.replace(/^mailto:/, '').trim();
+  return address.startsWith('#') ? '' : address;
+}
+
+function closeLink(page: Page, link: OpenLink | undefined): void {
+  if (link === undefined || link.address === '') return;
+  const { address, begunAt } = link;
+  const isNamed = page.text.length > begunAt;
+  if (isNamed && page.text.endsWith(address) && page.text.slice(begunAt).trim() === address) return;
+  if (isNamed) page.isSpaceDue = true;
+  writeText(page, isNamed ? `(${address})` : address);
+}
+
+function openList(name: string, { start, type }: Readonly<Record<string, string>>): OpenList {
+  if (name === 'ul') return { nextNumber: null, writeNumber: String };
+  const first = Number(start);
+  const nextNumber = start !== undefined && Number.isSafeInteger(first) ? first : 1;
+  return { nextNumber, writeNumber: numberings[type ?? ''] ?? String };
+}
+
+/** As the attribute `type` has them. */
+const numberings: Readonly<Record<string, (number: number) => string>> = {
+  a: (number) => lettersOf(number),
+  A: (number) => lettersOf(number).toUpperCase(),
+  i: (number) => romanOf(number),
+  I: (number) => romanOf(number).toUpperCase(),
+};
+
+/** a to z, then aa. */
+function lettersOf(number: number): string {
+  if (number < 1) return String(number);
+  const last = (number - 1) % 26;
+  const before = (number - 1 - last) / 26;
+  return (before > 0 ? lettersOf(before) : '') + String.fromCharCode(0x61 + last);
+}
+
+const romanDigits = [
+  ...([
+    [1_000, 'm'],
+    [900, 'cm'],
+    [500, 'd'],
+    [400, 'cd'],
+    [100, 'c'],
+    [90, 'xc'],
+    [50, 'l'],
+  ] as const),
+  ...([
+    [40, 'xl'],
+    [10, 'x'],
+    [9, 'ix'],
+    [5, 'v'],
+    [4, 'iv'],
+    [1, 'i'],
+  ] as const),
+] as const;
+
+function romanOf(number: number): string {
+  if (number < 1 || number > 3_999) return String(number);
+  let text = '';
+  let rest = number;
+  for (const [value, digit] of romanDigits) {
+    text += digit.repeat(Math.floor(rest / value));
+    rest %= value;
+  }
+  return text;
+}
+
+/** Of an item; also of one that stands outside of a list. */
+function takeMark(list: OpenList | undefined): string {
+  if (list === undefined || list.nextNumber === null) return ' * ';
+  list.nextNumber += 1;
+  return ` ${list.writeNumber(list.nextNumber - 1)}. `;
+}
+
+/** The text as far as it is written, and what comes before its next word. */
+type Page = {
+  text: string;
+  breaks: number;
+  isSpaceDue: boolean;
+  /** Of the items that are open: the mark of each, from the outermost on. */
+  marks: string[];
+  /** What continued lines begin with: as wide as the marks. */
+  indent: string;
+  /** Of items that have no text yet: the last marks. */
+  marksDue: string;
+  /** In how many elements whose blanks and line ends are kept. */
+  verbatimDepth: number;
+};
+
+const breaksMax = 3;
+
+function openPage(): Page {
+  return { text: '', breaks: 0, isSpaceDue: false, marks: [], indent: '', marksDue: '', verbatimDepth: 0 };
+}
+
+/** So many at least, between what is written and what comes. */
+function breakLines(page: Page, count: number): void {
+  // An item begins on the line of its mark.
+  if (page.marksDue === '') page.breaks = Math.max(page.breaks, count);
+}
+
+function openItem(page: Page, mark: string): void {
+  breakLines(page, 1);
+  page.marks.push(mark);
+  page.indent += ' '.repeat(mark.length);
+  page.marksDue += mark;
+}
+
+function closeItem(page: Page): void {
+  const mark = page.marks.pop() ?? '';
+  page.indent = page.indent.slice(mark.length);
+  if (page.marksDue === '') page.breaks = 1;
+  else page.marksDue = page.marksDue.slice(0, -mark.length);
+}
+
+const noBreakSpace = 0xa0;
+const needsCollapsing = /[\t\r\n\f\u200b]| {2}/;
+
+/** As HTML means it: any blanks are one, and none at the beginning of a line. */
+function writeText(page: Page, text: string): void {
+  const words = needsCollapsing.test(text) ? text.replaceAll(/[ \t\r\n\f\u200b]+/g, ' ') : text;
+  const start = words.startsWith(' ') ? 1 : 0;
+  const end = words.length - (words.length > 1 && words.endsWith(' ') ? 1 : 0);
+  page.isSpaceDue ||= start > 0;
+  if (start >= end || isSpacer(words)) return;
+  begin(page);
+  page.text += words.slice(start, end);
+  page.isSpaceDue = end < words.length;
+}
+
+/** Cells that make room hold a blank that is kept by browsers, and say nothing. */
+function isSpacer(words: string): boolean {
+  return words.charCodeAt(0) === noBreakSpace && !/[^ \u00a0]/.test(words);
+}
+
+function writeVerbatim(page: Page, text: string): void {
+  for (const [index, line] of text.split(/\r\n|\r|\n/).entries()) {
+    if (index > 0) page.breaks = Math.min(page.breaks + 1, breaksMax);
+    if (line === '') continue;
+    begin(page);
+    page.text += line;
+  }
+}
+
+/** Writes what stands before a word. */
+function begin(page: Page): void {
+  const { text, breaks, indent, marksDue } = page;
+  const isLineNew = text === '' || breaks > 0 || marksDue !== '';
+  if (isLineNew) {
+    if (text !== '') page.text += '\n'.repeat(breaks);
+    page.text += indent.slice(0, indent.length - marksDue.length) + marksDue;
+  } else if (page.isSpaceDue) page.text += ' ';
+  page.breaks = 0;
+  page.isSpaceDue = false;
+  page.marksDue = '';
+}

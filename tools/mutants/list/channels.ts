@@ -3,6 +3,30 @@ import type { Mutant } from '../mutant.ts';
 
 export const channels: readonly Mutant[] = [
   {
+    file: 'src/channels/email/text-part.ts',
+    from: 'if (depth >= depthMax) walk.isGivenUp = true;',
+    to: '',
+    tests: ['src/channels/email/text-part.test.ts'],
+    named: 'there is none for',
+    harm: 'elements in elements by the thousand keep a process for minutes',
+  },
+  {
+    file: 'src/channels/email/text-part.ts',
+    from: 'walk.lists.length > listDepthMax',
+    to: 'false',
+    tests: ['src/channels/email/text-part.test.ts'],
+    named: 'there is none for',
+    harm: 'lists in lists make twenty times as much text as HTML',
+  },
+  {
+    file: 'src/channels/email/text-part.ts',
+    from: '    walk.hiddenFrom = depth;\n',
+    to: '',
+    tests: ['src/channels/email/text-part.test.ts'],
+    named: 'it keeps',
+    harm: 'style sheets are read as text',
+  },
+  {
     file: 'src/channels/email/attachment.ts',
     from: "'settingcontent-ms theme",
     to: "'theme",
