@@ -10,15 +10,19 @@ import { cpuUs, type LineProcess, postgresCpuUs, startModule, startServer } from
 
 /**
  * From the queue to an SMTP sink in another process: 10 kB of HTML, personalised for each recipient, every hand-off
- * announced and every outcome written. Once as one message with many recipients, as a campaign is, and once as many
- * messages with one recipient each. Unsigned, the baseline is nodemailer's pool with the same content; signed, it is
- * what the cores could sign if they did nothing else.
+ * announced and every outcome written. Once as a campaign to contacts, who may have objected; once as a campaign of whose
+ * contacts one in twenty has unsubscribed meanwhile, and one in twenty is deferred by the sink; and once as many messages
+ * with one recipient each. Unsigned, the baseline is nodemailer's pool with the same content; signed, it is what the
+ * cores could sign if they did nothing else. No table is analyzed before, as on the first day of an installation.
  */
-const roundsCount = 3;
+const roundsCount = Number(process.env.BENCH_ROUNDS ?? 3);
 const recipientsCount = 20_000;
 const singleMessagesCount = 8_000;
 const baselineCount = 2_000;
-const connections = 16;
+const connections = Number(process.env.BENCH_CONNECTIONS ?? 16);
+/** One in so many contacts of a troubled campaign has unsubscribed, and one is deferred. */
+const troubledOneIn = 20;
+const deferredMark = 'later';
 
 const fields = ['first_name', 'last_name', 'city', 'plan', 'company', 'coupon', 'product', 'agent'];
 const html = `<html><body>${fields.map((field) => `<p>Dear {{${field}}}, ${'lorem ipsum dolor sit amet '.repeat(46)}</p>`).join('\n')}</body></html>`;
@@ -30,6 +34,8 @@ export type DeliveryRun = {
   perSecond: number;
   workerUs: number | null;
   postgresUs: number | null;
+  /** What PostgreSQL did for each recipient, and when the outcomes of half and of nearly all of them were known. */
+  work?: { commits: number; walBytes: number; p50Ms: number; p99Ms: number };
 };
 
 export type DeliveryLoad = {
@@ -38,6 +44,8 @@ export type DeliveryLoad = {
   count: number;
   /** The status of a recipient to whom it has been handed over. */
   endStatus: 'delivered' | 'sent';
+  /** How many recipients end otherwise: they were dropped, or wait for another attempt. */
+  troubled?: number;
 };
 
 const campaign: DeliveryLoad = {
@@ -46,6 +54,13 @@ const campaign: DeliveryLoad = {
   count: recipientsCount,
   endStatus: 'delivered',
 };
+const troubledCampaign: DeliveryLoad = {
+  measured: 'campaign, 5 % unsubscribed, 5 % deferred',
+  seed: (installation, count) => seedCampaign(installation, count, { isTroubled: true }),
+  count: recipientsCount,
+  endStatus: 'delivered',
+  troubled: (2 * recipientsCount) / troubledOneIn,
+};
 const transactional: DeliveryLoad = {
   measured: 'transactional',
   seed: seedSingles,
@@ -53,13 +68,11 @@ const transactional: DeliveryLoad = {
   endStatus: 'delivered',
 };
 
+type Runs = Record<'baseline' | 'campaign' | 'troubled' | 'transactional', DeliveryRun[]>;
+
 export async function benchDeliver({ isSigned }: { isSigned: boolean }): Promise<void> {
   const installation = await createBenchInstallation({ isSigned });
-  const runs: Record<'baseline' | 'campaign' | 'transactional', DeliveryRun[]> = {
-    baseline: [],
-    campaign: [],
-    transactional: [],
-  };
+  const runs: Runs = { baseline: [], campaign: [], troubled: [], transactional: [] };
   try {
     const sink = await startBenchSink();
     const worker = await startServer('worker', benchWorkerEnvironment(installation, sink.port));
@@ -67,6 +80,7 @@ export async function benchDeliver({ isSigned }: { isSigned: boolean }): Promise
     for (let round = 0; round < roundsCount; round += 1) {
       runs.baseline.push(await (isSigned ? signOnly() : sendByNodemailer(sink.port)));
       runs.campaign.push(await deliver(installation, worker, campaign));
+      runs.troubled.push(await deliver(installation, worker, troubledCampaign));
       runs.transactional.push(await deliver(installation, worker, transactional));
     }
     report(runs);
@@ -78,7 +92,9 @@ export async function benchDeliver({ isSigned }: { isSigned: boolean }): Promise
 }
 
 export async function startBenchSink(): Promise<LineProcess & { port: number }> {
-  const sink = startModule('test/support/smtp-sink-process.ts', ['{}']);
+  const sink = startModule('test/support/smtp-sink-process.ts', [
+    JSON.stringify({ deferring: deferredMark }),
+  ]);
   const { port } = (await sink.nextLine((line) => 'port' in line)) as { port: number };
   return { ...sink, port };
 }
@@ -106,13 +122,14 @@ export async function measureDelivery(
 export async function deliver(
   installation: BenchInstallation,
   worker: LineProcess,
-  { measured, seed, count, endStatus }: DeliveryLoad,
+  { measured, seed, count, endStatus, troubled = 0 }: DeliveryLoad,
 ): Promise<DeliveryRun> {
   const { database, dataDirectory } = installation;
   await seed(installation, count);
   // What seeding was the reason for is over by then.
   await sleep(settlingMs);
   await release(installation);
+  const before = await readCounters(database);
   const workerBeforeUs = cpuUs(worker.pid) ?? 0;
   const postgresBeforeUs = postgresCpuUs(dataDirectory);
   const startedAtMs = performance.now();
@@ -121,7 +138,7 @@ export async function deliver(
     // In the order of the primary key, whose dead entries are skipped; the table itself would be read through.
     const left = await database.rows(
       unpreparedStatement(
-        `(select from delivery_queue order by organization_id, message_id, ordinal limit 1)
+        `(select from delivery_queue where attempts = 0 order by organization_id, message_id, ordinal limit 1)
          union all
          (select from delivery_slices order by organization_id, message_id, first_ordinal limit 1)`,
       ),
@@ -132,13 +149,66 @@ export async function deliver(
   const elapsedSeconds = (performance.now() - startedAtMs) / 1_000;
   const workerUs = ((cpuUs(worker.pid) ?? 0) - workerBeforeUs) / count;
   const postgresUs = (postgresCpuUs(dataDirectory) - postgresBeforeUs) / count;
+  const work = await readWork(database, { before, count });
   const [{ failed } = { failed: 0 }] = await database.rows(
     unpreparedStatement<{ failed: number }>(
-      `select count(*) as failed from recipients where status <> '${endStatus}' or uncertain`,
+      `select count(*)::integer as failed from recipients where status <> '${endStatus}' or uncertain`,
     ),
   );
-  if (failed > 0) throw new Error(`${failed} recipients were not delivered to`);
-  return { measured, perSecond: count / elapsedSeconds, workerUs, postgresUs };
+  if (failed !== troubled) throw new Error(`${failed} recipients were not delivered to, and not ${troubled}`);
+  if (troubled > 0) await forgetTroubled(database, endStatus);
+  return { measured, perSecond: count / elapsedSeconds, workerUs, postgresUs, work };
+}
+
+type Counters = { commits: number; wal: number; at: Date };
+
+async function readCounters(database: BenchInstallation['database']): Promise<Counters> {
+  const [counters] = await database.rows(
+    unpreparedStatement<Counters>(
+      `select xact_commit::float8 as commits, pg_wal_lsn_diff(pg_current_wal_insert_lsn(), '0/0')::float8 as wal,
+         clock_timestamp() as at
+       from pg_stat_database
+       where datname = current_database()`,
+    ),
+  );
+  if (counters === undefined) throw new Error('PostgreSQL counts nothing');
+  return counters;
+}
+
+/** Sessions tell what they have committed after a second at the earliest, and those that are idle after ten. */
+const countsLingerMs = 11_000;
+
+async function readWork(
+  database: BenchInstallation['database'],
+  { before, count }: { before: Counters; count: number },
+): Promise<NonNullable<DeliveryRun['work']>> {
+  const { wal } = await readCounters(database);
+  const [times] = await database.rows(
+    unpreparedStatement<{ p50: number; p99: number }>(
+      `select percentile_disc(0.5) within group (order by ms) as p50,
+         percentile_disc(0.99) within group (order by ms) as p99
+       from (
+         select extract(epoch from status_at - $1::timestamptz)::float8 * 1000 as ms
+         from recipients
+         where status_at > $1
+       ) settled`,
+    ),
+    [before.at],
+  );
+  await sleep(countsLingerMs);
+  const { commits } = await readCounters(database);
+  return {
+    commits: (commits - before.commits) / count,
+    walBytes: (wal - before.wal) / count,
+    p50Ms: times?.p50 ?? Number.NaN,
+    p99Ms: times?.p99 ?? Number.NaN,
+  };
+}
+
+/** What is deferred would fall due while another load is measured. */
+async function forgetTroubled(database: BenchInstallation['database'], endStatus: string): Promise<void> {
+  await database.rows(unpreparedStatement('delete from delivery_queue'));
+  await database.rows(unpreparedStatement(`delete from recipients where status <> '${endStatus}'`));
 }
 
 const settlingMs = 500;
@@ -155,17 +225,44 @@ async function release({ database }: BenchInstallation): Promise<void> {
   );
 }
 
-async function seedCampaign({ database, organizationId }: BenchInstallation, count: number): Promise<void> {
-  const id = createIds(systemClock)();
+async function seedCampaign(
+  { database, organizationId }: BenchInstallation,
+  count: number,
+  { isTroubled = false } = {},
+): Promise<void> {
+  const newId = createIds(systemClock);
+  const id = newId();
   await insertMessages({ database, organizationId }, [id], 'campaign', count);
-  const variables = Array.from({ length: count }, (_none, index) => JSON.stringify(valuesOf(index)));
+  const contacts = Array.from({ length: count }, (_none, index) => {
+    const isDeferred = isTroubled && index % troubledOneIn === 1;
+    return {
+      id: newId(),
+      email: `${isDeferred ? deferredMark : 'r'}${index}-${id}@example.com`,
+      values: JSON.stringify(valuesOf(index)),
+      unsubscribed: isTroubled && index % troubledOneIn === 0 ? '{email}' : '{}',
+    };
+  });
   await database.rows(
     unpreparedStatement(
-      `insert into recipients (organization_id, message_id, ordinal, field, address, address_key, variables, status_at)
-       select $1, $2, n, 'to', 'r' || n || '@example.com', 'r' || n || '@example.com', v::json, now()
-       from unnest($3::text[]) with ordinality as r (v, n)`,
+      `with contact as (
+         select * from unnest($3::uuid[], $4::text[], $5::text[], $6::text[])
+           with ordinality as contact (id, email, variables, unsubscribed, n)
+       ), made as (
+         insert into contacts (organization_id, id, email, email_key, unsubscribed_channels, created_at, updated_at)
+         select $1, id, email, email, unsubscribed::text[], now(), now() from contact
+       )
+       insert into recipients
+         (organization_id, message_id, ordinal, field, address, address_key, contact_id, variables, status_at)
+       select $1, $2, n, 'to', email, email, id, variables::json, now() from contact`,
     ),
-    [organizationId, id, variables],
+    [
+      organizationId,
+      id,
+      contacts.map((contact) => contact.id),
+      contacts.map(({ email }) => email),
+      contacts.map(({ values }) => values),
+      contacts.map(({ unsubscribed }) => unsubscribed),
+    ],
   );
   await holdSlices({ database, organizationId }, id);
 }
@@ -208,7 +305,7 @@ async function insertMessages(
       organizationId,
       ids,
       messageClass,
-      JSON.stringify({ fromName: 'News', replyTo: null, attachments: [] }),
+      JSON.stringify({ fromName: 'News', replyTo: null, attachments: [], listIds: [] }),
       recipients,
       JSON.stringify({ to: ['somebody@example.com'], cc: [], html, text: null }),
     ],
@@ -287,7 +384,7 @@ async function signOnly(): Promise<DeliveryRun> {
   return { measured: measuredBy, perSecond, workerUs: null, postgresUs: null };
 }
 
-function report(runs: Readonly<Record<'baseline' | 'campaign' | 'transactional', DeliveryRun[]>>): void {
+function report(runs: Readonly<Runs>): void {
   const baseline = median(runs.baseline.map(({ perSecond }) => perSecond));
   console.log('\ndeliver: from the queue to an SMTP sink, outcomes written, medians of interleaved rounds');
   console.table(
@@ -299,7 +396,19 @@ function report(runs: Readonly<Record<'baseline' | 'campaign' | 'transactional',
         'to baseline': (perSecond / baseline).toFixed(2),
         'worker µs': Math.round(median(all.map(({ workerUs }) => workerUs ?? Number.NaN))),
         'PostgreSQL µs': Math.round(median(all.map(({ postgresUs }) => postgresUs ?? Number.NaN))),
+        ...reportWork(all),
       };
     }),
   );
+}
+
+function reportWork(runs: readonly DeliveryRun[]): Record<string, string> {
+  const medianOf = (read: (work: NonNullable<DeliveryRun['work']>) => number, digits: number) =>
+    median(runs.map(({ work }) => (work === undefined ? Number.NaN : read(work)))).toFixed(digits);
+  return {
+    commits: medianOf(({ commits }) => commits, 3),
+    'WAL octets': medianOf(({ walBytes }) => walBytes, 0),
+    'p50 ms': medianOf(({ p50Ms }) => p50Ms, 0),
+    'p99 ms': medianOf(({ p99Ms }) => p99Ms, 0),
+  };
 }

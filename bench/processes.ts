@@ -112,21 +112,30 @@ const tickUs = 10_000;
 
 /** Microseconds of processor time that a process has used, or null where the system does not say. */
 export function cpuUs(pid: number): number | null {
+  return readTimes(pid)?.ownUs ?? null;
+}
+
+/** `endedUs`: of its children that have ended. */
+function readTimes(pid: number): { ownUs: number; endedUs: number } | null {
   try {
     const fields = readFileSync(`/proc/${pid}/stat`, 'utf8').split(') ')[1]?.split(' ') ?? [];
-    return (Number(fields[11]) + Number(fields[12])) * tickUs;
+    const [user, system, endedUser, endedSystem] = fields
+      .slice(11, 15)
+      .map((ticks) => Number(ticks) * tickUs);
+    return { ownUs: (user ?? 0) + (system ?? 0), endedUs: (endedUser ?? 0) + (endedSystem ?? 0) };
   } catch {
     return null;
   }
 }
 
-/** The same for all backends of the PostgreSQL in a data directory. */
+/** The same for all backends of the PostgreSQL in a data directory, those that have ended included. */
 export function postgresCpuUs(dataDirectory: string): number {
   const postmaster = readFileSync(path.join(dataDirectory, 'postgres/cluster/postmaster.pid'), 'utf8').split(
     '\n',
   )[0];
   const children = readFileSync(`/proc/${postmaster}/task/${postmaster}/children`, 'utf8').trim().split(' ');
-  return children.reduce((sum, pid) => sum + (cpuUs(Number(pid)) ?? 0), 0);
+  const ended = readTimes(Number(postmaster))?.endedUs ?? 0;
+  return children.reduce((sum, pid) => sum + (cpuUs(Number(pid)) ?? 0), ended);
 }
 
 /** The most memory that a process has had, on Linux. */

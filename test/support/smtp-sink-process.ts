@@ -5,10 +5,16 @@ import type { SmtpSinkOptions } from './smtp-sink.ts';
 /**
  * The sink as a process of its own, for benchmarks and fault injection: `tsx test/support/smtp-sink-process.ts
  * ['{"tls":"starttls"}']`. Prints `{"port":…}` when it listens, and `{"counts":{…}}` for every line that it reads
- * and when it is asked to end. Keeps no messages unless the options say so.
+ * and when it is asked to end. Keeps no messages unless the options say so. `deferring`: recipients that begin so.
  */
-const options = JSON.parse(process.argv[2] ?? '{}') as SmtpSinkOptions;
-const sink = await startSmtpSink({ messagesKeptMax: 0, ...options });
+const { deferring, ...options } = JSON.parse(process.argv[2] ?? '{}') as SmtpSinkOptions & {
+  deferring?: string;
+};
+const sink = await startSmtpSink({
+  messagesKeptMax: 0,
+  ...(deferring !== undefined && { script: deferRecipients(deferring) }),
+  ...options,
+});
 print({ port: sink.port });
 
 const requests = createInterface({ input: process.stdin });
@@ -18,6 +24,13 @@ requests.on('line', () => {
 requests.on('close', end);
 process.on('SIGTERM', end);
 process.on('SIGINT', end);
+
+function deferRecipients(beginning: string): NonNullable<SmtpSinkOptions['script']> {
+  return ({ phase, recipient }) =>
+    phase === 'rcpt' && recipient.startsWith(beginning)
+      ? { reply: '451 4.7.1 Please try again later' }
+      : undefined;
+}
 
 let hasEnded = false;
 function end(): void {
