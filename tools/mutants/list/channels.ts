@@ -237,6 +237,14 @@ export const channels: readonly Mutant[] = [
     harm: 'texts into the sandbox take all connections to the database',
   },
   {
+    file: 'src/channels/email/providers/smtp/opening.ts',
+    from: 'if (isFault(older)) return { failed: reply };',
+    to: 'if (isFault(older)) return { failed: older };',
+    tests: ['src/channels/email/providers/smtp/smtp.test.ts'],
+    named: 'refuses EHLO and hangs up',
+    harm: 'the reason of a server that refuses EHLO and hangs up is lost',
+  },
+  {
     file: 'src/channels/email/providers/smtp/transactions.ts',
     from: '    if (!(await isConfirmed(line, current))) return null;\n',
     to: '',

@@ -159,7 +159,9 @@ async function sayHello(
   // RFC 5321 §3.2: a server that does not know EHLO refuses it for good, and may know HELO.
   if (reply.code < 500) return { failed: reply };
   const older = await exchange(wire, `HELO ${heloName}`);
-  return isFault(older) || older.code !== 250 ? { failed: older } : { extensions: new Map() };
+  // OpenSMTPD hangs up after it has refused: then what it said to EHLO is its reason.
+  if (isFault(older)) return { failed: reply };
+  return older.code === 250 ? { extensions: new Map() } : { failed: older };
 }
 
 /** Keywords in upper case with their parameters. The first line is the server's greeting, not an extension. */

@@ -208,6 +208,16 @@ test('a server without pipelining is asked step by step, and without EHLO greete
   ]);
 });
 
+test('a server that refuses EHLO and hangs up has said why', async () => {
+  const reply = '550 5.7.1 Not under that name';
+  const { sink, provider } = await arrange({ script: at('ehlo', { reply, thenClose: true }) });
+  expect(await send(provider, 'a@example.test')).toMatchObject({
+    kind: 'deferred',
+    reply: { code: 550, enhancedCode: '5.7.1', diagnostic: '5.7.1 Not under that name' },
+  });
+  expect(sink.counts.accepted).toBe(0);
+});
+
 test.each([true, false])(
   'a refused recipient does not spoil the next transaction (pipelining: %s)',
   async (pipelining) => {
