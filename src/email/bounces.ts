@@ -83,9 +83,8 @@ function toReport(job: RecipientKey, addressKey: string, recipient: ReportedReci
   const { action, finalAddress, failureClass, reply } = recipient;
   // The address that we wrote to exists, or its server would not have passed the message on. Its owner may mend where it
   // leads to; after a run of such bounces it is suppressed all the same.
-  const isAliasTarget =
-    finalAddress !== null && !emailChannel.reports.isSameAddress(addressKey, finalAddress);
-  const type = isAliasTarget ? 'soft' : recipient.type;
+  const isElsewhere = finalAddress !== null && !emailChannel.reports.isSameAddress(addressKey, finalAddress);
+  const type = isElsewhere || recipient.isAliasTarget ? 'soft' : recipient.type;
   switch (action) {
     case 'failed':
       return [

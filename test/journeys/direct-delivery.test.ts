@@ -297,7 +297,11 @@ describe('what comes back', () => {
     }
   };
 
-  const report = (status: string, diagnostic: string, more: { action?: string; to?: string } = {}) =>
+  const report = (
+    status: string,
+    diagnostic: string,
+    more: { action?: string; to?: string; words?: string } = {},
+  ) =>
     [
       'From: Mail Delivery <mailer-daemon@good.test>',
       'Subject: Undelivered',
@@ -306,7 +310,7 @@ describe('what comes back', () => {
       '--b',
       'Content-Type: text/plain',
       '',
-      'It did not work.',
+      more.words ?? 'It did not work.',
       '--b',
       'Content-Type: message/delivery-status',
       '',
@@ -335,17 +339,31 @@ describe('what comes back', () => {
     expect(await settle('late@good.test')).toMatchObject({ drop_reason: 'suppressed' });
   });
 
-  test('a dead address that an alias leads to is a soft bounce, and suppresses the alias only after five', async () => {
-    for (let count = 1; count <= 5; count += 1) {
-      const { id, returnPath } = await deliverTo('alias@good.test');
-      await returnMail(returnPath, report('5.1.1', '550 5.1.1 User unknown', { to: 'gone@elsewhere.test' }));
-      expect(recipientOf(await read(server, id))).toMatchObject({
-        status: 'bounced',
-        bounce: { type: 'soft', class: 'mailbox_not_found', enhanced_code: '5.1.1' },
-      });
-    }
-    expect(await settle('alias@good.test')).toMatchObject({ drop_reason: 'suppressed' });
-  });
+  test.each([
+    ['as Postfix names it', 'alias@good.test', { to: 'gone@elsewhere.test' }],
+    [
+      'as Exim names it',
+      'other-alias@good.test',
+      {
+        to: 'other-alias@good.test',
+        words:
+          '  gone@elsewhere.test\r\n    (generated from other-alias@good.test)\r\n    Unrouteable address',
+      },
+    ],
+  ])(
+    'a dead address that an alias leads to, %s, is a soft bounce, and suppresses the alias only after five',
+    async (_, alias, named) => {
+      for (let count = 1; count <= 5; count += 1) {
+        const { id, returnPath } = await deliverTo(alias);
+        await returnMail(returnPath, report('5.1.1', '550 5.1.1 User unknown', named));
+        expect(recipientOf(await read(server, id))).toMatchObject({
+          status: 'bounced',
+          bounce: { type: 'soft', class: 'mailbox_not_found', enhanced_code: '5.1.1' },
+        });
+      }
+      expect(await settle(alias)).toMatchObject({ drop_reason: 'suppressed' });
+    },
+  );
 
   test('a full mailbox is a soft bounce, and the address may be written to again', async () => {
     const { id, returnPath } = await deliverTo('brimful@good.test');

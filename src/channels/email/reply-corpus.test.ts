@@ -494,9 +494,41 @@ type Judgement = {
   type: 'hard' | 'soft';
   code?: number | null;
   enhancedCode?: string | null;
+  isAliasTarget?: boolean;
 };
 
 const someone = 'someone@example.test';
+
+const eximHead = {
+  from: 'Mail Delivery System <Mailer-Daemon@mx.example.test>',
+  subject: 'Mail delivery failed: returning message to sender',
+};
+
+const eximOpening = `This message was created automatically by mail delivery software.
+
+A message that you sent could not be delivered to one or more of its
+recipients. This is a permanent error. The following address(es) failed:
+
+`;
+
+/** It says so of mail that has expired as well. */
+function openSmtpdDelay(reason: string): string {
+  return `    Hi!
+
+    This is the MAILER-DAEMON, please DO NOT REPLY to this email.
+
+    A message is delayed for more than 0 seconds for the following
+    list of recipients:
+
+${someone}: ${reason}
+
+    Please note that this is only a temporary failure report.
+    The message is kept in the queue for up to 7 days.
+    You DO NOT NEED to re-send the message to these recipients.
+
+    Below is a copy of the original message:
+`;
+}
 
 const notices: readonly (readonly [string, ReportSource, readonly Judgement[]])[] = [
   [
@@ -658,6 +690,90 @@ const notices: readonly (readonly [string, ReportSource, readonly Judgement[]])[
     [{ action: 'delayed', class: 'other', type: 'soft' }],
   ],
   [
+    'Exim: the target of an alias is dead, and the fields name the alias alone',
+    {
+      ...eximHead,
+      fields: ['X-Failed-Recipients: target@example.test', 'Auto-Submitted: auto-replied'],
+      parts: standardParts(
+        `${eximOpening}  target@example.test\n    (generated from ${someone})\n    Unrouteable address\n`,
+        `Reporting-MTA: dns; mx.example.test\n\nAction: failed\nFinal-Recipient: rfc822;${someone}\nStatus: 5.0.0\n`,
+      ),
+    },
+    [{ class: 'mailbox_not_found', type: 'hard', code: null, enhancedCode: '5.0.0', isAliasTarget: true }],
+  ],
+  [
+    'Exim: an alias leads to another, and that to an address that the next server does not know',
+    {
+      ...eximHead,
+      fields: ['X-Failed-Recipients: target@elsewhere.test', 'Auto-Submitted: auto-replied'],
+      parts: standardParts(
+        `${eximOpening}  target@elsewhere.test\n    (ultimately generated from ${someone})\n    host in.elsewhere.test [192.0.2.5]\n    SMTP error from remote mail server after RCPT TO:<target@elsewhere.test>:\n    550 5.1.1 No such user\n`,
+        `Reporting-MTA: dns; mx.example.test\n\nAction: failed\nFinal-Recipient: rfc822;${someone}\nStatus: 5.0.0\nRemote-MTA: dns; in.elsewhere.test\nDiagnostic-Code: smtp; 550 5.1.1 No such user\n`,
+      ),
+    },
+    [{ class: 'mailbox_not_found', type: 'hard', code: 550, enhancedCode: '5.1.1', isAliasTarget: true }],
+  ],
+  [
+    'Exim: the target is hidden',
+    {
+      ...eximHead,
+      fields: ['Auto-Submitted: auto-replied'],
+      parts: standardParts(
+        `${eximOpening}  an undisclosed address\n    (generated from ${someone})\n    host in.elsewhere.test [192.0.2.5]\n`,
+        `Reporting-MTA: dns; mx.example.test\n\nAction: failed\nFinal-Recipient: rfc822;${someone}\nStatus: 5.0.0\nRemote-MTA: dns; in.elsewhere.test\nDiagnostic-Code: smtp; 550 5.1.1 No such user\n`,
+      ),
+    },
+    [{ class: 'mailbox_not_found', type: 'hard', code: 550, enhancedCode: '5.1.1', isAliasTarget: true }],
+  ],
+  [
+    'Exim: a mailbox that is full, and the dead target of an alias of the same name',
+    {
+      ...eximHead,
+      fields: [`X-Failed-Recipients: ${someone},\n  target@elsewhere.test`, 'Auto-Submitted: auto-replied'],
+      parts: standardParts(
+        `${eximOpening}  ${someone}\n    mailbox is full: retry timeout exceeded\n  target@elsewhere.test\n    (generated from ${someone})\n    host in.elsewhere.test [192.0.2.5]\n    SMTP error from remote mail server after RCPT TO:<target@elsewhere.test>:\n    550 5.1.1 No such user\n`,
+        `Reporting-MTA: dns; mx.example.test\n\nAction: failed\nFinal-Recipient: rfc822;${someone}\nStatus: 5.0.0\nRemote-MTA: dns; in.elsewhere.test\nDiagnostic-Code: smtp; 550 5.1.1 No such user\n\nAction: failed\nFinal-Recipient: rfc822;${someone}\nStatus: 5.0.0\n`,
+      ),
+    },
+    [
+      { class: 'mailbox_not_found', type: 'hard', code: 550, enhancedCode: '5.1.1', isAliasTarget: true },
+      { class: 'mailbox_full', type: 'soft', code: null, enhancedCode: '5.0.0', isAliasTarget: true },
+    ],
+  ],
+  [
+    'Exim of old: the target of an alias is dead',
+    {
+      ...eximHead,
+      fields: ['X-Failed-Recipients: target@example.test', 'Auto-Submitted: auto-replied'],
+      body: `${eximOpening}  target@example.test\n    (generated from ${someone})\n    Unrouteable address\n\n------ This is a copy of the message, including all the headers. ------\n\nTo: nobody@example.test\n`,
+    },
+    [{ class: 'mailbox_not_found', type: 'hard', code: null, isAliasTarget: true }],
+  ],
+  [
+    'OpenSMTPD before 7.3: mail that has expired, called delayed',
+    {
+      subject: 'Delivery status notification: delayed',
+      type: 'multipart/mixed',
+      parts: standardParts(
+        openSmtpdDelay('Envelope expired'),
+        `Reporting-MTA: dns; mx.example.test\n\nFinal-Recipient: rfc822; ${someone}\nAction: delayed\nStatus: 4.4.7\n`,
+      ),
+    },
+    [{ action: 'failed', class: 'other', type: 'soft', code: null, enhancedCode: '4.4.7' }],
+  ],
+  [
+    'OpenSMTPD: mail that is delayed',
+    {
+      subject: 'Delivery status notification: delayed',
+      type: 'multipart/mixed',
+      parts: standardParts(
+        openSmtpdDelay('Network error on destination MXs'),
+        `Reporting-MTA: dns; mx.example.test\n\nFinal-Recipient: rfc822; ${someone}\nAction: delayed\nStatus: 4.4.7\n`,
+      ),
+    },
+    [{ action: 'delayed', class: 'other', type: 'soft', code: null, enhancedCode: '4.4.7' }],
+  ],
+  [
     'sendmail: a transcript, of which only the first reply is about the recipient',
     {
       subject: 'Returned mail: see transcript for details',
@@ -777,6 +893,7 @@ test.each(notices)('%s', (_name, source, expected) => {
       ...judgementsOf(report)[at],
       action: 'failed',
       address: someone,
+      isAliasTarget: false,
       ...judgement,
     })),
   );
@@ -784,13 +901,14 @@ test.each(notices)('%s', (_name, source, expected) => {
 
 function judgementsOf(report: BounceReport): Judgement[] {
   if (report.kind !== 'delivery_status') throw new Error(`it was taken for ${report.kind}`);
-  return report.recipients.map(({ action, address, failureClass, type, reply }) => ({
+  return report.recipients.map(({ action, address, failureClass, type, reply, isAliasTarget }) => ({
     action,
     address,
     class: failureClass,
     type,
     code: reply.code,
     enhancedCode: reply.enhancedCode,
+    isAliasTarget,
   }));
 }
 

@@ -122,6 +122,7 @@ function toStatement(
     // The original one is what we wrote to; the final one may be where it was forwarded.
     address: readRecipientAddress(group.get('original-recipient') ?? '') ?? finalAddress,
     finalAddress,
+    isAliasTarget: false,
     status,
     diagnostic: withoutType(group.get('diagnostic-code') ?? ''),
     remote: host === undefined ? null : readHost(host),

@@ -14,6 +14,8 @@ export type ReportedRecipient = {
   address: string | null;
   /** Where it came to its end. Another one than we wrote to is the target of an alias. Null where that is not said. */
   finalAddress: string | null;
+  /** Whether the report says itself that an alias led there: Exim does, and calls the alias the final address. */
+  isAliasTarget: boolean;
   /** `other` where nothing failed. */
   failureClass: FailureClass;
   /** Hard only where the address or its domain is said not to exist, and for good. */
@@ -26,6 +28,7 @@ export type RecipientStatement = {
   action: ReportedAction;
   address: string | null;
   finalAddress: string | null;
+  isAliasTarget: boolean;
   /** RFC 3463, or null. */
   status: string | null;
   /** The words of the field `Diagnostic-Code` without their type, or those of a person; may be empty. */
@@ -43,6 +46,7 @@ export function judgeStatement(statement: RecipientStatement): ReportedRecipient
     action: statement.action,
     address: sanitiseAddress(statement.address),
     finalAddress: sanitiseAddress(statement.finalAddress),
+    isAliasTarget: statement.isAliasTarget,
     failureClass,
     type: isHard(statement, quoted.code, enhancedCode, failureClass) ? 'hard' : 'soft',
     reply: {

@@ -184,14 +184,26 @@ export function readTextStatements(head: ReportHead, text: string): RecipientSta
 
   const whole = lines.reduce(appendWords, '');
   if (explanations.size === 0) {
-    const address = findAddress(head.failedRecipients) ?? findAddress(whole);
-    // It may be anybody's.
-    return [{ action, address, finalAddress: null, status: null, diagnostic: whole, remote: null }];
+    const alias = findAlias(whole);
+    const address = alias ?? findAddress(head.failedRecipients) ?? findAddress(whole);
+    return [
+      {
+        action,
+        address,
+        // It may be anybody's.
+        finalAddress: null,
+        isAliasTarget: alias !== null,
+        status: null,
+        diagnostic: whole,
+        remote: null,
+      },
+    ];
   }
   return [...explanations.values()].map(({ address, words }) => ({
     action,
-    address,
+    address: findAlias(words) ?? address,
     finalAddress: address,
+    isAliasTarget: findAlias(words) !== null,
     status: null,
     // Some explain first and name the address last.
     diagnostic: words === '' && explanations.size === 1 ? whole : words,
@@ -233,6 +245,15 @@ function splitAddressLine(line: string): { address: string; rest: string } | nul
   // Outlook writes `someone@example.com<mailto:someone@example.com>`.
   const rest = line.slice(found[0].length).replace(/^<mailto:[^>]{1,300}>/i, '');
   return { address, rest: rest.replace(/^[\s"'>):;,]+/, '') };
+}
+
+/**
+ * Exim names where an alias leads to, and below it the alias; where the target is hidden, it writes `an undisclosed
+ * address` instead (https://www.exim.org/exim-html-current/doc/html/spec_html/ch-the_redirect_router.html,
+ * `hide_child_in_errmsg`).
+ */
+function findAlias(words: string): string | null {
+  return /\((?:ultimately )?generated from (\S{1,320})\)/.exec(words)?.[1] ?? null;
 }
 
 function findAddress(text: string): string | null {

@@ -87,22 +87,22 @@ function readStatusParts(head: ReportHead, parts: MailParts): BounceReport | nul
   return {
     kind: 'delivery_status',
     recipients: statements.map((statement) => {
-      const words = findWords(statement, told, statements.length);
-      return judgeWithWords(endIfExpired(statement, words), words);
+      const all = findWords(statement, told, statements.length);
+      // Which of several ends of an alias the fields are about is not said.
+      const isAliasTarget = all.some((words) => words.isAliasTarget);
+      return judgeWithWords(endIfExpired({ ...statement, isAliasTarget }, all[0]), all[0]);
     }),
   };
 }
 
-/** What the words for people say of the recipient. */
+/** What the words for people say of the recipient: as often as it is named. */
 function findWords(
   { address }: RecipientStatement,
   told: readonly RecipientStatement[],
   statementCount: number,
-): RecipientStatement | undefined {
-  return (
-    told.find((other) => other.address?.toLowerCase() === address?.toLowerCase()) ??
-    (told.length === 1 && statementCount === 1 ? told[0] : undefined)
-  );
+): readonly RecipientStatement[] {
+  const same = told.filter((other) => other.address?.toLowerCase() === address?.toLowerCase());
+  return same.length === 0 && told.length === 1 && statementCount === 1 ? told : same;
 }
 
 /**
@@ -115,7 +115,10 @@ function endIfExpired(
 ): RecipientStatement {
   if (statement.action !== 'delayed' || statement.status?.slice(1) !== '.4.7') return statement;
   const saying = [statement, ...(words?.action === 'failed' ? [words] : [])];
-  const isExpired = saying.some(({ diagnostic }) => /\bexpired\b/i.test(diagnostic));
+  const isExpired =
+    saying.some(({ diagnostic }) => /\bexpired\b/i.test(diagnostic)) ||
+    // OpenSMTPD before 7.3 writes this into a report that otherwise is a warning, but never into a warning.
+    words?.diagnostic.startsWith('Envelope expired') === true;
   return isExpired ? { ...statement, action: 'failed' } : statement;
 }
 
