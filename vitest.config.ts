@@ -10,6 +10,7 @@ const longFiles = [
   ...[
     'sandbox-page',
     'secret',
+    'mail-servers',
     'chaos-short',
     'embedded',
     'smtp-relay',
