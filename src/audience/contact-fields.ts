@@ -21,7 +21,7 @@ export const contactFields = {
     csvNames: ['externalid', 'customerid', 'customernumber', 'userid'],
   },
   email: {
-    schema: { format: 'email', description: 'Unique in the organization, ignoring case.' },
+    schema: { format: 'idn-email', description: 'Unique in the organization, ignoring case.' },
     key: 'email_key',
     isIdentifier: true,
     csvNames: ['email', 'emailaddress', 'mail'],
@@ -73,7 +73,7 @@ type ContactFieldDescription = {
 };
 
 /** What a field holds: this decides how a cell of it is read, and how it is compared in a condition. */
-export type ContactFormat = 'single-line' | 'email' | 'phone-number' | 'locale' | 'timezone';
+export type ContactFormat = 'single-line' | 'idn-email' | 'phone-number' | 'locale' | 'timezone';
 
 type Fields = typeof contactFields;
 

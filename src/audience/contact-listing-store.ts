@@ -1,3 +1,4 @@
+import { foldAddress } from '../channels/email/email.ts';
 import { cursorOf, type Page, pageClause } from '../platform/http/pagination.ts';
 import { type Connection, unpreparedStatement } from '../platform/postgres/database.ts';
 import { allOf, anyOf, type Predicate, toPredicate } from '../platform/postgres/predicate.ts';
@@ -217,7 +218,7 @@ const highestCharacter = '\u{10ffff}';
 function bindRanges(values: unknown[], search: string): Predicate[] {
   const key = toSearchKey(search);
   return [
-    { column: 'email_key', prefix: key },
+    { column: 'email_key', prefix: foldAddress(search) },
     { column: 'name_key', prefix: key },
     { column: 'last_name_key', prefix: key },
     { column: 'external_id', prefix: search },

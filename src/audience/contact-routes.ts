@@ -64,7 +64,7 @@ export function contactRoutes(tools: AudienceRouteTools): Route[] {
               description: 'Beginning of the email address, of a name, or of the external id.',
             }),
           ),
-          email: Type.Optional(Type.String({ format: 'email', description: 'Case-insensitive.' })),
+          email: Type.Optional(Type.String({ format: 'idn-email', description: 'Case-insensitive.' })),
           external_id: Type.Optional(Type.String({ minLength: 1, maxLength: 255 })),
           phone_number: Type.Optional(Type.String({ format: 'phone-number' })),
           list_id: Type.Optional(Type.String({ format: 'uuid' })),

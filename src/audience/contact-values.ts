@@ -56,9 +56,9 @@ export function mergeContact(
     const given = input[field];
     if (given !== undefined) values[field] = given;
   }
-  const { email } = values;
-  // As addresses are compared: lower-case, domain as A-labels.
-  values.email_key = email === null ? null : (parseAddress(email)?.normalised ?? null);
+  const email = values.email === null ? null : parseAddress(values.email);
+  if (email !== null) values.email = email.address;
+  values.email_key = email?.normalised ?? null;
   if (isLongerThan(JSON.stringify(values.properties), propertiesLengthMax)) {
     issues.push(`properties must have at most ${propertiesLengthMax} characters in all`);
   }

@@ -1,3 +1,4 @@
+import { parseAddress } from '../channels/email/email.ts';
 import type { NewId } from '../platform/ids.ts';
 import type { Transaction } from '../platform/postgres/database.ts';
 import { type ContactIdentifier, contactIdentifiers } from './contact-fields.ts';
@@ -63,10 +64,15 @@ function planContacts(identified: readonly Identified[], newId: NewId): Planned[
       .find((contact) => contact !== undefined);
     if (planned !== undefined) return { kind: 'new', reference, contact: planned };
     if (found.kind === 'found') return { kind: 'known', reference, contact: found };
-    const contact = { id: newId(), email: reference.email ?? null, keys };
+    const contact = { id: newId(), email: showEmail(reference), keys };
     for (const field of given) byIdentifier.set(nameBy(field), contact);
     return { kind: 'new', reference, contact };
   });
+}
+
+/** As contacts show their address. */
+function showEmail({ email }: ContactReference): string | null {
+  return email === undefined ? null : (parseAddress(email)?.address ?? null);
 }
 
 /** Whether a match by the one counts for more than a match by the other. */

@@ -17,7 +17,7 @@ export const contactReferenceFields = {
   external_id: Type.Optional(
     Type.String({ minLength: 1, maxLength: 255, format: 'single-line', description: 'Matched first.' }),
   ),
-  email: Type.Optional(Type.String({ format: 'email', description: 'Matched second, ignoring case.' })),
+  email: Type.Optional(Type.String({ format: 'idn-email', description: 'Matched second, ignoring case.' })),
   phone_number: Type.Optional(
     Type.String({ format: 'phone-number', description: 'In E.164; matched last.' }),
   ),

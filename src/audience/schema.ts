@@ -24,7 +24,7 @@ export function isPhoneNumber(text: string): boolean {
 
 /** Text formats of this room's schemas, to be handed to `createValidation`. */
 export const audienceFormats: Record<Exclude<ContactFormat, 'single-line'>, TextFormat> = {
-  email: { test: (text) => parseAddress(text) !== null, mustBe: 'an email address' },
+  'idn-email': { test: (text) => parseAddress(text) !== null, mustBe: 'an email address' },
   'phone-number': {
     test: isPhoneNumber,
     mustBe: 'a phone number in E.164, such as +14155550123',

@@ -3,6 +3,7 @@ import {
   type CompiledEmail,
   compileEmailInSteps,
   digestBodyInSteps,
+  type EmailAddress,
   type EmailAttachment,
   type EmailContent,
   type EmailHeader,
@@ -40,8 +41,11 @@ export type BuiltEmail = {
   signatures: SignaturePlan | 'unreadable' | null;
   /** Null where all copies are the same. */
   personal: PersonalParts | null;
-  /** If all copies are the same but for their date: the last one. Mostly all recipients are written to in a second. */
-  sharedCopy: { second: number; chunks: Promise<Uint8Array[]> } | null;
+  /**
+   * If all copies are the same but for their date, and for how they write international addresses: the last one. Mostly
+   * all recipients are written to in a second.
+   */
+  sharedCopy: { second: number; isInternational: boolean; chunks: Promise<Uint8Array[]> } | null;
   /** If all copies have the same body: its digest for their signatures. */
   bodyDigest: string | null;
   /** Approximate size in memory. */
@@ -166,16 +170,20 @@ export async function makeCopy(
   tools: { secrets: Secrets },
   built: BuiltEmail,
   job: Job,
+  { isInternational }: Pick<EmailAddress, 'isInternational'>,
 ): Promise<Uint8Array[] | UnfitCopy> {
   const date = job.handOffAt;
   if (date === null) throw new Error('a copy is made when it is handed off');
   if (built.personal !== null) {
     const { values, headers } = describeCopy(tools.secrets, built.personal, job);
-    const filled = fillEmail(built.compiled, { date, values, personal: headers });
+    const filled = fillEmail(built.compiled, { date, values, personal: headers, isInternational });
     return typeof filled === 'string' ? filled : signCopy(built, filled, date);
   }
   const second = Math.floor(date.getTime() / 1_000);
-  if (built.sharedCopy?.second !== second) built.sharedCopy = { second, chunks: makeSharedCopy(built, date) };
+  if (built.sharedCopy?.second !== second || built.sharedCopy.isInternational !== isInternational) {
+    const chunks = makeSharedCopy(built, date, isInternational);
+    built.sharedCopy = { second, isInternational, chunks };
+  }
   const { sharedCopy } = built;
   try {
     return await sharedCopy.chunks;
@@ -186,8 +194,12 @@ export async function makeCopy(
   }
 }
 
-async function makeSharedCopy(built: BuiltEmail, date: Date): Promise<Uint8Array[]> {
-  const filled = fillEmail(built.compiled, { date, values: {}, personal: null });
+async function makeSharedCopy(
+  built: BuiltEmail,
+  date: Date,
+  isInternational: boolean,
+): Promise<Uint8Array[]> {
+  const filled = fillEmail(built.compiled, { date, values: {}, personal: null, isInternational });
   if (typeof filled === 'string') throw new Error('what has no values cannot become too large by them');
   return signCopy(built, filled, date);
 }
@@ -247,9 +259,8 @@ function hasReturnPath({ returnPaths }: { returnPaths: ReturnPathPolicy }, domai
   return returnPaths === 'always' || (returnPaths === 'where_published' && domain.isReturnPathPublished);
 }
 
-/** The address as SMTP wants it. */
-export function envelopeRecipientOf(job: Job): string {
+export function readRecipient(job: Job): EmailAddress {
   const address = parseAddress(job.address);
   if (address === null) throw new Error('a recipient that was accepted is an address');
-  return address.envelope;
+  return address;
 }

@@ -140,7 +140,7 @@ export const emailCampaigns: CampaignChannel = {
   },
   openMeter: null,
   reach: { kind: 'address', columns: addressColumns.email },
-  addressFormat: 'email',
+  addressFormat: 'idn-email',
   testedAddress: 'Each address gets a message of its own.',
   words: {
     medium: 'email',

@@ -9,9 +9,9 @@ import {
   buildEmail,
   type BuildTools,
   type BuiltEmail,
-  envelopeRecipientOf,
   envelopeSenderOf,
   makeCopy,
+  readRecipient,
 } from './build.ts';
 import { emailChannel } from './channel.ts';
 import {
@@ -193,13 +193,14 @@ async function handOff(session: EmailSession, job: Job, permit: HandOffPermit): 
   const { facts } = built;
   if (built.sender.domain.isKeyUnknown) return { kind: 'outcome', outcome: sealedUnderUnknownKey, facts };
   if (built.sender.domain.signer === 'unreadable') return { kind: 'outcome', outcome: unreadableKey, facts };
-  const content = await makeCopy(tools, built, job);
+  const recipient = readRecipient(job);
+  const content = await makeCopy(tools, built, job, recipient);
   if (typeof content === 'string')
     return { kind: 'failed', reason: 'message_too_large', diagnostic: unfitDiagnostics[content], facts };
   const outcome = await tools.emailProvider.handOff({
     reference: job,
     envelopeFrom: envelopeSenderOf(tools, built, job),
-    recipient: envelopeRecipientOf(job),
+    recipient: recipient.envelope,
     content,
     ...permit,
   });

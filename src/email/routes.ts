@@ -1,4 +1,5 @@
 import { type Static, Type } from 'typebox';
+import { foldAddress } from '../channels/email/email.ts';
 import { groupBy } from '../platform/grouping.ts';
 import type { BodyPreparation, TaskRunner } from '../platform/http/body-threads.ts';
 import { badRequest, notFound, payloadTooLarge, resourceNotFound } from '../platform/http/errors.ts';
@@ -130,7 +131,7 @@ export function emailRoutes({ database, acceptor, runner }: EmailRouteTools): Ro
         const page = readPage(query);
         const { search, status, category } = query;
         const filter = {
-          ...(search !== undefined && { search: { text: search, address: search } }),
+          ...(search !== undefined && { search: { text: search, address: foldAddress(search) } }),
           ...(status !== undefined && { status }),
           ...(category !== undefined && { category }),
         };

@@ -1,5 +1,11 @@
 import { type Static, Type } from 'typebox';
-import { isContentId, isContentType, subjectLengthMax, writeFilename } from '../channels/email/email.ts';
+import {
+  isContentId,
+  isContentType,
+  parseAddress,
+  subjectLengthMax,
+  writeFilename,
+} from '../channels/email/email.ts';
 import { instant, literals } from '../platform/http/shapes.ts';
 import type { TextFormat } from '../platform/http/validation.ts';
 import {
@@ -13,6 +19,8 @@ import {
 
 /** Text formats of this room's schemas, for `createValidation`. */
 export const emailFormats: Record<string, TextFormat> = {
+  // Those whom we write to may have international addresses (`idn-email`): who writes needs one that everybody can answer.
+  email: { test: isSenderAddress, mustBe: 'an email address with ASCII before the @' },
   'content-type': { test: isContentType, mustBe: 'a content type' },
   'content-id': { test: isContentId, mustBe: 'printable ASCII without spaces or angle brackets' },
   'file-name': {
@@ -22,7 +30,13 @@ export const emailFormats: Record<string, TextFormat> = {
   },
 };
 
-const address = (description: string) => Type.String({ format: 'email', description });
+function isSenderAddress(text: string): boolean {
+  const address = parseAddress(text);
+  return address !== null && !address.isInternational;
+}
+
+const sender = (description: string) => Type.String({ format: 'email', description });
+const recipient = (description: string) => Type.String({ format: 'idn-email', description });
 
 const attachmentInput = Type.Object(
   {
@@ -58,19 +72,19 @@ const attachmentInput = Type.Object(
 /** Body of `POST /email/send`. Rules that need more than one field, or the account, are in send.ts. */
 export const emailSendBody = Type.Object(
   {
-    from: address('An address on a verified domain of the organization.'),
+    from: sender('An address on a verified domain of the organization.'),
     from_name: Type.String({
       minLength: 1,
       maxLength: 256,
       format: 'filled-line',
       description: 'The name shown with the address.',
     }),
-    to: Type.Array(address('A recipient.'), {
+    to: Type.Array(recipient('A recipient.'), {
       description: 'At most 50 addresses together with `cc` and `bcc`.',
     }),
-    cc: Type.Optional(Type.Array(address('A recipient.'))),
-    bcc: Type.Optional(Type.Array(address('A recipient that is not shown in any copy.'))),
-    reply_to: Type.Optional(address('Where replies go.')),
+    cc: Type.Optional(Type.Array(recipient('A recipient.'))),
+    bcc: Type.Optional(Type.Array(recipient('A recipient that is not shown in any copy.'))),
+    reply_to: Type.Optional(sender('Where replies go.')),
     subject: Type.Optional(
       Type.String({
         minLength: 1,

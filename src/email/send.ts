@@ -236,15 +236,15 @@ function listRecipients(body: EmailSendBody): Recipient[] {
 function buildSubmission(
   parts: EmailRequest & { from: EmailAddress; recipients: Recipient[] },
 ): Submission | PublicError {
-  const { organizationId, body, template, from, idempotencyKey } = parts;
+  const { organizationId, body, template, from, recipients, idempotencyKey } = parts;
   const rendering = renderEmail(sourceOf(body, template), body.variables ?? {});
   if (rendering.kind === 'too_long') return new PublicError(validationError, rendering.issue);
   const { email: rendered, missingVariables } = rendering;
 
   const attachments = body.attachments ?? [];
   const content: StoredEmailContent = {
-    to: body.to,
-    cc: body.cc ?? [],
+    to: addressesIn('to', recipients),
+    cc: addressesIn('cc', recipients),
     html: rendered.html,
     text: rendered.text ?? makeText(rendered.html, template),
     ...(body.headers !== undefined && { headers: body.headers }),
@@ -271,12 +271,16 @@ function buildSubmission(
     templateId: body.template_id?.toLowerCase() ?? null,
     details: JSON.stringify(details),
     content: JSON.stringify(content),
-    recipients: markDuplicates(parts.recipients),
+    recipients: markDuplicates(recipients),
     attachments: attachments.map((attachment) => attachment.content),
-    quotaUnits: parts.recipients.length,
+    quotaUnits: recipients.length,
     missingVariables,
     idempotencyKey,
   };
+}
+
+function addressesIn(wanted: RecipientField, recipients: readonly Recipient[]): string[] {
+  return recipients.flatMap(({ field, email }) => (field === wanted ? [email.address] : []));
 }
 
 /** That of a template was made when it was saved. */

@@ -780,6 +780,23 @@ test.each([
   },
 );
 
+test.each([
+  ['eq', 'ju\u0308rgen.ΠΑΠΑΣ@example.com', true],
+  ['starts_with', 'JÜR', true],
+  ['contains', 'ΠΑΠΑΣ', true],
+  ['ends_with', 'παπας@example.com', true],
+  ['starts_with', 'ju', false],
+])(
+  'an email address beyond ASCII is compared as it is kept: %s %j, %s',
+  async (operator, value, expected) => {
+    const { organizationId } = await insertContacts([
+      contactWith({ fields: { email: 'jürgen.παπασ@example.com' } }),
+    ]);
+    const condition = { type: 'field', field: 'email', operator, value };
+    expect(await selectIds(organizationId, condition, new Date(middayMs))).toHaveLength(expected ? 1 : 0);
+  },
+);
+
 const openedAt = (openedAtMs: number, acceptedAtMs: number) => ({
   ...clickedNow('opened'),
   openedAtMs,

@@ -27,7 +27,7 @@ let clock: ShiftedClock;
 let dkimRecord: string;
 
 beforeAll(async () => {
-  sink = await startSmtpSink({ keepContent: true, address: '127.0.0.2' });
+  sink = await startSmtpSink({ keepContent: true, smtpUtf8: true, address: '127.0.0.2' });
   dns = await startDnsServer({
     'recipient.example': { MX: [[10, 'mx.recipient.example']] },
     'mx.recipient.example': { A: ['127.0.0.2'] },
@@ -194,6 +194,15 @@ test('the headers of one-click unsubscribing are signed: they can be neither cha
   }
 });
 
+test('mail to addresses beyond ASCII is authenticated', async () => {
+  const to = ['jürgen@recipient.example', 'ann@recipient.example'];
+  const messages = await deliver({ to, cc: ['用户@recipient.example'], text: 'x' });
+  expect(messages.map(({ recipients }) => recipients[0]).sort()).toEqual(
+    [...to, '用户@recipient.example'].sort(),
+  );
+  for (const message of messages) expect(await judge(message)).toEqual(passed);
+});
+
 test('from elsewhere SPF does not pass', async () => {
   const [message] = await deliver({ text: 'x' });
   dns.set(bounceHost, { A: ['127.0.0.99'], TXT: ['v=spf1 ip4:127.0.0.99 -all'] });
@@ -219,6 +228,8 @@ test.skipIf(!hasDkimpy)('a signature is verified by dkimpy as well', async () =>
   const messages = [
     await deliverCampaign(await insertCampaign('another@recipient.example')),
     ...(await deliver({ subject: 'Grüße  👋', text: 'Hello \t Ann\r\n\r\n', attachments: [attachment] })),
+    // An octet of it is a space without a break in Latin-1.
+    ...(await deliver({ to: ['à.là@recipient.example'], text: 'x' })),
   ];
   for (const { content } of messages) {
     expect(await isVerifiedByDkimpy(content, dkimRecord)).toBe(true);

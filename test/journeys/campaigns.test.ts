@@ -228,7 +228,7 @@ describe('a draft', () => {
     [{ preview_text: ' ' }, 'preview_text must be a single line that is not blank'],
     [{ category: '\u3000' }, 'category must be a single line that is not blank'],
     [{ variables: { ['a'.repeat(256)]: 1 } }, `variables.${'a'.repeat(60)}… is not an allowed name`],
-    [{ from: 'nobody' }, 'from must be an email address'],
+    [{ from: 'nobody' }, 'from must be an email address with ASCII before the @'],
     [{ from_name: 'x'.repeat(257) }, 'from_name must be at most 256 characters'],
     [{ from_name: ' ' }, 'from_name must be a single line that is not blank'],
     [{ from_name: '' }, 'from_name must not be empty'],

@@ -72,6 +72,8 @@ export type SmtpSinkOptions = {
   tls?: 'none' | 'starttls' | 'implicit';
   auth?: { user: string; password: string; mechanisms: ('PLAIN' | 'LOGIN')[] };
   pipelining?: boolean;
+  /** Whether SMTPUTF8 is offered. */
+  smtpUtf8?: boolean;
   /** Announced by SIZE; null announces nothing. */
   sizeBytesMax?: number | null;
   keepContent?: boolean;
@@ -265,7 +267,7 @@ class SinkConnection {
       if (this.#input.length > lineBytesMax) this.#hangUp();
       return false;
     }
-    const line = this.#input.toString('latin1', 0, end).trimEnd();
+    const line = this.#input.toString('utf8', 0, end).trimEnd();
     this.#input = this.#input.subarray(end + 1);
     if (this.#shared.commands.length < commandsKeptMax) this.#shared.commands.push(line);
     this.#command(line);
@@ -327,6 +329,7 @@ class SinkConnection {
     const size = options.sizeBytesMax === undefined ? 52_428_800 : options.sizeBytesMax;
     const lines = ['sink.test', '8BITMIME', 'ENHANCEDSTATUSCODES'];
     if (options.pipelining !== false) lines.push('PIPELINING');
+    if (options.smtpUtf8 === true) lines.push('SMTPUTF8');
     if (size !== null) lines.push(`SIZE ${size}`);
     if (options.tls === 'starttls' && !this.#isSecure) lines.push('STARTTLS');
     if (options.auth) lines.push(`AUTH ${options.auth.mechanisms.join(' ')}`);

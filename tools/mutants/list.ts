@@ -28,6 +28,7 @@ import { roundTrips } from './list/round-trips.ts';
 import { events } from './list/events.ts';
 import { http } from './list/http.ts';
 import { imports } from './list/imports.ts';
+import { international } from './list/international.ts';
 import type { Mutant } from './mutant.ts';
 
 export const allMutants: readonly Mutant[] = [
@@ -51,6 +52,7 @@ export const allMutants: readonly Mutant[] = [
   ...platform,
   ...leases,
   ...imports,
+  ...international,
   ...events,
   ...http,
   ...sandbox,

@@ -176,7 +176,7 @@ export function readField(field: ContactField, text: string): string {
 /** By the format of the field. */
 const readers: Record<ContactFormat, (text: string) => string> = {
   'single-line': (text) => text,
-  email: trim,
+  'idn-email': trim,
   'phone-number': (text) => withoutPunctuation(text.trim()),
   locale: trim,
   timezone: trim,

@@ -1,6 +1,6 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { parseAddress } from './address.ts';
+import { foldAddress, parseAddress } from './address.ts';
 
 const atext = fc.constantFrom(..."abcXYZ019!#$%&'*+-/=?^_`{|}~");
 const atom = fc.string({ unit: atext, minLength: 1, maxLength: 20 });
@@ -22,7 +22,48 @@ describe('an address', () => {
       normalised: 'jane.doe+x@xn--bcher-kva.example',
       envelope: 'Jane.Doe+x@xn--bcher-kva.example',
       domain: 'xn--bcher-kva.example',
+      isInternational: false,
     });
+  });
+
+  it('may go beyond ASCII in front of the at sign', () => {
+    expect(parseAddress('Ju\u0308rgen@Bu\u0308cher.Example')).toEqual({
+      address: 'Jürgen@Bücher.Example',
+      normalised: 'jürgen@xn--bcher-kva.example',
+      envelope: 'Jürgen@xn--bcher-kva.example',
+      domain: 'xn--bcher-kva.example',
+      isInternational: true,
+    });
+    for (const address of [
+      '用户@例子.公司',
+      'Владимир.П@пример.рф',
+      'राम@example.com',
+      'คำ+x@example.com',
+      '👩@example.com',
+    ])
+      expect(parseAddress(address)).toMatchObject({ address, isInternational: true });
+  });
+
+  it.each([
+    ['composed or not', 'jürgen@example.com', 'ju\u0308rgen@example.com'],
+    ['in any case', 'ЮРИЙ@example.com', 'юрий@example.com'],
+    ['with the domain in both forms', '用户@例子.公司', '用户@xn--fsqu00a.xn--55qx5d'],
+    ['with either small sigma', 'ΝΙΚΟΣ.ΠΑΠ@example.com', 'νικος.παπ@example.com'],
+    ['where lower case is longer', 'İ@example.com', 'i\u0307@example.com'],
+  ])('is one address, %s', (_how, first, second) => {
+    expect(parseAddress(first)!.normalised).toBe(parseAddress(second)!.normalised);
+    expect(foldAddress(first.slice(0, first.indexOf('@')))).toBe(
+      parseAddress(second)!.normalised.split('@')[0],
+    );
+  });
+
+  it('is another address where only the language says that letters are alike', () => {
+    expect(parseAddress('straße@example.com')!.normalised).not.toBe(
+      parseAddress('strasse@example.com')!.normalised,
+    );
+    expect(parseAddress('ılgaz@example.com')!.normalised).not.toBe(
+      parseAddress('ilgaz@example.com')!.normalised,
+    );
   });
 
   it('is accepted whatever plain dot-atom it has', () => {
@@ -41,14 +82,24 @@ describe('an address', () => {
       fc
         .tuple(localParts, fc.string({ unit: 'grapheme', maxLength: 20 }))
         .map(([a, b]) => `${a}@${b}.example`),
+      fc
+        .tuple(fc.string({ unit: 'grapheme', maxLength: 12 }), fc.constantFrom('b.example', 'Ü.example'))
+        .map(([a, b]) => `${a}@${b}`),
+      fc.string({ unit: 'binary', maxLength: 3 }).map((a) => `${a}@b.example`),
     );
     fc.assert(
       fc.property(anything, (text) => {
         const parsed = parseAddress(text);
         if (parsed === null) return;
-        expect(parsed.envelope).toMatch(/^[!-~]+@[a-z0-9.-]+$/);
+        const localPart = parsed.isInternational ? '[^\\0- "(),:;<>@[\\]\\\\\\x7f-\\xa0]+' : '[!-~]+';
+        expect(parsed.envelope).toMatch(new RegExp(`^${localPart}@[a-z0-9.-]+$`));
         expect(parseAddress(parsed.envelope)?.normalised).toBe(parsed.normalised);
-        expect(parseAddress(parsed.normalised)?.domain).toBe(parsed.domain);
+        expect(parseAddress(parsed.address)).toEqual(parsed);
+        expect(parseAddress(parsed.normalised)).toMatchObject({
+          normalised: parsed.normalised,
+          domain: parsed.domain,
+          isInternational: parsed.isInternational,
+        });
       }),
       { numRuns: 2_000 },
     );
@@ -105,7 +156,45 @@ describe('an address', () => {
     'a@bü%63her.example',
     'a@bücher.example/x',
     'a@bücher。127',
-    'ä@example.com',
+    'ü b@example.com',
+    'ü@exam ple.com',
+    'ü@@example.com',
+    '"ü"@example.com',
+    'ü<@example.com',
+    '.ü@example.com',
+    'ü.@example.com',
+    'ü..b@example.com',
+    'ü\0@example.com',
+    'ü\r\nRCPT TO:<b@example.com>',
+    'ü\x7f@example.com',
+    'ü\u0085@example.com',
+    'ü\u00a0@example.com',
+    'ü\u3000@example.com',
+    'ü\u2028@example.com',
+    'ü\ud800@example.com',
+    'ü\u200b@example.com',
+    'ü\u200d@example.com',
+    'ü\ufe0f@example.com',
+    'ü\u3164@example.com',
+    'ü\u034f@example.com',
+    'ü\u00ad@example.com',
+    '\ufeffü@example.com',
+    '\u202eü@example.com',
+    '\u200fü@example.com',
+    '\u2066ü@example.com',
+    'ü\u0378@example.com',
+    'ü\uffff@example.com',
+    'ü\ue000@example.com',
+    'j\ufffdrgen@example.com',
+    '\u0338ü@example.com',
+    'ü.\u0301b@example.com',
+    '\u212a@example.com',
+    'ü\uff20b@example.com',
+    'ü\uff0c@example.com',
+    'ü\u2025b@example.com',
+    'ü\u00b4@example.com',
+    '=?ü?=@example.com',
+    '\uff1d\uff1fü?=@example.com',
     'a\0@example.com',
     'a@exam\0ple.com',
     'a@xn--a.com',
@@ -126,5 +215,13 @@ describe('an address', () => {
     expect(parseAddress(`ab@${domain}`)).toBeNull();
     expect(parseAddress(`a@${'ü.'.repeat(60)}com`)).toBeNull();
     expect(parseAddress(`${'a.'.repeat(5_000_000)}@example.com`)).toBeNull();
+    expect(parseAddress(`${'ü'.repeat(32)}@example.com`)).not.toBeNull();
+    expect(parseAddress(`${'ü'.repeat(33)}@example.com`)).toBeNull();
+    // Three octets in lower case.
+    expect(parseAddress(`${'İ'.repeat(21)}@example.com`)).not.toBeNull();
+    expect(parseAddress(`${'İ'.repeat(22)}@example.com`)).toBeNull();
+    expect(parseAddress(`ü@${domain}`)).toBeNull();
+    expect(parseAddress(`ü@${domain.slice(1)}`)).not.toBeNull();
+    expect(parseAddress(`${'ü'.repeat(5_000_000)}@example.com`)).toBeNull();
   });
 });

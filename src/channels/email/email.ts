@@ -1,5 +1,5 @@
 /** The front door of the email channel. */
-export { parseAddress, parseDomain, type EmailAddress } from './address.ts';
+export { foldAddress, parseAddress, parseDomain, type EmailAddress } from './address.ts';
 export { isSimulated, isSimulatedSuppression } from './simulator.ts';
 export {
   isContentId,

@@ -1,7 +1,9 @@
 /**
  * Header fields as they go on the wire: ASCII, folded, one CRLF at the end of each. Nothing that a caller hands in
- * can begin a field of its own, since every line end and control character becomes a space first.
+ * can begin a field of its own, since every line end and control character becomes a space first. Only addresses beyond
+ * ASCII may leave in UTF-8 (RFC 6532), in copies for those who have such an address: a character an octet.
  */
+import { toOctetText } from './pieces.ts';
 
 /** RFC 5322 §2.1.1, without the CRLF. */
 const lineLengthMax = 998;
@@ -46,6 +48,8 @@ function isPlainText(words: readonly string[]): boolean {
   return words.every((word) => word.length <= wordLengthMax && /^[!-~]+$/.test(word) && !word.includes('=?'));
 }
 
+const asciiPattern = /^[ -~]*$/;
+const octetsPattern = /^[ -~\x80-\xff]*$/;
 const fieldNamePattern = /^[!-9;-~]{1,76}$/;
 
 /**
@@ -53,11 +57,20 @@ const fieldNamePattern = /^[!-9;-~]{1,76}$/;
  * at all: that is a mistake of the program, since what comes from outside is checked before.
  */
 export function writeField(name: string, words: readonly string[]): string {
+  return foldField(name, words, asciiPattern);
+}
+
+/** The same of words that may be UTF-8, folded by octets. */
+export function writeUtf8Field(name: string, words: readonly string[]): string {
+  return foldField(name, words.map(toOctetText), octetsPattern);
+}
+
+function foldField(name: string, words: readonly string[], allowed: RegExp): string {
   if (!fieldNamePattern.test(name)) throw new Error('not the name of a header field');
   let field = `${name}:`;
   let column = field.length;
   for (const [index, word] of words.entries()) {
-    if (word.length > lineLengthMax - name.length - 2 || !/^[ -~]*$/.test(word)) {
+    if (word.length > lineLengthMax - name.length - 2 || !allowed.test(word)) {
       throw new Error(`the value of ${name} can't be written as a header field`);
     }
     const fits = index === 0 || column + 1 + word.length <= lineLengthWanted;
@@ -75,6 +88,14 @@ export function writeMailbox(fieldName: string, address: string, name: string | 
   return isPlainText(written)
     ? writeField(fieldName, [...written, `<${address}>`])
     : `${fieldName}: ${encodeWords(words.join(' '), fieldName.length + 2)}\r\n <${address}>\r\n`;
+}
+
+/**
+ * Who has an address that ASCII cannot write, for readers who are reached in ASCII alone: a group with the address as its
+ * name and without members (RFC 6857 §3.1.8), as words to fold between, the last one with the separator after it.
+ */
+export function writeUnreachable(address: string, separator: string): string[] {
+  return `${encodeWords(address, ' :;,'.length)}:;${separator}`.split('\r\n ');
 }
 
 /** A name as atoms, or else as a quoted string, which may be folded at its blanks as well (RFC 5322 §3.2.4). */

@@ -346,6 +346,78 @@ describe('a composed message', () => {
     expect(message).toContain('\r\nReply-To: c@xn--tda.example\r\n');
   });
 
+  /** The header of a copy as octets, for a recipient with an international address or for one without. */
+  function headerFor(
+    changes: Partial<EmailContent>,
+    isInternational: boolean,
+    personal?: PersonalHeaders,
+  ): Buffer {
+    const compiled = compileEmail(content(changes), { personalised: false, isSigned: true });
+    const filled = fillEmail(compiled, { date, values: {}, personal: personal ?? null, isInternational });
+    if (typeof filled === 'string') throw new Error(filled);
+    const message = Buffer.concat(listChunks(filled));
+    return message.subarray(0, message.indexOf('\r\n\r\n') + 2);
+  }
+
+  it('names international addresses in UTF-8 in copies for those who have one', async () => {
+    const named = { to: ['jürgen@bücher.example', 'ada@example.net'], cc: ['用户@example.net'] };
+    const header = headerFor(named, true);
+    expect(header.toString()).toContain(
+      '\r\nTo: jürgen@xn--bcher-kva.example, ada@example.net\r\nCc: 用户@example.net\r\n',
+    );
+    const { to, cc } = await PostalMime.parse(header);
+    expect([...to!, ...cc!].map(({ address }) => address)).toEqual([
+      'jürgen@xn--bcher-kva.example',
+      'ada@example.net',
+      '用户@example.net',
+    ]);
+    expect(headerFor({}, true, { to: ['jürgen@example.net'] }).toString()).toContain(
+      'To: jürgen@example.net\r\n',
+    );
+  });
+
+  it('names them in ASCII, as people without an address to answer to, in all other copies', async () => {
+    const message = compose({ to: ['jürgen@bücher.example', 'ada@example.net'], cc: ['用户@example.net'] });
+    const { to, cc } = await parse(message);
+    expect(to).toEqual([
+      { name: 'jürgen@bücher.example', group: [] },
+      { name: '', address: 'ada@example.net' },
+    ]);
+    expect(cc).toEqual([{ name: '用户@example.net', group: [] }]);
+  });
+
+  it('is the same for everyone where no international address is named', () => {
+    const named = {
+      to: ['ada@bücher.example'],
+      replyTo: 'b@example.net',
+      headers: [{ name: 'X-Ü', value: 'ü' }].slice(1),
+    };
+    expect(headerFor(named, true)).toEqual(headerFor(named, false));
+  });
+
+  it('folds by octets, at most 998 of them in a line', () => {
+    const to = Array.from(
+      { length: 50 },
+      (_none, index) => `${'名'.repeat(18)}${index}@${'a'.repeat(60)}.example.net`,
+    );
+    const lines = headerFor({ to }, true).toString('latin1').split('\r\n');
+    expect(lines.filter((line) => line.includes('@a'))).toHaveLength(50);
+    expect(Math.max(...lines.map((line) => line.length))).toBeLessThan(150);
+    const short = Array.from({ length: 50 }, (_none, index) => `${'名'.repeat(5)}${index}@a.example`);
+    const folded = headerFor({ to: short }, true).toString('latin1').split('\r\n');
+    expect(Math.max(...folded.map((line) => line.length))).toBeLessThanOrEqual(78);
+  });
+
+  it('is never sent in the name of an international address', () => {
+    const compile = (changes: Partial<EmailContent>) => () =>
+      compileEmail(content(changes), { personalised: false, isSigned: false });
+    expect(compile({ from: { address: 'jürgen@example.com', name: null } })).toThrow('does not come from');
+    expect(compile({ from: { address: 'jürgen@example.com', name: 'Jürgen' } })).toThrow(
+      'does not come from',
+    );
+    expect(compile({ replyTo: 'jürgen@example.com' })).toThrow('does not come from');
+  });
+
   it.each([
     '\r\nBcc: x@example.org',
     '\nBcc: x@example.org',

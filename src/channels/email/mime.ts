@@ -2,7 +2,8 @@
  * A message is compiled once and filled in many times. Compiling builds everything that all copies share: the
  * encoded attachments, the encoded text between the placeholders, the boundaries. Filling in encodes only the
  * values and joins. The same input gives the same octets, so that a message tried again is the same message; what
- * is written is ASCII with CRLF line ends of at most 998 octets, and ends in CRLF.
+ * is written is ASCII with CRLF line ends of at most 998 octets, and ends in CRLF. To and Cc alone are UTF-8 where they
+ * name international addresses and the copy is for one of these.
  *
  * Levels that are not needed are left out of
  *
@@ -12,7 +13,7 @@ import { createHash } from 'node:crypto';
 import { runAtOnce, type Steps } from '../../platform/steps.ts';
 import { codeUnitsMax, isLongerThan } from '../../platform/characters.ts';
 import { type CompiledText, type Values, compileText, fillText } from '../placeholders.ts';
-import { parseAddress } from './address.ts';
+import { type EmailAddress, parseAddress } from './address.ts';
 import { isContentId, writeFilename } from './attachment.ts';
 import { encodeBase64LinesInSteps } from './base64.ts';
 import { readInvitationMethod } from './calendar.ts';
@@ -25,6 +26,8 @@ import {
   writeMailbox,
   writeParameter,
   writeTextField,
+  writeUnreachable,
+  writeUtf8Field,
 } from './headers.ts';
 import {
   type CompiledPieces,
@@ -69,8 +72,16 @@ export type EmailContent = {
  */
 export type PersonalHeaders = Partial<Pick<EmailContent, 'messageId' | 'to' | 'headers'>>;
 
-/** What a copy is made of; `date` is when it leaves. */
-export type EmailCopy = { date: Date; values: Values; personal: PersonalHeaders | null };
+/**
+ * What a copy is made of; `date` is when it leaves. One that `isInternational` is for a recipient with such an address,
+ * and leaves only to servers that offer SMTPUTF8; left out: it is not.
+ */
+export type EmailCopy = {
+  date: Date;
+  values: Values;
+  personal: PersonalHeaders | null;
+  isInternational?: boolean;
+};
 
 export type CompiledEmail = {
   content: EmailContent;
@@ -87,7 +98,7 @@ export type CompileOptions = { personalised: boolean | 'html'; isSigned: boolean
 
 /** One copy. The whole message is the header, an empty line and the body: `listChunks`. */
 export type FilledEmail = {
-  /** All header fields in ASCII, each with its CRLF, without the empty line. */
+  /** All header fields, each with its CRLF, without the empty line; a character an octet, which may be of UTF-8. */
   header: string;
   /** Ends in CRLF. Chunks are shared between copies: do not write to them. */
   body: readonly Uint8Array[];
@@ -134,17 +145,19 @@ export function* compileEmailInSteps(content: EmailContent, options: CompileOpti
  */
 export function fillEmail(
   compiled: CompiledEmail,
-  { date, values, personal }: EmailCopy,
+  { date, values, personal, isInternational = false }: EmailCopy,
 ): FilledEmail | UnfitCopy {
   const filled = fillPieces(compiled.body, values);
   if (filled === 'too_large') return filled;
   const { chunks: body, reducedChunks: reducedBody } = filled;
   const dateField = writeDateField(date);
-  if (personal === null && compiled.header !== null) {
+  const isUnlike = isInternational && compiled.fields.inUtf8 !== null;
+  if (personal === null && compiled.header !== null && !isUnlike) {
     const { start, end } = compiled.header;
     return { header: start + dateField + end, body, reducedBody };
   }
-  const fields = personal === null ? compiled.fields : replaceFields(compiled.fields, personal);
+  const shared = isUnlike ? { ...compiled.fields, ...compiled.fields.inUtf8 } : compiled.fields;
+  const fields = personal === null ? shared : replaceFields(shared, personal, isInternational);
   const subject = compiled.subject === null ? null : fillSubject(compiled.subject, values);
   if (compiled.subject !== null && subject === null) return 'subject_too_long';
   const header = joinStart(fields, writeSubject(subject)) + dateField + joinEnd(fields);
@@ -175,6 +188,8 @@ type HeaderFields = {
   to: string;
   /** Cc and Reply-To, which are the same in all copies. */
   others: string;
+  /** What differs in copies for international addresses; null if none is named. */
+  inUtf8: Pick<HeaderFields, 'to' | 'others'> | null;
   messageId: string;
   extra: string;
   personal: string;
@@ -184,12 +199,11 @@ type HeaderFields = {
 
 function writeFields(content: EmailContent, contentHeader: string): HeaderFields {
   return {
-    from: writeMailbox('From', writeAddress(content.from.address), content.from.name),
-    to: writeAddresses('To', content.to),
-    others: [
-      writeAddresses('Cc', content.cc),
-      writeAddresses('Reply-To', content.replyTo === null ? [] : [content.replyTo]),
-    ].join(''),
+    from: writeMailbox('From', readSender(content.from.address), content.from.name),
+    ...writeRecipients(content, false),
+    inUtf8: [...content.to, ...content.cc].some((address) => readAddress(address).isInternational)
+      ? writeRecipients(content, true)
+      : null,
     messageId: writeMessageId(content.messageId),
     extra: writeExtraFields(content.headers),
     personal: '',
@@ -197,14 +211,27 @@ function writeFields(content: EmailContent, contentHeader: string): HeaderFields
   };
 }
 
+function writeRecipients(
+  { to, cc, replyTo }: EmailContent,
+  isUtf8: boolean,
+): Pick<HeaderFields, 'to' | 'others'> {
+  return {
+    to: writeAddresses('To', to, isUtf8),
+    others:
+      writeAddresses('Cc', cc, isUtf8) +
+      (replyTo === null ? '' : writeField('Reply-To', [readSender(replyTo)])),
+  };
+}
+
 /** With what is given written anew: the rest of the header is the same for all. */
-function replaceFields(fields: HeaderFields, personal: PersonalHeaders): HeaderFields {
+function replaceFields(fields: HeaderFields, personal: PersonalHeaders, isUtf8: boolean): HeaderFields {
   const { to, messageId, headers } = personal;
   // Not by spreading, which took longer than writing them.
   return {
     from: fields.from,
-    to: to === undefined ? fields.to : writeAddresses('To', to),
+    to: to === undefined ? fields.to : writeAddresses('To', to, isUtf8),
     others: fields.others,
+    inUtf8: null,
     messageId: messageId === undefined ? fields.messageId : writeMessageId(messageId),
     extra: fields.extra,
     personal: headers === undefined ? '' : writeExtraFields(headers),
@@ -234,17 +261,30 @@ function writeExtraFields(headers: readonly EmailHeader[]): string {
   return headers.map(writeExtraField).join('');
 }
 
-function writeAddresses(name: string, addresses: readonly string[]): string {
+/** International addresses in UTF-8, or as what people can read where no server has offered SMTPUTF8. */
+function writeAddresses(name: string, addresses: readonly string[], isUtf8: boolean): string {
   if (addresses.length === 0) return '';
-  const last = addresses.length - 1;
-  const words = addresses.map((address, index) => writeAddress(address) + (index === last ? '' : ','));
-  return writeField(name, words);
+  const words: string[] = [];
+  for (const [index, address] of addresses.entries()) {
+    const { envelope, isInternational } = readAddress(address);
+    const separator = index === addresses.length - 1 ? '' : ',';
+    if (isInternational && !isUtf8) words.push(...writeUnreachable(address, separator));
+    else words.push(envelope + separator);
+  }
+  return isUtf8 ? writeUtf8Field(name, words) : writeField(name, words);
 }
 
-function writeAddress(address: string): string {
+/** Who writes has an address that everybody can answer. */
+function readSender(address: string): string {
+  const { envelope, isInternational } = readAddress(address);
+  if (isInternational) throw new Error('mail does not come from an international address');
+  return envelope;
+}
+
+function readAddress(address: string): EmailAddress {
   const parsed = parseAddress(address);
   if (parsed === null) throw new Error('not an address that a header can carry');
-  return parsed.envelope;
+  return parsed;
 }
 
 /** Fields that the message has already, or that must never be in one. */

@@ -165,7 +165,12 @@ function createValueEncoder(values: Values): (hole: Hole) => string | null {
   };
 }
 
-/** Octets of text that is ASCII already. */
+/** UTF-8 as text with a character for each octet, which is how what leaves beyond ASCII is kept until it leaves. */
+export function toOctetText(text: string): string {
+  return Buffer.from(text).toString('latin1');
+}
+
+/** Octets of text that has a character for each: of ASCII, or of what `toOctetText` made. */
 export function encodeAscii(text: string): Uint8Array {
   return Buffer.from(text, 'latin1');
 }

@@ -6,7 +6,10 @@ export type EmailHandOff = {
   reference: RecipientKey;
   /** Return path (RFC 5321 reverse-path), without angle brackets. */
   envelopeFrom: string;
-  /** The one recipient, domain as A-labels, without angle brackets. */
+  /**
+   * The one recipient, domain as A-labels, without angle brackets. Its local part may be beyond ASCII, and the header in
+   * UTF-8 then (RFC 6532): what cannot be handed to a server that offers SMTPUTF8 is rejected.
+   */
   recipient: string;
   /** The whole message in order: CRLF line ends, no line over 998 octets, not dot-stuffed, ending in CRLF. */
   content: readonly Uint8Array[];

@@ -95,8 +95,8 @@ function writeForm(
 
 /** Shows enough for a reader to recognise their own address, and too little for a stranger to learn it. */
 function maskAddress(address: string): string {
-  const at = address.lastIndexOf('@');
-  return escapeHtml(`${address.slice(0, 1)}•••${address.slice(at)}`);
+  const [first = ''] = address;
+  return escapeHtml(`${first}•••${address.slice(address.lastIndexOf('@'))}`);
 }
 
 function writeDocument({ title, body, style }: { title: string; body: string; style: string }): string {

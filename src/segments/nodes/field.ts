@@ -5,7 +5,7 @@ import {
   contactFields,
   type ContactFormat,
 } from '../../audience/audience.ts';
-import { parseDomain } from '../../channels/email/email.ts';
+import { foldAddress, parseDomain } from '../../channels/email/email.ts';
 import type { LeafType } from '../leaf.ts';
 import { instantType } from '../operators/date.ts';
 import { comparisonFields, groupOperators, readComparison, type ValueType } from '../operators/operator.ts';
@@ -17,7 +17,7 @@ const plainText = textType((text) => text);
 /** How the values of a field are compared. */
 const typesByFormat: Readonly<Record<ContactFormat, ValueType>> = {
   'single-line': plainText,
-  email: textType(toEmailKey),
+  'idn-email': textType(toEmailKey),
   'phone-number': plainText,
   locale: plainText,
   timezone: plainText,
@@ -64,12 +64,12 @@ export const fieldCondition: LeafType = {
 };
 
 /**
- * As addresses are kept for comparison: in lower case, the domain as A-labels. The operand may be a part of an address
+ * As addresses are kept for comparison: folded, the domain as A-labels. The operand may be a part of an address
  * only, and is then left as it is where it is no domain.
  */
 function toEmailKey(text: string): string {
-  const lowered = text.toLowerCase();
-  const domainAt = lowered.lastIndexOf('@') + 1;
-  if (domainAt === 0) return lowered;
-  return lowered.slice(0, domainAt) + (parseDomain(lowered.slice(domainAt)) ?? lowered.slice(domainAt));
+  const folded = foldAddress(text);
+  const domainAt = folded.lastIndexOf('@') + 1;
+  if (domainAt === 0) return folded;
+  return folded.slice(0, domainAt) + (parseDomain(folded.slice(domainAt)) ?? folded.slice(domainAt));
 }

@@ -8,7 +8,7 @@ import type { Backoff } from './backoff.ts';
 import { createPace } from './pace.ts';
 import type { Pace } from './pace.ts';
 import { reachHosts, wordsOf } from './reach.ts';
-import type { ReachFailure, ReachTools } from './reach.ts';
+import type { ConnectionNeeds, ReachFailure, ReachTools } from './reach.ts';
 import type { MxHost } from '../../mx-route.ts';
 
 /**
@@ -73,7 +73,7 @@ const halvingPauseMs = 10_000;
 
 export class Destination {
   #shared: SharedByDestinations;
-  #isTlsRequired: boolean;
+  #needs: ConnectionNeeds;
   #hosts: readonly MxHost[] = [];
   #pool: SmtpPool<ReachFailure>;
   #pace: Pace;
@@ -87,10 +87,10 @@ export class Destination {
   #successes = 0;
   #halvedAtMs = -Infinity;
 
-  constructor(shared: SharedByDestinations, isTlsRequired: boolean) {
+  constructor(shared: SharedByDestinations, needs: ConnectionNeeds) {
     const { clock, random, limits, abortWatch } = shared;
     this.#shared = shared;
-    this.#isTlsRequired = isTlsRequired;
+    this.#needs = needs;
     this.#connectionsMax = limits.connectionsPerDestinationMax;
     this.#pace = createPace(clock, random);
     this.#backoff = createBackoff(clock, random);
@@ -219,7 +219,7 @@ export class Destination {
     if (!isFurther) shared.firstOpenings += 1;
     const opened = await reachHosts(shared, {
       hosts: this.#hosts,
-      isTlsRequired: this.#isTlsRequired,
+      ...this.#needs,
       isFurther,
       signal,
     });

@@ -538,6 +538,64 @@ describe('TLS', () => {
   });
 });
 
+describe('an address beyond ASCII', () => {
+  test('goes to the next host that offers SMTPUTF8, and other mail to the preferred one', async () => {
+    const { provider, world } = await arrange({ [hostA]: {}, [hostB]: { smtpUtf8: true } });
+    expect(await send(provider, 'a@example.test')).toMatchObject({ kind: 'accepted' });
+    expect(await send(provider, 'jürgen@example.test')).toMatchObject({
+      kind: 'accepted',
+      reply: { remote: 'mxb.test' },
+    });
+    expect(await send(provider, 'b@example.test')).toMatchObject({
+      kind: 'accepted',
+      reply: { remote: 'mxa.test' },
+    });
+    expect(world.at(hostB).messages).toMatchObject([
+      { recipients: ['jürgen@example.test'], parameters: expect.stringContaining('SMTPUTF8') as string },
+    ]);
+    expect(world.at(hostA).messages).toHaveLength(2);
+  });
+
+  test('is refused for good where every host has answered and none offers SMTPUTF8', async () => {
+    const { provider, world } = await arrange({ [hostA]: {}, [hostB]: {} });
+    expect(await send(provider, 'jürgen@example.test')).toMatchObject({
+      kind: 'rejected',
+      reason: 'other',
+      reply: { code: null, enhancedCode: '5.6.7', remote: 'mxb.test' },
+    });
+    const commands = [hostA, hostB].flatMap((host) => world.at(host).commands);
+    expect(commands.filter((command) => command !== 'QUIT')).toEqual([
+      'EHLO client.test',
+      'EHLO client.test',
+    ]);
+    // The hosts are not to blame.
+    expect(await send(provider, 'a@example.test')).toMatchObject({ reply: { remote: 'mxa.test' } });
+  });
+
+  test('waits for a host that is away, since it may offer SMTPUTF8', async () => {
+    const { provider, world } = await arrange({
+      [hostA]: { script: at('connect', { reply: '421 4.3.2 Later', thenClose: true }), smtpUtf8: true },
+      [hostB]: {},
+    });
+    expect(await send(provider, 'jürgen@example.test')).toMatchObject({ kind: 'deferred' });
+    world.clock.advance(600_000);
+    expect(await send(provider, 'jürgen@example.test')).toMatchObject({
+      kind: 'accepted',
+      reply: { remote: 'mxa.test' },
+    });
+  });
+
+  test('is refused over one connection to each host, however many wait', async () => {
+    const { provider, world } = await arrange({ [hostA]: {}, [hostB]: {} });
+    const outcomes = await Promise.all(
+      Array.from({ length: 50 }, (_, index) => send(provider, `ü${index}@example.test`)),
+    );
+    expect(kindsOf(outcomes)).toEqual({ rejected: 50 });
+    expect(world.at(hostA).counts.connections).toBe(1);
+    expect(world.at(hostB).counts.connections).toBe(1);
+  });
+});
+
 describe('connections', () => {
   test('are shared by domains of the same hosts, and closed after five idle seconds', async () => {
     const sibling = { 'sibling.test': usualRecords['single.test']! };

@@ -5,13 +5,14 @@ import { partOf, type ProcessShare } from '../../../../platform/process-share.ts
 import type { DeferReason, RemoteReply, SendOutcome } from '../../../outcome.ts';
 import type { EmailHandOff, EmailProvider } from '../../provider.ts';
 import { abortReason, createAbortWatch } from '../../../abort-watch.ts';
-import { refuseEnvelope } from '../smtp/envelope.ts';
+import { needsSmtpUtf8, refuseEnvelope } from '../smtp/envelope.ts';
 import { Destination } from './destination.ts';
 import type { SharedByDestinations, MxLimits } from './destination.ts';
 import { createDnsWatch } from './dns-watch.ts';
 import type { DnsWatch } from './dns-watch.ts';
 import { hasRoute } from './network.ts';
 import { wordsOf } from './reach.ts';
+import type { ConnectionNeeds } from './reach.ts';
 import { findMxRoute } from '../../mx-route.ts';
 import type { MxHost, MxRoute } from '../../mx-route.ts';
 
@@ -157,7 +158,11 @@ async function deliver(state: MxState, handOff: EmailHandOff): Promise<SendOutco
   const { resolver, random } = state.shared;
   const route = await unlessAborted(state, handOff.signal, findMxRoute(resolver, domain, random));
   if (route.kind !== 'route') return outcomeWithoutRoute(state, domain, route);
-  return destinationFor(state, domain, route.hosts).handOff(handOff, route.hosts);
+  const needs = {
+    isTlsRequired: state.requiresTls(domain),
+    isSmtpUtf8Required: needsSmtpUtf8(handOff.recipient),
+  };
+  return destinationFor(state, needs, route.hosts).handOff(handOff, route.hosts);
 }
 
 /** In lower case; null if there is none, or an address or something else that is not in the DNS. */
@@ -200,14 +205,14 @@ async function outcomeWithoutRoute(
 
 /**
  * A destination is what the hosts of a route are together, in the order of their preferences: domains that have the
- * same ones share it. Whether TLS is required belongs to it as well, so that no message leaves over a connection that
- * is good enough only for others.
+ * same ones share it. What a connection must offer belongs to it as well, so that no message leaves over one that is good
+ * enough only for others.
  */
-function destinationFor(state: MxState, domain: string, hosts: readonly MxHost[]): Destination {
+function destinationFor(state: MxState, needs: ConnectionNeeds, hosts: readonly MxHost[]): Destination {
   const { destinations, shared } = state;
-  const isTlsRequired = state.requiresTls(domain);
-  const key = `${isTlsRequired ? 'tls' : 'any'} ${keyOf(hosts)}`;
-  const destination = destinations.get(key) ?? new Destination(shared, isTlsRequired);
+  const { isTlsRequired, isSmtpUtf8Required } = needs;
+  const key = `${isTlsRequired ? 'tls' : 'any'} ${isSmtpUtf8Required ? 'utf8' : 'ascii'} ${keyOf(hosts)}`;
+  const destination = destinations.get(key) ?? new Destination(shared, needs);
   destinations.delete(key);
   destinations.set(key, destination);
   if (destinations.size > shared.limits.destinationsMax) forgetOne(destinations);

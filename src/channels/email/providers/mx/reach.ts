@@ -6,6 +6,8 @@ import { sanitiseDiagnostic } from '../../../diagnostic.ts';
 import { classifyReply } from '../../replies.ts';
 import { openSmtpConnection } from '../smtp/opening.ts';
 import type { OpeningFailure, SmtpConnection } from '../smtp/opening.ts';
+import { refuseInternational } from '../smtp/outcomes.ts';
+import { cut } from '../smtp/pool.ts';
 import { findHostAddresses, isSelfAddress } from '../../../host-addresses.ts';
 import type { MxHost } from '../../mx-route.ts';
 
@@ -15,7 +17,8 @@ import type { MxHost } from '../../mx-route.ts';
  * last: every further connection would otherwise wait for the same dead host anew.
  *
  * Whatever a host says before the first MAIL concerns us or the host, never a message. So not even a 5xx is a
- * refusal here: when no address is left, what waits is put off (RFC 5321 §4.5.4.1). Only DNS can refuse.
+ * refusal here: when no address is left, what waits is put off (RFC 5321 §4.5.4.1). Only DNS can refuse, and hosts of
+ * which each has answered and none offers SMTPUTF8, where nothing else will do (RFC 6531 §3.2).
  */
 
 export type ReachTools = {
@@ -31,10 +34,15 @@ export type ReachTools = {
   hasRoute: () => Promise<boolean>;
 };
 
-export type ReachRequest = {
-  hosts: readonly MxHost[];
+export type ConnectionNeeds = {
   /** TLS with a certificate for the host's name, or nothing. Otherwise TLS where it is offered (RFC 7435). */
   isTlsRequired: boolean;
+  /** Only a host that takes addresses beyond ASCII. */
+  isSmtpUtf8Required: boolean;
+};
+
+export type ReachRequest = ConnectionNeeds & {
+  hosts: readonly MxHost[];
   /** Whether there are connections to this destination already. */
   isFurther: boolean;
   signal: AbortSignal;
@@ -93,6 +101,8 @@ type Search = {
   request: ReachRequest;
   begunAtMs: number;
   failures: OpeningFailure[];
+  /** Hosts that answered and do not offer SMTPUTF8, where that is required; one for each address. */
+  withoutSmtpUtf8: string[];
   /** Failed lately, and tried once all others have failed. */
   later: Address[];
   refused: string[];
@@ -105,17 +115,23 @@ function beginSearch(tools: ReachTools, request: ReachRequest): Search {
     request,
     begunAtMs: tools.clock.monotonicMs(),
     failures: [],
+    withoutSmtpUtf8: [],
     later: [],
     refused: [],
     lookupFailure: null,
   };
 }
 
-function isOver({ tools, request, begunAtMs, failures }: Search): boolean {
+function isOver({ tools, request, begunAtMs, failures, withoutSmtpUtf8 }: Search): boolean {
   // A host that limits our connections means it: the next host is not for what exceeds the limit of the first.
   const isLimited = request.isFurther && failures.some(isThrottling);
   const isTooLate = tools.clock.monotonicMs() - begunAtMs >= reachTimeoutMs;
-  return request.signal.aborted || isLimited || isTooLate || failures.length >= addressesMax;
+  return (
+    request.signal.aborted ||
+    isLimited ||
+    isTooLate ||
+    failures.length + withoutSmtpUtf8.length >= addressesMax
+  );
 }
 
 function hasFailedLately({ clock, failedUntilMs }: ReachTools, literal: string): boolean {
@@ -142,7 +158,10 @@ async function tryAddress(search: Search, { name, literal }: Address): Promise<S
   });
   if (!('failed' in opened)) {
     failedUntilMs.delete(literal);
-    return opened;
+    if (!request.isSmtpUtf8Required || opened.capabilities.hasSmtpUtf8) return opened;
+    search.withoutSmtpUtf8.push(name);
+    cut(opened);
+    return null;
   }
   search.failures.push(opened);
   if (!request.isFurther && !request.signal.aborted) {
@@ -163,7 +182,7 @@ async function concludeSearch(search: Search): Promise<ReachFailure> {
   const { failures } = search;
   // What one host said is more useful than that another one said nothing.
   const last = failures.findLast(({ failed }) => failed.code !== null) ?? failures.at(-1);
-  if (last === undefined) return concludeWithoutAttempt(search);
+  if (last === undefined) return concludeWithoutFailure(search);
   const { failed } = last;
   if (await isOwnFault(search)) {
     return {
@@ -192,10 +211,17 @@ async function isOwnFault({ failures, tools }: Search): Promise<boolean> {
   return failures.every(({ errorCode }) => noRouteCodes.includes(errorCode)) && !(await tools.hasRoute());
 }
 
-function concludeWithoutAttempt({ request, refused, lookupFailure }: Search): ReachFailure {
+/** No attempt has failed. */
+function concludeWithoutFailure(search: Search): ReachFailure {
+  const { request, refused, lookupFailure } = search;
   const names = request.hosts.map(({ name }) => name).join(', ');
   if (request.signal.aborted) return putOff('other', null, 'the connection is no longer wanted');
   if (lookupFailure !== null) return putOff('other', '4.4.3', `${names}: ${lookupFailure}`);
+  const unfit = search.withoutSmtpUtf8.at(-1);
+  if (unfit !== undefined) {
+    const outcome = refuseInternational(unfit);
+    return { failed: outcome.reply, outcome, cause: 'none' };
+  }
   const detail = `only addresses that are not public: ${refused.join(', ')}`;
   // A private address is a mistake that its owner will mend, or a name server that shows its inside. One of the
   // asker's own has been a way of saying "no mail here" since before RFC 7505.

@@ -18,6 +18,8 @@ type SmtpCapabilities = {
   hasPipelining: boolean;
   /** RFC 6152. */
   hasEightBitMime: boolean;
+  /** RFC 6531, which is of use only together with RFC 6152. */
+  hasSmtpUtf8: boolean;
   /** RFC 1870; null if the server names no limit. */
   hasSize: boolean;
   sizeBytesMax: number | null;
@@ -185,6 +187,7 @@ function capabilitiesOf(extensions: ReadonlyMap<string, string>): SmtpCapabiliti
   return {
     hasPipelining: extensions.has('PIPELINING'),
     hasEightBitMime: extensions.has('8BITMIME'),
+    hasSmtpUtf8: extensions.has('SMTPUTF8') && extensions.has('8BITMIME'),
     hasSize: size !== undefined,
     // RFC 1870 §3: zero says that there is no fixed limit.
     sizeBytesMax: limit === 0 ? null : limit,

@@ -22,6 +22,15 @@ export function ownWords(detail: string, remote: string | null): RemoteReply {
   return { code: null, enhancedCode: null, diagnostic: sanitiseDiagnostic(detail), remote };
 }
 
+/**
+ * A server without SMTPUTF8 cannot be told of an address beyond ASCII. Nothing is sent in another form (RFC 6531 §3.2), and
+ * the address is not to blame: by another server it may be reached. The status is that of RFC 6531 §3.5.
+ */
+export function refuseInternational(remote: string): Extract<SendOutcome, { kind: 'rejected' }> {
+  const detail = 'the address goes beyond ASCII, and the server does not offer SMTPUTF8';
+  return { kind: 'rejected', reason: 'other', reply: { ...ownWords(detail, remote), enhancedCode: '5.6.7' } };
+}
+
 /** A reply of several lines as one, without the enhanced code that most servers repeat at the start of each. */
 function joinLines(text: string, enhancedCode: string | null): string {
   if (!text.includes('\n')) return text;

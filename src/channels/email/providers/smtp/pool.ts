@@ -4,6 +4,7 @@ import type { RemoteReply, SendOutcome } from '../../../outcome.ts';
 import type { EmailHandOff } from '../../provider.ts';
 import { abortReason } from '../../../abort-watch.ts';
 import type { AbortWatch } from '../../../abort-watch.ts';
+import { needsSmtpUtf8 } from './envelope.ts';
 import type { SmtpConnection } from './opening.ts';
 import { carryHandOffs } from './transactions.ts';
 import type { HandOffQueue, WorkingConnection, PendingHandOff } from './transactions.ts';
@@ -160,6 +161,7 @@ export class SmtpPool<Failure extends { failed: RemoteReply }> {
     const pending: PendingHandOff = {
       handOff,
       contentBytes: handOff.content.reduce((bytes, chunk) => bytes + chunk.length, 0),
+      needsSmtpUtf8: needsSmtpUtf8(handOff.recipient),
       state: 'waiting',
       hasBeenGivenBack: false,
       interrupt: null,
@@ -287,8 +289,8 @@ async function leave({ wire }: WorkingConnection): Promise<void> {
   wire.break('given_up', 'closed by us');
 }
 
-/** Leaves without waiting for the answer, because its place belongs to another connection by now. */
-function cut({ wire }: WorkingConnection): void {
+/** Leaves without waiting for the answer: nothing is under way, and others wait for the place. */
+export function cut({ wire }: SmtpConnection): void {
   wire.write([], 'QUIT\r\n');
   wire.break('given_up', 'closed by us');
 }

@@ -403,17 +403,107 @@ test('eight-bit content is declared as such', async () => {
   expect(sink.messages[0]!.parameters).toBe('SIZE=4 BODY=8BITMIME');
 });
 
-test.each([
-  'a@example.test>\r\nRCPT TO:<evil@example.test',
-  'a b@example.test',
-  'é@example.test',
-  '',
-  'a\0@b.test',
-])('the recipient %j gets nothing into the dialogue', async (recipient) => {
-  const { provider, sink } = await arrange();
-  expect((await send(provider, recipient)).kind).toBe('rejected');
-  expect(sink.counts.connections).toBe(0);
+test('an address beyond ASCII is named in UTF-8 where SMTPUTF8 is offered, among others', async () => {
+  const { provider, sink } = await arrange({ smtpUtf8: true });
+  const content = [Buffer.from('To: jürgen@example.test\r\n\r\n')];
+  const outcomes = await Promise.all([
+    send(provider, 'a@example.test'),
+    send(provider, 'jürgen@example.test', { content }),
+    send(provider, '用户@example.test'),
+    send(provider, 'b@example.test'),
+  ]);
+  expect(outcomes.map(({ kind }) => kind)).toEqual(['accepted', 'accepted', 'accepted', 'accepted']);
+  expect(sink.messages.map(({ recipients, parameters }) => [recipients, parameters])).toEqual([
+    [['a@example.test'], `SIZE=${message.length}`],
+    [['jürgen@example.test'], `SIZE=${content[0]!.length} BODY=8BITMIME SMTPUTF8`],
+    [['用户@example.test'], `SIZE=${message.length} BODY=8BITMIME SMTPUTF8`],
+    [['b@example.test'], `SIZE=${message.length}`],
+  ]);
+  expect(sink.messages[1]!.content).toEqual(content[0]);
+  expect(sink.counts.connections).toBe(1);
 });
+
+test.each<[string, SmtpSinkOptions]>([
+  ['SMTPUTF8 is not offered', {}],
+  ['SMTPUTF8 is not offered, and each command waits for its reply', { pipelining: false }],
+  [
+    'SMTPUTF8 is offered without eight bits',
+    { script: at('ehlo', { reply: '250-sink.test\r\n250-SMTPUTF8\r\n250 PIPELINING' }) },
+  ],
+])('an address beyond ASCII is refused for good where %s, and no other', async (_what, options) => {
+  const { provider, sink } = await arrange(options);
+  let confirmations = 0;
+  const outcomes = await Promise.all([
+    send(provider, 'a@example.test'),
+    send(provider, 'jürgen@example.test', {
+      confirm: async () => {
+        confirmations += 1;
+      },
+    }),
+    send(provider, 'b@example.test'),
+  ]);
+  expect(outcomes).toMatchObject([
+    { kind: 'accepted' },
+    {
+      kind: 'rejected',
+      reason: 'other',
+      reply: {
+        code: null,
+        enhancedCode: '5.6.7',
+        diagnostic: 'the address goes beyond ASCII, and the server does not offer SMTPUTF8',
+        remote: '127.0.0.1',
+      },
+    },
+    { kind: 'accepted' },
+  ]);
+  expect(confirmations).toBe(0);
+  expect(sink.messages.map(({ recipients }) => recipients)).toEqual([['a@example.test'], ['b@example.test']]);
+  expect(sink.commands.filter((command) => command.startsWith('RCPT'))).toHaveLength(2);
+});
+
+test('SMTPUTF8 that is offered before STARTTLS alone is not believed', async () => {
+  const { provider, sink } = await arrange({
+    tls: 'starttls',
+    parameters: 'connections=1&tls=required&insecure=1',
+    script: at('ehlo', { reply: '250-sink.test\r\n250-STARTTLS\r\n250-8BITMIME\r\n250 SMTPUTF8' }),
+  });
+  expect(await send(provider, 'ü@example.test')).toMatchObject({
+    kind: 'rejected',
+    reply: { enhancedCode: '5.6.7' },
+  });
+  expect(sink.messages).toEqual([]);
+});
+
+test.each([
+  'ü\r\nRCPT TO:<b@example.test>',
+  'ü@example.test>',
+  'ü b@example.test',
+  'ü\u2028@example.test',
+  '\ud800@example.test',
+  `${'ü'.repeat(200)}@example.test`,
+])('the recipient %j is not plain, and is not named to any server', async (recipient) => {
+  const { provider, sink } = await arrange({ smtpUtf8: true });
+  expect(await send(provider, recipient)).toMatchObject({ kind: 'rejected', reason: 'other' });
+  expect(sink.commands).toEqual([]);
+});
+
+test('a return path beyond ASCII is not named to any server', async () => {
+  const { provider, sink } = await arrange({ smtpUtf8: true });
+  expect(await send(provider, 'a@example.test', { envelopeFrom: 'ü@example.test' })).toMatchObject({
+    kind: 'rejected',
+    reason: 'other',
+  });
+  expect(sink.commands).toEqual([]);
+});
+
+test.each(['a@example.test>\r\nRCPT TO:<evil@example.test', 'a b@example.test', '', 'a\0@b.test'])(
+  'the recipient %j gets nothing into the dialogue',
+  async (recipient) => {
+    const { provider, sink } = await arrange();
+    expect((await send(provider, recipient)).kind).toBe('rejected');
+    expect(sink.counts.connections).toBe(0);
+  },
+);
 
 test('the null return path can be used', async () => {
   const { provider, sink } = await arrange();

@@ -1,12 +1,13 @@
 import { isAscii } from 'node:buffer';
 import type { SendOutcome } from '../../../outcome.ts';
 import type { ReplyPhase } from '../../replies.ts';
+import { toOctetText } from '../../pieces.ts';
 import type { EmailHandOff } from '../../provider.ts';
 import { lineStateAfter, stuffDots } from './dot-stuffing.ts';
 import type { LineState } from './dot-stuffing.ts';
 import { commandTimeoutMs } from './opening.ts';
 import type { SmtpConnection } from './opening.ts';
-import { acceptedOutcome, ownWords, refusalOutcome, remoteWords } from './outcomes.ts';
+import { acceptedOutcome, ownWords, refusalOutcome, refuseInternational, remoteWords } from './outcomes.ts';
 import type { SmtpReply } from './reply-reader.ts';
 import { isFault } from './wire.ts';
 import type { WireFault } from './wire.ts';
@@ -39,6 +40,8 @@ export type PendingHandOff = {
   handOff: EmailHandOff;
   /** Octets of the content before dot-stuffing, which is what RFC 1870 counts. */
   contentBytes: number;
+  /** Whether it can be offered only to a server with SMTPUTF8. */
+  needsSmtpUtf8: boolean;
   state: 'waiting' | 'announced' | 'committed' | 'settled';
   /** Given back once already: the next broken connection settles it. */
   hasBeenGivenBack: boolean;
@@ -314,17 +317,21 @@ function takeFollowing(line: WorkingConnection, queue: HandOffQueue): PendingHan
   }
 }
 
-/** RFC 1870 §6.1: a message over the server's limit need not be offered. It is settled, and false returned. */
+/** What need not be offered to this server is settled, and false returned. */
 function isAdmitted(line: WorkingConnection, pending: PendingHandOff): boolean {
-  const limit = line.capabilities.sizeBytesMax;
-  if (limit === null || pending.contentBytes <= limit) return true;
-  const detail = `the message has ${pending.contentBytes} octets and the server takes ${limit}`;
-  pending.settle({
-    kind: 'rejected',
-    reason: 'message_too_large',
-    reply: ownWords(detail, line.wire.remoteHost),
-  });
+  const refusal = refuseUnfit(line, pending);
+  if (refusal === null) return true;
+  pending.settle(refusal);
   return false;
+}
+
+function refuseUnfit({ capabilities, wire }: WorkingConnection, pending: PendingHandOff): SendOutcome | null {
+  if (pending.needsSmtpUtf8 && !capabilities.hasSmtpUtf8) return refuseInternational(wire.remoteHost);
+  const limit = capabilities.sizeBytesMax;
+  // RFC 1870 §6.1.
+  if (limit === null || pending.contentBytes <= limit) return null;
+  const detail = `the message has ${pending.contentBytes} octets and the server takes ${limit}`;
+  return { kind: 'rejected', reason: 'message_too_large', reply: ownWords(detail, wire.remoteHost) };
 }
 
 /** The commands of one transaction as one group (RFC 2920 §3.1: DATA stands last in it). */
@@ -345,7 +352,7 @@ function commandLine(line: WorkingConnection, pending: PendingHandOff, command: 
     case 'mail':
       return `MAIL FROM:<${handOff.envelopeFrom}>${mailParameters(line, pending)}\r\n`;
     case 'rcpt':
-      return `RCPT TO:<${handOff.recipient}>\r\n`;
+      return `RCPT TO:<${pending.needsSmtpUtf8 ? toOctetText(handOff.recipient) : handOff.recipient}>\r\n`;
     case 'data':
       return 'DATA\r\n';
   }
@@ -354,6 +361,7 @@ function commandLine(line: WorkingConnection, pending: PendingHandOff, command: 
 function mailParameters(line: WorkingConnection, pending: PendingHandOff): string {
   const { hasSize, hasEightBitMime } = line.capabilities;
   const size = hasSize ? ` SIZE=${pending.contentBytes}` : '';
+  if (pending.needsSmtpUtf8) return `${size} BODY=8BITMIME SMTPUTF8`;
   // RFC 6152 §3. To a server without the extension eight bits go undeclared: all that are in use pass them on.
   return hasEightBitMime && !pending.handOff.content.every(isAscii) ? `${size} BODY=8BITMIME` : size;
 }

@@ -123,7 +123,7 @@ export class SmtpWire {
   }
 
   /**
-   * Writes pieces of content and then a line or more of ASCII; on a broken wire, does nothing. What is small is
+   * Writes pieces of content and then a line or more, a character an octet; on a broken wire, does nothing. What is small is
    * gathered first, because one buffer is cheaper to hand over than a handful.
    */
   write(pieces: readonly Buffer[], lines: string): void {
