@@ -148,6 +148,7 @@ export type ChannelObjections = {
 /** One recipient that is still to be written to, claimed by a worker. */
 export type Job = RecipientKey & {
   channel: MessageChannel;
+  /** That of its message, once an attempt has told it. */
   policy: DeliveryPolicy;
   isCampaign: boolean;
   /** The contact, in a campaign. */

@@ -26,7 +26,7 @@ import {
   type Job,
   smallContentBytesMax,
 } from '../channel.ts';
-import { handOffJob, type LeaseSession, openLeaseSession } from './hand-off.ts';
+import { handOffJob, type LeaseSession, openLeaseSession, settle } from './hand-off.ts';
 import type { Settled } from './settlement-writer.ts';
 
 const epoch = 7;
@@ -255,6 +255,21 @@ test('what leaves was announced under its claim before', async () => {
   });
   expect(await handOff(session, job)).toMatchObject({ settlement: { status: 'sent' } });
   expect(announced).toEqual([{ message_ids: [job.messageId], claim_numbers: [12] }]);
+});
+
+test('messages with a policy of their own are settled by it, and leave room for those that follow', async () => {
+  const policy = { ...channel.policyOf({ isCampaign: false }), acceptedStatus: 'delivered' as const };
+  const session = openSession(async (job, permit) => {
+    await carry(job, permit);
+    return { ...arrived, facts: { ...facts, policy } };
+  });
+  // More than may be announced at a time.
+  for (let count = 1; count <= 20; count += 1) {
+    const settled = await handOff(session, aJob());
+    expect(settled).toMatchObject({ settlement: { status: 'delivered' } });
+    await settle(session, session.channelSessions[0]!, settled);
+    expect(sent).toHaveLength(count);
+  }
 });
 
 describe('once nothing more may be handed off', () => {

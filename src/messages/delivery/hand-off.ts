@@ -198,8 +198,9 @@ async function attempt(session: LeaseSession, channelSession: ChannelSession, jo
       // Nothing was tried, so this says nothing about the provider.
       isNoted = result.outcome.kind !== 'postponed';
     }
+    if (result.facts?.policy !== undefined) job.policy = result.facts.policy;
     return {
-      settlement: settleAttempt(judgedBy(job, result.facts), result, context(result.facts)),
+      settlement: settleAttempt(job, result, context(result.facts)),
       message: result.facts,
       ...(result.kind === 'outcome' && { finding: result.finding }),
     };
@@ -225,11 +226,6 @@ async function attempt(session: LeaseSession, channelSession: ChannelSession, jo
 /** Whoever confirms it learns what became of the announcement. */
 function announceAhead({ ledger }: ChannelSession, job: Job): void {
   ledger.announce(job).catch(() => undefined);
-}
-
-/** By its policy, or by that of its message. */
-function judgedBy(job: Job, facts: MessageFacts | null): Job {
-  return facts?.policy === undefined ? job : { ...job, policy: facts.policy };
 }
 
 function settleAttempt(job: Job, attempt: Attempt, context: SettlementContext): Settlement {

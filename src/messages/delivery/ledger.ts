@@ -11,7 +11,8 @@ import { type Settled, writeSettlements, type WriterTools, writeUntilSettled } f
 /**
  * The ledger of a channel: one transaction at a time writes all outcomes since the last one, and announces all hand-offs
  * that wait for it. So a recipient costs a small part of a transaction, and however slow the database is, no more is
- * uncertain after a crash than what was announced and not written.
+ * uncertain after a crash than what was announced and not written. A job is the same object from its claim to its outcome:
+ * of a copy nobody would know that it is announced.
  */
 export type Ledger = {
   /**

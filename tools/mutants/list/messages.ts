@@ -548,8 +548,16 @@ export const messages: readonly Mutant[] = [
   },
   {
     file: 'src/messages/delivery/hand-off.ts',
-    from: 'settleAttempt(judgedBy(job, result.facts), result, context(result.facts))',
-    to: 'settleAttempt(judgedBy(job, result.facts), result, context())',
+    from: 'if (result.facts?.policy !== undefined) job.policy = result.facts.policy;',
+    to: 'if (result.facts?.policy !== undefined) job = { ...job, policy: result.facts.policy };',
+    tests: ['src/messages/delivery/hand-off.test.ts'],
+    named: 'leave room for those that follow',
+    harm: 'after some hundred one-time codes a worker hands nothing more off, and holds what it has claimed',
+  },
+  {
+    file: 'src/messages/delivery/hand-off.ts',
+    from: 'settleAttempt(job, result, context(result.facts))',
+    to: 'settleAttempt(job, result, context())',
     tests: ['test/journeys/another-channel.test.ts'],
     named: 'a message that expires soon is tried again before it does, and given up afterwards',
     harm: 'a message is sent after its own end',
