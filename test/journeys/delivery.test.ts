@@ -1000,7 +1000,8 @@ describe('when the database fails in between', () => {
       () => refusals,
       (count) => count >= 5,
     );
-    failures.set('hand_offs_announce', 1);
+    // Twice: with the outcomes that wait, and by itself.
+    failures.set('hand_offs_announce', 2);
     isDown = false;
     clock.putForward(30_000);
     for (const id of ids) {
