@@ -84,9 +84,10 @@ export { deleteSetWithin } from './sets.ts';
 export { listSuppressions, type ListedSuppression } from './suppression-store.ts';
 export {
   addSuppressions,
-  areSuppressed,
+  findSuppressed,
   countRecognisedSuppressions,
   eraseSuppressedAddresses,
+  liftUnreachable,
   readSuppression,
   rehashSuppressions,
   sampleSuppressions,

@@ -11,14 +11,14 @@ import {
 } from '../platform/postgres/database.ts';
 import type { Secrets } from '../platform/secrets.ts';
 import * as listing from './contact-listing-store.ts';
-import type { ContactIdentifier } from './contact-fields.ts';
+import { addressColumns, type ContactIdentifier } from './contact-fields.ts';
 import { showContact } from './contact-record.ts';
 import * as store from './contact-store.ts';
 import { emptyContact, mergeContact } from './contact-values.ts';
 import { loadProperties } from './property-store.ts';
 import type { ContactBody, ContactInput, ContactRecord } from './schema.ts';
 import * as sets from './set-store.ts';
-import { eraseSuppressedAddresses } from './suppressions.ts';
+import { eraseSuppressedAddresses, liftUnreachable, type SuppressionTools } from './suppressions.ts';
 
 export type ContactTools = { database: Database; clock: Clock; newId: NewId; secrets: Secrets };
 
@@ -111,9 +111,30 @@ export async function updateContact(
       if (row === null) return { kind: 'not_found' as const };
       const subscribed = listSubscribed(input.consent ?? {});
       if (subscribed.length > 0) await tools.onSubscribed(transaction, contact, subscribed);
+      await tryAgain(transaction, tools, { organizationId, row, channels: subscribed });
       return { kind: 'updated' as const, contact: showContact(row, setsOf(id), properties) };
     }),
   );
+}
+
+/** Whoever is said to want messages is not left out any more because an earlier one did not reach them. */
+async function tryAgain(
+  transaction: Transaction,
+  tools: SuppressionTools,
+  {
+    organizationId,
+    row,
+    channels: again,
+  }: {
+    organizationId: string;
+    row: store.ContactRow;
+    channels: readonly Channel[];
+  },
+): Promise<void> {
+  for (const channel of again) {
+    const address = channel === 'push' ? null : row[addressColumns[channel].key];
+    if (address !== null) await liftUnreachable(transaction, tools, channel, [{ organizationId, address }]);
+  }
 }
 
 function listSubscribed(consent: NonNullable<ContactInput['consent']>): Channel[] {

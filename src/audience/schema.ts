@@ -6,7 +6,14 @@ import type { TextFormat } from '../platform/http/validation.ts';
 import { contactFields, type ContactFormat, mapContactFields } from './contact-fields.ts';
 
 /** Why an address must not be written to any more. */
-export type SuppressionReason = 'hard_bounce' | 'soft_bounces' | 'complaint' | 'unsubscribe' | 'operator';
+export type SuppressionReason =
+  | 'hard_bounce'
+  | 'soft_bounces'
+  | 'complaint'
+  | 'unsubscribe'
+  | 'operator'
+  /** The medium does not reach it. That may end, and does so at the first sign of it. */
+  | 'unreachable';
 
 export type Suppression = {
   /** Null once it was erased. */

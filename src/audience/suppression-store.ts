@@ -19,8 +19,13 @@ const upsertSuppressions = statement(
    set
      reason = case when excluded.reason = 'unsubscribe' then s.reason else excluded.reason end,
      created_at = case when excluded.reason = 'unsubscribe' then s.created_at else excluded.created_at end,
-     opted_out_at = case when excluded.reason = 'unsubscribe' then excluded.created_at else s.created_at end
-   where (excluded.reason = 'unsubscribe') <> (s.reason = 'unsubscribe') and s.opted_out_at is null`,
+     opted_out_at = case
+       when excluded.reason = 'unsubscribe' then excluded.created_at
+       when s.reason = 'unsubscribe' then s.created_at
+       else s.opted_out_at
+     end
+   where ((excluded.reason = 'unsubscribe') <> (s.reason = 'unsubscribe') and s.opted_out_at is null)
+     or (s.reason = 'unreachable' and excluded.reason not in ('unsubscribe', 'unreachable'))`,
 );
 
 export type SuppressionRow = {
@@ -32,7 +37,8 @@ export type SuppressionRow = {
 
 /**
  * What is suppressed already keeps its first reason; only that its owner wants nothing is kept beside any other, since
- * they may take it back, and the other stays. Sorted, so that two transactions cannot deadlock.
+ * they may take it back, and the other stays. That it cannot be reached gives way to every other reason, since it ends by
+ * itself. Sorted, so that two transactions cannot deadlock.
  */
 export async function insertSuppressions(
   connection: Connection,
@@ -50,9 +56,10 @@ export async function insertSuppressions(
   ]);
 }
 
-const selectSuppressed = statement<{ position: number }>(
+const selectSuppressed = statement<{ position: number; kind: 'suppressed' | 'unreachable' }>(
   'audience_select_suppressed',
-  `select wanted.position
+  `select wanted.position,
+     case when s.reason = 'unreachable' and s.opted_out_at is null then s.reason else 'suppressed' end as kind
    from unnest($2::uuid[], $3::text[]) with ordinality as wanted (organization_id, address_hash, position)
    join suppressions s
      on s.organization_id = wanted.organization_id
@@ -60,18 +67,58 @@ const selectSuppressed = statement<{ position: number }>(
      and s.address_hash = decode(wanted.address_hash, 'hex')`,
 );
 
+type HashedAddress = { organizationId: string; addressHash: Buffer };
+
 /** The indexes of those that are suppressed. */
 export async function findSuppressed(
   connection: Connection,
   channel: string,
-  wanted: readonly { organizationId: string; addressHash: Buffer }[],
-): Promise<Set<number>> {
+  wanted: readonly HashedAddress[],
+): Promise<Map<number, 'suppressed' | 'unreachable'>> {
   const rows = await connection.rows(selectSuppressed, [
     channel,
     wanted.map(({ organizationId }) => organizationId),
     wanted.map(({ addressHash }) => addressHash.toString('hex')),
   ]);
-  return new Set(rows.map(({ position }) => position - 1));
+  return new Map(rows.map(({ position, kind }) => [position - 1, kind]));
+}
+
+const deleteAllUnreachable = statement(
+  'audience_delete_unreachable',
+  `with lifted as (
+     select s.organization_id, s.address_hash
+     from unnest($2::uuid[], $3::text[]) as wanted (organization_id, address_hash)
+     join suppressions s
+       on s.organization_id = wanted.organization_id
+       and s.channel = $1
+       and s.address_hash = decode(wanted.address_hash, 'hex')
+     where s.reason = 'unreachable'
+     order by s.organization_id, s.address_hash
+     for update of s
+   ), kept as (
+     update suppressions s
+     set reason = 'unsubscribe', created_at = s.opted_out_at, opted_out_at = null
+     from lifted
+     where s.organization_id = lifted.organization_id and s.channel = $1
+       and s.address_hash = lifted.address_hash and s.opted_out_at is not null
+   )
+   delete from suppressions s
+   using lifted
+   where s.organization_id = lifted.organization_id and s.channel = $1
+     and s.address_hash = lifted.address_hash and s.opted_out_at is null`,
+);
+
+/** All but what their owners have said beside it. Locks nothing where nothing is found, in the order of the keys else. */
+export async function deleteUnreachable(
+  connection: Connection,
+  channel: string,
+  wanted: readonly HashedAddress[],
+): Promise<void> {
+  await connection.rows(deleteAllUnreachable, [
+    channel,
+    wanted.map(({ organizationId }) => organizationId),
+    wanted.map(({ addressHash }) => addressHash.toString('hex')),
+  ]);
 }
 
 type SuppressionKey = { organizationId: string; channel: string; addressHash: Buffer };

@@ -6,7 +6,7 @@ import { type Database, unpreparedStatement } from '../platform/postgres/databas
 import { createSecrets } from '../platform/secrets.ts';
 import {
   addSuppressions,
-  areSuppressed,
+  findSuppressed,
   eraseSuppressedAddresses,
   readSuppression,
   removeSuppression,
@@ -31,13 +31,11 @@ useTestDatabase({ connectionsMax: 2 }, (opened) => {
 
 const suppress = (address: string, reason: SuppressionReason = 'operator', organizationId = own) =>
   addSuppressions(database, tools, 'email', [{ organizationId, address, reason }]);
-const ask = (addresses: readonly string[], organizationId = own, by = tools) =>
-  areSuppressed(
-    database,
-    by,
-    'email',
-    addresses.map((address) => ({ organizationId, address })),
-  );
+const ask = async (addresses: readonly string[], organizationId = own, by = tools) => {
+  const wanted = addresses.map((address) => ({ organizationId, address }));
+  const found = await findSuppressed(database, by, 'email', wanted);
+  return addresses.map((_address, index) => found.has(index));
+};
 
 test('each address is answered by itself, in the order of the question, repetitions too', async () => {
   await suppress('yes@example.com');
@@ -54,7 +52,7 @@ test('a suppression holds for one organization and one channel', async () => {
   await suppress('scope@example.com');
   expect(await ask(['scope@example.com'], other)).toEqual([false]);
   const wanted = [{ organizationId: own, address: 'scope@example.com' }];
-  expect(await areSuppressed(database, tools, 'sms', wanted)).toEqual([false]);
+  expect(await findSuppressed(database, tools, 'sms', wanted)).toEqual(new Map());
 });
 
 test('what is suppressed keeps its first reason', async () => {
@@ -156,7 +154,9 @@ test('an address is erased on every channel, of its organization alone, and stay
     [address],
   );
   expect(readable).toEqual([{ organization_id: other }]);
-  expect(await areSuppressed(database, tools, 'sms', [{ organizationId: own, address }])).toEqual([true]);
+  expect(await findSuppressed(database, tools, 'sms', [{ organizationId: own, address }])).toEqual(
+    new Map([[0, 'suppressed']]),
+  );
 });
 
 let sampled: Database;

@@ -11,7 +11,7 @@ export type SuppressionTools = { clock: Clock; secrets: Secrets };
 /** `address` is normalised: lower-case, domain as A-labels; or E.164; or what `toErasedKey` left of it. */
 export type SuppressedAddress = { organizationId: string; address: string };
 
-/** The reason `unsubscribe` is stored in addition to an existing suppression. */
+/** The reason `unsubscribe` is stored in addition to an existing suppression; `unreachable` gives way to all others. */
 export async function addSuppressions(
   connection: Connection,
   tools: SuppressionTools,
@@ -27,19 +27,29 @@ export async function addSuppressions(
   await store.insertSuppressions(connection, channel, rows, now(tools.clock));
 }
 
-/** For each address, whether it is suppressed. */
-export async function areSuppressed(
+/** Those of the addresses, as indexes, that are suppressed: because the medium does not reach them, or for good. */
+export async function findSuppressed(
   connection: Connection,
   tools: SuppressionTools,
   channel: Channel,
   addresses: readonly SuppressedAddress[],
-): Promise<boolean[]> {
-  const found = await store.findSuppressed(
-    connection,
-    channel,
-    addresses.map((address) => ({ ...address, addressHash: hashAddress(tools.secrets, address) })),
-  );
-  return addresses.map((_address, index) => found.has(index));
+): Promise<Map<number, 'suppressed' | 'unreachable'>> {
+  return store.findSuppressed(connection, channel, hashAll(tools, addresses));
+}
+
+/** These addresses were reached, or are to be tried again. What else suppresses them stays. */
+export async function liftUnreachable(
+  connection: Connection,
+  tools: SuppressionTools,
+  channel: Channel,
+  addresses: readonly SuppressedAddress[],
+): Promise<void> {
+  if (addresses.length === 0) return;
+  await store.deleteUnreachable(connection, channel, hashAll(tools, addresses));
+}
+
+function hashAll({ secrets }: SuppressionTools, addresses: readonly SuppressedAddress[]) {
+  return addresses.map((address) => ({ ...address, addressHash: hashAddress(secrets, address) }));
 }
 
 /** Returns whether the address was suppressed. If its owner has unsubscribed, it stays suppressed for that reason. */

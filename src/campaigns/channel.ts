@@ -190,6 +190,8 @@ export type ChannelWords = {
   cutOff: string;
   /** How long deferred messages are retried: `three days`. */
   retriedFor: string;
+  /** Why nothing was tried, as a sentence: `The mail servers of the domain have no addresses.` */
+  unreachable: string;
   /** Why a copy cannot be sent: it has `more than 1,600 characters`. */
   unfit: string;
 };

@@ -218,7 +218,7 @@ function describeDrop({ words, standing }: Facts, reason: DropReason, frozenAt: 
     case 'disposable':
       return 'The address belongs to a service for disposable addresses.';
     case 'unreachable':
-      return 'The mail servers of the domain have no addresses.';
+      return words.unreachable;
   }
 }
 
@@ -228,6 +228,7 @@ const suppressionReasons: Readonly<Record<Suppression['reason'], string>> = {
   complaint: 'mail to it was reported as spam',
   unsubscribe: 'it was unsubscribed',
   operator: 'the operator suppressed it',
+  unreachable: 'messages to it were refused again and again, and none ever arrived',
 };
 
 function describeSuppression(

@@ -1,6 +1,7 @@
 import type { TemplateCategory, TemplateContent } from '../channels/chatapp/chatapp.ts';
 import { isUuid } from '../platform/ids.ts';
 import type { Connection, Transaction } from '../platform/postgres/database.ts';
+import { isOnTrial } from './refusals.ts';
 import { findUnsendability, isChangingParameters } from './review.ts';
 import * as store from './store.ts';
 
@@ -45,6 +46,8 @@ export {
   noteMarketingRefusal,
 } from './holding.ts';
 export { hasAccount as hasChatAppAccount } from './account-store.ts';
+export { noteVerdicts, refusalsMax, type TemplateVerdict } from './refusals.ts';
+export { findRefusedTemplates } from './store.ts';
 export { applyTemplateReviews, noteTemplateFinding, type TemplateFinding } from './reviewing.ts';
 
 /** A template, as a message that is made of it needs it. */
@@ -67,6 +70,10 @@ export type ChatTemplate = {
   marketingFrom: Date | null;
   /** Whether an edit is under way after which messages must give values for other names. */
   isChangingParameters: boolean;
+  /** Whether its last hand-off was refused because of what the message said: an acceptance is to be told of then. */
+  wasRefused: boolean;
+  /** It was paused for such refusals, and is tried again. */
+  isOnTrial: boolean;
 };
 
 /** Null for one that does not exist, was deleted, or is another organization's. Locks nothing. */
@@ -135,5 +142,7 @@ function toTemplate(row: store.TemplateRow): ChatTemplate {
     reviewedAt: row.reviewed_at,
     marketingFrom: row.provider_category === 'marketing' ? row.marketing_from : null,
     isChangingParameters: isChangingParameters(row),
+    wasRefused: row.refused_hand_offs > 0,
+    isOnTrial: isOnTrial(row),
   };
 }

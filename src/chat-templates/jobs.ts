@@ -16,6 +16,7 @@ import { loadChatAppAccounts, makeStandInAccount } from './account.ts';
 import { setProblem } from './account-store.ts';
 import { noEdit, pendingAgain } from './editing.ts';
 import { endHolds } from './holding.ts';
+import { endPauses, noRefusals } from './refusals.ts';
 import { applyReview, nextReviewAtMs } from './review.ts';
 import { isMeant, logMove, saveReview } from './reviewing.ts';
 import type * as store from './store.ts';
@@ -40,7 +41,8 @@ import * as work from './work-store.ts';
  * given up because the account is at fault: it waits, and says why. A step that is taken is due again after
  * `leaseMs`, in case that its process dies.
  *
- * The same chore ends what holds campaigns of an account (holding.ts): another one would need a connection of its own.
+ * The same chore ends what holds campaigns of an account (holding.ts), and what pauses templates (refusals.ts): another
+ * one would need a connection of its own.
  */
 export type TemplateWorkTools = ChoreTools & { secrets: Secrets; provider: ChatAppProvider };
 
@@ -61,12 +63,19 @@ export function startTemplateWork(tools: TemplateWorkTools): RunningChore {
     name: 'chat-app templates',
     topic: 'chat_templates',
     work: async (signal) => {
-      const nextHoldEndAt = await endHolds(tools, { areOfAnother: !tools.provider.needsAccount });
+      const endsAt = [
+        await endHolds(tools, { areOfAnother: !tools.provider.needsAccount }),
+        await endPauses(tools),
+      ];
       const again = await workOnTemplates(tools, signal);
-      if (again === 'at once' || nextHoldEndAt === null) return again;
-      return again !== null && again < nextHoldEndAt ? again : nextHoldEndAt;
+      return again === 'at once' ? again : earliestOf([again, ...endsAt]);
     },
   });
+}
+
+function earliestOf(instants: readonly (Date | null)[]): Date | null {
+  const known = instants.flatMap((at) => (at === null ? [] : [at.getTime()]));
+  return known.length === 0 ? null : dateOf(Math.min(...known));
 }
 
 /** One round, as a chore does it. */
@@ -381,6 +390,7 @@ function settleMadeEdit(
   const edited: store.TemplateRow = {
     ...row,
     ...noEdit,
+    ...noRefusals,
     content: row.edited_content ?? row.content,
     edited_at: at,
     edits: wasApproved ? [...row.edits, at].slice(-editsKept) : row.edits,

@@ -5,6 +5,7 @@ import {
   type TemplateComponent,
   type TemplateContent,
 } from '../channels/chatapp/chatapp.ts';
+import { describeRefusals } from './refusals.ts';
 import { findUnsendability } from './review.ts';
 import type { ButtonShape, ComponentShape, ContentRecord, TemplateRecord } from './schema.ts';
 import type { TemplateRow } from './store.ts';
@@ -69,11 +70,13 @@ function showButton(button: TemplateButton): ButtonShape {
 
 function listWarnings(row: TemplateRow): string[] {
   const { status, problem } = row;
+  const refusals = describeRefusals(row);
   return [
     ...(status === 'pending' ? listTemplateWarnings(row.content) : []),
     ...listMoves(row),
     ...(row.edit_refusal === null ? [] : [`The provider refused its last edit: ${row.edit_refusal}`]),
     ...(problem === null ? [] : [describeProblem(row, problem)]),
+    ...(refusals === null ? [] : [refusals]),
   ];
 }
 

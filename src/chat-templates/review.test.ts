@@ -6,6 +6,7 @@ import {
   type TemplateState,
   templateStates,
 } from '../channels/chatapp/chatapp.ts';
+import { noRefusals } from './refusals.ts';
 import { applyReview, findUnsendability, nextReviewAtMs, type ReviewedRow } from './review.ts';
 
 const submittedAt = new Date('2026-11-20T10:00:00Z');
@@ -33,6 +34,7 @@ const pending: ReviewedRow = {
   edits: [],
   marketing_from: null,
   missing_since: null,
+  ...noRefusals,
   deleted_at: null,
 };
 

@@ -29,7 +29,13 @@ export type Unsendability = Exclude<TemplateState, 'approved'>;
 export function findUnsendability(
   template: Pick<
     TemplateChange,
-    'status' | 'provider_state' | 'deleted_at' | 'content' | 'edited_content' | 'is_edit_uncertain'
+    | 'status'
+    | 'provider_state'
+    | 'deleted_at'
+    | 'content'
+    | 'edited_content'
+    | 'is_edit_uncertain'
+    | 'paused_until'
   >,
 ): Unsendability | null {
   if (template.deleted_at !== null) return 'deleted';
@@ -37,7 +43,8 @@ export function findUnsendability(
   // Nobody knows whether the provider takes values for the old text or for the new one.
   if (template.is_edit_uncertain && isChangingParameters(template)) return 'pending';
   const state = template.provider_state ?? 'pending';
-  return state === 'approved' ? null : state;
+  if (state !== 'approved') return state;
+  return template.paused_until === null ? null : 'paused';
 }
 
 /** Whether messages must give values for the same names. */

@@ -43,6 +43,11 @@ export type TemplateRow = {
   edits: Date[];
   marketing_from: Date | null;
   missing_since: Date | null;
+  /** See refusals.ts. */
+  refused_hand_offs: number;
+  refused_reports: string[];
+  refusal_words: string | null;
+  paused_until: Date | null;
   created_at: Date;
   updated_at: Date;
   deleted_at: Date | null;
@@ -74,6 +79,10 @@ const columnNames = [
   'edits',
   'marketing_from',
   'missing_since',
+  'refused_hand_offs',
+  'refused_reports',
+  'refusal_words',
+  'paused_until',
   'created_at',
   'updated_at',
   'deleted_at',
@@ -300,6 +309,10 @@ export type TemplateChange = Pick<
   | 'edits'
   | 'marketing_from'
   | 'missing_since'
+  | 'refused_hand_offs'
+  | 'refused_reports'
+  | 'refusal_words'
+  | 'paused_until'
   | 'deleted_at'
 >;
 
@@ -316,11 +329,12 @@ export async function saveTemplate(
          provider_category = $8, quality = $9, next_step = $10, due_at = $11, is_uncertain = $12, submitted_at = $13,
          problem = $14, deleted_at = $15, content = $17, edited_content = $18, is_edit_uncertain = $19,
          edit_refusal = $20, edits = $21::timestamptz[], marketing_from = $22, missing_since = $23,
-         edited_at = $24,
+         edited_at = $24, refused_hand_offs = $25, refused_reports = $26::text[], refusal_words = $27,
+         paused_until = $28,
          updated_at = case
            when (status, rejection_reason, provider_state, provider_category, quality, problem, deleted_at,
-             content::text, edited_content::text, edit_refusal, marketing_from)
-             is distinct from ($3, $4, $7, $8, $9, $14, $15, $17::json::text, $18::json::text, $20, $22) then $16
+             content::text, edited_content::text, edit_refusal, marketing_from, paused_until)
+             is distinct from ($3, $4, $7, $8, $9, $14, $15, $17::json::text, $18::json::text, $20, $22, $28) then $16
            else updated_at
          end
        where organization_id = $1 and id = $2`,
@@ -350,6 +364,62 @@ export async function saveTemplate(
       change.marketing_from,
       change.missing_since,
       change.edited_at,
+      change.refused_hand_offs,
+      change.refused_reports,
+      change.refusal_words,
+      change.paused_until,
     ],
   );
+}
+
+/** The ids of those of which messages were reported as refused. By the index chat_templates_refused. */
+export async function findRefusedTemplates(
+  connection: Connection,
+  organizationId: string,
+): Promise<Set<string>> {
+  const rows = await connection.rows(selectRefused, [organizationId]);
+  return new Set(rows.map(({ id }) => id));
+}
+
+const selectRefused = statement<{ id: string }>(
+  'chat_templates_select_refused',
+  `select id
+   from chat_templates
+   where organization_id = $1 and refused_reports <> '{}'`,
+);
+
+/** Of all organizations, by the index chat_templates_paused. Returns how many there were. */
+export async function clearEndedPauses(connection: Connection, at: Date, limit: number): Promise<number> {
+  const rows = await connection.rows(
+    unpreparedStatement(
+      `with over as (
+         select organization_id, id
+         from chat_templates
+         where paused_until <= $1
+         limit $2
+         for no key update skip locked
+       )
+       update chat_templates t
+       set paused_until = null, updated_at = $1
+       from over
+       where ${hasKeyOf('t', 'over', ['id'])}
+       returning true as is_over`,
+    ),
+    [at, limit],
+  );
+  return rows.length;
+}
+
+/** Of all organizations, by the index chat_templates_paused; null where nothing is paused. */
+export async function findNextPauseEnd(connection: Connection): Promise<Date | null> {
+  const [row] = await connection.rows(
+    unpreparedStatement<{ paused_until: Date }>(
+      `select paused_until
+       from chat_templates
+       where paused_until is not null
+       order by paused_until
+       limit 1`,
+    ),
+  );
+  return row?.paused_until ?? null;
 }

@@ -96,6 +96,8 @@ export const chatAppCampaigns: CampaignChannel = {
     clicked: 'one of its links was clicked',
     cutOff: 'it may have arrived, and will not be sent again',
     retriedFor: 'a day',
+    unreachable:
+      'The chat app refused this number three times within 30 days, and nothing has ever arrived there.',
     unfit: 'a parameter without a value, or a text that is too long',
   },
   defaultsOf: (content) => inputsOf(content).variables ?? {},

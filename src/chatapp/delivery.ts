@@ -53,6 +53,7 @@ import {
   redacted,
 } from './parameters.ts';
 import type { StoredChatAppContent, StoredChatAppDetails } from './stored.ts';
+import { createTrials, trialPauseMs, type Trials } from './trials.ts';
 
 export type ChatAppDeliveryTools = {
   database: Database;
@@ -66,6 +67,7 @@ export type ChatAppDeliveryTools = {
  * two seconds before each hand-off: a template may be paused, and a person may have said stop, while a message waits.
  */
 export function createChatAppDelivery(tools: ChatAppDeliveryTools): ChannelDelivery {
+  const trials = createTrials(tools.clock);
   return {
     channel: chatAppChannel,
     concurrency: tools.chatAppProvider.concurrency,
@@ -73,7 +75,7 @@ export function createChatAppDelivery(tools: ChatAppDeliveryTools): ChannelDeliv
     accountOf: ({ organizationId }) => organizationId,
     isReportedById: tools.chatAppProvider.isReportedById,
     begin: () => {
-      const session = openSession(tools);
+      const session = openSession(tools, trials);
       return {
         prepare: (jobs) => prepare(session, jobs),
         handOff: (job, permit) => handOff(session, job, permit),
@@ -103,6 +105,8 @@ type Look = {
 
 type ChatAppSession = {
   tools: ChatAppDeliveryTools;
+  /** Of all sessions. */
+  trials: Trials;
   messages: LRUCache<string, ChatAppMessage>;
   /** The sealed codes of messages that have one. */
   codes: LRUCache<string, Buffer>;
@@ -122,9 +126,10 @@ const stoppedPauseMs = 60_000;
 /** The provider pauses templates for hours. */
 const pausedRetryMs = 30 * 60_000;
 
-function openSession(tools: ChatAppDeliveryTools): ChatAppSession {
+function openSession(tools: ChatAppDeliveryTools, trials: Trials): ChatAppSession {
   const session: ChatAppSession = {
     tools,
+    trials,
     messages: new LRUCache({ max: messagesMax }),
     codes: new LRUCache({ max: messagesMax }),
     looks: new LRUCache({
@@ -325,6 +330,7 @@ async function handOff(session: ChatAppSession, job: Job, permit: HandOffPermit)
     return failed('other', 'The code of the message is no longer stored.', facts);
   const { parameters, issues } = fitParameters(template.content, fill(message, job, code));
   if (issues.length > 0) return failed('invalid_message', `${issues.join(', ')}.`, facts);
+  if (!session.trials.mayTry(template)) return { kind: 'released', pauseMs: trialPauseMs, facts };
   const outcome = await giveToProvider(session, {
     job,
     permit,
@@ -341,11 +347,14 @@ async function handOff(session: ChatAppSession, job: Job, permit: HandOffPermit)
   // No other job will need it.
   if (!facts.isShared && outcome.kind === 'accepted') session.messages.delete(job.messageId);
   const { finding = null, knownAs = null } = outcome;
-  const isCounted = looked.budget !== null && outcome.kind === 'accepted';
+  if (finding?.kind === 'invalid_message') session.trials.noteRefusal(template);
+  const isAccepted = outcome.kind === 'accepted';
+  const isCounted = looked.budget !== null && isAccepted;
+  const endsRefusals = isAccepted && session.trials.endsRefusals(template);
   const found: HandOffFinding | null =
-    finding === null && knownAs === null && !isCounted
+    finding === null && knownAs === null && !isCounted && !endsRefusals
       ? null
-      : { kind: 'handed off', finding, knownAs, isCounted };
+      : { kind: 'handed off', finding, knownAs, isCounted, endsRefusals };
   return {
     kind: 'outcome',
     outcome: readable(endAttempts(job, outcome), code),

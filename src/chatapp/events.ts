@@ -32,6 +32,7 @@ import {
 } from './event-store.ts';
 import type { ReportedFinding } from './findings.ts';
 import { findAddresses, keepPeople, listNamesOf } from './people.ts';
+import { noteReached } from './unreachable.ts';
 
 /**
  * What providers of chat-app messages tell: statuses, which are reports as on every channel; what people wrote or chose;
@@ -86,9 +87,23 @@ export function createChatAppIntake(tools: ChatAppIntakeTools): ChatAppIntake {
     }
     if (told.kind !== 'status')
       return takeEvent({ id: newId(), attempts: 0, event: { ...told, organizationId } });
-    const finding: ReportedFinding = { kind: 'reported', person: told.person, finding: told.finding };
+    const { person, finding: found } = told;
+    if (found?.kind === 'own_fault') logOwnFault(log, { organizationId, provider, words: found.words });
+    const hasArrived = told.report.status === 'delivered' || told.report.status === 'opened';
+    const finding: ReportedFinding = { kind: 'reported', person, finding: found, hasArrived };
     await report({ channel: 'chatapp', provider, report: told.report, organizationId, finding });
   };
+}
+
+/** Where nobody looks at the message that has failed, nobody else would hear of it. */
+function logOwnFault(
+  log: Log,
+  { organizationId, provider, words }: { organizationId: string; provider: string; words: string },
+): void {
+  log.error(
+    { organization_id: organizationId, provider, words },
+    'a provider refused what was never to be sent',
+  );
 }
 
 export type ChatAppEventTools = ChoreTools &
@@ -177,7 +192,7 @@ async function applyEvent(
   switch (event.kind) {
     case 'inbound': {
       const keyword = readKeyword(event.text);
-      if (keyword === null || keyword === 'help') return 'done';
+      if (keyword === null || keyword === 'help') return hearFrom(transaction, tools, event);
       tools.log.info({ organization_id: organizationId, keyword }, 'a keyword came in');
       return choose(transaction, tools, event, { subject: 'all', choice: keyword });
     }
@@ -233,8 +248,22 @@ async function choose(
       const choice = { organizationId, address, ...chosen, at: pastOf(tools, at) };
       if (await makeChoice(transaction, tools, choice)) hasChanged = true;
     }
+    await noteReached(transaction, tools, { organizationId, addresses });
     return hasChanged ? 'contact changed' : 'done';
   });
+}
+
+/** Whoever writes has the app, whatever it says. */
+async function hearFrom(
+  transaction: Transaction,
+  tools: ChatAppEventTools,
+  { organizationId, person }: OfPerson,
+): Promise<Applied> {
+  await transaction.asOrganizations([organizationId], async () => {
+    const addresses = await findAddresses(transaction, organizationId, person);
+    await noteReached(transaction, tools, { organizationId, addresses });
+  });
+  return 'done';
 }
 
 /**

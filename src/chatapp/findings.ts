@@ -1,9 +1,12 @@
 import type { ChatAppFinding, ChatAppPerson } from '../channels/chatapp/provider.ts';
 import {
   countReached,
+  findRefusedTemplates,
   holdCampaigns,
   noteMarketingRefusal,
   noteTemplateFinding,
+  noteVerdicts,
+  type TemplateVerdict,
 } from '../chat-templates/chat-templates.ts';
 import type { Finding } from '../messages/messages.ts';
 import { type Clock, dateOf, now } from '../platform/clock.ts';
@@ -13,6 +16,7 @@ import { type Transaction, unpreparedStatement } from '../platform/postgres/data
 import type { Secrets } from '../platform/secrets.ts';
 import { stopMarketing } from './choices.ts';
 import { keepPeople, listNamesOf } from './people.ts';
+import { markUnreachable, noteReached } from './unreachable.ts';
 
 /** What a hand-off found out beyond the one message. */
 export type HandOffFinding = {
@@ -22,13 +26,21 @@ export type HandOffFinding = {
   knownAs: string | null;
   /** Whether the provider has taken the message, and limits the people that the organization may write to. */
   isCounted: boolean;
+  /** Whether the provider has taken the message after it had refused others of its template. */
+  endsRefusals: boolean;
 };
 
 /** The provider may have taken the message, and nobody knows what it said. */
 export type CutOffFinding = { kind: 'cut off'; finding: null };
 
 /** The same of a report. */
-export type ReportedFinding = { kind: 'reported'; person: ChatAppPerson; finding: ChatAppFinding | null };
+export type ReportedFinding = {
+  kind: 'reported';
+  person: ChatAppPerson;
+  finding: ChatAppFinding | null;
+  /** Whether it was delivered. Absent from what the previous release has stored. */
+  hasArrived?: boolean;
+};
 
 export type FoundOfChatApp = HandOffFinding | CutOffFinding | ReportedFinding;
 
@@ -47,13 +59,25 @@ export async function keepChatAppFindings(
   // Text of uuids: the order is the same for everybody.
   groups.sort(([one], [other]) => (one < other ? -1 : 1));
   for (const [organizationId, own] of groups) {
+    let refused: ReadonlySet<string> = new Set();
     const hasChanged = await transaction.asOrganizations([organizationId], async () => {
       await countReached(tools, transaction, { organizationId, addresses: listCounted(own) });
       await keepPeople(transaction, own.flatMap(listPeople), now(tools.clock));
-      return stopFor(transaction, tools, own);
+      const isAnyoneStopped = await stopFor(transaction, tools, own);
+      const arrived = own.filter(hasArrived);
+      if (arrived.length > 0)
+        [refused] = await Promise.all([
+          findRefusedTemplates(transaction, organizationId),
+          noteReached(transaction, tools, {
+            organizationId,
+            addresses: arrived.map(({ addressKey }) => addressKey),
+          }),
+        ]);
+      await markUnreachable(transaction, tools, { organizationId, addresses: listUnreachable(own) });
+      return isAnyoneStopped;
     });
     haveContactsChanged ||= hasChanged;
-    await keepTemplateFindings(tools, transaction, organizationId, own);
+    await keepTemplateFindings(tools, transaction, { organizationId, found: own, refused });
     await keepHolds(tools, transaction, organizationId, own);
     await keepMarketingRefusals(tools, transaction, organizationId, own);
   }
@@ -71,6 +95,18 @@ function listPeople({ organizationId, addressKey: address, finding }: Found) {
   if (!address.startsWith('+') || finding.kind === 'cut off') return [];
   const person = finding.kind === 'reported' ? finding.person : { waId: finding.knownAs, userId: null };
   return listNamesOf(person, address).map((knownAs) => ({ organizationId, knownAs, address }));
+}
+
+function hasArrived({ finding }: Found): boolean {
+  return finding.kind === 'reported' && finding.hasArrived === true;
+}
+
+/** Not those of contacts that were erased. */
+function listUnreachable(found: readonly Found[]): string[] {
+  const unreachable = found.filter(
+    ({ addressKey, finding: { finding } }) => finding?.kind === 'unreachable' && addressKey.startsWith('+'),
+  );
+  return [...new Set(unreachable.map(({ addressKey }) => addressKey))];
 }
 
 async function stopFor(
@@ -91,39 +127,83 @@ async function stopFor(
   return hasChanged;
 }
 
+type OfTemplates = {
+  organizationId: string;
+  found: readonly Found[];
+  /** The templates of which messages were reported as refused before. */
+  refused: ReadonlySet<string>;
+};
+
+/**
+ * What was found out of templates as a whole comes before what became of single messages of them. Where no message was
+ * refused, nothing is asked for, and no template is locked.
+ */
 async function keepTemplateFindings(
   tools: { clock: Clock },
   transaction: Transaction,
-  organizationId: string,
-  found: readonly Found[],
+  { organizationId, found, refused }: OfTemplates,
 ): Promise<void> {
-  const ofMessages = new Map(
-    found.flatMap(({ messageId, finding: { finding } }) =>
-      finding?.kind === 'template' ? [[messageId, finding] as const] : [],
-    ),
-  );
-  if (ofMessages.size === 0) return;
-  const templates = await transaction.asOrganizations([organizationId], () =>
-    transaction.rows(
-      unpreparedStatement<{ id: string; template_id: string }>(
-        `select distinct on (template_id) id, template_id
-         from messages
-         where organization_id = $1 and id = any ($2::uuid[]) and template_id is not null
-         order by template_id, id desc`,
-      ),
-      [organizationId, [...ofMessages.keys()]],
-    ),
-  );
-  for (const { id: messageId, template_id: id } of templates) {
-    const finding = ofMessages.get(messageId);
-    if (finding !== undefined)
+  const mayEndRefusals = refused.size > 0 || found.some(isRefusedReport);
+  const told = found.flatMap((one) => {
+    const { finding } = one.finding;
+    const verdict = hasArrived(one) && !mayEndRefusals ? null : toVerdict(one);
+    const template = finding?.kind === 'template' ? finding : null;
+    return verdict === null && template === null ? [] : [{ ...one, verdict, template }];
+  });
+  if (told.length === 0) return;
+  const messageIds = [...new Set(told.map(({ messageId }) => messageId))];
+  const templateOf = await findTemplatesOf(transaction, organizationId, messageIds);
+  const byTemplate = [...groupBy(told, ({ messageId }) => templateOf.get(messageId) ?? null)];
+  byTemplate.sort(([one], [other]) => ((one ?? '') < (other ?? '') ? -1 : 1));
+  for (const [id, ofTemplate] of byTemplate) {
+    if (id === null) continue;
+    const last = ofTemplate.findLast(({ template }) => template !== null)?.template ?? null;
+    if (last !== null)
       await noteTemplateFinding(tools, transaction, {
         organizationId,
         id,
-        state: finding.state,
-        words: finding.words,
+        state: last.state,
+        words: last.words,
       });
+    const verdicts = ofTemplate.flatMap(({ verdict }) => verdict ?? []);
+    const isNews = ({ source, refusal }: TemplateVerdict) =>
+      source === 'answer' || refusal !== null || refused.has(id);
+    if (verdicts.some(isNews)) await noteVerdicts(tools, transaction, { organizationId, id, verdicts });
   }
+}
+
+function isRefusedReport({ finding }: Found): boolean {
+  return finding.kind === 'reported' && finding.finding?.kind === 'invalid_message';
+}
+
+/** Null for what says nothing of how the provider takes messages of the template. */
+function toVerdict(one: Found): TemplateVerdict | null {
+  const { messageId, ordinal, finding } = one;
+  if (finding.kind === 'cut off') return null;
+  const refusal = finding.finding?.kind === 'invalid_message' ? finding.finding.words : null;
+  const isTaken = finding.kind === 'reported' ? hasArrived(one) : finding.endsRefusals;
+  if (refusal === null && !isTaken) return null;
+  const source = finding.kind === 'reported' ? 'report' : 'answer';
+  return { source, refusal, recipient: `${messageId} ${ordinal}` };
+}
+
+/** By the id of the message. */
+async function findTemplatesOf(
+  transaction: Transaction,
+  organizationId: string,
+  messageIds: readonly string[],
+): Promise<Map<string, string>> {
+  const rows = await transaction.asOrganizations([organizationId], () =>
+    transaction.rows(
+      unpreparedStatement<{ id: string; template_id: string }>(
+        `select id, template_id
+         from messages
+         where organization_id = $1 and id = any ($2::uuid[]) and template_id is not null`,
+      ),
+      [organizationId, messageIds],
+    ),
+  );
+  return new Map(rows.map(({ id, template_id: templateId }) => [id, templateId]));
 }
 
 /** The one that lasts longest: the account is one row, which all of them concern. */

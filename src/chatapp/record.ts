@@ -46,6 +46,12 @@ function describeError(row: ChatAppRow): ChatAppRecord['error'] {
   // It objected before any attempt, or after a deferred one.
   if (row.drop_reason === 'contact_deleted')
     return { code: 'contact_deleted', message: 'The contact was deleted; nothing was sent.' };
+  if (row.drop_reason === 'unreachable')
+    return {
+      code: 'unreachable' satisfies ChatAppFailure,
+      message:
+        'The chat app refused the number three times within 30 days, and nothing has ever arrived there; nothing was sent.',
+    };
   if (row.drop_reason !== null || row.failure_class === 'policy') {
     return {
       code: 'opted_out',

@@ -151,6 +151,7 @@ export const emailCampaigns: CampaignChannel = {
     clicked: 'one of its links was clicked',
     cutOff: 'it may have arrived, and is sent once more only if the campaign says `uncertain: "repeat"`',
     retriedFor: 'three days',
+    unreachable: 'The mail servers of the domain have no addresses.',
     unfit: 'more than 998 characters of subject, or more than 30 MB',
   },
   defaultsOf: (content) => inputsOf(content).variables ?? {},

@@ -132,7 +132,7 @@ export type AddressJudgement = {
 export type FindingTools = { clock: Clock; newId: NewId; secrets: Secrets };
 
 /** `finding` is what the channel's own delivery gave, or what came with a report. */
-export type Finding = { organizationId: string; messageId: string; addressKey: string; finding: unknown };
+export type Finding = RecipientKey & { addressKey: string; finding: unknown };
 
 /** Who must not be written to on this channel, in addition to what all channels check. */
 export type ChannelObjections = {

@@ -118,6 +118,7 @@ export {
   type ChangedRecipient,
   type ChangedRow,
   findAddressKeys,
+  findUnreachedAddresses,
   raiseStatuses,
   toChanged,
 } from './recipients/store.ts';

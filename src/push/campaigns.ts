@@ -99,6 +99,7 @@ export const pushCampaigns: CampaignChannel = {
     cutOff:
       'it may have arrived; it is sent once more at most, under the same id, by which the device shows it once',
     retriedFor: 'four weeks, or as long as its `ttl_seconds` say',
+    unreachable: 'The device cannot be reached.',
     unfit:
       'an empty text, one that is too long, an image that is not https, or more bytes than a platform takes',
   },

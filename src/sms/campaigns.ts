@@ -76,6 +76,7 @@ export const smsCampaigns: CampaignChannel = {
     clicked: 'one of its links was clicked',
     cutOff: 'it may have arrived, and will not be sent again',
     retriedFor: 'a day',
+    unreachable: 'The number cannot be reached.',
     unfit: 'no text, or more than 1,600 characters',
   },
   defaultsOf: (content) => inputsOf(content).variables ?? {},

@@ -141,6 +141,7 @@ export function createPigeons(): Pigeons {
       clicked: 'one of its links was clicked',
       cutOff: 'it may have arrived, and will not be sent again',
       retriedFor: 'two days',
+      unreachable: 'No pigeon knows the way.',
       unfit: 'too many words',
     },
     defaultsOf: () => ({}),

@@ -52,6 +52,9 @@ export const outsideTheWall: Readonly<Record<string, string>> = {
   'with ended as ( select organization_id from chat_app_accounts':
     'Ends what holds campaigns, of all at once.',
   'select min(campaigns_held_until) as ends_at from chat_app_accounts': whoHasWork,
+  'with over as ( select organization_id, id from chat_templates':
+    'Ends what pauses templates, of all at once.',
+  'select paused_until from chat_templates where': whoHasWork,
   recipient_changes_take: whoHasWork,
   conversions_take_due:
     'Takes what is credited next, of any organizations; they are credited behind the wall.',

@@ -4,6 +4,7 @@ import { audience } from './list/audience.ts';
 import { campaigns } from './list/campaigns.ts';
 import { chatApp } from './list/chat-app.ts';
 import { chatAppHolds } from './list/chat-app-holds.ts';
+import { chatAppRefusals } from './list/chat-app-refusals.ts';
 import { messagingLimit } from './list/messaging-limit.ts';
 import { copies } from './list/copies.ts';
 import { chatTemplateEdits } from './list/chat-template-edits.ts';
@@ -43,6 +44,7 @@ export const allMutants: readonly Mutant[] = [
   ...push,
   ...chatApp,
   ...chatAppHolds,
+  ...chatAppRefusals,
   ...messagingLimit,
   ...objections,
   ...chatTemplateEdits,

@@ -80,6 +80,12 @@ export type ChatAppFinding =
       state: 'paused' | 'disabled' | 'rejected' | null;
       words: string;
     }
+  /** What the message says does not fit the template as the provider has it, or is not what the provider takes. */
+  | { kind: 'invalid_message'; words: string }
+  /** What never happens as long as this program does what it should. */
+  | { kind: 'own_fault'; words: string }
+  /** The provider cannot reach the person, and does not say whether it ever could. */
+  | { kind: 'unreachable' }
   /** The person has stopped marketing of this business. */
   | { kind: 'stopped_marketing' }
   /**

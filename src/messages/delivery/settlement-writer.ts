@@ -233,6 +233,7 @@ async function keepFindings(
     const findings = ofChannel.map(({ settlement: { job }, finding }) => ({
       organizationId: job.organizationId,
       messageId: job.messageId,
+      ordinal: job.ordinal,
       addressKey: job.addressKey,
       finding,
     }));

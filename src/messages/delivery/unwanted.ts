@@ -1,5 +1,5 @@
 import { loadSendingPlans } from '../../accounts/accounts.ts';
-import { areSuppressed, type SuppressionTools } from '../../audience/audience.ts';
+import { findSuppressed, type SuppressionTools } from '../../audience/audience.ts';
 import type { Database } from '../../platform/postgres/database.ts';
 import { findStoppedMessages } from '../campaigns/store.ts';
 import { groupBy } from '../../platform/grouping.ts';
@@ -33,7 +33,7 @@ async function findObjectionsOn(
   jobs: readonly Job[],
 ): Promise<Map<Job, Objection>> {
   const [suppressed, objections] = await Promise.all([
-    areSuppressed(
+    findSuppressed(
       tools.database,
       tools,
       channel.name,
@@ -41,14 +41,16 @@ async function findObjectionsOn(
     ),
     findCampaignObjections(tools.database, channel, jobs),
   ]);
-  const barred = jobs.filter(
-    (job, index) =>
-      (suppressed[index] === true || channel.objections.isSimulatedSuppression(job.addressKey)) &&
-      !objections.has(job),
+  const barred = new Map(
+    jobs.flatMap((job, index) => {
+      const isSimulated = channel.objections.isSimulatedSuppression(job.addressKey);
+      const reason = suppressed.get(index) ?? (isSimulated ? 'suppressed' : undefined);
+      return reason === undefined || objections.has(job) ? [] : [[job, reason] as const];
+    }),
   );
-  const answers = await findAnswers(tools.database, barred);
-  for (const job of barred) {
-    if (!answers.has(job)) objections.set(job, 'suppressed');
+  const answers = await findAnswers(tools.database, [...barred.keys()]);
+  for (const [job, reason] of barred) {
+    if (!answers.has(job)) objections.set(job, reason);
   }
   return objections;
 }

@@ -1,7 +1,7 @@
 import fc from 'fast-check';
 import { beforeAll, describe, expect, test } from 'vitest';
 import { useTestDatabase } from '../../../test/support/test-database.ts';
-import { areSuppressed } from '../../audience/audience.ts';
+import { findSuppressed } from '../../audience/audience.ts';
 import { systemClock } from '../../platform/clock.ts';
 import { createIds } from '../../platform/ids.ts';
 import { silentLog } from '../../platform/log.ts';
@@ -103,8 +103,9 @@ async function readRecipient({ messageId }: RecipientKey): Promise<Row> {
   return row!;
 }
 
-function isSuppressed(address: string): Promise<boolean[]> {
-  return areSuppressed(database, tools, 'email', [{ organizationId, address }]);
+async function isSuppressed(address: string): Promise<boolean[]> {
+  const found = await findSuppressed(database, tools, 'email', [{ organizationId, address }]);
+  return [found.has(0)];
 }
 
 const report = (job: RecipientKey, status: RecipientStatus, type: 'hard' | 'soft' | null = null): Report => ({

@@ -133,7 +133,7 @@ async function applyTogether(
     });
     const areContactsTold =
       reports.length > 0 && (await applyReportsWithin(transaction, tools, channel, reports));
-    const findings = listFindings(jobs, addressKeys);
+    const findings = listFindings(events, jobs, addressKeys);
     const areOthersTold =
       findings.length > 0 && (await channel.keepFindings?.(tools, transaction, findings)) === true;
     await keepProviderIds(transaction, named, now(tools.clock));
@@ -219,17 +219,18 @@ function dropForeign(
   return foreign;
 }
 
-/** What reports say beyond the status, of recipients that are there. */
+/** What reports say beyond the status, of recipients that are there, in the order in which they came. */
 function listFindings(
+  events: readonly store.ProviderEvent[],
   jobs: ReadonlyMap<store.ProviderEvent, RecipientKey>,
   addressKeys: ReadonlyMap<string, string>,
 ): Finding[] {
-  return [...jobs].flatMap(([{ finding }, job]) => {
-    const addressKey = addressKeys.get(textOfKey(job));
-    const { organizationId, messageId } = job;
-    return finding === null || addressKey === undefined
+  return events.flatMap((event) => {
+    const job = jobs.get(event);
+    const addressKey = job && addressKeys.get(textOfKey(job));
+    return event.finding === null || job === undefined || addressKey === undefined
       ? []
-      : [{ organizationId, messageId, addressKey, finding }];
+      : [{ ...job, addressKey, finding: event.finding }];
   });
 }
 

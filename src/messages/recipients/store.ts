@@ -1,3 +1,4 @@
+import type { SendingChannel } from '../../channels/channel.ts';
 import { type Connection, statement, unpreparedStatement } from '../../platform/postgres/database.ts';
 import { hasKeyOf } from '../../platform/postgres/lookup.ts';
 import type { Job } from '../channel.ts';
@@ -164,6 +165,56 @@ export async function findAnswers(connection: Connection, jobs: readonly Job[]):
   );
   return new Set(rows.flatMap(({ position }) => jobs[position - 1] ?? []));
 }
+
+/**
+ * Those of the addresses that were refused for this reason on the channel, so many times since `fromId`, and to which
+ * nothing was ever delivered there, as far as it is still stored. By the index recipients_address.
+ */
+export async function findUnreachedAddresses(
+  connection: Connection,
+  wanted: {
+    organizationId: string;
+    channel: SendingChannel;
+    addressKeys: readonly string[];
+    failureClass: string;
+    fromId: string;
+    refusalsMin: number;
+  },
+): Promise<string[]> {
+  const rows = await connection.rows(selectUnreached, [
+    wanted.organizationId,
+    wanted.addressKeys,
+    wanted.channel,
+    wanted.failureClass,
+    wanted.fromId,
+    wanted.refusalsMin,
+  ]);
+  return rows.map((row) => row.address_key);
+}
+
+const selectUnreached = statement<{ address_key: string }>(
+  'recipients_select_unreached',
+  `select address_key
+   from unnest($2::text[]) as wanted (address_key)
+   cross join lateral (
+     select count(*) as times
+     from (
+       select
+       from recipients r
+       join messages m on m.organization_id = r.organization_id and m.id = r.message_id
+       where r.organization_id = $1 and r.address_key = wanted.address_key and r.message_id >= $5
+         and r.status = 'failed' and r.failure_class = $4 and m.channel = $3
+       limit $6
+     ) latest
+   ) refused
+   where refused.times >= $6 and not exists (
+     select
+     from recipients r
+     join messages m on m.organization_id = r.organization_id and m.id = r.message_id
+     where r.organization_id = $1 and r.address_key = wanted.address_key and r.delivered_at is not null
+       and m.channel = $3
+   )`,
+);
 
 /**
  * The addresses, as indexes, whose last `length` messages all ended in a soft bounce. Messages that have not ended, or

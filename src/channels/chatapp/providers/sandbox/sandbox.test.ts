@@ -90,6 +90,9 @@ test.each([
   ['+15005550016', 'postponed', null, []],
   ['+15005550017', 'accepted', null, ['delivered']],
   ['+15005550018', 'accepted', null, ['opened']],
+  ['+15005550019', 'rejected', 'invalid_message', []],
+  ['+15005550020', 'accepted', null, ['failed']],
+  ['+15005550021', 'rejected', 'sender_rejected', []],
   ['+15005550099', 'accepted', null, ['delivered']],
   ['+4915112345678', 'accepted', null, ['delivered']],
 ] as const)('a message to %s is %s, and reported before the answer', async (number, kind, reason, told) => {
@@ -181,6 +184,13 @@ test('the inbox gets the bubble as a person would see it', async () => {
       buttons: [{ type: 'copy_code', text: 'Copy code', code: '482913' }],
     },
   ]);
+});
+
+test('every message of a template with mismatch in its name is refused for what it says, and reaches nobody', async () => {
+  const { handOffTo, kept } = arrange();
+  const outcome = await handOffTo('+4915112345678', { template: { ...aTemplate, name: 'a_mismatch' } });
+  expect(outcome).toMatchObject({ kind: 'rejected', finding: { kind: 'invalid_message' } });
+  expect(kept).toEqual([]);
 });
 
 test('a template with pause in its name is paused at its hundredth message, for one organization alone', async () => {

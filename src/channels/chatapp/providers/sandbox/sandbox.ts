@@ -6,7 +6,7 @@ import type { ChatAppProviderTools } from '../../provider-definition.ts';
 import { createLimit } from './limit.ts';
 import { createReports, type SandboxReport } from './reports.ts';
 import { createReviews } from './reviews.ts';
-import { answerFor, fatesOf, messageIdOf, reply, simulatorNumbers } from './simulator.ts';
+import { answerFor, fatesOf, messageIdOf, refuseMessage, reply, simulatorNumbers } from './simulator.ts';
 
 export type SandboxChatAppTools = Pick<ChatAppProviderTools, 'clock' | 'keep' | 'take'> & {
   /** How long a review takes. */
@@ -39,6 +39,7 @@ export function createSandboxChatAppProvider(tools: SandboxChatAppTools): ChatAp
     const outcome = chosen === 'postponed' && postponements.isOver(handOff) ? 'delivered' : chosen;
     if (outcome === 'deferred' || outcome === 'postponed') return answerFor(outcome, reference);
     await handOff.confirm();
+    if (template.name.includes('mismatch')) return refuseMessage(mismatchWords, 132_000);
     await tools.keep({
       reference,
       recipient: to,
@@ -99,6 +100,8 @@ function reportOf(
 
 /** Templates, and messages, that are remembered at once. The oldest are forgotten, which a simulation may do. */
 const rememberedMax = 10_000;
+
+const mismatchWords = 'The sandbox refuses the messages of a template that has mismatch in its name';
 
 const pausedEvery = 100;
 

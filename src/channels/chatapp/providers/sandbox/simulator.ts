@@ -14,7 +14,10 @@ export type SimulatedOutcome =
   | 'deferred'
   | 'postponed'
   | 'read'
-  | 'read_at_once';
+  | 'read_at_once'
+  | 'invalid'
+  | 'invalid_later'
+  | 'sender_rejected';
 
 /**
  * The numbers that choose their outcome, and that `docs/chat-app-simulator.md` lists: those of the simulator of texts,
@@ -32,6 +35,9 @@ export const simulatorNumbers: ReadonlyMap<string, SimulatedOutcome> = new Map([
   ['+15005550016', 'postponed'],
   ['+15005550017', 'read'],
   ['+15005550018', 'read_at_once'],
+  ['+15005550019', 'invalid'],
+  ['+15005550020', 'invalid_later'],
+  ['+15005550021', 'sender_rejected'],
 ]);
 
 /** As WhatsApp puts off what goes too fast to one person. */
@@ -41,7 +47,20 @@ export const postponedMs = 6_000;
 export function answerFor(outcome: SimulatedOutcome, reference: RecipientKey): ChatAppOutcome {
   switch (outcome) {
     case 'unreachable':
-      return { kind: 'rejected', reason: 'unreachable', reply: reply(diagnostics.unreachable, 131_026) };
+      return {
+        kind: 'rejected',
+        reason: 'unreachable',
+        reply: reply(diagnostics.unreachable, 131_026),
+        finding: { kind: 'unreachable' },
+      };
+    case 'invalid':
+      return refuseMessage(diagnostics.invalid, 131_009);
+    case 'sender_rejected':
+      return {
+        kind: 'rejected',
+        reason: 'sender_rejected',
+        reply: reply('The account may not write to this simulated country', 130_497),
+      };
     case 'deferred':
       return {
         kind: 'deferred',
@@ -63,6 +82,7 @@ export function answerFor(outcome: SimulatedOutcome, reference: RecipientKey): C
     case 'slow':
     case 'read':
     case 'read_at_once':
+    case 'invalid_later':
       return {
         kind: 'accepted',
         providerMessageId: messageIdOf(reference),
@@ -103,7 +123,14 @@ export function fatesOf(outcome: SimulatedOutcome): readonly Fate[] {
     case 'read_at_once':
       return [well('opened')];
     case 'undelivered':
-      return [ill('unreachable', `131026 ${diagnostics.unreachable}`)];
+      return [ill('unreachable', `131026 ${diagnostics.unreachable}`, { kind: 'unreachable' })];
+    case 'invalid_later':
+      return [
+        ill('invalid_message', `131009 ${diagnostics.invalid}`, {
+          kind: 'invalid_message',
+          words: diagnostics.invalid,
+        }),
+      ];
     case 'capped':
       return [ill('blocked', '131049 The simulated app chose not to deliver it to this person')];
     case 'stopped':
@@ -115,8 +142,16 @@ export function fatesOf(outcome: SimulatedOutcome): readonly Fate[] {
     case 'unreachable':
     case 'deferred':
     case 'postponed':
+    case 'invalid':
+    case 'sender_rejected':
       return [];
   }
+}
+
+/** For what it says. */
+export function refuseMessage(words: string, code: number): ChatAppOutcome {
+  const finding = { kind: 'invalid_message', words } as const;
+  return { kind: 'rejected', reason: 'invalid_message', reply: reply(words, code), finding };
 }
 
 export function messageIdOf(reference: RecipientKey): string {
@@ -127,4 +162,7 @@ export function reply(diagnostic: string, code: number | null = null): RemoteRep
   return { code, enhancedCode: null, diagnostic, remote: null };
 }
 
-const diagnostics = { unreachable: 'The simulated number has no chat app' } as const;
+const diagnostics = {
+  unreachable: 'The simulated number has no chat app',
+  invalid: 'The simulated number takes no message as it is',
+} as const;

@@ -29,7 +29,7 @@ const expected: [number, string, string | null, string, (string | null)?][] = [
   [4, 'postponed', null, 'rate_limited'],
   [10, 'deferred', 'provider_unavailable', 'sender_rejected'],
   [33, 'deferred', 'provider_unavailable', 'sender_rejected'],
-  [100, 'rejected', 'invalid_message', 'invalid_message'],
+  [100, 'rejected', 'invalid_message', 'invalid_message', 'invalid_message'],
   [190, 'deferred', 'provider_unavailable', 'sender_rejected'],
   [200, 'deferred', 'provider_unavailable', 'sender_rejected'],
   [299, 'deferred', 'provider_unavailable', 'sender_rejected'],
@@ -40,18 +40,18 @@ const expected: [number, string, string | null, string, (string | null)?][] = [
   [130497, 'rejected', 'sender_rejected', 'sender_rejected'],
   [131000, 'deferred', 'other', 'other'],
   [131005, 'deferred', 'provider_unavailable', 'sender_rejected'],
-  [131008, 'rejected', 'invalid_message', 'invalid_message'],
-  [131009, 'rejected', 'invalid_message', 'invalid_message'],
+  [131008, 'rejected', 'invalid_message', 'invalid_message', 'invalid_message'],
+  [131009, 'rejected', 'invalid_message', 'invalid_message', 'invalid_message'],
   [131016, 'deferred', 'provider_unavailable', 'other'],
   [131021, 'rejected', 'invalid_message', 'invalid_message'],
-  [131026, 'rejected', 'unreachable', 'unreachable'],
+  [131026, 'rejected', 'unreachable', 'unreachable', 'unreachable'],
   [131030, 'rejected', 'other', 'other'],
   [131031, 'deferred', 'provider_unavailable', 'sender_rejected', 'campaigns_held'],
   [131037, 'deferred', 'provider_unavailable', 'sender_rejected'],
   [131042, 'deferred', 'provider_unavailable', 'sender_rejected', 'campaigns_held'],
   [131044, 'deferred', 'provider_unavailable', 'sender_rejected', 'campaigns_held'],
   [131045, 'deferred', 'provider_unavailable', 'sender_rejected'],
-  [131047, 'rejected', 'other', 'other'],
+  [131047, 'rejected', 'other', 'other', 'own_fault'],
   [131048, 'deferred', 'rate_limited', 'rate_limited', 'campaigns_held'],
   [131049, 'rejected', 'blocked', 'blocked'],
   [131050, 'rejected', 'blocked', 'blocked', 'stopped_marketing'],
@@ -63,14 +63,14 @@ const expected: [number, string, string | null, string, (string | null)?][] = [
   [131062, 'rejected', 'invalid_message', 'invalid_message'],
   [131063, 'rejected', 'sender_rejected', 'sender_rejected', 'marketing_refused'],
   [131064, 'deferred', 'rate_limited', 'rate_limited', 'campaigns_held'],
-  [132000, 'rejected', 'invalid_message', 'invalid_message'],
+  [132000, 'rejected', 'invalid_message', 'invalid_message', 'invalid_message'],
   [132001, 'rejected', 'template_unavailable', 'template_unavailable', null],
   [132005, 'rejected', 'invalid_message', 'invalid_message'],
   [132007, 'rejected', 'template_unavailable', 'template_unavailable', 'rejected'],
-  [132012, 'rejected', 'invalid_message', 'invalid_message'],
+  [132012, 'rejected', 'invalid_message', 'invalid_message', 'invalid_message'],
   [132015, 'deferred', 'template_unavailable', 'template_unavailable', 'paused'],
   [132016, 'rejected', 'template_unavailable', 'template_unavailable', 'disabled'],
-  [132018, 'rejected', 'invalid_message', 'invalid_message'],
+  [132018, 'rejected', 'invalid_message', 'invalid_message', 'invalid_message'],
   [132068, 'rejected', 'other', 'other'],
   [132069, 'rejected', 'other', 'other'],
   [133004, 'deferred', 'provider_unavailable', 'other'],
@@ -124,6 +124,14 @@ test('an object that is not there is the fault of the account, and no message fa
     reason: 'provider_unavailable',
   });
   expect(refused(100, { subcode: 2018001 }).outcome.kind).toBe('rejected');
+});
+
+test('what is wrong with a message is told in our own words, since those of WhatsApp may repeat its values', () => {
+  expect(refused(132012).outcome.finding).toEqual({
+    kind: 'invalid_message',
+    words: 'A parameter has a wrong form',
+  });
+  expect(refused(100, { subcode: 33 }).outcome.finding).toBeUndefined();
 });
 
 test.each([

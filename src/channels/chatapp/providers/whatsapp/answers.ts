@@ -33,6 +33,9 @@ export type Meaning = {
     | 'disabled'
     | 'rejected'
     | 'unknown_template'
+    | 'invalid_message'
+    | 'own_fault'
+    | 'unreachable'
     | 'stopped_marketing'
     | 'campaigns_held'
     | 'marketing_refused';
@@ -53,6 +56,8 @@ type Row = readonly [
 const minuteMs = 60_000;
 const hourMs = 60 * minuteMs;
 const held = { tells: 'campaigns_held' } as const;
+/** Of what is wrong with a message, other than with its recipient or with the length of its values. */
+const unfit = { tells: 'invalid_message' } as const;
 /** Some of these errors never end, and say nothing of why: more attempts would only take the place of other messages. */
 const unexplainedAttemptsMax = 4;
 
@@ -102,7 +107,7 @@ const rows: readonly Row[] = [
   [2494100, 'unavailable', 'other', 'The account is being moved'],
 
   // The person. It is not said why somebody cannot be reached: no WhatsApp, terms not accepted, an old app.
-  [131026, 'rejected', 'unreachable', 'Cannot be reached on WhatsApp'],
+  [131026, 'rejected', 'unreachable', 'Cannot be reached on WhatsApp', { tells: 'unreachable' }],
   [131030, 'rejected', 'other', 'The number may write to the numbers on its list for tests only'],
   [131049, 'rejected', 'blocked', 'WhatsApp chose not to deliver it to this person'],
   [
@@ -115,19 +120,26 @@ const rows: readonly Row[] = [
   [130472, 'rejected', 'blocked', 'The person is part of an experiment of WhatsApp'],
 
   // The message.
-  [100, 'rejected', 'invalid_message', 'A parameter is not valid'],
-  [131008, 'rejected', 'invalid_message', 'A parameter is missing'],
-  [131009, 'rejected', 'invalid_message', 'A parameter has a wrong value'],
+  [100, 'rejected', 'invalid_message', 'A parameter is not valid', unfit],
+  [131008, 'rejected', 'invalid_message', 'A parameter is missing', unfit],
+  [131009, 'rejected', 'invalid_message', 'A parameter has a wrong value', unfit],
   [131021, 'rejected', 'invalid_message', 'The recipient is the sender'],
-  [131047, 'rejected', 'other', 'More than 24 hours since the person wrote'],
+  [
+    131047,
+    'rejected',
+    'other',
+    'More than 24 hours since the person wrote',
+    // Templates may be sent at any time, and nothing else is.
+    { tells: 'own_fault' },
+  ],
   [131051, 'rejected', 'invalid_message', 'This type of message is not supported'],
   [131052, 'rejected', 'invalid_message', 'The media could not be loaded'],
   [131053, 'rejected', 'invalid_message', 'The media could not be stored'],
   [131062, 'rejected', 'invalid_message', 'A code cannot be sent to a person without a number'],
-  [132000, 'rejected', 'invalid_message', 'The number of parameters is wrong'],
+  [132000, 'rejected', 'invalid_message', 'The number of parameters is wrong', unfit],
   [132005, 'rejected', 'invalid_message', 'The text is too long with its values'],
-  [132012, 'rejected', 'invalid_message', 'A parameter has a wrong form'],
-  [132018, 'rejected', 'invalid_message', 'A parameter has a wrong form'],
+  [132012, 'rejected', 'invalid_message', 'A parameter has a wrong form', unfit],
+  [132018, 'rejected', 'invalid_message', 'A parameter has a wrong form', unfit],
 
   // The template.
   [
@@ -241,14 +253,22 @@ function outcomeOfMeaning(
 }
 
 /** What a code says beyond the one message. */
-export function findingOf({ tells, pauseMs }: Meaning, words: string): { finding?: ChatAppFinding } {
+export function findingOf(
+  { tells, pauseMs, words: own }: Meaning,
+  words: string,
+): { finding?: ChatAppFinding } {
   if (tells === undefined) return {};
   switch (tells) {
     case 'stopped_marketing':
+    case 'unreachable':
       return { finding: { kind: tells } };
+    case 'invalid_message':
+      // WhatsApp may repeat the values, which are of one person, and the finding is of the template.
+      return { finding: { kind: tells, words: own } };
     case 'campaigns_held':
       return { finding: { kind: tells, words, forMs: pauseMs ?? null } };
     case 'marketing_refused':
+    case 'own_fault':
       return { finding: { kind: tells, words } };
     case 'unknown_template':
       return { finding: { kind: 'template', state: null, words } };
