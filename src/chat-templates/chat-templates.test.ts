@@ -68,6 +68,8 @@ test('a template is found by its id, or by its name and language, in its organiz
     reviewedAt: expect.any(Date) as Date,
     marketingFrom: null,
     isChangingParameters: false,
+    wasRefused: false,
+    isOnTrial: false,
   };
   expect(await find(own, { id: mine.id })).toEqual(expected);
   expect(await find(own, { name: 'order_shipped', language: 'en_US' })).toEqual(expected);

@@ -4,16 +4,16 @@ import type { Mutant } from '../mutant.ts';
 export const audience: readonly Mutant[] = [
   {
     file: 'src/audience/suppression-store.ts',
-    from: "   where (excluded.reason = 'unsubscribe') <> (s.reason = 'unsubscribe') and s.opted_out_at is null`",
-    to: '   where false`',
+    from: "(excluded.reason = 'unsubscribe') <> (s.reason = 'unsubscribe') and s.opted_out_at is null)",
+    to: 'false)',
     tests: ['src/audience/suppressions.test.ts'],
     named: ' holds when he lifts his, and his when they take it back',
     harm: 'whoever stopped a number that bounced before is written to once the bounce is lifted',
   },
   {
     file: 'src/audience/suppression-store.ts',
-    from: "     opted_out_at = case when excluded.reason = 'unsubscribe' then excluded.created_at else s.created_at end",
-    to: '     opted_out_at = null',
+    from: "       when s.reason = 'unsubscribe' then s.created_at\n",
+    to: '',
     tests: ['src/audience/suppressions.test.ts'],
     named: ' holds when he lifts his, and his when they take it back',
     harm: 'an opt-out is forgotten when its address bounces',

@@ -75,7 +75,7 @@ export const chatAppHolds: readonly Mutant[] = [
   },
   {
     file: 'src/chat-templates/jobs.ts',
-    from: 'again !== null && again < nextHoldEndAt ? again : nextHoldEndAt',
+    from: 'earliestOf([again, ...endsAt])',
     to: 'again',
     tests: holding,
     named: 'campaigns hear of the end',

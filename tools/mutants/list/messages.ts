@@ -28,7 +28,7 @@ export const messages: readonly Mutant[] = [
   },
   {
     file: 'src/messages/delivery/unwanted.ts',
-    from: "if (!answers.has(job)) objections.set(job, 'suppressed');",
+    from: 'if (!answers.has(job)) objections.set(job, reason);',
     to: '',
     tests: ['test/journeys/delivery.test.ts'],
     named: 'a hard bounce suppresses the address: the next email to it is dropped, at the status it had',
@@ -36,8 +36,8 @@ export const messages: readonly Mutant[] = [
   },
   {
     file: 'src/messages/delivery/unwanted.ts',
-    from: "if (!answers.has(job)) objections.set(job, 'suppressed');",
-    to: "objections.set(job, 'suppressed');",
+    from: 'if (!answers.has(job)) objections.set(job, reason);',
+    to: 'objections.set(job, reason);',
     tests: ['test/journeys/sms.test.ts'],
     named: 'stops texts to its number, is answered, and starts them again',
     harm: 'the answer to STOP is never sent',

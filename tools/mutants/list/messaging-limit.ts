@@ -105,8 +105,8 @@ export const messagingLimit: readonly Mutant[] = [
   },
   {
     file: 'src/chatapp/delivery.ts',
-    from: "looked.budget !== null && outcome.kind === 'accepted'",
-    to: "looked.budget !== null && outcome.kind === 'rejected'",
+    from: 'looked.budget !== null && isAccepted',
+    to: 'looked.budget !== null && !isAccepted',
     tests: journey,
     named: 'a limit that is raised lets campaigns go on at once',
     harm: 'nobody is counted whom messages reached',
