@@ -1,7 +1,8 @@
--- Owner: chat-templates (chat_templates), audience (suppressions). Templates whose messages the provider refuses one after
--- the other, and numbers that a chat app cannot reach.
+-- Owner: chat-templates (chat_templates), audience (suppressions), messages (provider_events). Templates whose messages the
+-- provider refuses one after the other, numbers that a chat app cannot reach, and reports of messages that nobody knows.
 -- Locks: access exclusive on chat_templates for a moment: the columns are empty, and the indexes of some thousand rows.
 -- Access exclusive on suppressions for a moment: the new check allows all that the old one did, so that no row is read.
+-- Share on provider_events while an index of the few that were put back is built.
 -- The previous release: may run beside it. It sends what this release has paused, and shows a reason that it does not know.
 
 alter table chat_templates
@@ -20,3 +21,7 @@ create index chat_templates_refused on chat_templates (organization_id) where re
 alter table suppressions drop constraint suppressions_reason_check;
 alter table suppressions add constraint suppressions_reason_check
   check (reason in ('hard_bounce', 'soft_bounces', 'complaint', 'unsubscribe', 'operator', 'unreachable')) not valid;
+
+-- For counting those of one organization whose message is not known yet.
+create index provider_events_put_back on provider_events (of_organization)
+  where of_organization is not null and attempts > 0;

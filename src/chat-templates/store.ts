@@ -385,7 +385,7 @@ const selectRefused = statement<{ id: string }>(
   'chat_templates_select_refused',
   `select id
    from chat_templates
-   where organization_id = $1 and refused_reports <> '{}'`,
+   where organization_id = $1 and refused_reports <> '{}' and deleted_at is null`,
 );
 
 /** Of all organizations, by the index chat_templates_paused. Returns how many there were. */

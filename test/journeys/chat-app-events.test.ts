@@ -466,3 +466,38 @@ test('no more than 10,000 words of people whom nobody knows wait, of each organi
   ]);
   await rowsOf(server, 'truncate chat_app_events');
 });
+
+test('no more than 10,000 reports of messages that nobody knows wait, of each organization', async () => {
+  // What other tests have left there.
+  await rowsOf(server, 'truncate provider_events');
+  await rowsOf(
+    server,
+    `insert into provider_events (id, channel, provider, report, due_at, attempts, of_organization)
+     select gen_random_uuid(), 'chatapp', 'whatsapp', '{}', $2, 1, $1
+     from generate_series(1, 9999)`,
+    [other.organizationId, new Date(clock.nowMs() + 3_600_000)],
+  );
+  await tell(
+    ...[
+      statusOf(null, 'sent', { account: othersAccount }),
+      statusOf(null, 'sent', { account: othersAccount }),
+    ],
+    statusOf(null, 'sent'),
+  );
+  await eventually(
+    () => rowsOf(server, 'select from provider_events where attempts = 0'),
+    (left) => left.length === 0,
+  );
+  const counts = await rowsOf<{ of_organization: string; count: number }>(
+    server,
+    `select of_organization, count(*)::integer as count
+     from provider_events
+     group by of_organization
+     order by count`,
+  );
+  expect(counts).toEqual([
+    { of_organization: server.organizationId, count: 1 },
+    { of_organization: other.organizationId, count: 10_000 },
+  ]);
+  await rowsOf(server, 'truncate provider_events');
+});

@@ -75,6 +75,30 @@ export async function takeDueProviderEvents(
   return connection.rows(takeAll, [at, eventsMax, channel]);
 }
 
+const countPutBack = statement<{ count: number }>(
+  'provider_events_count_put_back',
+  `select count(*)::integer as count
+   from (
+     select
+     from provider_events
+     where of_organization = $1 and attempts > 0
+     limit $2
+   ) put_back`,
+);
+
+/**
+ * How many events that may speak of this organization alone were put back, counting no further than `countMax`. By the
+ * index provider_events_put_back.
+ */
+export async function countPutBackEvents(
+  connection: Connection,
+  organizationId: string,
+  countMax: number,
+): Promise<number> {
+  const [row] = await connection.rows(countPutBack, [organizationId, countMax]);
+  return row?.count ?? 0;
+}
+
 const selectNext = statement<{ due_at: Date }>(
   'provider_events_next',
   `select due_at

@@ -50,7 +50,7 @@ export const chatAppRefusals: readonly Mutant[] = [
     from: '  if (!areTooMany(after)) return { ...after, paused_until: null };\n',
     to: '  if (!areTooMany(after)) return after;\n',
     tests: [counting],
-    named: 'after the pause one refusal pauses it again, and one acceptance ends all of it',
+    named: 'in this order, a pause until',
     harm: 'a template that is taken again stays paused',
   },
   {
@@ -124,5 +124,13 @@ export const chatAppRefusals: readonly Mutant[] = [
     tests: [journey],
     named: 'gets nothing more after the third time',
     harm: 'an organization is told that a person has opted out who has not',
+  },
+  {
+    file: 'src/messages/feedback/provider-events.ts',
+    from: 'organizationId === null ? events.length : unknownMax - putBackBefore',
+    to: 'events.length',
+    tests: ['test/journeys/chat-app-events.test.ts'],
+    named: 'no more than 10,000 reports of messages that nobody knows wait',
+    harm: 'whoever signs for an app of their own fills the table of reports',
   },
 ];

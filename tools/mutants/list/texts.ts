@@ -84,8 +84,8 @@ export const texts: readonly Mutant[] = [
   },
   {
     file: 'src/messages/feedback/provider-events.ts',
-    from: 'events.filter((event) => !jobs.has(event) && !foreign.has(event)),\n    );',
-    to: '[],\n    );',
+    from: 'const unknown = events.filter((event) => !jobs.has(event) && !foreign.has(event));',
+    to: 'const unknown: store.ProviderEvent[] = [];',
     tests: ['test/journeys/sms-events.test.ts'],
     named: 'that is faster than the outcome of its text waits for it, and settles no other to the number',
     harm: 'a receipt that is faster than the outcome of its text is lost',

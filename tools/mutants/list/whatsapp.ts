@@ -315,8 +315,8 @@ export const whatsapp: readonly Mutant[] = [
   },
   {
     file: 'src/channels/chatapp/providers/sandbox/reviews.ts',
-    from: 'const isOver = clock.nowMs() >= Number(endsAt);',
-    to: 'const isOver = true;',
+    from: 'if (clock.nowMs() < Number(endsAt))',
+    to: 'if (clock.nowMs() < 0)',
     tests: ['src/channels/chatapp/providers/sandbox/sandbox.test.ts'],
     named: 'when its time has come',
     harm: 'a template in the sandbox is never seen as pending',

@@ -1,4 +1,5 @@
 import type { Clock } from '../../../../platform/clock.ts';
+import type { TemplateCategory } from '../../template.ts';
 import type {
   ReviewedTemplate,
   SentTemplate,
@@ -20,6 +21,18 @@ export type Reviews = {
   list: (wanted: readonly WantedTemplate[]) => ReviewedTemplate[];
 };
 
+type End = Pick<ReviewedTemplate, 'state' | 'quality'> & { category?: TemplateCategory };
+
+const approval: End = { state: 'approved', quality: 'green' };
+
+/** How a review ends, by a part of the template's name; with an approval for all others. */
+const ends: readonly (readonly [string, End])[] = [
+  ['reject', { state: 'rejected', quality: null }],
+  ['disable', { state: 'disabled', quality: 'red' }],
+  ['archive', { state: 'archived', quality: 'unknown' }],
+  ['recategorize', { ...approval, category: 'marketing' }],
+];
+
 const idPattern = /^sandbox-(\d{1,15})$/;
 
 /** Longer than a day would be a mistake. */
@@ -29,17 +42,15 @@ export function createReviews(clock: Clock, reviewMs: number): Reviews {
   const review = ({ providerTemplateId, name, language }: WantedTemplate): ReviewedTemplate | null => {
     const [, endsAt] = idPattern.exec(providerTemplateId ?? '') ?? [];
     if (providerTemplateId === null || endsAt === undefined) return null;
-    const isOver = clock.nowMs() >= Number(endsAt);
-    const isRejected = isOver && name.includes('reject');
-    return {
-      providerTemplateId,
-      name,
-      language,
-      state: isRejected ? 'rejected' : isOver ? 'approved' : 'pending',
-      category: null,
-      rejectionReason: isRejected ? 'The sandbox rejects every template that has reject in its name' : null,
-      quality: isOver && !isRejected ? 'green' : null,
-    };
+    const asked = { providerTemplateId, name, language };
+    if (clock.nowMs() < Number(endsAt))
+      return { ...asked, state: 'pending', category: null, rejectionReason: null, quality: null };
+    const [word, end] = ends.find(([part]) => name.includes(part)) ?? [null, approval];
+    const rejectionReason =
+      word === null || end.state === 'approved'
+        ? null
+        : `The sandbox does so with every template that has ${word} in its name`;
+    return { ...asked, category: null, rejectionReason, ...end };
   };
   const begin = ({ name, language, category }: SentTemplate) => {
     const providerTemplateId = `sandbox-${Math.ceil(clock.nowMs() + reviewMs)}`;

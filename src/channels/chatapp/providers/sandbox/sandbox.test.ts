@@ -230,6 +230,20 @@ test('a template is reviewed when its time has come, also by another process', a
   });
 });
 
+test.each([
+  ['a_notice', { state: 'approved', quality: 'green', category: null, rejectionReason: null }],
+  ['disabled_one', { state: 'disabled', rejectionReason: expect.stringContaining('disable') as string }],
+  ['archived_one', { state: 'archived', rejectionReason: expect.stringContaining('archive') as string }],
+  ['recategorized_one', { state: 'approved', category: 'marketing', rejectionReason: null }],
+])('how the review of %s ends, its name says', async (name, end) => {
+  const { provider, clock } = arrange();
+  const submission = await provider.submitTemplate(anAccount, { ...aTemplate, name });
+  if (submission.kind !== 'submitted') throw new Error(submission.kind);
+  clock.advance(3_000);
+  const reviewed = await provider.reviewTemplates(anAccount, [submission.template]);
+  expect(reviewed).toMatchObject({ kind: 'reviewed', templates: [end] });
+});
+
 test.each(['', '-1', '1.5', '3s', '86400001', '999999999999'])('%j is no time for a review', (setting) => {
   expect(() => parseReviewMs(setting)).toThrow(/POSTILLION_SANDBOX_REVIEW_MS/);
 });
