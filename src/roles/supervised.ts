@@ -1,13 +1,15 @@
 import cluster from 'node:cluster';
 import { type Role, serve } from './serve.ts';
 import { whenAskedToStop } from './stopping.ts';
-import type { Order, Told } from './supervisor.ts';
+import { type Order, ProcessFailure, type Told } from './supervisor.ts';
 
 /**
  * Serves as one of several processes, as its supervisor says (supervisor.ts), and ends the process. `describe` makes
  * words for the operator of what made it fail.
  */
 export async function serveSupervised(role: Role, describe: (cause: unknown) => string): Promise<never> {
+  if (cluster.worker === undefined)
+    throw new ProcessFailure('--supervised is for the processes of a supervisor.');
   const greeting = deferred<'now'>();
   const stopping = deferred<string>();
   const stopByName = (name: string) => {

@@ -1,6 +1,7 @@
 import type { SendingChannel } from '../../channels/channel.ts';
 import { type Connection, statement, unpreparedStatement } from '../../platform/postgres/database.ts';
 import { hasKeyOf } from '../../platform/postgres/lookup.ts';
+import { toPredicate } from '../../platform/postgres/predicate.ts';
 import type { Job } from '../channel.ts';
 import { keyColumns, type RecipientKey, recipientKey, toKey } from '../keys.ts';
 import type { RecipientStatus } from '../schema.ts';
@@ -181,40 +182,48 @@ export async function findUnreachedAddresses(
     refusalsMin: number;
   },
 ): Promise<string[]> {
-  const rows = await connection.rows(selectUnreached, [
-    wanted.organizationId,
-    wanted.addressKeys,
-    wanted.channel,
-    wanted.failureClass,
-    wanted.fromId,
-    wanted.refusalsMin,
-  ]);
+  // As an offset keeps it: a join would read all messages of the organization.
+  const isOnChannel = toPredicate(
+    `exists (
+       select
+       from messages m
+       where m.organization_id = r.organization_id and m.id = r.message_id and m.channel = $3
+       offset 0
+     )`,
+  );
+  const rows = await connection.rows(
+    unpreparedStatement<{ address_key: string }>(
+      `select address_key
+       from unnest($2::text[]) as wanted (address_key)
+       cross join lateral (
+         select count(*) as times
+         from (
+           select
+           from recipients r
+           where r.organization_id = $1 and r.address_key = wanted.address_key and r.message_id >= $5
+             and r.status = 'failed' and r.failure_class = $4 and ${isOnChannel}
+           limit $6
+         ) latest
+       ) refused
+       where refused.times >= $6 and not exists (
+         select
+         from recipients r
+         where r.organization_id = $1 and r.address_key = wanted.address_key and r.delivered_at is not null
+           and ${isOnChannel}
+         offset 0
+       )`,
+    ),
+    [
+      wanted.organizationId,
+      wanted.addressKeys,
+      wanted.channel,
+      wanted.failureClass,
+      wanted.fromId,
+      wanted.refusalsMin,
+    ],
+  );
   return rows.map((row) => row.address_key);
 }
-
-const selectUnreached = statement<{ address_key: string }>(
-  'recipients_select_unreached',
-  `select address_key
-   from unnest($2::text[]) as wanted (address_key)
-   cross join lateral (
-     select count(*) as times
-     from (
-       select
-       from recipients r
-       join messages m on m.organization_id = r.organization_id and m.id = r.message_id
-       where r.organization_id = $1 and r.address_key = wanted.address_key and r.message_id >= $5
-         and r.status = 'failed' and r.failure_class = $4 and m.channel = $3
-       limit $6
-     ) latest
-   ) refused
-   where refused.times >= $6 and not exists (
-     select
-     from recipients r
-     join messages m on m.organization_id = r.organization_id and m.id = r.message_id
-     where r.organization_id = $1 and r.address_key = wanted.address_key and r.delivered_at is not null
-       and m.channel = $3
-   )`,
-);
 
 /**
  * The addresses, as indexes, whose last `length` messages all ended in a soft bounce. Messages that have not ended, or
