@@ -6,7 +6,7 @@ export const smtp = defineEmailProvider({
       type: 'text',
       default: '',
       about:
-        'The relay for email, as smtp://user:password@host:587 or smtps://host:465. Options after a question mark: connections=16, tls=required|opportunistic|off, insecure=1.',
+        'The relay for email, as smtp://user:password@host:587 or smtps://host:465. Options after a question mark: connections=32, tls=required|opportunistic|off, insecure=1.',
     },
   },
   requires: [{ setting: 'POSTILLION_SMTP_URL' }],

@@ -26,7 +26,7 @@ test.each([
   ['smtp://u:p@127.0.0.1:25', 25, 'opportunistic'],
   ['smtp://[::1]:2525/?tls=off', 2525, 'off'],
 ])('%s means port %i with TLS %s', (url, port, tls) => {
-  expect(parseSmtpUrl(url)).toMatchObject({ port, tls, connectionsMax: 16, heloName: null });
+  expect(parseSmtpUrl(url)).toMatchObject({ port, tls, connectionsMax: 32, heloName: null });
 });
 
 test.each([
