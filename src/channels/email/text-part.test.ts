@@ -53,6 +53,16 @@ test.each([
   ],
   ['a picture that is a link', '<a href="https://example.com"><img src="x.png"></a>', 'https://example.com'],
   [
+    'links that show their address',
+    '<ul><li><a href="https://e.co">https://e.<b>co</b></a><li><a href="https://e.co">https://e. co</a></ul>',
+    '* https://e.co\n * https://e. co (https://e.co)',
+  ],
+  [
+    'elements and lists of any name',
+    '<constructor>a</constructor><ol type="__proto__"><li>b</ol><ol type="toString"><li>c</ol>',
+    'a\n\n 1. b\n\n 1. c',
+  ],
+  [
     'what is seen alone',
     'a<template>b</template><script>c</script><p style="display: none">d<br>e</p>f',
     'af',
@@ -89,6 +99,7 @@ test.each([
   ['rules', '<hr>'.repeat(65_000)],
   ['headings that are never closed', '<h1>x'.repeat(52_000)],
   ['links', '<a href="https://example.com">x'.repeat(8_000)],
+  ['links that end', '<a href="https://e.co">x</a> '.repeat(9_000)],
 ])('hostile %s come to an end', (_what, html) => {
   expect(() => makeTextPart(html)).not.toThrow();
 });

@@ -17,7 +17,7 @@ const pieceLength = 4_096;
  */
 export function makeTextPart(html: string): string | null {
   if (html.length > htmlLengthMax) return null;
-  const walk: Walk = { page: openPage(), open: [], lists: [], links: [], hiddenFrom: null, isGivenUp: false };
+  const walk: Walk = { page: openPage(), open: [], lists: [], hiddenFrom: null, isGivenUp: false };
   const parser = new Parser({
     onopentag: (name, attributes) => {
       openElement(walk, name, attributes);
@@ -49,7 +49,6 @@ type Walk = {
   page: Page;
   open: OpenElement[];
   lists: OpenList[];
-  links: OpenLink[];
   /** How many elements are open around one that readers do not see; null outside of such. */
   hiddenFrom: number | null;
   isGivenUp: boolean;
@@ -57,20 +56,18 @@ type Walk = {
 
 type OpenElement = { name: string; breaksAfter: number };
 type OpenList = { nextNumber: number | null; writeNumber: (number: number) => string };
-/** `begunAt`: how long the text was before it. */
-type OpenLink = { address: string; begunAt: number };
+/** `text` is what it shows, as far as it may be its address. */
+type OpenLink = { address: string; text: string };
 
 /** Line breaks before and after an element that stands on lines of its own; two make an empty line. */
-const blocks: Readonly<Record<string, readonly [before: number, after: number]>> = {
-  ...Object.fromEntries(['h1', 'h2', 'h3', 'h4', 'h5', 'h6'].map((name) => [name, [3, 2] as const])),
+const blocks = new Map<string, readonly [before: number, after: number]>([
+  ...['h1', 'h2', 'h3', 'h4', 'h5', 'h6'].map((name) => [name, [3, 2]] as const),
   // Tables lay mail out; as tables of text they would be columns of letters.
-  ...Object.fromEntries(['p', 'pre', 'blockquote', 'table'].map((name) => [name, [2, 2] as const])),
-  ...Object.fromEntries(
-    ['article', 'aside', 'div', 'footer', 'form', 'header', 'main', 'nav', 'section', 'tr', 'dt', 'dd'].map(
-      (name) => [name, [1, 1] as const],
-    ),
+  ...['p', 'pre', 'blockquote', 'table'].map((name) => [name, [2, 2]] as const),
+  ...['article', 'aside', 'div', 'footer', 'form', 'header', 'main', 'nav', 'section', 'tr', 'dt', 'dd'].map(
+    (name) => [name, [1, 1]] as const,
   ),
-};
+]);
 
 const notSeen: ReadonlySet<string> = new Set(['script', 'style', 'title', 'template']);
 
@@ -86,7 +83,7 @@ function openElement(walk: Walk, name: string, attributes: Readonly<Record<strin
     walk.hiddenFrom = depth;
     return;
   }
-  const [before, after] = blocks[name] ?? [0, 0];
+  const [before, after] = blocks.get(name) ?? [0, 0];
   element.breaksAfter = after;
   breakLines(page, before);
   switch (name) {
@@ -112,7 +109,7 @@ function openElement(walk: Walk, name: string, attributes: Readonly<Record<strin
       openItem(page, takeMark(walk.lists.at(-1)));
       return;
     case 'a':
-      walk.links.push({ address: addressOf(attributes.href), begunAt: page.text.length });
+      page.links.push({ address: addressOf(attributes.href), text: '' });
       return;
   }
 }
@@ -141,7 +138,7 @@ function closeElement(walk: Walk, name: string): void {
       closeItem(page);
       return;
     case 'a':
-      closeLink(page, walk.links.pop());
+      closeLink(page);
       break;
   }
   breakLines(page, element?.breaksAfter ?? 0);
@@ -153,29 +150,31 @@ function addressOf(href = ''): string {
   return address.startsWith('#') ? '' : address;
 }
 
-function closeLink(page: Page, link: OpenLink | undefined): void {
-  if (link === undefined || link.address === '') return;
-  const { address, begunAt } = link;
-  const isNamed = page.text.length > begunAt;
-  if (isNamed && page.text.endsWith(address) && page.text.slice(begunAt).trim() === address) return;
-  if (isNamed) page.isSpaceDue = true;
-  writeText(page, isNamed ? `(${address})` : address);
+function closeLink(page: Page): void {
+  const link = page.links.pop();
+  if (link === undefined || link.address === '' || link.text === link.address) return;
+  if (link.text === '') {
+    writeText(page, link.address);
+    return;
+  }
+  page.isSpaceDue = true;
+  writeText(page, `(${link.address})`);
 }
 
 function openList(name: string, { start, type }: Readonly<Record<string, string>>): OpenList {
   if (name === 'ul') return { nextNumber: null, writeNumber: String };
   const first = Number(start);
   const nextNumber = start !== undefined && Number.isSafeInteger(first) ? first : 1;
-  return { nextNumber, writeNumber: numberings[type ?? ''] ?? String };
+  return { nextNumber, writeNumber: numberings.get(type) ?? String };
 }
 
 /** As the attribute `type` has them. */
-const numberings: Readonly<Record<string, (number: number) => string>> = {
-  a: (number) => lettersOf(number),
-  A: (number) => lettersOf(number).toUpperCase(),
-  i: (number) => romanOf(number),
-  I: (number) => romanOf(number).toUpperCase(),
-};
+const numberings: ReadonlyMap<string | undefined, OpenList['writeNumber']> = new Map([
+  ['a', (number: number) => lettersOf(number)],
+  ['A', (number: number) => lettersOf(number).toUpperCase()],
+  ['i', (number: number) => romanOf(number)],
+  ['I', (number: number) => romanOf(number).toUpperCase()],
+]);
 
 /** a to z, then aa. */
 function lettersOf(number: number): string {
@@ -185,31 +184,27 @@ function lettersOf(number: number): string {
   return (before > 0 ? lettersOf(before) : '') + String.fromCharCode(0x61 + last);
 }
 
-const romanDigits = [
-  ...([
-    [1_000, 'm'],
-    [900, 'cm'],
-    [500, 'd'],
-    [400, 'cd'],
-    [100, 'c'],
-    [90, 'xc'],
-    [50, 'l'],
-  ] as const),
-  ...([
-    [40, 'xl'],
-    [10, 'x'],
-    [9, 'ix'],
-    [5, 'v'],
-    [4, 'iv'],
-    [1, 'i'],
-  ] as const),
-] as const;
+const romanDigits = {
+  m: 1_000,
+  cm: 900,
+  d: 500,
+  cd: 400,
+  c: 100,
+  xc: 90,
+  l: 50,
+  xl: 40,
+  x: 10,
+  ix: 9,
+  v: 5,
+  iv: 4,
+  i: 1,
+};
 
 function romanOf(number: number): string {
   if (number < 1 || number > 3_999) return String(number);
   let text = '';
   let rest = number;
-  for (const [value, digit] of romanDigits) {
+  for (const [digit, value] of Object.entries(romanDigits)) {
     text += digit.repeat(Math.floor(rest / value));
     rest %= value;
   }
@@ -236,12 +231,22 @@ type Page = {
   marksDue: string;
   /** In how many elements whose blanks and line ends are kept. */
   verbatimDepth: number;
+  links: OpenLink[];
 };
 
 const breaksMax = 3;
 
 function openPage(): Page {
-  return { text: '', breaks: 0, isSpaceDue: false, marks: [], indent: '', marksDue: '', verbatimDepth: 0 };
+  return {
+    text: '',
+    breaks: 0,
+    isSpaceDue: false,
+    marks: [],
+    indent: '',
+    marksDue: '',
+    verbatimDepth: 0,
+    links: [],
+  };
 }
 
 /** So many at least, between what is written and what comes. */
@@ -274,8 +279,7 @@ function writeText(page: Page, text: string): void {
   const end = words.length - (words.length > 1 && words.endsWith(' ') ? 1 : 0);
   page.isSpaceDue ||= start > 0;
   if (start >= end || isSpacer(words)) return;
-  begin(page);
-  page.text += words.slice(start, end);
+  put(page, words.slice(start, end));
   page.isSpaceDue = end < words.length;
 }
 
@@ -287,13 +291,21 @@ function isSpacer(words: string): boolean {
 function writeVerbatim(page: Page, text: string): void {
   for (const [index, line] of text.split(/\r\n|\r|\n/).entries()) {
     if (index > 0) page.breaks = Math.min(page.breaks + 1, breaksMax);
-    if (line === '') continue;
-    begin(page);
-    page.text += line;
+    if (line !== '') put(page, line);
   }
 }
 
-/** Writes what stands before a word. */
+/** Writes words, and before them what is due. */
+function put(page: Page, words: string): void {
+  const link = page.links.at(-1);
+  if (link !== undefined && link.text.length <= link.address.length) {
+    const isApart = link.text !== '' && (page.isSpaceDue || page.breaks > 0);
+    link.text += (isApart ? ' ' : '') + words;
+  }
+  begin(page);
+  page.text += words;
+}
+
 function begin(page: Page): void {
   const { text, breaks, indent, marksDue } = page;
   const isLineNew = text === '' || breaks > 0 || marksDue !== '';

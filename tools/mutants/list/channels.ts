@@ -4,6 +4,14 @@ import type { Mutant } from '../mutant.ts';
 export const channels: readonly Mutant[] = [
   {
     file: 'src/channels/email/text-part.ts',
+    from: ' || link.text === link.address) return;',
+    to: ') return;',
+    tests: ['src/channels/email/text-part.test.ts'],
+    named: 'it keeps',
+    harm: 'every address that a link shows stands twice in the text',
+  },
+  {
+    file: 'src/channels/email/text-part.ts',
     from: 'if (depth >= depthMax) walk.isGivenUp = true;',
     to: '',
     tests: ['src/channels/email/text-part.test.ts'],
