@@ -8,8 +8,8 @@ import { type Order, ProcessFailure, type Told } from './supervisor.ts';
  * words for the operator of what made it fail.
  */
 export async function serveSupervised(role: Role, describe: (cause: unknown) => string): Promise<never> {
-  if (cluster.worker === undefined)
-    throw new ProcessFailure('--supervised is for the processes of a supervisor.');
+  const { worker } = cluster;
+  if (worker === undefined) throw new ProcessFailure('--supervised is for the processes of a supervisor.');
   const greeting = deferred<'now'>();
   const stopping = deferred<string>();
   const stopByName = (name: string) => {
@@ -30,9 +30,9 @@ export async function serveSupervised(role: Role, describe: (cause: unknown) => 
       }
     });
   });
-  cluster.worker?.once('disconnect', () => {
+  worker.once('disconnect', () => {
     // Or the cluster would end the process at once, and with it what is under way.
-    if (cluster.worker !== undefined) cluster.worker.exitedAfterDisconnect = true;
+    worker.exitedAfterDisconnect = true;
     stopByName('disconnect');
   });
   void whenAskedToStop().then(stopByName);
