@@ -1,8 +1,9 @@
 import { sanitiseDiagnostic } from '../channels/diagnostic.ts';
-import { type Clock, now } from '../platform/clock.ts';
+import type { Clock } from '../platform/clock.ts';
 import type { Database, Transaction } from '../platform/postgres/database.ts';
 import { wakeOnce } from '../platform/queue/wake.ts';
 import * as store from './account-store.ts';
+import { endOver } from './ending.ts';
 
 /**
  * Accounts from which the provider takes no campaigns for now: too many people have complained, a payment is due, the
@@ -54,24 +55,18 @@ export async function releaseCampaigns(transaction: Transaction, organizationId:
   return wereHeld;
 }
 
-/** In one statement. */
-const endedMax = 1_000;
-
 /**
- * Ends what is over, at its time, so that campaigns go on then. What one provider has said holds nothing with another: where
- * none needs an account, nobody can have said it, and all of it ends. Returns when there is more to be ended.
+ * Ends what is over, at its time (ending.ts). What one provider has said holds nothing with another: where none needs an
+ * account, nobody can have said it, and all of it ends.
  */
-export async function endHolds(
-  { database, clock }: { database: Database; clock: Clock },
+export function endHolds(
+  tools: { database: Database; clock: Clock },
   { areOfAnother }: { areOfAnother: boolean },
 ): Promise<Date | null> {
-  const at = now(clock);
-  const ended = await database.transaction(async (transaction) => {
-    const count = await store.clearEndedHolds(transaction, areOfAnother ? null : at, endedMax);
-    if (count > 0) await wakeOnce(transaction, 'campaigns');
-    return count;
+  return endOver(tools, {
+    end: (connection, at, limit) => store.clearEndedHolds(connection, areOfAnother ? null : at, limit),
+    findNext: store.findNextHoldEnd,
   });
-  return ended === endedMax ? at : store.findNextHoldEnd(database);
 }
 
 /** The provider takes no marketing from an account, as it said at that time. Nobody tells when it does so again. */

@@ -1,6 +1,7 @@
 import { type Clock, dateOf, now } from '../platform/clock.ts';
 import type { Database, Transaction } from '../platform/postgres/database.ts';
 import { wakeOnce } from '../platform/queue/wake.ts';
+import { endOver } from './ending.ts';
 import { saveReview } from './reviewing.ts';
 import * as store from './store.ts';
 
@@ -123,22 +124,7 @@ export async function noteVerdicts(
   });
 }
 
-/** In one statement. */
-const endedMax = 1_000;
-
-/** Ends pauses at their time, so that campaigns go on then. Returns when there is more to be ended. */
-export async function endPauses({
-  database,
-  clock,
-}: {
-  database: Database;
-  clock: Clock;
-}): Promise<Date | null> {
-  const at = now(clock);
-  const ended = await database.transaction(async (transaction) => {
-    const count = await store.clearEndedPauses(transaction, at, endedMax);
-    if (count > 0) await wakeOnce(transaction, 'campaigns');
-    return count;
-  });
-  return ended === endedMax ? at : store.findNextPauseEnd(database);
+/** Ends pauses at their time (ending.ts). */
+export function endPauses(tools: { database: Database; clock: Clock }): Promise<Date | null> {
+  return endOver(tools, { end: store.clearEndedPauses, findNext: store.findNextPauseEnd });
 }

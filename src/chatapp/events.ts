@@ -16,11 +16,11 @@ import {
 } from '../messages/messages.ts';
 import { createBatcher } from '../platform/batcher.ts';
 import { type Clock, dateOf, now, parseTimestamp } from '../platform/clock.ts';
-import { groupBy } from '../platform/grouping.ts';
 import type { NewId } from '../platform/ids.ts';
 import type { Log } from '../platform/log.ts';
 import type { Database, Transaction } from '../platform/postgres/database.ts';
 import { type ChoreTools, type RunningChore, startChore } from '../platform/queue/chore.ts';
+import { keepRoom } from '../platform/queue/room.ts';
 import { type Choice, type ChoiceTools, makeChoice, moveChoices } from './choices.ts';
 import {
   type ChatAppEvent,
@@ -148,36 +148,18 @@ async function applyTogether(
     if (applied === 'unknown person') unknown.push(event);
     haveContactsChanged ||= applied === 'contact changed';
   }
-  await putBack(tools, transaction, await keepRoom(tools, transaction, unknown));
+  const kept = await keepRoom(unknown, {
+    organizationOf: ({ event }) => event.organizationId,
+    countWaiting: (organizationId, countMax) =>
+      transaction.asOrganizations([organizationId], () =>
+        countPutBackEvents(transaction, organizationId, countMax),
+      ),
+    onDropped: (dropped) => {
+      tools.log.warn(dropped, 'too much was told of people whom nobody knows');
+    },
+  });
+  await putBack(tools, transaction, kept);
   return { haveContactsChanged };
-}
-
-/**
- * Of one organization. Fewer, and the STOP of a person is lost whose first status comes late; more, and whoever signs for
- * an app of their own could fill the table with people who do not exist.
- */
-const unknownMax = 10_000;
-
-/** Those of unknown persons that there is room for; all others are dropped. */
-async function keepRoom(
-  { log }: { log: Log },
-  transaction: Transaction,
-  unknown: readonly ChatAppEvent[],
-): Promise<ChatAppEvent[]> {
-  const kept: ChatAppEvent[] = [];
-  for (const [organizationId, events] of groupBy(unknown, ({ event }) => event.organizationId)) {
-    const putBack = await transaction.asOrganizations([organizationId], () =>
-      countPutBackEvents(transaction, organizationId, unknownMax),
-    );
-    const room = unknownMax - putBack;
-    kept.push(...events.slice(0, room));
-    if (events.length > room)
-      log.warn(
-        { organization_id: organizationId, dropped: events.length - room },
-        'too much was told of people whom nobody knows',
-      );
-  }
-  return kept;
 }
 
 /** `unknown person`: the status that says who it is may still be on its way. */

@@ -1,11 +1,11 @@
 import type { SendingChannel } from '../../channels/channel.ts';
 import type { ProviderReport } from '../../channels/report.ts';
 import { type Clock, dateOf, now } from '../../platform/clock.ts';
-import { groupBy } from '../../platform/grouping.ts';
 import type { NewId } from '../../platform/ids.ts';
 import type { Log } from '../../platform/log.ts';
 import type { Database, Transaction } from '../../platform/postgres/database.ts';
 import { type ChoreTools, type RunningChore, startChore } from '../../platform/queue/chore.ts';
+import { keepRoom } from '../../platform/queue/room.ts';
 import type { Finding, MessageChannel, MessageChannels } from '../channel.ts';
 import { toFailure } from '../delivery/settlement.ts';
 import { type RecipientKey, textOfKey } from '../keys.ts';
@@ -139,7 +139,15 @@ async function applyTogether(
       findings.length > 0 && (await channel.keepFindings?.(tools, transaction, findings)) === true;
     await keepProviderIds(transaction, named, now(tools.clock));
     const unknown = events.filter((event) => !jobs.has(event) && !foreign.has(event));
-    await putBack(tools, transaction, await keepRoom(tools, transaction, unknown));
+    const kept = await keepRoom(unknown, {
+      organizationOf: ({ organizationId }) => organizationId,
+      countWaiting: (organizationId, countMax) =>
+        store.countPutBackEvents(transaction, organizationId, countMax),
+      onDropped: (dropped) => {
+        tools.log.warn(dropped, 'too much was reported of messages that nobody knows');
+      },
+    });
+    await putBack(tools, transaction, kept);
     return {
       taken: events.length,
       hasReported: reports.length > 0,
@@ -149,33 +157,6 @@ async function applyTogether(
   if (done.hasReported) tools.onCampaignProgress();
   if (done.areContactsTold) tools.onContactsChanged();
   return done.taken;
-}
-
-/**
- * Of one organization that reports for itself. Fewer, and statuses are lost that come before what they speak of is known;
- * more, and whoever signs for an app of their own could fill the table with messages that do not exist.
- */
-const unknownMax = 10_000;
-
-/** Those of unknown messages that there is room for; the others are dropped. */
-async function keepRoom(
-  { log }: { log: Log },
-  transaction: Transaction,
-  unknown: readonly store.ProviderEvent[],
-): Promise<store.ProviderEvent[]> {
-  const kept: store.ProviderEvent[] = [];
-  for (const [organizationId, events] of groupBy(unknown, (event) => event.organizationId)) {
-    const putBackBefore =
-      organizationId === null ? 0 : await store.countPutBackEvents(transaction, organizationId, unknownMax);
-    const room = organizationId === null ? events.length : unknownMax - putBackBefore;
-    kept.push(...events.slice(0, room));
-    if (events.length > room)
-      log.warn(
-        { organization_id: organizationId, dropped: events.length - room },
-        'too much was reported of messages that nobody knows',
-      );
-  }
-  return kept;
 }
 
 /** After so many attempts the outcome of the hand-off has been written, if it ever will be. */

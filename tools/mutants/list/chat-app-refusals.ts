@@ -126,9 +126,9 @@ export const chatAppRefusals: readonly Mutant[] = [
     harm: 'an organization is told that a person has opted out who has not',
   },
   {
-    file: 'src/messages/feedback/provider-events.ts',
-    from: 'organizationId === null ? events.length : unknownMax - putBackBefore',
-    to: 'events.length',
+    file: 'src/platform/queue/room.ts',
+    from: 'organizationId === null ? Infinity',
+    to: 'true ? Infinity',
     tests: ['test/journeys/chat-app-events.test.ts'],
     named: 'no more than 10,000 reports of messages that nobody knows wait',
     harm: 'whoever signs for an app of their own fills the table of reports',

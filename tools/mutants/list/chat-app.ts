@@ -199,7 +199,7 @@ export const chatApp: readonly Mutant[] = [
     harm: 'an organization with an app of its own keeps the STOPs of all others waiting',
   },
   {
-    file: 'src/chatapp/events.ts',
+    file: 'src/platform/queue/room.ts',
     from: 'kept.push(...events.slice(0, room));',
     to: 'kept.push(...events);',
     tests: [eventsJourney],
