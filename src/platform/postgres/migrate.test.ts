@@ -3,6 +3,7 @@ import { useTestDatabase } from '../../../test/support/test-database.ts';
 import { createManualClock } from '../../../test/support/manual-clock.ts';
 import { type Database, openDatabase, unpreparedStatement, type DatabaseAddress } from './database.ts';
 import { migrate, pendingMigrations } from './migrate.ts';
+import { examineTenantWall } from './tenant-wall.ts';
 
 let address: DatabaseAddress;
 let database: Database;
@@ -46,6 +47,30 @@ test('in an empty database everything is pending, each number once, and applied 
   expect(versions).toEqual([...new Set(versions)].sort((a, b) => a - b));
   expect(await migrate(database)).toEqual(pending);
   expect(await pendingMigrations(database)).toEqual([]);
+});
+
+test('the wall stands by migrations alone, and requests may read their organization, not change it', async () => {
+  const granted = await database.rows(
+    unpreparedStatement<{ table: string; privileges: string }>(
+      `select table_name as table, string_agg(privilege_type, ', ' order by privilege_type) as privileges
+       from information_schema.role_table_grants
+       where grantee = 'postillion_tenant' and table_schema = 'public'
+       group by table_name`,
+    ),
+  );
+  const privileges = new Map(granted.map((row) => [row.table, row.privileges]));
+  expect(privileges.get('organizations')).toBe('SELECT');
+  expect(privileges.get('messages')).toBe('DELETE, INSERT, SELECT, UPDATE');
+  expect(await examineTenantWall(database)).toEqual({ kind: 'standing' });
+});
+
+test('nodes that find the wall fallen at once mend it together', async () => {
+  const fall = 'revoke all on all tables in schema public from postillion_tenant';
+  await database.rows(unpreparedStatement(fall));
+  const nodes = [1, 2, 3, 4].map(() => openDatabase({ address: address, connectionsMax: 1 }));
+  await Promise.all(nodes.map((node) => migrate(node)));
+  expect(await examineTenantWall(database)).toEqual({ kind: 'standing' });
+  await Promise.all(nodes.map((node) => node.close()));
 });
 
 test('two nodes that migrate at once share the work: every migration is applied by exactly one', async () => {

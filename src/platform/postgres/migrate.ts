@@ -1,8 +1,14 @@
 import { readdir, readFile } from 'node:fs/promises';
 import path from 'node:path';
 import { type Clock, sleep, systemClock } from '../clock.ts';
-import { type Connection, type Database, isConflict, unpreparedStatement } from './database.ts';
-import { mendTenantWall } from './tenant-wall.ts';
+import {
+  type Connection,
+  type Database,
+  isConflict,
+  type Transaction,
+  unpreparedStatement,
+} from './database.ts';
+import { examineTenantWall, mendTenantWall } from './tenant-wall.ts';
 
 /** `migrations/` at the project's root: the same distance from `src/` and from `dist/`. */
 const migrationsDirectory = path.resolve(import.meta.dirname, '../../../migrations');
@@ -37,7 +43,13 @@ export async function migrate(database: Database, clock: Clock = systemClock): P
     if (isNew) applied.push(migration);
   }
   // Also where nothing was pending: a database that was restored has all of its schema, and not the role.
-  await mendTenantWall(database);
+  const wall = await examineTenantWall(database);
+  if (wall.kind !== 'standing') {
+    await database.transaction(async (transaction) => {
+      await beAlone(transaction);
+      await mendTenantWall(transaction);
+    });
+  }
   return applied;
 }
 
@@ -58,10 +70,7 @@ async function apply(database: Database, migration: Migration, text: string, clo
 
 function applyOnce(database: Database, migration: Migration, text: string): Promise<boolean> {
   return database.transaction(async (transaction) => {
-    // Another node's migration may take its time; this one's statements may not wait for others' locks.
-    await transaction.allowTime(null);
-    await transaction.rows(unpreparedStatement("select set_config('lock_timeout', '0', true)"));
-    await transaction.rows(unpreparedStatement('select pg_advisory_xact_lock($1)'), [migrationLock]);
+    await beAlone(transaction);
     await transaction.rows(
       unpreparedStatement(`create table if not exists schema_migrations (
         version integer primary key,
@@ -69,6 +78,7 @@ function applyOnce(database: Database, migration: Migration, text: string): Prom
         applied_at timestamptz not null default now()
       )`),
     );
+    // Unlike for its turn, it may not wait long for what others hold.
     await transaction.rows(unpreparedStatement("select set_config('lock_timeout', $1, true)"), [
       `${lockTimeoutMs}`,
     ]);
@@ -82,6 +92,13 @@ function applyOnce(database: Database, migration: Migration, text: string): Prom
     await transaction.rows(unpreparedStatement(text));
     return true;
   });
+}
+
+/** Until the end of the transaction no other node migrates. It may take its time before. */
+async function beAlone(transaction: Transaction): Promise<void> {
+  await transaction.allowTime(null);
+  await transaction.rows(unpreparedStatement("select set_config('lock_timeout', '0', true)"));
+  await transaction.rows(unpreparedStatement('select pg_advisory_xact_lock($1)'), [migrationLock]);
 }
 
 /** The oldest transactions that hold a lock on one of the tables; of connections of other users some columns are null. */

@@ -1,10 +1,4 @@
-import {
-  canEnterTenantRole,
-  type Connection,
-  type Database,
-  tenantRole,
-  unpreparedStatement,
-} from './database.ts';
+import { canEnterTenantRole, type Connection, tenantRole, unpreparedStatement } from './database.ts';
 
 /**
  * The second wall between organizations: row-level security, under the role that requests enter. Migrations make the
@@ -19,7 +13,10 @@ import {
 export type TenantWall =
   { kind: 'standing' } | { kind: 'missing' } | { kind: 'unreachable'; tables: string[] };
 
-/** What the role needs, as `wall_off` (migration 1) and migration 2 grant it: a table and a privilege a row. */
+/**
+ * What the role needs, as `wall_off` (migration 1) and migration 2 grant it: a table and a privilege a row. A request
+ * reads its organization and never changes it.
+ */
 const neededPrivileges = `
   select c.oid, c.oid::regclass::text as name, needed.privilege
   from pg_class c
@@ -27,7 +24,8 @@ const neededPrivileges = `
   where c.relnamespace = current_schema()::regnamespace
     and not c.relispartition
     and c.relkind in ('r', 'p')
-    and (c.relrowsecurity or (c.relname = 'organizations' and needed.privilege = 'select'))`;
+    and c.relrowsecurity
+    and (c.relname <> 'organizations' or needed.privilege = 'select')`;
 
 export async function examineTenantWall(connection: Connection): Promise<TenantWall> {
   const [role] = await connection.rows(
@@ -47,7 +45,7 @@ export async function examineTenantWall(connection: Connection): Promise<TenantW
     : { kind: 'unreachable', tables: rows.map(({ name }) => name) };
 }
 
-/** A statement of its own for each: one that the user may not run must not undo the others. */
+/** A block of its own for each: what the user may not do must not undo the others. */
 const mends = [
   `do $$
    begin
@@ -92,12 +90,9 @@ const mends = [
 ];
 
 /**
- * Makes the role, lets the user of this connection enter it, and grants it what is missing, as far as the user may;
- * says how the wall stands then. Where it stands, nothing is written. Two nodes may do it at once.
+ * Makes the role, lets the user of this connection enter it, and grants it what is missing, as far as the user may.
+ * Two that do it at once for one database would get in each other's way.
  */
-export async function mendTenantWall(database: Database): Promise<TenantWall> {
-  const found = await examineTenantWall(database);
-  if (found.kind === 'standing') return found;
-  for (const mend of mends) await database.rows(unpreparedStatement(mend));
-  return examineTenantWall(database);
+export async function mendTenantWall(connection: Connection): Promise<void> {
+  for (const mend of mends) await connection.rows(unpreparedStatement(mend));
 }

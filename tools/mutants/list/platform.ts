@@ -164,4 +164,12 @@ export const platform: readonly Mutant[] = [
     named: 'a keyed hash depends on text, purpose and secret, and on where the one ends and the other begins',
     harm: 'any token of the right length is believed',
   },
+  {
+    file: 'src/platform/postgres/tenant-wall.ts',
+    from: "(c.relname <> 'organizations' or needed.privilege = 'select')",
+    to: 'true',
+    tests: ['src/platform/postgres/migrate.test.ts'],
+    named: 'the wall stands by migrations alone, and requests may read their organization, not change it',
+    harm: 'a request that the first wall lets through changes the plan of its organization, and nodes that start at once end',
+  },
 ];

@@ -1,0 +1,11 @@
+-- Owner: accounts. Each start gave the role of requests more than migration 2 does: of its organization a request could
+-- have changed everything, its quota included. It reads it.
+-- Locks: none but on the catalogue. The previous release may run beside it; a node of it that starts after this one has
+-- migrated gives the role as much again.
+do $$
+begin
+  if to_regrole('postillion_tenant') is not null then
+    revoke insert, update, delete on organizations from postillion_tenant;
+  end if;
+end
+$$;
