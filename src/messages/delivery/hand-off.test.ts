@@ -267,7 +267,10 @@ test('messages with a policy of their own are settled by it, and leave room for 
   for (let count = 1; count <= 20; count += 1) {
     const settled = await handOff(session, aJob());
     expect(settled).toMatchObject({ settlement: { status: 'delivered' } });
-    await settle(session, session.channelSessions[0]!, settled);
+    const settling = settle(session, session.channelSessions[0]!, settled);
+    await clock.whenWaiting(1);
+    clock.advance(1_000);
+    expect(await settling).toBe(true);
     expect(sent).toHaveLength(count);
   }
 });

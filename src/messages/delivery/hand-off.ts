@@ -98,6 +98,7 @@ export function openLeaseSession(
           lease,
           book: markers,
           announcedMax: isAnnouncedAhead ? concurrency : 2 * concurrency,
+          isAnnouncedApart: !isAnnouncedAhead,
         }),
         breakers: createBreakers(tools.clock, accountOf),
         delivery: begin(),

@@ -10,7 +10,7 @@ import { type Settled, writeSettlements, type WriterTools, writeUntilSettled } f
 
 /**
  * The ledger of a channel: one transaction at a time writes all outcomes since the last one, and announces all hand-offs
- * that wait for it. So a recipient costs a small part of a transaction, and however slow the database is, no more is
+ * that wait for it, or one at a time does each of the two. So a recipient costs a small part of a transaction, and however slow the database is, no more is
  * uncertain after a crash than what was announced and not written. A job is the same object from its claim to its outcome:
  * of a copy nobody would know that it is announced.
  */
@@ -32,9 +32,22 @@ export type LedgerOptions = {
   book: MarkerBook;
   /** Hand-offs that may be announced and not settled at a time. */
   announcedMax: number;
+  /**
+   * Whether announcements have transactions of their own. With outcomes in theirs, a hand-off waits longer, and for one that
+   * is not announced ahead its connection waits as well.
+   */
+  isAnnouncedApart: boolean;
 };
 
-export function openLedger(tools: WriterTools, { lease, book, announcedMax }: LedgerOptions): Ledger {
+/**
+ * Outcomes that no announcement waits for are written as soon as there are so many, or after so long: what is written
+ * together costs less each. With a longer wait or larger batches, more outcomes are lost when a worker dies.
+ */
+const outcomesEnough = 64;
+const outcomesWaitMs = 20;
+
+export function openLedger(tools: WriterTools, options: LedgerOptions): Ledger {
+  const { lease, book, announcedMax, isAnnouncedApart } = options;
   const announcements: Waiting<Job, boolean>[] = [];
   const taken: Waiting<Settled, boolean>[] = [];
   const outcomes: Waiting<Settled, boolean>[] = [];
@@ -43,6 +56,8 @@ export function openLedger(tools: WriterTools, { lease, book, announcedMax }: Le
   const promises = new WeakMap<Job, Promise<boolean>>();
   const announced = new Set<Job>();
   let isWriting = false;
+  let isAnnouncing = false;
+  let cancelWait: (() => void) | null = null;
 
   /** `write` stores the announcement, alone or with outcomes. */
   const announce = async (
@@ -115,13 +130,17 @@ export function openLedger(tools: WriterTools, { lease, book, announcedMax }: Le
   const isPlain = ({ settlement, ...rest }: Settled) =>
     !readers.has(settlement.job.organizationId) && isPlainlyTaken(tools, { settlement, ...rest });
 
+  const countOutcomes = () => taken.length + outcomes.length;
+  const mayAnnounce = () => announcements.length > 0 && announced.size < announcedMax;
+
   const writeNext = async () => {
     const plain = taken.splice(0, itemsMax);
     const settled = outcomes.splice(0, itemsMax);
     const isOver = (plain.length > 0 ? plain : settled).filter(({ item }) =>
       announced.has(item.settlement.job),
     );
-    const jobs = announcements.splice(0, Math.max(0, announcedMax - announced.size + isOver.length));
+    const room = announcedMax - announced.size + isOver.length;
+    const jobs = isAnnouncedApart ? [] : announcements.splice(0, Math.max(0, room));
     if (plain.length > 0) await writeTogether(jobs, plain, writePlain);
     else if (settled.length > 0) await writeTogether(jobs, settled, writeSettlements);
     else if (jobs.length > 0) await announceAlone(jobs);
@@ -136,22 +155,46 @@ export function openLedger(tools: WriterTools, { lease, book, announcedMax }: Le
     return writeSettlements(given, epoch, items, announcement);
   };
 
+  const isWorthWriting = () =>
+    isAnnouncedApart ? countOutcomes() >= outcomesEnough : countOutcomes() > 0 || mayAnnounce();
+
   const writeAll = async () => {
-    while (
-      taken.length + outcomes.length > 0 ||
-      (announcements.length > 0 && announced.size < announcedMax)
-    ) {
+    do {
       await writeNext();
       // Those whose connection is free by now announce what follows, so that it is in the next transaction.
       await new Promise(setImmediate);
-    }
+      beginAnnouncing();
+    } while (isWorthWriting());
     isWriting = false;
+    begin();
+  };
+
+  const announceAll = async () => {
+    while (mayAnnounce()) {
+      await announceAlone(announcements.splice(0, announcedMax - announced.size));
+      await new Promise(setImmediate);
+    }
+    isAnnouncing = false;
+  };
+
+  const beginAnnouncing = () => {
+    if (!isAnnouncedApart || isAnnouncing || !mayAnnounce()) return;
+    isAnnouncing = true;
+    setImmediate(() => void announceAll());
+  };
+
+  const beginWriting = () => {
+    cancelWait?.();
+    cancelWait = null;
+    isWriting = true;
+    setImmediate(() => void writeAll());
   };
 
   const begin = () => {
+    beginAnnouncing();
     if (isWriting) return;
-    isWriting = true;
-    setImmediate(() => void writeAll());
+    if (isWorthWriting()) beginWriting();
+    else if (countOutcomes() > 0) cancelWait ??= tools.clock.after(outcomesWaitMs, beginWriting);
   };
 
   const add = <Item>(waiting: Waiting<Item, boolean>[], item: Item) =>

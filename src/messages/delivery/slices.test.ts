@@ -1,5 +1,6 @@
 /** Recipients of campaigns that are claimed, settled and returned by slices. */
 import { beforeEach, describe, expect, test } from 'vitest';
+import { createManualClock } from '../../../test/support/manual-clock.ts';
 import { createShuffledIds } from '../../../test/support/shuffled-ids.ts';
 import { messageChannels } from '../../../test/support/channels.ts';
 import { useTestDatabase } from '../../../test/support/test-database.ts';
@@ -7,12 +8,17 @@ import type { SendOutcome } from '../../channels/outcome.ts';
 import { emailChannel } from '../../email/channel.ts';
 import { dateOf, systemClock } from '../../platform/clock.ts';
 import { silentLog } from '../../platform/log.ts';
-import { type Database, unpreparedStatement } from '../../platform/postgres/database.ts';
+import {
+  type Database,
+  type DatabaseAddress,
+  openDatabase,
+  unpreparedStatement,
+} from '../../platform/postgres/database.ts';
 import type { Lease } from '../../platform/queue/lease.ts';
 import { createSecrets } from '../../platform/secrets.ts';
 import type { Job } from '../channel.ts';
 import { announceHandOffs } from '../../../test/support/delivery-slices.ts';
-import { type Ledger, openLedger } from './ledger.ts';
+import { type Ledger, type LedgerOptions, openLedger } from './ledger.ts';
 import { openMarkerBook } from './markers.ts';
 import { dropJob, failJob, releaseJob, settleAmbiguity, settleCrash, settleOutcome } from './settlement.ts';
 import { returnClaims, type Settled, writeSettlements, type WriterTools } from './settlement-writer.ts';
@@ -27,11 +33,13 @@ const reply = { code: 451, enhancedCode: null, diagnostic: 'come back later', re
 const accepted: SendOutcome<string> = { kind: 'accepted', providerMessageId: 'ring 7', reply: null };
 const deferred: SendOutcome<string> = { kind: 'deferred', reason: 'greylisted', reply };
 
+let address: DatabaseAddress;
 let database: Database;
 let progress: number;
 let claims = 0;
 
 useTestDatabase({ connectionsMax: 3 }, (opened) => {
+  address = opened.address;
   database = opened.database;
 });
 beforeEach(async () => {
@@ -551,8 +559,11 @@ describe('a slice of a worker that died', () => {
 
 const lease: Lease = { epoch, signal: new AbortController().signal, release: () => Promise.resolve() };
 
-function ledgerOf(given: WriterTools, announcedMax = 4): Ledger {
-  return openLedger(given, { lease, book: openMarkerBook(epoch), announcedMax });
+function ledgerOf(
+  given: WriterTools,
+  { announcedMax = 4, isAnnouncedApart = false }: Partial<LedgerOptions> = {},
+): Ledger {
+  return openLedger(given, { lease, book: openMarkerBook(epoch), announcedMax, isAnnouncedApart });
 }
 
 describe('the ledger', () => {
@@ -642,6 +653,72 @@ describe('the ledger', () => {
     expect(await Promise.all([ledger.announce(jobs[0]!), ledger.announce(jobs[0]!)])).toEqual([true, true]);
     expect(await ledger.announce(jobs[0]!)).toBe(true);
     expect(transactions).toBe(1);
+  });
+
+  describe('that announces apart', () => {
+    test('announces while outcomes are being written, and holds them up by nothing', async () => {
+      const messageId = await admit({ count: 3 });
+      const { jobs } = await claim();
+      const clock = createManualClock();
+      const ledger = ledgerOf(tools({ clock }), { isAnnouncedApart: true });
+      await ledger.announce(jobs[0]!);
+      const other = openDatabase({ address, connectionsMax: 1 });
+      let settling: Promise<boolean> | undefined;
+      let later: Promise<boolean> | undefined;
+      await other.transaction(async (transaction) => {
+        await transaction.rows(
+          unpreparedStatement('select from recipients where message_id = $1 for update'),
+          [messageId],
+        );
+        settling = ledger.settle(toSettled(jobs[0]!));
+        await clock.whenWaiting(1);
+        clock.advance(20);
+        expect(await ledger.announce(jobs[1]!)).toBe(true);
+        later = ledger.settle(toSettled(jobs[2]!));
+      });
+      expect(await settling).toBe(true);
+      await clock.whenWaiting(1);
+      clock.advance(20);
+      expect(await later).toBe(true);
+      expect(await announcedJobs()).toEqual([[0], [1]]);
+      await other.close();
+    });
+
+    test('writes outcomes when there are enough, and a few when the first has waited for long enough', async () => {
+      await admit({ count: 67 });
+      const { jobs } = await claim();
+      const clock = createManualClock();
+      const ledger = ledgerOf({ ...counting(), clock }, { isAnnouncedApart: true });
+      await Promise.all(jobs.slice(0, 64).map((job) => ledger.settle(toSettled(job))));
+      expect(transactions).toBe(1);
+      const first = ledger.settle(toSettled(jobs[64]!));
+      await clock.whenWaiting(1);
+      clock.advance(10);
+      const second = ledger.settle(toSettled(jobs[65]!));
+      expect(transactions).toBe(1);
+      clock.advance(10);
+      await Promise.all([first, second]);
+      expect(transactions).toBe(2);
+      const third = ledger.settle(toSettled(jobs[66]!));
+      await clock.whenWaiting(1);
+      clock.advance(20);
+      expect(await third).toBe(true);
+    });
+
+    test('announces what waits for room when outcomes have been written', async () => {
+      await admit({ count: 3 });
+      const { jobs } = await claim();
+      const clock = createManualClock();
+      const ledger = ledgerOf(tools({ clock }), { isAnnouncedApart: true, announcedMax: 2 });
+      await Promise.all(jobs.slice(0, 2).map(ledger.announce));
+      const third = ledger.announce(jobs[2]!);
+      const settled = ledger.settle(toSettled(jobs[0]!));
+      await clock.whenWaiting(1);
+      clock.advance(20);
+      expect(await settled).toBe(true);
+      expect(await third).toBe(true);
+      expect(await announcedJobs()).toEqual([[0, 1], [2]]);
+    });
   });
 
   test('of a worker that was buried announces and writes nothing', async () => {

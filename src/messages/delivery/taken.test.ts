@@ -232,7 +232,12 @@ describe('where a segment of one organization reads messages', () => {
 
   const ledger = () => {
     const lease: Lease = { epoch, signal: new AbortController().signal, release: () => Promise.resolve() };
-    return openLedger(tools(), { lease, book: openMarkerBook(epoch), announcedMax: 8 });
+    return openLedger(tools(), {
+      lease,
+      book: openMarkerBook(epoch),
+      announcedMax: 8,
+      isAnnouncedApart: false,
+    });
   };
 
   test('its contact is told of, in the transaction that writes the outcome, and no other', async () => {

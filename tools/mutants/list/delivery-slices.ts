@@ -92,11 +92,19 @@ export const deliverySlices: readonly Mutant[] = [
   },
   {
     file: 'src/messages/delivery/ledger.ts',
-    from: 'Math.max(0, announcedMax - announced.size + isOver.length)',
-    to: 'announcements.length',
+    from: 'announcements.splice(0, Math.max(0, room))',
+    to: 'announcements.splice(0)',
     tests: ['src/messages/delivery/slices.test.ts'],
     named: 'announces no more than may be uncertain',
     harm: 'a worker that dies leaves hundreds of recipients uncertain',
+  },
+  {
+    file: 'src/messages/delivery/ledger.ts',
+    from: '    isWriting = false;\n    begin();',
+    to: '    isWriting = false;',
+    tests: ['src/messages/delivery/slices.test.ts'],
+    named: 'announces while outcomes are being written, and holds them up by nothing',
+    harm: 'the last outcomes of an hour are written when the next message leaves',
   },
   {
     file: 'src/messages/delivery/ledger.ts',
