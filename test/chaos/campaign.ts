@@ -4,6 +4,7 @@ import type { Victim } from './faults.ts';
 import { createInstallation, type Installation, type Sender } from './installation.ts';
 import { expectEmpty, expectInto } from './invariants.ts';
 import { createRandom, type Random } from './random.ts';
+import { findOwnEnds } from './servers.ts';
 import type { Delivery } from './sink.ts';
 
 /**
@@ -387,6 +388,7 @@ async function compare(
     deliveries.filter(({ recipient }) => recipient.startsWith('gone-')).map(({ recipient }) => recipient),
   );
   await expectEmpty(installation, emptyQueries, expectNone);
+  violations.push(...findOwnEnds(installation));
   return violations;
 }
 

@@ -93,9 +93,3 @@ export async function sendWhileKilling(
   const kills = await killing;
   return { kills, ledger, hurry: await emptyQueue(installation) };
 }
-
-/** A process that ended although nobody had killed it: its log says why. */
-export function listOwnEnds({ api, workers }: Installation): string[] {
-  const ends = [api, ...workers].reduce((sum, each) => sum + each.endsOfItsOwn(), 0);
-  return Array.from({ length: ends }, () => 'see its log');
-}

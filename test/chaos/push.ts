@@ -15,6 +15,7 @@ import {
 } from './messages.ts';
 import { composePath, isGonePath, type Line, type PushService, startPushService } from './push-service.ts';
 import { createRandom, type Random } from './random.ts';
+import { findOwnEnds } from './servers.ts';
 
 /**
  * Pushes to browsers, while processes are killed and their push service cuts connections, resets streams, says GOAWAY,
@@ -245,6 +246,7 @@ async function compare(
       .filter((each) => !isGonePath(each)),
   );
   await expectEmpty(installation, emptyQueries, expectNone);
+  violations.push(...findOwnEnds(installation));
   const ambiguous = recipients.filter(({ ambiguities }) => ambiguities > 0);
   const counts = {
     accepted: accepted.length,

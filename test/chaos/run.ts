@@ -24,6 +24,7 @@ import {
   type OutageTools,
 } from './outages.ts';
 import { findOutageRecoveries, findRecoveries, type Recovery } from './recoveries.ts';
+import { findOwnEnds } from './servers.ts';
 
 const killingFaults = ['api', 'worker', 'postgres', 'all', 'zombie'] as const;
 type KillingFault = (typeof killingFaults)[number];
@@ -198,9 +199,4 @@ function findCrashPointViolations(results: readonly CrashPointResult[]): string[
   return results
     .filter(({ found, expected }) => !isDeepStrictEqual(found, expected))
     .map(({ name, found }) => `crash ${name}: ${JSON.stringify(found)}`);
-}
-
-function findOwnEnds({ api, workers }: Installation): string[] {
-  const count = [api, ...workers].reduce((sum, server) => sum + server.endsOfItsOwn(), 0);
-  return count === 0 ? [] : [`a process ended that nobody had killed: ${count} times, see its log`];
 }

@@ -15,8 +15,8 @@ export type Server = {
   start: (settings?: Readonly<Record<string, string>>) => void;
   /** `kill -9`; resolves when the process is gone. It is not started again. */
   kill: () => Promise<void>;
-  /** How often a process ended without being killed. */
-  endsOfItsOwn: () => number;
+  /** A sentence for each process that ended without being killed, with the end of what it logged. */
+  ownEnds: () => string[];
 };
 
 export type ServerOptions = {
@@ -26,12 +26,18 @@ export type ServerOptions = {
   logFile: string;
 };
 
+type OwnEnd = { ending: string; lines: readonly string[] };
+
+/** Enough for an error with the sentence before it; a line of the log can be a whole stack. */
+const lastLinesMax = 6;
+const lineCharactersMax = 600;
+
 export function createServer({ role, environment, logFile }: ServerOptions): Server {
   const log = createWriteStream(logFile, { flags: 'a' });
   let child: ChildProcess | null = null;
   let ready: Promise<void> = Promise.resolve();
   let isKilled = true;
-  let endsOfItsOwn = 0;
+  const ownEnds: OwnEnd[] = [];
   return {
     pid: () => child?.pid ?? 0,
     whenReady: () => ready,
@@ -43,12 +49,19 @@ export function createServer({ role, environment, logFile }: ServerOptions): Ser
       });
       child = started;
       isKilled = false;
-      started.once('exit', () => {
-        if (!isKilled || child !== started) endsOfItsOwn += 1;
+      const startedAtMs = Date.now();
+      // Read on after the exit, which may be told before the last lines are.
+      const lines: string[] = [];
+      started.once('exit', (code, signal) => {
+        if (isKilled && child === started) return;
+        const ending = `with ${signal ?? `code ${code ?? 'unknown'}`} after ${Date.now() - startedAtMs} ms`;
+        ownEnds.push({ ending, lines });
       });
       started.stderr.pipe(log, { end: false });
       ready = new Promise((resolve) => {
         createInterface({ input: started.stderr }).on('line', (line) => {
+          lines.push(line.slice(0, lineCharactersMax));
+          if (lines.length > lastLinesMax) lines.shift();
           if (line.includes('"msg":"ready"')) resolve();
         });
       });
@@ -60,6 +73,14 @@ export function createServer({ role, environment, logFile }: ServerOptions): Ser
       child.kill('SIGKILL');
       await ended;
     },
-    endsOfItsOwn: () => endsOfItsOwn,
+    ownEnds: () =>
+      ownEnds.map(({ ending, lines }) => {
+        const said = lines.length === 0 ? ' without a word' : `; it said last:\n  ${lines.join('\n  ')}`;
+        return `a process ended that nobody had killed: ${role}, ${ending}${said}`;
+      }),
   };
+}
+
+export function findOwnEnds({ api, workers }: { api: Server; workers: readonly Server[] }): string[] {
+  return [api, ...workers].flatMap((server) => server.ownEnds());
 }
