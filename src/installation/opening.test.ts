@@ -1,6 +1,8 @@
 import { expect, test } from 'vitest';
 import { readConfig } from '../config.ts';
-import { publicUrlOf } from './opening.ts';
+import { DatabaseUnavailableError } from '../platform/postgres/database.ts';
+import { createManualClock } from '../../test/support/manual-clock.ts';
+import { publicUrlOf, whileRestarting } from './opening.ts';
 
 test.each([
   [{}, 'http://127.0.0.1:8025'],
@@ -10,4 +12,35 @@ test.each([
   [{ HOST: '0.0.0.0', POSTILLION_PUBLIC_URL: 'https://mail.example.com' }, 'https://mail.example.com'],
 ])('with the settings %j links lead to %s', (environment, expected) => {
   expect(publicUrlOf(readConfig(environment))).toBe(expected);
+});
+
+const away = new DatabaseUnavailableError('no connection to PostgreSQL');
+
+/** Each try finds PostgreSQL away until that time; resolves with what came of them, and with when. */
+async function startWhileAway(awayMs: number, databaseUrl: string | null): Promise<[unknown, number]> {
+  const clock = createManualClock();
+  const beganAtMs = clock.monotonicMs();
+  const work = () => {
+    if (clock.monotonicMs() - beganAtMs < awayMs) throw away;
+    return Promise.resolve('started');
+  };
+  let isOver = false;
+  const outcome = whileRestarting({ databaseUrl }, async () => work(), clock)
+    .catch((cause: unknown) => cause)
+    .finally(() => (isOver = true));
+  const over = outcome.then(() => undefined);
+  while (!isOver) {
+    await Promise.race([over, clock.whenWaiting(1)]);
+    if (!isOver) clock.advance(500);
+  }
+  return [await outcome, clock.monotonicMs() - beganAtMs];
+}
+
+test('a start outlasts half a minute in which the embedded PostgreSQL recovers', async () => {
+  expect(await startWhileAway(30_000, null)).toEqual(['started', 30_000]);
+});
+
+test('a start does not wait for an embedded PostgreSQL that stays away, nor at all for one of the operator', async () => {
+  expect(await startWhileAway(Infinity, null)).toEqual([away, 60_000]);
+  expect(await startWhileAway(30_000, 'postgres://db.example/postillion')).toEqual([away, 0]);
 });

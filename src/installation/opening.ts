@@ -9,7 +9,7 @@ import { pushProviders } from '../channels/push/providers/registry.ts';
 import { smsProviders } from '../channels/sms/providers/registry.ts';
 import type { Config } from '../config.ts';
 import { type InstanceHosts, sandboxDomain, verifyByOperator } from '../domains/domains.ts';
-import { sleep, systemClock } from '../platform/clock.ts';
+import { type Clock, sleep, stayUntil, systemClock } from '../platform/clock.ts';
 import { createResolver } from '../platform/dns/dns.ts';
 import { createIds } from '../platform/ids.ts';
 import type { Log } from '../platform/log.ts';
@@ -142,19 +142,29 @@ export function hasInstallation({ databaseUrl, dataDirectory }: Config): boolean
   return databaseUrl !== null || existsSync(path.join(dataDirectory, 'postgres'));
 }
 
-const restartTriesMax = 10;
+/**
+ * A PostgreSQL that was killed takes some hundreds of milliseconds to come back, ten seconds where others want its cores,
+ * and half a minute after the longest log that it keeps (embedded-server.ts). Shorter: a process ends that would have
+ * served, as if it could not start. Longer: a person at the terminal learns late of a PostgreSQL that stays away.
+ */
+const restartMsMax = 60_000;
 const restartPauseMs = 500;
 
-/** The embedded PostgreSQL was just found, so that it is back soon if it was killed at this very moment. */
-export async function whileRestarting<Result>(config: Config, work: () => Promise<Result>): Promise<Result> {
-  for (let tries = 1; ; tries += 1) {
+/** The embedded PostgreSQL was just found, so that it comes back if it was killed at this very moment. */
+export async function whileRestarting<Result>(
+  { databaseUrl }: Pick<Config, 'databaseUrl'>,
+  work: () => Promise<Result>,
+  clock: Clock = systemClock,
+): Promise<Result> {
+  const giveUpAtMs = clock.monotonicMs() + restartMsMax;
+  for (;;) {
     try {
       return await work();
     } catch (cause) {
-      const mayComeBack = config.databaseUrl === null && cause instanceof DatabaseUnavailableError;
-      if (!mayComeBack || tries === restartTriesMax) throw cause;
-      await sleep(systemClock, restartPauseMs);
+      const mayComeBack = databaseUrl === null && cause instanceof DatabaseUnavailableError;
+      if (!mayComeBack || clock.monotonicMs() >= giveUpAtMs) throw cause;
     }
+    await stayUntil(sleep(clock, restartPauseMs));
   }
 }
 

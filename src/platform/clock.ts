@@ -86,6 +86,22 @@ export function sleep(clock: Clock, delayMs: number, signal?: AbortSignal): Prom
   });
 }
 
+/** The longest that a timer can wait. */
+const timerMsMax = 2_147_483_647;
+
+/**
+ * Keeps the process alive meanwhile. The clock's timers do not, and a process whose PostgreSQL is gone and cannot be
+ * started yet, for want of disk space for instance, has nothing else.
+ */
+export async function stayUntil<Result>(awaited: Promise<Result>): Promise<Result> {
+  const staying = setInterval(() => undefined, timerMsMax);
+  try {
+    return await awaited;
+  } finally {
+    clearInterval(staying);
+  }
+}
+
 function abortReason(signal: AbortSignal | undefined): Error {
   return signal?.reason instanceof Error ? signal.reason : new Error('aborted');
 }

@@ -11,6 +11,7 @@ import {
   watchSecretKeys,
   whileRestarting,
 } from '../installation/installation.ts';
+import { stayUntil } from '../platform/clock.ts';
 import type { HttpServer } from '../platform/http/server.ts';
 import { createLog, type Log } from '../platform/log.ts';
 import type { DatabaseAddress } from '../platform/postgres/database.ts';
@@ -18,7 +19,7 @@ import { findDurabilityProblems } from '../platform/postgres/durability.ts';
 import { examineTenantWall } from '../platform/postgres/tenant-wall.ts';
 import { type ProcessShare, wholeShare } from '../platform/process-share.ts';
 import { composeGreeting, type Sandbox } from './greeting.ts';
-import { stayUntil, whenAskedToStop } from './stopping.ts';
+import { whenAskedToStop } from './stopping.ts';
 import type { Worker } from './worker.ts';
 
 export type Role = 'all' | 'api' | 'worker';

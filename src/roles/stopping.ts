@@ -19,19 +19,3 @@ export function whenAskedToStop(onInsisting: () => void = () => undefined): Prom
     process.on('SIGINT', onSignal);
   });
 }
-
-/** The longest that a timer can wait. */
-const timerMsMax = 2_147_483_647;
-
-/**
- * Keeps the process alive until it is asked to stop. The clock's timers do not, and a worker whose PostgreSQL is gone
- * and cannot be started yet, for want of disk space for instance, has nothing else.
- */
-export async function stayUntil<Result>(asked: Promise<Result>): Promise<Result> {
-  const staying = setInterval(() => undefined, timerMsMax);
-  try {
-    return await asked;
-  } finally {
-    clearInterval(staying);
-  }
-}

@@ -26,11 +26,11 @@ import cluster, { type Worker } from 'node:cluster';
 import os from 'node:os';
 import type { Config } from '../config.ts';
 import { findPostgres } from '../installation/installation.ts';
-import { sleep, systemClock } from '../platform/clock.ts';
+import { sleep, stayUntil, systemClock } from '../platform/clock.ts';
 import { createLog, type Log } from '../platform/log.ts';
 import type { DatabaseAddress } from '../platform/postgres/database.ts';
 import type { Role } from './serve.ts';
-import { stayUntil, whenAskedToStop } from './stopping.ts';
+import { whenAskedToStop } from './stopping.ts';
 
 /** What a process gets to know. `begin` is the first, and comes once, when the process listens. */
 export type Order =

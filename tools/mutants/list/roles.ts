@@ -186,6 +186,14 @@ export const roles: readonly Mutant[] = [
     harm: 'links in mail lead to 0.0.0.0',
   },
   {
+    file: 'src/installation/opening.ts',
+    from: 'const restartMsMax = 60_000;',
+    to: 'const restartMsMax = 5_000;',
+    tests: ['src/installation/opening.test.ts'],
+    named: 'outlasts half a minute',
+    harm: 'a node that starts while a killed PostgreSQL recovers on a busy machine ends, and whoever has no supervisor stays without it',
+  },
+  {
     file: 'src/roles/housekeeping.ts',
     from: "log.warn({ err: cause, step: name }, 'housekeeping was interrupted');",
     to: "log.warn({ err: cause, step: name }, 'housekeeping was interrupted'); break;",
