@@ -23,11 +23,12 @@ export function suggestName(given: string, known: readonly string[]): string | n
   if (given.length > 2 * longest + mistakesMax) return null;
   const plain = toPlain(given);
   const byPlain = new Map(known.map((name) => [toPlain(name), name]));
+  const letters = sortLetters(plain);
   const maxDistance = Math.min(mistakesMax, Math.floor(plain.length / lettersForMistake));
   // The same letters in another order are a slip of the fingers, which a distance counts as two: "form" and "from".
   const nearest =
     closestMatch(plain, [...byPlain.keys()], { maxDistance }) ??
-    [...byPlain.keys()].find((name) => sortLetters(name) === sortLetters(plain));
+    [...byPlain.keys()].find((name) => name.length === plain.length && sortLetters(name) === letters);
   return (nearest === undefined ? undefined : byPlain.get(nearest)) ?? null;
 }
 
