@@ -31,7 +31,7 @@ program
     await serve(config, role);
   });
 
-addOperatorCommands(program);
+await addOperatorCommands(program, process.argv.slice(2));
 
 /** Enough for the output to be written. */
 const lingerMs = 1_000;

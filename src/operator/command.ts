@@ -30,6 +30,14 @@ export type CommandOutcome =
   /** The command has printed its result itself, part by part. */
   | { kind: 'written' };
 
+export function refuse(problem: string): CommandOutcome {
+  return { kind: 'refused', problem };
+}
+
+export function done(json: Record<string, unknown>, text: string): CommandOutcome {
+  return { kind: 'done', json, text };
+}
+
 /** A command under `parent`, with `--json` and with errors in the form that it asks for. */
 export function addCommand(parent: Command, nameAndArguments: string, description: string): Command {
   return parent

@@ -24,8 +24,7 @@ import { parseOrganization } from './values.ts';
  * `contacts import` and `contacts export`. Files are read and written a part at a time, whatever their size. While
  * an import runs, standard error shows how far it is, where that is a terminal, and the first bad rows.
  */
-export function addContactCommands(program: Command): void {
-  const group = program.command('contacts').description('Import contacts from CSV files, and export them.');
+export function addContactCommands(group: Command): void {
   addCommand(group, 'import', 'Create and update contacts from a CSV file.')
     .argument('<file>', 'path of the file, or - for standard input')
     .requiredOption('--org <org>', organizationHelp, parseOrganization)

@@ -21,8 +21,7 @@ import { formatCount, interruptedExitCode, listenForInterruption, startProgress 
 import { parseOrganization } from './values.ts';
 
 /** `events import`: as `contacts import`, of what contacts did. */
-export function addEventCommands(program: Command): void {
-  const group = program.command('events').description('Import what contacts did from files.');
+export function addEventCommands(group: Command): void {
   addCommand(group, 'import', 'Store the events of a CSV file, or of a file with a JSON object a line.')
     .argument('<file>', 'path of the file, or - for standard input')
     .requiredOption('--org <org>', organizationHelp, parseOrganization)

@@ -1,5 +1,4 @@
 import { type Clock, now } from '../../platform/clock.ts';
-import { createValidation } from '../../platform/http/validation.ts';
 import type { NewId } from '../../platform/ids.ts';
 import {
   type Database,
@@ -211,6 +210,8 @@ async function resolveSharedSets(
   sets: ImportSets,
   { organizationId, lists, tags }: ImportOptions,
 ): Promise<{ kind: 'resolved'; ids: string[] } | { kind: 'refused'; problem: string }> {
+  // Loaded here: every command and every role knows the audience, and few of them need what compiles schemas.
+  const { createValidation } = await import('../../platform/http/validation.ts');
   const { compile } = createValidation(audienceFormats);
   const kinds = [
     { kind: 'list', references: lists, validate: compile(listBody) },

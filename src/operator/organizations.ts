@@ -1,0 +1,165 @@
+import { type Command, Option } from 'commander';
+import {
+  createOrganization,
+  type GuardSuspension,
+  listOrganizations,
+  type PlanChange,
+} from '../accounts/accounts.ts';
+import type { Channel } from '../channels/channel.ts';
+import type { Installation } from '../installation/installation.ts';
+import { addCommand, type CommandOutcome, done, formatTable, onInstallation, refuse } from './command.ts';
+import { onNamedOrganization, organizationHelp } from './organization.ts';
+import {
+  collectChannel,
+  collectLimit,
+  collectQuota,
+  parseKeptDays,
+  parseName,
+  parseOrganization,
+  parseOrganizationId,
+  parsePageSize,
+  parseWindowLimit,
+} from './values.ts';
+
+const defaultPageSize = 100;
+
+/** `org`: organizations and their plans. */
+export function addOrganizationCommands(group: Command): void {
+  addCommand(group, 'create', 'Create an organization.')
+    .requiredOption('--name <name>', 'its name', parseName)
+    .action(onInstallation(runOrganizationCreate, { schema: 'begins', isLong: false }));
+  addCommand(group, 'update', 'Change the plan of an organization.')
+    .argument('[org]', 'the same as --org', parseOrganization)
+    .option('--org <org>', organizationHelp, parseOrganization)
+    .option('--requests-per-window <number>', 'requests in 60 seconds', parseWindowLimit)
+    .option('--events-per-window <number>', 'events in 60 seconds', parseWindowLimit)
+    .option(
+      '--quota <channel=number>',
+      'monthly quota of a channel, or email=unlimited; repeatable',
+      collectQuota,
+    )
+    .option('--limit <noun=number>', 'limit of domains, segments or events; repeatable', collectLimit)
+    .option(
+      '--events-kept-days <number>',
+      'delete events so many days after they happened, or never: unlimited',
+      parseKeptDays,
+    )
+    .option('--suspend <channel>', 'suspend sending on a channel; repeatable', collectChannel)
+    .option('--resume <channel>', 'resume sending on a channel; repeatable', collectChannel)
+    .addOption(
+      new Option(
+        '--reputation-guard <switch>',
+        'whether too many bounces or complaints suspend it for email automatically',
+      ).choices(['on', 'off']),
+    )
+    .action(
+      onInstallation((installation, named: string | undefined, options: PlanOptions & { org?: string }) =>
+        onNamedOrganization(installation, [named, options.org], (id) =>
+          runOrganizationUpdate(installation, id, options),
+        ),
+      ),
+    );
+  addCommand(group, 'list', 'List organizations, newest first.')
+    .option('--limit <number>', 'how many at most', parsePageSize, defaultPageSize)
+    .option('--after <org>', 'only those older than this one', parseOrganizationId)
+    .action(onInstallation(runOrganizationList));
+}
+
+async function runOrganizationCreate(
+  installation: Installation,
+  options: { name: string },
+): Promise<CommandOutcome> {
+  const { id, name } = await createOrganization(installation, options.name);
+  return done({ id, name }, `Created the organization ${name}: ${id}`);
+}
+
+type PlanOptions = Pick<PlanChange, 'requestsPerWindow' | 'eventsPerWindow' | 'suspend' | 'resume'> & {
+  eventsKeptDays?: number | 'unlimited';
+  quota?: NonNullable<PlanChange['quotas']>;
+  limit?: NonNullable<PlanChange['limits']>;
+  reputationGuard?: 'on' | 'off';
+};
+
+async function runOrganizationUpdate(
+  installation: Installation,
+  id: string,
+  options: PlanOptions,
+): Promise<CommandOutcome> {
+  const { requestsPerWindow, eventsPerWindow, quota, limit, suspend, resume, reputationGuard } = options;
+  const eventsKeptDays = options.eventsKeptDays === 'unlimited' ? null : options.eventsKeptDays;
+  const change: PlanChange = {
+    ...(requestsPerWindow !== undefined && { requestsPerWindow }),
+    ...(eventsPerWindow !== undefined && { eventsPerWindow }),
+    ...(quota !== undefined && { quotas: quota }),
+    ...(limit !== undefined && { limits: limit }),
+    ...(eventsKeptDays !== undefined && { eventsKeptDays }),
+    ...(suspend !== undefined && { suspend }),
+    ...(resume !== undefined && { resume }),
+    ...(reputationGuard !== undefined && { hasReputationGuard: reputationGuard === 'on' }),
+  };
+  if (Object.keys(change).length === 0) return refuse('Nothing to change. Add --help to see the options.');
+  const both = suspend?.filter((channel) => resume?.includes(channel)) ?? [];
+  if (both.length > 0) return refuse(`Either suspend or resume ${both.join(', ')}, not both.`);
+  // What a plan changes beyond its own row takes half of the program, which the other commands here need not load.
+  const { changePlan } = await import('./plan.ts');
+  await changePlan(installation, id, change);
+  return done(
+    {
+      id,
+      ...(requestsPerWindow !== undefined && { requests_per_window: requestsPerWindow }),
+      ...(eventsPerWindow !== undefined && { events_per_window: eventsPerWindow }),
+      ...(quota !== undefined && { quotas: quota }),
+      ...(limit !== undefined && { limits: limit }),
+      ...(eventsKeptDays !== undefined && { events_kept_days: eventsKeptDays }),
+      ...(suspend !== undefined && { suspended: suspend }),
+      ...(resume !== undefined && { resumed: resume }),
+      ...(reputationGuard !== undefined && { reputation_guard: reputationGuard }),
+    },
+    `Changed the organization ${id}.`,
+  );
+}
+
+async function runOrganizationList(
+  { database }: Installation,
+  options: { limit: number; after?: string },
+): Promise<CommandOutcome> {
+  const { limit, after = null } = options;
+  const found = await listOrganizations(database, { after, limit: limit + 1 });
+  const organizations = found.slice(0, limit);
+  const hasMore = found.length > limit;
+  const table = formatTable(
+    ['ID', 'NAME', 'REQUESTS/MIN', 'EMAIL', 'SMS', 'PUSH', 'CHATAPP', 'SUSPENDED'],
+    organizations.map(({ id, name, requestsPerWindow, quotas, suspendedChannels, guardSuspension }) => [
+      id,
+      name,
+      `${requestsPerWindow}`,
+      ...[quotas.email, quotas.sms, quotas.push, quotas.chatapp].map((quota) => `${quota ?? 'unlimited'}`),
+      suspendedChannels.map((channel) => showSuspended(channel, guardSuspension)).join(', '),
+    ]),
+  );
+  return done(
+    {
+      data: organizations.map((organization) => ({
+        id: organization.id,
+        name: organization.name,
+        requests_per_window: organization.requestsPerWindow,
+        events_per_window: organization.eventsPerWindow,
+        quotas: organization.quotas,
+        limits: organization.limits,
+        events_kept_days: organization.eventsKeptDays,
+        suspended_channels: organization.suspendedChannels,
+        guard_suspension: organization.guardSuspension,
+        reputation_guard: organization.hasReputationGuard ? 'on' : 'off',
+        reputation_warned_at: organization.reputationWarnedAt,
+        created_at: organization.createdAt,
+      })),
+      has_more: hasMore,
+    },
+    hasMore ? `${table}\nThere are more: --after ${organizations.at(-1)?.id ?? ''}` : table,
+  );
+}
+
+/** The reputation guard suspends for email alone; all else is the operator's own doing. */
+function showSuspended(channel: Channel, guardSuspension: GuardSuspension | null): string {
+  return channel === 'email' && guardSuspension !== null ? 'email (by the reputation guard)' : channel;
+}

@@ -1,0 +1,123 @@
+import { type Command } from 'commander';
+import { type Channel, channels } from '../channels/channel.ts';
+import { listSuppressions, type ListedSuppression } from '../audience/audience.ts';
+import type { Installation } from '../installation/installation.ts';
+import { addCommand, type CommandOutcome, formatTable, onInstallation } from './command.ts';
+import { writeTo } from './files.ts';
+import { onOrganization, organizationHelp } from './organization.ts';
+import { parseChannel, parseOrganization, parsePageSize } from './values.ts';
+
+const defaultPageSize = 100;
+
+/** `suppression list`: a few, as the other lists, or with `--all` every one, however many there are. */
+export function addSuppressionList(group: Command): void {
+  addCommand(group, 'list', 'List what is suppressed, by channel and newest first.')
+    .requiredOption('--org <org>', organizationHelp, parseOrganization)
+    .option('--channel <channel>', 'only of one channel', parseChannel)
+    .option('--limit <number>', 'how many at most', parsePageSize, defaultPageSize)
+    .option('--all', 'list all, regardless of --limit')
+    .action(
+      onInstallation(
+        (installation, options: ListOptions) =>
+          onOrganization(installation, options.org, (org) =>
+            options.all === true
+              ? writeAll(installation, { ...options, org })
+              : showSome(installation, { ...options, org }),
+          ),
+        { schema: 'current', isLong: true },
+      ),
+    );
+}
+
+type ListOptions = { org: string; channel?: Channel; limit: number; all?: boolean; json?: boolean };
+
+/** Of so many a page is read; more would only take memory. */
+const pageRowsMax = 1_000;
+
+/** In pages, each beginning after the one before, so that neither a transaction nor a page grows with the list. */
+async function* readPages(
+  { database }: Installation,
+  { org: organizationId, channel: wanted }: ListOptions,
+  limit: number,
+): AsyncGenerator<ListedSuppression[], void, undefined> {
+  for (const channel of wanted === undefined ? channels : [wanted]) {
+    let after: ListedSuppression | null = null;
+    for (;;) {
+      const page: ListedSuppression[] = await listSuppressions(database, {
+        organizationId,
+        channel,
+        after,
+        limit,
+      });
+      if (page.length > 0) yield page;
+      if (page.length < limit) break;
+      after = page.at(-1) ?? null;
+    }
+  }
+}
+
+async function showSome(installation: Installation, options: ListOptions): Promise<CommandOutcome> {
+  const { limit } = options;
+  const found: ListedSuppression[] = [];
+  for await (const page of readPages(installation, options, limit + 1)) {
+    found.push(...page);
+    if (found.length > limit) break;
+  }
+  const shown = found.slice(0, limit);
+  const hasMore = found.length > limit;
+  const table = formatTable(['CHANNEL', 'ADDRESS', 'REASON', 'SINCE', 'OPTED OUT'], shown.map(toCells));
+  return {
+    kind: 'done',
+    json: { data: shown.map(toJson), has_more: hasMore },
+    text: hasMore ? `${table}\nThere are more: give a larger --limit, or --all.` : table,
+  };
+}
+
+/** Line by line, so that a million of them need no more memory than a page. */
+async function writeAll(installation: Installation, options: ListOptions): Promise<CommandOutcome> {
+  const { write } = writeTo(process.stdout);
+  const isJson = options.json === true;
+  await write(isJson ? '{"data":[' : ['CHANNEL', 'ADDRESS', 'REASON', 'SINCE', 'OPTED OUT'].join('\t'));
+  let isFirst = true;
+  for await (const page of readPages(installation, options, pageRowsMax)) {
+    const texts = page.map((row) => (isJson ? JSON.stringify(toJson(row)) : `\n${toCells(row).join('\t')}`));
+    await write(isJson ? `${isFirst ? '' : ','}${texts.join(',')}` : texts.join(''));
+    isFirst = false;
+  }
+  await write(isJson ? '],"has_more":false}\n' : '\n');
+  return { kind: 'written' };
+}
+
+/** What is left of an address that was erased. */
+function showErased(addressHash: Buffer): string {
+  return `(erased, ${addressHash.toString('hex').slice(0, 12)}…)`;
+}
+
+function toCells({
+  channel,
+  address,
+  addressHash,
+  reason,
+  createdAt,
+  optedOutAt,
+}: ListedSuppression): string[] {
+  return [
+    channel,
+    address ?? showErased(addressHash),
+    reason,
+    createdAt.toISOString(),
+    optedOutAt?.toISOString() ?? '',
+  ];
+}
+
+function toJson(row: ListedSuppression): Record<string, unknown> {
+  return {
+    channel: row.channel,
+    address: row.address,
+    address_hash: row.addressHash.toString('hex'),
+    erased: row.address === null,
+    reason: row.reason,
+    created_at: row.createdAt,
+    opted_out_at: row.optedOutAt,
+  };
+}
