@@ -12,6 +12,7 @@ const longFiles = [
     'secret',
     'mail-servers',
     'chaos-short',
+    'installed-package',
     'embedded',
     'smtp-relay',
     'operator',

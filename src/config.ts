@@ -30,7 +30,7 @@ export const settings = {
     type: 'text',
     default: './data',
     about:
-      'Where the embedded PostgreSQL and the generated secret are kept. Relative to the folder of Postillion.',
+      'Where the embedded PostgreSQL and the generated secret are kept. Relative to the folder of Postillion, or to that in which it is run, where it is installed as a package.',
   },
   PORT: { type: 'port', default: '8025', about: 'Port of the HTTP API. 0 takes any free one.' },
   HOST: {
@@ -225,17 +225,24 @@ export class ConfigError extends Error {
 /** The project's own folder: the same distance from `src/` and from `dist/`. */
 export const projectDirectory = path.resolve(import.meta.dirname, '..');
 
+/**
+ * Where `.env` is looked for, and where relative paths begin: the project's own folder. That of an installed package is
+ * replaced with the next release, and is not the operator's: there it is the folder that the program is run in.
+ */
+const homeDirectory =
+  path.basename(path.dirname(projectDirectory)) === 'node_modules' ? process.cwd() : projectDirectory;
+
 /** That of `package.json`. */
 export function readVersion(): string {
   const manifest: unknown = JSON.parse(readFileSync(path.join(projectDirectory, 'package.json'), 'utf8'));
   return (manifest as { version: string }).version; // Our own file.
 }
 
-/** The environment over the `.env` file in the project's folder. */
+/** The environment over the `.env` file. */
 export function readEnvironment(environment: NodeJS.ProcessEnv): Record<string, string | undefined> {
   let file = '';
   try {
-    file = readFileSync(path.join(projectDirectory, '.env'), 'utf8');
+    file = readFileSync(path.join(homeDirectory, '.env'), 'utf8');
   } catch {
     // Most installations have none.
   }
@@ -312,7 +319,7 @@ export function readConfig(environment: Readonly<Record<string, string | undefin
 
   const config: Config = {
     databaseUrl: databaseUrl || null,
-    dataDirectory: path.resolve(projectDirectory, read('POSTILLION_DATA_DIR')),
+    dataDirectory: path.resolve(homeDirectory, read('POSTILLION_DATA_DIR')),
     port: Number(read('PORT')),
     host: read('HOST'),
     publicUrl: publicUrl || null,

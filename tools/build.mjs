@@ -2,9 +2,12 @@
 // of the way from a crash to the next answer (0.57 s of loading become 0.23 s). Blanks and comments are left
 // out, and the sources out of their maps: reading both took another 0.15 s of each command. What is loaded lazily stays
 // a file of its own. Files of other kinds than TypeScript are copied as they are.
-import { build } from 'esbuild';
-import { copyFile, mkdir, readdir, readFile, rm } from 'node:fs/promises';
+import { copyFile, mkdir, readdir, readFile, rm, writeFile } from 'node:fs/promises';
 import path from 'node:path';
+
+const { build } = await import('esbuild').catch((cause) => {
+  throw new Error('esbuild is missing: run "npm ci --include=dev".', { cause });
+});
 
 const root = path.resolve(import.meta.dirname, '..');
 const source = path.join(root, 'src');
@@ -76,6 +79,11 @@ const sdk = await Promise.all(
   ),
 );
 
+await writeFile(
+  path.join(output, 'licenses.txt'),
+  await collectLicenses([metafile, ...sdk.map((built) => built.metafile)]),
+);
+
 const copied = (await listFiles(source)).filter((file) => !file.endsWith('.ts'));
 const outputOf = (file) => path.join(output, path.relative(source, file));
 for (const file of copied) {
@@ -87,6 +95,7 @@ const expected = new Set([
   ...[metafile, ...sdk.map((built) => built.metafile)]
     .flatMap(({ outputs }) => Object.keys(outputs))
     .map((file) => path.join(root, file)),
+  path.join(output, 'licenses.txt'),
   ...copied.map(outputOf),
 ]);
 for (const file of await listFiles(output)) {
@@ -96,4 +105,27 @@ for (const file of await listFiles(output)) {
 async function listFiles(folder) {
   const entries = await readdir(folder, { recursive: true, withFileTypes: true });
   return entries.filter((entry) => entry.isFile()).map((entry) => path.join(entry.parentPath, entry.name));
+}
+
+/** Those of the packages of which there is code in the bundles: all of them ask to be kept with each copy. */
+async function collectLicenses(metafiles) {
+  const inputs = metafiles.flatMap(({ outputs }) =>
+    Object.values(outputs).flatMap(({ inputs: parts }) => Object.keys(parts)),
+  );
+  const packages = new Set(
+    inputs.map((file) => /^.*node_modules\/(?:@[^/]+\/)?[^/]+/.exec(file)?.[0]).filter(Boolean),
+  );
+  const texts = await Promise.all(
+    [...packages].sort().map(async (folder) => {
+      const { name, version, license } = JSON.parse(
+        await readFile(path.join(root, folder, 'package.json'), 'utf8'),
+      );
+      const files = (await readdir(path.join(root, folder)))
+        .filter((file) => /^licen[cs]e/i.test(file))
+        .sort();
+      const words = await Promise.all(files.map((file) => readFile(path.join(root, folder, file), 'utf8')));
+      return [`${name} ${version} (${license})`, ...words.map((text) => text.trim())].join('\n\n');
+    }),
+  );
+  return `${texts.join(`\n\n${'-'.repeat(80)}\n\n`)}\n`;
 }

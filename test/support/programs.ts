@@ -20,13 +20,21 @@ export type Program = {
   ended: Promise<Ended>;
 };
 
+export type StartOptions = {
+  /** All that it can read. */
+  input?: string;
+  /** Those of its runtime. */
+  nodeOptions?: readonly string[];
+  /** The Node.js that it runs on; this one unless given. */
+  runtime?: string;
+  /** Another copy of the program than this checkout's. */
+  entry?: string;
+  /** The folder that it is run in. */
+  directory?: string;
+};
+
 export type Programs = {
-  /** `input` is all that it can read; `nodeOptions` are those of its runtime. */
-  start: (
-    settings: Settings,
-    words: readonly string[],
-    more?: { input?: string; nodeOptions?: readonly string[] },
-  ) => Program;
+  start: (settings: Settings, words: readonly string[], more?: StartOptions) => Program;
   /** Resolves when it has ended. */
   run: (settings: Settings, ...words: string[]) => Promise<Ended>;
 };
@@ -47,9 +55,11 @@ export function usePrograms(): Programs {
       await exit;
     }
   });
-  const start: Programs['start'] = (settings, words, { input = '', nodeOptions = [] } = {}) => {
-    const child = spawn(process.execPath, [...nodeOptions, program, ...words], {
+  const start: Programs['start'] = (settings, words, more = {}) => {
+    const { input = '', nodeOptions = [], runtime = process.execPath, entry = program } = more;
+    const child = spawn(runtime, [...nodeOptions, entry, ...words], {
       env: { PATH: process.env.PATH, ...settings },
+      cwd: more.directory,
     });
     running.add(child);
     child.once('exit', () => running.delete(child));
