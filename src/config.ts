@@ -146,6 +146,12 @@ export const settings = {
     about:
       'In how many processes a role runs, so that it uses as many cores. auto: with --role api and --role worker one for each core, but no more than one for each 512 MB of memory; one where a process has both roles. See docs/operating.md.',
   },
+  POSTILLION_DRAIN_SECONDS: {
+    type: 'count',
+    default: '1',
+    about:
+      'How long an API that was asked to stop goes on serving, while /readyz answers 503: as long as a load balancer takes to notice, so that none of its requests is refused. See docs/operating.md.',
+  },
   POSTILLION_DATABASE_CONNECTIONS: {
     type: 'count',
     default: '10',
@@ -208,6 +214,7 @@ export type Config = {
   sandboxAccess: SandboxAccessName;
   /** In how many a role runs; null: as many as the machine has room for. */
   processes: number | null;
+  drainMs: number;
   databaseConnectionsMax: number;
   usePreparedStatements: boolean;
   logLevel: (typeof settings)['LOG_LEVEL']['choices'][number];
@@ -340,6 +347,7 @@ export function readConfig(environment: Readonly<Record<string, string | undefin
     providerSettings,
     sandboxAccess: (read('POSTILLION_SANDBOX_ACCESS') || guessedAccess) as SandboxAccessName, // One of the choices, or a problem.
     processes: processes === 'auto' ? null : Number(processes),
+    drainMs: 1_000 * Number(read('POSTILLION_DRAIN_SECONDS')),
     databaseConnectionsMax: Number(read('POSTILLION_DATABASE_CONNECTIONS')),
     usePreparedStatements: read('POSTILLION_PREPARED_STATEMENTS') === 'on',
     logLevel: read('LOG_LEVEL') as Config['logLevel'], // As above.

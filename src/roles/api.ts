@@ -218,7 +218,7 @@ export async function startApi(
         isKeyUsed(transaction, key, { expiredBefore: dateOf(clock.nowMs() - retentionMs) }),
       ),
     findUnreadiness: () => findUnreadiness(installation),
-    limits,
+    limits: { drainMs: config.drainMs, ...limits },
   };
   const { host, port } = config;
   const server = await startListening({ host, port, hostSetting: 'HOST', portSetting: 'PORT' }, () =>

@@ -3,6 +3,22 @@ import type { Mutant } from '../mutant.ts';
 
 export const roles: readonly Mutant[] = [
   {
+    file: 'src/roles/api.ts',
+    from: 'limits: { drainMs: config.drainMs, ...limits },',
+    to: 'limits,',
+    tests: ['test/journeys/rolling-restart.test.ts'],
+    named: 'as long as the setting says',
+    harm: 'a load balancer that looks every ten seconds sends requests to a node that is gone',
+  },
+  {
+    file: 'src/platform/http/server.ts',
+    from: "state.isStopping ? 'stopping' : await findUnreadiness()",
+    to: 'await findUnreadiness()',
+    tests: ['test/journeys/rolling-restart.test.ts'],
+    named: 'as long as the setting says',
+    harm: 'a load balancer learns that a node stops when its requests are refused',
+  },
+  {
     file: 'src/installation/secret.ts',
     from: '  if (opened === null) throw new ConfigError(wrongSecret(config));\n',
     to: '  if (opened === null) return createSecrets(secret) as KeyRing;\n',
