@@ -29,6 +29,14 @@ export {
   smallContentBytesMax,
 } from './channel.ts';
 export { type Delivery, type DeliveryTools, startDelivery } from './delivery/deliver.ts';
+export { giveUpAllSetAside, type GivenUp, retrySetAside, type SetAsideTools } from './delivery/set-aside.ts';
+export {
+  countSetAside,
+  listSetAside,
+  type SetAsideFilter,
+  type SetAsideJob,
+  type SetAsidePosition,
+} from './delivery/set-aside-store.ts';
 export { type EngagementAction, engagementActions, hasEngaged } from './recipients/contact-engagement.ts';
 export {
   readRecipientToken,

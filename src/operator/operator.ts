@@ -60,6 +60,11 @@ const groups: readonly Group[] = [
     load: async () => (await import('./suppressions.ts')).addSuppressionCommands,
   },
   {
+    name: 'queue',
+    description: 'Jobs that were set aside because they took workers down.',
+    load: async () => (await import('./queue.ts')).addQueueCommands,
+  },
+  {
     name: 'postmaster',
     description: 'What was written to the postmaster of the installation.',
     load: async () => (await import('./postmaster.ts')).addPostmasterCommands,

@@ -136,7 +136,7 @@ const claimDue = statement<ClaimRow>(
    left join (claimed join recipients r on ${hasKeyOf('r', 'claimed', recipientKey)}) on true`,
 );
 
-type JobRow = {
+export type JobRow = {
   organization_id: string;
   message_id: string;
   ordinal: number;
@@ -295,7 +295,7 @@ export async function listOtherChannels(
   return rows.map(({ channel }) => channel);
 }
 
-function toJob(row: JobRow, channel: MessageChannel, told?: ToldOfMessage): Job {
+export function toJob(row: JobRow, channel: MessageChannel, told?: ToldOfMessage): Job {
   const isCampaign = row.lane > 0;
   return {
     organizationId: row.organization_id,

@@ -1,3 +1,4 @@
+import { sanitiseDiagnostic } from '../../channels/diagnostic.ts';
 import type { SendOutcome } from '../../channels/outcome.ts';
 import { type Batcher, createBatcher } from '../../platform/batcher.ts';
 import type { Wakeup } from '../../platform/wakeup.ts';
@@ -217,11 +218,18 @@ async function attempt(session: LeaseSession, channelSession: ChannelSession, jo
     }
     // Counted as a crash: a message that cannot be built, or that makes a provider throw, must not be tried for ever.
     logFailure(tools.log, cause);
-    return settled(isConfirmed ? settleAmbiguity(job, context()) : settleCrash(job, context()));
+    return settled(
+      isConfirmed ? settleAmbiguity(job, context()) : settleCrash(job, context(), wordsOf(cause)),
+    );
   } finally {
     // Otherwise a probe that never reached the provider would keep the breaker open for ever.
     if (entry === 'probes' && !isNoted) breaker.abandonProbe();
   }
+}
+
+/** For the operator; it may quote the message. */
+function wordsOf(cause: unknown): string {
+  return sanitiseDiagnostic(cause instanceof Error ? `${cause.name}: ${cause.message}` : String(cause));
 }
 
 /** Whoever confirms it learns what became of the announcement. */

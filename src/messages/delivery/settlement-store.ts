@@ -20,6 +20,8 @@ export type Settlement = {
   wasHandedOff: boolean;
   /** The hand-off was cut off before the reply. */
   isAmbiguous: boolean;
+  /** What is known of the crash that the job counts; left out if it counts none. */
+  crashWords?: string;
   /** Null: the job is done. */
   requeue: { dueAt: Date; attempts: number; crashes: number; setAsideAt: Date | null } | null;
 };

@@ -21,7 +21,7 @@ import type {
 import type { FeedbackListeners } from '../feedback/feedback.ts';
 import { keepProviderIds, type ProviderId, uncertainId } from '../feedback/provider-ids.ts';
 import { changeRecipients, type RecipientTools } from '../recipients/recipients.ts';
-import { settleAmbiguity, type settleCrash, type SettlementContext } from './settlement.ts';
+import { settleAmbiguity, type SettlementContext, type UnannouncedRule } from './settlement.ts';
 import { isToldOf } from '../recipients/told-contacts.ts';
 import { type RecipientKey, textOfKey, uniqueMessages } from '../keys.ts';
 import { type ClaimedJob, listClaims, listOtherChannels } from './claim-store.ts';
@@ -29,6 +29,7 @@ import { deleteFinishedAttachments } from './content-store.ts';
 import { type Announced, deleteMarkers } from './hand-off-store.ts';
 import { withoutReported } from './repeats.ts';
 import { settleJobs, type Settlement } from './settlement-store.ts';
+import { noteCrashes } from './set-aside-store.ts';
 import { deleteSlices, findClaimedSlice, listUnsettled, lockClaimedSlice } from './slice-store.ts';
 
 type WaysOfReporting = Pick<ChannelDelivery, 'isReportedById' | 'isReportedByRecipients'>;
@@ -124,7 +125,26 @@ export async function writeSettlements(
   }
   if (haveContactsChanged) tools.onContactsChanged();
   if (items.some(({ settlement }) => settlement.job.isCampaign)) tools.onCampaignProgress();
+  tellSetAside(tools.log, items);
   return announced;
+}
+
+/** Nothing else happens to such a job until an operator has looked at it. */
+function tellSetAside(log: Log, items: readonly Settled[]): void {
+  for (const { settlement } of items) {
+    const { job, requeue } = settlement;
+    if ((requeue?.setAsideAt ?? null) === null) continue;
+    log.error(
+      {
+        organization_id: job.organizationId,
+        message_id: job.messageId,
+        ordinal: job.ordinal,
+        channel: job.channel.name,
+        crashes: requeue?.crashes,
+      },
+      'a job was set aside: see "postillion queue list"',
+    );
+  }
 }
 
 /** The slices that these are of, with the number of jobs. */
@@ -148,8 +168,8 @@ type Writing = {
   isLast: boolean;
 };
 
-/** Returns whether segments must be looked at again. */
-async function settleWithin(
+/** Returns whether segments must be looked at again. The jobs must be claimed under the epoch. */
+export async function settleWithin(
   transaction: Transaction,
   tools: WriterTools,
   { epoch, items, finished, isLast }: Writing,
@@ -186,6 +206,7 @@ async function settleWithin(
       changedKeys = changed;
       return [
         deleteSlices(transaction, finished, epoch),
+        noteCrashes(transaction, settlements, at),
         deleteFinishedAttachments(
           transaction,
           messagesWith(({ hasAttachments }) => hasAttachments),
@@ -293,7 +314,7 @@ const defaultRecoveryItemsMax = 500;
 export async function returnClaims(
   tools: WriterTools,
   epoch: number,
-  settleUnannounced: typeof settleCrash,
+  settleUnannounced: UnannouncedRule,
 ): Promise<void> {
   const { recoveryItemsMax = defaultRecoveryItemsMax } = tools;
   const stuck = new Map<string, unknown>();
@@ -332,7 +353,7 @@ export async function returnClaims(
 async function returnSlices(
   tools: WriterTools,
   epoch: number,
-  settleUnannounced: typeof settleCrash,
+  settleUnannounced: UnannouncedRule,
 ): Promise<unknown[]> {
   const causes: unknown[] = [];
   let slice: DeliverySlice | null = null;
@@ -351,7 +372,7 @@ async function returnSlices(
   }
 }
 
-type ReturnedPart = { epoch: number; slice: DeliverySlice; settleUnannounced: typeof settleCrash };
+type ReturnedPart = { epoch: number; slice: DeliverySlice; settleUnannounced: UnannouncedRule };
 
 async function returnApart(tools: WriterTools, part: ReturnedPart): Promise<unknown[]> {
   const { epoch, slice } = part;
@@ -407,7 +428,7 @@ async function returnOfSlice(
 function settleClaim(
   job: ClaimedJob,
   context: SettlementContext,
-  settleUnannounced: typeof settleCrash,
+  settleUnannounced: UnannouncedRule,
 ): Settlement {
   return job.isAnnounced ? settleAmbiguity(job, context) : settleUnannounced(job, context);
 }

@@ -164,14 +164,20 @@ export function releaseJob(job: Job, context: SettlementContext, pauseMs = 0): S
 /** A job that has crashed so many workers waits for an operator. */
 const crashesMax = 3;
 
-/** The worker died before it was about to hand the message off: nothing was sent. */
-export function settleCrash(job: Job, context: SettlementContext): Settlement {
+/** Decides on a job that its worker had not announced when it ended: nothing was sent. */
+export type UnannouncedRule = (job: Job, context: SettlementContext) => Settlement;
+
+const workerEnded = 'Its worker ended while it was being handed off.';
+
+/** The worker died before it was about to hand the message off, or failed by a fault of ours: nothing was sent. */
+export function settleCrash(job: Job, context: SettlementContext, words = workerEnded): Settlement {
   const crashes = job.crashes + 1;
   // A campaign with a job that waits for an operator would never end, so the job fails.
   if (job.isCampaign && crashes >= crashesMax)
     return failJob(job, 'other', 'Its worker died three times while it was being handed off.');
   return {
     ...untouched(job),
+    crashWords: words,
     requeue: {
       dueAt: context.dateOf(context.atMs),
       attempts: job.attempts,
@@ -189,6 +195,19 @@ export function dropJob(job: Job, dropReason: DropReason): Settlement {
   if (job.attempts > job.ambiguities)
     return failJob(job, 'policy', `Not tried again: the address is now ${dropReason}.`);
   return job.ambiguities > 0 ? untouched(job) : { ...untouched(job), dropReason };
+}
+
+/**
+ * An operator gives up a job that was set aside. If an earlier hand-off of it was cut off, it may have arrived, and its
+ * recipient stays uncertain, as after a second one that is cut off.
+ */
+export function giveUpSetAside(job: Job): Settlement {
+  if (job.ambiguities > 0) return untouched(job);
+  return failJob(
+    job,
+    'other',
+    'Given up by the operator of this service: a fault of the service kept it from being handed off.',
+  );
 }
 
 /**
