@@ -1,5 +1,7 @@
 import type { Installation } from '../installation/installation.ts';
-import { countSetAside } from '../messages/messages.ts';
+import { countSetAside, findOldestDue } from '../messages/messages.ts';
+import { dateOf } from '../platform/clock.ts';
+import { countLivingWorkers } from '../platform/queue/lease.ts';
 import { type Finding, ok, problem } from './finding.ts';
 
 /** More are told as so many: beyond it they are not counted. */
@@ -16,6 +18,36 @@ export async function examineSetAside({ database }: Installation): Promise<Findi
       'queue',
       `${jobs === setAsideMax ? 'at least ' : ''}${jobs} ${jobs === 1 ? 'job was' : 'jobs were'} set aside and ${jobs === 1 ? 'is' : 'are'} tried no more (${byChannel})`,
       'See "bin/postillion queue list"; once the cause is mended, run "bin/postillion queue retry --all".',
+    ),
+  ];
+}
+
+/** Shorter would tell of every burst, longer would let mail wait unnoticed. */
+const lateMs = 5 * 60_000;
+
+/** Whether somebody delivers what is due. */
+export async function examineWorkers({
+  database,
+  clock,
+}: Pick<Installation, 'database' | 'clock'>): Promise<Finding[]> {
+  const nowMs = clock.nowMs();
+  const [workers, oldestDueAt] = await Promise.all([
+    countLivingWorkers(database),
+    findOldestDue(database, dateOf(nowMs)),
+  ]);
+  const living = workers === 1 ? '1 worker runs' : `${workers === 0 ? 'no' : workers} workers run`;
+  if (oldestDueAt === null) return [ok('workers', `${living}, and no job waits`)];
+  const found = `${living}, and jobs have been due since ${oldestDueAt.toISOString()}`;
+  if (workers === 0)
+    return [
+      problem('workers', found, 'Start a worker: "bin/postillion serve", with or without --role worker.'),
+    ];
+  if (nowMs - oldestDueAt.getTime() < lateMs) return [ok('workers', found)];
+  return [
+    problem(
+      'workers',
+      found,
+      'See in the logs of the workers whether a provider is not available. If all are, run more workers.',
     ),
   ];
 }

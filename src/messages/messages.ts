@@ -37,6 +37,7 @@ export {
   type SetAsideJob,
   type SetAsidePosition,
 } from './delivery/set-aside-store.ts';
+export { findOldestDue } from './delivery/waiting-store.ts';
 export { type EngagementAction, engagementActions, hasEngaged } from './recipients/contact-engagement.ts';
 export {
   readRecipientToken,

@@ -2,7 +2,12 @@ import { hostname } from 'node:os';
 import type { Client } from 'pg';
 import { type Clock, now, sleep } from '../clock.ts';
 import type { Log } from '../log.ts';
-import { type Database, DatabaseUnavailableError, unpreparedStatement } from '../postgres/database.ts';
+import {
+  type Connection,
+  type Database,
+  DatabaseUnavailableError,
+  unpreparedStatement,
+} from '../postgres/database.ts';
 
 /**
  * A worker's sign of life: a connection of its own that holds an advisory lock on the worker's epoch. PostgreSQL
@@ -59,6 +64,25 @@ const joinChannel = 'postillion_workers';
  */
 export function unburiedWorker(epoch: string): string {
   return `select from workers where epoch = ${epoch} for share`;
+}
+
+/** How many workers hold their locks at this moment. */
+export async function countLivingWorkers(connection: Connection): Promise<number> {
+  const [row] = await connection.rows(
+    unpreparedStatement<{ workers: number }>(
+      `select count(*) as workers
+       from workers w
+       where exists (
+         select
+         from pg_locks l
+         where l.locktype = 'advisory' and l.granted and l.objsubid = 2
+           and l.database = (select oid from pg_database where datname = current_database())
+           and l.classid::bigint = $1 and l.objid::bigint = w.epoch
+       )`,
+    ),
+    [workerLockClass],
+  );
+  return row?.workers ?? 0;
 }
 
 const takeLock = unpreparedStatement('select pg_advisory_lock($1, $2)');

@@ -1588,4 +1588,20 @@ export const messages: readonly Mutant[] = [
     named: 'stays uncertain, and has not failed',
     harm: 'a message that may have arrived is shown as failed',
   },
+  {
+    file: 'src/platform/queue/lease.ts',
+    from: 'from workers w\n       where exists (',
+    to: 'from workers w\n       where true or exists (',
+    tests: ['src/doctor/queue.test.ts'],
+    named: 'that no worker lives is a problem',
+    harm: 'a worker that is gone is taken for one that lives',
+  },
+  {
+    file: 'src/messages/delivery/waiting-store.ts',
+    from: 'and q.organization_id > active.organization_id',
+    to: 'and false',
+    tests: ['src/doctor/queue.test.ts'],
+    named: 'that no worker lives is a problem',
+    harm: 'the doctor sees the late jobs of one organization alone',
+  },
 ];
