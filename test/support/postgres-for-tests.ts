@@ -47,7 +47,9 @@ export default async function startPostgresForTests(project: TestProject): Promi
     // What plans are made of must not depend on when something last looked at a table: a test that needs statistics
     // analyzes. Nor should it hold a template that is to be cloned.
     const quiet = { autovacuum: 'off' };
-    const settings = { ...unsafe, ...unlogged, ...small, ...quiet };
+    // Each file has a pool or two, and some start four programs.
+    const wide = { max_connections: '300' };
+    const settings = { ...unsafe, ...unlogged, ...small, ...quiet, ...wide };
     const postgres = await startEmbeddedPostgres({ dataDirectory: directory, settings });
     const teardown = async () => {
       await postgres.stop();

@@ -106,6 +106,7 @@ export const outsideTheWall: Readonly<Record<string, string>> = {
   messages_select_stopped: claimed,
   'select job.position from unnest($1::uuid[], $2::uuid[], $3::integer[])': claimed,
   queue_settle: settled,
+  'update delivery_queue q set crashed_at': settled,
   slices_settle: settled,
   slices_delete: settled,
   slices_select_unsettled: 'What a worker that died had not settled, of any organizations.',
