@@ -55,6 +55,8 @@ export function openLedger(tools: WriterTools, options: LedgerOptions): Ledger {
   const readers = new Set<string>();
   const promises = new WeakMap<Job, Promise<boolean>>();
   const announced = new Set<Job>();
+  /** Those that have an outcome, which may be written before their announcement. */
+  const ended = new WeakSet<Job>();
   let isWriting = false;
   let isAnnouncing = false;
   let cancelWait: (() => void) | null = null;
@@ -70,7 +72,7 @@ export function openLedger(tools: WriterTools, options: LedgerOptions): Ledger {
       async (marker) => (await write(announcementOf(given, marker))).length > 0,
     );
     for (const { item, resolve } of jobs) {
-      if (isOwn) announced.add(item);
+      if (isOwn && !ended.has(item)) announced.add(item);
       resolve(isOwn);
     }
   };
@@ -217,6 +219,7 @@ export function openLedger(tools: WriterTools, options: LedgerOptions): Ledger {
       return made;
     },
     settle: (settled) => {
+      ended.add(settled.settlement.job);
       forget(settled.settlement.job);
       return add(isPlain(settled) ? taken : outcomes, settled);
     },

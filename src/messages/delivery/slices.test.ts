@@ -705,6 +705,28 @@ describe('the ledger', () => {
       expect(await third).toBe(true);
     });
 
+    test('leaves the room of a job free whose outcome is written before its announcement', async () => {
+      await admit({ count: 2 });
+      const { jobs } = await claim();
+      const clock = createManualClock();
+      const ledger = ledgerOf(tools({ clock }), { isAnnouncedApart: true, announcedMax: 1 });
+      const other = openDatabase({ address, connectionsMax: 1 });
+      let first: Promise<boolean> | undefined;
+      await other.transaction(async (transaction) => {
+        await transaction.rows(unpreparedStatement('lock table hand_offs in exclusive mode'));
+        first = ledger.announce(jobs[0]!);
+        // From then on the announcement is under way.
+        await new Promise(setImmediate);
+        const settled = ledger.settle(toSettled(jobs[0]!));
+        await clock.whenWaiting(1);
+        clock.advance(20);
+        expect(await settled).toBe(true);
+      });
+      await first;
+      expect(await ledger.announce(jobs[1]!)).toBe(true);
+      await other.close();
+    });
+
     test('announces what waits for room when outcomes have been written', async () => {
       await admit({ count: 3 });
       const { jobs } = await claim();
