@@ -5,6 +5,7 @@ import { dateOf } from '../platform/clock.ts';
 import { addCommand, type CommandOutcome, done, formatTable, onInstallation, refuse } from './command.ts';
 import { onOrganization, organizationHelp } from './organization.ts';
 import {
+  defaultPageSize,
   listScopes,
   parseInstant,
   parseKeyId,
@@ -13,8 +14,6 @@ import {
   parsePageSize,
   parseScopes,
 } from './values.ts';
-
-const defaultPageSize = 100;
 
 /** `key`: API keys. */
 export function addKeyCommands(group: Command): void {

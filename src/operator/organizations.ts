@@ -13,6 +13,7 @@ import {
   collectChannel,
   collectLimit,
   collectQuota,
+  defaultPageSize,
   parseKeptDays,
   parseName,
   parseOrganization,
@@ -20,8 +21,6 @@ import {
   parsePageSize,
   parseWindowLimit,
 } from './values.ts';
-
-const defaultPageSize = 100;
 
 /** `org`: organizations and their plans. */
 export function addOrganizationCommands(group: Command): void {

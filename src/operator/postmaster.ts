@@ -10,9 +10,7 @@ import {
 import type { Installation } from '../installation/installation.ts';
 import { isUuid } from '../platform/ids.ts';
 import { addCommand, type CommandOutcome, formatTable, onInstallation } from './command.ts';
-import { parsePageSize } from './values.ts';
-
-const defaultPageSize = 100;
+import { defaultPageSize, parsePageSize } from './values.ts';
 
 /** What was written to the postmaster of the installation. */
 export function addPostmasterCommands(group: Command): void {

@@ -16,9 +16,7 @@ import { createWaker } from '../platform/queue/wake.ts';
 import { messageChannels } from '../roles/channels.ts';
 import { addCommand, type CommandOutcome, done, formatTable, onInstallation, refuse } from './command.ts';
 import { onOrganization, organizationHelp } from './organization.ts';
-import { parseChannel, parseOrganization, parsePageSize } from './values.ts';
-
-const defaultPageSize = 100;
+import { defaultPageSize, parseChannel, parseOrganization, parsePageSize } from './values.ts';
 
 /** PostgreSQL's `integer`, in which recipients are numbered. */
 const ordinalMax = 2_147_483_647;

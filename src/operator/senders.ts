@@ -5,9 +5,7 @@ import { isUuid } from '../platform/ids.ts';
 import { addSender, approveSender, listSenders, rejectSender, type SenderRow } from '../senders/senders.ts';
 import { addCommand, type CommandOutcome, formatTable, onInstallation } from './command.ts';
 import { onOrganization, organizationHelp } from './organization.ts';
-import { parseOrganization, parsePageSize } from './values.ts';
-
-const defaultPageSize = 100;
+import { defaultPageSize, parseOrganization, parsePageSize } from './values.ts';
 
 /** What organizations may send texts from is for the operator to say, whose contracts with carriers it is. */
 export function addSenderCommands(group: Command): void {

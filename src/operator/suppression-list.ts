@@ -5,9 +5,7 @@ import type { Installation } from '../installation/installation.ts';
 import { addCommand, type CommandOutcome, formatTable, onInstallation } from './command.ts';
 import { writeTo } from './files.ts';
 import { onOrganization, organizationHelp } from './organization.ts';
-import { parseChannel, parseOrganization, parsePageSize } from './values.ts';
-
-const defaultPageSize = 100;
+import { defaultPageSize, parseChannel, parseOrganization, parsePageSize } from './values.ts';
 
 /** `suppression list`: a few, as the other lists, or with `--all` every one, however many there are. */
 export function addSuppressionList(group: Command): void {

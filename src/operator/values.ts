@@ -149,6 +149,8 @@ function parseAssignment<Name extends string>(
   return [name, count];
 }
 
+/** Of lists that are printed. */
+export const defaultPageSize = 100;
 const pageSizeMax = 1_000;
 
 export function parsePageSize(text: string): number {
