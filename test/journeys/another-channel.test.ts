@@ -186,6 +186,10 @@ test('a worker of an older release leaves it to others, and goes on with what it
   expect(
     await rowsOf(server, 'select ambiguities from recipients where message_id = $1', [announced]),
   ).toEqual([{ ambiguities: 1 }]);
+  await eventually(
+    () => rowsOf(server, 'select from workers where epoch = $1', [ended!.epoch]),
+    (workers) => workers.length === 0,
+  );
 });
 
 test('a message without recipients is accepted, takes its place in the quota, and is skipped', async () => {
