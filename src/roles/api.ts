@@ -227,14 +227,12 @@ export async function startApi(
   return {
     url: server.url,
     held: server.held,
-    stop: () => stopApi(server, [bodyThread.stop, keyring.flush, rateLimiter.flush, recorder.stop]),
+    stop: async (how) => {
+      await server.stop(how);
+      // What is kept in memory is written after the last request.
+      await Promise.allSettled([bodyThread.stop(), keyring.flush(), rateLimiter.flush(), recorder.stop()]);
+    },
   };
-}
-
-/** What is kept in memory is written after the last request. */
-async function stopApi(server: HttpServer, endings: readonly (() => Promise<unknown>)[]): Promise<void> {
-  await server.stop();
-  await Promise.allSettled(endings.map((end) => end()));
 }
 
 /** Key, then rate limit, then scope. */

@@ -29,13 +29,16 @@ export type Supervised = {
   share: ProcessShare;
   /** Of the PostgreSQL that the supervisor keeps running. */
   address: DatabaseAddress;
-  /** Resolves when the process is asked to stop; rejects where it has failed. */
+  /** Resolves with a signal, or `orphaned`, when the process is to stop; rejects where it has failed. */
   asked: Promise<string>;
   /** Called when the database is open, and its schema up to date. */
   onOpened: () => void;
   /** Called when all else is ready. It may greet later, or never. */
   greetInTime: (greet: () => Promise<void>) => Promise<void>;
 };
+
+/** Why a process stops whose supervisor has died. Another may be started at any moment, and needs the port. */
+export const orphaned = 'orphaned';
 
 /** Serves until a signal asks to stop; resolves when everything has ended in good order. */
 export async function serve(config: Config, role: Role, supervised?: Supervised): Promise<void> {
@@ -51,6 +54,7 @@ export async function serve(config: Config, role: Role, supervised?: Supervised)
   supervised?.onOpened();
   let serving: HttpServer | undefined;
   let working: Worker | undefined;
+  let reason: string | undefined;
   const watching = watchSecretKeys(installation, installation.secrets);
   try {
     // Once more if PostgreSQL is gone: a process that fails here and lives on would be taken for one that serves.
@@ -71,12 +75,13 @@ export async function serve(config: Config, role: Role, supervised?: Supervised)
       'ready',
     );
 
-    log.info({ signal: await stayUntil(asked) }, 'stopping');
+    reason = await stayUntil(asked);
+    log.info({ signal: reason }, 'stopping');
   } catch (cause) {
     throw config.databaseUrl === null ? cause : await asDatabaseProblem(cause, config.databaseUrl);
   } finally {
     try {
-      await serving?.stop();
+      await serving?.stop(reason === orphaned ? 'at_once' : undefined);
     } finally {
       await working?.stop();
       await watching.stop();

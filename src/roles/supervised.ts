@@ -1,5 +1,5 @@
 import cluster from 'node:cluster';
-import { type Role, serve } from './serve.ts';
+import { orphaned, type Role, serve } from './serve.ts';
 import { whenAskedToStop } from './stopping.ts';
 import { type Order, ProcessFailure, type Told } from './supervisor.ts';
 
@@ -33,7 +33,7 @@ export async function serveSupervised(role: Role, describe: (cause: unknown) => 
   worker.once('disconnect', () => {
     // Or the cluster would end the process at once, and with it what is under way.
     worker.exitedAfterDisconnect = true;
-    stopByName('disconnect');
+    stopByName(orphaned);
   });
   void whenAskedToStop().then(stopByName);
   await tell({ kind: 'listening' });

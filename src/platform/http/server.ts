@@ -128,8 +128,8 @@ export const defaultHttpLimits: HttpLimits = {
 export type HttpServer = {
   /** The address that it listens on, for example `http://127.0.0.1:8025`. */
   url: string;
-  /** Lets every request that was begun be answered, then closes. */
-  stop: () => Promise<void>;
+  /** Lets every request that was begun be answered, then closes. `at_once` leaves out the time of `drainMs`. */
+  stop: (how?: 'at_once') => Promise<void>;
   /** How much is held of each limit: nothing of any once all requests are over, or something was not given back. */
   held: () => HeldByRequests;
 };
@@ -223,10 +223,10 @@ export async function startHttpServer(options: HttpServerOptions): Promise<HttpS
   const url = await app.listen({ host: options.host, port: options.port });
   return {
     url,
-    stop: async () => {
+    stop: async (how) => {
       state.isStopping = true;
       await new Promise<void>((resolve) => {
-        if (limits.drainMs === 0) resolve();
+        if (limits.drainMs === 0 || how === 'at_once') resolve();
         else options.clock.after(limits.drainMs, resolve);
       });
       await app.close();
