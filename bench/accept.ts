@@ -5,7 +5,7 @@ import { cpuUs, type ServerProcess, postgresCpuUs, startModule, startServer } fr
  * How many emails of 1 KB to one recipient are accepted (validated, committed, answered with 202), over 1, 16, 64
  * and 256 connections, against single-row durable commits by the same driver on the same server in the same round.
  */
-const roundsCount = 3;
+const roundsCount = Number(process.env.BENCH_ROUNDS ?? 3);
 const seconds = 4;
 /** Connections of the load, and clients of the baseline that it is compared with. */
 const comparisons = [

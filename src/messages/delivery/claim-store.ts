@@ -99,6 +99,9 @@ const claimDue = statement<ClaimRow>(
        q.attempts, q.ambiguities, q.crashes, q.first_handed_off_at, q.claim_number
    ), seen as (
      select
+       -- The commit need not wait for the disk: before anything is handed off, that of its announcement does. If the
+       -- server loses the claim, it has lost this worker's lease as well, and others claim the jobs.
+       set_config('synchronous_commit', 'off', true) as synchronous_commit,
        (select count(*) from served) < $4 and (select count(*) from active) < $8::integer as is_scan_over,
        case
          when (select count(*) from served) < $4

@@ -235,6 +235,59 @@ test('the plans of an organization are made for as many rows as without the wall
   await observer.query('delete from contacts');
 });
 
+const planning = unpreparedStatement<{ plans: string; scans: string; joins: string }>(
+  `select current_setting('plan_cache_mode') as plans, current_setting('enable_seqscan') as scans,
+     current_setting('enable_hashjoin') as joins`,
+);
+const byIndex = [{ plans: 'force_generic_plan', scans: 'off', joins: 'off' }];
+const plainly = [{ plans: 'auto', scans: 'on', joins: 'on' }];
+
+/** As one to a pooler that leaves the settings of a session out: what a URL says of them replaces what we do. */
+function withoutSettings(): DatabaseAddress {
+  const { host, user, database: name } = address as Extract<DatabaseAddress, { host: string }>;
+  const place = new URLSearchParams({ host, port: '5432', options: '-c work_mem=4MB' });
+  return { url: `postgres://${user}@/${name}?${place.toString()}` };
+}
+
+test('transactions by index are planned by index and others are not, with few connections, with many, and behind a pooler', async () => {
+  const opened = [
+    openDatabase({ address, connectionsMax: 1 }),
+    openDatabase({ address, connectionsMax: 8 }),
+    openDatabase({ address: withoutSettings(), connectionsMax: 8 }),
+  ];
+  for (const each of opened) {
+    // Twice, so that connections are met again.
+    for (let time = 1; time <= 2; time += 1) {
+      const ask = (transaction: Connection) => transaction.rows(planning);
+      expect(await each.transactionByIndex(ask)).toEqual(byIndex);
+      expect(await each.asOrganizationsByIndex([newId()], ask)).toEqual(byIndex);
+      expect(await each.together(null, [{ statement: planning, values: [] }])).toEqual([byIndex]);
+      expect(await each.together([newId()], [{ statement: planning, values: [] }])).toEqual([byIndex]);
+      expect(await each.transaction(ask)).toEqual(plainly);
+      expect(await each.asOrganizations([newId()], ask)).toEqual(plainly);
+      expect(await each.rows(planning)).toEqual(plainly);
+    }
+    await each.close();
+  }
+});
+
+test('all kinds of transactions together take no more connections than they may', async () => {
+  const eight = openDatabase({ address, connectionsMax: 8, applicationName: 'eight' });
+  let arrived = 0;
+  let letGo: () => void = () => undefined;
+  const allThere = new Promise<void>((resolve) => (letGo = resolve));
+  const hold = async () => {
+    arrived += 1;
+    if (arrived === 8) letGo();
+    await allThere;
+  };
+  const held = Array.from({ length: 12 }, () => [eight.transaction(hold), eight.transactionByIndex(hold)]);
+  await allThere;
+  expect(await connectionsOf('eight')).toHaveLength(8);
+  await Promise.all(held.flat());
+  await eight.close();
+});
+
 test('role and organizations end with the transaction: the next user of the connection has neither', async () => {
   const single = openDatabase({ address, connectionsMax: 1 });
   const settings = unpreparedStatement<{ role: string; ids: string | null }>(

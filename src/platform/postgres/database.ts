@@ -167,12 +167,13 @@ export function openDatabase(options: DatabaseOptions): Database {
   const usePreparedStatements = options.usePreparedStatements ?? true;
   const clock = options.clock ?? systemClock;
   let isIdleAsked = false;
-  /** On an open connection of the pool: a new one may be refused although all is well. */
+  /** On an open connection of a pool: a new one may be refused although all is well. */
   const askIdle = async (): Promise<ProbeResult> => {
-    if (isIdleAsked || pool.idleCount === 0) return 'unclear';
+    const idle = pools.find(({ idleCount }) => idleCount > 0);
+    if (isIdleAsked || idle === undefined) return 'unclear';
     isIdleAsked = true;
     try {
-      const client = await pool.connect();
+      const client = await idle.connect();
       const cause = await ask(watch, client, { text: 'select 1' }).then(
         () => undefined,
         (error: unknown) => error,
@@ -201,26 +202,53 @@ export function openDatabase(options: DatabaseOptions): Database {
     answerMaxMs: statementTimeoutMs + answerGraceMs,
     onChange: options.onSilence ?? (() => undefined),
   });
-  const pool = new pg.Pool({
-    ...clientConfig(options.address, options.applicationName ?? 'postillion'),
-    ...keepAlive,
-    max: options.connectionsMax,
-    pipeline: true,
-    connectionTimeoutMillis: connectTimeoutMs,
-    idleTimeoutMillis: 60_000,
-  });
-  // The pool drops a broken idle connection by itself; without a listener Node.js would end the process.
-  pool.on('error', () => undefined);
-  // Nor may one that breaks between two statements of a transaction: the next statement fails.
-  pool.on('connect', (client) => client.on('error', () => undefined));
+  /** Connections whose session plans by index, which no transaction on them has to ask for. */
+  const plannedByIndex = new WeakSet<pg.ClientBase>();
+  const openPool = (connectionsMax: number, plans: Plans) => {
+    const opened = new pg.Pool({
+      ...clientConfig(options.address, {
+        applicationName: options.applicationName ?? 'postillion',
+        settings: plans === 'by_index' ? [...sessionSettings, ...settingsByIndex] : sessionSettings,
+      }),
+      ...keepAlive,
+      max: connectionsMax,
+      pipeline: true,
+      connectionTimeoutMillis: connectTimeoutMs,
+      idleTimeoutMillis: 60_000,
+      ...(plans === 'by_index' && {
+        verify: (client, done) => {
+          // A pooler may have left them out.
+          void ask(watch, client, { text: isPlannedByIndex }).then(({ rows: [found] }) => {
+            if ((found as { is_so: boolean }).is_so) plannedByIndex.add(client);
+            done();
+          }, done);
+        },
+      }),
+    });
+    // The pool drops a broken idle connection by itself; without a listener Node.js would end the process.
+    opened.on('error', () => undefined);
+    // Nor may one that breaks between two statements of a transaction: the next statement fails.
+    opened.on('connect', (client) => client.on('error', () => undefined));
+    return opened;
+  };
+  const byIndexConnectionsMax =
+    options.connectionsMax < splitConnectionsMin ? 0 : Math.ceil(options.connectionsMax / 2);
+  const pool = openPool(options.connectionsMax - byIndexConnectionsMax, 'plainly');
+  const poolByIndex = byIndexConnectionsMax === 0 ? pool : openPool(byIndexConnectionsMax, 'by_index');
+  const pools = [...new Set([pool, poolByIndex])];
 
   const prepare = <Row>({ name, text }: Statement<Row>) =>
     usePreparedStatements && name !== undefined ? { name, text } : { text };
 
-  const openingByIndex = (organizationIds: readonly string[] | null) =>
-    organizationIds === null
-      ? { ...prepare(planByIndex), values: [] }
-      : { ...prepare(enterTenantRoleByIndex), values: [organizationIds.join(',')] };
+  /** The statement that a transaction begins with, if it needs one. */
+  const openingOf = (client: pg.ClientBase, plans: Plans, organizationIds: readonly string[] | null) => {
+    const isPlanned = plans === 'plainly' || plannedByIndex.has(client);
+    if (organizationIds === null) return isPlanned ? null : { ...prepare(planByIndex), values: [] };
+    return {
+      ...prepare(isPlanned ? enterTenantRole : enterTenantRoleByIndex),
+      values: [organizationIds.join(',')],
+    };
+  };
 
   /**
    * PostgreSQL goes on with what it was sent before the connection broke, the commit among it: whoever looks up what
@@ -236,11 +264,11 @@ export function openDatabase(options: DatabaseOptions): Database {
   };
 
   const begin = async <Result>(
-    plans: 'plainly' | 'by_index',
+    plans: Plans,
     organizationIds: readonly string[] | null,
     work: (transaction: Transaction) => Promise<Result>,
   ): Promise<Result> => {
-    const client = await connect(pool, watch);
+    const client = await connect(plans === 'by_index' ? poolByIndex : pool, watch);
     shareWrite(client);
     // Sent without waiting: if it fails, so does every statement after it on the same connection.
     let failure: Error | null = null;
@@ -254,8 +282,8 @@ export function openDatabase(options: DatabaseOptions): Database {
       ask(watch, client, entering).catch(note);
     };
     ask(watch, client, { text: 'begin' }).catch(note);
-    if (plans === 'by_index') ask(watch, client, openingByIndex(organizationIds)).catch(note);
-    else if (organizationIds !== null) enter(organizationIds);
+    const opening = openingOf(client, plans, organizationIds);
+    if (opening !== null) ask(watch, client, opening).catch(note);
 
     let entered = organizationIds;
     let isCommitSent = false;
@@ -339,17 +367,18 @@ export function openDatabase(options: DatabaseOptions): Database {
     }
   };
   const together: Database['together'] = async (organizationIds, statements) => {
-    const client = await connect(pool, watch);
+    const client = await connect(poolByIndex, watch);
     shareWrite(client);
+    const opening = openingOf(client, 'by_index', organizationIds);
     const answered = watch.sent(client);
     try {
       const results = await querySequence(client, [
-        openingByIndex(organizationIds),
+        ...(opening === null ? [] : [opening]),
         ...statements.map(({ statement: given, values }) => ({ ...prepare(given), values })),
       ]);
       answered(true);
       client.release();
-      return results.slice(1) as never; // In the order of the statements, whose rows these are.
+      return results.slice(opening === null ? 0 : 1) as never; // In the order of the statements, whose rows these are.
     } catch (cause) {
       const isAnswered = cause instanceof pg.DatabaseError;
       answered(isAnswered);
@@ -371,7 +400,7 @@ export function openDatabase(options: DatabaseOptions): Database {
     together,
     connectAlone: async (applicationName) => {
       const client = new pg.Client({
-        ...clientConfig(options.address, applicationName),
+        ...clientConfig(options.address, { applicationName, settings: sessionSettings }),
         ...keepAlive,
         connectionTimeoutMillis: connectTimeoutMs,
       });
@@ -400,7 +429,9 @@ export function openDatabase(options: DatabaseOptions): Database {
     watchOver: (client) => {
       void keepAsking(client, clock, probe);
     },
-    close: () => pool.end(),
+    close: async () => {
+      await Promise.all(pools.map((each) => each.end()));
+    },
   };
 }
 
@@ -411,12 +442,36 @@ export function openDatabase(options: DatabaseOptions): Database {
  * written in 0.7 ms instead of 1.9. Operators cost nothing, since the choice between two indexes of a small table would
  * else depend on the height of their trees, or on what it was when the session last looked.
  */
-const settingsByIndex = `set_config('plan_cache_mode', 'force_generic_plan', true), set_config('enable_seqscan', 'off', true),
-     set_config('enable_hashjoin', 'off', true), set_config('enable_mergejoin', 'off', true),
-     set_config('cpu_operator_cost', '0', true)`;
+const settingsByIndex = [
+  'plan_cache_mode=force_generic_plan',
+  'enable_seqscan=off',
+  'enable_hashjoin=off',
+  'enable_mergejoin=off',
+  'cpu_operator_cost=0',
+];
 
-/** In one statement: five of `set local` cost twice as much, and a session that keeps them could not be shared. */
-export const planByIndex = statement('plan_by_index', `select ${settingsByIndex}`);
+type Plans = 'plainly' | 'by_index';
+
+/**
+ * From this number of connections on, half of them belong to sessions that plan by index from their beginning. Asked for
+ * by each transaction, that was five of the twelve statements from the request of a lone mail to its outcome. With fewer
+ * connections, work of one kind would wait while those of the other are idle.
+ */
+const splitConnectionsMin = 8;
+
+const isPlannedByIndex = `select ${settingsByIndex
+  .map((setting) => setting.split('='))
+  .map(([name, value]) => `current_setting('${name}') = '${value}'`)
+  .join(' and ')} as is_so`;
+
+/** For the rest of a transaction. */
+const localSettingsByIndex = settingsByIndex
+  .map((setting) => setting.split('='))
+  .map(([name, value]) => `set_config('${name}', '${value}', true)`)
+  .join(', ');
+
+/** In one statement: five of `set local` cost twice as much. */
+export const planByIndex = statement('plan_by_index', `select ${localSettingsByIndex}`);
 
 /**
  * Whether the role exists, and the user may enter it, is checked each time, which takes microseconds: it may be gone
@@ -437,7 +492,7 @@ const enterTenantRole = statement('enter_tenant_role', `select ${tenantSettings}
 
 const enterTenantRoleByIndex = statement(
   'enter_tenant_role_by_index',
-  `select ${tenantSettings}, ${settingsByIndex}`,
+  `select ${tenantSettings}, ${localSettingsByIndex}`,
 );
 
 /** For what follows a part of a transaction that was held to its organizations. */
@@ -453,7 +508,9 @@ const probeMaxMs = 3_000;
 
 /** A refusal is an answer, too, for instance because all connections are taken. */
 export async function askOnce(address: DatabaseAddress, clock: Clock): Promise<ProbeResult> {
-  const client = new pg.Client(clientConfig(address, 'postillion-watch'));
+  const client = new pg.Client(
+    clientConfig(address, { applicationName: 'postillion-watch', settings: sessionSettings }),
+  );
   client.on('error', () => undefined);
   const asked = client
     .connect()
@@ -548,7 +605,10 @@ function end(client: pg.ClientBase, cause: Error): void {
   (client as pg.Client).connection.stream.destroy(cause); // A pooled client is one too; its type hides it.
 }
 
-function clientConfig(address: DatabaseAddress, applicationName: string): pg.ClientConfig {
+function clientConfig(
+  address: DatabaseAddress,
+  { applicationName, settings }: { applicationName: string; settings: readonly string[] },
+): pg.ClientConfig {
   const where =
     'url' in address
       ? { connectionString: address.url }
@@ -558,7 +618,7 @@ function clientConfig(address: DatabaseAddress, applicationName: string): pg.Cli
     ...where,
     application_name: applicationName,
     types: { getTypeParser },
-    options: sessionSettings.map((setting) => `-c ${setting}`).join(' '),
+    options: settings.map((setting) => `-c ${setting}`).join(' '),
   };
 }
 
