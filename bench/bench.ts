@@ -8,6 +8,7 @@ import { benchEventSegments } from './event-segments.ts';
 import { benchEvents } from './events.ts';
 import { benchImport } from './import.ts';
 import { benchLargeBody } from './large-body.ts';
+import { benchNodes } from './nodes.ts';
 import { stopAllOnExit } from './processes.ts';
 import { benchPush } from './push.ts';
 import { benchSms } from './sms.ts';
@@ -28,6 +29,7 @@ const benchmarks: Readonly<Record<string, (options: { isSigned: boolean }) => Pr
   'event-segments': () => benchEventSegments({}),
   import: benchImport,
   'large-body': benchLargeBody,
+  nodes: benchNodes,
   push: benchPush,
   sms: benchSms,
   transactional: benchTransactional,

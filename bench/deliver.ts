@@ -48,7 +48,7 @@ export type DeliveryLoad = {
   troubled?: number;
 };
 
-const campaign: DeliveryLoad = {
+export const campaign: DeliveryLoad = {
   measured: 'campaign',
   seed: seedCampaign,
   count: recipientsCount,
@@ -61,7 +61,7 @@ const troubledCampaign: DeliveryLoad = {
   endStatus: 'delivered',
   troubled: (2 * recipientsCount) / troubledOneIn,
 };
-const transactional: DeliveryLoad = {
+export const transactional: DeliveryLoad = {
   measured: 'transactional',
   seed: seedSingles,
   count: singleMessagesCount,
@@ -121,7 +121,7 @@ export async function measureDelivery(
 /** From the moment when the jobs fall due to the last outcome written. */
 export async function deliver(
   installation: BenchInstallation,
-  worker: LineProcess,
+  workers: LineProcess | readonly LineProcess[],
   { measured, seed, count, endStatus, troubled = 0 }: DeliveryLoad,
 ): Promise<DeliveryRun> {
   const { database, dataDirectory } = installation;
@@ -130,7 +130,8 @@ export async function deliver(
   await sleep(settlingMs);
   await release(installation);
   const before = await readCounters(database);
-  const workerBeforeUs = cpuUs(worker.pid) ?? 0;
+  const workersUs = () => [workers].flat().reduce((sum, { pid }) => sum + (cpuUs(pid) ?? 0), 0);
+  const workerBeforeUs = workersUs();
   const postgresBeforeUs = postgresCpuUs(dataDirectory);
   const startedAtMs = performance.now();
   await database.rows(unpreparedStatement("select pg_notify('postillion_deliveries', '')"));
@@ -147,7 +148,7 @@ export async function deliver(
     await sleep(100);
   }
   const elapsedSeconds = (performance.now() - startedAtMs) / 1_000;
-  const workerUs = ((cpuUs(worker.pid) ?? 0) - workerBeforeUs) / count;
+  const workerUs = (workersUs() - workerBeforeUs) / count;
   const postgresUs = (postgresCpuUs(dataDirectory) - postgresBeforeUs) / count;
   const work = await readWork(database, { before, count });
   const [{ failed } = { failed: 0 }] = await database.rows(
@@ -402,7 +403,7 @@ function report(runs: Readonly<Runs>): void {
   );
 }
 
-function reportWork(runs: readonly DeliveryRun[]): Record<string, string> {
+export function reportWork(runs: readonly DeliveryRun[]): Record<string, string> {
   const medianOf = (read: (work: NonNullable<DeliveryRun['work']>) => number, digits: number) =>
     median(runs.map(({ work }) => (work === undefined ? Number.NaN : read(work)))).toFixed(digits);
   return {
