@@ -1,11 +1,26 @@
-import { Ajv, type ValidateFunction } from 'ajv';
+import { Ajv } from 'ajv';
+import { type Described, readDescription } from './graph-description.ts';
 
 /**
  * The shapes of Meta's published description of the API (github.com/facebook/openapi, business-messaging-api_v23.0),
- * as far as we use them, in our own words. The stand-in checks what it gets by them, and a test what it sends.
+ * as far as we use them, in our own words. The stand-in checks what it gets by them, and a test what it sends. Where the
+ * description itself is at hand (graph-description.ts), both are checked by it, too.
  */
 
 const ajv = new Ajv({ allErrors: false, strict: true });
+
+const described = readDescription();
+
+/** What is wrong with a value, or null. */
+type Shape = (value: unknown) => string | null;
+
+function shape(name: keyof Described, schema: object): Shape {
+  const validators = [ajv.compile(schema), ...(described === null ? [] : [described[name]])];
+  return (value) => {
+    const refusing = validators.find((isValid) => !isValid(value));
+    return refusing === undefined ? null : ajv.errorsText(refusing.errors);
+  };
+}
 
 const text = { type: 'string' } as const;
 const digits = { type: 'string', pattern: '^[0-9]+$' } as const;
@@ -31,7 +46,8 @@ const namedParameter = object({
 const anyTextParameter = { anyOf: [textParameter, namedParameter] };
 
 /** `TemplateMessage`. `biz_opaque_callback_data` stands in the description of calls only. */
-export const isMessage = ajv.compile(
+export const findMessageFault = shape(
+  'isMessage',
   object({
     messaging_product: { const: 'whatsapp' },
     recipient_type: { const: 'individual' },
@@ -99,7 +115,8 @@ const components = list({
 const ttl = { type: 'integer', minimum: 30, maximum: 900 } as const;
 
 /** The body by which a template is submitted. */
-export const isTemplate = ajv.compile(
+export const findTemplateFault = shape(
+  'isTemplate',
   object(
     {
       name: { ...text, pattern: '^[a-z0-9_]{1,512}$' },
@@ -114,7 +131,8 @@ export const isTemplate = ajv.compile(
 );
 
 /** The body by which it is edited. */
-export const isTemplateEdit = ajv.compile(
+export const findTemplateEditFault = shape(
+  'isTemplateEdit',
   object({ message_send_ttl_seconds: ttl, components }, ['components']),
 );
 
@@ -149,7 +167,8 @@ const message = object(
 );
 
 /** `WebhookPayload`, of the field `messages` alone: the description knows no others of ours. */
-export const isWebhook = ajv.compile(
+export const findWebhookFault = shape(
+  'isWebhook',
   object({
     object: { const: 'whatsapp_business_account' },
     entry: list(
@@ -174,8 +193,3 @@ export const isWebhook = ajv.compile(
     ),
   }),
 );
-
-/** What is wrong with it, or null. */
-export function findFault(isValid: ValidateFunction, value: unknown): string | null {
-  return isValid(value) ? null : ajv.errorsText(isValid.errors);
-}

@@ -1,7 +1,12 @@
 import { createHmac } from 'node:crypto';
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';
 import type { AddressInfo, Socket } from 'node:net';
-import { findFault, isMessage, isTemplate, isTemplateEdit, isWebhook } from './graph-shapes.ts';
+import {
+  findMessageFault,
+  findTemplateEditFault,
+  findTemplateFault,
+  findWebhookFault,
+} from './graph-shapes.ts';
 
 /**
  * A stand-in for Meta's Graph API on loopback: messages, templates, numbers, and webhooks that it signs. What becomes of
@@ -205,7 +210,7 @@ export async function startGraph(options: GraphOptions = {}) {
     body: string,
   ): void {
     const parsed: unknown = JSON.parse(body);
-    const fault = findFault(isMessage, parsed);
+    const fault = findMessageFault(parsed);
     if (fault !== null) {
       counts.faults += 1;
       faults.push(fault);
@@ -295,7 +300,7 @@ export async function startGraph(options: GraphOptions = {}) {
       }));
       const webhook = { object: 'whatsapp_business_account', entry };
       const isDescribed = changes.every(({ field }) => field === 'messages');
-      const fault = isDescribed ? findFault(isWebhook, webhook) : null;
+      const fault = isDescribed ? findWebhookFault(webhook) : null;
       if (fault !== null) faults.push(`a webhook of its own: ${fault}`);
       const body = JSON.stringify(webhook);
       await postUntilTaken(webhooks, body);
@@ -344,7 +349,7 @@ export async function startGraph(options: GraphOptions = {}) {
       return say(response, 200, { success: true });
     }
     const parsed: unknown = JSON.parse(body);
-    const fault = findFault(isTemplate, parsed);
+    const fault = findTemplateFault(parsed);
     if (fault !== null) {
       faults.push(fault);
       return refuse(response, { code: 100 });
@@ -369,7 +374,7 @@ export async function startGraph(options: GraphOptions = {}) {
   /** Meta: those that are approved once in 24 hours, rejected and paused ones always, and no others. */
   function editTemplate(response: ServerResponse, template: GraphTemplate, body: string): void {
     const parsed: unknown = JSON.parse(body);
-    const fault = findFault(isTemplateEdit, parsed);
+    const fault = findTemplateEditFault(parsed);
     if (fault !== null) {
       faults.push(fault);
       return refuse(response, { code: 100 });

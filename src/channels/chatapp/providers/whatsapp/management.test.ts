@@ -4,7 +4,7 @@ import {
   anAccount,
   aTemplate,
 } from '../../../../../test/support/chat-app-provider-conformance.ts';
-import { findFault, isTemplate } from '../../../../../test/support/graph-shapes.ts';
+import { findTemplateFault } from '../../../../../test/support/graph-shapes.ts';
 import {
   type Graph,
   type GraphAnswer,
@@ -47,7 +47,7 @@ const wanted = { providerTemplateId: null, name: aTemplate.name, language: aTemp
 
 test('a template is submitted in the form that Meta describes', () => {
   const body: unknown = JSON.parse(composeTemplate(aTemplate));
-  expect(findFault(isTemplate, body)).toBeNull();
+  expect(findTemplateFault(body)).toBeNull();
   expect(body).toEqual({
     name: 'order_shipped',
     language: 'en_US',
@@ -85,7 +85,7 @@ test.each([
 ])('a code that is valid for %j minutes is tried for %i seconds', (codeExpirationMinutes, seconds) => {
   const content = { ...aCodeTemplate.content, codeExpirationMinutes } as typeof aCodeTemplate.content;
   const body: unknown = JSON.parse(composeTemplate({ ...aCodeTemplate, content }));
-  expect(findFault(isTemplate, body)).toBeNull();
+  expect(findTemplateFault(body)).toBeNull();
   expect(body).toMatchObject({ category: 'AUTHENTICATION', message_send_ttl_seconds: seconds });
 });
 
