@@ -146,6 +146,18 @@ export const settings = {
     about:
       'In how many processes a role runs, so that it uses as many cores. auto: with --role api and --role worker one for each core, but no more than one for each 512 MB of memory; one where a process has both roles. See docs/operating.md.',
   },
+  POSTILLION_METRICS_PORT: {
+    type: 'port',
+    default: '',
+    about:
+      'Port on which each role serves /metrics for Prometheus, and /healthz and /readyz. Empty: nothing listens. 0 takes any free one. See docs/monitoring.md.',
+  },
+  POSTILLION_METRICS_HOST: {
+    type: 'text',
+    default: '127.0.0.1',
+    about:
+      'Address on which metrics are served. There is no key: only who watches this installation should reach it.',
+  },
   POSTILLION_DRAIN_SECONDS: {
     type: 'count',
     default: '1',
@@ -212,6 +224,8 @@ export type Config = {
   /** Of all providers, as they were set, or their defaults: what they mean is their provider's. */
   providerSettings: Readonly<Record<ProviderSettingName, string>>;
   sandboxAccess: SandboxAccessName;
+  /** Null: nothing listens. */
+  metricsListener: { host: string; port: number } | null;
   /** In how many a role runs; null: as many as the machine has room for. */
   processes: number | null;
   drainMs: number;
@@ -320,6 +334,8 @@ export function readConfig(environment: Readonly<Record<string, string | undefin
     problems.push('POSTILLION_NEXT_SECRET can be used only together with POSTILLION_SECRET');
 
   const processes = read('POSTILLION_PROCESSES');
+  const metricsPort = read('POSTILLION_METRICS_PORT');
+  const metricsHost = read('POSTILLION_METRICS_HOST');
   const trustedProxies = listOf(read('POSTILLION_TRUSTED_PROXIES'));
   // What others can reach is not opened by an address, which a proxy on this machine lends to everybody.
   const guessedAccess = publicUrl === '' && trustedProxies.length === 0 ? 'loopback' : 'token';
@@ -346,6 +362,7 @@ export function readConfig(environment: Readonly<Record<string, string | undefin
     webPushHosts,
     providerSettings,
     sandboxAccess: (read('POSTILLION_SANDBOX_ACCESS') || guessedAccess) as SandboxAccessName, // One of the choices, or a problem.
+    metricsListener: metricsPort === '' ? null : { host: metricsHost, port: Number(metricsPort) },
     processes: processes === 'auto' ? null : Number(processes),
     drainMs: 1_000 * Number(read('POSTILLION_DRAIN_SECONDS')),
     databaseConnectionsMax: Number(read('POSTILLION_DATABASE_CONNECTIONS')),

@@ -17,4 +17,5 @@ export type {
   PeopleBudget,
 } from './channel.ts';
 export type { ChannelPauseReason } from './states.ts';
+export { countCampaignsUnderWay } from './engine-store.ts';
 export { categoryInput, pickValues, variablesInput, variablesOrNull } from './content-fields.ts';

@@ -11,7 +11,7 @@ import {
 import { allOf, type Predicate, toPredicate } from '../platform/postgres/predicate.ts';
 import { type AudienceIds, audienceFields, includedAndExcluded } from './audience-fields.ts';
 import type { CampaignChannel } from './channel.ts';
-import type { PassingPauseReason, PauseReason } from './states.ts';
+import type { CampaignStatus, PassingPauseReason, PauseReason } from './states.ts';
 
 export type CampaignKey = { organizationId: string; id: string };
 
@@ -64,6 +64,34 @@ const selectUnderWay = statement<{ organization_id: string; id: string }>(
    order by organization_id, id
    limit $3`,
 );
+
+/**
+ * How many campaigns wait for their time or are under way, by status: of all organizations, and no more than `most` of
+ * either kind. By the indexes campaigns_due and campaigns_under_way.
+ */
+export async function countCampaignsUnderWay(
+  connection: Connection,
+  most: number,
+): Promise<{ status: CampaignStatus; campaigns: number }[]> {
+  return connection.rows(
+    unpreparedStatement<{ status: CampaignStatus; campaigns: number }>(
+      `select status, count(*) as campaigns
+       from (
+         (select status from campaigns where status = 'scheduled' and deleted_at is null limit $1)
+         union all
+         (
+           select status
+           from campaigns
+           where status in ('queued', 'sending', 'paused') and deleted_at is null
+           limit $1
+         )
+       ) seen
+       group by status
+       order by status`,
+    ),
+    [most],
+  );
+}
 
 /** Lists campaigns whose audience is not frozen completely, or those of whose audience at least a part is frozen. */
 export async function listUnderWay(

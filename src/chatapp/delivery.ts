@@ -70,6 +70,7 @@ export function createChatAppDelivery(tools: ChatAppDeliveryTools): ChannelDeliv
   const trials = createTrials(tools.clock);
   return {
     channel: chatAppChannel,
+    provider: tools.chatAppProvider.name,
     concurrency: tools.chatAppProvider.concurrency,
     // An account that is blocked, or whose token was revoked, delays nobody else.
     accountOf: ({ organizationId }) => organizationId,

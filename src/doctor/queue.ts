@@ -2,6 +2,7 @@ import type { Installation } from '../installation/installation.ts';
 import { countSetAside, findOldestDue } from '../messages/messages.ts';
 import { dateOf } from '../platform/clock.ts';
 import { countLivingWorkers } from '../platform/queue/lease.ts';
+import { lateMs } from '../roles/monitoring/readiness.ts';
 import { type Finding, ok, problem } from './finding.ts';
 
 /** More are told as so many: beyond it they are not counted. */
@@ -21,9 +22,6 @@ export async function examineSetAside({ database }: Installation): Promise<Findi
     ),
   ];
 }
-
-/** Shorter would tell of every burst, longer would let mail wait unnoticed. */
-const lateMs = 5 * 60_000;
 
 /** Whether somebody delivers what is due. */
 export async function examineWorkers({

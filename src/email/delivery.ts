@@ -38,6 +38,7 @@ export type EmailDeliveryTools = BuildTools & {
 export function createEmailDelivery(tools: EmailDeliveryTools): ChannelDelivery {
   return {
     channel: emailChannel,
+    provider: tools.emailProvider.name,
     concurrency: tools.emailProvider.concurrency,
     isAnnouncedAhead: tools.emailProvider.isAnnouncedAhead === true,
     accountOf: null,

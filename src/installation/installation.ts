@@ -17,7 +17,7 @@ export {
 } from './opening.ts';
 export { asDatabaseProblem, DatabaseProblem } from './database-problem.ts';
 export { describeFailure } from './failure.ts';
-export type { Foundation } from './foundation.ts';
+export type { Foundation, Observers } from './foundation.ts';
 export {
   examineSecret,
   openSecrets,

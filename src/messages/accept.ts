@@ -52,6 +52,8 @@ export type AcceptTools = {
    * channel, if all of it is of one.
    */
   onQueued: (channel?: SendingChannel) => void;
+  /** Called after every commit, with what it has stored of one channel. It must return at once. Left out: nothing is counted. */
+  onAccepted?: (accepted: { channel: SendingChannel; messages: number; recipients: number }) => void;
   /** PostgreSQL's channel on which a transaction may do so now (`Waker`). */
   takeTurnToNotify?: () => string | null;
 };
@@ -147,6 +149,10 @@ async function findStored(
     (transaction) => store.findMessageIds(transaction, wanted),
   );
   if (present.size > 0) tools.onQueued();
+  tellAccepted(
+    tools,
+    candidates.filter(({ id }) => present.has(id)),
+  );
   return new Map(
     candidates.flatMap((candidate) =>
       present.has(candidate.id) ? [[candidate, acceptedResponse(candidate)] as const] : [],
@@ -223,6 +229,7 @@ async function acceptAtOnce(
   const [verdict] = results[before.length] as store.AcceptedAtOnce[]; // What this statement returns.
   if (verdict?.is_accepted !== true) return null;
   if (notified === null) tools.onQueued(channel);
+  tellAccepted(tools, candidates);
   return candidates.map((candidate) => ({
     kind: 'response',
     response: acceptedResponse(candidate),
@@ -295,7 +302,7 @@ async function acceptInTransaction(
   const expiredBefore = dateOf(at.getTime() - retentionMs);
   const organizationIds = [...new Set(candidates.flatMap(organizationsOf))];
 
-  let isAnyStored = false;
+  let allStored: readonly Candidate[] = [];
   const outcomes = await tools.database.asOrganizations(organizationIds, async (transaction) => {
     const keyed = candidates.flatMap(({ idempotencyKey }) =>
       idempotencyKey === null ? [] : [idempotencyKey],
@@ -309,8 +316,8 @@ async function acceptInTransaction(
     const accepted = candidates.filter((_candidate, index) => verdicts[index] === 'accept');
     const quota = await storeLargeAndHold(tools, transaction, accepted, { facts, at });
     const stored = accepted.filter((candidate) => !quota.refused.has(candidate));
-    isAnyStored = stored.length > 0;
-    if (isAnyStored) await write(transaction, stored, { at, expiredBefore, count: quota.count });
+    allStored = stored;
+    if (stored.length > 0) await write(transaction, stored, { at, expiredBefore, count: quota.count });
 
     return candidates.map((candidate, index): AcceptOutcome => {
       const verdict = verdicts[index];
@@ -322,8 +329,17 @@ async function acceptInTransaction(
         : { kind: 'refused', error: excess };
     });
   });
-  if (isAnyStored) tools.onQueued();
+  if (allStored.length > 0) tools.onQueued();
+  tellAccepted(tools, allStored);
   return outcomes;
+}
+
+function tellAccepted({ onAccepted }: AcceptTools, stored: readonly Candidate[]): void {
+  if (onAccepted === undefined) return;
+  for (const [channel, ofChannel] of groupBy(stored.flatMap(submissionsOf), (each) => each.channel)) {
+    const recipients = ofChannel.reduce((sum, submission) => sum + submission.recipients.length, 0);
+    onAccepted({ channel, messages: ofChannel.length, recipients });
+  }
 }
 
 function organizationsOf({ prepared, idempotencyKey }: Candidate): string[] {

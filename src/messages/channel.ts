@@ -185,6 +185,8 @@ export type DeliverySlice = MessageKey & {
 /** How a channel builds messages and hands them to its provider. */
 export type ChannelDelivery = {
   channel: MessageChannel;
+  /** The name of the provider that it hands off to, for the log and for metrics. */
+  provider: string;
   /** How many hand-offs can usefully be under way at once. */
   concurrency: number;
   /**

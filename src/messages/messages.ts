@@ -37,7 +37,9 @@ export {
   type SetAsideJob,
   type SetAsidePosition,
 } from './delivery/set-aside-store.ts';
-export { findOldestDue } from './delivery/waiting-store.ts';
+export { countWaiting, findOldestDue, listOldestDue } from './delivery/waiting-store.ts';
+export { type DeliveryObserver, settledOutcomeOf } from './delivery/observer.ts';
+export type { Settlement } from './delivery/settlement-store.ts';
 export { type EngagementAction, engagementActions, hasEngaged } from './recipients/contact-engagement.ts';
 export {
   readRecipientToken,

@@ -42,6 +42,7 @@ export type PushDeliveryTools = {
 export function createPushDelivery(tools: PushDeliveryTools): ChannelDelivery {
   return {
     channel: pushChannel,
+    provider: tools.pushProvider.name,
     concurrency: tools.pushProvider.concurrency,
     // Revoked credentials, or a service that is down, delay nobody else.
     accountOf: ({ organizationId, address }) =>

@@ -47,6 +47,7 @@ import { openGallery } from '../templates/templates.ts';
 import { isWelcome } from '../sandbox/sandbox.ts';
 import { campaignChannels, messageChannels } from './channels.ts';
 import { startListening } from './listening.ts';
+import { createConditionWatch } from './monitoring/monitoring.ts';
 import { threadEntryOf } from './thread-entry.ts';
 import { chatAppCallbacks } from './providers/chatapp.ts';
 import { emailCallbacks } from './providers/email.ts';
@@ -64,7 +65,7 @@ export function listRoutes(
   loadGallery = openGallery(galleryDirectory),
   runner = inlineRunner,
 ): Route[] {
-  const { database, clock, newId, secrets } = installation;
+  const { database, clock, newId, secrets, observers } = installation;
   const wakeWorkers = createWaker(installation, 'deliveries');
   const acceptor = createAcceptor({
     channels: messageChannels,
@@ -73,6 +74,7 @@ export function listRoutes(
     newId,
     secrets,
     onQueued: wakeWorkers,
+    ...(observers && { onAccepted: observers.onAccepted }),
     takeTurnToNotify: wakeWorkers.takeTurn,
   });
   const wakeSegments = createWaker(installation, 'segments');
@@ -218,6 +220,8 @@ export async function startApi(
         isKeyUsed(transaction, key, { expiredBefore: dateOf(clock.nowMs() - retentionMs) }),
       ),
     findUnreadiness: () => findUnreadiness(installation),
+    findDegradations: createConditionWatch(installation),
+    ...(installation.observers && { onAnswered: installation.observers.onAnswered }),
     limits: { drainMs: config.drainMs, ...limits },
   };
   const { host, port } = config;

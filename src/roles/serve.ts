@@ -19,6 +19,8 @@ import { findDurabilityProblems } from '../platform/postgres/durability.ts';
 import { examineTenantWall } from '../platform/postgres/tenant-wall.ts';
 import { type ProcessShare, wholeShare } from '../platform/process-share.ts';
 import { composeGreeting, type Sandbox } from './greeting.ts';
+import type { MonitoringListener } from './monitoring/listener.ts';
+import { createMonitoring, type Monitoring, openMeters, startMonitoring } from './monitoring/monitoring.ts';
 import { whenAskedToStop } from './stopping.ts';
 import type { Worker } from './worker.ts';
 
@@ -33,6 +35,8 @@ export type Supervised = {
   asked: Promise<string>;
   /** Called when the database is open, and its schema up to date. */
   onOpened: () => void;
+  /** Called when what the process says of itself can be asked for. */
+  onMonitored: (monitoring: Monitoring) => void;
   /** Called when all else is ready. It may greet later, or never. */
   greetInTime: (greet: () => Promise<void>) => Promise<void>;
 };
@@ -46,14 +50,17 @@ export async function serve(config: Config, role: Role, supervised?: Supervised)
   const log = await createLog(config.logLevel, supervised ? { role, process: share.number } : { role });
   // What a role does not need is not loaded, and what it needs is loaded while PostgreSQL is looked for: after a
   // crash the way to the first answer is mostly this.
-  const [installation, api, worker] = await Promise.all([
+  const [opened, api, worker] = await Promise.all([
     openInstallation(config, log, { migrate: true, ...(supervised && { address: supervised.address }) }),
     role === 'worker' ? null : import('./api.ts'),
     role === 'api' ? null : import('./worker.ts'),
   ]);
   supervised?.onOpened();
+  const meters = await openMeters(opened, role, share);
+  const installation = meters === null ? opened : { ...opened, observers: meters.observers };
   let serving: HttpServer | undefined;
   let working: Worker | undefined;
+  let monitored: MonitoringListener | undefined;
   let reason: string | undefined;
   const watching = watchSecretKeys(installation, installation.secrets);
   try {
@@ -61,6 +68,18 @@ export async function serve(config: Config, role: Role, supervised?: Supervised)
     if (share.number === 1) await whileRestarting(config, () => warnOfShortcomings(installation, log));
     serving = await api?.startApi(installation, {}, undefined, share);
     working = await worker?.startWorker(installation, share);
+    if (meters !== null) {
+      const monitoring = await createMonitoring(installation, meters, async () => {
+        if (reason !== undefined) return 'stopping';
+        if (working?.isWorking() === false) return 'the worker has no lease: it delivers nothing';
+        return api === null ? null : api.findUnreadiness(installation);
+      });
+      if (supervised !== undefined) supervised.onMonitored(monitoring);
+      else if (config.metricsListener !== null) {
+        monitored = await startMonitoring(monitoring, config.metricsListener);
+        log.info({ url: monitored.url }, 'metrics are served');
+      }
+    }
     // Only now, since the key is seen once: whatever else can fail has not failed.
     const greetNow = () => greet(installation, serving?.url ?? null);
     await (supervised === undefined ? greetNow() : supervised.greetInTime(greetNow));
@@ -84,6 +103,8 @@ export async function serve(config: Config, role: Role, supervised?: Supervised)
       await serving?.stop(reason === orphaned ? 'at_once' : undefined);
     } finally {
       await working?.stop();
+      // The last, so that it can be watched how a process ends.
+      await monitored?.stop();
       await watching.stop();
       await installation.close();
       log.flush();

@@ -1,6 +1,7 @@
 import cluster from 'node:cluster';
 import { orphaned, type Role, serve } from './serve.ts';
 import { whenAskedToStop } from './stopping.ts';
+import type { Monitoring, Question } from './monitoring/monitoring.ts';
 import { type Order, ProcessFailure, type Told } from './supervisor.ts';
 
 /**
@@ -12,6 +13,7 @@ export async function serveSupervised(role: Role, describe: (cause: unknown) => 
   if (worker === undefined) throw new ProcessFailure('--supervised is for the processes of a supervisor.');
   const greeting = deferred<'now'>();
   const stopping = deferred<string>();
+  const monitored = deferred<Monitoring>();
   const stopByName = (name: string) => {
     stopping.resolve(name);
   };
@@ -23,6 +25,13 @@ export async function serveSupervised(role: Role, describe: (cause: unknown) => 
           return;
         case 'greet':
           greeting.resolve('now');
+          return;
+        case 'ask':
+          // What fails or is not there yet is not answered: the supervisor waits for some seconds at most.
+          void monitored.promise
+            .then((monitoring) => answerOf(monitoring, order.question))
+            .then((answer) => tell({ kind: 'answer', id: order.id, answer }))
+            .catch(() => undefined);
           return;
         case 'stop':
           stopByName(order.signal);
@@ -47,6 +56,7 @@ export async function serveSupervised(role: Role, describe: (cause: unknown) => 
         address,
         asked: stopping.promise,
         onOpened: () => void tell({ kind: 'opened' }),
+        onMonitored: monitored.resolve,
         greetInTime: async (greet) => {
           await tell({ kind: 'ready' });
           void greeting.promise
@@ -63,6 +73,17 @@ export async function serveSupervised(role: Role, describe: (cause: unknown) => 
   }
   // The channel would keep the process.
   process.exit();
+}
+
+async function answerOf(monitoring: Monitoring, question: Question): Promise<unknown> {
+  switch (question) {
+    case 'metrics':
+      return monitoring.measure();
+    case 'metrics of all':
+      return (await Promise.all([monitoring.measure(), monitoring.measureInstallation()])).flat();
+    case 'readiness':
+      return monitoring.findReadiness();
+  }
 }
 
 /** Resolves when it is on its way, or nobody is there to be told. */

@@ -9,6 +9,8 @@
  * - **The schema.** The first process brings it up to date; the others begin when it has opened the database.
  * - **The greeting.** When all processes are ready, the first of them greets. A process that cannot start before that
  *   fails the start as a whole, and what it said is said once. One that is killed meanwhile is started again.
+ * - **Metrics.** It listens for those who ask for them, asks the processes, and puts together what they say. One that
+ *   does not answer in time is told as such, and keeps nobody waiting.
  * - **Stopping.** A signal is passed on to all, and they drain as each would alone. A second one ends them at once.
  * - **Deaths.** A process that ends by itself is started again, after longer and longer pauses if that happens again and
  *   again; the others go on.
@@ -28,14 +30,18 @@ import type { Config } from '../config.ts';
 import { findPostgres } from '../installation/installation.ts';
 import { sleep, stayUntil, systemClock } from '../platform/clock.ts';
 import { createLog, type Log } from '../platform/log.ts';
+import { createQuestions, type Questions } from '../platform/questions.ts';
 import type { DatabaseAddress } from '../platform/postgres/database.ts';
 import type { Role } from './serve.ts';
+import type { MonitoringListener } from './monitoring/listener.ts';
+import type { Question } from './monitoring/monitoring.ts';
 import { whenAskedToStop } from './stopping.ts';
 
 /** What a process gets to know. `begin` is the first, and comes once, when the process listens. */
 export type Order =
   | { kind: 'begin'; config: Config; number: number; of: number; address: DatabaseAddress }
   | { kind: 'greet' }
+  | { kind: 'ask'; id: number; question: Question }
   | { kind: 'stop'; signal: NodeJS.Signals };
 
 /** What a process says. `listening` is the first; `failed` is the last, in words for the operator. */
@@ -44,6 +50,7 @@ export type Told =
   | { kind: 'opened' }
   | { kind: 'ready' }
   | { kind: 'greeted' }
+  | { kind: 'answer'; id: number; answer: unknown }
   | { kind: 'failed'; words: string };
 
 /** What the operator has to know is its message. */
@@ -87,7 +94,13 @@ type Supervision = {
   stopping: AbortSignal;
 };
 
-type Running = { worker: Worker; isListening: boolean; isBegun: boolean; readyAtMs: number | null };
+type Running = {
+  worker: Worker;
+  questions: Questions<Question>;
+  isListening: boolean;
+  isBegun: boolean;
+  readyAtMs: number | null;
+};
 
 type Ending = { exitCode: number | null; signal: string | null; words: string | null; wasSteady: boolean };
 
@@ -121,8 +134,10 @@ export async function supervise(config: Config, role: Role, processes: number): 
     hasGreeted: false,
     stopping: stopping.signal,
   };
+  let monitored: MonitoringListener | null = null;
   try {
     void asked.then(stopAll);
+    monitored = await startMonitoringOf(supervision);
     const numbers = Array.from({ length: processes }, (_, index) => index + 1);
     const endings = numbers.map((number) =>
       keepRunning(supervision, number).catch((cause: unknown) => {
@@ -134,9 +149,27 @@ export async function supervise(config: Config, role: Role, processes: number): 
     const failed = (await stayUntil(Promise.allSettled(endings))).find(({ status }) => status === 'rejected');
     if (failed?.status === 'rejected') throw failed.reason;
   } finally {
+    await monitored?.stop();
     await stop();
     log.flush();
   }
+}
+
+/** Null where nobody wants to know. Loaded only then: a supervisor takes little memory. */
+async function startMonitoringOf(supervision: Supervision): Promise<MonitoringListener | null> {
+  const place = supervision.begin.config.metricsListener;
+  if (place === null) return null;
+  const { startMonitoringOfAll } = await import('./monitoring/all-processes.ts');
+  const listener = await startMonitoringOfAll(place, {
+    processes: supervision.begin.of,
+    isStopping: () => supervision.stopping.aborted,
+    ask: async (number, question) => {
+      const running = supervision.running.get(number);
+      return running?.isBegun === true ? running.questions.ask(question) : null;
+    },
+  });
+  supervision.log.info({ url: listener.url }, 'metrics are served');
+  return listener;
 }
 
 /** Ends when all are to end. Rejects with a ProcessFailure if the process cannot start, or does not end in good order. */
@@ -164,7 +197,10 @@ async function keepRunning(supervision: Supervision, number: number): Promise<vo
 function runOnce(supervision: Supervision, number: number): Promise<Ending> {
   const { running, stopping } = supervision;
   const worker = cluster.fork();
-  const state: Running = { worker, isListening: false, isBegun: false, readyAtMs: null };
+  const questions = createQuestions<Question>(systemClock, (id, question) => {
+    tell(worker, { kind: 'ask', id, question });
+  });
+  const state: Running = { worker, questions, isListening: false, isBegun: false, readyAtMs: null };
   let words: string | null = null;
   running.set(number, state);
   worker.on('message', (told: Told) => {
@@ -186,6 +222,9 @@ function runOnce(supervision: Supervision, number: number): Promise<Ending> {
       case 'greeted':
         supervision.hasGreeted = true;
         return;
+      case 'answer':
+        questions.answer(told.id, told.answer);
+        return;
       case 'failed':
         words = told.words;
         return;
@@ -194,6 +233,7 @@ function runOnce(supervision: Supervision, number: number): Promise<Ending> {
   return new Promise((resolve) => {
     const end = (exitCode: number | null, signal: string | null) => {
       running.delete(number);
+      questions.end();
       const readyForMs = state.readyAtMs === null ? 0 : systemClock.monotonicMs() - state.readyAtMs;
       resolve({ exitCode, signal, words, wasSteady: readyForMs >= steadyMs });
     };

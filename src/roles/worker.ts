@@ -39,6 +39,8 @@ export type Worker = {
   stop: () => Promise<void>;
   /** How many bytes of contents are in memory: none once it has stopped, or some were not given back. */
   heldBytes: () => number;
+  /** Whether it has its lease, and so delivers. */
+  isWorking: () => boolean;
 };
 
 /**
@@ -75,6 +77,7 @@ export async function startWorker(installation: Installation, share = wholeShare
   const delivery = startDelivery({
     ...installation,
     ...feedback,
+    ...(installation.observers && { observer: installation.observers.delivery }),
     channels: messageChannels,
     deliveries: Object.values<ChannelDelivery | null>({
       email:
@@ -117,6 +120,7 @@ export async function startWorker(installation: Installation, share = wholeShare
   const housekeeping = startHousekeeping(installation);
   return {
     heldBytes: delivery.heldBytes,
+    isWorking: delivery.isWorking,
     stop: async () => {
       await Promise.all([
         housekeeping.stop(),

@@ -31,7 +31,7 @@ import type { SegmentBody, SegmentPatch } from './schema.ts';
 import * as store from './store.ts';
 
 export { describeConditions } from './condition-schema.ts';
-export { computeEventReaders, tryLockPreview } from './store.ts';
+export { computeEventReaders, findLaggingSince, tryLockPreview } from './store.ts';
 
 export type SegmentTools = { database: Database; clock: Clock; newId: NewId };
 

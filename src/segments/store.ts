@@ -1,6 +1,7 @@
 import { cursorOf, type Page, pageClause } from '../platform/http/pagination.ts';
 import { type Connection, unpreparedStatement } from '../platform/postgres/database.ts';
 import type { Predicate } from '../platform/postgres/predicate.ts';
+import { instantOfId } from '../platform/ids.ts';
 import { lockName, tryLockName } from '../platform/postgres/name-locks.ts';
 import type { SegmentStatus } from './schema.ts';
 
@@ -177,6 +178,47 @@ export async function findChangedOrganizations(
     [after, limit],
   );
   return rows.map(({ organization_id }) => organization_id);
+}
+
+/** Organizations looked at. With fewer, the oldest change may be of another; more take longer. */
+const laggingOrganizationsMax = 1_000;
+
+/**
+ * Since when a change of contacts has waited to be followed, or a segment to be computed, of any organization; null if
+ * nothing waits. A loose scan over the primary key of contact_changes, whose ids tell when they were made, and the index
+ * segments_compute_at.
+ */
+export async function findLaggingSince(connection: Connection, at: Date): Promise<Date | null> {
+  const [changes, due] = await Promise.all([
+    connection.rows(
+      unpreparedStatement<{ id: string }>(
+        `with recursive oldest (organization_id, id) as (
+           (select organization_id, id from contact_changes order by organization_id, id limit 1)
+           union all
+           select next.organization_id, next.id
+           from oldest
+           cross join lateral (
+             select c.organization_id, c.id
+             from contact_changes c
+             where c.organization_id > oldest.organization_id
+             order by c.organization_id, c.id
+             limit 1
+           ) next
+         )
+         select id
+         from (select id from oldest limit $1) seen
+         order by id
+         limit 1`,
+      ),
+      [laggingOrganizationsMax],
+    ),
+    findNextDueAt(connection, 'compute_at'),
+  ]);
+  const instants = [...changes.map(({ id }) => instantOfId(id)), ...(due !== null && due <= at ? [due] : [])];
+  return instants.reduce<Date | null>(
+    (first, instant) => (first === null || instant < first ? instant : first),
+    null,
+  );
 }
 
 /** For what a segment is due: to be computed, or to be looked at for those whose events have left its windows. */

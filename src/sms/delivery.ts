@@ -29,6 +29,7 @@ export type SmsDeliveryTools = { database: Database; clock: Clock; smsProvider: 
 export function createSmsDelivery(tools: SmsDeliveryTools): ChannelDelivery {
   return {
     channel: smsChannel,
+    provider: tools.smsProvider.name,
     concurrency: tools.smsProvider.concurrency,
     accountOf: null,
     isReportedById: tools.smsProvider.isReportedById,

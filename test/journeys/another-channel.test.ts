@@ -67,7 +67,16 @@ function deliverAsBefore(): void {
     ...nobody,
     random: () => 0.5,
     channels: before,
-    deliveries: [{ channel: emailChannel, concurrency: 4, accountOf: null, isReportedById: false, begin }],
+    deliveries: [
+      {
+        channel: emailChannel,
+        provider: 'none',
+        concurrency: 4,
+        accountOf: null,
+        isReportedById: false,
+        begin,
+      },
+    ],
   });
   stops.push(delivery.stop);
 }

@@ -212,6 +212,7 @@ export function createPigeons(): Pigeons {
     }),
     createDelivery: (database, carry) => ({
       channel,
+      provider: 'loft',
       concurrency: 4,
       accountOf: ({ organizationId }) => organizationId,
       isReportedById: false,

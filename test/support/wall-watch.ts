@@ -19,6 +19,9 @@ const claimed =
   'For a batch of hand-offs that were claimed together, of any organizations: named by their keys.';
 const settled = 'Settles a batch of hand-offs of any organizations: named by their keys, in one round trip.';
 
+const measured =
+  'Tells the operator counts and ages of all organizations together, and nothing of any of them.';
+
 /** Why a statement is run outside of the wall, by its name or by how its text begins. */
 export const outsideTheWall: Readonly<Record<string, string>> = {
   accounts_select_grant: whose,
@@ -62,6 +65,12 @@ export const outsideTheWall: Readonly<Record<string, string>> = {
 
   "select organization_id, public_part from push_credentials where platform = 'web' order by":
     'Whose page it is on which a person tries a push out; it asks nothing else without the wall.',
+
+  'with recursive active (channel, lane': measured,
+  'select known.channel, lanes.lane': measured,
+  'select channel, count(*) as jobs from (select channel from delivery_queue where set_aside_at': measured,
+  'select status, count(*) as campaigns': measured,
+  'with recursive oldest (organization_id, id)': measured,
 
   'select name from domains where organization_id <> $1':
     'A domain is verified for one organization alone: it asks the others.',

@@ -48,6 +48,8 @@ export type Delivery = {
   stop: () => Promise<void>;
   /** Bytes of content in memory. */
   heldBytes: () => number;
+  /** Whether it has a lease, and was not asked to stop. */
+  isWorking: () => boolean;
 };
 
 /** The longest that a due job can wait unnoticed if a notification is lost. */
@@ -81,6 +83,7 @@ export function startDelivery(tools: DeliveryTools): Delivery {
     wakeup: createWakeup(tools.clock),
     budget: createByteBudget(tools.contentBytesMax ?? contentBytesMax),
     rescan: { isDue: true, channels: new Set() },
+    lease: null,
     stopping: stopping.signal,
   };
   const listening = listenForWakes(tools, 'deliveries', stopping.signal, (channel) => {
@@ -94,6 +97,7 @@ export function startDelivery(tools: DeliveryTools): Delivery {
       await Promise.all([listening, working]);
     },
     heldBytes: worker.budget.held,
+    isWorking: () => worker.lease !== null && !worker.lease.signal.aborted && !stopping.signal.aborted,
   };
 }
 
@@ -106,6 +110,7 @@ type Worker = {
   wakeup: Wakeup;
   budget: ByteBudget;
   rescan: { isDue: boolean; channels: Set<string> };
+  lease: Lease | null;
   stopping: AbortSignal;
 };
 
@@ -132,9 +137,11 @@ async function workUntilStopped(worker: Worker): Promise<void> {
           }
         },
       });
+      worker.lease = lease;
       try {
         await workUnderLease(worker, lease);
       } finally {
+        worker.lease = null;
         await endLease(tools, lease);
       }
     } catch (cause) {

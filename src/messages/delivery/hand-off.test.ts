@@ -68,6 +68,8 @@ let statements: number;
 let tried: Job[];
 let sent: Job[];
 let logged: { level: string; fields: object }[];
+/** The lines of attempts. */
+let attempts: { level: string; fields: object }[];
 
 useTestDatabase({ connectionsMax: 3 }, (opened) => {
   database = opened.database;
@@ -84,6 +86,7 @@ beforeEach(async () => {
   tried = [];
   sent = [];
   logged = [];
+  attempts = [];
   await run('truncate hand_offs, workers');
   await run("insert into workers (epoch, host, pid, started_at) values ($1, 'here', 1, now())", [epoch]);
 });
@@ -156,13 +159,20 @@ function openSession(
         : Promise.reject(fault.announced);
     },
   };
-  const note = (level: string) => (fields: object) => void logged.push({ level, fields });
+  const note = (level: string) => (fields: object, message?: string) =>
+    void (message === 'attempt' ? attempts : logged).push({ level, fields });
   return openLeaseSession(
     {
       database: guarded,
       channels: messageChannels,
       clock,
-      log: { ...silentLog, info: note('info'), warn: note('warn'), error: note('error') },
+      log: {
+        ...silentLog,
+        debug: note('debug'),
+        info: note('info'),
+        warn: note('warn'),
+        error: note('error'),
+      },
       newId,
       random: () => 0.5,
       secrets: createSecrets('a secret of the tests, and of nothing else'),
@@ -171,6 +181,7 @@ function openSession(
       contentBytesMax,
       deliveries: accountsOf.map((accountOf) => ({
         channel,
+        provider: 'loft',
         concurrency: 4,
         accountOf,
         isReportedById: false,
@@ -241,6 +252,92 @@ test('what the channel says of an attempt is what is settled, with what it knows
     message: facts,
   });
   expect(await settle(postponed)).toMatchObject({ settlement: untouched(4_000), message: facts });
+});
+
+describe('the line of an attempt', () => {
+  const deferred: Attempt = {
+    kind: 'outcome',
+    outcome: { kind: 'deferred', reason: 'storm', retryAfterMs: 5_000, reply: { ...reply, code: 452 } },
+    facts,
+  };
+
+  test('says whose it is, how it ended and what follows, and nothing of address or reply', async () => {
+    const job = aJob({ ordinal: 3, attempts: 1, ambiguities: 1 });
+    const session = openSession(() => {
+      clock.advance(1_500);
+      return Promise.resolve(deferred);
+    });
+    await handOff(session, job);
+    expect(attempts).toEqual([
+      {
+        level: 'info',
+        fields: {
+          organization_id: organizationId,
+          message_id: job.messageId,
+          ordinal: 3,
+          channel: channel.name,
+          provider: 'loft',
+          class: 'transactional',
+          attempt: 2,
+          outcome: 'deferred',
+          reason: 'storm',
+          code: 452,
+          possible_duplicate: true,
+          next_attempt_at: dueIn(5_000),
+          ms: 1_500,
+        },
+      },
+    ]);
+    const line = JSON.stringify(attempts);
+    expect(line).not.toContain(job.address);
+    expect(line).not.toContain(reply.diagnostic);
+  });
+
+  test.each<[string, Attempt | Error | null]>([
+    ['accepted', arrived],
+    ['unavailable', unavailable],
+    ['postponed', postponed],
+    ['dropped', { kind: 'dropped', reason: 'suppressed', facts }],
+    ['failed', { kind: 'failed', reason: 'storm', diagnostic: 'too windy', facts: null }],
+    ['released', { kind: 'released', pauseMs: 3_000, facts }],
+    ['crashed', new Error('cannot be built')],
+    ['postponed', new UnknownKeyError(3, null)],
+    ['unknown', null],
+  ])('says %s', async (outcome, result) => {
+    const session = openSession(async (_job, { confirm }) => {
+      if (result instanceof Error) throw result;
+      if (result !== null) return result;
+      await confirm();
+      throw new Error('cut off');
+    });
+    await handOff(session, aJob());
+    expect(attempts.map(({ fields }) => fields)).toMatchObject([{ outcome }]);
+  });
+
+  test('is written of one recipient of a campaign in a hundred, at each of its attempts, and of all for debugging', async () => {
+    const session = openSession(carry);
+    const levels = async (attempted: number) => {
+      attempts = [];
+      for (let ordinal = 0; ordinal < 250; ordinal += 1)
+        await handOff(session, aJob({ contactId: newId(), ordinal, attempts: attempted }));
+      return attempts.map(({ level, fields }) => [level, (fields as { ordinal: number }).ordinal]);
+    };
+    const written = await levels(0);
+    expect(written).toHaveLength(250);
+    expect(written.filter(([level]) => level === 'info')).toEqual([
+      ['info', 0],
+      ['info', 100],
+      ['info', 200],
+    ]);
+    expect(await levels(1)).toEqual(written);
+  });
+
+  test('is not written of what was not tried', async () => {
+    const session = openSession(carry);
+    session.end();
+    await handOff(session, aJob());
+    expect(attempts).toEqual([]);
+  });
 });
 
 test('what leaves was announced under its claim before', async () => {

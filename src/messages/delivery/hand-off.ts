@@ -32,6 +32,7 @@ import {
   settleObjection,
   settleOutcome,
 } from './settlement.ts';
+import { type AttemptEnd, endOf } from './observer.ts';
 import type { Settled, WriterTools } from './settlement-writer.ts';
 import { findObjections, type Objection } from './unwanted.ts';
 import type { Settlement } from './settlement-store.ts';
@@ -65,6 +66,7 @@ export type LeaseSession = {
 /** A channel under one lease, with breakers of its own, so that an unavailable provider stops no other channel. */
 export type ChannelSession = {
   channel: MessageChannel;
+  provider: string;
   concurrency: number;
   isAnnouncedAhead: boolean;
   ledger: Ledger;
@@ -91,8 +93,9 @@ export function openLeaseSession(
     },
     wakeup,
     channelSessions: tools.deliveries.map(
-      ({ channel, concurrency, isAnnouncedAhead = false, accountOf, begin }) => ({
+      ({ channel, provider, concurrency, isAnnouncedAhead = false, accountOf, begin }) => ({
         channel,
+        provider,
         concurrency,
         isAnnouncedAhead,
         ledger: openLedger(tools, {
@@ -167,6 +170,21 @@ async function takeBytes(session: LeaseSession, job: Job): Promise<() => void> {
 }
 
 async function attempt(session: LeaseSession, channelSession: ChannelSession, job: Job): Promise<Settled> {
+  const { clock } = session.tools;
+  const startedAtMs = clock.monotonicMs();
+  const { settled, end } = await tryOnce(session, channelSession, job);
+  if (end !== null)
+    tellAttempt(session, channelSession, {
+      settlement: settled.settlement,
+      end,
+      durationMs: clock.monotonicMs() - startedAtMs,
+    });
+  return settled;
+}
+
+type Tried = { settled: Settled; end: AttemptEnd };
+
+async function tryOnce(session: LeaseSession, channelSession: ChannelSession, job: Job): Promise<Tried> {
   const { tools } = session;
   const breaker = channelSession.breakers.of(job);
   const context = (facts: MessageFacts | null = null): SettlementContext => ({
@@ -176,7 +194,10 @@ async function attempt(session: LeaseSession, channelSession: ChannelSession, jo
     expiresAt: facts?.expiresAt,
   });
   let isConfirmed = false;
-  const settled = (settlement: Settlement): Settled => ({ settlement, message: null });
+  const settled = (settlement: Settlement, end: AttemptEnd = null): Tried => ({
+    settled: { settlement, message: null },
+    end,
+  });
   if (session.signal.aborted) return settled(releaseJob(job, context()));
   const entry = breaker.enter();
   if (entry === 'refused')
@@ -184,7 +205,7 @@ async function attempt(session: LeaseSession, channelSession: ChannelSession, jo
   let isNoted = false;
   try {
     const objection = await findLateObjection(session, job);
-    if (objection !== undefined) return settled(settleObjection(job, objection, context()));
+    if (objection !== undefined) return settled(...settleLate(job, objection, context()));
     job.handOffAt ??= dateOf(tools.clock.nowMs());
     // Not where a repeat is the last attempt: what was announced twice and never left would be lost.
     if (channelSession.isAnnouncedAhead && job.slice !== undefined) announceAhead(channelSession, job);
@@ -192,6 +213,7 @@ async function attempt(session: LeaseSession, channelSession: ChannelSession, jo
       confirm: async () => {
         await confirmHandOff(session, channelSession, job);
         isConfirmed = true;
+        tools.observer?.onHandedOff({ channel: job.channel.name, provider: channelSession.provider });
       },
       signal: session.signal,
     });
@@ -202,29 +224,94 @@ async function attempt(session: LeaseSession, channelSession: ChannelSession, jo
     }
     if (result.facts?.policy !== undefined) job.policy = result.facts.policy;
     return {
-      settlement: settleAttempt(job, result, context(result.facts)),
-      message: result.facts,
-      ...(result.kind === 'outcome' && { finding: result.finding }),
+      settled: {
+        settlement: settleAttempt(job, result, context(result.facts)),
+        message: result.facts,
+        ...(result.kind === 'outcome' && { finding: result.finding }),
+      },
+      end: endOfAttempt(result),
     };
   } catch (cause) {
-    if (cause instanceof UnwantedError) return settled(settleObjection(job, cause.objection, context()));
+    if (cause instanceof UnwantedError) return settled(...settleLate(job, cause.objection, context()));
     const isStopped = session.signal.aborted || cause instanceof NotConfirmedError;
     if (!isConfirmed && (isStopped || cause instanceof DatabaseUnavailableError)) {
       return settled(releaseJob(job, context()));
     }
     if (!isConfirmed && cause instanceof UnknownKeyError) {
       logFailure(tools.log, cause);
-      return settled(settleOutcome(job, sealedUnderUnknownKey, context()));
+      return settled(settleOutcome(job, sealedUnderUnknownKey, context()), {
+        outcome: 'postponed',
+        reason: 'unknown_key',
+      });
     }
     // Counted as a crash: a message that cannot be built, or that makes a provider throw, must not be tried for ever.
     logFailure(tools.log, cause);
-    return settled(
-      isConfirmed ? settleAmbiguity(job, context()) : settleCrash(job, context(), wordsOf(cause)),
-    );
+    return isConfirmed
+      ? settled(settleAmbiguity(job, context()), { outcome: 'unknown' })
+      : settled(settleCrash(job, context(), wordsOf(cause)), { outcome: 'crashed' });
   } finally {
     // Otherwise a probe that never reached the provider would keep the breaker open for ever.
     if (entry === 'probes' && !isNoted) breaker.abandonProbe();
   }
+}
+
+function settleLate(
+  job: Job,
+  objection: Objection,
+  context: SettlementContext,
+): [settlement: Settlement, end: AttemptEnd] {
+  return [settleObjection(job, objection, context), { outcome: 'dropped', reason: objection }];
+}
+
+function endOfAttempt(attempt: Attempt): AttemptEnd {
+  switch (attempt.kind) {
+    case 'outcome':
+      return endOf(attempt.outcome);
+    case 'dropped':
+    case 'failed':
+      return { outcome: attempt.kind, reason: attempt.reason };
+    case 'released':
+      return { outcome: 'released' };
+  }
+}
+
+/**
+ * Of a campaign's recipients one in so many has lines in the log, the same with each of its attempts. With fewer, a
+ * campaign of a million makes too few lines to look at; with more, its lines hide all others.
+ */
+const sampledRecipients = 100;
+
+/** One line says all that is known of an attempt. What the remote side said may quote the message, and is not in it. */
+function tellAttempt(
+  { tools: { log, observer } }: LeaseSession,
+  { provider }: ChannelSession,
+  {
+    settlement: { job, requeue },
+    end,
+    durationMs,
+  }: { settlement: Settlement; end: NonNullable<AttemptEnd>; durationMs: number },
+): void {
+  const channel = job.channel.name;
+  observer?.onAttempted({ channel, provider, outcome: end.outcome, durationMs });
+  const isQuiet = job.isCampaign && job.ordinal % sampledRecipients !== 0;
+  log[isQuiet ? 'debug' : 'info'](
+    {
+      organization_id: job.organizationId,
+      message_id: job.messageId,
+      ordinal: job.ordinal,
+      channel,
+      provider,
+      class: job.isCampaign ? 'campaign' : 'transactional',
+      attempt: job.attempts + 1,
+      outcome: end.outcome,
+      reason: end.reason,
+      code: end.code ?? undefined,
+      possible_duplicate: job.ambiguities > 0,
+      next_attempt_at: requeue?.dueAt,
+      ms: Math.round(durationMs),
+    },
+    'attempt',
+  );
 }
 
 /** For the operator; it may quote the message. */
@@ -316,17 +403,6 @@ function noteOutcome(
   } else if (change === 'closed') {
     log.info(whose, 'the provider is available again');
   }
-  log.debug(
-    {
-      organization_id: job.organizationId,
-      message_id: job.messageId,
-      ordinal: job.ordinal,
-      attempt: job.attempts + 1,
-      outcome: outcome.kind,
-      reason: 'reason' in outcome ? outcome.reason : undefined,
-    },
-    'attempt',
-  );
 }
 
 export function logFailure(log: Log, cause: unknown): void {

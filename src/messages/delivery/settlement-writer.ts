@@ -27,6 +27,7 @@ import { type RecipientKey, textOfKey, uniqueMessages } from '../keys.ts';
 import { type ClaimedJob, listClaims, listOtherChannels } from './claim-store.ts';
 import { deleteFinishedAttachments } from './content-store.ts';
 import { type Announced, deleteMarkers } from './hand-off-store.ts';
+import type { DeliveryObserver } from './observer.ts';
 import { withoutReported } from './repeats.ts';
 import { settleJobs, type Settlement } from './settlement-store.ts';
 import { noteCrashes } from './set-aside-store.ts';
@@ -44,6 +45,8 @@ export type WriterTools = SuppressionTools &
     deliveries: readonly (Pick<ChannelDelivery, 'channel'> & WaysOfReporting)[];
     log: Log;
     random: () => number;
+    /** Left out: nothing is counted. */
+    observer?: DeliveryObserver;
     /** Smaller in tests. */
     recoveryItemsMax?: number;
   };
@@ -126,6 +129,7 @@ export async function writeSettlements(
   if (haveContactsChanged) tools.onContactsChanged();
   if (items.some(({ settlement }) => settlement.job.isCampaign)) tools.onCampaignProgress();
   tellSetAside(tools.log, items);
+  tools.observer?.onSettled(items.map(({ settlement }) => settlement));
   return announced;
 }
 
@@ -406,7 +410,7 @@ async function returnOfSlice(
   const context = { atMs: tools.clock.nowMs(), random: tools.random(), dateOf };
   const returned = await tools.database.transactionByIndex(async (transaction) => {
     const claimed = await lockClaimedSlice(transaction, tools.channels, { epoch, slice });
-    if (claimed === null) return { jobs: 0, haveContactsChanged: false };
+    if (claimed === null) return { items: [], haveContactsChanged: false };
     const unsettled = await listUnsettled(transaction, epoch, claimed);
     const items = unsettled
       .filter((job) => ordinal === undefined || job.ordinal === ordinal)
@@ -418,11 +422,12 @@ async function returnOfSlice(
       finished,
       isLast: false,
     });
-    return { jobs: items.length, haveContactsChanged };
+    return { items, haveContactsChanged };
   });
   if (returned.haveContactsChanged) tools.onContactsChanged();
   tools.onCampaignProgress();
-  return returned.jobs;
+  tools.observer?.onSettled(returned.items.map(({ settlement }) => settlement));
+  return returned.items.length;
 }
 
 function settleClaim(

@@ -81,6 +81,7 @@ export async function writeTaken(
     slice.jobsLeft -= recipients.length;
   }
   if (parts.length > 0) tools.onCampaignProgress();
+  tools.observer?.onSettled(items.map(({ settlement }) => settlement));
   return announced;
 }
 

@@ -1,16 +1,27 @@
-import { channels } from '../../channels/channel.ts';
+import { channels, type SendingChannel } from '../../channels/channel.ts';
 import { type Connection, unpreparedStatement } from '../../platform/postgres/database.ts';
 
 /** Organizations looked at on all channels together. With fewer, late jobs of others may hide; more take longer. */
 const organizationsMax = 1_000;
 
+/** Jobs of these lanes are claimed by workers; those of the third wait for a campaign that is paused. */
+type LaneKey = { channel: SendingChannel; lane: 'transactional' | 'campaign' };
+
+function laneOf({ channel, lane }: { channel: SendingChannel; lane: number }): LaneKey {
+  return { channel, lane: lane === 0 ? 'transactional' : 'campaign' };
+}
+
 /**
- * Since when the first job in the queue has been due that no worker has claimed; null if none is. Recipients of campaigns
- * that nobody has tried yet are not counted. A loose scan over the index delivery_queue_due: a row for each organization.
+ * Since when the first job in the queue has been due that no worker has claimed, by channel and lane, where any is.
+ * Recipients of campaigns that nobody has tried yet are not counted. A loose scan over the index delivery_queue_due: a row
+ * for each organization.
  */
-export async function findOldestDue(connection: Connection, at: Date): Promise<Date | null> {
-  const [row] = await connection.rows(
-    unpreparedStatement<{ due_at: Date | null }>(
+export async function listOldestDue(
+  connection: Connection,
+  at: Date,
+): Promise<(LaneKey & { dueAt: Date })[]> {
+  const rows = await connection.rows(
+    unpreparedStatement<{ channel: SendingChannel; lane: number; due_at: Date }>(
       `with recursive active (channel, lane, organization_id, due_at) as (
          select first.channel, first.lane, first.organization_id, first.due_at
          from unnest($1::text[]) as known (channel)
@@ -34,11 +45,62 @@ export async function findOldestDue(connection: Connection, at: Date): Promise<D
            limit 1
          ) next
        )
-       select min(due_at) as due_at
-       from (select due_at from active limit $2) seen
-       where due_at <= $3`,
+       select channel, lane, min(due_at) as due_at
+       from (select channel, lane, due_at from active limit $2) seen
+       where due_at <= $3
+       group by channel, lane
+       order by channel, lane`,
     ),
     [channels, organizationsMax, at],
   );
-  return row?.due_at ?? null;
+  return rows.map((row) => ({ ...laneOf(row), dueAt: row.due_at }));
+}
+
+/** The same of all channels and lanes together; null if no job is due. */
+export async function findOldestDue(connection: Connection, at: Date): Promise<Date | null> {
+  const oldest = await listOldestDue(connection, at);
+  return oldest.reduce<Date | null>(
+    (first, { dueAt }) => (first === null || dueAt < first ? dueAt : first),
+    null,
+  );
+}
+
+export type WaitingJobs = LaneKey & { waiting: number; due: number };
+
+/**
+ * How many jobs no worker has claimed, and how many of them are due, by channel and lane. No more than `most` of each are
+ * looked at in the queue, by the index delivery_queue_due, and as many slices of campaigns, by delivery_slices_due: a long
+ * queue must not take long to count. Recipients in slices are due.
+ */
+export async function countWaiting(connection: Connection, at: Date, most: number): Promise<WaitingJobs[]> {
+  const rows = await connection.rows(
+    unpreparedStatement<{ channel: SendingChannel; lane: number; waiting: number; due: number }>(
+      `select known.channel, lanes.lane, queued.waiting + sliced.recipients as waiting, queued.due + sliced.recipients as due
+       from unnest($1::text[]) as known (channel)
+       cross join unnest(array[0, 1]::smallint[]) as lanes (lane)
+       cross join lateral (
+         select count(*) as waiting, count(*) filter (where seen.due_at <= $2) as due
+         from (
+           select q.due_at
+           from delivery_queue q
+           where q.channel = known.channel and q.lane = lanes.lane and q.claimed_by is null and q.set_aside_at is null
+           order by q.organization_id, q.due_at
+           limit $3
+         ) seen
+       ) queued
+       cross join lateral (
+         select coalesce(sum(seen.recipients), 0)::bigint as recipients
+         from (
+           select slice.recipients
+           from delivery_slices slice
+           where slice.channel = known.channel and slice.lane = lanes.lane and slice.claimed_by is null
+           order by slice.organization_id, slice.accepted_at, slice.first_ordinal
+           limit $3
+         ) seen
+       ) sliced
+       order by known.channel, lanes.lane`,
+    ),
+    [channels, at, most],
+  );
+  return rows.map((row) => ({ ...laneOf(row), waiting: row.waiting, due: row.due }));
 }

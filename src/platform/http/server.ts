@@ -95,7 +95,22 @@ export type HttpServerOptions = {
   isKeyUsed: (key: Omit<ScopedKey, 'fingerprint'>) => Promise<boolean>;
   /** Null when requests can be served, else what is missing. */
   findUnreadiness: () => Promise<string | null>;
+  /**
+   * What a load balancer need not act on, and an operator should: told with the readiness, and never instead of it. It
+   * never rejects.
+   */
+  findDegradations?: () => Promise<readonly { kind: string; message: string }[]>;
+  /** Called once for each request that is over. It must return at once. Left out: nothing is counted. */
+  onAnswered?: (answered: AnsweredRequest) => void;
   limits?: Partial<HttpLimits>;
+};
+
+/** `route` is a pattern, or `none`; `status` is null if the client left before its answer. */
+export type AnsweredRequest = {
+  method: string;
+  route: string;
+  status: number | null;
+  durationMs: number;
 };
 
 export type HttpLimits = {
@@ -347,18 +362,26 @@ function tooManyRequests(): PublicError {
 function logRequest(request: FastifyRequest, reply: FastifyReply, options: HttpServerOptions): void {
   const { config } = request.routeOptions;
   const isQuiet = config.page?.isPolled === true && reply.raw.writableFinished && reply.statusCode < 400;
+  const durationMs = options.clock.monotonicMs() - request.startedAtMs;
+  const status = reply.raw.writableFinished ? reply.statusCode : undefined;
   options.log[isQuiet ? 'debug' : 'info'](
     {
       request_id: request.id,
       organization_id: request.caller?.organizationId,
       method: request.method,
       route: config.route?.path ?? config.url,
-      status: reply.raw.writableFinished ? reply.statusCode : undefined,
+      status,
       error: request.errorName ?? undefined,
-      ms: Math.round(options.clock.monotonicMs() - request.startedAtMs),
+      ms: Math.round(durationMs),
     },
     reply.raw.writableFinished ? 'request' : 'request whose client left',
   );
+  options.onAnswered?.({
+    method: request.method,
+    route: request.routeOptions.url ?? 'none',
+    status: status ?? null,
+    durationMs,
+  });
 }
 
 type AdmissionTools = { options: HttpServerOptions; limits: HttpLimits; state: ServerState };
@@ -852,9 +875,11 @@ function addHealth(app: FastifyInstance, options: HttpServerOptions, state: Serv
     return within(options.clock, readinessMaxMs, looking, 'the database does not answer');
   };
   app.get('/readyz', async (_request, reply) => {
+    // Both at once: one after the other would take longer than whoever asks will wait.
+    const degradations = options.findDegradations?.();
     const unreadiness = state.isStopping ? 'stopping' : await findUnreadiness();
     return unreadiness === null
-      ? reply.send({ status: 'ready' })
+      ? reply.send({ status: 'ready', degradations: (await degradations) ?? [] })
       : reply.code(503).send({ status: 'not ready', reason: unreadiness });
   });
 }

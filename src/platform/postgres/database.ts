@@ -103,6 +103,8 @@ export type Database = Connection & {
    * connection it is left alone, since what it holds is still held.
    */
   watchOver: (client: pg.Client) => void;
+  /** The connections of the pool at this moment, and how many callers wait for one. */
+  connections: () => { used: number; idle: number; waiting: number; max: number };
   close: () => Promise<void>;
 };
 
@@ -429,6 +431,12 @@ export function openDatabase(options: DatabaseOptions): Database {
     watchOver: (client) => {
       void keepAsking(client, clock, probe);
     },
+    connections: () => ({
+      used: sumOf(pools, ({ totalCount, idleCount }) => totalCount - idleCount),
+      idle: sumOf(pools, ({ idleCount }) => idleCount),
+      waiting: sumOf(pools, ({ waitingCount }) => waitingCount),
+      max: options.connectionsMax,
+    }),
     close: async () => {
       await Promise.all(pools.map((each) => each.end()));
     },
@@ -451,6 +459,10 @@ const settingsByIndex = [
 ];
 
 type Plans = 'plainly' | 'by_index';
+
+function sumOf(pools: readonly pg.Pool[], count: (pool: pg.Pool) => number): number {
+  return pools.reduce((sum, pool) => sum + count(pool), 0);
+}
 
 /**
  * From this number of connections on, half of them belong to sessions that plan by index from their beginning. Asked for

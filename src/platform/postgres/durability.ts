@@ -30,6 +30,14 @@ const rules: readonly Rule[] = [
  * no other code can make up for what these settings give up. Throws as `Connection.rows` does.
  */
 export async function findDurabilityProblems(connection: Connection): Promise<DurabilityProblem[]> {
+  const found = await readDurability(connection);
+  return found.flatMap(({ isSafe, ...problem }) => (isSafe ? [] : [problem]));
+}
+
+/** All of these settings, and whether each is safe. */
+export async function readDurability(
+  connection: Connection,
+): Promise<(DurabilityProblem & { isSafe: boolean })[]> {
   const rows = await connection.rows(
     unpreparedStatement<{ name: string; setting: string }>(
       'select name, setting from pg_settings where name = any ($1)',
@@ -37,8 +45,8 @@ export async function findDurabilityProblems(connection: Connection): Promise<Du
     [rules.map(({ setting }) => setting)],
   );
   const values = new Map(rows.map(({ name, setting }) => [name, setting]));
-  return rules.flatMap(({ setting, safe, danger }) => {
+  return rules.map(({ setting, safe, danger }) => {
     const value = values.get(setting) ?? 'unknown';
-    return safe.includes(value) ? [] : [{ setting, value, danger }];
+    return { setting, value, danger, isSafe: safe.includes(value) };
   });
 }

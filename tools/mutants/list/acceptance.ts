@@ -48,7 +48,7 @@ export const acceptance: readonly Mutant[] = [
   },
   {
     file: 'src/messages/accept.ts',
-    from: '  if (isAnyStored) tools.onQueued();',
+    from: '  if (allStored.length > 0) tools.onQueued();',
     to: '',
     tests: ['src/messages/accept.test.ts'],
     harm: 'each message waits for seconds before anybody looks for it',

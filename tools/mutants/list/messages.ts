@@ -1053,8 +1053,8 @@ export const messages: readonly Mutant[] = [
   },
   {
     file: 'src/messages/delivery/hand-off.ts',
-    from: 'isConfirmed ? settleAmbiguity(job, context()) : settleCrash(job, context(), wordsOf(cause)),',
-    to: 'settleCrash(job, context(), wordsOf(cause)),',
+    from: "settled(settleAmbiguity(job, context()), { outcome: 'unknown' })",
+    to: "settled(settleCrash(job, context(), wordsOf(cause)), { outcome: 'unknown' })",
     tests: ['test/journeys/delivery.test.ts'],
     named: 'breaks after it was announced',
     harm: 'an error after the marker counts as not sent, and the message is repeated',
@@ -1117,7 +1117,7 @@ export const messages: readonly Mutant[] = [
   },
   {
     file: 'src/messages/delivery/hand-off.ts',
-    from: '    if (cause instanceof UnwantedError) return settled(settleObjection(job, cause.objection, context()));\n',
+    from: '    if (cause instanceof UnwantedError) return settled(...settleLate(job, cause.objection, context()));\n',
     to: '',
     tests: ['src/messages/delivery/hand-off.test.ts'],
     named: 'to what carries it gets nothing',
@@ -1229,7 +1229,7 @@ export const messages: readonly Mutant[] = [
   },
   {
     file: 'src/messages/delivery/hand-off.ts',
-    from: 'if (objection !== undefined) return settled(settleObjection(job, objection, context()));',
+    from: 'if (objection !== undefined) return settled(...settleLate(job, objection, context()));',
     to: '',
     tests: ['test/journeys/delivery.test.ts'],
     named: 'is not handed off if its recipient has unsubscribed meanwhile',
@@ -1590,8 +1590,8 @@ export const messages: readonly Mutant[] = [
   },
   {
     file: 'src/platform/queue/lease.ts',
-    from: 'from workers w\n       where exists (',
-    to: 'from workers w\n       where true or exists (',
+    from: 'from workers w where ${isLivingWorker(',
+    to: 'from workers w where true or ${isLivingWorker(',
     tests: ['src/doctor/queue.test.ts'],
     named: 'that no worker lives is a problem',
     harm: 'a worker that is gone is taken for one that lives',

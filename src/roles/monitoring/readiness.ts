@@ -1,0 +1,28 @@
+import { dateOf } from '../../platform/clock.ts';
+import type { Condition } from './condition.ts';
+
+/** `unreadiness` is null where work can be taken. Degradations are what keeps it from being done in time. */
+export type Readiness = { unreadiness: string | null; degradations: readonly Degradation[] };
+
+/** What an operator should look at although requests are accepted: for programs, and in words. */
+export type Degradation = {
+  kind: 'no_worker' | 'jobs_late' | 'condition_unknown';
+  message: string;
+};
+
+/** A job that has been due for longer is late. Shorter would tell of every burst, longer would let mail wait unnoticed. */
+export const lateMs = 5 * 60_000;
+
+/** `condition` is null where the database did not tell it in time. */
+export function findDegradations(condition: Condition | null, nowMs: number): Degradation[] {
+  if (condition === null)
+    return [{ kind: 'condition_unknown', message: 'the database did not say in time how it is' }];
+  const { livingWorkers, oldestDue } = condition;
+  const found: Degradation[] = [];
+  if (livingWorkers === 0)
+    found.push({ kind: 'no_worker', message: 'no worker runs: what is accepted is not delivered' });
+  const oldestMs = Math.min(...oldestDue.map(({ dueAt }) => dueAt.getTime()));
+  if (nowMs - oldestMs >= lateMs)
+    found.push({ kind: 'jobs_late', message: `jobs have been due since ${dateOf(oldestMs).toISOString()}` });
+  return found;
+}
