@@ -33,7 +33,7 @@ import { examineChatAppAccounts } from './chat-app.ts';
 import { examineAddressChecks, examineDirectDelivery } from './delivery.ts';
 import { type Finding, ok, problem, warning } from './finding.ts';
 import { examinePostmaster } from './postmaster.ts';
-import { examineSetAside, examineWorkers } from './queue.ts';
+import { examineAvailability, examineSetAside, examineWorkers } from './queue.ts';
 import { openSecrets } from './secrets.ts';
 import { createKeyRing, createSecrets } from '../platform/secrets.ts';
 import { createEmailProvider } from '../roles/providers/email.ts';
@@ -163,6 +163,7 @@ const databaseExaminations: [subject: string, (installation: Installation) => Pr
   ['postmaster', examinePostmaster],
   ['queue', examineSetAside],
   ['workers', examineWorkers],
+  ['providers', examineAvailability],
   ['clock', examineClock],
 ];
 

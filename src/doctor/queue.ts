@@ -1,9 +1,9 @@
 import type { Installation } from '../installation/installation.ts';
-import { countSetAside, findOldestDue } from '../messages/messages.ts';
+import { countSetAside, findOldestDue, listOpenBreakers } from '../messages/messages.ts';
 import { dateOf } from '../platform/clock.ts';
 import { countLivingWorkers } from '../platform/queue/lease.ts';
-import { lateMs } from '../roles/monitoring/readiness.ts';
-import { type Finding, ok, problem } from './finding.ts';
+import { describeBreaker, lateMs } from '../roles/monitoring/readiness.ts';
+import { type Finding, ok, problem, warning } from './finding.ts';
 
 /** More are told as so many: beyond it they are not counted. */
 const setAsideMax = 10_000;
@@ -48,4 +48,23 @@ export async function examineWorkers({
       'See in the logs of the workers whether a provider is not available. If all are, run more workers.',
     ),
   ];
+}
+
+/** Providers that workers have found to be away, and accounts at them; nothing is said where all can be used. */
+export async function examineAvailability({ database }: Pick<Installation, 'database'>): Promise<Finding[]> {
+  const open = await listOpenBreakers(database);
+  return open.map((breaker) => {
+    const { message } = describeBreaker(breaker);
+    return breaker.accounts === null
+      ? problem(
+          'providers',
+          message,
+          'See in the logs of the workers what it answers. Delivery goes on by itself.',
+        )
+      : warning(
+          'providers',
+          message,
+          'See in the logs of the workers whose they are, and what the provider answers.',
+        );
+  });
 }

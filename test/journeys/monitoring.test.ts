@@ -13,6 +13,7 @@ import { scrape } from '../support/metrics.ts';
 import { type Program, servedUrl, type Settings, usePrograms } from '../support/programs.ts';
 import { createSender, startTestServer, type TestServer } from '../support/server.ts';
 import { addApprovedSender, anSms } from '../support/sms-journey.ts';
+import { startSmtpSink } from '../support/smtp-sink.ts';
 import { stopPostgres } from '../support/stopped-postgres.ts';
 import { databasesDirectory } from '../support/temporary-directory.ts';
 import { databaseUrlOf, useTestDatabase } from '../support/test-database.ts';
@@ -215,6 +216,67 @@ test('an installation without a worker accepts, and says so in its readiness, it
   );
   expect(exitCode).toBe(1);
   expect(output).toMatch(/problem +workers +no workers run, and jobs have been due since/);
+});
+
+test('a provider that is away is told by readiness, metrics and doctor, until it is back, or its worker is gone', async () => {
+  const server = await startServer();
+  const other = await createSender(server.installation, 'other.test');
+  const api = start('api');
+  const [url, metrics] = [await urlOf(api), await metricsUrlOf(api)];
+  const sink = await startSmtpSink();
+  await sink.close();
+  const worker = start('worker', { POSTILLION_SMTP_URL: `smtp://127.0.0.1:${sink.port}?connections=2` });
+  const ofWorker = await metricsUrlOf(worker);
+  const ids = await Promise.all([
+    ...Array.from({ length: 8 }, () => accepted(url, 'email/send', server.key, anEmail())),
+    accepted(url, 'email/send', other.key, anEmail({ from: 'a@other.test' })),
+  ]);
+  const isTold = (kinds: string[]) => kinds.includes('provider_unavailable');
+  await eventually(() => kindsOf(url), isTold);
+  expect(await kindsOf(ofWorker)).toEqual(['provider_unavailable']);
+  const { body } = await readiness(url);
+  expect(body.degradations).toMatchObject([
+    { message: expect.stringMatching(/^smtp has not been available since/) },
+  ]);
+  const labels = { channel: 'email', provider: 'smtp' };
+  const found = await eventually(
+    () => scrape(metrics),
+    ({ sum }) => sum('postillion_provider_unavailable', labels) === 1,
+  );
+  expect(found.sum('postillion_accounts_unavailable')).toBeNull();
+  expect(
+    (await scrape(ofWorker)).sum('postillion_attempts_total', { outcome: 'unavailable' }),
+  ).toBeGreaterThanOrEqual(5);
+  const settings = {
+    DATABASE_URL: databaseUrlOf(address),
+    POSTILLION_SECRET: 'a secret of the tests, and of nothing else',
+  };
+  const whileAway = await programs.run(settings, 'doctor');
+  expect(whileAway.output).toMatch(/problem +providers +smtp has not been available since/);
+
+  const back = await startSmtpSink({ port: sink.port });
+  ends.push(back.close);
+  await eventually(
+    () => kindsOf(url),
+    (kinds) => !isTold(kinds),
+  );
+  await eventually(
+    () => back.messages.length,
+    (messages) => messages === ids.length,
+  );
+  expect(await rowsOf(server, 'select from open_breakers')).toEqual([]);
+
+  await back.close();
+  for (let count = 0; count < 8; count += 1) await accepted(url, 'email/send', server.key, anEmail());
+  await eventually(() => kindsOf(url), isTold);
+  worker.child.kill('SIGKILL');
+  await worker.ended;
+  const left = await eventually(
+    () => kindsOf(url),
+    (kinds) => !isTold(kinds),
+  );
+  expect(left).toEqual(['no_worker']);
+  expect((await programs.run(settings, 'doctor')).output).not.toContain('providers');
 });
 
 test('jobs that were set aside, campaigns and segments that lag are measured', async () => {

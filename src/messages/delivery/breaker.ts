@@ -16,6 +16,8 @@ export type Breaker = {
   enter: () => 'passes' | 'probes' | 'refused';
   /** The probe's outcome says nothing about the provider, so the next job probes. */
   abandonProbe: () => void;
+  /** Whether it is open, be it that its pause is over and it waits for a job that probes. */
+  isOpen: () => boolean;
   /** Counts an outcome and says what it changed. */
   note: (isUnavailable: boolean) => 'opened' | 'closed' | null;
 };
@@ -40,6 +42,7 @@ export function createBreaker(clock: Clock): Breaker {
       if (remainingMs() > 0 || isProbing) return 0;
       return Math.min(jobs, 1);
     },
+    isOpen: isTripped,
     pauseMs: () => (isTripped() && remainingMs() > 0 ? remainingMs() : null),
     enter: () => {
       if (!isTripped()) return 'passes';
@@ -79,6 +82,8 @@ export type Breakers = {
   admits: (jobs: number) => number;
   /** How long no job is worth claiming, else null. */
   pauseMs: () => number | null;
+  /** How many are open. */
+  countOpen: () => number;
   /** How long a job that was refused stays in the queue. */
   putOffMs: (job: Job, random: number) => number;
 };
@@ -95,8 +100,9 @@ const putOffSpreadMs = 60_000;
 export function createBreakers(clock: Clock, accountOf: ChannelDelivery['accountOf']): Breakers {
   if (accountOf === null) {
     const breaker = createBreaker(clock);
-    const { admits, pauseMs } = breaker;
-    return { accountOf, of: () => breaker, admits, pauseMs, putOffMs: () => 0 };
+    const { admits, pauseMs, isOpen } = breaker;
+    const countOpen = () => (isOpen() ? 1 : 0);
+    return { accountOf, of: () => breaker, admits, pauseMs, countOpen, putOffMs: () => 0 };
   }
   const byAccount = new LRUCache<string, Breaker>({ max: accountsMax });
   const of = (job: Job) => {
@@ -112,6 +118,7 @@ export function createBreakers(clock: Clock, accountOf: ChannelDelivery['account
     of,
     admits: (jobs) => jobs,
     pauseMs: () => null,
+    countOpen: () => [...byAccount.values()].filter(({ isOpen }) => isOpen()).length,
     putOffMs: (job, random) => (of(job).pauseMs() ?? pauseMinMs) + random * putOffSpreadMs,
   };
 }

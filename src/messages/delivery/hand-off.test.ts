@@ -87,7 +87,7 @@ beforeEach(async () => {
   sent = [];
   logged = [];
   attempts = [];
-  await run('truncate hand_offs, workers');
+  await run('truncate hand_offs, workers cascade');
   await run("insert into workers (epoch, host, pid, started_at) values ($1, 'here', 1, now())", [epoch]);
 });
 

@@ -9,6 +9,7 @@ import { DatabaseUnavailableError } from '../../platform/postgres/database.ts';
 import type { Lease } from '../../platform/queue/lease.ts';
 import { UnknownKeyError } from '../../platform/secrets.ts';
 import { type Breakers, createBreakers } from './breaker.ts';
+import { type BreakerNotes, openBreakerNotes } from './breaker-notes.ts';
 import {
   type Attempt,
   type ChannelDelivery,
@@ -57,6 +58,7 @@ export type LeaseSession = {
   contentBytesMax: number;
   budget: ByteBudget;
   markers: MarkerBook;
+  breakerNotes: BreakerNotes;
   /** When objections to a job were last looked up. */
   checkedAtMs: WeakMap<Job, number>;
   /** Looks objections up for jobs that have waited since, many at a time. */
@@ -84,10 +86,11 @@ export function openLeaseSession(
 ): LeaseSession {
   const ended = new AbortController();
   const markers = openMarkerBook(lease.epoch);
+  const signal = AbortSignal.any([lease.signal, stopping, ended.signal]);
   return {
     tools,
     lease,
-    signal: AbortSignal.any([lease.signal, stopping, ended.signal]),
+    signal,
     end: () => {
       ended.abort(new Error('the lease session is over'));
     },
@@ -111,6 +114,7 @@ export function openLeaseSession(
     contentBytesMax: tools.contentBytesMax ?? contentBytesMax,
     budget,
     markers,
+    breakerNotes: openBreakerNotes(tools, lease.epoch, signal),
     checkedAtMs: new WeakMap(),
     lateObjections: createBatcher({
       itemsMax: 500,
@@ -393,6 +397,7 @@ function noteOutcome(
   const isUnavailable = outcome.kind === 'deferred' && outcome.reason === 'provider_unavailable';
   const { breakers } = channelSession;
   const change = outcome.kind === 'postponed' ? null : breakers.of(job).note(isUnavailable);
+  if (change !== null) session.breakerNotes.noteChange(channelSession);
   const { log } = session.tools;
   const whose = { channel: job.channel.name, account: breakers.accountOf?.(job) };
   if (change === 'opened' && isUnavailable) {

@@ -19,7 +19,7 @@ useTestDatabase({ connectionsMax: 3 }, (opened) => {
   database = opened.database;
 });
 beforeEach(async () => {
-  await database.rows(unpreparedStatement('truncate hand_offs, workers'));
+  await database.rows(unpreparedStatement('truncate hand_offs, workers cascade'));
   await database.rows(
     unpreparedStatement("insert into workers (epoch, host, pid, started_at) values ($1, 'here', 1, now())"),
     [epoch],

@@ -45,7 +45,7 @@ useTestDatabase({ connectionsMax: 3 }, (opened) => {
 beforeEach(async () => {
   progress = 0;
   await run(
-    'truncate hand_offs, workers, delivery_queue, delivery_slices, recipients, recipient_changes, contact_sets, reputation_counts',
+    'truncate hand_offs, workers, delivery_queue, delivery_slices, recipients, recipient_changes, contact_sets, reputation_counts cascade',
   );
   await run("insert into workers (epoch, host, pid, started_at) values ($1, 'here', 1, now())", [epoch]);
 });

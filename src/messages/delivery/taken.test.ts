@@ -193,7 +193,7 @@ test('an announcement is stored in the same transaction, unless the worker was b
   const announcement = announcementOf([next], { epoch, batch: 3, batchesOver: [] });
   expect(await writeTaken(tools(), epoch, [toSettled(settled)], announcement)).toEqual([{ batch: 3 }]);
   expect(await run('select message_ids from hand_offs')).toEqual([{ message_ids: [next.messageId] }]);
-  await run('truncate workers');
+  await run('truncate workers cascade');
   const later = announcementOf([next], { epoch, batch: 4, batchesOver: [3] });
   expect(await writeTaken(tools(), epoch, [toSettled(next)], later)).toEqual([]);
   expect(await announceHandOffs(database, [next], { epoch, batch: 5, batchesOver: [] })).toBe(false);

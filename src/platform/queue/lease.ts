@@ -8,6 +8,7 @@ import {
   DatabaseUnavailableError,
   unpreparedStatement,
 } from '../postgres/database.ts';
+import { type Predicate, toPredicate } from '../postgres/predicate.ts';
 
 /**
  * A worker's sign of life: a connection of its own that holds an advisory lock on the worker's epoch. PostgreSQL
@@ -66,21 +67,25 @@ export function unburiedWorker(epoch: string): string {
   return `select from workers where epoch = ${epoch} for share`;
 }
 
+/** SQL: whether the worker of an epoch holds its lock at this moment. `epoch` is a column. */
+export function isLivingWorker(epoch: string): Predicate {
+  return toPredicate(
+    `exists (
+       select
+       from pg_locks l
+       where l.locktype = 'advisory' and l.granted and l.objsubid = 2
+         and l.database = (select oid from pg_database where datname = current_database())
+         and l.classid::bigint = ${workerLockClass} and l.objid::bigint = ${epoch}
+     )`,
+  );
+}
+
 /** How many workers hold their locks at this moment. */
 export async function countLivingWorkers(connection: Connection): Promise<number> {
   const [row] = await connection.rows(
     unpreparedStatement<{ workers: number }>(
-      `select count(*) as workers
-       from workers w
-       where exists (
-         select
-         from pg_locks l
-         where l.locktype = 'advisory' and l.granted and l.objsubid = 2
-           and l.database = (select oid from pg_database where datname = current_database())
-           and l.classid::bigint = $1 and l.objid::bigint = w.epoch
-       )`,
+      `select count(*) as workers from workers w where ${isLivingWorker('w.epoch')}`,
     ),
-    [workerLockClass],
   );
   return row?.workers ?? 0;
 }

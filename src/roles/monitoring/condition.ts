@@ -4,7 +4,7 @@
  * large installation makes it slow.
  */
 import { countCampaignsUnderWay } from '../../campaigns/campaigns.ts';
-import { countSetAside, countWaiting, listOldestDue } from '../../messages/messages.ts';
+import { countSetAside, countWaiting, listOldestDue, listOpenBreakers } from '../../messages/messages.ts';
 import { type Clock, dateOf } from '../../platform/clock.ts';
 import type { Database, Transaction } from '../../platform/postgres/database.ts';
 import { readDurability } from '../../platform/postgres/durability.ts';
@@ -17,6 +17,7 @@ export type ConditionTools = { database: Database; clock: Clock };
 export type Condition = {
   livingWorkers: number;
   oldestDue: Awaited<ReturnType<typeof listOldestDue>>;
+  openBreakers: Awaited<ReturnType<typeof listOpenBreakers>>;
 };
 
 /** What is measured besides. */
@@ -56,11 +57,12 @@ export async function readMeasures({ database, clock }: ConditionTools): Promise
 }
 
 async function readConditionWithin(transaction: Transaction, at: Date): Promise<Condition> {
-  const [livingWorkers, oldestDue] = await Promise.all([
+  const [livingWorkers, oldestDue, openBreakers] = await Promise.all([
     countLivingWorkers(transaction),
     listOldestDue(transaction, at),
+    listOpenBreakers(transaction),
   ]);
-  return { livingWorkers, oldestDue };
+  return { livingWorkers, oldestDue, openBreakers };
 }
 
 function inTime<Result>(

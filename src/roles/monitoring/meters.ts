@@ -205,6 +205,21 @@ export function measureInstallation(measures: Measures | null): Promise<Measured
   }
   for (const { channel, lane, dueAt } of measures.oldestDue) oldest.set({ channel, lane }, ageOf(dueAt));
 
+  const unavailable = gauge(
+    'postillion_provider_unavailable',
+    'A worker has found that the provider is not available, and pauses delivery; absent if none has.',
+    ['channel', 'provider'],
+  );
+  const unavailableAccounts = gauge(
+    'postillion_accounts_unavailable',
+    'Accounts at the provider that a worker cannot use; absent if none is.',
+    ['channel', 'provider'],
+  );
+  for (const { channel, provider, accounts } of measures.openBreakers) {
+    if (accounts === null) unavailable.set({ channel, provider }, 1);
+    else unavailableAccounts.set({ channel, provider }, accounts);
+  }
+
   const setAside = gauge('postillion_jobs_set_aside', `Jobs that wait for an operator. ${counted}`, [
     'channel',
   ]);

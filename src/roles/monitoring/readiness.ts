@@ -1,12 +1,14 @@
 import { dateOf } from '../../platform/clock.ts';
 import type { Condition } from './condition.ts';
 
+type OpenBreaker = Condition['openBreakers'][number];
+
 /** `unreadiness` is null where work can be taken. Degradations are what keeps it from being done in time. */
 export type Readiness = { unreadiness: string | null; degradations: readonly Degradation[] };
 
 /** What an operator should look at although requests are accepted: for programs, and in words. */
 export type Degradation = {
-  kind: 'no_worker' | 'jobs_late' | 'condition_unknown';
+  kind: 'no_worker' | 'jobs_late' | 'provider_unavailable' | 'accounts_unavailable' | 'condition_unknown';
   message: string;
 };
 
@@ -17,12 +19,27 @@ export const lateMs = 5 * 60_000;
 export function findDegradations(condition: Condition | null, nowMs: number): Degradation[] {
   if (condition === null)
     return [{ kind: 'condition_unknown', message: 'the database did not say in time how it is' }];
-  const { livingWorkers, oldestDue } = condition;
+  const { livingWorkers, oldestDue, openBreakers } = condition;
   const found: Degradation[] = [];
   if (livingWorkers === 0)
     found.push({ kind: 'no_worker', message: 'no worker runs: what is accepted is not delivered' });
   const oldestMs = Math.min(...oldestDue.map(({ dueAt }) => dueAt.getTime()));
   if (nowMs - oldestMs >= lateMs)
     found.push({ kind: 'jobs_late', message: `jobs have been due since ${dateOf(oldestMs).toISOString()}` });
-  return found;
+  return [...found, ...openBreakers.map(describeBreaker)];
+}
+
+/** A provider that is not available concerns all that is sent; an account at it, whose it is. */
+export function describeBreaker({ channel, provider, accounts, openedAt }: OpenBreaker): Degradation {
+  const since = openedAt.toISOString();
+  if (accounts === null)
+    return {
+      kind: 'provider_unavailable',
+      message: `${provider} has not been available since ${since}: nothing is handed off on the channel ${channel}`,
+    };
+  const which = accounts === 1 ? 'an account' : `${accounts} accounts`;
+  return {
+    kind: 'accounts_unavailable',
+    message: `${which} of the channel ${channel} at ${provider} cannot be used, the first since ${since}`,
+  };
 }
