@@ -40,11 +40,11 @@ export function chatAppRoutes(tools: MessageRouteTools & SuppressionTools): Rout
       isIdempotent: true,
       success: { statusCode: 202, schema: messageReference, when: 'Accepted for delivery.' },
       errors: [badRequest, notFound, forbidden, sendingSuspended, monthlyQuotaExceeded, ...idempotencyErrors],
-      handle: async ({ caller: { organizationId }, body, idempotencyKey }) => {
+      handle: async ({ caller: { organizationId }, body, idempotencyKey, traceId }) => {
         const prepared = await database.asOrganizations([organizationId], (transaction) =>
           prepareChatApp(transaction, tools, { organizationId, body, idempotencyKey }),
         );
-        return toRouteResponse(await acceptor.accept(prepared, idempotencyKey));
+        return toRouteResponse(await acceptor.accept(prepared, idempotencyKey, null, traceId));
       },
     }),
     defineRoute({

@@ -79,17 +79,17 @@ export function emailRoutes({ database, acceptor, runner }: EmailRouteTools): Ro
         monthlyQuotaExceeded,
         ...idempotencyErrors,
       ],
-      handle: async ({ caller, body, prepared: fromLargeBody, idempotencyKey }) => {
+      handle: async ({ caller, body, prepared: fromLargeBody, idempotencyKey, traceId }) => {
         const { organizationId } = caller;
         if (fromLargeBody !== null) {
           // As `prepareLargeEmail` made it.
           const submission = fromThread(fromLargeBody as PreparedEmail, { organizationId, idempotencyKey });
-          return toRouteResponse(await acceptor.accept(submission, idempotencyKey));
+          return toRouteResponse(await acceptor.accept(submission, idempotencyKey, null, traceId));
         }
         const request = { organizationId, body, idempotencyKey };
         if (body.template_id === undefined) {
           const prepared = await prepareContent(runner, request);
-          return toRouteResponse(await acceptor.accept(prepared, idempotencyKey));
+          return toRouteResponse(await acceptor.accept(prepared, idempotencyKey, null, traceId));
         }
         const key = { organizationId, id: body.template_id };
         const prepareAnew = async () =>
@@ -97,8 +97,8 @@ export function emailRoutes({ database, acceptor, runner }: EmailRouteTools): Ro
         const recalled = prepareRecalled(request, cache.recall(key));
         return toRouteResponse(
           recalled === null
-            ? await acceptor.accept(await prepareAnew(), idempotencyKey)
-            : await acceptor.accept(recalled, idempotencyKey, prepareAnew),
+            ? await acceptor.accept(await prepareAnew(), idempotencyKey, null, traceId)
+            : await acceptor.accept(recalled, idempotencyKey, prepareAnew, traceId),
         );
       },
     }),

@@ -64,12 +64,13 @@ export type Acceptor = {
   /**
    * `prepared` is a submission, or the error of the rule that the request breaks; the idempotency key is checked before
    * that error is returned. One with a `templateVersion` needs `prepareAnew`, which is called if the template has
-   * changed. Rejects with a DatabaseUnavailableError if it cannot be found out whether the message was stored.
+   * changed. `traceId` is kept with the jobs. Rejects with a DatabaseUnavailableError if it cannot be found out whether the message was stored.
    */
   accept: (
     prepared: Prepared,
     idempotencyKey: ScopedKey | null,
     prepareAnew?: (() => Promise<Prepared>) | null,
+    traceId?: string | null,
   ) => Promise<AcceptOutcome>;
 };
 
@@ -88,11 +89,11 @@ export function createAcceptor(tools: AcceptTools, limits: Partial<AcceptLimits>
     limits,
   );
   return {
-    accept: async (prepared, idempotencyKey, prepareAnew = null) => {
+    accept: async (prepared, idempotencyKey, prepareAnew = null, traceId = null) => {
       if (prepared instanceof PublicError && idempotencyKey === null)
         return { kind: 'refused', error: prepared };
       return acceptance.accept(idempotencyKey, () =>
-        toCandidate(tools, { prepared, idempotencyKey, prepareAnew }),
+        toCandidate(tools, { prepared, idempotencyKey, prepareAnew, traceId }),
       );
     },
   };
@@ -108,6 +109,8 @@ type Request = {
   idempotencyKey: ScopedKey | null;
   /** Null once that was done, or where it never needs to be. */
   prepareAnew: (() => Promise<Prepared>) | null;
+  /** The trace that it is part of; null if it named none. */
+  traceId: string | null;
 };
 
 async function toCandidate(tools: AcceptTools, request: Request): Promise<Candidate> {
@@ -552,6 +555,6 @@ async function write(
 }
 
 function toNewMessage(candidate: Candidate): store.NewMessage {
-  const { id, sealedAttachments } = candidate;
-  return { id, submission: submissionOf(candidate), sealedAttachments };
+  const { id, sealedAttachments, traceId } = candidate;
+  return { id, submission: submissionOf(candidate), sealedAttachments, traceId };
 }

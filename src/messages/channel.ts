@@ -168,6 +168,8 @@ export type Job = RecipientKey & {
    * that the repeat is the same copy. Null before its first hand-off, and after one that did not take place.
    */
   handOffAt: Date | null;
+  /** Of the request that it came with, for the log; null if that named none, and for campaigns. */
+  traceId: string | null;
   /** The slice that it was claimed with; left out if it has a row of its own in the queue. */
   slice?: DeliverySlice;
 };

@@ -15,7 +15,13 @@ import type { RecipientKey } from './keys.ts';
 import type { dropReasons, RecipientStatus } from './schema.ts';
 import type { RecipientField, Submission } from './submission.ts';
 
-export type NewMessage = { id: string; submission: Submission; sealedAttachments: readonly Buffer[] };
+export type NewMessage = {
+  id: string;
+  submission: Submission;
+  sealedAttachments: readonly Buffer[];
+  /** Of the request that it came with; null if that named none. */
+  traceId: string | null;
+};
 
 /**
  * Text in an array parameter is escaped character by character. From this length on, it is sent as a parameter of its
@@ -28,7 +34,7 @@ const lanes = { transactional: 0, campaign: 1 } as const;
 /**
  * SQL: inserts a batch of messages into all their tables, in common table expressions of one statement, if the condition
  * holds: round trips and planning for six tables would cost more than the rows. Parameters $1–$10 and $21–$23 have an
- * item for each message, the others up to $20 one for each recipient.
+ * item for each message, the others up to $24 one for each recipient.
  */
 function insertionsIf(condition: Predicate): string {
   return `new_messages as (
@@ -59,10 +65,11 @@ function insertionsIf(condition: Predicate): string {
      where ${condition}
    ), new_jobs as (
      insert into delivery_queue
-       (organization_id, message_id, ordinal, channel, lane, due_at, accepted_at, content_bytes)
-     select organization_id, message_id, ordinal, channel, lane, $10, $10, content_bytes
-     from unnest($11::uuid[], $12::uuid[], $13::integer[], $17::text[], $18::text[], $19::smallint[], $20::integer[])
-       as recipient (organization_id, message_id, ordinal, drop_reason, channel, lane, content_bytes)
+       (organization_id, message_id, ordinal, channel, lane, due_at, accepted_at, content_bytes, trace_id)
+     select organization_id, message_id, ordinal, channel, lane, $10, $10, content_bytes, trace_id
+     from unnest(
+       $11::uuid[], $12::uuid[], $13::integer[], $17::text[], $18::text[], $19::smallint[], $20::integer[], $24::uuid[]
+     ) as recipient (organization_id, message_id, ordinal, drop_reason, channel, lane, content_bytes, trace_id)
      where drop_reason is null and ${condition}
    )`;
 }
@@ -84,26 +91,26 @@ export function defineAcceptance(channel: SendingChannel, isOwnSender: Predicate
     `messages_accept_${channel}`,
     `with demand as materialized (
        select organization_id, units, is_held
-       from unnest($26::uuid[], $27::bigint[], $28::boolean[]) as demand (organization_id, units, is_held)
+       from unnest($27::uuid[], $28::bigint[], $29::boolean[]) as demand (organization_id, units, is_held)
      ), verdict as materialized (
        select
          (
            select coalesce(bool_and(coalesce(${isOwnSender}, false)), false)
-           from unnest($24::uuid[], $25::text[]) as sender (organization_id, name)
+           from unnest($25::uuid[], $26::text[]) as sender (organization_id, name)
          )
-         and (select coalesce(bool_and(coalesce(${planAllows(channel, '$29')}, false)), false) from demand)
+         and (select coalesce(bool_and(coalesce(${planAllows(channel, '$30')}, false)), false) from demand)
          and (
            select coalesce(bool_and(coalesce(${isTemplateUnchanged}, false)), true)
-           from unnest($31::uuid[], $32::uuid[], $33::text[]) as kept (organization_id, id, version)
+           from unnest($32::uuid[], $33::uuid[], $34::text[]) as kept (organization_id, id, version)
          )
          and ${isNotStopped} as is_accepted
      ), ${insertionsIf(isAccepted)}, counted as (
-       ${countDemand({ channel, month: '$29', shard: '$30', condition: isAccepted })}
+       ${countDemand({ channel, month: '$30', shard: '$31', condition: isAccepted })}
      )
      select
        is_accepted,
        ${stopUnless(toPredicate('is_accepted'))},
-       (select pg_notify($34, '${channel}') where is_accepted and $34::text is not null)
+       (select pg_notify($35, '${channel}') where is_accepted and $35::text is not null)
      from verdict`,
   );
 }
@@ -151,7 +158,7 @@ export function acceptAtOnce(
 }
 
 function insertionParameters(messages: readonly NewMessage[], at: Date): unknown[] {
-  const recipients = messages.flatMap(({ id, submission, sealedAttachments }) => {
+  const recipients = messages.flatMap(({ id, submission, sealedAttachments, traceId }) => {
     const contentBytes = sealedAttachments.reduce(
       (sum, { length }) => sum + length,
       submission.content.length,
@@ -164,6 +171,7 @@ function insertionParameters(messages: readonly NewMessage[], at: Date): unknown
       channel: submission.channel,
       lane: lanes[submission.class],
       contentBytes,
+      traceId,
     }));
   });
   return [
@@ -190,6 +198,7 @@ function insertionParameters(messages: readonly NewMessage[], at: Date): unknown
     messages.map(({ submission }) => submission.details),
     messages.map(({ submission }) => submission.searchText && toSearchKey(submission.searchText)),
     messages.map(({ submission }) => submission.recipients.length),
+    recipients.map(({ traceId }) => traceId),
   ];
 }
 

@@ -58,11 +58,11 @@ export function pushRoutes(tools: PushRouteTools): Route[] {
       isIdempotent: true,
       success: { statusCode: 202, schema: messageReference, when: 'Accepted for delivery.' },
       errors: [badRequest, notFound, forbidden, sendingSuspended, monthlyQuotaExceeded, ...idempotencyErrors],
-      handle: async ({ caller: { organizationId }, body, idempotencyKey }) => {
+      handle: async ({ caller: { organizationId }, body, idempotencyKey, traceId }) => {
         const prepared = await database.asOrganizations([organizationId], (transaction) =>
           preparePush(transaction, { organizationId, body, idempotencyKey }),
         );
-        return toRouteResponse(await acceptor.accept(prepared, idempotencyKey));
+        return toRouteResponse(await acceptor.accept(prepared, idempotencyKey, null, traceId));
       },
     }),
     defineRoute({

@@ -143,7 +143,15 @@ function createInsideClient({ routes, validation }: { routes: readonly Route[]; 
     if (issues.length > 0) throw new PublicError(validationError, issues.join(', '));
     const caller = { organizationId };
     return readResponse(
-      await route.handle({ caller, params, query, body, prepared: null, idempotencyKey: null }),
+      await route.handle({
+        caller,
+        params,
+        query,
+        body,
+        prepared: null,
+        idempotencyKey: null,
+        traceId: null,
+      }),
     );
   };
 }

@@ -162,7 +162,7 @@ async function queueReply(
   const recipients = submission.recipients.map((recipient) => ({ ...recipient, field: 'answer' as const }));
   await insertMessages(
     transaction,
-    [{ id: tools.newId(), submission: { ...submission, recipients }, sealedAttachments: [] }],
+    [{ id: tools.newId(), submission: { ...submission, recipients }, sealedAttachments: [], traceId: null }],
     now(tools.clock),
   );
   return submission;

@@ -42,9 +42,9 @@ export function smsRoutes({ database, acceptor }: MessageRouteTools): Route[] {
         headers: missingVariablesHeader,
       },
       errors: [badRequest, sendingSuspended, monthlyQuotaExceeded, ...idempotencyErrors],
-      handle: async ({ caller: { organizationId }, body, idempotencyKey }) => {
+      handle: async ({ caller: { organizationId }, body, idempotencyKey, traceId }) => {
         const prepared = prepareSms({ organizationId, body, idempotencyKey });
-        return toRouteResponse(await acceptor.accept(prepared, idempotencyKey));
+        return toRouteResponse(await acceptor.accept(prepared, idempotencyKey, null, traceId));
       },
     }),
     defineRoute({

@@ -63,14 +63,28 @@ async function startServer(): Promise<TestServer> {
   return server;
 }
 
-async function accepted(url: string, route: string, key: string, body: unknown): Promise<string> {
+async function accepted(
+  url: string,
+  route: string,
+  key: string,
+  body: unknown,
+  headers: Readonly<Record<string, string>> = {},
+): Promise<string> {
   const response = await fetch(`${url}/v1/${route}`, {
     method: 'POST',
-    headers: { authorization: `Bearer ${key}`, 'content-type': 'application/json' },
+    headers: { authorization: `Bearer ${key}`, 'content-type': 'application/json', ...headers },
     body: JSON.stringify(body),
   });
   expect(response.status).toBe(202);
   return ((await response.json()) as { id: string }).id;
+}
+
+function linesOf({ said }: Program): Record<string, unknown>[] {
+  const whole = said.errors.slice(0, said.errors.lastIndexOf('\n') + 1);
+  return whole
+    .split('\n')
+    .filter((line) => line.startsWith('{'))
+    .map((line) => JSON.parse(line) as Record<string, unknown>);
 }
 
 async function readiness(url: string): Promise<{ status: number; body: Record<string, unknown> }> {
@@ -277,6 +291,64 @@ test('a provider that is away is told by readiness, metrics and doctor, until it
   );
   expect(left).toEqual(['no_worker']);
   expect((await programs.run(settings, 'doctor')).output).not.toContain('providers');
+});
+
+test('the trace of a request is in its line and in those of all attempts of its message, and no other', async () => {
+  const server = await startServer();
+  const other = await createSender(server.installation, 'other.test');
+  await addApprovedSender(server, 'Acme');
+  const api = start('api');
+  const url = await urlOf(api);
+  const traceOf = (number: number) => number.toString(16).padStart(32, 'a');
+  const headerOf = (number: number) => `00-${traceOf(number)}-b7ad6b7169203331-01`;
+  const traced = (route: string, key: string, header: string, body: unknown) =>
+    accepted(url, route, key, body, { traceparent: header });
+  const to = ['a@example.com', 'deferred@simulator.postillion.test'];
+  const expected = new Map([
+    [await traced('email/send', server.key, headerOf(1), anEmail({ to })), traceOf(1)],
+    [await traced('email/send', other.key, headerOf(2), anEmail({ from: 'a@other.test' })), traceOf(2)],
+    [await traced('sms/send', server.key, headerOf(3), anSms()), traceOf(3)],
+    [await traced('email/send', server.key, headerOf(4).toUpperCase(), anEmail()), undefined],
+    [await accepted(url, 'email/send', server.key, anEmail()), undefined],
+    // Too large to be stored with others.
+    [await traced('email/send', server.key, headerOf(5), anEmail({ text: 'x'.repeat(300_000) })), traceOf(5)],
+  ]);
+  // A worker that has died had it: whoever gets it back has its trace as well.
+  await rowsOf(
+    server,
+    "insert into workers (epoch, host, pid, started_at) values (1000000, 'gone', 1, now())",
+  );
+  await rowsOf(server, 'update delivery_queue set claimed_by = 1000000, claim_number = 1');
+  const worker = start('worker');
+  const lines = await eventually(
+    () => linesOf(worker).filter(({ msg }) => msg === 'attempt'),
+    (attempts) => attempts.length >= expected.size + 1,
+  );
+  expect(lines.map(({ message_id: id, trace_id: trace }) => [id, trace]).sort()).toEqual(
+    [...expected]
+      .flatMap(([id, trace], index) =>
+        index === 0
+          ? [
+              [id, trace],
+              [id, trace],
+            ]
+          : [[id, trace]],
+      )
+      .sort(),
+  );
+  const requests = await eventually(
+    () => linesOf(api).filter(({ msg, method }) => msg === 'request' && method === 'POST'),
+    (found) => found.length === expected.size,
+  );
+  expect(requests.map(({ trace_id: trace }) => trace)).toEqual([...expected.values()]);
+  // The second attempt is an hour away, and is of the same trace.
+  expect(
+    await rowsOf(server, "select replace(trace_id::text, '-', '') as trace from delivery_queue"),
+  ).toEqual([{ trace: traceOf(1) }]);
+  for (const said of [api.said.errors, worker.said.errors]) {
+    expect(said).not.toContain('example.com');
+    expect(said).not.toContain(server.key);
+  }
 });
 
 test('jobs that were set aside, campaigns and segments that lag are measured', async () => {

@@ -9,5 +9,6 @@ export const untried = {
   ambiguities: 0,
   crashes: 0,
   handOffAt: null,
+  traceId: null,
   claimNumber: 1,
 } as const satisfies Partial<Job>;

@@ -96,7 +96,7 @@ const claimDue = statement<ClaimRow>(
      from due
      where ${hasKeyOf('q', 'due', recipientKey)}
      returning q.organization_id, q.message_id, q.ordinal, q.channel, q.lane, q.accepted_at, q.content_bytes,
-       q.attempts, q.ambiguities, q.crashes, q.first_handed_off_at, q.claim_number
+       q.attempts, q.ambiguities, q.crashes, q.first_handed_off_at, q.claim_number, q.trace_id
    ), seen as (
      select
        -- The commit need not wait for the disk: before anything is handed off, that of its announcement does. If the
@@ -156,6 +156,7 @@ export type JobRow = {
   crashes: number;
   first_handed_off_at: Date | null;
   claim_number: number;
+  trace_id: string | null;
 };
 
 type ClaimRow = Omit<JobRow, 'message_id'> & {
@@ -318,5 +319,6 @@ export function toJob(row: JobRow, channel: MessageChannel, told?: ToldOfMessage
     crashes: row.crashes,
     handOffAt: row.first_handed_off_at,
     claimNumber: row.claim_number,
+    traceId: row.trace_id?.replaceAll('-', '') ?? null,
   };
 }

@@ -312,6 +312,7 @@ function tellAttempt(
       code: end.code ?? undefined,
       possible_duplicate: job.ambiguities > 0,
       next_attempt_at: requeue?.dueAt,
+      trace_id: job.traceId ?? undefined,
       ms: Math.round(durationMs),
     },
     'attempt',

@@ -368,6 +368,7 @@ function jobMakerOf(
     ambiguities: 0,
     crashes: 0,
     handOffAt: null,
+    traceId: null,
     claimNumber,
     slice,
   });

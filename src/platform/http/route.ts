@@ -19,6 +19,8 @@ export type RouteRequest<Params, Query, Body> = {
   prepared: unknown;
   /** Set where the route is idempotent and the client sent a key. */
   idempotencyKey: ScopedKey | null;
+  /** The trace that the client says the request is part of, else null. */
+  traceId: string | null;
 };
 
 /** `body` is written as JSON, which `written` is already; a replayed response goes out as it was stored, byte for byte. */

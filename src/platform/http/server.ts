@@ -45,6 +45,7 @@ import {
   type RouteResponse,
   type WebPage,
 } from './route.ts';
+import { readTraceId } from './trace.ts';
 import { isUnstorable, type Validation, type Validator } from './validation.ts';
 
 /**
@@ -367,6 +368,7 @@ function logRequest(request: FastifyRequest, reply: FastifyReply, options: HttpS
   options.log[isQuiet ? 'debug' : 'info'](
     {
       request_id: request.id,
+      trace_id: readTraceId(request.headers.traceparent) ?? undefined,
       organization_id: request.caller?.organizationId,
       method: request.method,
       route: config.route?.path ?? config.url,
@@ -541,6 +543,7 @@ async function runRoute(
       prepared: body.prepared ?? null,
       idempotencyKey:
         key === null ? null : scopeKey(tools.secrets, caller, route, request.params, key, body.canonical),
+      traceId: readTraceId(request.headers.traceparent),
     });
     return sendResponse(reply, route, response);
   } finally {
