@@ -81,8 +81,11 @@ test('the package holds what is run and what an operator reads, and nothing else
     'gallery/categories.json',
     'openapi.json',
     'package.json',
+    'packaging/grafana/postillion.json',
     'packaging/postillion.service',
     'packaging/postillion.sysusers.conf',
+    'packaging/prometheus/alerts.test.yml',
+    'packaging/prometheus/alerts.yml',
   ]);
   const count = (prefix: string) => names.filter((name) => name.startsWith(prefix)).length;
   expect(count('migrations/')).toBe((await readdir(path.join(checkout, 'migrations'))).length);

@@ -14,6 +14,7 @@ import { deliverySlices } from './list/delivery-slices.ts';
 import { devices } from './list/devices.ts';
 import { leases } from './list/leases.ts';
 import { messages } from './list/messages.ts';
+import { monitoring } from './list/monitoring.ts';
 import { objections } from './list/objections.ts';
 import { platform } from './list/platform.ts';
 import { push } from './list/push.ts';
@@ -53,6 +54,7 @@ export const allMutants: readonly Mutant[] = [
   ...devices,
   ...platform,
   ...leases,
+  ...monitoring,
   ...imports,
   ...international,
   ...events,

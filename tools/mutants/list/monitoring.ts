@@ -1,0 +1,97 @@
+/** Of what an operator is told. */
+import type { Mutant } from '../mutant.ts';
+
+export const monitoring: readonly Mutant[] = [
+  {
+    file: 'src/platform/http/trace.ts',
+    from: '|| (version === knownVersion && rest !== undefined)',
+    to: '',
+    tests: ['src/platform/http/trace.test.ts'],
+    harm: 'a header that breaks the rules of Trace Context joins our lines with a trace that nobody has',
+  },
+  {
+    file: 'src/platform/http/trace.ts',
+    from: 'isAllZero(traceId) || isAllZero(parentId)',
+    to: 'isAllZero(traceId)',
+    tests: ['src/platform/http/trace.test.ts'],
+    harm: 'a header without a parent counts as one',
+  },
+  {
+    file: 'src/platform/shared-look.ts',
+    from: 'looking ??= look()',
+    to: 'looking = look()',
+    tests: ['src/platform/shared-look.test.ts'],
+    harm: 'a hundred scrapes of a database in trouble are a hundred more reads of it',
+  },
+  {
+    file: 'src/platform/shared-look.ts',
+    from: 'return within(clock, lookMaxMs, looking, null);',
+    to: 'return looking;',
+    tests: ['src/platform/shared-look.test.ts'],
+    harm: 'a scrape hangs while PostgreSQL does not answer, so that nothing at all is seen of an outage',
+  },
+  {
+    file: 'src/messages/delivery/hand-off.ts',
+    from: 'job.isCampaign && job.ordinal % sampledRecipients !== 0',
+    to: 'job.isCampaign && job.attempts % sampledRecipients !== 0',
+    tests: ['src/messages/delivery/hand-off.test.ts'],
+    named: 'one recipient of a campaign in a hundred',
+    harm: 'a campaign of a million writes a million lines, which hide all others',
+  },
+  {
+    file: 'src/messages/delivery/breaker-notes.ts',
+    from: '        changed.add(noted);\n      }',
+    to: '      }',
+    tests: ['src/messages/delivery/breaker-notes.test.ts'],
+    harm: 'a provider that went away while the database was away as well is never told',
+  },
+  {
+    file: 'src/messages/delivery/breaker-notes.ts',
+    from: 'const since = openedAt.get(noted) ?? now(clock);',
+    to: 'const since = now(clock);',
+    tests: ['src/messages/delivery/breaker-notes.test.ts'],
+    harm: 'a provider that has been away for hours seems to have gone a moment ago',
+  },
+  {
+    file: 'src/messages/delivery/breaker-notes.ts',
+    from: '      await sleep(clock, pauseMs, signal).catch(() => undefined);\n    }',
+    to: '    }',
+    tests: ['src/messages/delivery/breaker-notes.test.ts'],
+    harm: 'accounts that fail by the hundred make a write each, in the worker that has to deliver for the others',
+  },
+  {
+    file: 'src/messages/delivery/breaker-store.ts',
+    from: "where ${isLivingWorker('b.epoch')}",
+    to: 'where true',
+    tests: ['src/roles/monitoring/readiness.test.ts'],
+    harm: 'what a dead worker knew of a provider keeps its operator awake until the row is buried',
+  },
+  {
+    file: 'src/roles/monitoring/readiness.ts',
+    from: 'if (livingWorkers === 0)',
+    to: 'if (livingWorkers === 1)',
+    tests: ['src/roles/monitoring/readiness.test.ts'],
+    harm: 'with no worker running everything reports itself well',
+  },
+  {
+    file: 'src/messages/delivery/waiting-store.ts',
+    from: 'count(*) filter (where seen.due_at <= $2) as due',
+    to: 'count(*) as due',
+    tests: ['src/roles/monitoring/readiness.test.ts'],
+    harm: 'mail that waits for its next attempt looks like a queue that nobody works on',
+  },
+  {
+    file: 'src/messages/delivery/observer.ts',
+    from: "if (requeue.setAsideAt !== null) return 'set_aside';",
+    to: '',
+    tests: ['src/messages/delivery/observer.test.ts'],
+    harm: 'jobs that take workers down are counted as given back untried',
+  },
+  {
+    file: 'src/messages/delivery/taken.ts',
+    from: 'tools.observer?.onSettled(items.map(({ settlement }) => settlement));',
+    to: '',
+    tests: ['src/roles/monitoring/meters.test.ts'],
+    harm: 'nearly all that is delivered is missing in the metrics',
+  },
+];
