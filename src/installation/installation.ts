@@ -27,4 +27,10 @@ export {
   tryOnWhatIsStored,
   watchSecretKeys,
 } from './secret.ts';
-export { generateSecret, replaceSecretFile, secretFileOf } from './secret-file.ts';
+export {
+  generateSecret,
+  makeSecretFile,
+  readSecretFile,
+  replaceSecretFile,
+  secretFileOf,
+} from './secret-file.ts';

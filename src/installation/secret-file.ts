@@ -27,10 +27,13 @@ export async function readSecretFile(file: SecretFile): Promise<string | null> {
   }
 }
 
-/** Makes it, unless there is one, and returns what it holds: of two processes that make it both use the same. */
-export async function makeSecretFile(file: SecretFile): Promise<string> {
+/**
+ * Makes it, with a new secret or with this one, unless there is one, and returns what it holds: of two processes that
+ * make it both use the same.
+ */
+export async function makeSecretFile(file: SecretFile, secret = generateSecret()): Promise<string> {
   await mkdir(path.dirname(file.path), { recursive: true });
-  const written = await writeBeside(file, generateSecret());
+  const written = await writeBeside(file, secret);
   try {
     // Fails where there is a file, which a renaming would replace.
     await link(written, file.path);

@@ -38,7 +38,7 @@ export {
   type SetAsidePosition,
 } from './delivery/set-aside-store.ts';
 export { listOpenBreakers } from './delivery/breaker-store.ts';
-export { countWaiting, findOldestDue, listOldestDue } from './delivery/waiting-store.ts';
+export { countQueued, countWaiting, findOldestDue, listOldestDue } from './delivery/waiting-store.ts';
 export { type DeliveryObserver, settledOutcomeOf } from './delivery/observer.ts';
 export type { Settlement } from './delivery/settlement-store.ts';
 export { type EngagementAction, engagementActions, hasEngaged } from './recipients/contact-engagement.ts';

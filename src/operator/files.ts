@@ -1,7 +1,7 @@
 import { randomBytes } from 'node:crypto';
 import { once } from 'node:events';
 import { createWriteStream, type WriteStream } from 'node:fs';
-import { lstat, open, realpath, rename, rm } from 'node:fs/promises';
+import { link, lstat, open, realpath, rename, rm } from 'node:fs/promises';
 import path from 'node:path';
 import type { Writable } from 'node:stream';
 import { describeFailure } from '../installation/installation.ts';
@@ -88,6 +88,51 @@ export async function openReplacement(file: string): Promise<Replacement | strin
       await rm(part, { force: true });
     },
   };
+}
+
+/** `part` is written; then `commit` gives it its name, or `discard` removes it. */
+export type NewFile = { part: string; commit: () => Promise<void>; discard: () => Promise<void> };
+
+/**
+ * A file that is written under another name and gets its own when it is whole and on the disk, and only if nothing has
+ * that name by then. What is left of an interrupted one ends in `.part`. Returns a sentence if that is not possible.
+ */
+export async function openNewFile(file: string): Promise<NewFile | string> {
+  const place = path.resolve(file);
+  const taken = `${file} is there already: name a new file, or remove it.`;
+  if (await isThere(place)) return taken;
+  const part = `${place}.${randomBytes(6).toString('hex')}.part`;
+  try {
+    await (await open(part, 'wx', privateMode)).close();
+  } catch (cause) {
+    return `${file} cannot be written: ${describeFailure(cause)}.`;
+  }
+  return {
+    part,
+    commit: async () => {
+      const handle = await open(part, 'r+');
+      await handle.sync().finally(() => handle.close());
+      await nameNew(part, place);
+      await flushFolder(path.dirname(place));
+    },
+    discard: () => rm(part, { force: true }),
+  };
+}
+
+async function nameNew(part: string, place: string): Promise<void> {
+  try {
+    // Fails where there is a file, which a renaming would replace.
+    await link(part, place);
+    await rm(part);
+  } catch (cause) {
+    if (await isThere(place)) throw cause;
+    // Some file systems have no second names.
+    await rename(part, place);
+  }
+}
+
+async function isThere(file: string): Promise<boolean> {
+  return (await lstat(file).catch(() => null)) !== null;
 }
 
 async function isBrokenLink(file: string): Promise<boolean> {

@@ -3,7 +3,9 @@ import type { Finding } from '../doctor/doctor.ts';
 import type { Foundation } from '../installation/installation.ts';
 import { readEnvironment } from '../config.ts';
 import { migrate } from '../platform/postgres/migrate.ts';
+import type { BackupOptions } from './backup.ts';
 import { addCommand, type CommandOutcome, done, onFoundation, runCommand } from './command.ts';
+import type { RestoreOptions } from './restore.ts';
 
 type Group = { name: string; description: string; load: () => Promise<(group: Command) => void> };
 
@@ -91,6 +93,19 @@ export async function addOperatorCommands(program: Command, words: readonly stri
   addCommand(program, 'migrate', 'Bring the schema of the database up to date, as serve does too.').action(
     onFoundation(runMigrate, { schema: 'any', isLong: true }),
   );
+  const programsOption = [
+    '--programs <folder>',
+    'where pg_dump and pg_restore are, if not on the PATH',
+  ] as const;
+  addCommand(program, 'backup', 'Write all of the database into a new file, while servers go on.')
+    .argument('<file>', 'which must not be there yet')
+    .option(...programsOption)
+    .option('--no-secret', 'leave the secret of the embedded PostgreSQL out')
+    .action(runBackup);
+  addCommand(program, 'restore', 'Restore a backup into an empty database, or a new data directory.')
+    .argument('<file>', 'of "backup", or of pg_dump -Fc')
+    .option(...programsOption)
+    .action(runRestore);
   addCommand(
     program,
     'doctor',
@@ -104,6 +119,14 @@ async function runMigrate({ database }: Foundation): Promise<CommandOutcome> {
     { applied },
     applied.length === 0 ? 'The schema was up to date.' : `Applied ${applied.join(', ')}.`,
   );
+}
+
+async function runBackup(file: string, options: BackupOptions, command: Command): Promise<void> {
+  await (await import('./backup.ts')).runBackup(file, options, command);
+}
+
+async function runRestore(file: string, options: RestoreOptions, command: Command): Promise<void> {
+  await (await import('./restore.ts')).runRestore(file, options, command);
 }
 
 async function runDoctor(_options: unknown, command: Command): Promise<void> {

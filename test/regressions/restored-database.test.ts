@@ -1,6 +1,6 @@
 /** A database that was restored into another cluster has its policies, but neither the role nor its grants. */
 import { execFile } from 'node:child_process';
-import { chmod, chown, mkdtemp, rm, stat } from 'node:fs/promises';
+import { chmod, mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { promisify } from 'node:util';
@@ -8,16 +8,12 @@ import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { createOrganization } from '../../src/accounts/accounts.ts';
 import { systemClock } from '../../src/platform/clock.ts';
 import { createIds } from '../../src/platform/ids.ts';
-import {
-  type Database,
-  type DatabaseAddress,
-  openDatabase,
-  unpreparedStatement,
-} from '../../src/platform/postgres/database.ts';
+import { type Database, openDatabase, unpreparedStatement } from '../../src/platform/postgres/database.ts';
 import { startEmbeddedPostgres } from '../../src/platform/postgres/embedded.ts';
 import { migrate } from '../../src/platform/postgres/migrate.ts';
 import { examineTenantWall } from '../../src/platform/postgres/tenant-wall.ts';
 import { findUnreadiness } from '../../src/roles/api.ts';
+import { hasPostgresPrograms, postgresPrograms, useOwnPostgres } from '../support/postgres-programs.ts';
 
 const run = promisify(execFile);
 const newId = createIds(systemClock);
@@ -149,56 +145,10 @@ describe('in a cluster of its own', () => {
   });
 });
 
-/** Of Debian; the embedded PostgreSQL has no pg_dump. */
-const programs = '/usr/lib/postgresql/15/bin';
-const hasPrograms = await stat(`${programs}/pg_dump`)
-  .then(() => stat(`${programs}/initdb`))
-  .then(
-    () => true,
-    () => false,
-  );
-if (!hasPrograms) console.warn(`no dump is restored: there is no PostgreSQL 15 in ${programs}`);
+const hasPrograms = await hasPostgresPrograms('no dump is restored');
 
 describe.skipIf(!hasPrograms)('with pg_dump and pg_restore', () => {
-  const clusters: { directory: string; socket: string }[] = [];
-  /** PostgreSQL does not run as root. */
-  const owner = { uid: 65_534, gid: 65_534 };
-  const asOwner = process.getuid?.() === 0 ? owner : {};
-
-  async function startCluster(): Promise<DatabaseAddress & { host: string }> {
-    const directory = await mkdtemp(path.join(tmpdir(), 'postillion-cluster-'));
-    if (process.getuid?.() === 0) await chown(directory, owner.uid, owner.gid);
-    clusters.push({ directory, socket: directory });
-    const here = { cwd: directory, ...asOwner };
-    const data = path.join(directory, 'data');
-    await run(
-      `${programs}/initdb`,
-      ['-D', data, '-U', 'postgres', '-A', 'trust', '-E', 'UTF8', '--locale=C', '-N'],
-      here,
-    );
-    const options = `-c listen_addresses= -c unix_socket_directories=${directory} -c fsync=off`;
-    await run(
-      `${programs}/pg_ctl`,
-      ['-D', data, '-w', '-l', path.join(directory, 'log'), '-o', options, 'start'],
-      here,
-    );
-    const socket = { host: directory, user: 'postgres' };
-    const root = openDatabase({ address: { ...socket, database: 'postgres' }, connectionsMax: 1 });
-    await query(root, 'create role postillion login createrole');
-    await query(root, 'create database postillion owner postillion');
-    await root.close();
-    return { host: directory, user: 'postillion', database: 'postillion' };
-  }
-
-  afterAll(async () => {
-    for (const { directory } of clusters) {
-      await run(`${programs}/pg_ctl`, ['-D', path.join(directory, 'data'), '-m', 'immediate', 'stop'], {
-        cwd: directory,
-        ...asOwner,
-      }).catch(() => undefined);
-      await rm(directory, { recursive: true, force: true });
-    }
-  });
+  const startCluster = useOwnPostgres();
 
   test('a dump that is restored into a new cluster has the wall again after migrate', async () => {
     const [source, target] = [await startCluster(), await startCluster()];
@@ -209,9 +159,9 @@ describe.skipIf(!hasPrograms)('with pg_dump and pg_restore', () => {
     await original.close();
 
     const connect = ({ host }: { host: string }) => ['-h', host, '-U', 'postillion', '-d', 'postillion'];
-    const file = path.join(clusters[0]!.directory, 'dump');
-    await run(`${programs}/pg_dump`, [...connect(source), '-Fc', '-f', file]);
-    await run(`${programs}/pg_restore`, [
+    const file = path.join(source.host, 'dump');
+    await run(`${postgresPrograms}/pg_dump`, [...connect(source), '-Fc', '-f', file]);
+    await run(`${postgresPrograms}/pg_restore`, [
       ...connect(target),
       '--no-owner',
       '--no-privileges',

@@ -1,6 +1,7 @@
 /** The mutants of all rooms. */
 import { accounts } from './list/accounts.ts';
 import { audience } from './list/audience.ts';
+import { backups } from './list/backups.ts';
 import { campaigns } from './list/campaigns.ts';
 import { chatApp } from './list/chat-app.ts';
 import { chatAppHolds } from './list/chat-app-holds.ts';
@@ -35,6 +36,7 @@ import type { Mutant } from './mutant.ts';
 
 export const allMutants: readonly Mutant[] = [
   ...messages,
+  ...backups,
   ...campaigns,
   ...segments,
   ...audience,

@@ -104,3 +104,20 @@ export async function countWaiting(connection: Connection, at: Date, most: numbe
   );
   return rows.map((row) => ({ ...laneOf(row), waiting: row.waiting, due: row.due }));
 }
+
+/** How much waits for a worker, due or not: jobs, and slices of campaigns. Not counted beyond `max`. */
+export async function countQueued(connection: Connection, max: number): Promise<number> {
+  const [row] = await connection.rows(
+    unpreparedStatement<{ queued: number }>(
+      `select count(*) as queued
+       from (
+         select from delivery_queue where set_aside_at is null
+         union all
+         select from delivery_slices
+         limit $1
+       ) waiting`,
+    ),
+    [max],
+  );
+  return row?.queued ?? 0;
+}

@@ -191,7 +191,7 @@ async function createDatabase(binaries: Binaries, place: EmbeddedPlace, draft: s
  * What killed starts have left. An initdb that has outlived its parent may still be writing there; it ends when
  * it finds its files gone, and what it has made meanwhile goes the next time.
  */
-async function removeDrafts(home: string): Promise<void> {
+export async function removeDrafts(home: string): Promise<void> {
   for (const name of await readdir(home)) {
     if (!/-new-[0-9a-f]+$/.test(name)) continue;
     await rm(path.join(home, name), { recursive: true, force: true, maxRetries: 3 }).catch(
@@ -200,7 +200,7 @@ async function removeDrafts(home: string): Promise<void> {
   }
 }
 
-async function syncDirectory(directory: string): Promise<void> {
+export async function syncDirectory(directory: string): Promise<void> {
   const handle = await open(directory, 'r');
   try {
     await handle.sync();

@@ -1,0 +1,122 @@
+import { createReadStream } from 'node:fs';
+import { open } from 'node:fs/promises';
+import type { Readable } from 'node:stream';
+import { createGunzip } from 'node:zlib';
+import { requireInner } from '../platform/postgres/embedded-restore.ts';
+import { readTar, type TarEntry, tarFile } from '../platform/tar.ts';
+
+/**
+ * The file of a backup, of one of two kinds, which its first bytes tell apart:
+ *
+ * - `dump`: what `pg_dump -Fc` writes, of a database of one's own. Any `pg_restore` that is new enough reads it.
+ * - `cluster`: the files of the embedded PostgreSQL as a compressed archive (tar.gz), before them a description, and the
+ *   secret unless it is left out. gzip ends with a checksum of the whole, so that one that is cut off or damaged is known.
+ */
+export type BackupKind = 'dump' | 'cluster';
+
+/** What a `cluster` says of itself. */
+export type BackupDescription = {
+  format: 1;
+  /** Of Postillion. */
+  release: string;
+  postgres: number;
+  created_at: string;
+};
+
+/** The same before it is written. */
+export type BackupOrigin = { release: string; postgres: number; at: Date };
+
+const descriptionName = 'postillion-backup.json';
+const secretName = 'postillion-secret';
+
+/** Null if it is neither. Throws if it cannot be read. */
+export async function findBackupKind(file: string): Promise<BackupKind | null> {
+  const handle = await open(file, 'r');
+  try {
+    const { buffer, bytesRead } = await handle.read(Buffer.alloc(5), 0, 5, 0);
+    const head = buffer.toString('latin1', 0, bytesRead);
+    if (head === 'PGDMP') return 'dump';
+    return head.startsWith('\x1f\x8b') ? 'cluster' : null;
+  } finally {
+    await handle.close();
+  }
+}
+
+/** What is compressed: the description, the secret, and the files as PostgreSQL sends them. */
+export async function* writeCluster(
+  { release, postgres, at }: BackupOrigin,
+  secret: string | null,
+  files: Readable,
+): AsyncGenerator<Buffer> {
+  const description: BackupDescription = { format: 1, release, postgres, created_at: at.toISOString() };
+  yield tarFile(descriptionName, Buffer.from(`${JSON.stringify(description, null, 2)}\n`), at);
+  if (secret !== null) yield tarFile(secretName, Buffer.from(secret), at);
+  yield* files as AsyncIterable<Buffer>;
+}
+
+export type ClusterBackup = { description: BackupDescription; secret: string | null };
+
+/** Reads all of it, and keeps nothing but what it says of itself. Throws if it is cut off, damaged or something else. */
+export async function examineCluster(file: string): Promise<ClusterBackup> {
+  let description: BackupDescription | null = null;
+  let secret: string | null = null;
+  const names = new Set<string>();
+  for await (const { name, kind, sizeBytes, content } of readTar(unzip(file))) {
+    if (kind === 'other') throw new Error(`it has a link, or a device, under the name ${name}`);
+    names.add(requireInner(name));
+    if ((name === descriptionName || name === secretName) && sizeBytes <= ownEntryBytesMax) {
+      const text = await readText(content);
+      if (name === secretName) secret = text;
+      else description = parseDescription(text);
+    }
+  }
+  if (description === null || !requiredNames.every((name) => names.has(name)))
+    throw new Error('it is no backup of Postillion');
+  return { description, secret };
+}
+
+/** Larger is none of ours, and would be held in memory. */
+const ownEntryBytesMax = 65_536;
+
+/** Without these no PostgreSQL starts, and without the first it would start on files that belong to different moments. */
+const requiredNames = ['backup_label', 'global/pg_control', 'PG_VERSION'];
+
+/** The files of the cluster alone. */
+export async function* clusterFilesOf(file: string): AsyncGenerator<TarEntry> {
+  for await (const entry of readTar(unzip(file))) {
+    if (entry.name !== descriptionName && entry.name !== secretName) yield entry;
+  }
+}
+
+async function* unzip(file: string): AsyncGenerator<Buffer> {
+  const compressed = createReadStream(file);
+  const gunzip = createGunzip();
+  compressed.on('error', (cause) => gunzip.destroy(cause));
+  compressed.pipe(gunzip);
+  try {
+    yield* gunzip as AsyncIterable<Buffer>;
+  } finally {
+    compressed.destroy();
+    gunzip.destroy();
+  }
+}
+
+async function readText(content: AsyncIterable<Buffer>): Promise<string> {
+  const pieces: Buffer[] = [];
+  for await (const piece of content) pieces.push(piece);
+  return Buffer.concat(pieces).toString('utf8');
+}
+
+function parseDescription(text: string): BackupDescription {
+  const parsed = JSON.parse(text) as Partial<BackupDescription>; // Written by us; what is used of it is looked at.
+  if (parsed.format !== 1)
+    throw new Error('it was made by a newer release of Postillion, which has to restore it');
+  if (typeof parsed.release !== 'string' || typeof parsed.created_at !== 'string')
+    throw new Error('it is no backup of Postillion');
+  return {
+    format: 1,
+    release: parsed.release,
+    postgres: Number(parsed.postgres),
+    created_at: parsed.created_at,
+  };
+}
