@@ -1,14 +1,12 @@
 /** Every process of an installation is replaced while requests go on: none of them is refused, lost or carried out twice. */
-import { once } from 'node:events';
-import { type AddressInfo, connect, createServer, type Socket } from 'node:net';
-import { setTimeout as delay } from 'node:timers/promises';
 import { afterEach, expect, test } from 'vitest';
 import type { DatabaseAddress } from '../../src/platform/postgres/database.ts';
 import { startApi } from '../../src/roles/api.ts';
-import { anEmail, createShiftedClock, eventually, rowsOf } from '../support/email-journey.ts';
+import { createShiftedClock, eventually, rowsOf } from '../support/email-journey.ts';
 import { neighbourId } from '../support/neighbour.ts';
 import { type Program, servedUrl, type Settings, usePrograms } from '../support/programs.ts';
-import { startTestServer, type TestServer } from '../support/server.ts';
+import { startBalancer, startLoad } from '../support/rolling-load.ts';
+import { startTestServer } from '../support/server.ts';
 import { startSmtpSink } from '../support/smtp-sink.ts';
 import { databaseUrlOf, useTestDatabase } from '../support/test-database.ts';
 
@@ -22,75 +20,6 @@ afterEach(async () => {
   for (const end of ends.splice(0).reverse()) await end();
 });
 const programs = usePrograms();
-
-/** Of a load balancer: how long it waits until it asks each node again whether it is ready. */
-const probeMs = 50;
-
-type Balancer = {
-  url: string;
-  /** How many nodes have last said that they are ready. */
-  ready: () => number;
-  /** Connections that a node refused although it had last said that it was ready. */
-  refused: () => number;
-};
-
-/**
- * Gives each connection to the next node that said it was ready when it was asked last, as a balancer for TCP does, and
- * tries no other when that node refuses it.
- */
-async function startBalancer(nodes: readonly string[]): Promise<Balancer> {
-  const ready = new Set<string>();
-  let next = 0;
-  let refused = 0;
-  const look = () =>
-    Promise.all(
-      nodes.map(async (node) => {
-        const response = await fetch(`${node}/readyz`, { headers: { connection: 'close' } }).catch(
-          () => null,
-        );
-        if (response?.status === 200) ready.add(node);
-        else ready.delete(node);
-        await response?.text();
-      }),
-    );
-  const sockets = new Set<Socket>();
-  const balancer = createServer((client) => {
-    const [node] = [...ready].slice(next++ % Math.max(1, ready.size));
-    sockets.add(client);
-    client.on('close', () => sockets.delete(client));
-    client.on('error', () => undefined);
-    if (node === undefined) {
-      refused += 1;
-      client.destroy();
-      return;
-    }
-    const upstream = connect(Number(new URL(node).port), '127.0.0.1');
-    upstream.on('error', () => {
-      refused += 1;
-      client.destroy();
-    });
-    client.pipe(upstream).pipe(client);
-    client.on('close', () => upstream.destroy());
-  });
-  await look();
-  const ending = new AbortController();
-  const probing = (async () => {
-    while (!ending.signal.aborted) {
-      await look();
-      await delay(probeMs);
-    }
-  })();
-  balancer.listen(0, '127.0.0.1');
-  await once(balancer, 'listening');
-  ends.push(async () => {
-    ending.abort();
-    await probing;
-    balancer.close();
-    for (const socket of sockets) socket.destroy();
-  });
-  const { port } = balancer.address() as AddressInfo;
-  return { url: `http://127.0.0.1:${port}`, ready: () => ready.size, refused: () => refused };
-}
 
 test('every process is replaced under load, and no request is refused, lost, delayed or carried out twice', async () => {
   const sink = await startSmtpSink();
@@ -125,7 +54,8 @@ test('every process is replaced under load, and no request is refused, lost, del
   const workers = await Promise.all([startNode('worker'), startNode('worker')]);
   const urls = await Promise.all(apis.map(urlOf));
   const balancer = await startBalancer(urls);
-  const load = startLoad(balancer.url, server);
+  ends.push(balancer.stop);
+  const load = startLoad(balancer.url, [{ key: server.key, domain: 'postillion.test' }]);
 
   for (const [index, api] of apis.entries()) {
     await load.untilMore(20);
@@ -164,59 +94,6 @@ test('every process is replaced under load, and no request is refused, lost, del
   );
   for (const node of [...apis, ...workers]) await stop(node);
 });
-
-type Answer = { to: string; status: number | string; id: string };
-
-type Load = {
-  /** Resolves when so many more requests have been answered. */
-  untilMore: (count: number) => Promise<unknown>;
-  stop: () => Promise<Answer[]>;
-};
-
-/** A load that leaves the machine to those who start beside it. */
-const thinkMs = 25;
-
-/** Four clients, each of which sends its next email soon after the last one was answered. They repeat nothing. */
-function startLoad(url: string, { key }: TestServer): Load {
-  const answers: Answer[] = [];
-  let isStopping = false;
-  let number = 0;
-  const send = async (): Promise<Answer> => {
-    const to = `reader${++number}@example.com`;
-    const response = await fetch(`${url}/v1/email/send`, {
-      method: 'POST',
-      headers: {
-        authorization: `Bearer ${key}`,
-        'content-type': 'application/json',
-        'idempotency-key': to,
-        connection: 'close',
-      },
-      body: JSON.stringify(anEmail({ to: [to] })),
-    }).catch((cause: unknown) => cause as Error);
-    if (response instanceof Error) return { to, status: String(response.cause), id: to };
-    return { to, status: response.status, id: ((await response.json()) as { id: string }).id };
-  };
-  const clients = Array.from({ length: 4 }, async () => {
-    while (!isStopping) {
-      answers.push(await send());
-      await delay(thinkMs);
-    }
-  });
-  return {
-    untilMore: (count) => {
-      const wanted = answers.length + count;
-      return eventually(
-        () => answers.length,
-        (length) => length >= wanted,
-      );
-    },
-    stop: async () => {
-      isStopping = true;
-      await Promise.all(clients);
-      return answers;
-    },
-  };
-}
 
 test('an API that was asked to stop serves for as long as the setting says, and is not ready meanwhile', async () => {
   const clock = createShiftedClock();

@@ -64,6 +64,24 @@ test('the wall stands by migrations alone, and requests may read their organizat
   expect(await examineTenantWall(database)).toEqual({ kind: 'standing' });
 });
 
+test('what a node from before migration 55 grants again is taken back by the next start', async () => {
+  const mayChange = async () => {
+    const [row] = await database.rows(
+      unpreparedStatement<{ may: boolean }>(
+        `select has_table_privilege('postillion_tenant', 'organizations', 'update') as may`,
+      ),
+    );
+    return row?.may;
+  };
+  await database.rows(
+    unpreparedStatement('grant insert, update, delete on organizations to postillion_tenant'),
+  );
+  expect(await mayChange()).toBe(true);
+  await migrate(database);
+  expect(await mayChange()).toBe(false);
+  expect(await examineTenantWall(database)).toEqual({ kind: 'standing' });
+});
+
 test('nodes that find the wall fallen at once mend it together', async () => {
   const fall = 'revoke all on all tables in schema public from postillion_tenant';
   await database.rows(unpreparedStatement(fall));

@@ -8,7 +8,7 @@ import {
   type Transaction,
   unpreparedStatement,
 } from './database.ts';
-import { examineTenantWall, mendTenantWall } from './tenant-wall.ts';
+import { examineTenantWall, isWallTooOpen, mendTenantWall } from './tenant-wall.ts';
 
 /** `migrations/` at the project's root: the same distance from `src/` and from `dist/`. */
 const migrationsDirectory = path.resolve(import.meta.dirname, '../../../migrations');
@@ -44,7 +44,7 @@ export async function migrate(database: Database, clock: Clock = systemClock): P
   }
   // Also where nothing was pending: a database that was restored has all of its schema, and not the role.
   const wall = await examineTenantWall(database);
-  if (wall.kind !== 'standing') {
+  if (wall.kind !== 'standing' || (await isWallTooOpen(database))) {
     await database.transaction(async (transaction) => {
       await beAlone(transaction);
       await mendTenantWall(transaction);

@@ -45,6 +45,20 @@ export async function examineTenantWall(connection: Connection): Promise<TenantW
     : { kind: 'unreachable', tables: rows.map(({ name }) => name) };
 }
 
+/**
+ * Whether the role may do more than requests need: from before migration 55, each start gave it as much as on other
+ * tables, and one that starts beside this release does so again.
+ */
+export async function isWallTooOpen(connection: Connection): Promise<boolean> {
+  const [row] = await connection.rows(
+    unpreparedStatement<{ is_too_open: boolean }>(
+      `select to_regrole('${tenantRole}') is not null
+         and has_table_privilege('${tenantRole}', 'organizations', 'insert, update, delete') as is_too_open`,
+    ),
+  );
+  return row?.is_too_open === true;
+}
+
 /** A block of its own for each: what the user may not do must not undo the others. */
 const mends = [
   `do $$
@@ -87,10 +101,20 @@ const mends = [
      end loop;
    end
    $$`,
+  `do $$
+   begin
+     if to_regrole('${tenantRole}') is not null then
+       revoke insert, update, delete on organizations from ${tenantRole};
+     end if;
+   exception
+     when insufficient_privilege then null;
+   end
+   $$`,
 ];
 
 /**
- * Makes the role, lets the user of this connection enter it, and grants it what is missing, as far as the user may.
+ * Makes the role, lets the user of this connection enter it, grants it what is missing, and takes back what is too much,
+ * as far as the user may.
  * Two that do it at once for one database would get in each other's way.
  */
 export async function mendTenantWall(connection: Connection): Promise<void> {

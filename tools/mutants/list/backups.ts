@@ -1,4 +1,4 @@
-/** Of backups, and of what they are restored into. */
+/** Of backups, of what they are restored into, and of upgrades. */
 import type { Mutant } from '../mutant.ts';
 
 export const backups: readonly Mutant[] = [
@@ -53,5 +53,13 @@ export const backups: readonly Mutant[] = [
     tests: ['src/platform/tar.test.ts'],
     named: 'no whole one',
     harm: 'a backup that is cut off is restored as if it were whole',
+  },
+  {
+    file: 'src/platform/postgres/migrate.ts',
+    from: ' || (await isWallTooOpen(database))',
+    to: '',
+    tests: ['src/platform/postgres/migrate.test.ts'],
+    named: 'from before migration 55',
+    harm: 'after an upgrade, requests may change plans and quotas for ever, should one be made to',
   },
 ];
