@@ -6,6 +6,7 @@ import { benchDeliver } from './deliver.ts';
 import { benchEventFreshness } from './event-freshness.ts';
 import { benchEventSegments } from './event-segments.ts';
 import { benchEvents } from './events.ts';
+import { benchHistory } from './history.ts';
 import { benchImport } from './import.ts';
 import { benchLargeBody } from './large-body.ts';
 import { benchNodes } from './nodes.ts';
@@ -27,6 +28,7 @@ const benchmarks: Readonly<Record<string, (options: { isSigned: boolean }) => Pr
   events: benchEvents,
   'event-freshness': benchEventFreshness,
   'event-segments': () => benchEventSegments({}),
+  history: benchHistory,
   import: benchImport,
   'large-body': benchLargeBody,
   nodes: benchNodes,

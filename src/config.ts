@@ -15,7 +15,8 @@ import {
 import { type PushProviderName, pushProviders } from './channels/push/providers/registry.ts';
 import { type SmsProviderName, smsProviders } from './channels/sms/providers/registry.ts';
 import { parseDnsServer } from './platform/dns/dns.ts';
-import { findSettingProblem, listOf, type Setting } from './platform/setting.ts';
+import { type PartitionSize, partitionSizes } from './platform/postgres/partition-size.ts';
+import { daysOf, findSettingProblem, listOf, type Setting } from './platform/setting.ts';
 import { suggestName } from './platform/suggestion.ts';
 
 /** Every setting, once: the documentation and `.env.example` are written from this table. */
@@ -176,6 +177,26 @@ export const settings = {
     default: 'on',
     about: 'Set it to off if a pooler in transaction mode loses prepared statements.',
   },
+  POSTILLION_MESSAGES_KEPT_DAYS: {
+    type: 'days',
+    least: 7,
+    default: 'unlimited',
+    about:
+      'For how many days messages and their recipients are kept, from their acceptance, 7 to 3650. An organization may have less ("org update --messages-kept-days"), not more. All nodes must have the same. See docs/operating.md.',
+  },
+  POSTILLION_CONTENT_KEPT_DAYS: {
+    type: 'days',
+    default: 'unlimited',
+    about:
+      'For how many days what messages say is kept: HTML, text, what pushes show, 1 to 3650. An organization may have less ("org update --content-kept-days"), not more. All nodes must have the same. See docs/operating.md.',
+  },
+  POSTILLION_PARTITIONS: {
+    type: 'choice',
+    choices: partitionSizes,
+    default: 'month',
+    about:
+      'How much time a partition of messages and recipients holds. Take week or day if the rows of a month outgrow memory: from about five million recipients a day, or fifty million. All nodes must have the same. See docs/operating.md.',
+  },
   LOG_LEVEL: {
     type: 'choice',
     choices: ['debug', 'info', 'warn', 'error', 'fatal', 'silent'],
@@ -229,6 +250,9 @@ export type Config = {
   /** In how many a role runs; null: as many as the machine has room for. */
   processes: number | null;
   drainMs: number;
+  /** For how many days the installation keeps messages, and what they say, at most; null for ever. */
+  keptDays: { messages: number | null; content: number | null };
+  partitionSize: PartitionSize;
   databaseConnectionsMax: number;
   usePreparedStatements: boolean;
   logLevel: (typeof settings)['LOG_LEVEL']['choices'][number];
@@ -365,6 +389,12 @@ export function readConfig(environment: Readonly<Record<string, string | undefin
     metricsListener: metricsPort === '' ? null : { host: metricsHost, port: Number(metricsPort) },
     processes: processes === 'auto' ? null : Number(processes),
     drainMs: 1_000 * Number(read('POSTILLION_DRAIN_SECONDS')),
+    keptDays: {
+      messages: daysOf(read('POSTILLION_MESSAGES_KEPT_DAYS')),
+      content: daysOf(read('POSTILLION_CONTENT_KEPT_DAYS')),
+    },
+    // One of the choices: `read` refuses any other.
+    partitionSize: read('POSTILLION_PARTITIONS') as PartitionSize,
     databaseConnectionsMax: Number(read('POSTILLION_DATABASE_CONNECTIONS')),
     usePreparedStatements: read('POSTILLION_PREPARED_STATEMENTS') === 'on',
     logLevel: read('LOG_LEVEL') as Config['logLevel'], // As above.

@@ -50,6 +50,8 @@ test('a fresh installation has no organization, and lists those it has newest fi
     requestsPerWindow: 600,
     eventsPerWindow: 6_000,
     eventsKeptDays: null,
+    messagesKeptDays: null,
+    contentKeptDays: null,
     quotas: { email: null, sms: null, push: null, chatapp: null },
     limits: { domains: null, segments: null, events: null },
     suspendedChannels: [],

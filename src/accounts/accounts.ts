@@ -13,12 +13,15 @@ export type { ApiKey, GuardSuspension, Organization, Plan, PlanChange, Scope } f
 export {
   countDemand,
   findEventsKeptMs,
+  findKeptDays,
   findLongestEventsKeptMs,
+  findLongestKeptDays,
   findOrganizations,
   hasOrganization,
   hasOrganizations,
   listApiKeys,
   listEventsKept,
+  listKeptDays,
   listOrganizations,
   loadLimits,
   loadSendingPlans,
@@ -26,7 +29,7 @@ export {
   suspendForReputation,
   warnOfReputation,
 } from './store.ts';
-export type { SendingPlan } from './store.ts';
+export type { KeptDays, SendingPlan } from './store.ts';
 
 /** What account commands need. */
 export type AccountTools = { database: Database; clock: Clock; newId: NewId };

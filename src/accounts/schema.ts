@@ -45,6 +45,9 @@ export type Plan = {
   limits: Record<LimitedNoun, number | null>;
   /** For how many days events are kept after they happened. */
   eventsKeptDays: number | null;
+  /** For how many days messages are kept, and what they say; null as long as the installation keeps them. */
+  messagesKeptDays: number | null;
+  contentKeptDays: number | null;
   suspendedChannels: Channel[];
   /** Set where the reputation guard is what suspends it for email; null where that is the operator. */
   guardSuspension: GuardSuspension | null;
@@ -65,6 +68,8 @@ export type PlanChange = {
   quotas?: Partial<Record<Channel, number | null>>;
   limits?: Partial<Record<LimitedNoun, number | null>>;
   eventsKeptDays?: number | null;
+  messagesKeptDays?: number | null;
+  contentKeptDays?: number | null;
   suspend?: Channel[];
   resume?: Channel[];
   hasReputationGuard?: boolean;

@@ -78,6 +78,8 @@ export async function updateOrganization(
   if (change.requestsPerWindow !== undefined) columns.push(['requests_per_window', change.requestsPerWindow]);
   if (change.eventsPerWindow !== undefined) columns.push(['events_per_window', change.eventsPerWindow]);
   if (change.eventsKeptDays !== undefined) columns.push(['events_kept_days', change.eventsKeptDays]);
+  if (change.messagesKeptDays !== undefined) columns.push(['messages_kept_days', change.messagesKeptDays]);
+  if (change.contentKeptDays !== undefined) columns.push(['content_kept_days', change.contentKeptDays]);
   if (change.hasReputationGuard !== undefined)
     columns.push(['has_reputation_guard', change.hasReputationGuard]);
   for (const [channel, quota] of Object.entries(change.quotas ?? {}))
@@ -157,6 +159,52 @@ export async function findLongestEventsKeptMs(connection: Connection): Promise<n
     ),
   );
   return row === undefined || row.days === null ? null : row.days * dayMs;
+}
+
+/** For how many days an organization's plan keeps its messages, and what they say; null for no limit of its own. */
+export type KeptDays = { messages: number | null; content: number | null };
+
+const selectKeptDays = statement<KeptDays>(
+  'accounts_select_kept_days',
+  'select messages_kept_days as messages, content_kept_days as content from organizations where id = $1',
+);
+
+export async function findKeptDays(connection: Connection, organizationId: string): Promise<KeptDays> {
+  const [row] = await connection.rows(selectKeptDays, [organizationId]);
+  return row ?? { messages: null, content: null };
+}
+
+/** Those organizations whose plan limits either, by their ids. */
+export async function listKeptDays(
+  connection: Connection,
+  page: { after: string | null; limit: number },
+): Promise<(KeptDays & { organizationId: string })[]> {
+  return connection.rows(
+    unpreparedStatement<KeptDays & { organizationId: string }>(
+      `select id as "organizationId", messages_kept_days as messages, content_kept_days as content
+       from organizations
+       where (messages_kept_days is not null or content_kept_days is not null) and ($1::uuid is null or id > $1)
+       order by id
+       limit $2`,
+    ),
+    [page.after, page.limit],
+  );
+}
+
+/** The longest of all plans; null if there is one without a limit. What a plan says of messages limits their content. */
+export async function findLongestKeptDays(connection: Connection): Promise<KeptDays> {
+  const [row] = await connection.rows(
+    unpreparedStatement<KeptDays>(
+      `select
+         case when bool_and(messages_kept_days is not null) then max(messages_kept_days) end as messages,
+         case
+           when bool_and(messages_kept_days is not null or content_kept_days is not null)
+             then max(least(messages_kept_days, content_kept_days))
+         end as content
+       from organizations`,
+    ),
+  );
+  return row ?? { messages: null, content: null };
 }
 
 /** Returns whether it was suspended by this: neither before, nor forbidden by the operator. */
@@ -508,13 +556,16 @@ type OrganizationRow = GuardRow & {
   segment_limit: number | null;
   event_limit: number | null;
   events_kept_days: number | null;
+  messages_kept_days: number | null;
+  content_kept_days: number | null;
   has_reputation_guard: boolean;
   reputation_warned_at: Date | null;
   created_at: Date;
 };
 
 const organizationColumns = `id, name, requests_per_window, events_per_window, email_quota, sms_quota, push_quota,
-  chatapp_quota, domain_limit, segment_limit, event_limit, events_kept_days, suspended_channels, has_reputation_guard,
+  chatapp_quota, domain_limit, segment_limit, event_limit, events_kept_days, messages_kept_days,
+  content_kept_days, suspended_channels, has_reputation_guard,
   reputation_warned_at, guard_suspended_at, guard_sent, guard_bounced, guard_complained, created_at`;
 
 function planOf(row: OrganizationRow): Plan {
@@ -524,6 +575,8 @@ function planOf(row: OrganizationRow): Plan {
     quotas: { email: row.email_quota, sms: row.sms_quota, push: row.push_quota, chatapp: row.chatapp_quota },
     limits: { domains: row.domain_limit, segments: row.segment_limit, events: row.event_limit },
     eventsKeptDays: row.events_kept_days,
+    messagesKeptDays: row.messages_kept_days,
+    contentKeptDays: row.content_kept_days,
     suspendedChannels: row.suspended_channels,
     guardSuspension: guardSuspensionOf(row),
     hasReputationGuard: row.has_reputation_guard,

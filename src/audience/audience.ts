@@ -25,7 +25,7 @@ export {
   contactIdentifiers,
   type ContactIdentifier,
 } from './contact-fields.ts';
-export { type Consent, findConsentHolder, leaveList, setConsent } from './consents.ts';
+export { type Consent, findConsent, findConsentHolder, leaveList, setConsent } from './consents.ts';
 export { listContactsByIds } from './contacts.ts';
 export { type DateBounds, dateBounds, parseDateValue } from './date-value.ts';
 export {

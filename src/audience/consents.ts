@@ -26,6 +26,16 @@ export async function findConsentHolder(
   );
 }
 
+/** What a contact has said of a channel; null if there is no such contact. */
+export async function findConsent(
+  transaction: Transaction,
+  channel: Channel,
+  contact: store.ContactKey,
+): Promise<Consent | null> {
+  const row = await store.findContact(transaction, contact);
+  return row && (row.unsubscribed_channels.includes(channel) ? 'unsubscribed' : 'subscribed');
+}
+
 /** Locks the contact. Its segments are looked at again if it has changed. */
 export async function setConsent(
   { transaction, newId }: ConsentTools,

@@ -62,7 +62,7 @@ function recipientRoutes(tools: AnswerRouteTools, channel: CampaignChannel): Rou
       handle: async ({ caller: { organizationId }, params: { id }, query }) => {
         const page = readPage(query);
         const wanted = { status: query.status ?? null, page };
-        const rows = await listRecipients(tools.database, { organizationId, channel, id }, wanted);
+        const rows = await listRecipients(tools, { organizationId, channel, id }, wanted);
         if (rows === null) throw resourceNotFound();
         return json(toList(rows, page, (row) => row));
       },

@@ -5,16 +5,16 @@ import {
   findCampaignRecipients,
   sliceSize,
 } from '../messages/messages.ts';
-import type { Database, Transaction } from '../platform/postgres/database.ts';
+import type { Transaction } from '../platform/postgres/database.ts';
 import * as answers from './answer-store.ts';
 import { includedAndExcluded } from './audience-fields.ts';
 import type { CampaignChannel } from './channel.ts';
 import { explain, type Explanation, type Facts, rankOfOutcome } from './explanation.ts';
 import type { CampaignReference } from './lifecycle.ts';
-import { recipientsOf } from './recipients.ts';
+import { recipientsOf, type RecipientTools, refuseRemoved } from './recipients.ts';
 import * as store from './store.ts';
 
-export type ExplainTools = SuppressionTools & { database: Database };
+export type ExplainTools = SuppressionTools & RecipientTools;
 
 /** `place` is where the contact was to be reached, as answers show it. */
 export type Explained = { explanation: Explanation; place: Readonly<Record<string, unknown>> };
@@ -40,6 +40,7 @@ export async function explainRecipient(
     });
     if (campaign === null) return null;
     const recipients = recipientsOf(channel, campaign);
+    await refuseRemoved(transaction, tools.readHorizon, campaign);
     const rows =
       recipients === null ? [] : await findCampaignRecipients(transaction, recipients, [contactId]);
     const { included, excluded } = includedAndExcluded(campaign);

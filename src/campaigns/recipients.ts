@@ -2,17 +2,23 @@ import {
   type CampaignRecipient,
   type CampaignRecipients,
   type CampaignRecipientStatus,
+  isBeyond,
   listCampaignRecipients,
+  messageNotFound,
+  type ReadHorizon,
   showFate,
   sliceSize,
 } from '../messages/messages.ts';
 import { groupBy } from '../platform/grouping.ts';
 import type { Page } from '../platform/http/pagination.ts';
-import type { Database } from '../platform/postgres/database.ts';
+import type { Connection, Database } from '../platform/postgres/database.ts';
 import * as answers from './answer-store.ts';
 import type { CampaignChannel } from './channel.ts';
 import type { CampaignReference } from './lifecycle.ts';
+import { isUnderWay } from './states.ts';
 import * as store from './store.ts';
+
+export type RecipientTools = { database: Database; readHorizon: ReadHorizon };
 
 /**
  * Lists who gets a campaign: contacts that have a row as recipients, and contacts in the frozen audience that will get
@@ -20,7 +26,7 @@ import * as store from './store.ts';
  * read first, and a contact, or a device of it, that is found in both is shown as a recipient.
  */
 export async function listRecipients(
-  database: Database,
+  { database, readHorizon }: RecipientTools,
   { organizationId, channel, id }: CampaignReference,
   { status, page }: { status: CampaignRecipientStatus | null; page: Page },
 ) {
@@ -36,6 +42,7 @@ export async function listRecipients(
     });
     if (campaign === null) return null;
     const recipients = recipientsOf(channel, campaign);
+    await refuseRemoved(transaction, readHorizon, campaign);
     const rows =
       recipients === null ? [] : await listCampaignRecipients(transaction, recipients, { status, page });
     const { reach } = channel;
@@ -51,6 +58,19 @@ export async function listRecipients(
     );
     return inOrder(shown, page);
   });
+}
+
+/**
+ * Throws a PublicError (404) if the recipients are older than they are kept. Those of a campaign that is not over stay.
+ */
+export async function refuseRemoved(
+  connection: Connection,
+  readHorizon: ReadHorizon,
+  { organization_id: organizationId, message_id: messageId, status }: store.CampaignRow,
+): Promise<void> {
+  if (messageId === null || isUnderWay(status)) return;
+  const horizon = await readHorizon(connection, organizationId);
+  if (isBeyond(horizon, messageId)) throw messageNotFound(horizon, messageId);
 }
 
 /** Null if the campaign was never queued. */

@@ -28,6 +28,11 @@ export type Trigger = (typeof triggers)[number];
  */
 export type Move = CampaignStatus | 'deleted' | 'refused' | 'busy';
 
+/** Whether workers still move it: it is neither before its sending nor over. */
+export function isUnderWay(status: CampaignStatus): boolean {
+  return status === 'queued' || status === 'sending' || status === 'paused';
+}
+
 const whileUnderWay = {
   update: 'refused',
   send: 'refused',

@@ -9,6 +9,7 @@ import { idParameter, listOf } from '../platform/http/shapes.ts';
 import {
   findMessage,
   listMessages,
+  messageNotFound,
   messageReference,
   type MessageRouteTools,
   monthlyQuotaExceeded,
@@ -23,7 +24,7 @@ import { joinChatAppParts } from './store.ts';
 const channel = 'chatapp';
 
 export function chatAppRoutes(tools: MessageRouteTools & SuppressionTools): Route[] {
-  const { database, acceptor } = tools;
+  const { database, acceptor, readHorizon } = tools;
   return [
     defineRoute({
       method: 'POST',
@@ -81,13 +82,11 @@ export function chatAppRoutes(tools: MessageRouteTools & SuppressionTools): Rout
           ...(status !== undefined && { status }),
           ...(category !== undefined && { category }),
         };
-        const rows = await database.asOrganizations([organizationId], async (transaction) =>
-          joinChatAppParts(
-            transaction,
-            organizationId,
-            await listMessages(transaction, { organizationId, channel, filter, page }),
-          ),
-        );
+        const rows = await database.asOrganizations([organizationId], async (transaction) => {
+          const horizon = await readHorizon(transaction, organizationId);
+          const found = await listMessages(transaction, { organizationId, channel, filter, page, horizon });
+          return joinChatAppParts(transaction, { organizationId, messages: found, horizon });
+        });
         return json(toList(rows, page, showChatApp));
       },
     }),
@@ -103,8 +102,10 @@ export function chatAppRoutes(tools: MessageRouteTools & SuppressionTools): Rout
       errors: [notFound],
       handle: async ({ caller: { organizationId }, params: { id } }) => {
         const [row] = await database.asOrganizations([organizationId], async (transaction) => {
-          const message = await findMessage(transaction, { organizationId, id, channel });
-          return joinChatAppParts(transaction, organizationId, message === null ? [] : [message]);
+          const horizon = await readHorizon(transaction, organizationId);
+          const message = await findMessage(transaction, { organizationId, id, channel, horizon });
+          if (message === null) throw messageNotFound(horizon, id);
+          return joinChatAppParts(transaction, { organizationId, messages: [message], horizon });
         });
         if (row === undefined) throw resourceNotFound();
         return json(showChatApp(row));

@@ -1,10 +1,10 @@
 import { type Connection, unpreparedStatement } from '../platform/postgres/database.ts';
-import type { DropReason, MessageRow } from '../messages/messages.ts';
+import type { DropReason, Horizon, MessageRow } from '../messages/messages.ts';
 
 /** The parts of a chat-app message apart from its message: its content and its one recipient. */
 export type ChatAppParts = {
   message_id: string;
-  /** Null once it was erased. */
+  /** Null once it was erased, or is too old. */
   content: unknown;
   address: string;
   drop_reason: DropReason | null;
@@ -22,18 +22,27 @@ export type ChatAppRow = MessageRow & ChatAppParts;
 /** In the order of the messages. */
 export async function joinChatAppParts(
   connection: Connection,
-  organizationId: string,
-  messages: readonly MessageRow[],
+  {
+    organizationId,
+    messages,
+    horizon,
+  }: {
+    organizationId: string;
+    messages: readonly MessageRow[];
+    horizon: Horizon;
+  },
 ): Promise<ChatAppRow[]> {
   const rows = await connection.rows(
     unpreparedStatement<ChatAppParts>(
       `select r.message_id, c.content, r.address, r.drop_reason, r.handed_off_at, r.delivered_at, r.opened_at,
          r.uncertain, r.failure_class, r.diagnostic
        from recipients r
-       left join message_contents c on c.organization_id = r.organization_id and c.message_id = r.message_id
+       left join message_contents c
+         on c.organization_id = r.organization_id and c.message_id = r.message_id
+         and ($3::uuid is null or c.message_id >= $3)
        where r.organization_id = $1 and r.message_id = any ($2::uuid[]) and r.ordinal = 0`,
     ),
-    [organizationId, messages.map(({ id }) => id)],
+    [organizationId, messages.map(({ id }) => id), horizon.contentFrom],
   );
   const partsOf = new Map(rows.map((parts) => [parts.message_id, parts]));
   return messages.flatMap((message) => {

@@ -18,20 +18,15 @@ import {
   tryOnSample,
 } from '../installation/installation.ts';
 import { examineCredentials } from '../devices/devices.ts';
-import { now } from '../platform/clock.ts';
 import type { Log } from '../platform/log.ts';
-import {
-  findMissingPartitions,
-  readServerTimeMs,
-  readServerVersion,
-  serverVersionMin,
-} from '../platform/postgres/condition.ts';
+import { readServerTimeMs, readServerVersion, serverVersionMin } from '../platform/postgres/condition.ts';
 import { findDurabilityProblems } from '../platform/postgres/durability.ts';
 import { examineTenantWall } from '../platform/postgres/tenant-wall.ts';
 import { pendingMigrations } from '../platform/postgres/migrate.ts';
 import { examineChatAppAccounts } from './chat-app.ts';
 import { examineAddressChecks, examineDirectDelivery } from './delivery.ts';
 import { type Finding, ok, problem, warning } from './finding.ts';
+import { examinePartitions } from './partitions.ts';
 import { examinePostmaster } from './postmaster.ts';
 import { examineAvailability, examineSetAside, examineWorkers } from './queue.ts';
 import { openSecrets } from './secrets.ts';
@@ -310,7 +305,11 @@ async function examineSchema(installation: Installation): Promise<Finding[]> {
           'Run "bin/postillion migrate", or start the server, which does the same.',
         );
   if (isEmpty) return [schema];
-  return [schema, await examineWall(installation), await examinePartitions(installation)];
+  return [
+    schema,
+    await examineWall(installation),
+    ...(await examinePartitions(installation, schema.level === 'ok')),
+  ];
 }
 
 async function examineWall({ database }: Installation): Promise<Finding> {
@@ -331,19 +330,6 @@ async function examineWall({ database }: Installation): Promise<Finding> {
         'Run "bin/postillion migrate" as the owner of these tables, which grants what is missing.',
       );
   }
-}
-
-/** The present month and the two after it: housekeeping makes them earlier, so that it has failed for weeks else. */
-const monthsNeeded = 3;
-
-async function examinePartitions({ database, clock }: Installation): Promise<Finding> {
-  const missing = await findMissingPartitions(database, now(clock), monthsNeeded);
-  if (missing.length === 0) return ok('partitions', 'they exist for the next two months');
-  return problem(
-    'partitions',
-    `missing ${missing.join(', ')}`,
-    'A running worker creates them within an hour: start one, and search its log for "housekeeping was interrupted".',
-  );
 }
 
 /** All goes by the database's clock; this machine's own tells whether that one is right, and judges certificates. */

@@ -2,7 +2,7 @@ import { type Static, Type } from 'typebox';
 import { foldAddress } from '../channels/email/email.ts';
 import { groupBy } from '../platform/grouping.ts';
 import type { BodyPreparation, TaskRunner } from '../platform/http/body-threads.ts';
-import { badRequest, notFound, payloadTooLarge, resourceNotFound } from '../platform/http/errors.ts';
+import { badRequest, notFound, payloadTooLarge } from '../platform/http/errors.ts';
 import { toRouteResponse } from '../platform/http/acceptance.ts';
 import { idempotencyErrors } from '../platform/http/idempotency.ts';
 import { paginationParameters, readPage, toList } from '../platform/http/pagination.ts';
@@ -13,6 +13,7 @@ import {
   findMessage,
   listMessages,
   listRecipients,
+  messageNotFound,
   messageReference,
   type MessageRouteTools,
   missingVariablesHeader,
@@ -49,7 +50,7 @@ const sendBodyBytesMax = 30 * 1_048_576;
 
 export type EmailRouteTools = MessageRouteTools & { runner: TaskRunner };
 
-export function emailRoutes({ database, acceptor, runner }: EmailRouteTools): Route[] {
+export function emailRoutes({ database, acceptor, runner, readHorizon }: EmailRouteTools): Route[] {
   const cache = createTemplateCache(database);
   return [
     defineRoute({
@@ -141,6 +142,7 @@ export function emailRoutes({ database, acceptor, runner }: EmailRouteTools): Ro
             channel: 'email',
             filter,
             page,
+            horizon: await readHorizon(transaction, organizationId),
           });
           const ids = found.map(({ id }) => id);
           return { rows: found, recipients: await listRecipients(transaction, organizationId, ids) };
@@ -160,14 +162,16 @@ export function emailRoutes({ database, acceptor, runner }: EmailRouteTools): Ro
       success: { statusCode: 200, schema: emailRecord, when: 'The email.' },
       errors: [notFound],
       handle: async ({ caller: { organizationId }, params }) => {
+        const { id } = params;
         const email = await database.asOrganizations([organizationId], async (transaction) => {
+          const horizon = await readHorizon(transaction, organizationId);
           const [message, recipients] = await Promise.all([
-            findMessage(transaction, { organizationId, id: params.id, channel: 'email' }),
-            listRecipients(transaction, organizationId, [params.id]),
+            findMessage(transaction, { organizationId, id, channel: 'email', horizon }),
+            listRecipients(transaction, organizationId, [id]),
           ]);
-          return message && showEmail(message, recipients);
+          if (message === null) throw messageNotFound(horizon, id);
+          return showEmail(message, recipients);
         });
-        if (email === null) throw resourceNotFound();
         return json(email satisfies Static<typeof emailRecord>);
       },
     }),

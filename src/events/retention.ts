@@ -2,7 +2,7 @@ import { findLongestEventsKeptMs, listEventsKept } from '../accounts/accounts.ts
 import { aheadMsMax } from './schema.ts';
 import { type Clock, dateOf } from '../platform/clock.ts';
 import type { Database } from '../platform/postgres/database.ts';
-import { dropMonthsBefore } from '../platform/postgres/partitions.ts';
+import { dropPartitionsBefore } from '../platform/postgres/partitions.ts';
 import * as store from './store.ts';
 
 /**
@@ -35,7 +35,7 @@ export async function deleteOldEvents(tools: RetentionTools, signal: AbortSignal
   const longestMs = await findLongestEventsKeptMs(database);
   // Months are those of the arrival, and an event may arrive a little before it happens.
   if (longestMs !== null)
-    await dropMonthsBefore(database, 'events', dateOf(startedMs - longestMs - aheadMsMax));
+    await dropPartitionsBefore(database, ['events'], dateOf(startedMs - longestMs - aheadMsMax));
   let after: string | null = null;
   // Ends at the last organization, of which each page is one of larger ids.
   for (;;) {

@@ -24,6 +24,7 @@ import {
 } from '../platform/postgres/database.ts';
 import { startEmbeddedPostgres } from '../platform/postgres/embedded.ts';
 import { migrate, type Migration } from '../platform/postgres/migrate.ts';
+import type { PartitionSize } from '../platform/postgres/partition-size.ts';
 import { createPartitions, withPartitionsOnDemand } from '../platform/postgres/partitions.ts';
 import { type SandboxAccess, sandboxToken } from '../sandbox/sandbox.ts';
 import type { KeyRing, Secrets } from '../platform/secrets.ts';
@@ -92,12 +93,13 @@ export async function openFoundation(config: Config, log: Log, options: OpeningO
       logMigrations(applied, log);
     }
     // What changes nothing dates nothing either, and compares the clocks.
-    if (options.migrate) anchored = await whileRestarting(config, () => anchorClock(database, log));
+    if (options.migrate)
+      anchored = await whileRestarting(config, () => anchorClock(database, log, config.partitionSize));
     const clock = anchored ?? systemClock;
     const resolver = createResolver({ servers: config.dnsServers, clock });
     return {
       config,
-      database: withPartitionsOnDemand(database, clock),
+      database: withPartitionsOnDemand(database, clock, config.partitionSize),
       resolver,
       hosts: instanceHostsOf(config),
       clock,
@@ -121,12 +123,12 @@ export async function openFoundation(config: Config, log: Log, options: OpeningO
 }
 
 /** It makes partitions at once: after a long time off, the months of those that there are may be over. */
-function anchorClock(database: Database, log: Log): Promise<AnchoredClock> {
+function anchorClock(database: Database, log: Log, size: PartitionSize): Promise<AnchoredClock> {
   return startAnchoredClock({
     database,
     base: systemClock,
     log,
-    makeRoom: (at) => createPartitions(database, at),
+    makeRoom: (at) => createPartitions(database, at, size),
   });
 }
 

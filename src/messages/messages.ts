@@ -43,8 +43,10 @@ export { type DeliveryObserver, settledOutcomeOf } from './delivery/observer.ts'
 export type { Settlement } from './delivery/settlement-store.ts';
 export { type EngagementAction, engagementActions, hasEngaged } from './recipients/contact-engagement.ts';
 export {
+  readContactToken,
   readRecipientToken,
   readReportToken,
+  writeContactToken,
   writeRecipientTokens,
   writeReportToken,
 } from './recipients/token.ts';
@@ -92,6 +94,17 @@ export {
   variablesInput,
 } from './schema.ts';
 export { showFate } from './fate.ts';
+export {
+  createHorizon,
+  type Horizon,
+  isBeyond,
+  limitKept,
+  messageNotFound,
+  noHorizon,
+  type ReadHorizon,
+} from './kept.ts';
+export { removeOldMessages } from './retention.ts';
+export { messageTables } from './retention-store.ts';
 export {
   type FateRow,
   findMessage,

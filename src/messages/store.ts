@@ -8,9 +8,11 @@ import {
   statement,
   unpreparedStatement,
 } from '../platform/postgres/database.ts';
+import { instantOfId, lowestIdAt } from '../platform/ids.ts';
 import { stopUnless, isNotStopped } from '../platform/postgres/stop.ts';
 import { allOf, type Predicate, toPredicate } from '../platform/postgres/predicate.ts';
 import { isTemplateUnchanged, type KeptVersion } from '../templates/templates.ts';
+import { type Horizon, isBeyond } from './kept.ts';
 import type { RecipientKey } from './keys.ts';
 import type { dropReasons, RecipientStatus } from './schema.ts';
 import type { RecipientField, Submission } from './submission.ts';
@@ -350,11 +352,14 @@ const selectMessage = unpreparedStatement<MessageRow>(
    where m.organization_id = $1 and m.id = $2 and m.channel = $3 and m.class <> 'campaign'`,
 );
 
+/** Null if there is none, or if it is beyond the horizon. */
 export async function findMessage(
   connection: Connection,
-  wanted: { organizationId: string; id: string; channel: SendingChannel },
+  wanted: { organizationId: string; id: string; channel: SendingChannel; horizon: Horizon },
 ): Promise<MessageRow | null> {
-  const [row] = await connection.rows(selectMessage, [wanted.organizationId, wanted.id, wanted.channel]);
+  const { organizationId, id, channel, horizon } = wanted;
+  if (isBeyond(horizon, id)) return null;
+  const [row] = await connection.rows(selectMessage, [organizationId, id, channel]);
   return row ?? null;
 }
 
@@ -363,32 +368,79 @@ export type MessageFilter = { status?: string; category?: string; search?: Searc
 /** Prefixes to search for: of a message's search text, and of an address; null where addresses are not searched. */
 export type SearchedPrefixes = { text: string; address: string | null };
 
+type MessageSearch = {
+  organizationId: string;
+  channel: SendingChannel;
+  filter: MessageFilter;
+  page: Page;
+  horizon: Horizon;
+};
+
 /**
- * Returns one row more than the page holds. Planned at each run, since the best plan depends on the filter: `status`
- * and `category` use the indexes messages_status and messages_category, `search` off messages_subject and
- * recipients_address, and a page without a filter by the primary key.
+ * Returns one row more than the page holds. A page is filled from a few days as a rule, so they are asked alone at first: a
+ * statement is planned for each partition that its ids may lie in, which takes longer than all else where there are many.
  */
-export async function listMessages(
+export async function listMessages(connection: Connection, wanted: MessageSearch): Promise<MessageRow[]> {
+  const page = withinHorizon(wanted.page, wanted.horizon);
+  const near = nearOf(page, wanted.horizon);
+  if (near !== null) {
+    const rows = await selectPage(connection, { ...wanted, page }, near);
+    if (rows.length > page.limit) return rows;
+  }
+  return selectPage(connection, { ...wanted, page }, { from: wanted.horizon.messagesFrom, to: null });
+}
+
+/** Ids: none of a page is lower than `from`, or as high as `to`. */
+type Span = { from: string | null; to: string | null };
+
+/**
+ * With fewer, organizations with little mail are asked twice; with more, the first question looks into more partitions of a day
+ * each.
+ */
+const nearMs = 8 * 86_400_000;
+/** The last instant of a UUIDv7. */
+const instantMsMax = 2 ** 48 - 1;
+
+/** The days beside the cursor of a page, or the last ones; null if there is nothing beyond them. */
+function nearOf({ after, before }: Page, { messagesFrom, atMs }: Horizon): Span | null {
+  if (before !== null) {
+    const untilMs = instantOfId(before).getTime() + nearMs;
+    return untilMs >= Math.min(atMs, instantMsMax) ? null : { from: messagesFrom, to: lowestIdAt(untilMs) };
+  }
+  const newestMs = after === null ? atMs : Math.min(instantOfId(after).getTime(), atMs);
+  if (newestMs <= nearMs) return null;
+  const from = lowestIdAt(newestMs - nearMs);
+  return messagesFrom !== null && from <= messagesFrom ? null : { from, to: null };
+}
+
+/**
+ * Planned at each run, since the best plan depends on the filter: `status` and `category` use the indexes messages_status and
+ * messages_category, `search` off messages_subject and recipients_address, and a page without a filter by the primary key.
+ */
+async function selectPage(
   connection: Connection,
-  wanted: { organizationId: string; channel: SendingChannel; filter: MessageFilter; page: Page },
+  { organizationId, channel, filter, page }: MessageSearch,
+  { from, to }: Span,
 ): Promise<MessageRow[]> {
-  const { organizationId, channel, filter, page } = wanted;
   const values: unknown[] = [organizationId, channel, cursorOf(page), page.limit + 1];
-  const conditions: Predicate[] = [];
-  const add = (value: unknown, condition: (parameter: string) => string) => {
-    values.push(value);
-    conditions.push(toPredicate(condition(`$${values.length}`)));
-  };
-  if (filter.status !== undefined) add(filter.status, (parameter) => `m.status = ${parameter}`);
-  if (filter.category !== undefined) add(filter.category, (parameter) => `m.category = ${parameter}`);
+  const bind = (value: unknown) => `$${values.push(value)}`;
+  const [low, high] = [from && bind(from), to && bind(to)];
+  const isWithin = (column: string) =>
+    allOf([
+      ...(low === null ? [] : [toPredicate(`${column} >= ${low}`)]),
+      ...(high === null ? [] : [toPredicate(`${column} < ${high}`)]),
+    ]);
+  const conditions: Predicate[] = [isWithin('m.id')];
+  if (filter.status !== undefined) conditions.push(toPredicate(`m.status = ${bind(filter.status)}`));
+  if (filter.category !== undefined) conditions.push(toPredicate(`m.category = ${bind(filter.category)}`));
   if (filter.search !== undefined) {
     const bindRange = (prefix: string): Range => ({
-      from: `$${values.push(toSearchKey(prefix))}`,
-      to: `$${values.push(`${toSearchKey(prefix)}${highestCharacter}`)}`,
+      from: bind(toSearchKey(prefix)),
+      to: bind(`${toSearchKey(prefix)}${highestCharacter}`),
     });
     const { text, address } = filter.search;
     const ranges = { text: bindRange(text), address: address === null ? null : bindRange(address) };
-    conditions.push(toPredicate(`m.id in (${searchedIds(ranges, page)})`));
+    conditions.push(toPredicate(`m.id in (${searchedIds(ranges, page, isWithin)})`));
   }
   return connection.rows(
     unpreparedStatement<MessageRow>(
@@ -404,6 +456,16 @@ export async function listMessages(
 }
 
 /**
+ * A page of what is newer than an id beyond the horizon begins at the horizon. Going the other way, what is beyond comes last,
+ * so that the page ends there.
+ */
+function withinHorizon(page: Page, { messagesFrom }: Horizon): Page {
+  return page.before !== null && messagesFrom !== null && page.before.toLowerCase() < messagesFrom
+    ? { ...page, before: messagesFrom }
+    : page;
+}
+
+/**
  * Compared byte by byte, every text that begins with a prefix lies between the prefix and the prefix followed by this.
  */
 const highestCharacter = '\u{10ffff}';
@@ -415,12 +477,16 @@ type Range = { from: string; to: string };
  * SQL for the ids of a page of messages whose search text, or one of whose addresses, lies in the range. It uses the
  * operators of `text_pattern_ops` and not `like`, because row-level security keeps `like` out of index conditions.
  */
-function searchedIds({ text, address }: { text: Range; address: Range | null }, page: Page): string {
+function searchedIds(
+  { text, address }: { text: Range; address: Range | null },
+  page: Page,
+  isWithin: (column: string) => Predicate,
+): string {
   const byText = `
     (select s.id
      from messages s
      where s.organization_id = $1 and s.channel = $2 and s.class = 'transactional'
-       and s.subject_key ~>=~ ${text.from} and s.subject_key ~<~ ${text.to}
+       and s.subject_key ~>=~ ${text.from} and s.subject_key ~<~ ${text.to} and ${isWithin('s.id')}
        ${pageClause(page, 's.id', '$3')}
      limit $4)`;
   if (address === null) return byText;
@@ -430,7 +496,8 @@ function searchedIds({ text, address }: { text: Range; address: Range | null }, 
      from recipients r
      join messages s on s.organization_id = r.organization_id and s.id = r.message_id
      where r.organization_id = $1
-       and r.address_key ~>=~ ${address.from} and r.address_key ~<~ ${address.to}
+       and r.address_key ~>=~ ${address.from} and r.address_key ~<~ ${address.to} and ${isWithin('r.message_id')}
+       and ${isWithin('s.id')}
        and s.channel = $2 and s.class = 'transactional'
        ${pageClause(page, 'r.message_id', '$3')}
      limit $4)`;

@@ -108,14 +108,17 @@ function onOpened<Opened, Arguments extends unknown[]>(
 }
 
 /** What is wrong with the schema, in a sentence; null if the command may begin. */
-async function prepareSchema({ database, clock }: Foundation, need: SchemaNeed): Promise<string | null> {
+async function prepareSchema(
+  { config, database, clock }: Foundation,
+  need: SchemaNeed,
+): Promise<string | null> {
   if (need === 'any') return null;
   const pending = await pendingMigrations(database);
   if (pending.length === 0) return null;
   const isEmpty = pending.some(({ version }) => version === 1);
   if (isEmpty && need === 'begins') {
     await migrate(database);
-    await createPartitions(database, now(clock));
+    await createPartitions(database, now(clock), config.partitionSize);
     return null;
   }
   return isEmpty

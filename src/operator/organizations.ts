@@ -15,6 +15,7 @@ import {
   collectQuota,
   defaultPageSize,
   parseKeptDays,
+  parseMessagesKeptDays,
   parseName,
   parseOrganization,
   parseOrganizationId,
@@ -41,6 +42,16 @@ export function addOrganizationCommands(group: Command): void {
     .option(
       '--events-kept-days <number>',
       'delete events so many days after they happened, or never: unlimited',
+      parseKeptDays,
+    )
+    .option(
+      '--messages-kept-days <number>',
+      'keep messages so many days, or as long as the installation does: unlimited',
+      parseMessagesKeptDays,
+    )
+    .option(
+      '--content-kept-days <number>',
+      'keep what messages say so many days, or as long as the installation does: unlimited',
       parseKeptDays,
     )
     .option('--suspend <channel>', 'suspend sending on a channel; repeatable', collectChannel)
@@ -74,6 +85,8 @@ async function runOrganizationCreate(
 
 type PlanOptions = Pick<PlanChange, 'requestsPerWindow' | 'eventsPerWindow' | 'suspend' | 'resume'> & {
   eventsKeptDays?: number | 'unlimited';
+  messagesKeptDays?: number | 'unlimited';
+  contentKeptDays?: number | 'unlimited';
   quota?: NonNullable<PlanChange['quotas']>;
   limit?: NonNullable<PlanChange['limits']>;
   reputationGuard?: 'on' | 'off';
@@ -85,13 +98,17 @@ async function runOrganizationUpdate(
   options: PlanOptions,
 ): Promise<CommandOutcome> {
   const { requestsPerWindow, eventsPerWindow, quota, limit, suspend, resume, reputationGuard } = options;
-  const eventsKeptDays = options.eventsKeptDays === 'unlimited' ? null : options.eventsKeptDays;
+  const eventsKeptDays = daysOf(options.eventsKeptDays);
+  const messagesKeptDays = daysOf(options.messagesKeptDays);
+  const contentKeptDays = daysOf(options.contentKeptDays);
   const change: PlanChange = {
     ...(requestsPerWindow !== undefined && { requestsPerWindow }),
     ...(eventsPerWindow !== undefined && { eventsPerWindow }),
     ...(quota !== undefined && { quotas: quota }),
     ...(limit !== undefined && { limits: limit }),
     ...(eventsKeptDays !== undefined && { eventsKeptDays }),
+    ...(messagesKeptDays !== undefined && { messagesKeptDays }),
+    ...(contentKeptDays !== undefined && { contentKeptDays }),
     ...(suspend !== undefined && { suspend }),
     ...(resume !== undefined && { resume }),
     ...(reputationGuard !== undefined && { hasReputationGuard: reputationGuard === 'on' }),
@@ -110,6 +127,8 @@ async function runOrganizationUpdate(
       ...(quota !== undefined && { quotas: quota }),
       ...(limit !== undefined && { limits: limit }),
       ...(eventsKeptDays !== undefined && { events_kept_days: eventsKeptDays }),
+      ...(messagesKeptDays !== undefined && { messages_kept_days: messagesKeptDays }),
+      ...(contentKeptDays !== undefined && { content_kept_days: contentKeptDays }),
       ...(suspend !== undefined && { suspended: suspend }),
       ...(resume !== undefined && { resumed: resume }),
       ...(reputationGuard !== undefined && { reputation_guard: reputationGuard }),
@@ -146,6 +165,8 @@ async function runOrganizationList(
         quotas: organization.quotas,
         limits: organization.limits,
         events_kept_days: organization.eventsKeptDays,
+        messages_kept_days: organization.messagesKeptDays,
+        content_kept_days: organization.contentKeptDays,
         suspended_channels: organization.suspendedChannels,
         guard_suspension: organization.guardSuspension,
         reputation_guard: organization.hasReputationGuard ? 'on' : 'off',
@@ -156,6 +177,10 @@ async function runOrganizationList(
     },
     hasMore ? `${table}\nThere are more: --after ${organizations.at(-1)?.id ?? ''}` : table,
   );
+}
+
+function daysOf(option: number | 'unlimited' | undefined): number | null | undefined {
+  return option === 'unlimited' ? null : option;
 }
 
 /** The reputation guard suspends for email alone; all else is the operator's own doing. */

@@ -101,10 +101,24 @@ const keptDaysMax = 3_650;
 
 /** Commander takes null for a value that is missing. */
 export function parseKeptDays(text: string): number | 'unlimited' {
+  return readKeptDays(text, 1);
+}
+
+/** A message may be tried for three days, and what is heard of it comes in the days after. */
+const messagesKeptDaysMin = 7;
+
+/** The same for messages, which are kept for longer than they are tried. */
+export function parseMessagesKeptDays(text: string): number | 'unlimited' {
+  return readKeptDays(text, messagesKeptDaysMin);
+}
+
+function readKeptDays(text: string, least: number): number | 'unlimited' {
   if (text === 'unlimited') return text;
   const days = parseCount(text, keptDaysMax);
-  if (days === null || days === 0)
-    throw new InvalidArgumentError(`It must be a number of days from 1 to ${keptDaysMax}, or unlimited.`);
+  if (days === null || days < least)
+    throw new InvalidArgumentError(
+      `It must be a number of days from ${least} to ${keptDaysMax}, or unlimited.`,
+    );
   return days;
 }
 

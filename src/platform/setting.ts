@@ -1,10 +1,21 @@
 /** A setting of the program. `about` is what the documentation says of it; the default is used where it is empty. */
 export type Setting = {
-  type: 'text' | 'port' | 'count' | 'url' | 'list' | 'choice';
+  type: 'text' | 'port' | 'count' | 'days' | 'url' | 'list' | 'choice';
   choices?: readonly string[];
+  /** Of days, the fewest; 1 if nothing is said. */
+  least?: number;
   default: string;
   about: string;
 };
+
+const unlimitedDays = 'unlimited';
+/** Ten years; more is for ever. */
+const daysMax = 3_650;
+
+/** The number of days in a setting of type `days`; null for no end. */
+export function daysOf(text: string): number | null {
+  return text === unlimitedDays ? null : Number(text);
+}
 
 /** What is wrong with the text of a setting, in a sentence; null where nothing is. */
 export function findSettingProblem(name: string, setting: Setting, text: string): string | null {
@@ -18,6 +29,12 @@ export function findSettingProblem(name: string, setting: Setting, text: string)
     case 'count':
       if (text === setting.default) return null;
       return isNumberWithin(text, 1, 1_000) ? null : `${name} must be a number from 1 to 1000`;
+    case 'days': {
+      const least = setting.least ?? 1;
+      return text === unlimitedDays || isNumberWithin(text, least, daysMax)
+        ? null
+        : `${name} must be a number of days from ${least} to ${daysMax}, or ${unlimitedDays}`;
+    }
     case 'url':
       return text === '' || /^https?:\/\/[^/]/.test(text) ? null : `${name} must be an http or https URL`;
     case 'choice':

@@ -4,7 +4,6 @@ import {
   forbidden,
   notFound,
   PublicError,
-  resourceNotFound,
   unauthorized,
   validationError,
 } from '../platform/http/errors.ts';
@@ -16,6 +15,7 @@ import { idParameter, listOf } from '../platform/http/shapes.ts';
 import {
   findMessage,
   listMessages,
+  messageNotFound,
   messageReference,
   type MessageRouteTools,
   monthlyQuotaExceeded,
@@ -41,7 +41,7 @@ const channel = 'push';
 export type PushRouteTools = MessageRouteTools & PushEngagementTools;
 
 export function pushRoutes(tools: PushRouteTools): Route[] {
-  const { database, acceptor } = tools;
+  const { database, acceptor, readHorizon } = tools;
   return [
     defineRoute({
       method: 'POST',
@@ -96,10 +96,11 @@ export function pushRoutes(tools: PushRouteTools): Route[] {
           ...(category !== undefined && { category }),
         };
         const items = await database.asOrganizations([organizationId], async (transaction) => {
-          const rows = await listMessages(transaction, { organizationId, channel, filter, page });
+          const horizon = await readHorizon(transaction, organizationId);
+          const rows = await listMessages(transaction, { organizationId, channel, filter, page, horizon });
           const ids = rows.map(({ id }) => id);
           const [contents, counted] = await Promise.all([
-            loadContents(transaction, organizationId, ids),
+            loadContents(transaction, { organizationId, messageIds: ids, horizon }),
             countDeviceFates(transaction, organizationId, ids),
           ]);
           return rows.map((row) => ({
@@ -122,15 +123,15 @@ export function pushRoutes(tools: PushRouteTools): Route[] {
       errors: [notFound],
       handle: async ({ caller: { organizationId }, params: { id } }) => {
         const found = await database.asOrganizations([organizationId], async (transaction) => {
-          const message = await findMessage(transaction, { organizationId, id, channel });
-          if (message === null) return null;
+          const horizon = await readHorizon(transaction, organizationId);
+          const message = await findMessage(transaction, { organizationId, id, channel, horizon });
+          if (message === null) throw messageNotFound(horizon, id);
           const [contents, recipients] = await Promise.all([
-            loadContents(transaction, organizationId, [message.id]),
+            loadContents(transaction, { organizationId, messageIds: [message.id], horizon }),
             listPushRecipients(transaction, { organizationId, id: message.id }),
           ]);
           return { row: { ...message, content: contents.get(message.id) ?? null }, recipients };
         });
-        if (found === null) throw resourceNotFound();
         return json(showPush(found.row, found.recipients));
       },
     }),

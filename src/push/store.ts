@@ -1,5 +1,5 @@
 import { type Connection, unpreparedStatement } from '../platform/postgres/database.ts';
-import type { DropReason } from '../messages/messages.ts';
+import type { DropReason, Horizon } from '../messages/messages.ts';
 import type { DeviceFate } from './schema.ts';
 
 /** SQL for what became of a push on one device, over its recipient `r` and its engagement `e`. */
@@ -16,19 +16,22 @@ const fateOfDevice = `
     else 'queued'
   end`;
 
-/** What a push says; null once it was erased. */
+/** What pushes say, but for those of which it was erased, or is too old. */
 export async function loadContents(
   connection: Connection,
-  organizationId: string,
-  messageIds: readonly string[],
+  {
+    organizationId,
+    messageIds,
+    horizon,
+  }: { organizationId: string; messageIds: readonly string[]; horizon: Horizon },
 ): Promise<Map<string, unknown>> {
   const rows = await connection.rows(
     unpreparedStatement<{ message_id: string; content: unknown }>(
       `select message_id, content
        from message_contents
-       where organization_id = $1 and message_id = any ($2::uuid[])`,
+       where organization_id = $1 and message_id = any ($2::uuid[]) and ($3::uuid is null or message_id >= $3)`,
     ),
-    [organizationId, messageIds],
+    [organizationId, messageIds, horizon.contentFrom],
   );
   return new Map(rows.map((row) => [row.message_id, row.content]));
 }

@@ -14,7 +14,7 @@ import { emailChannel } from '../email/email.ts';
 import { eventRoutes } from '../events/routes.ts';
 import { createEngagementRecorder, emailRoutes, engagementPages } from '../email/routes.ts';
 import { hasSandbox, type Installation, publicUrlOf, sandboxAccessOf } from '../installation/installation.ts';
-import { createAcceptor } from '../messages/messages.ts';
+import { createAcceptor, createHorizon } from '../messages/messages.ts';
 import { dateOf } from '../platform/clock.ts';
 import { createBodyThread, inlineRunner } from '../platform/http/body-threads.ts';
 import { forbidden, PublicError, rateLimitExceeded, unauthorized } from '../platform/http/errors.ts';
@@ -81,25 +81,28 @@ export function listRoutes(
   const wakeClearing = createWaker(installation, 'clearing');
   const wakeDomainChecks = createWaker(installation, 'domains');
   const publicUrl = () => publicUrlOf(installation.config);
+  const readHorizon = createHorizon({ clock, installed: () => installation.config.keptDays });
   const campaignTools = {
     ...installation,
+    readHorizon,
     acceptor,
     runner,
     publicUrl,
     onChanged: createWaker(installation, 'campaigns'),
   };
   return [
-    ...emailRoutes({ database, acceptor, runner }),
-    ...smsRoutes({ database, acceptor }),
+    ...emailRoutes({ database, acceptor, readHorizon, runner }),
+    ...smsRoutes({ database, acceptor, readHorizon }),
     ...pushRoutes({
       database,
       clock,
       newId,
       acceptor,
+      readHorizon,
       onContactsChanged: wakeSegments,
       onCampaignProgress: createThrottle(clock, countingMs, createWaker(installation, 'campaigns')),
     }),
-    ...chatAppRoutes({ database, clock, secrets, acceptor }),
+    ...chatAppRoutes({ database, clock, secrets, acceptor, readHorizon }),
     ...audienceRoutes({
       ...installation,
       onChanged: wakeSegments,

@@ -68,6 +68,8 @@ function watch() {
   return { watched, deletedByStatement };
 }
 
+const config = { keptDays: { messages: null, content: null }, partitionSize: 'month' } as const;
+
 /** One run of it, from its beginning to its end. */
 async function keepHouse(): Promise<void> {
   const log = {
@@ -76,7 +78,7 @@ async function keepHouse(): Promise<void> {
       interrupted.push((context as { step: string }).step);
     },
   };
-  const housekeeping = startHousekeeping({ database, clock, log });
+  const housekeeping = startHousekeeping({ database, clock, log, config });
   clock.advance(30_000);
   await clock.whenWaiting(1);
   await housekeeping.stop();
@@ -128,7 +130,7 @@ describe('a step that fails keeps no other from its turn, and is named in the lo
 
   test('partitions', async () => {
     for (const table of tables) await insertRows(table, oldAt, 4);
-    await run('alter procedure create_monthly_partitions rename to gone');
+    await run('alter procedure create_partitions rename to gone');
     await keepHouse();
     expect(interrupted).toEqual(['partitions']);
     for (const table of tables) expect([table, await countRows(table)]).toEqual([table, 0]);
@@ -136,7 +138,7 @@ describe('a step that fails keeps no other from its turn, and is named in the lo
 });
 
 test('it comes again an hour after it was over, and not once it was stopped', async () => {
-  const housekeeping = startHousekeeping({ database, clock, log: silentLog });
+  const housekeeping = startHousekeeping({ database, clock, log: silentLog, config });
   clock.advance(30_000);
   await clock.whenWaiting(1);
   await insertRows('rate_windows', oldAt, 4);

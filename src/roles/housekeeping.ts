@@ -1,3 +1,4 @@
+import type { Config } from '../config.ts';
 import { deleteOldReached } from '../chat-templates/chat-templates.ts';
 import { deleteOldPostmasterMail } from '../email/email.ts';
 import { deleteOldEvents } from '../events/events.ts';
@@ -6,16 +7,22 @@ import {
   deleteOldProviderIds,
   deleteOldReputation,
   providerIdMaxAgeMs,
+  removeOldMessages,
 } from '../messages/messages.ts';
 import { type Clock, dateOf, now } from '../platform/clock.ts';
 import { deleteExpiredKeys, retentionMs } from '../platform/http/idempotency.ts';
 import { deleteOldRateWindows } from '../platform/http/rate-limit.ts';
 import type { Log } from '../platform/log.ts';
 import type { Database } from '../platform/postgres/database.ts';
-import { createPartitions } from '../platform/postgres/partitions.ts';
+import { createPartitions, splitPartitionsAhead } from '../platform/postgres/partitions.ts';
 import { tidySandbox } from '../sandbox/sandbox.ts';
 
-export type HousekeepingTools = { database: Database; clock: Clock; log: Log };
+export type HousekeepingTools = {
+  database: Database;
+  clock: Clock;
+  log: Log;
+  config: Pick<Config, 'keptDays' | 'partitionSize'>;
+};
 
 const intervalMs = 60 * 60 * 1_000;
 const firstRunMs = 30_000;
@@ -26,10 +33,10 @@ const rateWindowMaxAgeMs = 10 * 60_000;
 type HousekeepingStep = { name: string; run: (signal: AbortSignal) => Promise<void> };
 
 /** Chores that a user may be waiting for come first. */
-function stepsOf({ database, clock }: HousekeepingTools): readonly HousekeepingStep[] {
+function stepsOf({ database, clock, config }: HousekeepingTools): readonly HousekeepingStep[] {
   const before = (ageMs: number) => dateOf(clock.nowMs() - ageMs);
   return [
-    { name: 'partitions', run: () => createPartitions(database, now(clock)) },
+    { name: 'partitions', run: () => createPartitions(database, now(clock), config.partitionSize) },
     { name: 'bringing forward', run: () => bringForward({ database, clock }) },
     { name: 'idempotency keys', run: () => deleteExpiredKeys(database, before(retentionMs)) },
     { name: 'rate windows', run: () => deleteOldRateWindows(database, before(rateWindowMaxAgeMs)) },
@@ -38,6 +45,14 @@ function stepsOf({ database, clock }: HousekeepingTools): readonly HousekeepingS
     { name: 'reached people', run: () => deleteOldReached({ clock }, database) },
     { name: 'mail to the postmaster', run: () => deleteOldPostmasterMail({ clock }, database) },
     { name: 'sandbox', run: () => tidySandbox(database) },
+    {
+      name: 'smaller partitions',
+      run: () => splitPartitionsAhead(database, now(clock), config.partitionSize),
+    },
+    {
+      name: 'messages',
+      run: (signal) => removeOldMessages({ database, clock, installed: config.keptDays }, signal),
+    },
     { name: 'events', run: (signal) => deleteOldEvents({ database, clock }, signal) },
   ];
 }

@@ -48,6 +48,14 @@ export async function forgetMessages(
   if (messageIds.length > 0) await store.deleteSandboxMessages(connection, organizationId, messageIds);
 }
 
+/** The same of all messages with an id in a range, of whatever organization. */
+export async function forgetMessagesWithin(
+  connection: Connection,
+  range: { from: string | null; before: string },
+): Promise<void> {
+  await store.deleteSandboxMessagesWithin(connection, range);
+}
+
 /**
  * Deletes the copies of messages that were kept of one recipient each, found by its ordinal, or by its address where an
  * older release kept them; the addresses are normalised.

@@ -207,6 +207,19 @@ export async function deleteSandboxMessages(
   );
 }
 
+/** Looks at all that the inbox holds. */
+export async function deleteSandboxMessagesWithin(
+  connection: Connection,
+  { from, before }: { from: string | null; before: string },
+): Promise<void> {
+  await connection.rows(
+    unpreparedStatement(
+      'delete from sandbox_messages where message_id < $2 and ($1::uuid is null or message_id >= $1)',
+    ),
+    [from, before],
+  );
+}
+
 export async function deleteSandboxCopies(
   connection: Connection,
   organizationId: string,

@@ -12,6 +12,7 @@ import { joinSmsParts } from './store.ts';
 import {
   findMessage,
   listMessages,
+  messageNotFound,
   messageReference,
   type MessageRouteTools,
   missingVariablesHeader,
@@ -22,7 +23,7 @@ import {
 
 const channel = 'sms';
 
-export function smsRoutes({ database, acceptor }: MessageRouteTools): Route[] {
+export function smsRoutes({ database, acceptor, readHorizon }: MessageRouteTools): Route[] {
   return [
     defineRoute({
       method: 'POST',
@@ -80,13 +81,11 @@ export function smsRoutes({ database, acceptor }: MessageRouteTools): Route[] {
           ...(status !== undefined && { status }),
           ...(category !== undefined && { category }),
         };
-        const rows = await database.asOrganizations([organizationId], async (transaction) =>
-          joinSmsParts(
-            transaction,
-            organizationId,
-            await listMessages(transaction, { organizationId, channel, filter, page }),
-          ),
-        );
+        const rows = await database.asOrganizations([organizationId], async (transaction) => {
+          const horizon = await readHorizon(transaction, organizationId);
+          const found = await listMessages(transaction, { organizationId, channel, filter, page, horizon });
+          return joinSmsParts(transaction, { organizationId, messages: found, horizon });
+        });
         return json(toList(rows, page, showSms));
       },
     }),
@@ -102,8 +101,10 @@ export function smsRoutes({ database, acceptor }: MessageRouteTools): Route[] {
       errors: [notFound],
       handle: async ({ caller: { organizationId }, params: { id } }) => {
         const [row] = await database.asOrganizations([organizationId], async (transaction) => {
-          const message = await findMessage(transaction, { organizationId, id, channel });
-          return joinSmsParts(transaction, organizationId, message === null ? [] : [message]);
+          const horizon = await readHorizon(transaction, organizationId);
+          const message = await findMessage(transaction, { organizationId, id, channel, horizon });
+          if (message === null) throw messageNotFound(horizon, id);
+          return joinSmsParts(transaction, { organizationId, messages: [message], horizon });
         });
         if (row === undefined) throw resourceNotFound();
         return json(showSms(row));

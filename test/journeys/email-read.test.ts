@@ -1,4 +1,5 @@
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { type Horizon, noHorizon } from '../../src/messages/kept.ts';
 import { listMessages, listRecipients, type MessageFilter } from '../../src/messages/store.ts';
 import type { EmailRecord } from '../../src/email/schema.ts';
 import { lowestIdAt } from '../../src/platform/ids.ts';
@@ -429,7 +430,13 @@ describe('with many emails', () => {
     'the page %j %j is read off indexes',
     async (filter, page) => {
       const plans = await explain(async (connection) => {
-        const found = await listMessages(connection, { organizationId, channel: 'email', filter, page });
+        const found = await listMessages(connection, {
+          organizationId,
+          channel: 'email',
+          filter,
+          page,
+          horizon: noHorizon,
+        });
         await listRecipients(
           connection,
           organizationId,
@@ -444,6 +451,41 @@ describe('with many emails', () => {
     },
   );
 
+  test.each(filters)(
+    'the pages of %j are the same, wherever they are looked for first, and end at the horizon',
+    async (filter) => {
+      const list = (page: Page, horizon: Horizon) =>
+        server.installation.database.asOrganizations([organizationId], (connection) =>
+          listMessages(connection, { organizationId, channel: 'email', filter, page, horizon }),
+        );
+      const idsOf = (rows: { id: string }[]) => rows.map(({ id }) => id);
+      const dayMs = 86_400_000;
+      for (const [days, id] of [
+        [118, middle],
+        [60, lowestIdAt(Date.now() + 20 * dayMs)],
+        [30, 'ffffffff-ffff-7fff-bfff-ffffffffffff'],
+      ] as const) {
+        const horizon = { ...noHorizon, atMs: Date.now() + days * dayMs };
+        const cut = { ...horizon, days: 40, messagesFrom: lowestIdAt(horizon.atMs - 40 * dayMs) };
+        for (const cursors of [
+          { after: null, before: null },
+          { after: id, before: null },
+          { after: null, before: id },
+        ]) {
+          const page = { limit: 100, ...cursors };
+          const all = idsOf(await list(page, noHorizon));
+          expect(idsOf(await list(page, horizon))).toEqual(all);
+          const kept = idsOf(await list(page, cut));
+          if (page.before === null) expect(kept).toEqual(all.filter((found) => found >= cut.messagesFrom));
+          else {
+            const from = page.before < cut.messagesFrom ? cut.messagesFrom : page.before;
+            expect(kept).toEqual(idsOf(await list({ ...page, before: from }, noHorizon)));
+          }
+        }
+      }
+    },
+  );
+
   test.each<[MessageFilter, RegExp[]]>([
     [{ status: 'failed' }, [/^messages_.*_status_/]],
     [{ status: 'queued' }, [/^messages_.*_status_/]],
@@ -453,7 +495,13 @@ describe('with many emails', () => {
     [{ search: searchFor('nothing') }, [/^messages_.*_subject_key_/, /^recipients_.*_address_key_/]],
   ])('%j is found by the indexes that were made for it: %j', async (filter, indexes) => {
     const plans = await explain((connection) =>
-      listMessages(connection, { organizationId, channel: 'email', filter, page: pages[0]! }),
+      listMessages(connection, {
+        organizationId,
+        channel: 'email',
+        filter,
+        page: pages[0]!,
+        horizon: noHorizon,
+      }),
     );
     const used = plans.flatMap(nodesOf).flatMap((node) => node['Index Name'] ?? []);
     for (const index of indexes) expect(used).toContainEqual(expect.stringMatching(index));

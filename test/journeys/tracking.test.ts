@@ -1,5 +1,6 @@
 /** Opens, clicks and one-click unsubscribing, over HTTP and as mail clients, scanners and attackers go about them. */
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { writeContactToken } from '../../src/messages/messages.ts';
 import { insertSentCampaign, queueCampaign } from '../support/campaign-fixture.ts';
 import {
   createShiftedClock,
@@ -243,7 +244,10 @@ test('a campaign goes to each by name, with a link and a button of their own', a
     (jobs) => jobs.length === 0,
   );
   const [source = ''] = await sourcesOf(messageId);
-  const url = `https://mail.postillion.test/u/${tokens[0]!.unsubscribe}`;
+  const { organizationId } = server;
+  const { secrets } = server.installation;
+  const contactToken = writeContactToken(secrets, { organizationId, messageId, ordinal: 0 }, contact.id);
+  const url = `https://mail.postillion.test/u/${tokens[0]!.unsubscribe}?c=${contactToken}`;
   const header = source.slice(0, source.indexOf('\r\n\r\n')).replaceAll(/\r\n\s+/g, ' ');
   expect(header).toContain('\r\nTo: copy@example.com\r\n');
   expect(header).toContain(`\r\nMessage-ID: <${messageId}.0@postillion.test>\r\n`);

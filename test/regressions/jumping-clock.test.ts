@@ -5,9 +5,8 @@ import { type Clock, now, systemClock } from '../../src/platform/clock.ts';
 import { lowestIdAt } from '../../src/platform/ids.ts';
 import { silentLog } from '../../src/platform/log.ts';
 import { type AnchoredClock, startAnchoredClock } from '../../src/platform/postgres/anchored-clock.ts';
-import { findMissingPartitions } from '../../src/platform/postgres/condition.ts';
 import { type Database, openDatabase, unpreparedStatement } from '../../src/platform/postgres/database.ts';
-import { createPartitions } from '../../src/platform/postgres/partitions.ts';
+import { createPartitions, findMissingPartitions } from '../../src/platform/postgres/partitions.ts';
 import { bringForward } from '../../src/messages/messages.ts';
 import { openInstallation } from '../../src/installation/opening.ts';
 import { startWorker } from '../../src/roles/worker.ts';
@@ -119,7 +118,7 @@ test('the program goes by the clock of the database from the start, and has part
   const { clock, newId, database } = installation;
   expect(clock.nowMs()).toBeGreaterThan(systemClock.nowMs() + monthsMs - 60_000);
   expect(newId() > lowestIdAt(systemClock.nowMs() + monthsMs - 60_000)).toBe(true);
-  expect(await findMissingPartitions(database, now(clock), 3)).toEqual([]);
+  expect(await findMissingPartitions(database, now(clock), 'month')).toEqual([]);
 });
 
 test('a clock of the database that jumps ahead by five months is followed once there is room, and followed back', async () => {
@@ -140,15 +139,11 @@ test('a clock of the database that jumps ahead by five months is followed once t
 
 test('a time without room is not adopted until room can be made', async () => {
   const world = await startWorld(systemClock);
-  await world.database.rows(
-    unpreparedStatement('alter procedure create_monthly_partitions rename to elsewhere'),
-  );
+  await world.database.rows(unpreparedStatement('alter procedure create_partitions rename to elsewhere'));
   await setDatabaseClock(world, monthsMs);
-  await expect(world.clock.exchange()).rejects.toThrow('create_monthly_partitions');
+  await expect(world.clock.exchange()).rejects.toThrow('create_partitions');
   expect(world.clock.nowMs()).toBeLessThan(aMinuteFromNow());
-  await world.database.rows(
-    unpreparedStatement('alter procedure elsewhere rename to create_monthly_partitions'),
-  );
+  await world.database.rows(unpreparedStatement('alter procedure elsewhere rename to create_partitions'));
   await world.clock.exchange();
   expect(world.clock.nowMs()).toBeGreaterThan(systemClock.nowMs() + monthsMs - 60_000);
 });

@@ -19,6 +19,7 @@ import {
   findByProviderIds,
   findMessage,
   listMessages,
+  noHorizon,
   type MessageChannel,
   type MessageChannels,
   type RecipientStatus,
@@ -237,6 +238,7 @@ export function describeChannel(name: string, createHarness: () => ChannelHarnes
         organizationId,
         id,
         channel: channel.name,
+        horizon: noHorizon,
       });
       return message?.status ?? null;
     }
@@ -347,6 +349,7 @@ export function describeChannel(name: string, createHarness: () => ChannelHarnes
         channel: channel.name,
         filter: {},
         page: { limit: 100, after: null, before: null },
+        horizon: noHorizon,
       });
       const ids = listed.map((message) => message.id);
       expect([ids.includes(id), ids.includes(others)]).toEqual([true, false]);

@@ -136,11 +136,13 @@ const violations = {
           count(*) filter (where r.status = 'complained') as complained,
           count(*) filter (where r.status = 'unsubscribed') as unsubscribed,
           count(r.opened_at) as opened,
-          count(r.clicked_at) as clicked
+          count(r.clicked_at) as clicked, count(*) as recipients
         from recipients r
         where r.organization_id = n.organization_id and r.message_id = n.message_id and r.ordinal / 1000 = n.slice
       ) recounted
       where ${isSwept('n')}
+        -- Counts outlive recipients that are too old to be kept.
+        and recounted.recipients > 0
         and (n.handed_off, n.dropped, n.bounced, n.failed, n.complained, n.unsubscribed, n.opened, n.clicked)
           <> (recounted.handed_off, recounted.dropped, recounted.bounced, recounted.failed, recounted.complained,
               recounted.unsubscribed, recounted.opened, recounted.clicked)

@@ -50,6 +50,12 @@ export const outsideTheWall: Readonly<Record<string, string>> = {
   'select next_check_at from domains': whoHasWork,
   'select id, events_kept_days from organizations where events_kept_days is not null': whoHasWork,
   'select case when bool_and(events_kept_days is not null)': housekeeping,
+  'select id as "organizationId", messages_kept_days as messages': whoHasWork,
+  'select case when bool_and(messages_kept_days is not null)': housekeeping,
+  'select not exists ( select from campaigns where status':
+    'Whether a partition may go, which has messages of all.',
+  'select from recipient_changes where message_id < $2':
+    'Whether a partition may go, which has messages of all.',
   'select organization_id from chat_templates where due_at': whoHasWork,
   'select due_at from chat_templates where due_at': whoHasWork,
   'with ended as ( select organization_id from chat_app_accounts':

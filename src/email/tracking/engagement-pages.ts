@@ -10,10 +10,16 @@ import {
 import type { EngagementRecorder } from './engagement.ts';
 import { createLinkTargets } from './link-targets.ts';
 import { isMachineRequest } from './machine-engagement.ts';
-import { linkPaths } from './personal-copy.ts';
+import { contactParameter, linkPaths } from './personal-copy.ts';
 import { createUnsubscribePage } from './unsubscribe-page.ts';
-import { type Choice, choose, readSubscription, type UnsubscribingTools } from './unsubscribing.ts';
-import { readRecipientToken, type RecipientKey } from '../../messages/messages.ts';
+import {
+  type Choice,
+  choose,
+  type Reader,
+  readSubscription,
+  type UnsubscribingTools,
+} from './unsubscribing.ts';
+import { readContactToken, readRecipientToken, type RecipientKey } from '../../messages/messages.ts';
 
 export type EngagementPageTools = UnsubscribingTools & {
   recorder: EngagementRecorder;
@@ -53,10 +59,11 @@ function trackingPages(tools: EngagementPageTools): WebPage[] {
         const number = readNumber(request.params.number ?? '');
         if (recipient === null || number === null) return respondText(404, noSuchLink);
         return orUnavailable(async () => {
-          const address = await links.find(recipient, number);
-          if (address === null) return respondText(404, noSuchLink);
+          const target = await links.find(recipient, number);
+          if (target.kind === 'none') return respondText(404, noSuchLink);
+          if (target.kind === 'gone') return respondText(410, linkIsGone);
           note(request, recipient, 'clicked');
-          return redirectTo(address);
+          return redirectTo(target.address);
         }, respondLinkUnavailable);
       },
     },
@@ -89,6 +96,10 @@ function redirectTo(address: string): PageResponse {
 
 const noSuchLink = 'This link does not work. Open it once more from the email itself.\n';
 
+/** The click is not noted: the reader got nowhere. */
+const linkIsGone =
+  'This email is too old: where its links lead is not kept any more. Look for it at the sender, or ask them.\n';
+
 function respondLinkUnavailable(): PageResponse {
   const response = respondText(503, 'This link cannot be opened at the moment. Try again in a minute.\n');
   return { ...response, headers: { ...response.headers, 'retry-after': '5' } };
@@ -109,14 +120,15 @@ function unsubscribePages(tools: EngagementPageTools): WebPage[] {
 
   const answer = async (
     request: PageRequest,
-    work: (recipient: RecipientKey) => Promise<PageResponse>,
+    work: (reader: Reader) => Promise<PageResponse>,
   ): Promise<PageResponse> => {
     const recipient = readRecipientToken(tools.secrets, 'unsubscribe', tokenOf(request));
     if (recipient === null) return page.notFound();
     if (underWay >= unsubscribesMax) return page.unavailable();
     underWay += 1;
     try {
-      return await orUnavailable(() => work(recipient), page.unavailable);
+      const contactId = readContactToken(tools.secrets, recipient, request.query[contactParameter] ?? '');
+      return await orUnavailable(() => work({ recipient, contactId }), page.unavailable);
     } finally {
       underWay -= 1;
     }
@@ -127,8 +139,8 @@ function unsubscribePages(tools: EngagementPageTools): WebPage[] {
       path: `${linkPaths.unsubscribe}:token`,
       // Changes nothing, since scanners follow every link.
       handle: (request) =>
-        answer(request, async (recipient) => {
-          const subscription = await readSubscription(tools, recipient);
+        answer(request, async (reader) => {
+          const subscription = await readSubscription(tools, reader);
           return subscription === null ? page.notFound() : page.show(subscription, null);
         }),
     },
@@ -136,8 +148,8 @@ function unsubscribePages(tools: EngagementPageTools): WebPage[] {
       method: 'POST',
       path: `${linkPaths.unsubscribe}:token`,
       handle: (request) =>
-        answer(request, async (recipient) => {
-          const chosen = await choose(tools, recipient, readChoice(request.form));
+        answer(request, async (reader) => {
+          const chosen = await choose(tools, reader, readChoice(request.form));
           if (chosen === null) return page.notFound();
           tools.onContactsChanged();
           return page.show(chosen.subscription, chosen.done);

@@ -64,17 +64,17 @@ export async function applyEngagements(
 /** Longer HTML is not tracked, so there is no need to load it. */
 const htmlLengthMax = 2 * 1_048_576;
 
-/** The content from which the links of a message are read; null if it is deleted. */
+/** The content from which the links of a message are read, without HTML if it is not tracked; null if it is deleted. */
 export async function findLinkSource(
   connection: Connection,
   { organizationId, messageId }: MessageKey,
-): Promise<{ html: string; defaults: Values } | null> {
+): Promise<{ html: string | null; defaults: Values } | null> {
   const [row] = await connection.rows(
-    unpreparedStatement<{ html: string; defaults: Values | null }>(
-      `select html, defaults
+    unpreparedStatement<{ html: string | null; defaults: Values | null }>(
+      `select case when length(html) <= ${htmlLengthMax} then html end as html, defaults
        from message_contents c
        cross join lateral (select c.content ->> 'html' as html, c.content -> 'defaults' as defaults) part
-       where c.organization_id = $1 and c.message_id = $2 and length(html) <= ${htmlLengthMax}`,
+       where c.organization_id = $1 and c.message_id = $2`,
     ),
     [organizationId, messageId],
   );

@@ -6,16 +6,18 @@ import type { Database } from '../../platform/postgres/database.ts';
 import * as store from './engagement-store.ts';
 import type { MessageKey, RecipientKey } from '../../messages/messages.ts';
 
+export type LinkTarget = { kind: 'found'; address: string } | { kind: 'none' } | { kind: 'gone' };
+
 /**
  * The targets of links in tracked mail. They are read from the stored content and cached: the same few links of a
  * campaign are followed thousands of times, even while the database is down.
  */
 export type LinkTargets = {
   /**
-   * The web address that a link of a recipient's copy leads to, or null if there is no such link or it has no web
-   * address. Throws a PublicError (503) if too many look-ups are under way, and the errors of the database.
+   * Where a link of a recipient's copy leads: `none` if there is no such link, or it has no web address, and `gone` if what the
+   * mail said is not kept any more. Throws a PublicError (503) if too many look-ups are under way, and the errors of the database.
    */
-  find: (recipient: RecipientKey, number: number) => Promise<string | null>;
+  find: (recipient: RecipientKey, number: number) => Promise<LinkTarget>;
 };
 
 /** Size of the cache: the links of some ten thousand messages. */
@@ -23,7 +25,7 @@ const cachedCharactersMax = 16 * 1_048_576;
 /** Each may hold 2 MB of HTML in memory. */
 const loadsMax = 32;
 
-type MessageLinks = { targets: CompiledText[]; defaults: Values };
+type MessageLinks = { targets: CompiledText[]; defaults: Values; isGone: boolean };
 
 export function createLinkTargets(tools: { database: Database }): LinkTargets {
   const cache = new LRUCache<string, MessageLinks>({
@@ -50,22 +52,24 @@ export function createLinkTargets(tools: { database: Database }): LinkTargets {
 
   return {
     find: async (recipient, number) => {
-      const { targets, defaults } = cache.get(recipient.messageId) ?? (await load(recipient));
+      const { targets, defaults, isGone } = cache.get(recipient.messageId) ?? (await load(recipient));
+      if (isGone) return { kind: 'gone' };
       const target = targets[number];
-      if (target === undefined) return null;
+      if (target === undefined) return { kind: 'none' };
       const values =
         target.placeholders.length === 0
           ? {}
           : Object.assign({}, defaults, await loadVariables(tools.database, recipient));
       const filled = fillText(target, values, 'none', filledLengthMax);
-      return filled === null ? null : readWebAddress(filled);
+      const address = filled === null ? null : readWebAddress(filled);
+      return address === null ? { kind: 'none' } : { kind: 'found', address };
     },
   };
 }
 
 const filledLengthMax = 16_384;
 
-function sizeOf({ targets, defaults }: MessageLinks): number {
+function sizeOf({ targets, defaults }: Pick<MessageLinks, 'targets' | 'defaults'>): number {
   const ofTargets = targets.reduce((sum, { literals }) => sum + literals.join('').length + 200, 0);
   return 200 + ofTargets + JSON.stringify(defaults).length;
 }
@@ -74,8 +78,9 @@ async function loadLinks(database: Database, message: MessageKey): Promise<Messa
   const source = await database.asOrganizations([message.organizationId], (transaction) =>
     store.findLinkSource(transaction, message),
   );
-  if (source === null) return { targets: [], defaults: {} };
-  return { targets: listLinks(source.html).map(compileText), defaults: source.defaults };
+  if (source === null) return { targets: [], defaults: {}, isGone: true };
+  const targets = source.html === null ? [] : listLinks(source.html).map(compileText);
+  return { targets, defaults: source.defaults, isGone: false };
 }
 
 function loadVariables(database: Database, recipient: RecipientKey): Promise<Values> {

@@ -7,7 +7,7 @@ import {
 } from '../../channels/email/email.ts';
 import type { Values } from '../../channels/placeholders.ts';
 import type { Secrets } from '../../platform/secrets.ts';
-import { type Job, writeRecipientTokens } from '../../messages/messages.ts';
+import { type Job, writeContactToken, writeRecipientTokens } from '../../messages/messages.ts';
 
 /** The parts in which the copies of one message differ. */
 export type PersonalParts = {
@@ -30,6 +30,9 @@ export type PersonalCopy = { values: Values; headers: PersonalHeaders | null };
 /** Paths that follow `linkBase`. engagement-pages.ts answers requests for them. */
 export const linkPaths = { open: '/o/', click: '/c/', unsubscribe: '/u/' } as const;
 
+/** In the address of the unsubscribe page: see `writeContactToken`. Links in older mail are without it. */
+export const contactParameter = 'c';
+
 /**
  * The values and header fields of one copy. The contact's values take precedence over the campaign's defaults, and our
  * own values over both. The same job always gives the same copy.
@@ -42,7 +45,9 @@ export function describeCopy(secrets: Secrets, parts: PersonalParts, job: Job): 
     [openPlaceholder]: linkBase + linkPaths.open + tokens.tracking,
   };
   if (campaign === null) return { values: own, headers: null };
-  const unsubscribeUrl = linkBase + linkPaths.unsubscribe + tokens.unsubscribe;
+  const contact =
+    job.contactId === null ? '' : `?${contactParameter}=${writeContactToken(secrets, job, job.contactId)}`;
+  const unsubscribeUrl = linkBase + linkPaths.unsubscribe + tokens.unsubscribe + contact;
   own[unsubscribePlaceholder] = unsubscribeUrl;
   return {
     // Spreading such objects takes 12 µs, this takes 1. The values are only texts, numbers and booleans, so none can

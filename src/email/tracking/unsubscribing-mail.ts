@@ -16,7 +16,7 @@ export const unsubscribeAddresses: Mailbox<UnsubscribingMailTools> = async (tool
   const recipient = await findCopy(tools, address, readUnsubscribeToken);
   if (recipient === null) return null;
   return async () => {
-    await choose(tools, recipient, { kind: 'unsubscribe' });
+    await choose(tools, { recipient, contactId: null }, { kind: 'unsubscribe' });
     tools.onContactsChanged();
   };
 };

@@ -105,14 +105,17 @@ function suppressions(): Promise<{ address: string; reason: string }[]> {
 
 test('whoever reads the mail of an address that is nobody’s any more speaks for the address alone', async () => {
   const { key } = await insertMoved();
-  expect(await readSubscription(tools, key)).toMatchObject({ isUnsubscribed: false, mayResubscribe: false });
+  expect(await readSubscription(tools, { recipient: key, contactId: null })).toMatchObject({
+    isUnsubscribed: false,
+    mayResubscribe: false,
+  });
 
-  const left = await choose(tools, key, { kind: 'unsubscribe' });
+  const left = await choose(tools, { recipient: key, contactId: null }, { kind: 'unsubscribe' });
   expect(left?.subscription).toMatchObject({ isUnsubscribed: true, mayResubscribe: true });
   expect(await unsubscribedContacts()).toEqual([]);
   expect(await suppressions()).toEqual([{ address: oldAddress, reason: 'unsubscribe' }]);
 
-  const back = await choose(tools, key, { kind: 'resubscribe' });
+  const back = await choose(tools, { recipient: key, contactId: null }, { kind: 'resubscribe' });
   expect(back?.subscription).toMatchObject({ isUnsubscribed: false });
   expect(await suppressions()).toEqual([]);
 });
@@ -121,41 +124,52 @@ test('whoever has the address by now is unsubscribed, and subscribed again, in p
   const { key, contactId } = await insertMoved();
   const holder = await insertContact(oldAddress);
 
-  await choose(tools, key, { kind: 'unsubscribe' });
+  await choose(tools, { recipient: key, contactId: null }, { kind: 'unsubscribe' });
   expect(await unsubscribedContacts()).toEqual([holder]);
   expect(await suppressions()).toEqual([]);
-  expect(await readSubscription(tools, key)).toMatchObject({ isUnsubscribed: true });
+  expect(await readSubscription(tools, { recipient: key, contactId: null })).toMatchObject({
+    isUnsubscribed: true,
+  });
 
   // What the one who moved has said of the new address is not taken back.
   await run(`update contacts set unsubscribed_channels = '{email}' where id = $1`, [contactId]);
-  await choose(tools, key, { kind: 'resubscribe' });
+  await choose(tools, { recipient: key, contactId: null }, { kind: 'resubscribe' });
   expect(await unsubscribedContacts()).toEqual([contactId]);
-  expect(await readSubscription(tools, key)).toMatchObject({ isUnsubscribed: false });
+  expect(await readSubscription(tools, { recipient: key, contactId: null })).toMatchObject({
+    isUnsubscribed: false,
+  });
 });
 
 test('what was said while an address was nobody’s holds for whoever gets it, and can still be taken back', async () => {
   const { key, contactId } = await insertMoved();
-  await choose(tools, key, { kind: 'unsubscribe' });
+  await choose(tools, { recipient: key, contactId: null }, { kind: 'unsubscribe' });
   await moveContact(contactId, oldAddress);
-  expect(await readSubscription(tools, key)).toMatchObject({ isUnsubscribed: true, mayResubscribe: true });
+  expect(await readSubscription(tools, { recipient: key, contactId: null })).toMatchObject({
+    isUnsubscribed: true,
+    mayResubscribe: true,
+  });
 
-  await choose(tools, key, { kind: 'resubscribe' });
+  await choose(tools, { recipient: key, contactId: null }, { kind: 'resubscribe' });
   expect(await suppressions()).toEqual([]);
-  expect(await readSubscription(tools, key)).toMatchObject({ isUnsubscribed: false });
+  expect(await readSubscription(tools, { recipient: key, contactId: null })).toMatchObject({
+    isUnsubscribed: false,
+  });
 });
 
 test('the lists of the one who moved are neither shown nor left', async () => {
   const listId = await insertList();
   const { key, contactId } = await insertMoved(listId);
-  expect(await readSubscription(tools, key)).toMatchObject({ lists: [] });
-  await choose(tools, key, { kind: 'leave_list', listId });
+  expect(await readSubscription(tools, { recipient: key, contactId: null })).toMatchObject({ lists: [] });
+  await choose(tools, { recipient: key, contactId: null }, { kind: 'leave_list', listId });
   expect(await run('select contact_id from memberships where set_id = $1', [listId])).toEqual([
     { contact_id: contactId },
   ]);
 
   await insertContact(oldAddress, listId);
-  expect(await readSubscription(tools, key)).toMatchObject({ lists: [{ id: listId, name: 'News' }] });
-  await choose(tools, key, { kind: 'leave_list', listId });
+  expect(await readSubscription(tools, { recipient: key, contactId: null })).toMatchObject({
+    lists: [{ id: listId, name: 'News' }],
+  });
+  await choose(tools, { recipient: key, contactId: null }, { kind: 'leave_list', listId });
   expect(await run('select contact_id from memberships where set_id = $1', [listId])).toEqual([
     { contact_id: contactId },
   ]);
@@ -176,7 +190,7 @@ test('a link takes back what was said by a link in its own mail, and nothing tha
   const address = { organizationId, address: oldAddress };
   await addSuppressions(database, tools, 'email', [{ ...address, reason: 'unsubscribe' }]);
 
-  const asked = await choose(tools, key, { kind: 'resubscribe' });
+  const asked = await choose(tools, { recipient: key, contactId: null }, { kind: 'resubscribe' });
   expect(asked?.subscription).toMatchObject({ isUnsubscribed: true, mayResubscribe: false });
   expect(await unsubscribedContacts()).toEqual([contactId]);
   expect(await suppressions()).toEqual([{ address: oldAddress, reason: 'unsubscribe' }]);
@@ -184,7 +198,7 @@ test('a link takes back what was said by a link in its own mail, and nothing tha
 
 test('whoever unsubscribes counts as that in the statistics of the campaign', async () => {
   const { key } = await insertStanding();
-  await choose(tools, key, { kind: 'unsubscribe' });
+  await choose(tools, { recipient: key, contactId: null }, { kind: 'unsubscribe' });
   await countChangedRecipients(tools);
   const sums = await sumRecipientCounts(database, organizationId, [key.messageId]);
   expect(sums.get(key.messageId)).toMatchObject({ unsubscribed: 1 });
@@ -196,8 +210,8 @@ test('a link is that of a recipient of a campaign, and of no other message', asy
     organizationId,
     key.messageId,
   ]);
-  expect(await readSubscription(tools, key)).toBeNull();
-  expect(await choose(tools, key, { kind: 'unsubscribe' })).toBeNull();
+  expect(await readSubscription(tools, { recipient: key, contactId: null })).toBeNull();
+  expect(await choose(tools, { recipient: key, contactId: null }, { kind: 'unsubscribe' })).toBeNull();
   expect(await unsubscribedContacts()).toEqual([]);
   expect(await suppressions()).toEqual([]);
 });
@@ -205,13 +219,13 @@ test('a link is that of a recipient of a campaign, and of no other message', asy
 test('whoever leaves a list by a link is looked at again by the segments of the list', async () => {
   const listId = await insertList();
   const { key, contactId } = await insertStanding(listId);
-  await choose(tools, key, { kind: 'leave_list', listId });
+  await choose(tools, { recipient: key, contactId: null }, { kind: 'leave_list', listId });
   expect(
     await run('select contact_ids from contact_changes where organization_id = $1', [organizationId]),
   ).toEqual([{ contact_ids: [contactId] }]);
 
   // There is nothing new about somebody who leaves it again.
-  await choose(tools, key, { kind: 'leave_list', listId });
+  await choose(tools, { recipient: key, contactId: null }, { kind: 'leave_list', listId });
   expect(await run('select from contact_changes where organization_id = $1', [organizationId])).toHaveLength(
     1,
   );
@@ -227,7 +241,7 @@ test('of three visits at once to pages for two the third is put off, and all com
   }).find(({ method, path }) => method === undefined && path.startsWith(linkPaths.unsubscribe));
   const { unsubscribe: token } = writeRecipientTokens(tools.secrets, key);
   const visit = async () => {
-    const request: Partial<PageRequest> = { params: { token } };
+    const request: Partial<PageRequest> = { params: { token }, query: {} };
     return (await visited!.handle(request as PageRequest)).statusCode; // It reads nothing else.
   };
   // Each of those before has given its place back.

@@ -1,6 +1,7 @@
 import {
   addSuppressions,
   type Consent,
+  findConsent,
   findConsentHolder,
   leaveList,
   listMemberLists,
@@ -9,6 +10,7 @@ import {
   type SuppressionTools,
   takeBackOptOut,
 } from '../../audience/audience.ts';
+import { findOrganizations } from '../../accounts/accounts.ts';
 import { now } from '../../platform/clock.ts';
 import type { Database, Transaction } from '../../platform/postgres/database.ts';
 import { continueByIndex } from '../../platform/postgres/lookup.ts';
@@ -29,6 +31,9 @@ import type { StoredEmailDetails } from '../stored.ts';
  * The choice is made by a reader of the mail's address, so it applies to the contact that has this address now. The
  * contact that the mail was sent for may have another address by now, and may rightly be written to there. If no
  * contact has the address any more, the address is suppressed.
+ *
+ * A recipient that is too old to be kept has no address any more. The link still says which contact the mail was sent for,
+ * and then the choice is that contact's: better one that has moved is not written to than one that has asked is.
  */
 export type UnsubscribingTools = SuppressionTools & RecipientTools & { database: Database };
 
@@ -38,6 +43,9 @@ export type Choice =
   | { kind: 'resubscribe' }
   /** No more mail to one of the lists that this mail went to. */
   | { kind: 'leave_list'; listId: string };
+
+/** Who has opened a link: the recipient of a copy, and the contact that it was sent for, as far as the link says. */
+export type Reader = { recipient: RecipientKey; contactId: string | null };
 
 /** The current state, for display. */
 export type SubscriptionState = {
@@ -50,26 +58,30 @@ export type SubscriptionState = {
   address: string | null;
 };
 
-/** Null if there is no such recipient of a campaign. */
+/** Null if there is no such recipient of a campaign, and the link names no contact. */
 export async function readSubscription(
   tools: UnsubscribingTools,
-  key: RecipientKey,
+  reader: Reader,
 ): Promise<SubscriptionState | null> {
+  const { recipient: key } = reader;
   return tools.database.asOrganizations([key.organizationId], async (transaction) => {
     const recipient = await store.findCampaignRecipient(transaction, key);
-    return recipient && findSubscription(tools, transaction, key, recipient);
+    return recipient === null
+      ? findContactSubscription(transaction, reader)
+      : findSubscription(tools, transaction, key, recipient);
   });
 }
 
 /** Carries out a choice and returns the resulting state. `done` is null if the choice was not possible. */
 export async function choose(
   tools: UnsubscribingTools,
-  key: RecipientKey,
+  reader: Reader,
   choice: Choice,
 ): Promise<{ subscription: SubscriptionState; done: Choice['kind'] | null } | null> {
+  const { recipient: key } = reader;
   return tools.database.asOrganizations([key.organizationId], async (transaction) => {
     const recipient = await store.findCampaignRecipient(transaction, key);
-    if (recipient === null) return null;
+    if (recipient === null) return chooseForContact(tools, transaction, reader, choice);
     switch (choice.kind) {
       case 'unsubscribe':
         await unsubscribe(tools, transaction, key, recipient);
@@ -93,6 +105,44 @@ export async function choose(
 }
 
 const channel = 'email';
+
+/** Of a contact whose recipient is not kept: it can unsubscribe, and nothing else. */
+async function chooseForContact(
+  { clock, newId }: UnsubscribingTools,
+  transaction: Transaction,
+  reader: Reader,
+  choice: Choice,
+): Promise<{ subscription: SubscriptionState; done: Choice['kind'] | null } | null> {
+  const { recipient, contactId } = reader;
+  if (contactId === null) return null;
+  const isPossible = choice.kind === 'unsubscribe';
+  if (isPossible) {
+    const contact = { organizationId: recipient.organizationId, id: contactId };
+    await setConsent({ transaction, newId }, contact, { channel, consent: 'unsubscribed', at: now(clock) });
+  }
+  const subscription = await findContactSubscription(transaction, reader);
+  return subscription && { subscription, done: isPossible ? choice.kind : null };
+}
+
+/** A contact that was deleted is written to no more, and counts as unsubscribed. */
+async function findContactSubscription(
+  transaction: Transaction,
+  { recipient: { organizationId }, contactId }: Reader,
+): Promise<SubscriptionState | null> {
+  if (contactId === null) return null;
+  const [consent, [organization]] = await Promise.all([
+    findConsent(transaction, channel, { organizationId, id: contactId }),
+    findOrganizations(transaction, organizationId),
+  ]);
+  if (organization === undefined) return null;
+  return {
+    isUnsubscribed: consent !== 'subscribed',
+    mayResubscribe: false,
+    lists: [],
+    senderName: organization.name,
+    address: null,
+  };
+}
 
 async function unsubscribe(
   tools: UnsubscribingTools,

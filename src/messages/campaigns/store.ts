@@ -39,8 +39,8 @@ export async function findStoppedMessages(
 export type CampaignMessage = { messageId: string; channel: SendingChannel };
 
 /**
- * By campaign id, found by the index messages_campaign. A campaign that was never queued has no message and is missing;
- * one that was deleted after it was sent is included.
+ * By campaign id. A campaign that was never queued has no message and is missing; one that was deleted after it was sent is
+ * included, and so is one whose message is too old to be kept: then no contact has got it.
  */
 export async function findCampaignMessages(
   connection: Connection,
@@ -50,9 +50,9 @@ export async function findCampaignMessages(
   if (campaignIds.length === 0) return new Map();
   const rows = await connection.rows(
     unpreparedStatement<{ campaign_id: string; id: string; channel: SendingChannel }>(
-      `select campaign_id, id, channel
-       from messages
-       where organization_id = $1 and campaign_id = any ($2::uuid[])`,
+      `select id as campaign_id, message_id as id, channel
+       from campaigns
+       where organization_id = $1 and id = any ($2::uuid[]) and message_id is not null`,
     ),
     [organizationId, campaignIds],
   );

@@ -104,7 +104,8 @@ function countOf(...fates: RecipientFate[]): string {
 
 /**
  * Counts recipients that were written to. A complaint or an unsubscription implies that the message arrived. An open
- * has a column of its own, since a later status replaces the status `opened`.
+ * has a column of its own, since a later status replaces the status `opened`. A slice without recipients is left as it was
+ * counted: they were too old to be kept, and the statistics of their campaign stay.
  */
 const recountAll = statement(
   'recipient_counts_recount',
@@ -117,6 +118,7 @@ const recountAll = statement(
      as wanted (organization_id, message_id, slice, first_ordinal, end_ordinal)
    cross join lateral (
      select
+       coalesce(sum(recipients), 0) as recipients,
        coalesce(sum(handed_off), 0) as handed_off,
        ${countOf('delayed')} as delayed,
        ${countOf('delivered', 'opened', 'clicked', 'complained', 'unsubscribed')} as delivered,
@@ -144,7 +146,7 @@ const recountAll = statement(
        group by fate
      ) by_fate
    ) fresh
-   where ${hasKeyOf('n', 'wanted', ['message_id', 'slice'])}`,
+   where ${hasKeyOf('n', 'wanted', ['message_id', 'slice'])} and fresh.recipients > 0`,
 );
 
 export async function recount(

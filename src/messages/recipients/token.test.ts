@@ -1,7 +1,13 @@
 import fc from 'fast-check';
 import { expect, test } from 'vitest';
 import { createSecrets } from '../../platform/secrets.ts';
-import { readRecipientToken, type TokenPurpose, writeRecipientTokens } from './token.ts';
+import {
+  readContactToken,
+  readRecipientToken,
+  type TokenPurpose,
+  writeContactToken,
+  writeRecipientTokens,
+} from './token.ts';
 
 const secrets = createSecrets('a secret of the tests, and of nothing else');
 const others = createSecrets('another secret of the tests, of nothing else');
@@ -76,4 +82,25 @@ test('no token is written for what is no recipient', () => {
   for (const changes of [{ messageId: 'x' }, { organizationId: '' }, { ordinal: -1 }, { ordinal: 1.5 }]) {
     expect(() => writeRecipientTokens(secrets, { ...recipient, ...changes })).toThrow();
   }
+});
+
+const contactId = '0198c0de-0000-7000-8000-000000000003';
+const contactToken = writeContactToken(secrets, recipient, contactId);
+
+test('whose contact a copy was for is read back for that recipient, by that installation, and from that text alone', () => {
+  expect(contactToken).toMatch(/^[A-Za-z0-9_-]{36}$/);
+  expect(readContactToken(secrets, recipient, contactToken)).toBe(contactId);
+  expect(writeContactToken(secrets, recipient, contactId.toUpperCase())).toBe(contactToken);
+  expect(readContactToken(others, recipient, contactToken)).toBeNull();
+  expect(readContactToken(secrets, { ...recipient, ordinal: 8 }, contactToken)).toBeNull();
+  for (let index = 0; index < 36; index += 1) {
+    const changed =
+      contactToken.slice(0, index) +
+      (contactToken[index] === 'A' ? 'B' : 'A') +
+      contactToken.slice(index + 1);
+    expect(readContactToken(secrets, recipient, changed)).toBeNull();
+  }
+  for (const text of ['', `${contactToken}A`, contactToken.slice(1), '\0'.repeat(36), tokens.unsubscribe])
+    expect(readContactToken(secrets, recipient, text)).toBeNull();
+  expect(() => writeContactToken(secrets, recipient, 'x')).toThrow();
 });

@@ -83,6 +83,40 @@ function readUuid(bytes: Buffer, start: number): string {
   return [hex.slice(0, 8), hex.slice(8, 12), hex.slice(12, 16), hex.slice(16, 20), hex.slice(20)].join('-');
 }
 
+const contactSignatureBytes = 11;
+const contactTokenBytes = uuidBytes + contactSignatureBytes;
+const contactTokenPattern = new RegExp(`^[A-Za-z0-9_-]{${(contactTokenBytes / 3) * 4}}$`);
+
+/**
+ * What a link to unsubscribe says beside its token: whose contact the recipient is, and a keyed hash of both, 36 characters. By
+ * it the link still works when the recipient is too old to be kept.
+ */
+export function writeContactToken(secrets: Secrets, recipient: RecipientKey, contactId: string): string {
+  if (!isUuid(contactId)) throw new Error('a token needs UUIDs');
+  const signature = secrets
+    .sign(signedContact(recipient, contactId), contactPurpose)
+    .subarray(0, contactSignatureBytes);
+  return Buffer.concat([Buffer.from(contactId.replaceAll('-', ''), 'hex'), signature]).toString('base64url');
+}
+
+/** Null if it was not made by this installation for this recipient. */
+export function readContactToken(secrets: Secrets, recipient: RecipientKey, token: string): string | null {
+  if (!contactTokenPattern.test(token)) return null;
+  const bytes = Buffer.from(token, 'base64url');
+  const contactId = readUuid(bytes, 0);
+  const signature = bytes.subarray(uuidBytes);
+  const isOurs = secrets.isSigned(signedContact(recipient, contactId), contactPurpose, (digest) =>
+    isEqualDigest(signature, digest.subarray(0, contactSignatureBytes)),
+  );
+  return isOurs ? contactId : null;
+}
+
+const contactPurpose = 'contact of a recipient';
+
+function signedContact(recipient: RecipientKey, contactId: string): string {
+  return `${signedText(recipient)}\n${contactId.toLowerCase()}`;
+}
+
 /** The token that a provider of texts is given with a text, and returns in its reports. */
 export function writeReportToken(secrets: Secrets, recipient: RecipientKey): string {
   return writeRecipientTokens(secrets, recipient).tracking;

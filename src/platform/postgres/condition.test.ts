@@ -1,7 +1,6 @@
 import { expect, test } from 'vitest';
 import { useTestDatabase } from '../../../test/support/test-database.ts';
-import { dateOf, systemClock } from '../clock.ts';
-import { findMissingPartitions, readServerTimeMs, readServerVersion, serverVersionMin } from './condition.ts';
+import { readServerTimeMs, readServerVersion, serverVersionMin } from './condition.ts';
 import { examineTenantWall } from './tenant-wall.ts';
 import { type Connection, type Database, unpreparedStatement } from './database.ts';
 import { findDurabilityProblems } from './durability.ts';
@@ -59,33 +58,4 @@ test('the wall between organizations stands, unless the role may not read one of
   expect(
     await changed('revoke select on idempotency_keys, domains from postillion_tenant', examineTenantWall),
   ).toEqual({ kind: 'unreachable', tables: ['domains', 'idempotency_keys'] });
-});
-
-test('a month for which a partitioned table has no partition is named', async () => {
-  const nowMs = systemClock.nowMs();
-  expect(await findMissingPartitions(database, dateOf(nowMs), 3)).toEqual([]);
-
-  const [partition] = await database.rows(
-    unpreparedStatement<{ name: string }>(
-      `select inhrelid::regclass::text as name
-       from pg_inherits
-       join pg_class on pg_class.oid = inhrelid
-       where relkind = 'r' and inhrelid::regclass::text ~ to_char($1::timestamptz at time zone 'utc', '_YYYY_MM$')
-       order by 1
-       limit 1`,
-    ),
-    [dateOf(nowMs)],
-  );
-  expect(
-    await changed(`drop table ${partition!.name}`, (connection) =>
-      findMissingPartitions(connection, dateOf(nowMs), 1),
-    ),
-  ).toEqual([partition!.name]);
-
-  const inTenYears = dateOf(nowMs + 3_650 * 86_400_000);
-  const missing = await findMissingPartitions(database, inTenYears, 1);
-  expect(missing.length).toBeGreaterThan(0);
-  expect(missing.every((name) => name.includes(inTenYears.toISOString().slice(0, 7).replace('-', '_')))).toBe(
-    true,
-  );
 });
