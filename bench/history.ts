@@ -26,6 +26,7 @@ const rounds = 60;
 const claimedAtOnce = 100;
 /** They have half of the transactional mail, as much as each would have in earnest. */
 const busyOrganizations = 20;
+const campaignsAMonth = 50;
 
 type Figures = Record<string, number>;
 
@@ -52,12 +53,19 @@ export async function benchHistory(): Promise<void> {
     const startMs = systemClock.nowMs();
     const world = { database, ids, months, recipients, size };
     const before = await measure({ ...world, atMs: startMs, dropAheadMs: (months + 1) * monthMs });
-    await fill(world, startMs);
-    const partitions = await measureTables(database, messageTables);
-    console.log(
-      `\nhistory: ${recipients} recipients of ${organizations} organizations in ${months} months, ${partitions[0]?.partitions ?? 0} partitions a table`,
-    );
-    await showSizes(database, recipients);
+    await makeRoom(world, startMs);
+    const [transactional, campaigns] = [fillTransactional, fillCampaigns];
+    let sizes = await sizesOf(database);
+    console.log(`\nhistory: ${recipients} recipients of ${organizations} organizations in ${months} months`);
+    for (const [what, fill] of Object.entries({ transactional, campaigns })) {
+      await fill(world, startMs);
+      await tidy(database);
+      const filled = await sizesOf(database);
+      showGrowth(`${what}, octets a recipient`, { before: sizes, after: filled, recipients: recipients / 2 });
+      sizes = filled;
+    }
+    const [messages] = await measureTables(database, messageTables);
+    console.log(`${messages?.partitions ?? 0} partitions a table`);
     const after = await measure({ ...world, atMs: startMs + months * monthMs, dropAheadMs: 0 });
     console.table(
       Object.fromEntries(
@@ -92,13 +100,20 @@ function run<Row>(database: Database, text: string, values: readonly unknown[] =
 const idAt = (time: string) =>
   `(left(replace(lowest_id_at(${time})::text, '-', ''), 12) || '7' || substr(md5(random()::text), 1, 3) || '8' || substr(md5(random()::text), 1, 15))::uuid`;
 
-/** Half of the recipients are of campaigns, one a month and organization, and half of transactional mail. */
-async function fill({ database, ids, months, recipients, size }: World, startMs: number): Promise<void> {
+/** Makes the partitions of all months. */
+async function makeRoom({ database, months, size }: World, startMs: number): Promise<void> {
+  for (let day = 0; day <= months * 30; day += 1)
+    await createPartitions(database, dateOf(startMs + day * dayMs), size);
+}
+
+/** Half of the recipients. Half of these are of a few organizations, the others of all. */
+async function fillTransactional(
+  { database, ids, months, recipients }: World,
+  startMs: number,
+): Promise<void> {
   const perMonth = Math.round(recipients / months / 2);
   for (let month = 0; month < months; month += 1) {
     const from = dateOf(startMs + month * monthMs);
-    for (let day = 0; day <= 30; day += 1)
-      await createPartitions(database, dateOf(from.getTime() + day * dayMs), size);
     await run(
       database,
       `with message as materialized (
@@ -124,6 +139,14 @@ async function fill({ database, ids, months, recipients, size }: World, startMs:
        cross join lateral (select 'reader.' || (random() * 1000000)::integer || '@example.com' as address where n > 0) one`,
       [ids, from, perMonth, html],
     );
+  }
+}
+
+/** The other half: campaigns of the same size. */
+async function fillCampaigns({ database, ids, months, recipients }: World, startMs: number): Promise<void> {
+  const perMonth = Math.round(recipients / months / 2);
+  for (let month = 0; month < months; month += 1) {
+    const from = dateOf(startMs + month * monthMs);
     await run(
       database,
       `with message as materialized (
@@ -146,12 +169,13 @@ async function fill({ database, ids, months, recipients, size }: World, startMs:
        from message
        cross join generate_series(0, $3::integer - 1) as ordinal
        cross join lateral (select 'reader.' || (random() * 1000000)::integer || '@example.com' as address where ordinal >= 0) one`,
-      [ids, from, Math.max(1, Math.round(perMonth / ids.length)), html],
+      [ids.slice(0, campaignsAMonth), from, Math.round(perMonth / campaignsAMonth), html],
     );
   }
-  await run(database, 'vacuum analyze messages');
-  await run(database, 'vacuum analyze recipients');
-  await run(database, 'vacuum analyze message_contents');
+}
+
+async function tidy(database: Database): Promise<void> {
+  for (const table of messageTables) await run(database, `vacuum analyze ${table}`);
 }
 
 /** 4 kB, with as much repetition as mail has. */
@@ -218,13 +242,19 @@ async function measure({
       );
     }),
   };
-  figures['partitions of the next times'] = await once(() =>
-    createPartitions(database, dateOf(atMs + monthMs), size),
-  );
-  // The first month: in the empty database, as if so much time had passed.
+  const countPartitions = async () =>
+    (await measureTables(database, messageTables)).reduce((sum, { partitions }) => sum + partitions, 0);
+  const eachOf = async (work: () => Promise<unknown>) => {
+    const before = await countPartitions();
+    const ms = await once(work);
+    return ms / Math.max(Math.abs((await countPartitions()) - before), 1);
+  };
+  // Those after the ones that there are; and the first month of all, in the empty database as if so much time had passed.
+  const laterMs = atMs + (months + 2) * monthMs;
+  figures['to make a partition'] = await eachOf(() => createPartitions(database, dateOf(laterMs), size));
   const clock = createManualClock(atMs + dropAheadMs);
   const installed = { messages: Math.max(7, (months - 1) * 30), content: null };
-  figures['drop of what is too old'] = await once(() =>
+  figures['to drop one'] = await eachOf(() =>
     removeOldMessages({ database, clock, installed }, new AbortController().signal),
   );
   return figures;
@@ -286,8 +316,8 @@ async function timed(work: (round: number) => Promise<unknown>): Promise<number>
   return median(times);
 }
 
-/** In megabytes, and octets for each recipient of the history. */
-async function showSizes(database: Database, recipients: number): Promise<void> {
+/** Of the tables of messages and their indexes, in octets. */
+async function sizesOf(database: Database): Promise<Map<string, number>> {
   const rows = await run<{ name: string; bytes: number }>(
     database,
     `select part.name, sum(part.bytes)::float8 as bytes
@@ -296,24 +326,34 @@ async function showSizes(database: Database, recipients: number): Promise<void> 
      cross join lateral (
        select parent as name, pg_table_size(p.name::regclass) as bytes
        union all
-       select parent || ': ' || coalesce(above.relname, 'an index'), pg_relation_size(i.indexrelid)
+       select coalesce(above.relname, 'an index'), pg_relation_size(i.indexrelid)
        from pg_index i
        left join pg_inherits h on h.inhrelid = i.indexrelid
        left join pg_class above on above.oid = h.inhparent
        where i.indrelid = p.name::regclass
      ) part
      group by part.name
-     having sum(part.bytes) > 0
      order by part.name`,
     [[...messageTables]],
   );
+  return new Map(rows.map(({ name, bytes }) => [name, bytes]));
+}
+
+function showGrowth(
+  title: string,
+  {
+    before,
+    after,
+    recipients,
+  }: { before: Map<string, number>; after: Map<string, number>; recipients: number },
+): void {
+  const grown = [...after]
+    .map(([name, bytes]) => [name, (bytes - (before.get(name) ?? 0)) / recipients] as const)
+    .filter(([, octets]) => octets >= 0.5);
+  const sum = grown.reduce((total, [, octets]) => total + octets, 0);
+  console.log(title);
   console.table(
-    Object.fromEntries(
-      rows.map(({ name, bytes }) => [
-        name,
-        { MB: (bytes / 1_000_000).toFixed(1), 'octets a recipient': (bytes / recipients).toFixed(1) },
-      ]),
-    ),
+    Object.fromEntries([...grown, ['all', sum] as const].map(([name, octets]) => [name, octets.toFixed(0)])),
   );
 }
 

@@ -328,7 +328,11 @@ describe('without a worker', () => {
       await rowsOf(server, 'select contact_id as id from memberships where set_id = $1', [segment.id]),
     ).toEqual([{ id: contacts[0]!.id }]);
     // Of the address and of the consent.
-    await choose(server.installation, { recipient: { organizationId, messageId, ordinal: 1 }, contactId: null }, { kind: 'unsubscribe' });
+    await choose(
+      server.installation,
+      { recipient: { organizationId, messageId, ordinal: 1 }, contactId: null },
+      { kind: 'unsubscribe' },
+    );
     expect(await changesOf(organizationId)).toEqual([
       { contact_ids: [contacts[1]!.id] },
       { contact_ids: [contacts[1]!.id] },

@@ -31,12 +31,14 @@ import { roundTrips } from './list/round-trips.ts';
 import { events } from './list/events.ts';
 import { http } from './list/http.ts';
 import { imports } from './list/imports.ts';
+import { retention } from './list/retention.ts';
 import { international } from './list/international.ts';
 import type { Mutant } from './mutant.ts';
 
 export const allMutants: readonly Mutant[] = [
   ...messages,
   ...backups,
+  ...retention,
   ...campaigns,
   ...segments,
   ...audience,

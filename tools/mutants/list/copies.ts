@@ -100,7 +100,7 @@ export const copies: readonly Mutant[] = [
   },
   {
     file: 'src/email/tracking/unsubscribing-mail.ts',
-    from: "    await choose(tools, recipient, { kind: 'unsubscribe' });\n",
+    from: "    await choose(tools, { recipient, contactId: null }, { kind: 'unsubscribe' });\n",
     to: '',
     tests: ['test/journeys/direct-delivery.test.ts'],
     named: 'mail to the address in List-Unsubscribe unsubscribes',
