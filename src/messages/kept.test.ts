@@ -23,6 +23,10 @@ test('of two limits the shorter holds, and content is kept no longer than its me
     messages: 30,
     content: 30,
   });
+  expect(limitKept({ messages: 400, content: null }, { messages: 30, content: null })).toEqual({
+    messages: 30,
+    content: 30,
+  });
   expect(limitKept({ messages: 90, content: 60 }, { messages: 400, content: 7 })).toEqual({
     messages: 90,
     content: 7,

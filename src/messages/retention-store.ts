@@ -56,7 +56,9 @@ export async function areAllCounted(
   { from, before }: PartitionRange,
 ): Promise<boolean> {
   const rows = await connection.rows(
-    unpreparedStatement(`select from recipient_changes where ${isInRange} limit 1`),
+    unpreparedStatement(
+      'select from recipient_changes where message_id < $2 and ($1::uuid is null or message_id >= $1) limit 1',
+    ),
     [from, before],
   );
   return rows.length === 0;
