@@ -19,7 +19,12 @@ import {
 } from '../installation/installation.ts';
 import { examineCredentials } from '../devices/devices.ts';
 import type { Log } from '../platform/log.ts';
-import { readServerTimeMs, readServerVersion, serverVersionMin } from '../platform/postgres/condition.ts';
+import {
+  isReadOnly,
+  readServerTimeMs,
+  readServerVersion,
+  serverVersionMin,
+} from '../platform/postgres/condition.ts';
 import { findDurabilityProblems } from '../platform/postgres/durability.ts';
 import { examineTenantWall } from '../platform/postgres/tenant-wall.ts';
 import { pendingMigrations } from '../platform/postgres/migrate.ts';
@@ -273,6 +278,12 @@ function describeMisfits(stored: StoredUnderSecrets): Finding[] {
 
 async function examineVersion({ database }: Installation): Promise<Finding> {
   const { text, major } = await readServerVersion(database);
+  if (await isReadOnly(database))
+    return problem(
+      'database',
+      'it takes no writes: it is a standby, or was closed to them',
+      'Have DATABASE_URL lead to the primary, or look whether its disk is full.',
+    );
   if (major >= serverVersionMin) return ok('database', `reached, PostgreSQL ${text}`);
   const advice = `Upgrade it to ${serverVersionMin} or newer first.`;
   return problem('database', `PostgreSQL ${text} is too old`, advice);

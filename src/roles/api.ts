@@ -30,6 +30,7 @@ import {
   startHttpServer,
 } from '../platform/http/server.ts';
 import { createValidation } from '../platform/http/validation.ts';
+import { isReadOnly } from '../platform/postgres/condition.ts';
 import { examineTenantWall } from '../platform/postgres/tenant-wall.ts';
 import { unpreparedStatement } from '../platform/postgres/database.ts';
 import { pendingMigrations } from '../platform/postgres/migrate.ts';
@@ -312,6 +313,8 @@ export async function findUnreadiness({ database }: Pick<Installation, 'database
   try {
     const pending = await pendingMigrations(database);
     if (pending.length > 0) return 'the schema is not up to date';
+    if (await isReadOnly(database))
+      return 'the database takes no writes: it is a standby, or was closed to them';
     const wall = await examineTenantWall(database);
     if (wall.kind === 'unreachable')
       return `the role postillion_tenant may not use ${wall.tables.length} tables: run "bin/postillion migrate"`;

@@ -16,6 +16,16 @@ export async function readServerVersion(connection: Connection): Promise<{ text:
   return { text: row.text, major: Math.trunc(row.number / 10_000) };
 }
 
+/** Whether it takes no writes, as a standby does not. */
+export async function isReadOnly(connection: Connection): Promise<boolean> {
+  const [row] = await connection.rows(
+    unpreparedStatement<{ is_read_only: boolean }>(
+      "select current_setting('transaction_read_only') = 'on' as is_read_only",
+    ),
+  );
+  return row?.is_read_only === true;
+}
+
 /** The database's wall clock, in milliseconds since 1970. */
 export async function readServerTimeMs(connection: Connection): Promise<number> {
   const [row] = await connection.rows(

@@ -88,6 +88,31 @@ test('whatever a transaction throws rolls back all of it and comes out as it was
   expect(await listMarks()).toEqual([]);
 });
 
+const insertions: Readonly<Record<string, (own: Database) => Promise<unknown>>> = {
+  'a statement': (own) => own.rows(insertMark, ['a']),
+  'a transaction': (own) => own.transaction((transaction) => transaction.rows(insertMark, ['a'])),
+  'statements together': (own) => own.together(null, [{ statement: insertMark, values: ['a'] }]),
+};
+
+test.each(Object.entries(insertions))(
+  'to %s a server that takes no writes is away, and the next connection may lead to another',
+  async (_way, insert) => {
+    const { rows } = await observer.query<{ name: string }>('select current_database() as name');
+    const own = openDatabase({ address, connectionsMax: 1 });
+    try {
+      await observer.query(`alter database ${rows[0]!.name} set default_transaction_read_only = on`);
+      await expect(insert(own)).rejects.toThrow(DatabaseUnavailableError);
+      // What its one connection began with stays, so that only another one can write.
+      await observer.query(`alter database ${rows[0]!.name} reset default_transaction_read_only`);
+      await insert(own);
+    } finally {
+      await observer.query(`alter database ${rows[0]!.name} reset default_transaction_read_only`);
+      await own.close();
+    }
+    expect(await listMarks()).toEqual(['a']);
+  },
+);
+
 test('a commit that is sent with the last statements commits them', async () => {
   await database.transaction(async (transaction) => {
     await Promise.all([

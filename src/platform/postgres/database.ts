@@ -341,7 +341,7 @@ export function openDatabase(options: DatabaseOptions): Database {
         // A connection whose rollback fails is of no further use.
         await ask(watch, client, { text: 'rollback' }).then(
           () => {
-            client.release();
+            client.release(isReadOnlyFailure(cause));
           },
           () => {
             client.release(true);
@@ -384,8 +384,9 @@ export function openDatabase(options: DatabaseOptions): Database {
     } catch (cause) {
       const isAnswered = cause instanceof pg.DatabaseError;
       answered(isAnswered);
-      client.release(!isAnswered);
+      client.release(!isAnswered || isReadOnlyFailure(cause));
       const converted = asDatabaseError(cause);
+      if (isReadOnlyFailure(cause)) throw asNotCarriedOut(converted);
       if (converted instanceof DatabaseUnavailableError) await whenSessionIsOver(client);
       throw converted;
     }
@@ -731,13 +732,24 @@ async function runUnwatched<Row>(
  */
 const unavailableClasses = ['08', '53', '57P', '58'];
 
+/**
+ * `read_only_sql_transaction`: the server is a standby, or was made one in a failover that this connection has outlived,
+ * or its disk is full and whoever runs it has closed it to writes. It is as good as away, and the connection is given up:
+ * a new one may lead to the primary.
+ */
+const readOnly = '25006';
+
+function isReadOnlyFailure(cause: unknown): boolean {
+  return sqlState(cause instanceof DatabaseUnavailableError ? cause.cause : cause) === readOnly;
+}
+
 function asDatabaseError(cause: unknown): unknown {
   if (!(cause instanceof Error) || cause instanceof DatabaseUnavailableError) return cause;
   const state = sqlState(cause);
   if (
     state === undefined
       ? isConnectionLoss(cause)
-      : unavailableClasses.some((start) => state.startsWith(start))
+      : state === readOnly || unavailableClasses.some((start) => state.startsWith(start))
   ) {
     return new DatabaseUnavailableError('PostgreSQL is not available', { cause });
   }

@@ -1,4 +1,4 @@
-/** Of backups, of what they are restored into, and of upgrades. */
+/** Of backups, of what they are restored into, of upgrades and of failovers. */
 import type { Mutant } from '../mutant.ts';
 
 export const backups: readonly Mutant[] = [
@@ -61,5 +61,29 @@ export const backups: readonly Mutant[] = [
     tests: ['src/platform/postgres/migrate.test.ts'],
     named: 'from before migration 55',
     harm: 'after an upgrade, requests may change plans and quotas for ever, should one be made to',
+  },
+  {
+    file: 'src/platform/postgres/database.ts',
+    from: 'client.release(isReadOnlyFailure(cause));',
+    to: 'client.release();',
+    tests: ['src/platform/postgres/database.test.ts'],
+    named: 'takes no writes',
+    harm: 'after a failover, requests go on to a server that has become a standby, and fail until the node is restarted',
+  },
+  {
+    file: 'src/platform/postgres/database.ts',
+    from: 'client.release(!isAnswered || isReadOnlyFailure(cause));',
+    to: 'client.release(!isAnswered);',
+    tests: ['src/platform/postgres/database.test.ts'],
+    named: 'takes no writes',
+    harm: 'after a failover, messages go on to a server that has become a standby, and get 503 until the node is restarted',
+  },
+  {
+    file: 'src/platform/postgres/database.ts',
+    from: 'state === readOnly || ',
+    to: '',
+    tests: ['src/platform/postgres/database.test.ts'],
+    named: 'takes no writes',
+    harm: 'during a failover clients get 500 instead of 503, and workers take the errors for faults of messages',
   },
 ];
