@@ -171,6 +171,12 @@ export const settings = {
     about:
       'PostgreSQL connections of a role, in addition to a few of each process for notifications and locks. Its processes divide them, and have four each at least.',
   },
+  POSTILLION_SESSION_DATABASE_URL: {
+    type: 'text',
+    default: '',
+    about:
+      'The same database as DATABASE_URL, without a pooler in transaction mode in between: notifications and locks need a session of their own. Empty: DATABASE_URL. See docs/operating.md.',
+  },
   POSTILLION_PREPARED_STATEMENTS: {
     type: 'choice',
     choices: ['on', 'off'],
@@ -220,6 +226,8 @@ type ProviderSettingName = keyof typeof settingsOfProviders;
 export type Config = {
   /** Null: the embedded PostgreSQL. */
   databaseUrl: string | null;
+  /** For what needs a session of its own; null: as all else. */
+  sessionDatabaseUrl: string | null;
   dataDirectory: string;
   port: number;
   host: string;
@@ -344,9 +352,16 @@ export function readConfig(environment: Readonly<Record<string, string | undefin
   const bouncePort = read('POSTILLION_BOUNCE_PORT');
   const bounceListen = read('POSTILLION_BOUNCE_LISTEN');
   const addressChecks = read('POSTILLION_ADDRESS_CHECKS');
-  const databaseUrl = read('DATABASE_URL');
-  if (databaseUrl !== '' && !/^postgres(ql)?:\/\//.test(databaseUrl))
-    problems.push('DATABASE_URL must be like postgres://user:password@host:5432/name');
+  const databaseUrlOf = (name: 'DATABASE_URL' | 'POSTILLION_SESSION_DATABASE_URL') => {
+    const url = read(name);
+    if (url !== '' && !/^postgres(ql)?:\/\//.test(url))
+      problems.push(`${name} must be like postgres://user:password@host:5432/name`);
+    return url;
+  };
+  const databaseUrl = databaseUrlOf('DATABASE_URL');
+  const sessionDatabaseUrl = databaseUrlOf('POSTILLION_SESSION_DATABASE_URL');
+  if (databaseUrl === '' && sessionDatabaseUrl !== '')
+    problems.push('POSTILLION_SESSION_DATABASE_URL can be used only together with DATABASE_URL');
   const secret = read('POSTILLION_SECRET');
   if (databaseUrl !== '' && secret === '') problems.push('POSTILLION_SECRET is required with DATABASE_URL');
   if (secret !== '' && secret.length < 32)
@@ -366,6 +381,7 @@ export function readConfig(environment: Readonly<Record<string, string | undefin
 
   const config: Config = {
     databaseUrl: databaseUrl || null,
+    sessionDatabaseUrl: sessionDatabaseUrl || null,
     dataDirectory: path.resolve(homeDirectory, read('POSTILLION_DATA_DIR')),
     port: Number(read('PORT')),
     host: read('HOST'),

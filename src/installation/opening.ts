@@ -78,6 +78,7 @@ export async function openFoundation(config: Config, log: Log, options: OpeningO
       : { address: options.address, stop: () => Promise.resolve() };
   const database = openDatabase({
     address,
+    ...(config.sessionDatabaseUrl !== null && { sessionAddress: { url: config.sessionDatabaseUrl } }),
     connectionsMax: config.databaseConnectionsMax,
     usePreparedStatements: config.usePreparedStatements,
     onSilence: (isSilent) => {

@@ -113,6 +113,8 @@ export type DatabaseAddress = { url: string } | { host: string; user: string; da
 
 export type DatabaseOptions = {
   address: DatabaseAddress;
+  /** Of the same database, for connections of their own, where a pooler that keeps no session stands before `address`. */
+  sessionAddress?: DatabaseAddress;
   /** Connections in the pool. Fewer: requests wait for each other. More: PostgreSQL's memory, and no more speed. */
   connectionsMax: number;
   applicationName?: string;
@@ -403,7 +405,10 @@ export function openDatabase(options: DatabaseOptions): Database {
     together,
     connectAlone: async (applicationName) => {
       const client = new pg.Client({
-        ...clientConfig(options.address, { applicationName, settings: sessionSettings }),
+        ...clientConfig(options.sessionAddress ?? options.address, {
+          applicationName,
+          settings: sessionSettings,
+        }),
         ...keepAlive,
         connectionTimeoutMillis: connectTimeoutMs,
       });
