@@ -73,3 +73,27 @@ test('what no provider asks for is said beside what one lacks, in one go', () =>
     /POSTILLION_TWILIO_URL is required.*\n.*\nPORT must be a port number/,
   );
 });
+
+test('what is kept is kept for ever unless days say otherwise, and nothing else is taken for days', () => {
+  expect(readConfig({})).toMatchObject({
+    keptDays: { messages: null, content: null },
+    partitionSize: 'month',
+  });
+  const set = (messages: string, content: string, partitions = 'day') =>
+    readConfig({
+      POSTILLION_MESSAGES_KEPT_DAYS: messages,
+      POSTILLION_CONTENT_KEPT_DAYS: content,
+      POSTILLION_PARTITIONS: partitions,
+    });
+  expect(set('7', '1')).toMatchObject({ keptDays: { messages: 7, content: 1 }, partitionSize: 'day' });
+  expect(set('3650', 'unlimited', 'week')).toMatchObject({
+    keptDays: { messages: 3650, content: null },
+    partitionSize: 'week',
+  });
+  for (const wrong of ['6', '0', '-7', '3651', '30d', 'for ever'])
+    expect(() => set(wrong, '1')).toThrow(
+      'POSTILLION_MESSAGES_KEPT_DAYS must be a number of days from 7 to 3650',
+    );
+  expect(() => set('7', '0')).toThrow('POSTILLION_CONTENT_KEPT_DAYS must be a number of days from 1 to 3650');
+  expect(() => set('7', '1', 'year')).toThrow('POSTILLION_PARTITIONS must be one of month, week, day');
+});

@@ -112,26 +112,33 @@ test('a name that several organizations have is refused, with their ids', async 
   expect(await runJson('org', 'update', impostor, '--limit', 'domains=6')).toMatchObject({ id: impostor });
 });
 
-test('for how many days events are kept is set, shown and lifted again, and nothing else is taken for days', async () => {
-  const id = await anOrganization('Keeper');
-  const shown = async () => {
-    const { data } = (await runJson('org', 'list')) as unknown as {
-      data: { id: string; events_kept_days: number | null }[];
+test.each([
+  ['events', 1],
+  ['messages', 7],
+  ['content', 1],
+])(
+  'for how many days %s are kept is set, shown and lifted again, and nothing else is taken for days',
+  async (what, least) => {
+    const id = await anOrganization(`Keeper of ${what}`);
+    const field = `${what}_kept_days`;
+    const shown = async () => {
+      const { data } = (await runJson('org', 'list')) as unknown as { data: Record<string, unknown>[] };
+      return data.find((organization) => organization.id === id)?.[field];
     };
-    return data.find((organization) => organization.id === id)?.events_kept_days;
-  };
-  expect(await shown()).toBeNull();
-  const set = (days: string) => ['org', 'update', id, '--events-kept-days', days];
-  expect(await runJson(...set('3650'))).toEqual({ id, events_kept_days: 3650 });
-  expect(await shown()).toBe(3650);
-  for (const wrong of ['0', '3651', '1.5', 'forever', '']) {
-    const { exitCode, errors } = await run(own, ...set(wrong));
-    expect(exitCode).toBe(1);
-    expect(errors).toContain('a number of days from 1 to 3650, or unlimited');
-  }
-  expect(await runJson(...set('unlimited'))).toEqual({ id, events_kept_days: null });
-  expect(await shown()).toBeNull();
-});
+    expect(await shown()).toBeNull();
+    const set = (days: string) => ['org', 'update', id, `--${what}-kept-days`, days];
+    expect(await runJson(...set('3650'))).toEqual({ id, [field]: 3650 });
+    expect(await shown()).toBe(3650);
+    for (const wrong of [`${least - 1}`, '3651', '7.5', 'forever', '']) {
+      const { exitCode, errors } = await run(own, ...set(wrong));
+      expect(exitCode).toBe(1);
+      expect(errors).toContain(`a number of days from ${least} to 3650, or unlimited`);
+    }
+    expect(await runJson(...set(`${least}`))).toEqual({ id, [field]: least });
+    expect(await runJson(...set('unlimited'))).toEqual({ id, [field]: null });
+    expect(await shown()).toBeNull();
+  },
+);
 
 test('a misspelt setting is refused, one of another release is reported and changes nothing', async () => {
   const [typo, brand, foreign, beside] = await Promise.all([
