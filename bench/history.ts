@@ -254,10 +254,35 @@ async function measure({
   figures['to make a partition'] = await eachOf(() => createPartitions(database, dateOf(laterMs), size));
   const clock = createManualClock(atMs + dropAheadMs);
   const installed = { messages: Math.max(7, (months - 1) * 30), content: null };
+  const waits: number[] = [];
+  let isOver = false;
+  const meanwhile = (async () => {
+    while (!isOver) waits.push(await once(() => accept(database, organizationOf(0), laterMs)));
+  })();
   figures['to drop one'] = await eachOf(() =>
     removeOldMessages({ database, clock, installed }, new AbortController().signal),
   );
+  isOver = true;
+  await meanwhile;
+  figures['longest acceptance meanwhile'] = Math.max(...waits);
   return figures;
+}
+
+/** A message of a time, and no job. */
+async function accept(database: Database, organizationId: string, atMs: number): Promise<void> {
+  const id = createIds(createManualClock(atMs))();
+  await run(
+    database,
+    `with message as (
+       insert into messages (organization_id, id, channel, class, sender, details, recipient_count, created_at, updated_at)
+       values ($1, $2, 'email', 'transactional', 'a@example.com', '{}', 1, $3, $3)
+     ), content as (
+       insert into message_contents (organization_id, message_id, content) values ($1, $2, '{"html":"Hello"}')
+     )
+     insert into recipients (organization_id, message_id, ordinal, field, address, address_key, status_at)
+     values ($1, $2, 0, 'to', 'ann@example.com', 'ann@example.com', $3)`,
+    [organizationId, id, dateOf(atMs)],
+  );
 }
 
 /** Of jobs of as many organizations, which are deleted afterwards. */
