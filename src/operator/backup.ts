@@ -77,7 +77,7 @@ async function backUp(source: Source, file: string, options: BackupOptions): Pro
     const ending =
       program === null
         ? await copyCluster(source, { target, secret, major, signal: interruption.signal })
-        : await dump(program, address, target, interruption.signal);
+        : await dump(program, sessionAddressOf(config, address), target, interruption.signal);
     if (ending.kind === 'interrupted' || interruption.signal.aborted) {
       process.exitCode = interruptedExitCode;
       return refuse('The backup was interrupted, and no file was made.');
@@ -89,6 +89,11 @@ async function backUp(source: Source, file: string, options: BackupOptions): Pro
     await target.discard();
     interruption.ignore();
   }
+}
+
+/** `pg_dump` and `pg_restore` rely on their session, which a pooler may not keep. */
+export function sessionAddressOf({ sessionDatabaseUrl }: Config, address: DatabaseAddress): DatabaseAddress {
+  return sessionDatabaseUrl === null ? address : { url: sessionDatabaseUrl };
 }
 
 async function describe({ config }: Source, file: string, hasSecret: boolean): Promise<CommandOutcome> {

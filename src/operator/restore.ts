@@ -23,7 +23,7 @@ import { runDumpProgram } from '../platform/postgres/dump-programs.ts';
 import { restoreCluster } from '../platform/postgres/embedded-restore.ts';
 import { migrate } from '../platform/postgres/migrate.ts';
 import { createPartitions } from '../platform/postgres/partitions.ts';
-import { chooseProgram } from './backup.ts';
+import { chooseProgram, sessionAddressOf } from './backup.ts';
 import {
   type BackupKind,
   type ClusterBackup,
@@ -85,7 +85,7 @@ async function restoreDump({
         program,
         // One transaction: what fails leaves nothing behind.
         ['--no-owner', '--no-privileges', '--no-password', '--single-transaction', '--dbname=', file],
-        { url: databaseUrl },
+        sessionAddressOf(config, { url: databaseUrl }),
         interruption.signal,
       );
       if (outcome.kind === 'interrupted') {
