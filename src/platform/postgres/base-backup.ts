@@ -78,6 +78,8 @@ export async function startBaseBackup(address: {
       callback(cause);
     },
   });
+  // Its reader gets the error. While it has none, the error must not end the process.
+  archive.on('error', () => undefined);
   let archives = 0;
   const onPiece = (chunk: Buffer) => {
     archives += chunk[0] === newArchive ? 1 : 0;
