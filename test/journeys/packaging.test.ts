@@ -135,7 +135,7 @@ test('what the Dockerfile makes serves, is found healthy, writes nothing beside 
   expect(image.user).not.toBe('root');
   // No packages: what is needed is bundled.
   const before = await readdir(image.directory, { recursive: true });
-  expect(before.filter((name) => /node_modules|\.env$|\.test\./.test(name))).toEqual([]);
+  expect(before.filter((name) => /node_modules|\.env$|\.test\.ts/.test(name))).toEqual([]);
   const environment = {
     ...image.environment,
     HOST: '127.0.0.1',
