@@ -1,4 +1,4 @@
-import { createPrivateKey, generateKeyPairSync, type JsonWebKey, type KeyObject } from 'node:crypto';
+import { createECDH, createPrivateKey, type JsonWebKey, type KeyObject } from 'node:crypto';
 import { LRUCache } from 'lru-cache';
 import type { Clock } from '../../../platform/clock.ts';
 import { signJwt } from '../jwt.ts';
@@ -14,17 +14,21 @@ export type VapidKeys = {
   privateKey: string;
 };
 
+/**
+ * Not by `generateKeyPairSync(…).privateKey.export({ format: 'jwk' })`: Node.js 20 holds the key's lock while it makes the
+ * strings of a JWK, and if they set off a garbage collection that takes away what has generated the key, this waits for the
+ * same lock, and the process stands still for ever.
+ */
 export function generateVapidKeys(): VapidKeys {
-  const {
-    d = '',
-    x = '',
-    y = '',
-  } = generateKeyPairSync('ec', { namedCurve: 'P-256' }).privateKey.export({
-    format: 'jwk',
-  });
-  const point = [Buffer.from([0x04]), Buffer.from(x, 'base64url'), Buffer.from(y, 'base64url')];
-  return { publicKey: Buffer.concat(point).toString('base64url'), privateKey: d };
+  const pair = createECDH('prime256v1');
+  const publicKey = pair.generateKeys('base64url');
+  // Leading zeros are left out of it.
+  const digits = pair.getPrivateKey();
+  const privateKey = Buffer.concat([Buffer.alloc(privateKeyBytes - digits.length), digits]);
+  return { publicKey, privateKey: privateKey.toString('base64url') };
 }
+
+const privateKeyBytes = 32;
 
 /**
  * Whether Apple takes this as the `sub` of a token: it refuses blanks and angle brackets in a `mailto:`, and hosts that
