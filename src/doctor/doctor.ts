@@ -25,6 +25,7 @@ import {
   readServerVersion,
   serverVersionMin,
 } from '../platform/postgres/condition.ts';
+import { sqlState } from '../platform/postgres/database.ts';
 import { findDurabilityProblems } from '../platform/postgres/durability.ts';
 import { examineTenantWall } from '../platform/postgres/tenant-wall.ts';
 import { pendingMigrations } from '../platform/postgres/migrate.ts';
@@ -451,9 +452,16 @@ async function tryToExamine(
   try {
     return await examination(installation);
   } catch (cause) {
+    // The schema is told of already.
+    if (isMissing(cause) && (await pendingMigrations(installation.database)).length > 0) return [];
     const found = `could not be checked: ${describeFailure(cause)}`;
     return [problem(subject, found, 'Solve the other problems, and run doctor again.')];
   }
+}
+
+/** A table or a column that a migration makes. */
+function isMissing(cause: unknown): boolean {
+  return ['42P01', '42703'].includes(sqlState(cause) ?? '');
 }
 
 /** PostgreSQL stops taking rows when its disk is full; a gigabyte is some hours of warning under load. */

@@ -1,5 +1,5 @@
 import type { Installation } from '../installation/installation.ts';
-import { countSetAside, findOldestDue, listOpenBreakers } from '../messages/messages.ts';
+import { countQueued, countSetAside, findOldestDue, listOpenBreakers } from '../messages/messages.ts';
 import { dateOf } from '../platform/clock.ts';
 import { countLivingWorkers } from '../platform/queue/lease.ts';
 import { describeBreaker, lateMs } from '../roles/monitoring/readiness.ts';
@@ -7,6 +7,7 @@ import { type Finding, ok, problem, warning } from './finding.ts';
 
 /** More are told as so many: beyond it they are not counted. */
 const setAsideMax = 10_000;
+const queuedMax = 10_000;
 
 /** Jobs that no worker tries any more. */
 export async function examineSetAside({ database }: Installation): Promise<Finding[]> {
@@ -33,13 +34,19 @@ export async function examineWorkers({
     countLivingWorkers(database),
     findOldestDue(database, dateOf(nowMs)),
   ]);
-  const living = workers === 1 ? '1 worker runs' : `${workers === 0 ? 'no' : workers} workers run`;
-  if (oldestDueAt === null) return [ok('workers', `${living}, and no job waits`)];
-  const found = `${living}, and jobs have been due since ${oldestDueAt.toISOString()}`;
-  if (workers === 0)
+  if (workers === 0) {
+    const advice = 'Start a worker: "bin/postillion serve", with or without --role worker.';
+    // Whatever is in the queue: those that died may have claimed it.
+    const queued = await countQueued(database, queuedMax);
+    if (queued === 0) return [warning('workers', 'no worker runs, and nothing waits to be sent', advice)];
+    const count = `${queued === queuedMax ? 'at least ' : ''}${queued}`;
     return [
-      problem('workers', found, 'Start a worker: "bin/postillion serve", with or without --role worker.'),
+      problem('workers', `no worker runs, and recipients or slices of campaigns wait: ${count}`, advice),
     ];
+  }
+  const living = workers === 1 ? '1 worker runs' : `${workers} workers run`;
+  if (oldestDueAt === null) return [ok('workers', `${living}, and no job is due`)];
+  const found = `${living}, and jobs have been due since ${oldestDueAt.toISOString()}`;
   if (nowMs - oldestDueAt.getTime() < lateMs) return [ok('workers', found)];
   return [
     problem(

@@ -37,8 +37,11 @@ const defaultOrganizationsMax = 500;
 export async function removeOldMessages(tools: RetentionTools, signal: AbortSignal): Promise<void> {
   const { database, clock, installed } = tools;
   const nowMs = clock.nowMs();
+  // First, since it waits for nobody: a partition cannot be dropped while somebody reads it.
+  await deleteContentsOfShorterPlans(tools, nowMs, signal);
+  if (signal.aborted) return;
   const longest = limitKept(installed, await findLongestKeptDays(database));
-  // Contents first: they may go earlier, and are what takes most of the disk.
+  // Then contents: they may go earlier than messages, and are what takes most of the disk.
   if (longest.content !== null)
     await dropPartitionsBefore(database, store.contentTables, keptSince(nowMs, longest.content), {
       mayGo: store.areAllOver,
@@ -54,7 +57,6 @@ export async function removeOldMessages(tools: RetentionTools, signal: AbortSign
         return true;
       },
     });
-  await deleteContentsOfShorterPlans(tools, nowMs, signal);
 }
 
 async function deleteContentsOfShorterPlans(

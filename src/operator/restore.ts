@@ -158,7 +158,7 @@ const queuedMax = 10_000;
 async function finish(foundation: Foundation, file: string): Promise<CommandOutcome> {
   const { config, database, clock } = foundation;
   const applied = await whileRestarting(config, () => migrate(database));
-  await createPartitions(database, now(clock));
+  await createPartitions(database, now(clock), config.partitionSize);
   const secret = await examineSecret(foundation, tryOnSample);
   const isOpened = secret.kind === 'fits' || (secret.kind === 'not_taken_up' && secret.problem === null);
   const queued = await countQueued(database, queuedMax);

@@ -318,7 +318,8 @@ export async function findUnreadiness({ database }: Pick<Installation, 'database
     const wall = await examineTenantWall(database);
     if (wall.kind === 'unreachable')
       return `the role postillion_tenant may not use ${wall.tables.length} tables: run "bin/postillion migrate"`;
-    await database.asOrganizations([nobody], (transaction) =>
+    // On the other pool of connections than what was asked before.
+    await database.asOrganizationsByIndex([nobody], (transaction) =>
       transaction.rows(unpreparedStatement('select from organizations limit 1')),
     );
     return null;

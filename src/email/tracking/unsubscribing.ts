@@ -124,7 +124,7 @@ async function chooseForContact(
   return subscription && { subscription, done: isPossible ? choice.kind : null };
 }
 
-/** A contact that was deleted is written to no more, and counts as unsubscribed. */
+/** Null if the contact was deleted: its address may be another contact's by now, which this says nothing of. */
 async function findContactSubscription(
   transaction: Transaction,
   { recipient: { organizationId }, contactId }: Reader,
@@ -134,7 +134,7 @@ async function findContactSubscription(
     findConsent(transaction, channel, { organizationId, id: contactId }),
     findOrganizations(transaction, organizationId),
   ]);
-  if (organization === undefined) return null;
+  if (organization === undefined || consent === null) return null;
   return {
     isUnsubscribed: consent !== 'subscribed',
     mayResubscribe: false,

@@ -1,5 +1,6 @@
 import { once } from 'node:events';
-import { createServer, type AddressInfo } from 'node:net';
+import { type AddressInfo, connect, createServer } from 'node:net';
+import { setTimeout as delay } from 'node:timers/promises';
 import pg from 'pg';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { createManualClock } from '../../../test/support/manual-clock.ts';
@@ -311,6 +312,54 @@ test('all kinds of transactions together take no more connections than they may'
   expect(await connectionsOf('eight')).toHaveLength(8);
   await Promise.all(held.flat());
   await eight.close();
+});
+
+test('a caller that gives up while a connection is opened for it leaves none taken', async () => {
+  const { host, user, database: name } = address as Extract<DatabaseAddress, { host: string }>;
+  let answersAfterMs = 0;
+  const far = createServer((client) => {
+    const server = connect(`${host}/.s.PGSQL.5432`);
+    const delayMs = answersAfterMs;
+    server.on('data', (data) => setTimeout(() => client.write(data), delayMs));
+    client.on('data', (data) => server.write(data));
+    for (const [one, other] of [
+      [client, server],
+      [server, client],
+    ] as const)
+      one.on('error', () => undefined).on('close', () => other.destroy());
+  }).listen(0, '127.0.0.1');
+  await once(far, 'listening');
+  const { port } = far.address() as AddressInfo;
+  const eight = openDatabase({
+    address: { url: `postgres://${user}@127.0.0.1:${port}/${name}` },
+    connectionsMax: 8,
+    applicationName: 'given up',
+  });
+  let letGo: () => void = () => undefined;
+  const over = new Promise<void>((resolve) => (letGo = resolve));
+  let taken = 0;
+  const held = Array.from({ length: 4 }, () =>
+    eight.transactionByIndex(() => ((taken += 1), over)).catch(() => undefined),
+  );
+  while (taken < 4) await new Promise(setImmediate);
+  await terminate('given up');
+  // It waits for three seconds. Before it gives up there is room, for a connection that is open by then, and not yet ready.
+  const waiting = eight
+    .transactionByIndex(() => Promise.resolve())
+    .then(
+      () => 'served',
+      () => 'refused',
+    );
+  answersAfterMs = 450;
+  await delay(2_300);
+  letGo();
+  await Promise.all(held);
+  expect(await waiting).toBe('refused');
+  const all = Array.from({ length: 8 }, () => eight.transactionByIndex(() => Promise.resolve('served')));
+  expect(new Set(await Promise.all(all))).toEqual(new Set(['served']));
+  expect(eight.connections().used).toBe(0);
+  await eight.close();
+  far.close();
 });
 
 test('role and organizations end with the transaction: the next user of the connection has neither', async () => {

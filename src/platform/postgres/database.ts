@@ -220,12 +220,12 @@ export function openDatabase(options: DatabaseOptions): Database {
       connectionTimeoutMillis: connectTimeoutMs,
       idleTimeoutMillis: 60_000,
       ...(plans === 'by_index' && {
-        verify: (client, done) => {
+        // And not by `verify`: a client that is verified when nobody waits for it any more is never released.
+        // eslint-disable-next-line @typescript-eslint/no-misused-promises -- the pool waits for it, unlike its type
+        onConnect: async (client: pg.ClientBase) => {
           // A pooler may have left them out.
-          void ask(watch, client, { text: isPlannedByIndex }).then(({ rows: [found] }) => {
-            if ((found as { is_so: boolean }).is_so) plannedByIndex.add(client);
-            done();
-          }, done);
+          const { rows: found } = await ask(watch, client, { text: isPlannedByIndex });
+          if ((found as { is_so: boolean }[])[0]?.is_so === true) plannedByIndex.add(client);
         },
       }),
     });

@@ -4,8 +4,10 @@
  */
 import { type ChildProcess, execFile, spawn } from 'node:child_process';
 import { once } from 'node:events';
+import { existsSync } from 'node:fs';
 import { access, constants } from 'node:fs/promises';
 import path from 'node:path';
+import type { ConnectionOptions } from 'node:tls';
 import { promisify } from 'node:util';
 import pg from 'pg';
 import type { DatabaseAddress } from './database.ts';
@@ -79,7 +81,6 @@ async function exitCodeOf(child: ChildProcess): Promise<number | null> {
 
 /** Parameters of a URL that libpq takes from the environment as well. */
 const parameters: Readonly<Record<string, string>> = {
-  sslmode: 'PGSSLMODE',
   sslrootcert: 'PGSSLROOTCERT',
   sslcert: 'PGSSLCERT',
   sslkey: 'PGSSLKEY',
@@ -105,8 +106,7 @@ export function environmentOf(address: DatabaseAddress): Record<string, string> 
   const query = new URLSearchParams(address.url.split('?')[1] ?? '');
   const tls = Object.entries(parameters).flatMap(([parameter, name]) => {
     const value = query.get(parameter);
-    // A mode of the client's alone: TLS without a look at the certificate.
-    return value === null ? [] : [[name, value === 'no-verify' ? 'require' : value]];
+    return value === null ? [] : [[name, value]];
   });
   return {
     PGHOST: host,
@@ -115,8 +115,29 @@ export function environmentOf(address: DatabaseAddress): Record<string, string> 
     ...(database !== undefined && { PGDATABASE: database }),
     ...(typeof password === 'string' && { PGPASSWORD: password }),
     PGAPPNAME: applicationName,
+    ...tlsOf(client),
     ...(Object.fromEntries(tls) as Record<string, string>),
   };
+}
+
+/**
+ * As careful as our own client is by the same URL: it looks at certificates with `ssl=true`, and with `sslmode=prefer` and
+ * `require`, at which libpq believes anybody.
+ */
+function tlsOf(client: pg.Client): Record<string, string> {
+  const { ssl } = client as unknown as { ssl?: boolean | ConnectionOptions }; // Its type leaves it out.
+  if (ssl === undefined || ssl === false) return { PGSSLMODE: 'disable' };
+  if (ssl === true) return { PGSSLMODE: 'verify-full', PGSSLROOTCERT: systemRoots() };
+  if (ssl.rejectUnauthorized === false) return { PGSSLMODE: 'require' };
+  const isNameChecked = ssl.checkServerIdentity === undefined;
+  return { PGSSLMODE: isNameChecked ? 'verify-full' : 'verify-ca', PGSSLROOTCERT: systemRoots() };
+}
+
+/** Where Debian and Red Hat have the certificates that they trust; libpq knows `system` from version 16 on. */
+const rootFiles = ['/etc/ssl/certs/ca-certificates.crt', '/etc/pki/tls/certs/ca-bundle.crt'];
+
+function systemRoots(): string {
+  return rootFiles.find((file) => existsSync(file)) ?? 'system';
 }
 
 const applicationName = 'postillion-backup';

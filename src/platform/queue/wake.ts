@@ -92,13 +92,17 @@ export async function listenForWakes(
   signal: AbortSignal,
   onWake: (part: string | null) => void,
 ): Promise<void> {
+  /** Once for each outage: it is tried twice a second. */
+  let isTold = false;
   while (!signal.aborted) {
     try {
       await listenOnce(tools.database, notificationChannelOf(topic), signal, onWake);
+      isTold = false;
     } catch (cause) {
       // The connection was ended because of the signal, maybe before it listened.
       if (signal.aborted) return;
-      tools.log.warn({ err: cause, topic }, 'listening was interrupted');
+      if (!isTold) tools.log.warn({ err: cause, topic }, 'listening was interrupted');
+      isTold = true;
     }
     await sleep(tools.clock, reconnectMs, signal).catch(ignore);
   }

@@ -40,6 +40,9 @@ export async function startMonitoringListener(
     },
   );
   server.maxConnections = connectionsMax;
+  // Or a client that asks for thousands of answers and reads none has them all kept for it.
+  server.maxRequestsPerSocket = 1;
+  server.timeout = requestMaxMs;
 
   const answer = async (method: string, url: string, response: ServerResponse): Promise<void> => {
     if (method !== 'GET' && method !== 'HEAD') {

@@ -3,6 +3,7 @@
  * serves alone, it listens for those who ask (listener.ts); else its supervisor does, and passes on what all processes say.
  */
 import type { Installation } from '../../installation/installation.ts';
+import { within } from '../../platform/clock.ts';
 import { createSharedLook } from '../../platform/shared-look.ts';
 import type { ProcessShare } from '../../platform/process-share.ts';
 import { readCondition, readMeasures } from './condition.ts';
@@ -50,6 +51,10 @@ export async function openMeters(
   return createMeters(installation, { role, process: share.number });
 }
 
+/** As on the port of the API: whoever asks waits no longer. */
+const readinessMaxMs = 2_000;
+const unanswered = 'the database does not answer';
+
 /** `findUnreadiness` says what keeps this process from taking work, or null. */
 export async function createMonitoring(
   installation: Pick<Installation, 'database' | 'clock'>,
@@ -63,7 +68,15 @@ export async function createMonitoring(
     measure: meters.measure,
     measureInstallation: async () => measureInstallation(await look()),
     findReadiness: async () => {
-      const [unreadiness, degradations] = await Promise.all([findUnreadiness(), findDegradations()]);
+      const [unreadiness, degradations] = await Promise.all([
+        within(
+          installation.clock,
+          readinessMaxMs,
+          findUnreadiness().catch(() => unanswered),
+          unanswered,
+        ),
+        findDegradations(),
+      ]);
       return { unreadiness, degradations };
     },
   };

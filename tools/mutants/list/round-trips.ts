@@ -31,8 +31,8 @@ export const roundTrips: readonly Mutant[] = [
   },
   {
     file: 'src/platform/postgres/database.ts',
-    from: 'if ((found as { is_so: boolean }).is_so) plannedByIndex.add(client);',
-    to: 'if (found !== undefined) plannedByIndex.add(client);',
+    from: 'if ((found as { is_so: boolean }[])[0]?.is_so === true) plannedByIndex.add(client);',
+    to: 'if (found.length === 1) plannedByIndex.add(client);',
     tests: ['src/platform/postgres/database.test.ts'],
     named: 'transactions by index are planned by index and others are not',
     harm: 'behind a pooler that leaves settings out, claims read whole tables',
