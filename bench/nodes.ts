@@ -68,7 +68,9 @@ function watchWaits({ database }: BenchInstallation): { end: () => Promise<Reado
         unpreparedStatement<{ wait: string }>(
           `select coalesce(wait_event, 'processor') as wait
            from pg_stat_activity
-           where backend_type = 'client backend' and state = 'active' and pid <> pg_backend_pid()`,
+           where backend_type = 'client backend' and state = 'active' and pid <> pg_backend_pid()
+             -- Workers that wait to be the guardian do so for as long as they live.
+             and wait_event is distinct from 'advisory'`,
         ),
       );
       for (const { wait } of seen) waits.set(wait, (waits.get(wait) ?? 0) + 1);
