@@ -47,7 +47,11 @@ export function openBreakerNotes(
   const writeChanged = async () => {
     for (;;) {
       const [noted] = changed;
-      if (noted === undefined || signal.aborted) return;
+      if (noted === undefined || signal.aborted) {
+        // At once: what changes before a promise of the end is kept would wait for the next change.
+        isWriting = false;
+        return;
+      }
       changed.delete(noted);
       try {
         await write(noted);
@@ -66,7 +70,7 @@ export function openBreakerNotes(
       changed.add(noted);
       if (isWriting) return;
       isWriting = true;
-      void writeChanged().finally(() => (isWriting = false));
+      void writeChanged();
     },
   };
 }

@@ -48,30 +48,28 @@ export function createMeters(
   });
   info.set({ version: readVersion(), role }, 1);
 
-  const messagesAccepted = new Counter({
-    name: 'postillion_messages_accepted_total',
-    help: 'Transactional messages that were accepted and stored.',
-    labelNames: ['channel'],
-    registers,
-  });
-  const recipientsAccepted = new Counter({
-    name: 'postillion_recipients_accepted_total',
-    help: 'Recipients of the transactional messages that were accepted.',
-    labelNames: ['channel'],
-    registers,
-  });
-  const handOffs = new Counter({
-    name: 'postillion_hand_offs_total',
-    help: 'Hand-offs that were announced, so that the message has left or may have left.',
-    labelNames: ['channel', 'provider'],
-    registers,
-  });
-  const attempts = new Counter({
-    name: 'postillion_attempts_total',
-    help: 'Attempts to hand a message to its provider, by how they ended.',
-    labelNames: ['channel', 'provider', 'outcome'],
-    registers,
-  });
+  const counter = <Label extends string>(name: string, help: string, labelNames: readonly Label[]) =>
+    new Counter({ name, help, labelNames, registers });
+  const messagesAccepted = counter(
+    'postillion_messages_accepted_total',
+    'Transactional messages that were accepted and stored.',
+    ['channel'],
+  );
+  const recipientsAccepted = counter(
+    'postillion_recipients_accepted_total',
+    'Recipients of the transactional messages that were accepted.',
+    ['channel'],
+  );
+  const handOffs = counter(
+    'postillion_hand_offs_total',
+    'Hand-offs that were announced, so that the message has left or may have left.',
+    ['channel', 'provider'],
+  );
+  const attempts = counter(
+    'postillion_attempts_total',
+    'Attempts to hand a message to its provider, by how they ended.',
+    ['channel', 'provider', 'outcome'],
+  );
   const attemptSeconds = new Histogram({
     name: 'postillion_attempt_duration_seconds',
     help: 'How long attempts took.',
@@ -79,24 +77,21 @@ export function createMeters(
     buckets: attemptBuckets,
     registers,
   });
-  const outcomes = new Counter({
-    name: 'postillion_outcomes_total',
-    help: 'Outcomes of jobs that were written.',
-    labelNames: ['channel', 'class', 'outcome'],
-    registers,
-  });
-  const ambiguities = new Counter({
-    name: 'postillion_ambiguities_total',
-    help: 'Hand-offs that were cut off, so that nobody knows whether the message was taken.',
-    labelNames: ['channel'],
-    registers,
-  });
-  const requests = new Counter({
-    name: 'postillion_http_requests_total',
-    help: 'Requests by the pattern of their route and the status of the answer; left if the client left before it.',
-    labelNames: ['method', 'route', 'status'],
-    registers,
-  });
+  const outcomes = counter('postillion_outcomes_total', 'Outcomes of jobs that were written.', [
+    'channel',
+    'class',
+    'outcome',
+  ]);
+  const ambiguities = counter(
+    'postillion_ambiguities_total',
+    'Hand-offs that were cut off, so that nobody knows whether the message was taken.',
+    ['channel'],
+  );
+  const requests = counter(
+    'postillion_http_requests_total',
+    'Requests by the pattern of their route and the status of the answer; left if the client left before it.',
+    ['method', 'route', 'status'],
+  );
   const requestSeconds = new Histogram({
     name: 'postillion_http_request_duration_seconds',
     help: 'How long requests took, from their head to the end of the answer.',
