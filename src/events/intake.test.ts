@@ -509,6 +509,28 @@ describe('two nodes', () => {
     }
     expect(waits).toBeGreaterThan(0);
   });
+
+  test('that wait for each other store the events of both, though one of them is ended for it', async () => {
+    const [first, second] = [ofSomebodyNew(), ofSomebodyNew()];
+    const makeContact = unpreparedStatement(
+      `insert into contacts (organization_id, id, email, email_key, created_at, updated_at)
+       values ($1, gen_random_uuid(), $2, $2, now(), now())`,
+    );
+    const request = mark({ organization: 0, form: 'batch', events: [first, second], key: null });
+    const told = await server.installation.database.transaction(async (transaction) => {
+      // The other is ended, whoever waits for longer.
+      await transaction.rows(unpreparedStatement("set local deadlock_timeout = '1min'"));
+      await transaction.rows(makeContact, [organizationIds[0], second.reference.email]);
+      const sent = send(other, request);
+      expect(await isWaitingUnless(new AbortController().signal)).toBe(true);
+      await transaction.rows(makeContact, [organizationIds[0], first.reference.email]);
+      return { sent };
+    });
+    const answer = await told.sent;
+    expect(answer.kind).toBe('told');
+    expect(await storedIdsOf(request)).toEqual(idsOf(answer));
+    for (const { reference } of [first, second]) expect(await contactsOf(reference)).toHaveLength(1);
+  });
 });
 
 /** Whether a statement waits for another transaction; false as soon as the signal says that none will. */

@@ -1,6 +1,6 @@
 import { createBatcher } from '../batcher.ts';
 import { type Clock, sleep } from '../clock.ts';
-import { DatabaseUnavailableError } from '../postgres/database.ts';
+import { DatabaseUnavailableError, isDeadlock } from '../postgres/database.ts';
 import { overloaded, type PublicError } from './errors.ts';
 import { keyConflict, type ScopedKey, type StoredResponse } from './idempotency.ts';
 import type { RouteResponse } from './route.ts';
@@ -8,7 +8,8 @@ import type { RouteResponse } from './route.ts';
 /**
  * Storing what requests bring before they are answered. Requests that arrive while a transaction is under way share the
  * next one, so that one flush of the disk serves many. Each has an outcome of its own, and a refused request stores
- * nothing. If a shared transaction fails because of one request, each is tried alone. A large request has a transaction
+ * nothing. If a shared transaction fails because of one request, each is tried alone, and again where it and another
+ * transaction waited for each other. A large request has a transaction
  * of its own, so that no small one waits for it. If the connection breaks during a commit, it is unknown whether the
  * commit took place: what was to be stored is looked up then, and only requests of which it is missing are answered with
  * 503.
@@ -103,9 +104,13 @@ function textOf({ organizationId, endpoint, key }: ScopedKey): string {
   return `${organizationId} ${endpoint} ${key}`;
 }
 
+/** Each lets the other transaction through, so that a request that meets one of them rarely meets a second. */
+const deadlocksMax = 3;
+
 async function storeTogether<Candidate>(
   tools: AcceptanceTools<Candidate>,
   candidates: readonly Candidate[],
+  deadlocks = 0,
 ): Promise<BatchOutcome[]> {
   try {
     return await tools.store(candidates);
@@ -115,7 +120,10 @@ async function storeTogether<Candidate>(
         ? settleUnknown(tools, candidates, cause)
         : candidates.map(() => ({ kind: 'failed', cause }));
     }
-    if (candidates.length === 1) return [{ kind: 'failed', cause }];
+    if (candidates.length === 1) {
+      const isWorthAnother = isDeadlock(cause) && deadlocks < deadlocksMax;
+      return isWorthAnother ? storeTogether(tools, candidates, deadlocks + 1) : [{ kind: 'failed', cause }];
+    }
     const outcomes: BatchOutcome[] = [];
     for (const candidate of candidates) outcomes.push(...(await storeTogether(tools, [candidate])));
     return outcomes;

@@ -781,10 +781,15 @@ export function isStatementTimeout(error: unknown): boolean {
   return sqlState(error) === '57014';
 }
 
+/** Whether two transactions waited for each other, of which PostgreSQL ended this one: the other goes on. */
+export function isDeadlock(error: unknown): boolean {
+  return sqlState(error) === '40P01';
+}
+
 /** Whether two transactions stood in each other's way, so that the same one may well succeed when it is run again. */
 export function isConflict(error: unknown): boolean {
-  // Serialization failure, deadlock, and a lock that could not be taken in time.
-  return ['40001', '40P01', '55P03'].includes(sqlState(error) ?? '');
+  // Serialization failure, and a lock that could not be taken in time.
+  return isDeadlock(error) || ['40001', '55P03'].includes(sqlState(error) ?? '');
 }
 
 /** Whether a row found no partition of its table. By the place in PostgreSQL, since its words are translated. */
