@@ -102,11 +102,11 @@ export function writePdu(pdu: Exclude<Pdu, { command: 'unknown' | 'malformed' }>
     case 'bind_transmitter':
     case 'bind_transceiver':
       return frame(pdu.command, 0, pdu.sequence, [
-        cString(pdu.systemId),
-        cString(pdu.password),
-        cString(pdu.systemType),
+        pdu.systemId,
+        pdu.password,
+        pdu.systemType,
         // No address range: the provider knows which numbers are ours.
-        Buffer.from([interfaceVersion, 0, 0, 0]),
+        [interfaceVersion, 0, 0, 0],
       ]);
     case 'submit_sm':
     case 'deliver_sm':
@@ -123,7 +123,7 @@ export function writePdu(pdu: Exclude<Pdu, { command: 'unknown' | 'malformed' }>
     case 'bind_transceiver_resp':
     case 'submit_sm_resp':
     case 'deliver_sm_resp':
-      return frame(pdu.command, pdu.status, pdu.sequence, [cString(pdu.identifier)]);
+      return frame(pdu.command, pdu.status, pdu.sequence, [pdu.identifier]);
   }
 }
 
@@ -172,50 +172,64 @@ export function readPdu(octets: Buffer): Pdu {
   }
 }
 
-function frame(command: Command, status: number, sequence: number, fields: readonly Buffer[]): Buffer {
-  const header = Buffer.allocUnsafe(headerBytes);
-  const length = fields.reduce((sum, field) => sum + field.length, headerBytes);
-  header.writeUInt32BE(length, 0);
-  header.writeUInt32BE(commandIds[command], 4);
-  header.writeUInt32BE(status, 8);
-  header.writeUInt32BE(sequence, 12);
-  return fields.length === 0 ? header : Buffer.concat([header, ...fields], length);
+/** Octets one by one, a C-Octet String (§3.1: ASCII that ends with NUL), or octets as they are. */
+type Field = readonly number[] | string | Buffer;
+
+/** All in one piece: a buffer for each field took as long as everything else that is done for a text here. */
+function frame(command: Command, status: number, sequence: number, fields: readonly Field[]): Buffer {
+  const length = fields.reduce((sum, field) => sum + sizeOf(field), headerBytes);
+  const octets = Buffer.allocUnsafe(length);
+  octets.writeUInt32BE(length, 0);
+  octets.writeUInt32BE(commandIds[command], 4);
+  octets.writeUInt32BE(status, 8);
+  octets.writeUInt32BE(sequence, 12);
+  let at = headerBytes;
+  for (const field of fields) {
+    if (typeof field === 'string') {
+      octets.write(field, at, 'latin1');
+      octets[at + field.length] = 0;
+    } else {
+      octets.set(field, at);
+    }
+    at += sizeOf(field);
+  }
+  return octets;
 }
 
-/** §3.1: a C-Octet String is ASCII that ends with NUL. */
-function cString(text: string): Buffer {
-  return Buffer.from(`${text}\0`, 'latin1');
+function sizeOf(field: Field): number {
+  return typeof field === 'string' ? field.length + 1 : field.length;
 }
 
-function shortMessageFields(message: ShortMessage): Buffer[] {
+function shortMessageFields(message: ShortMessage): Field[] {
   if (message.octets.length > 254) throw new RangeError('A short message has at most 254 octets.');
   const { source, destination } = message;
-  const fields = [
+  const fields: Field[] = [
     // No service type: the account's own.
-    Buffer.from([0, source.ton, source.npi]),
-    cString(source.address),
-    Buffer.from([destination.ton, destination.npi]),
-    cString(destination.address),
+    [0, source.ton, source.npi],
+    source.address,
+    [destination.ton, destination.npi],
+    destination.address,
     // Protocol 0, priority 0, delivery at once.
-    Buffer.from([message.esmClass, 0, 0, 0]),
-    cString(message.validityPeriod),
-    Buffer.from([message.registeredDelivery, 0, message.dataCoding, 0, message.octets.length]),
+    [message.esmClass, 0, 0, 0],
+    message.validityPeriod,
+    [message.registeredDelivery, 0, message.dataCoding, 0, message.octets.length],
     message.octets,
   ];
   if (message.receiptedMessageId !== null)
-    fields.push(parameter(tags.receiptedMessageId, cString(message.receiptedMessageId)));
-  if (message.messageState !== null)
-    fields.push(parameter(tags.messageState, Buffer.from([message.messageState])));
-  if (message.messagePayload !== null) fields.push(parameter(tags.messagePayload, message.messagePayload));
+    fields.push(
+      parameterHead(tags.receiptedMessageId, sizeOf(message.receiptedMessageId)),
+      message.receiptedMessageId,
+    );
+  if (message.messageState !== null) fields.push(parameterHead(tags.messageState, 1), [message.messageState]);
+  if (message.messagePayload !== null)
+    fields.push(parameterHead(tags.messagePayload, message.messagePayload.length), message.messagePayload);
   return fields;
 }
 
 /** §3.2.4.1 */
-function parameter(tag: number, value: Buffer): Buffer {
-  const head = Buffer.allocUnsafe(4);
-  head.writeUInt16BE(tag, 0);
-  head.writeUInt16BE(value.length, 2);
-  return Buffer.concat([head, value]);
+function parameterHead(tag: number, length: number): number[] {
+  if (length > 0xffff) throw new RangeError('A parameter has at most 65,535 octets.');
+  return [tag >> 8, tag & 0xff, length >> 8, length & 0xff];
 }
 
 function readShortMessage(body: BodyReader): ShortMessage {
@@ -267,6 +281,8 @@ function readParameters(body: BodyReader, message: ShortMessage): void {
   }
 }
 
+const endsWithinField = 'it ends within a field';
+
 /** Takes one field after the other. After the first that is not there everything is empty, and `fault` says why. */
 class BodyReader {
   fault: string | null = null;
@@ -283,7 +299,10 @@ class BodyReader {
   }
 
   octet(): number {
-    return this.octets(1)[0] ?? 0;
+    const octet = this.fault === null ? this.#octets[this.#at] : 0;
+    if (octet === undefined) this.fault = endsWithinField;
+    this.#at += 1;
+    return octet ?? 0;
   }
 
   /** Two octets, the high one first. */
@@ -298,7 +317,7 @@ class BodyReader {
   octets(bytes: number): Buffer {
     const from = this.#at;
     if (this.fault !== null || from + bytes > this.#octets.length) {
-      this.fault ??= 'it ends within a field';
+      this.fault ??= endsWithinField;
       return Buffer.alloc(0);
     }
     this.#at += bytes;

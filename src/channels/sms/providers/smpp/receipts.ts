@@ -73,8 +73,8 @@ export async function readReceipt(
   { clock, sent, country }: ReceiptTools,
   message: ShortMessage,
 ): Promise<SmsReceipt | null> {
-  const { body, word, meaning } = readState(message);
-  const identifier = cleanWords(message.receiptedMessageId ?? fieldOf(body, 'id') ?? '');
+  const { fields, word, meaning } = readState(message);
+  const identifier = cleanWords(message.receiptedMessageId ?? fieldOf(fields, 'id') ?? '');
   if (meaning === undefined || identifier === '') return null;
   const to = readNumber(message.source, country);
   // It may be quicker than the response that has the identifier of the text.
@@ -87,23 +87,36 @@ export async function readReceipt(
     to: text?.to ?? (to.startsWith('+') ? to : null),
     senderName: text?.senderName ?? readSenderName(message.destination, country),
     ...meaning,
-    diagnostic: diagnosticOf(message, word, fieldOf(body, 'err')),
+    diagnostic: diagnosticOf(message, word, fieldOf(fields, 'err')),
   };
 }
 
 /** What became of a text, and the words that say so. */
 function readState(message: ShortMessage) {
-  const body = (message.messagePayload ?? message.octets).toString('latin1').slice(0, 1_000);
-  const word = fieldOf(body, 'stat')?.toUpperCase().slice(0, 7) ?? null;
+  const fields = fieldsOf(message.messagePayload ?? message.octets);
+  const word = fieldOf(fields, 'stat')?.toUpperCase().slice(0, 7) ?? null;
   const meaning =
     meaningsByState.get(message.messageState ?? -1) ?? (word === null ? undefined : meaningsByWord.get(word));
-  return { body, word, meaning };
+  return { fields, word, meaning };
 }
 
 /** `id:… sub:… dlvrd:… submit date:… done date:… stat:… err:… text:…`, more or less: the text itself comes last. */
-function fieldOf(body: string, name: 'id' | 'stat' | 'err'): string | null {
-  const fields = /^(.*?)(?:\btext:|$)/is.exec(body)?.[1] ?? '';
-  return new RegExp(`(?:^|\\s)${name}:\\s?(\\S{1,100})`, 'i').exec(fields)?.[1] ?? null;
+function fieldsOf(octets: Buffer): string {
+  const body = octets.toString('latin1', 0, bodyOctetsMax);
+  const textAt = body.search(/\btext:/i);
+  return textAt === -1 ? body : body.slice(0, textAt);
+}
+
+const bodyOctetsMax = 1_000;
+
+const fieldPatterns = {
+  id: /(?:^|\s)id:\s?(\S{1,100})/i,
+  stat: /(?:^|\s)stat:\s?(\S{1,100})/i,
+  err: /(?:^|\s)err:\s?(\S{1,100})/i,
+};
+
+function fieldOf(fields: string, name: keyof typeof fieldPatterns): string | null {
+  return fieldPatterns[name].exec(fields)?.[1] ?? null;
 }
 
 function diagnosticOf(message: ShortMessage, word: string | null, error: string | null): string | null {
