@@ -31,6 +31,9 @@ const threadsMax = 8;
 /** Signatures of one trip, a few milliseconds of work. More would keep the first waiting for the last. */
 const batchItemsMax = 4;
 
+/** One that it works on, and one that it begins with by itself: the main thread may be busy for some milliseconds. */
+const tripsMax = 2;
+
 type Task = { keys: KeyObject[]; items: { keyIndex: number; text: string }[] };
 /** For each item its signature, or why there is none. */
 type Answer = { results: (Uint8Array | string)[] };
@@ -42,7 +45,8 @@ type Waiting = {
   reject: (cause: Error) => void;
 };
 
-type Thread = { worker: Worker; underWay: Waiting[] };
+/** `trips` are in the order in which they were sent, and are answered. */
+type Thread = { worker: Worker; trips: Waiting[][] };
 
 /**
  * `entry` is a module that calls `serveSigningThread`. A thread is started when it is first needed. Several processes
@@ -57,17 +61,16 @@ export function createSigningThreads(options: {
   const threads = new Set<Thread>();
   const threadsOfAll = Math.min(os.availableParallelism(), threadsMax);
   let placesLeft = Math.max(1, partOf(threadsOfAll, options.share ?? wholeShare));
-  let waiting: Waiting[] = [];
+  const waiting: Waiting[] = [];
   let isScheduled = false;
   let isStopped = false;
 
   const start = (): Thread => {
-    const thread: Thread = { worker: new Worker(options.entry), underWay: [] };
+    const thread: Thread = { worker: new Worker(options.entry), trips: [] };
     placesLeft -= 1;
     thread.worker.on('message', ({ results }: Answer) => {
-      const answered = thread.underWay;
-      thread.underWay = [];
-      thread.worker.unref();
+      const answered = thread.trips.shift() ?? [];
+      if (thread.trips.length === 0) thread.worker.unref();
       // The next ones first, so that the thread works while these are sent.
       handOut();
       answered.forEach(({ resolve, reject }, index) => {
@@ -81,8 +84,9 @@ export function createSigningThreads(options: {
     });
     thread.worker.on('exit', () => {
       threads.delete(thread);
-      if (isStopped) rejectAll(thread.underWay);
-      else signAllInPool(thread.underWay);
+      const lost = thread.trips.flat();
+      if (isStopped) rejectAll(lost);
+      else signAllInPool(lost);
       handOut();
     });
     threads.add(thread);
@@ -90,14 +94,18 @@ export function createSigningThreads(options: {
   };
 
   const findFreeThread = (): Thread | undefined => {
-    for (const thread of threads) if (thread.underWay.length === 0) return thread;
-    if (placesLeft === 0) return undefined;
+    let freest: Thread | undefined;
+    for (const thread of threads) {
+      if (thread.trips.length === 0) return thread;
+      if (thread.trips.length < (freest?.trips.length ?? tripsMax)) freest = thread;
+    }
+    if (placesLeft === 0) return freest;
     try {
       return start();
     } catch (cause) {
       log.error({ err: cause }, 'a thread for signatures cannot be started');
       placesLeft = 0;
-      return undefined;
+      return freest;
     }
   };
 
@@ -107,10 +115,10 @@ export function createSigningThreads(options: {
     while (waiting.length > 0 && !isStopped) {
       const thread = findFreeThread();
       if (thread === undefined) break;
-      thread.underWay = waiting.slice(0, share);
-      waiting = waiting.slice(share);
+      const trip = waiting.splice(0, share);
+      thread.trips.push(trip);
       thread.worker.ref();
-      thread.worker.postMessage(makeTask(thread.underWay));
+      thread.worker.postMessage(makeTask(trip));
     }
     if (threads.size === 0) signAllInPool(waiting.splice(0));
   };

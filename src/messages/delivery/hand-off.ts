@@ -212,7 +212,7 @@ async function tryOnce(session: LeaseSession, channelSession: ChannelSession, jo
     if (objection !== undefined) return settled(...settleLate(job, objection, context()));
     job.handOffAt ??= dateOf(tools.clock.nowMs());
     // Not where a repeat is the last attempt: what was announced twice and never left would be lost.
-    if (channelSession.isAnnouncedAhead && job.slice !== undefined) announceAhead(channelSession, job);
+    if (channelSession.isAnnouncedAhead && job.slice !== undefined) channelSession.ledger.announceAhead(job);
     const result = await channelSession.delivery.handOff(job, {
       confirm: async () => {
         await confirmHandOff(session, channelSession, job);
@@ -322,11 +322,6 @@ function tellAttempt(
 /** For the operator; it may quote the message. */
 function wordsOf(cause: unknown): string {
   return sanitiseDiagnostic(cause instanceof Error ? `${cause.name}: ${cause.message}` : String(cause));
-}
-
-/** Whoever confirms it learns what became of the announcement. */
-function announceAhead({ ledger }: ChannelSession, job: Job): void {
-  ledger.announce(job).catch(() => undefined);
 }
 
 function settleAttempt(job: Job, attempt: Attempt, context: SettlementContext): Settlement {
