@@ -655,6 +655,42 @@ describe('the ledger', () => {
     expect(transactions).toBe(1);
   });
 
+  describe('that announces ahead', () => {
+    test('writes together what no connection waits for, once it is enough or has waited for long enough', async () => {
+      await admit({ count: 6 });
+      const { jobs } = await claim();
+      const clock = createManualClock();
+      const ledger = ledgerOf({ ...counting(), clock }, { announcedMax: 8 });
+      await Promise.all(jobs.slice(0, 2).map(ledger.announce));
+      ledger.announceAhead(jobs[2]!);
+      const first = ledger.settle(toSettled(jobs[0]!));
+      await clock.whenWaiting(1);
+      await new Promise(setImmediate);
+      expect(transactions).toBe(1);
+      clock.advance(5);
+      expect(await first).toBe(true);
+      expect(transactions).toBe(2);
+      for (const job of jobs.slice(3)) ledger.announceAhead(job);
+      expect(await ledger.settle(toSettled(jobs[1]!))).toBe(true);
+      expect(transactions).toBe(3);
+      expect(await announcedJobs()).toEqual([[0, 1], [2], [3, 4, 5]]);
+    });
+
+    test('writes at once where a connection waits, or where nothing more is under way', async () => {
+      await admit({ count: 3 });
+      const { jobs } = await claim();
+      const clock = createManualClock();
+      const ledger = ledgerOf({ ...counting(), clock }, { announcedMax: 8 });
+      await Promise.all(jobs.slice(0, 2).map(ledger.announce));
+      ledger.announceAhead(jobs[2]!);
+      await clock.whenWaiting(1);
+      expect(await ledger.announce(jobs[2]!)).toBe(true);
+      expect(transactions).toBe(2);
+      expect(await Promise.all(jobs.map((job) => ledger.settle(toSettled(job))))).toEqual([true, true, true]);
+      expect(transactions).toBe(3);
+    });
+  });
+
   describe('that announces apart', () => {
     test('announces while outcomes are being written, and holds them up by nothing', async () => {
       const messageId = await admit({ count: 3 });
