@@ -11,8 +11,8 @@ import {
   unpreparedStatement,
 } from '../../platform/postgres/database.ts';
 import type { Job } from '../channel.ts';
-import { type Breakers, createBreakers } from './breaker.ts';
-import { openBreakerNotes } from './breaker-notes.ts';
+import { accountsMax, type Breakers, createBreakers, toldMs } from './breaker.ts';
+import { lookMs, openBreakerNotes } from './breaker-notes.ts';
 
 const epoch = 9;
 const { email, push } = messageChannels;
@@ -22,6 +22,7 @@ let ended: AbortController;
 /** Thrown instead of the next statement. */
 let fault: Error | null;
 let statements: number;
+let waiting: { statements: number; resolve: () => void }[];
 
 useTestDatabase({}, (opened) => {
   database = opened.database;
@@ -31,6 +32,7 @@ beforeEach(async () => {
   ended = new AbortController();
   fault = null;
   statements = 0;
+  waiting = [];
   await run('truncate workers cascade');
   await run("insert into workers (epoch, host, pid, started_at) values ($1, 'here', 1, now())", [epoch]);
 });
@@ -47,11 +49,16 @@ const listed = () =>
 function open() {
   const faulty: Database = {
     ...database,
-    rows: (statement, values) => {
-      statements += 1;
+    rows: async (statement, values) => {
       const thrown = fault;
       fault = null;
-      return thrown === null ? database.rows(statement, values) : Promise.reject(thrown);
+      try {
+        if (thrown !== null) throw thrown;
+        return await database.rows(statement, values);
+      } finally {
+        statements += 1;
+        for (const each of waiting) if (each.statements <= statements) each.resolve();
+      }
     },
   };
   return openBreakerNotes({ database: faulty, clock, log: silentLog }, epoch, ended.signal);
@@ -64,10 +71,13 @@ function fail(breakers: Breakers, organizationId: string): void {
   for (let failures = 1; failures <= 5; failures += 1) breakers.of(jobOf(organizationId)).note(true);
 }
 
-const passSecond = async () => {
-  await clock.whenWaiting(1);
-  clock.advance(1_000);
-};
+/** When so many statements have ended. */
+const whenWritten = (count: number) =>
+  statements >= count
+    ? Promise.resolve()
+    : new Promise<void>((resolve) => {
+        waiting.push({ statements: count, resolve });
+      });
 
 test('a provider is noted with the time at which its breaker opened, until it closes', async () => {
   const breakers = createBreakers(clock, null);
@@ -76,19 +86,19 @@ test('a provider is noted with the time at which its breaker opened, until it cl
   const openedAt = new Date(clock.nowMs());
   fail(breakers, 'a');
   notes.noteChange(noted);
-  await clock.whenWaiting(1);
+  await whenWritten(1);
   expect(await listed()).toEqual([
     { channel: 'email', provider: 'smtp', accounts: null, opened_at: openedAt },
   ]);
   // A probe that fails opens it once more.
   notes.noteChange(noted);
-  await passSecond();
-  await clock.whenWaiting(1);
+  clock.advance(1_000);
+  await whenWritten(2);
   expect(await listed()).toMatchObject([{ opened_at: openedAt }]);
   breakers.of(jobOf('a')).note(false);
   notes.noteChange(noted);
-  await passSecond();
-  await clock.whenWaiting(1);
+  clock.advance(1_000);
+  await whenWritten(3);
   expect(await listed()).toEqual([]);
   ended.abort();
 });
@@ -101,16 +111,17 @@ test('accounts are counted, however many open and close, by a write a second', a
     fail(breakers, `${account}`);
     notes.noteChange(noted);
   }
-  await clock.whenWaiting(1);
+  await whenWritten(1);
+  await listed();
   expect(statements).toBe(1);
   for (let account = 1; account <= 100; account += 1) {
     breakers.of(jobOf(`${account}`)).note(false);
     notes.noteChange(noted);
   }
-  await passSecond();
-  await clock.whenWaiting(1);
-  expect(statements).toBe(2);
+  clock.advance(1_000);
+  await whenWritten(2);
   expect(await listed()).toMatchObject([{ channel: 'push', accounts: 150 }]);
+  expect(statements).toBe(2);
   ended.abort();
 });
 
@@ -121,16 +132,50 @@ test('what cannot be written is written once the database is back, and nothing o
   fail(breakers, 'a');
   fault = new DatabaseUnavailableError('away');
   notes.noteChange(noted);
-  await clock.whenWaiting(1);
+  await whenWritten(1);
   expect(await listed()).toEqual([]);
-  await passSecond();
-  await clock.whenWaiting(1);
+  clock.advance(1_000);
+  await whenWritten(2);
   expect(await listed()).toHaveLength(1);
   await run('delete from workers where epoch = $1', [epoch]);
   expect(await listed()).toEqual([]);
   notes.noteChange(noted);
-  await passSecond();
-  await clock.whenWaiting(1);
+  clock.advance(1_000);
+  await whenWritten(3);
+  expect(await listed()).toEqual([]);
+  ended.abort();
+});
+
+test('what nobody tries any more is told until no message can be waiting for it', async () => {
+  const breakers = createBreakers(clock, ({ organizationId }) => organizationId);
+  const notes = open();
+  fail(breakers, 'a');
+  notes.noteChange({ channel: push, provider: 'direct', breakers });
+  await whenWritten(1);
+  await listed();
+  clock.advance(lookMs);
+  await whenWritten(2);
+  expect(await listed()).toMatchObject([{ accounts: 1 }]);
+  clock.advance(toldMs);
+  await whenWritten(3);
+  expect(await listed()).toEqual([]);
+  // Nothing is open, so nothing is looked at.
+  clock.advance(toldMs);
+  await listed();
+  expect(statements).toBe(3);
+  ended.abort();
+});
+
+test('an account that was forgotten for others is told no more', async () => {
+  const breakers = createBreakers(clock, ({ organizationId }) => organizationId);
+  const notes = open();
+  fail(breakers, 'a');
+  notes.noteChange({ channel: push, provider: 'direct', breakers });
+  await whenWritten(1);
+  expect(await listed()).toHaveLength(1);
+  for (let account = 1; account <= accountsMax; account += 1) breakers.of(jobOf(`${account}`));
+  clock.advance(lookMs);
+  await whenWritten(2);
   expect(await listed()).toEqual([]);
   ended.abort();
 });

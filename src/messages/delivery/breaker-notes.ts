@@ -1,7 +1,8 @@
 /**
  * Keeps in the database which breakers of a worker are open, for those who look at the installation from outside: a
  * worker's memory is its own. What is written is the state and not the change, at most once a second, and again until
- * it could be written; it goes with the worker's row.
+ * it could be written; it goes with the worker's row. While something is open it is looked at now and then: a breaker
+ * that nobody tries any more, or that was forgotten for others, ends without a change.
  */
 import { type Clock, now, sleep } from '../../platform/clock.ts';
 import type { Log } from '../../platform/log.ts';
@@ -20,6 +21,9 @@ export type BreakerNotes = {
 /** With less, accounts that come and go make many writes; with more, whoever is to be woken sleeps on. */
 const pauseMs = 1_000;
 
+/** With less, a worker writes more while a provider is away; with more, what has ended without a change is told on. */
+export const lookMs = 5 * 60_000;
+
 export function openBreakerNotes(
   { database, clock, log }: { database: Database; clock: Clock; log: Log },
   epoch: number,
@@ -27,11 +31,18 @@ export function openBreakerNotes(
 ): BreakerNotes {
   const changed = new Set<NotedChannel>();
   const openedAt = new Map<NotedChannel, Date>();
+  const looks = new Map<NotedChannel, () => void>();
   let isWriting = false;
+  const endLook = (noted: NotedChannel) => {
+    looks.get(noted)?.();
+    looks.delete(noted);
+  };
+  signal.addEventListener('abort', () => [...looks.keys()].forEach(endLook), { once: true });
 
   const write = async (noted: NotedChannel) => {
     const { channel, provider, breakers } = noted;
-    const open = breakers.countOpen();
+    endLook(noted);
+    const open = breakers.countTold();
     if (open === 0) {
       openedAt.delete(noted);
       await deleteOpenBreaker(database, epoch, channel.name);
@@ -41,6 +52,11 @@ export function openBreakerNotes(
     openedAt.set(noted, since);
     const accounts = breakers.accountOf === null ? null : open;
     await keepOpenBreaker(database, epoch, { channel: channel.name, provider, accounts, openedAt: since });
+    if (signal.aborted) return;
+    const look = () => {
+      noteChange(noted);
+    };
+    looks.set(noted, clock.after(lookMs, look));
   };
 
   /** Ends when all is written, or the worker ends. */
@@ -65,12 +81,11 @@ export function openBreakerNotes(
     }
   };
 
-  return {
-    noteChange: (noted) => {
-      changed.add(noted);
-      if (isWriting) return;
-      isWriting = true;
-      void writeChanged();
-    },
+  const noteChange = (noted: NotedChannel) => {
+    changed.add(noted);
+    if (isWriting) return;
+    isWriting = true;
+    void writeChanged();
   };
+  return { noteChange };
 }

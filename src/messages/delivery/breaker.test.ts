@@ -1,7 +1,8 @@
 import { expect, test } from 'vitest';
 import type { Clock } from '../../platform/clock.ts';
 import type { Job } from '../channel.ts';
-import { type Breaker, createBreaker, createBreakers } from './breaker.ts';
+import { type Breaker, createBreaker, createBreakers, toldMs } from './breaker.ts';
+import { nextPauseMs } from './retry.ts';
 
 function createStill(): { clock: Clock; pass: (ms: number) => void } {
   let monotonicMs = 0;
@@ -81,6 +82,22 @@ test('a probe that came to no outcome leaves room for the next', () => {
   breaker.enter();
   breaker.abandonProbe();
   expect([breaker.admits(64), breaker.enter()]).toEqual([1, 'probes']);
+});
+
+test('it is told until any message that waits for it was to be tried again, and once more after the next failure', () => {
+  const { breaker, pass } = createOpen();
+  expect(nextPauseMs(100, undefined, 1)).toBeLessThan(toldMs);
+  pass(toldMs - 1);
+  expect(breaker.isTold()).toBe(true);
+  breaker.enter();
+  breaker.note(true);
+  pass(toldMs - 1);
+  expect(breaker.isTold()).toBe(true);
+  pass(1);
+  expect(breaker.isTold()).toBe(false);
+  // Tried no more than one that is told.
+  expect([breaker.enter(), breaker.enter()]).toEqual(['probes', 'refused']);
+  expect([breaker.note(true), breaker.isTold()]).toEqual(['opened', true]);
 });
 
 const jobOf = (organizationId: string) => ({ organizationId }) as Job;

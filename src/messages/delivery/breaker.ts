@@ -16,8 +16,8 @@ export type Breaker = {
   enter: () => 'passes' | 'probes' | 'refused';
   /** The probe's outcome says nothing about the provider, so the next job probes. */
   abandonProbe: () => void;
-  /** Whether it is open, be it that its pause is over and it waits for a job that probes. */
-  isOpen: () => boolean;
+  /** Whether it is open, and has failed not so long ago that nothing can be waiting for it any more. */
+  isTold: () => boolean;
   /** Counts an outcome and says what it changed. */
   note: (isUnavailable: boolean) => 'opened' | 'closed' | null;
 };
@@ -27,10 +27,18 @@ const failuresMax = 5;
 const pauseMinMs = 1_000;
 const pauseMaxMs = 30_000;
 
+/**
+ * How long after the last failure operators are told of it. If shorter than the pause before any next attempt
+ * (`retry.ts`), what messages still wait for would seem to work meanwhile. If longer, what nobody uses any more is told
+ * for longer, since only an attempt closes a breaker. docs/monitoring.md says it.
+ */
+export const toldMs = 8 * 60 * 60_000;
+
 export function createBreaker(clock: Clock): Breaker {
   let failures = 0;
   let pauseMs = 0;
   let openUntilMs = 0;
+  let failedAtMs = 0;
   let isProbing = false;
 
   const isTripped = () => pauseMs > 0;
@@ -42,7 +50,7 @@ export function createBreaker(clock: Clock): Breaker {
       if (remainingMs() > 0 || isProbing) return 0;
       return Math.min(jobs, 1);
     },
-    isOpen: isTripped,
+    isTold: () => isTripped() && clock.monotonicMs() - failedAtMs < toldMs,
     pauseMs: () => (isTripped() && remainingMs() > 0 ? remainingMs() : null),
     enter: () => {
       if (!isTripped()) return 'passes';
@@ -62,6 +70,7 @@ export function createBreaker(clock: Clock): Breaker {
         return wasTripped ? 'closed' : null;
       }
       failures += 1;
+      failedAtMs = clock.monotonicMs();
       if (!isTripped() && failures < failuresMax) return null;
       // Jobs that were under way when it opened say nothing new.
       if (isTripped() && !isProbing) return null;
@@ -82,14 +91,14 @@ export type Breakers = {
   admits: (jobs: number) => number;
   /** How long no job is worth claiming, else null. */
   pauseMs: () => number | null;
-  /** How many are open. */
-  countOpen: () => number;
+  /** How many operators are told of. */
+  countTold: () => number;
   /** How long a job that was refused stays in the queue. */
   putOffMs: (job: Job, random: number) => number;
 };
 
 /** Breakers in memory. With fewer, a failing account is tried five times again after its breaker was forgotten. */
-const accountsMax = 10_000;
+export const accountsMax = 10_000;
 
 /**
  * The jobs of a failing account become due again spread over this time. If shorter, a long queue of such jobs is
@@ -100,9 +109,9 @@ const putOffSpreadMs = 60_000;
 export function createBreakers(clock: Clock, accountOf: ChannelDelivery['accountOf']): Breakers {
   if (accountOf === null) {
     const breaker = createBreaker(clock);
-    const { admits, pauseMs, isOpen } = breaker;
-    const countOpen = () => (isOpen() ? 1 : 0);
-    return { accountOf, of: () => breaker, admits, pauseMs, countOpen, putOffMs: () => 0 };
+    const { admits, pauseMs, isTold } = breaker;
+    const countTold = () => (isTold() ? 1 : 0);
+    return { accountOf, of: () => breaker, admits, pauseMs, countTold, putOffMs: () => 0 };
   }
   const byAccount = new LRUCache<string, Breaker>({ max: accountsMax });
   const of = (job: Job) => {
@@ -118,7 +127,7 @@ export function createBreakers(clock: Clock, accountOf: ChannelDelivery['account
     of,
     admits: (jobs) => jobs,
     pauseMs: () => null,
-    countOpen: () => [...byAccount.values()].filter(({ isOpen }) => isOpen()).length,
+    countTold: () => [...byAccount.values()].filter(({ isTold }) => isTold()).length,
     putOffMs: (job, random) => (of(job).pauseMs() ?? pauseMinMs) + random * putOffSpreadMs,
   };
 }

@@ -60,6 +60,21 @@ export const monitoring: readonly Mutant[] = [
     harm: 'accounts that fail by the hundred make a write each, in the worker that has to deliver for the others',
   },
   {
+    file: 'src/messages/delivery/breaker-notes.ts',
+    from: 'clock.after(lookMs, look)',
+    to: '() => undefined',
+    tests: ['src/messages/delivery/breaker-notes.test.ts'],
+    named: 'what nobody tries any more',
+    harm: 'an account that nobody uses any more is told until the worker ends',
+  },
+  {
+    file: 'src/messages/delivery/breaker.ts',
+    from: 'failedAtMs = clock.monotonicMs();',
+    to: 'failedAtMs ||= clock.monotonicMs();',
+    tests: ['src/messages/delivery/breaker.test.ts'],
+    harm: 'a provider that has been away for eight hours seems to work',
+  },
+  {
     file: 'src/messages/delivery/breaker-store.ts',
     from: "where ${isLivingWorker('b.epoch')}",
     to: 'where true',
