@@ -3,6 +3,7 @@ import {
   createOrganization,
   type GuardSuspension,
   listOrganizations,
+  type Plan,
   type PlanChange,
 } from '../accounts/accounts.ts';
 import type { Channel } from '../channels/channel.ts';
@@ -117,8 +118,9 @@ async function runOrganizationUpdate(
   const both = suspend?.filter((channel) => resume?.includes(channel)) ?? [];
   if (both.length > 0) return refuse(`Either suspend or resume ${both.join(', ')}, not both.`);
   // What a plan changes beyond its own row takes half of the program, which the other commands here need not load.
-  const { changePlan } = await import('./plan.ts');
+  const { changePlan, findIneffective } = await import('./plan.ts');
   await changePlan(installation, id, change);
+  const warnings = await findIneffective(installation, id, change);
   return done(
     {
       id,
@@ -132,8 +134,9 @@ async function runOrganizationUpdate(
       ...(suspend !== undefined && { suspended: suspend }),
       ...(resume !== undefined && { resumed: resume }),
       ...(reputationGuard !== undefined && { reputation_guard: reputationGuard }),
+      ...(warnings.length > 0 && { warnings }),
     },
-    `Changed the organization ${id}.`,
+    [`Changed the organization ${id}.`, ...warnings].join('\n'),
   );
 }
 
@@ -146,13 +149,14 @@ async function runOrganizationList(
   const organizations = found.slice(0, limit);
   const hasMore = found.length > limit;
   const table = formatTable(
-    ['ID', 'NAME', 'REQUESTS/MIN', 'EMAIL', 'SMS', 'PUSH', 'CHATAPP', 'SUSPENDED'],
-    organizations.map(({ id, name, requestsPerWindow, quotas, suspendedChannels, guardSuspension }) => [
+    ['ID', 'NAME', 'REQUESTS/MIN', 'EMAIL', 'SMS', 'PUSH', 'CHATAPP', 'DAYS KEPT', 'SUSPENDED'],
+    organizations.map(({ id, name, requestsPerWindow, quotas, suspendedChannels, ...organization }) => [
       id,
       name,
       `${requestsPerWindow}`,
       ...[quotas.email, quotas.sms, quotas.push, quotas.chatapp].map((quota) => `${quota ?? 'unlimited'}`),
-      suspendedChannels.map((channel) => showSuspended(channel, guardSuspension)).join(', '),
+      showKept(organization),
+      suspendedChannels.map((channel) => showSuspended(channel, organization.guardSuspension)).join(', '),
     ]),
   );
   return done(
@@ -181,6 +185,18 @@ async function runOrganizationList(
 
 function daysOf(option: number | 'unlimited' | undefined): number | null | undefined {
   return option === 'unlimited' ? null : option;
+}
+
+/** Those alone that the plan limits: as a rule the cell is empty, or short. */
+function showKept({
+  eventsKeptDays: events,
+  messagesKeptDays: messages,
+  contentKeptDays: content,
+}: Pick<Plan, 'eventsKeptDays' | 'messagesKeptDays' | 'contentKeptDays'>): string {
+  return Object.entries({ events, messages, content })
+    .filter(([, days]) => days !== null)
+    .map(([what, days]) => `${what} ${days}`)
+    .join(', ');
 }
 
 /** The reputation guard suspends for email alone; all else is the operator's own doing. */

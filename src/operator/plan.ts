@@ -1,8 +1,9 @@
-import { type PlanChange, updateOrganization } from '../accounts/accounts.ts';
+import { findKeptDays, type PlanChange, updateOrganization } from '../accounts/accounts.ts';
 import type { Installation } from '../installation/installation.ts';
-import { forgiveReputation } from '../messages/messages.ts';
+import { forgiveReputation, limitKept } from '../messages/messages.ts';
 import { now } from '../platform/clock.ts';
 import { wakeOnce } from '../platform/queue/wake.ts';
+import { wordFor } from '../platform/wording.ts';
 import { computeEventReaders } from '../segments/segments.ts';
 
 /** Changes the plan of an organization, and has everything done at once that follows from it. */
@@ -24,4 +25,34 @@ export async function changePlan(
   if (change.eventsKeptDays !== undefined) await wakeOnce(database, 'segments');
   // A campaign may have to be paused, or may go on.
   await wakeOnce(database, 'campaigns');
+}
+
+/** What of the change has no effect, since less is kept anyway: a sentence for each. */
+export async function findIneffective(
+  { config, database }: Pick<Installation, 'config' | 'database'>,
+  organizationId: string,
+  { messagesKeptDays, contentKeptDays }: PlanChange,
+): Promise<string[]> {
+  const { messages, content } = limitKept(config.keptDays, await findKeptDays(database, organizationId));
+  const found: string[] = [];
+  if (isLonger(messagesKeptDays, messages))
+    found.push(
+      `--messages-kept-days ${messagesKeptDays} has no effect: the installation keeps messages for ${showDays(messages)} (POSTILLION_MESSAGES_KEPT_DAYS).`,
+    );
+  if (isLonger(contentKeptDays, content))
+    found.push(
+      content === messages
+        ? `--content-kept-days ${contentKeptDays} has no effect: messages are kept for ${showDays(content)}, and what they say for no longer.`
+        : `--content-kept-days ${contentKeptDays} has no effect: the installation keeps what messages say for ${showDays(content)} (POSTILLION_CONTENT_KEPT_DAYS).`,
+    );
+  return found;
+}
+
+/** Null, which stands for whatever the installation has, is never too long. */
+function isLonger(wanted: number | null | undefined, kept: number | null): kept is number {
+  return typeof wanted === 'number' && kept !== null && wanted > kept;
+}
+
+function showDays(days: number): string {
+  return `${days} ${wordFor(days, 'day')}`;
 }

@@ -140,6 +140,44 @@ test.each([
   },
 );
 
+test('a plan that keeps messages for longer than the installation does is told to have no effect', async () => {
+  const id = await anOrganization('Hoarder');
+  const limited = { ...own, POSTILLION_MESSAGES_KEPT_DAYS: '30', POSTILLION_CONTENT_KEPT_DAYS: '7' };
+  const set = async (settings: Settings, ...words: string[]) => {
+    const { exitCode, output } = await run(settings, 'org', 'update', '--org', id, ...words);
+    expect(exitCode).toBe(0);
+    return output;
+  };
+  const changed = `Changed the organization ${id}.\n`;
+  const messages = `--messages-kept-days 31 has no effect: the installation keeps messages for 30 days (POSTILLION_MESSAGES_KEPT_DAYS).`;
+  const content = `--content-kept-days 8 has no effect: the installation keeps what messages say for 7 days (POSTILLION_CONTENT_KEPT_DAYS).`;
+  expect(await set(limited, '--messages-kept-days', '31', '--content-kept-days', '8')).toBe(
+    `${changed}${messages}\n${content}\n`,
+  );
+  expect(await set(limited, '--messages-kept-days', '30', '--content-kept-days', '7')).toBe(changed);
+  expect(await set(limited, '--messages-kept-days', 'unlimited', '--content-kept-days', 'unlimited')).toBe(
+    changed,
+  );
+  // What the plan itself keeps of messages limits what it keeps of their content.
+  expect(await set(own, '--messages-kept-days', '31')).toBe(changed);
+  expect(await set(own, '--content-kept-days', '32', '--json')).toBe(
+    `${JSON.stringify({
+      id,
+      content_kept_days: 32,
+      warnings: [
+        '--content-kept-days 32 has no effect: messages are kept for 31 days, and what they say for no longer.',
+      ],
+    })}\n`,
+  );
+  expect(await set(limited, '--requests-per-window', '100')).toBe(changed);
+  const { output } = await run(own, 'org', 'list');
+  const [head = '', ...rows] = output.split('\n');
+  const row = rows.find((line) => line.startsWith(id)) ?? '';
+  expect(row.slice(head.indexOf('DAYS KEPT'), head.indexOf('SUSPENDED')).trim()).toBe(
+    'messages 31, content 32',
+  );
+});
+
 test('a misspelt setting is refused, one of another release is reported and changes nothing', async () => {
   const [typo, brand, foreign, beside] = await Promise.all([
     run({ ...own, POSTILLION_SMTP_ULR: 'smtp://mail.example' }, 'org', 'list'),
