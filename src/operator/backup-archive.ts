@@ -61,18 +61,32 @@ export async function examineCluster(file: string): Promise<ClusterBackup> {
   let description: BackupDescription | null = null;
   let secret: string | null = null;
   const names = new Set<string>();
-  for await (const { name, kind, sizeBytes, content } of readTar(unzip(file))) {
-    if (kind === 'other') throw new Error(`it has a link, or a device, under the name ${name}`);
-    names.add(requireInner(name));
-    if ((name === descriptionName || name === secretName) && sizeBytes <= ownEntryBytesMax) {
-      const text = await readText(content);
-      if (name === secretName) secret = text;
-      else description = parseDescription(text);
+  try {
+    for await (const { name, kind, sizeBytes, content } of readTar(unzip(file))) {
+      if (kind === 'other') throw new Error(`it has a link, or a device, under the name ${name}`);
+      names.add(requireInner(name));
+      if ((name === descriptionName || name === secretName) && sizeBytes <= ownEntryBytesMax) {
+        const text = await readText(content);
+        if (name === secretName) secret = text;
+        else description = parseDescription(text);
+      }
     }
+  } catch (cause) {
+    throw findDamage(cause, description) ?? cause;
   }
   if (description === null || !requiredNames.every((name) => names.has(name)))
     throw new Error('it is no backup of Postillion');
   return { description, secret };
+}
+
+/** What is wrong with the file, by the codes of zlib, whose words are of use to nobody; null if it is something else. */
+function findDamage(cause: unknown, description: BackupDescription | null): Error | null {
+  const code = cause instanceof Error && 'code' in cause ? cause.code : null;
+  const damages: Record<string, string> = { Z_BUF_ERROR: 'is cut off', Z_DATA_ERROR: 'is damaged' };
+  const damage = typeof code === 'string' ? damages[code] : undefined;
+  if (damage === undefined) return null;
+  const what = description === null ? 'it' : `the backup of ${description.created_at}`;
+  return new Error(`${what} ${damage}, and has to be copied again from where it was made`);
 }
 
 /** Larger is none of ours, and would be held in memory. */

@@ -205,19 +205,26 @@ describe('of the embedded PostgreSQL', () => {
     const whole = await readFile(file);
     const damaged = Buffer.from(whole);
     damaged[Math.trunc(whole.length / 2)]! ^= 0xff;
-    const files = {
-      'cut off': whole.subarray(0, -1),
-      half: whole.subarray(0, whole.length / 2),
-      damaged,
-      empty: Buffer.alloc(0),
-      'something else': Buffer.from('-- a script of SQL'),
-    };
-    for (const [name, content] of Object.entries(files)) {
+    // Of the checksum of the whole.
+    const altered = Buffer.from(whole);
+    altered[whole.length - 8]! ^= 0xff;
+    const unchanged = 'cannot be restored, and nothing was changed: ';
+    const cutOff = /nothing was changed: the backup of 20\S+Z is cut off, and has to be copied again/;
+    const files: [name: string, content: Buffer, said: string | RegExp][] = [
+      ['cut off', whole.subarray(0, -1), cutOff],
+      ['half', whole.subarray(0, whole.length / 2), cutOff],
+      ['head', whole.subarray(0, 30), `${unchanged}it is cut off, and has to be copied again`],
+      ['damaged', damaged, unchanged],
+      ['altered', altered, /nothing was changed: the backup of 20\S+Z is damaged, and has to be/],
+      ['empty', Buffer.alloc(0), 'is no backup'],
+      ['something else', Buffer.from('-- a script of SQL'), 'is no backup'],
+    ];
+    for (const [name, content, said] of files) {
       const spoiled = path.join(directory, name);
       await writeFile(spoiled, content);
       const { exitCode, result } = await command<{ error: string }>(embedded('target'), 'restore', spoiled);
       expect(exitCode, name).toBe(1);
-      expect(result.error, name).toMatch(/cannot be restored, and nothing was changed|is no backup/);
+      expect(result.error, name).toMatch(said);
     }
     await expect(stat(path.join(directory, 'target'))).rejects.toThrow('ENOENT');
     expect((await command(embedded('target'), 'restore', file)).exitCode).toBe(0);
