@@ -21,7 +21,7 @@ import { type ProcessShare, wholeShare } from '../platform/process-share.ts';
 import { composeGreeting, type Sandbox } from './greeting.ts';
 import type { MonitoringListener } from './monitoring/listener.ts';
 import { createMonitoring, type Monitoring, openMeters, startMonitoring } from './monitoring/monitoring.ts';
-import { whenAskedToStop } from './stopping.ts';
+import { describeStop, type StopReason, whenAskedToStop } from './stopping.ts';
 import type { Worker } from './worker.ts';
 
 export type Role = 'all' | 'api' | 'worker';
@@ -31,8 +31,8 @@ export type Supervised = {
   share: ProcessShare;
   /** Of the PostgreSQL that the supervisor keeps running. */
   address: DatabaseAddress;
-  /** Resolves with a signal, or `orphaned`, when the process is to stop; rejects where it has failed. */
-  asked: Promise<string>;
+  /** Resolves when the process is to stop; rejects where it has failed. */
+  asked: Promise<StopReason>;
   /** Called when the database is open, and its schema up to date. */
   onOpened: () => void;
   /** Called when what the process says of itself can be asked for. */
@@ -40,9 +40,6 @@ export type Supervised = {
   /** Called when all else is ready. It may greet later, or never. */
   greetInTime: (greet: () => Promise<void>) => Promise<void>;
 };
-
-/** Why a process stops whose supervisor has died. Another may be started at any moment, and needs the port. */
-export const orphaned = 'orphaned';
 
 /** Serves until a signal asks to stop; resolves when everything has ended in good order. */
 export async function serve(config: Config, role: Role, supervised?: Supervised): Promise<void> {
@@ -61,7 +58,7 @@ export async function serve(config: Config, role: Role, supervised?: Supervised)
   let serving: HttpServer | undefined;
   let working: Worker | undefined;
   let monitored: MonitoringListener | undefined;
-  let reason: string | undefined;
+  let reason: StopReason | undefined;
   const watching = watchSecretKeys(installation, installation.secrets);
   try {
     // Once more if PostgreSQL is gone: a process that fails here and lives on would be taken for one that serves.
@@ -95,12 +92,12 @@ export async function serve(config: Config, role: Role, supervised?: Supervised)
     );
 
     reason = await stayUntil(asked);
-    log.info({ signal: reason }, 'stopping');
+    log.info(describeStop(reason), 'stopping');
   } catch (cause) {
     throw config.databaseUrl === null ? cause : await asDatabaseProblem(cause, config.databaseUrl);
   } finally {
     try {
-      await serving?.stop(reason === orphaned ? 'at_once' : undefined);
+      await serving?.stop(reason === 'orphaned' ? 'at_once' : undefined);
     } finally {
       await working?.stop();
       // The last, so that it can be watched how a process ends.

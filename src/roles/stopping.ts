@@ -1,5 +1,16 @@
 import { systemClock } from '../platform/clock.ts';
 
+/**
+ * Why a process stops. `orphaned`: its supervisor has died, and another may be started at any moment, which needs the port.
+ * `failed_start`: another process of its supervisor cannot start.
+ */
+export type StopReason = NodeJS.Signals | 'orphaned' | 'failed_start';
+
+/** What the log says of it: a signal only where somebody sent one. */
+export function describeStop(reason: StopReason): { signal: string } | { reason: string } {
+  return reason === 'orphaned' || reason === 'failed_start' ? { reason } : { signal: reason };
+}
+
 /** npm and the terminal both pass Ctrl-C on: what comes this soon is the same request once more. */
 const repeatedSignalMs = 2_000;
 

@@ -1,6 +1,6 @@
 import cluster from 'node:cluster';
-import { orphaned, type Role, serve } from './serve.ts';
-import { whenAskedToStop } from './stopping.ts';
+import { type Role, serve } from './serve.ts';
+import { type StopReason, whenAskedToStop } from './stopping.ts';
 import type { Monitoring, Question } from './monitoring/monitoring.ts';
 import { type Order, ProcessFailure, type Told } from './supervisor.ts';
 
@@ -12,11 +12,8 @@ export async function serveSupervised(role: Role, describe: (cause: unknown) => 
   const { worker } = cluster;
   if (worker === undefined) throw new ProcessFailure('--supervised is for the processes of a supervisor.');
   const greeting = deferred<'now'>();
-  const stopping = deferred<string>();
+  const stopping = deferred<StopReason>();
   const monitored = deferred<Monitoring>();
-  const stopByName = (name: string) => {
-    stopping.resolve(name);
-  };
   const begun = new Promise<Extract<Order, { kind: 'begin' }>>((resolve) => {
     process.on('message', (order: Order) => {
       switch (order.kind) {
@@ -34,7 +31,7 @@ export async function serveSupervised(role: Role, describe: (cause: unknown) => 
             .catch(() => undefined);
           return;
         case 'stop':
-          stopByName(order.signal);
+          stopping.resolve(order.reason);
           return;
       }
     });
@@ -42,9 +39,9 @@ export async function serveSupervised(role: Role, describe: (cause: unknown) => 
   worker.once('disconnect', () => {
     // Or the cluster would end the process at once, and with it what is under way.
     worker.exitedAfterDisconnect = true;
-    stopByName(orphaned);
+    stopping.resolve('orphaned');
   });
-  void whenAskedToStop().then(stopByName);
+  void whenAskedToStop().then(stopping.resolve);
   await tell({ kind: 'listening' });
 
   try {

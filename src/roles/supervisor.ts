@@ -35,14 +35,14 @@ import type { DatabaseAddress } from '../platform/postgres/database.ts';
 import type { Role } from './serve.ts';
 import type { MonitoringListener } from './monitoring/listener.ts';
 import type { Question } from './monitoring/monitoring.ts';
-import { whenAskedToStop } from './stopping.ts';
+import { describeStop, type StopReason, whenAskedToStop } from './stopping.ts';
 
 /** What a process gets to know. `begin` is the first, and comes once, when the process listens. */
 export type Order =
   | { kind: 'begin'; config: Config; number: number; of: number; address: DatabaseAddress }
   | { kind: 'greet' }
   | { kind: 'ask'; id: number; question: Question }
-  | { kind: 'stop'; signal: NodeJS.Signals };
+  | { kind: 'stop'; reason: StopReason };
 
 /** What a process says. `listening` is the first; `failed` is the last, in words for the operator. */
 export type Told =
@@ -90,7 +90,7 @@ type Supervision = {
   /** Whether the first process has opened the database once, so that its schema is up to date. */
   isOpened: boolean;
   hasGreeted: boolean;
-  /** Aborts when all are to end. */
+  /** Aborts when all are to end, with the reason. */
   stopping: AbortSignal;
 };
 
@@ -113,10 +113,10 @@ export async function supervise(config: Config, role: Role, processes: number): 
   const log = await createLog(config.logLevel, { role });
   const { address, stop } = await findPostgres(config, log);
   const stopping = new AbortController();
-  const stopAll = (signal: NodeJS.Signals) => {
-    if (!stopping.signal.aborted) log.info({ signal }, 'stopping all processes');
-    stopping.abort();
-    for (const { worker } of running.values()) tell(worker, { kind: 'stop', signal });
+  const stopAll = (reason: StopReason) => {
+    if (!stopping.signal.aborted) log.info(describeStop(reason), 'stopping all processes');
+    stopping.abort(reason);
+    for (const { worker } of running.values()) tell(worker, { kind: 'stop', reason });
   };
   cluster.schedulingPolicy = cluster.SCHED_NONE;
   cluster.setupPrimary({ args: ['serve', '--role', role, '--supervised'] });
@@ -142,7 +142,7 @@ export async function supervise(config: Config, role: Role, processes: number): 
     const endings = numbers.map((number) =>
       keepRunning(supervision, number).catch((cause: unknown) => {
         // One that cannot start ends the others too.
-        stopAll('SIGTERM');
+        stopAll('failed_start');
         throw cause;
       }),
     );
@@ -208,7 +208,8 @@ function runOnce(supervision: Supervision, number: number): Promise<Ending> {
       case 'listening':
         // What it was told before is lost.
         state.isListening = true;
-        if (stopping.aborted) tell(worker, { kind: 'stop', signal: 'SIGTERM' });
+        // `stopAll` alone aborts it.
+        if (stopping.aborted) tell(worker, { kind: 'stop', reason: stopping.reason as StopReason });
         else beginWhoMay(supervision);
         return;
       case 'opened':

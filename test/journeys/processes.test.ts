@@ -114,12 +114,18 @@ test('a start that fails is one sentence, whatever the number of processes', asy
   });
   await once(listener, 'listening');
   const { port } = listener.address() as AddressInfo;
-  const { exitCode, output, errors } = await start({ PORT: `${port}` }, asTerminal).ended;
+  const program = start({ PORT: `${port}` }, asTerminal);
+  const { exitCode, output, errors } = await program.ended;
   expect({ exitCode, output }).toEqual({ exitCode: 1, output: '' });
   const sentences = errors.split('\n').filter((line) => line !== '' && !line.startsWith('{'));
   expect(sentences).toEqual([
     `Port ${port} on 127.0.0.1 is in use by another process: stop that one, or set PORT to another port.`,
   ]);
+  // Nobody sent a signal.
+  expect(errors).not.toContain('SIGTERM');
+  expect(linesOf(program)).toContainEqual(
+    expect.objectContaining({ msg: 'stopping all processes', reason: 'failed_start' }),
+  );
 });
 
 /** Repeats what a dying process has left unanswered, under the same key. */
