@@ -275,6 +275,14 @@ async function openLog(place: EmbeddedPlace): Promise<FileHandle> {
   return log;
 }
 
+/** Where in the log what is written from now on begins. */
+export async function measureLog(place: EmbeddedPlace): Promise<number> {
+  return lstat(place.logFile).then(
+    ({ size }) => size,
+    () => 0,
+  );
+}
+
 /** The end of what the server has written since `logOffset`. */
 export async function readLogTail(place: EmbeddedPlace, logOffset: number): Promise<string> {
   const log = await open(place.logFile, 'r');

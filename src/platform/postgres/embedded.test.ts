@@ -27,6 +27,8 @@ import pg from 'pg';
 import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest';
 import { type EmbeddedPostgres, type EmbeddedPostgresOptions, startEmbeddedPostgres } from './embedded.ts';
 import { findNativeDirectory, linkLibraries, prepareBinaries } from './embedded-binaries.ts';
+import { type Clock, systemClock } from '../clock.ts';
+import { stopPostgres } from '../../../test/support/stopped-postgres.ts';
 import { databasesDirectory } from '../../../test/support/temporary-directory.ts';
 import { preparePlace } from './embedded-place.ts';
 
@@ -416,6 +418,17 @@ test('a start that PostgreSQL refuses is reported with what its log says', async
     /ended with code 1 while starting.*\n.*invalid value for parameter "shared_buffers": "plenty"/,
   );
   expect(await query(await start(data), 'select 1 as one')).toEqual([{ one: 1 }]);
+});
+
+test('of a server that stands still nothing is quoted that it said before', async () => {
+  const data = await takeUsedDataDirectory();
+  await start(data);
+  const goOn = await stopPostgres(data);
+  cleanUps.push(() => Promise.resolve(goOn()));
+  // Half a minute passes while it does not answer once.
+  const clock: Clock = { ...systemClock, monotonicMs: () => 1_000 * systemClock.monotonicMs() };
+  const refused = startEmbeddedPostgres({ dataDirectory: data, clock });
+  await expect(refused).rejects.toThrow(/was not ready after 30 s \([^)]+\)\.$/);
 });
 
 test('statements that fail leave neither themselves nor their values in the log', async () => {

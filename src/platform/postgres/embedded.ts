@@ -38,6 +38,7 @@ import {
   isServerOf,
   type Launch,
   launchServer,
+  measureLog,
   type Probe,
   readLogTail,
   removeStalePidFile,
@@ -192,13 +193,14 @@ function lockOf({ lockDirectory, owner }: EmbeddedPlace) {
 async function startLocked(supervisor: Supervisor, signal?: AbortSignal): Promise<Sentinel> {
   const { clock, place } = supervisor;
   let giveUpAtMs = clock.monotonicMs() + startTimeoutMs;
+  const logOffset = await measureLog(place);
   let binaries: Binaries | null = null;
   let launch: Launch | null = null;
   for (let intervalMs = lookIntervalMsMin; ; intervalMs = Math.min(intervalMs * 1.5, lookIntervalMsMax)) {
     const seen = await connectSupervisor(place);
     if (seen.kind === 'ready') return seen;
     signal?.throwIfAborted();
-    if (clock.monotonicMs() > giveUpAtMs) throw await describeDelay(place, seen.detail, launch);
+    if (clock.monotonicMs() > giveUpAtMs) throw await describeDelay(place, seen.detail, logOffset);
 
     if (launch !== null && launch.ended() !== null) {
       await refuseLastingFailure(place, launch);
@@ -243,12 +245,12 @@ async function refuseLastingFailure(place: EmbeddedPlace, launch: Launch): Promi
   throw new Error(`PostgreSQL ended with ${ended} while starting. Its log (${place.logFile}) says:\n${tail}`);
 }
 
-async function describeDelay(place: EmbeddedPlace, detail: string, launch: Launch | null): Promise<Error> {
-  const tail = await readLogTail(place, launch?.logOffset ?? 0).catch(() => '');
+/** What the log said before is of another start, and would lead astray: a server that stands still says nothing. */
+async function describeDelay(place: EmbeddedPlace, detail: string, logOffset: number): Promise<Error> {
+  const tail = await readLogTail(place, logOffset).catch(() => '');
+  const log = tail === '' ? '' : ` Its log (${place.logFile}) says:\n${tail}`;
   const seconds = startTimeoutMs / 1_000;
-  return new Error(
-    `PostgreSQL in ${place.cluster} was not ready after ${seconds} s (${detail}). Its log (${place.logFile}) says:\n${tail}`,
-  );
+  return new Error(`PostgreSQL in ${place.cluster} was not ready after ${seconds} s (${detail}).${log}`);
 }
 
 /** Never rejects because of PostgreSQL: a process that ends can do no more than say so. */
