@@ -932,6 +932,27 @@ test('no line of the log holds a key, a body or an address', async () => {
   expect(JSON.stringify(lines)).not.toMatch(/pst_secret|ann@example|127\.0\.0\.1/);
 });
 
+test('looks at its health are told with debug alone, unless they find that it is not ready', async () => {
+  const told: unknown[][] = [];
+  const keepAt = (level: string) => (line: { route?: string; status?: number }) =>
+    void told.push([level, line.route, line.status]);
+  const log = { ...silentLog, info: keepAt('info'), debug: keepAt('debug') } as unknown as typeof silentLog;
+  let unreadiness: string | null = null;
+  const stub = await startStub([], { log, findUnreadiness: () => Promise.resolve(unreadiness) });
+  await stub.request('/healthz');
+  await stub.request('/readyz');
+  unreadiness = 'the database does not answer';
+  await stub.request('/readyz');
+  await stub.request('/nothing');
+  await stub.stop();
+  expect(told).toEqual([
+    ['debug', '/healthz', 200],
+    ['debug', '/readyz', 200],
+    ['info', '/readyz', 503],
+    ['info', undefined, 404],
+  ]);
+});
+
 test('two hundred clients that read at once are all answered', async () => {
   const answers = await Promise.all(
     Array.from({ length: 200 }, () => server.request('GET', '/v1/email?limit=1')),

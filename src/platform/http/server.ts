@@ -297,6 +297,8 @@ declare module 'fastify' {
   interface FastifyContextConfig {
     route?: Route;
     page?: WebPage;
+    /** As of a page: supervisors and load balancers ask every few seconds. */
+    isPolled?: boolean;
   }
 }
 
@@ -362,7 +364,8 @@ function tooManyRequests(): PublicError {
 
 function logRequest(request: FastifyRequest, reply: FastifyReply, options: HttpServerOptions): void {
   const { config } = request.routeOptions;
-  const isQuiet = config.page?.isPolled === true && reply.raw.writableFinished && reply.statusCode < 400;
+  const isPolled = config.page?.isPolled ?? config.isPolled ?? false;
+  const isQuiet = isPolled && reply.raw.writableFinished && reply.statusCode < 400;
   const durationMs = options.clock.monotonicMs() - request.startedAtMs;
   const status = reply.raw.writableFinished ? reply.statusCode : undefined;
   options.log[isQuiet ? 'debug' : 'info'](
@@ -870,14 +873,15 @@ function repeatedOf(query: Readonly<Record<string, unknown>>): string[] {
 }
 
 function addHealth(app: FastifyInstance, options: HttpServerOptions, state: ServerState): void {
-  app.get('/healthz', async (_request, reply) => reply.send({ status: 'ok' }));
+  const config = { isPolled: true };
+  app.get('/healthz', { config }, async (_request, reply) => reply.send({ status: 'ok' }));
   // One look at a time: those that do not come to an end must not pile up.
   let looking: Promise<string | null> | null = null;
   const findUnreadiness = () => {
     looking ??= options.findUnreadiness().finally(() => (looking = null));
     return within(options.clock, readinessMaxMs, looking, 'the database does not answer');
   };
-  app.get('/readyz', async (_request, reply) => {
+  app.get('/readyz', { config }, async (_request, reply) => {
     // Both at once: one after the other would take longer than whoever asks will wait.
     const degradations = options.findDegradations?.();
     const unreadiness = state.isStopping ? 'stopping' : await findUnreadiness();
