@@ -4,7 +4,7 @@ import { untried } from '../../../test/support/jobs.ts';
 import { messageChannels } from '../../../test/support/channels.ts';
 import { createManualClock, type ManualClock } from '../../../test/support/manual-clock.ts';
 import { useTestDatabase } from '../../../test/support/test-database.ts';
-import { silentLog } from '../../platform/log.ts';
+import { type Log, silentLog } from '../../platform/log.ts';
 import {
   type Database,
   DatabaseUnavailableError,
@@ -22,6 +22,7 @@ let ended: AbortController;
 /** Thrown instead of the next statement. */
 let fault: Error | null;
 let statements: number;
+let warnings: number;
 let waiting: { statements: number; resolve: () => void }[];
 
 useTestDatabase({}, (opened) => {
@@ -32,6 +33,7 @@ beforeEach(async () => {
   ended = new AbortController();
   fault = null;
   statements = 0;
+  warnings = 0;
   waiting = [];
   await run('truncate workers cascade');
   await run("insert into workers (epoch, host, pid, started_at) values ($1, 'here', 1, now())", [epoch]);
@@ -61,7 +63,8 @@ function open() {
       }
     },
   };
-  return openBreakerNotes({ database: faulty, clock, log: silentLog }, epoch, ended.signal);
+  const log: Log = { ...silentLog, warn: () => void (warnings += 1) };
+  return openBreakerNotes({ database: faulty, clock, log }, epoch, ended.signal);
 }
 
 const jobOf = (organizationId: string) => ({ ...untried, organizationId }) as unknown as Job;
@@ -143,6 +146,24 @@ test('what cannot be written is written once the database is back, and nothing o
   clock.advance(1_000);
   await whenWritten(3);
   expect(await listed()).toEqual([]);
+  ended.abort();
+});
+
+test('what fails again and again is logged once, until it could be written', async () => {
+  const breakers = createBreakers(clock, null);
+  const noted = { channel: email, provider: 'smtp', breakers };
+  const notes = open();
+  fail(breakers, 'a');
+  const logged: number[] = [];
+  for (const [index, isFaulty] of [true, true, false, true].entries()) {
+    fault = isFaulty ? new Error('permission denied') : null;
+    notes.noteChange(noted);
+    clock.advance(1_000);
+    await whenWritten(index + 1);
+    await listed();
+    logged.push(warnings);
+  }
+  expect(logged).toEqual([1, 1, 1, 2]);
   ended.abort();
 });
 

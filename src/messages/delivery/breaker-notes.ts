@@ -33,6 +33,7 @@ export function openBreakerNotes(
   const openedAt = new Map<NotedChannel, Date>();
   const looks = new Map<NotedChannel, () => void>();
   let isWriting = false;
+  let hasFailed = false;
   const endLook = (noted: NotedChannel) => {
     looks.get(noted)?.();
     looks.delete(noted);
@@ -71,10 +72,14 @@ export function openBreakerNotes(
       changed.delete(noted);
       try {
         await write(noted);
+        hasFailed = false;
       } catch (cause) {
-        // It is delivered all the same, and others say that the database is away.
-        if (!(cause instanceof DatabaseUnavailableError))
-          log.warn({ err: cause, channel: noted.channel.name }, 'an open breaker cannot be noted');
+        // It is delivered all the same, and others say that the database is away. What always fails is told once.
+        if (!(cause instanceof DatabaseUnavailableError)) {
+          if (!hasFailed)
+            log.warn({ err: cause, channel: noted.channel.name }, 'an open breaker cannot be noted');
+          hasFailed = true;
+        }
         changed.add(noted);
       }
       await sleep(clock, pauseMs, signal).catch(() => undefined);
