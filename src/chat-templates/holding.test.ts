@@ -5,7 +5,7 @@ import { useTestDatabase } from '../../test/support/test-database.ts';
 import { type Clock, dateOf, systemClock } from '../platform/clock.ts';
 import { createIds } from '../platform/ids.ts';
 import { silentLog } from '../platform/log.ts';
-import type { Database } from '../platform/postgres/database.ts';
+import { type Database, unpreparedStatement } from '../platform/postgres/database.ts';
 import { listenForWakes } from '../platform/queue/wake.ts';
 import { createSecrets } from '../platform/secrets.ts';
 import { setAccount } from './account.ts';
@@ -135,9 +135,8 @@ async function listenToCampaigns() {
   };
 }
 
-test('campaigns hear of the end at its time, also if it was said while the work slept', async () => {
-  const organizationId = await anOrganization(null);
-  await end(true);
+/** The clock, and when somebody next sleeps by it for so long. */
+function watchSleeps(): { watched: Clock; sleeps: (ms: number) => Promise<void> } {
   const sleeping = { ms: 0, begun: (): void => undefined };
   const sleeps = (ms: number) =>
     new Promise<void>((resolve) => {
@@ -154,6 +153,63 @@ test('campaigns hear of the end at its time, also if it was said while the work 
       return cancel;
     },
   };
+  return { watched, sleeps };
+}
+
+/** Locks the account until the result is called. */
+async function lock(organizationId: string): Promise<() => Promise<void>> {
+  let isLocked = (): void => undefined;
+  let free = (): void => undefined;
+  const locked = new Promise<void>((resolve) => {
+    isLocked = resolve;
+  });
+  const freed = new Promise<void>((resolve) => {
+    free = resolve;
+  });
+  const transaction = database.transaction(async (connection) => {
+    await connection.rows(
+      unpreparedStatement('select from chat_app_accounts where organization_id = $1 for update'),
+      [organizationId],
+    );
+    isLocked();
+    await freed;
+  });
+  await Promise.race([locked, transaction]);
+  return () => {
+    free();
+    return transaction;
+  };
+}
+
+test('what somebody else has locked at its time is looked at again after a pause, and ends once it is free', async () => {
+  const organizationId = await anOrganization(hourMs);
+  clock.advance(hourMs);
+  const unlock = await lock(organizationId);
+  const { watched, sleeps } = watchSleeps();
+  const campaigns = await listenToCampaigns();
+  const pauses = sleeps(100);
+  const provider = createReviewer();
+  const working = startTemplateWork({ database, clock: watched, secrets, provider, log: silentLog });
+  try {
+    await pauses;
+    const pausesAgain = sleeps(100);
+    clock.advance(100);
+    await pausesAgain;
+    expect(await areHeld(organizationId)).toEqual([true]);
+    await unlock();
+    const isOver = campaigns.next();
+    clock.advance(100);
+    await isOver;
+    expect(await areHeld(organizationId)).toEqual([false]);
+  } finally {
+    await Promise.all([working.stop(), campaigns.stop(), unlock()]);
+  }
+});
+
+test('campaigns hear of the end at its time, also if it was said while the work slept', async () => {
+  const organizationId = await anOrganization(null);
+  await end(true);
+  const { watched, sleeps } = watchSleeps();
   const isIdle = sleeps(60_000);
   const provider = createReviewer();
   const working = startTemplateWork({ database, clock: watched, secrets, provider, log: silentLog });
