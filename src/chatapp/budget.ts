@@ -7,6 +7,7 @@ import {
 } from '../chat-templates/chat-templates.ts';
 import type { Transaction } from '../platform/postgres/database.ts';
 import type { Secrets } from '../platform/secrets.ts';
+import { wordFor } from '../platform/wording.ts';
 
 /** What campaigns may still take of the messaging limit; null where there is none. */
 export async function openChatAppBudget(
@@ -46,7 +47,9 @@ export async function foreseeChatApp(
     warnings.push(
       `Campaigns of this organization may reach ${counts.format(budget.campaignPeopleMax)} people in 24 hours, and ` +
         `${counts.format(budget.reached)} were reached: ${counts.format(audience)} recipients ` +
-        (days === null ? 'cannot get it.' : `will take about ${counts.format(days)} days.`),
+        (days === null
+          ? 'cannot get it.'
+          : `will take about ${counts.format(days)} ${wordFor(days, 'day')}.`),
     );
   if (message?.category === 'marketing') {
     const undelivered = await countBeginningWith(withoutMarketing);

@@ -8,6 +8,7 @@ import {
 } from '../chat-templates/chat-templates.ts';
 import type { Installation } from '../installation/installation.ts';
 import { createChatAppProvider } from '../roles/providers/chatapp.ts';
+import { wordFor } from '../platform/wording.ts';
 import { type Finding, ok, problem, warning } from './finding.ts';
 import { openSecrets } from './secrets.ts';
 
@@ -94,12 +95,15 @@ function describeLimit(of: string, { peoplePerDayMax: limit }: Examined, budget:
   if (budget !== null && isUsedUp(budget))
     return warning(
       subject,
-      `${of} has written to ${numbers.format(budget.reached)} people in 24 hours, and may write to ${numbers.format(budget.peopleMax)}`,
+      `${of} has written to ${numbers.format(budget.reached)} ${wordFor(budget.reached, 'person', 'people')} in 24 hours, and may write to ${numbers.format(budget.peopleMax)}`,
       'Its campaigns wait, and go on by themselves. Better quality, and a verified business, raise the limit.',
     );
   if (limit === null)
     return ok(subject, `${of} has no limit that the provider tells: its campaigns are held to none`);
   if (limit === 'unlimited') return ok(subject, `${of} may write to as many people as it likes`);
   const reached = budget === null ? '' : `, and has written to ${numbers.format(budget.reached)}`;
-  return ok(subject, `${of} may write to ${numbers.format(limit)} people in 24 hours${reached}`);
+  return ok(
+    subject,
+    `${of} may write to ${numbers.format(limit)} ${wordFor(limit, 'person', 'people')} in 24 hours${reached}`,
+  );
 }

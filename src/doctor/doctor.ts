@@ -37,6 +37,7 @@ import { examinePostmaster } from './postmaster.ts';
 import { examineAvailability, examineSetAside, examineWorkers } from './queue.ts';
 import { openSecrets } from './secrets.ts';
 import { createKeyRing, createSecrets } from '../platform/secrets.ts';
+import { wordFor } from '../platform/wording.ts';
 import { createEmailProvider } from '../roles/providers/email.ts';
 import { createChatAppProvider } from '../roles/providers/chatapp.ts';
 import { createPushProvider, findPushShortcoming } from '../roles/providers/push.ts';
@@ -207,7 +208,7 @@ async function examineSecretHere(installation: Installation): Promise<Finding[]>
         : [
             problem(
               'secret',
-              `fits what is stored, but for ${atLeast(stored)}${misfits} suppressions that were hashed under another one and are not recognised`,
+              `fits what is stored, but for ${atLeast(stored)}${misfits} ${wordFor(misfits, 'suppression that was', 'suppressions that were')} hashed under another one and ${wordFor(misfits, 'is', 'are')} not recognised`,
               'The next start hashes them again, and stores that it is the secret of the database.',
             ),
           ];
@@ -231,7 +232,12 @@ async function examinePushCredentials(installation: Installation): Promise<Findi
   const { usable, faulty, isWhole } = await examineCredentials(database, secrets, credentialsBatchesMax);
   if (faulty.length === 0) {
     if (usable === 0) return [];
-    return [ok('push keys', `${isWhole ? '' : 'at least '}${usable} credentials can be used`)];
+    return [
+      ok(
+        'push keys',
+        `${isWhole ? '' : 'at least '}${usable} ${wordFor(usable, 'set')} of credentials can be used`,
+      ),
+    ];
   }
   const told = faulty.slice(0, faultyToldMax).map(({ organizationId, platform, problem: what }) => {
     const found = `the credentials of ${organizationId} for ${platform} cannot be used: ${what}`;
@@ -240,7 +246,10 @@ async function examinePushCredentials(installation: Installation): Promise<Findi
   const more = faulty.length - told.length;
   return more === 0
     ? told
-    : [...told, problem('push keys', `so are ${more} more`, 'Give them again as well.')];
+    : [
+        ...told,
+        problem('push keys', `${wordFor(more, 'so is', 'so are')} ${more} more`, 'Give them again as well.'),
+      ];
 }
 
 /** Of what the words are true that stand before it. */
@@ -248,7 +257,7 @@ function describeExtent({ isWhole, suppressions, domainKeys }: StoredUnderSecret
   if (isWhole) return '';
   const tried = suppressions.recognised + suppressions.misfits;
   const opened = domainKeys.recognised + domainKeys.misfits;
-  return ` (tried on a sample of ${tried} suppressions and ${opened} DKIM keys)`;
+  return ` (tried on a sample of ${tried} ${wordFor(tried, 'suppression')} and ${opened} DKIM ${wordFor(opened, 'key')})`;
 }
 
 function atLeast({ isWhole }: StoredUnderSecrets): string {
@@ -262,7 +271,7 @@ function describeMisfits(stored: StoredUnderSecrets): Finding[] {
     findings.push(
       problem(
         'secret',
-        `${atLeast(stored)}${suppressions.misfits} suppressions were hashed under another one and are not recognised`,
+        `${atLeast(stored)}${suppressions.misfits} ${wordFor(suppressions.misfits, 'suppression was', 'suppressions were')} hashed under another one and ${wordFor(suppressions.misfits, 'is', 'are')} not recognised`,
         'Run "bin/postillion secret adopt", which hashes them again.',
       ),
     );
@@ -270,7 +279,7 @@ function describeMisfits(stored: StoredUnderSecrets): Finding[] {
     findings.push(
       problem(
         'secret',
-        `${atLeast(stored)}${domainKeys.misfits} DKIM keys were sealed under another one and cannot be opened`,
+        `${atLeast(stored)}${domainKeys.misfits} DKIM ${wordFor(domainKeys.misfits, 'key was', 'keys were')} sealed under another one and cannot be opened`,
         'Nothing is sent from their domains: delete these domains and register them again.',
       ),
     );

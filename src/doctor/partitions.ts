@@ -3,6 +3,7 @@ import { limitKept, messageTables } from '../messages/messages.ts';
 import { findLongestKeptDays } from '../accounts/accounts.ts';
 import { type Clock, dateOf, now } from '../platform/clock.ts';
 import { findMissingPartitions, measureTables, partitionsAhead } from '../platform/postgres/partitions.ts';
+import { wordFor } from '../platform/wording.ts';
 import { type Finding, ok, problem, warning } from './finding.ts';
 
 /** Whether there is room for what comes, and how much there is of what was. Without the schema of this release, nothing is known. */
@@ -39,7 +40,7 @@ async function examineKept({ database, clock, config }: Installation): Promise<F
   const kept = limitKept(config.keptDays, plans);
   const sizes = extents.map(({ table, bytes }) => `${table} ${showBytes(bytes)}`).join(', ');
   const partitions = Math.max(...extents.map((extent) => extent.partitions));
-  const found = `${sizes}, in up to ${partitions} partitions each; kept for ${showDays(kept.messages)}, what messages say for ${showDays(kept.content)}`;
+  const found = `${sizes}, in up to ${partitions} ${wordFor(partitions, 'partition')} each; kept for ${showDays(kept.messages)}, what messages say for ${showDays(kept.content)}`;
   const late = extents
     .filter(({ table, oldestEndsAt }) => {
       const days = table === 'message_contents' ? kept.content : kept.messages;
@@ -65,7 +66,7 @@ function isLate(clock: Clock, oldestEndsAt: Date, days: number): boolean {
 }
 
 function showDays(days: number | null): string {
-  return days === null ? 'ever' : `${days} days`;
+  return days === null ? 'ever' : `${days} ${wordFor(days, 'day')}`;
 }
 
 function showBytes(bytes: number): string {

@@ -2,6 +2,7 @@ import type { Installation } from '../installation/installation.ts';
 import { countQueued, countSetAside, findOldestDue, listOpenBreakers } from '../messages/messages.ts';
 import { dateOf } from '../platform/clock.ts';
 import { countLivingWorkers } from '../platform/queue/lease.ts';
+import { wordFor } from '../platform/wording.ts';
 import { describeBreaker, lateMs } from '../roles/monitoring/readiness.ts';
 import { type Finding, ok, problem, warning } from './finding.ts';
 
@@ -18,7 +19,7 @@ export async function examineSetAside({ database }: Installation): Promise<Findi
   return [
     problem(
       'queue',
-      `${jobs === setAsideMax ? 'at least ' : ''}${jobs} ${jobs === 1 ? 'job was' : 'jobs were'} set aside and ${jobs === 1 ? 'is' : 'are'} tried no more (${byChannel})`,
+      `${jobs === setAsideMax ? 'at least ' : ''}${jobs} ${wordFor(jobs, 'job was', 'jobs were')} set aside and ${wordFor(jobs, 'is', 'are')} tried no more (${byChannel})`,
       'See "bin/postillion queue list"; once the cause is mended, run "bin/postillion queue retry --all".',
     ),
   ];
@@ -44,7 +45,7 @@ export async function examineWorkers({
       problem('workers', `no worker runs, and recipients or slices of campaigns wait: ${count}`, advice),
     ];
   }
-  const living = workers === 1 ? '1 worker runs' : `${workers} workers run`;
+  const living = `${workers} ${wordFor(workers, 'worker runs', 'workers run')}`;
   if (oldestDueAt === null) return [ok('workers', `${living}, and no job is due`)];
   const found = `${living}, and jobs have been due since ${oldestDueAt.toISOString()}`;
   if (nowMs - oldestDueAt.getTime() < lateMs) return [ok('workers', found)];

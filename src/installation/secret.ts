@@ -22,6 +22,7 @@ import {
   secretLengthMin,
   type Secrets,
 } from '../platform/secrets.ts';
+import { wordFor } from '../platform/wording.ts';
 import type { Foundation } from './foundation.ts';
 import { makeSecretFile, readSecretFile, secretFileOf } from './secret-file.ts';
 
@@ -208,10 +209,10 @@ function findObstacle(config: Config, { suppressions, domainKeys }: StoredUnderS
   if (recognised === 0 && misfits + domainKeys.misfits > 0) return wrongSecret(config);
   const goOn = 'To go on without what does not fit, run "bin/postillion secret adopt --accept-losses".';
   if (recognised === 0 && erased > 0)
-    return `Nothing stored can tell whether the secret is that of this database: it has ${erased} suppressions, all of erased addresses, which would not be recognised under another one. If it is the right one, run "bin/postillion secret adopt --accept-losses".`;
+    return `Nothing stored can tell whether the secret is that of this database: it has ${erased} ${wordFor(erased, 'suppression, of an erased address', 'suppressions, all of erased addresses')}, which would not be recognised under another one. If it is the right one, run "bin/postillion secret adopt --accept-losses".`;
   // Of several secrets, nothing tells under which one an erased address was hashed.
   if (domainKeys.misfits === 0 && (misfits === 0 || erased === 0)) return null;
-  return `Part of what is stored belongs to another secret: ${misfits} suppressions whose address is known, which can be hashed again, ${domainKeys.misfits} DKIM keys, which cannot be opened, and perhaps some of ${erased} suppressions of erased addresses. If the other secret still exists, find out which of the two is the right one. ${goOn}`;
+  return `Part of what is stored belongs to another secret: ${misfits} ${wordFor(misfits, 'suppression')} whose address is known, which can be hashed again, ${domainKeys.misfits} DKIM ${wordFor(domainKeys.misfits, 'key')}, which cannot be opened, and perhaps some of ${erased} ${wordFor(erased, 'suppression')} of erased addresses. If the other secret still exists, find out which of the two is the right one. ${goOn}`;
 }
 
 const consequence = 'Nothing is sent without it, since addresses that opted out would not be recognised.';

@@ -2,6 +2,7 @@ import type { Command } from 'commander';
 import { importContacts, type ImportOutcome, type RowIssue } from '../audience/audience.ts';
 import type { Installation } from '../installation/installation.ts';
 import { createWaker } from '../platform/queue/wake.ts';
+import { wordFor } from '../platform/wording.ts';
 import { addCommand, type CommandOutcome, onInstallation } from './command.ts';
 import { runExport } from './export.ts';
 import {
@@ -162,7 +163,7 @@ function describeImport(
   const { rows, created, updated, unchanged, bad, keptUnsubscribed } = counts;
   const sentences = [
     isDryRun && 'A dry run: nothing was written.',
-    `${formatCount(rows)} rows: ${formatCount(created)} created, ${formatCount(updated)} updated, ${formatCount(unchanged)} unchanged, ${formatCount(bad)} bad.`,
+    `${formatCount(rows)} ${wordFor(rows, 'row')}: ${formatCount(created)} created, ${formatCount(updated)} updated, ${formatCount(unchanged)} unchanged, ${formatCount(bad)} bad.`,
     keptUnsubscribed > 0 &&
       `${formatCount(keptUnsubscribed)} say "subscribed" for contacts that have unsubscribed, which stay unsubscribed (see --resubscribe).`,
     ...sharedLists.map(({ id, name }) => `List ${name}: ${id}`),

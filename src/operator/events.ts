@@ -3,6 +3,7 @@ import type { RowIssue } from '../audience/audience.ts';
 import { type EventImportOutcome, importEvents } from '../events/events.ts';
 import type { Installation } from '../installation/installation.ts';
 import { createWaker } from '../platform/queue/wake.ts';
+import { wordFor } from '../platform/wording.ts';
 import { addCommand, type CommandOutcome, onInstallation } from './command.ts';
 import {
   badRowsExitCode,
@@ -121,7 +122,7 @@ function describeImport(
   };
   const sentences = [
     isDryRun && 'A dry run: nothing was written.',
-    `${formatCount(rows)} rows: ${formatCount(stored)} stored, ${formatCount(storedBefore)} stored before, ${formatCount(bad)} bad.`,
+    `${formatCount(rows)} ${wordFor(rows, 'row')}: ${formatCount(stored)} stored, ${formatCount(storedBefore)} stored before, ${formatCount(bad)} bad.`,
     stop !== null && [problem, `It stopped after row ${lastLine}.`].filter(Boolean).join(' '),
     stop !== null && 'What was written is kept. Run it again with the whole file: nothing is stored twice.',
   ];

@@ -1,5 +1,6 @@
 import { openExport } from '../audience/audience.ts';
 import type { Installation } from '../installation/installation.ts';
+import { wordFor } from '../platform/wording.ts';
 import type { CommandOutcome } from './command.ts';
 import { openReplacement, type Replacement, writeTo } from './files.ts';
 import { formatCount, interruptedExitCode, listenForInterruption, startProgress } from './progress.ts';
@@ -63,7 +64,7 @@ export async function runExport(
   return {
     kind: 'done',
     json: { exported, file },
-    text: `${formatCount(exported)} contacts written to ${file}.`,
+    text: `${formatCount(exported)} ${wordFor(exported, 'contact')} written to ${file}.`,
   };
 }
 
@@ -77,6 +78,6 @@ function interrupted(exported: number, file: string | null): CommandOutcome {
   const left = file === null ? '' : `, and ${file} was not changed`;
   return {
     kind: 'refused',
-    problem: `The export was interrupted after ${formatCount(exported)} contacts${left}.`,
+    problem: `The export was interrupted after ${formatCount(exported)} ${wordFor(exported, 'contact')}${left}.`,
   };
 }

@@ -1,4 +1,5 @@
 import type { Clock } from '../platform/clock.ts';
+import { wordFor } from '../platform/wording.ts';
 
 /** How far a long command is: `share` of the whole from 0 to 1, or null while the total is unknown. */
 export type Progress = { rows: number; share: number | null };
@@ -46,7 +47,7 @@ const barWidth = 30;
 /** For example `[###...........................] 10 %  1,000 rows, 500 a second, 18 s left`. */
 export function formatProgress({ rows, share }: Progress, elapsedMs: number): string {
   const perSecond = elapsedMs > 0 ? Math.round((rows * 1_000) / elapsedMs) : 0;
-  const soFar = `${formatCount(rows)} rows, ${formatCount(perSecond)} a second`;
+  const soFar = `${formatCount(rows)} ${wordFor(rows, 'row')}, ${formatCount(perSecond)} a second`;
   if (share === null) return soFar;
   const shown = Math.min(Math.max(share, 0), 1);
   const bar = '#'.repeat(Math.round(shown * barWidth)).padEnd(barWidth, '.');

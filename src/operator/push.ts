@@ -13,6 +13,7 @@ import {
 } from '../devices/devices.ts';
 import type { Installation } from '../installation/installation.ts';
 import { wakeOnce } from '../platform/queue/wake.ts';
+import { wordFor } from '../platform/wording.ts';
 import { addCommand, type CommandOutcome, formatTable, onInstallation } from './command.ts';
 import { onOrganization, organizationHelp } from './organization.ts';
 import { readSmallFile } from './small-file.ts';
@@ -94,7 +95,9 @@ async function runCredentials(
       `Devices of ${platform} can be registered and written to: ${describePublicPart(credentials)}.`,
       ...(platform === 'web' ? ['Pages subscribe with this public key as their applicationServerKey.'] : []),
       ...(retiredDevices > 0
-        ? [`${retiredDevices} browsers were retired; they get pushes again once they have subscribed again.`]
+        ? [
+            `${retiredDevices} ${wordFor(retiredDevices, 'browser was', 'browsers were')} retired; ${wordFor(retiredDevices, 'it gets', 'they get')} pushes again once subscribed again.`,
+          ]
         : []),
     ].join('\n'),
   };

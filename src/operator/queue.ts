@@ -13,6 +13,7 @@ import {
 } from '../messages/messages.ts';
 import { isUuid } from '../platform/ids.ts';
 import { createWaker } from '../platform/queue/wake.ts';
+import { wordFor } from '../platform/wording.ts';
 import { messageChannels } from '../roles/channels.ts';
 import { addCommand, type CommandOutcome, done, formatTable, onInstallation, refuse } from './command.ts';
 import { onOrganization, organizationHelp } from './organization.ts';
@@ -189,7 +190,7 @@ async function runRetry(
   let retried = 0;
   for (const filter of filters) retried += await retrySetAside(toolsOf(installation), filter);
   if (retried === 0) return refuse(notThere);
-  return done({ retried }, `${retried} ${retried === 1 ? 'is' : 'are'} tried again.`);
+  return done({ retried }, `${retried} ${wordFor(retried, 'is', 'are')} tried again.`);
 }
 
 async function runDrop(
@@ -203,11 +204,11 @@ async function runDrop(
     sums.uncertain += uncertain;
   }
   if (sums.failed + sums.uncertain === 0) return refuse(notThere);
-  const failed = `${sums.failed} ${sums.failed === 1 ? 'recipient has' : 'recipients have'} failed.`;
+  const failed = `${sums.failed} ${wordFor(sums.failed, 'recipient has', 'recipients have')} failed.`;
   return done(
     sums,
     sums.uncertain === 0
       ? failed
-      : `${failed} ${sums.uncertain} may have been reached by an earlier hand-off, and ${sums.uncertain === 1 ? 'stays' : 'stay'} uncertain.`,
+      : `${failed} ${sums.uncertain} may have been reached by an earlier hand-off, and ${wordFor(sums.uncertain, 'stays', 'stay')} uncertain.`,
   );
 }

@@ -23,6 +23,7 @@ import { runDumpProgram } from '../platform/postgres/dump-programs.ts';
 import { restoreCluster } from '../platform/postgres/embedded-restore.ts';
 import { migrate } from '../platform/postgres/migrate.ts';
 import { createPartitions } from '../platform/postgres/partitions.ts';
+import { wordFor } from '../platform/wording.ts';
 import { chooseProgram, sessionAddressOf } from './backup.ts';
 import {
   type BackupKind,
@@ -163,10 +164,10 @@ async function finish(foundation: Foundation, file: string): Promise<CommandOutc
   const isOpened = secret.kind === 'fits' || (secret.kind === 'not_taken_up' && secret.problem === null);
   const queued = await countQueued(database, queuedMax);
   const lines = [
-    `${file} is restored${applied.length === 0 ? '' : `, and the schema brought up to date (${applied.length} migrations)`}.`,
+    `${file} is restored${applied.length === 0 ? '' : `, and the schema brought up to date (${applied.length} ${wordFor(applied.length, 'migration')})`}.`,
     queued === 0
       ? 'Nothing waits to be sent.'
-      : `${queued === queuedMax ? 'At least ' : ''}${queued} recipients or slices of campaigns wait to be sent, some of which may have been sent since the backup. Start "serve --role api" alone until you have decided about them; see "After a restore" in docs/operating.md.`,
+      : `${queued === queuedMax ? 'At least ' : ''}${queued} ${wordFor(queued, 'recipient or slice of a campaign waits', 'recipients or slices of campaigns wait')} to be sent, and may have been sent since the backup. Start "serve --role api" alone until you have decided about them; see "After a restore" in docs/operating.md.`,
     ...('problem' in secret && secret.problem !== null ? [secret.problem] : []),
     'Run "bin/postillion doctor".',
   ];

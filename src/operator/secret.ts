@@ -20,6 +20,7 @@ import {
   type RotationOutcome,
   rotateSecret,
 } from '../platform/secret-keys.ts';
+import { wordFor } from '../platform/wording.ts';
 import { addCommand, type CommandOutcome, formatTable, onFoundation, onInstallation } from './command.ts';
 
 /** Adds the commands that show and replace the secret of the installation. */
@@ -190,7 +191,7 @@ async function runSecretAdopt(
       suppressions: { recognised: suppressions.recognised, erased: suppressions.erased },
       dkim_keys: { open: domainKeys.recognised, lost: domainKeys.misfits },
     },
-    text: `The secret is that of this database. It recognises ${suppressions.recognised} suppressions; for ${suppressions.erased} more this cannot be tested, since their addresses were erased. It opens ${domainKeys.recognised} DKIM keys, and ${domainKeys.misfits} are lost.`,
+    text: `The secret is that of this database. It recognises ${suppressions.recognised} ${wordFor(suppressions.recognised, 'suppression')}; for ${suppressions.erased} more this cannot be tested, since ${wordFor(suppressions.erased, 'its address was', 'their addresses were')} erased. It opens ${domainKeys.recognised} DKIM ${wordFor(domainKeys.recognised, 'key')}, and ${domainKeys.misfits} ${wordFor(domainKeys.misfits, 'is', 'are')} lost.`,
   };
 }
 

@@ -37,6 +37,7 @@ import { pendingMigrations } from '../platform/postgres/migrate.ts';
 import { wholeShare } from '../platform/process-share.ts';
 import { createWaker } from '../platform/queue/wake.ts';
 import { createThrottle } from '../platform/throttle.ts';
+import { wordFor } from '../platform/wording.ts';
 import { findReadFields } from '../segments/segments.ts';
 import { segmentRoutes } from '../segments/routes.ts';
 import { sandboxPages } from '../sandbox/routes.ts';
@@ -291,7 +292,7 @@ async function admitDevice(deviceRing: DeviceRing, secret: string): Promise<Admi
 function exceed({ limit, resetSeconds }: RateVerdict, noun: 'requests' | 'events'): PublicError {
   return new PublicError(
     rateLimitExceeded,
-    `The limit of ${limit} ${noun} in 60 seconds is reached. Try again in ${resetSeconds} seconds.`,
+    `The limit of ${limit} ${noun} in 60 seconds is reached. Try again in ${resetSeconds} ${wordFor(resetSeconds, 'second')}.`,
     { 'retry-after': `${resetSeconds}` },
   );
 }
@@ -317,7 +318,7 @@ export async function findUnreadiness({ database }: Pick<Installation, 'database
       return 'the database takes no writes: it is a standby, or was closed to them';
     const wall = await examineTenantWall(database);
     if (wall.kind === 'unreachable')
-      return `the role postillion_tenant may not use ${wall.tables.length} tables: run "bin/postillion migrate"`;
+      return `the role postillion_tenant may not use ${wall.tables.length} ${wordFor(wall.tables.length, 'table')}: run "bin/postillion migrate"`;
     // On the other pool of connections than what was asked before.
     await database.asOrganizationsByIndex([nobody], (transaction) =>
       transaction.rows(unpreparedStatement('select from organizations limit 1')),

@@ -114,7 +114,7 @@ test('what cannot be credentials is refused, and nothing of the file is shown', 
 
 test('the doctor says which credentials cannot be used', async () => {
   const good = await run('doctor');
-  expect(good.output).toMatch(/^ok +push keys +3 credentials can be used$/m);
+  expect(good.output).toMatch(/^ok +push keys +3 sets of credentials can be used$/m);
   await database.rows(
     unpreparedStatement(`update push_credentials set content_sealed = '\\x00' where platform = 'ios'`),
   );
