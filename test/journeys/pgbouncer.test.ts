@@ -1,12 +1,13 @@
 /** Behind PgBouncer everything works, in transaction mode with a way of its own for what needs a session. */
 import { afterEach, describe, expect, test } from 'vitest';
 import type { DatabaseAddress } from '../../src/platform/postgres/database.ts';
+import { wakeOnce } from '../../src/platform/queue/wake.ts';
 import { eventually, rowsOf } from '../support/email-journey.ts';
 import { neighbourId } from '../support/neighbour.ts';
 import { hasPgBouncer, startPgBouncer } from '../support/pgbouncer.ts';
 import { type Program, servedUrl, type Settings, usePrograms } from '../support/programs.ts';
 import { startLoad } from '../support/rolling-load.ts';
-import { createSender, startTestServer } from '../support/server.ts';
+import { createSender, startTestServer, type TestServer } from '../support/server.ts';
 import { startSmtpSink } from '../support/smtp-sink.ts';
 import { databaseUrlOf, useTestDatabase } from '../support/test-database.ts';
 
@@ -28,6 +29,16 @@ const modes = {
     POSTILLION_SESSION_DATABASE_URL: databaseUrlOf(address),
   }),
 };
+
+/** What the dead worker was handing off would be done once more only after a minute. How long that is others test. */
+async function repeatAtOnce(server: TestServer): Promise<void> {
+  await rowsOf(
+    server,
+    'update delivery_queue set due_at = now() where organization_id <> $1 and claimed_by is null',
+    [neighbourId],
+  );
+  await wakeOnce(server.installation.database, 'deliveries');
+}
 
 describe.skipIf(!hasPgBouncer('nothing is tried behind PgBouncer'))('behind PgBouncer', () => {
   test.each(Object.entries(modes))(
@@ -68,14 +79,15 @@ describe.skipIf(!hasPgBouncer('nothing is tried behind PgBouncer'))('behind PgBo
       await load.untilMore(100);
       const answers = await load.stop();
       expect(new Set(answers.map(({ status }) => status))).toEqual(new Set([202]));
-      await eventually(
-        () => rowsOf(server, 'select from delivery_queue where organization_id <> $1', [neighbourId]),
-        (jobs) => jobs.length === 0,
-      );
       // Whoever is left has buried the dead one.
       await eventually(
         () => rowsOf(server, 'select from workers'),
         (workers) => workers.length === 1,
+      );
+      await repeatAtOnce(server);
+      await eventually(
+        () => rowsOf(server, 'select from delivery_queue where organization_id <> $1', [neighbourId]),
+        (jobs) => jobs.length === 0,
       );
       const recipients = await rowsOf<{ id: string; status: string; ambiguities: number }>(
         server,
