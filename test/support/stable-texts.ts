@@ -62,6 +62,9 @@ export function createStableTexts(): StableTexts {
   return {
     keep: (text, always) => known.set(text, always),
     begin: () => {
+      // What has just happened may bear the time of this very millisecond.
+      const justNowMs = Date.now();
+      while (Date.now() <= justNowMs) continue;
       beginnings.push(Date.now());
     },
     replace: <Value>(value: Value) => {
