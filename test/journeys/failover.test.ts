@@ -4,6 +4,7 @@ import { afterEach, expect, test } from 'vitest';
 import { anEmail, eventually } from '../support/email-journey.ts';
 import { type Program, servedUrl, type Settings, usePrograms } from '../support/programs.ts';
 import { type ReplicatedPostgres, startReplicatedPostgres } from '../support/replicated-postgres.ts';
+import { thinkMs } from '../support/rolling-load.ts';
 import { startSmtpSink } from '../support/smtp-sink.ts';
 
 const ends: (() => Promise<unknown>)[] = [];
@@ -40,7 +41,7 @@ function startLoad(urls: readonly string[], senders: readonly Sender[]) {
         for (let id: string | null = null, tries = 0; id === null; tries += 1) {
           id = await send(sender, urls[(client + tries) % urls.length]!, to);
           if (id !== null) answers.push({ key: sender.key, to, id });
-          await delay(25);
+          await delay(thinkMs);
         }
       }
     }),
@@ -96,12 +97,19 @@ async function startInstallation({ url }: ReplicatedPostgres) {
     expect(await node.untilSaid('errors', /"msg":"ready"/), node.said.errors).not.toBeNull();
     return node;
   };
-  const apis = [await startNode('api'), await startNode('api')];
-  const workers = [await startNode('worker'), await startNode('worker')];
+  const [apis, workers] = await Promise.all([
+    Promise.all([startNode('api'), startNode('api')]),
+    Promise.all([startNode('worker'), startNode('worker')]),
+  ]);
   const urls = await Promise.all(
     apis.map(async ({ untilSaid }) => (await untilSaid('output', servedUrl))![1]!),
   );
   return { sink, senders, urls, run, nodes: [...apis, ...workers] };
+}
+
+async function stopNode({ child, ended }: Program): Promise<void> {
+  child.kill('SIGTERM');
+  expect((await ended).exitCode).toBe(0);
 }
 
 async function readiness(url: string): Promise<{ status: number; text: string }> {
@@ -196,10 +204,7 @@ test('with synchronous replication nothing accepted is lost in a failover, and n
     expect(reached.get(to) ?? 0, to).toBeLessThanOrEqual(count + (ambiguities.get(to) ?? 0));
   }
   expect([...reached.keys()].filter((to) => !sent.has(to))).toEqual([]);
-  for (const { child, ended } of nodes) {
-    child.kill('SIGTERM');
-    expect((await ended).exitCode).toBe(0);
-  }
+  await Promise.all(nodes.map(stopNode));
 });
 
 test('with asynchronous replication what the standby has not received is lost, and accepted anew when it is repeated', async () => {
@@ -256,8 +261,5 @@ test('with asynchronous replication what the standby has not received is lost, a
   expect(kept).toContain(nameOf({ id, to: repeated!.to }));
   expect(id).not.toBe(repeated!.id);
   expect(sink.messages.flatMap(({ recipients: addresses }) => addresses)).toContain(repeated!.to);
-  for (const { child, ended } of nodes) {
-    child.kill('SIGTERM');
-    expect((await ended).exitCode).toBe(0);
-  }
+  await Promise.all(nodes.map(stopNode));
 });

@@ -149,6 +149,6 @@ test.skipIf(built === null)(
     expect(sink.messages.flatMap(({ recipients: reached }) => reached).sort()).toEqual(
       answers.map(({ to }) => to).sort(),
     );
-    for (const node of [api, workerAgain]) await stop(node);
+    await Promise.all([api, workerAgain].map(stop));
   },
 );
