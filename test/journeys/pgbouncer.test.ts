@@ -1,13 +1,12 @@
 /** Behind PgBouncer everything works, in transaction mode with a way of its own for what needs a session. */
 import { afterEach, describe, expect, test } from 'vitest';
 import type { DatabaseAddress } from '../../src/platform/postgres/database.ts';
-import { wakeOnce } from '../../src/platform/queue/wake.ts';
-import { eventually, rowsOf } from '../support/email-journey.ts';
+import { eventually, repeatAtOnce, rowsOf } from '../support/email-journey.ts';
 import { neighbourId } from '../support/neighbour.ts';
 import { hasPgBouncer, startPgBouncer } from '../support/pgbouncer.ts';
 import { type Program, servedUrl, type Settings, usePrograms } from '../support/programs.ts';
 import { startLoad } from '../support/rolling-load.ts';
-import { createSender, startTestServer, type TestServer } from '../support/server.ts';
+import { createSender, startTestServer } from '../support/server.ts';
 import { startSmtpSink } from '../support/smtp-sink.ts';
 import { databaseUrlOf, useTestDatabase } from '../support/test-database.ts';
 
@@ -29,16 +28,6 @@ const modes = {
     POSTILLION_SESSION_DATABASE_URL: databaseUrlOf(address),
   }),
 };
-
-/** What the dead worker was handing off would be done once more only after a minute. How long that is others test. */
-async function repeatAtOnce(server: TestServer): Promise<void> {
-  await rowsOf(
-    server,
-    'update delivery_queue set due_at = now() where organization_id <> $1 and claimed_by is null',
-    [neighbourId],
-  );
-  await wakeOnce(server.installation.database, 'deliveries');
-}
 
 describe.skipIf(!hasPgBouncer('nothing is tried behind PgBouncer'))('behind PgBouncer', () => {
   test.each(Object.entries(modes))(
