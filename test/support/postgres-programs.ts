@@ -1,11 +1,11 @@
 /** Servers of Debian's PostgreSQL, which has pg_dump and pg_restore; the embedded one has neither. */
 import { execFile } from 'node:child_process';
 import { chown, mkdtemp, rm, stat } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { promisify } from 'node:util';
 import { afterAll } from 'vitest';
 import { openDatabase, unpreparedStatement } from '../../src/platform/postgres/database.ts';
+import { databasesDirectory } from './temporary-directory.ts';
 
 const run = promisify(execFile);
 
@@ -49,7 +49,7 @@ export function useOwnPostgres(): () => Promise<OwnPostgres> {
     }
   });
   return async () => {
-    const directory = await mkdtemp(path.join(tmpdir(), 'postillion-cluster-'));
+    const directory = await mkdtemp(path.join(databasesDirectory(), 'postillion-cluster-'));
     if (process.getuid?.() === 0) await chown(directory, nobody.uid, nobody.gid);
     directories.push(directory);
     const here = { cwd: directory, ...asOwner };

@@ -5,7 +5,6 @@
 import { once } from 'node:events';
 import { chmod, chown, mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { type AddressInfo, connect, createServer, type Socket } from 'node:net';
-import { tmpdir } from 'node:os';
 import path from 'node:path';
 import pg from 'pg';
 import { startBaseBackup } from '../../src/platform/postgres/base-backup.ts';
@@ -20,6 +19,7 @@ import {
 } from '../../src/platform/postgres/embedded-server.ts';
 import { readTar } from '../../src/platform/tar.ts';
 import { eventually } from './email-journey.ts';
+import { databasesDirectory } from './temporary-directory.ts';
 
 export type PostgresNode = {
   /** Its socket; a port is the one of every PostgreSQL. */
@@ -90,6 +90,8 @@ async function startStandby(primary: PostgresNode, directory: string, port: numb
   await writeFile(signal, '');
   if (serverUser !== null) await chown(signal, serverUser.uid, serverUser.gid);
   return start(directory, {
+    // It would try to find its primary again only every five seconds.
+    wal_retrieve_retry_interval: '100ms',
     primary_conninfo: `host=127.0.0.1 port=${port} user=${databaseName} application_name=standby`,
   });
 }
@@ -157,7 +159,7 @@ export type ReplicatedPostgres = {
 export async function startReplicatedPostgres(
   mode: 'synchronous' | 'asynchronous',
 ): Promise<ReplicatedPostgres> {
-  const directory = await mkdtemp(path.join(tmpdir(), 'postillion-replicated-'));
+  const directory = await mkdtemp(path.join(databasesDirectory(), 'postillion-replicated-'));
   await chmod(directory, 0o711);
   const primary = await start(path.join(directory, 'one'), {});
   const replication = await startRoute(primary);

@@ -1,7 +1,7 @@
 import { chmod, mkdtemp, readdir, rm } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { afterEach, beforeEach, expect, test } from 'vitest';
+import { databasesDirectory } from '../../../test/support/temporary-directory.ts';
 import { readTar, type TarEntry, tarFile } from '../tar.ts';
 import { startBaseBackup } from './base-backup.ts';
 import { type Database, openDatabase, unpreparedStatement } from './database.ts';
@@ -15,7 +15,7 @@ let directory: string;
 const ends: (() => Promise<unknown>)[] = [];
 
 beforeEach(async () => {
-  directory = await mkdtemp(path.join(tmpdir(), 'postillion-base-'));
+  directory = await mkdtemp(path.join(databasesDirectory(), 'postillion-base-'));
   await chmod(directory, 0o711);
 });
 afterEach(async () => {
