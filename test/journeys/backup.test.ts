@@ -1,12 +1,13 @@
 /** A backup that is made while messages are accepted has all of them that were accepted before it, and can be restored. */
 import { chmod, mkdir, mkdtemp, readdir, readFile, rm, stat, writeFile } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
 import path from 'node:path';
-import { afterEach, beforeEach, describe, expect, test } from 'vitest';
+import { setTimeout as delay } from 'node:timers/promises';
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest';
 import type { DatabaseAddress } from '../../src/platform/postgres/database.ts';
 import { anEmail, eventually } from '../support/email-journey.ts';
 import { hasPostgresPrograms, postgresPrograms, useOwnPostgres } from '../support/postgres-programs.ts';
 import { type Program, servedUrl, type Settings, usePrograms } from '../support/programs.ts';
+import { databasesDirectory } from '../support/temporary-directory.ts';
 import { databaseUrlOf, useTestDatabase } from '../support/test-database.ts';
 
 const secret = 'a secret of the tests, and of nothing else';
@@ -18,7 +19,7 @@ useTestDatabase({}, (opened) => {
   address = opened.address;
 });
 beforeEach(async () => {
-  directory = await mkdtemp(path.join(tmpdir(), 'postillion-backup-'));
+  directory = await mkdtemp(path.join(databasesDirectory(), 'postillion-backup-'));
   await chmod(directory, 0o711);
 });
 afterEach(() => rm(directory, { recursive: true, force: true }));
@@ -28,6 +29,20 @@ const hasPrograms = await hasPostgresPrograms('no dump is made or restored');
 
 /** The embedded PostgreSQL in a data directory of its own. */
 const embedded = (name: string): Settings => ({ POSTILLION_DATA_DIR: path.join(directory, name) });
+
+/** An installation with an organization, which no test changes, and a backup of it. To make one takes seconds. */
+let given: { folder: string; settings: Settings; secret: string; file: string };
+
+beforeAll(async () => {
+  const folder = await mkdtemp(path.join(databasesDirectory(), 'postillion-backup-given-'));
+  await chmod(folder, 0o711);
+  const settings = { POSTILLION_DATA_DIR: path.join(folder, 'data') };
+  const file = path.join(folder, 'backup.tar.gz');
+  await command(settings, 'org', 'create', '--name', 'One');
+  expect((await command(settings, 'backup', file)).exitCode).toBe(0);
+  given = { folder, settings, secret: await readFile(path.join(folder, 'data/secret'), 'utf8'), file };
+});
+afterAll(() => rm(given.folder, { recursive: true, force: true }));
 
 async function command<Result = Record<string, unknown>>(
   settings: Settings,
@@ -81,6 +96,9 @@ async function send(url: string, { key, domain }: Organization, to: string) {
   return { status: response.status, id: ((await response.json()) as { id: string }).id };
 }
 
+/** Without a pause there would be thousands by the time the backup is made, and nothing else would have the machine. */
+const thinkMs = 25;
+
 type Sent = { organization: Organization; to: string; id: string };
 
 /** Both organizations send to the same addresses, under the same idempotency keys, until it is stopped. */
@@ -94,6 +112,7 @@ function startLoad(url: string, organizations: readonly Organization[]) {
         const { status, id } = await send(url, organization, to);
         expect(status).toBe(202);
         sent.push({ organization, to, id });
+        await delay(thinkMs);
       }
     }),
   );
@@ -199,10 +218,7 @@ describe('of the embedded PostgreSQL', () => {
   });
 
   test('a file that is cut off, damaged or something else is refused, and leaves nothing', async () => {
-    const file = path.join(directory, 'backup.tar.gz');
-    await command(embedded('source'), 'org', 'create', '--name', 'One');
-    await command(embedded('source'), 'backup', file);
-    const whole = await readFile(file);
+    const whole = await readFile(given.file);
     const damaged = Buffer.from(whole);
     damaged[Math.trunc(whole.length / 2)]! ^= 0xff;
     // Of the checksum of the whole.
@@ -227,7 +243,7 @@ describe('of the embedded PostgreSQL', () => {
       expect(result.error, name).toMatch(said);
     }
     await expect(stat(path.join(directory, 'target'))).rejects.toThrow('ENOENT');
-    expect((await command(embedded('target'), 'restore', file)).exitCode).toBe(0);
+    expect((await command(embedded('target'), 'restore', given.file)).exitCode).toBe(0);
   });
 
   test('it replaces no file', async () => {
@@ -235,8 +251,7 @@ describe('of the embedded PostgreSQL', () => {
     await mkdir(folder);
     const taken = path.join(folder, 'taken');
     await writeFile(taken, 'what was there');
-    await command(embedded('source'), 'org', 'create', '--name', 'One');
-    const { exitCode, result } = await command<{ error: string }>(embedded('source'), 'backup', taken);
+    const { exitCode, result } = await command<{ error: string }>(given.settings, 'backup', taken);
     expect({ exitCode, ...result }).toEqual({
       exitCode: 1,
       error: `${taken} is there already: name a new file, or remove it.`,
@@ -247,8 +262,7 @@ describe('of the embedded PostgreSQL', () => {
 
   test('without its secret it opens nothing, and says so, until the secret is back', async () => {
     const file = path.join(directory, 'backup.tar.gz');
-    await command(embedded('source'), 'org', 'create', '--name', 'One');
-    const backup = await command(embedded('source'), 'backup', file, '--no-secret');
+    const backup = await command(given.settings, 'backup', file, '--no-secret');
     expect(backup.result).toMatchObject({ has_secret: false });
     const restored = await command(embedded('target'), 'restore', file);
     expect(restored).toMatchObject({ exitCode: 1, result: { secret_fits: false } });
@@ -256,21 +270,15 @@ describe('of the embedded PostgreSQL', () => {
     expect(refused.result.error).toContain(
       'which holds the secret of this database: put it back from a backup',
     );
-    await writeFile(
-      path.join(directory, 'target/secret'),
-      await readFile(path.join(directory, 'source/secret')),
-    );
+    await writeFile(path.join(directory, 'target/secret'), given.secret);
     expect((await command(embedded('target'), 'org', 'list')).exitCode).toBe(0);
   });
 
   test('another secret in the data directory is not replaced', async () => {
-    const file = path.join(directory, 'backup.tar.gz');
-    await command(embedded('source'), 'org', 'create', '--name', 'One');
-    await command(embedded('source'), 'backup', file);
     await mkdir(path.join(directory, 'target'));
     const other = path.join(directory, 'target/secret');
     await writeFile(other, 'another secret'.padEnd(40, '.'));
-    const { exitCode, result } = await command<{ error: string }>(embedded('target'), 'restore', file);
+    const { exitCode, result } = await command<{ error: string }>(embedded('target'), 'restore', given.file);
     expect(exitCode).toBe(1);
     expect(result.error).toContain(`${other} is another secret`);
     expect(await readFile(other, 'utf8')).toContain('another secret');
@@ -362,10 +370,7 @@ describe.skipIf(!hasPrograms)('of a PostgreSQL of one’s own, by pg_dump', () =
     await command(own, 'backup', dump, '--programs', postgresPrograms);
     const intoEmbedded = await command<{ error: string }>(embedded('target'), 'restore', dump);
     expect(intoEmbedded.result.error).toContain('name an empty one in DATABASE_URL');
-    const files = path.join(directory, 'backup.tar.gz');
-    await command(embedded('source'), 'org', 'create', '--name', 'One');
-    await command(embedded('source'), 'backup', files);
-    const intoOwn = await command<{ error: string }>(own, 'restore', files);
+    const intoOwn = await command<{ error: string }>(own, 'restore', given.file);
     expect(intoOwn.result.error).toContain('which cannot be put into the one that DATABASE_URL names');
   });
 });
