@@ -3,6 +3,7 @@ import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { updateOrganization } from '../../src/accounts/accounts.ts';
 import type { PushProvider, PushTarget } from '../../src/channels/push/provider.ts';
 import { startDelivery } from '../../src/messages/messages.ts';
+import { wakeOnce } from '../../src/platform/queue/wake.ts';
 import { createPushDelivery } from '../../src/push/push.ts';
 import type { PushRecord } from '../../src/push/schema.ts';
 import { startWorker } from '../../src/roles/worker.ts';
@@ -370,6 +371,7 @@ describe('what becomes of it', () => {
       "update delivery_queue set due_at = now() - interval '1 hour' where message_id = $1",
       [id],
     );
+    await wakeOnce(server.installation.database, 'deliveries');
     await settled(id);
     const kept = await rowsOf(server, 'select from sandbox_messages where message_id = $1', [id]);
     expect(kept).toHaveLength(2);
