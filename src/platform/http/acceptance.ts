@@ -57,7 +57,10 @@ export type AcceptLimits = {
   waitingMax: number;
 };
 
-/** Two transactions: one is being committed while the other collects its rows (measured: a third more requests). */
+/**
+ * Two transactions: one is being committed while the other collects its rows. Measured over 64 connections: a quarter
+ * more requests with a disk that takes 3 ms for a commit, and a fifth fewer with one that takes a twentieth of that.
+ */
 const defaultLimits: AcceptLimits = { batchItemsMax: 200, flushersMax: 2, waitingMax: 2_000 };
 
 export function createAcceptance<Candidate>(
