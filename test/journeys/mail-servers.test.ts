@@ -149,6 +149,12 @@ const cases = {
     until: 'settled',
     outcome: unknown,
   },
+  dropped: {
+    what: 'refuses RCPT, and hangs up: nobody has this address',
+    to: 'dropped@main',
+    until: 'settled',
+    outcome: unknown,
+  },
   grey: {
     what: 'puts RCPT off: greylisted',
     to: 'grey@main',

@@ -58,6 +58,8 @@ recipient:
        message = Unrouteable address
   deny condition = \${if ${isAt('strict')}}
        message = Rejected by local policy
+  drop local_parts = dropped
+       message = Unrouteable address
   defer local_parts = grey
         condition = \${if exists{${greylisting}}}
         message = Greylisted, please try again later

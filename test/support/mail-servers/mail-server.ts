@@ -25,7 +25,8 @@ export type Host = (typeof hosts)[number];
 /**
  * Whom it knows at `main`: `ann`; `grey`, whose mail is put off until `endGreylisting`; `full`, whose mail is put off at
  * RCPT, and `brimful`, whose mail is refused there, because the mailbox is full; `filling`, whose mailbox turns out to
- * be full after the message was taken; and `former`, an alias for somebody who is not there.
+ * be full after the message was taken; and `former`, an alias for somebody who is not there. After
+ * it has refused `dropped`, it hangs up.
  */
 
 /** All domains whose mail stays here; mail for `strict` and `gone` is passed on by `main`. */

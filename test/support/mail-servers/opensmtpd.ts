@@ -49,7 +49,8 @@ smtp max-message-size "${messageBytesMax.main}"
 ${refuse('grey', '<greylisted>', '451 4.7.1 Greylisted, try again later')}
 ${refuse('full', `"full@main.${domain}"`, '452 4.2.2 Mailbox full')}
 ${refuse('brimful', `"brimful@main.${domain}"`, '552 5.2.2 Mailbox full')}
-filter "main" chain { "grey", "full", "brimful" }
+filter "dropped" phase rcpt-to match rcpt-to "dropped@main.${domain}" disconnect "550 5.1.1 No such user"
+filter "main" chain { "grey", "full", "brimful", "dropped" }
 ${refuse('nobody', `"nobody@strict.${domain}"`, '550 5.1.1 No such user')}
 ${refuse('refused', `"refused@strict.${domain}"`, '554 5.7.1 Rejected by policy')}
 filter "strict" chain { "nobody", "refused" }

@@ -20,6 +20,8 @@ export async function startPostfix(plan: MailServerPlan): Promise<MailServer> {
       ),
       `full@main.${domain} 452 4.2.2 Mailbox is full`,
       `brimful@main.${domain} 552 5.2.2 Mailbox is full`,
+      // After 521 it hangs up.
+      `dropped@main.${domain} 521 5.1.1 User unknown`,
     ]);
   const atMain = writeAtMain(['grey']);
   const atStrict = table('at-strict', [

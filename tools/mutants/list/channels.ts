@@ -3,6 +3,14 @@ import type { Mutant } from '../mutant.ts';
 
 export const channels: readonly Mutant[] = [
   {
+    file: 'src/channels/email/providers/smtp/transactions.ts',
+    from: '      loseAnnounced(line, current, queue, reply, refusal);',
+    to: '      loseAnnounced(line, current, queue, reply, null);',
+    tests: ['src/channels/email/providers/smtp/smtp.test.ts'],
+    named: 'decides',
+    harm: 'mail for nobody is tried for 72 hours at a server that hangs up after its refusal',
+  },
+  {
     file: 'src/channels/email/text-part.ts',
     from: ' || link.text === link.address) return;',
     to: ') return;',

@@ -1,6 +1,6 @@
 import { createServer } from 'node:net';
 import type { AddressInfo, Socket } from 'node:net';
-import { afterEach, expect, test } from 'vitest';
+import { afterEach, describe, expect, test } from 'vitest';
 import { certificateForTests } from '../../../../../test/support/certificate-for-tests.ts';
 import { describeEmailProvider } from '../../../../../test/support/email-provider-conformance.ts';
 import { startSmtpSink } from '../../../../../test/support/smtp-sink.ts';
@@ -279,6 +279,86 @@ test.each(refusals)(
     expect(sink.messages).toHaveLength(1);
   },
 );
+
+/** Exim's `drop`, Haraka's `DENYDISCONNECT` and OpenSMTPD's filters refuse, and close with DATA unanswered. */
+const lastWords: [SinkStep['phase'], string, Partial<SendOutcome>][] = [
+  ['mail', '550 5.7.1 Sender rejected', { kind: 'rejected', reason: 'policy' }],
+  ['mail', '451 4.7.1 Try again later', { kind: 'deferred', reason: 'policy' }],
+  ['mail', '530 5.7.0 Authentication required', { kind: 'deferred', reason: 'provider_unavailable' }],
+  ['rcpt', '550 5.1.1 User unknown', { kind: 'rejected', reason: 'mailbox_not_found' }],
+  ['rcpt', '550 5.7.1 Access denied', { kind: 'rejected', reason: 'policy' }],
+  ['rcpt', '450 4.3.2 Try again later', { kind: 'deferred', reason: 'other' }],
+  ['rcpt', '550-5.1.1 No such\r\n550 5.1.1 user', { kind: 'rejected', reason: 'mailbox_not_found' }],
+  ['data', '554 5.7.1 This is spam', { kind: 'rejected', reason: 'spam' }],
+];
+
+describe.each(['none', 'implicit'] as const)('a server that refuses and hangs up, with TLS %s', (tls) => {
+  const arrangeOver = (options: SmtpSinkOptions) =>
+    arrange({
+      ...options,
+      tls,
+      scheme: tls === 'none' ? 'smtp' : 'smtps',
+      authorities: certificateForTests,
+      parameters: 'connections=1',
+    });
+
+  test.each(lastWords)('at %s, %j decides', async (phase, reply, expected) => {
+    const { provider } = await arrangeOver({ script: at(phase, { reply, thenClose: true }) });
+    const outcome = await send(provider, 'a@example.test');
+    expect(outcome).toMatchObject(expected);
+    expect(outcome.reply).toMatchObject({ code: Number(reply.slice(0, 3)) });
+    expect((await send(provider, 'b@example.test')).kind).toBe('accepted');
+  });
+
+  test.each(lastWords)(
+    'at %s, %j decides for the second message of a connection',
+    async (phase, reply, expected) => {
+      const { provider, sink } = await arrangeOver({
+        script: ({ phase: reached, connection, completed }) =>
+          reached === phase && connection === 1 && completed === 1 ? { reply, thenClose: true } : undefined,
+      });
+      const outcomes = await Promise.all([
+        send(provider, 'a@example.test'),
+        send(provider, 'b@example.test'),
+      ]);
+      expect(outcomes).toMatchObject([{ kind: 'accepted' }, expected]);
+      expect(sink.counts.connections).toBe(1);
+    },
+  );
+});
+
+test.each<SinkAction>([
+  { reply: '421 4.4.2 Closing', thenClose: true },
+  { reply: '250 2.0.0 Ok' },
+  { reply: 'what?' },
+  { stall: true },
+])('a refusal decides, although DATA after it is answered with %j', async (afterwards) => {
+  const refused = { reply: '550 5.1.1 User unknown' };
+  const { provider, sink, clock } = await arrange({
+    script: ({ phase }) => (phase === 'rcpt' ? refused : phase === 'data' ? afterwards : undefined),
+  });
+  const reached = sink.reached('data');
+  const sending = send(provider, 'a@example.test');
+  await reached;
+  await allReadsDone();
+  clock.advance(60_000);
+  expect(await sending).toMatchObject({
+    kind: 'rejected',
+    reason: 'mailbox_not_found',
+    reply: { code: 550 },
+  });
+});
+
+test('what a server says after a reply that is no answer decides nothing', async () => {
+  const { provider } = await arrange({
+    script: ({ phase, connection, completed }) =>
+      phase === 'content' && connection === 1 && completed === 0
+        ? { reply: '354 Still more\r\n250 Ok\r\n550 5.1.1 User unknown', thenClose: true }
+        : undefined,
+  });
+  const outcomes = await Promise.all([send(provider, 'a@example.test'), send(provider, 'b@example.test')]);
+  expect(outcomes.map(({ kind }) => kind)).toEqual(['unknown', 'accepted']);
+});
 
 const cuts: [SinkStep['phase'], SinkAction, Partial<SendOutcome>][] = [
   ['connect', { close: true }, { kind: 'deferred', reason: 'provider_unavailable' }],

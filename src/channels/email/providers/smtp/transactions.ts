@@ -20,7 +20,8 @@ import type { WireFault } from './wire.ts';
  *
  *   waiting → announced     the three commands go out as one group where the server pipelines (RFC 2920), one by
  *                           one where it does not
- *   announced → settled     the server refuses one of them: deferred or rejected, and RSET goes before the next
+ *   announced → settled     the server refuses one of them: deferred or rejected, and RSET goes before the next. The
+ *                           first refusal decides, also if the server hangs up before it has answered the rest
  *   announced → waiting     a kept connection turned out to be dead (closed, or 421): once, on another connection
  *   announced → committed   354 has come: `confirm` is called, and nothing of the content is written before it
  *                           resolves. If it rejects, the connection is cut, because after 354 there is no other
@@ -119,6 +120,8 @@ async function carryOne(
   }
 }
 
+type Refusal = { reply: SmtpReply; phase: ReplyPhase };
+
 type Command = 'reset' | 'mail' | 'rcpt' | 'data';
 
 const announcement: readonly Command[] = ['mail', 'rcpt', 'data'];
@@ -138,7 +141,7 @@ async function isPermitted(
     if (!isAdmitted(line, current)) return false;
     if (wire.hasUnreadReply()) {
       // What follows would be read as the answers to commands that it does not answer.
-      loseAnnounced(line, current, queue, wire.break('not_smtp', 'the server spoke out of turn'));
+      loseAnnounced(line, current, queue, wire.break('not_smtp', 'the server spoke out of turn'), null);
       return false;
     }
     if (capabilities.hasPipelining) wire.write([], announce(line, current));
@@ -149,7 +152,7 @@ async function isPermitted(
   current.interrupt = () => {
     wire.break('given_up', 'the hand-off was aborted');
   };
-  let refusal: { reply: SmtpReply; phase: ReplyPhase } | null = null;
+  let refusal: Refusal | null = null;
   for (const command of commands) {
     if (current.state === 'settled') {
       wire.break('given_up', 'the hand-off was aborted');
@@ -158,32 +161,32 @@ async function isPermitted(
     if (!capabilities.hasPipelining) wire.write([], commandLine(line, current, command));
     const reply = await wire.receive(commandTimeoutMs);
     if (isFault(reply)) {
-      loseAnnounced(line, current, queue, reply);
+      loseAnnounced(line, current, queue, reply, refusal);
       return false;
     }
     if (reply.code === 421) {
       // RFC 5321 §3.8: the server is about to close. On a kept connection that says nothing about this message.
       const fault = wire.break('closed', 'the server ended the connection');
-      if (line.carried > 0) loseAnnounced(line, current, queue, fault);
-      else settleRefused(line, current, reply, command);
+      if (line.carried > 0 || refusal !== null) loseAnnounced(line, current, queue, fault, refusal);
+      else settleRefused(line, current, { reply, phase: phaseOf(command) });
       return false;
     }
     const isExpected = command === 'data' ? reply.code === 354 : reply.code >= 200 && reply.code < 300;
     if (isExpected) continue;
     if (reply.code < 400) {
       const fault = wire.break('not_smtp', `the server answered ${reply.code} out of turn`);
-      loseAnnounced(line, current, queue, fault);
+      loseAnnounced(line, current, queue, fault, refusal);
       return false;
     }
     if (command === 'reset') {
       // What is wrong here is the connection, and no message may bounce for it.
-      loseAnnounced(line, current, queue, wire.break('closed', 'the server refused RSET'));
+      loseAnnounced(line, current, queue, wire.break('closed', 'the server refused RSET'), null);
       return false;
     }
     refusal ??= { reply, phase: command };
     if (command === 'data' || !capabilities.hasPipelining) {
       line.needsReset = true;
-      settleRefused(line, current, refusal.reply, refusal.phase);
+      settleRefused(line, current, refusal);
       return false;
     }
   }
@@ -191,7 +194,7 @@ async function isPermitted(
   // RFC 2920 §3.1: the server asks for the content although it has refused the recipient. It gets an empty one.
   wire.write([], '.\r\n');
   await wire.receive(finalReplyTimeoutMs);
-  settleRefused(line, current, refusal.reply, refusal.phase);
+  settleRefused(line, current, refusal);
   return false;
 }
 
@@ -366,26 +369,33 @@ function mailParameters(line: WorkingConnection, pending: PendingHandOff): strin
   return hasEightBitMime && !pending.handOff.content.every(isAscii) ? `${size} BODY=8BITMIME` : size;
 }
 
-function settleRefused(
-  line: WorkingConnection,
-  current: PendingHandOff,
-  reply: SmtpReply,
-  phase: ReplyPhase | 'reset',
-): void {
+function phaseOf(command: Command): ReplyPhase {
+  return command === 'reset' ? 'mail' : command;
+}
+
+function settleRefused(line: WorkingConnection, current: PendingHandOff, { reply, phase }: Refusal): void {
   current.interrupt = null;
-  current.settle(refusalOutcome(reply, phase === 'reset' ? 'mail' : phase, line.wire.remoteHost));
+  current.settle(refusalOutcome(reply, phase, line.wire.remoteHost));
 }
 
 /**
  * The wire broke before the server asked for the content. A kept connection may have been dying all along, which
  * is no one's fault and costs nothing to try again; a fresh one that dies, or one that falls silent, counts.
+ *
+ * A refusal that came before counts as it would on a connection that lives on: Exim's `drop`, Haraka's
+ * `DENYDISCONNECT` and others say no and hang up, so that the rest of the group is never answered.
  */
 function loseAnnounced(
   line: WorkingConnection,
   current: PendingHandOff,
   queue: HandOffQueue,
   fault: WireFault,
+  refusal: Refusal | null,
 ): void {
+  if (refusal !== null) {
+    settleRefused(line, current, refusal);
+    return;
+  }
   current.interrupt = null;
   const outcome = lostBeforeContent(line, fault);
   if (line.carried > 0 && fault.fault !== 'timed_out') queue.giveBack(current, outcome);
