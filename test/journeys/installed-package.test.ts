@@ -4,7 +4,7 @@
  */
 import { execFile } from 'node:child_process';
 import { existsSync } from 'node:fs';
-import { chmod, mkdtemp, readdir, readFile, rm, symlink, writeFile } from 'node:fs/promises';
+import { chmod, cp, mkdtemp, readdir, readFile, rm, symlink, writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import { promisify } from 'node:util';
 import { afterAll, afterEach, beforeAll, beforeEach, expect, test } from 'vitest';
@@ -94,6 +94,25 @@ test('the package holds what is run and what an operator reads, and nothing else
   expect(packed.size).toBeLessThan(4_000_000);
   expect(packed.unpackedSize).toBeLessThan(14_000_000);
 });
+
+test.runIf(existsSync(fetched))(
+  'npm finds nothing in the lock file that the oldest Node.js of package.json cannot run',
+  async () => {
+    for (const name of ['package.json', 'package-lock.json'])
+      await cp(path.join(checkout, name), path.join(directory, name));
+    const { engines } = JSON.parse(await readFile(path.join(checkout, 'package.json'), 'utf8')) as {
+      engines: { node: string };
+    };
+    const oldest = path.join(fetched, engines.node.replace('>=', ''));
+    const { stdout } = await run('npm', ['root', '--global']);
+    const npm = path.join(stdout.trim(), 'npm', 'bin', 'npm-cli.js');
+    const { stderr } = await run(oldest, [npm, 'ci', '--dry-run', '--offline', '--ignore-scripts'], {
+      cwd: directory,
+      env: cleanEnvironment,
+    });
+    expect(stderr).not.toContain('EBADENGINE');
+  },
+);
 
 test('the package brings the licences of all that is bundled into it, and asks for no other package', async () => {
   expect(await readdir(path.join(folder, 'node_modules'))).not.toContain('fastify');
