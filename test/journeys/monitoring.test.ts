@@ -92,8 +92,16 @@ async function readiness(url: string): Promise<{ status: number; body: Record<st
   return { status: response.status, body: (await response.json()) as Record<string, unknown> };
 }
 
+/** As soon as it answers what it is asked: of a database that is slow on a busy machine it says that it is away. */
+async function readinessOnceReady(url: string): Promise<{ status: number; body: Record<string, unknown> }> {
+  return eventually(
+    () => readiness(url),
+    ({ body }) => 'degradations' in body,
+  );
+}
+
 const kindsOf = async (url: string) =>
-  ((await readiness(url)).body.degradations as { kind: string }[]).map(({ kind }) => kind);
+  ((await readinessOnceReady(url)).body.degradations as { kind: string }[]).map(({ kind }) => kind);
 
 test('metrics of API and worker tell what was accepted, tried and settled, of two organizations, and name neither', async () => {
   const server = await startServer();
@@ -191,7 +199,7 @@ test('metrics of API and worker tell what was accepted, tried and settled, of tw
     // However many organizations, addresses and messages there are.
     expect(samples.length).toBeLessThan(400);
   }
-  expect(await readiness(workerMetrics)).toMatchObject({ status: 200, body: { status: 'ready' } });
+  expect(await readinessOnceReady(workerMetrics)).toMatchObject({ status: 200, body: { status: 'ready' } });
 });
 
 test('an installation without a worker accepts, and says so in its readiness, its metrics and to its doctor', async () => {
@@ -200,7 +208,7 @@ test('an installation without a worker accepts, and says so in its readiness, it
   const api = start('api');
   const url = await urlOf(api);
   const metrics = await metricsUrlOf(api);
-  expect(await readiness(url)).toMatchObject({
+  expect(await readinessOnceReady(url)).toMatchObject({
     status: 200,
     body: { status: 'ready', degradations: [{ kind: 'no_worker' }] },
   });
@@ -248,7 +256,7 @@ test('a provider that is away is told by readiness, metrics and doctor, until it
   const isTold = (kinds: string[]) => kinds.includes('provider_unavailable');
   await eventually(() => kindsOf(url), isTold);
   expect(await kindsOf(ofWorker)).toEqual(['provider_unavailable']);
-  const { body } = await readiness(url);
+  const { body } = await readinessOnceReady(url);
   expect(body.degradations).toMatchObject([
     { message: expect.stringMatching(/^smtp has not been available since/) },
   ]);

@@ -61,8 +61,15 @@ const quietly = [
   '--disable-sync',
 ];
 
-export function launchChromium(executablePath: string): Promise<Browser> {
-  return chromium.launch({ executablePath, args: quietly });
+/** Of each wait for the page: Playwright's own half a minute takes a busy machine for a page that does not answer. */
+const pageWaitMsMax = 300_000;
+
+export async function launchChromium(executablePath: string): Promise<Browser> {
+  const browser = await chromium.launch({ executablePath, args: quietly, timeout: pageWaitMsMax });
+  browser.on('context', (context) => {
+    context.setDefaultTimeout(pageWaitMsMax);
+  });
+  return browser;
 }
 
 /** Tests that need a browser; `getBrowser` is for their bodies. Without one they are skipped, with a message. */
