@@ -20,7 +20,7 @@ test.each([
   expect(readConfig(environment).areDomainsLookedUp).toBe(areLookedUp);
 });
 
-const account = 'https://account:token@api.twilio.com';
+const account = `https://AC${'0'.repeat(32)}:token@api.twilio.com`;
 const smsc = 'smpp://id:secret@smsc.example.com';
 const reached = { POSTILLION_PUBLIC_URL: 'https://post.example.com' };
 
@@ -66,6 +66,53 @@ test.each([
   [{ POSTILLION_MX_PORT: 'smtp' }, 'POSTILLION_MX_PORT must be a port number, 0 to 65535'],
 ])('what a provider lacks is said: %j', (environment, problems) => {
   expect(() => readConfig(environment)).toThrow(new ConfigError(problems));
+});
+
+test.each([
+  ['POSTILLION_SMTP_URL', 'mail.example.com:587', /^POSTILLION_SMTP_URL must begin with smtp:\/\//],
+  [
+    'POSTILLION_SMTP_URL',
+    'smtp://user:p@ss/word@mail.example.com',
+    /^POSTILLION_SMTP_URL has something after/,
+  ],
+  ['POSTILLION_SMPP_URL', 'smpp://id@[::1', /^POSTILLION_SMPP_URL cannot be read/],
+  [
+    'POSTILLION_TWILIO_URL',
+    'https://account:token@api.twilio.com',
+    /^POSTILLION_TWILIO_URL needs the account SID/,
+  ],
+  [
+    'POSTILLION_VAPID_SUBJECT',
+    'me',
+    /^POSTILLION_VAPID_SUBJECT must be like/,
+    'POSTILLION_PUSH_PROVIDER=direct',
+  ],
+  [
+    'POSTILLION_WHATSAPP_URL',
+    'http://graph.example.com',
+    /^POSTILLION_WHATSAPP_URL must begin with https/,
+    'POSTILLION_CHATAPP_PROVIDER=whatsapp',
+  ],
+  [
+    'POSTILLION_PUBLIC_URL',
+    'https://post.example.com:port',
+    /^POSTILLION_PUBLIC_URL must be an http or https URL/,
+  ],
+])('a %s like %s is one problem with the settings', (name, value, problem, choice = '=') => {
+  const [chosen = '', provider = ''] = choice.split('=');
+  const read = () => readConfig({ ...reached, [chosen]: provider, [name]: value });
+  expect(read).toThrow(ConfigError);
+  expect(read).toThrow(problem);
+  // Without a full stop, as all of them, and one line.
+  expect(read).not.toThrow(/[.\n]$|\n/);
+});
+
+test('what only another provider would read is not read', () => {
+  expect(readConfig({ POSTILLION_EMAIL_PROVIDER: 'sandbox', POSTILLION_SMTP_URL: 'nonsense' })).toMatchObject(
+    {
+      emailProvider: 'sandbox',
+    },
+  );
 });
 
 test('what no provider asks for is said beside what one lacks, in one go', () => {

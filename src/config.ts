@@ -332,6 +332,18 @@ export function readConfig(environment: Readonly<Record<string, string | undefin
   const providerSettings = Object.fromEntries(
     Object.keys(settingsOfProviders).map((name) => [name, read(name as SettingName)]),
   ) as Config['providerSettings']; // All names of that record, and no others.
+  const chosen = [
+    emailProviders[emailProvider],
+    smsProviders[smsProvider],
+    pushProviders[pushProvider],
+    chatAppProviders[chatAppProvider],
+  ];
+  for (const { requires, readSettings } of chosen) {
+    // What is missing is told already.
+    if (readSettings === undefined || requires.some(({ setting }) => textOf(setting) === '')) continue;
+    const problem = findProblem(() => readSettings(providerSettings));
+    if (problem !== null) problems.push(problem);
+  }
   const dnsServers = listOf(read('POSTILLION_DNS_SERVERS'));
   for (const server of dnsServers) {
     if (parseDnsServer(server) === null)
@@ -449,6 +461,16 @@ function readProvider<Name extends string>(
     problems.push(`${setting} is required with ${choice}=${provider}${reason}`);
   }
   return provider;
+}
+
+/** What `read` throws, in words; without the full stop, as all problems with settings. */
+function findProblem(read: () => unknown): string | null {
+  try {
+    read();
+    return null;
+  } catch (cause) {
+    return (cause instanceof Error ? cause.message : String(cause)).replace(/\.$/, '');
+  }
 }
 
 /** Names settings of this table only. */

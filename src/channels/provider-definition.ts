@@ -25,6 +25,11 @@ export type ProviderDefinition<Settings extends ProviderSettings, Tools, Provide
   /** Whether all of it stays in the built-in inbox, so that nothing leaves the machine. */
   isSandbox: boolean;
   /**
+   * Reads them, and throws in words for the operator where one of them cannot be read. Each start and the doctor do so
+   * with the provider that is chosen. Absent if their types say all that there is to say.
+   */
+  readSettings?: (values: SettingValues<Settings>) => unknown;
+  /**
    * What does not work as things are set, while all else does: told by a start and by the doctor. `publicUrl` is
    * POSTILLION_PUBLIC_URL, or null. Settings that cannot be read are no matter of it. Absent if there is never any such
    * thing.
@@ -35,11 +40,9 @@ export type ProviderDefinition<Settings extends ProviderSettings, Tools, Provide
   ) => Promise<Shortcoming | null>;
   /**
    * How many processes of one machine may hand off, since the other side counts together what all of them do: its
-   * connections, its window, its rate. Each has its part of it (`ProcessShare`). Throws as `create` does. Absent if any
-   * number may.
+   * connections, its window, its rate. Each has its part of it (`ProcessShare`). Absent if any number may.
    */
   processesMax?: (values: SettingValues<Settings>) => Promise<number>;
-  /** Throws, in words for the operator, where a setting cannot be read. */
   create: (tools: Tools, values: SettingValues<Settings>) => Promise<Provider>;
   /** The requests by which it reports what became of messages, and anything else. Absent if it makes none. */
   callbacks?: (values: SettingValues<Settings>) => Promise<ProviderCallbacks<Told>>;
@@ -59,7 +62,7 @@ type NameOf<Settings> = keyof Settings & string;
 /** Of whatever channel and settings: what is read without making anything. */
 export type DescribedProvider = Omit<
   ProviderDefinition<ProviderSettings, never, unknown, unknown>,
-  'create' | 'callbacks' | 'findShortcoming' | 'processesMax'
+  'create' | 'callbacks' | 'findShortcoming' | 'processesMax' | 'readSettings'
 >;
 
 /** Providers by their names. */

@@ -11,6 +11,7 @@ import { createChatAppProvider } from '../roles/providers/chatapp.ts';
 import { wordFor } from '../platform/wording.ts';
 import { type Finding, ok, problem, warning } from './finding.ts';
 import { openSecrets } from './secrets.ts';
+import { programName } from '../platform/program-name.ts';
 
 const subject = 'chat-app accounts';
 
@@ -62,7 +63,7 @@ async function examineAccount(
   budget: Budget | null,
 ): Promise<Finding[]> {
   const of = `the account of ${organizationId}`;
-  const advice = 'Give it again, with "bin/postillion chatapp credentials".';
+  const advice = `Give it again, with "${programName()} chatapp credentials".`;
   if (account === 'unreadable')
     return [problem(subject, `${of} was sealed under another secret, or is damaged`, advice)];
   const examination = await provider.examineAccount(account);
@@ -74,7 +75,7 @@ async function examineAccount(
         subject,
         `${of} may send no campaigns${until === null ? '' : ` until ${until.toISOString()}`}: ${words}`,
         until === null
-          ? 'Mend it at the provider, then run "bin/postillion chatapp release".'
+          ? `Mend it at the provider, then run "${programName()} chatapp release".`
           : 'They go on by themselves; fewer complaints keep it from happening again.',
       ),
     ];

@@ -1,4 +1,5 @@
-import { mkdir, statfs } from 'node:fs/promises';
+import { access, constants, stat, statfs } from 'node:fs/promises';
+import path from 'node:path';
 import { emailProviders } from '../channels/email/providers/registry.ts';
 import { choosingSettings, type DescribedProvider } from '../channels/provider-definition.ts';
 import { chatAppProviders } from '../channels/chatapp/providers/registry.ts';
@@ -9,13 +10,17 @@ import {
   asDatabaseProblem,
   describeFailure,
   examineSecret,
+  explainDataDirectory,
+  findFilesElsewhere,
   type Foundation,
   generateSecret,
+  hasInstallation,
   type Installation,
   openFoundation,
   publicUrlOf,
   type StoredUnderSecrets,
   tryOnSample,
+  whyElsewhere,
 } from '../installation/installation.ts';
 import { examineCredentials } from '../devices/devices.ts';
 import type { Log } from '../platform/log.ts';
@@ -25,7 +30,7 @@ import {
   readServerVersion,
   serverVersionMin,
 } from '../platform/postgres/condition.ts';
-import { sqlState } from '../platform/postgres/database.ts';
+import { findsNoSpace, sqlState } from '../platform/postgres/database.ts';
 import { findDurabilityProblems } from '../platform/postgres/durability.ts';
 import { examineTenantWall } from '../platform/postgres/tenant-wall.ts';
 import { pendingMigrations } from '../platform/postgres/migrate.ts';
@@ -42,6 +47,7 @@ import { createEmailProvider } from '../roles/providers/email.ts';
 import { createChatAppProvider } from '../roles/providers/chatapp.ts';
 import { createPushProvider, findPushShortcoming } from '../roles/providers/push.ts';
 import { createSmsProvider } from '../roles/providers/sms.ts';
+import { programName } from '../platform/program-name.ts';
 
 /**
  * Looks at everything that an installation stands on. Never throws for what it finds: what cannot be looked at is
@@ -66,7 +72,17 @@ export async function examine(
     ];
   }
   const findings = [...examineSettings(config), examineLinks(config)];
-  if (config.databaseUrl === null) findings.push(await examineDisk(config.dataDirectory));
+  if (config.databaseUrl === null) findings.push(...(await examineDataDirectory(config.dataDirectory)));
+  if (!hasInstallation(config)) {
+    findings.push(
+      warning(
+        'database',
+        `there is no installation in ${config.dataDirectory} yet`,
+        `Run doctor in the folder of the installation, or begin one with "${programName()} serve".`,
+      ),
+    );
+    return findings;
+  }
 
   let foundation: Foundation;
   try {
@@ -186,7 +202,7 @@ async function examineSecretHere(installation: Installation): Promise<Finding[]>
           ? warning(
               'secret',
               `${found}; it is being replaced, and ${sealed.map(({ secretId }) => secretId).join(' and ')} both fit`,
-              'Once every process has the new one, run "bin/postillion secret retire" with the number of the old one.',
+              `Once every process has the new one, run "${programName()} secret retire" with the number of the old one.`,
             )
           : ok('secret', found),
       ];
@@ -241,7 +257,7 @@ async function examinePushCredentials(installation: Installation): Promise<Findi
   }
   const told = faulty.slice(0, faultyToldMax).map(({ organizationId, platform, problem: what }) => {
     const found = `the credentials of ${organizationId} for ${platform} cannot be used: ${what}`;
-    return problem('push keys', found, `Give them again, with "bin/postillion push credentials".`);
+    return problem('push keys', found, `Give them again, with "${programName()} push credentials".`);
   });
   const more = faulty.length - told.length;
   return more === 0
@@ -272,7 +288,7 @@ function describeMisfits(stored: StoredUnderSecrets): Finding[] {
       problem(
         'secret',
         `${atLeast(stored)}${suppressions.misfits} ${wordFor(suppressions.misfits, 'suppression was', 'suppressions were')} hashed under another one and ${wordFor(suppressions.misfits, 'is', 'are')} not recognised`,
-        'Run "bin/postillion secret adopt", which hashes them again.',
+        `Run "${programName()} secret adopt", which hashes them again.`,
       ),
     );
   if (domainKeys.misfits > 0)
@@ -293,6 +309,12 @@ async function examineVersion({ database }: Installation): Promise<Finding> {
       'database',
       'it takes no writes: it is a standby, or was closed to them',
       'Have DATABASE_URL lead to the primary, or look whether its disk is full.',
+    );
+  if (await findsNoSpace(database))
+    return problem(
+      'database',
+      'it takes no writes: the disk of its tables is full',
+      'Free space on the disk of its data directory. What was accepted is not lost, and goes on by itself.',
     );
   if (major >= serverVersionMin) return ok('database', `reached, PostgreSQL ${text}`);
   const advice = `Upgrade it to ${serverVersionMin} or newer first.`;
@@ -323,7 +345,7 @@ async function examineSchema(installation: Installation): Promise<Finding[]> {
           isEmpty
             ? 'there is none yet'
             : `not up to date, missing ${pending.map(({ name }) => name).join(', ')}`,
-          'Run "bin/postillion migrate", or start the server, which does the same.',
+          `Run "${programName()} migrate", or start the server, which does the same.`,
         );
   if (isEmpty) return [schema];
   return [
@@ -342,13 +364,13 @@ async function examineWall({ database }: Installation): Promise<Finding> {
       return warning(
         'second wall',
         'there is no role postillion_tenant that the database user may enter: row-level security is off, and only the conditions of each statement keep organizations apart',
-        'Run "bin/postillion migrate" as a database user with createrole. If that user must not have it, let an administrator run "create role postillion_tenant nologin" and "grant postillion_tenant to" that user first.',
+        `Run "${programName()} migrate" as a database user with createrole. If that user must not have it, let an administrator run "create role postillion_tenant nologin" and "grant postillion_tenant to" that user first.`,
       );
     case 'unreachable':
       return problem(
         'second wall',
         `the role postillion_tenant may not use ${wall.tables.join(', ')}: requests will fail`,
-        'Run "bin/postillion migrate" as the owner of these tables, which grants what is missing.',
+        `Run "${programName()} migrate" as the owner of these tables, which grants what is missing.`,
       );
   }
 }
@@ -477,10 +499,22 @@ function isMissing(cause: unknown): boolean {
 const freeBytesMin = 256 * 1_048_576;
 const freeBytesAdvised = 2 * 1_073_741_824;
 
+async function examineDataDirectory(directory: string): Promise<Finding[]> {
+  const files = await findFilesElsewhere(directory).catch(() => null);
+  if (files === null) return [await examineDisk(directory)];
+  return [
+    ok('data', `the files of the database are in ${files}: ${whyElsewhere(directory)}`),
+    await examineDisk(files),
+    await examineDisk(directory),
+  ];
+}
+
 async function examineDisk(directory: string): Promise<Finding> {
   try {
-    await mkdir(directory, { recursive: true });
-    const { bavail, bsize } = await statfs(directory);
+    // Where nothing is yet, the folder in which it would be made tells.
+    const there = await findNearest(directory);
+    await access(there, constants.W_OK | constants.X_OK);
+    const { bavail, bsize } = await statfs(there);
     const freeBytes = bavail * bsize;
     const found = `${showBytes(freeBytes)} are free in ${directory}`;
     const advice = 'Free space there, or move POSTILLION_DATA_DIR to a larger disk.';
@@ -489,9 +523,21 @@ async function examineDisk(directory: string): Promise<Finding> {
   } catch (cause) {
     return problem(
       'disk',
-      `${directory} cannot be used: ${describeFailure(cause)}`,
+      explainDataDirectory(cause, directory) ?? `${directory} cannot be used: ${describeFailure(cause)}`,
       'Allow the user that runs Postillion to create and write it.',
     );
+  }
+}
+
+/** The directory itself, or the nearest above it that there is. Ends at the root. */
+async function findNearest(directory: string): Promise<string> {
+  try {
+    await stat(directory);
+    return directory;
+  } catch (cause) {
+    const isMissing = cause instanceof Error && 'code' in cause && cause.code === 'ENOENT';
+    if (!isMissing || path.dirname(directory) === directory) throw cause;
+    return findNearest(path.dirname(directory));
   }
 }
 

@@ -5,6 +5,7 @@ import { type Clock, dateOf, now } from '../platform/clock.ts';
 import { findMissingPartitions, measureTables, partitionsAhead } from '../platform/postgres/partitions.ts';
 import { wordFor } from '../platform/wording.ts';
 import { type Finding, ok, problem, warning } from './finding.ts';
+import { programName } from '../platform/program-name.ts';
 
 /** Whether there is room for what comes, and how much there is of what was. Without the schema of this release, nothing is known. */
 export async function examinePartitions(installation: Installation, isCurrent: boolean): Promise<Finding[]> {
@@ -57,7 +58,7 @@ async function examineKept({ database, clock, config }: Installation): Promise<F
   return warning(
     'messages',
     `${found}; still there: ${late.join(', ')}`,
-    'Campaigns that are not over and jobs in the queue keep their partitions: see "bin/postillion queue list", and campaigns with the status paused. If there are none, search the log of a worker for "housekeeping was interrupted".',
+    `Campaigns that are not over and jobs in the queue keep their partitions: see "${programName()} queue list", and campaigns with the status paused. If there are none, search the log of a worker for "housekeeping was interrupted".`,
   );
 }
 

@@ -5,6 +5,7 @@ import { countLivingWorkers } from '../platform/queue/lease.ts';
 import { wordFor } from '../platform/wording.ts';
 import { describeBreaker, lateMs } from '../roles/monitoring/readiness.ts';
 import { type Finding, ok, problem, warning } from './finding.ts';
+import { programName } from '../platform/program-name.ts';
 
 /** More are told as so many: beyond it they are not counted. */
 const setAsideMax = 10_000;
@@ -20,7 +21,7 @@ export async function examineSetAside({ database }: Installation): Promise<Findi
     problem(
       'queue',
       `${jobs === setAsideMax ? 'at least ' : ''}${jobs} ${wordFor(jobs, 'job was', 'jobs were')} set aside and ${wordFor(jobs, 'is', 'are')} tried no more (${byChannel})`,
-      'See "bin/postillion queue list"; once the cause is mended, run "bin/postillion queue retry --all".',
+      `See "${programName()} queue list"; once the cause is mended, run "${programName()} queue retry --all".`,
     ),
   ];
 }
@@ -36,7 +37,7 @@ export async function examineWorkers({
     findOldestDue(database, dateOf(nowMs)),
   ]);
   if (workers === 0) {
-    const advice = 'Start a worker: "bin/postillion serve", with or without --role worker.';
+    const advice = `Start a worker: "${programName()} serve", with or without --role worker.`;
     // Whatever is in the queue: those that died may have claimed it.
     const queued = await countQueued(database, queuedMax);
     if (queued === 0) return [warning('workers', 'no worker runs, and nothing waits to be sent', advice)];

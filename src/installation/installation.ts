@@ -1,8 +1,6 @@
 /** The front door: what every role and every command stands on, opened and closed. */
 export {
-  createFirstOrganization,
   findPostgres,
-  type FirstOrganization,
   hasInstallation,
   hasSandbox,
   type Installation,
@@ -16,6 +14,7 @@ export {
   whileRestarting,
 } from './opening.ts';
 export { asDatabaseProblem, DatabaseProblem } from './database-problem.ts';
+export { explainDataDirectory, findFilesElsewhere, whyElsewhere } from './data-directory.ts';
 export { describeFailure } from './failure.ts';
 export type { Foundation, Observers } from './foundation.ts';
 export {
@@ -34,3 +33,10 @@ export {
   replaceSecretFile,
   secretFileOf,
 } from './secret-file.ts';
+export {
+  composeFirstRequest,
+  createFirstOrganization,
+  createSandboxOrganization,
+  SandboxDomainTaken,
+  type SandboxOrganization,
+} from './sandbox-organization.ts';

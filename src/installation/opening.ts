@@ -1,14 +1,13 @@
 import { existsSync } from 'node:fs';
 import { isIPv6 } from 'node:net';
 import path from 'node:path';
-import { createApiKey, createOrganization, hasOrganization, hasOrganizations } from '../accounts/accounts.ts';
 import { parseDomain } from '../channels/email/email.ts';
 import { emailProviders } from '../channels/email/providers/registry.ts';
 import { chatAppProviders } from '../channels/chatapp/providers/registry.ts';
 import { pushProviders } from '../channels/push/providers/registry.ts';
 import { smsProviders } from '../channels/sms/providers/registry.ts';
 import type { Config } from '../config.ts';
-import { type InstanceHosts, sandboxDomain, verifyByOperator } from '../domains/domains.ts';
+import { type InstanceHosts, sandboxDomain } from '../domains/domains.ts';
 import { type Clock, sleep, stayUntil, systemClock } from '../platform/clock.ts';
 import { createResolver } from '../platform/dns/dns.ts';
 import { createIds } from '../platform/ids.ts';
@@ -19,8 +18,6 @@ import {
   type DatabaseAddress,
   DatabaseUnavailableError,
   openDatabase,
-  type Transaction,
-  unpreparedStatement,
 } from '../platform/postgres/database.ts';
 import { startEmbeddedPostgres } from '../platform/postgres/embedded.ts';
 import { migrate, type Migration } from '../platform/postgres/migrate.ts';
@@ -28,8 +25,7 @@ import type { PartitionSize } from '../platform/postgres/partition-size.ts';
 import { createPartitions, withPartitionsOnDemand } from '../platform/postgres/partitions.ts';
 import { type SandboxAccess, sandboxToken } from '../sandbox/sandbox.ts';
 import type { KeyRing, Secrets } from '../platform/secrets.ts';
-import { makeSandboxCredentials, platforms, setCredentials } from '../devices/devices.ts';
-import { addSender, approveSender, sandboxSender } from '../senders/senders.ts';
+import { explainDataDirectory } from './data-directory.ts';
 import { asDatabaseProblem, DatabaseProblem, refuseOldServer } from './database-problem.ts';
 import { describeFailure } from './failure.ts';
 import type { Foundation } from './foundation.ts';
@@ -194,7 +190,10 @@ export async function findPostgres(
     const embedded = await startEmbeddedPostgres({ dataDirectory: config.dataDirectory, logger: log });
     return { address: embedded.connection, stop: embedded.stop };
   } catch (cause) {
-    throw new DatabaseProblem(`The embedded PostgreSQL does not start. ${describeFailure(cause)}`, { cause });
+    const sentence =
+      explainDataDirectory(cause, config.dataDirectory) ??
+      `The embedded PostgreSQL does not start. ${describeFailure(cause)}`;
+    throw new DatabaseProblem(sentence, { cause });
   }
 }
 
@@ -229,55 +228,4 @@ export function sandboxLinkOf(installation: Installation, url: string): string |
 /** With an external database, output is usually kept in a log, where no secret belongs. */
 export function mayPrintSecrets({ databaseUrl }: Config): boolean {
   return databaseUrl === null || process.stdout.isTTY;
-}
-
-/** The organization of a fresh installation: something to send with at once. */
-export type FirstOrganization = { organizationId: string; key: string; domain: string; sender: string };
-
-/**
- * Creates the first organization with its key, or returns that there are organizations already. Several nodes may start
- * at once; one of them creates it. It is one transaction: if it fails before the key was shown, nothing is left.
- */
-export async function createFirstOrganization(
-  installation: Installation,
-): Promise<FirstOrganization | 'exists'> {
-  const { database, config } = installation;
-  let made: FirstOrganization | null = null;
-  return whileRestarting(config, async () => {
-    // The answer to a commit may have been lost with the connection.
-    if (made !== null && (await hasOrganization(database, made.organizationId))) return made;
-    if (await hasOrganizations(database)) return 'exists';
-    return database.transaction(async (transaction) => {
-      await transaction.rows(
-        unpreparedStatement("select pg_advisory_xact_lock(hashtextextended('postillion first start', 0))"),
-      );
-      if (await hasOrganizations(transaction)) return 'exists';
-      made = await insertFirstOrganization({ ...installation, database: within(database, transaction) });
-      return made;
-    });
-  });
-}
-
-/** For functions that open a transaction of their own: they take part in this one instead. */
-function within(database: Database, transaction: Transaction): Database {
-  return { ...database, rows: transaction.rows, transaction: (work) => work(transaction) };
-}
-
-async function insertFirstOrganization(installation: Installation): Promise<FirstOrganization> {
-  const organization = await createOrganization(installation, 'My organization');
-  const { key } = await createApiKey(installation, {
-    organizationId: organization.id,
-    name: 'First key',
-    scopes: ['full_access'],
-    expiresAt: null,
-  });
-  await verifyByOperator(installation, { organizationId: organization.id, name: sandboxDomain });
-  const wanted = { organizationId: organization.id, name: sandboxSender, type: null };
-  const added = await addSender(installation, wanted);
-  if (added.kind === 'added') await approveSender(installation, added.sender.id);
-  for (const platform of platforms) {
-    const credentials = await makeSandboxCredentials(platform);
-    await setCredentials(installation, organization.id, credentials, { replacesPair: false });
-  }
-  return { organizationId: organization.id, key, domain: sandboxDomain, sender: sandboxSender };
 }

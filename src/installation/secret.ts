@@ -25,6 +25,7 @@ import {
 import { wordFor } from '../platform/wording.ts';
 import type { Foundation } from './foundation.ts';
 import { makeSecretFile, readSecretFile, secretFileOf } from './secret-file.ts';
+import { programName } from '../platform/program-name.ts';
 
 /**
  * Finds out whether the secret at hand is that of the database, before anything is done with it. Under another secret
@@ -207,9 +208,9 @@ function findObstacle(config: Config, { suppressions, domainKeys }: StoredUnderS
   const recognised = suppressions.recognised + domainKeys.recognised;
   const { misfits, erased } = suppressions;
   if (recognised === 0 && misfits + domainKeys.misfits > 0) return wrongSecret(config);
-  const goOn = 'To go on without what does not fit, run "bin/postillion secret adopt --accept-losses".';
+  const goOn = `To go on without what does not fit, run "${programName()} secret adopt --accept-losses".`;
   if (recognised === 0 && erased > 0)
-    return `Nothing stored can tell whether the secret is that of this database: it has ${erased} ${wordFor(erased, 'suppression, of an erased address', 'suppressions, all of erased addresses')}, which would not be recognised under another one. If it is the right one, run "bin/postillion secret adopt --accept-losses".`;
+    return `Nothing stored can tell whether the secret is that of this database: it has ${erased} ${wordFor(erased, 'suppression, of an erased address', 'suppressions, all of erased addresses')}, which would not be recognised under another one. If it is the right one, run "${programName()} secret adopt --accept-losses".`;
   // Of several secrets, nothing tells under which one an erased address was hashed.
   if (domainKeys.misfits === 0 && (misfits === 0 || erased === 0)) return null;
   return `Part of what is stored belongs to another secret: ${misfits} ${wordFor(misfits, 'suppression')} whose address is known, which can be hashed again, ${domainKeys.misfits} DKIM ${wordFor(domainKeys.misfits, 'key')}, which cannot be opened, and perhaps some of ${erased} ${wordFor(erased, 'suppression')} of erased addresses. If the other secret still exists, find out which of the two is the right one. ${goOn}`;

@@ -10,9 +10,10 @@ import {
 } from '../chat-templates/chat-templates.ts';
 import { type Installation, publicUrlOf } from '../installation/installation.ts';
 import { addCommand, type CommandOutcome, formatTable, onInstallation } from './command.ts';
-import { onOrganization, organizationHelp } from './organization.ts';
+import { onOrganization, organizationHelp, type Unresolved } from './organization.ts';
 import { readSmallFile } from './small-file.ts';
 import { parseOrganization } from './values.ts';
+import { programName } from '../platform/program-name.ts';
 
 const fileHelp = `
 What --file holds, as JSON:
@@ -27,12 +28,12 @@ const provider: ChatAppProviderName = 'whatsapp';
 /** What organizations are at the provider of chat-app messages. */
 export function addChatAppCommands(group: Command): void {
   addCommand(group, 'credentials', 'Give an organization its account for chat-app messages.')
-    .requiredOption('--org <org>', organizationHelp, parseOrganization)
+    .option('--org <org>', organizationHelp, parseOrganization)
     .requiredOption('--file <file>', 'where they stand; see below')
     .addHelpText('after', fileHelp)
     .action(
       onInstallation(
-        (installation, options: CredentialsOptions) =>
+        (installation, options: Unresolved<CredentialsOptions>) =>
           onOrganization(installation, options.org, (org) =>
             runCredentials(installation, { ...options, org }),
           ),
@@ -40,9 +41,9 @@ export function addChatAppCommands(group: Command): void {
       ),
     );
   addCommand(group, 'list', 'Show the account of an organization; never its tokens and secrets.')
-    .requiredOption('--org <org>', organizationHelp, parseOrganization)
+    .option('--org <org>', organizationHelp, parseOrganization)
     .action(
-      onInstallation((installation, options: { org: string }) =>
+      onInstallation((installation, options: Unresolved<{ org: string }>) =>
         onOrganization(installation, options.org, (org) => runList(installation, org)),
       ),
     );
@@ -51,9 +52,9 @@ export function addChatAppCommands(group: Command): void {
     'release',
     'Let campaigns go on that are held because of the account, once that is mended.',
   )
-    .requiredOption('--org <org>', organizationHelp, parseOrganization)
+    .option('--org <org>', organizationHelp, parseOrganization)
     .action(
-      onInstallation((installation, options: { org: string }) =>
+      onInstallation((installation, options: Unresolved<{ org: string }>) =>
         onOrganization(installation, options.org, (org) => runRelease(installation, org)),
       ),
     );
@@ -74,7 +75,7 @@ async function runCredentials(
   const parsed = parseAccount(text.text);
   if (parsed.kind === 'refused')
     return refuse(
-      `${file} holds no account: ${parsed.problem}. "bin/postillion chatapp credentials --help" says what it must hold.`,
+      `${file} holds no account: ${parsed.problem}. "${programName()} chatapp credentials --help" says what it must hold.`,
     );
   const outcome = await setAccount(installation, org, parsed.content);
   if (outcome.kind === 'taken')

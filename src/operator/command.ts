@@ -13,6 +13,7 @@ import { now, systemClock } from '../platform/clock.ts';
 import { createLog, type Log, silentLog } from '../platform/log.ts';
 import { migrate, pendingMigrations } from '../platform/postgres/migrate.ts';
 import { createPartitions } from '../platform/postgres/partitions.ts';
+import { programName } from '../platform/program-name.ts';
 
 /**
  * What every operator command does alike: it opens the installation, beside a running server or without one, does
@@ -90,7 +91,7 @@ function onOpened<Opened, Arguments extends unknown[]>(
       if (options.schema === 'current' && !hasInstallation(config)) {
         return {
           kind: 'refused',
-          problem: `There is no installation in ${config.dataDirectory} yet. "npm start" or "bin/postillion org create" begins one.`,
+          problem: `There is no installation in ${config.dataDirectory} yet. "${programName()} serve" or "${programName()} org create" begins one.`,
         };
       }
       const foundation = await openFoundation(config, log, { migrate: false });
@@ -122,8 +123,8 @@ async function prepareSchema(
     return null;
   }
   return isEmpty
-    ? 'The database has no schema yet. Run "bin/postillion migrate", or start the server, which does the same.'
-    : `The database lacks ${pending.length === 1 ? 'a migration' : `${pending.length} migrations`} of this release. Run "bin/postillion migrate", or start the server, which does the same.`;
+    ? `The database has no schema yet. Run "${programName()} migrate", or start the server, which does the same.`
+    : `The database lacks ${pending.length === 1 ? 'a migration' : `${pending.length} migrations`} of this release. Run "${programName()} migrate", or start the server, which does the same.`;
 }
 
 /**

@@ -17,7 +17,7 @@ import {
   shownIssuesMax,
   toReportLine,
 } from './imports.ts';
-import { onOrganization, organizationHelp } from './organization.ts';
+import { onOrganization, organizationHelp, type Unresolved } from './organization.ts';
 import { formatCount, interruptedExitCode, listenForInterruption, startProgress } from './progress.ts';
 import { parseOrganization } from './values.ts';
 
@@ -28,7 +28,7 @@ import { parseOrganization } from './values.ts';
 export function addContactCommands(group: Command): void {
   addCommand(group, 'import', 'Create and update contacts from a CSV file.')
     .argument('<file>', 'path of the file, or - for standard input')
-    .requiredOption('--org <org>', organizationHelp, parseOrganization)
+    .option('--org <org>', organizationHelp, parseOrganization)
     .option(
       '--list <name-or-id>',
       'add all contacts to a list, created if it does not exist; repeatable',
@@ -46,7 +46,7 @@ export function addContactCommands(group: Command): void {
     .option('--dry-run', 'read and check everything, and write nothing')
     .action(
       onInstallation(
-        (installation, file: string, options: ImportArguments) =>
+        (installation, file: string, options: Unresolved<ImportArguments>) =>
           onOrganization(installation, options.org, (org) =>
             runImport(installation, file, { ...options, org }),
           ),
@@ -55,19 +55,22 @@ export function addContactCommands(group: Command): void {
     );
   addCommand(group, 'export', 'Write contacts to a CSV file.')
     .argument('[file]', 'path of the file; without it, or with -, standard output')
-    .requiredOption('--org <org>', organizationHelp, parseOrganization)
+    .option('--org <org>', organizationHelp, parseOrganization)
     .option('--list <name-or-id>', 'only members of a list; repeatable', collectText)
     .option('--tag <name-or-id>', 'only contacts with a tag; repeatable', collectText)
     .action(
-      onInstallation(async (installation, given: string | undefined, options: ExportArguments) => {
-        const file = given === undefined || given === '-' ? null : given;
-        if (file === null && options.json === true)
-          return refuse('With --json, name a file: standard output is needed for the result.');
-        const { list: lists = [], tag: tags = [] } = options;
-        return onOrganization(installation, options.org, (organizationId) =>
-          runExport(installation, { organizationId, file, lists, tags }),
-        );
-      }, longRunning),
+      onInstallation(
+        async (installation, given: string | undefined, options: Unresolved<ExportArguments>) => {
+          const file = given === undefined || given === '-' ? null : given;
+          if (file === null && options.json === true)
+            return refuse('With --json, name a file: standard output is needed for the result.');
+          const { list: lists = [], tag: tags = [] } = options;
+          return onOrganization(installation, options.org, (organizationId) =>
+            runExport(installation, { organizationId, file, lists, tags }),
+          );
+        },
+        longRunning,
+      ),
     );
 }
 

@@ -17,7 +17,7 @@ import {
   shownIssuesMax,
   toReportLine,
 } from './imports.ts';
-import { onOrganization, organizationHelp } from './organization.ts';
+import { onOrganization, organizationHelp, type Unresolved } from './organization.ts';
 import { formatCount, interruptedExitCode, listenForInterruption, startProgress } from './progress.ts';
 import { parseOrganization } from './values.ts';
 
@@ -25,14 +25,14 @@ import { parseOrganization } from './values.ts';
 export function addEventCommands(group: Command): void {
   addCommand(group, 'import', 'Store the events of a CSV file, or of a file with a JSON object a line.')
     .argument('<file>', 'path of the file, or - for standard input')
-    .requiredOption('--org <org>', organizationHelp, parseOrganization)
+    .option('--org <org>', organizationHelp, parseOrganization)
     .option('--map <column=field>', 'what a column holds; repeatable', collectMapping)
     .option('--ignore <column>', 'skip a column; repeatable', collectText)
     .option('--report <file>', 'write the errors of all bad rows to a CSV file')
     .option('--dry-run', 'read and check everything, and write nothing')
     .action(
       onInstallation(
-        (installation, file: string, options: ImportArguments) =>
+        (installation, file: string, options: Unresolved<ImportArguments>) =>
           onOrganization(installation, options.org, (org) =>
             runImport(installation, file, { ...options, org }),
           ),

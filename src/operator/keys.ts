@@ -3,7 +3,7 @@ import { type ApiKey, createApiKey, listApiKeys, revokeApiKey } from '../account
 import type { Installation } from '../installation/installation.ts';
 import { dateOf } from '../platform/clock.ts';
 import { addCommand, type CommandOutcome, done, formatTable, onInstallation, refuse } from './command.ts';
-import { onOrganization, organizationHelp } from './organization.ts';
+import { onOrganization, organizationHelp, type Unresolved } from './organization.ts';
 import {
   defaultPageSize,
   listScopes,
@@ -14,25 +14,26 @@ import {
   parsePageSize,
   parseScopes,
 } from './values.ts';
+import { programName } from '../platform/program-name.ts';
 
 /** `key`: API keys. */
 export function addKeyCommands(group: Command): void {
   addCommand(group, 'create', 'Create an API key and show it. It cannot be shown again.')
-    .requiredOption('--org <org>', organizationHelp, parseOrganization)
+    .option('--org <org>', organizationHelp, parseOrganization)
     .option('--name <name>', 'what it is for', parseName, 'API key')
     .option('--scopes <scopes>', 'separated by commas; see below', parseScopes, ['full_access'])
     .option('--expires-at <time>', 'RFC 3339 with an offset; without it, it never expires', parseInstant)
     .addHelpText('after', `\n${listScopes()}`)
     .action(
-      onInstallation((installation, options: KeyOptions) =>
+      onInstallation((installation, options: Unresolved<KeyOptions>) =>
         onOrganization(installation, options.org, (org) => runKeyCreate(installation, { ...options, org })),
       ),
     );
   addCommand(group, 'list', 'List the API keys of an organization, newest first.')
-    .requiredOption('--org <org>', organizationHelp, parseOrganization)
+    .option('--org <org>', organizationHelp, parseOrganization)
     .option('--limit <number>', 'how many at most', parsePageSize, defaultPageSize)
     .action(
-      onInstallation((installation, options: { org: string; limit: number }) =>
+      onInstallation((installation, options: Unresolved<{ org: string; limit: number }>) =>
         onOrganization(installation, options.org, (org) => runKeyList(installation, { ...options, org })),
       ),
     );
@@ -99,5 +100,5 @@ function stateOf(key: ApiKey, nowMs: number): 'active' | 'expired' | 'revoked' {
 async function runKeyRevoke(installation: Installation, id: string): Promise<CommandOutcome> {
   return (await revokeApiKey(installation, id))
     ? done({ id, revoked: true }, `Revoked the key ${id}: every node refuses it within five seconds.`)
-    : refuse(`There is no key ${id}. "bin/postillion key list" shows those of an organization.`);
+    : refuse(`There is no key ${id}. "${programName()} key list" shows those of an organization.`);
 }

@@ -1,20 +1,28 @@
-import { findOrganizations } from '../accounts/accounts.ts';
+import { findOrganizations, listOrganizations } from '../accounts/accounts.ts';
 import type { Installation } from '../installation/installation.ts';
-import type { CommandOutcome } from './command.ts';
+import { programName } from '../platform/program-name.ts';
+import { type CommandOutcome, refuse } from './command.ts';
 
 /** Of the option `--org`, which every command has that works on one organization. */
-export const organizationHelp = 'id or name of the organization';
+export const organizationHelp = 'id or name of the organization; may be left out where there is only one';
 
-/** Carries out `work` on the organization that is meant by its id, or by its name if only one is called so. */
+/** Options before it is known which organization is meant. */
+export type Unresolved<Options extends { org: string }> = Omit<Options, 'org'> & { org?: string };
+
+/**
+ * Carries out `work` on the organization that is meant by its id, or by its name if only one is called so. Where none is
+ * named, the only one is meant.
+ */
 export async function onOrganization(
   installation: Installation,
-  reference: string,
+  reference: string | undefined,
   work: (organizationId: string) => Promise<CommandOutcome>,
 ): Promise<CommandOutcome> {
+  if (reference === undefined) return onOnlyOrganization(installation, work);
   const found = await findOrganizations(installation.database, reference);
   const [only, ...others] = found;
   if (only === undefined)
-    return refuse(`There is no organization ${reference}. "bin/postillion org list" shows them.`);
+    return refuse(`There is no organization ${reference}. "${programName()} org list" shows them.`);
   if (others.length > 0) {
     const ids = found.map(({ id }) => id).join(', ');
     return refuse(
@@ -22,6 +30,20 @@ export async function onOrganization(
     );
   }
   return work(only.id);
+}
+
+async function onOnlyOrganization(
+  { database }: Installation,
+  work: (organizationId: string) => Promise<CommandOutcome>,
+): Promise<CommandOutcome> {
+  const [only, other] = await listOrganizations(database, { after: null, limit: 2 });
+  if (only === undefined)
+    return refuse(`There is no organization yet. "${programName()} org create --name NAME" makes one.`);
+  return other === undefined
+    ? work(only.id)
+    : refuse(
+        `There are several organizations: name one with --org. "${programName()} org list" shows their ids.`,
+      );
 }
 
 /**
@@ -34,11 +56,6 @@ export async function onNamedOrganization(
   work: (organizationId: string) => Promise<CommandOutcome>,
 ): Promise<CommandOutcome> {
   const [reference, ...others] = new Set(names.filter((name) => name !== undefined));
-  if (reference === undefined) return refuse('Name the organization: --org with its id or name.');
   if (others.length > 0) return refuse('Name one organization, either by --org or as the argument.');
   return onOrganization(installation, reference, work);
-}
-
-function refuse(problem: string): CommandOutcome {
-  return { kind: 'refused', problem };
 }

@@ -7,7 +7,13 @@ import {
   type PlanChange,
 } from '../accounts/accounts.ts';
 import type { Channel } from '../channels/channel.ts';
-import type { Installation } from '../installation/installation.ts';
+import {
+  composeFirstRequest,
+  createSandboxOrganization,
+  type Installation,
+  publicUrlOf,
+  SandboxDomainTaken,
+} from '../installation/installation.ts';
 import { addCommand, type CommandOutcome, done, formatTable, onInstallation, refuse } from './command.ts';
 import { onNamedOrganization, organizationHelp } from './organization.ts';
 import {
@@ -28,6 +34,10 @@ import {
 export function addOrganizationCommands(group: Command): void {
   addCommand(group, 'create', 'Create an organization.')
     .requiredOption('--name <name>', 'its name', parseName)
+    .option(
+      '--sandbox',
+      'with a key, a verified domain, a sender and push credentials, as the first start makes one; needs no DNS',
+    )
     .action(onInstallation(runOrganizationCreate, { schema: 'begins', isLong: false }));
   addCommand(group, 'update', 'Change the plan of an organization.')
     .argument('[org]', 'the same as --org', parseOrganization)
@@ -78,10 +88,33 @@ export function addOrganizationCommands(group: Command): void {
 
 async function runOrganizationCreate(
   installation: Installation,
-  options: { name: string },
+  options: { name: string; sandbox?: boolean },
 ): Promise<CommandOutcome> {
+  if (options.sandbox === true) return runSandboxCreate(installation, options.name);
   const { id, name } = await createOrganization(installation, options.name);
   return done({ id, name }, `Created the organization ${name}: ${id}`);
+}
+
+async function runSandboxCreate(installation: Installation, name: string): Promise<CommandOutcome> {
+  try {
+    const made = await createSandboxOrganization(installation, name);
+    const { organizationId: id, key, domain, sender } = made;
+    return done(
+      { id, name, key, domain, sender },
+      [
+        `Created the organization ${name}: ${id}`,
+        `API key:    ${key}`,
+        `Domain:     ${domain} (verified)`,
+        `SMS sender: ${sender} (approved)`,
+        'The key is not shown again. Send a first email:',
+        '',
+        ...composeFirstRequest(publicUrlOf(installation.config), made),
+      ].join('\n'),
+    );
+  } catch (cause) {
+    if (cause instanceof SandboxDomainTaken) return refuse(cause.message);
+    throw cause;
+  }
 }
 
 type PlanOptions = Pick<PlanChange, 'requestsPerWindow' | 'eventsPerWindow' | 'suspend' | 'resume'> & {

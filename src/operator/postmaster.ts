@@ -11,6 +11,7 @@ import type { Installation } from '../installation/installation.ts';
 import { isUuid } from '../platform/ids.ts';
 import { addCommand, type CommandOutcome, formatTable, onInstallation } from './command.ts';
 import { defaultPageSize, parsePageSize } from './values.ts';
+import { programName } from '../platform/program-name.ts';
 
 /** What was written to the postmaster of the installation. */
 export function addPostmasterCommands(group: Command): void {
@@ -34,7 +35,7 @@ export function addPostmasterCommands(group: Command): void {
 
 function parseMailId(text: string): string {
   if (!isUuid(text)) {
-    throw new InvalidArgumentError('It must be an id as "bin/postillion postmaster list" shows it.');
+    throw new InvalidArgumentError(`It must be an id as "${programName()} postmaster list" shows it.`);
   }
   return text.toLowerCase();
 }
@@ -66,7 +67,7 @@ async function runShow({ database }: Installation, id: string): Promise<CommandO
   if (mail === null) {
     return {
       kind: 'refused',
-      problem: `There is no mail ${id}. "bin/postillion postmaster list" shows what is kept.`,
+      problem: `There is no mail ${id}. "${programName()} postmaster list" shows what is kept.`,
     };
   }
   const source = Buffer.from(mail.source).toString();

@@ -15,9 +15,10 @@ import type { Installation } from '../installation/installation.ts';
 import { wakeOnce } from '../platform/queue/wake.ts';
 import { wordFor } from '../platform/wording.ts';
 import { addCommand, type CommandOutcome, formatTable, onInstallation } from './command.ts';
-import { onOrganization, organizationHelp } from './organization.ts';
+import { onOrganization, organizationHelp, type Unresolved } from './organization.ts';
 import { readSmallFile } from './small-file.ts';
 import { parseOrganization } from './values.ts';
+import { programName } from '../platform/program-name.ts';
 
 const fileHelp = `
 What --file holds, as JSON:
@@ -29,7 +30,7 @@ What --file holds, as JSON:
 /** Credentials are the organization's accounts at Google and Apple, and its name with browsers. */
 export function addPushCommands(group: Command): void {
   addCommand(group, 'credentials', 'Give an organization what the push service of a platform asks of it.')
-    .requiredOption('--org <org>', organizationHelp, parseOrganization)
+    .option('--org <org>', organizationHelp, parseOrganization)
     .addOption(new Option('--platform <platform>', 'of the devices').choices(platforms).makeOptionMandatory())
     .option('--file <file>', 'where they stand; see below')
     .option('--sandbox', 'make up some that no service knows, to try things out in the sandbox')
@@ -40,7 +41,7 @@ export function addPushCommands(group: Command): void {
     .addHelpText('after', fileHelp)
     .action(
       onInstallation(
-        (installation, options: CredentialsOptions) =>
+        (installation, options: Unresolved<CredentialsOptions>) =>
           onOrganization(installation, options.org, (org) =>
             runCredentials(installation, { ...options, org }),
           ),
@@ -48,9 +49,9 @@ export function addPushCommands(group: Command): void {
       ),
     );
   addCommand(group, 'show', 'Show what an organization has push credentials for; never the keys themselves.')
-    .requiredOption('--org <org>', organizationHelp, parseOrganization)
+    .option('--org <org>', organizationHelp, parseOrganization)
     .action(
-      onInstallation((installation, options: { org: string }) =>
+      onInstallation((installation, options: Unresolved<{ org: string }>) =>
         onOrganization(installation, options.org, (org) => runShow(installation, org)),
       ),
     );
@@ -125,7 +126,7 @@ async function readContent({
   const parsed = parseCredentials(platform, text.text);
   return parsed.kind === 'parsed'
     ? parsed.content
-    : `${file} holds no credentials of ${platform}: ${parsed.problem}. "bin/postillion push credentials --help" says what it must hold.`;
+    : `${file} holds no credentials of ${platform}: ${parsed.problem}. "${programName()} push credentials --help" says what it must hold.`;
 }
 
 async function runShow(installation: Installation, organizationId: string): Promise<CommandOutcome> {

@@ -18,6 +18,7 @@ import { messageChannels } from '../roles/channels.ts';
 import { addCommand, type CommandOutcome, done, formatTable, onInstallation, refuse } from './command.ts';
 import { onOrganization, organizationHelp } from './organization.ts';
 import { defaultPageSize, parseChannel, parseOrganization, parsePageSize } from './values.ts';
+import { programName } from '../platform/program-name.ts';
 
 /** PostgreSQL's `integer`, in which recipients are numbered. */
 const ordinalMax = 2_147_483_647;
@@ -44,7 +45,7 @@ export function addQueueCommands(group: Command): void {
           async (installation, jobs: SetAsidePosition[], options: ChangeOptions) => {
             const hasFilter = options.org !== undefined || options.channel !== undefined;
             if ((options.all === true) === jobs.length > 0)
-              return refuse('Give jobs as "bin/postillion queue list" shows them, or --all.');
+              return refuse(`Give jobs as "${programName()} queue list" shows them, or --all.`);
             if (jobs.length > 0 && hasFilter) return refuse('--org and --channel belong to --all.');
             if (jobs.length > 0) return run(installation, jobs);
             return onChosen(installation, options, (filter) => run(installation, [filter]));
@@ -85,7 +86,7 @@ function parseJob(text: string): SetAsidePosition {
   const [messageId = '', number = '', ...rest] = text.split('/');
   const ordinal = /^\d{1,10}$/.test(number) ? Number(number) : Infinity;
   if (!isUuid(messageId) || ordinal > ordinalMax || rest.length > 0) {
-    throw new InvalidArgumentError('It must be a job as "bin/postillion queue list" shows it.');
+    throw new InvalidArgumentError(`It must be a job as "${programName()} queue list" shows it.`);
   }
   return { messageId: messageId.toLowerCase(), ordinal };
 }
@@ -127,7 +128,7 @@ async function runList(
 async function runShow({ database }: Installation, position: SetAsidePosition): Promise<CommandOutcome> {
   const [job] = await listSetAside(database, position, { after: null, limit: 1 });
   if (job === undefined) {
-    const problem = `There is no job ${nameOf(position)} that was set aside. "bin/postillion queue list" shows them.`;
+    const problem = `There is no job ${nameOf(position)} that was set aside. "${programName()} queue list" shows them.`;
     return refuse(problem);
   }
   return done(
@@ -181,7 +182,7 @@ function toolsOf(installation: Installation): SetAsideTools {
   };
 }
 
-const notThere = 'None of these was set aside. "bin/postillion queue list" shows those that were.';
+const notThere = () => `None of these was set aside. "${programName()} queue list" shows those that were.`;
 
 async function runRetry(
   installation: Installation,
@@ -189,7 +190,7 @@ async function runRetry(
 ): Promise<CommandOutcome> {
   let retried = 0;
   for (const filter of filters) retried += await retrySetAside(toolsOf(installation), filter);
-  if (retried === 0) return refuse(notThere);
+  if (retried === 0) return refuse(notThere());
   return done({ retried }, `${retried} ${wordFor(retried, 'is', 'are')} tried again.`);
 }
 
@@ -203,7 +204,7 @@ async function runDrop(
     sums.failed += failed;
     sums.uncertain += uncertain;
   }
-  if (sums.failed + sums.uncertain === 0) return refuse(notThere);
+  if (sums.failed + sums.uncertain === 0) return refuse(notThere());
   const failed = `${sums.failed} ${wordFor(sums.failed, 'recipient has', 'recipients have')} failed.`;
   return done(
     sums,

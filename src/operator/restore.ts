@@ -34,6 +34,7 @@ import {
 } from './backup-archive.ts';
 import { type CommandOutcome, done, refuse, runCommand } from './command.ts';
 import { interruptedExitCode, listenForInterruption } from './progress.ts';
+import { programName } from '../platform/program-name.ts';
 
 export type RestoreOptions = { programs?: string };
 
@@ -52,7 +53,7 @@ export async function runRestore(file: string, options: RestoreOptions, command:
       return refuse(`${file} cannot be read: ${describeFailure(cause)}.`);
     }
     if (kind === null)
-      return refuse(`${file} is no backup: neither of "bin/postillion backup" nor of pg_dump -Fc.`);
+      return refuse(`${file} is no backup: neither of "${programName()} backup" nor of pg_dump -Fc.`);
     if (kind === 'dump') return restoreDump({ config, log, file, options });
     return restoreFiles({ config, log, file });
   });
@@ -169,7 +170,7 @@ async function finish(foundation: Foundation, file: string): Promise<CommandOutc
       ? 'Nothing waits to be sent.'
       : `${queued === queuedMax ? 'At least ' : ''}${queued} ${wordFor(queued, 'recipient or slice of a campaign waits', 'recipients or slices of campaigns wait')} to be sent, and may have been sent since the backup. Start "serve --role api" alone until you have decided about them; see "After a restore" in docs/operating.md.`,
     ...('problem' in secret && secret.problem !== null ? [secret.problem] : []),
-    'Run "bin/postillion doctor".',
+    `Run "${programName()} doctor".`,
   ];
   const json = { file, applied: applied.map(({ name }) => name), queued, secret_fits: isOpened };
   return isOpened ? done(json, lines.join('\n')) : { kind: 'failed', json, text: lines.join('\n') };

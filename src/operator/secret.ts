@@ -22,6 +22,7 @@ import {
 } from '../platform/secret-keys.ts';
 import { wordFor } from '../platform/wording.ts';
 import { addCommand, type CommandOutcome, formatTable, onFoundation, onInstallation } from './command.ts';
+import { programName } from '../platform/program-name.ts';
 
 /** Adds the commands that show and replace the secret of the installation. */
 export function addSecretCommands(group: Command): void {
@@ -34,7 +35,7 @@ export function addSecretCommands(group: Command): void {
     'Replace the secret by POSTILLION_NEXT_SECRET, or by a generated one. The old one stays valid until it is retired.',
   ).action(onInstallation(runSecretRotate));
   addCommand(group, 'retire', 'End the validity of a secret, once every process has the other one.')
-    .argument('<number>', 'as "bin/postillion secret list" shows it', parseSecretId)
+    .argument('<number>', `as "${programName()} secret list" shows it`, parseSecretId)
     .action(onInstallation(runSecretRetire));
   addCommand(
     group,
@@ -47,7 +48,7 @@ export function addSecretCommands(group: Command): void {
 
 function parseSecretId(text: string): number {
   if (!/^[1-9]\d{0,8}$/.test(text))
-    throw new InvalidArgumentError('It must be a number as "bin/postillion secret list" shows it.');
+    throw new InvalidArgumentError(`It must be a number as "${programName()} secret list" shows it.`);
   return Number(text);
 }
 
@@ -97,7 +98,7 @@ async function rotateGiven({ config, database, clock }: Installation): Promise<C
       config.nextSecret === null
         ? `Secret ${secretId}: ${next}\nIt is not shown again.`
         : `POSTILLION_NEXT_SECRET is secret ${secretId} now.`,
-      `It and secret ${retiringId} are both valid. Set POSTILLION_SECRET to the new one on every node, restart each of them, and then run with the new one: "bin/postillion secret retire ${retiringId}".`,
+      `It and secret ${retiringId} are both valid. Set POSTILLION_SECRET to the new one on every node, restart each of them, and then run with the new one: "${programName()} secret retire ${retiringId}".`,
     ].join('\n'),
   };
 }
@@ -198,7 +199,7 @@ async function runSecretAdopt(
 function describeRefusal(outcome: Exclude<RotationOutcome, { kind: 'rotated' }>): string {
   switch (outcome.kind) {
     case 'under_way':
-      return `A rotation is under way: secrets ${outcome.secretIds.join(' and ')} are both valid. Retire one of them first, with "bin/postillion secret retire".`;
+      return `A rotation is under way: secrets ${outcome.secretIds.join(' and ')} are both valid. Retire one of them first, with "${programName()} secret retire".`;
     case 'wrong_secret':
       return 'Another command has just replaced the secret.';
     case 'same_secret':

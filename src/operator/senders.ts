@@ -4,13 +4,14 @@ import type { Installation } from '../installation/installation.ts';
 import { isUuid } from '../platform/ids.ts';
 import { addSender, approveSender, listSenders, rejectSender, type SenderRow } from '../senders/senders.ts';
 import { addCommand, type CommandOutcome, formatTable, onInstallation } from './command.ts';
-import { onOrganization, organizationHelp } from './organization.ts';
+import { onOrganization, organizationHelp, type Unresolved } from './organization.ts';
 import { defaultPageSize, parseOrganization, parsePageSize } from './values.ts';
+import { programName } from '../platform/program-name.ts';
 
 /** What organizations may send texts from is for the operator to say, whose contracts with carriers it is. */
 export function addSenderCommands(group: Command): void {
   addCommand(group, 'add', 'Add a sender to an organization. It must be approved before it can be used.')
-    .requiredOption('--org <org>', organizationHelp, parseOrganization)
+    .option('--org <org>', organizationHelp, parseOrganization)
     .requiredOption('--name <name>', 'up to 11 characters with a letter, or a number of up to 15 digits')
     .addOption(
       new Option('--type <type>', 'by default, a name is alphanumeric and a number is a long code').choices(
@@ -18,7 +19,7 @@ export function addSenderCommands(group: Command): void {
       ),
     )
     .action(
-      onInstallation((installation, options: SenderOptions) =>
+      onInstallation((installation, options: Unresolved<SenderOptions>) =>
         onOrganization(installation, options.org, (org) => runSenderAdd(installation, { ...options, org })),
       ),
     );
@@ -29,10 +30,10 @@ export function addSenderCommands(group: Command): void {
     .argument('<sender-id>', 'its id', parseSenderId)
     .action(onInstallation(runSenderReject));
   addCommand(group, 'list', 'List the senders of an organization, newest first, whatever their status.')
-    .requiredOption('--org <org>', organizationHelp, parseOrganization)
+    .option('--org <org>', organizationHelp, parseOrganization)
     .option('--limit <number>', 'how many at most', parsePageSize, defaultPageSize)
     .action(
-      onInstallation((installation, options: ListOptions) =>
+      onInstallation((installation, options: Unresolved<ListOptions>) =>
         onOrganization(installation, options.org, (org) => runSenderList(installation, { ...options, org })),
       ),
     );
@@ -40,7 +41,7 @@ export function addSenderCommands(group: Command): void {
 
 function parseSenderId(text: string): string {
   if (!isUuid(text)) {
-    throw new InvalidArgumentError('It must be an id as "bin/postillion sender list" shows it.');
+    throw new InvalidArgumentError(`It must be an id as "${programName()} sender list" shows it.`);
   }
   return text.toLowerCase();
 }
@@ -50,7 +51,7 @@ function refuse(problem: string): CommandOutcome {
 }
 
 function refuseSender(id: string): CommandOutcome {
-  return refuse(`There is no sender ${id}. "bin/postillion sender list" shows those of an organization.`);
+  return refuse(`There is no sender ${id}. "${programName()} sender list" shows those of an organization.`);
 }
 
 type SenderOptions = { org: string; name: string; type?: SenderType };

@@ -4,19 +4,19 @@ import { listSuppressions, type ListedSuppression } from '../audience/audience.t
 import type { Installation } from '../installation/installation.ts';
 import { addCommand, type CommandOutcome, formatTable, onInstallation } from './command.ts';
 import { writeTo } from './files.ts';
-import { onOrganization, organizationHelp } from './organization.ts';
+import { onOrganization, organizationHelp, type Unresolved } from './organization.ts';
 import { defaultPageSize, parseChannel, parseOrganization, parsePageSize } from './values.ts';
 
 /** `suppression list`: a few, as the other lists, or with `--all` every one, however many there are. */
 export function addSuppressionList(group: Command): void {
   addCommand(group, 'list', 'List what is suppressed, by channel and newest first.')
-    .requiredOption('--org <org>', organizationHelp, parseOrganization)
+    .option('--org <org>', organizationHelp, parseOrganization)
     .option('--channel <channel>', 'only of one channel', parseChannel)
     .option('--limit <number>', 'how many at most', parsePageSize, defaultPageSize)
     .option('--all', 'list all, regardless of --limit')
     .action(
       onInstallation(
-        (installation, options: ListOptions) =>
+        (installation, options: Unresolved<ListOptions>) =>
           onOrganization(installation, options.org, (org) =>
             options.all === true
               ? writeAll(installation, { ...options, org })

@@ -4,7 +4,7 @@ import type { Channel } from '../channels/channel.ts';
 import { parseAddress } from '../channels/email/email.ts';
 import type { Installation } from '../installation/installation.ts';
 import { addCommand, type CommandOutcome, done, onInstallation, refuse } from './command.ts';
-import { onOrganization, organizationHelp } from './organization.ts';
+import { onOrganization, organizationHelp, type Unresolved } from './organization.ts';
 import { addSuppressionList } from './suppression-list.ts';
 import { parseChannel, parseOrganization } from './values.ts';
 
@@ -12,11 +12,11 @@ import { parseChannel, parseOrganization } from './values.ts';
 export function addSuppressionCommands(group: Command): void {
   const add = (name: string, description: string, run: SuppressionCommand) =>
     addCommand(group, name, description)
-      .requiredOption('--org <org>', organizationHelp, parseOrganization)
+      .option('--org <org>', organizationHelp, parseOrganization)
       .requiredOption('--channel <channel>', 'email, sms or chatapp', parseChannel)
       .requiredOption('--address <address>', 'the email address, or the phone number in E.164')
       .action(
-        onInstallation(async (installation, options: SuppressionOptions) => {
+        onInstallation(async (installation, options: Unresolved<SuppressionOptions>) => {
           const { channel } = options;
           const addresses = addressesOf[channel];
           if (addresses === null)

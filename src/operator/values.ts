@@ -5,6 +5,7 @@ import { isLongerThan } from '../platform/characters.ts';
 import { parseTimestamp } from '../platform/clock.ts';
 import { isUuid } from '../platform/ids.ts';
 import { didYouMean } from '../platform/suggestion.ts';
+import { programName } from '../platform/program-name.ts';
 
 /**
  * What operators type, as typed values. Each function throws commander's InvalidArgumentError with a sentence on
@@ -30,7 +31,7 @@ export function parseOrganization(text: string): string {
 
 export function parseOrganizationId(text: string): string {
   if (!isUuid(text)) {
-    throw new InvalidArgumentError('It must be an id as "bin/postillion org list" shows it.');
+    throw new InvalidArgumentError(`It must be an id as "${programName()} org list" shows it.`);
   }
   return text.toLowerCase();
 }
@@ -38,7 +39,7 @@ export function parseOrganizationId(text: string): string {
 export function parseKeyId(text: string): string {
   if (!isUuid(text)) {
     throw new InvalidArgumentError(
-      'It must be an id as "bin/postillion key list" shows it, not the key itself.',
+      `It must be an id as "${programName()} key list" shows it, not the key itself.`,
     );
   }
   return text.toLowerCase();

@@ -36,7 +36,9 @@ export function findSettingProblem(name: string, setting: Setting, text: string)
         : `${name} must be a number of days from ${least} to ${daysMax}, or ${unlimitedDays}`;
     }
     case 'url':
-      return text === '' || /^https?:\/\/[^/]/.test(text) ? null : `${name} must be an http or https URL`;
+      return text === '' || (/^https?:\/\/[^/]/.test(text) && URL.canParse(text))
+        ? null
+        : `${name} must be an http or https URL`;
     case 'choice':
       return text === setting.default || setting.choices?.includes(text)
         ? null

@@ -57,6 +57,7 @@ import { createPushTrial } from './push-trial.ts';
 import { createReplies } from './replies.ts';
 import { smsCallbacks } from './providers/sms.ts';
 import { textFormats } from './text-formats.ts';
+import { programName } from '../platform/program-name.ts';
 
 const galleryDirectory = path.join(projectDirectory, 'gallery');
 const sdkDirectory = path.join(projectDirectory, 'dist', 'web-push');
@@ -316,9 +317,10 @@ export async function findUnreadiness({ database }: Pick<Installation, 'database
     if (pending.length > 0) return 'the schema is not up to date';
     if (await isReadOnly(database))
       return 'the database takes no writes: it is a standby, or was closed to them';
+    if (await database.isOutOfSpace()) return 'the database takes no writes: its disk is full';
     const wall = await examineTenantWall(database);
     if (wall.kind === 'unreachable')
-      return `the role postillion_tenant may not use ${wall.tables.length} ${wordFor(wall.tables.length, 'table')}: run "bin/postillion migrate"`;
+      return `the role postillion_tenant may not use ${wall.tables.length} ${wordFor(wall.tables.length, 'table')}: run "${programName()} migrate"`;
     // On the other pool of connections than what was asked before.
     await database.asOrganizationsByIndex([nobody], (transaction) =>
       transaction.rows(unpreparedStatement('select from organizations limit 1')),

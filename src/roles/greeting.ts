@@ -2,11 +2,14 @@ import { type ChatAppProviderName, chatAppProviders } from '../channels/chatapp/
 import { type EmailProviderName, emailProviders } from '../channels/email/providers/registry.ts';
 import { type PushProviderName, pushProviders } from '../channels/push/providers/registry.ts';
 import { type SmsProviderName, smsProviders } from '../channels/sms/providers/registry.ts';
-import type { FirstOrganization } from '../installation/installation.ts';
+import { composeFirstRequest, type SandboxOrganization, whyElsewhere } from '../installation/installation.ts';
+import { programName } from '../platform/program-name.ts';
 
 /** What a start has to tell. A role without the API has no `api`. */
 export type Start = {
-  api: { url: string; sandbox: Sandbox; organization: FirstOrganization | 'exists' | 'none' } | null;
+  api: { url: string; sandbox: Sandbox; organization: SandboxOrganization | 'exists' | 'none' } | null;
+  /** Of the embedded PostgreSQL, where its files are in another place than the data directory. */
+  filesElsewhere: { files: string; dataDirectory: string } | null;
   emailProvider: EmailProviderName;
   smsProvider: SmsProviderName;
   pushProvider: PushProviderName;
@@ -17,9 +20,18 @@ export type Start = {
 export type Sandbox = { kind: 'none' } | { kind: 'hidden' } | { kind: 'shown'; link: string };
 
 /** For the person in front of the terminal: standard output is not the log. */
-export function composeGreeting({ api, ...providers }: Start): string {
+export function composeGreeting({ api, filesElsewhere, ...providers }: Start): string {
   const sending = describeSending(providers);
-  if (api === null) return `\nPostillion delivers, and serves nothing. ${sending}\nCtrl-C stops it.\n\n`;
+  const place = filesElsewhere === null ? [] : [describePlace(filesElsewhere)];
+  if (api === null)
+    return [
+      '',
+      `Postillion delivers, and serves nothing. ${sending}`,
+      'Ctrl-C stops it.',
+      ...place,
+      '',
+      '',
+    ].join('\n');
   const { url, sandbox, organization } = api;
   const lines = [
     `Postillion serves ${url}/v1`,
@@ -29,13 +41,18 @@ export function composeGreeting({ api, ...providers }: Start): string {
     `Documentation: ${url}/docs`,
     ...describeSandbox(sandbox),
     `Gallery:       ${url}/gallery`,
+    ...place,
     '',
     ...describeOrganization(url, organization),
   ];
   return `\n${lines.join('\n')}\n\n`;
 }
 
-function describeSending(chosen: Omit<Start, 'api'>): string {
+function describePlace({ files, dataDirectory }: NonNullable<Start['filesElsewhere']>): string {
+  return `Database:      ${files}, since ${whyElsewhere(dataDirectory)}`;
+}
+
+function describeSending(chosen: Omit<Start, 'api' | 'filesElsewhere'>): string {
   const providers = [
     emailProviders[chosen.emailProvider],
     smsProviders[chosen.smsProvider],
@@ -52,21 +69,23 @@ function describeSandbox(sandbox: Sandbox): string[] {
     case 'none':
       return [];
     case 'hidden':
-      return ['Sandbox inbox: bin/postillion sandbox link prints its address'];
+      return [`Sandbox inbox: ${programName()} sandbox link prints its address`];
     case 'shown':
       return [`Sandbox inbox: ${sandbox.link}`];
   }
 }
 
-function describeOrganization(url: string, organization: FirstOrganization | 'exists' | 'none'): string[] {
+function describeOrganization(url: string, organization: SandboxOrganization | 'exists' | 'none'): string[] {
   if (organization === 'none')
     return [
-      'There is no organization yet. Create one, and a key for it:',
-      'bin/postillion org create --name NAME',
-      'bin/postillion key create --org ORGANIZATION',
+      'There is no organization yet. Create one, with a key and all that is needed to send into the sandbox:',
+      `${programName()} org create --name NAME --sandbox`,
+      'Or one with nothing, and a key for it:',
+      `${programName()} org create --name NAME`,
+      `${programName()} key create`,
     ];
   if (organization === 'exists')
-    return ['More keys: bin/postillion org list, bin/postillion key create --org ORGANIZATION'];
+    return [`More keys: ${programName()} org list, ${programName()} key create --org ORGANIZATION`];
   return [
     'A first organization was created, with all that is needed to send:',
     `Organization: ${organization.organizationId}`,
@@ -75,9 +94,6 @@ function describeOrganization(url: string, organization: FirstOrganization | 'ex
     `SMS sender:   ${organization.sender} (approved)`,
     'The key is not shown again. Send a first email:',
     '',
-    `curl -X POST ${url}/v1/email/send \\`,
-    `  -H 'Authorization: Bearer ${organization.key}' \\`,
-    `  -H 'Content-Type: application/json' \\`,
-    `  -d '{"from":"hello@${organization.domain}","from_name":"Hello","to":["you@example.com"],"subject":"It works","html":"<h1>It works</h1>"}'`,
+    ...composeFirstRequest(url, organization),
   ];
 }

@@ -3,10 +3,11 @@ import type { Config } from '../config.ts';
 import {
   asDatabaseProblem,
   createFirstOrganization,
-  type FirstOrganization,
+  findFilesElsewhere,
   type Installation,
   mayPrintSecrets,
   openInstallation,
+  type SandboxOrganization,
   sandboxLinkOf,
   watchSecretKeys,
   whileRestarting,
@@ -140,13 +141,14 @@ async function warnOfWall({ database }: Installation, log: Log): Promise<void> {
  */
 async function findFirstOrganization(
   installation: Installation,
-): Promise<FirstOrganization | 'exists' | 'none'> {
+): Promise<SandboxOrganization | 'exists' | 'none'> {
   if (mayPrintSecrets(installation.config)) return createFirstOrganization(installation);
   return (await hasOrganizations(installation.database)) ? 'exists' : 'none';
 }
 
 async function greet(installation: Installation, listeningUrl: string | null): Promise<void> {
-  const { emailProvider, smsProvider, pushProvider, chatAppProvider, publicUrl } = installation.config;
+  const { config } = installation;
+  const { emailProvider, smsProvider, pushProvider, chatAppProvider, publicUrl } = config;
   const url = publicUrl ?? listeningUrl;
   const api =
     listeningUrl === null || url === null
@@ -156,7 +158,11 @@ async function greet(installation: Installation, listeningUrl: string | null): P
           sandbox: findSandbox(installation, url),
           organization: await findFirstOrganization(installation),
         };
-  process.stdout.write(composeGreeting({ api, emailProvider, smsProvider, pushProvider, chatAppProvider }));
+  const files = config.databaseUrl === null ? await findFilesElsewhere(config.dataDirectory) : null;
+  const filesElsewhere = files === null ? null : { files, dataDirectory: config.dataDirectory };
+  process.stdout.write(
+    composeGreeting({ api, filesElsewhere, emailProvider, smsProvider, pushProvider, chatAppProvider }),
+  );
 }
 
 function findSandbox(installation: Installation, url: string): Sandbox {

@@ -4,7 +4,7 @@ import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { updateOrganization } from '../../src/accounts/accounts.ts';
 import type { BulkRecord, RegistrationRecord } from '../../src/devices/schema.ts';
 import { examineCredentials, listCredentials, retireDevices } from '../../src/devices/devices.ts';
-import { createFirstOrganization } from '../../src/installation/opening.ts';
+import { createFirstOrganization } from '../../src/installation/sandbox-organization.ts';
 import type { Database } from '../../src/platform/postgres/database.ts';
 import { authorize, rowsOf, type Sender } from '../support/email-journey.ts';
 import {

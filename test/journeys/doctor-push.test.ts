@@ -26,7 +26,7 @@ afterEach(() => {
   vi.restoreAllMocks();
 });
 
-async function examinePush(settings: Readonly<Record<string, string>> = {}) {
+async function examinePush(settings: Readonly<Record<string, string>> = {}, about = 'push') {
   const findings = await examine(
     {
       DATABASE_URL: databaseUrl,
@@ -39,7 +39,7 @@ async function examinePush(settings: Readonly<Record<string, string>> = {}) {
     },
     silentLog,
   );
-  return findings.filter(({ subject }) => subject === 'push').map(({ level, found }) => `${level}: ${found}`);
+  return findings.filter(({ subject }) => subject === about).map(({ level, found }) => `${level}: ${found}`);
 }
 
 test('each service is named that cannot be reached, with the host that was asked', async () => {
@@ -60,8 +60,8 @@ test('each service is named that cannot be reached, with the host that was asked
 });
 
 test('a subject that Apple refuses is a problem, and nobody is asked', async () => {
-  expect(await examinePush({ POSTILLION_VAPID_SUBJECT: 'mailto: <push@example.com>' })).toEqual([
-    expect.stringMatching(/^problem: direct cannot be used: POSTILLION_VAPID_SUBJECT must be like mailto:/),
+  expect(await examinePush({ POSTILLION_VAPID_SUBJECT: 'mailto: <push@example.com>' }, 'settings')).toEqual([
+    expect.stringMatching(/^problem: POSTILLION_VAPID_SUBJECT must be like mailto:/),
   ]);
   expect([...names]).toEqual([]);
 });

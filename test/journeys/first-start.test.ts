@@ -128,7 +128,7 @@ test('a worker that starts first leaves the first organization to the API', asyn
 
 test('with a database of its own and no terminal it makes no key, and says which command does', async () => {
   const { output, errors } = await serve({});
-  expect(output).toContain('bin/postillion key create --org ORGANIZATION');
+  expect(output).toContain('\nbin/postillion org create --name NAME --sandbox\n');
   expect(output + errors).not.toContain('pst_');
   expect(await countOf('organizations')).toBe(0);
 

@@ -171,6 +171,14 @@ test('the image has a Node.js that the program is tested on', async () => {
   expect(await readHere('tools/node-versions.mjs')).toMatch(/versions = \[.*'22\./);
 });
 
+test('the unit goes on trying however long the database is away', async () => {
+  const unit = await readHere('packaging/postillion.service');
+  // In the section where systemd looks for it: in another one it is ignored, with a line in the journal.
+  const [, head = ''] = /^\[Unit\]\n([^[]*)/m.exec(unit) ?? [];
+  expect(head).toMatch(/^StartLimitIntervalSec=0$/m);
+  expect(unit).toMatch(/^Restart=always$/m);
+});
+
 test('every setting that the image, the composition and the unit name is one', async () => {
   const compose = await readHere('compose.yaml');
   const unit = await readHere('packaging/postillion.service');

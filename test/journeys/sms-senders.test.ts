@@ -1,7 +1,7 @@
 /** The senders of texts, as the organizations that may use them see them. */
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { addSender, approveSender, rejectSender, sandboxSender } from '../../src/senders/senders.ts';
-import { createFirstOrganization } from '../../src/installation/opening.ts';
+import { createFirstOrganization } from '../../src/installation/sandbox-organization.ts';
 import { useTestDatabase } from '../support/test-database.ts';
 import type { Database } from '../../src/platform/postgres/database.ts';
 import { createSender, startTestServer, type TestServer } from '../support/server.ts';

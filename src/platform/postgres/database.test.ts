@@ -114,6 +114,45 @@ test.each(Object.entries(insertions))(
   },
 );
 
+/** As PostgreSQL says it of a disk that has no room for a larger file. */
+const outOfSpace = "raise exception 'could not extend file: No space left on device' using errcode = '53100'";
+
+test('a full disk is known once a statement has failed for it, until there is room again', async () => {
+  const own = openDatabase({ address, connectionsMax: 2 });
+  const fill = async () => {
+    await observer.query(`
+      create function refuse_rows() returns trigger language plpgsql as $$ begin ${outOfSpace}; end $$;
+      create trigger full_disk before insert on marks for each statement execute function refuse_rows();
+      create function refuse_tables() returns event_trigger language plpgsql as $$ begin ${outOfSpace}; end $$;
+      create event trigger full_disk on ddl_command_start when tag in ('CREATE TABLE AS')
+        execute function refuse_tables()`);
+  };
+  try {
+    expect(await own.isOutOfSpace()).toBe(false);
+    await fill();
+    // Nobody has noticed, and nobody asks.
+    expect(await own.isOutOfSpace()).toBe(false);
+    for (const insert of Object.values(insertions)) {
+      await expect(insert(own)).rejects.toThrow(DatabaseUnavailableError);
+      expect(await own.isOutOfSpace()).toBe(true);
+    }
+    await observer.query('drop event trigger full_disk; drop trigger full_disk on marks');
+    expect(await own.isOutOfSpace()).toBe(false);
+    await own.rows(insertMark, ['a']);
+    expect(await own.isOutOfSpace()).toBe(false);
+    await observer.query('truncate marks');
+  } finally {
+    await observer.query(`
+      drop event trigger if exists full_disk;
+      drop trigger if exists full_disk on marks;
+      drop function if exists refuse_rows, refuse_tables`);
+    await own.close();
+  }
+  // The trial leaves nothing.
+  const { rows: left } = await observer.query("select from pg_class where relname = 'postillion_space'");
+  expect(left).toEqual([]);
+});
+
 test('a commit that is sent with the last statements commits them', async () => {
   await database.transaction(async (transaction) => {
     await Promise.all([

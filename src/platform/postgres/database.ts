@@ -103,6 +103,11 @@ export type Database = Connection & {
    * connection it is left alone, since what it holds is still held.
    */
   watchOver: (client: pg.Client) => void;
+  /**
+   * Whether PostgreSQL finds no room on its disk. Asks it by a trial, which takes some milliseconds and leaves rows in its
+   * catalogue, and so only once a statement has failed for it, until a trial succeeds.
+   */
+  isOutOfSpace: () => Promise<boolean>;
   /** The connections of the pool at this moment, and how many callers wait for one. */
   connections: () => { used: number; idle: number; waiting: number; max: number };
   close: () => Promise<void>;
@@ -206,6 +211,7 @@ export function openDatabase(options: DatabaseOptions): Database {
     answerMaxMs: statementTimeoutMs + answerGraceMs,
     onChange: options.onSilence ?? (() => undefined),
   });
+  let hasRunOutOfSpace = false;
   /** Connections whose session plans by index, which no transaction on them has to ask for. */
   const plannedByIndex = new WeakSet<pg.ClientBase>();
   const openPool = (connectionsMax: number, plans: Plans) => {
@@ -232,7 +238,13 @@ export function openDatabase(options: DatabaseOptions): Database {
     // The pool drops a broken idle connection by itself; without a listener Node.js would end the process.
     opened.on('error', () => undefined);
     // Nor may one that breaks between two statements of a transaction: the next statement fails.
-    opened.on('connect', (client) => client.on('error', () => undefined));
+    opened.on('connect', (client) => {
+      client.on('error', () => undefined);
+      // Here all errors come by, whoever sent the statement.
+      (client as pg.Client).connection.on('errorMessage', (message: { code?: string }) => {
+        if (message.code === diskFull) hasRunOutOfSpace = true;
+      });
+    });
     return opened;
   };
   const byIndexConnectionsMax =
@@ -393,6 +405,11 @@ export function openDatabase(options: DatabaseOptions): Database {
       throw converted;
     }
   };
+  const isOutOfSpace = async () => {
+    if (hasRunOutOfSpace)
+      hasRunOutOfSpace = await findsNoSpace({ transaction: (work) => begin('plainly', null, work) });
+    return hasRunOutOfSpace;
+  };
   const rowsAlone: Database['rowsAlone'] = (client, { text }, values = []) =>
     runOn(watch, client, { text }, values);
 
@@ -403,6 +420,7 @@ export function openDatabase(options: DatabaseOptions): Database {
     asOrganizations: (organizationIds, work) => begin('plainly', organizationIds, work),
     asOrganizationsByIndex: (organizationIds, work) => begin('by_index', organizationIds, work),
     together,
+    isOutOfSpace,
     connectAlone: async (applicationName) => {
       const client = new pg.Client({
         ...clientConfig(options.sessionAddress ?? options.address, {
@@ -728,6 +746,35 @@ async function runUnwatched<Row>(
   } catch (cause) {
     throw asDatabaseError(cause);
   }
+}
+
+/** What a statement gets that would make a file of PostgreSQL larger, where there is no room. */
+const diskFull = '53100';
+
+/** Where tables are, and not where an operator has sent temporary files. */
+const besideTables = unpreparedStatement("set local temp_tablespaces = ''");
+/** About a megabyte: the last pages of a disk are of no use to anybody. */
+const takeSpace = unpreparedStatement(
+  'create temporary table postillion_space on commit drop as select generate_series(1, 30000) as number',
+);
+
+/** Whether PostgreSQL finds no room on the disk of its tables: tries it, and leaves nothing there. */
+export async function findsNoSpace({ transaction }: Pick<Database, 'transaction'>): Promise<boolean> {
+  try {
+    await transaction(async ({ rows }) => {
+      await rows(besideTables);
+      await rows(takeSpace);
+    });
+    return false;
+  } catch (cause) {
+    const error = cause instanceof DatabaseUnavailableError ? rootOf(cause) : cause;
+    if (sqlState(error) === diskFull) return true;
+    throw cause;
+  }
+}
+
+function rootOf(error: DatabaseUnavailableError): unknown {
+  return error.cause instanceof DatabaseUnavailableError ? rootOf(error.cause) : error.cause;
 }
 
 /**

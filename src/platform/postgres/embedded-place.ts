@@ -94,6 +94,12 @@ export async function preparePlace(dataDirectory: string): Promise<EmbeddedPlace
   return { home, cluster, logFile, socketDirectory, lockDirectory, serverUser, owner };
 }
 
+/** Where the files of a data directory are, if they could not be put into it; null if they are there, or nowhere yet. */
+export async function findFilesElsewhere(dataDirectory: string): Promise<string | null> {
+  const home = path.join(dataDirectory, 'postgres');
+  return (await kindOf(home)) === 'link' ? readlink(home) : null;
+}
+
 /** The home directory in use: the link is made before anything is put at its target, so that nothing ever moves. */
 async function prepareHome(data: string, serverUser: SystemUser | null): Promise<string> {
   const home = path.join(data, 'postgres');

@@ -3,7 +3,8 @@ import { createECDH, createPublicKey, verify } from 'node:crypto';
 import { promisify } from 'node:util';
 import { expect, test } from 'vitest';
 import { createManualClock } from '../../../../test/support/manual-clock.ts';
-import { createVapidTokens, generateVapidKeys, isVapidSubject } from './vapid.ts';
+import { createVapidTokens, generateVapidKeys } from './vapid.ts';
+import { isVapidSubject } from './vapid-subject.ts';
 
 const hourMs = 3_600_000;
 const subject = 'mailto:push@example.com';

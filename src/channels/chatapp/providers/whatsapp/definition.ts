@@ -1,5 +1,7 @@
 import { systemClock } from '../../../../platform/clock.ts';
 import { defineChatAppProvider } from '../../provider-definition.ts';
+import { findVersionShortcoming, parseGraphVersion } from './graph-versions.ts';
+import { parseWhatsAppUrl } from './url.ts';
 
 export const whatsapp = defineChatAppProvider({
   settings: {
@@ -35,20 +37,24 @@ export const whatsapp = defineChatAppProvider({
     advice: 'Check that this machine can reach the host of POSTILLION_WHATSAPP_URL on port 443.',
   },
   isSandbox: false,
-  findShortcoming: async ({
+  readSettings: ({ POSTILLION_WHATSAPP_URL: url, POSTILLION_WHATSAPP_GRAPH_VERSION: version }) => [
+    parseWhatsAppUrl(url),
+    parseGraphVersion(version),
+  ],
+  findShortcoming: ({
     POSTILLION_WHATSAPP_GRAPH_VERSION: version,
     POSTILLION_WHATSAPP_APP_SECRET: appSecret,
     POSTILLION_WHATSAPP_VERIFY_TOKEN: verifyToken,
   }) => {
-    const { findVersionShortcoming } = await import('./graph-versions.ts');
     // A day more or less does not matter here, so that the clock of this machine will do.
     const shortcoming = findVersionShortcoming(version, systemClock.nowMs());
-    if (shortcoming !== null || (appSecret === '') === (verifyToken === '')) return shortcoming;
+    if (shortcoming !== null || (appSecret === '') === (verifyToken === ''))
+      return Promise.resolve(shortcoming);
     const missing = appSecret === '' ? 'POSTILLION_WHATSAPP_APP_SECRET' : 'POSTILLION_WHATSAPP_VERIFY_TOKEN';
-    return {
+    return Promise.resolve({
       found: "nothing can be taken from the installation's app at Meta",
       advice: `Set ${missing} as well.`,
-    };
+    });
   },
   // A number has one pace, which is learned and slowed from its answers.
   processesMax: () => Promise.resolve(1),
@@ -56,11 +62,7 @@ export const whatsapp = defineChatAppProvider({
     { clock, random, take, writeToken },
     { POSTILLION_WHATSAPP_URL: url, POSTILLION_WHATSAPP_GRAPH_VERSION: version },
   ) => {
-    const [{ createWhatsAppProvider }, { parseWhatsAppUrl }, { parseGraphVersion }] = await Promise.all([
-      import('./whatsapp.ts'),
-      import('./url.ts'),
-      import('./graph-versions.ts'),
-    ]);
+    const { createWhatsAppProvider } = await import('./whatsapp.ts');
     return createWhatsAppProvider({
       ...{ clock, random, take, writeToken },
       origin: parseWhatsAppUrl(url),

@@ -1,4 +1,5 @@
 import { defineEmailProvider } from '../../provider-definition.ts';
+import { parseSmtpUrl } from './url.ts';
 
 export const smtp = defineEmailProvider({
   settings: {
@@ -18,9 +19,9 @@ export const smtp = defineEmailProvider({
   },
   isSandbox: false,
   isDirect: false,
+  readSettings: ({ POSTILLION_SMTP_URL: url }) => parseSmtpUrl(url),
   // A relay counts the connections of its customer.
-  processesMax: async ({ POSTILLION_SMTP_URL: url }) =>
-    (await import('./url.ts')).parseSmtpUrl(url).connectionsMax,
+  processesMax: ({ POSTILLION_SMTP_URL: url }) => Promise.resolve(parseSmtpUrl(url).connectionsMax),
   create: async ({ clock, heloName, share }, { POSTILLION_SMTP_URL: url }) =>
     (await import('./smtp.ts')).createSmtpProvider({ url, clock, heloName, share }),
 });

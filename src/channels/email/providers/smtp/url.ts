@@ -38,22 +38,24 @@ const hostnamePattern = /^[A-Za-z0-9_](?:[A-Za-z0-9._-]{0,251}[A-Za-z0-9])?$/;
 export function parseSmtpUrl(url: string): SmtpTarget {
   // Asked beforehand, because the error of the constructor carries the whole URL.
   if (!URL.canParse(url)) {
-    throw new Error('The SMTP URL cannot be read. Write it as smtp://user:password@host:587.');
+    throw new Error('POSTILLION_SMTP_URL cannot be read. Write it as smtp://user:password@host:587.');
   }
   const parsed = new URL(url);
   if (parsed.protocol !== 'smtp:' && parsed.protocol !== 'smtps:') {
-    throw new Error('The SMTP URL must begin with smtp:// or smtps://.');
+    throw new Error('POSTILLION_SMTP_URL must begin with smtp:// or smtps://.');
   }
   const isImplicit = parsed.protocol === 'smtps:';
   const host = hostOf(parsed);
   if ((parsed.pathname !== '' && parsed.pathname !== '/') || parsed.hash !== '') {
     throw new Error(
-      'The SMTP URL has something after its host. Encode /, ? and # in the password as %2F, %3F, %23.',
+      'POSTILLION_SMTP_URL has something after its host. Encode /, ? and # in the password as %2F, %3F, %23.',
     );
   }
   for (const name of parsed.searchParams.keys()) {
     if (!knownParameters.includes(name)) {
-      throw new Error(`The SMTP URL has an unknown parameter; it may have ${knownParameters.join(', ')}.`);
+      throw new Error(
+        `POSTILLION_SMTP_URL has an unknown parameter; it may have ${knownParameters.join(', ')}.`,
+      );
     }
   }
   const credentials = credentialsOf(parsed);
@@ -72,11 +74,11 @@ export function parseSmtpUrl(url: string): SmtpTarget {
 function hostOf(parsed: URL): string {
   const host = parsed.hostname.startsWith('[') ? parsed.hostname.slice(1, -1) : parsed.hostname;
   if (isIP(host) !== 0 || hostnamePattern.test(host)) return host;
-  throw new Error('The SMTP URL has no host, or one that is no host name.');
+  throw new Error('POSTILLION_SMTP_URL has no host, or one that is no host name.');
 }
 
 function readPort(port: string): number {
-  if (port === '0') throw new Error('The port of the SMTP URL must be from 1 to 65535.');
+  if (port === '0') throw new Error('The port of POSTILLION_SMTP_URL must be from 1 to 65535.');
   return Number(port);
 }
 
@@ -85,10 +87,10 @@ function credentialsOf(parsed: URL): SmtpTarget['credentials'] {
   const user = decodePart(parsed.username);
   const password = decodePart(parsed.password);
   if (user === '' || password === '')
-    throw new Error('The SMTP URL has a user without a password, or the reverse.');
+    throw new Error('POSTILLION_SMTP_URL has a user without a password, or the reverse.');
   // RFC 4616 §2 forbids NUL, which separates the two in the exchange.
   if (user.includes('\0') || password.includes('\0'))
-    throw new Error('The SMTP user and password cannot contain NUL.');
+    throw new Error('User and password of POSTILLION_SMTP_URL cannot contain NUL.');
   return { user, password };
 }
 
@@ -97,7 +99,9 @@ function decodePart(part: string): string {
     return decodeURIComponent(part);
   } catch {
     // Without the cause, which would carry the password.
-    throw new Error('The user or password of the SMTP URL is not well encoded. Write % itself as %25.');
+    throw new Error(
+      'The user or password of POSTILLION_SMTP_URL is not well encoded. Write % itself as %25.',
+    );
   }
 }
 
@@ -109,24 +113,24 @@ function tlsModeOf(parsed: URL, isImplicit: boolean, hasSomethingToProtect: bool
   }
   if (wish === null) return hasSomethingToProtect ? 'required' : 'opportunistic';
   if (wish === 'required' || wish === 'opportunistic' || wish === 'off') return wish;
-  throw new Error('The tls parameter of the SMTP URL must be required, opportunistic or off.');
+  throw new Error('The tls parameter of POSTILLION_SMTP_URL must be required, opportunistic or off.');
 }
 
 function readSwitch(parsed: URL, name: string): boolean {
   const value = parsed.searchParams.get(name);
   if (value === null || value === '0') return false;
   if (value === '1') return true;
-  throw new Error(`The ${name} parameter of the SMTP URL must be 1 or 0.`);
+  throw new Error(`The ${name} parameter of POSTILLION_SMTP_URL must be 1 or 0.`);
 }
 
 function readConnections(value: string | null): number {
   if (value === null) return defaultConnections;
   const connections = /^\d{1,3}$/.test(value) ? Number(value) : 0;
   if (connections >= 1 && connections <= connectionsLimit) return connections;
-  throw new Error(`The connections parameter of the SMTP URL must be from 1 to ${connectionsLimit}.`);
+  throw new Error(`The connections parameter of POSTILLION_SMTP_URL must be from 1 to ${connectionsLimit}.`);
 }
 
 function readName(value: string | null): string | null {
   if (value === null || hostnamePattern.test(value)) return value;
-  throw new Error('The name parameter of the SMTP URL must be a host name.');
+  throw new Error('The name parameter of POSTILLION_SMTP_URL must be a host name.');
 }

@@ -1,4 +1,5 @@
 import { definePushProvider } from '../../provider-definition.ts';
+import { chooseVapidSubject } from './web-push/subject.ts';
 
 export const direct = definePushProvider({
   settings: {
@@ -18,20 +19,18 @@ export const direct = definePushProvider({
       'Check that this machine can reach fcm.googleapis.com, api.push.apple.com and the hosts of POSTILLION_WEB_PUSH_HOSTS on port 443, and that POSTILLION_VAPID_SUBJECT is right.',
   },
   isSandbox: false,
-  findShortcoming: async ({ POSTILLION_VAPID_SUBJECT: setting }, publicUrl) => {
-    const { chooseVapidSubject } = await import('./web-push/subject.ts');
-    // One that is set and wrong keeps the provider from being made.
-    if (setting !== '' || chooseVapidSubject('', publicUrl) !== null) return null;
-    return {
-      found: 'Safari gets no pushes, since Apple wants to know who sends them',
-      advice: 'Set POSTILLION_VAPID_SUBJECT, or POSTILLION_PUBLIC_URL to a host that others reach.',
-    };
-  },
+  readSettings: ({ POSTILLION_VAPID_SUBJECT: setting }) => chooseVapidSubject(setting, null),
+  findShortcoming: ({ POSTILLION_VAPID_SUBJECT: setting }, publicUrl) =>
+    Promise.resolve(
+      setting !== '' || chooseVapidSubject('', publicUrl) !== null
+        ? null
+        : {
+            found: 'Safari gets no pushes, since Apple wants to know who sends them',
+            advice: 'Set POSTILLION_VAPID_SUBJECT, or POSTILLION_PUBLIC_URL to a host that others reach.',
+          },
+    ),
   create: async ({ publicUrl, webPushHosts, ...tools }, { POSTILLION_VAPID_SUBJECT: setting }) => {
-    const [{ createDirectPushProvider }, { chooseVapidSubject }] = await Promise.all([
-      import('./direct.ts'),
-      import('./web-push/subject.ts'),
-    ]);
+    const { createDirectPushProvider } = await import('./direct.ts');
     return createDirectPushProvider({
       ...tools,
       hosts: webPushHosts,

@@ -1,4 +1,5 @@
 import { defineSmsProvider } from '../../provider-definition.ts';
+import { parseSmppUrl } from './url.ts';
 
 export const smpp = defineSmsProvider({
   settings: {
@@ -17,13 +18,11 @@ export const smpp = defineSmsProvider({
     advice: 'Check POSTILLION_SMPP_URL, and that the provider can be reached from this machine.',
   },
   isSandbox: false,
+  readSettings: ({ POSTILLION_SMPP_URL: url }) => parseSmppUrl(url),
   // The account has one window, one rate and so many binds.
   processesMax: () => Promise.resolve(1),
   create: async ({ clock, log, random, intake }, { POSTILLION_SMPP_URL: url }) => {
-    const [{ createSmppProvider }, { parseSmppUrl }] = await Promise.all([
-      import('./smpp.ts'),
-      import('./url.ts'),
-    ]);
+    const { createSmppProvider } = await import('./smpp.ts');
     return createSmppProvider({ url: parseSmppUrl(url), clock, log, random, intake });
   },
 });

@@ -70,20 +70,22 @@ const hostnamePattern = /^[A-Za-z0-9_](?:[A-Za-z0-9._-]{0,251}[A-Za-z0-9])?$/;
 export function parseSmppUrl(url: string): SmppUrl {
   // Asked beforehand, because the error of the constructor carries the whole URL.
   if (!URL.canParse(url)) {
-    throw new Error('The SMPP URL cannot be read. Write it as smpp://SYSTEM_ID:PASSWORD@host:2775.');
+    throw new Error('POSTILLION_SMPP_URL cannot be read. Write it as smpp://SYSTEM_ID:PASSWORD@host:2775.');
   }
   const parsed = new URL(url);
   if (parsed.protocol !== 'smpp:' && parsed.protocol !== 'smpps:') {
-    throw new Error('The SMPP URL must begin with smpp:// or smpps://.');
+    throw new Error('POSTILLION_SMPP_URL must begin with smpp:// or smpps://.');
   }
   if ((parsed.pathname !== '' && parsed.pathname !== '/') || parsed.hash !== '') {
     throw new Error(
-      'The SMPP URL has something after its host. Encode /, ? and # in the password as %2F, %3F, %23.',
+      'POSTILLION_SMPP_URL has something after its host. Encode /, ? and # in the password as %2F, %3F, %23.',
     );
   }
   for (const name of parsed.searchParams.keys()) {
     if (!knownParameters.includes(name)) {
-      throw new Error(`The SMPP URL has an unknown parameter; it may have ${knownParameters.join(', ')}.`);
+      throw new Error(
+        `POSTILLION_SMPP_URL has an unknown parameter; it may have ${knownParameters.join(', ')}.`,
+      );
     }
   }
   const isSecure = parsed.protocol === 'smpps:';
@@ -119,18 +121,18 @@ export function parseSmppUrl(url: string): SmppUrl {
 function hostOf(parsed: URL): string {
   const host = parsed.hostname.startsWith('[') ? parsed.hostname.slice(1, -1) : parsed.hostname;
   if (isIP(host) !== 0 || hostnamePattern.test(host)) return host;
-  throw new Error('The SMPP URL has no host, or one that is no host name.');
+  throw new Error('POSTILLION_SMPP_URL has no host, or one that is no host name.');
 }
 
 function readPort(port: string, usual: number): number {
-  if (port === '0') throw new Error('The port of the SMPP URL must be from 1 to 65535.');
+  if (port === '0') throw new Error('The port of POSTILLION_SMPP_URL must be from 1 to 65535.');
   return port === '' ? usual : Number(port);
 }
 
 function credentialsOf(parsed: URL): { systemId: string; password: string } {
   if (parsed.username === '' || parsed.password === '') {
     throw new Error(
-      'The SMPP URL needs a system ID and a password. Write it as smpp://SYSTEM_ID:PASSWORD@host:2775.',
+      'POSTILLION_SMPP_URL needs a system ID and a password. Write it as smpp://SYSTEM_ID:PASSWORD@host:2775.',
     );
   }
   return {
@@ -144,20 +146,24 @@ function decodePart(part: string): string {
     return decodeURIComponent(part);
   } catch {
     // Without the cause, which would carry the password.
-    throw new Error('The system ID or password of the SMPP URL is not well encoded. Write % itself as %25.');
+    throw new Error(
+      'The system ID or password of POSTILLION_SMPP_URL is not well encoded. Write % itself as %25.',
+    );
   }
 }
 
 function readText(what: string, text: string, charsMax: number): string {
   if (text.length <= charsMax && /^[\x20-\x7e]*$/.test(text)) return text;
-  throw new Error(`The ${what} of the SMPP URL must have at most ${charsMax} characters, all of them ASCII.`);
+  throw new Error(
+    `The ${what} of POSTILLION_SMPP_URL must have at most ${charsMax} characters, all of them ASCII.`,
+  );
 }
 
 function readSwitch(parsed: URL, name: string): boolean {
   const value = parsed.searchParams.get(name);
   if (value === null || value === '0') return false;
   if (value === '1') return true;
-  throw new Error(`The ${name} parameter of the SMPP URL must be 1 or 0.`);
+  throw new Error(`The ${name} parameter of POSTILLION_SMPP_URL must be 1 or 0.`);
 }
 
 /** The first choice is the default. */
@@ -169,7 +175,7 @@ function readChoice<Choice extends string>(
   const value = parsed.searchParams.get(name) ?? choices[0];
   const choice = choices.find((each) => each === value);
   if (choice !== undefined) return choice;
-  throw new Error(`The ${name} parameter of the SMPP URL must be ${choices.join(' or ')}.`);
+  throw new Error(`The ${name} parameter of POSTILLION_SMPP_URL must be ${choices.join(' or ')}.`);
 }
 
 function readNumber(parsed: URL, name: string, limit: number): number | null {
@@ -177,7 +183,7 @@ function readNumber(parsed: URL, name: string, limit: number): number | null {
   if (value === null) return null;
   const number = /^\d{1,6}$/.test(value) ? Number(value) : 0;
   if (number >= 1 && number <= limit) return number;
-  throw new Error(`The ${name} parameter of the SMPP URL must be from 1 to ${limit}.`);
+  throw new Error(`The ${name} parameter of POSTILLION_SMPP_URL must be from 1 to ${limit}.`);
 }
 
 /** ITU-T E.164 §6.2.1 */
@@ -185,7 +191,7 @@ function readCountry(parsed: URL): string | null {
   const value = parsed.searchParams.get('country');
   if (value === null || /^[1-9]\d{0,2}$/.test(value)) return value;
   throw new Error(
-    'The country parameter of the SMPP URL must be a dialling code without its plus, for example 49.',
+    'The country parameter of POSTILLION_SMPP_URL must be a dialling code without its plus, for example 49.',
   );
 }
 
@@ -196,6 +202,6 @@ function readPlan(parsed: URL, name: string, usual: NumberPlan): NumberPlan {
   const [, ton, npi] = /^([0-6])\/(1?\d)$/.exec(value) ?? [];
   if (ton !== undefined && npi !== undefined) return { ton: Number(ton), npi: Number(npi) };
   throw new Error(
-    `The ${name} parameter of the SMPP URL must be TON/NPI, for example ${usual.ton}/${usual.npi}.`,
+    `The ${name} parameter of POSTILLION_SMPP_URL must be TON/NPI, for example ${usual.ton}/${usual.npi}.`,
   );
 }

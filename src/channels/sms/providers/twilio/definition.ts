@@ -1,4 +1,5 @@
 import { defineSmsProvider } from '../../provider-definition.ts';
+import { parseTwilioUrl } from './url.ts';
 
 export const twilio = defineSmsProvider({
   settings: {
@@ -20,13 +21,13 @@ export const twilio = defineSmsProvider({
     advice: 'Check POSTILLION_TWILIO_URL, and that the provider can be reached from this machine.',
   },
   isSandbox: false,
+  readSettings: ({ POSTILLION_TWILIO_URL: url }) => parseTwilioUrl(url),
   // The account has a limit of requests under way.
   processesMax: () => Promise.resolve(1),
   create: async ({ clock, callbackUrl }, { POSTILLION_TWILIO_URL: url }) => {
-    const [{ createTwilioProvider }, { statusPath }, { parseTwilioUrl }] = await Promise.all([
+    const [{ createTwilioProvider }, { statusPath }] = await Promise.all([
       import('./twilio.ts'),
       import('./callbacks.ts'),
-      import('./url.ts'),
     ]);
     return createTwilioProvider({
       url: parseTwilioUrl(url),
@@ -35,10 +36,7 @@ export const twilio = defineSmsProvider({
     });
   },
   callbacks: async ({ POSTILLION_TWILIO_URL: url }) => {
-    const [{ twilioCallbacks }, { parseTwilioUrl }] = await Promise.all([
-      import('./callbacks.ts'),
-      import('./url.ts'),
-    ]);
+    const { twilioCallbacks } = await import('./callbacks.ts');
     return { provider: 'Twilio', list: twilioCallbacks(parseTwilioUrl(url).authToken) };
   },
 });

@@ -29,24 +29,28 @@ export function parseTwilioUrl(url: string): TwilioUrl {
   // Asked beforehand, because the error of the constructor carries the whole URL.
   if (!URL.canParse(url)) {
     throw new Error(
-      'The Twilio URL cannot be read. Write it as https://ACCOUNT_SID:AUTH_TOKEN@api.twilio.com.',
+      'POSTILLION_TWILIO_URL cannot be read. Write it as https://ACCOUNT_SID:AUTH_TOKEN@api.twilio.com.',
     );
   }
   const parsed = new URL(url);
   if (parsed.protocol !== 'https:' && parsed.protocol !== 'http:') {
-    throw new Error('The Twilio URL must begin with https://.');
+    throw new Error('POSTILLION_TWILIO_URL must begin with https://.');
   }
   if (parsed.protocol === 'http:' && !isLoopbackHost(parsed.hostname.replace(/^\[|\]$/g, ''))) {
-    throw new Error('The Twilio URL must begin with https://, or the auth token could be read on its way.');
+    throw new Error(
+      'POSTILLION_TWILIO_URL must begin with https://, or the auth token could be read on its way.',
+    );
   }
   if (parsed.pathname !== '/' || parsed.hash !== '') {
     throw new Error(
-      'The Twilio URL has something after its host. Encode /, ? and # in the auth token as %2F, %3F, %23.',
+      'POSTILLION_TWILIO_URL has something after its host. Encode /, ? and # in the auth token as %2F, %3F, %23.',
     );
   }
   for (const name of parsed.searchParams.keys()) {
     if (!knownParameters.includes(name)) {
-      throw new Error(`The Twilio URL has an unknown parameter; it may have ${knownParameters.join(', ')}.`);
+      throw new Error(
+        `POSTILLION_TWILIO_URL has an unknown parameter; it may have ${knownParameters.join(', ')}.`,
+      );
     }
   }
   return {
@@ -61,14 +65,14 @@ function credentialsOf(parsed: URL): Pick<TwilioUrl, 'accountSid' | 'authToken'>
   const authToken = decodePart(parsed.password);
   if (accountSid.startsWith('SK')) {
     throw new Error(
-      'The Twilio URL has an API key. Write the account SID (AC…) and its auth token: callbacks are signed with it.',
+      'POSTILLION_TWILIO_URL has an API key. Write the account SID (AC…) and its auth token: callbacks are signed with it.',
     );
   }
   if (!accountSidPattern.test(accountSid)) {
-    throw new Error('The Twilio URL needs the account SID as its user: AC and 32 hexadecimal digits.');
+    throw new Error('POSTILLION_TWILIO_URL needs the account SID as its user: AC and 32 hexadecimal digits.');
   }
   if (!authTokenPattern.test(authToken)) {
-    throw new Error('The Twilio URL needs the auth token as its password.');
+    throw new Error('POSTILLION_TWILIO_URL needs the auth token as its password.');
   }
   return { accountSid, authToken };
 }
@@ -78,11 +82,15 @@ function decodePart(part: string): string {
     return decodeURIComponent(part);
   } catch {
     // Without the cause, which would carry the auth token.
-    throw new Error('The user or password of the Twilio URL is not well encoded. Write % itself as %25.');
+    throw new Error(
+      'The user or password of POSTILLION_TWILIO_URL is not well encoded. Write % itself as %25.',
+    );
   }
 }
 
 function messagingServiceOf(value: string | null): string | null {
   if (value === null || messagingServiceSidPattern.test(value)) return value;
-  throw new Error('The messaging_service parameter of the Twilio URL must be MG and 32 hexadecimal digits.');
+  throw new Error(
+    'The messaging_service parameter of POSTILLION_TWILIO_URL must be MG and 32 hexadecimal digits.',
+  );
 }

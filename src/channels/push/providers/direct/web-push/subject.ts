@@ -1,4 +1,4 @@
-import { isVapidSubject } from '../../../web-push/vapid.ts';
+import { isVapidSubject } from '../../../web-push/vapid-subject.ts';
 
 /**
  * Who sends, in the tokens for push services (RFC 8292 §2.1): what POSTILLION_VAPID_SUBJECT says, or else the host by
