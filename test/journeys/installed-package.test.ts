@@ -4,7 +4,7 @@
  */
 import { execFile } from 'node:child_process';
 import { existsSync } from 'node:fs';
-import { chmod, cp, mkdtemp, readdir, readFile, rm, symlink, writeFile } from 'node:fs/promises';
+import { chmod, cp, mkdtemp, readdir, readFile, realpath, rm, symlink, writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import { promisify } from 'node:util';
 import { afterAll, afterEach, beforeAll, beforeEach, expect, test } from 'vitest';
@@ -73,11 +73,14 @@ test('the package holds what is run and what an operator reads, and nothing else
   );
   expect(rest.sort()).toEqual([
     '.env.example',
+    'ARCHITECTURE.md',
     'CHANGELOG.md',
+    'GLOSSARY.md',
     'LICENSE',
     'README.md',
     'bin/postillion',
     'dist/licenses.txt',
+    'examples/customers.csv',
     'gallery/categories.json',
     'openapi.json',
     'package.json',
@@ -104,8 +107,8 @@ test.runIf(existsSync(fetched))(
       engines: { node: string };
     };
     const oldest = path.join(fetched, engines.node.replace('>=', ''));
-    const { stdout } = await run('npm', ['root', '--global']);
-    const npm = path.join(stdout.trim(), 'npm', 'bin', 'npm-cli.js');
+    const { stdout } = await run('sh', ['-c', 'command -v npm']);
+    const npm = await realpath(stdout.trim());
     const { stderr } = await run(oldest, [npm, 'ci', '--dry-run', '--offline', '--ignore-scripts'], {
       cwd: directory,
       env: cleanEnvironment,
@@ -113,6 +116,22 @@ test.runIf(existsSync(fetched))(
     expect(stderr).not.toContain('EBADENGINE');
   },
 );
+
+test('what the README and the documentation link to, and the files that their commands name, are in the package', async () => {
+  const names = new Set(packed.files.map(({ path: name }) => name));
+  const missing: string[] = [];
+  for (const page of [...names].filter((name) => name.endsWith('.md'))) {
+    const text = await readFile(path.join(installed, page), 'utf8');
+    const linked = [...text.matchAll(/\]\((?!https?:|mailto:|#)([^)#\s]+)/g)].map(([, link = '']) =>
+      path.posix.join(path.posix.dirname(page), link),
+    );
+    const named = [...text.matchAll(/\bexamples\/[\w-]+\.\w+/g)].map(([name]) => name);
+    missing.push(
+      ...[...linked, ...named].filter((name) => !names.has(name)).map((name) => `${page}: ${name}`),
+    );
+  }
+  expect(missing).toEqual([]);
+});
 
 test('the package brings the licences of all that is bundled into it, and asks for no other package', async () => {
   expect(await readdir(path.join(folder, 'node_modules'))).not.toContain('fastify');
