@@ -40,6 +40,15 @@ export async function createOrganization(tools: AccountTools, name: string): Pro
   return organization;
 }
 
+/** Returns its former name; null if there is no such organization. Names need not be unique. */
+export async function renameOrganization(
+  { database, clock }: Pick<AccountTools, 'database' | 'clock'>,
+  organizationId: string,
+  name: string,
+): Promise<string | null> {
+  return store.renameOrganization(database, organizationId, name, now(clock));
+}
+
 /** Returns whether the organization exists. */
 export async function updateOrganization(
   tools: { database: Connection; clock: Clock },

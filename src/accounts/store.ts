@@ -67,6 +67,32 @@ export async function listOrganizations(
   return rows.map((row) => ({ id: row.id, name: row.name, createdAt: row.created_at, ...planOf(row) }));
 }
 
+/** Returns the name that it had; null if there is no such organization. */
+export async function renameOrganization(
+  connection: Connection,
+  organizationId: string,
+  name: string,
+  updatedAt: Date,
+): Promise<string | null> {
+  const [row] = await connection.rows(
+    unpreparedStatement<{ former: string }>(
+      `with former as (
+         select id, name
+         from organizations
+         where id = $1
+         for update
+       )
+       update organizations
+       set name = $2, updated_at = $3
+       from former
+       where organizations.id = former.id
+       returning former.name as former`,
+    ),
+    [organizationId, name, updatedAt],
+  );
+  return row?.former ?? null;
+}
+
 /** Applies the change and returns whether the organization exists. */
 export async function updateOrganization(
   connection: Connection,

@@ -17,6 +17,7 @@ export {
   findTracking,
   findVerifiedOwner,
   isVerifiedDomain,
+  listDomains,
 } from './store.ts';
 
 /** The domain that every fresh installation may send from, as long as mail stays in the sandbox. */

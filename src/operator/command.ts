@@ -1,4 +1,4 @@
-import type { Command } from 'commander';
+import { type Command, Help, type Option } from 'commander';
 import { readConfig, readEnvironment, settings } from '../config.ts';
 import {
   asDatabaseProblem,
@@ -14,6 +14,7 @@ import { createLog, type Log, silentLog } from '../platform/log.ts';
 import { migrate, pendingMigrations } from '../platform/postgres/migrate.ts';
 import { createPartitions } from '../platform/postgres/partitions.ts';
 import { programName } from '../platform/program-name.ts';
+import { examples } from './examples.ts';
 
 /**
  * What every operator command does alike: it opens the installation, beside a running server or without one, does
@@ -39,11 +40,14 @@ export function done(json: Record<string, unknown>, text: string): CommandOutcom
   return { kind: 'done', json, text };
 }
 
-/** A command under `parent`, with `--json` and with errors in the form that it asks for. */
-export function addCommand(parent: Command, nameAndArguments: string, description: string): Command {
+/** A command under `parent`, with `--json`, with errors in the form that it asks for, and with examples in its help. */
+export function addCommand(parent: Command, name: string, description: string): Command {
+  const place = parent.parent === null ? name : `${parent.name()} ${name}`;
   return parent
-    .command(nameAndArguments)
+    .command(name)
     .description(description)
+    .configureHelp({ optionDescription: describeOption })
+    .addHelpText('after', () => showExamples(examples[place] ?? []))
     .option('--json', 'print one JSON object')
     .showHelpAfterError('Add --help to see how it is used.')
     .configureOutput({
@@ -53,6 +57,17 @@ export function addCommand(parent: Command, nameAndArguments: string, descriptio
         else write(text);
       },
     });
+}
+
+/** As it is usually described, and whether it may be left out. */
+function describeOption(option: Option): string {
+  const described = new Help().optionDescription(option);
+  return option.mandatory ? `${described} (required)` : described;
+}
+
+function showExamples(lines: readonly string[]): string {
+  const shown = lines.map((line) => `  ${programName()} ${line}`);
+  return `\n${shown.length === 1 ? 'Example' : 'Examples'}:\n${shown.join('\n')}`;
 }
 
 /**

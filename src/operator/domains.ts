@@ -1,12 +1,27 @@
-import type { Command } from 'commander';
-import { verifyByOperator } from '../domains/domains.ts';
+import { type Command, InvalidArgumentError } from 'commander';
+import { listDomains, verifyByOperator } from '../domains/domains.ts';
 import type { Installation } from '../installation/installation.ts';
-import { addCommand, type CommandOutcome, done, onInstallation, refuse } from './command.ts';
-import { onNamedOrganization, organizationHelp } from './organization.ts';
-import { parseOrganization } from './values.ts';
+import { isUuid } from '../platform/ids.ts';
+import { programName } from '../platform/program-name.ts';
+import { addCommand, type CommandOutcome, done, formatTable, onInstallation, refuse } from './command.ts';
+import { onNamedOrganization, onOrganization, organizationHelp, type Unresolved } from './organization.ts';
+import { defaultPageSize, parseOrganization, parsePageSize } from './values.ts';
 
 /** `domain`: sending domains. */
 export function addDomainCommands(group: Command): void {
+  addCommand(
+    group,
+    'list',
+    'List the sending domains of an organization, newest first, whatever their status.',
+  )
+    .option('--org <org>', organizationHelp, parseOrganization)
+    .option('--limit <number>', 'how many at most', parsePageSize, defaultPageSize)
+    .option('--after <domain-id>', 'only those older than this one', parseDomainId)
+    .action(
+      onInstallation((installation, options: Unresolved<ListOptions>) =>
+        onOrganization(installation, options.org, (org) => runDomainList(installation, { ...options, org })),
+      ),
+    );
   addCommand(group, 'verify', 'Mark a domain as verified by the operator, without checking its DNS.')
     .usage('--org <org> <domain>')
     .option('--org <org>', organizationHelp, parseOrganization)
@@ -21,6 +36,49 @@ export function addDomainCommands(group: Command): void {
         ),
       ),
     );
+}
+
+type ListOptions = { org: string; limit: number; after?: string };
+
+function parseDomainId(text: string): string {
+  if (!isUuid(text))
+    throw new InvalidArgumentError(`It must be an id as "${programName()} domain list" shows it.`);
+  return text.toLowerCase();
+}
+
+async function runDomainList(
+  { database }: Installation,
+  { org: organizationId, limit, after }: ListOptions,
+): Promise<CommandOutcome> {
+  const found = await database.asOrganizations([organizationId], (transaction) =>
+    listDomains(transaction, organizationId, { limit, after: after ?? null, before: null }),
+  );
+  const domains = found.slice(0, limit);
+  const hasMore = found.length > limit;
+  const table = formatTable(
+    ['ID', 'NAME', 'STATUS', 'VERIFIED', 'LAST CHECKED'],
+    domains.map((domain) => [
+      domain.id,
+      domain.name,
+      domain.status,
+      domain.verified_at?.toISOString() ?? '',
+      domain.last_checked_at?.toISOString() ?? '',
+    ]),
+  );
+  return done(
+    {
+      data: domains.map(({ id, name, status, verified_at, last_checked_at, created_at }) => ({
+        id,
+        name,
+        status,
+        verified_at,
+        last_checked_at,
+        created_at,
+      })),
+      has_more: hasMore,
+    },
+    hasMore ? `${table}\nThere are more: --after ${domains.at(-1)?.id ?? ''}` : table,
+  );
 }
 
 async function runDomainVerify(

@@ -5,6 +5,7 @@ import {
   listOrganizations,
   type Plan,
   type PlanChange,
+  renameOrganization,
 } from '../accounts/accounts.ts';
 import type { Channel } from '../channels/channel.ts';
 import {
@@ -14,8 +15,9 @@ import {
   publicUrlOf,
   SandboxDomainTaken,
 } from '../installation/installation.ts';
+import { programName } from '../platform/program-name.ts';
 import { addCommand, type CommandOutcome, done, formatTable, onInstallation, refuse } from './command.ts';
-import { onNamedOrganization, organizationHelp } from './organization.ts';
+import { onNamedOrganization, onOrganization, organizationHelp, type Unresolved } from './organization.ts';
 import {
   collectChannel,
   collectLimit,
@@ -80,6 +82,16 @@ export function addOrganizationCommands(group: Command): void {
         ),
       ),
     );
+  addCommand(group, 'rename', 'Give an organization another name.')
+    .option('--org <org>', organizationHelp, parseOrganization)
+    .requiredOption('--name <name>', 'its new name', parseName)
+    .action(
+      onInstallation((installation, options: Unresolved<{ org: string; name: string }>) =>
+        onOrganization(installation, options.org, (id) =>
+          runOrganizationRename(installation, id, options.name),
+        ),
+      ),
+    );
   addCommand(group, 'list', 'List organizations, newest first.')
     .option('--limit <number>', 'how many at most', parsePageSize, defaultPageSize)
     .option('--after <org>', 'only those older than this one', parseOrganizationId)
@@ -115,6 +127,17 @@ async function runSandboxCreate(installation: Installation, name: string): Promi
     if (cause instanceof SandboxDomainTaken) return refuse(cause.message);
     throw cause;
   }
+}
+
+async function runOrganizationRename(
+  installation: Installation,
+  id: string,
+  name: string,
+): Promise<CommandOutcome> {
+  const former = await renameOrganization(installation, id, name);
+  return former === null
+    ? refuse(`There is no organization ${id}. "${programName()} org list" shows them.`)
+    : done({ id, name, former_name: former }, `${former} is called ${name} now: ${id}`);
 }
 
 type PlanOptions = Pick<PlanChange, 'requestsPerWindow' | 'eventsPerWindow' | 'suspend' | 'resume'> & {
